@@ -1,7 +1,7 @@
 """The rounds of one fetch request.
 
 A round reads the targets that are due, in the order of the session, within the byte limits of the request. If the
-result is not enough to answer, the request waits (`delayed_fetch.py`) and the next round reads the targets that
+result is not enough to answer, the request waits (`pending_fetch.py`) and the next round reads the targets that
 changed. Records are never copied: results hold views of the log's own memory. Records that only remote storage holds
 are read for consumers in the background (`remote_fetch.py`).
 

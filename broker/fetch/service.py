@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
-from broker.fetch.delayed_fetch import DelayedFetch
+from broker.fetch.pending_fetch import PendingFetch
 from broker.fetch.quota import LeaderQuota
 from broker.fetch.replica_selector import RackAwareReplicaSelector
 from broker.fetch.rounds import FetchOptions, FetchRounds, FetchTerms
@@ -69,10 +69,10 @@ class FetchService:
 
         `answer` builds the response. `when_input_ended` takes a callback that makes a waiting request answer early.
         """
-        delayed = DelayedFetch(rounds, self._runtime, answer)
+        pending = PendingFetch(rounds, self._runtime, answer)
         if rounds.is_over:
-            delayed.finish()
+            pending.finish()
         else:
-            delayed.wait()
-            when_input_ended(delayed.answer_now)
-        return delayed.future
+            pending.wait()
+            when_input_ended(pending.answer_now)
+        return pending.future

@@ -33,7 +33,7 @@ _FIRST_NAMES: Mapping[str, str] = {
 """What KIP-405 called some meters, before KIP-930."""
 
 
-class PartitionTier(NamedTuple):
+class PartitionRemoteGauges(NamedTuple):
     """What one partition, led from here, adds to the gauges."""
 
     copy_lag_bytes: int = 0
@@ -47,7 +47,7 @@ class PartitionTier(NamedTuple):
     dirty_bytes: int = 0
 
 
-NOTHING = PartitionTier()
+NO_GAUGES = PartitionRemoteGauges()
 
 
 @dataclass(slots=True, eq=False)
@@ -62,11 +62,13 @@ class RemoteMeters:
     compaction_read_bytes: int = 0
     compaction_written_bytes: int = 0
     compaction_errors: int = 0
-    tier: PartitionTier = field(default=NOTHING)
+    tier: PartitionRemoteGauges = field(default=NO_GAUGES)
 
-    def move(self, before: PartitionTier, now: PartitionTier) -> None:
+    def move(self, before: PartitionRemoteGauges, now: PartitionRemoteGauges) -> None:
         """A partition of the topic stands elsewhere."""
-        self.tier = PartitionTier(*(sum - old + new for sum, old, new in zip(self.tier, before, now, strict=True)))
+        self.tier = PartitionRemoteGauges(
+            *(sum - old + new for sum, old, new in zip(self.tier, before, now, strict=True))
+        )
 
 
 _COUNTERS = {
@@ -141,7 +143,7 @@ class RemoteStorageMetrics:
 
 
 assert {each.name for each in fields(RemoteMeters)} == {*_COUNTERS, "tier"}
-assert set(PartitionTier._fields) == set(_GAUGES)
+assert set(PartitionRemoteGauges._fields) == set(_GAUGES)
 
 
 class ReadFigures(Protocol):

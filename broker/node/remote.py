@@ -29,14 +29,14 @@ from broker.runtime.remote_log.compaction import CompactionTools
 from broker.runtime.remote_log.copying import CopyQuota, CopyTools
 from broker.runtime.remote_log.expiration import ExpirationTools
 from broker.runtime.remote_log.leader_starts import LeaderStarts
-from broker.runtime.remote_log.manager import HostedPartitions, RemoteLogManager, RemotePools
+from broker.runtime.remote_log.manager import HostedTieredReplicas, RemoteLogManager, RemotePools
 from broker.runtime.remote_log.offsets import RemoteOffsets
+from broker.runtime.remote_log.segment_source import RemoteSegmentSource
 from broker.runtime.remote_log.segments import RemoteSegments
 from broker.runtime.remote_log.settings import RemoteLogSettings
-from broker.runtime.remote_log.tier_source import RemoteTierSource
 from broker.runtime.remote_log.topic_descriptions import TopicDescriptions
 from broker.runtime.remote_metadata.topic import TopicRemoteMetadata
-from broker.runtime.remote_metadata.topic_creation import MetadataTopicOnRequest, TopicCreator
+from broker.runtime.remote_metadata.topic_creation import MetadataTopicCreator, RequestedTopicCreator
 from storage.directories.formatting import random_id
 from storage.files import join
 from storage.tiered.cache.index_cache import DIRECTORY_NAME as INDEX_CACHE
@@ -79,11 +79,11 @@ class RemoteStoragePart:
         descriptions = () if self.descriptions is None else (self.descriptions,)
         return (*on_topic, self.manager, self, *descriptions)
 
-    def topic_creator(self, others: TopicCreator | None) -> TopicCreator | None:
+    def topic_creator(self, others: RequestedTopicCreator | None) -> RequestedTopicCreator | None:
         """For what clients ask for: the topic of metadata, too, where there is one."""
         if not isinstance(self.metadata, TopicRemoteMetadata):
             return others
-        return MetadataTopicOnRequest(self.metadata.ensure_topic, others)
+        return MetadataTopicCreator(self.metadata.ensure_topic, others)
 
     async def run(self) -> None:
         """Copy, delete and find out, until cancelled."""
@@ -223,7 +223,7 @@ class _RemoteBuilder:
             slices=LoopSlices(self.runtime.clock),
         )
         return RemoteLogManager(
-            HostedPartitions(self.data.partitions),
+            HostedTieredReplicas(self.data.partitions),
             self.metadata,
             self.metadata,
             copying,
@@ -288,8 +288,8 @@ class _RemoteBuilder:
             beside, self.data.partitions, self.stores.cluster_id, pool, self.runtime.loop, self.settings, random.random
         )
 
-    def tier_source(self, pool: ThreadPool) -> RemoteTierSource:
-        return RemoteTierSource(
+    def tier_source(self, pool: ThreadPool) -> RemoteSegmentSource:
+        return RemoteSegmentSource(
             self.metadata,
             self.stores.storage,
             pool,

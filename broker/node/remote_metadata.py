@@ -6,8 +6,8 @@ from broker.node.data import DataPart
 from broker.node.metadata import MetadataPart
 from broker.node.runtime import NodeRuntime
 from broker.runtime.remote_metadata.client import NetworkMetadataClient
-from broker.runtime.remote_metadata.foreign_manager import ForeignRemoteMetadata
 from broker.runtime.remote_metadata.led_partitions import HostedMetadataLogs
+from broker.runtime.remote_metadata.plugin_manager import PluginRemoteMetadata
 from broker.runtime.remote_metadata.settings import parse_remote_metadata_settings
 from broker.runtime.remote_metadata.snapshots import MetadataSnapshots
 from broker.runtime.remote_metadata.topic import TopicRemoteMetadata
@@ -29,7 +29,7 @@ def build_remote_metadata(
     return _load_metadata(cluster_id, metadata)
 
 
-def _load_metadata(cluster_id: str, metadata: MetadataPart) -> ForeignRemoteMetadata:
+def _load_metadata(cluster_id: str, metadata: MetadataPart) -> PluginRemoteMetadata:
     """Somebody's own. Raises ConfigError."""
     config = metadata.config.current
     listener = config.remote_log_metadata_manager_listener_name or config.inter_broker_listener_name
@@ -40,7 +40,7 @@ def _load_metadata(cluster_id: str, metadata: MetadataPart) -> ForeignRemoteMeta
         return None if found is None else f"{found.host}:{found.port}"
 
     try:
-        return ForeignRemoteMetadata(
+        return PluginRemoteMetadata(
             load_remote_metadata(
                 config.remote_log_metadata_manager_class_name,
                 config.settings_below(config.remote_log_metadata_manager_impl_prefix),

@@ -16,12 +16,12 @@ from broker.metadata.image.topic_image import TopicImage, TopicsImage
 from broker.runtime.remote_metadata.client import (
     EARLIEST,
     AppendDone,
-    OffsetQuestion,
-    OffsetResult,
+    MetadataOffsetRequest,
+    MetadataOffsetResult,
+    MetadataReadPosition,
+    MetadataReadResult,
     OffsetsDone,
     ReadDone,
-    ReadPosition,
-    ReadResult,
 )
 from broker.runtime.remote_metadata.settings import TOPIC
 from broker.runtime.replication.fetch_transport import Unanswered
@@ -159,7 +159,7 @@ class TopicClient:
         self._topic = topic
         self._is_closed = False
 
-    def read(self, leader: int, positions: Sequence[ReadPosition], *, waits: bool, done: ReadDone) -> None:
+    def read(self, leader: int, positions: Sequence[MetadataReadPosition], *, waits: bool, done: ReadDone) -> None:
         topic = self._topic
         topic.requests.append(f"{'poll' if waits else 'load'} {leader} {[tuple(one) for one in positions]}")
 
@@ -175,7 +175,7 @@ class TopicClient:
 
         self._send(leader, answer_or_wait, done)
 
-    def _park(self, positions: Sequence[ReadPosition], answer: Callable[[], None]) -> None:
+    def _park(self, positions: Sequence[MetadataReadPosition], answer: Callable[[], None]) -> None:
         """Until something happens to one of them, or for a while."""
         is_over = False
 
@@ -189,20 +189,20 @@ class TopicClient:
             self._topic.partitions[position.partition].polls.append(wake)
         self._topic.loop.call_later(POLL_S, wake)
 
-    def _read(self, leader: int, position: ReadPosition) -> ReadResult:
+    def _read(self, leader: int, position: MetadataReadPosition) -> MetadataReadResult:
         number, epoch, offset, last_epoch = position
         partition = self._topic.partitions[number]
         error = self._topic.fault(leader, partition, epoch)
         if error:
-            return ReadResult(number, error)
+            return MetadataReadResult(number, error)
         if last_epoch >= 0 and partition.epoch_end(last_epoch) < offset and offset >= partition.start:
-            return ReadResult(number, has_diverged=True)
+            return MetadataReadResult(number, has_diverged=True)
         if not partition.start <= offset <= partition.end:
-            return ReadResult(number, ErrorCode.OFFSET_OUT_OF_RANGE)
+            return MetadataReadResult(number, ErrorCode.OFFSET_OUT_OF_RANGE)
         found = [batch.data for batch in partition.batches if batch.next > offset and batch.data][:MAX_BATCHES]
-        return ReadResult(number, ErrorCode.NONE, b"".join(found))
+        return MetadataReadResult(number, ErrorCode.NONE, b"".join(found))
 
-    def offsets(self, leader: int, questions: Sequence[OffsetQuestion], done: OffsetsDone) -> None:
+    def offsets(self, leader: int, questions: Sequence[MetadataOffsetRequest], done: OffsetsDone) -> None:
         self._topic.requests.append(f"offsets {leader} {[tuple(one) for one in questions]}")
 
         def answer() -> None:
@@ -210,11 +210,11 @@ class TopicClient:
 
         self._send(leader, answer, done)
 
-    def _offset(self, leader: int, question: OffsetQuestion) -> OffsetResult:
+    def _offset(self, leader: int, question: MetadataOffsetRequest) -> MetadataOffsetResult:
         number, epoch, which = question
         partition = self._topic.partitions[number]
         error = self._topic.fault(leader, partition, epoch)
-        return OffsetResult(number, error, partition.start if which == EARLIEST else partition.end)
+        return MetadataOffsetResult(number, error, partition.start if which == EARLIEST else partition.end)
 
     def append(self, leader: int, partition: int, values: Sequence[bytes], done: AppendDone) -> None:
         topic, log = self._topic, self._topic.partitions[partition]

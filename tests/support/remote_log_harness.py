@@ -16,11 +16,11 @@ from broker.runtime.loop.throttle import Throttle
 from broker.runtime.remote_log.compaction import CompactionTools
 from broker.runtime.remote_log.copying import CopyQuota, CopyTools
 from broker.runtime.remote_log.expiration import ExpirationTools
+from broker.runtime.remote_log.leadership_term import TieredReplica
 from broker.runtime.remote_log.log_starts import LogStarts, NoLogStarts
 from broker.runtime.remote_log.manager import RemoteLogManager
 from broker.runtime.remote_log.segments import RemoteSegments
 from broker.runtime.remote_log.settings import RemoteLogSettings
-from broker.runtime.remote_log.tiered_partition import Replica
 from protocol.primitives import Uuid
 from protocol.records.builder import Record, build_batch
 from storage.config import LogConfig
@@ -273,12 +273,12 @@ class Broker:
         self.is_up = False
         await self._end()
 
-    # ---- Hosting
+    # ---- HostedReplicas
 
-    def all(self) -> Iterable[Replica]:
+    def all(self) -> Iterable[TieredReplica]:
         return list(self.replicas.values())
 
-    def of_topic(self, topic_id: Uuid) -> Iterable[Replica]:
+    def of_topic(self, topic_id: Uuid) -> Iterable[TieredReplica]:
         return [replica for replica in self.replicas.values() if replica.topic_id == topic_id]
 
     def has_topic(self, topic_id: Uuid) -> bool:

@@ -11,13 +11,13 @@ from broker.config.broker_config import BrokerConfig
 from broker.config.internal_topics import internal_min_isr, internal_replication_factor
 from broker.logs import EventLog
 from broker.metadata.controller.state import MIN_INSYNC_REPLICAS
-from broker.metadata.image.metadata_image import MetadataImage
 from broker.metadata.image.topic_names import (
     CLUSTER_METADATA_TOPIC,
     GROUP_OFFSETS_TOPIC,
     TRANSACTION_STATE_TOPIC,
 )
 from broker.runtime.controller.controller_router import ControllerUnavailable
+from broker.runtime.controller.metadata_cache import ImageSource
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.create_topics import (
     CreatableTopic,
@@ -30,13 +30,6 @@ from protocol.messages.create_topics import (
 MAX_CREATIONS_UNDER_WAY: Final = 10_000
 
 _log: Final = EventLog("broker.topics")
-
-
-class ImageSource(Protocol):
-    """A holder of the latest published image."""
-
-    @property
-    def image(self) -> MetadataImage: ...
 
 
 class TopicCreationChannel(Protocol):

@@ -10,9 +10,9 @@ from collections.abc import Awaitable, Callable
 from typing import Final, Protocol
 
 from broker.logs import EventLog
-from broker.metadata.image.metadata_image import MetadataImage
 from broker.runtime.controller.broker_lifecycle import RegisteredBroker
 from broker.runtime.controller.controller_router import ControllerUnavailable
+from broker.runtime.controller.metadata_cache import ImageSource
 from broker.runtime.loop.waiters import Loop
 from protocol.errors import ErrorCode, KafkaError
 from protocol.ids import BrokerEpoch, BrokerId
@@ -50,13 +50,6 @@ class AssignmentChannel(Protocol):
     """AssignReplicasToDirs requests to the active controller. Raises KafkaError, ControllerUnavailable."""
 
     def assign_directories(self, request: AssignReplicasToDirsRequest) -> Awaitable[AssignReplicasToDirsResponse]: ...
-
-
-class ImageSource(Protocol):
-    """A holder of the latest published image."""
-
-    @property
-    def image(self) -> MetadataImage: ...
 
 
 class DirectoryAssignments:

@@ -1,7 +1,16 @@
 """The last published metadata image, read by all request handlers."""
 
+from typing import Protocol
+
 from broker.metadata.image.delta import MetadataDelta
 from broker.metadata.image.metadata_image import EMPTY_IMAGE, MetadataImage
+
+
+class ImageSource(Protocol):
+    """A holder of the latest published image, such as `MetadataCache`."""
+
+    @property
+    def image(self) -> MetadataImage: ...
 
 
 class MetadataCache:

@@ -5,7 +5,7 @@
 
 One partition at a time on a node, since the map of keys takes memory (log.cleaner.dedupe.buffer.size), at the rate of
 log.cleaner.io.max.bytes.per.second. An error that may pass leaves the pass where it stands. Any other, and the end of
-the reign, ends it; what was published stays, and what was begun is collected as any copy is.
+the term, ends it; what was published stays, and what was begun is collected as any copy is.
 """
 
 import asyncio
@@ -19,11 +19,11 @@ from broker.logs import EventLog
 from broker.metrics.remote_storage import RemoteStorageMetrics
 from broker.runtime.loop.thread_pool import PoolFull, WorkPool
 from broker.runtime.loop.throttle import Throttle
-from broker.runtime.remote_log.chain import RemoteChain
 from broker.runtime.remote_log.copying import CopyQuota
+from broker.runtime.remote_log.layout_tracker import RemoteLayoutTracker
+from broker.runtime.remote_log.leadership_term import LeadershipTerm
 from broker.runtime.remote_log.segments import PASSING_ERRORS, RemoteSegments, judged
 from broker.runtime.remote_log.settings import RemoteLogSettings
-from broker.runtime.remote_log.tiered_partition import Reign
 from protocol.primitives import Uuid
 from storage.compaction.offset_map import OffsetMap
 from storage.compaction.rules import LastData, last_data_of
@@ -68,7 +68,7 @@ _TO_BE_REPEATED = (RetriableRemoteStorageError, RemoteMetadataNotReady, TimeoutE
 _log = EventLog("broker.remote")
 
 
-class OutOfDate(RemoteStorageError):
+class OutdatedRewrite(RemoteStorageError):
     """What was rewritten is not what is remote any more, or took too long."""
 
 
@@ -93,7 +93,7 @@ class CompactionTools:
     random: Callable[[], float]
     metrics: RemoteStorageMetrics
     compacting: dict[TopicIdPartition, Uuid] = field(default_factory=dict)
-    active: "RemoteCompaction | None" = None
+    active: "RemoteCompactionTask | None" = None
 
 
 @dataclass(slots=True)
@@ -105,13 +105,13 @@ class _Pass:
     run: SegmentGroup | None = None
 
 
-class RemoteCompaction:
-    """The turns of one reign of a leader. It must have one more when the reign is over, or `stop` be called."""
+class RemoteCompactionTask:
+    """The turns of one term of a leader. It must have one more when the term is over, or `stop` be called."""
 
-    def __init__(self, reign: Reign, tools: CompactionTools, chain: RemoteChain) -> None:
-        self._reign = reign
+    def __init__(self, term: LeadershipTerm, tools: CompactionTools, layout: RemoteLayoutTracker) -> None:
+        self._term = term
         self._tools = tools
-        self._chain = chain
+        self._layout = layout
         self._failures = Failures()
         self._pass: _Pass | None = None
         self._is_stopped = False
@@ -121,7 +121,7 @@ class RemoteCompaction:
         self._is_stopped = True
 
     def _is_wanted(self) -> bool:
-        return not (self._is_stopped or self._reign.is_over())
+        return not (self._is_stopped or self._term.is_over())
 
     async def run_once(self) -> float | None:
         """See RecurringTask: looks, maps a segment, or replaces a run of them."""
@@ -149,14 +149,14 @@ class RemoteCompaction:
         return self._failures.next_delay_ms(self._tools.settings().backoff, self._tools.random)
 
     def _note_failure(self, error: Exception) -> None:
-        self._tools.metrics.topic(self._reign.id.topic).compaction_errors += 1
-        _log.warning("could not compact remote segments", partition=self._reign, reason=error)
+        self._tools.metrics.topic(self._term.id.topic).compaction_errors += 1
+        _log.warning("could not compact remote segments", partition=self._term, reason=error)
 
     async def _step(self) -> float | None:
         if not self._is_wanted():
             self._leave()
             return None
-        if not self._reign.may_touch_log():
+        if not self._term.may_touch_log():
             return BUSY_PAUSE_MS
         if self._pass is None:
             return await self._look()
@@ -180,9 +180,9 @@ class RemoteCompaction:
 
     async def _look(self) -> float:
         """Begins a pass if it is worth it. Raises RemoteMetadataNotReady, PoolFull."""
-        reign, tools = self._reign, self._tools
+        term, tools = self._term, self._tools
         interval_ms = float(tools.settings().task_interval_ms)
-        config = reign.partition.log.config
+        config = term.partition.log.config
         if not config.is_compacted or config.remote_log_copy_disable:
             return interval_ms
         if tools.active is not None:
@@ -198,16 +198,16 @@ class RemoteCompaction:
 
     async def _is_worth_it(self, config: LogConfig) -> bool:
         survey = CompactionSurvey(config, self._tools.clock.now_ms())
-        if await self._chain.walk(survey.step) is None:
+        if await self._layout.walk(survey.step) is None:
             return False
-        self._reign.figures = self._reign.figures._replace(dirty_bytes=survey.dirty_bytes)
+        self._term.figures = self._term.figures._replace(dirty_bytes=survey.dirty_bytes)
         return survey.is_worth_it(config.min_cleanable_dirty_ratio)
 
     async def _begin(self, config: LogConfig) -> None:
         """What takes time in proportion to all that is remote is done elsewhere, or in pieces."""
-        log, tools = self._reign.partition.log, self._tools
-        links = CollectedSpans(self._reign.id)
-        if await self._chain.walk(links.step) is None:
+        log, tools = self._term.partition.log, self._tools
+        links = CollectedSpans(self._term.id)
+        if await self._layout.walk(links.step) is None:
             return
         now = await tools.pool.submit(
             partial(
@@ -222,8 +222,8 @@ class RemoteCompaction:
         if now is None:
             return
         self._pass = now
-        _log.info("compacting the remote part of a log", partition=self._reign, first_dirty=now.work.plan.first_dirty,
-                  end=now.work.plan.end, dirty_bytes=self._reign.figures.dirty_bytes)  # fmt: skip
+        _log.info("compacting the remote part of a log", partition=self._term, first_dirty=now.work.plan.first_dirty,
+                  end=now.work.plan.end, dirty_bytes=self._term.figures.dirty_bytes)  # fmt: skip
 
     def _prepared(
         self,
@@ -254,7 +254,7 @@ class RemoteCompaction:
 
     async def _go_on(self, now: _Pass) -> None:
         """Maps a segment, or replaces a run; the last one ends the pass."""
-        work, log = now.work, self._reign.partition.log
+        work, log = now.work, self._term.partition.log
         if not work.is_mapped:
             await self._tools.pool.submit(partial(judged, work.map_next))
             return
@@ -268,7 +268,7 @@ class RemoteCompaction:
             now.run = None
             now.run = await self._next_run(now.runs)
         if now.run is None:
-            _log.info("compacted the remote part of a log", partition=self._reign, to=work.compacted_to,
+            _log.info("compacted the remote part of a log", partition=self._term, to=work.compacted_to,
                       stats=work.stats)  # fmt: skip
             self._leave()
 
@@ -281,20 +281,20 @@ class RemoteCompaction:
         tools = self._tools
         began_ms = tools.clock.monotonic_ms()
         if not is_current(run, work.lineage, tools.segments.metadata):
-            raise OutOfDate(f"somebody else has compacted {self._reign} meanwhile")
-        unfinished = tools.segments.metadata.known(self._reign.id).unfinished()
-        below = final_below(unfinished, run, self._reign.partition.log.local_log_start_offset)
+            raise OutdatedRewrite(f"somebody else has compacted {self._term} meanwhile")
+        unfinished = tools.segments.metadata.known(self._term.id).unfinished()
+        below = final_below(unfinished, run, self._term.partition.log.local_log_start_offset)
         rewrite = partial(work.rewrite, run, now_ms=tools.clock.now_ms(), final_below=below)
         rewritten = await tools.pool.submit(partial(judged, rewrite))
         tools.quota.take(rewritten.size_bytes)
         segment = self._described(work, run, rewritten)
-        tools.compacting[self._reign.id] = segment.id.id
+        tools.compacting[self._term.id] = segment.id.id
         try:
             await self._publish(work, run, segment, rewritten, began_ms)
         finally:
-            tools.compacting.pop(self._reign.id, None)
+            tools.compacting.pop(self._term.id, None)
         work.accept()
-        meters = tools.metrics.topic(self._reign.id.topic)
+        meters = tools.metrics.topic(self._term.id.topic)
         meters.compaction_read_bytes += run.size_bytes
         meters.compaction_written_bytes += segment.size_bytes
         await self._delete_replaced(run)
@@ -303,7 +303,7 @@ class RemoteCompaction:
         return describe_group(
             run,
             work.lineage,
-            RemoteSegmentId(self._reign.id, self._tools.new_id()),
+            RemoteSegmentId(self._term.id, self._tools.new_id()),
             compacted_to=work.compacted_to,
             size_bytes=rewritten.size_bytes,
             max_timestamp_ms=rewritten.max_timestamp_ms,
@@ -338,12 +338,12 @@ class RemoteCompaction:
             raise
 
     def _check_publishable(self, work: CompactionPass, run: SegmentGroup, began_ms: float) -> None:
-        if self._reign.is_over():
-            raise OutOfDate(f"{self._reign} is led by another broker")
+        if self._term.is_over():
+            raise OutdatedRewrite(f"{self._term} is led by another broker")
         if self._tools.clock.monotonic_ms() - began_ms > LEASE_MS:
-            raise OutOfDate(f"a segment of {self._reign} took too long to be rewritten")
+            raise OutdatedRewrite(f"a segment of {self._term} took too long to be rewritten")
         if not is_current(run, work.lineage, self._tools.segments.metadata):
-            raise OutOfDate(f"somebody else has compacted {self._reign} meanwhile")
+            raise OutdatedRewrite(f"somebody else has compacted {self._term} meanwhile")
 
     async def _take_back(self, segment: RemoteSegment) -> None:
         try:
@@ -352,9 +352,9 @@ class RemoteCompaction:
             _log.info("what was rewritten is left to be collected", segment=segment.id, reason=error)
 
     async def _delete_replaced(self, run: SegmentGroup) -> None:
-        """What fails here, or is left because the reign is over, is collected later: nobody needs it."""
+        """What fails here, or is left because the term is over, is collected later: nobody needs it."""
         for segment in run.replaced:
-            if self._reign.is_over():
+            if self._term.is_over():
                 return
             try:
                 await self._tools.segments.delete(segment)

@@ -18,9 +18,9 @@ from broker.clock import Clock
 from broker.logs import EventLog
 from broker.metrics.remote_storage import RemoteStorageMetrics
 from broker.runtime.loop.throttle import SHORTEST_PAUSE_MS
+from broker.runtime.remote_log.leadership_term import LeadershipTerm, learn_remote_end
 from broker.runtime.remote_log.segments import PASSING_ERRORS, RemoteSegments
 from broker.runtime.remote_log.settings import RemoteLogSettings
-from broker.runtime.remote_log.tiered_partition import Reign, learn_remote_end
 from protocol.primitives import Uuid
 from storage.files import FileSystem
 from storage.segment import LogSegment
@@ -75,7 +75,7 @@ class CopyQuota:
 
 
 @dataclass(slots=True)
-class Attempt:
+class CopyAttempt:
     """One copy of one segment, and how far it has come."""
 
     local: LogSegment
@@ -111,24 +111,24 @@ class CopyTools:
     copying: dict[TopicIdPartition, Uuid] = field(default_factory=dict)
 
 
-class SegmentCopying:
-    """The turns of one reign of a leader. When the reign is over it must have one more, to leave in good order; then
+class SegmentCopyTask:
+    """The turns of one term of a leader. When the term is over it must have one more, to leave in good order; then
     `on_over` is called, perhaps twice.
     """
 
-    def __init__(self, reign: Reign, tools: CopyTools, on_over: Callable[[Reign], None]) -> None:
-        self._reign = reign
+    def __init__(self, term: LeadershipTerm, tools: CopyTools, on_over: Callable[[LeadershipTerm], None]) -> None:
+        self._term = term
         self._tools = tools
         self._on_over = on_over
         self._failures = Failures()
-        self._attempt: Attempt | None = None
+        self._attempt: CopyAttempt | None = None
         self._is_seeded = False
 
     async def run_once(self) -> float | None:
         """See RecurringTask: copies one segment, or goes on with one."""
         delay_ms = await self._attempt_one()
-        if self._reign.is_over():
-            self._on_over(self._reign)
+        if self._term.is_over():
+            self._on_over(self._term)
         return delay_ms
 
     async def _attempt_one(self) -> float | None:
@@ -145,17 +145,17 @@ class SegmentCopying:
     def _after_failure(self, error: Exception) -> float | None:
         delay_ms = self._failures.next_delay_ms(self._tools.settings().backoff, self._tools.random)
         if not isinstance(error, RemoteMetadataNotReady):
-            _log.warning("could not copy a segment", partition=self._reign, reason=error, failures=self._failures.count)
-        if self._reign.is_over():
+            _log.warning("could not copy a segment", partition=self._term, reason=error, failures=self._failures.count)
+        if self._term.is_over():
             self._let_go()
             return None
         return delay_ms
 
     async def _step(self) -> float | None:
-        reign = self._reign
-        if self._attempt is not None and (reign.is_over() or not self._is_there(self._attempt)):
+        term = self._term
+        if self._attempt is not None and (term.is_over() or not self._is_there(self._attempt)):
             await self._leave(self._attempt)
-        if reign.is_over() or reign.is_blocked or not reign.partition.log.is_copied_to_tier:
+        if term.is_over() or term.is_blocked or not term.partition.log.is_copied_to_tier:
             return None
         if self._attempt is None:
             wait_ms = self._begin()
@@ -163,25 +163,25 @@ class SegmentCopying:
                 return wait_ms
         assert self._attempt is not None
         await self._go_on(self._attempt)
-        return None if reign.is_over() else 0.0
+        return None if term.is_over() else 0.0
 
     # ---- what is next
 
     def _begin(self) -> float | None:
         """Begins an attempt; if there is none to begin, how long to wait. Raises RemoteMetadataNotReady, OSError."""
-        reign, tools = self._reign, self._tools
+        term, tools = self._term, self._tools
         interval_ms = float(tools.settings().task_interval_ms)
-        if not reign.may_touch_log():
+        if not term.may_touch_log():
             return interval_ms
-        if reign.id in tools.copying:
-            return float(tools.settings().backoff.initial_ms)  # the last of an earlier reign
-        log = reign.partition.log
+        if term.id in tools.copying:
+            return float(tools.settings().backoff.initial_ms)  # the last of an earlier term
+        log = term.partition.log
         if not self._is_seeded:
-            learn_remote_end(reign, tools.segments.metadata)
+            learn_remote_end(term, tools.segments.metadata)
             self._is_seeded = True
         backlog = backlog_of(log, log.highest_remote_offset)
         lag = {"copy_lag_bytes": backlog.size_bytes, "copy_lag_segments": len(backlog.segments)}
-        reign.figures = reign.figures._replace(**lag)
+        term.figures = term.figures._replace(**lag)
         if not backlog.segments:
             return interval_ms
         facts = closed(log, backlog.segments[0], backlog)
@@ -193,28 +193,28 @@ class SegmentCopying:
         return None
 
     def _start(self, local: LogSegment, facts: ClosedSegment) -> None:
-        reign, tools = self._reign, self._tools
+        term, tools = self._term, self._tools
         segment = describe(
-            reign.partition.log,
+            term.partition.log,
             local,
             facts,
-            RemoteSegmentId(reign.id, tools.new_id()),
+            RemoteSegmentId(term.id, tools.new_id()),
             broker_id=tools.segments.broker_id,
             now_ms=tools.clock.now_ms(),
         )
         tools.quota.take(facts.size_bytes)
-        tools.copying[reign.id] = segment.id.id
-        self._attempt = Attempt(
-            local, segment, files_of(tools.fs, reign.partition.log, local, facts), tools.clock.monotonic_ms()
+        tools.copying[term.id] = segment.id.id
+        self._attempt = CopyAttempt(
+            local, segment, files_of(tools.fs, term.partition.log, local, facts), tools.clock.monotonic_ms()
         )
 
-    def _is_there(self, attempt: Attempt) -> bool:
+    def _is_there(self, attempt: CopyAttempt) -> bool:
         """Whether the segment is still on this disk: deleted records may have taken it along."""
-        return self._reign.partition.log.segments.floor(attempt.segment.start_offset) is attempt.local
+        return self._term.partition.log.segments.floor(attempt.segment.start_offset) is attempt.local
 
     # ---- one attempt
 
-    async def _go_on(self, attempt: Attempt) -> None:
+    async def _go_on(self, attempt: CopyAttempt) -> None:
         """From where it stands to its end. Errors that may pass leave it as it is."""
         try:
             await self._advance(attempt)
@@ -228,11 +228,11 @@ class SegmentCopying:
             await self._leave(attempt)
             raise
         self._let_go()
-        if not self._reign.is_over():
-            self._reign.partition.log.highest_remote_offset = attempt.segment.end_offset
-        _log.info("copied a segment", partition=self._reign, segment=attempt.segment.id, base=attempt.local.base_offset)
+        if not self._term.is_over():
+            self._term.partition.log.highest_remote_offset = attempt.segment.end_offset
+        _log.info("copied a segment", partition=self._term, segment=attempt.segment.id, base=attempt.local.base_offset)
 
-    async def _advance(self, attempt: Attempt) -> None:
+    async def _advance(self, attempt: CopyAttempt) -> None:
         segments = self._tools.segments
         self._check_age(attempt)
         if not attempt.is_announced:
@@ -245,27 +245,27 @@ class SegmentCopying:
         self._check_age(attempt)
         await segments.finish(attempt.segment, attempt.custom_metadata)
 
-    def _is_too_old(self, attempt: Attempt) -> bool:
+    def _is_too_old(self, attempt: CopyAttempt) -> bool:
         """By the wall clock, as others judge, and by one that nobody sets."""
         clock = self._tools.clock
         told_ms = clock.now_ms() - attempt.segment.event_timestamp_ms
         return max(told_ms, clock.monotonic_ms() - attempt.began_ms) >= copy_lease_ms(self._tools.settings().grace_ms)
 
-    def _check_age(self, attempt: Attempt) -> None:
+    def _check_age(self, attempt: CopyAttempt) -> None:
         if self._is_too_old(attempt):
             raise CopyTooOld(f"the copy of {attempt.segment.id} was begun too long ago to be finished")
 
     def _check_size(self, custom_metadata: bytes) -> None:
         limit = self._tools.settings().custom_metadata_max_bytes
         if len(custom_metadata) > limit:
-            self._reign.is_blocked = True
+            self._term.is_blocked = True
             raise CustomMetadataTooLarge(
                 f"remote storage attaches {len(custom_metadata)} bytes to a segment, and "
-                f"remote.log.metadata.custom.metadata.max.bytes is {limit}: nothing more is copied of {self._reign} "
+                f"remote.log.metadata.custom.metadata.max.bytes is {limit}: nothing more is copied of {self._term} "
                 "until another broker leads it or this one restarts"
             )
 
-    async def _leave(self, attempt: Attempt) -> None:
+    async def _leave(self, attempt: CopyAttempt) -> None:
         """Nothing of it is to remain, unless all but the last word is said. What fails here is collected later."""
         try:
             if attempt.is_uploaded and not self._is_too_old(attempt):
@@ -278,5 +278,5 @@ class SegmentCopying:
     def _let_go(self) -> None:
         """The attempt is over, or nobody goes on with it: from now on it may be collected."""
         if self._attempt is not None:
-            self._tools.copying.pop(self._reign.id, None)
+            self._tools.copying.pop(self._term.id, None)
             self._attempt = None

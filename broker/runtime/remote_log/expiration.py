@@ -4,7 +4,7 @@
     followers know of it, lest one of them leads and believes in what is gone -> delete, each with its events
 
 What is decided is carried out over as many turns as it takes; a failure leaves the rest to later turns. A look costs
-what has changed since the last one, and what goes; only a reign's first one reads all that is known, in slices.
+what has changed since the last one, and what goes; only a term's first one reads all that is known, in slices.
 """
 
 import asyncio
@@ -15,11 +15,11 @@ from broker.clock import Clock
 from broker.logs import EventLog
 from broker.runtime.loop.loop_slices import LoopSlices
 from broker.runtime.loop.thread_pool import WorkPool
-from broker.runtime.remote_log.chain import RemoteChain
+from broker.runtime.remote_log.layout_tracker import RemoteLayoutTracker
+from broker.runtime.remote_log.leadership_term import LeadershipTerm
 from broker.runtime.remote_log.log_starts import LogStarts, keep_log_start, kept_log_start
 from broker.runtime.remote_log.segments import PASSING_ERRORS, RemoteSegments
 from broker.runtime.remote_log.settings import RemoteLogSettings
-from broker.runtime.remote_log.tiered_partition import Reign
 from protocol.primitives import Uuid
 from storage.log import Log
 from storage.tiered.catalog.remote_log_layout import RemoteLogLayout
@@ -59,64 +59,64 @@ class ExpirationTools:
     slices: LoopSlices
 
 
-class SegmentExpiration:
-    """The turns of one reign of a leader."""
+class SegmentExpirationTask:
+    """The turns of one term of a leader."""
 
-    def __init__(self, reign: Reign, tools: ExpirationTools, chain: RemoteChain) -> None:
-        self._reign = reign
+    def __init__(self, term: LeadershipTerm, tools: ExpirationTools, layout: RemoteLayoutTracker) -> None:
+        self._term = term
         self._tools = tools
-        self._chain = chain
+        self._layout = layout
         self._failures = Failures()
         self._is_cut = False
         self._decided_ms = 0.0
 
     async def run_once(self) -> float | None:
         """See RecurringTask: decides what goes, or deletes some of it."""
-        if self._reign.is_over():
+        if self._term.is_over():
             return None
         settings = self._tools.settings()
         try:
-            if not self._reign.pending:
+            if not self._term.pending:
                 await self._look()
             if self._must_wait_for_followers():
                 return float(settings.backoff.initial_ms)
             await self._delete_some()
         except PASSING_ERRORS as error:
             if not isinstance(error, RemoteMetadataNotReady):
-                _log.warning("could not delete what expired", partition=self._reign, reason=error)
+                _log.warning("could not delete what expired", partition=self._term, reason=error)
             return self._failures.next_delay_ms(settings.backoff, self._tools.random)
         self._failures.clear()
-        if self._reign.is_over():
+        if self._term.is_over():
             return None
-        return 0.0 if self._reign.pending or self._is_cut else float(settings.task_interval_ms)
+        return 0.0 if self._term.pending or self._is_cut else float(settings.task_interval_ms)
 
     async def _look(self) -> None:
         """Decides, and prepares what is decided. Raises PASSING_ERRORS."""
-        reign, tools = self._reign, self._tools
+        term, tools = self._term, self._tools
         self._is_cut = False
-        if not reign.may_touch_log():
+        if not term.may_touch_log():
             return
         await self._restore_epochs()
         began_ms = tools.clock.monotonic_ms()
-        chain = await self._chain.settled()
-        if chain is None:
+        layout = await self._layout.settled()
+        if layout is None:
             return
-        tier = self._tier(chain)
-        expiry = decide_expiration(tier, chain)
+        tier = self._tier(layout)
+        expiry = decide_expiration(tier, layout)
         took_ms = tools.clock.monotonic_ms() - began_ms
         start = await self._start_after(tier, expiry)
-        if not reign.may_touch_log():
+        if not term.may_touch_log():
             return
-        reign.outside_since_ms = dict(expiry.outside_since_ms)
+        term.outside_since_ms = dict(expiry.outside_since_ms)
         self._raise_log_start(start)
-        reign.figures = reign.figures._replace(
+        term.figures = term.figures._replace(
             missing_offsets=max(0, expiry.first_offset - start),
             log_metadata_count=expiry.count,
             log_size_bytes=expiry.size_bytes,
             log_size_computation_ms=round(took_ms),
         )
-        if await self._start_is_kept(at_once=bool(expiry.deletions)) and not reign.is_over():
-            reign.pending.extend(expiry.deletions)
+        if await self._start_is_kept(at_once=bool(expiry.deletions)) and not term.is_over():
+            term.pending.extend(expiry.deletions)
             self._is_cut = expiry.is_cut and bool(expiry.deletions)
             self._note_lag()
             self._decided_ms = tools.clock.monotonic_ms()
@@ -125,29 +125,29 @@ class SegmentExpiration:
         """Where leader epochs were lost with their file, this disk tells those of what is on it alone. A remote segment
         that holds what is first here was copied with all before: without that, nobody could read what is remote.
         """
-        reign, segments, log = self._reign, self._tools.segments, self._reign.partition.log
+        term, segments, log = self._term, self._tools.segments, self._term.partition.log
         lineage = lineage_of(log)
         if lineage.start_offset is None or lineage.start_offset <= log.log_start_offset:
             return
         epoch, first = lineage.entries[0]
-        held = (segments.metadata.segment_for(reign.id, epoch, offset) for offset in (first, first - 1))
+        held = (segments.metadata.segment_for(term.id, epoch, offset) for offset in (first, first - 1))
         segment = next((one for one in held if one is not None), None)
         if segment is None:
             return
         try:
             history = await segments.leader_epochs(segment)
         except RemoteStorageError as error:
-            _log.warning("could not read leader epochs that were lost here", partition=reign, reason=error)
+            _log.warning("could not read leader epochs that were lost here", partition=term, reason=error)
             return
-        if reign.may_touch_log() and log.epochs.restore_below(history):
+        if term.may_touch_log() and log.epochs.restore_below(history):
             log.epochs.truncate_from_start(log.log_start_offset)
-            _log.info("restored leader epochs from remote storage", partition=reign, segment=segment.id)
+            _log.info("restored leader epochs from remote storage", partition=term, segment=segment.id)
 
-    def _tier(self, chain: RemoteLogLayout) -> RemoteLogState:
+    def _tier(self, layout: RemoteLogLayout) -> RemoteLogState:
         """Raises RemoteMetadataNotReady."""
-        reign, log, tools = self._reign, self._reign.partition.log, self._tools
+        term, log, tools = self._term, self._term.partition.log, self._tools
         config, settings = log.config, tools.settings()
-        known = tools.segments.metadata.known(reign.id)
+        known = tools.segments.metadata.known(term.id)
         return RemoteLogState(
             unfinished=known.unfinished(),
             count=len(known),
@@ -155,14 +155,14 @@ class SegmentExpiration:
             log_start_offset=log.log_start_offset,
             local_start_offset=log.local_log_start_offset,
             high_watermark=log.high_watermark,
-            local=local_parts(log, chain.next_offset),
+            local=local_parts(log, layout.next_offset),
             retention_ms=config.retention_ms if config.is_deleting else -1,
             retention_bytes=config.retention_bytes if config.is_deleting else -1,
             now_ms=tools.clock.now_ms(),
             broker_id=tools.segments.broker_id,
             grace_ms=settings.grace_ms,
             copying=frozenset(tools.copying()),
-            outside_since_ms=reign.outside_since_ms,
+            outside_since_ms=term.outside_since_ms,
         )
 
     # ---- the log start
@@ -179,45 +179,45 @@ class SegmentExpiration:
         are sent past it after a while (`remote_locations.py`); the log and a metric say so, and an operator recovers
         it, or gives it up with DeleteRecords.
         """
-        reign = self._reign
+        term = self._term
         start = max(expiry.log_start_offset, tier.log_start_offset)
         if expiry.first_offset > start:
-            kept = await kept_log_start(self._tools.log_starts, self._tools.pool, reign.id)
+            kept = await kept_log_start(self._tools.log_starts, self._tools.pool, term.id)
             start = min(offset_above_deletions(tier, max(start, kept or 0)), expiry.first_offset)
         missing = expiry.first_offset - start
-        if missing > 0 and not reign.has_gap:
+        if missing > 0 and not term.has_gap:
             _log.error(
                 "the log begins with offsets that neither this disk nor remote storage has: `ottla remote recover"
                 " --metadata-only` finds what only metadata lack, DeleteRecords gives them up",
-                partition=reign,
+                partition=term,
                 log_start=start,
                 first=expiry.first_offset,
             )
-        reign.has_gap = missing > 0
+        term.has_gap = missing > 0
         return start
 
     def _raise_log_start(self, offset: int) -> None:
-        partition = self._reign.partition
+        partition = self._term.partition
         before = partition.log.log_start_offset
         if partition.log.maybe_increment_log_start_offset(min(offset, partition.log.high_watermark)):
-            _log.info("raised the log start", partition=self._reign, before=before, now=partition.log.log_start_offset)
+            _log.info("raised the log start", partition=self._term, before=before, now=partition.log.log_start_offset)
             partition.on_log_start_moved()
 
     async def _start_is_kept(self, *, at_once: bool) -> bool:
         """Has the log start kept where it outlives this process, before anything is deleted by it. Whether this is
         still the leader that may.
         """
-        reign, tools, log = self._reign, self._tools, self._reign.partition.log
+        term, tools, log = self._term, self._tools, self._term.partition.log
         if at_once:
             await tools.remember_start(log)
         return await keep_log_start(
-            tools.log_starts, tools.pool, reign.id, reign.epoch, log.log_start_offset, at_once=at_once
+            tools.log_starts, tools.pool, term.id, term.epoch, log.log_start_offset, at_once=at_once
         )
 
     def _must_wait_for_followers(self) -> bool:
         """Whether one of them does not know yet where the log begins; they are not waited for for long."""
-        partition = self._reign.partition
-        if not self._reign.pending or not partition.is_leader:
+        partition = self._term.partition
+        if not self._term.pending or not partition.is_leader:
             return False
         waited_ms = self._tools.clock.monotonic_ms() - self._decided_ms
         return waited_ms < FOLLOWER_PATIENCE_MS and partition.low_watermark() < partition.log.log_start_offset
@@ -226,26 +226,26 @@ class SegmentExpiration:
 
     async def _delete_some(self) -> None:
         """Raises PASSING_ERRORS; what was not deleted is decided anew then."""
-        reign = self._reign
+        term = self._term
         self._note_lag()
         try:
             for _ in range(DELETIONS_A_TURN):
-                if reign.is_over() or not reign.pending:
+                if term.is_over() or not term.pending:
                     break
-                segment, reason = reign.pending[0]
+                segment, reason = term.pending[0]
                 await self._tools.segments.delete(segment)
-                if reign.pending:
-                    reign.pending.popleft()
+                if term.pending:
+                    term.pending.popleft()
                 _tell_of(segment.id, segment.start_offset, reason)
         except PASSING_ERRORS:
-            reign.pending.clear()
+            term.pending.clear()
             self._is_cut = False
             raise
         self._note_lag()
 
     def _note_lag(self) -> None:
-        pending = self._reign.pending
-        self._reign.figures = self._reign.figures._replace(
+        pending = self._term.pending
+        self._term.figures = self._term.figures._replace(
             delete_lag_segments=len(pending), delete_lag_bytes=sum(one.segment.size_bytes for one in pending)
         )
 

@@ -60,7 +60,7 @@ class LeaderStarts:
         self._read_log_start = read_log_start
         self._pool = pool
         self._scheduler = RoundRobinScheduler(loop, lambda: settings().expiration_threads)
-        self._seeking: dict[Partition, Seeking] = {}
+        self._seeking: dict[Partition, LogStartLookup] = {}
 
     @property
     def under_way(self) -> int:
@@ -75,10 +75,10 @@ class LeaderStarts:
         """See LogStartFinder."""
         seeking = self._seeking.get(partition)
         if seeking is None:
-            seeking = self._seeking[partition] = Seeking(partition, self)
+            seeking = self._seeking[partition] = LogStartLookup(partition, self)
         self._scheduler.schedule(seeking)
 
-    def call(self, seeking: "Seeking") -> None:
+    def call(self, seeking: "LogStartLookup") -> None:
         """What it waited for has come."""
         self._scheduler.schedule(seeking)
 
@@ -107,7 +107,7 @@ class LeaderStarts:
             raise RemoteStorageError(f"it cannot be told where {partition} goes on: {error!r}") from error
 
 
-class Seeking:
+class LogStartLookup:
     """The turns of one partition, from when it is held back until it leads, or another broker does."""
 
     def __init__(self, partition: Partition, starts: LeaderStarts) -> None:

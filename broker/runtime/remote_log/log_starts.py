@@ -39,24 +39,24 @@ class NoLogStarts:
         return
 
 
-class LogStartNotKept(TimeoutError):
+class LogStartStoreError(TimeoutError):
     """It could not be told for now."""
 
 
 async def keep_log_start(
     log_starts: LogStarts, pool: WorkPool, partition: TopicIdPartition, leader_epoch: int, offset: int, *, at_once: bool
 ) -> bool:
-    """`on_log_start` on the pool. Raises LogStartNotKept, PoolFull."""
+    """`on_log_start` on the pool. Raises LogStartStoreError, PoolFull."""
     return await _tell(pool, partial(log_starts.on_log_start, partition, leader_epoch, offset, at_once=at_once))
 
 
 async def kept_log_start(log_starts: LogStarts, pool: WorkPool, partition: TopicIdPartition) -> int | None:
-    """`kept` on the pool. Raises LogStartNotKept, PoolFull."""
+    """`kept` on the pool. Raises LogStartStoreError, PoolFull."""
     return await _tell(pool, partial(log_starts.kept, partition))
 
 
 async def forget_log_start(log_starts: LogStarts, pool: WorkPool, partition: TopicIdPartition) -> None:
-    """`forget` on the pool. Raises LogStartNotKept, PoolFull."""
+    """`forget` on the pool. Raises LogStartStoreError, PoolFull."""
     await _tell(pool, partial(log_starts.forget, partition))
 
 
@@ -67,4 +67,4 @@ async def _tell(pool: WorkPool, work: Callable[[], T]) -> T:
         raise
     except Exception as error:
         # What keeps them is remote storage, which may raise anything.
-        raise LogStartNotKept(f"the place where log starts are kept failed: {error!r}") from error
+        raise LogStartStoreError(f"the place where log starts are kept failed: {error!r}") from error

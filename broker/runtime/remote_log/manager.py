@@ -6,8 +6,8 @@ store does so on bounded pools (`thread_pool.py`), and nothing here makes the lo
 and local fetch do not notice.
 
 A partition's role comes from the metadata: `on_metadata` after `Partitions` has followed it, `on_hosted` for what came
-later. A role and its leader epoch are a `Reign`; a new one begins with nothing known, what is under way for an old one
-is finished or left in good order.
+later. A role and its leader epoch are a `LeadershipTerm`; a new one begins with nothing known, what is under way for an
+old one is finished or left in good order.
 
 It does not know what remote storage is, how its metadata is kept, or when a segment leaves the local disk: that is for
 `storage.retention`, which goes by `Log.highest_remote_offset`.
@@ -25,15 +25,15 @@ from broker.runtime.loop.round_robin import RoundRobinScheduler
 from broker.runtime.loop.thread_pool import ThreadPool
 from broker.runtime.partitions.partition import Partition
 from broker.runtime.partitions.registry import Partitions
-from broker.runtime.remote_log.chain import RemoteChain
-from broker.runtime.remote_log.compaction import CompactionTools, RemoteCompaction
-from broker.runtime.remote_log.copying import CopyTools, SegmentCopying
-from broker.runtime.remote_log.disabling import TierDisabling
-from broker.runtime.remote_log.expiration import ExpirationTools, SegmentExpiration
-from broker.runtime.remote_log.following import RemoteFollowing
+from broker.runtime.remote_log.compaction import CompactionTools, RemoteCompactionTask
+from broker.runtime.remote_log.copying import CopyTools, SegmentCopyTask
+from broker.runtime.remote_log.deletion_on_disable import RemoteLogDeletionTask
+from broker.runtime.remote_log.expiration import ExpirationTools, SegmentExpirationTask
+from broker.runtime.remote_log.follower_task import RemoteFollowerTask
+from broker.runtime.remote_log.layout_tracker import RemoteLayoutTracker
+from broker.runtime.remote_log.leadership_term import LeadershipTerm, RemoteLogRole, TieredReplica
 from broker.runtime.remote_log.partition_remover import PartitionRemover, RemoteCatalog, RemoverTools
 from broker.runtime.remote_log.settings import RemoteLogSettings
-from broker.runtime.remote_log.tiered_partition import Reign, Replica, TierRole
 from protocol.primitives import Uuid
 from storage.directories.log_dir import LogDir
 from storage.log import Log
@@ -43,22 +43,22 @@ from storage.tiered.segment_metadata import TopicIdPartition
 
 @dataclass(slots=True)
 class _Tasks:
-    """What is done for one partition in one reign."""
+    """What is done for one partition in one term."""
 
-    reign: Reign
-    copying: SegmentCopying | None = None
-    cleaning: SegmentExpiration | TierDisabling | None = None
-    following: RemoteFollowing | None = None
-    compaction: RemoteCompaction | None = None
-    chain: RemoteChain | None = None
+    term: LeadershipTerm
+    copying: SegmentCopyTask | None = None
+    cleaning: SegmentExpirationTask | RemoteLogDeletionTask | None = None
+    following: RemoteFollowerTask | None = None
+    compaction: RemoteCompactionTask | None = None
+    layout: RemoteLayoutTracker | None = None
 
 
-class Hosting(Protocol):
+class HostedReplicas(Protocol):
     """The replicas of this node."""
 
-    def all(self) -> Iterable[Replica]: ...
+    def all(self) -> Iterable[TieredReplica]: ...
 
-    def of_topic(self, topic_id: Uuid) -> Iterable[Replica]:
+    def of_topic(self, topic_id: Uuid) -> Iterable[TieredReplica]:
         """Those of one topic."""
         ...
 
@@ -67,16 +67,16 @@ class Hosting(Protocol):
         ...
 
 
-class HostedPartitions:
+class HostedTieredReplicas:
     """As `Partitions` has them."""
 
     def __init__(self, partitions: Partitions) -> None:
         self._partitions = partitions
 
-    def all(self) -> Iterable[Replica]:
+    def all(self) -> Iterable[TieredReplica]:
         return self._partitions.all()
 
-    def of_topic(self, topic_id: Uuid) -> Iterable[Replica]:
+    def of_topic(self, topic_id: Uuid) -> Iterable[TieredReplica]:
         topic = self._partitions.by_id.get(topic_id)
         return () if topic is None else tuple(topic.partitions.values())
 
@@ -120,7 +120,7 @@ class RemoteLogManager:
 
     def __init__(
         self,
-        hosting: Hosting,
+        hosting: HostedReplicas,
         metadata: RemoteLogMetadataManager,
         catalog: RemoteCatalog,
         copy_tools: CopyTools,
@@ -181,7 +181,7 @@ class RemoteLogManager:
         if delta.topics is not None:
             if delta.topics.deleted:
                 self.on_topics_deleted(delta.topics.deleted)
-            gone = [tasks.reign.partition for id, tasks in self._tasks.items() if id.topic_id in delta.topics.deleted]
+            gone = [tasks.term.partition for id, tasks in self._tasks.items() if id.topic_id in delta.topics.deleted]
             changed = [partition for topic_id in delta.topics.changed for partition in self._of_topic(topic_id)]
             self.on_leadership_change(
                 leaders=(partition for partition in changed if partition.is_leader),
@@ -196,10 +196,10 @@ class RemoteLogManager:
         before their partitions are let go."""
         self._remover.on_deleted(topic_ids, [id for id in self._tasks if id.topic_id in topic_ids])
 
-    def _of_topic(self, topic_id: Uuid) -> list[Replica]:
+    def _of_topic(self, topic_id: Uuid) -> list[TieredReplica]:
         """The partitions of a topic that are hosted here, and those that were until now."""
         here = list(self._hosting.of_topic(topic_id))
-        return here + [tasks.reign.partition for id, tasks in self._tasks.items() if id.topic_id == topic_id]
+        return here + [tasks.term.partition for id, tasks in self._tasks.items() if id.topic_id == topic_id]
 
     def on_hosted(self, partition: Partition) -> None:
         """See PartitionListener."""
@@ -208,31 +208,31 @@ class RemoteLogManager:
     def on_directory_failed(self, directory: LogDir, lost: Sequence[Log]) -> None:
         """Listens to failed directories, after `Partitions` did."""
         for tasks in list(self._tasks.values()):
-            if tasks.reign.partition.log in lost:
-                self.on_role(tasks.reign.partition)
+            if tasks.term.partition.log in lost:
+                self.on_role(tasks.term.partition)
 
-    def on_leadership_change(self, leaders: Iterable[Replica], followers: Iterable[Replica]) -> None:
+    def on_leadership_change(self, leaders: Iterable[TieredReplica], followers: Iterable[TieredReplica]) -> None:
         """Followers first: what is under way for them makes room for others."""
         for partition in (*followers, *leaders):
             self.on_role(partition)
 
-    def on_role(self, partition: Replica) -> None:
+    def on_role(self, partition: TieredReplica) -> None:
         """Do for a partition what its role and its configuration ask for; nothing if that is done already."""
         id = TopicIdPartition(partition.topic_id, partition.topic, partition.index)
         role = _role_of(partition) if self._is_in_service(partition) else None
         tasks = self._tasks.get(id)
-        if tasks is not None and tasks.reign.is_of(partition, role):
+        if tasks is not None and tasks.term.is_of(partition, role):
             if tasks.copying is not None and not self._copies.is_scheduled(tasks.copying):
                 self._copies.schedule(tasks.copying)  # copying may have been enabled again
             return
         if tasks is not None:
             self._end(tasks)
         if role is not None:
-            self._begin(Reign(id, partition, role, self.metrics))
+            self._begin(LeadershipTerm(id, partition, role, self.metrics))
         elif tasks is not None:
             self._release_unless_copying(tasks)
 
-    def _is_in_service(self, partition: Replica) -> bool:
+    def _is_in_service(self, partition: TieredReplica) -> bool:
         return any(partition is hosted for hosted in self._hosting.of_topic(partition.topic_id))
 
     def stop(self, partitions: Iterable[TopicIdPartition]) -> None:
@@ -243,63 +243,63 @@ class RemoteLogManager:
                 self._end(tasks)
                 self._release_unless_copying(tasks)
 
-    def _begin(self, reign: Reign) -> None:
-        leads = reign.role is not TierRole.FOLLOWER
-        self._metadata.assign([reign.id] if leads else [], [] if leads else [reign.id])
-        tasks = self._tasks[reign.id] = _Tasks(reign)
-        if reign.role is TierRole.DISABLED:
-            tasks.cleaning = TierDisabling(reign, self._expiration_tools, self._on_cleaned)
+    def _begin(self, term: LeadershipTerm) -> None:
+        leads = term.role is not RemoteLogRole.FOLLOWER
+        self._metadata.assign([term.id] if leads else [], [] if leads else [term.id])
+        tasks = self._tasks[term.id] = _Tasks(term)
+        if term.role is RemoteLogRole.DISABLED:
+            tasks.cleaning = RemoteLogDeletionTask(term, self._expiration_tools, self._on_cleaned)
             self._expirations.schedule(tasks.cleaning)
             return
         tools = self._copy_tools
-        tasks.following = RemoteFollowing(reign, self._metadata, tools.settings, tools.random)
+        tasks.following = RemoteFollowerTask(term, self._metadata, tools.settings, tools.random)
         self._followings.schedule(tasks.following)
-        if reign.role is TierRole.LEADER:
-            tasks.copying = SegmentCopying(reign, tools, self._on_copying_over)
-            tasks.chain = self._chain_of(reign)
-            tasks.cleaning = SegmentExpiration(reign, self._expiration_tools, tasks.chain)
+        if term.role is RemoteLogRole.LEADER:
+            tasks.copying = SegmentCopyTask(term, tools, self._on_copying_over)
+            tasks.layout = self._layout_of(term)
+            tasks.cleaning = SegmentExpirationTask(term, self._expiration_tools, tasks.layout)
             self._copies.schedule(tasks.copying)
             self._expirations.schedule(tasks.cleaning)
             if self._compaction_tools is not None:
-                tasks.compaction = RemoteCompaction(reign, self._compaction_tools, tasks.chain)
+                tasks.compaction = RemoteCompactionTask(term, self._compaction_tools, tasks.layout)
                 self._compactions.schedule(tasks.compaction)
 
     def _end(self, tasks: _Tasks) -> None:
-        del self._tasks[tasks.reign.id]
-        tasks.reign.end()
+        del self._tasks[tasks.term.id]
+        tasks.term.end()
         if tasks.following is not None:
             self._followings.cancel(tasks.following)
         if tasks.cleaning is not None:
             self._expirations.cancel(tasks.cleaning)
-        if tasks.chain is not None:
-            tasks.chain.close()
+        if tasks.layout is not None:
+            tasks.layout.close()
         if tasks.compaction is not None:
             self._compactions.schedule(tasks.compaction)
         if tasks.copying is not None:
             self._copies.schedule(tasks.copying)
 
-    def _chain_of(self, reign: Reign) -> RemoteChain:
-        return RemoteChain(reign, self._metadata, self._expiration_tools.slices)
+    def _layout_of(self, term: LeadershipTerm) -> RemoteLayoutTracker:
+        return RemoteLayoutTracker(term, self._metadata, self._expiration_tools.slices)
 
     def _release_unless_copying(self, tasks: _Tasks) -> None:
         """The metadata is needed for as long as a copy is under way."""
         if tasks.copying is None:
-            self._on_copying_over(tasks.reign)
+            self._on_copying_over(tasks.term)
 
-    def _on_copying_over(self, reign: Reign) -> None:
-        if reign.id not in self._tasks and not self._remover.is_removing(reign.id):
-            self._metadata.unassign([reign.id])
-        if all(id.topic != reign.id.topic for id in self._tasks):
-            self.metrics.remove(reign.id.topic)
+    def _on_copying_over(self, term: LeadershipTerm) -> None:
+        if term.id not in self._tasks and not self._remover.is_removing(term.id):
+            self._metadata.unassign([term.id])
+        if all(id.topic != term.id.topic for id in self._tasks):
+            self.metrics.remove(term.id.topic)
 
-    def _on_cleaned(self, reign: Reign) -> None:
+    def _on_cleaned(self, term: LeadershipTerm) -> None:
         """Nothing is remote any more of a topic that is not tiered; its tasks stay, so that nobody looks again."""
-        self._metadata.unassign([reign.id])
+        self._metadata.unassign([term.id])
 
 
-def _role_of(partition: Replica) -> TierRole | None:
+def _role_of(partition: TieredReplica) -> RemoteLogRole | None:
     log = partition.log
     if log.is_tiered:
-        return TierRole.LEADER if partition.is_leader else TierRole.FOLLOWER
+        return RemoteLogRole.LEADER if partition.is_leader else RemoteLogRole.FOLLOWER
     was_tiered = log.config.remote_log_delete_on_disable and not log.config.remote_storage_enable
-    return TierRole.DISABLED if was_tiered and partition.is_leader else None
+    return RemoteLogRole.DISABLED if was_tiered and partition.is_leader else None

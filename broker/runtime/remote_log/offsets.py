@@ -50,7 +50,7 @@ _PIECES_AT_ONCE: Final = 256
 _log = EventLog("broker.remote_offsets")
 
 
-class ChainKey(NamedTuple):
+class TimeChainKey(NamedTuple):
     """Another leader epoch may have another history."""
 
     topic_id: Uuid
@@ -83,7 +83,7 @@ class RemoteOffsets:
         self._deadlines = deadlines
         self._timeout_ms = timeout_ms
         self._outage = RemoteOutage()
-        self._chains: LRUCache[ChainKey, TimestampIndex] = LRUCache(CHAINS_MAX)
+        self._chains: LRUCache[TimeChainKey, TimestampIndex] = LRUCache(CHAINS_MAX)
 
     def covers(self, partition: Partition) -> bool:
         """Whether a partition has, or may come to have, a part in remote storage."""
@@ -273,5 +273,5 @@ class RemoteOffsets:
             deadline.cancel()
 
 
-def _key(partition: Partition) -> ChainKey:
-    return ChainKey(partition.topic_id, partition.index, partition.leader_epoch)
+def _key(partition: Partition) -> TimeChainKey:
+    return TimeChainKey(partition.topic_id, partition.index, partition.leader_epoch)

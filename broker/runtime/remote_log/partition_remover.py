@@ -76,8 +76,8 @@ class PartitionRemover:
     def __init__(self, tools: RemoverTools, scheduler: RoundRobinScheduler) -> None:
         self._tools = tools
         self._scheduler = scheduler
-        self._removals: dict[TopicIdPartition, Removal] = {}
-        self._markings: dict[TopicIdPartition, Marking] = {}
+        self._removals: dict[TopicIdPartition, PartitionRemoval] = {}
+        self._markings: dict[TopicIdPartition, DeletionMarking] = {}
         self._seen_deleted_ms: dict[Uuid, int] = {}
         self._unknown_since_ms: dict[Uuid, int] = {}
 
@@ -95,7 +95,7 @@ class PartitionRemover:
         self._seen_deleted_ms |= dict.fromkeys(topic_ids, self._tools.clock.now_ms())
         for partition in hosted:
             if not self.is_removing(partition):
-                marking = self._markings[partition] = Marking(partition, self._tools, self._end_marking)
+                marking = self._markings[partition] = DeletionMarking(partition, self._tools, self._end_marking)
                 self._scheduler.schedule(marking)
         self._scheduler.schedule(self)
 
@@ -147,7 +147,7 @@ class PartitionRemover:
         return 0 <= retention_ms <= now_ms - self._unknown_since_ms[partition.topic_id]
 
     def _begin(self, partition: TopicIdPartition, state: PartitionDeleteState | None) -> None:
-        removal = self._removals[partition] = Removal(partition, state, self._tools, self._end)
+        removal = self._removals[partition] = PartitionRemoval(partition, state, self._tools, self._end)
         self._tools.segments.metadata.assign((), [partition])
         self._scheduler.schedule(removal)
 
@@ -168,7 +168,7 @@ class PartitionRemover:
             self._tools.segments.metadata.unassign([partition])
 
 
-class Marking:
+class DeletionMarking:
     """The task in which one partition is said to be deleted, so that whoever sees to its removal need not have seen
     that. Its metadata stays assigned until then."""
 
@@ -198,7 +198,7 @@ class Marking:
         return None
 
 
-class Removal:
+class PartitionRemoval:
     """The task in which one partition goes."""
 
     def __init__(

@@ -9,9 +9,9 @@ from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple, Protocol, TypeAlias
 
 from broker.clock import Clock
-from broker.metadata.image.metadata_image import MetadataImage
 from broker.net.peer import Connect, NetworkClient, Outcome, PeerError, PeerSettings, PeerUnavailable, SocketAddress
 from broker.net.peer_connection import PeerLoop
+from broker.runtime.controller.metadata_cache import ImageSource
 from broker.runtime.remote_metadata.settings import TOPIC, RemoteMetadataSettings
 from broker.runtime.replication.fetch_transport import (
     FETCH_VERSIONS,
@@ -40,7 +40,7 @@ _PRODUCE_VERSIONS: Final = (9, 12)
 """Those that know topics by name and answer with the reason of a refusal."""
 
 
-class ReadPosition(NamedTuple):
+class MetadataReadPosition(NamedTuple):
     """From where to read. The epochs are those of the leader and of the last record read, −1 if none was."""
 
     partition: int
@@ -49,7 +49,7 @@ class ReadPosition(NamedTuple):
     last_epoch: int
 
 
-class ReadResult(NamedTuple):
+class MetadataReadResult(NamedTuple):
     """`records`: whole batches up to the high watermark. `has_diverged`: what was read last is not in the log."""
 
     partition: int
@@ -58,7 +58,7 @@ class ReadResult(NamedTuple):
     has_diverged: bool = False
 
 
-class OffsetQuestion(NamedTuple):
+class MetadataOffsetRequest(NamedTuple):
     """`which`: EARLIEST or LATEST, the end of what is committed."""
 
     partition: int
@@ -66,38 +66,31 @@ class OffsetQuestion(NamedTuple):
     which: int
 
 
-class OffsetResult(NamedTuple):
+class MetadataOffsetResult(NamedTuple):
     partition: int
     error: int
     offset: int
 
 
-ReadDone: TypeAlias = Callable[[Sequence[ReadResult] | Unanswered], None]
-OffsetsDone: TypeAlias = Callable[[Sequence[OffsetResult] | Unanswered], None]
+ReadDone: TypeAlias = Callable[[Sequence[MetadataReadResult] | Unanswered], None]
+OffsetsDone: TypeAlias = Callable[[Sequence[MetadataOffsetResult] | Unanswered], None]
 AppendDone: TypeAlias = Callable[[int | Unanswered], None]
 
 
 class MetadataTopicClient(Protocol):
     """`done` is called once each, in a later turn of the loop. A partition without an answer is left out of one."""
 
-    def read(self, leader: int, positions: Sequence[ReadPosition], *, waits: bool, done: ReadDone) -> None:
+    def read(self, leader: int, positions: Sequence[MetadataReadPosition], *, waits: bool, done: ReadDone) -> None:
         """With `waits`, the answer comes when there is something to read, or after a while."""
         ...
 
-    def offsets(self, leader: int, questions: Sequence[OffsetQuestion], done: OffsetsDone) -> None: ...
+    def offsets(self, leader: int, questions: Sequence[MetadataOffsetRequest], done: OffsetsDone) -> None: ...
 
     def append(self, leader: int, partition: int, values: Sequence[bytes], done: AppendDone) -> None:
         """One batch, acknowledged by all in sync. `done` gets the error code; Unanswered where nobody knows."""
         ...
 
     def close(self) -> None: ...
-
-
-class ImageSource(Protocol):
-    """Holds the latest image (`MetadataCache`)."""
-
-    @property
-    def image(self) -> MetadataImage: ...
 
 
 class NetworkMetadataClient:
@@ -126,7 +119,7 @@ class NetworkMetadataClient:
 
         self._waiting, self._loading, self._writing = peers("consumer"), peers("loader"), peers("producer")
 
-    def read(self, leader: int, positions: Sequence[ReadPosition], *, waits: bool, done: ReadDone) -> None:
+    def read(self, leader: int, positions: Sequence[MetadataReadPosition], *, waits: bool, done: ReadDone) -> None:
         wait_ms = self._settings.fetch_max_wait_ms if waits else 0
         request = FetchRequest(
             max_wait_ms=wait_ms,
@@ -143,7 +136,7 @@ class NetworkMetadataClient:
             timeout_ms=self._settings.request_timeout_ms + wait_ms,
         )
 
-    def offsets(self, leader: int, questions: Sequence[OffsetQuestion], done: OffsetsDone) -> None:
+    def offsets(self, leader: int, questions: Sequence[MetadataOffsetRequest], done: OffsetsDone) -> None:
         asked = [ListOffsetsPartition(one.partition, one.leader_epoch, one.which) for one in questions]
         request = ListOffsetsRequest(topics=[ListOffsetsTopic(TOPIC, asked)])
         self._send(
@@ -165,7 +158,7 @@ class NetworkMetadataClient:
         assert topic is not None, "nobody asks for a topic that is not there"
         return topic.id
 
-    def _position(self, position: ReadPosition) -> FetchPartition:
+    def _position(self, position: MetadataReadPosition) -> FetchPartition:
         return FetchPartition(
             partition=position.partition,
             current_leader_epoch=position.leader_epoch,
@@ -200,25 +193,25 @@ def error_name(code: int) -> str:
     return ErrorCode(code).name if code in ErrorCode._value2member_map_ else str(code)
 
 
-def _read_results(outcome: Outcome) -> Sequence[ReadResult] | Unanswered:
+def _read_results(outcome: Outcome) -> Sequence[MetadataReadResult] | Unanswered:
     if isinstance(outcome, PeerError):
         return Unanswered(str(outcome))
     assert isinstance(outcome, FetchResponse)
     if outcome.error_code:
         return Unanswered(f"a fetch was refused ({error_name(outcome.error_code)})")
     return [
-        ReadResult(one.partition_index, one.error_code, one.records or b"", one.diverging_epoch.end_offset >= 0)
+        MetadataReadResult(one.partition_index, one.error_code, one.records or b"", one.diverging_epoch.end_offset >= 0)
         for topic in outcome.responses
         for one in topic.partitions
     ]
 
 
-def _offset_results(outcome: Outcome) -> Sequence[OffsetResult] | Unanswered:
+def _offset_results(outcome: Outcome) -> Sequence[MetadataOffsetResult] | Unanswered:
     if isinstance(outcome, PeerError):
         return Unanswered(str(outcome))
     assert isinstance(outcome, ListOffsetsResponse)
     return [
-        OffsetResult(one.partition_index, one.error_code, one.offset)
+        MetadataOffsetResult(one.partition_index, one.error_code, one.offset)
         for topic in outcome.topics
         for one in topic.partitions
     ]

@@ -25,11 +25,11 @@ from broker.runtime.loop.waiters import Deadline, Deadlines, Loop
 from broker.runtime.remote_metadata.client import (
     EARLIEST,
     LATEST,
+    MetadataOffsetRequest,
+    MetadataOffsetResult,
+    MetadataReadPosition,
+    MetadataReadResult,
     MetadataTopicClient,
-    OffsetQuestion,
-    OffsetResult,
-    ReadPosition,
-    ReadResult,
     error_name,
 )
 from broker.runtime.remote_metadata.settings import RemoteMetadataSettings
@@ -75,13 +75,13 @@ class ReadObserver(Protocol):
         ...
 
 
-class _Lane(Enum):
+class _RequestKind(Enum):
     POLL = "poll"
     LOAD = "load"
     OFFSETS = "offsets"
 
 
-class _Asked(NamedTuple):
+class _SentPosition(NamedTuple):
     """What a request was about: an answer counts as long as this is still so."""
 
     tail: MetadataTail
@@ -91,7 +91,7 @@ class _Asked(NamedTuple):
     waiting: Sequence[TopicIdPartition]
 
 
-_A = TypeVar("_A", ReadResult, OffsetResult)
+_A = TypeVar("_A", MetadataReadResult, MetadataOffsetResult)
 
 
 class RemoteMetadataReader:
@@ -112,7 +112,7 @@ class RemoteMetadataReader:
         self._observer = observer
         self._tails: dict[int, MetadataTail] = {}
         self._leaders: Mapping[int, MetadataLeader] = {}
-        self._busy: set[tuple[int, _Lane]] = set()
+        self._busy: set[tuple[int, _RequestKind]] = set()
         self._timer: Deadline | None = None
         self._turn: asyncio.Handle | None = None
         self._is_closed = False
@@ -152,14 +152,14 @@ class RemoteMetadataReader:
         self._turn = None
         if self._is_closed:
             return
-        for (leader, lane), tails in self._plan().items():
-            if (leader, lane) not in self._busy:
-                self._busy.add((leader, lane))
-                self._ask(leader, lane, tails)
+        for (leader, kind), tails in self._plan().items():
+            if (leader, kind) not in self._busy:
+                self._busy.add((leader, kind))
+                self._ask(leader, kind, tails)
 
-    def _plan(self) -> dict[tuple[int, _Lane], list[MetadataTail]]:
+    def _plan(self) -> dict[tuple[int, _RequestKind], list[MetadataTail]]:
         now_s, next_s = self._loop.time(), None
-        plan: dict[tuple[int, _Lane], list[MetadataTail]] = {}
+        plan: dict[tuple[int, _RequestKind], list[MetadataTail]] = {}
         for tail in self._tails.values():
             leader = self._leaders.get(tail.partition)
             if leader is None or not tail.is_open or tail.is_applying:
@@ -167,8 +167,8 @@ class RemoteMetadataReader:
             if tail.retry_at_s > now_s:
                 next_s = tail.retry_at_s if next_s is None else min(next_s, tail.retry_at_s)
                 continue
-            for lane in _lanes(tail):
-                plan.setdefault((leader.broker_id, lane), []).append(tail)
+            for kind in _request_kinds(tail):
+                plan.setdefault((leader.broker_id, kind), []).append(tail)
         self._set_timer(next_s)
         return plan
 
@@ -177,22 +177,23 @@ class RemoteMetadataReader:
             self._timer.cancel()
         self._timer = None if moment_s is None else self._deadlines.at(moment_s, self.wake)
 
-    def _ask(self, leader: int, lane: _Lane, tails: Sequence[MetadataTail]) -> None:
+    def _ask(self, leader: int, kind: _RequestKind, tails: Sequence[MetadataTail]) -> None:
         asked = {
-            tail.partition: _Asked(tail, tail.life, tail.next_offset, tail.must_seek, tail.waiting()) for tail in tails
+            tail.partition: _SentPosition(tail, tail.life, tail.next_offset, tail.must_seek, tail.waiting())
+            for tail in tails
         }
-        if lane is _Lane.OFFSETS:
+        if kind is _RequestKind.OFFSETS:
             questions = [
-                OffsetQuestion(tail.partition, self._epoch(tail), EARLIEST if tail.must_seek else LATEST)
+                MetadataOffsetRequest(tail.partition, self._epoch(tail), EARLIEST if tail.must_seek else LATEST)
                 for tail in tails
             ]
-            self._client.offsets(leader, questions, partial(self._on_answer, leader, lane, asked, self._take_offset))
+            self._client.offsets(leader, questions, partial(self._on_answer, leader, kind, asked, self._take_offset))
             return
         positions = [
-            ReadPosition(tail.partition, self._epoch(tail), tail.next_offset, tail.last_epoch) for tail in tails
+            MetadataReadPosition(tail.partition, self._epoch(tail), tail.next_offset, tail.last_epoch) for tail in tails
         ]
-        done = partial(self._on_answer, leader, lane, asked, self._take_records)
-        self._client.read(leader, positions, waits=lane is _Lane.POLL, done=done)
+        done = partial(self._on_answer, leader, kind, asked, self._take_records)
+        self._client.read(leader, positions, waits=kind is _RequestKind.POLL, done=done)
 
     def _epoch(self, tail: MetadataTail) -> int:
         return self._leaders[tail.partition].epoch
@@ -202,12 +203,12 @@ class RemoteMetadataReader:
     def _on_answer(
         self,
         leader: int,
-        lane: _Lane,
-        asked: dict[int, _Asked],
-        take: Callable[[_Asked, _A], None],
+        kind: _RequestKind,
+        asked: dict[int, _SentPosition],
+        take: Callable[[_SentPosition, _A], None],
         outcome: Sequence[_A] | Unanswered,
     ) -> None:
-        self._busy.discard((leader, lane))
+        self._busy.discard((leader, kind))
         if self._is_closed:
             return
         if isinstance(outcome, Unanswered):
@@ -223,11 +224,11 @@ class RemoteMetadataReader:
                 self._back_off(question.tail, reason)
         self.wake()
 
-    def _is_current(self, asked: _Asked) -> bool:
+    def _is_current(self, asked: _SentPosition) -> bool:
         tail = asked.tail
         return self._tails.get(tail.partition) is tail and asked.life == tail.life and not tail.is_applying
 
-    def _take_offset(self, asked: _Asked, result: OffsetResult) -> None:
+    def _take_offset(self, asked: _SentPosition, result: MetadataOffsetResult) -> None:
         tail = asked.tail
         if result.error:
             self._back_off(tail, error_name(result.error))
@@ -239,7 +240,7 @@ class RemoteMetadataReader:
             tail.on_end(asked.waiting, result.offset)
             self._tell_ready(tail)
 
-    def _take_records(self, asked: _Asked, result: ReadResult) -> None:
+    def _take_records(self, asked: _SentPosition, result: MetadataReadResult) -> None:
         tail = asked.tail
         if result.error or result.has_diverged:
             if asked.offset == tail.next_offset:
@@ -253,7 +254,7 @@ class RemoteMetadataReader:
         else:
             tail.failures = 0
 
-    def _on_refused(self, tail: MetadataTail, result: ReadResult) -> None:
+    def _on_refused(self, tail: MetadataTail, result: MetadataReadResult) -> None:
         if result.has_diverged or result.error == ErrorCode.OFFSET_OUT_OF_RANGE:
             self._back_off(tail, "it goes on elsewhere")
             tail.must_seek = True
@@ -352,14 +353,14 @@ class RemoteMetadataReader:
         self._observer.on_value(value, failure)
 
 
-def _lanes(tail: MetadataTail) -> Iterator[_Lane]:
+def _request_kinds(tail: MetadataTail) -> Iterator[_RequestKind]:
     """What is to be asked for a partition now."""
     if tail.must_seek:
-        yield _Lane.OFFSETS
+        yield _RequestKind.OFFSETS
         return
     if tail.end_is_sought:
-        yield _Lane.OFFSETS
+        yield _RequestKind.OFFSETS
     if tail.is_behind:
-        yield _Lane.LOAD
+        yield _RequestKind.LOAD
     elif tail.has_been_read:
-        yield _Lane.POLL
+        yield _RequestKind.POLL

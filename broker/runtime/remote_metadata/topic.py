@@ -44,7 +44,7 @@ from storage.tiered.segment_metadata import (
 _log: Final = EventLog("broker.tiered.metadata")
 
 
-class TopicCreation(Protocol):
+class MetadataTopicProvider(Protocol):
     """`MetadataTopicCreation`."""
 
     def ensure(self) -> None: ...
@@ -61,7 +61,7 @@ class TopicRemoteMetadata:
     def __init__(
         self,
         client: MetadataTopicClient,
-        creation: TopicCreation,
+        creation: MetadataTopicProvider,
         snapshots: MetadataSnapshots,
         led: LedMetadataLogs,
         loop: Loop,

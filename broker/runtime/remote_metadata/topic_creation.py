@@ -10,9 +10,9 @@ from typing import Any, Final, Protocol
 from broker.config.internal_topics import internal_min_isr, internal_replication_factor
 from broker.logs import EventLog
 from broker.metadata.controller.state import MIN_INSYNC_REPLICAS
-from broker.metadata.image.metadata_image import MetadataImage
 from broker.runtime.controller.auto_topic_creation import TopicCreationChannel
 from broker.runtime.controller.controller_router import ControllerUnavailable
+from broker.runtime.controller.metadata_cache import ImageSource
 from broker.runtime.loop.waiters import Deadlines, Loop
 from broker.runtime.remote_metadata.client import error_name
 from broker.runtime.remote_metadata.settings import TOPIC, RemoteMetadataSettings
@@ -29,30 +29,24 @@ _DONE: Final = frozenset({int(ErrorCode.NONE), int(ErrorCode.TOPIC_ALREADY_EXIST
 _log: Final = EventLog("broker.tiered.metadata")
 
 
-class ImageSource(Protocol):
-    """Holds the latest image (`MetadataCache`)."""
-
-    @property
-    def image(self) -> MetadataImage: ...
-
-
-class TopicCreator(Protocol):
+class RequestedTopicCreator(Protocol):
     """Creates topics that clients asked for by name."""
 
     def request_topic(self, name: str) -> None: ...
 
 
-class MetadataTopicOnRequest:
-    """A TopicCreator that has the metadata topic made when a client asks for it, in the shape that it must have, as
-    tools do that want it before any topic is tiered. Other topics are for `others`, if for anybody.
+class MetadataTopicCreator:
+    """A RequestedTopicCreator that creates the metadata topic, with its required configuration, on a client's request.
+
+    Tools request the topic before any topic is tiered. Requests for other topics go to `others`, if given.
     """
 
-    def __init__(self, ensure: Callable[[], None], others: TopicCreator | None) -> None:
+    def __init__(self, ensure: Callable[[], None], others: RequestedTopicCreator | None) -> None:
         self._ensure = ensure
         self._others = others
 
     def request_topic(self, name: str) -> None:
-        """See TopicCreator."""
+        """See RequestedTopicCreator."""
         if name == TOPIC:
             self._ensure()
         elif self._others is not None:

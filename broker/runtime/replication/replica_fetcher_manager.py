@@ -7,7 +7,7 @@ replica and go with their last. What a fetcher says and does is `replica_fetcher
 
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Final, Protocol
+from typing import Final
 
 from broker.coordination.partitioner import java_string_hash
 from broker.logs import EventLog
@@ -19,6 +19,7 @@ from broker.replication.fetch_plan import FetcherSettings, Sender
 from broker.replication.fetch_state import FetchPhase, PartitionKey
 from broker.replication.fetcher import FetcherCore
 from broker.replication.replication_quota import ReplicationQuota
+from broker.runtime.controller.metadata_cache import ImageSource
 from broker.runtime.loop.waiters import Deadlines, Loop
 from broker.runtime.replication.fetch_transport import FetchTransport
 from broker.runtime.replication.follower_replica import FollowerReplica
@@ -30,13 +31,6 @@ _INTS: Final = 1 << 32
 _SIGN: Final = 1 << 31
 
 _log: Final = EventLog("broker.fetchers")
-
-
-class ImageSource(Protocol):
-    """Holds the latest image (`MetadataCache`)."""
-
-    @property
-    def image(self) -> MetadataImage: ...
 
 
 class ReplicaFetcherManager:

@@ -5,8 +5,8 @@ from collections import Counter
 from broker.metrics.family import Family
 from broker.metrics.quota_use import QuotaUse
 from broker.metrics.remote_storage import (
-    NOTHING,
-    PartitionTier,
+    NO_GAUGES,
+    PartitionRemoteGauges,
     RemoteStorageMetrics,
     remote_families,
     under_first_names,
@@ -31,13 +31,16 @@ def test_counters_by_topic_and_in_total() -> None:
 
 def test_gauges_are_sums_over_partitions() -> None:
     metrics = RemoteStorageMetrics()
-    first, second = PartitionTier(copy_lag_bytes=70, copy_lag_segments=7), PartitionTier(copy_lag_bytes=5)
-    metrics.topic("a").move(NOTHING, first)
-    metrics.topic("a").move(NOTHING, second)
-    metrics.topic("b").move(NOTHING, second)
+    first, second = (
+        PartitionRemoteGauges(copy_lag_bytes=70, copy_lag_segments=7),
+        PartitionRemoteGauges(copy_lag_bytes=5),
+    )
+    metrics.topic("a").move(NO_GAUGES, first)
+    metrics.topic("a").move(NO_GAUGES, second)
+    metrics.topic("b").move(NO_GAUGES, second)
     assert values(metrics, "remotecopylagbytes") == {None: 80, "a": 75, "b": 5}
     assert values(metrics, "remotecopylagsegments") == {None: 7, "a": 7, "b": 0}
-    metrics.topic("a").move(first, NOTHING)
+    metrics.topic("a").move(first, NO_GAUGES)
     assert values(metrics, "remotecopylagbytes") == {None: 10, "a": 5, "b": 5}
 
 

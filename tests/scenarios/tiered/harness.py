@@ -15,7 +15,7 @@ from broker.replication.epochs import EpochEnd, has_diverged
 from broker.replication.fetch_plan import FetcherSettings, Sender
 from broker.replication.fetcher import FetcherCore
 from broker.runtime.loop.waiters import Deadlines
-from broker.runtime.remote_log.tier_source import RemoteTierSource
+from broker.runtime.remote_log.segment_source import RemoteSegmentSource
 from broker.runtime.replication.fetch_transport import EpochEndsDone, FetchDone, OffsetsDone, Unanswered
 from broker.runtime.replication.follower_replica import FollowerReplica
 from broker.runtime.replication.replica_fetcher import ReplicaFetcher
@@ -67,11 +67,11 @@ class World:
         self.metadata = MemoryRemoteMetadata(RemoteMetadataLog(), make_future=self.loop.create_future)
         self.metadata.assign([], [PARTITION])
         self.brokers = {name: Broker(name, number, self.loop) for number, name in enumerate(names, 1)}
-        self._tier = RemoteTierSource(self.metadata, self.storage, self, self.loop)
+        self._tier = RemoteSegmentSource(self.metadata, self.storage, self, self.loop)
         self._fetchers: dict[str, ReplicaFetcher] = {}
         self._copies = 0
 
-    # ---- the pool of RemoteTierSource: no threads
+    # ---- the pool of RemoteSegmentSource: no threads
 
     def submit(self, work: Callable[[], T]) -> "Future[T]":
         done: Future[T] = self.loop.create_future()

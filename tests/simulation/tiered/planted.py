@@ -6,8 +6,8 @@ from dataclasses import replace
 from typing import Any
 from unittest.mock import ANY, patch
 
-from broker.runtime.remote_log.copying import Attempt, SegmentCopying
-from broker.runtime.remote_log.expiration import SegmentExpiration
+from broker.runtime.remote_log.copying import CopyAttempt, SegmentCopyTask
+from broker.runtime.remote_log.expiration import SegmentExpirationTask
 from broker.runtime.remote_log.segments import RemoteSegments
 from protocol.primitives import Buffer
 from storage.tiered.bucket.audit import Audit
@@ -28,13 +28,13 @@ Planted = Callable[[], Iterator[None]]
 
 def local_deletion_before_copy_finished() -> Iterator[None]:
     """A segment may leave the disk as soon as its copy begins."""
-    advance = SegmentCopying._advance
+    advance = SegmentCopyTask._advance
 
-    async def eager(self: SegmentCopying, attempt: Attempt) -> None:
-        self._reign.partition.log.highest_remote_offset = attempt.segment.end_offset
+    async def eager(self: SegmentCopyTask, attempt: CopyAttempt) -> None:
+        self._term.partition.log.highest_remote_offset = attempt.segment.end_offset
         await advance(self, attempt)
 
-    with patch.object(SegmentCopying, "_advance", eager):
+    with patch.object(SegmentCopyTask, "_advance", eager):
         yield
 
 
@@ -51,10 +51,10 @@ def copy_beyond_the_last_stable_offset() -> Iterator[None]:
 def expiration_without_raising_the_log_start() -> Iterator[None]:
     """Expired segments are deleted, and the log goes on to claim them."""
 
-    def keep(self: SegmentExpiration, offset: int) -> None:
+    def keep(self: SegmentExpirationTask, offset: int) -> None:
         return
 
-    with patch.object(SegmentExpiration, "_raise_log_start", keep):
+    with patch.object(SegmentExpirationTask, "_raise_log_start", keep):
         yield
 
 

@@ -5,7 +5,7 @@ from random import Random
 
 import pytest
 
-from broker.runtime.remote_log import chain as remote_chain
+from broker.runtime.remote_log import layout_tracker as remote_layout
 from protocol.records.control import ControlType
 from storage.tiered.catalog.remote_log_layout import RemoteLogLayout
 from storage.tiered.catalog.segment_spans import SegmentSpan
@@ -77,7 +77,7 @@ async def test_what_is_on_the_leaders_disk_keeps_its_ranges(stage: CompactedLogH
 def test_no_look_takes_more_than_a_piece_of_what_is_remote(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nor does any task ask for all segments at once."""
     for module, name in (
-        (remote_chain, "SEGMENTS_A_SLICE"),
+        (remote_layout, "SEGMENTS_A_SLICE"),
         (compaction_survey, "SPANS_PER_STEP"),
         (compaction_survey, "COLLECTED_PER_STEP"),
     ):
@@ -90,7 +90,7 @@ def test_no_look_takes_more_than_a_piece_of_what_is_remote(monkeypatch: pytest.M
             sizes.append(len(found))
             return found
 
-    monkeypatch.setattr(remote_chain, "RemoteLogLayout", Watched)
+    monkeypatch.setattr(remote_layout, "RemoteLogLayout", Watched)
     monkeypatch.setattr(MemoryRemoteMetadata, "segments", None)
 
     async def body() -> None:

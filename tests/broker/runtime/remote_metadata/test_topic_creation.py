@@ -11,7 +11,7 @@ from broker.metadata.image.topic_image import TopicImage, TopicsImage
 from broker.runtime.controller.controller_router import ControllerUnavailable
 from broker.runtime.loop.waiters import Deadlines
 from broker.runtime.remote_metadata.settings import TOPIC, parse_remote_metadata_settings
-from broker.runtime.remote_metadata.topic_creation import MetadataTopicCreation, MetadataTopicOnRequest
+from broker.runtime.remote_metadata.topic_creation import MetadataTopicCreation, MetadataTopicCreator
 from protocol.errors import ErrorCode, KafkaError
 from protocol.ids import BrokerEpoch, BrokerId
 from protocol.messages.create_topics import CreatableTopicResult, CreateTopicsRequest, CreateTopicsResponse
@@ -142,10 +142,10 @@ def test_brokers_that_are_down_are_waited_for_a_while() -> None:
 def test_a_client_may_ask_for_the_topic() -> None:
     asked: list[str] = []
     others = Others(asked)
-    creator = MetadataTopicOnRequest(lambda: asked.append("made"), others)
+    creator = MetadataTopicCreator(lambda: asked.append("made"), others)
     creator.request_topic(TOPIC)
     creator.request_topic("t")
-    MetadataTopicOnRequest(lambda: asked.append("made"), None).request_topic("t")
+    MetadataTopicCreator(lambda: asked.append("made"), None).request_topic("t")
     assert asked == ["made", "t"]
 
 

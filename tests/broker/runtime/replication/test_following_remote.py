@@ -7,7 +7,7 @@ import pytest
 from broker.api.offset_for_leader_epoch import OffsetForLeaderEpochHandler
 from broker.replication.fetch_plan import FetcherSettings
 from broker.replication.fetch_state import FetchPhase
-from broker.runtime.remote_log.tier_source import RemoteTierSource
+from broker.runtime.remote_log.segment_source import RemoteSegmentSource
 from broker.runtime.replication.replica_fetcher_manager import ReplicaFetcherManager
 from protocol.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest
 from protocol.primitives import Uuid
@@ -49,7 +49,7 @@ class TieredPair(Pair):
             settings=FetcherSettings(),
             fetcher_count=lambda: 1,
             broker_epoch=lambda: 1,
-            tier=RemoteTierSource(self.metadata, self.storage, self.pool, self.follower.loop),
+            tier=RemoteSegmentSource(self.metadata, self.storage, self.pool, self.follower.loop),
         )
         self.fetchers.begin()
 

@@ -8,7 +8,7 @@ import pytest
 
 from broker.replication.tier_state_machine import Load
 from broker.runtime.loop.thread_pool import PoolFull
-from broker.runtime.remote_log.tier_source import RemoteTierSource
+from broker.runtime.remote_log.segment_source import RemoteSegmentSource
 from broker.runtime.replication.remote_log_aux_state import RemoteLogUnavailable
 from storage.directories.checkpoints import EpochEntry
 from storage.tiered.errors import RetriableRemoteStorageError
@@ -37,8 +37,8 @@ def world() -> World:
     return world
 
 
-def source(world: World, *, skips_remote: bool = False) -> RemoteTierSource:
-    return RemoteTierSource(world.metadata, world.storage, world, world.loop, skips_remote=lambda: skips_remote)
+def source(world: World, *, skips_remote: bool = False) -> RemoteSegmentSource:
+    return RemoteSegmentSource(world.metadata, world.storage, world, world.loop, skips_remote=lambda: skips_remote)
 
 
 def load(world: World, *, next_offset: int = 6, log_start: int = 0, last_epoch: int = 2) -> "Load[RemoteSegment]":
@@ -109,7 +109,7 @@ def test_a_pool_that_is_full_is_no_failure(world: World) -> None:
             raise PoolFull("too much waits")
 
     error = (
-        RemoteTierSource(world.metadata, world.storage, Full(), world.loop)
+        RemoteSegmentSource(world.metadata, world.storage, Full(), world.loop)
         .load(world.brokers["B"], load(world))
         .exception()
     )
@@ -127,7 +127,7 @@ def test_what_a_plug_in_raises_is_the_askers_alone(world: World) -> None:
             raise RuntimeError("the pool was stopped")
 
     replica = world.brokers["B"]
-    broken = RemoteTierSource(Broken(), world.storage, Stopped(), world.loop)
+    broken = RemoteSegmentSource(Broken(), world.storage, Stopped(), world.loop)
     assert isinstance(broken.segment_for(replica, 0, 2).exception(), ZeroDivisionError)
     assert isinstance(broken.load(replica, load(world)).exception(), RuntimeError)
 

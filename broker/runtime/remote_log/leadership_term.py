@@ -4,7 +4,7 @@ from collections import deque
 from enum import Enum, auto
 from typing import Protocol
 
-from broker.metrics.remote_storage import NOTHING, PartitionTier, RemoteStorageMetrics
+from broker.metrics.remote_storage import NO_GAUGES, PartitionRemoteGauges, RemoteStorageMetrics
 from protocol.primitives import Uuid
 from storage.local_log import NO_REMOTE_OFFSET
 from storage.log import Log
@@ -15,7 +15,7 @@ from storage.tiered.remote_metadata import RemoteLogMetadataManager
 from storage.tiered.segment_metadata import TopicIdPartition
 
 
-class Replica(Protocol):
+class TieredReplica(Protocol):
     """What of a `Partition` matters here."""
 
     @property
@@ -46,14 +46,14 @@ class Replica(Protocol):
         ...
 
 
-class TierRole(Enum):
+class RemoteLogRole(Enum):
     LEADER = auto()
     FOLLOWER = auto()
     DISABLED = auto()
     """It leads, and tiering was turned off: all that is remote has to go (KIP-950)."""
 
 
-class Reign:
+class LeadershipTerm:
     """A role under one leader epoch. Tasks belong to one and end with it; a new one begins with nothing known."""
 
     __slots__ = (
@@ -70,7 +70,9 @@ class Reign:
         "role",
     )
 
-    def __init__(self, id: TopicIdPartition, partition: Replica, role: TierRole, metrics: RemoteStorageMetrics) -> None:
+    def __init__(
+        self, id: TopicIdPartition, partition: TieredReplica, role: RemoteLogRole, metrics: RemoteStorageMetrics
+    ) -> None:
         partition.log.highest_remote_offset = NO_REMOTE_OFFSET
         self.id = id
         self.partition = partition
@@ -84,13 +86,13 @@ class Reign:
         self.has_gap = False
         """Whether it was told that the log begins with offsets that nobody has."""
         self._metrics = metrics
-        self._figures = NOTHING
+        self._figures = NO_GAUGES
 
     def __str__(self) -> str:
         return str(self.id)
 
-    def is_of(self, partition: Replica, role: TierRole | None) -> bool:
-        """Whether this is the reign that a replica is in."""
+    def is_of(self, partition: TieredReplica, role: RemoteLogRole | None) -> bool:
+        """Whether this is the term that a replica is in."""
         return self.partition is partition and self.role is role and self.epoch == partition.leader_epoch
 
     def is_over(self) -> bool:
@@ -102,26 +104,26 @@ class Reign:
         return not self._is_over and not self.partition.is_truncating
 
     @property
-    def figures(self) -> PartitionTier:
+    def figures(self) -> PartitionRemoteGauges:
         return self._figures
 
     @figures.setter
-    def figures(self, now: PartitionTier) -> None:
+    def figures(self, now: PartitionRemoteGauges) -> None:
         if not self._is_over:
             self._metrics.topic(self.id.topic).move(self._figures, now)
             self._figures = now
 
     def end(self) -> None:
         """Another role follows, or none."""
-        self.figures = NOTHING
+        self.figures = NO_GAUGES
         self._is_over = True
 
 
-def learn_remote_end(reign: Reign, metadata: RemoteLogMetadataManager) -> None:
+def learn_remote_end(term: LeadershipTerm, metadata: RemoteLogMetadataManager) -> None:
     """Finds how far remote storage has the log's history (KIP-405, "Follower to leader transition"), and that nothing
     is missing of what is here. Raises RemoteMetadataNotReady.
     """
-    log, id = reign.partition.log, reign.id
+    log, id = term.partition.log, term.id
     lineage = lineage_of(log)
     claimed = claimed_remote_offset(lineage, lambda epoch: metadata.highest_offset(id, epoch))
     if claimed == NO_REMOTE_OFFSET:

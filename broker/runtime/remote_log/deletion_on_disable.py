@@ -8,20 +8,20 @@ from collections.abc import Callable
 
 from broker.logs import EventLog
 from broker.runtime.remote_log.expiration import DELETIONS_A_TURN, ExpirationTools
+from broker.runtime.remote_log.leadership_term import LeadershipTerm
 from broker.runtime.remote_log.log_starts import forget_log_start
 from broker.runtime.remote_log.segments import PASSING_ERRORS, SegmentRounds
-from broker.runtime.remote_log.tiered_partition import Reign
 from storage.tiered.errors import RemoteMetadataNotReady
 from storage.tiered.stores.backoff import Failures
 
 _log = EventLog("broker.remote")
 
 
-class TierDisabling:
-    """The turns of one reign. `on_done` is called when nothing is left."""
+class RemoteLogDeletionTask:
+    """The turns of one term. `on_done` is called when nothing is left."""
 
-    def __init__(self, reign: Reign, tools: ExpirationTools, on_done: Callable[[Reign], None]) -> None:
-        self._reign = reign
+    def __init__(self, term: LeadershipTerm, tools: ExpirationTools, on_done: Callable[[LeadershipTerm], None]) -> None:
+        self._term = term
         self._tools = tools
         self._on_done = on_done
         self._failures = Failures()
@@ -29,37 +29,37 @@ class TierDisabling:
 
     async def run_once(self) -> float | None:
         """See RecurringTask: deletes some segments."""
-        if self._reign.is_over():
+        if self._term.is_over():
             return None
         try:
             is_done = await self._step()
         except PASSING_ERRORS as error:
             if not isinstance(error, RemoteMetadataNotReady):
-                _log.warning("could not delete what is remote of a log", partition=self._reign, reason=error)
+                _log.warning("could not delete what is remote of a log", partition=self._term, reason=error)
             return self._failures.next_delay_ms(self._tools.settings().backoff, self._tools.random)
         self._failures.clear()
-        if is_done and not self._reign.is_over():
-            self._on_done(self._reign)
-        return None if is_done or self._reign.is_over() else float(self._tools.settings().backoff.initial_ms)
+        if is_done and not self._term.is_over():
+            self._on_done(self._term)
+        return None if is_done or self._term.is_over() else float(self._tools.settings().backoff.initial_ms)
 
     async def _step(self) -> bool:
-        reign, tools = self._reign, self._tools
-        if not reign.may_touch_log():
+        term, tools = self._term, self._tools
+        if not term.may_touch_log():
             return False
-        partition = reign.partition
+        partition = term.partition
         if partition.log.maybe_increment_log_start_offset(partition.log.local_log_start_offset):
             partition.on_log_start_moved()
         metadata, copying = tools.segments.metadata, frozenset(tools.copying())
         segments, _ = self._rounds.next(
-            metadata.known(reign.id), DELETIONS_A_TURN, lambda segment: segment.id.id not in copying
+            metadata.known(term.id), DELETIONS_A_TURN, lambda segment: segment.id.id not in copying
         )
         if segments:
             await tools.remember_start(partition.log)
         for segment in segments:
-            if reign.is_over():
+            if term.is_over():
                 return False
             await tools.segments.delete(segment)
-        if len(metadata.known(reign.id)):
+        if len(metadata.known(term.id)):
             return False
-        await forget_log_start(tools.log_starts, tools.pool, reign.id)
+        await forget_log_start(tools.log_starts, tools.pool, term.id)
         return True

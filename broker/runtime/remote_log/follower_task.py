@@ -4,24 +4,24 @@ task). A leader knows of its own copies at once, and looks too: should anything 
 
 from collections.abc import Callable
 
+from broker.runtime.remote_log.leadership_term import LeadershipTerm, learn_remote_end
 from broker.runtime.remote_log.settings import RemoteLogSettings
-from broker.runtime.remote_log.tiered_partition import Reign, learn_remote_end
 from storage.tiered.errors import RemoteMetadataNotReady
 from storage.tiered.remote_metadata import RemoteLogMetadataManager
 from storage.tiered.stores.backoff import Failures
 
 
-class RemoteFollowing:
-    """The turns of one reign."""
+class RemoteFollowerTask:
+    """The turns of one term."""
 
     def __init__(
         self,
-        reign: Reign,
+        term: LeadershipTerm,
         metadata: RemoteLogMetadataManager,
         settings: Callable[[], RemoteLogSettings],
         random: Callable[[], float],
     ) -> None:
-        self._reign = reign
+        self._term = term
         self._metadata = metadata
         self._settings = settings
         self._random = random
@@ -29,12 +29,12 @@ class RemoteFollowing:
 
     async def run_once(self) -> float | None:
         """See RecurringTask. Reads memory only."""
-        if self._reign.is_over():
+        if self._term.is_over():
             return None
         settings = self._settings()
         try:
-            if self._reign.may_touch_log():
-                learn_remote_end(self._reign, self._metadata)
+            if self._term.may_touch_log():
+                learn_remote_end(self._term, self._metadata)
         except RemoteMetadataNotReady:
             return self._failures.next_delay_ms(settings.backoff, self._random)
         self._failures.clear()

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from broker.runtime.remote_metadata.foreign_manager import ForeignRemoteMetadata
+from broker.runtime.remote_metadata.plugin_manager import PluginRemoteMetadata
 from storage.tiered.errors import InvalidSegmentTransition, RemoteMetadataNotReady
 from storage.tiered.remote_metadata import RemoteLogMetadataManager
 from storage.tiered.segment_metadata import RemoteSegment, SegmentState, TopicIdPartition
@@ -47,7 +47,7 @@ class Failing(MemoryRemoteMetadata):
 
 async def test_what_it_tells_is_passed_on() -> None:
     theirs = Failing()
-    ours: RemoteLogMetadataManager = ForeignRemoteMetadata(theirs)
+    ours: RemoteLogMetadataManager = PluginRemoteMetadata(theirs)
     ours.assign([PARTITION], [])
     await ours.wait_until_ready(PARTITION)
     first = segment(100)
@@ -60,7 +60,7 @@ async def test_what_it_tells_is_passed_on() -> None:
 
 async def test_what_it_raises_passes_for_metadata_that_is_not_there_yet(caplog: pytest.LogCaptureFixture) -> None:
     theirs = Failing()
-    ours = ForeignRemoteMetadata(theirs)
+    ours = PluginRemoteMetadata(theirs)
     ours.assign([PARTITION], [])
     theirs.is_gone = True
     with pytest.raises(RemoteMetadataNotReady, match="no row"):

@@ -25,7 +25,7 @@ _EXPECTED: Final = (RemoteMetadataNotReady, InvalidSegmentTransition, RemoteStor
 _log: Final = EventLog("broker.tiered.metadata")
 
 
-class ForeignRemoteMetadata:
+class PluginRemoteMetadata:
     """Implements RemoteLogMetadataManager over another one."""
 
     def __init__(self, theirs: RemoteLogMetadataManager) -> None:

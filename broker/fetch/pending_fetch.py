@@ -1,4 +1,4 @@
-"""A fetch request that is not answered at once: Kafka's delayed fetch.
+"""A fetch request that is not answered at once (Kafka: DelayedFetch).
 
 A request waits until the results of a round are enough, until its maximum wait time is over, or until the disk has
 delivered records that are not in memory.
@@ -21,7 +21,7 @@ from broker.runtime.loop.waiters import Deadline
 T = TypeVar("T")
 
 
-class DelayedFetch(Generic[T]):
+class PendingFetch(Generic[T]):
     """The future of one response. `answer` builds the response from the rounds; it is called once at most."""
 
     def __init__(self, rounds: FetchRounds, runtime: Runtime, answer: Callable[[FetchRounds], T]) -> None:

@@ -23,7 +23,7 @@ from storage.tiered.segment_metadata import RemoteSegment, TopicIdPartition
 from storage.tiered.segments.producers import producers_before
 
 
-class RemoteTierSource:
+class RemoteSegmentSource:
     """Implements RemoteLogSource. `skips_remote` is `follower.fetch.last.tiered.offset.enable`, as it is now."""
 
     def __init__(
