@@ -9,6 +9,7 @@ from functools import partial
 
 from broker.api.serving.context import RequestContext
 from broker.metadata.image.topic_names import CLUSTER_METADATA_TOPIC, is_internal
+from broker.runtime.loop.runtime import Runtime
 from broker.runtime.loop.waiters import Deadline, Deadlines, Loop, OffsetWaiter
 from broker.runtime.partitions.partition import Partition
 from broker.runtime.partitions.registry import Partitions
@@ -25,12 +26,12 @@ NO_LOW_WATERMARK = -1
 
 
 class DeleteRecordsHandler:
-    """Answers DeleteRecords. `deadlines` bounds the wait for replicas."""
+    """Answers DeleteRecords."""
 
-    def __init__(self, partitions: Partitions, deadlines: Deadlines, loop: Loop) -> None:
+    def __init__(self, partitions: Partitions, runtime: Runtime) -> None:
         self._partitions = partitions
-        self._deadlines = deadlines
-        self._loop = loop
+        self._deadlines = runtime.deadlines
+        self._loop = runtime.loop
 
     def __call__(
         self, request: DeleteRecordsRequest, context: RequestContext

@@ -8,7 +8,7 @@ from collections import defaultdict
 from functools import partial
 
 from broker.api.serving.context import RequestContext
-from broker.runtime.loop.io_thread import BlockingIo
+from broker.runtime.loop.runtime import Runtime
 from protocol.errors import ErrorCode
 from protocol.messages.describe_log_dirs import (
     DescribeLogDirsPartition,
@@ -19,17 +19,17 @@ from protocol.messages.describe_log_dirs import (
 )
 from storage.directories.log_dir import LogDir
 from storage.directories.log_dirs import LogDirs
-from storage.files import DiskSpace, FileSystem
+from storage.files import DiskSpace
 from storage.log import Log
 
 
 class DescribeLogDirsHandler:
     """Answers DescribeLogDirs. The IO thread asks for the volume's space, because a network file system may be slow."""
 
-    def __init__(self, log_dirs: LogDirs, fs: FileSystem, io: BlockingIo) -> None:
+    def __init__(self, log_dirs: LogDirs, runtime: Runtime) -> None:
         self._log_dirs = log_dirs
-        self._fs = fs
-        self._io = io
+        self._files = runtime.files
+        self._io = runtime.io
 
     async def __call__(self, request: DescribeLogDirsRequest, context: RequestContext) -> DescribeLogDirsResponse:
         wanted = None if request.topics is None else {t.topic: frozenset(t.partitions) for t in request.topics}
@@ -48,7 +48,7 @@ class DescribeLogDirsHandler:
         if not directory.is_online:
             return None
         try:
-            return await self._io.submit(partial(self._fs.disk_space, directory.path))
+            return await self._io.submit(partial(self._files.disk_space, directory.path))
         except OSError as error:
             self._log_dirs.fail(directory, error)
             return None

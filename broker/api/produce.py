@@ -22,6 +22,7 @@ from broker.api.serving.produced_batch import Unframeable, is_transactional, onl
 from broker.metadata.image.topic_names import CLUSTER_METADATA_TOPIC, is_internal
 from broker.metrics.topics import TopicMeters
 from broker.net.request import CloseConnection
+from broker.runtime.loop.runtime import Runtime
 from broker.runtime.loop.waiters import Deadline, Deadlines, Loop, OffsetWaiter
 from broker.runtime.partitions.partition import HostedTopic, Partition, RecordsRefused
 from broker.runtime.partitions.registry import Partitions
@@ -49,12 +50,12 @@ _NO_LEADER = LeaderIdAndEpoch()  # shared by all responses that name no leader; 
 
 
 class ProduceHandler:
-    """Answers Produce. `deadlines` bounds the wait of acks=all."""
+    """Answers Produce."""
 
-    def __init__(self, partitions: Partitions, deadlines: Deadlines, loop: Loop) -> None:
+    def __init__(self, partitions: Partitions, runtime: Runtime) -> None:
         self._partitions = partitions
-        self._deadlines = deadlines
-        self._loop = loop
+        self._deadlines = runtime.deadlines
+        self._loop = runtime.loop
 
     def __call__(
         self, request: ProduceRequest, context: RequestContext

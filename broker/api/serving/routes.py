@@ -54,7 +54,6 @@ from broker.api.serving.quorum_peer import QuorumPeer
 from broker.api.serving.route import Route, route
 from broker.api.sync_group import SyncGroupHandler
 from broker.api.update_features import KraftVersionUpgrade
-from broker.clock import Clock
 from broker.config.broker_config import BrokerConfig
 from broker.fetch.replica_selector import RACK_AWARE_SELECTOR, RackAwareReplicaSelector
 from broker.fetch.service import FetchService
@@ -62,15 +61,12 @@ from broker.fetch.sessions import FetchSessions
 from broker.metadata.image.metadata_image import MetadataImage
 from broker.runtime.controller.loggers import ProcessLoggers
 from broker.runtime.coordinators.group_coordinator import GROUP_METADATA_TOPIC, GroupCoordinator
-from broker.runtime.loop.io_thread import BlockingIo
 from broker.runtime.loop.runtime import Runtime
-from broker.runtime.loop.waiters import Deadlines, Loop
 from broker.runtime.partitions.metadata_topic import ClusterMetadataTopic
 from broker.runtime.partitions.registry import Partitions
 from broker.runtime.replication.throttles import ReplicationThrottles
 from protocol.api_keys import ApiKey
 from storage.directories.log_dirs import LogDirs
-from storage.files import FileSystem
 
 if TYPE_CHECKING:
     from broker.fetch.remote_reads.reads import RemoteReads
@@ -90,10 +86,6 @@ class BrokerServices:
     node_id: int
     kraft_version: Callable[[], int]
     config: Callable[[], BrokerConfig]
-    clock: Clock
-    loop: Loop
-    deadlines: Deadlines
-    io: BlockingIo
     runtime: Runtime
     metadata: MetadataSource
     controller: ControllerGateway
@@ -104,7 +96,6 @@ class BrokerServices:
     create_internal_topic: Callable[[str], None]
     partitions: Partitions
     log_dirs: LogDirs
-    fs: FileSystem
     fetch_sessions: FetchSessions
     throttles: ReplicationThrottles
     groups: GroupCoordinator
@@ -158,16 +149,16 @@ def _record_routes(s: BrokerServices) -> tuple[Route, ...]:
         s.runtime,
         max_bytes=config.fetch_max_bytes,
         metadata_topic=s.metadata_topic,
-        replica_selector=RackAwareReplicaSelector(s.image, s.clock) if selects_by_rack else None,
+        replica_selector=RackAwareReplicaSelector(s.image, s.runtime.clock) if selects_by_rack else None,
         quota=s.throttles.leader,
         remote_reads=s.remote_reads,
     )
-    fetch_snapshot = FetchPublicSnapshotHandler(s.metadata, s.metadata_topic, s.io, cluster_id=s.cluster_id)
+    fetch_snapshot = FetchPublicSnapshotHandler(s.metadata, s.metadata_topic, s.runtime.io, cluster_id=s.cluster_id)
     init_producer_id = needs.WRITE_TRANSACTIONAL_ID | needs.IDEMPOTENT_WRITE | needs.WRITE_TOPIC
     return (
         route(
             ApiKey.PRODUCE,
-            ProduceHandler(partitions, s.deadlines, s.loop),
+            ProduceHandler(partitions, s.runtime),
             needs.WRITE_TOPIC,
             # Old librdkafka derives a broker's codecs from the presence of version 0, so Kafka advertises it too.
             advertised_min_version=0,
@@ -183,7 +174,7 @@ def _record_routes(s: BrokerServices) -> tuple[Route, ...]:
             OffsetForLeaderEpochHandler(partitions, s.metadata_topic),
             needs.CLUSTER_ACTION | needs.DESCRIBE_TOPIC,
         ),
-        route(ApiKey.DELETE_RECORDS, DeleteRecordsHandler(partitions, s.deadlines, s.loop), needs.DELETE_TOPIC),
+        route(ApiKey.DELETE_RECORDS, DeleteRecordsHandler(partitions, s.runtime), needs.DELETE_TOPIC),
         route(ApiKey.DESCRIBE_PRODUCERS, DescribeProducersHandler(partitions), needs.READ_TOPIC),
         route(ApiKey.INIT_PRODUCER_ID, InitProducerIdHandler(s.producer_ids), init_producer_id),
         route(ApiKey.FETCH_SNAPSHOT, fetch_snapshot, needs.READ_TOPIC),
@@ -246,7 +237,7 @@ def _admin_routes(s: BrokerServices) -> tuple[Route, ...]:
         metadata_is_readable=s.metadata_topic is not None,
     )
     describe_tokens = DescribeDelegationTokenHandler(metadata, secret=config.delegation_token_secret_key)
-    log_dirs = DescribeLogDirsHandler(s.log_dirs, s.fs, s.io)
+    log_dirs = DescribeLogDirsHandler(s.log_dirs, s.runtime)
     alter_log_dirs = AlterReplicaLogDirsHandler(s.partitions, s.log_dirs)
     return (
         route(ApiKey.DESCRIBE_CONFIGS, describe_configs, needs.DESCRIBE_CONFIGS_OF_ANY),

@@ -408,7 +408,7 @@ class TestSnapshots:
 class TestReadOnly:
     @pytest.mark.parametrize("version", [12, 13])
     def test_nobody_writes(self, stage: Stage, version: int) -> None:
-        handler = ProduceHandler(stage.node.partitions, stage.node.deadlines, stage.node.loop)
+        handler = ProduceHandler(stage.node.partitions, stage.node.runtime)
         by_id = version >= 13
         topic = TopicProduceData("" if by_id else NAME, METADATA_TOPIC_ID if by_id else ZERO_UUID)
         topic.partition_data = [PartitionProduceData(0, batch())]
@@ -417,7 +417,7 @@ class TestReadOnly:
         assert found.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
 
     def test_nobody_deletes_records(self, stage: Stage) -> None:
-        handler = DeleteRecordsHandler(stage.node.partitions, stage.node.deadlines, stage.node.loop)
+        handler = DeleteRecordsHandler(stage.node.partitions, stage.node.runtime)
         asked = DeleteRecordsTopic(NAME, [DeleteRecordsPartition(0, 1)])
         answer = Answer(handler(DeleteRecordsRequest(topics=[asked]), stage.node.context(2)))
         assert answer.value.topics[0].partitions[0].error_code == ErrorCode.POLICY_VIOLATION

@@ -23,7 +23,7 @@ def node() -> DataPlane:
 
 def delete(node: DataPlane, offset: int, *, topic: str = "t", index: int = 0) -> Answer[DeleteRecordsResponse]:
     request = DeleteRecordsRequest([DeleteRecordsTopic(topic, [DeleteRecordsPartition(index, offset)])], 1000)
-    handler = DeleteRecordsHandler(node.partitions, node.deadlines, node.loop)
+    handler = DeleteRecordsHandler(node.partitions, node.runtime)
     return Answer(handler(request, node.context(2)))
 
 

@@ -13,10 +13,12 @@ from protocol.messages.describe_log_dirs import (
 )
 from tests.support.data_plane import DataPlane, batch
 from tests.support.inline_io import InlineIo
+from tests.support.runtimes import make_runtime
 
 
 async def describe(node: DataPlane, topics: list[DescribableLogDirTopic] | None) -> list[DescribeLogDirsResult]:
-    handler = DescribeLogDirsHandler(node.log_dirs, node.fs, InlineIo(asyncio.get_running_loop()))
+    loop = asyncio.get_running_loop()
+    handler = DescribeLogDirsHandler(node.log_dirs, make_runtime(loop, files=node.fs, io=InlineIo(loop)))
     return (await handler(DescribeLogDirsRequest(topics), node.context(4))).results
 
 

@@ -49,7 +49,7 @@ def produce(
 def send(
     node: DataPlane, request: ProduceRequest, version: int = 12, client_id: str = "client"
 ) -> Answer[ProduceResponse]:
-    handler = ProduceHandler(node.partitions, node.deadlines, node.loop)
+    handler = ProduceHandler(node.partitions, node.runtime)
     return Answer(handler(request, node.context(version, client_id=client_id)))
 
 
@@ -253,7 +253,7 @@ class TestAcks:
         node.create_topic(replicas=(1, 2))
         context = node.context(12)
         request = ProduceRequest(None, -1, 1000, [TopicProduceData("t", ZERO_UUID, [PartitionProduceData(0, batch())])])
-        ProduceHandler(node.partitions, node.deadlines, node.loop)(request, context)
+        ProduceHandler(node.partitions, node.runtime)(request, context)
         assert context.request.is_applied
 
     def test_a_waiting_request_holds_no_records(self, node: DataPlane) -> None:
@@ -261,7 +261,7 @@ class TestAcks:
         context, data = node.context(12), PartitionProduceData(0, batch())
         context.request.body = memoryview(b"frame")
         request = ProduceRequest(None, -1, 1000, [TopicProduceData("t", ZERO_UUID, [data])])
-        ProduceHandler(node.partitions, node.deadlines, node.loop)(request, context)
+        ProduceHandler(node.partitions, node.runtime)(request, context)
         assert data.records is None
         assert len(context.request.body) == 0
 

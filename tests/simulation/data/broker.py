@@ -443,16 +443,17 @@ class DataPart:
 
     def _build_handlers(self, io: SimulatedIo, broker: Broker) -> dict[type, Callable[[Any, RequestContext], Any]]:
         process, random = self.process, Random(f"sessions {broker.node.id} {broker.node.starts}")
+        runtime = make_runtime(process, clock=process, io=io, deadlines=self.deadlines)
         return {
             FetchRequest: FetchHandler(
                 FetchService(
                     self.partitions,
                     FetchSessions(_SLOTS, lambda: random.randint(1, 2**31 - 1)),
-                    make_runtime(process, clock=process, io=io, deadlines=self.deadlines),
+                    runtime,
                     max_bytes=10_000_000,
                 )
             ),
-            ProduceRequest: ProduceHandler(self.partitions, self.deadlines, process),
+            ProduceRequest: ProduceHandler(self.partitions, runtime),
             ListOffsetsRequest: ListOffsetsHandler(self.partitions),
             OffsetForLeaderEpochRequest: OffsetForLeaderEpochHandler(self.partitions),
         }
