@@ -20,7 +20,7 @@ DIRECTORIES = (
 
 
 def read_json(path: str) -> object:
-    """Parsed content of `path`, which is relative to this package ("rpc/FetchRequest.json")."""
+    """Return the parsed content of `path`, relative to this package ("rpc/FetchRequest.json")."""
     content = pkgutil.get_data(__name__, path)
     if content is None:
         raise FileNotFoundError(f"schemas/{path}")
@@ -28,7 +28,7 @@ def read_json(path: str) -> object:
 
 
 def message_paths() -> Iterator[str]:
-    """Paths of all message schemas, directory by directory, by name within each. For tools: a broker asks by name."""
+    """Yield the paths of all message schemas by directory and name, for tools; a broker reads schemas by name."""
     from importlib import resources  # 8 ms that a starting broker need not spend
 
     for directory in DIRECTORIES:

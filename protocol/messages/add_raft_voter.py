@@ -28,7 +28,7 @@ class AddRaftVoterRequest:
     MAX_VERSION: ClassVar[int] = 1
     FLEXIBLE_FROM: ClassVar[int] = 0
 
-    cluster_id: str | None = ""  # Where a receiver finds that it belongs to another cluster, it refuses.
+    cluster_id: str | None = ""  # A receiver of another cluster rejects the request.
     timeout_ms: int = 0
     voter_id: int = 0
     voter_directory_id: Uuid = ZERO_UUID  # Metadata log directory of the voter (KIP-853).

@@ -42,7 +42,7 @@ class BeginQuorumEpochRequest:
     MAX_VERSION: ClassVar[int] = 1
     FLEXIBLE_FROM: ClassVar[int] = 1
 
-    cluster_id: str | None = None  # Where a receiver finds that it belongs to another cluster, it refuses.
+    cluster_id: str | None = None  # A receiver of another cluster rejects the request.
     voter_id: int = -1  # 1+
     topics: list[BeginQuorumEpochRequestTopicData] = field(default_factory=list)
     leader_endpoints: list[LeaderEndpoint] = field(default_factory=list)  # 1+
@@ -81,5 +81,5 @@ class BeginQuorumEpochResponse:
 
     error_code: int = 0
     topics: list[BeginQuorumEpochResponseTopicData] = field(default_factory=list)
-    # 1+, tag 0; Where the leaders named in this answer listen.
+    # 1+, tag 0; Endpoints of the leaders in this response.
     node_endpoints: list[NodeEndpoint] = field(default_factory=list)

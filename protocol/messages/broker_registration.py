@@ -37,7 +37,7 @@ class BrokerRegistrationRequest:
     FLEXIBLE_FROM: ClassVar[int] = 0
 
     broker_id: int = 0
-    cluster_id: str = ""  # Where a receiver finds that it belongs to another cluster, it refuses.
+    cluster_id: str = ""  # A receiver of another cluster rejects the request.
     incarnation_id: Uuid = ZERO_UUID  # New at every start of the process.
     listeners: list[Listener] = field(default_factory=list)
     features: list[Feature] = field(default_factory=list)

@@ -59,7 +59,7 @@ class ConsumerProtocolSubscription:
 
     topics: list[str] = field(default_factory=list)
     user_data: Buffer | None = None  # Free bytes of the assignor.
-    # 1+; What the member has now; in heartbeats null when unchanged.
+    # 1+; Currently assigned partitions; null in heartbeats if unchanged.
     owned_partitions: list[ConsumerProtocolSubscriptionTopicPartition] = field(default_factory=list)
     generation_id: int = -1  # 2+; Counts the rebalances of the group; -1 for a simple consumer.
     rack_id: str | None = None  # 3+

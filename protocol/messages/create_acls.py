@@ -12,8 +12,8 @@ from protocol.lazy_dataclass import lazy_dataclass
 
 @lazy_dataclass(slots=True)
 class AclCreation:
-    # Of ACLs: 2 topic, 3 group, 4 cluster, 5 transactional id. Of configs: 2 topic, 4 broker, 8 broker logger, 16
-    # client metrics, 32 group.
+    # ACLs: 2 topic, 3 group, 4 cluster, 5 transactional id. Configs: 2 topic, 4 broker, 8 broker logger, 16 client
+    # metrics, 32 group.
     resource_type: int = 0
     resource_name: str = ""
     resource_pattern_type: int = 3  # 3 literal, 4 prefixed.

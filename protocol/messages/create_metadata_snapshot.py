@@ -36,4 +36,4 @@ class CreateMetadataSnapshotResponse:
     error_code: int = 0
     error_message: str | None = None
     end_offset: int = -1  # The snapshot stands for all records below.
-    epoch: int = -1  # Of the last record that it stands for.
+    epoch: int = -1  # Leader epoch of the last record before the snapshot's end offset.

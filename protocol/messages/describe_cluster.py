@@ -22,7 +22,7 @@ class DescribeClusterRequest:
 
     include_cluster_authorized_operations: bool = False
     endpoint_type: int = 1  # 1+; 1 brokers, 2 controllers.
-    include_fenced_brokers: bool = False  # 2+; List brokers that serve nobody now.
+    include_fenced_brokers: bool = False  # 2+; Include fenced brokers.
 
 
 @lazy_dataclass(slots=True)

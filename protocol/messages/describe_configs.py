@@ -12,8 +12,8 @@ from protocol.lazy_dataclass import lazy_dataclass
 
 @lazy_dataclass(slots=True)
 class DescribeConfigsResource:
-    # Of ACLs: 2 topic, 3 group, 4 cluster, 5 transactional id. Of configs: 2 topic, 4 broker, 8 broker logger, 16
-    # client metrics, 32 group.
+    # ACLs: 2 topic, 3 group, 4 cluster, 5 transactional id. Configs: 2 topic, 4 broker, 8 broker logger, 16 client
+    # metrics, 32 group.
     resource_type: int = 0
     resource_name: str = ""
     configuration_keys: list[str] | None = field(default_factory=list)
@@ -59,8 +59,8 @@ class DescribeConfigsResourceResult:
 class DescribeConfigsResult:
     error_code: int = 0
     error_message: str | None = ""  # A sentence for people, or null.
-    # Of ACLs: 2 topic, 3 group, 4 cluster, 5 transactional id. Of configs: 2 topic, 4 broker, 8 broker logger, 16
-    # client metrics, 32 group.
+    # ACLs: 2 topic, 3 group, 4 cluster, 5 transactional id. Configs: 2 topic, 4 broker, 8 broker logger, 16 client
+    # metrics, 32 group.
     resource_type: int = 0
     resource_name: str = ""
     configs: list[DescribeConfigsResourceResult] = field(default_factory=list)

@@ -34,7 +34,7 @@ class DescribeTopicPartitionsRequest:
 
     topics: list[TopicRequest] = field(default_factory=list)
     response_partition_limit: int = 2000  # Upper bound of partitions per answer.
-    cursor: DescribeTopicPartitionsRequestCursor | None = None  # Where to go on; null starts at the beginning.
+    cursor: DescribeTopicPartitionsRequestCursor | None = None  # Cursor to continue from; null starts at the beginning.
 
 
 @lazy_dataclass(slots=True)
@@ -79,4 +79,5 @@ class DescribeTopicPartitionsResponse:
 
     throttle_time_ms: int = 0  # How long a quota holds the client back; 0 when none was exceeded.
     topics: list[DescribeTopicPartitionsResponseTopic] = field(default_factory=list)
-    next_cursor: DescribeTopicPartitionsResponseCursor | None = None  # Where to go on; null when this was all.
+    # Cursor to continue from; null after the last page.
+    next_cursor: DescribeTopicPartitionsResponseCursor | None = None

@@ -51,7 +51,7 @@ class EndQuorumEpochRequest:
     MAX_VERSION: ClassVar[int] = 1
     FLEXIBLE_FROM: ClassVar[int] = 1
 
-    cluster_id: str | None = None  # Where a receiver finds that it belongs to another cluster, it refuses.
+    cluster_id: str | None = None  # A receiver of another cluster rejects the request.
     topics: list[EndQuorumEpochRequestTopicData] = field(default_factory=list)
     leader_endpoints: list[LeaderEndpoint] = field(default_factory=list)  # 1+
 
@@ -89,5 +89,5 @@ class EndQuorumEpochResponse:
 
     error_code: int = 0
     topics: list[EndQuorumEpochResponseTopicData] = field(default_factory=list)
-    # 1+, tag 0; Where the leaders named in this answer listen.
+    # 1+, tag 0; Endpoints of the leaders in this response.
     node_endpoints: list[NodeEndpoint] = field(default_factory=list)

@@ -20,13 +20,13 @@ class ReplicaState:
 @lazy_dataclass(slots=True)
 class FetchPartition:
     partition: int = 0
-    current_leader_epoch: int = -1  # 9+; What the client believes, for fencing; -1 leaves that unchecked.
+    current_leader_epoch: int = -1  # 9+; Leader epoch known to the client, for fencing; -1 skips the check.
     fetch_offset: int = 0  # Offset to read from.
     last_fetched_epoch: int = -1  # 12+; Epoch of the last record the fetcher has, for finding divergence (KIP-595).
     log_start_offset: int = -1  # 5+; First offset that can still be read.
     partition_max_bytes: int = 0  # Exceeded only by a first batch that is larger.
     replica_directory_id: Uuid = ZERO_UUID  # 17+, tag 0; Log directory of the replica (KIP-853).
-    # 18+, tag 1; What the follower knows; the largest number turns early answers off (KIP-1166).
+    # 18+, tag 1; High watermark known to the follower; the largest number disables early responses (KIP-1166).
     high_watermark: int = 9223372036854775807
 
 
@@ -64,7 +64,8 @@ class FetchRequest:
     session_id: int = 0  # 7+; 0 when there is no fetch session (KIP-227).
     session_epoch: int = -1  # 7+; Position in the fetch session; 0 opens one, -1 does without.
     topics: list[FetchTopic] = field(default_factory=list)
-    forgotten_topics_data: list[ForgottenTopic] = field(default_factory=list)  # 7+; What leaves the session.
+    # 7+; Partitions to remove from the session.
+    forgotten_topics_data: list[ForgottenTopic] = field(default_factory=list)
     rack_id: str = ""  # 11+
 
 
@@ -139,5 +140,5 @@ class FetchResponse:
     error_code: int = 0  # 7+
     session_id: int = 0  # 7+; 0 when there is no fetch session (KIP-227).
     responses: list[FetchableTopicResponse] = field(default_factory=list)
-    # 16+, tag 0; Where the leaders named in this answer listen.
+    # 16+, tag 0; Endpoints of the leaders in this response.
     node_endpoints: list[NodeEndpoint] = field(default_factory=list)

@@ -20,7 +20,7 @@ class FetchSnapshotRequestSnapshotId:
 @lazy_dataclass(slots=True)
 class FetchSnapshotRequestPartitionSnapshot:
     partition: int = 0
-    current_leader_epoch: int = 0  # What the client believes, for fencing; -1 leaves that unchecked.
+    current_leader_epoch: int = 0  # Leader epoch known to the client, for fencing; -1 skips the check.
     # End offset and epoch name a snapshot.
     snapshot_id: FetchSnapshotRequestSnapshotId = field(default_factory=FetchSnapshotRequestSnapshotId)
     position: int = 0  # Byte position in the snapshot.
@@ -43,7 +43,7 @@ class FetchSnapshotRequest:
     MAX_VERSION: ClassVar[int] = 1
     FLEXIBLE_FROM: ClassVar[int] = 0
 
-    cluster_id: str | None = None  # tag 0; Where a receiver finds that it belongs to another cluster, it refuses.
+    cluster_id: str | None = None  # tag 0; A receiver of another cluster rejects the request.
     replica_id: int = -1  # Broker that fetches or votes; -1 for a client.
     max_bytes: int = 2147483647
     topics: list[FetchSnapshotRequestTopicSnapshot] = field(default_factory=list)
@@ -68,7 +68,7 @@ class FetchSnapshotResponsePartitionSnapshot:
     # End offset and epoch name a snapshot.
     snapshot_id: FetchSnapshotResponseSnapshotId = field(default_factory=FetchSnapshotResponseSnapshotId)
     current_leader: LeaderIdAndEpoch = field(default_factory=LeaderIdAndEpoch)  # tag 0; Whom to ask instead.
-    size: int = 0  # Of the whole snapshot.
+    size: int = 0  # Size of the whole snapshot.
     position: int = 0  # Byte position in the snapshot.
     unaligned_records: Buffer | None = None  # A slice of the snapshot; it may begin and end within a batch.
 
@@ -99,5 +99,5 @@ class FetchSnapshotResponse:
     throttle_time_ms: int = 0  # How long a quota holds the client back; 0 when none was exceeded.
     error_code: int = 0
     topics: list[FetchSnapshotResponseTopicSnapshot] = field(default_factory=list)
-    # 1+, tag 0; Where the leaders named in this answer listen.
+    # 1+, tag 0; Endpoints of the leaders in this response.
     node_endpoints: list[NodeEndpoint] = field(default_factory=list)

@@ -691,7 +691,7 @@ class StreamsGroupMemberMetadataValue:
     rebalance_timeout_ms: int = -1  # How long members may take to give up what they own and join again.
     topology_epoch: int = 0  # Counts the versions of the topology.
     process_id: str = ""  # The Streams instance that runs the member.
-    user_endpoint: Endpoint | None = None  # Where interactive queries reach the instance.
+    user_endpoint: Endpoint | None = None  # Endpoint of the instance for interactive queries.
     client_tags: list[KeyValue] = field(default_factory=list)  # For rack-aware standby tasks.
 
 

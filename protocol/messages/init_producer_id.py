@@ -41,5 +41,5 @@ class InitProducerIdResponse:
     error_code: int = 0
     producer_id: int = -1
     producer_epoch: int = 0  # Fences older producers of the same id.
-    ongoing_txn_producer_id: int = -1  # 6+; Of a transaction left open for two-phase commit; -1 if none.
+    ongoing_txn_producer_id: int = -1  # 6+; Producer id of a transaction left open for two-phase commit; -1 if none.
     ongoing_txn_producer_epoch: int = -1  # 6+

@@ -26,8 +26,8 @@ class ListConfigResourcesRequest:
 @lazy_dataclass(slots=True)
 class ConfigResource:
     resource_name: str = ""
-    # 1+; Of ACLs: 2 topic, 3 group, 4 cluster, 5 transactional id. Of configs: 2 topic, 4 broker, 8 broker logger, 16
-    # client metrics, 32 group.
+    # 1+; ACLs: 2 topic, 3 group, 4 cluster, 5 transactional id. Configs: 2 topic, 4 broker, 8 broker logger, 16 client
+    # metrics, 32 group.
     resource_type: int = 16
 
 

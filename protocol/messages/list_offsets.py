@@ -13,7 +13,7 @@ from protocol.lazy_dataclass import lazy_dataclass
 @lazy_dataclass(slots=True)
 class ListOffsetsPartition:
     partition_index: int = 0
-    current_leader_epoch: int = -1  # 4+; What the client believes, for fencing; -1 leaves that unchecked.
+    current_leader_epoch: int = -1  # 4+; Leader epoch known to the client, for fencing; -1 skips the check.
     # -2 earliest, -1 latest, -3 of the largest timestamp, -4 earliest local, -5 latest tiered, -6 earliest to upload;
     # else the first at or after.
     timestamp: int = 0
@@ -45,7 +45,7 @@ class ListOffsetsRequest:
 class ListOffsetsPartitionResponse:
     partition_index: int = 0
     error_code: int = 0
-    timestamp: int = -1  # Of the record found, or -1.
+    timestamp: int = -1  # Timestamp of the record found, or -1.
     offset: int = -1
     leader_epoch: int = -1  # 4+
 

@@ -59,8 +59,8 @@ class AccessControlEntryRecord:
     FLEXIBLE_FROM: ClassVar[int] = 0
 
     id: Uuid = ZERO_UUID
-    # Of ACLs: 2 topic, 3 group, 4 cluster, 5 transactional id. Of configs: 2 topic, 4 broker, 8 broker logger, 16
-    # client metrics, 32 group.
+    # ACLs: 2 topic, 3 group, 4 cluster, 5 transactional id. Configs: 2 topic, 4 broker, 8 broker logger, 16 client
+    # metrics, 32 group.
     resource_type: int = 0
     resource_name: str = ""
     pattern_type: int = 0  # 3 literal, 4 prefixed.
@@ -147,8 +147,8 @@ class ConfigRecord:
     MAX_VERSION: ClassVar[int] = 0
     FLEXIBLE_FROM: ClassVar[int] = 0
 
-    # Of ACLs: 2 topic, 3 group, 4 cluster, 5 transactional id. Of configs: 2 topic, 4 broker, 8 broker logger, 16
-    # client metrics, 32 group.
+    # ACLs: 2 topic, 3 group, 4 cluster, 5 transactional id. Configs: 2 topic, 4 broker, 8 broker logger, 16 client
+    # metrics, 32 group.
     resource_type: int = 0
     resource_name: str = ""
     name: str = ""

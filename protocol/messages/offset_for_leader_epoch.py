@@ -13,7 +13,7 @@ from protocol.lazy_dataclass import lazy_dataclass
 @lazy_dataclass(slots=True)
 class OffsetForLeaderPartition:
     partition: int = 0
-    current_leader_epoch: int = -1  # What the client believes, for fencing; -1 leaves that unchecked.
+    current_leader_epoch: int = -1  # Leader epoch known to the client, for fencing; -1 skips the check.
     leader_epoch: int = 0  # Epoch whose end is asked for.
 
 

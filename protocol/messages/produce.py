@@ -59,7 +59,7 @@ class PartitionProduceResponse:
     base_offset: int = 0  # Offset of the first record; -1 on errors.
     log_append_time_ms: int = -1  # Set where the topic stamps records on append, else -1.
     log_start_offset: int = -1  # 5+; First offset that can still be read.
-    # 8+; Which records made the batch invalid (KIP-467).
+    # 8+; Records that made the batch invalid (KIP-467).
     record_errors: list[BatchIndexAndErrorMessage] = field(default_factory=list)
     error_message: str | None = None  # 8+; A sentence for people, or null.
     current_leader: LeaderIdAndEpoch = field(default_factory=LeaderIdAndEpoch)  # 10+, tag 0; Whom to ask instead.
@@ -92,5 +92,5 @@ class ProduceResponse:
 
     responses: list[TopicProduceResponse] = field(default_factory=list)
     throttle_time_ms: int = 0  # How long a quota holds the client back; 0 when none was exceeded.
-    # 10+, tag 0; Where the leaders named in this answer listen.
+    # 10+, tag 0; Endpoints of the leaders in this response.
     node_endpoints: list[NodeEndpoint] = field(default_factory=list)

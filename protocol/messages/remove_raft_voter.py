@@ -20,7 +20,7 @@ class RemoveRaftVoterRequest:
     MAX_VERSION: ClassVar[int] = 0
     FLEXIBLE_FROM: ClassVar[int] = 0
 
-    cluster_id: str | None = ""  # Where a receiver finds that it belongs to another cluster, it refuses.
+    cluster_id: str | None = ""  # A receiver of another cluster rejects the request.
     voter_id: int = 0
     voter_directory_id: Uuid = ZERO_UUID  # Metadata log directory of the voter (KIP-853).
 

@@ -53,7 +53,7 @@ class RestoredTopic:
 
 @lazy_dataclass(slots=True)
 class RestoreTopicsResponse:
-    """What became of each topic. Versions 0, flexible 0+."""
+    """Result of each topic. Versions 0, flexible 0+."""
 
     SCHEMA: ClassVar[str] = "rpc/RestoreTopicsResponse.json"
     API_KEY: ClassVar[int] = 10001

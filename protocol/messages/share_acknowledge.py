@@ -91,4 +91,4 @@ class ShareAcknowledgeResponse:
     error_message: str | None = None  # A sentence for people, or null.
     acquisition_lock_timeout_ms: int = 0  # 2+; How long acquired records are kept for the member.
     responses: list[ShareAcknowledgeTopicResponse] = field(default_factory=list)
-    node_endpoints: list[NodeEndpoint] = field(default_factory=list)  # Where the leaders named in this answer listen.
+    node_endpoints: list[NodeEndpoint] = field(default_factory=list)  # Endpoints of the leaders in this response.

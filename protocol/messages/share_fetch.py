@@ -59,7 +59,7 @@ class ShareFetchRequest:
     share_acquire_mode: int = 0  # 2+; 0 optimised for batches, 1 never more than the limit of records (KIP-1206).
     is_renew_ack: bool = False  # 2+; Acknowledgements renew locks; no new records are wanted.
     topics: list[FetchTopic] = field(default_factory=list)
-    forgotten_topics_data: list[ForgottenTopic] = field(default_factory=list)  # What leaves the session.
+    forgotten_topics_data: list[ForgottenTopic] = field(default_factory=list)  # Partitions to remove from the session.
 
 
 @lazy_dataclass(slots=True)
@@ -117,4 +117,4 @@ class ShareFetchResponse:
     error_message: str | None = None  # A sentence for people, or null.
     acquisition_lock_timeout_ms: int = 0  # How long acquired records are kept for the member.
     responses: list[ShareFetchableTopicResponse] = field(default_factory=list)
-    node_endpoints: list[NodeEndpoint] = field(default_factory=list)  # Where the leaders named in this answer listen.
+    node_endpoints: list[NodeEndpoint] = field(default_factory=list)  # Endpoints of the leaders in this response.

@@ -22,7 +22,7 @@ class ProducerEntry:
     last_sequence: int = 0
     last_offset: int = 0
     offset_delta: int = 0  # Last offset minus first of the producer's last batch.
-    timestamp: int = 0  # Of the producer's last batch.
+    timestamp: int = 0  # Timestamp of the producer's last batch.
     coordinator_epoch: int = 0  # Leader epoch of the transaction coordinator's log.
     current_txn_first_offset: int = 0  # First offset of its open transaction; -1 if there is none.
 

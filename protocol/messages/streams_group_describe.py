@@ -90,7 +90,7 @@ class Member:
     client_host: str = ""
     topology_epoch: int = 0  # Counts the versions of the topology.
     process_id: str = ""  # The Streams instance that runs the member.
-    user_endpoint: Endpoint | None = None  # Where interactive queries reach the instance.
+    user_endpoint: Endpoint | None = None  # Endpoint of the instance for interactive queries.
     client_tags: list[KeyValue] = field(default_factory=list)  # For rack-aware standby tasks.
     task_offsets: list[TaskOffset] = field(default_factory=list)  # How far the changelogs of the tasks are read.
     task_end_offsets: list[TaskOffset] = field(default_factory=list)  # Ends of the changelogs of the tasks.

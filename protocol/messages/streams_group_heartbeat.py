@@ -92,7 +92,8 @@ class StreamsGroupHeartbeatRequest:
     # Tasks that catch up before they become active.
     warmup_tasks: list[StreamsGroupHeartbeatRequestTaskIds] | None = None
     process_id: str | None = None  # The Streams instance that runs the member.
-    user_endpoint: StreamsGroupHeartbeatRequestEndpoint | None = None  # Where interactive queries reach the instance.
+    # Endpoint of the instance for interactive queries.
+    user_endpoint: StreamsGroupHeartbeatRequestEndpoint | None = None
     client_tags: list[KeyValue] | None = None  # For rack-aware standby tasks.
     task_offsets: list[TaskOffset] | None = None  # How far the changelogs of the tasks are read.
     task_end_offsets: list[TaskOffset] | None = None  # Ends of the changelogs of the tasks.
@@ -127,7 +128,7 @@ class TopicPartition:
 
 @lazy_dataclass(slots=True)
 class EndpointToPartitions:
-    # Where interactive queries reach the instance.
+    # Endpoint of the instance for interactive queries.
     user_endpoint: StreamsGroupHeartbeatResponseEndpoint = field(default_factory=StreamsGroupHeartbeatResponseEndpoint)
     active_partitions: list[TopicPartition] = field(default_factory=list)
     standby_partitions: list[TopicPartition] = field(default_factory=list)

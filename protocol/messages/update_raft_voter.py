@@ -34,8 +34,8 @@ class UpdateRaftVoterRequest:
     MAX_VERSION: ClassVar[int] = 0
     FLEXIBLE_FROM: ClassVar[int] = 0
 
-    cluster_id: str | None = ""  # Where a receiver finds that it belongs to another cluster, it refuses.
-    current_leader_epoch: int = 0  # What the client believes, for fencing; -1 leaves that unchecked.
+    cluster_id: str | None = ""  # A receiver of another cluster rejects the request.
+    current_leader_epoch: int = 0  # Leader epoch known to the client, for fencing; -1 skips the check.
     voter_id: int = 0
     voter_directory_id: Uuid = ZERO_UUID  # Metadata log directory of the voter (KIP-853).
     listeners: list[Listener] = field(default_factory=list)

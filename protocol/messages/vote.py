@@ -39,7 +39,7 @@ class VoteRequest:
     MAX_VERSION: ClassVar[int] = 2
     FLEXIBLE_FROM: ClassVar[int] = 0
 
-    cluster_id: str | None = None  # Where a receiver finds that it belongs to another cluster, it refuses.
+    cluster_id: str | None = None  # A receiver of another cluster rejects the request.
     voter_id: int = -1  # 1+
     topics: list[VoteRequestTopicData] = field(default_factory=list)
 
@@ -78,5 +78,5 @@ class VoteResponse:
 
     error_code: int = 0
     topics: list[VoteResponseTopicData] = field(default_factory=list)
-    # 1+, tag 0; Where the leaders named in this answer listen.
+    # 1+, tag 0; Endpoints of the leaders in this response.
     node_endpoints: list[NodeEndpoint] = field(default_factory=list)

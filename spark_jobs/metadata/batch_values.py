@@ -1,6 +1,6 @@
-"""The values of the records in whole batches: checked, opened, and put one behind the other.
+"""The concatenated values of the records in whole batches, after checks and decompression.
 
-Plain batches are scanned together where there are many (`record_scan.py`); all others go through the node's reader.
+Plain batches are scanned together if there are many (`record_scan.py`); the node's reader reads all others.
 """
 
 from collections.abc import Sequence
@@ -19,14 +19,14 @@ from spark_jobs.metadata.frame_heads import MalformedLog
 from spark_jobs.metadata.record_scan import MIN_LANES, Scan, scan
 
 CONTROL_HEAD: Final = 4
-"""Bytes in front of a control record's value: the version and type of its key."""
+"""Bytes before a control record's value: the version and type of its key."""
 _LEAST_RECORD: Final = 7
 _SKEW: Final = 4
-"""A batch with so many times more records than the others would walk alone most of its way."""
+"""A batch with this many times more records than the others would be scanned mostly alone."""
 
 
 class LogBatch(NamedTuple):
-    """A batch in `data`, whole but unopened."""
+    """A whole, unparsed batch in `data`."""
 
     data: Buffer
     position: int
@@ -38,7 +38,7 @@ class LogBatch(NamedTuple):
 
     @property
     def is_plain(self) -> bool:
-        """Whether it may be scanned: uncompressed data that can hold as many records as it says."""
+        """Whether the batch can be scanned: uncompressed data large enough for its record count."""
         header = self.header
         fits = 0 < header.record_count * _LEAST_RECORD <= header.size - HEADER_SIZE
         return not header.is_control and header.codec == Codec.NONE and fits
@@ -47,7 +47,7 @@ class LogBatch(NamedTuple):
         return self.header.base_offset < end and self.header.next_offset > start
 
     def check(self) -> None:
-        """Raises MalformedLog for a wrong CRC or a count that is not that of its offsets."""
+        """Raise MalformedLog for a wrong CRC, or a record count that contradicts the offsets."""
         header = self.header
         if not crc_is_valid(self.data, self.position, header.size):
             raise MalformedLog(f"{self} has a wrong CRC")
@@ -55,15 +55,15 @@ class LogBatch(NamedTuple):
             raise MalformedLog(f"{self} has {header.record_count} records for {header.last_offset_delta + 1} offsets")
 
     def values(self) -> list[bytes]:
-        """The values of its records, read by the node's reader. Raises MalformedLog."""
+        """Return the values of the records, read by the node's reader. Raises MalformedLog."""
         try:
             values = self._control_values() if self.header.is_control else self._data_values()
         except (MalformedBatch, MalformedRecords) as error:
             raise MalformedLog(f"{self} does not parse: {error}") from error
         if len(values) != self.record_count:
-            raise MalformedLog(f"{self} has {len(values)} records where it counts {self.record_count}")
+            raise MalformedLog(f"{self} has {len(values)} records, its header counts {self.record_count}")
         if None in values:
-            raise MalformedLog(f"{self} has a record that has no value")
+            raise MalformedLog(f"{self} has a record without value")
         return cast(list[bytes], values)
 
     def __str__(self) -> str:
@@ -80,7 +80,7 @@ class LogBatch(NamedTuple):
             raise MalformedRecords(str(error)) from error
 
     def _control_values(self) -> list[bytes | None]:
-        """Each with its CONTROL_HEAD in front."""
+        """Return the values, each after its CONTROL_HEAD."""
         records = list(iter_records(self.data, self.position))
         if any(record.key is None or len(record.key) < CONTROL_HEAD for record in records):
             raise MalformedRecords("the key of a control record is too short")
@@ -88,7 +88,7 @@ class LogBatch(NamedTuple):
 
 
 def batch_values(data: Buffer, batches: Sequence[LogBatch]) -> Strings:
-    """The values of all records of these batches, which lie in `data`. Raises MalformedLog."""
+    """Return the values of all records of these batches in `data`. Raises MalformedLog."""
     for batch in batches:
         batch.check()
     counts = np.array([batch.record_count for batch in batches], np.int64)
@@ -113,7 +113,7 @@ def batch_values(data: Buffer, batches: Sequence[LogBatch]) -> Strings:
 
 
 def _scanned(pool: Bytes, batches: Sequence[LogBatch], counts: Ints) -> tuple[Bools, Scan]:
-    """Which batches were taken, and their values."""
+    """Scan the plain batches; return a mask of the scanned batches, and their values."""
     taken = np.zeros(len(batches), np.bool_)
     lanes = _lanes(np.array([batch.is_plain for batch in batches], np.bool_), counts)
     if not len(lanes):
@@ -130,7 +130,7 @@ def _scanned(pool: Bytes, batches: Sequence[LogBatch], counts: Ints) -> tuple[Bo
 
 
 def _lanes(plain: Bools, counts: Ints) -> Ints:
-    """The batches worth scanning together."""
+    """Return the batches that are worth scanning together."""
     lanes = np.flatnonzero(plain)
     if len(lanes) < MIN_LANES:
         return lanes[:0]

@@ -1,7 +1,7 @@
-"""Columns of byte strings that lie somewhere in one buffer, and how they are copied together without a step for each.
+"""Columns of byte strings in one shared buffer, and copies of many strings without a step per string.
 
-Where values are copied they are taken by length: all of one length at a time, as items of that many bytes. Metadata has
-few lengths (a replica list of three is always twelve bytes), so this costs some ten nanoseconds a value.
+Values are copied by length: all values of one length at a time, as items of that many bytes. Metadata has few lengths
+(a replica list of three is always twelve bytes), so this costs some ten nanoseconds per value.
 """
 
 from typing import Any, Final, NamedTuple, TypeAlias
@@ -15,32 +15,32 @@ Bools: TypeAlias = npt.NDArray[np.bool_]
 Bytes: TypeAlias = npt.NDArray[np.uint8]
 
 _MAX_LENGTHS: Final = 64
-"""More lengths than this are rather copied byte by byte."""
+"""With more lengths than this, values are copied byte by byte."""
 _COUNTED: Final = 1 << 16
-"""Values below are told apart by counting."""
+"""Values below this limit are distinguished by counting."""
 
 
 class Strings(NamedTuple):
-    """Byte strings in `pool`: each begins at its start and has its length."""
+    """Byte strings in `pool`, each with its start and length."""
 
     pool: Bytes
     starts: Ints
     lengths: Ints
 
     def take(self, rows: Ints | Bools) -> "Strings":
-        """Those of some rows, in their order; nothing is copied."""
+        """Return the strings of some rows in the given order, without copying."""
         return Strings(self.pool, self.starts[rows], self.lengths[rows])
 
     def joined(self) -> Bytes:
-        """The strings one behind the other."""
+        """Return the concatenated strings."""
         return take_bytes(self.pool, self.starts, self.lengths)
 
     def array(self, type: pa.DataType | None = None, nulls: Bools | None = None) -> pa.Array:
-        """As an Arrow array, binary by default."""
+        """Return the strings as an Arrow array, binary by default."""
         return binary_array(self.joined(), self.lengths, type, nulls)
 
     def to_list(self) -> list[bytes]:
-        """Each as an object."""
+        """Return the strings as Python objects."""
         data, ends = self.joined().tobytes(), np.cumsum(self.lengths)
         bounds = zip((ends - self.lengths).tolist(), ends.tolist(), strict=True)
         return [data[start:end] for start, end in bounds]
@@ -51,8 +51,9 @@ class Strings(NamedTuple):
 
 
 def strings_of(column: pa.Array | pa.ChunkedArray) -> Strings:
-    """The values of a binary, string or fixed-size binary column where they lie; null is empty. The pool has nothing
-    else in it, also if the column is a slice.
+    """Return the values of a binary, string or fixed-size binary column without copying; null is empty.
+
+    The pool holds nothing else, also if the column is a slice.
     """
     array = flat(column)
     if pa.types.is_fixed_size_binary(array.type):
@@ -67,7 +68,7 @@ def strings_of(column: pa.Array | pa.ChunkedArray) -> Strings:
 
 
 def flat(column: pa.Array | pa.ChunkedArray) -> pa.Array:
-    """A column in one piece."""
+    """Return a column as one array."""
     if isinstance(column, pa.ChunkedArray):
         if column.num_chunks == 1:
             return column.chunk(0)
@@ -76,7 +77,7 @@ def flat(column: pa.Array | pa.ChunkedArray) -> pa.Array:
 
 
 def numbers(column: pa.Array | pa.ChunkedArray) -> Ints:
-    """The values of a column of integers; whatever lies there where one is null."""
+    """Return the values of an integer column; the value of a null is undefined."""
     array = flat(column)
     values = array.buffers()[1]
     if values is None:
@@ -86,25 +87,25 @@ def numbers(column: pa.Array | pa.ChunkedArray) -> Ints:
 
 
 def booleans(column: pa.Array | pa.ChunkedArray) -> Bools:
-    """The values of a column of booleans without nulls."""
+    """Return the values of a boolean column without nulls."""
     values: Bools = flat(column).to_numpy(zero_copy_only=False).astype(np.bool_)
     return values
 
 
 def is_null(column: pa.Array | pa.ChunkedArray) -> Bools:
-    """Where a column has no value."""
+    """Return a mask of the nulls of a column."""
     return booleans(flat(column).is_null())
 
 
 def int_array(values: npt.NDArray[Any], type: pa.DataType, nulls: Bools | None = None) -> pa.Array:
-    """An Arrow array of integers, null where told."""
+    """Return an Arrow array of integers with the given nulls."""
     return pa.array(values.astype(type.to_pandas_dtype(), copy=False), type, mask=nulls)
 
 
 def binary_array(
     data: bytes | Bytes, lengths: Ints, type: pa.DataType | None = None, nulls: Bools | None = None
 ) -> pa.Array:
-    """An Arrow array of the strings that lie one behind the other in `data`. A null has no bytes."""
+    """Return an Arrow array of the strings concatenated in `data`. A null has no bytes."""
     bounds = np.zeros(len(lengths) + 1, np.int32)
     np.cumsum(lengths, out=bounds[1:])
     kind = pa.binary() if type is None else type
@@ -112,13 +113,13 @@ def binary_array(
 
 
 def fixed_array(data: Bytes, width: int, nulls: Bools | None = None) -> pa.Array:
-    """An Arrow array of strings of `width` bytes; nulls have their bytes too."""
+    """Return an Arrow array of strings of `width` bytes; nulls have bytes too."""
     count = len(data) // width
     return pa.Array.from_buffers(pa.binary(width), count, [_validity(nulls), pa.py_buffer(np.ascontiguousarray(data))])
 
 
 def take_bytes(pool: Bytes, starts: Ints, lengths: Ints) -> Bytes:
-    """The strings at these places, one behind the other."""
+    """Return the concatenation of the strings at these positions."""
     ends = np.cumsum(lengths)
     out = np.empty(int(ends[-1]) if len(ends) else 0, np.uint8)
     put_bytes(out, ends - lengths, pool, starts, lengths)
@@ -138,7 +139,7 @@ def put_bytes(out: Bytes, places: Ints, pool: Bytes, starts: Ints, lengths: Ints
 
 
 def distinct(values: Ints) -> list[int]:
-    """The different values of a column of numbers that are not negative, ascending."""
+    """Return the distinct values of a column of non-negative numbers, ascending."""
     if not len(values):
         return []
     least, greatest = int(values.min()), int(values.max())
@@ -149,13 +150,13 @@ def distinct(values: Ints) -> list[int]:
 
 
 def items(pool: Bytes, size: int) -> npt.NDArray[Any]:
-    """A view of a buffer as overlapping items of `size` bytes, indexed by where they begin."""
+    """Return a view of a buffer as overlapping items of `size` bytes, indexed by their start."""
     count = max(0, len(pool) - size + 1)
     return np.ndarray((count,), f"V{size}", pool.data if count else b"", strides=(1,))
 
 
 def integers_at(pool: Bytes, places: Ints, size: int = 4) -> Ints:
-    """The signed big-endian integers that begin at these places."""
+    """Return the signed big-endian integers that begin at these positions."""
     count = max(0, len(pool) - size + 1)
     values = np.ndarray((count,), f">i{size}", pool.data if count else b"", strides=(1,))
     return values[places].astype(np.int64)

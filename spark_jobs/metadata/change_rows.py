@@ -1,4 +1,4 @@
-"""Changes as they are found, in numpy columns, and what becomes of them: rows of SECTION_CHANGES."""
+"""Changes in numpy columns, and their conversion to rows of SECTION_CHANGES."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from spark_jobs.metadata.state_columns import FIELDS, StateColumns
 from spark_jobs.metadata.topic_lives import ID_SIZE, Lives, TopicReplay
 
 NOTHING: Final = -1
-"""The source of what is not there."""
+"""The source of an absent value."""
 CREATED: Final = 0
 CHANGED: Final = 1
 REMOVED: Final = 2
@@ -24,8 +24,10 @@ _OPERATIONS: Final = pa.array(["created", "changed", "removed"], pa.string())
 
 @dataclass(slots=True)
 class ChangeRows:
-    """`lives` and `partitions` (TOPIC_ROW for a topic) say of what, `places` of what rows of the log. `before` and
-    `after` are the sources of each field, NOTHING where there is none.
+    """Changes of topics and partitions in numpy columns.
+
+    `lives` and `partitions` (TOPIC_ROW for a topic) identify the object, `places` the rows of the log. `before` and
+    `after` are the sources of each field, NOTHING for an absent value.
     """
 
     places: Ints
@@ -40,7 +42,7 @@ class ChangeRows:
 
     @property
     def obsolete(self) -> int:
-        """How many tell that something that was there changed or went."""
+        """Count the changes that changed or removed an existing object."""
         return int((self.operations != CREATED).sum())
 
     @classmethod
@@ -61,13 +63,13 @@ class ChangeRows:
 
 
 def nothing(count: int) -> dict[str, Ints]:
-    """Sources of so many rows that have no state."""
+    """Return sources for `count` rows without state."""
     return dict.fromkeys(FIELDS, np.full(count, NOTHING, np.int64))
 
 
 @dataclass(slots=True)
 class LogPositions:
-    """Offset, epoch and time of rows of the log."""
+    """Offset, epoch and timestamp of rows of the log."""
 
     offsets: Ints
     epochs: Ints
@@ -77,7 +79,7 @@ class LogPositions:
 def changes_table(
     rows: ChangeRows, values: StateColumns, lives: Lives, places: LogPositions, *, is_summarized: bool = False
 ) -> pa.Table:
-    """Rows of SECTION_CHANGES, in their order."""
+    """Return the rows of SECTION_CHANGES in order."""
     ranks, offsets = lives.ranks(), places.offsets[rows.places]
     order = np.lexsort((rows.partitions, ranks[rows.lives], offsets))
     at, of, partitions = rows.places[order], rows.lives[order], rows.partitions[order]
@@ -97,7 +99,7 @@ def changes_table(
 
 
 def difference(before: pa.Table, after: pa.Table) -> tuple[ChangeRows, StateColumns, Lives]:
-    """What differs between two states, at place 0, with what is needed to make a table of it."""
+    """Return the differences between two states, all at place 0, with the values and topics for their table."""
     topics = [TopicReplay(state).lives() for state in (before, after)]
     lives = _of_both(topics)
     number = {id: each for each, id in enumerate(lives.id_list())}
@@ -119,7 +121,7 @@ def difference(before: pa.Table, after: pa.Table) -> tuple[ChangeRows, StateColu
 
 
 def _of_both(topics: Sequence[Lives]) -> Lives:
-    """The topics of either state by id, all alive."""
+    """Return the topics of either state by id, all alive."""
     names: dict[bytes, str] = {}
     for lives in topics:
         names.update(zip(lives.id_list(), lives.names.to_pylist(), strict=True))
@@ -127,7 +129,7 @@ def _of_both(topics: Sequence[Lives]) -> Lives:
 
 
 def _keys(state: pa.Table, lives: Lives, number: Mapping[bytes, int]) -> Ints:
-    """By topic and partition, ascending, the same in both states."""
+    """Return ascending keys by topic and partition, which are comparable between the two states."""
     partitions = numbers(state.column("partition"))
     topics = np.array([number[id] for id in lives.id_list()], np.int64)
     keys: Ints = (topics[np.cumsum(partitions == TOPIC_ROW) - 1] << 32) + partitions + 1
@@ -160,7 +162,7 @@ def _rows(keys: Ints, operation: int, before: Ints, after: Ints) -> ChangeRows:
 
 
 def _typed(values: StateColumns, name: str, sources: Ints) -> pa.Array:
-    """A column of states, null where there is none."""
+    """Return a column of states, with null for an absent value."""
     nulls = sources == NOTHING
     if name in NUMBERS:
         return values.number(name, sources, nulls)

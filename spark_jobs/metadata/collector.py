@@ -1,4 +1,4 @@
-"""Keeps Python's cycle collector out of the way of many objects that are here to stay."""
+"""Suspension of Python's cycle collector while many long-lived objects are created."""
 
 import gc
 from collections.abc import Iterator
@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def no_collections() -> Iterator[None]:
-    """What is made meanwhile holds no cycles: the collector would look at all of it again and again, for nothing."""
+    """Disable the cycle collector: new objects have no cycles, and it would traverse all of them again and again."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:

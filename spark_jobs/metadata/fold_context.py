@@ -1,4 +1,4 @@
-"""Which of the rows that a worker has are to be folded."""
+"""The selection of the rows that a worker folds."""
 
 from dataclasses import dataclass
 
@@ -13,12 +13,12 @@ from spark_jobs.metadata.transactions import TransactionPlan, plan
 
 @dataclass(frozen=True, slots=True)
 class FoldContext:
-    """The same for all sections of a step.
+    """The context of a step, equal for all its sections.
 
-    `start`: the end of the state that the step begins with; rows below it were folded before. `end`: rows from there on
-    wait, see `transactions.py`. `aborted`: ranges of offsets [first, end) to leave out. `snapshot_end`: the end of the
-    snapshot that comes with the rows and replaces the state, in every section, with rows or without; -1 for none, or
-    where the state is as new; with its epoch and timestamp. `with_changes`: whether changes are wanted as rows.
+    `start`: the end of the state before the step; rows below it are already folded. `end`: rows from there on wait, see
+    `transactions.py`. `aborted`: ranges of offsets [first, end) to leave out. `snapshot_end`: the end of the snapshot
+    that comes with the rows and replaces the state in every section, with its epoch and timestamp; -1 without a
+    snapshot, or if the state is as new. `with_changes`: whether the step produces changes as rows.
     """
 
     start: int
@@ -31,19 +31,19 @@ class FoldContext:
 
     @property
     def replaces(self) -> bool:
-        """Whether a snapshot takes the place of the state."""
+        """Whether a snapshot replaces the state."""
         return self.snapshot_end >= 0
 
     @property
     def snapshot_place(self) -> tuple[int, int, int]:
-        """(offset, epoch, timestamp) at which changes are told that the snapshot summarizes."""
+        """(offset, epoch, timestamp) of changes that the snapshot summarizes."""
         return self.snapshot_end - 1, self.snapshot_epoch, self.snapshot_timestamp_ms
 
 
 def context_of(summary: Summary, *, start: int, with_changes: bool) -> tuple[FoldContext, TransactionPlan]:
-    """The context for rows of this (merged) summary on top of a state that ends at `start`, and their transactions.
+    """Return the context for rows of this (merged) summary after a state that ends at `start`, and their transactions.
 
-    `plan.stable_end` is where the state ends afterwards. Raises InvalidMetadata as `transactions.plan`.
+    The new state ends at `plan.stable_end`. Raises InvalidMetadata as `transactions.plan`.
     """
     snapshot_end = summary.snapshot_end if summary.snapshot_end > start else -1
     first = max(start, snapshot_end)
@@ -61,7 +61,7 @@ def context_of(summary: Summary, *, start: int, with_changes: bool) -> tuple[Fol
 
 
 def rows_to_fold(rows: pa.Table, context: FoldContext) -> pa.Table:
-    """The rows that change the state, those of a snapshot among them."""
+    """Return the rows that change the state, including those of a snapshot."""
     offsets, origins = numbers(rows.column("offset")), numbers(rows.column("origin"))
     mine: Bools = (
         (origins == FROM_LOG) & (offsets >= max(context.start, context.snapshot_end)) & (offsets < context.end)

@@ -1,7 +1,7 @@
-"""The heads of many frames at once: record key, record version, and where the body begins.
+"""The heads of many frames at once: record key, record version, and the start of the body.
 
-Nearly every frame begins with three bytes (frame version 1, key, version, each below 128); what does not is read with
-the node's own varint reader, one by one.
+Nearly every frame begins with three bytes (frame version 1, key, version, each below 128); the node's varint reader
+reads the others one by one.
 """
 
 from typing import Final, NamedTuple
@@ -16,11 +16,11 @@ from spark_jobs.metadata.folded_records import supported_versions
 
 _USUAL_HEAD: Final = 3
 _MAX_NUMBER: Final = 32_767
-"""Of a key or version: int16, as Kafka has it."""
+"""Largest key or version: int16, as in Kafka."""
 
 
 class MalformedLog(Exception):
-    """Bytes that are no record batches, or a known record that does not parse."""
+    """Bytes are not record batches, or a known record does not parse."""
 
 
 class UnknownRecord(Exception):
@@ -41,7 +41,7 @@ class UnknownRecord(Exception):
 
 
 class FrameHeads(NamedTuple):
-    """Of each frame: key, version, and the position in the pool where the body begins."""
+    """The key, the version, and the position of the body in the pool, for each frame."""
 
     keys: Ints
     versions: Ints
@@ -49,7 +49,7 @@ class FrameHeads(NamedTuple):
 
 
 def frame_heads(frames: Strings, offsets: Ints) -> FrameHeads:
-    """Read the heads. `offsets` are those of the log, for errors. Raises MalformedLog and UnknownRecord."""
+    """Read the heads; `offsets` of the log are for error messages. Raises MalformedLog and UnknownRecord."""
     long_enough = frames.lengths >= _USUAL_HEAD
     at = np.where(long_enough, frames.starts, 0)
     pool = frames.pool if len(frames.pool) >= _USUAL_HEAD else np.zeros(_USUAL_HEAD, np.uint8)
@@ -63,7 +63,7 @@ def frame_heads(frames: Strings, offsets: Ints) -> FrameHeads:
 
 
 def known(keys: Ints, versions: Ints) -> Bools:
-    """Return where key and version are those of a record that the fold supports."""
+    """Return a mask of the keys and versions of supported records."""
     at = np.clip(keys, -1, len(_MIN_VERSIONS) - 1)
     found: Bools = (keys == at) & (keys >= 0) & (versions >= _MIN_VERSIONS[at]) & (versions <= _MAX_VERSIONS[at])
     return found

@@ -1,7 +1,7 @@
-"""Record batches of the metadata log as rows: one for each record, data and control alike.
+"""Record batches of the metadata log as rows: one for each data or control record.
 
-Owns the schema of the rows and how batches become them. Does not know what records mean, but for the one topic that a
-record names, by which rows are dealt out to sections.
+Owns the schema of the rows and the conversion. Of a record's content it reads only the topic id, which determines the
+section.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -31,7 +31,7 @@ FROM_LOG: Final = 0
 FROM_SNAPSHOT: Final = 1
 TOPIC_SECTIONS: Final = 1 << TOPIC_BUCKET_BITS
 REGISTRY: Final = TOPIC_SECTIONS
-"""The section of everything that is not a topic or a partition, and of the names of topics."""
+"""The section of everything except topics and partitions, and of the names of topics."""
 ALL_SECTIONS: Final = tuple(range(TOPIC_SECTIONS + 1))
 NO_SECTION: Final = -1
 
@@ -49,11 +49,10 @@ LOG_ROWS: Final = pa.schema(
         pa.field("origin", pa.int8(), nullable=False),
     ]
 )
-"""`epoch` and `timestamp_ms` (the maximum) are those of the batch, `batch_end` is the offset after it. For a data
-record `key` and `version` are its own and `frame` is the whole value; for a control record `key` is the control type,
-`version` that of the control record's key, and `frame` its value. `section`: 0 to 31 if the record names one topic id,
-else -1. `origin`: 0 from the log; 1 from a snapshot, all whose rows then bear the offset of the last record for which
-it stands.
+"""`epoch` and `timestamp_ms` (the maximum) belong to the batch; `batch_end` is the offset after it. A data record has
+its own `key` and `version`, and its whole value as `frame`. A control record has its control type as `key`, the version
+of its key as `version`, and its value as `frame`. `section`: 0 to 31 if the record names one topic id, else -1.
+`origin`: 0 for the log; 1 for a snapshot, all of whose rows have the offset of the last record before its end.
 """
 
 _TOPIC_ID_SIZE: Final = 16
@@ -61,13 +60,13 @@ _ID_BEHIND_INDEX: Final = (PartitionRecord.API_KEY, PartitionChangeRecord.API_KE
 
 
 def rows_of(data: Buffer, *, start: int, end: int, origin: int = FROM_LOG) -> pa.RecordBatch:
-    """The records of whole batches, magic 2, compressed or not, as LOG_ROWS with start <= offset < end.
+    """Return the records of whole batches, magic 2, compressed or not, as LOG_ROWS with start <= offset < end.
 
-    An incomplete batch at the end of `data` is left out, since answers to fetches have them; batches outside the bounds
-    are not opened. With `origin` FROM_SNAPSHOT, `data` is a part of a snapshot that stands for the records below `end`:
-    all its rows are given, at offset `end` - 1, and `start` means nothing.
+    An incomplete batch at the end of `data` is ignored, because fetch responses contain them; batches outside the
+    bounds are not parsed. With `origin` FROM_SNAPSHOT, `data` is a part of a snapshot that ends at `end`: all its rows
+    are returned, at offset `end` - 1, and `start` is ignored.
 
-    Raises MalformedLog for bytes that are no batches, a wrong CRC, offsets that leave a gap, and frames without a head;
+    Raises MalformedLog for bytes that are no batches, a wrong CRC, a gap between offsets, and frames without a head;
     UnknownRecord for a key or version beyond int16.
     """
     batches = [each for each in _batches(data) if origin == FROM_SNAPSHOT or each.overlaps(start, end)]
@@ -81,13 +80,13 @@ def rows_of(data: Buffer, *, start: int, end: int, origin: int = FROM_LOG) -> pa
 
 
 def data_rows(rows: pa.Table) -> pa.Table:
-    """The rows without those of control records."""
+    """Return the rows without those of control records."""
     control = booleans(rows.column("is_control"))
     return rows.filter(pa.array(~control)) if control.any() else rows
 
 
 def section_rows(rows: pa.Table, section: int) -> pa.Table:
-    """The rows that concern a section: what `fold_section` or, for REGISTRY, `fold_registry` takes in."""
+    """Return the rows that concern a section: the input of `fold_section` or, for REGISTRY, `fold_registry`."""
     sections, keys = numbers(rows.column("section")), numbers(rows.column("key"))
     if section == REGISTRY:
         mine = (sections == NO_SECTION) | (keys == TopicRecord.API_KEY) | (keys == RemoveTopicRecord.API_KEY)
@@ -98,9 +97,9 @@ def section_rows(rows: pa.Table, section: int) -> pa.Table:
 
 
 def split_by_section(rows: pa.Table, sections: Iterable[int]) -> Iterator[tuple[int, pa.Table]]:
-    """(section, rows that concern it), as `section_rows` would give them, for many sections at once.
+    """Yield (section, rows that concern it) like `section_rows`, for many sections at once.
 
-    Rows of one section keep their order, but that clearings of eligible leaders come last.
+    Rows of one section keep their order, except that ClearElrRecords come last.
     """
     keys, numbered = numbers(rows.column("key")), numbers(rows.column("section"))
     numbered[booleans(rows.column("is_control"))] = NO_SECTION
@@ -121,7 +120,7 @@ def _batches(data: Buffer) -> Iterator[LogBatch]:
     try:
         for position, header in iter_headers(data):
             if expected is not None and header.base_offset != expected:
-                raise MalformedLog(f"a batch begins at offset {header.base_offset} where {expected} was to come")
+                raise MalformedLog(f"a batch begins at offset {header.base_offset} instead of {expected}")
             expected = header.next_offset
             yield LogBatch(data, position, header)
     except MalformedBatch as error:
@@ -154,7 +153,7 @@ def _rows(data: Buffer, batches: Sequence[LogBatch]) -> pa.RecordBatch:
 
 
 def _heads(values: Strings, control: Bools, offsets: Ints) -> tuple[pa.Array, Ints, Ints, Ints]:
-    """(frames, keys, versions, sections)."""
+    """Return (frames, keys, versions, sections)."""
     sections = np.full(len(offsets), NO_SECTION, np.int64)
     keys, versions = np.zeros_like(sections), np.zeros_like(sections)
     frames = values
@@ -174,7 +173,7 @@ def _heads(values: Strings, control: Bools, offsets: Ints) -> tuple[pa.Array, In
 
 
 def _sections(frames: Strings, keys: Ints, versions: Ints, bodies: Ints, offsets: Ints) -> Ints:
-    """By the first byte of the topic id, which lies behind the index of a partition, or behind the name of a topic."""
+    """Return the sections by the first byte of the topic id, which follows a partition's index or a topic's name."""
     ids = bodies.copy()
     ids[np.isin(keys, _ID_BEHIND_INDEX)] += 4
     names = np.flatnonzero(keys == TopicRecord.API_KEY)
@@ -189,8 +188,9 @@ def _sections(frames: Strings, keys: Ints, versions: Ints, bodies: Ints, offsets
 
 
 def _string_sizes(frames: Strings, bodies: Ints, rows: Ints) -> Ints:
-    """Bytes of the compact strings with which bodies begin: their length + 1 as a varint of one or two bytes, and they
-    themselves. Nonsense for what is cut short, which is then too long for its frame.
+    """Return the sizes of the compact strings at the start of bodies, with the length prefix of one or two bytes.
+
+    The size of a truncated string is undefined, and too large for its frame.
     """
     last = len(frames.pool) - 1
     first = frames.pool[np.minimum(bodies[rows], last)].astype(np.int64)
@@ -205,5 +205,5 @@ def _set(rows: pa.RecordBatch, name: str, value: int) -> pa.RecordBatch:
 
 
 def frames_of(rows: pa.Table) -> Strings:
-    """The frames of rows, where they lie."""
+    """Return the frames of rows without copying."""
     return strings_of(rows.column("frame"))

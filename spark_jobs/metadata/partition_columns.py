@@ -1,8 +1,8 @@
-"""PartitionRecords and PartitionChangeRecords as columns: a field of all records at a time.
+"""PartitionRecords and PartitionChangeRecords as columns: one field of all records at a time.
 
 Every record is a lane, and all lanes take the same step at once: the fixed fields, then the first tagged field of each,
-then the second. What is not of the usual form, for it is damaged or has lists of more than 126 elements, falls out of
-its lane and goes through the node's decoder. Lists stay where they lie in the frames.
+then the second. Records of unusual form, which are damaged or have lists of more than 126 elements, leave their lane
+and go through the node's decoder. Lists stay in the frames.
 """
 
 from collections.abc import Mapping
@@ -25,11 +25,11 @@ _NO_LEADER_CHANGE: Final = -2
 _NO_RECOVERY_CHANGE: Final = -1
 _ID_SIZE: Final = 16
 _LONG: Final = 0x80
-"""From here on a varint has more bytes than one."""
+"""A varint byte from this value on is followed by another."""
 
 
 class _Tag(NamedTuple):
-    """A tagged field: its name, since which version, and the bytes of an element, 0 for a number."""
+    """A tagged field: its name, its first version, and the bytes of an element, 0 for a number."""
 
     field: str
     since: int
@@ -57,7 +57,7 @@ _MESSAGE_FIELDS: Final = {name: "eligible_leader_replicas" if name == "elr" else
 
 @dataclass(slots=True)
 class ListColumn:
-    """A list of each record as it lies in a pool, and whether the record has one (an empty one is one)."""
+    """A list of each record by position in a pool, and whether the record has one (which may be empty)."""
 
     starts: Ints
     lengths: Ints
@@ -66,7 +66,7 @@ class ListColumn:
 
 @dataclass(slots=True)
 class NumberColumn:
-    """A number of each record, and whether it has one."""
+    """A number of each record, and whether the record has one."""
 
     values: Ints
     present: Bools
@@ -74,9 +74,10 @@ class NumberColumn:
 
 @dataclass(slots=True)
 class PartitionColumns:
-    """Records of partitions. `pool` holds topic ids and lists; `ids` is where the topic id of each begins.
+    """Records of partitions. `pool` holds topic ids and lists; `ids` is the position of each topic id.
 
-    `whole`: it is a PartitionRecord, which has every field. `leader_epoch` and `partition_epoch` are of those alone.
+    `whole`: the record is a PartitionRecord, which has every field. Only such records have `leader_epoch` and
+    `partition_epoch`.
     """
 
     pool: Bytes
@@ -94,9 +95,9 @@ class PartitionColumns:
 
 
 def partition_columns(frames: Strings, heads: FrameHeads, offsets: Ints) -> PartitionColumns:
-    """The records in these frames, which are all of the two kinds and of known versions.
+    """Return the records in these frames, which are all of the two types and of known versions.
 
-    Raises MalformedLog for one that does not parse, by its offset in the log.
+    Raises MalformedLog, with the offset in the log, for a record that does not parse.
     """
     lanes = _Lanes(frames, heads)
     changes, partitions = np.flatnonzero(heads.keys == CHANGE), np.flatnonzero(heads.keys == PARTITION)
@@ -109,13 +110,13 @@ def partition_columns(frames: Strings, heads: FrameHeads, offsets: Ints) -> Part
 
 
 def no_columns() -> PartitionColumns:
-    """One lane of a record that has nothing."""
+    """Return one lane of a record without fields."""
     none = np.zeros(1, np.int64)
     return _Lanes(Strings(np.zeros(1, np.uint8), none, none), FrameHeads(none - 1, none, none)).columns
 
 
 class _Lanes:
-    """The lanes, and where each stands."""
+    """The lanes with the current position of each."""
 
     def __init__(self, frames: Strings, heads: FrameHeads) -> None:
         count = len(heads.keys)
@@ -156,7 +157,7 @@ class _Lanes:
         self._read_tags(lanes, _PARTITION_TAGS)
 
     def read_odd(self, frames: Strings, offsets: Ints) -> None:
-        """Those that fell out of their lanes, one by one."""
+        """Read the records that left their lanes, one by one."""
         odd = np.flatnonzero(self._odd).tolist()
         extra, position = [], len(self._pool)
         for lane in odd:
@@ -173,14 +174,14 @@ class _Lanes:
             self.columns.pool = np.concatenate((self._pool, added))
 
     def _read_key(self, lanes: Ints) -> Ints:
-        """The index of the partition and the topic id, which come first."""
+        """Read the index of the partition and the topic id, which come first."""
         lanes = self._with_bytes(lanes, 4 + _ID_SIZE)
         self.columns.partitions[lanes] = integers_at(self._pool, self._at[lanes])
         self._at[lanes] += 4 + _ID_SIZE
         return lanes
 
     def _read_list(self, lanes: Ints, name: str, element: int) -> Ints:
-        """A list that is always there."""
+        """Read a list that is always present."""
         lanes = self._with_bytes(lanes, 1)
         counts = self._pool[self._at[lanes]].astype(np.int64)
         lengths = (counts - 1) * element
@@ -195,7 +196,7 @@ class _Lanes:
         return lanes
 
     def _read_tags(self, lanes: Ints, tags: Mapping[int, _Tag]) -> None:
-        """The tagged fields, with which a record ends."""
+        """Read the tagged fields at the end of a record."""
         lanes = self._with_bytes(lanes, 1)
         left = self._pool[self._at[lanes]].astype(np.int64)
         self._odd[lanes[left >= _LONG]] = True
@@ -210,7 +211,7 @@ class _Lanes:
             self._read_tag(lanes, tags)
 
     def _read_tag(self, lanes: Ints, tags: Mapping[int, _Tag]) -> None:
-        """One tagged field of each lane."""
+        """Read one tagged field of each lane."""
         at, ends, last = self._at[lanes], self._ends[lanes], len(self._pool) - 1
         numbers = self._pool[np.minimum(at, last)]
         sizes = self._pool[np.minimum(at + 1, last)].astype(np.int64)
@@ -226,7 +227,7 @@ class _Lanes:
 
     def _take_tag(self, lanes: Ints, at: Ints, sizes: Ints, tag: _Tag) -> None:
         known = self._versions[lanes] >= tag.since
-        if not known.all():  # a field that this version does not have is one that nobody knows
+        if not known.all():  # a tag above this version is unknown
             lanes, at, sizes = lanes[known], at[known], sizes[known]
         if tag.element:
             self._take_list(lanes, at, sizes, tag)
@@ -265,7 +266,7 @@ class _Lanes:
         return lanes[right], at[right]
 
     def _with_bytes(self, lanes: Ints, count: int) -> Ints:
-        """The lanes that have so many bytes left."""
+        """Return the lanes with at least `count` bytes left."""
         enough = self._at[lanes] + count <= self._ends[lanes]
         if enough.all():
             return lanes
@@ -273,7 +274,7 @@ class _Lanes:
         return lanes[enough]
 
     def _set(self, lane: int, record: PartitionRecord | PartitionChangeRecord, position: int) -> list[bytes]:
-        """Put a message into its lane; returns its lists as bytes, which will lie at `position`."""
+        """Put a decoded record into its lane; return its lists as bytes, which will lie at `position`."""
         columns, raws = self.columns, []
         columns.partitions[lane] = record.partition_id
         columns.leader.values[lane] = record.leader

@@ -1,8 +1,8 @@
-"""A section's state as record batches, with the bytes that the node's own `topic_frames` and `data_batch` write.
+"""A section's state as record batches, byte by byte as the node's `topic_frames` and `data_batch` write them.
 
-Where every record of a section will lie is computed first; then each part is put there for all records at once: what
-frames records in a batch, and the frames of partitions by shape (so many replicas, so many in sync, so many that come
-and go) and those of topics by the length of their names. The few of other forms are made one by one by the node's code.
+The positions of all records of a section are computed first. Then each part is written for all records at once: the
+framing of records in a batch, the frames of partitions by shape (numbers of replicas, in-sync, adding and removing
+replicas), and those of topics by length of name. The node's code encodes the few frames of other forms one by one.
 """
 
 from typing import Final, NamedTuple
@@ -36,19 +36,21 @@ from spark_jobs.metadata.section_state import NUMBERS, TOPIC_ROW
 from spark_jobs.metadata.state_columns import StateColumns
 
 _MAX_COUNT: Final = 126
-"""Of elements that an array's count says in one byte."""
+"""Largest number of array elements with a count of one byte."""
 _ID_LISTS: Final = ("replicas", "isr", "removing_replicas", "adding_replicas")
 _FIXED_BYTES: Final = 3 + 4 + 16 + 4 + 12 + 1
-"""Of a frame: head, index, topic id, counts of four lists, leader and epochs, no tagged fields."""
+"""Size of the fixed part of a partition frame: head, index, topic id, counts of four lists, leader and epochs, no
+tagged fields.
+"""
 _ID_SIZE: Final = 16
 _TOPIC_BYTES: Final = 3 + 1 + _ID_SIZE + 1
-"""Of a topic's frame without the name: head, length of the name, id, no tagged fields."""
+"""Size of a topic's frame without the name: head, length of the name, id, no tagged fields."""
 _RECORD_BYTES: Final = 4
-"""Beside lengths and offset delta: attributes, timestamp delta, no key, no headers."""
+"""Size of a record's fields beside lengths and offset delta: attributes, timestamp delta, no key, no headers."""
 
 
 class BatchFacts(NamedTuple):
-    """What batches have in common."""
+    """The common properties of batches."""
 
     epoch: int
     timestamp_ms: int
@@ -56,7 +58,7 @@ class BatchFacts(NamedTuple):
 
 
 def section_batches(state: pa.Table, version: MetadataVersion, facts: BatchFacts) -> bytes:
-    """Whole batches, base offsets from 0."""
+    """Return whole batches with base offsets from 0."""
     if not len(state):
         return b""
     frames = _Frames(state.combine_chunks(), version)
@@ -66,7 +68,7 @@ def section_batches(state: pa.Table, version: MetadataVersion, facts: BatchFacts
 
 
 class _Frames:
-    """The frames of a section's rows: their lengths, and themselves once it is known where they go."""
+    """The frames of a section's rows: first their lengths, then their bytes at given positions."""
 
     def __init__(self, state: pa.Table, version: MetadataVersion) -> None:
         self._version = version.partition_record_version
@@ -87,7 +89,7 @@ class _Frames:
         self.lengths[self._others.rows] = self._others.frames.lengths
 
     def put(self, out: Bytes, places: Ints) -> None:
-        """Write all frames to their places."""
+        """Write all frames to their positions."""
         rows, others = self._others.rows, self._others.frames
         put_bytes(out, places[rows], *others)
         usual = np.flatnonzero(self._usual)
@@ -104,7 +106,7 @@ class _Frames:
         return shapes
 
     def _put_topics(self, out: Bytes, places: Ints, rows: Ints) -> None:
-        """The frames of topics whose names have the same length."""
+        """Write the frames of topics whose names have the same length."""
         size, name_size = int(self.lengths[rows[0]]), int(self._names.lengths[rows[0]])
         block = np.zeros((len(rows), size), np.uint8)
         block[:, :4] = (FRAME_VERSION, TopicRecord.API_KEY, 0, name_size + 1)
@@ -119,7 +121,7 @@ class _Frames:
         return raw.view(np.uint8).reshape(-1, _ID_SIZE)
 
     def _put_shape(self, out: Bytes, places: Ints, rows: Ints) -> None:
-        """The frames of partitions that all have as many elements in each list."""
+        """Write the frames of partitions with the same number of elements in each list."""
         size, columns = int(self.lengths[rows[0]]), self._columns
         block = np.zeros((len(rows), size), np.uint8)
         block[:, :3] = (FRAME_VERSION, PARTITION, self._version)
@@ -143,7 +145,7 @@ class _Frames:
         return at + 1 + count * width
 
     def _put_directories(self, block: Bytes, at: int, rows: Ints, count: int) -> None:
-        """One for each replica; the zero id where none were recorded."""
+        """Write one directory id per replica, the zero id if none were recorded."""
         recorded = self._columns.lengths["directories"][rows] > 0
         if recorded.all():
             self._put_list(block, at, "directories", rows, count, _ID_SIZE)
@@ -156,7 +158,7 @@ class _Frames:
         block[recorded] = mine
 
     def _rows_of_other_forms(self) -> "_Others":
-        """Topics with long names and partitions of other forms, encoded by the node's code."""
+        """Return topics with long names and partitions of other forms, encoded by the node's code."""
         rows = np.flatnonzero(np.where(self._is_topic, self._names.lengths > _MAX_COUNT, self._is_odd()))
         frames = [self._topic(row) if self._is_topic[row] else self._partition(row) for row in rows.tolist()]
         lengths = np.fromiter(map(len, frames), np.int64, len(frames))
@@ -207,7 +209,7 @@ class _Frames:
 
 
 def _alike(rows: Ints, kinds: Ints) -> list[Ints]:
-    """The rows of each kind."""
+    """Group rows by kind."""
     return [rows[kinds == kind] for kind in np.unique(kinds).tolist()]
 
 
@@ -217,7 +219,7 @@ class _Others(NamedTuple):
 
 
 class _Layout:
-    """Where batches, records and frames lie in `out`, which has all that frames records."""
+    """The positions of batches, records and frames in `out`, which holds everything except the frames."""
 
     def __init__(self, lengths: Ints) -> None:
         self._firsts = _batch_starts(lengths)
@@ -236,11 +238,11 @@ class _Layout:
         at = starts + sizes + 2  # attributes and timestamp delta are zero
         _put_varints(self.out, at, deltas, delta_sizes)
         at += delta_sizes
-        self.out[at] = 1  # the length of a key that is not there
+        self.out[at] = 1  # the length of an absent key
         _put_varints(self.out, at + 1, lengths, length_sizes)
 
     def batches(self, facts: BatchFacts) -> bytes:
-        """The batches with their headers."""
+        """Return the batches with their headers."""
         ends = np.append(self._starts, len(self.out))[1:].tolist()
         view = self.out.data
         whole = []
@@ -275,7 +277,7 @@ def _header(facts: BatchFacts, first: int, count: int, size: int) -> BatchHeader
 
 
 def _batch_starts(lengths: Ints) -> Ints:
-    """The first record of each batch: after so many records, or before the one that would make it too long."""
+    """Return the first record of each batch: batches have limits in records and in bytes."""
     ends = np.cumsum(lengths)
     starts, first = [], 0
     while first < len(lengths):
@@ -287,7 +289,7 @@ def _batch_starts(lengths: Ints) -> Ints:
 
 
 def _varint_sizes(values: Ints) -> Ints:
-    """Bytes of the zigzag varints of values from 0 to 2**31 - 1."""
+    """Return the sizes of the zigzag varints of values from 0 to 2**31 - 1."""
     sizes = np.ones(len(values), np.int64)
     for bits in (6, 13, 20, 27):
         sizes += values >= 1 << bits
@@ -295,7 +297,7 @@ def _varint_sizes(values: Ints) -> Ints:
 
 
 def _put_varints(out: Bytes, places: Ints, values: Ints, sizes: Ints) -> None:
-    """Write zigzag varints of values that are not negative."""
+    """Write zigzag varints of non-negative values."""
     rest = values << 1
     for byte in range(int(sizes.max(initial=0))):
         rows = slice(None) if byte == 0 else np.flatnonzero(sizes > byte)

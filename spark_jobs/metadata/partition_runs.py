@@ -1,9 +1,10 @@
 """Records of partitions sorted into runs, one for each partition, and the state after every record.
 
-A run is what happens to one partition, in order of offsets, on top of its row in the state if it has one. The value of
-a field after a record is that of the last record of the run that has the field; a PartitionRecord has them all. So each
-field is a source, the row it comes from, which a running maximum finds for all runs at once. Epochs are counted in the
-same way. What a record does is defined by `broker.metadata.image.partition.PartitionRegistration.merge`.
+A run is the sequence of events of one partition, in order of offsets, after its row in the state if it has one. The
+value of a field after a record is that of the last record of the run with the field; a PartitionRecord has all fields.
+Each field is therefore represented by a source, the row of its value, which a running maximum finds for all runs at
+once. Epochs are counted in the same way. `broker.metadata.image.partition.PartitionRegistration.merge` defines the
+effect of a record.
 """
 
 from collections.abc import Sequence
@@ -23,16 +24,16 @@ from spark_jobs.metadata.section_state import LISTS
 from spark_jobs.metadata.state_columns import StateColumns
 
 NOTHING: Final = -1
-"""The source of what is not there."""
+"""The source of an absent value."""
 _ELR: Final = ("elr", "last_known_elr")
 
 
 @dataclass(slots=True)
 class Events:
-    """What happens to partitions: one entry for each record, and for each partition that a ClearElrRecord may concern.
+    """Events of partitions: one for each record, and for each partition that a ClearElrRecord may concern.
 
-    `groups` tell partitions apart, as those of the state do; `rows` are the rows of the log. `records` are the entry's
-    place in the columns, NOTHING for a clearing of eligible leaders.
+    `groups` identify partitions, as those of the state do; `rows` are the rows of the log. `records` are places in the
+    columns, NOTHING for a ClearElrRecord.
     """
 
     groups: Ints
@@ -41,11 +42,11 @@ class Events:
 
 
 class PartitionRuns:
-    """The events in the order of their partitions, and where each field comes from after each of them.
+    """The events in the order of their partitions, and the source of each field after each event.
 
-    `values` holds the records' values, then those of the state, then nothing. `sources[field]` are rows of it. `base`
-    is the row of the state on which a run stands, NOTHING for a partition that is new. Raises InvalidMetadata for a
-    change of a partition that does not exist, and for a recovery state that means nothing.
+    `values` holds the records' values, then those of the state, then an absent one. `sources[field]` are rows of it.
+    `base` is the row of the state before a run, NOTHING for a new partition. Raises InvalidMetadata for a change of a
+    partition that does not exist, and for an unknown recovery state.
     """
 
     def __init__(self, events: Events, columns: PartitionColumns, state: StateColumns, state_groups: Ints) -> None:
@@ -68,11 +69,11 @@ class PartitionRuns:
 
     @property
     def ends(self) -> Ints:
-        """The last event of each run."""
+        """Return the last event of each run."""
         return np.append(self.starts, len(self.groups))[1:] - 1
 
     def before(self, field: str, events: Ints) -> Ints:
-        """Where a field came from before these events; NOTHING if there was no partition."""
+        """Return the sources of a field before these events; NOTHING without a partition."""
         first = self._place[events] == self._run_start[events]
         earlier = np.where(first, self._base_source[events], self.sources[field][np.maximum(events - 1, 0)])
         return np.where(self.existed[events], earlier, NOTHING)
@@ -101,10 +102,10 @@ class PartitionRuns:
             raise InvalidMetadata("a record changes a partition that does not exist")
         stated = self._present["leader_recovery_state"]
         if (stated & ((recovery < 0) | (recovery > 1))).any():
-            raise InvalidMetadata("a record gives a partition a recovery state that does not exist")
+            raise InvalidMetadata("a record sets an unknown recovery state of a partition")
 
     def _last(self, present: Bools) -> Ints:
-        """The last event up to each, of any run, that is one of these."""
+        """Return, for each event, the last event up to it with `present`, in any run."""
         last: Ints = np.maximum.accumulate(np.where(present, self._place, NOTHING))
         return last
 
@@ -120,7 +121,7 @@ class PartitionRuns:
         return had
 
     def _count_epochs(self, columns: PartitionColumns, records: Ints) -> None:
-        """The epochs as columns of their own: of the last whole record or of the state, and what came upon them."""
+        """Compute the epochs: those of the last whole record or of the state, plus the increments since."""
         last_whole = self._last(self._whole)
         changes = ~self._whole & self.is_effective
         for name, whole, counted in (
@@ -137,7 +138,7 @@ class PartitionRuns:
             self.sources[name] = self._place
 
     def _move_directories(self) -> None:
-        """New replicas without directories, as levels write that know none: those that stay keep theirs."""
+        """Assign directories to new replicas of records of older metadata versions; remaining replicas keep theirs."""
         if "replicas" in self._blank:
             return
         odd = self._present["replicas"] & ~self._present["directories"]
@@ -179,14 +180,14 @@ class PartitionRuns:
 
 
 def _order(events: Events) -> Ints:
-    """By group and row. They come by row, unless clearings stand behind the records."""
+    """Return the order by group and row. Events are sorted by row, except for ClearElrRecords at the end."""
     if (events.rows[1:] >= events.rows[:-1]).all():
         return np.argsort(events.groups, kind="stable")
     return np.lexsort((events.rows, events.groups))
 
 
 def _presence(columns: PartitionColumns, records: Ints, is_clear: Bools, blank: Sequence[str]) -> dict[str, Bools]:
-    """Which events have a value for each field, but for lists that are empty everywhere."""
+    """Return which events have a value for each field, except for lists that are empty everywhere."""
     present = {name: columns.lists[name].present[records] & ~is_clear for name in LISTS if name not in blank}
     for name in set(_ELR).difference(blank):
         present[name] |= is_clear

@@ -1,8 +1,7 @@
-"""Where the records of many batches begin and end, and the varints that they are made of.
+"""The positions of the records of many batches, and the varints in records.
 
-A batch is a lane: in one step, the record that is next in each lane is found, for which only its length must be read.
-So the cost of a step is shared by the lanes. The last few of them, which are longer than the others, are walked one by
-one. What is in a record is not known here.
+A batch is a lane: one step finds the next record of each lane, for which only its length must be read, so that the
+lanes share the cost of a step. The last few, longer lanes are walked one by one. The content of records is opaque.
 """
 
 from typing import Final, NamedTuple
@@ -12,9 +11,9 @@ import numpy as np
 from spark_jobs.metadata.byte_columns import Bools, Bytes, Ints
 
 LONG: Final = 0x80
-"""A byte from here on is not the last of its varint."""
+"""A byte from this value on is not the last of its varint."""
 LEAST_RECORD: Final = 6
-"""Attributes, two deltas, the lengths of key and value, the count of headers: the content of the shortest record."""
+"""Content of the shortest record: attributes, two deltas, the lengths of key and value, the count of headers."""
 VARINT_BYTES: Final = 5
 VARLONG_BYTES: Final = 10
 LEAST_TOGETHER: Final = 80
@@ -22,8 +21,10 @@ LEAST_TOGETHER: Final = 80
 
 
 class Frames(NamedTuple):
-    """Where the content of each record begins, behind its length, and where it ends, those of each batch behind one
-    another as the batches are; and which batches came out at their ends. What is said of others means nothing.
+    """The start and end of the content of each record, in the order of batches, and a mask of the batches that ended
+    correctly.
+
+    The positions of other batches are undefined.
     """
 
     contents: Ints
@@ -34,16 +35,16 @@ class Frames(NamedTuple):
 def frames_of(
     pool: Bytes, bodies: Ints, ends: Ints, counts: Ints, *, least_together: int = 1, length_bytes: int = 3
 ) -> Frames:
-    """The records of batches that lie in `pool` from `bodies` to `ends`, which must be able to hold `counts` of them.
+    """Find the records of batches in `pool` from `bodies` to `ends`, which must be large enough for `counts` records.
 
-    With fewer lanes than `least_together`, they are walked one by one. Lengths have at most `length_bytes`.
+    Fewer lanes than `least_together` are walked one by one. Lengths have at most `length_bytes`.
     """
     total = int(counts.sum())
     contents, stops = np.zeros(total, np.int64), np.zeros(total, np.int64)
     firsts = np.cumsum(counts) - counts
     order = np.argsort(-counts, kind="stable")
     at, limits, first, left = bodies[order], ends[order], firsts[order], counts[order]
-    beyond = limits + 1  # from where nobody comes back
+    beyond = limits + 1  # a lane that passes its limit stays there
     steps = int(left[0]) if len(left) else 0
     active = np.searchsorted(-left, -np.arange(1, steps + 1), side="right")
     together = int(np.searchsorted(-active, -least_together, side="right"))
@@ -65,7 +66,7 @@ def frames_of(
 
 
 def _walk_alone(pool: Bytes, start: int, limit: int, contents: Ints, stops: Ints) -> int:
-    """Find the records of one batch from `start` on. Returns where the last ends, -1 if one is not as it must be."""
+    """Find the records of one batch from `start` on; return the end of the last, or -1 for a malformed record."""
     found = _stops(pool[start:limit].tobytes(), len(stops))
     if len(found) < len(stops):
         return -1
@@ -79,8 +80,9 @@ def _walk_alone(pool: Bytes, start: int, limit: int, contents: Ints, stops: Ints
 
 
 def _stops(data: bytes, count: int) -> list[int]:
-    """Where records end that begin at 0, fewer if there are not so many. Lengths below 0 make no sense in what is
-    returned: a byte and a shift for each record is all there is time for.
+    """Return the ends of records that begin at 0, possibly fewer than `count`.
+
+    Negative lengths give undefined results: there is time for one byte and one shift per record only.
     """
     stops: list[int] = []
     append, at = stops.append, 0
@@ -100,7 +102,7 @@ def _stops(data: bytes, count: int) -> list[int]:
 
 
 def _long_step(data: bytes, at: int) -> int:
-    """Bytes of a record and of its length, which has three bytes or more. Raises IndexError."""
+    """Return the size of a record with a length of three bytes or more, and of that length. Raises IndexError."""
     value = size = 0
     while size < VARINT_BYTES:
         byte = data[at + size]
@@ -112,7 +114,7 @@ def _long_step(data: bytes, at: int) -> int:
 
 
 def varints(pool: Bytes, at: Ints, most: int = 3) -> tuple[Ints, Ints, Bools]:
-    """(values, bytes, whether there are no more than `most` of them) of zigzag varints that begin at these places."""
+    """Return (values, sizes, whether each size is at most `most`) of zigzag varints at these positions."""
     byte = pool.take(at, mode="clip").astype(np.int64)
     value, size = byte & 0x7F, np.ones(len(at), np.int64)
     for shift in range(1, most):
@@ -128,6 +130,6 @@ def varints(pool: Bytes, at: Ints, most: int = 3) -> tuple[Ints, Ints, Bools]:
 
 
 def _unsigned_shift(value: Ints) -> Ints:
-    """By one, of numbers that may have all 64 bits."""
+    """Shift by one bit numbers that may use all 64 bits."""
     shifted: Ints = (value.view(np.uint64) >> np.uint64(1)).view(np.int64)
     return shifted

@@ -1,8 +1,8 @@
 """The values of the records of many batches at once.
 
-Where records begin and end is found in all of them at a time (`record_frames.py`), so there must be some; afterwards
-all records are read at once. Only records as metadata has them are taken (no key, no headers, one time for all of a
-batch); a batch with any other record, or a damaged one, is left to the reader of the node.
+The bounds of records are found in all batches at a time (`record_frames.py`), which needs several batches; then all
+records are read at once. Only records in the form of metadata are scanned (no key, no headers, one timestamp per
+batch); the node's reader reads any other or damaged batch.
 """
 
 from typing import Final, NamedTuple
@@ -13,12 +13,12 @@ from spark_jobs.metadata.byte_columns import Bools, Bytes, Ints
 from spark_jobs.metadata.record_frames import LEAST_RECORD, LONG, frames_of, varints
 
 MIN_LANES: Final = 24
-"""With fewer, the node's compiled reader is faster."""
+"""With fewer batches the node's compiled reader is faster."""
 _NO_KEY: Final = 1
 
 
 class Scan(NamedTuple):
-    """The values, those of each batch behind one another as the batches are, and which batches were taken."""
+    """The values in the order of the batches, and a mask of the scanned batches."""
 
     starts: Ints
     lengths: Ints
@@ -26,7 +26,7 @@ class Scan(NamedTuple):
 
 
 def scan(pool: Bytes, bodies: Ints, ends: Ints, counts: Ints) -> Scan:
-    """The values of batches whose records lie in `pool` from `bodies` to `ends`; meaningless where not taken."""
+    """Scan batches whose records lie in `pool` from `bodies` to `ends`; values of rejected batches are undefined."""
     contents, stops, taken = frames_of(pool, bodies, ends, counts)
     deltas = np.arange(len(contents)) - np.repeat(np.cumsum(counts) - counts, counts)
     values, lengths, usual = _values(pool, contents, stops, deltas)
@@ -35,7 +35,7 @@ def scan(pool: Bytes, bodies: Ints, ends: Ints, counts: Ints) -> Scan:
 
 
 def _values(pool: Bytes, contents: Ints, stops: Ints, deltas: Ints) -> tuple[Ints, Ints, Bools]:
-    """(starts, lengths, whether the record is as it should be)."""
+    """Return (starts, lengths, whether each record has the expected form)."""
     last = len(pool) - 1
     is_usual = (stops - contents >= LEAST_RECORD) & (stops <= last + 1)
     is_usual &= pool[np.minimum(contents + 1, last)] < LONG

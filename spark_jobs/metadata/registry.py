@@ -1,8 +1,9 @@
-"""Everything that is not a topic or a partition, folded by the node's own replay: features, brokers, controllers,
-configs, quotas, producer ids, ACLs, credentials, tokens. And the names of topics, under which configs are kept.
+"""The registry: everything except topics and partitions, folded by the node's own replay.
 
-Such records are few beside those of partitions. What an entity was before and after a change is told as the record that
-would state it (`broker.metadata.image.records`), in the latest version, so that nothing is lost.
+It holds features, brokers, controllers, configs, quotas, producer ids, ACLs, credentials and tokens, and the names of
+topics, by which configs are stored. Such records are few beside those of partitions. The state of an entity before and
+after a change is given as the record that would set it (`broker.metadata.image.records`), in the latest version, so
+that nothing is lost.
 """
 
 from collections.abc import Iterator, Sequence
@@ -51,18 +52,19 @@ EntityKey: TypeAlias = tuple[str | int | None, ...]
 
 
 class Entity(NamedTuple):
-    """What a record is about. By type, `key` is: feature (name), broker (id), controller (id), config (resource type,
+    """The subject of a record. `key` by type: feature (name), broker (id), controller (id), config (resource type,
     resource name, key), quota (type, name, type, name, …, key), producer-ids (), acl (id as text), scram (mechanism,
-    user), token (id)."""
+    user), token (id).
+    """
 
     type: str
     key: EntityKey
 
 
 class RegistryChange(NamedTuple):
-    """One change of one entity. `before` and `after` are frames of records, None where there is no such entity.
+    """One change of one entity. `before` and `after` are frames of records, None without such an entity.
 
-    `is_summarized`: found by comparing states, because the records in between were not there any more.
+    `is_summarized`: found by comparing states, because the records in between were no longer available.
     """
 
     offset: int
@@ -76,29 +78,31 @@ class RegistryChange(NamedTuple):
 
 
 class Registry(NamedTuple):
-    """The state of the registry: an image whose topics have no partitions. Immutable; bytes and back lose nothing."""
+    """The state of the registry: an immutable image whose topics have no partitions. Conversion to bytes and back is
+    lossless.
+    """
 
     image: MetadataImage = EMPTY_IMAGE
 
     @property
     def version(self) -> MetadataVersion:
-        """The metadata.version that decides how a snapshot of this state is written."""
+        """The metadata.version, which decides the format of a snapshot of this state."""
         return self.image.features.version
 
     def to_bytes(self) -> bytes:
-        """The state as the bytes of a small snapshot, in latest versions, whatever metadata.version says."""
+        """Encode the state as a small snapshot in the latest record versions, whatever metadata.version says."""
         return b"".join(snapshot_batches(_written(self.image), epoch=0, last_timestamp_ms=0, batch_timestamp_ms=0))
 
     @classmethod
     def from_bytes(cls, data: bytes) -> "Registry":
-        """The state again. Raises InvalidSnapshot."""
+        """Decode the state. Raises InvalidSnapshot."""
         delta = MetadataDelta(EMPTY_IMAGE)
         delta.replay_all(read_snapshot(data).records)
         return cls(delta.apply(Provenance()))
 
 
 class RegistryResult(NamedTuple):
-    """The registry after a step. `records` were folded, of which `changed_records` changed or removed something."""
+    """The registry after a step. `changed_records` of the folded `records` changed or removed something."""
 
     registry: Registry
     changes: tuple[RegistryChange, ...]
@@ -107,16 +111,16 @@ class RegistryResult(NamedTuple):
 
     @property
     def state(self) -> bytes:
-        """The registry as bytes, to be given to the next step."""
+        """The registry as bytes, the input of the next step."""
         return self.registry.to_bytes()
 
 
 @no_collections()
 def fold_registry(state: bytes | Registry | None, rows: pa.Table, context: FoldContext) -> RegistryResult:
-    """Fold the rows that concern the registry; others, and what is not to be folded now, may be among them.
+    """Fold the rows that concern the registry, ignoring other rows and rows that wait.
 
-    Raises UnknownRecord, MalformedLog for a record that does not parse, InvalidMetadata for one that contradicts the
-    state, InvalidSnapshot for a `state` that is none.
+    Raises UnknownRecord, MalformedLog for a record that does not parse, InvalidMetadata for a record that contradicts
+    the state, InvalidSnapshot for an invalid `state`.
     """
     before = Registry.from_bytes(state) if isinstance(state, bytes) else state or Registry()
     mine = section_rows(rows_to_fold(rows, context), REGISTRY).combine_chunks()
@@ -163,7 +167,7 @@ class _Rows(NamedTuple):
         return _Rows(offsets, epochs, times, origins, keys, self.frames.take(mine))
 
     def records(self) -> Iterator[tuple[int, MetadataRecord]]:
-        """(row, record), without the markers of transactions."""
+        """Yield (row, record), without transaction markers."""
         for row, (key, frame) in enumerate(zip(self.keys.tolist(), self.frames.to_list(), strict=True)):
             if key not in MARKERS:
                 yield row, self._record(row, key, frame)
@@ -179,7 +183,7 @@ def _loaded(rows: _Rows) -> MetadataImage:
     delta = MetadataDelta(EMPTY_IMAGE)
     foreign = rows.keys[np.isin(rows.keys, _NOT_IN_SNAPSHOTS)]
     if len(foreign):
-        raise InvalidMetadata(f"a record of key {foreign[0]} has no place in a snapshot")
+        raise InvalidMetadata(f"a record of key {foreign[0]} is not allowed in a snapshot")
     for _, record in rows.records():
         delta.replay(record)
     return delta.apply(Provenance())
@@ -190,12 +194,12 @@ def _replayed(image: MetadataImage, rows: _Rows) -> tuple[MetadataImage, int]:
     for _, record in rows.records():
         delta.replay(record)
     after = delta.apply(Provenance())
-    delta.topics = None  # which are counted in their sections
+    delta.topics = None  # topics are counted in their sections
     return after, changed_records(delta)
 
 
 def _replayed_one_by_one(image: MetadataImage, rows: _Rows) -> tuple[MetadataImage, list[RegistryChange]]:
-    """Names of topics are gathered; anything else is replayed alone, so that before and after can be seen."""
+    """Collect names of topics; replay every other record alone, to see its state before and after."""
     changes: list[RegistryChange] = []
     delta = MetadataDelta(image)
     for row, record in rows.records():
@@ -234,7 +238,7 @@ def _change(
 
 
 def _current(image: MetadataImage, entity: Entity) -> VersionedRecord | None:
-    """The record that states an entity, None if it does not exist."""
+    """Return the record that sets the state of an entity, None if the entity does not exist."""
     kind, key = entity
     match kind, key:
         case "feature", (str(name),):
@@ -283,7 +287,7 @@ def _frame(record: VersionedRecord | None) -> bytes | None:
 
 
 def _written(image: MetadataImage) -> Iterator[VersionedRecord]:
-    """All of an image in latest versions."""
+    """Yield all records of an image in latest versions."""
     yield from _all_but_topics(image)
     yield from image.topics.write(LATEST_METADATA_VERSION)
 

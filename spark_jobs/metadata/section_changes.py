@@ -1,4 +1,4 @@
-"""Changes of topics and partitions as rows: what each was before and what it is after."""
+"""Changes of topics and partitions as rows with the state before and after."""
 
 from typing import Final
 
@@ -20,7 +20,7 @@ STATE_FIELDS: Final = (
     ("elr", _INTS),
     ("last_known_elr", _INTS),
 )
-"""What the state of a partition has, with the type it has as a column of changes."""
+"""The fields of a partition's state, with their types as columns of changes."""
 
 SECTION_CHANGES: Final = pa.schema(
     [
@@ -36,9 +36,9 @@ SECTION_CHANGES: Final = pa.schema(
     ]
 )
 """By (offset, topic_id, partition). `partition` is null for the topic itself, which is created or removed and has no
-state but its name. `operation`: created (all `before_` null), changed, removed (all `after_` null); the removal of a
+state except its name. `operation`: created (all `before_` null), changed, removed (all `after_` null); the removal of a
 topic removes each of its partitions at the same offset. `is_summarized`: found by comparing the state with a snapshot
-that took its place, so the offset is that of the snapshot's last record, and there may have been more changes than one.
+that replaced it; the offset is that of the snapshot's last record, and there may have been several changes.
 """
 
 
@@ -46,5 +46,5 @@ _NONE: Final = SECTION_CHANGES.empty_table()
 
 
 def no_changes() -> pa.Table:
-    """A table without rows."""
+    """Return an empty table of changes."""
     return _NONE

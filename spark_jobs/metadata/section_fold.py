@@ -1,4 +1,4 @@
-"""One fold of a section: rows of the log, in order, on top of a state."""
+"""One fold of a section: the rows of the log, in order, applied to a state."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
@@ -35,7 +35,7 @@ class SectionRows(NamedTuple):
 
     @classmethod
     def of(cls, rows: pa.Table) -> "SectionRows":
-        """Raises UnknownRecord and MalformedLog."""
+        """Read the heads of the rows. Raises UnknownRecord and MalformedLog."""
         names = ("offset", "epoch", "timestamp_ms", "origin")
         offsets, epochs, times, origins = (numbers(rows.column(name)) for name in names)
         frames = frames_of(rows)
@@ -54,7 +54,7 @@ class SectionRows(NamedTuple):
         return SectionRows(places, self.origins[rows], self.frames.take(rows), heads)
 
     def records(self, rows: Ints) -> Iterator[MetadataRecord]:
-        """Some records as the node decodes them. Raises MalformedLog."""
+        """Yield some records, decoded by the node's decoder. Raises MalformedLog."""
         for row, frame, key in zip(
             rows.tolist(), self.frames.take(rows).to_list(), self.heads.keys[rows].tolist(), strict=True
         ):
@@ -66,14 +66,16 @@ class SectionRows(NamedTuple):
 
 
 class _Clear(NamedTuple):
-    """A ClearElrRecord: of one topic, or of all if it names none."""
+    """A ClearElrRecord of one topic, or of all topics if it names none."""
 
     row: int
     name: str
 
 
 class SectionFold:
-    """Raises MalformedLog, and InvalidMetadata where a record contradicts the state."""
+    """A state and the rows to apply to it. Raises MalformedLog, and InvalidMetadata for a record that contradicts the
+    state.
+    """
 
     def __init__(self, state: pa.Table, rows: SectionRows, *, is_snapshot: bool = False) -> None:
         self._before = state
@@ -91,7 +93,7 @@ class SectionFold:
         self._is_alive = self._lives.alive()
 
     def state(self) -> pa.Table:
-        """The state after the rows."""
+        """Return the state after the rows."""
         if not len(self._runs.groups) and self._is_alive.all() and len(self._lives) == self._known:
             return self._before
         lives, runs = self._lives, self._runs
@@ -121,7 +123,7 @@ class SectionFold:
         return pa.Table.from_arrays(columns, schema=SECTION_STATE)
 
     def changes(self) -> ChangeRows:
-        """Every change that the rows made, to be made a table of with `values`, `lives` and `places`."""
+        """Return every change that the rows made, for `changes_table` with `values`, `lives` and `places`."""
         births, deaths = self._lives.births, self._lives.deaths
         born, dead = np.flatnonzero(births != FROM_STATE), np.flatnonzero(deaths != NEVER)
         parts = [
@@ -134,7 +136,7 @@ class SectionFold:
 
     @property
     def obsolete(self) -> int:
-        """How many records of a snapshot the rows changed or removed, each time counted again."""
+        """Count the records of a snapshot that the rows changed or removed, each time again."""
         runs, dead = self._runs, ~self._is_alive
         removed = (runs.exists[runs.ends] & dead[runs.groups[runs.ends] >> _LIFE_SHIFT]).sum()
         gone = (self._untouched() & dead[self._topics_of_state] & (self._partitions != TOPIC_ROW)).sum()
@@ -149,11 +151,11 @@ class SectionFold:
         return self._lives
 
     def _replay(self, topics: TopicReplay, is_snapshot: bool) -> list[_Clear]:
-        """Creations, removals and clearings, one by one."""
+        """Replay creations, removals and ClearElrRecords one by one."""
         keys = self._rows.heads.keys
         if is_snapshot and not np.isin(keys, _IN_SNAPSHOTS).all():
             wrong = int(keys[~np.isin(keys, _IN_SNAPSHOTS)][0])
-            raise InvalidMetadata(f"a record of key {wrong} has no place in a snapshot")
+            raise InvalidMetadata(f"a record of key {wrong} is not allowed in a snapshot")
         clears = []
         rows = np.flatnonzero((keys != PARTITION) & (keys != CHANGE))
         for row, record in zip(rows.tolist(), self._rows.records(rows), strict=True):
@@ -177,14 +179,14 @@ class SectionFold:
         heads = FrameHeads(keys[rows], versions[rows], bodies[rows])
         columns = partition_columns(self._rows.frames.take(rows), heads, self._rows.places.offsets[rows])
         if (columns.partitions < 0).any():
-            raise InvalidMetadata("a record names a partition below 0")
+            raise InvalidMetadata("a record names a negative partition")
         lives = self._lives.of_rows(columns.topic_ids(), rows)
         return columns, Events((lives << _LIFE_SHIFT) + columns.partitions + 1, rows, np.arange(len(rows)))
 
     def _with_clears(
         self, clears: Sequence[_Clear], events: Events, columns: PartitionColumns, old: StateColumns, groups: Ints
     ) -> tuple[Events, PartitionColumns]:
-        """The events, and one for each clearing and partition that may have eligible leaders then."""
+        """Add an event for each ClearElrRecord and partition that may have eligible leaders at that point."""
         if not clears:
             return events, columns
         has_elr = (old.lengths["elr"] > 0) | (old.lengths["last_known_elr"] > 0)
@@ -201,7 +203,7 @@ class SectionFold:
         return joined, columns if len(columns.ids) else no_columns()
 
     def _cleared(self, clears: Sequence[_Clear], candidates: Ints) -> Iterator[tuple[int, Ints]]:
-        """The row of each clearing, and which of the candidates (ascending) it concerns."""
+        """Yield the row of each ClearElrRecord, and the candidates (ascending) that it concerns."""
         lives, topics = self._lives, candidates >> _LIFE_SHIFT
         for row, name in clears:
             if not name:
@@ -213,7 +215,7 @@ class SectionFold:
                     yield row, candidates[first:end]
 
     def _untouched(self) -> Bools:
-        """The rows of the state that no event concerns."""
+        """Return the rows of the state without an event."""
         untouched = np.ones(len(self._partitions), np.bool_)
         base = self._runs.base
         untouched[base[base >= 0]] = False
@@ -228,7 +230,7 @@ class SectionFold:
         return self._rows_of(runs.groups[events], runs.rows[events], operations, before, after)
 
     def _removed_partitions(self, deaths: Ints) -> list[ChangeRows]:
-        """Those of dead topics: as the last record left them, or as they were in the state."""
+        """Return the removals of dead topics' partitions, as the last record left them, or as in the state."""
         runs = self._runs
         ends = runs.ends
         ends = ends[runs.exists[ends] & ~self._is_alive[runs.groups[ends] >> _LIFE_SHIFT]]
@@ -251,13 +253,13 @@ class SectionFold:
 
 
 def _each_once(columns: Mapping[str, Ints], change: Callable[[Ints], Ints]) -> dict[str, Ints]:
-    """The columns changed; those that are one and the same stay so."""
+    """Apply `change` to the columns; identical columns stay identical objects."""
     changed = {id(column): change(column) for column in {id(each): each for each in columns.values()}.values()}
     return {name: changed[id(column)] for name, column in columns.items()}
 
 
 def _names(names: Strings, nulls: Bools) -> pa.Array:
-    """The column of names: one for each row that is not null."""
+    """Return the column of names: one for each row that is not null."""
     lengths = np.zeros(len(nulls), np.int64)
     lengths[~nulls] = names.lengths
     return binary_array(names.joined(), lengths, pa.string(), nulls)

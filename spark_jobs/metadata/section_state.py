@@ -1,7 +1,7 @@
 """The state of a section of topics: a table with a row for each topic and each partition, in the order of a snapshot.
 
-Lists lie as they lie in records: replica ids as big-endian int32, directories as 16 bytes each, without a count. So
-they are carried from the log to the snapshot as they came.
+Lists have the format of records: replica ids as big-endian int32, directories as 16 bytes each, without a count. They
+are copied from the log to the snapshot unchanged.
 """
 
 from typing import Final
@@ -9,7 +9,7 @@ from typing import Final
 import pyarrow as pa
 
 TOPIC_ROW: Final = -1
-"""The partition index of the row of a topic itself."""
+"""The partition index in the row of a topic."""
 
 SECTION_STATE: Final = pa.schema(
     [
@@ -29,8 +29,9 @@ SECTION_STATE: Final = pa.schema(
         pa.field("last_known_elr", pa.binary()),
     ]
 )
-"""By (topic_id, partition), ids unsigned byte by byte. The row of a topic has partition -1 and a name and comes before
-its partitions, which have all but a name. `directories` is parallel to `replicas`, or empty if none were recorded."""
+"""By (topic_id, partition), ids unsigned byte by byte. The row of a topic has partition -1 and a name, and precedes its
+partitions, which have all other columns. `directories` is parallel to `replicas`, or empty if none were recorded.
+"""
 
 NUMBERS: Final = ("leader", "leader_epoch", "partition_epoch", "leader_recovery_state")
 LISTS: Final = ("replicas", "isr", "removing_replicas", "adding_replicas", "directories", "elr", "last_known_elr")
@@ -40,5 +41,5 @@ _EMPTY: Final = SECTION_STATE.empty_table()
 
 
 def empty_state() -> pa.Table:
-    """A section without topics."""
+    """Return the state of a section without topics."""
     return _EMPTY

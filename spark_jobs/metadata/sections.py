@@ -1,4 +1,4 @@
-"""A section of topics folded: its state after some rows, and what changed."""
+"""The fold of a section of topics: its state after some rows, and the changes."""
 
 from dataclasses import dataclass
 
@@ -27,8 +27,8 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class SectionResult:
-    """`state` as SECTION_STATE, `changes` as SECTION_CHANGES (empty unless wanted). `records` were folded;
-    `changed_records` were changed or removed by them, each time counted again, as KIP-630's ratio is reckoned here.
+    """`state` as SECTION_STATE, `changes` as SECTION_CHANGES (empty unless requested). `records` were folded; they
+    changed or removed `changed_records`, each counted again each time (the ratio of KIP-630).
     """
 
     state: pa.Table
@@ -38,10 +38,10 @@ class SectionResult:
 
 
 def fold_section(section: int, state: pa.Table | None, rows: pa.Table, context: FoldContext) -> SectionResult:
-    """Fold the rows of a section into its state; rows of others, and what is not to be folded now, may be among them.
+    """Fold the rows of a section into its state, ignoring rows of other sections and rows that wait.
 
-    Rows come in any order. Raises MalformedLog for a record that does not parse, UnknownRecord, and InvalidMetadata for
-    one that contradicts the state.
+    Rows may be in any order. Raises MalformedLog for a record that does not parse, UnknownRecord, and InvalidMetadata
+    for a record that contradicts the state.
     """
     before = empty_state() if state is None else state
     concerned = section_rows(rows_to_fold(rows, context), section)
@@ -66,7 +66,7 @@ def fold_section(section: int, state: pa.Table | None, rows: pa.Table, context: 
 
 
 def _place(context: FoldContext) -> LogPositions:
-    """Where changes stand that a snapshot summarizes."""
+    """Return the position of changes that a snapshot summarizes."""
     offset, epoch, timestamp_ms = (np.array([each]) for each in context.snapshot_place)
     return LogPositions(offset, epoch, timestamp_ms)
 

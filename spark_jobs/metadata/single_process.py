@@ -1,5 +1,5 @@
-"""The pipeline in one process: rows in, snapshots and changes out, section by section. What Spark deals out to workers
-is a loop here.
+"""The whole pipeline in one process: rows in, snapshots and changes out. A loop over sections replaces Spark's
+workers.
 """
 
 from collections.abc import Iterator
@@ -24,8 +24,8 @@ from spark_jobs.metadata.summary import control_after, summarize
 class SingleProcess:
     """The state of a cluster at `end`, which is -1 before any row.
 
-    `is_open`: a metadata transaction is, and `end` is where it began; the rows from there on are kept. `epoch` and
-    `timestamp_ms` are those of the last batch taken in.
+    `is_open`: a metadata transaction is open and began at `end`; the rows from there on are kept. `epoch` and
+    `timestamp_ms` belong to the last batch folded.
     """
 
     def __init__(self, *, with_changes: bool = False) -> None:
@@ -43,9 +43,10 @@ class SingleProcess:
         self._pending: pa.Table | None = None
 
     def take(self, rows: pa.Table) -> None:
-        """Fold LOG_ROWS that follow on; rows that were folded before may be among them. `changes` (section by section,
-        as workers would leave them) and `registry_changes` are then those of this step. Raises what the folds raise;
-        the state is then as before.
+        """Fold the LOG_ROWS that follow; rows already folded are ignored.
+
+        `changes` (by section, as workers would produce them) and `registry_changes` then hold the changes of this step.
+        Raises the exceptions of the folds and leaves the state unchanged.
         """
         if self._pending is not None:
             last = int(numbers(self._pending.column("offset")).max())
@@ -71,9 +72,9 @@ class SingleProcess:
         self._pending = rows.filter(pc.field("offset") >= self.end) if self.is_open else None
 
     def snapshot(self, codec: Codec = Codec.NONE) -> Iterator[Buffer]:
-        """The bytes of the snapshot at `end`, in pieces. Raises ValueError while a transaction is open."""
+        """Yield the bytes of the snapshot at `end` in pieces. Raises ValueError while a transaction is open."""
         if self.is_open:
-            raise ValueError(f"a metadata transaction is open since offset {self.end}")
+            raise ValueError(f"a metadata transaction has been open since offset {self.end}")
         context = EncodeContext(self.registry.version, self.epoch, self.timestamp_ms, codec)
         sections = (encode_section(number, state, context) for number, state in enumerate(self.sections))
         return assemble(encode_registry(self.registry, self.control, context), sections)

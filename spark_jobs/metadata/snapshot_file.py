@@ -1,7 +1,7 @@
-"""From folded state to the bytes of a snapshot, as `broker.metadata.snapshot.codec` defines them.
+"""Conversion of folded state to the bytes of a snapshot (`broker.metadata.snapshot.codec`).
 
-Sections are encoded apart from each other, each with base offsets from 0; put together, only those offsets change,
-which the CRC does not cover. The opening batch and the registry are written by the node's own code.
+Sections are encoded separately, each with base offsets from 0; assembly changes only those offsets, which the CRC does
+not cover. The node's own code writes the opening batch and the registry.
 """
 
 import struct
@@ -38,8 +38,9 @@ _CONTROL_VERSION: Final = 0
 
 @dataclass(frozen=True, slots=True)
 class EncodeContext:
-    """What all batches of a snapshot have in common: the metadata.version as of its end, the epoch and the timestamp of
-    the last record below it, and the codec of data batches."""
+    """The common properties of a snapshot's batches: the metadata.version at its end, the epoch and the timestamp of
+    the last record below it, and the codec of data batches.
+    """
 
     version: MetadataVersion
     epoch: int
@@ -49,7 +50,7 @@ class EncodeContext:
 
 @dataclass(frozen=True, slots=True)
 class EncodedSection:
-    """Whole batches one behind the other, with base offsets from 0; the sizes in bytes and the records of each."""
+    """Whole batches with base offsets from 0; the size in bytes and the record count of each."""
 
     section: int
     batches: Buffer
@@ -62,13 +63,13 @@ class EncodedSection:
 
     @classmethod
     def of(cls, section: int, batches: Buffer) -> "EncodedSection":
-        """Sizes and counts read from the batches' headers, for those that were kept as bytes alone."""
+        """Read sizes and counts from the headers of batches that were kept as bytes only."""
         headers = [header for _, header in iter_headers(batches)]
         return cls(section, batches, tuple(each.size for each in headers), tuple(each.record_count for each in headers))
 
 
 class EncodedRegistry(NamedTuple):
-    """The opening control batch, what comes before the topics, what comes after them, and the footer's context."""
+    """The opening control batch, the batches before and after the topics, and the footer's context."""
 
     opening: bytes
     before: EncodedSection
@@ -78,7 +79,7 @@ class EncodedRegistry(NamedTuple):
 
 
 class ReadBack(NamedTuple):
-    """What a snapshot that was read and found whole says of itself. `records` counts those of metadata."""
+    """The properties of a valid snapshot after it was read back. `records` counts metadata records."""
 
     epoch: int
     last_contained_log_timestamp: int
@@ -88,13 +89,15 @@ class ReadBack(NamedTuple):
 
 
 def encode_section(section: int, state: pa.Table, context: EncodeContext) -> EncodedSection:
-    """The batches of a section of topics, 0 to 31, from its SECTION_STATE; no batches of an empty one."""
+    """Encode the SECTION_STATE of a section of topics, 0 to 31; an empty section has no batches."""
     facts = BatchFacts(context.epoch, context.timestamp_ms, context.codec)
     return EncodedSection.of(section, section_batches(state, context.version, facts))
 
 
 def encode_registry(registry: Registry, control: ControlState | None, context: EncodeContext) -> EncodedRegistry:
-    """The opening batch, with `control` as of the snapshot's end, and the batches before and behind the topics."""
+    """Encode the opening batch, with `control` as of the snapshot's end, and the batches before and after the
+    topics.
+    """
     provenance = Provenance(-1, context.epoch, context.timestamp_ms)
     image = registry.image._replace(provenance=provenance, topics=TopicsImage())
     opening, *batches, _footer = filter(None, image_batches(image, control, codec=context.codec))
@@ -110,10 +113,10 @@ def encode_registry(registry: Registry, control: ControlState | None, context: E
 
 
 def assemble(registry: EncodedRegistry, sections: Iterable[EncodedSection]) -> Iterator[Buffer]:
-    """The bytes of the snapshot in pieces, exactly those that a node writes. `sections` of topics in their order; those
-    without records may be left out. They are taken one by one, so no more than one need be in memory.
+    """Yield the bytes of the snapshot in pieces, exactly as a node writes them.
 
-    Raises ValueError for sections out of order.
+    `sections` of topics are in order and read one by one, so that one at a time is in memory; sections without records
+    may be omitted. Raises ValueError for sections out of order.
     """
     yield registry.opening
     offset = parse_header(registry.opening).record_count
@@ -138,9 +141,9 @@ def assemble(registry: EncodedRegistry, sections: Iterable[EncodedSection]) -> I
 
 
 def read_back(chunks: Iterable[Buffer]) -> ReadBack:
-    """Read a snapshot in pieces of any size and check it as a node would, down to the heads of its records.
+    """Read a snapshot in pieces of any size and check it like a node, including the heads of its records.
 
-    Raises InvalidSnapshot for anything but a whole snapshot of records that this program knows.
+    Raises InvalidSnapshot unless the snapshot is complete and all its records are known.
     """
     reading = SnapshotReading()
     records = size = 0
@@ -165,7 +168,7 @@ def _check(frames: list[bytes], first: int) -> None:
 
 
 def _placed(section: EncodedSection, offset: int) -> Iterator[Buffer]:
-    """The batches with their offsets in the file."""
+    """Return the batches with their offsets in the file."""
     view = memoryview(section.batches)
     position = 0
     for size, count in zip(section.sizes, section.counts, strict=True):
@@ -176,7 +179,7 @@ def _placed(section: EncodedSection, offset: int) -> Iterator[Buffer]:
 
 
 def _first_key(batch: bytes) -> int:
-    """The key of a batch's first record."""
+    """Return the key of a batch's first record."""
     frame = next(iter_records(batch)).value or b""
     lengths = np.array([len(frame)])
     return int(frame_heads(Strings(np.frombuffer(frame, np.uint8), np.array([0]), lengths), np.array([0])).keys[0])

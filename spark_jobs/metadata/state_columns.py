@@ -1,4 +1,4 @@
-"""Fields of partitions in numpy columns: what a fold takes values from, and what it makes Arrow columns of."""
+"""Fields of partitions in numpy columns: the input of a fold, and the source of its Arrow columns."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ class StateColumns:
 
     @classmethod
     def of(cls, state: pa.Table) -> "StateColumns":
-        """Those of a SECTION_STATE. The rows of topics have meaningless numbers and empty lists."""
+        """Convert a SECTION_STATE. The rows of topics have undefined numbers and empty lists."""
         lists = {name: strings_of(state.column(name)) for name in LISTS}
         return cls(
             {name: numbers(state.column(name)) for name in NUMBERS},
@@ -37,7 +37,7 @@ class StateColumns:
         return len(self.numbers["leader"])
 
     def with_rows(self, other: "StateColumns") -> "StateColumns":
-        """These rows, and behind them those of another and one row of nothing."""
+        """Append the rows of another and one row of absent values."""
         zero, shift = np.zeros(1, np.int64), len(self.pool)
         none = np.zeros(len(self) + len(other) + 1, np.int64)
         starts, lengths = dict.fromkeys(LISTS, none), dict.fromkeys(LISTS, none)
@@ -53,17 +53,17 @@ class StateColumns:
         )
 
     def is_blank(self, name: str) -> bool:
-        """Whether a list is empty everywhere. Such lists of rows that were put together share their columns, but for
-        directories, which a fold makes where there were none.
+        """Whether a list is empty everywhere. Concatenated empty lists share their columns, except for directories,
+        which a fold adds where there were none.
         """
         return not self.lengths[name].any()
 
     def number(self, name: str, sources: Ints, nulls: Bools | None = None) -> pa.Array:
-        """A column of SECTION_STATE with the numbers of these rows."""
+        """Return a column of SECTION_STATE with the numbers of these rows."""
         return int_array(self.numbers[name][sources], SECTION_STATE.field(name).type, nulls)
 
     def list(self, name: str, sources: Ints) -> Strings:
-        """The lists of these rows, where they lie."""
+        """Return the lists of these rows without copying."""
         if self.is_blank(name):
             none = np.zeros(len(sources), np.int64)
             return Strings(self.pool[:0], none, none)
@@ -83,7 +83,9 @@ class StateColumns:
 
 
 def state_columns(rows: StateColumns, sources: Mapping[str, Ints], nulls: Bools) -> list[pa.Array]:
-    """The columns of SECTION_STATE behind the name, each from its own source rows; `nulls` are the rows of topics."""
+    """Return the columns of SECTION_STATE after the name, each from its own source rows; `nulls` are the rows of
+    topics.
+    """
     some = nulls if nulls.any() else None
     arrays = [rows.number(name, sources[name], some) for name in NUMBERS]
     for name in LISTS:

@@ -1,4 +1,4 @@
-"""What a job must know of a run of rows before it folds them, small enough to be collected from many workers."""
+"""The summary of a run of rows that a job needs before the fold, small enough to be collected from many workers."""
 
 import base64
 import json
@@ -19,7 +19,7 @@ from spark_jobs.metadata.transactions import MARKERS, TransactionMarker
 
 
 class ControlRow(NamedTuple):
-    """A control record: its offset, type (a number, for types of later versions too), value, and where it came from."""
+    """A control record: its offset, type (a number, for unknown types too), value, and origin."""
 
     offset: int
     type: int
@@ -29,12 +29,13 @@ class ControlRow(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """Of rows: `end` is the offset after their last batch, `epoch` and `timestamp_ms` are that batch's (-1 of none).
+    """The summary of rows: `end` is the offset after their last batch, `epoch` and `timestamp_ms` belong to it (-1
+    without rows).
 
-    `records` and `frame_bytes` count the data records that came from the log and the bytes of their frames. `sections`
-    are those that have rows to fold, REGISTRY among them, all where there is a snapshot. `snapshot_end` is the end
-    offset of the snapshot that rows came from, with its epoch and the timestamp of the last record it stands for, -1 if
-    none did. Control rows and markers are in order of offsets once merged.
+    `records` and `frame_bytes` count the data records from the log and the bytes of their frames. `sections` have rows
+    to fold, including REGISTRY; all sections with a snapshot. `snapshot_end` is the end offset of the snapshot among
+    the rows, with its epoch and the timestamp of the last record before it, or -1. Control rows and markers are in
+    order of offsets once merged.
     """
 
     end: int = -1
@@ -50,7 +51,7 @@ class Summary:
     snapshot_timestamp_ms: int = -1
 
     def to_json(self) -> bytes:
-        """As bytes, for a row that goes from a worker to the driver."""
+        """Encode the summary for a row from a worker to the driver."""
         control = [(row.offset, row.type, base64.b64encode(row.value).decode(), row.origin) for row in self.control]
         fields: dict[str, Any] = {name: getattr(self, name) for name in self.__slots__}
         return json.dumps(fields | {"control": control}).encode()
@@ -72,7 +73,7 @@ class Summary:
 
 
 def summarize(rows: pa.Table | pa.RecordBatch) -> Summary:
-    """The summary of LOG_ROWS. Raises UnknownRecord for the first record that this program does not know."""
+    """Summarize LOG_ROWS. Raises UnknownRecord for the first unknown record."""
     if len(rows) == 0:
         return Summary()
     columns = _Columns.of(rows)
@@ -102,7 +103,7 @@ def summarize(rows: pa.Table | pa.RecordBatch) -> Summary:
 
 
 def merge(summaries: Iterable[Summary]) -> Summary:
-    """The summary of all the rows, whatever the order in which their parts come."""
+    """Merge summaries given in any order."""
     parts = [each for each in summaries if each.end >= 0]
     if not parts:
         return Summary()
@@ -121,9 +122,9 @@ def merge(summaries: Iterable[Summary]) -> Summary:
 
 
 def control_after(before: ControlState | None, rows: Sequence[ControlRow], *, start: int = 0) -> ControlState | None:
-    """What control records establish, in order of offsets, on top of what was before `start`; a snapshot's replace it.
+    """Return the control state after `rows`, in order of offsets, following the state before `start`.
 
-    Raises MalformedRecords for one that does not parse.
+    The control records of a snapshot replace the state. Raises MalformedRecords.
     """
     snapshot = max((row.offset for row in rows if row.origin == FROM_SNAPSHOT and row.offset >= start), default=-1)
     state = before if snapshot < 0 else None
@@ -137,17 +138,17 @@ def control_after(before: ControlState | None, rows: Sequence[ControlRow], *, st
 
 
 def control_to_bytes(control: ControlState | None) -> bytes:
-    """A control state as bytes, to be kept beside a state; none for no state."""
+    """Encode a control state, to be stored beside a state; no bytes for None."""
     return b"" if control is None else control_batch(control_records(control), 0)
 
 
 def control_from_bytes(data: bytes) -> ControlState | None:
-    """The control state again. Raises MalformedRecords."""
+    """Decode a control state. Raises MalformedRecords."""
     return read_control_state(data, 0, None) if data else None
 
 
 class _Columns(NamedTuple):
-    """Of rows, as numbers."""
+    """The columns of rows as numbers."""
 
     offsets: Ints
     epochs: Ints
@@ -166,7 +167,7 @@ class _Columns(NamedTuple):
         return cls(offsets, epochs, times, ends, booleans(rows.column("is_control")), *rest)
 
     def newest(self, mine: Bools) -> tuple[int, int, int]:
-        """(end, epoch, timestamp) of the last batch of some rows."""
+        """Return (end, epoch, timestamp) of the last batch of some rows."""
         rows = np.flatnonzero(mine)
         if not len(rows):
             return -1, -1, -1
@@ -175,7 +176,7 @@ class _Columns(NamedTuple):
 
 
 def _touched(sections: Ints, keys: Ints) -> tuple[int, ...]:
-    """Nothing is touched by what an idle controller writes twice a second, nor by the markers of transactions."""
+    """Return the sections that rows concern; the periodic NoOpRecords and transaction markers concern none."""
     touched = set(np.unique(sections[~np.isin(keys, (NoOpRecord.API_KEY, *MARKERS))]).tolist())
     if (keys == ClearElrRecord.API_KEY).any():
         touched.update(range(TOPIC_SECTIONS))

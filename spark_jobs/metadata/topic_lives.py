@@ -1,8 +1,8 @@
-"""Topics of a section while rows are folded: which there are, from which row on, and up to which.
+"""The topics of a section during a fold, with the rows of their creation and removal.
 
-The id of a topic is never given out again while the topic lives, but nothing forbids it afterwards; so what partitions
-belong to is not an id but a *life*: from a TopicRecord, or from the state, to a RemoveTopicRecord. There may be many
-topics and few records of them, so what the state holds stays in columns.
+A topic id is never reused while the topic exists, but nothing forbids it afterwards. Partitions therefore belong not to
+an id but to a *life*: from a TopicRecord, or from the state, to a RemoveTopicRecord. Topics may be many and records of
+them few, so the state stays in columns.
 """
 
 from collections.abc import Sequence
@@ -20,15 +20,15 @@ from spark_jobs.metadata.section_state import TOPIC_ROW
 
 ID_SIZE: Final = 16
 NEVER: Final = 1 << 31
-"""A row that no fold reaches."""
+"""A row beyond every fold."""
 FROM_STATE: Final = -1
-"""The row of birth of a topic that was there before."""
+"""The birth row of a topic from the state."""
 
 
 @dataclass(frozen=True)
 class Lives:
-    """Lives by number: ids behind one another, names, and the rows of `births` and `deaths`, FROM_STATE and NEVER where
-    there are none.
+    """Lives by number: concatenated ids, names, and the rows of `births` and `deaths` (FROM_STATE, NEVER without a
+    row).
     """
 
     ids: Bytes
@@ -38,7 +38,7 @@ class Lives:
 
     @classmethod
     def of_topics(cls, topics: Sequence[tuple[bytes, str]]) -> "Lives":
-        """Of topics by id and name that were always there."""
+        """Return the lives of topics, given by id and name, that always existed."""
         ids, names = zip(*topics, strict=True) if topics else ((), ())
         count = len(ids)
         raw = np.frombuffer(b"".join(ids), np.uint8)
@@ -48,12 +48,12 @@ class Lives:
         return len(self.births)
 
     def alive(self) -> Bools:
-        """Which live at the end."""
+        """Return a mask of the lives that have not ended."""
         alive: Bools = self.deaths == NEVER
         return alive
 
     def at(self, row: int) -> Ints:
-        """The topics that live at a row."""
+        """Return the topics that exist at a row."""
         return np.flatnonzero((self.births < row) & (row < self.deaths))
 
     def id_list(self) -> list[bytes]:
@@ -61,11 +61,11 @@ class Lives:
         return [raw[start : start + ID_SIZE] for start in range(0, len(raw), ID_SIZE)]
 
     def id_column(self, lives: Ints) -> pa.Array:
-        """The column of topic ids for rows of these lives."""
+        """Return the column of topic ids for rows of these lives."""
         return fixed_array(self.ids.view(f"V{ID_SIZE}")[lives].view(np.uint8), ID_SIZE)
 
     def ranks(self) -> Ints:
-        """Where each stands in the order of ids."""
+        """Return the rank of each life in the order of ids."""
         words = self.ids.view(">u8").astype(np.uint64).reshape(-1, 2)
         order = np.lexsort((words[:, 1], words[:, 0]))
         ranks = np.empty(len(order), np.int64)
@@ -74,14 +74,16 @@ class Lives:
 
     @cached_property
     def by_name(self) -> dict[str, list[int]]:
-        """The lives that had each name, one after the other."""
+        """Return the successive lives with each name."""
         found: dict[str, list[int]] = {}
         for number, name in enumerate(self.names.to_pylist()):
             found.setdefault(name, []).append(number)
         return found
 
     def of_rows(self, ids: Strings, rows: Ints) -> Ints:
-        """To which life each row with a topic id belongs. Raises InvalidMetadata if the topic does not live then."""
+        """Return the life of each row with a topic id. Raises InvalidMetadata if the topic does not exist at that
+        row.
+        """
         codes, known = self._codes(ids)
         keys = (known << 32) + self.births + 1
         order = np.argsort(keys, kind="stable")
@@ -96,40 +98,40 @@ class Lives:
         return lives
 
     def _codes(self, ids: Strings) -> tuple[Ints, Ints]:
-        """A number for each id: those of rows, and those of lives."""
+        """Return a number for each id of rows, and of lives."""
         all_ids = pa.concat_arrays([fixed_array(self.ids, ID_SIZE), fixed_array(ids.joined(), ID_SIZE)])
         codes = numbers(all_ids.dictionary_encode().indices)
         return codes[len(self) :], codes[: len(self)]
 
 
 class TopicReplay:
-    """Creations and removals, on top of a state, whose topics come first and in its order."""
+    """Creations and removals after a state, whose topics come first in their order."""
 
     def __init__(self, state: pa.Table) -> None:
         rows = np.flatnonzero(numbers(state.column("partition")) == TOPIC_ROW)
         self._ids = strings_of(state.column("topic_id")).take(rows).joined()
         self._names = flat(state.column("name")).take(pa.array(rows))
         self.known = len(rows)
-        """So many come from the state."""
+        """Number of topics from the state."""
         self._new: list[tuple[bytes, str, int]] = []
         self._deaths: dict[int, int] = {}
 
     def create(self, id: Uuid, name: str, row: int) -> None:
-        """Raises InvalidMetadata if a topic with that id lives."""
+        """Begin a life. Raises InvalidMetadata if a topic with that id exists."""
         if id in self._alive:
             raise InvalidMetadata(f"a record creates topic {name} with an id that is in use")
         self._alive[bytes(id)] = self.known + len(self._new)
         self._new.append((bytes(id), name, row))
 
     def remove(self, id: Uuid, row: int) -> None:
-        """Raises InvalidMetadata if no topic with that id lives."""
+        """End a life. Raises InvalidMetadata if no topic with that id exists."""
         number = self._alive.pop(bytes(id), None)
         if number is None:
             raise InvalidMetadata(f"a record removes topic {uuid_to_text(id)}, which does not exist")
         self._deaths[number] = row
 
     def lives(self) -> Lives:
-        """What has become of them."""
+        """Return the resulting lives."""
         known = Lives(self._ids, self._names, np.full(self.known, FROM_STATE), np.full(self.known, NEVER))
         if self._new:
             ids, names, births = zip(*self._new, strict=True)
@@ -144,6 +146,6 @@ class TopicReplay:
 
     @cached_property
     def _alive(self) -> dict[bytes, int]:
-        """The numbers of those who live, by id. Most steps neither make nor remove topics."""
+        """Return the numbers of existing topics by id. Most steps neither create nor remove topics."""
         raw = self._ids.tobytes()
         return {raw[ID_SIZE * number : ID_SIZE * (number + 1)]: number for number in range(self.known)}

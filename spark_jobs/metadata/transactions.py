@@ -1,8 +1,8 @@
-"""Metadata transactions (KIP-868) over a run of rows: what is folded now, what is held back, what is dropped.
+"""Metadata transactions (KIP-868) in a run of rows: which rows are folded, wait, or are dropped.
 
-Between the beginning of a transaction and its end the log holds no other metadata, so a transaction is a range of
-offsets, and the state simply stands before it until it ends. Rows that are held back come again: the next run begins at
-`stable_end`. No snapshot may be cut while one is open, for its beginning may lie in the middle of a batch.
+The log holds no other metadata between the begin and the end of a transaction. A transaction is therefore a range of
+offsets, and the state stays before it until it ends. Waiting rows come again: the next run begins at `stable_end`. No
+snapshot may be taken while a transaction is open, because its begin may lie in the middle of a batch.
 """
 
 from collections.abc import Sequence
@@ -27,10 +27,10 @@ class TransactionMarker(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TransactionPlan:
-    """What to do with the rows below an end.
+    """The plan for the rows below an end.
 
-    `stable_end`: rows below it are folded now, but for those in `aborted`, ranges [first, end) in order. `open_since`
-    is the offset of the transaction that is open at the end, and then equal to `stable_end`; -1 if none is.
+    `stable_end`: rows below it are folded now, except those in `aborted`, ranges [first, end) in order. `open_since` is
+    the offset of the transaction that is open at the end, and then equals `stable_end`; -1 without an open transaction.
     """
 
     stable_end: int
@@ -43,10 +43,10 @@ class TransactionPlan:
 
 
 def plan(markers: Sequence[TransactionMarker], *, start: int, end: int) -> TransactionPlan:
-    """The plan for rows from `start` to `end` with these markers, in any order; none is open at `start`, where a state
-    ends or for which a snapshot stands, and markers below it mean nothing any more.
+    """Plan the rows from `start` to `end` with these markers, in any order.
 
-    Raises InvalidMetadata for a transaction inside another, or an end without a beginning.
+    No transaction is open at `start`, the end of a state or a snapshot; markers below it are ignored. Raises
+    InvalidMetadata for a transaction inside another, or an end without a begin.
     """
     begun = -1
     aborted = []

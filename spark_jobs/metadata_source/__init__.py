@@ -1,1 +1,1 @@
-"""A Spark data source for `__cluster_metadata`: its rows, read from the brokers by the Kafka protocol."""
+"""The Spark data source for `__cluster_metadata`, which reads rows from the brokers by the Kafka protocol."""

@@ -1,10 +1,10 @@
-"""`ottla_metadata`: the data source as Spark meets it, to stream from or to read once.
+"""`ottla_metadata`: the Spark data source for streaming and batch reads.
 
     spark.dataSource.register(OttlaMetadata)
     rows = spark.readStream.format("ottla_metadata").option("kafka.bootstrap.servers", "broker:9092").load()
 
-Rows are LOG_ROWS, control records among them. Spark keeps positions with epoch and cluster id; both are checked
-whenever a broker is looked up, so that the checkpoint of another cluster is refused, and that of one made anew.
+Rows are LOG_ROWS, including control records. Spark's checkpoint keeps positions with epoch and cluster id; both are
+checked whenever a broker is looked up, so that the checkpoint of another or a recreated cluster is refused.
 """
 
 from collections.abc import Iterator, Sequence
@@ -37,7 +37,7 @@ NAME = "ottla_metadata"
 
 @dataclass
 class MetadataInputPartition(InputPartition):
-    """What one executor reads, and of which cluster."""
+    """The part that one executor reads, and its cluster."""
 
     part: Part
     cluster_id: str
@@ -61,7 +61,9 @@ class OttlaMetadata(DataSource):
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Plans micro-batches in the driver's worker, where it lives as long as the query; `read` runs in executors."""
+    """Plans micro-batches in the driver's worker, where the reader lives as long as the query; `read` runs in
+    executors.
+    """
 
     def __init__(self, settings: SourceSettings) -> None:
         self._settings = settings
@@ -82,7 +84,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._ending = self._open().bounds().end
 
     def latestOffset(self, start: dict[str, object], limit: ReadLimit) -> dict[str, object]:
-        """Waits a moment for news, so that a tail costs a request in half a second and hears of all at once."""
+        """Wait a moment for new records, so that the tail costs one request per half a second."""
         position = _position(start)
         log = self._open(position.cluster_id)
         self._check(log, position)
@@ -106,7 +108,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._log = MetadataLogClient(Client(self._settings.client), cluster_id)
         elif cluster_id is not None and self._log.cluster_id != cluster_id:
             raise SourceRefused(
-                f"the checkpoint is of cluster {cluster_id}, and the brokers are of {self._log.cluster_id}."
+                f"the checkpoint belongs to cluster {cluster_id}, but the brokers belong to {self._log.cluster_id};"
+                " use another checkpoint location."
             )
         return self._log
 
@@ -117,7 +120,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 class BatchReader(DataSourceReader):
-    """What is committed when the read is planned."""
+    """Reads the records that are committed when the read is planned."""
 
     def __init__(self, settings: SourceSettings) -> None:
         self._settings = settings
@@ -150,7 +153,7 @@ def _position(offset: dict[str, object]) -> MetadataPosition:
     try:
         return MetadataPosition.from_json(offset)
     except InvalidPosition as error:
-        raise SourceRefused(f"the checkpoint is not of this source: {error}.") from error
+        raise SourceRefused(f"the checkpoint belongs to another data source: {error}.") from error
 
 
 def _reach(limit: ReadLimit, ending: int | None) -> Reach:

@@ -1,7 +1,6 @@
-"""The metadata log of one cluster, as any client reads it: bounds, batches, epochs, pages of snapshots.
+"""A client for the metadata log of one cluster: bounds, batches, epochs, pages of snapshots.
 
-Every question is asked again through elections, restarts and moved leaders, until the client's time for an operation is
-over. What a batch means is not known here, nor who reads it.
+Requests are retried through elections, restarts and leader changes until the client's API timeout.
 """
 
 import time
@@ -49,17 +48,17 @@ LATEST: Final = -1
 EARLIEST: Final = -2
 
 FETCH_BYTES: Final = 8 * 1024 * 1024
-"""As much as a replica of the quorum takes at once: no batch of metadata is larger."""
+"""The fetch size of a quorum replica: no batch of metadata is larger."""
 PAGE_BYTES: Final = 8 * 1024 * 1024
 FIRST_CONTACT_BACKOFF_S: Final = 0.5
 
 
 class SourceRefused(Exception):
-    """What must not be read on, in one sentence for a person."""
+    """The source refuses to read; the message is one sentence for the operator."""
 
 
 class LogTrimmed(Exception):
-    """The log begins after what was asked for; `snapshot` stands for what is gone."""
+    """The log begins after the requested offset; `snapshot` replaces the deleted records."""
 
     def __init__(self, offset: int, snapshot: "SnapshotName") -> None:
         super().__init__(f"the log no longer has offset {offset}; there is a snapshot that ends at {snapshot.end}")
@@ -67,20 +66,20 @@ class LogTrimmed(Exception):
 
 
 class SnapshotName(NamedTuple):
-    """A snapshot of the metadata: the offset where it ends, and the epoch of the record before that."""
+    """A snapshot of the metadata: its end offset, and the epoch of the record before that."""
 
     end: int
     epoch: int
 
 
 class FetchedMetadata(NamedTuple):
-    """Batches from the one that has the offset asked for, the last perhaps cut short; none if nothing is there yet."""
+    """Batches from the one with the requested offset on; the last may be cut short. Empty without committed records."""
 
     data: memoryview
     high_watermark: int
 
     def headers(self) -> list[BatchHeader]:
-        """Of the whole batches. Raises KafkaError."""
+        """Return the headers of the whole batches. Raises KafkaError."""
         try:
             return [header for _, header in iter_headers(self.data)]
         except MalformedBatch as error:
@@ -88,17 +87,17 @@ class FetchedMetadata(NamedTuple):
 
 
 class LogBounds(NamedTuple):
-    """Offsets: of the first record that is still there, and of the one that will be committed next."""
+    """The log start offset, and the offset that will be committed next."""
 
     start: int
     end: int
 
 
 class MetadataLogClient:
-    """Reads the log through whichever broker serves it. Blocks; for one thread.
+    """Reads the log through the broker that serves it. Blocks; for one thread.
 
-    `cluster_id` is the cluster that is expected; None takes any, and `cluster_id` tells which it is afterwards.
-    `contacts` counts how often a broker was looked up: whoever trusted the one before may want to check again.
+    `cluster_id` is the expected cluster; None accepts any, and `cluster_id` then returns its id. `contacts` counts
+    lookups of a broker: a caller that verified its position with an earlier broker may verify it again.
     """
 
     def __init__(
@@ -110,7 +109,9 @@ class MetadataLogClient:
         monotonic: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        """`is_patient`: a cluster that does not answer at all is waited for, too; it has answered others before."""
+        """`is_patient`: also wait for a cluster that does not respond at all, because it has responded to others
+        before.
+        """
         self.contacts = 0
         self._client = client
         self._cluster_id = cluster_id
@@ -124,52 +125,54 @@ class MetadataLogClient:
 
     @property
     def cluster_id(self) -> str:
-        """Raises SourceRefused, KafkaError, ClientError, as all questions do."""
+        """The cluster id. Raises SourceRefused, KafkaError, ClientError, like all requests."""
         if self._cluster_id is None:
             self._asking(lambda _broker: None)
         assert self._cluster_id is not None
         return self._cluster_id
 
     def bounds(self) -> LogBounds:
-        """From where to where the log can be read now."""
+        """Return the bounds of the committed log."""
         return self._asking(lambda broker: LogBounds(_list_offset(broker, EARLIEST), _list_offset(broker, LATEST)))
 
     def fetch(self, offset: int, max_bytes: int = FETCH_BYTES, *, max_wait_ms: int = 0) -> FetchedMetadata:
-        """What is committed from `offset` on: at least one batch, and no more than `max_bytes` beyond that.
+        """Return committed batches from `offset` on: at least one batch, and at most `max_bytes` beyond it.
 
-        With nothing to read it waits for something, up to `max_wait_ms`. Raises LogTrimmed.
+        Waits up to `max_wait_ms` for the first record. Raises LogTrimmed.
         """
         return self._asking(lambda broker: _fetch(broker, offset, max_bytes, max_wait_ms))
 
     def batch_at(self, offset: int) -> BatchHeader | None:
-        """The header of the batch that has `offset`; None if it is not committed. Raises LogTrimmed."""
+        """Return the header of the batch with `offset`; None if it is not committed. Raises LogTrimmed."""
         return next(iter(self.fetch(offset, 1).headers()), None)
 
     def check(self, position: MetadataPosition) -> None:
-        """That the log has the record before `position`, in its epoch. Raises SourceRefused if it is another's."""
+        """Check that the log has the record before `position` in its epoch. Raises SourceRefused for another log."""
         if position.offset == 0 or position.epoch < 0:
             return
         epoch, end = self._asking(lambda broker: _epoch_end(broker, position.epoch))
         if epoch == position.epoch and end >= position.offset:
             return
-        if self.bounds().start < position.offset:  # else it is gone, and a snapshot will be taken in its place
+        if self.bounds().start < position.offset:  # a deleted record will be replaced by a snapshot
             raise SourceRefused(
-                f"the metadata log of cluster {self.cluster_id} does not have what was read before: offset"
-                f" {position.offset - 1} was of epoch {position.epoch}, so the log was made anew or cut since."
+                f"the metadata log of cluster {self.cluster_id} does not have the records read before: offset"
+                f" {position.offset - 1} had epoch {position.epoch}; the log was recreated or truncated since."
             )
 
     def snapshot_page(self, name: SnapshotName, at: int) -> FetchSnapshotResponsePartitionSnapshot:
-        """Bytes of a snapshot from position `at` on, with its size. Raises KafkaError SNAPSHOT_NOT_FOUND."""
+        """Return bytes of a snapshot from position `at` on, with its size. Raises KafkaError SNAPSHOT_NOT_FOUND."""
         return self._asking(lambda broker: _snapshot_page(broker, name, at))
 
     def snapshot(self, name: SnapshotName) -> Iterator[Buffer]:
-        """The whole of a snapshot, page by page. Raises KafkaError SNAPSHOT_NOT_FOUND if it goes meanwhile."""
+        """Yield a whole snapshot page by page. Raises KafkaError SNAPSHOT_NOT_FOUND if it is deleted meanwhile."""
         at, size = 0, 1
         while at < size:
             page = self.snapshot_page(name, at)
             data, size = page.unaligned_records or b"", page.size
             if not data:
-                raise KafkaError(ErrorCode.POSITION_OUT_OF_RANGE, "a page of the metadata snapshot came without bytes.")
+                raise KafkaError(
+                    ErrorCode.POSITION_OUT_OF_RANGE, "a broker sent an empty page of the metadata snapshot."
+                )
             yield data
             at += len(data)
 
@@ -201,9 +204,7 @@ class MetadataLogClient:
         self._check_cluster(found)
         topic = found.topics[0]
         if topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-            raise SourceRefused(
-                f"the brokers do not show {TOPIC}: they keep it to themselves (ottla.cluster.metadata.readable)."
-            )
+            raise SourceRefused(f"the brokers do not serve {TOPIC}; set ottla.cluster.metadata.readable=true on them.")
         raise_for(topic.error_code, f"topic {TOPIC!r}")
         partition = topic.partitions[0]
         if partition.leader_id < 0:
@@ -216,7 +217,7 @@ class MetadataLogClient:
             self._cluster_id = found.cluster_id or ""
         elif found.cluster_id != self._cluster_id:
             raise SourceRefused(
-                f"what was read before is of cluster {self._cluster_id}, and the brokers are of {found.cluster_id}."
+                f"earlier records belong to cluster {self._cluster_id}, but the brokers belong to {found.cluster_id}."
             )
 
 
@@ -251,7 +252,7 @@ def _raise_if_trimmed(found: PartitionData, offset: int) -> None:
 
 
 def _epoch_end(broker: Connection, epoch: int) -> tuple[int, int]:
-    """The largest epoch at or below, and the offset where it ends; both -1 if there is none."""
+    """Return the largest epoch at or below, and its end offset; both -1 if there is none."""
     topics = [OffsetForLeaderTopic(TOPIC, [OffsetForLeaderPartition(PARTITION, leader_epoch=epoch)])]
     answer = broker.call(OffsetForLeaderEpochRequest(CONSUMER, topics), OffsetForLeaderEpochResponse)
     found = answer.topics[0].partitions[0]

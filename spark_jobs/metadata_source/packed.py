@@ -1,8 +1,8 @@
-"""The rows of the metadata log in packs: what one fetch brought, dealt out to sections where it was read.
+"""The rows of the metadata log in packs: the content of one fetch, divided by section where it was read.
 
-A pack is one row for Spark, whatever it holds. Records go between executors by thousands at once, as Arrow's own bytes,
-and the JVM, which would take most of the time if it met each of them, only passes packs on. What a job must know before
-it folds them goes ahead of them, as the summary of what was fetched.
+A pack is one row for Spark, whatever its size. Thousands of records travel between executors as Arrow bytes; the JVM,
+which would take most of the time for single records, only forwards packs. The summary that a job needs before the fold
+precedes them.
 """
 
 from collections.abc import Iterable, Iterator
@@ -30,15 +30,15 @@ PACKS: Final = pa.schema(
         pa.field("content", pa.binary(), nullable=False),
     ]
 )
-"""`section` is the one that the rows concern, or HEAD; rows that concern several are in the packs of each. `first` of a
-HEAD is the first offset that came from the log (NOTHING if none did). `content` of a section is a stream of LOG_ROWS.
+"""`section` is the section of the rows, or HEAD; rows of several sections are in the packs of each. `first` of a HEAD
+is the first offset from the log (NOTHING without one). `content` of a section is a stream of LOG_ROWS.
 """
 
 _ARROW: Final = pa.ipc.IpcWriteOptions(compression="lz4")
 
 
 class PackedMetadata(OttlaMetadata):
-    """The same log as that of `ottla_metadata`, with the same options."""
+    """The same log as `ottla_metadata`, with the same options."""
 
     @classmethod
     def name(cls) -> str:
@@ -55,21 +55,21 @@ class PackedMetadata(OttlaMetadata):
 
 
 class PackedStreamReader(StreamReader):
-    """Its `read` packs what is read."""
+    """A stream reader whose `read` packs rows."""
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return packs(super().read(partition))
 
 
 class PackedBatchReader(BatchReader):
-    """Its `read` packs what is read."""
+    """A batch reader whose `read` packs rows."""
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return packs(super().read(partition))
 
 
 def packs(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Of LOG_ROWS. Raises UnknownRecord for the first record that this program does not know."""
+    """Pack LOG_ROWS. Raises UnknownRecord for the first unknown record."""
     return (_packed(batch) for batch in batches if len(batch))
 
 
@@ -83,7 +83,7 @@ def _packed(rows: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def pack(rows: pa.Table) -> bytes:
-    """LOG_ROWS as the content of a pack."""
+    """Encode LOG_ROWS as the content of a pack."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, LOG_ROWS, options=_ARROW) as writer:
         writer.write_table(rows)
@@ -91,5 +91,5 @@ def pack(rows: pa.Table) -> bytes:
 
 
 def unpacked(contents: Iterable[bytes]) -> pa.Table:
-    """The LOG_ROWS of some packs."""
+    """Return the LOG_ROWS of some packs."""
     return pa.concat_tables([LOG_ROWS.empty_table(), *(pa.ipc.open_stream(each).read_all() for each in contents)])

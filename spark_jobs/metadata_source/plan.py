@@ -1,4 +1,4 @@
-"""What executors read for one micro-batch: ranges of offsets side by side, or a snapshot where the log begins later."""
+"""The plan of one micro-batch for executors: adjacent ranges of offsets, or a snapshot if the log begins later."""
 
 import itertools
 from dataclasses import dataclass
@@ -9,12 +9,12 @@ from spark_jobs.metadata_source.position import MetadataPosition
 from spark_jobs.metadata_source.reach import FetchableLog
 
 ROWS_PER_RANGE: Final = 100_000
-"""A range is not made smaller than this: starting another worker would cost more than it saves."""
+"""The smallest range: starting another worker would cost more than it saves."""
 
 
 @dataclass(frozen=True, slots=True)
 class LogRange:
-    """Offsets from `start` to before `end`; they may lie within batches."""
+    """Offsets from `start` to before `end`, which may lie within batches."""
 
     start: int
     end: int
@@ -22,7 +22,7 @@ class LogRange:
 
 @dataclass(frozen=True, slots=True)
 class WholeSnapshot:
-    """A snapshot in place of all records before its end."""
+    """A snapshot that replaces all records before its end."""
 
     name: SnapshotName
 
@@ -31,9 +31,9 @@ Part: TypeAlias = LogRange | WholeSnapshot
 
 
 def plan(log: FetchableLog, start: MetadataPosition, end: MetadataPosition, most: int) -> list[Part]:
-    """At most `most` ranges from `start` to `end`, and a snapshot before them if the log begins after `start`.
+    """Return at most `most` ranges from `start` to `end`, after a snapshot if the log begins after `start`.
 
-    The snapshot may even end after `end`, when the log was trimmed since that was found.
+    The snapshot may end after `end` if the log was trimmed since `end` was determined.
     """
     if start.offset >= end.offset:
         return []
@@ -45,7 +45,7 @@ def plan(log: FetchableLog, start: MetadataPosition, end: MetadataPosition, most
 
 
 def ranges(start: int, end: int, most: int) -> list[LogRange]:
-    """`start` to `end` in at most `most` ranges of about the same length."""
+    """Split `start` to `end` into at most `most` ranges of about the same length."""
     count = max(0, min(most, -(-(end - start) // ROWS_PER_RANGE)))
     bounds = [start + (end - start) * index // count for index in range(count)] + [end]
     return [LogRange(*bound) for bound in itertools.pairwise(bounds)]

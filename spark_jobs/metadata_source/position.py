@@ -1,6 +1,6 @@
-"""Where a reader of the metadata log stands, and of which log: what Spark keeps in its checkpoints.
+"""The position of a reader in the metadata log of a cluster, as stored in Spark's checkpoints.
 
-The epoch and the cluster's id tell a log from another one that happens to have the same offsets.
+The epoch and the cluster id distinguish a log from another one with the same offsets.
 """
 
 from collections.abc import Mapping
@@ -10,23 +10,23 @@ NO_EPOCH: Final = -1
 
 
 class InvalidPosition(ValueError):
-    """One sentence about what is no position."""
+    """The JSON is not a position; the message is one sentence."""
 
 
 class MetadataPosition(NamedTuple):
-    """`offset` is that of the next record, `epoch` the leader epoch of the record before it (-1 at offset 0)."""
+    """`offset` of the next record, and leader `epoch` of the record before it (-1 at offset 0)."""
 
     offset: int
     epoch: int
     cluster_id: str
 
     def to_json(self) -> dict[str, object]:
-        """As Spark stores it."""
+        """Return the JSON fields of Spark's checkpoint."""
         return {"offset": self.offset, "epoch": self.epoch, "clusterId": self.cluster_id}
 
     @classmethod
     def from_json(cls, fields: Mapping[str, object]) -> "MetadataPosition":
-        """Raises InvalidPosition."""
+        """Parse the JSON fields. Raises InvalidPosition."""
         offset, epoch, cluster_id = fields.get("offset"), fields.get("epoch"), fields.get("clusterId")
         if not isinstance(offset, int) or not isinstance(epoch, int) or not isinstance(cluster_id, str):
             raise InvalidPosition(f"{dict(fields)} is not a position in {{offset, epoch, clusterId}}")

@@ -1,7 +1,7 @@
-"""How far one micro-batch reaches: to the end of a batch of the log, at or below what is committed.
+"""The end of one micro-batch: the end of a batch of the log, at or below the high watermark.
 
-That end is found with the one fetch that also waits for news, and at most another one of a single batch: a fetch
-answers with the whole batch that has the offset asked for, and its header tells where it ends and of which epoch it is.
+The end is found with the fetch that also waits for new records, and at most another fetch of a single batch: a response
+contains the whole batch with the requested offset, whose header has its end offset and epoch.
 """
 
 from collections.abc import Sequence
@@ -12,12 +12,12 @@ from spark_jobs.metadata_source.metadata_log import FetchedMetadata, LogTrimmed
 from spark_jobs.metadata_source.position import MetadataPosition
 
 PROBE_BYTES: Final = 64 * 1024
-"""Enough for all that is new in most tails, and to see how dense a log is that is read from afar."""
+"""Enough for all new records at most tails, and to measure the density of a log at a distant position."""
 
 
 class Reach(NamedTuple):
-    """What a micro-batch may take: so many rows or bytes (None: any), rounded up to a whole batch of the log, and
-    nothing from `before` on, which is the end of a batch.
+    """The limits of a micro-batch: rows or bytes (None: no limit), rounded up to a whole batch, and the exclusive end
+    offset `before`, which is the end of a batch.
     """
 
     rows: int | None = None
@@ -26,7 +26,7 @@ class Reach(NamedTuple):
 
 
 class FetchableLog(Protocol):
-    """`MetadataLog` has it."""
+    """The part of `MetadataLogClient` that finds the end of a micro-batch."""
 
     def fetch(self, offset: int, max_bytes: int = ..., *, max_wait_ms: int = ...) -> FetchedMetadata: ...
 
@@ -34,9 +34,9 @@ class FetchableLog(Protocol):
 
 
 def next_end(log: FetchableLog, start: MetadataPosition, reach: Reach, max_wait_ms: int = 0) -> MetadataPosition:
-    """Where the micro-batch that begins at `start` ends; `start` itself if nothing came within `max_wait_ms`.
+    """Return the end of the micro-batch that begins at `start`; `start` itself without records within `max_wait_ms`.
 
-    Where the log begins later, it ends with the snapshot that stands for the rest.
+    If the log begins after `start`, return the end of the snapshot that replaces the deleted records.
     """
     if reach.before is not None and start.offset >= reach.before:
         return start
@@ -49,7 +49,7 @@ def next_end(log: FetchableLog, start: MetadataPosition, reach: Reach, max_wait_
         return start
     wanted = _wanted(headers, start.offset, probe.high_watermark, reach)
     last = next((each for each in headers if each.next_offset >= wanted), None) or log.batch_at(wanted - 1)
-    if last is None:  # whoever serves now knows of less than the one before
+    if last is None:  # a new leader may know a lower high watermark than the one before
         return start
     return start._replace(offset=last.next_offset, epoch=last.leader_epoch)
 

@@ -1,4 +1,4 @@
-"""A part of a micro-batch as rows: ranges of the log fetched piece by piece, or the pages of a snapshot."""
+"""A part of a micro-batch as rows: a range of the log fetched piece by piece, or the pages of a snapshot."""
 
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -16,13 +16,13 @@ from spark_jobs.metadata_source.plan import LogRange, Part, WholeSnapshot
 
 MAX_WAIT_MS: Final = 500
 PATIENCE_S: Final = 60
-"""How long what is committed may be missing where it is asked for: a broker that just took over has to catch up."""
+"""Seconds that committed records may be missing: a new leader has to catch up."""
 
 
 def read_part(
     log: MetadataLogClient, part: Part, monotonic: Callable[[], float] = time.monotonic
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of a part, in order. Raises LogTrimmed, MalformedLog, and what the log raises."""
+    """Yield the rows of a part in order. Raises LogTrimmed, MalformedLog, and the exceptions of the log client."""
     match part:
         case LogRange():
             yield from _read_range(log, part, monotonic)
@@ -39,11 +39,13 @@ def _read_range(log: MetadataLogClient, part: LogRange, monotonic: Callable[[], 
             yield rows_of(found.data, start=offset, end=part.end)
             offset, deadline = headers[-1].next_offset, monotonic() + PATIENCE_S
         elif monotonic() >= deadline:
-            raise ConnectionLost(f"no broker has offset {offset} of the metadata log, which was committed.")
+            raise ConnectionLost(f"no broker has the committed offset {offset} of the metadata log.")
 
 
 def snapshot_rows(pieces: Iterable[Buffer], end: int) -> Iterator[pa.RecordBatch]:
-    """The rows of a snapshot that ends at `end`, in pieces of any size. Raises MalformedLog unless it is whole."""
+    """Yield the rows of a snapshot that ends at `end`, from pieces of any size. Raises MalformedLog unless it is
+    complete.
+    """
     rest, next_offset, is_closed = b"", 0, False
     for piece in pieces:
         data = b"".join((rest, piece))

@@ -1,9 +1,9 @@
-"""The options of the data source, read once.
+"""The options of the data source.
 
-`kafka.bootstrap.servers` and any other `kafka.*` are a client's properties, as in Spark's Kafka connector.
-`startingOffset` is `earliest`, `latest`, or a position as JSON, and counts where there is no checkpoint.
-`endingOffset` is the end of a batch: what comes after does not exist. `maxRowsPerTrigger` and `maxBytesPerTrigger`
-bound a micro-batch, `maxPartitions` the tasks that read one.
+`kafka.bootstrap.servers` and any other `kafka.*` are client properties, as in Spark's Kafka connector. `startingOffset`
+is `earliest`, `latest`, or a position as JSON, and applies without a checkpoint. `endingOffset` is the end of a batch:
+later records are ignored. `maxRowsPerTrigger` and `maxBytesPerTrigger` limit a micro-batch, `maxPartitions` the tasks
+that read one.
 """
 
 import json
@@ -26,21 +26,21 @@ MAX_PARTITIONS: Final = "maxPartitions"
 
 MAX_WAIT: Final = "fetch.max.wait.ms"
 CLIENT_PROPERTIES: Final = HONOURED | {"bootstrap.servers", MAX_WAIT}
-"""What of a client's properties has an effect, or is said by an option of its own."""
+"""The client properties that have an effect, or an option of their own."""
 
 EARLIEST: Final = "earliest"
 LATEST: Final = "latest"
 
 DEFAULT_MAX_ROWS: Final = 2_000_000
-"""A micro-batch of that many rows weighs some 200 MB in all executors together."""
+"""A micro-batch of this many rows takes some 200 MB in all executors together."""
 DEFAULT_MAX_PARTITIONS: Final = 8
 DEFAULT_MAX_WAIT_MS: Final = 500
-"""Kafka's fetch.max.wait.ms: how long the end of the log is watched in one request."""
+"""Kafka's fetch.max.wait.ms: the wait at the end of the log per request."""
 
 
 @dataclass(frozen=True, slots=True)
 class SourceSettings:
-    """May be pickled. `starting` is None for the beginning of the log."""
+    """The parsed options, which can be pickled. `starting` is None for the beginning of the log."""
 
     client: ClientConfig
     starting: MetadataPosition | str
@@ -52,7 +52,7 @@ class SourceSettings:
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> "SourceSettings":
-        """Names of options are as good in any case, as everywhere in Spark. Raises SourceRefused."""
+        """Parse options, whose names are case-insensitive as everywhere in Spark. Raises SourceRefused."""
         given = {name.lower(): value for name, value in options.items()}
         prefix = CLIENT_PREFIX
         properties = {name[len(prefix) :]: value for name, value in given.items() if name.startswith(prefix)}

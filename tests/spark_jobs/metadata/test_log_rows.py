@@ -134,12 +134,12 @@ def test_bytes_that_are_no_batches() -> None:
 
 
 def test_a_gap_between_batches() -> None:
-    with pytest.raises(MalformedLog, match="begins at offset 2 where 1"):
+    with pytest.raises(MalformedLog, match="begins at offset 2 instead of 1"):
         rows(batch(NoOpRecord()) + batch(NoOpRecord(), base=2))
 
 
 def test_a_record_without_a_value() -> None:
-    with pytest.raises(MalformedLog, match="no value"):
+    with pytest.raises(MalformedLog, match="without value"):
         rows(build_batch([Record(0, b"key", None)]))
 
 

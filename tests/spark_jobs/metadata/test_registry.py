@@ -160,7 +160,7 @@ def test_contradictions_and_damage() -> None:
         fold_registry(None, rows_of_frames(b"\x01\x04\x00\x02", base=3), ALL)
     snapshot = FoldContext(0, 40, snapshot_end=40)
     rows = rows_with(topic, messages.RemoveTopicRecord(ID), origin=FROM_SNAPSHOT, end=40)
-    with pytest.raises(InvalidMetadata, match="no place in a snapshot"):
+    with pytest.raises(InvalidMetadata, match="not allowed in a snapshot"):
         fold_registry(None, rows, snapshot)
 
 

@@ -53,7 +53,7 @@ def fold(*records: MetadataRecord, state: pa.Table | None = None, context: FoldC
         ([TOPIC, PartitionChangeRecord(0, ID, leader=1)], "changes a partition"),
         ([TOPIC, PARTITION, PartitionChangeRecord(1, ID, leader=1)], "changes a partition"),
         ([TOPIC, PARTITION, RemoveTopicRecord(ID), TOPIC, PartitionChangeRecord(0, ID)], "changes a partition"),
-        ([TOPIC, PartitionRecord(-1, ID)], "below 0"),
+        ([TOPIC, PartitionRecord(-1, ID)], "negative partition"),
         ([TOPIC, PARTITION, PartitionChangeRecord(0, ID, leader_recovery_state=2)], "recovery state"),
     ],
 )
@@ -139,7 +139,7 @@ def test_unknown_records_stop_every_fold() -> None:
 @pytest.mark.parametrize("record", [RemoveTopicRecord(ID), PartitionChangeRecord(0, ID), ClearElrRecord("")])
 def test_what_has_no_place_in_a_snapshot(record: MetadataRecord) -> None:
     rows = rows_with(TOPIC, PARTITION, record, origin=FROM_SNAPSHOT, end=40)
-    with pytest.raises(InvalidMetadata, match="no place in a snapshot"):
+    with pytest.raises(InvalidMetadata, match="not allowed in a snapshot"):
         fold_section(0, None, rows, FoldContext(0, 40, snapshot_end=40))
 
 

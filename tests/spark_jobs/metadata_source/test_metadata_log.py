@@ -80,7 +80,7 @@ def test_a_snapshot_that_is_gone_is_told(served: ServedMetadataLog, ask: Ask) ->
 
 
 def test_another_cluster_is_refused(served: ServedMetadataLog, ask: Ask) -> None:
-    with pytest.raises(SourceRefused, match=r"of cluster mine, and the brokers are of fake\.$"):
+    with pytest.raises(SourceRefused, match=r"to cluster mine, but the brokers belong to fake\.$"):
         ask(served, "mine").bounds()
 
 
@@ -102,7 +102,7 @@ def test_a_position_of_this_log_holds(served: ServedMetadataLog, ask: Ask, posit
 )
 def test_a_log_made_anew_is_refused(served: ServedMetadataLog, ask: Ask, position: MetadataPosition) -> None:
     """By an epoch that ended before, by one that never was, by an end before what was read."""
-    with pytest.raises(SourceRefused, match="was made anew or cut since"):
+    with pytest.raises(SourceRefused, match="was recreated or truncated since"):
         ask(served).check(position)
 
 

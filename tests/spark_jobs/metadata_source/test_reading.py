@@ -55,7 +55,7 @@ def test_a_snapshot_is_rows_at_its_last_offset(served: ServedMetadataLog, log: M
 def test_what_is_committed_and_missing_for_long_is_an_error(served: ServedMetadataLog, log: MetadataLogClient) -> None:
     served.grow(1)
     clock = iter(range(0, 1000, 40))
-    with pytest.raises(ConnectionLost, match="no broker has offset 3"):
+    with pytest.raises(ConnectionLost, match="no broker has the committed offset 3"):
         list(read_part(log, LogRange(0, 9), monotonic=lambda: next(clock)))
 
 
