@@ -1,1 +1,1 @@
-"""The active controller's decisions: each command returns records and a response; pure."""
+"""The decisions of the active controller: each command returns records and a response; pure."""

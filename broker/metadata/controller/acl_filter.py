@@ -1,4 +1,4 @@
-"""Which access control entries a filter means: those to describe, those to delete (KIP-11, KIP-290)."""
+"""Filters over access control entries, for describing and deleting them (KIP-11, KIP-290)."""
 
 from enum import IntEnum
 from typing import Final, NamedTuple
@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 from broker.metadata.image.security_image import AccessControlEntry
 from protocol.errors import ErrorCode, KafkaError
 
-ANY: Final = 1  # of resource types, operations and permissions alike; 0 is what a client did not know
+ANY: Final = 1  # for resource types, operations and permissions; 0 stands for a value unknown to the client
 _WILDCARD: Final = "*"
 _RESOURCE_TYPES: Final = range(1, 8)
 _PATTERNS: Final = range(1, 5)
@@ -15,7 +15,7 @@ _PERMISSIONS: Final = range(1, 4)
 
 
 class AclPattern(IntEnum):
-    """How an entry's resource name is meant; in filters also any of both, or whatever applies to a name."""
+    """The pattern type of an entry's resource name; ANY and MATCH occur in filters only."""
 
     ANY = 1
     MATCH = 2
@@ -24,7 +24,7 @@ class AclPattern(IntEnum):
 
 
 class AclFilter(NamedTuple):
-    """Matches entries; None, or 1 where a number stands, matches everything."""
+    """A filter over entries; None, or ANY for a number, matches everything."""
 
     resource_type: int
     resource_name: str | None
@@ -45,10 +45,10 @@ class AclFilter(NamedTuple):
         operation: int,
         permission_type: int,
     ) -> "AclFilter":
-        """Raises KafkaError INVALID_REQUEST for numbers that nobody knows."""
+        """Return a filter. Raises KafkaError INVALID_REQUEST for unknown numbers."""
         known = resource_type in _RESOURCE_TYPES and pattern_type in _PATTERNS
         if not (known and operation in _OPERATIONS and permission_type in _PERMISSIONS):
-            raise KafkaError(ErrorCode.INVALID_REQUEST, "the filter has an unknown kind of resource, pattern or entry")
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "the filter has an unknown type or operation")
         return cls(resource_type, resource_name, pattern_type, principal, host, operation, permission_type)
 
     def matches(self, entry: AccessControlEntry) -> bool:
@@ -62,7 +62,10 @@ class AclFilter(NamedTuple):
         )
 
     def _matches_name(self, entry: AccessControlEntry) -> bool:
-        """By MATCH an entry is meant if it bears on a resource of the name: a wildcard and prefixes do."""
+        """Whether the name matches.
+
+        MATCH selects all entries that apply to a resource: literal, wildcard and prefixed.
+        """
         if self.pattern_type not in (AclPattern.ANY, AclPattern.MATCH, entry.pattern_type):
             return False
         if self.resource_name is None or self.resource_name == entry.resource_name:

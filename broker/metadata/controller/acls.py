@@ -1,4 +1,4 @@
-"""Creating and deleting access control lists' entries (KIP-11, KIP-290). Nobody's requests are judged by them here."""
+"""Creation and deletion of access control entries (KIP-11, KIP-290). Authorization itself is elsewhere."""
 
 from collections.abc import Callable
 from typing import Final
@@ -23,18 +23,18 @@ from protocol.primitives import Uuid
 CLUSTER_NAME: Final = "kafka-cluster"
 _CLUSTER: Final = 4
 _RESOURCE_TYPES: Final = range(2, 8)  # topic, group, cluster, transactional id, delegation token, user
-_OPERATIONS: Final = range(2, 16)  # all, read … two-phase commit
+_OPERATIONS: Final = range(2, 16)  # all, read, …, two-phase commit
 _PERMISSIONS: Final = (2, 3)  # deny, allow
 
 
 class Acls:
-    """The controller's part for CreateAcls and DeleteAcls."""
+    """The commands CreateAcls and DeleteAcls."""
 
     def __init__(self, state: ControllerState) -> None:
         self._state = state
 
     def create(self, request: CreateAclsRequest) -> ControllerResult[CreateAclsResponse]:
-        """Add entries, one answer each; what exists already is a success and not written again."""
+        """Add entries, with one result each. An existing entry is a success and not written again."""
         present = set(self._state.image.acls.entries.values())
         records: list[VersionedRecord] = []
         response = CreateAclsResponse()
@@ -51,7 +51,7 @@ class Acls:
         return ControllerResult(records, response)
 
     def delete(self, request: DeleteAclsRequest) -> ControllerResult[DeleteAclsResponse]:
-        """Remove the entries that filters match, one answer each. Raises KafkaError POLICY_VIOLATION for too many."""
+        """Remove the entries that each filter matches. Raises KafkaError POLICY_VIOLATION for too many records."""
         removed: dict[Uuid, None] = {}
         response = DeleteAclsResponse()
         for asked in request.filters:
@@ -64,7 +64,8 @@ class Acls:
         records = [VersionedRecord(RemoveAccessControlEntryRecord(id=each), 0) for each in removed]
         if len(records) > MAX_RECORDS_PER_BATCH:
             raise KafkaError(
-                ErrorCode.POLICY_VIOLATION, f"more than {MAX_RECORDS_PER_BATCH} entries at once cannot be removed"
+                ErrorCode.POLICY_VIOLATION,
+                f"the filters match more than {MAX_RECORDS_PER_BATCH} entries; delete them with narrower filters",
             )
         return ControllerResult(records, response)
 
@@ -84,16 +85,17 @@ class Acls:
 
 
 def _checked(asked: AclCreation) -> AccessControlEntry:
-    """Raises KafkaError INVALID_REQUEST."""
+    """Return the entry that a request creates. Raises KafkaError INVALID_REQUEST."""
     faults = {
-        f"{asked.resource_type} is no type of resource": asked.resource_type not in _RESOURCE_TYPES,
-        f"{asked.resource_pattern_type} is no type of pattern for an entry": asked.resource_pattern_type
+        f"resource type {asked.resource_type} is unknown": asked.resource_type not in _RESOURCE_TYPES,
+        f"an entry cannot have pattern type {asked.resource_pattern_type}": asked.resource_pattern_type
         not in (AclPattern.LITERAL, AclPattern.PREFIXED),
-        f"{asked.operation} is no operation": asked.operation not in _OPERATIONS,
-        f"{asked.permission_type} neither allows nor denies": asked.permission_type not in _PERMISSIONS,
-        f"the only cluster is {CLUSTER_NAME}": asked.resource_type == _CLUSTER and asked.resource_name != CLUSTER_NAME,
-        "the resource's name is empty": not asked.resource_name,
-        f"'{asked.principal}' is no principal, which is a type, a colon and a name": not _is_principal(asked.principal),
+        f"operation {asked.operation} is unknown": asked.operation not in _OPERATIONS,
+        f"permission type {asked.permission_type} is neither ALLOW nor DENY": asked.permission_type not in _PERMISSIONS,
+        f'a cluster resource must be named "{CLUSTER_NAME}"': asked.resource_type == _CLUSTER
+        and asked.resource_name != CLUSTER_NAME,
+        "the resource name is empty": not asked.resource_name,
+        f'principal "{asked.principal}" does not have the form type:name': not _is_principal(asked.principal),
     }
     for sentence, is_so in faults.items():
         if is_so:
@@ -115,7 +117,7 @@ def _is_principal(text: str) -> bool:
 
 
 def _filter(asked: DeleteAclsFilter) -> AclFilter:
-    """Raises KafkaError INVALID_REQUEST."""
+    """Return the checked filter. Raises KafkaError INVALID_REQUEST."""
     return AclFilter.checked(
         asked.resource_type_filter,
         asked.resource_name_filter,

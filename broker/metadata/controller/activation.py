@@ -1,4 +1,4 @@
-"""The first records of an active controller: an empty log's bootstrap, or the end of what a predecessor began."""
+"""The first records of a new active controller: the bootstrap of an empty log, or the end of an open transaction."""
 
 from collections.abc import Sequence
 
@@ -22,10 +22,10 @@ _BOOTSTRAP_NAME = "Bootstrap records"
 def activation_records(
     log: LoaderState, bootstrap: Sequence[VersionedRecord], min_insync_replicas: str
 ) -> list[VersionedRecord]:
-    """What to write first. `bootstrap` starts an empty log, in a metadata transaction if its level has them.
+    """Return the records to write first. An empty log gets `bootstrap`, in a metadata transaction if its level allows.
 
-    With eligible leaders the cluster-wide `min.insync.replicas` is pinned in the log, since every node must elect by
-    the same number. Raises InvalidMetadata for a bootstrap or a log without a metadata.version.
+    With eligible leader replicas the cluster-wide `min.insync.replicas` is pinned in the log, so that every node elects
+    by the same value. Raises InvalidMetadata for a bootstrap or a log without a metadata.version.
     """
     aborts = [VersionedRecord(AbortTransactionRecord(reason=_FAILOVER_REASON), 0)] if log.in_transaction else []
     if (
@@ -33,7 +33,7 @@ def activation_records(
         and log.image.features.metadata_level
         and not log.image.features.version.supports_transactions
     ):
-        raise InvalidMetadata("a metadata transaction is open at a metadata.version that knows none")
+        raise InvalidMetadata("a metadata transaction is open at a metadata.version without transactions")
     if log.has_records and not (log.in_transaction and log.image.is_empty):
         if log.image.features.metadata_level is None:
             raise InvalidMetadata("the metadata log holds records but no metadata.version")

@@ -1,7 +1,7 @@
-"""Which brokers were heard from lately, and how far they have read: soft state of the active controller.
+"""Broker sessions: last contact and applied metadata offset of each broker, soft state of the active controller.
 
-It is not in the log: a new leader gives every unfenced broker a full session. The states and the table of what a
-heartbeat leads to are Kafka's.
+Sessions are not in the log: a new active controller grants every unfenced broker a full session. The states and their
+transitions on a heartbeat are Kafka's.
 """
 
 from collections import OrderedDict
@@ -12,7 +12,7 @@ from protocol.ids import BrokerEpoch, BrokerId, Offset
 
 
 class BrokerControlState(Enum):
-    """What the controller lets a broker be."""
+    """The state in which the controller keeps a broker."""
 
     FENCED = "fenced"
     UNFENCED = "unfenced"
@@ -26,8 +26,8 @@ class _Session:
     fenced: bool
     contact_ms: int
     metadata_offset: Offset = Offset(-1)  # noqa: RUF009
-    shutdown_offset: Offset | None = None  # set while a controlled shutdown goes on
-    is_held: bool = True  # a process stands behind it: one that was heard, and was not told that it may end
+    shutdown_offset: Offset | None = None  # set during a controlled shutdown
+    is_held: bool = True  # a process holds the session: it sent heartbeats and was not told to shut down
 
     @property
     def is_active(self) -> bool:
@@ -40,18 +40,18 @@ class BrokerSessions:
     def __init__(self, timeout_ms: int) -> None:
         self._timeout_ms = timeout_ms
         self._sessions: dict[BrokerId, _Session] = {}
-        self._by_contact: OrderedDict[BrokerId, None] = OrderedDict()  # unfenced brokers, longest silent first
+        self._by_contact: OrderedDict[BrokerId, None] = OrderedDict()  # unfenced brokers, oldest contact first
 
     def start(self, broker_id: BrokerId, epoch: BrokerEpoch, *, fenced: bool, now_ms: int) -> None:
-        """Begin a session anew: a broker registered, or this controller became active.
+        """Start a new session after a registration, or when this controller becomes active.
 
-        Whether a process stands behind one that is fenced will be known by its first heartbeat.
+        The first heartbeat shows whether a process holds the session of a fenced broker.
         """
         self._sessions[broker_id] = _Session(epoch, fenced, now_ms, is_held=not fenced)
         self._track(broker_id, fenced)
 
     def follow(self, broker_id: BrokerId, epoch: BrokerEpoch, *, fenced: bool, now_ms: int) -> None:
-        """The log changed a broker: a new epoch begins a session, a change of fencing goes on with the old one."""
+        """Apply a committed change: a new epoch starts a session, a change of fencing continues the present one."""
         session = self._sessions.get(broker_id)
         if session is None or session.epoch != epoch:
             self.start(broker_id, epoch, fenced=fenced, now_ms=now_ms)
@@ -72,7 +72,7 @@ class BrokerSessions:
         self._by_contact.pop(broker_id, None)
 
     def is_live(self, broker_id: BrokerId, epoch: BrokerEpoch, now_ms: int) -> bool:
-        """Whether a broker of that epoch, fenced or not, was heard from within the timeout and did not leave."""
+        """Whether a broker with that epoch, fenced or not, had contact within the timeout and did not shut down."""
         session = self._sessions.get(broker_id)
         return (
             session is not None
@@ -84,7 +84,7 @@ class BrokerSessions:
     def touch(
         self, broker_id: BrokerId, epoch: BrokerEpoch, *, fenced: bool, metadata_offset: Offset, now_ms: int
     ) -> None:
-        """A heartbeat came: renew the session and note how far the broker has read."""
+        """Renew a session on a heartbeat and record the applied metadata offset."""
         session = self._sessions.get(broker_id)
         if session is None or session.epoch != epoch:
             session = self._sessions[broker_id] = _Session(epoch, fenced, now_ms)
@@ -97,17 +97,17 @@ class BrokerSessions:
         self._track(broker_id, fenced)
 
     def release(self, broker_id: BrokerId) -> None:
-        """The broker was told that it may end: another process may take its place at once."""
+        """Mark a session as not held after the broker was told to shut down: another process may register at once."""
         self._sessions[broker_id].is_held = False
 
     def begin_shutdown(self, broker_id: BrokerId, offset: Offset) -> None:
-        """A controlled shutdown wrote its records up to `offset`; only the first call counts."""
+        """Record that the records of a controlled shutdown end at `offset`; later calls have no effect."""
         session = self._sessions[broker_id]
         if not session.fenced and session.shutdown_offset is None:
             session.shutdown_offset = offset
 
     def move_shutdowns(self, *, after: Offset, by: int) -> None:
-        """What was to be written after an offset came to lie further on: so do the shutdowns that it was part of."""
+        """Move the shutdown offsets after `after` up, because control records took the expected offsets."""
         for session in self._sessions.values():
             if session.shutdown_offset is not None and session.shutdown_offset > after:
                 session.shutdown_offset = Offset(session.shutdown_offset + by)
@@ -119,7 +119,7 @@ class BrokerSessions:
     def next_state(
         self, broker_id: BrokerId, *, fenced: bool, caught_up: bool, want_fence: bool, want_shut_down: bool, leads: bool
     ) -> BrokerControlState:
-        """What a heartbeat leads to. `caught_up`: it has read its own registration; `leads`: some partition."""
+        """Return the next state. `caught_up`: the broker has read its registration; `leads`: it leads a partition."""
         if fenced:
             return self._next_of_fenced(caught_up, want_fence, want_shut_down)
         if self.is_shutting_down(broker_id):
@@ -131,14 +131,14 @@ class BrokerSessions:
         return BrokerControlState.FENCED if want_fence else BrokerControlState.UNFENCED
 
     def expired(self, now_ms: int) -> BrokerId | None:
-        """The unfenced broker that has been silent longest, if longer than the timeout."""
+        """Return the unfenced broker with the oldest contact if its session has expired."""
         for broker_id in self._by_contact:
             overdue = now_ms >= self._sessions[broker_id].contact_ms + self._timeout_ms
             return broker_id if overdue else None
         return None
 
     def next_expiry_ms(self) -> int | None:
-        """When the next session ends unless its broker is heard from; None if no broker is unfenced."""
+        """Return when the next session expires; None without an unfenced broker."""
         for broker_id in self._by_contact:
             return self._sessions[broker_id].contact_ms + self._timeout_ms
         return None

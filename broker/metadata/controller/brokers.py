@@ -1,4 +1,4 @@
-"""Broker registration, heartbeats, fencing and shutdown: who belongs to the cluster and who may serve (KIP-631)."""
+"""Broker registration, heartbeats, fencing and controlled shutdown (KIP-631)."""
 
 from collections.abc import Mapping
 from itertools import chain
@@ -37,7 +37,7 @@ _DIRECTORY_CHANGE_VERSION: Final = 2
 
 
 class Brokers:
-    """The controller's part for brokers."""
+    """The commands that change broker registrations."""
 
     def __init__(self, state: ControllerState, leader_and_isr: LeaderAndIsrUpdates) -> None:
         self._state = state
@@ -46,9 +46,9 @@ class Brokers:
     # Registration
 
     def register(self, request: BrokerRegistrationRequest, *, now_ms: int) -> CommandResult[BrokerRegistrationResponse]:
-        """Admit a broker, fenced. Its epoch is the offset of the batch with its registration.
+        """Register a broker, fenced. Its epoch is the offset of the batch that holds the registration.
 
-        The same incarnation may register again and keeps its epoch and state. Raises KafkaError.
+        An incarnation that registers again keeps its epoch and state. Raises KafkaError.
         """
         waiting = retry_after_removal(
             self._state, request.broker_id, lambda later_ms: self.register(request, now_ms=later_ms)
@@ -79,7 +79,7 @@ class Brokers:
         if request.cluster_id != state.settings.cluster_id:
             raise KafkaError(
                 ErrorCode.INCONSISTENT_CLUSTER_ID,
-                f"broker {request.broker_id} is of cluster {request.cluster_id}, this is {state.settings.cluster_id}",
+                f"broker {request.broker_id} is of cluster {request.cluster_id}, not of {state.settings.cluster_id}",
             )
         existing = state.image.brokers.get(request.broker_id)
         is_other = existing is not None and existing.incarnation_id != request.incarnation_id
@@ -87,10 +87,11 @@ class Brokers:
             existing is not None
             and is_other
             and state.sessions.is_live(existing.id, existing.epoch, now_ms)
-            and not _is_dead_predecessor(existing, request)
+            and not _replaces_ended_process(existing, request)
         ):
             raise KafkaError(
-                ErrorCode.DUPLICATE_BROKER_REGISTRATION, f"another broker runs with node id {request.broker_id}"
+                ErrorCode.DUPLICATE_BROKER_REGISTRATION,
+                f"another broker with node.id {request.broker_id} is alive; stop it or change node.id",
             )
         if request.is_migrating_zk_broker:
             raise KafkaError(ErrorCode.BROKER_ID_NOT_REGISTERED, "migration from ZooKeeper is not supported")
@@ -104,20 +105,21 @@ class Brokers:
         if not directories:
             raise KafkaError(ErrorCode.INVALID_REGISTRATION, "a broker must register at least one log directory")
         if any(is_reserved_directory(directory) for directory in directories):
-            raise KafkaError(ErrorCode.INVALID_REGISTRATION, "a log directory has a reserved id")
+            raise KafkaError(ErrorCode.INVALID_REGISTRATION, "a log directory has a reserved directory id")
         if len(set(directories)) != len(directories):
-            raise KafkaError(ErrorCode.INVALID_REGISTRATION, "two log directories have the same id")
+            raise KafkaError(ErrorCode.INVALID_REGISTRATION, "two log directories have the same directory id")
         for other in self._state.image.brokers.all():
             if other.id != broker_id and not set(directories).isdisjoint(other.directories):
                 raise KafkaError(
-                    ErrorCode.INVALID_REGISTRATION, f"a log directory is registered by broker {other.id} already"
+                    ErrorCode.INVALID_REGISTRATION,
+                    f"broker {other.id} has registered one of the log directories",
                 )
 
     def _check_features(self, ranges: Mapping[str, VersionRange]) -> None:
-        """The finalized levels must all do for the broker, and level 0 where nothing is finalized."""
+        """Check that the broker supports every finalized level, and level 0 of features that are not finalized."""
         if METADATA_VERSION not in ranges:
             raise KafkaError(
-                ErrorCode.INVALID_REGISTRATION, f"the broker does not say what {METADATA_VERSION} it knows"
+                ErrorCode.INVALID_REGISTRATION, f"the registration lacks the supported levels of {METADATA_VERSION}"
             )
         finalized = self._state.image.features.finalized()
         finalized[KRAFT_VERSION] = self._state.quorum.kraft_version
@@ -131,18 +133,18 @@ class Brokers:
                 )
 
     def _clean_up(self, existing: BrokerRegistration, previous_epoch: BrokerEpoch) -> Changes:
-        """What a former incarnation leaves: if it may have lost data, it is not eligible to lead either."""
+        """Return the changes that remove a previous incarnation; unflushed data costs it ELR membership too."""
         stopped_cleanly = previous_epoch == existing.epoch
         if self._state.image.features.elr_enabled and not stopped_cleanly:
             return self._leader_and_isr.broker_lost_unflushed_data(existing.id)
-        return self._leader_and_isr.broker_leaves(existing.id)
+        return self._leader_and_isr.broker_removed(existing.id)
 
     # Heartbeats
 
     def heartbeat(self, request: BrokerHeartbeatRequest, *, now_ms: int) -> CommandResult[BrokerHeartbeatResponse]:
-        """Renew a session and let the broker's state move one step. Raises KafkaError STALE_BROKER_EPOCH.
+        """Renew a session and advance the broker's state by one step. Raises KafkaError STALE_BROKER_EPOCH.
 
-        The session is soft state and renewed at once; all else happens by records. They need not be atomic.
+        The session is soft state and renewed at once. All other effects are records, which need not be atomic.
         """
         broker = self._registered(BrokerId(request.broker_id), BrokerEpoch(request.broker_epoch))
         waiting = retry_after_removal(self._state, broker.id, lambda later_ms: self.heartbeat(request, now_ms=later_ms))
@@ -155,8 +157,8 @@ class Brokers:
             metadata_offset=Offset(request.current_metadata_offset),
             now_ms=now_ms,
         )
-        # Before anything else, or the broker might be let lead what lies there.
-        return self._lose_directories(broker, request) or self._advance(broker, request)
+        # Handle failed directories first, or the broker could be elected leader of partitions in them.
+        return self._remove_offline_directories(broker, request) or self._advance(broker, request)
 
     def _advance(
         self, broker: BrokerRegistration, request: BrokerHeartbeatRequest
@@ -178,14 +180,14 @@ class Brokers:
             is_fenced=state in (BrokerControlState.FENCED, BrokerControlState.SHUTDOWN_NOW),
             should_shut_down=state is BrokerControlState.SHUTDOWN_NOW,
         )
-        return self._enter(broker, state, response) or ControllerResult((), response)
+        return self._apply_state(broker, state, response) or ControllerResult((), response)
 
-    def _enter(
+    def _apply_state(
         self, broker: BrokerRegistration, state: BrokerControlState, response: BrokerHeartbeatResponse
     ) -> CommandResult[BrokerHeartbeatResponse] | None:
         match state:
             case BrokerControlState.UNFENCED if broker.fenced:
-                changes = chain((_fencing(broker, UNFENCE),), self._leader_and_isr.broker_arrives(broker.id))
+                changes = chain((_fencing(broker, UNFENCE),), self._leader_and_isr.broker_unfenced(broker.id))
                 return split_changes(changes, lambda records: ControllerResult(records, response, atomic=False))
             case BrokerControlState.FENCED | BrokerControlState.SHUTDOWN_NOW if not broker.fenced:
                 return self._fence(broker, response)
@@ -194,7 +196,7 @@ class Brokers:
         return None
 
     def _fence(self, broker: BrokerRegistration, response: R) -> CommandResult[R]:
-        changes = chain(self._leader_and_isr.broker_leaves(broker.id), (_fencing(broker, FENCE),))
+        changes = chain(self._leader_and_isr.broker_removed(broker.id), (_fencing(broker, FENCE),))
         return split_broker_removal(
             self._state, broker.id, changes, lambda records: ControllerResult(records, response, atomic=False)
         )
@@ -202,7 +204,7 @@ class Brokers:
     def _begin_shutdown(
         self, broker: BrokerRegistration, response: BrokerHeartbeatResponse
     ) -> CommandResult[BrokerHeartbeatResponse]:
-        """Also where the broker is in shutdown by the image: a predecessor may have got no further than that."""
+        """Begin a controlled shutdown, or one that a previous controller did not finish."""
         begins = BrokerRegistrationChangeRecord(
             broker_id=broker.id, broker_epoch=broker.epoch, in_controlled_shutdown=IN_CONTROLLED_SHUTDOWN
         )
@@ -213,13 +215,13 @@ class Brokers:
             return ControllerResult(records, response, atomic=False)
 
         return split_broker_removal(
-            self._state, broker.id, chain(first, self._leader_and_isr.broker_leaves(broker.id)), finish
+            self._state, broker.id, chain(first, self._leader_and_isr.broker_removed(broker.id)), finish
         )
 
-    def _lose_directories(
+    def _remove_offline_directories(
         self, broker: BrokerRegistration, request: BrokerHeartbeatRequest
     ) -> CommandResult[BrokerHeartbeatResponse] | None:
-        """A broker repeats its offline directories until they are gone here; then the heartbeat goes on."""
+        """Remove offline directories, which a broker reports until they are gone from the image; then continue."""
         lost = set(request.offline_log_dirs) & set(broker.directories)
         if not lost or not self._state.version.supports_directories:
             return None
@@ -228,25 +230,27 @@ class Brokers:
         last = (VersionedRecord(record, _DIRECTORY_CHANGE_VERSION),)
         changes = chain(self._leader_and_isr.directories_lost(broker.id, lost), last)
 
-        def go_on(_now_ms: int) -> CommandResult[BrokerHeartbeatResponse]:
+        def continue_heartbeat(_now_ms: int) -> CommandResult[BrokerHeartbeatResponse]:
             return self._advance(self._registered(broker.id, broker.epoch), request)
 
-        return split_broker_removal(self._state, broker.id, changes, lambda records: PartialResult(records, go_on))
+        return split_broker_removal(
+            self._state, broker.id, changes, lambda records: PartialResult(records, continue_heartbeat)
+        )
 
-    # Fencing and leaving
+    # Fencing and unregistration
 
     def fence_expired(self, *, now_ms: int) -> CommandResult[None]:
-        """Fence the broker that has been silent longest, if its session is over."""
+        """Fence the unfenced broker with the oldest contact if its session has expired."""
         broker_id = self._state.sessions.expired(now_ms)
         broker = None if broker_id is None else self._state.image.brokers.get(broker_id)
         if broker is None or broker.fenced:
-            if broker_id is not None:  # a leftover of a registration that is gone
+            if broker_id is not None:  # the session of a removed registration
                 self._state.sessions.remove(broker_id)
             return ControllerResult((), None)
         return self._fence(broker, None)
 
     def fence_terminated_broker(self, broker_id: BrokerId, epoch: BrokerEpoch) -> CommandResult[None]:
-        """Fence a broker of that epoch whose process has ended; another may take its place at once, whatever it is."""
+        """Fence a broker of that epoch whose process has ended; any process may then register its id at once."""
         waiting = retry_after_removal(
             self._state, broker_id, lambda _later_ms: self.fence_terminated_broker(broker_id, epoch)
         )
@@ -259,7 +263,7 @@ class Brokers:
         return self._fence(broker, None)
 
     def unregister(self, request: UnregisterBrokerRequest) -> CommandResult[UnregisterBrokerResponse]:
-        """Forget a broker, alive or not. Raises KafkaError BROKER_ID_NOT_REGISTERED."""
+        """Remove a broker's registration, alive or not. Raises KafkaError BROKER_ID_NOT_REGISTERED."""
         waiting = retry_after_removal(self._state, request.broker_id, lambda _later_ms: self.unregister(request))
         if waiting is not None:
             return waiting
@@ -274,7 +278,7 @@ class Brokers:
         )
 
     def check_epoch(self, broker_id: BrokerId, epoch: BrokerEpoch) -> None:
-        """Raises KafkaError STALE_BROKER_EPOCH unless that broker is registered with that epoch."""
+        """Raise KafkaError STALE_BROKER_EPOCH unless the broker is registered with that epoch."""
         self._registered(broker_id, epoch)
 
     def _registered(self, broker_id: BrokerId, epoch: BrokerEpoch) -> BrokerRegistration:
@@ -283,7 +287,7 @@ class Brokers:
             raise KafkaError(ErrorCode.STALE_BROKER_EPOCH, f"broker {broker_id} is not registered")
         if broker.epoch != epoch:
             raise KafkaError(
-                ErrorCode.STALE_BROKER_EPOCH, f"broker {broker_id} has epoch {broker.epoch}, the request names {epoch}"
+                ErrorCode.STALE_BROKER_EPOCH, f"broker {broker_id} has broker epoch {broker.epoch}, not {epoch}"
             )
         return broker
 
@@ -322,11 +326,11 @@ def _fencing(broker: BrokerRegistration, change: int) -> VersionedRecord:
     return VersionedRecord(record, _FENCE_CHANGE_VERSION)
 
 
-def _is_dead_predecessor(existing: BrokerRegistration, request: BrokerRegistrationRequest) -> bool:
-    """Whether whoever asks could not be there if the registered process still lived.
+def _replaces_ended_process(existing: BrokerRegistration, request: BrokerRegistrationRequest) -> bool:
+    """Whether the registering process proves that the registered one has ended.
 
-    A process locks its log directories and binds its ports. One that has a directory of the registered broker, and
-    listens where that did, comes after its death. Kafka waits out the session, nine seconds without the partitions.
+    A process locks its log directories and binds its ports. A process that has one of the registered directories and
+    the same endpoints can only exist after the other ended. Kafka waits for the session to expire, for nine seconds.
     """
     if not set(existing.directories) & set(request.log_dirs):
         return False

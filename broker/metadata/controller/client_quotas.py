@@ -1,6 +1,6 @@
-"""Altering client quotas: which entities there can be, which limits they can have, and what differs (KIP-546, KIP-612).
+"""Altering client quotas: valid entities, valid limits, and the records of what differs (KIP-546, KIP-612).
 
-A host that stands for an address is taken as it is written; whether it resolves is for those to find out who enforce.
+A host name is stored as written; the brokers that enforce the quota resolve it.
 """
 
 import math
@@ -24,7 +24,7 @@ from protocol.messages.alter_client_quotas import (
     OpData,
 )
 
-# The largest value of each key; a quota that is no whole number has no largest one.
+# The largest value of each key; None for quotas with fractions, which have no largest value.
 _CLIENT_KEYS: Final[Mapping[str, int | None]] = {
     "producer_byte_rate": 2**63 - 1,
     "consumer_byte_rate": 2**63 - 1,
@@ -38,13 +38,13 @@ _LONGEST_HOST_NAME: Final = 253
 
 
 class ClientQuotas:
-    """The controller's part for AlterClientQuotas."""
+    """The command AlterClientQuotas."""
 
     def __init__(self, state: ControllerState) -> None:
         self._state = state
 
     def alter(self, request: AlterClientQuotasRequest) -> ControllerResult[AlterClientQuotasResponse]:
-        """Set and remove limits; each entity is changed wholly or not at all, and has one answer."""
+        """Set and remove limits. Each entity has one result and is altered completely or not at all."""
         times_named = Counter(_named(entry) for entry in request.entries)
         records: list[VersionedRecord] = []
         answers: dict[QuotaEntity, AlterClientQuotasResponseEntryData] = {}
@@ -64,7 +64,7 @@ class ClientQuotas:
 
     def _changes(self, entity: QuotaEntity, entry: AlterClientQuotasRequestEntryData) -> list[VersionedRecord]:
         if len(entry.entity) != len(entity):
-            raise _invalid("a type is named twice in the entity")
+            raise _invalid("an entity type is named twice in the entity")
         keys = _keys_of(entity)
         _check_operations(entry.ops, keys)
         return list(self._records(entity, entry.ops))
@@ -87,21 +87,21 @@ def _answer(entity: QuotaEntity) -> AlterClientQuotasResponseEntryData:
 
 
 def _keys_of(entity: QuotaEntity) -> Mapping[str, int | None]:
-    """The keys that an entity can have limits for. Raises KafkaError for one that cannot be."""
+    """Return the quota keys of an entity with their largest values. Raises KafkaError for an invalid entity."""
     if not entity:
         raise _invalid("the entity is empty")
     for kind, name in entity:
         if kind not in (USER, CLIENT_ID, IP):
-            raise _invalid(f"{kind} is no type of entity")
+            raise _invalid(f'entity type "{kind}" is unknown')
         if name == "":
             raise _invalid(f"the name of the {kind} is empty")
     parts = dict(entity)
     if IP not in parts:
         return _CLIENT_KEYS
     if len(parts) > 1:
-        raise _invalid("an ip cannot be combined with a user or a client id")
+        raise _invalid("an ip entity cannot be combined with a user or a client id")
     if parts[IP] is not None and not _is_address_or_host(parts[IP] or ""):
-        raise _invalid(f"{parts[IP]} is neither an address nor the name of a host")
+        raise _invalid(f'"{parts[IP]}" is neither an IP address nor a host name')
     return _IP_KEYS
 
 

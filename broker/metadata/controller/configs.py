@@ -1,4 +1,4 @@
-"""Altering stored configuration: incremental operations and the older replace-all, one resource at a time."""
+"""Altering stored configuration, one resource at a time: IncrementalAlterConfigs and the older AlterConfigs."""
 
 from collections.abc import Callable, Mapping, Sequence
 from enum import IntEnum
@@ -15,7 +15,7 @@ from protocol.errors import ErrorCode, KafkaError
 
 
 class AlterOperation(IntEnum):
-    """What to do with a key's value (KIP-339)."""
+    """Operations of IncrementalAlterConfigs on the value of a key (KIP-339)."""
 
     SET = 0
     DELETE = 1
@@ -24,7 +24,7 @@ class AlterOperation(IntEnum):
 
 
 class ConfigOperation(NamedTuple):
-    """One operation; `operation` is its number as it came, known or not."""
+    """One operation on a key; `operation` is the number in the request, known or not."""
 
     key: str
     operation: int
@@ -32,7 +32,7 @@ class ConfigOperation(NamedTuple):
 
 
 class AlterOutcome(NamedTuple):
-    """The answer for one resource; `code` is NONE on success."""
+    """The result for one resource; `code` is NONE on success."""
 
     resource: ConfigResource
     code: ErrorCode
@@ -46,7 +46,7 @@ _STORED_TYPES: Final = frozenset(
 
 
 class Configs:
-    """The controller's part for configuration."""
+    """The commands that alter configuration."""
 
     def __init__(self, state: ControllerState) -> None:
         self._state = state
@@ -54,7 +54,7 @@ class Configs:
     def alter_incrementally(
         self, changes: Mapping[ConfigResource, Sequence[ConfigOperation]], *, validate_only: bool
     ) -> ControllerResult[list[AlterOutcome]]:
-        """Apply operations; a resource is changed wholly or not at all."""
+        """Apply operations. A resource is altered completely or not at all."""
         outcomes = []
         records: list[VersionedRecord] = []
         for resource, operations in changes.items():
@@ -66,7 +66,7 @@ class Configs:
     def replace(
         self, configs: Mapping[ConfigResource, Mapping[str, str | None]], *, validate_only: bool
     ) -> ControllerResult[list[AlterOutcome]]:
-        """Make the given sets the whole of each resource's overrides."""
+        """Replace all overrides of each resource by the given ones."""
         outcomes = []
         records: list[VersionedRecord] = []
         for resource, values in configs.items():
@@ -85,20 +85,21 @@ class Configs:
         return AlterOutcome(resource, ErrorCode.NONE, None), records
 
     def _records(self, resource: ConfigResource, changed: Mapping[str, str | None]) -> list[VersionedRecord]:
-        """Check what the resource would then have, and write what differs. Raises KafkaError."""
+        """Validate the resulting overrides of a resource and return the records of the differences.
+
+        Raises KafkaError.
+        """
         if resource.type not in _STORED_TYPES:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, f"configs of resource type {resource.type} cannot be stored")
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"resource type {resource.type} has no stored configs")
         if resource == _METADATA_LOG:
-            raise KafkaError(
-                ErrorCode.POLICY_VIOLATION, f"the configuration of {CLUSTER_METADATA_TOPIC} can be read, not altered"
-            )
+            raise KafkaError(ErrorCode.POLICY_VIOLATION, f"the configs of {CLUSTER_METADATA_TOPIC} are read-only")
         before = self._state.image.configs.of(resource.type, resource.name)
         after = {key: value for key, value in {**before, **changed}.items() if value is not None}
         self._state.schema.validate(resource, after, before, self._state.layers(resource.name))
         if self._state.image.features.elr_enabled:
             _check_min_insync(resource, changed)
         self._check_exists(resource)
-        # Brokers reload files such as key stores when their configuration is set again, hence the second condition.
+        # Brokers reload files such as key stores when their config is set again, hence the second condition.
         written = {
             key: value
             for key, value in changed.items()
@@ -118,17 +119,17 @@ class Configs:
                 node_id = int(resource.name)
             except ValueError:
                 raise KafkaError(
-                    ErrorCode.INVALID_REQUEST, f"a broker resource is named by its id, not '{resource.name}'"
+                    ErrorCode.INVALID_REQUEST, f'a broker resource is named by its numeric id, not "{resource.name}"'
                 ) from None
             if not self._is_node(node_id):
-                raise KafkaError(ErrorCode.BROKER_ID_NOT_REGISTERED, f"no node {node_id} is registered")
+                raise KafkaError(ErrorCode.BROKER_ID_NOT_REGISTERED, f"node {node_id} is not registered")
 
     def _is_node(self, node_id: int) -> bool:
         own = self._state.settings.node_id
         return node_id == own or node_id in self._state.image.brokers or node_id in self._state.quorum.voter_ids
 
     def _resolved(self, resource: ConfigResource, operations: Sequence[ConfigOperation]) -> dict[str, str | None]:
-        """Operations as new values, None for removal; each sees the effect of those before it."""
+        """Return the new value of each key, None for removal; an operation sees the effect of earlier ones."""
         stored = self._state.image.configs.of(resource.type, resource.name)
         changed: dict[str, str | None] = {}
         for key, number, value in operations:
@@ -148,7 +149,7 @@ class Configs:
         self, resource: ConfigResource, key: str, present: str | None, operation: AlterOperation, value: str
     ) -> str:
         if not self._state.schema.is_list(resource.type, key):
-            raise KafkaError(ErrorCode.INVALID_CONFIG, f"{operation.name} needs a list, which {key} is not")
+            raise KafkaError(ErrorCode.INVALID_CONFIG, f"{operation.name} needs a list config, {key} is none")
         if present is None:
             present = self._state.schema.default_of(resource.type, key) or ""
         return edited_list(present, operation, value)
@@ -162,7 +163,7 @@ class Configs:
 
 
 def edited_list(present: str, operation: AlterOperation, value: str) -> str:
-    """A list after items were appended to it (each once) or subtracted from it."""
+    """Return a list after APPEND (each item once) or SUBTRACT."""
     items = dict.fromkeys(item for item in present.split(",") if item)
     for item in (part for part in value.split(",") if part):
         if operation is AlterOperation.APPEND:
@@ -176,16 +177,17 @@ def _known(number: int) -> AlterOperation:
     try:
         return AlterOperation(number)
     except ValueError:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, f"{number} is no operation on a config") from None
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"config operation {number} is unknown") from None
 
 
 def _check_min_insync(resource: ConfigResource, changed: Mapping[str, str | None]) -> None:
-    """With eligible leaders all nodes must see one minimum: it lives at cluster and topic level only (KIP-966)."""
+    """Refuse a broker-level minimum: with ELR every node must see the same minimum of a topic (KIP-966)."""
     if resource.type != ResourceType.BROKER or MIN_INSYNC_REPLICAS not in changed:
         return
     if resource.name != CLUSTER_DEFAULT:
-        raise KafkaError(ErrorCode.INVALID_CONFIG, f"{MIN_INSYNC_REPLICAS} cannot be set for a single broker")
-    if changed[MIN_INSYNC_REPLICAS] is None:
         raise KafkaError(
-            ErrorCode.INVALID_CONFIG, f"{MIN_INSYNC_REPLICAS} cannot be removed from the cluster's defaults"
+            ErrorCode.INVALID_CONFIG,
+            f"{MIN_INSYNC_REPLICAS} cannot be set for a single broker; set it for the topic or the cluster default",
         )
+    if changed[MIN_INSYNC_REPLICAS] is None:
+        raise KafkaError(ErrorCode.INVALID_CONFIG, f"{MIN_INSYNC_REPLICAS} cannot be removed from the cluster default")

@@ -1,8 +1,8 @@
-"""The controller: decides every change of the cluster's metadata, and sees it only through `replay`.
+"""The controller: decides every change of the cluster's metadata, and changes its own state by `replay` only.
 
-Commands look at the latest image, give records and an answer, and change nothing. The driver appends the records and
-brings them back to `replay` at their offsets before it lets the next command in; `commit` and `revert` follow what
-becomes of them. Images are immutable, so going back to the last committed state is keeping a reference.
+Commands read the latest image and return records and a response. The driver appends the records and replays them at
+their offsets before the next command; `commit` and `revert` follow the fate of the batches. Images are immutable, so
+the last committed state is a retained reference.
 """
 
 from collections import deque
@@ -81,14 +81,14 @@ R = TypeVar("R")
 
 
 class LocalBroker(NamedTuple):
-    """The broker in this very process, if there is one."""
+    """The broker in this process."""
 
     id: BrokerId
     incarnation_id: Uuid
 
 
 class _Uncommitted(NamedTuple):
-    """A batch that was replayed and may still vanish: what it did, and the state to go back to."""
+    """A replayed batch that may still be lost: its publication, and the state to revert to."""
 
     last_offset: int
     before: LoaderState
@@ -96,12 +96,12 @@ class _Uncommitted(NamedTuple):
 
 
 class Controller:
-    """The state machine on the metadata log.
+    """The state machine on the metadata log. One method per controller API delegates to the component that owns it.
 
-    `now_ms` is monotonic everywhere. `new_id` draws random topic ids, `random` places replicas: both are injected, so
-    that the same inputs give the same records. `quorum` tells who votes; without it this node is a quorum of one at
-    `settings.kraft_version`. One that may never lead (`may_lead`), as on a node that is only a broker, does without the
-    index of partitions, which is a tenth of what a large cluster costs.
+    `now_ms` is monotonic in all methods. `new_id` draws random topic ids and `random` places replicas; both are
+    injected, so that equal inputs give equal records. Without `quorum` this node is a quorum of one at
+    `settings.kraft_version`. A controller with `may_lead` false, on a node that is only a broker, has no partition
+    index, which would take a tenth of the memory of a large cluster.
     """
 
     def __init__(
@@ -143,40 +143,40 @@ class Controller:
 
     @property
     def image(self) -> MetadataImage:
-        """The latest image, with what was written but is not committed yet. Commands decide on it."""
+        """The latest image, including uncommitted records. Commands decide on it."""
         return self._state.image
 
     @property
     def committed_image(self) -> MetadataImage:
-        """The latest committed image; answers to readers come from it."""
+        """The latest committed image, from which readers are answered."""
         return self._uncommitted[0].before.image if self._uncommitted else self._state.image
 
     @property
     def leaderless_count(self) -> int:
-        """Partitions without a leader, by the latest image; 0 on a node that may never lead."""
+        """The number of partitions without a leader in the latest image; 0 on a node that may never lead."""
         return self._state.index.leaderless_count
 
     @property
     def imbalanced_count(self) -> int:
-        """Partitions that another than the preferred replica leads; 0 on a node that may never lead."""
+        """The number of partitions not led by their preferred replica; 0 on a node that may never lead."""
         return self._state.index.imbalanced_count
 
     @property
     def last_offset(self) -> int:
-        """Offset of the last record seen, -1 before any."""
+        """The offset of the last replayed record, -1 before any."""
         return self._state.loader.state.last_offset
 
-    # Following the log
+    # Replay
 
     def load(self, batches: Sequence[RecordBatch]) -> Publication:
-        """Take in committed batches, as a standby or while the log is read at start."""
-        assert not self._uncommitted, "a controller with uncommitted batches is the active one and writes itself"
+        """Replay committed batches on an inactive controller."""
+        assert not self._uncommitted, "a controller with uncommitted batches is active and replays its own batches"
         return self._take(batches)
 
     def load_snapshot(self, loaded: LoadedSnapshot) -> Publication:
-        """Forget everything and go on from a snapshot, as a standby or at start.
+        """Replace the state by a snapshot on an inactive controller.
 
-        Where in the log each broker registered is not known any more; it was before the end of the snapshot.
+        The offsets of broker registrations are unknown afterwards; the end of the snapshot is an upper bound.
         """
         assert not self._uncommitted, "an active controller never loads a snapshot"
         self._state.loader.install(loaded.image)
@@ -185,9 +185,9 @@ class Controller:
         return Publication(loaded.delta, loaded.image)
 
     def replay(self, batch: RecordBatch, *, now_ms: int) -> None:
-        """Take in a batch that this controller, being active, has just appended. Failing here is fatal.
+        """Replay a batch that this active controller has just appended. An error here is fatal.
 
-        Between two of its batches the quorum may have written control records of its own.
+        Between two batches of the controller the quorum may have appended control records.
         """
         before = self._state.loader.state
         skipped = batch.base_offset - (before.last_offset + 1)
@@ -200,14 +200,14 @@ class Controller:
         self._periodic_tasks.rearm(now_ms)
 
     def commit(self, offset: int) -> list[Publication]:
-        """Everything up to `offset` is committed: what is to be published, in order."""
+        """Return the publications of all batches committed up to `offset`, in order."""
         published = []
         while self._uncommitted and self._uncommitted[0].last_offset <= offset:
             published.append(self._uncommitted.popleft().publication)
         return published
 
     def revert(self) -> None:
-        """LeaderAndIsrUpdates is lost: forget what was not committed."""
+        """Revert to the last committed state after losing leadership."""
         self._state.leaving.clear()
         while self._uncommitted:
             _, before, publication = self._uncommitted.pop()
@@ -237,17 +237,17 @@ class Controller:
             else:
                 self._state.sessions.follow(BrokerId(broker_id), broker.epoch, fenced=broker.fenced, now_ms=now_ms)
 
-    # Activation and upkeep
+    # Activation and periodic tasks
 
     def activate(
         self, bootstrap: Sequence[VersionedRecord], *, local_broker: LocalBroker | None, now_ms: int
     ) -> ControllerResult[None]:
-        """This controller leads from now on: the records to write first.
+        """Become the active controller; return the first records to write.
 
-        Every unfenced broker gets a full session. Not the one of this process's former life: that it ended is certain,
-        and its successor must not wait for it.
+        Every unfenced broker gets a full session, except a previous incarnation of this process's own broker: it has
+        certainly ended, and its successor must not wait for the session.
         """
-        assert self.may_lead, "only a controller's node can be elected"
+        assert self.may_lead, "only a node with the controller role can be elected"
         self._state.sessions.clear()
         self._state.leaving.clear()
         self._mutations.clear()
@@ -264,11 +264,11 @@ class Controller:
         return ControllerResult(activation_records(self._state.loader.state, bootstrap, min_insync), None)
 
     def next_due_ms(self) -> int | None:
-        """When `due_tasks` will give something; None while nothing is planned."""
+        """Return when `due_tasks` is next non-empty; None while nothing is scheduled."""
         return self._periodic_tasks.next_due_ms()
 
     def due_tasks(self, now_ms: int) -> list[PeriodicTask]:
-        """What the controller wants to do by itself now, one command after the other."""
+        """Return the periodic tasks that are due, to be executed one after the other."""
         return self._periodic_tasks.due(now_ms)
 
     # Commands
@@ -325,7 +325,10 @@ class Controller:
         return _bounded(self._configs.replace(configs, validate_only=validate_only))
 
     def update_features(self, changes: Sequence[FeatureChange], *, validate_only: bool) -> ControllerResult[None]:
-        """Raises KafkaError INVALID_UPDATE_VERSION. A change of kraft.version is checked, and left to the quorum."""
+        """Finalize feature levels. A change of kraft.version is only checked; the quorum applies it.
+
+        Raises KafkaError INVALID_UPDATE_VERSION.
+        """
         return _bounded(self._features.update(changes, validate_only=validate_only))
 
     def elect_leaders(self, request: ElectLeadersRequest) -> ControllerResult[ElectLeadersResponse]:
@@ -339,7 +342,7 @@ class Controller:
     def list_reassignments(
         self, request: ListPartitionReassignmentsRequest
     ) -> ControllerResult[ListPartitionReassignmentsResponse]:
-        """Writes nothing: the answer is that of the latest image, once that is committed."""
+        """List reassignments in the latest image. Writes no records; the response waits for pending commits."""
         return self._reassignments.list(request)
 
     def alter_partitions(self, request: AlterPartitionRequest) -> ControllerResult[AlterPartitionResponse]:
@@ -353,14 +356,14 @@ class Controller:
     def allocate_producer_ids(
         self, broker_id: BrokerId, broker_epoch: BrokerEpoch
     ) -> ControllerResult[ProducerIdBlock]:
-        """Raises KafkaError STALE_BROKER_EPOCH unless the broker is registered with that epoch."""
+        """Allocate a block. Raises KafkaError STALE_BROKER_EPOCH unless the broker is registered with that epoch."""
         self._brokers.check_epoch(broker_id, broker_epoch)
         return allocate_block(self._state, broker_id, broker_epoch)
 
     # Quotas and security
 
     def mutation_quota(self, principal: str, client_id: str, *, strict: bool, now_ms: int) -> MutationQuota:
-        """What a client may create and delete now; to be given to the commands that do."""
+        """Return the quota that a client's request charges for created and deleted partitions."""
         return self._mutations.of(principal, client_id, strict=strict, now_ms=now_ms)
 
     def alter_client_quotas(self, request: AlterClientQuotasRequest) -> ControllerResult[AlterClientQuotasResponse]:
@@ -380,7 +383,7 @@ class Controller:
     def create_delegation_token(
         self, request: CreateDelegationTokenRequest, *, requester: str, wall_ms: int
     ) -> ControllerResult[CreateDelegationTokenResponse]:
-        """`requester` is `Type:name`, and `wall_ms` the time of day, here and below: tokens outlive processes."""
+        """Issue a token. Here and below `requester` is `Type:name` and `wall_ms` wall-clock time."""
         return self._tokens.create(request, requester=requester, now_ms=wall_ms)
 
     def renew_delegation_token(
@@ -395,10 +398,10 @@ class Controller:
 
 
 def _bounded(result: ControllerResult[R]) -> ControllerResult[R]:
-    """A request must fit one batch, or it could take effect in part."""
+    """Return the result. Raises KafkaError for more records than one batch, which would not be atomic."""
     if len(result.records) > MAX_RECORDS_PER_BATCH:
         raise KafkaError(
             ErrorCode.POLICY_VIOLATION,
-            f"the request would write {len(result.records)} records; the limit is {MAX_RECORDS_PER_BATCH}",
+            f"the request needs {len(result.records)} records, at most {MAX_RECORDS_PER_BATCH} are atomic; split it",
         )
     return result

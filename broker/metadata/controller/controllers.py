@@ -1,7 +1,7 @@
-"""Registration of controllers: where each is reached, and which feature levels it can run with (KIP-919).
+"""Registration of controllers: endpoints and supported feature levels (KIP-919).
 
-Controllers have no sessions, no epochs and no fencing; a registration stays until a new incarnation replaces it.
-Changes of features are held against it.
+Controllers have no sessions, epochs or fencing; a registration remains until a new incarnation replaces it. Feature
+updates are checked against it.
 """
 
 from broker.metadata.controller.result import ControllerResult
@@ -15,23 +15,23 @@ from protocol.messages.metadata_records import ControllerEndpoint, ControllerFea
 
 
 class Controllers:
-    """The controller's part for its like."""
+    """The command ControllerRegistration."""
 
     def __init__(self, state: ControllerState) -> None:
         self._state = state
 
     def register(self, request: ControllerRegistrationRequest) -> ControllerResult[ControllerRegistrationResponse]:
-        """Note a controller; what is registered already is not written again.
+        """Register a controller; an identical registration is not written again.
 
-        Raises KafkaError UNSUPPORTED_VERSION below the level that knows the record, INVALID_REGISTRATION for a listener
-        that nobody could reach, INVALID_REQUEST for an id that no node has (Kafka would store it).
+        Raises KafkaError UNSUPPORTED_VERSION at a metadata.version without the record, INVALID_REGISTRATION for an
+        unreachable listener, INVALID_REQUEST for a negative id (Kafka would store it).
         """
         if request.controller_id < 0:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, f"{request.controller_id} is no node's id")
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"controller id {request.controller_id} is negative")
         if not self._state.version.supports_controller_registration:
             raise KafkaError(
                 ErrorCode.UNSUPPORTED_VERSION,
-                f"the cluster's metadata.version {self._state.version.release} knows no registrations of controllers",
+                f"metadata.version {self._state.version.release} does not support controller registrations",
             )
         check_listeners(request.listeners)
         record = _registration_record(request)

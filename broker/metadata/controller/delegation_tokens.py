@@ -1,7 +1,7 @@
-"""Delegation tokens: short-lived credentials that stand for a user (KIP-48, KIP-373, KIP-900).
+"""Delegation tokens: short-lived credentials of a user (KIP-48, KIP-373, KIP-900).
 
-A token is public but for its HMAC, which follows from its id and a secret that all controllers share and no log holds.
-Times are wall clock milliseconds, since tokens outlive processes.
+Everything of a token but its HMAC is public. The HMAC derives from the token id and a secret that the controllers share
+outside the log. Times are wall-clock milliseconds, since tokens outlive processes.
 """
 
 import hmac
@@ -30,12 +30,12 @@ _LATEST_MS: Final = 2**63 - 1
 
 
 def token_hmac(secret: str, token_id: str) -> bytes:
-    """What the holder of a token knows and nobody else: HMAC-SHA-512 of its id."""
+    """Return the HMAC-SHA-512 of a token id, the secret of the token's holder."""
     return hmac.digest(secret.encode(), token_id.encode(), "sha512")
 
 
 class DelegationTokens:
-    """The controller's part for delegation tokens. `requester` is always `Type:name`."""
+    """The commands on delegation tokens. `requester` is always `Type:name`."""
 
     def __init__(self, state: ControllerState) -> None:
         self._state = state
@@ -45,7 +45,7 @@ class DelegationTokens:
     def create(
         self, request: CreateDelegationTokenRequest, *, requester: str, now_ms: int
     ) -> ControllerResult[CreateDelegationTokenResponse]:
-        """Issue a token, to the requester unless another owner is named. Raises KafkaError."""
+        """Issue a token to the requester, or to the named owner. Raises KafkaError."""
         settings, secret = self._enabled()
         owner = requester
         if request.owner_principal_name:
@@ -63,7 +63,7 @@ class DelegationTokens:
     def renew(
         self, request: RenewDelegationTokenRequest, *, requester: str, now_ms: int
     ) -> ControllerResult[RenewDelegationTokenResponse]:
-        """Let a token live on, within its longest life. Raises KafkaError."""
+        """Extend the expiry of a token, at most to its maximum lifetime. Raises KafkaError."""
         settings, _ = self._enabled()
         token_id, token = self._find(request.hmac)
         _check_alive(token, now_ms)
@@ -80,7 +80,7 @@ class DelegationTokens:
     def expire(
         self, request: ExpireDelegationTokenRequest, *, requester: str, now_ms: int
     ) -> ControllerResult[ExpireDelegationTokenResponse]:
-        """Let a token end sooner, at once for a negative period. Raises KafkaError."""
+        """Shorten the expiry of a token; a negative period removes the token at once. Raises KafkaError."""
         self._enabled()
         token_id, token = self._find(request.hmac)
         _check_entitled(token, requester)
@@ -94,7 +94,7 @@ class DelegationTokens:
         )
 
     def sweep(self, now_ms: int) -> ControllerResult[None]:
-        """Remove the tokens that have expired, as many as fit one batch."""
+        """Remove expired tokens, as many as fit one batch."""
         tokens = self._state.image.delegation_tokens.tokens
         expired = sorted(token_id for token_id, token in tokens.items() if _is_over(token, now_ms))
         return ControllerResult([_removal(token_id) for token_id in expired[:MAX_RECORDS_PER_BATCH]], None)
@@ -104,7 +104,9 @@ class DelegationTokens:
         if settings.secret is None:
             raise KafkaError(ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED)
         if not self._state.version.supports_delegation_tokens:
-            raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, "the cluster's metadata.version knows no delegation tokens")
+            raise KafkaError(
+                ErrorCode.UNSUPPORTED_VERSION, "the finalized metadata.version does not support delegation tokens"
+            )
         return settings, settings.secret
 
     def _find(self, digest: bytes) -> tuple[str, DelegationToken]:
@@ -145,7 +147,7 @@ def _later(now_ms: int, duration_ms: int) -> int:
 
 
 def _until(token: DelegationToken, expiry_ms: int) -> DelegationToken:
-    """The token with another end, which its longest life bounds."""
+    """Return the token with another expiry, bounded by its maximum lifetime."""
     return token._replace(expiration_timestamp_ms=min(token.max_timestamp_ms, expiry_ms))
 
 

@@ -1,8 +1,8 @@
-"""Forgetting eligible leader replicas without losing the trace of who has a partition's data (KIP-966).
+"""Clearing eligible leader replicas without losing track of the replicas that hold a partition's data (KIP-966).
 
-Lists of eligible leaders go stale when `min.insync.replicas` changes, since the high watermark may then pass their
-members by, and when nobody maintains them any more. Not so where nobody leads and the in-sync set is empty: nothing is
-written there, and the list is all that is known of who has the data.
+The lists become stale when `min.insync.replicas` changes, because the high watermark may then pass their members, and
+when the feature is disabled. A leaderless partition with an empty in-sync set is an exception: no records are appended,
+and the list is the only evidence of the replicas that have the data.
 """
 
 from collections.abc import Iterator
@@ -15,9 +15,9 @@ from protocol.messages.metadata_records import ClearElrRecord, PartitionChangeRe
 
 
 def cleared_eligible_leaders(state: ControllerState, topic: str | None) -> Iterator[VersionedRecord]:
-    """The records that clear the lists of one topic, or of all (None), but for those that are the last trace."""
+    """Return the records that clear the lists of one topic or all (None), except lists that are the only evidence."""
     yield VersionedRecord(ClearElrRecord(topic_name=topic or ""), 0)
-    for partition, registration in _last_traces(state):
+    for partition, registration in _only_evidence(state):
         holder = state.image.topics.by_id(partition.topic_id)
         if topic is None or (holder is not None and holder.name == topic):
             change = _change(partition)
@@ -27,18 +27,18 @@ def cleared_eligible_leaders(state: ControllerState, topic: str | None) -> Itera
 
 
 def eligible_leaders_disabled(state: ControllerState) -> Iterator[VersionedRecord]:
-    """The records that end the lists for good: the in-sync set, which takes over, gets who was in the last traces."""
-    for partition, registration in _last_traces(state):
+    """Return the records that end the lists: members of lists that are the only evidence become in-sync replicas."""
+    for partition, registration in _only_evidence(state):
         change = _change(partition)
         change.isr = list(registration.elr or registration.last_known_elr)
         yield VersionedRecord(change, state.version.partition_record_version)
     yield VersionedRecord(ClearElrRecord(topic_name=""), 0)
 
 
-def _last_traces(state: ControllerState) -> Iterator[tuple[PartitionId, PartitionRegistration]]:
+def _only_evidence(state: ControllerState) -> Iterator[tuple[PartitionId, PartitionRegistration]]:
     for partition in state.index.leaderless():
         registration = state.image.topics.partition(*partition)
-        assert registration is not None, "the index follows the image"
+        assert registration is not None, "the index and the image agree"
         if not registration.isr and (registration.elr or registration.last_known_elr):
             yield partition, registration
 

@@ -1,8 +1,8 @@
-"""Changing finalized feature levels: all changes of a request or none, and never to what a member cannot run with.
+"""Updates of finalized feature levels: all changes of a request or none, and only to levels that all members support.
 
-A level must lie in the range of this program, of every registered broker and of every controller (KIP-584, KIP-919);
-`metadata.version` goes back only where no record format lies between (KIP-778). `kraft.version` is checked here like
-the others, but lives in the quorum's own records: whoever asked must have the quorum raise it.
+A level must be supported by this program, every registered broker and every controller (KIP-584, KIP-919).
+`metadata.version` can be downgraded only if no record format changed in between (KIP-778). `kraft.version` is checked
+here as well, but stored in control records; the caller must have the quorum raise it.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -26,7 +26,7 @@ from protocol.errors import ErrorCode, KafkaError
 
 _ABSENT: Final = VersionRange(0, 0)
 
-# What a level stands on: another feature and its lowest level.
+# The prerequisite of a level: another feature and its lowest level.
 _NEEDS: Final[Mapping[tuple[str, int], tuple[str, int]]] = {
     (ELIGIBLE_LEADER_REPLICAS_VERSION, 1): (METADATA_VERSION, MetadataVersion.IV_4_0_1),
     (KRAFT_VERSION, 1): (METADATA_VERSION, MetadataVersion.IV_3_9_0),
@@ -34,7 +34,7 @@ _NEEDS: Final[Mapping[tuple[str, int], tuple[str, int]]] = {
 
 
 class UpgradeType(IntEnum):
-    """In which direction a change may go, as the request numbers it."""
+    """The permitted direction of a change, as the request numbers it."""
 
     UPGRADE = 1
     SAFE_DOWNGRADE = 2
@@ -42,7 +42,7 @@ class UpgradeType(IntEnum):
 
 
 class FeatureChange(NamedTuple):
-    """A wanted level; `upgrade_type` is its number as it came, known or not."""
+    """A requested level; `upgrade_type` is the number in the request, known or not."""
 
     feature: str
     level: int
@@ -50,13 +50,13 @@ class FeatureChange(NamedTuple):
 
 
 class FeatureUpdates:
-    """The controller's part for UpdateFeatures."""
+    """The command UpdateFeatures."""
 
     def __init__(self, state: ControllerState) -> None:
         self._state = state
 
     def update(self, changes: Sequence[FeatureChange], *, validate_only: bool) -> ControllerResult[None]:
-        """Finalize new levels. Raises KafkaError INVALID_UPDATE_VERSION for the first change that cannot be."""
+        """Finalize new levels. Raises KafkaError INVALID_UPDATE_VERSION for the first invalid change."""
         proposed = self._levels()
         proposed.update({change.feature: change.level for change in changes})
         for change in changes:
@@ -69,26 +69,26 @@ class FeatureUpdates:
     def _check(self, change: FeatureChange, proposed: Mapping[str, int]) -> None:
         feature, level, number = change
         if number not in tuple(UpgradeType):
-            raise _refusal(change, f"{number} is no upgrade type")
+            raise _refusal(change, f"upgrade type {number} is unknown")
         if level < 0:
             raise _refusal(change, "a level cannot be less than 0")
         self._check_support(change)
         present = self._levels().get(feature, 0)
         if level < present and number == UpgradeType.UPGRADE:
-            raise _refusal(change, f"it is at level {present}, and the request does not allow a downgrade")
+            raise _refusal(change, f"the level is {present}, and the request does not allow a downgrade")
         if level > present and number != UpgradeType.UPGRADE:
-            raise _refusal(change, f"it is at level {present}, and the request asks for a downgrade")
+            raise _refusal(change, f"the level is {present}, and the request asks for a downgrade")
         if level < present and feature == KRAFT_VERSION:
             raise _refusal(change, "this feature cannot be downgraded")
         if feature == METADATA_VERSION:
             self._check_metadata_downgrade(change)
         needed = _NEEDS.get((feature, level))
         if needed is not None and proposed.get(needed[0], 0) < needed[1]:
-            raise _refusal(change, f"it needs {needed[0]} at level {int(needed[1])} or above")
+            raise _refusal(change, f"{needed[0]} must be at level {int(needed[1])} or above")
 
     def _check_support(self, change: FeatureChange) -> None:
         if change.feature not in SUPPORTED_FEATURES:
-            raise _refusal(change, "there is no such feature")
+            raise _refusal(change, "the feature does not exist")
         for member, features in self._members():
             supported = features.get(change.feature, _ABSENT)
             if change.level not in supported:
@@ -98,7 +98,7 @@ class FeatureUpdates:
         registered = {self._state.settings.node_id, *self._state.image.brokers.controllers}
         for voter in sorted(self._state.quorum.voter_ids):
             if voter not in registered:
-                raise _refusal(change, f"controller {voter} has not registered, and may not support it")
+                raise _refusal(change, f"controller {voter} is not registered, and may not support the level")
 
     def _members(self) -> Iterator[tuple[str, Mapping[str, VersionRange]]]:
         own = self._state.settings.node_id
@@ -113,10 +113,10 @@ class FeatureUpdates:
     def _check_metadata_downgrade(self, change: FeatureChange) -> None:
         lost = [level for level in MetadataVersion if change.level < level <= self._state.version]
         if any(level.changes_records for level in lost):
-            raise _refusal(change, "metadata that the lower level cannot express might be lost")
+            raise _refusal(change, "the lower level cannot express all metadata, which might be lost")
 
     def _records(self, changes: Iterable[FeatureChange]) -> Iterator[VersionedRecord]:
-        """metadata.version first, as in snapshots: what follows may need it."""
+        """Return the records, metadata.version first as in snapshots: later records may depend on it."""
         present = self._levels()
         wanted = {change.feature: change.level for change in changes if change.feature != KRAFT_VERSION}
         for feature in sorted(wanted, key=lambda name: (name != METADATA_VERSION, name)):
@@ -126,7 +126,7 @@ class FeatureUpdates:
             yield from self._eligible_leader_records(enabled=wanted[ELIGIBLE_LEADER_REPLICAS_VERSION] > 0)
 
     def _eligible_leader_records(self, *, enabled: bool) -> Iterator[VersionedRecord]:
-        """What keeps eligible leaders sound (KIP-966): one minimum for all nodes, no list that outlives its rules."""
+        """Return the records that keep ELR consistent (KIP-966): one minimum for all nodes, no lists once disabled."""
         if not enabled:
             if self._state.image.features.elr_enabled:
                 yield from eligible_leaders_disabled(self._state)
@@ -142,5 +142,5 @@ class FeatureUpdates:
 
 def _refusal(change: FeatureChange, reason: str) -> KafkaError:
     return KafkaError(
-        ErrorCode.INVALID_UPDATE_VERSION, f"level {change.level} of feature {change.feature} is not possible: {reason}"
+        ErrorCode.INVALID_UPDATE_VERSION, f"feature {change.feature} cannot be set to level {change.level}: {reason}"
     )

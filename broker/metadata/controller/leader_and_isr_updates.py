@@ -1,7 +1,7 @@
-"""What becomes of leaders and in-sync sets when brokers come, go, or lose a directory; and elections on request.
+"""Changes of leaders and in-sync sets after broker and directory events, and elections on request.
 
-Every function gives records and changes nothing. The work is that of the partitions concerned, found by the index, and
-is done as the records are taken: each is decided on the image of that moment.
+Every function returns records and changes no state. The partition index finds the affected partitions. Each change is
+decided when it is taken from the iterator, on the image of that moment.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -21,7 +21,7 @@ from protocol.primitives import Uuid
 
 
 class _TopicPolicy(NamedTuple):
-    """What holds for elections in one topic."""
+    """The election settings of one topic."""
 
     rules: ElectionRules
     min_isr: int
@@ -29,7 +29,7 @@ class _TopicPolicy(NamedTuple):
 
 
 class _CommonPolicy(NamedTuple):
-    """The policy of all topics without configs of their own, while an image has these parts."""
+    """The policy of all topics without configs of their own, valid for these parts of the image."""
 
     configs: ConfigsImage
     features: FeaturesImage
@@ -37,7 +37,7 @@ class _CommonPolicy(NamedTuple):
 
 
 class _Replica(NamedTuple):
-    """A partition that was looked up."""
+    """A partition with its topic and registration."""
 
     topic: TopicImage
     partition: PartitionId
@@ -45,37 +45,37 @@ class _Replica(NamedTuple):
 
 
 class LeaderAndIsrUpdates:
-    """Partition changes as a consequence of broker events."""
+    """Partition changes as consequences of broker events."""
 
     def __init__(self, state: ControllerState) -> None:
         self._state = state
         self._common: _CommonPolicy | None = None
 
-    def broker_leaves(self, broker: int) -> Changes:
-        """Take a broker out of every in-sync set it is in, and lead without it."""
-        for held in self._held_by(broker):
+    def broker_removed(self, broker: int) -> Changes:
+        """Remove a broker from every in-sync set and from leadership."""
+        for held in self._replicas_of(broker):
             yield self._shrunk(held, broker) if broker in held.registration.isr else None
 
     def broker_lost_unflushed_data(self, broker: int) -> Changes:
-        """A broker stopped uncleanly: it can neither be in sync nor eligible until it has caught up (KIP-966)."""
-        for held in self._held_by(broker):
+        """Remove a broker from in-sync sets and ELRs after an unclean shutdown, until it has caught up (KIP-966)."""
+        for held in self._replicas_of(broker):
             is_concerned = broker in held.registration.isr or broker in held.registration.elr
             yield self._shrunk(held, broker, lost_data=True) if is_concerned else None
 
-    def broker_arrives(self, broker: int) -> Changes:
-        """Let a broker that is being unfenced lead what nobody leads, where it may; or others, where now they may."""
-        for found in self._looked_up(self._state.index.leaderless()):
-            yield self._revived(found, arriving=broker)
+    def broker_unfenced(self, broker: int) -> Changes:
+        """Elect leaders of leaderless partitions while a broker is being unfenced; other brokers may be elected too."""
+        for found in self._existing(self._state.index.leaderless()):
+            yield self._elected(found, arriving=broker)
 
-    def vacancies_filled(self) -> Changes:
-        """Elect where nobody leads, and somebody may."""
-        for found in self._looked_up(self._state.index.leaderless()):
-            yield self._revived(found)
+    def elect_where_leaderless(self) -> Changes:
+        """Elect leaders of leaderless partitions where a replica is eligible."""
+        for found in self._existing(self._state.index.leaderless()):
+            yield self._elected(found)
 
     def directories_lost(self, broker: int, lost: Iterable[Uuid]) -> Changes:
-        """Directories went offline: what they hold is not in sync any more."""
+        """Remove a broker from the in-sync sets of its partitions in failed directories."""
         gone = set(lost)
-        for held in self._held_by(broker):
+        for held in self._replicas_of(broker):
             registration = held.registration
             is_concerned = broker in registration.isr and registration.directory_of(broker) in gone
             yield self._shrunk(held, broker) if is_concerned else None
@@ -83,13 +83,13 @@ class LeaderAndIsrUpdates:
     def replica_offline(
         self, partition: PartitionId, registration: PartitionRegistration, broker: int
     ) -> VersionedRecord | None:
-        """One replica is in no directory that is online: it can neither lead nor be in sync."""
+        """Remove a replica without an online directory from leadership and the in-sync set."""
         topic = self._state.image.topics.by_id(partition.topic_id)
-        assert topic is not None, "whose registration this is"
+        assert topic is not None, "the registration belongs to a topic of the image"
         return self._shrunk(_Replica(topic, partition, registration), broker)
 
     def elect(self, partition: PartitionId, election: Election) -> VersionedRecord | None:
-        """The record of an election in one partition, None if it changes nothing."""
+        """Return the record of an election in one partition, None without a change."""
         change = self.change(partition, self._look_up(partition).registration)
         change.election = election
         return change.build()
@@ -102,12 +102,12 @@ class LeaderAndIsrUpdates:
         leaving: int | None = None,
         arriving: int | None = None,
     ) -> PartitionChange:
-        """A change of one partition, to be given its targets.
+        """Return a change of one partition, for the caller to set its targets.
 
-        `leaving` may not lead although it is still active in the image, `arriving` may although still fenced there.
+        `leaving` may not lead although active in the image; `arriving` may lead although fenced in the image.
         """
         topic = self._state.image.topics.by_id(partition.topic_id)
-        assert topic is not None, "the index follows the image"
+        assert topic is not None, "the index and the image agree"
         return self._change(partition, registration, self._policy(topic), leaving, arriving)
 
     def _change(
@@ -129,7 +129,7 @@ class LeaderAndIsrUpdates:
         )
 
     def default_directory(self, broker_id: int) -> Uuid:
-        """Where a new replica goes: the broker's only directory, else it is for the broker to say."""
+        """Return the directory of a new replica: the broker's only one, else unassigned for the broker to choose."""
         broker = self._state.image.brokers.get(broker_id)
         if broker is None or len(broker.directories) > 1:
             return UNASSIGNED_DIRECTORY
@@ -158,9 +158,9 @@ class LeaderAndIsrUpdates:
 
         return is_acceptable
 
-    def _revived(self, found: _Replica, *, arriving: int | None = None) -> VersionedRecord | None:
+    def _elected(self, found: _Replica, *, arriving: int | None = None) -> VersionedRecord | None:
         topic, partition, registration = found
-        if registration.has_leader:  # by now
+        if registration.has_leader:  # elected meanwhile
             return None
         policy = self._policy(topic)
         change = self._change(partition, registration, policy, None, arriving)
@@ -179,11 +179,11 @@ class LeaderAndIsrUpdates:
         election = Election.UNCLEAN if self._state.allows_unclean_election(topic) else Election.ONLINE
         return _TopicPolicy(self._state.rules, self._state.min_insync_replicas(topic), election)
 
-    def _held_by(self, broker: int) -> Iterator[_Replica]:
-        return self._looked_up(self._state.index.partitions_of(broker))
+    def _replicas_of(self, broker: int) -> Iterator[_Replica]:
+        return self._existing(self._state.index.partitions_of(broker))
 
-    def _looked_up(self, partitions: Iterable[PartitionId]) -> Iterator[_Replica]:
-        """Those of the partitions that are still there when their turn comes."""
+    def _existing(self, partitions: Iterable[PartitionId]) -> Iterator[_Replica]:
+        """Look up partitions when they are taken; skip those that are deleted by then."""
         for partition in partitions:
             topic_id, index = partition
             topic = self._state.image.topics.by_id(topic_id)
@@ -192,13 +192,13 @@ class LeaderAndIsrUpdates:
                 yield _Replica(topic, partition, registration)
 
     def _look_up(self, partition: PartitionId) -> _Replica:
-        found = next(self._looked_up((partition,)), None)
-        assert found is not None, "the index follows the image"
+        found = next(self._existing((partition,)), None)
+        assert found is not None, "the index and the image agree"
         return found
 
 
 def _serves(broker: BrokerRegistration, registration: PartitionRegistration) -> bool:
-    """Whether the broker's replica lies in a directory that is online; a broker without a replica passes."""
+    """Whether the broker's replica is in an online directory; true for a broker without a replica."""
     if broker.id not in registration.replicas:
         return True
     return broker.has_online_directory(registration.directory_of(broker.id))

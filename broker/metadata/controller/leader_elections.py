@@ -1,4 +1,4 @@
-"""LeaderElections that an operator asks for: the preferred leader, or any leader at all (KIP-183, KIP-460)."""
+"""Elections that an operator requests: of the preferred leader, or of any replica (KIP-183, KIP-460)."""
 
 from collections.abc import Iterable
 from typing import Final
@@ -27,24 +27,24 @@ _UNAVAILABLE: Final = {
 
 
 class LeaderElections:
-    """The controller's part for ElectLeaders."""
+    """The command ElectLeaders."""
 
     def __init__(self, state: ControllerState, leader_and_isr: LeaderAndIsrUpdates) -> None:
         self._state = state
         self._leader_and_isr = leader_and_isr
 
     def elect(self, request: ElectLeadersRequest) -> ControllerResult[ElectLeadersResponse]:
-        """Elect where it is needed; null for the partitions means all, and answers only for those that need it.
+        """Elect leaders where needed. Null partitions mean all, and yield results only where an election is needed.
 
-        Raises KafkaError INVALID_REQUEST for an unknown kind of election, POLICY_VIOLATION for more elections than fit
-        one request. An unclean election asked for by name is made whatever the topic's configuration says.
+        Raises KafkaError INVALID_REQUEST for an unknown election type, POLICY_VIOLATION for more elections than one
+        request allows. A requested unclean election ignores the topic's unclean.leader.election.enable.
         """
         if request.topic_partitions == []:
             return ControllerResult((), ElectLeadersResponse())
         election = _ELECTIONS.get(request.election_type)
         if election is None:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, f"{request.election_type} is no type of election")
-        asked = self._wanting(election) if request.topic_partitions is None else request.topic_partitions
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"election type {request.election_type} is unknown")
+        asked = self._electable(election) if request.topic_partitions is None else request.topic_partitions
         records: dict[PartitionId, VersionedRecord] = {}
         response = ElectLeadersResponse()
         for topic in asked:
@@ -52,14 +52,14 @@ class LeaderElections:
             response.replica_election_results.append(ReplicaElectionResult(topic.topic, results))
         return ControllerResult(list(records.values()), response, atomic=False)
 
-    def _wanting(self, election: Election) -> Iterable[TopicPartitions]:
-        """All partitions that such an election could change, by topic."""
+    def _electable(self, election: Election) -> Iterable[TopicPartitions]:
+        """Return all partitions that such an election could change, by topic."""
         index = self._state.index
         partitions = index.imbalanced() if election is Election.PREFERRED else index.leaderless()
         by_topic: dict[str, list[int]] = {}
         for topic_id, partition in partitions:
             topic = self._state.image.topics.by_id(topic_id)
-            assert topic is not None, "the index follows the image"
+            assert topic is not None, "the index and the image agree"
             by_topic.setdefault(topic.name, []).append(partition)
         return [TopicPartitions(name, sorted(indexes)) for name, indexes in sorted(by_topic.items())]
 
@@ -90,7 +90,7 @@ class LeaderElections:
         records[here] = record
         if len(records) > MAX_RECORDS_PER_BATCH:
             raise KafkaError(
-                ErrorCode.POLICY_VIOLATION, f"more than {MAX_RECORDS_PER_BATCH} elections at once are not possible"
+                ErrorCode.POLICY_VIOLATION, f"the request needs more than {MAX_RECORDS_PER_BATCH} elections; split it"
             )
 
 

@@ -1,7 +1,8 @@
-"""How many partitions a client may create and delete in a while: token buckets on `controller_mutation_rate` (KIP-599).
+"""Quotas on created and deleted partitions: token buckets for `controller_mutation_rate` (KIP-599).
 
-A bucket fills at the quota's rate, up to a burst. Any request passes while its bucket is not in debt, and may leave it
-in debt; then strict ones are refused, older clients only slowed down. Buckets are soft state of the active controller.
+A bucket fills at the quota's rate, up to a burst. A request passes while its bucket is not negative, and may make it
+negative; then strict requests are rejected and older clients throttled. Buckets are soft state of the active
+controller.
 """
 
 from collections.abc import Iterator
@@ -13,15 +14,15 @@ from broker.metadata.image.quota_image import CLIENT_ID, USER, ClientQuotasImage
 from protocol.errors import ErrorCode, KafkaError
 
 MUTATION_RATE: Final = "controller_mutation_rate"
-# A forgotten bucket is a full one again; so many clients at once do not need to be told apart.
+# A dropped bucket starts full again; more clients than this at once need no separate accounting.
 MAX_BUCKETS: Final = 10_000
 
-# (user, client id) that share a bucket; None where the quota does not tell them apart.
+# (user, client id) that share a bucket; None for a part that the quota does not distinguish.
 Sharers: TypeAlias = tuple[str | None, str | None]
 
 
 class AppliedQuota(NamedTuple):
-    """A quota in force for someone: partitions a second, and who uses them up together."""
+    """A quota in force: partitions per second, and the clients that share it."""
 
     rate: float
     sharers: Sharers
@@ -38,7 +39,7 @@ class _Bucket:
 
 
 class MutationQuota:
-    """What one request may still do. `throttle_ms` is for how long its client should hold back afterwards."""
+    """The quota of one request. `throttle_ms` is how long the client should pause afterwards."""
 
     def __init__(self, bucket: _Bucket | None, rate: float, *, strict: bool) -> None:
         self._bucket = bucket
@@ -47,7 +48,10 @@ class MutationQuota:
         self.throttle_ms = 0
 
     def charge(self, partitions: int) -> None:
-        """Pay for that many. Raises KafkaError THROTTLING_QUOTA_EXCEEDED if that is refused, and then takes nothing."""
+        """Charge partitions.
+
+        Raises KafkaError THROTTLING_QUOTA_EXCEEDED without charging if a strict quota is exceeded.
+        """
         if self._bucket is None:
             return
         if self._strict and self._bucket.tokens < 0:
@@ -66,14 +70,14 @@ UNLIMITED: Final = MutationQuota(None, 0.0, strict=False)
 
 
 class MutationQuotas:
-    """The buckets of all clients that have a quota."""
+    """The buckets of all clients with a quota."""
 
     def __init__(self, state: ControllerState) -> None:
         self._state = state
-        self._buckets: dict[Sharers, _Bucket] = {}  # the one used last comes last
+        self._buckets: dict[Sharers, _Bucket] = {}  # least recently used first
 
     def of(self, principal: str, client_id: str, *, strict: bool, now_ms: int) -> MutationQuota:
-        """The quota of a request by `principal` (`Type:name`), with its bucket as full as it is now."""
+        """Return the quota of a request by `principal` (`Type:name`), with its bucket refilled."""
         user = principal.partition(":")[2]
         applied = applied_quota(self._state.image.client_quotas, user, client_id)
         if applied is None:
@@ -91,7 +95,7 @@ class MutationQuotas:
 
 
 def applied_quota(quotas: ClientQuotasImage, user: str, client_id: str) -> AppliedQuota | None:
-    """The most specific quota there is for a user and client id; None without any (KIP-257's order)."""
+    """Return the most specific quota of a user and client id, in KIP-257's order; None without one."""
     if not quotas.entities:
         return None
     for entity, sharers in _from_specific_to_general(user, client_id):

@@ -1,8 +1,8 @@
-"""How a partition's leader and in-sync set change: the one place where leaders are elected.
+"""Changes of a partition's leader, in-sync set and replicas; the only place that elects leaders.
 
-Every change, whatever its cause, sets its targets on a `PartitionChange` and takes the record from `build`. The order
-inside `build` matters: finishing a reassignment and the eligible-leader rules of KIP-966 both decide who may lead, and
-whether the leader epoch grows is decided by who was elected and which replicas went.
+Every change sets its targets on a `PartitionChange` and takes the record from `build`. The order in `build` matters:
+completing a reassignment and the eligible-leader rules of KIP-966 both decide which replicas may lead, and the elected
+leader and the removed replicas decide whether the leader epoch grows.
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -25,7 +25,7 @@ from protocol.primitives import Uuid
 
 
 class Election(Enum):
-    """Which leaders are wanted: the first replica, any in-sync one, or any at all, losing data if need be."""
+    """The permitted leaders: the preferred replica, any in-sync replica, or any replica at the risk of data loss."""
 
     PREFERRED = auto()
     ONLINE = auto()
@@ -33,7 +33,7 @@ class Election(Enum):
 
 
 class Elected(NamedTuple):
-    """The outcome; `unclean` if the leader may lack acknowledged records."""
+    """The outcome of an election; an `unclean` leader may lack acknowledged records."""
 
     leader: BrokerId
     unclean: bool = False
@@ -41,17 +41,17 @@ class Elected(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ElectionRules:
-    """What holds for the whole cluster while a change is decided."""
+    """The cluster-wide rules of elections."""
 
     version: MetadataVersion
     elr_enabled: bool
 
 
 class PartitionChange:
-    """One partition's change in the making: set targets, then `build`.
+    """A change of one partition: set targets, then call `build`.
 
-    `is_acceptable(broker)` tells whether a broker may lead at all: registered, active, its directory online.
-    `min_isr` is the topic's `min.insync.replicas`. `directory_for(broker)` names the directory of a new replica.
+    `is_acceptable(broker)` returns whether a broker may lead: registered, active, its directory online. `min_isr` is
+    the topic's `min.insync.replicas`. `directory_for(broker)` returns the directory of a new replica.
     """
 
     def __init__(
@@ -83,11 +83,11 @@ class PartitionChange:
         self.unclean_shutdown_replicas: Collection[int] = ()
 
     def move_replica(self, broker: int, directory: Uuid) -> None:
-        """Say in which directory a broker keeps its replica."""
+        """Set the directory of a broker's replica."""
         self._moved[broker] = directory
 
     def build(self) -> VersionedRecord | None:
-        """The record of the change, None if there is none."""
+        """Return the record of the change, None without a change."""
         record = PartitionChangeRecord(topic_id=self._topic_id, partition_id=self._partition)
         self._complete_reassignment()
         self._recompute_elr()
@@ -105,7 +105,7 @@ class PartitionChange:
         return VersionedRecord(record, self._rules.version.partition_record_version)
 
     def _complete_reassignment(self) -> None:
-        """A reassignment is over when every replica that is to stay is in sync; what is to go then goes."""
+        """Complete a reassignment once every remaining replica is in sync: drop the removed replicas."""
         if not self.removing and not self.adding:
             return
         staying = _without(self.replicas, self.removing)
@@ -115,7 +115,7 @@ class PartitionChange:
             self.removing = self.adding = ()
 
     def _recompute_elr(self) -> None:
-        """Below the minimum in-sync size, who was in sync stays eligible; at or above it the list is not needed."""
+        """Keep former in-sync replicas eligible while the in-sync set is below the minimum; clear the list above it."""
         if not self._rules.elr_enabled:
             return
         if len(self.isr) >= min(self._min_isr, len(self.replicas)):
@@ -134,7 +134,7 @@ class PartitionChange:
             self.isr = (leader,)
             self._elr = ()
             self.recovery_state = LeaderRecoveryState.RECOVERING
-        elif leader != NO_LEADER and leader not in self.isr:  # from the eligible leaders: it has everything
+        elif leader != NO_LEADER and leader not in self.isr:  # an eligible leader replica, which has all records
             self.isr = (leader,)
             self._elr = _without(self._elr, (leader,))
 
@@ -160,14 +160,14 @@ class PartitionChange:
         return may_lead and self._is_acceptable(replica)
 
     def _last_known_leader(self) -> BrokerId | None:
-        """The last leader of a partition that has neither in-sync nor eligible replicas left (KIP-966)."""
+        """Return the last leader of a partition without in-sync and eligible replicas (KIP-966)."""
         known = self._before.last_known_elr
         if not self._rules.elr_enabled or self.isr or self._elr or len(known) != 1:
             return None
         return BrokerId(known[0]) if known[0] in self.replicas and self._is_acceptable(known[0]) else None
 
     def _bump_leader_epoch_for_lost_replicas(self, record: PartitionChangeRecord) -> None:
-        """Removed replicas must learn that they are out, hence a new leader epoch even with the same leader."""
+        """Start a new leader epoch when replicas are removed, so that they learn of it even with the same leader."""
         if record.leader == NO_LEADER_CHANGE and not set(self._before.replicas) <= set(self.replicas):
             record.leader = self._before.leader
 
@@ -181,12 +181,12 @@ class PartitionChange:
             record.eligible_leader_replicas = list(self._elr)
 
     def _write_isr(self, record: PartitionChangeRecord) -> None:
-        """Without eligible leaders the last in-sync members are the only trace of who has the data: keep them."""
+        """Write the in-sync set. Without ELR the last members are kept as the only evidence of the data."""
         if self.isr != self._before.isr and (self.isr or self._rules.elr_enabled):
             record.isr = list(self.isr)
 
     def _write_last_known_leader(self, record: PartitionChangeRecord) -> None:
-        """Who led last is noted as soon as nobody leads, whoever is in sync then: all may go before somebody comes."""
+        """Record the last leader as soon as there is none: all in-sync replicas may leave before an election."""
         if not self._rules.elr_enabled:
             return
         before = self._before
@@ -213,7 +213,7 @@ class PartitionChange:
 
 
 def _is_empty(record: PartitionChangeRecord) -> bool:
-    """Whether a record changes nothing. Asked of each partition of a broker that leaves: a comparison costs more."""
+    """Whether a record changes nothing. Field checks are cheaper than a comparison, once per affected partition."""
     return (
         record.isr is None
         and record.leader == NO_LEADER_CHANGE

@@ -1,6 +1,6 @@
-"""What an active controller does by itself: fence silent brokers, move leaders home, end tokens, keep a log moving.
+"""Periodic tasks of the active controller: fence expired brokers, rebalance leaders, expire tokens, write NoOpRecords.
 
-Times are monotonic milliseconds. A job is a command like any other; here is only when each is due.
+Times are monotonic milliseconds. A task is an ordinary command; this module decides when it is due.
 """
 
 from collections.abc import Callable
@@ -19,13 +19,13 @@ from protocol.messages.metadata_records import NoOpRecord
 
 PeriodicTask: TypeAlias = Callable[[int], CommandResult[None]]
 
-# One run of an election job writes at most this much and leaves the rest to the next, so that requests get their turn.
+# One run of an election task writes at most this many records, so that requests are served between runs.
 MAX_ELECTIONS_PER_RUN: Final = 1_000
 _CONTINUE_AFTER_MS: Final = 10
 
 
 class PeriodicTasks:
-    """When each job is due next; None while it has nothing to do."""
+    """The due time of each task; None while a task has nothing to do."""
 
     def __init__(
         self, state: ControllerState, brokers: Brokers, leader_and_isr: LeaderAndIsrUpdates, tokens: DelegationTokens
@@ -38,20 +38,20 @@ class PeriodicTasks:
         self._balance_due_ms: int | None = None
         self._unclean_due_ms: int | None = None
         self._tokens_due_ms: int | None = None
-        self._vacancies_due_ms: int | None = None
+        self._leaderless_due_ms: int | None = None
 
     def arm(self, now_ms: int) -> None:
-        """The controller became active."""
+        """Schedule the tasks of a controller that has become active."""
         settings = self._state.settings
         self._noop_due_ms = now_ms + settings.max_idle_interval_ms if settings.max_idle_interval_ms > 0 else None
         self._balance_due_ms = self._unclean_due_ms = None
-        self._vacancies_due_ms = now_ms if self._state.index.leaderless_count else None
+        self._leaderless_due_ms = now_ms if self._state.index.leaderless_count else None
         tokens = settings.tokens
         self._tokens_due_ms = None if tokens.secret is None else now_ms + tokens.expiry_check_interval_ms
         self.rearm(now_ms)
 
     def rearm(self, now_ms: int) -> None:
-        """Metadata changed: the election jobs run only while there is something to elect."""
+        """Schedule election tasks after a metadata change, only while there are partitions to elect."""
         settings, index = self._state.settings, self._state.index
         if not settings.auto_leader_rebalance or not index.imbalanced_count:
             self._balance_due_ms = None
@@ -63,54 +63,54 @@ class PeriodicTasks:
             self._unclean_due_ms = now_ms + settings.unclean_election_interval_ms
 
     def next_due_ms(self) -> int | None:
-        """When `due` will give something again, unless metadata changes before."""
+        """Return when `due` is next non-empty unless metadata changes before."""
         times = (
             self._noop_due_ms,
             self._balance_due_ms,
             self._unclean_due_ms,
             self._tokens_due_ms,
-            self._vacancies_due_ms,
+            self._leaderless_due_ms,
             self._session_due_ms(),
         )
         return min((time for time in times if time is not None), default=None)
 
     def due(self, now_ms: int) -> list[PeriodicTask]:
-        """The jobs whose time has come, to be run one after the other."""
-        jobs: list[PeriodicTask] = []
+        """Return the tasks that are due, to be executed one after the other."""
+        tasks: list[PeriodicTask] = []
         if _is_due(self._session_due_ms(), now_ms):
-            jobs.append(self._fence)
-        if _is_due(self._vacancies_due_ms, now_ms):
-            jobs.append(self._fill_vacancies)
+            tasks.append(self._fence)
+        if _is_due(self._leaderless_due_ms, now_ms):
+            tasks.append(self._elect_where_leaderless)
         if _is_due(self._balance_due_ms, now_ms):
-            jobs.append(self._balance)
+            tasks.append(self._balance)
         if _is_due(self._unclean_due_ms, now_ms):
-            jobs.append(self._elect_uncleanly)
+            tasks.append(self._elect_uncleanly)
         if _is_due(self._tokens_due_ms, now_ms):
-            jobs.append(self._sweep_tokens)
+            tasks.append(self._expire_tokens)
         if _is_due(self._noop_due_ms, now_ms):
-            jobs.append(self._noop)
-        return jobs
+            tasks.append(self._noop)
+        return tasks
 
     def _session_due_ms(self) -> int | None:
-        """One broker leaves after the other, or several would hold up the rest together."""
+        """Return when the next session expires; brokers leave one at a time, so that requests are not held up."""
         return None if self._state.leaving else self._state.sessions.next_expiry_ms()
 
     def _fence(self, now_ms: int) -> CommandResult[None]:
         return self._brokers.fence_expired(now_ms=now_ms)
 
-    def _fill_vacancies(self, _now_ms: int) -> CommandResult[None]:
-        """Once: a predecessor may have unfenced a broker and not come to let it lead all that nobody leads."""
-        self._vacancies_due_ms = None
+    def _elect_where_leaderless(self, _now_ms: int) -> CommandResult[None]:
+        """Elect leaders once after activation: a previous controller may have failed while unfencing a broker."""
+        self._leaderless_due_ms = None
         return split_changes(
-            self._leader_and_isr.vacancies_filled(), lambda records: ControllerResult(records, None, atomic=False)
+            self._leader_and_isr.elect_where_leaderless(), lambda records: ControllerResult(records, None, atomic=False)
         )
 
     def _noop(self, now_ms: int) -> ControllerResult[None]:
         self._noop_due_ms = now_ms + self._state.settings.max_idle_interval_ms
         return ControllerResult([VersionedRecord(NoOpRecord(), 0)], None)
 
-    def _sweep_tokens(self, now_ms: int) -> ControllerResult[None]:
-        """What time it is for tokens the log says: its last record is no older than the interval of idle records."""
+    def _expire_tokens(self, now_ms: int) -> ControllerResult[None]:
+        """Remove expired tokens by the log's time, which lags by at most the interval of NoOpRecords."""
         self._tokens_due_ms = now_ms + self._state.settings.tokens.expiry_check_interval_ms
         return self._tokens.sweep(self._state.image.provenance.timestamp_ms)
 
@@ -133,7 +133,7 @@ class PeriodicTasks:
         return ControllerResult(records, None, atomic=False)
 
     def _elect_all(self, partitions: list[PartitionId], election: Election) -> tuple[list[VersionedRecord], bool]:
-        """The records of as many elections as one run may hold, and whether some had to wait."""
+        """Return the records of one run of elections, and whether elections are left."""
         records: list[VersionedRecord] = []
         for partition in partitions:
             record = self._leader_and_isr.elect(partition, election)

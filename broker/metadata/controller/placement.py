@@ -1,10 +1,9 @@
-"""Which brokers get the replicas of new partitions: spread over racks, striped over brokers.
+"""Placement of new partitions: replicas spread over racks and striped over brokers.
 
-The scheme (Kafka's striped placer): per rack two rings of brokers, unfenced and fenced, each entered at a random
-place; racks form a ring as well. A partition's leader is the next unfenced broker of the first rack that has one; its
-followers walk the racks from the same rack, skipping the leader's the first time. Each further partition starts one
-place on.
-After one leader per unfenced broker everything is shuffled, so that patterns do not repeat.
+The scheme is that of Kafka's StripedReplicaPlacer. Each rack has two rings of brokers, unfenced and fenced, entered at
+a random position; the racks form a ring as well. The leader is the next unfenced broker of the first rack that has one.
+The followers come from the racks in turn, skipping the leader's rack in the first lap. Each further partition starts
+one position later. After one leader per unfenced broker everything is shuffled, so that patterns do not repeat.
 """
 
 from collections.abc import Sequence
@@ -13,7 +12,7 @@ from typing import NamedTuple, Protocol
 
 
 class PlacementRandom(Protocol):
-    """The randomness that placement needs; `random.Random` has it."""
+    """The randomness that placement needs; `random.Random` implements it."""
 
     def randrange(self, stop: int, /) -> int: ...
 
@@ -21,7 +20,7 @@ class PlacementRandom(Protocol):
 
 
 class UsableBroker(NamedTuple):
-    """A broker that may hold replicas. Fenced ones follow, but do not lead."""
+    """A broker that may hold replicas. Fenced brokers become followers only."""
 
     id: int
     rack: str | None
@@ -29,11 +28,11 @@ class UsableBroker(NamedTuple):
 
 
 class PlacementImpossible(Exception):
-    """There are not enough brokers; the text says what is missing."""
+    """The usable brokers are too few; the text states what is missing."""
 
 
 class Placer:
-    """Places topic after topic on the same brokers; each begins anew at random places."""
+    """Places topics on the same brokers; each topic starts at random positions."""
 
     def __init__(self, brokers: Sequence[UsableBroker], random: PlacementRandom) -> None:
         self._count = len(brokers)
@@ -46,15 +45,15 @@ class Placer:
         self._racks = [by_rack[name] for name in sorted(by_rack)]
 
     def place(self, partition_count: int, replication_factor: int) -> list[list[int]]:
-        """Replica lists for `partition_count` partitions, leader first.
+        """Return the replicas of `partition_count` partitions, leader first.
 
-        Raises PlacementImpossible without an unfenced broker or with fewer brokers than the factor asks for.
+        Raises PlacementImpossible without an unfenced broker, or with fewer brokers than `replication_factor`.
         """
         if not self._unfenced_count:
             raise PlacementImpossible("all brokers are currently fenced")
         if replication_factor > self._count:
             raise PlacementImpossible(
-                f"a replication factor of {replication_factor} needs as many brokers; {self._count} can be used"
+                f"replication factor {replication_factor} needs {replication_factor} brokers, {self._count} are usable"
             )
         racks = _Racks(self._racks, self._unfenced_count, self._random)
         return [racks.place(replication_factor) for _ in range(partition_count)]
@@ -63,12 +62,12 @@ class Placer:
 def place(
     brokers: Sequence[UsableBroker], partition_count: int, replication_factor: int, random: PlacementRandom
 ) -> list[list[int]]:
-    """One topic, as `Placer` does it."""
+    """Place one topic as `Placer` does."""
     return Placer(brokers, random).place(partition_count, replication_factor)
 
 
 class _RackMembers(NamedTuple):
-    """The brokers of a rack by id."""
+    """The broker ids of a rack."""
 
     unfenced: list[int]
     fenced: list[int]
@@ -76,14 +75,14 @@ class _RackMembers(NamedTuple):
 
 @dataclass(slots=True)
 class _Ring:
-    """Brokers in turn. A round begins one place further than the one before."""
+    """Brokers in turn. Each round begins one position later than the previous one."""
 
     members: list[int]
     start: int
     taken: int = 0
 
     def next(self, round_number: int) -> int | None:
-        """The next broker of this round, None when all were taken."""
+        """Return the next broker of this round, None when all are taken."""
         if self.taken >= len(self.members):
             return None
         broker = self.members[(self.start + round_number + self.taken) % len(self.members)]
@@ -91,7 +90,7 @@ class _Ring:
         return broker
 
     def shuffle(self, random: PlacementRandom) -> None:
-        """The members are those of other topics as well: theirs keep their order."""
+        """Shuffle a copy of the members, which other topics share."""
         self.members = list(self.members)
         random.shuffle(self.members)
 
@@ -138,19 +137,19 @@ class _Racks:
                     replicas.append(follower)
                     if len(replicas) == replication_factor:
                         break
-            walk = lap  # the leader's rack has its turn from the second lap on
+            walk = lap  # the leader's rack takes part from the second lap on
         self._round += 1
         self._start = (self._start + 1) % len(self._racks)
         return replicas
 
     @staticmethod
     def _leader(lap: list[_Rack]) -> tuple[_Rack, int]:
-        """The first rack from the start on that has an unfenced broker, and that broker."""
+        """Return the first rack with an unfenced broker, and that broker."""
         for rack in lap:
             broker = rack.next_unfenced()
             if broker is not None:
                 return rack, broker
-        raise AssertionError("it was checked that a broker is unfenced")
+        raise AssertionError("an unfenced broker exists")
 
     def _lap(self) -> list[_Rack]:
         return [*self._racks[self._start :], *self._racks[: self._start]]

@@ -1,4 +1,4 @@
-"""Blocks of producer ids, each given out once in the life of the cluster (KIP-730)."""
+"""Blocks of producer ids; each block is allocated once in the lifetime of the cluster (KIP-730)."""
 
 from typing import Final, NamedTuple
 
@@ -14,7 +14,7 @@ _LARGEST_ID: Final = 2**63 - 1
 
 
 class ProducerIdBlock(NamedTuple):
-    """Ids from `first` on, `size` of them."""
+    """`size` ids from `first` on."""
 
     first: int
     size: int
@@ -23,9 +23,9 @@ class ProducerIdBlock(NamedTuple):
 def allocate_block(
     state: ControllerState, broker_id: BrokerId, broker_epoch: BrokerEpoch
 ) -> ControllerResult[ProducerIdBlock]:
-    """The next block. The record names the first id after it, so that a lost answer wastes ids and repeats none."""
+    """Return the next block. The record holds the first id after it: a lost response wastes ids and repeats none."""
     first = state.image.producer_ids.next_id
     if first > _LARGEST_ID - BLOCK_SIZE:
-        raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "all producer ids have been given out")
+        raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "all producer ids are allocated")
     record = ProducerIdsRecord(broker_id=broker_id, broker_epoch=broker_epoch, next_producer_id=first + BLOCK_SIZE)
     return ControllerResult([VersionedRecord(record, 0)], ProducerIdBlock(first, BLOCK_SIZE))

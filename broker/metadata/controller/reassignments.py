@@ -1,11 +1,11 @@
-"""Moving replicas to other brokers (KIP-455).
+"""Reassignment of partitions to other brokers (KIP-455).
 
-1. A target becomes a change that adds the new replicas and notes which ones come and which ones go. Nobody leaves yet.
-2. The new replicas fetch and join the in-sync set, by the leader's AlterPartition.
-3. When all that stay are in sync, that very change drops what goes (`partition_changes.py`).
+1. A target becomes a change that adds the new replicas and records which replicas are added and removed.
+2. The new replicas fetch and join the in-sync set by the leader's AlterPartition.
+3. When all remaining replicas are in sync, that change drops the removed ones (`partition_changes.py`).
 
-A new target for a partition on the move starts from the replicas that it had before any move: what an abandoned move
-had added goes again, and taking the move back restores the original.
+A new target for a partition under reassignment starts from the replicas before any reassignment: replicas that the
+abandoned reassignment added are removed again, and cancelling it restores the original replicas.
 """
 
 from collections.abc import Sequence
@@ -36,7 +36,7 @@ from protocol.messages.list_partition_reassignments import (
 
 
 class Reassignments:
-    """The controller's part for AlterPartitionReassignments and ListPartitionReassignments."""
+    """The commands AlterPartitionReassignments and ListPartitionReassignments."""
 
     def __init__(self, state: ControllerState, leader_and_isr: LeaderAndIsrUpdates) -> None:
         self._state = state
@@ -45,7 +45,7 @@ class Reassignments:
     def alter(
         self, request: AlterPartitionReassignmentsRequest
     ) -> ControllerResult[AlterPartitionReassignmentsResponse]:
-        """Begin, replace and cancel reassignments; one answer each, and all that is possible as one change."""
+        """Begin, replace and cancel reassignments. Each partition has a result; all valid changes are one batch."""
         if not request.topics:
             return ControllerResult((), AlterPartitionReassignmentsResponse())
         records: dict[PartitionId, VersionedRecord | None] = {}
@@ -114,7 +114,7 @@ class Reassignments:
         if not isr:
             if not allows_unclean:
                 raise bad_assignment(
-                    "only replicas that would be dropped are in sync: going back needs an unclean election"
+                    "only replicas that cancelling removes are in sync; allow unclean leader election to cancel"
                 )
             isr = replicas[:1]
         change = self._leader_and_isr.change(here, before)
@@ -127,7 +127,7 @@ class Reassignments:
     # Listing
 
     def list(self, request: ListPartitionReassignmentsRequest) -> ControllerResult[ListPartitionReassignmentsResponse]:
-        """The partitions on the move among those asked for, null meaning all."""
+        """List ongoing reassignments of the requested partitions, null meaning all."""
         asked = self._all() if request.topics is None else request.topics
         answers = [self._ongoing(topic) for topic in asked]
         return ControllerResult(
@@ -138,7 +138,7 @@ class Reassignments:
         by_topic: dict[str, list[int]] = {}
         for topic_id, partition in self._state.index.reassigning():
             topic = self._state.image.topics.by_id(topic_id)
-            assert topic is not None, "the index follows the image"
+            assert topic is not None, "the index and the image agree"
             by_topic.setdefault(topic.name, []).append(partition)
         return [ListPartitionReassignmentsTopics(name, sorted(indexes)) for name, indexes in sorted(by_topic.items())]
 
@@ -160,15 +160,15 @@ class Reassignments:
 
 
 def _original(before: PartitionRegistration) -> tuple[int, ...]:
-    """The replicas without those that a reassignment brought in."""
+    """Return the replicas without those that the reassignment adds."""
     return tuple(replica for replica in before.replicas if replica not in before.adding_replicas)
 
 
 def _check_same_factor(before: PartitionRegistration, target: Sequence[int]) -> None:
-    """KIP-860. Of a partition on the move the number that the move leads to counts."""
+    """Refuse a change of the replication factor, which for an ongoing reassignment is that of its target (KIP-860)."""
     size = sum(replica not in before.removing_replicas for replica in before.replicas)
     if len(target) != size:
         raise KafkaError(
             ErrorCode.INVALID_REPLICATION_FACTOR,
-            f"the partition has {size} replicas, {len(target)} were given, and the request forbids such a change",
+            f"the partition has {size} replicas, the target has {len(target)}, and the request forbids a change",
         )

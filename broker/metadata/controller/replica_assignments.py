@@ -1,4 +1,4 @@
-"""What a list of replicas must be, whoever asks: topics with manual assignments, new partitions, reassignments."""
+"""Checks of replica lists in topic creation, partition creation and reassignment."""
 
 from collections.abc import Sequence
 
@@ -7,20 +7,20 @@ from protocol.errors import ErrorCode, KafkaError
 
 
 def check_assignment(replicas: Sequence[int], brokers: ClusterImage) -> None:
-    """Raises KafkaError INVALID_REPLICA_ASSIGNMENT unless these are registered brokers, each once."""
+    """Raise KafkaError INVALID_REPLICA_ASSIGNMENT unless the replicas are distinct registered brokers."""
     if not replicas:
-        raise bad_assignment("a partition is assigned to no broker")
+        raise bad_assignment("a partition has an empty replica list")
     for broker in replicas:
         if broker not in brokers:
             raise bad_assignment(f"broker {broker} is not registered")
     if len(set(replicas)) != len(replicas):
-        raise bad_assignment("a partition is assigned to the same broker twice")
+        raise bad_assignment("a partition names the same broker twice in its replica list")
 
 
 def check_same_factor(replicas: Sequence[int], factor: int) -> None:
-    """Raises KafkaError INVALID_REPLICA_ASSIGNMENT unless these are as many as the topic's other partitions have."""
+    """Raise KafkaError INVALID_REPLICA_ASSIGNMENT unless the list has as many replicas as the other partitions."""
     if len(replicas) != factor:
-        raise bad_assignment(f"a partition is assigned to {len(replicas)} brokers, others have {factor}")
+        raise bad_assignment(f"a partition has {len(replicas)} replicas, the other partitions have {factor}")
 
 
 def bad_assignment(sentence: str) -> KafkaError:

@@ -1,6 +1,6 @@
-"""What brokers tell about replicas: leaders about their in-sync sets (KIP-497), hosts about log directories (KIP-858).
+"""Replica changes that brokers request: in-sync sets by leaders (KIP-497), log directories by hosts (KIP-858).
 
-Both must come from a registered broker with its current epoch. Faults are answered partition by partition.
+Both need a registered broker with its current epoch. Errors are reported per partition.
 """
 
 from collections.abc import Iterable
@@ -28,7 +28,7 @@ from protocol.messages.assign_replicas_to_dirs import (
 from protocol.messages.metadata_records import PartitionChangeRecord
 from protocol.primitives import Uuid
 
-# In a request: whoever asks does not know the member's epoch, or is too old to say.
+# In a request: the member's epoch is unknown to the sender.
 ANY_EPOCH: Final = BrokerEpoch(-1)
 
 
@@ -40,7 +40,7 @@ class _Member(NamedTuple):
 
 
 class ReplicaChanges:
-    """The controller's part for AlterPartition and AssignReplicasToDirs."""
+    """The commands AlterPartition and AssignReplicasToDirs."""
 
     def __init__(self, state: ControllerState, brokers: Brokers, leader_and_isr: LeaderAndIsrUpdates) -> None:
         self._state = state
@@ -50,7 +50,7 @@ class ReplicaChanges:
     # AlterPartition
 
     def alter(self, request: AlterPartitionRequest) -> ControllerResult[AlterPartitionResponse]:
-        """Apply what a leader found out about its followers (versions 2, 3). Raises KafkaError STALE_BROKER_EPOCH."""
+        """Apply new in-sync sets (versions 2 and 3). Raises KafkaError STALE_BROKER_EPOCH."""
         self._brokers.check_epoch(BrokerId(request.broker_id), BrokerEpoch(request.broker_epoch))
         records: list[VersionedRecord] = []
         response = AlterPartitionResponse()
@@ -85,7 +85,7 @@ class ReplicaChanges:
         if self._allows_unclean(topic_id):
             change.election = Election.UNCLEAN
         after = self._built(change, before, records)
-        if after.leader != sender:  # completing a reassignment took the lead away
+        if after.leader != sender:  # completing a reassignment changed the leader
             raise KafkaError(ErrorCode.NEW_LEADER_ELECTED)
         return alter_partition.AlterPartitionResponsePartitionData(
             partition_index=asked.partition_index,
@@ -97,20 +97,20 @@ class ReplicaChanges:
         )
 
     def _check_eligible(self, members: Iterable[_Member]) -> None:
-        """A member must be active in the very life in which its leader saw it (KIP-841, KIP-903)."""
+        """Refuse members that are not active in the incarnation that the leader saw (KIP-841, KIP-903)."""
         for broker_id, epoch in members:
             broker = self._state.image.brokers.get(broker_id)
             if broker is None or not self._state.is_active(broker_id) or epoch not in (ANY_EPOCH, broker.epoch):
-                raise KafkaError(ErrorCode.INELIGIBLE_REPLICA, f"broker {broker_id} cannot be in sync now")
+                raise KafkaError(ErrorCode.INELIGIBLE_REPLICA, f"broker {broker_id} cannot join the in-sync set")
 
     # AssignReplicasToDirs
 
     def assign_directories(
         self, request: AssignReplicasToDirsRequest
     ) -> ControllerResult[AssignReplicasToDirsResponse]:
-        """Note in which directories a broker keeps its replicas.
+        """Record the directories of a broker's replicas.
 
-        Raises KafkaError STALE_BROKER_EPOCH, UNSUPPORTED_VERSION where the cluster's level knows no directories.
+        Raises KafkaError STALE_BROKER_EPOCH, UNSUPPORTED_VERSION at a metadata.version without directories.
         """
         if not self._state.version.supports_directories:
             raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
@@ -153,7 +153,7 @@ class ReplicaChanges:
         change = self._leader_and_isr.change(partition, before)
         change.move_replica(broker_id, directory)
         moved = self._built(change, before, records)
-        if not broker.has_online_directory(directory):  # it failed before it was known to hold this replica
+        if not broker.has_online_directory(directory):  # the directory failed before the assignment arrived
             offline = self._leader_and_isr.replica_offline(partition, moved, broker_id)
             records += () if offline is None else (offline,)
         return ErrorCode.NONE
@@ -162,7 +162,7 @@ class ReplicaChanges:
     def _built(
         change: PartitionChange, before: PartitionRegistration, records: list[VersionedRecord]
     ) -> PartitionRegistration:
-        """Note the change's record, if there is one; what the partition is then."""
+        """Add the change's record, if any; return the registration after it."""
         record = change.build()
         if record is None:
             return before
@@ -185,14 +185,14 @@ class ReplicaChanges:
 
 
 def _members(asked: alter_partition.AlterPartitionRequestPartitionData) -> list[_Member]:
-    """The proposed set; version 3 gives the members' epochs, version 2 only their ids."""
+    """Return the proposed set; version 3 has the members' epochs, version 2 only their ids."""
     if asked.new_isr_with_epochs:
         return [_Member(BrokerId(each.broker_id), BrokerEpoch(each.broker_epoch)) for each in asked.new_isr_with_epochs]
     return [_Member(BrokerId(broker), ANY_EPOCH) for broker in asked.new_isr]
 
 
 def _in_replica_order(before: PartitionRegistration, members: Iterable[_Member]) -> tuple[int, ...]:
-    """The present order where nothing changed, so that a repeated request changes nothing."""
+    """Return the present order of an unchanged set, so that a repeated request changes nothing."""
     proposed = [member.broker for member in members]
     return before.isr if set(proposed) == set(before.isr) else tuple(proposed)
 
@@ -200,7 +200,7 @@ def _in_replica_order(before: PartitionRegistration, members: Iterable[_Member])
 def _check_epochs(
     before: PartitionRegistration, sender: int, asked: alter_partition.AlterPartitionRequestPartitionData
 ) -> None:
-    """Who knows more than we is ahead of a deposed controller; who knows less has been overtaken."""
+    """Refuse stale senders, and answer NOT_CONTROLLER to senders that know more than this controller."""
     if asked.leader_epoch > before.leader_epoch or asked.partition_epoch > before.partition_epoch:
         raise KafkaError(ErrorCode.NOT_CONTROLLER)
     if asked.leader_epoch < before.leader_epoch:
@@ -219,11 +219,11 @@ def _check_isr(
 ) -> None:
     brokers = [member.broker for member in members]
     if len(set(brokers)) != len(brokers) or not set(brokers) <= set(before.replicas) or sender not in brokers:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, f"{brokers} cannot be the in-sync replicas")
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"brokers {brokers} are not a valid in-sync set")
     if asked.leader_recovery_state not in tuple(LeaderRecoveryState):
-        raise KafkaError(ErrorCode.INVALID_REQUEST, f"{asked.leader_recovery_state} is no recovery state")
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"leader recovery state {asked.leader_recovery_state} is unknown")
     if asked.leader_recovery_state == LeaderRecoveryState.RECOVERING:
         if len(brokers) > 1:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, "a recovering leader is alone in sync")
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "a recovering leader must be the only in-sync replica")
         if before.leader_recovery_state is LeaderRecoveryState.RECOVERED:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, "a leader that has recovered stays so")
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "a recovered leader cannot return to recovering")

@@ -1,6 +1,7 @@
-"""SCRAM credentials: what a client sends of a password, and the keys that are kept of it (KIP-554, RFC 5802).
+"""SCRAM credentials: the keys stored for a password (KIP-554, RFC 5802).
 
-The client sends the salted password; only what a server needs to check a login is stored, from which no one can log in.
+The client sends the salted password. Only what a server needs to verify a login is stored; no login is possible with
+it.
 """
 
 import hashlib
@@ -28,27 +29,27 @@ _HASHES: Final = {ScramMechanism.SCRAM_SHA_256: "sha256", ScramMechanism.SCRAM_S
 
 
 class ScramKeys(NamedTuple):
-    """What a server keeps of a password."""
+    """The stored keys of a password."""
 
     stored_key: bytes
     server_key: bytes
 
 
 def scram_keys(mechanism: ScramMechanism, salted_password: bytes) -> ScramKeys:
-    """The keys of RFC 5802, section 3, from its SaltedPassword."""
+    """Return the keys of RFC 5802, section 3, from the SaltedPassword."""
     name = _HASHES[mechanism]
     client_key = hmac.digest(salted_password, b"Client Key", name)
     return ScramKeys(hashlib.new(name, client_key).digest(), hmac.digest(salted_password, b"Server Key", name))
 
 
 class ScramCredentials:
-    """The controller's part for AlterUserScramCredentials."""
+    """The command AlterUserScramCredentials."""
 
     def __init__(self, state: ControllerState) -> None:
         self._state = state
 
     def alter(self, request: AlterUserScramCredentialsRequest) -> ControllerResult[AlterUserScramCredentialsResponse]:
-        """Store and delete credentials. A user has one answer, and can be named once, whichever the mechanism."""
+        """Store and delete credentials. Each user has one result and may be named once, in any mechanism."""
         records: dict[str, VersionedRecord] = {}
         errors: dict[str, KafkaError] = {}
         for change in _in_order(request):
@@ -57,7 +58,7 @@ class ScramCredentials:
             try:
                 if records.pop(change.name, None) is not None:
                     raise KafkaError(
-                        ErrorCode.DUPLICATE_RESOURCE, "a user's credentials can be altered once in a request"
+                        ErrorCode.DUPLICATE_RESOURCE, "a request can alter the credentials of a user only once"
                     )
                 records[change.name] = self._record(change)
             except KafkaError as error:
@@ -68,7 +69,9 @@ class ScramCredentials:
 
     def _record(self, change: ScramCredentialDeletion | ScramCredentialUpsertion) -> VersionedRecord:
         if not self._state.version.supports_scram:
-            raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, "the cluster's metadata.version knows no SCRAM credentials")
+            raise KafkaError(
+                ErrorCode.UNSUPPORTED_VERSION, "the finalized metadata.version does not support SCRAM credentials"
+            )
         mechanism = _mechanism(change)
         if isinstance(change, ScramCredentialDeletion):
             if (mechanism, change.name) not in self._state.image.scram.credentials:
@@ -86,9 +89,9 @@ def _in_order(
 
 def _mechanism(change: ScramCredentialDeletion | ScramCredentialUpsertion) -> ScramMechanism:
     if not change.name:
-        raise KafkaError(ErrorCode.UNACCEPTABLE_CREDENTIAL, "the user's name is empty")
+        raise KafkaError(ErrorCode.UNACCEPTABLE_CREDENTIAL, "the user name is empty")
     if change.mechanism not in tuple(ScramMechanism):
-        raise KafkaError(ErrorCode.UNSUPPORTED_SASL_MECHANISM, f"{change.mechanism} is no SCRAM mechanism")
+        raise KafkaError(ErrorCode.UNSUPPORTED_SASL_MECHANISM, f"SCRAM mechanism {change.mechanism} is unknown")
     return ScramMechanism(change.mechanism)
 
 
@@ -96,7 +99,7 @@ def _credential(asked: ScramCredentialUpsertion, mechanism: ScramMechanism) -> V
     if not MIN_ITERATIONS <= asked.iterations <= MAX_ITERATIONS:
         raise KafkaError(
             ErrorCode.UNACCEPTABLE_CREDENTIAL,
-            f"there must be {MIN_ITERATIONS} to {MAX_ITERATIONS} iterations, not {asked.iterations}",
+            f"{asked.iterations} iterations are not between {MIN_ITERATIONS} and {MAX_ITERATIONS}",
         )
     if not asked.salted_password:
         raise KafkaError(ErrorCode.UNACCEPTABLE_CREDENTIAL, "the salted password is empty")

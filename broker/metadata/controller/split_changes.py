@@ -1,9 +1,9 @@
-"""Changes of tens of thousands of partitions, portion by portion: a broker's fate must not make the others wait.
+"""Changes of tens of thousands of partitions in parts, so that one broker event does not hold up other requests.
 
-A broker that is being taken out of its partitions counts as `leaving` until the last of them: it is elected nowhere and
-joins no in-sync set, although the image has it active. What makes that lasting (the record that fences it, say) is
-written last, as Kafka does: if this controller fails before, its successor finds a broker that still has to be fenced,
-and will come to fence it for the same reason.
+A broker that is being removed from its partitions is in `ControllerState.leaving` until the last of them: it is not
+elected and joins no in-sync set, although the image shows it as active. The record that makes this permanent, such as
+the one that fences the broker, is written last, as in Kafka. If this controller fails before, the next one finds a
+broker that is still to be fenced, and fences it for the same reason.
 """
 
 from collections.abc import Callable, Iterator
@@ -15,17 +15,17 @@ from broker.metadata.image.records import VersionedRecord
 
 R = TypeVar("R")
 
-# Partitions looked at, changed or not, before others get their turn.
+# The most partitions examined, changed or not, before other commands run.
 _LOOKS_PER_PORTION: Final = 10 * RECORDS_PER_SPLIT_BATCH
 
 Changes = Iterator[VersionedRecord | None]
-"""Decided as they are taken, on the image of that moment; None where nothing is to change."""
+"""Changes, decided on the current image as they are taken; None where a partition does not change."""
 Finish = Callable[[list[VersionedRecord]], CommandResult[R]]
-"""What to write and answer at the end, behind the last records."""
+"""Return the result that ends the command, given the last records."""
 
 
 def split_changes(changes: Changes, finish: Finish[R]) -> CommandResult[R]:
-    """All the changes, then the finish; a single result if they are few."""
+    """Return the first part of the changes; `finish` ends the last part. A few changes are a single result."""
     records: list[VersionedRecord] = []
     for looks, change in enumerate(changes, 1):
         if change is not None:
@@ -38,7 +38,7 @@ def split_changes(changes: Changes, finish: Finish[R]) -> CommandResult[R]:
 def split_broker_removal(
     state: ControllerState, broker_id: int, changes: Changes, finish: Finish[R]
 ) -> CommandResult[R]:
-    """As `split_changes`, with the broker leaving meanwhile."""
+    """Split the changes that remove a broker from its partitions, and mark the broker as leaving meanwhile."""
     is_over = False
 
     def conclude(records: list[VersionedRecord]) -> CommandResult[R]:
@@ -56,5 +56,5 @@ def split_broker_removal(
 def retry_after_removal(
     state: ControllerState, broker_id: int, command: Callable[[int], CommandResult[R]]
 ) -> PartialResult[R] | None:
-    """For commands on a broker that is leaving: the same once more, a little later. None if it is not."""
+    """Return a retry of a command on a leaving broker, None if the broker is not leaving."""
     return PartialResult((), command) if broker_id in state.leaving else None

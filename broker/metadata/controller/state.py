@@ -1,7 +1,7 @@
-"""What the controller's parts decide upon: the latest image, the indexes derived from it, and the brokers' sessions.
+"""The state that the controller's components share: latest image, derived index, and broker sessions.
 
-The parts read this; only `Controller.replay` and `Controller.revert` write it. Sessions are soft state and never in the
-log: they are touched by heartbeats.
+Components read it; only `Controller.replay` and `Controller.revert` write it. Sessions are soft state outside the log,
+touched by heartbeats.
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -24,7 +24,7 @@ UNCLEAN_LEADER_ELECTION_ENABLE: Final = "unclean.leader.election.enable"
 
 
 class EffectiveConfig(NamedTuple):
-    """One key of a topic as it applies, with Kafka's number for where the value came from."""
+    """The effective value of a topic key, with Kafka's number of the value's source."""
 
     name: str
     value: str | None
@@ -34,7 +34,7 @@ class EffectiveConfig(NamedTuple):
 
 
 class ConfigLayers(NamedTuple):
-    """Stored overrides that bear on a topic, the most specific first; the static configuration lies below them."""
+    """The stored overrides that apply to a topic, most specific first; the static configuration is below them."""
 
     topic: Mapping[str, str]
     node: Mapping[str, str]
@@ -42,7 +42,7 @@ class ConfigLayers(NamedTuple):
 
 
 class ConfigSchema(Protocol):
-    """What the configuration package knows about keys; the controller only stores values."""
+    """The configuration keys, as the configuration package defines them; the controller only stores values."""
 
     def validate(
         self,
@@ -51,37 +51,37 @@ class ConfigSchema(Protocol):
         existing: Mapping[str, str] | None,
         layers: ConfigLayers,
     ) -> None:
-        """Check the whole set that a resource would have instead of `existing`, None for one that is to be.
+        """Validate the complete `configs` that replace `existing`, None for a new resource.
 
-        The lower `layers` are in force; their topic part does not count. Raises KafkaError, mostly INVALID_CONFIG.
+        The lower `layers` apply; their topic layer is ignored. Raises KafkaError, mostly INVALID_CONFIG.
         """
         ...
 
     def is_list(self, resource_type: int, key: str) -> bool:
-        """Whether values of the key are lists, to which one can append."""
+        """Whether the key's values are lists, which support APPEND and SUBTRACT."""
         ...
 
     def default_of(self, resource_type: int, key: str) -> str | None:
-        """The value of a key that nobody set."""
+        """Return the default value of a key."""
         ...
 
     def topic_value(self, key: str, layers: ConfigLayers) -> str:
-        """The value of a topic key in effect."""
+        """Return the effective value of a topic key."""
         ...
 
     def configs_stored_at_creation(
         self, topic: str, configs: Mapping[str, str], layers: ConfigLayers
     ) -> Mapping[str, str]:
-        """Defaults that a new topic keeps as its own, so that they are the same on all nodes and for all time."""
+        """Return defaults that a new topic stores as overrides, so that all nodes agree on them for ever."""
         ...
 
     def effective_topic_configs(self, layers: ConfigLayers) -> list[EffectiveConfig]:
-        """Every topic key in effect, in the order to show them."""
+        """Return every effective topic key, in display order."""
         ...
 
 
 class QuorumView(Protocol):
-    """What the controller asks about the quorum that it writes through."""
+    """The controller's view of the quorum that it writes through."""
 
     @property
     def kraft_version(self) -> int:
@@ -90,7 +90,7 @@ class QuorumView(Protocol):
 
     @property
     def voter_ids(self) -> Collection[int]:
-        """The nodes that vote."""
+        """The ids of the voters."""
         ...
 
 
@@ -103,7 +103,7 @@ class SingleVoterQuorum(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TokenSettings:
-    """Delegation tokens: `secret` None leaves them disabled; no token lives longer than `max_lifetime_ms`."""
+    """Settings of delegation tokens. `secret` None disables them; no token lives longer than `max_lifetime_ms`."""
 
     secret: str | None = field(default=None, repr=False)
     max_lifetime_ms: int = 604_800_000
@@ -113,7 +113,7 @@ class TokenSettings:
 
 @dataclass(frozen=True, slots=True)
 class MutationQuotaSettings:
-    """Over which time a burst of creations and deletions may be spread: `window_count` windows."""
+    """The period of the mutation quota's burst: `window_count` windows of `window_size_ms`."""
 
     window_count: int = 11
     window_size_ms: int = 1_000
@@ -121,9 +121,9 @@ class MutationQuotaSettings:
 
 @dataclass(frozen=True, slots=True)
 class ControllerSettings:
-    """What a controller is told at start.
+    """Settings of a controller.
 
-    `node_id` names the layer of node configs that it applies to topics.
+    `node_id` selects the broker configs that apply to topics.
     """
 
     cluster_id: str
@@ -142,9 +142,9 @@ class ControllerSettings:
 
 @dataclass(slots=True)
 class ControllerState:
-    """The controller's view. `registration_offsets`: where each broker's latest registration record lies.
+    """The controller's state. `registration_offsets` has the offset of each broker's latest registration record.
 
-    `leaving`: brokers that are being taken out of their partitions, portion by portion. Soft state, as sessions are.
+    `leaving` holds the brokers that are being removed from their partitions in parts; soft state, as sessions are.
     """
 
     settings: ControllerSettings
@@ -163,16 +163,16 @@ class ControllerState:
 
     @property
     def image(self) -> MetadataImage:
-        """The latest image, written but perhaps not committed."""
+        """The latest image, including uncommitted records."""
         return self.loader.image
 
     @property
     def next_offset(self) -> Offset:
-        """Where the next record is to lie."""
+        """The offset of the next record."""
         return Offset(self.loader.state.last_offset + 1)
 
     def is_active(self, broker_id: int) -> bool:
-        """Whether a broker may lead and join in-sync sets: it is active by the image, and stays."""
+        """Whether a broker may lead and join in-sync sets: active in the image and not leaving."""
         return broker_id not in self.leaving and self.image.brokers.is_active(broker_id)
 
     @property

@@ -1,4 +1,4 @@
-"""Creating, restoring and deleting topics, adding partitions: checks in Kafka's order, each topic with an answer."""
+"""Creation, restoration and deletion of topics, and creation of partitions, with checks in Kafka's order."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
@@ -44,14 +44,14 @@ from protocol.messages.restore_topics import (
 )
 from protocol.primitives import ONE_UUID, ZERO_UUID, Uuid, uuid_to_text
 
-# In a request: let the controller's defaults decide.
+# In a request: use the controller's default.
 UNSET: Final = -1
 _RESERVED_IDS: Final = frozenset({ZERO_UUID, ONE_UUID})
 _MAX_ID_DRAWS: Final = 1_000
 
 
-class _Circumstances:
-    """What is the same for all topics of a command, looked up once."""
+class _PlacementContext:
+    """The brokers, directories and configs that all topics of a command share, looked up once."""
 
     def __init__(self, state: ControllerState, leader_and_isr: LeaderAndIsrUpdates) -> None:
         self._state = state
@@ -68,7 +68,7 @@ class _Circumstances:
         self._placer = Placer(candidates, state.random)
 
     def place(self, count: int, factor: int) -> list[PartitionRegistration]:
-        """New partitions where there is room. Raises KafkaError INVALID_REPLICATION_FACTOR."""
+        """Place new partitions. Raises KafkaError INVALID_REPLICATION_FACTOR."""
         try:
             placed = self._placer.place(count, factor)
         except PlacementImpossible as error:
@@ -76,7 +76,7 @@ class _Circumstances:
         return [self.registration(replicas, manual=False) for replicas in placed]
 
     def registration(self, replicas: Sequence[int], *, manual: bool) -> PartitionRegistration:
-        """A new partition on these brokers. Raises KafkaError where none of them is active."""
+        """Return a new partition on these brokers. Raises KafkaError if none of them is active."""
         isr = tuple([broker for broker in replicas if broker in self._active])
         if not isr:
             code = ErrorCode.INVALID_REPLICA_ASSIGNMENT if manual else ErrorCode.INVALID_REPLICATION_FACTOR
@@ -92,7 +92,7 @@ class _Circumstances:
         )
 
     def configs(self, topic: str, overrides: Mapping[str, str]) -> list[CreatableTopicConfigs]:
-        """Every key in effect for a new topic with these overrides; topics that have the same share the list."""
+        """Return every effective key of a new topic with these overrides, shared by topics with equal overrides."""
         key = tuple(overrides.items())
         known = self._configs.get(key)
         if known is None:
@@ -121,7 +121,7 @@ class _Circumstances:
 
 
 class _Plan(NamedTuple):
-    """One topic that can be created."""
+    """The records and result of one valid topic."""
 
     records: list[VersionedRecord]
     result: CreatableTopicResult
@@ -129,7 +129,7 @@ class _Plan(NamedTuple):
 
 
 class Topics:
-    """The controller's part for topics."""
+    """The commands that create and delete topics and partitions."""
 
     def __init__(self, state: ControllerState, leader_and_isr: LeaderAndIsrUpdates) -> None:
         self._state = state
@@ -144,19 +144,20 @@ class Topics:
         may_describe: Callable[[str], bool] = lambda _name: True,
         quota: MutationQuota = UNLIMITED,
     ) -> ControllerResult[CreateTopicsResponse]:
-        """Create topics; one answer each, in the request's order. `may_describe`: whose configs the caller may see.
+        """Create topics, with one result each in request order. `may_describe` returns whether the caller may see
+        configs.
 
-        Raises KafkaError POLICY_VIOLATION for more partitions than can be created as one, before any are placed.
+        Raises KafkaError POLICY_VIOLATION for more partitions than one batch holds, before any are placed.
         """
         default_count = self._state.settings.default_partition_count
         _check_partition_count(sum(_asked_count(topic, default_count) for topic in request.topics))
         records: list[VersionedRecord] = []
         response = CreateTopicsResponse()
-        circumstances = _Circumstances(self._state, self._leader_and_isr)
-        created: dict[str, str] = {}  # by their names as metrics show them
+        context = _PlacementContext(self._state, self._leader_and_isr)
+        created: dict[str, str] = {}  # by metric name
         for topic in request.topics:
             try:
-                plan = self._plan(topic, created, circumstances, may_describe(topic.name))
+                plan = self._plan(topic, created, context, may_describe(topic.name))
                 quota.charge(plan.partition_count)
             except KafkaError as error:
                 response.topics.append(_refusal(topic.name, error))
@@ -164,19 +165,19 @@ class Topics:
             created[metric_name(topic.name)] = topic.name
             records += plan.records
             response.topics.append(plan.result)
-        if len(records) > MAX_RECORDS_PER_BATCH:  # told to those who only validate as well
+        if len(records) > MAX_RECORDS_PER_BATCH:  # also with validate_only
             raise _too_much(f"the request would write {len(records)} records")
         return ControllerResult(() if request.validate_only else records, response)
 
     def _plan(
-        self, topic: CreatableTopic, siblings: Mapping[str, str], circumstances: _Circumstances, may_describe: bool
+        self, topic: CreatableTopic, other_names: Mapping[str, str], context: _PlacementContext, may_describe: bool
     ) -> _Plan:
-        self._check_name(topic.name, siblings)
+        self._check_name(topic.name, other_names)
         overrides = self._check_configs(topic)
-        registrations = (self._assigned if topic.assignments else self._placed)(topic, circumstances)
+        registrations = (self._assigned if topic.assignments else self._placed)(topic, context)
         topic_id = self._new_topic_id()
         records = self._topic_records(topic.name, topic_id, overrides, registrations)
-        result = self._success(topic.name, topic_id, registrations, overrides, circumstances, may_describe)
+        result = self._success(topic.name, topic_id, registrations, overrides, context, may_describe)
         return _Plan(records, result, len(registrations))
 
     def _topic_records(
@@ -192,16 +193,16 @@ class Topics:
         version = self._state.version
         return records + [each.to_record(topic_id, index, version) for index, each in enumerate(registrations)]
 
-    def _check_name(self, name: str, siblings: Mapping[str, str]) -> None:
+    def _check_name(self, name: str, other_names: Mapping[str, str]) -> None:
         if self._state.image.topics.by_name(name) is not None:
-            raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic '{name}' exists already")
+            raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic '{name}' already exists")
         fault = invalid_name_reason(name)
         if fault is not None:
             raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, fault)
-        other = self._state.index.colliding_name(name) or siblings.get(metric_name(name))
+        other = self._state.index.colliding_name(name) or other_names.get(metric_name(name))
         if other is not None and other != name:
             raise KafkaError(
-                ErrorCode.INVALID_TOPIC_EXCEPTION, f"topic '{name}' could not be told from '{other}' in metrics"
+                ErrorCode.INVALID_TOPIC_EXCEPTION, f"topic '{name}' collides with '{other}' in metric names"
             )
 
     def _check_configs(self, topic: CreatableTopic) -> dict[str, str]:
@@ -216,11 +217,11 @@ class Topics:
         schema = self._state.schema
         return {**overrides, **schema.configs_stored_at_creation(topic.name, overrides, self._state.layers(topic.name))}
 
-    def _assigned(self, topic: CreatableTopic, circumstances: _Circumstances) -> list[PartitionRegistration]:
+    def _assigned(self, topic: CreatableTopic, context: _PlacementContext) -> list[PartitionRegistration]:
         if topic.replication_factor != UNSET:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, "a replication factor cannot be given along with assignments")
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "a replication factor and assignments exclude each other")
         if topic.num_partitions != UNSET:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, "a partition count cannot be given along with assignments")
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "a partition count and assignments exclude each other")
         assignments: dict[int, Sequence[int]] = {}
         for assignment in topic.assignments:
             if assignment.partition_index in assignments:
@@ -229,10 +230,10 @@ class Topics:
             self._check_assignment(assignment.broker_ids, factor)
             assignments[assignment.partition_index] = assignment.broker_ids
         if sorted(assignments) != list(range(len(assignments))):
-            raise bad_assignment("the assigned partitions are not numbered from 0 without gaps")
-        return [circumstances.registration(assignments[index], manual=True) for index in range(len(assignments))]
+            raise bad_assignment("the assigned partitions must be numbered from 0 without gaps")
+        return [context.registration(assignments[index], manual=True) for index in range(len(assignments))]
 
-    def _placed(self, topic: CreatableTopic, circumstances: _Circumstances) -> list[PartitionRegistration]:
+    def _placed(self, topic: CreatableTopic, context: _PlacementContext) -> list[PartitionRegistration]:
         factor, count = topic.replication_factor, topic.num_partitions
         if factor < UNSET or factor == 0:
             raise KafkaError(
@@ -246,7 +247,7 @@ class Topics:
         settings = self._state.settings
         factor = settings.default_replication_factor if factor == UNSET else factor
         count = settings.default_partition_count if count == UNSET else count
-        return circumstances.place(count, factor)
+        return context.place(count, factor)
 
     def _success(
         self,
@@ -254,7 +255,7 @@ class Topics:
         topic_id: Uuid,
         registrations: Sequence[PartitionRegistration],
         overrides: Mapping[str, str],
-        circumstances: _Circumstances,
+        context: _PlacementContext,
         may_describe: bool,
     ) -> CreatableTopicResult:
         result = CreatableTopicResult(name=name, topic_id=topic_id, error_message=None)
@@ -264,36 +265,36 @@ class Topics:
             return result
         result.num_partitions = len(registrations)
         result.replication_factor = len(registrations[0].replicas)
-        result.configs = circumstances.configs(name, overrides)
+        result.configs = context.configs(name, overrides)
         return result
 
     def _new_topic_id(self) -> Uuid:
-        """A fresh random id; a leading dash would read as an option on a command line."""
+        """Return a new random id without a leading dash, which command lines would read as an option."""
         for _ in range(_MAX_ID_DRAWS):
             topic_id = self._state.new_id()
             usable = topic_id not in _RESERVED_IDS and not uuid_to_text(topic_id).startswith("-")
             if usable and self._state.image.topics.by_id(topic_id) is None:
                 return topic_id
-        raise AssertionError("the source of random ids is stuck")
+        raise AssertionError("the source of random ids repeats itself")
 
     # RestoreTopics
 
     def restore(self, request: RestoreTopicsRequest) -> ControllerResult[RestoreTopicsResponse]:
-        """Create topics under the ids that they had in a life before; one answer each. No name or id comes twice.
+        """Create topics with their former ids, with one result each. Names and ids must be distinct.
 
-        A topic that is there under its id already is an answer without error, so that the request may be repeated.
-        Raises KafkaError POLICY_VIOLATION for more partitions than can be created as one.
+        A topic that exists with that id is a success, so that the request can be repeated. Raises KafkaError
+        POLICY_VIOLATION for more partitions than one batch holds.
         """
         _check_partition_count(sum(len(topic.leader_epochs) for topic in request.topics))
         records: list[VersionedRecord] = []
         response = RestoreTopicsResponse()
-        circumstances = _Circumstances(self._state, self._leader_and_isr)
+        context = _PlacementContext(self._state, self._leader_and_isr)
         restored: dict[str, str] = {}
         for topic in request.topics:
             result = RestoredTopic(topic.name, topic.topic_id)
             response.topics.append(result)
             try:
-                records += self._restored(topic, restored, circumstances)
+                records += self._restored(topic, restored, context)
             except KafkaError as error:
                 result.error_code, result.error_message = error.code, error.message
                 continue
@@ -304,14 +305,14 @@ class Topics:
         return ControllerResult(() if request.validate_only else records, response)
 
     def _restored(
-        self, topic: RestorableTopic, siblings: Mapping[str, str], circumstances: _Circumstances
+        self, topic: RestorableTopic, other_names: Mapping[str, str], context: _PlacementContext
     ) -> list[VersionedRecord]:
         present = self._state.image.topics.by_id(topic.topic_id)
         if present is not None and present.name == topic.name:
             return []
         if present is not None or topic.topic_id in _RESERVED_IDS:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, f"the id {uuid_to_text(topic.topic_id)} is taken")
-        self._check_name(topic.name, siblings)
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"topic id {uuid_to_text(topic.topic_id)} is in use")
+        self._check_name(topic.name, other_names)
         if min(topic.leader_epochs, default=0) < 0:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "a leader epoch is negative")
         wanted = CreatableTopic(
@@ -323,7 +324,7 @@ class Topics:
         overrides = self._check_configs(wanted)
         registrations = [
             registration._replace(leader_epoch=LeaderEpoch(epoch))
-            for registration, epoch in zip(self._placed(wanted, circumstances), topic.leader_epochs, strict=True)
+            for registration, epoch in zip(self._placed(wanted, context), topic.leader_epochs, strict=True)
         ]
         return self._topic_records(topic.name, topic.topic_id, overrides, registrations)
 
@@ -332,21 +333,21 @@ class Topics:
     def create_partitions(
         self, request: CreatePartitionsRequest, *, quota: MutationQuota = UNLIMITED
     ) -> ControllerResult[CreatePartitionsResponse]:
-        """Add partitions; one answer per topic, in the request's order."""
+        """Add partitions, with one result per topic in request order."""
         records: list[VersionedRecord] = []
         response = CreatePartitionsResponse()
-        circumstances = _Circumstances(self._state, self._leader_and_isr)
+        context = _PlacementContext(self._state, self._leader_and_isr)
         for topic in request.topics:
             result = CreatePartitionsTopicResult(name=topic.name)
             try:
-                records += self._new_partitions(topic, circumstances, quota)
+                records += self._new_partitions(topic, context, quota)
             except KafkaError as error:
                 result.error_code, result.error_message = error.code, error.message
             response.results.append(result)
         return ControllerResult(() if request.validate_only else records, response)
 
     def _new_partitions(
-        self, request: CreatePartitionsTopic, circumstances: _Circumstances, quota: MutationQuota
+        self, request: CreatePartitionsTopic, context: _PlacementContext, quota: MutationQuota
     ) -> list[VersionedRecord]:
         topic = self._state.image.topics.by_name(request.name)
         if topic is None:
@@ -358,33 +359,33 @@ class Topics:
             relation = "already has" if added == 0 else "has more:"
             raise KafkaError(
                 ErrorCode.INVALID_PARTITIONS,
-                f"{request.count} partitions were asked for; the topic {relation} {present}",
+                f"the request asks for {request.count} partitions; the topic {relation} {present}",
             )
         factor = len(topic.partitions[min(topic.partitions)].replicas)
         if request.assignments is None:
-            registrations = circumstances.place(added, factor)
+            registrations = context.place(added, factor)
         else:
-            registrations = self._assigned_partitions(request, added, factor, circumstances)
+            registrations = self._assigned_partitions(request, added, factor, context)
         quota.charge(added)
         version = self._state.version
         return [each.to_record(topic.id, index, version) for index, each in enumerate(registrations, present)]
 
     def _assigned_partitions(
-        self, request: CreatePartitionsTopic, added: int, factor: int, circumstances: _Circumstances
+        self, request: CreatePartitionsTopic, added: int, factor: int, context: _PlacementContext
     ) -> list[PartitionRegistration]:
         assignments = request.assignments or []
         if len(assignments) != added:
-            raise bad_assignment(f"{added} partitions would be added, but {len(assignments)} assignments are given")
+            raise bad_assignment(f"the request adds {added} partitions, but has {len(assignments)} assignments")
         for assignment in assignments:
             self._check_assignment(assignment.broker_ids, factor)
-        return [circumstances.registration(assignment.broker_ids, manual=True) for assignment in assignments]
+        return [context.registration(assignment.broker_ids, manual=True) for assignment in assignments]
 
     # DeleteTopics
 
     def delete(
         self, topic_ids: Iterable[Uuid], *, quota: MutationQuota = UNLIMITED
     ) -> ControllerResult[dict[Uuid, DeletableTopicResult]]:
-        """Delete topics by id; the answer has one result per id."""
+        """Delete topics by id, with one result per id."""
         records: list[VersionedRecord] = []
         results: dict[Uuid, DeletableTopicResult] = {}
         for topic_id in dict.fromkeys(topic_ids):
@@ -412,18 +413,18 @@ class Topics:
 
 
 def _asked_count(topic: CreatableTopic, default: int) -> int:
-    """How many partitions a topic would have; what is not a count counts for nothing here and is refused later."""
+    """Return the partition count of a requested topic; an invalid count is 0 here and refused later."""
     return len(topic.assignments) or max(0, default if topic.num_partitions == UNSET else topic.num_partitions)
 
 
 def _check_partition_count(count: int) -> None:
-    """Each partition is a record at least: more fit no batch, and placing any number of them could take for ever."""
+    """Refuse more partitions than one batch holds, before placing them, which could take arbitrarily long."""
     if count > MAX_RECORDS_PER_BATCH:
-        raise _too_much(f"{count} partitions were asked for")
+        raise _too_much(f"the request asks for {count} partitions")
 
 
 def _too_much(what: str) -> KafkaError:
-    return KafkaError(ErrorCode.POLICY_VIOLATION, f"{what}; the limit is {MAX_RECORDS_PER_BATCH} at once")
+    return KafkaError(ErrorCode.POLICY_VIOLATION, f"{what}; the limit is {MAX_RECORDS_PER_BATCH}; split it")
 
 
 def _refusal(name: str, error: KafkaError) -> CreatableTopicResult:

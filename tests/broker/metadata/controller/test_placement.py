@@ -48,5 +48,5 @@ def test_the_same_randomness_gives_the_same_places() -> None:
 def test_impossible_placements() -> None:
     with pytest.raises(PlacementImpossible, match="fenced"):
         place(brokers(None, fenced=(0,)), 1, 1, Random(1))
-    with pytest.raises(PlacementImpossible, match="factor of 3"):
+    with pytest.raises(PlacementImpossible, match="factor 3 needs 3 brokers, 2 are usable"):
         place(brokers(None, None), 1, 3, Random(1))
