@@ -1,4 +1,4 @@
-"""`python -m broker` and the `ottla` program: nothing but the way into the command line."""
+"""`python -m broker` and the `ottla` program: the entry point of the command line."""
 
 from broker.cli.main import main
 

@@ -1,4 +1,4 @@
-"""Time, as everything in the broker asks for it: the wall clock for what is stored, a monotonic one for waiting."""
+"""Clocks of the broker: wall-clock time for stored timestamps, monotonic time for waiting."""
 
 import time
 from typing import Protocol
@@ -6,11 +6,11 @@ from typing import Protocol
 
 class Clock(Protocol):
     def now_ms(self) -> int:
-        """Milliseconds since the epoch. May jump when the system's clock is set."""
+        """Return milliseconds since the epoch. May jump when the system's clock is set."""
         ...
 
     def monotonic_ms(self) -> float:
-        """Milliseconds since some moment in the past. Never goes backwards."""
+        """Return milliseconds since an arbitrary moment. Never decreases."""
         ...
 
 

@@ -1,8 +1,8 @@
-"""What the log looks like: one line per event, `key=value` after the message, or one JSON object per line.
+"""The format of log lines: one line per event, `key=value` after the message, or one JSON object per line.
 
-`EventLog` is how a module logs an event with its facts kept apart from its words. Lines of the standard `logging`
-module, ours and of libraries, come out in the same shape. A line never contains a raw line break, whatever a peer put
-into a client id, and an exception is told on its event's own line.
+`EventLog` logs an event with its facts separate from the message. Lines of the standard `logging` module, from the
+broker and from libraries, have the same shape. A line never contains a raw line break, whatever a client id contains,
+and an exception appears on its event's own line.
 """
 
 import json
@@ -17,12 +17,12 @@ from typing import IO, Literal, TypeAlias
 LogFormat: TypeAlias = Literal["text", "json"]
 ExcInfo: TypeAlias = tuple[type[BaseException], BaseException, TracebackType | None]
 
-_FIELDS = "fields"  # the attribute of a LogRecord that carries the facts of an event
-_STACK_DEPTH = 6  # innermost frames that the text format names; JSON has them all
+_FIELDS = "fields"  # attribute of a LogRecord with the facts of an event
+_STACK_DEPTH = 6  # innermost frames in the text format; JSON has all of them
 
 
 class EventLog:
-    """A logger for events: a sentence that is always the same, and the facts that differ."""
+    """A logger for events: a constant message, and facts that vary."""
 
     __slots__ = ("_logger",)
 
@@ -30,19 +30,19 @@ class EventLog:
         self._logger = logging.getLogger(name)
 
     def debug(self, event: str, **fields: object) -> None:
-        """Of interest to those who look for a fault."""
+        """Log an event for fault analysis."""
         self._write(logging.DEBUG, event, fields)
 
     def info(self, event: str, **fields: object) -> None:
-        """Of interest to those who run the node."""
+        """Log an event for operators."""
         self._write(logging.INFO, event, fields)
 
     def warning(self, event: str, **fields: object) -> None:
-        """Something is not as it should be, and was dealt with."""
+        """Log an unexpected event that was handled."""
         self._write(logging.WARNING, event, fields)
 
     def error(self, event: str, error: BaseException | None = None, **fields: object) -> None:
-        """Something failed; `error` adds what and where."""
+        """Log a failure; `error` adds its type and place."""
         self._write(logging.ERROR, event, fields, error)
 
     def _write(self, level: int, event: str, fields: Mapping[str, object], error: BaseException | None = None) -> None:
@@ -55,7 +55,7 @@ class TextFormatter(logging.Formatter):
     """`2026-01-31 12:00:00,000 INFO broker.net a sentence key=value key="two words"`."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """One line, without line break at its end."""
+        """Return one line, without a line break at its end."""
         stamp = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(record.created))
         head = f"{stamp},{int(record.msecs):03d} {record.levelname} {record.name} {_one_line(record.getMessage())}"
         fields = dict(fields_of(record))
@@ -70,7 +70,7 @@ class JsonFormatter(logging.Formatter):
     """One object: `ts` (ISO 8601, UTC), `level`, `logger`, `event`, `thread`, the event's fields, and `traceback`."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """One line, without line break at its end. A field never replaces one of the standard ones."""
+        """Return one line, without a line break at its end. A field never replaces a standard one."""
         entry: dict[str, object] = {
             "ts": time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created)) + f".{int(record.msecs):03d}Z",
             "level": record.levelname,
@@ -84,13 +84,13 @@ class JsonFormatter(logging.Formatter):
 
 
 def fields_of(record: logging.LogRecord) -> Mapping[str, object]:
-    """The facts of an event; empty for a line of the standard `logging` module."""
+    """Return the facts of an event; empty for a line of the standard `logging` module."""
     fields = getattr(record, _FIELDS, None)
     return fields if isinstance(fields, dict) else {}
 
 
 def configure_logging(log_format: LogFormat = "text", level: str = "INFO", stream: IO[str] | None = None) -> None:
-    """Send every logger of the process to `stream` (standard output), replacing what was configured before."""
+    """Send every logger of the process to `stream` (standard output), in place of the previous configuration."""
     handler = logging.StreamHandler(sys.stdout if stream is None else stream)
     handler.setFormatter(JsonFormatter() if log_format == "json" else TextFormatter())
     root = logging.getLogger()
@@ -100,7 +100,7 @@ def configure_logging(log_format: LogFormat = "text", level: str = "INFO", strea
 
 
 def _text_value(value: object) -> str:
-    """`value` as it is where that is unambiguous, otherwise as a JSON string."""
+    """Return `value` as it is where that is unambiguous, else as a JSON string."""
     text = str(value)
     if text and not any(character in ' "=\\' or not character.isprintable() for character in text):
         return text
@@ -112,6 +112,6 @@ def _one_line(message: str) -> str:
 
 
 def _places(error: BaseException) -> str:
-    """Where an exception came from, innermost first: `file.py:12 function < file.py:34 caller`."""
+    """Return the frames of an exception, innermost first: `file.py:12 function < file.py:34 caller`."""
     frames = traceback.extract_tb(error.__traceback__)[-_STACK_DEPTH:]
     return " < ".join(f"{frame.filename.rpartition('/')[2]}:{frame.lineno} {frame.name}" for frame in reversed(frames))

@@ -15,9 +15,9 @@ from broker.config.tables.log import LOG_KEYS
 from broker.config.tables.node import NODE_KEYS
 from broker.config.tables.ottla import OTTLA_KEYS
 from broker.config.tables.quorum import QUORUM_KEYS
+from broker.config.tables.remote_storage import REMOTE_STORAGE_KEYS
 from broker.config.tables.replication import REPLICATION_KEYS
 from broker.config.tables.security import SECURITY_KEYS
-from broker.config.tables.tiered import TIERED_KEYS
 from broker.config.tables.topic import TOPIC_CONFIG_KEYS
 
 BROKER_KEYS: Mapping[str, ConfigKey] = by_name(
@@ -26,7 +26,7 @@ BROKER_KEYS: Mapping[str, ConfigKey] = by_name(
     LOG_KEYS,
     REPLICATION_KEYS,
     COORDINATORS_KEYS,
-    TIERED_KEYS,
+    REMOTE_STORAGE_KEYS,
     SECURITY_KEYS,
     OTTLA_KEYS,
 )

@@ -1,1 +1,1 @@
-"""A small HTTP server for health checks and metrics. It knows nothing of Kafka; its routes are plain functions."""
+"""A small HTTP server for health checks and metrics. Knows nothing of Kafka; its routes are plain functions."""

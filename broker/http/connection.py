@@ -1,7 +1,7 @@
-"""One HTTP connection: h11 understands the bytes, a route makes the response, and time and size are limited.
+"""An HTTP connection: h11 parses the bytes, a route makes the response, and time and size are limited.
 
-It knows the routes, and nothing of what is behind them. The server imports this file when the first client connects:
-h11 and what it needs would cost start-up more than the rest of the server.
+Knows the routes, not the code behind them. The server imports this file when the first client connects: h11 and its
+imports cost more start-up time than the rest of the server.
 """
 
 import asyncio
@@ -15,9 +15,9 @@ import h11
 from broker.http.messages import HttpRequest, HttpResponse, Routes
 from broker.logs import EventLog
 
-HEAD_MAX_BYTES = 16 * 1024  # request line and headers together: twice what browsers and scrapers send at worst
-BODY_MAX_BYTES = 64 * 1024  # a GET has no use for a body; a small one is read over, to keep the connection
-SILENCE_MAX_S = 30.0  # for a request to be complete, for a response to be taken, and for the next request to come
+HEAD_MAX_BYTES = 16 * 1024  # request line and headers together: twice the most that browsers and scrapers send
+BODY_MAX_BYTES = 64 * 1024  # a GET needs no body; a small one is skipped, to keep the connection
+SILENCE_MAX_S = 30.0  # for a complete request, for a response to be received, and for the next request
 
 _METHODS = (b"GET", b"HEAD")
 
@@ -35,7 +35,7 @@ class HttpTimers(Protocol):
 
 
 class HttpConnection(asyncio.Protocol):
-    """The protocol of an accepted connection. `on_closed` is called once, when the transport is gone."""
+    """The protocol of an accepted connection. Calls `on_closed` once, when the transport is closed."""
 
     def __init__(self, transport: asyncio.Transport, routes: Routes, timers: HttpTimers, on_closed: OnClosed) -> None:
         self._transport = transport
@@ -49,27 +49,27 @@ class HttpConnection(asyncio.Protocol):
         self._deadline = timers.call_later(SILENCE_MAX_S, transport.abort)
 
     def data_received(self, data: bytes) -> None:
-        """Bytes of the client."""
+        """Parse bytes of the client."""
         self._http.receive_data(data)
         if self._handling is None:
             self._advance()
 
     def eof_received(self) -> bool:
-        """The client sends no more, and may still want its response."""
+        """Keep the connection open: the client sends no more, but may still expect its response."""
         self._http.receive_data(b"")
         if self._handling is None:
             self._advance()
         return not self._transport.is_closing()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The transport is gone."""
+        """Release the connection after the transport has closed."""
         self._deadline.cancel()
         if self._handling is not None:
             self._handling.cancel()
         self._on_closed(self._transport)
 
     def _advance(self) -> None:
-        """Go through what has arrived, up to a request whose response must be waited for."""
+        """Process received events, up to a request whose response is not ready."""
         while not self._transport.is_closing() and self._handling is None:
             try:
                 event = self._http.next_event()
@@ -85,7 +85,7 @@ class HttpConnection(asyncio.Protocol):
             case h11.Request():
                 self._request = event
                 self._body_bytes = 0
-                if self._http.they_are_waiting_for_100_continue:  # no body that they could send would matter
+                if self._http.they_are_waiting_for_100_continue:  # the body would not be used
                     self._respond()
             case h11.Data():
                 self._body_bytes += len(event.data)
@@ -103,7 +103,7 @@ class HttpConnection(asyncio.Protocol):
             self._send(response)
             return
         self._deadline.cancel()
-        self._transport.pause_reading()  # a pipelining client waits in its socket
+        self._transport.pause_reading()  # a pipelining client waits in its socket buffer
         self._handling = asyncio.ensure_future(response)
         self._handling.add_done_callback(self._on_handled)
 
@@ -120,7 +120,7 @@ class HttpConnection(asyncio.Protocol):
             return _fault(error)
 
     def _on_handled(self, handling: "asyncio.Future[HttpResponse]") -> None:
-        if handling.cancelled():  # by the end of the connection, or of the node
+        if handling.cancelled():  # cancelled by the end of the connection or of the node
             self._transport.abort()
             return
         self._handling = None
@@ -144,7 +144,7 @@ class HttpConnection(asyncio.Protocol):
         head = h11.Response(status_code=response.status, headers=headers, reason=HTTPStatus(response.status).phrase)
         body = [] if is_head else [h11.Data(data=response.body)]
         parts = [self._http.send(event) or b"" for event in (head, *body, h11.EndOfMessage())]
-        self._transport.write(b"".join(parts))  # in one: Nagle would make the client wait for the second
+        self._transport.write(b"".join(parts))  # one write: otherwise Nagle's algorithm delays the second part
         self._end_cycle()
 
     def _end_cycle(self) -> None:
@@ -157,7 +157,7 @@ class HttpConnection(asyncio.Protocol):
             self._transport.close()
 
     def _refuse(self, status: int) -> None:
-        """Answer what cannot be understood, if that is still possible, and close."""
+        """Send an error for an unparsable request, if that is still possible, and close."""
         if self._http.our_state in (h11.IDLE, h11.SEND_RESPONSE):
             self._send(_plain(HTTPStatus(status)))
         self._transport.close()
@@ -168,5 +168,5 @@ def _plain(status: HTTPStatus) -> HttpResponse:
 
 
 def _fault(error: BaseException) -> HttpResponse:
-    log.error("a page failed", error)
+    log.error("HTTP handler failed", error)
     return _plain(HTTPStatus.INTERNAL_SERVER_ERROR)

@@ -1,4 +1,4 @@
-"""Requests, responses and routes, as the functions behind the routes see them."""
+"""Requests, responses and routes, as handlers see them."""
 
 import json
 from collections.abc import Awaitable, Callable, Mapping
@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 @dataclass(frozen=True, slots=True)
 class HttpRequest:
-    """A GET (or HEAD) of `path`, without query; `query` is what followed the question mark, undecoded."""
+    """A GET (or HEAD) of `path`, without query; `query` is the undecoded text after the question mark."""
 
     path: str
     query: str = ""
@@ -16,7 +16,7 @@ class HttpRequest:
 
 @dataclass(frozen=True, slots=True)
 class HttpResponse:
-    """A whole response; lengths and connection handling are the server's business."""
+    """A complete response; the server adds lengths and connection handling."""
 
     status: int
     body: bytes = b""
@@ -25,9 +25,9 @@ class HttpResponse:
 
 Handler: TypeAlias = Callable[[HttpRequest], HttpResponse | Awaitable[HttpResponse]]
 Routes: TypeAlias = Mapping[str, Handler]
-"""Exact path to handler."""
+"""Handlers by exact path."""
 
 
 def json_response(status: int, value: object) -> HttpResponse:
-    """`value` as JSON."""
+    """Return `value` as JSON."""
     return HttpResponse(status, json.dumps(value).encode() + b"\n", "application/json")

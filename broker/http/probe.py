@@ -1,7 +1,7 @@
-"""`python -m broker.http.probe [PATH]`: asks a node on this machine whether it is well, for the health check of a
-container. Imports next to nothing: it runs every few seconds.
+"""`python -m broker.http.probe [PATH]`: checks the health of a node on this machine, for a container's health check.
 
-Exit 0 if the node says so, 1 if not, or if it does not answer within two seconds.
+Imports as little as possible, since it runs every few seconds. Exits with 0 if the node is healthy, with 1 if it is not
+or does not answer within two seconds.
 """
 
 import http.client
@@ -20,7 +20,7 @@ _ALL_ADDRESSES = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}
 
 
 def listener_of(environ: Mapping[str, str], mounted: str = _MOUNTED) -> str:
-    """Where the node of this container answers: by its environment, its mounted settings, or its default."""
+    """Return the HTTP listener of this container's node: from its environment, its mounted settings, or the default."""
     if _VARIABLE in environ:
         return environ[_VARIABLE]
     try:
@@ -32,7 +32,7 @@ def listener_of(environ: Mapping[str, str], mounted: str = _MOUNTED) -> str:
 
 
 def answer(listener: str, path: str) -> tuple[bool, str]:
-    """Whether the node that listens there is well, and what it says."""
+    """Return whether the node at the listener is healthy, and the text of its response."""
     host, _, port = listener.rpartition(":")
     bare = host.strip("[]")
     connection = http.client.HTTPConnection(_ALL_ADDRESSES.get(bare, bare), int(port), timeout=_TIMEOUT_S)

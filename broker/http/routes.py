@@ -1,4 +1,4 @@
-"""The routes that every node has: is it alive, can it serve, what do its numbers say."""
+"""The routes of every node: liveness, readiness and metrics."""
 
 from collections.abc import Awaitable, Callable
 
@@ -9,13 +9,13 @@ from broker.metrics.exposition import CONTENT_TYPE
 def node_routes(
     *, not_ready_because: Callable[[], str | None], render_metrics: Callable[[], Awaitable[bytes]]
 ) -> Routes:
-    """`/health/live`, `/health/ready` and `/metrics`.
+    """Return `/health/live`, `/health/ready` and `/metrics`.
 
-    `not_ready_because` gives the reason why clients should not be sent here now, None when there is none.
+    `not_ready_because` returns the reason why clients should not connect now, or None.
     """
 
     def live(request: HttpRequest) -> HttpResponse:
-        # That the event loop came here is all there is to say; what it lacks to serve clients is readiness.
+        # The event loop runs, which is all that liveness means. Whether clients are served is readiness.
         return json_response(200, {"status": "live"})
 
     def ready(request: HttpRequest) -> HttpResponse:

@@ -1,5 +1,5 @@
-"""Listens for HTTP on one address. A health check that fails must mean that the node is in trouble, so this is kept
-simple, small and bounded; it shares the event loop with the Kafka listeners on purpose, and shows when that is stuck.
+"""An HTTP server on one address. A failing health check must mean that the node has a problem, so the server is simple,
+small and bounded. It shares the event loop with the Kafka listeners on purpose, and so shows when the loop is blocked.
 """
 
 import asyncio
@@ -9,7 +9,7 @@ from broker.http.messages import Routes
 from broker.net.listening import ListenAddress, host_and_port, listen
 from broker.net.pending_protocol import PendingProtocol
 
-CONNECTIONS_MAX = 100  # a few scrapers and probes; surplus ones are closed
+CONNECTIONS_MAX = 100  # a few scrapers and probes; further connections are closed
 LISTENER_NAME = "HTTP"
 
 
@@ -25,22 +25,22 @@ class HttpServer:
 
     @property
     def address(self) -> tuple[str, int]:
-        """Host and port, with the port that was picked where 0 was asked for. Only once open."""
+        """Host and port, with the actual port in place of 0. Only valid after `open`."""
         assert self._socket is not None
         return host_and_port(self._socket.getsockname())
 
     def open(self) -> None:
-        """Take the port. Raises `broker.net.listening.ListenError`."""
+        """Take the port. Raise `broker.net.listening.ListenError`."""
         self._socket = listen(self._listener, backlog=CONNECTIONS_MAX)
 
     async def start(self) -> None:
-        """Serve, on the running event loop."""
+        """Serve on the running event loop."""
         assert self._socket is not None
         loop = asyncio.get_running_loop()
         self._server = await loop.create_server(lambda: PendingProtocol(self._connect), sock=self._socket)
 
     def close(self) -> None:
-        """Close the port, and every connection once it has sent what is written already."""
+        """Close the port, and every connection once its written data is sent."""
         if self._server is not None:
             self._server.close()
         elif self._socket is not None:

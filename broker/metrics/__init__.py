@@ -1,1 +1,1 @@
-"""A node in numbers, under the names that Kafka's metrics have behind the usual JMX exporter."""
+"""Metrics of a node, under the names that Kafka's metrics get from the usual JMX exporter."""

@@ -10,7 +10,7 @@ _APPLIED = "kafka_server_brokermetadatametrics_"
 def applied_families(
     *, last_offset: Callable[[], int], last_timestamp_ms: Callable[[], int], now_ms: Callable[[], int]
 ) -> list[Family]:
-    """`last_offset` is -1, and the lag meaningless, before anything was applied."""
+    """Return the families. Before the first applied record, `last_offset` is -1 and the lag has no meaning."""
     return [
         gauge(f"{_APPLIED}last_applied_record_offset", "Offset of the last metadata record applied", last_offset),
         gauge(f"{_APPLIED}last_applied_record_timestamp", "When it was written, in ms", last_timestamp_ms),

@@ -1,7 +1,7 @@
-"""Families to Prometheus' text format, through a collector of prometheus_client's kind.
+"""Renders metric families in Prometheus' text format, through a collector for prometheus_client.
 
-prometheus_client is imported when somebody scrapes for the first time: it costs tens of milliseconds of start-up and a
-few megabytes that a node without monitoring never needs.
+prometheus_client is imported at the first scrape: it costs tens of milliseconds of start-up and a few megabytes, which
+a node without monitoring does not need.
 """
 
 import asyncio
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from prometheus_client.core import Metric
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-SAMPLES_PER_SLICE = 100  # about a millisecond of rendering between two turns of the event loop
+SAMPLES_PER_SLICE = 100  # about a millisecond of rendering before the event loop runs other callbacks
 
 
 class Exposition:
-    """Renders `families`, and prometheus_client's own figures about the process and its garbage collector."""
+    """Renders `families`, and prometheus_client's own metrics about the process and its garbage collector."""
 
     def __init__(self, families: Sequence[Family]) -> None:
         names = [family.name for family in families]
@@ -29,7 +29,7 @@ class Exposition:
         self._process: CollectorRegistry | None = None
 
     async def render(self) -> bytes:
-        """The whole page. The event loop gets its turn between slices, so values are not all of one instant."""
+        """Render the page. Other callbacks run between slices, so values are not all of one instant."""
         from prometheus_client.exposition import generate_latest
 
         parts = [generate_latest(self._process_registry())]
@@ -53,14 +53,14 @@ class Exposition:
 
 
 class _Slice:
-    """A collector of some samples of one family."""
+    """A collector of some samples of one family, for prometheus_client."""
 
     def __init__(self, family: Family, samples: list[Sample]) -> None:
         self._family = family
         self._samples = samples
 
     def collect(self) -> "Iterable[Metric]":
-        """What prometheus_client asks of a collector."""
+        """Yield the samples as prometheus_client's collector interface requires."""
         from prometheus_client.core import Metric
 
         name = self._family.name
@@ -71,5 +71,5 @@ class _Slice:
 
 
 def _without_head(text: bytes) -> bytes:
-    """The values without the HELP and TYPE lines, which a page has once per family."""
+    """Return the values without the HELP and TYPE lines, which a page has once per family."""
     return text.split(b"\n", 2)[2]

@@ -1,7 +1,6 @@
-"""What a metric is to those who declare and render it: a name, a sentence, a kind, and where its values come from.
+"""A metric family: name, help text, kind, and the source of its values.
 
-Values are read when somebody scrapes. Nothing on a hot path knows of families; it adds to plain integers that the
-families read.
+Values are read at a scrape. Hot paths do not know families; they add to plain integers that the families read.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -13,7 +12,7 @@ NO_LABELS: Mapping[str, str] = {}
 
 
 class Sample(NamedTuple):
-    """One value. `suffix` is empty, but for the `_count` and `_sum` of a summary."""
+    """A value. `suffix` is empty, except for the `_count` and `_sum` of a summary."""
 
     value: float
     labels: Mapping[str, str] = NO_LABELS
@@ -24,8 +23,9 @@ class Sample(NamedTuple):
 class Family:
     """All values of one name. A counter's name ends in `_total`.
 
-    What `read` returns is gone through in slices, between which the node works on: it must walk over a snapshot of its
-    own (a list of the objects, say), and had better make each sample when it is reached.
+    The exposition consumes the result of `read` in slices, between which the node continues to work. `read` must
+    therefore iterate over a snapshot of its own (a list of the objects, say), and should create each sample when it is
+    reached.
     """
 
     name: str
@@ -35,10 +35,10 @@ class Family:
 
 
 def gauge(name: str, help_text: str, read: Callable[[], float]) -> Family:
-    """A single value that goes up and down."""
+    """Return a family with a single value that rises and falls."""
     return Family(name, help_text, "gauge", lambda: [Sample(read())])
 
 
 def counter(name: str, help_text: str, read: Callable[[], float]) -> Family:
-    """A single value that only grows."""
+    """Return a family with a single value that only grows."""
     return Family(name, help_text, "counter", lambda: [Sample(read())])

@@ -12,7 +12,7 @@ _REPLICA = {"clientid": "Replica"}
 
 
 class ReplicaLag(NamedTuple):
-    """A replica, and how many records it is behind its leader's high watermark."""
+    """A replica, and its lag in records behind its leader's high watermark."""
 
     topic: str
     partition: int
@@ -20,7 +20,7 @@ class ReplicaLag(NamedTuple):
 
 
 class FetcherFigures(NamedTuple):
-    """A fetcher at one moment. Counts since it began; `request_rate` is per second; `lags` is walked over once."""
+    """A fetcher at one moment. Counts are since its start; `request_rate` is per second; `lags` is iterated once."""
 
     leader_id: int
     fetcher: int
@@ -35,12 +35,12 @@ class FetcherFigures(NamedTuple):
 
     @property
     def labels(self) -> dict[str, str]:
-        """As Kafka names its threads."""
+        """Return labels with Kafka's thread names."""
         return {"clientid": f"ReplicaFetcherThread-{self.fetcher}-{self.leader_id}"}
 
 
 def fetcher_families(fetchers: Callable[[], list[FetcherFigures]]) -> list[Family]:
-    """All there is to see of the fetchers. There are no threads that could die, so none is ever dead."""
+    """Return the families of the fetchers. Dead threads are always 0: no fetcher runs on a thread of its own."""
     return [
         _total("maxlag", "Records that the replica furthest behind lacks", lambda: _max_lag(fetchers())),
         _total("minfetchrate", "Requests per second of the slowest fetcher", lambda: _min_rate(fetchers())),

@@ -1,4 +1,4 @@
-"""A histogram whose cost per observation and whose size never grow: counts in buckets that widen with the value."""
+"""A histogram of constant size and constant cost per observation: buckets that widen with the value."""
 
 BUCKETS_PER_DOUBLING = 16  # a quantile is then at most 1/16 above the true value
 _SHIFT = BUCKETS_PER_DOUBLING.bit_length() - 1
@@ -9,8 +9,8 @@ _LAST = (_DOUBLINGS + 1) * BUCKETS_PER_DOUBLING - 1
 class Histogram:
     """Counts non-negative integers (microseconds, bytes). `count` and `total` are since start.
 
-    Quantiles are those of recent times: `rotate` forgets what is older than the rotation before the last. They are
-    upper bounds of the bucket that the quantile falls into.
+    Quantiles cover recent observations: `rotate` drops those before the last rotation but one. A quantile is the upper
+    bound of its bucket.
     """
 
     __slots__ = ("_current", "_previous", "count", "total")
@@ -22,7 +22,7 @@ class Histogram:
         self._previous = [0] * (_LAST + 1)
 
     def record(self, value: int) -> None:
-        """Count one observation; what is below zero (a clock that was set back) counts as zero."""
+        """Count one observation; a value below zero (a clock that was set back) counts as zero."""
         if value < 0:
             value = 0
         self.count += 1
@@ -34,12 +34,12 @@ class Histogram:
         self._current[min(_LAST, (shift << _SHIFT) + (value >> shift))] += 1
 
     def rotate(self) -> None:
-        """Begin a new period; the last one still counts for quantiles."""
+        """Begin a new period; quantiles still include the last one."""
         self._previous = self._current
         self._current = [0] * (_LAST + 1)
 
     def quantiles(self, wanted: tuple[float, ...]) -> list[int]:
-        """The values at ascending quantiles of 0 to 1, zeros where nothing was observed recently."""
+        """Return the values at ascending quantiles from 0 to 1, zeros without recent observations."""
         counts = [current + previous for current, previous in zip(self._current, self._previous, strict=True)]
         seen, index, found = counts[0], 0, []
         recent = sum(counts)
@@ -53,7 +53,7 @@ class Histogram:
 
 
 def _upper_bound(index: int) -> int:
-    """The largest value that `record` puts into bucket `index`."""
+    """Return the largest value that `record` puts into bucket `index`."""
     if index < BUCKETS_PER_DOUBLING:
         return index
     shift = (index >> _SHIFT) - 1

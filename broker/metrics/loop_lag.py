@@ -1,4 +1,4 @@
-"""How long the event loop keeps everybody waiting: the one number that shows blocking code, wherever it is."""
+"""The lag of the event loop: the metric that shows blocking code anywhere in the process."""
 
 import asyncio
 from collections.abc import Callable
@@ -11,7 +11,7 @@ PERIODS_PER_WINDOW = 60  # a peak stays visible for one to two windows of 15 s: 
 
 
 class LoopTimers(Protocol):
-    """The part of an event loop that this needs."""
+    """The part of an event loop that sets timers."""
 
     def time(self) -> float:
         """Seconds by the loop's clock."""
@@ -23,7 +23,7 @@ class LoopTimers(Protocol):
 
 
 class LoopLag:
-    """Sets a timer again and again and measures by how much it rings late."""
+    """Sets a periodic timer and measures its delay."""
 
     __slots__ = ("_due", "_latest", "_loop", "_previous", "_rings", "_timer")
 
@@ -37,16 +37,16 @@ class LoopLag:
 
     @property
     def seconds(self) -> float:
-        """The greatest lag of the last 15 to 30 seconds, the present one included."""
+        """Return the greatest lag of the last 15 to 30 seconds, the current lag included."""
         overdue = self._loop.time() - self._due
         return max(self._latest, self._previous, overdue, 0.0)
 
     def stop(self) -> None:
-        """Set no further timer."""
+        """Stop the timer."""
         self._timer.cancel()
 
     def family(self) -> Family:
-        """The gauge."""
+        """Return the gauge."""
         return gauge(
             "ottla_event_loop_lag_seconds", "Greatest delay of the event loop in the last 15 s or more", self._read
         )

@@ -1,4 +1,4 @@
-"""SocketServer and socket-server-metrics: what the listeners and their backlog count, under Kafka's names."""
+"""SocketServer and socket-server-metrics: counts of the listeners and their request queues, under Kafka's names."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
@@ -23,9 +23,9 @@ _PER_LISTENER: tuple[tuple[str, str, Kind, Callable[[ListenerStats], int]], ...]
 
 
 def network_families(stats: Mapping[str, ListenerStats], backlogs: Sequence[RequestBacklog]) -> list[Family]:
-    """Families over all listeners of a node. Its one event loop counts as network processor 0.
+    """Return families over all listeners of a node. The event loop counts as network processor 0.
 
-    Clients and controllers have a backlog each, so that neither starves the other; shown is their sum.
+    Clients and controllers have a request queue each, so that neither starves the other; the families show the sum.
     """
     return [
         *(_per_listener(stats, *row) for row in _PER_LISTENER),

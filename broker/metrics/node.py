@@ -1,4 +1,4 @@
-"""The gauges of a node's parts under Kafka's names. Whoever builds the parts says here where each value is read."""
+"""Gauges of a node's components under Kafka's names. Arguments say where each value is read."""
 
 from collections.abc import Callable, Iterable
 from typing import NamedTuple, TypeAlias
@@ -11,7 +11,7 @@ _CONTROLLER = "kafka_controller_kafkacontroller_"
 
 
 class LogFigures(NamedTuple):
-    """One partition's log on this node."""
+    """The log of one partition on this node."""
 
     topic: str
     partition: int
@@ -22,7 +22,7 @@ class LogFigures(NamedTuple):
 
 
 def broker_families(*, broker_state: Number) -> list[Family]:
-    """The node as a whole; `broker_state` as in KIP-631: 1 starting, 2 recovery, 3 running, 6 shutting down."""
+    """Return the node's own gauge; `broker_state` as in KIP-631: 1 starting, 2 recovery, 3 running, 6 shutting down."""
     return [gauge("kafka_server_kafkaserver_brokerstate", "State of the broker by KIP-631", broker_state)]
 
 
@@ -36,7 +36,7 @@ def controller_families(
     offline_partitions_count: Number,
     preferred_replica_imbalance_count: Number,
 ) -> list[Family]:
-    """KafkaController: the cluster as this node's metadata shows it."""
+    """Return KafkaController's gauges: the cluster as this node's metadata shows it."""
     return [
         gauge(f"{_CONTROLLER}activecontrollercount", "1 on the active controller, else 0", active_controller_count),
         gauge(f"{_CONTROLLER}activebrokercount", "Registered brokers that are not fenced", active_broker_count),
@@ -53,9 +53,9 @@ def controller_families(
 
 
 def log_families(*, logs: Callable[[], Iterable[LogFigures]], offline_log_directory_count: Number) -> list[Family]:
-    """Log and LogManager. The series of a partition end with its log.
+    """Return the gauges of Log and LogManager. The series of a partition end with its log.
 
-    `logs` walks over a snapshot of its own, as `Family.read` does, and had better be a generator.
+    `logs` iterates over a snapshot of its own, like `Family.read`; prefer a generator.
     """
     return [
         _log_gauge(logs, "size", "Bytes of a partition's log", lambda log: log.size_bytes),
@@ -71,7 +71,7 @@ def log_families(*, logs: Callable[[], Iterable[LogFigures]], offline_log_direct
 
 
 def group_families(*, group_count: Number, offset_count: Number) -> list[Family]:
-    """GroupMetadataManager: the groups coordinated here."""
+    """Return the gauges of GroupMetadataManager: the groups that this node coordinates."""
     prefix = "kafka_coordinator_group_groupmetadatamanager_"
     return [
         gauge(f"{prefix}numgroups", "Groups coordinated here", group_count),

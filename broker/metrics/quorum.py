@@ -1,4 +1,4 @@
-"""The replica of the metadata log under the names of Kafka's raft-metrics (KIP-595, KIP-853)."""
+"""Metrics of the metadata log's replica, under the names of Kafka's raft-metrics (KIP-595, KIP-853)."""
 
 from collections.abc import Callable, Iterable
 from typing import NamedTuple, Protocol
@@ -9,10 +9,10 @@ _RAFT = "kafka_server_raftmetrics_"
 
 
 class QuorumFigures(NamedTuple):
-    """A replica at one moment; -1 stands for unknown and nobody.
+    """A replica at one moment; -1 means unknown or none.
 
-    `state` is leader, candidate, prospective, follower, unattached, observer or resigned. `voters`, `observers` and
-    `is_changing_voters` are known to the leader alone.
+    `state` is leader, candidate, prospective, follower, unattached, observer or resigned. Only the leader knows
+    `voters`, `observers` and `is_changing_voters`.
     """
 
     state: str
@@ -35,12 +35,12 @@ class Durations(Protocol):
     total_ms: float
 
     def take_max(self) -> float:
-        """The longest since the last call."""
+        """Return the longest duration since the last call."""
         ...
 
 
 class QuorumCounts(Protocol):
-    """`broker.runtime.quorum.metrics.QuorumMetrics`."""
+    """Counts of a replica; see `broker.runtime.quorum.metrics.QuorumMetrics`."""
 
     appended_records: int
     fetched_records: int
@@ -55,7 +55,7 @@ class QuorumCounts(Protocol):
 
 
 def quorum_families(figures: Callable[[], QuorumFigures], counts: QuorumCounts) -> list[Family]:
-    """All there is to see of a replica."""
+    """Return all families of a replica."""
     return [
         Family(_RAFT.rstrip("_"), "1 for the state that the replica is in", "gauge", lambda: _state(figures())),
         gauge(f"{_RAFT}current_leader", "Who leads; -1 if unknown", lambda: figures().leader_id),

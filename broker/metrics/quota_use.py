@@ -1,6 +1,6 @@
-"""How a quota on bytes is used of late: how many pass in a second, and how long who came had to wait (KIP-956).
+"""Recent use of a byte quota: bytes per second, and waiting times of throttled work (KIP-956).
 
-As Kafka's sensors have it: a rate over the quota's own windows, and waits over the last one or two half minutes.
+Like Kafka's sensors: a rate over the quota's own windows, and waits over the last one or two half minutes.
 """
 
 from collections import deque
@@ -23,7 +23,7 @@ class _Slot:
 
 
 class _Recent:
-    """Values of the last `slots` stretches of `slot_ms`, the present one included."""
+    """Values of the last `slots` periods of `slot_ms`, including the current one."""
 
     def __init__(self, clock: Clock, slot_ms: float, slots: int) -> None:
         self._clock = clock
@@ -46,7 +46,7 @@ class _Recent:
 
 
 class QuotaUse:
-    """`window_ms`: all windows of the quota together."""
+    """Use of one quota. `window_ms` is the length of all windows of the quota together."""
 
     def __init__(self, clock: Clock, window_ms: int = 11_000) -> None:
         self._window_ms = max(1, window_ms)
@@ -54,11 +54,11 @@ class QuotaUse:
         self._bytes = _Recent(clock, self._window_ms / RATE_SLOTS, RATE_SLOTS)
 
     def waited(self, wait_ms: float) -> None:
-        """Somebody had to, or has to from now on."""
+        """Record that throttled work waited, or begins to wait."""
         self._waits.add(wait_ms)
 
     def used(self, size_bytes: int) -> None:
-        """So many bytes passed; below 0 for those that did not after all."""
+        """Record bytes that passed; a negative number takes back bytes that did not pass after all."""
         self._bytes.add(size_bytes)
 
     @property

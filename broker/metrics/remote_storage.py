@@ -1,9 +1,9 @@
-"""What tiering adds to BrokerTopicMetrics (KIP-405, KIP-930), by topic and in total.
+"""Metrics of remote storage in BrokerTopicMetrics (KIP-405, KIP-930), by topic and in total.
 
-Reads, and replicas that begin behind what is remote, are among the traffic of a topic (`topics.py`).
+`topics.py` counts remote reads, and replicas that start after remote segments, with the other traffic of a topic.
 
-Counters are integers that whoever does the work adds to. Gauges are sums over partitions, moved with every change and
-not counted when somebody asks.
+Counters are integers that the working code adds to. Gauges are sums over partitions, adjusted with every change instead
+of counted at a scrape.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -30,11 +30,11 @@ _FIRST_NAMES: Mapping[str, str] = {
     "remotebytesout": "remotecopybytes",
     "remotewriteerror": "remotecopyerrors",
 }
-"""What KIP-405 called some meters, before KIP-930."""
+"""Names that KIP-405 gave to some meters, before KIP-930."""
 
 
 class PartitionRemoteGauges(NamedTuple):
-    """What one partition, led from here, adds to the gauges."""
+    """The share of one partition, led by this broker, in the gauges."""
 
     copy_lag_bytes: int = 0
     copy_lag_segments: int = 0
@@ -52,7 +52,7 @@ NO_GAUGES = PartitionRemoteGauges()
 
 @dataclass(slots=True, eq=False)
 class RemoteMeters:
-    """Counts of one topic since it was first used here; `tier` is the sum over its partitions."""
+    """Counts of one topic since its first use on this broker; `tier` is the sum over its partitions."""
 
     copy_bytes: int = 0
     copy_requests: int = 0
@@ -65,7 +65,7 @@ class RemoteMeters:
     tier: PartitionRemoteGauges = field(default=NO_GAUGES)
 
     def move(self, before: PartitionRemoteGauges, now: PartitionRemoteGauges) -> None:
-        """A partition of the topic stands elsewhere."""
+        """Replace the share of one partition in the sum."""
         self.tier = PartitionRemoteGauges(
             *(sum - old + new for sum, old, new in zip(self.tier, before, now, strict=True))
         )
@@ -95,33 +95,33 @@ _GAUGES = {
 
 
 class RemoteStorageMetrics:
-    """`topic(name)` for topics that exist. What a topic counted that is gone stays in the totals."""
+    """Meters by topic. Call `topic(name)` for existing topics only. Counts of a deleted topic stay in the totals."""
 
     __slots__ = ("_gone", "_topics", "copy_quota")
 
     def __init__(self, clock: Clock | None = None, quota_window_ms: int = 11_000) -> None:
-        """`quota_window_ms`: `remote.log.manager.copy.quota.window.num` times `….size.seconds`."""
+        """Create the meters; `quota_window_ms` is `remote.log.manager.copy.quota.window.num` times `….size.seconds`."""
         self._gone = RemoteMeters()
         self._topics: dict[str, RemoteMeters] = {}
         self.copy_quota = QuotaUse(clock or SystemClock(), quota_window_ms)
-        """Of remote.log.manager.copy.max.bytes.per.second."""
+        """Use of remote.log.manager.copy.max.bytes.per.second."""
 
     def topic(self, name: str) -> RemoteMeters:
-        """The meters of a topic, made when first asked for."""
+        """Return the meters of a topic, created at the first call."""
         meters = self._topics.get(name)
         if meters is None:
             meters = self._topics[name] = RemoteMeters()
         return meters
 
     def remove(self, name: str) -> None:
-        """End the series of a topic that is gone from this node."""
+        """End the series of a topic that this node no longer has."""
         meters = self._topics.pop(name, None)
         if meters is not None:
             for counter in _COUNTERS:
                 setattr(self._gone, counter, getattr(self._gone, counter) + getattr(meters, counter))
 
     def families(self) -> list[Family]:
-        """One family per name: the total without label, then every topic."""
+        """Return one family per name: the total without label, then every topic."""
         counters = [
             self._family(f"{_PREFIX}{name}_total", text, "counter", attrgetter(key))
             for key, (name, text) in _COUNTERS.items()
@@ -147,7 +147,7 @@ assert set(PartitionRemoteGauges._fields) == set(_GAUGES)
 
 
 class ReadFigures(Protocol):
-    """Counts since the start; see `broker.fetch.remote_reads.reads`."""
+    """Counts of remote reads since the start; see `broker.fetch.remote_reads.reads`."""
 
     @property
     def requests(self) -> int: ...
@@ -160,21 +160,21 @@ class ReadFigures(Protocol):
 
 
 class LookUpFigures(Protocol):
-    """Of look-ups by timestamp; see `broker.runtime.remote_log.offsets`."""
+    """Counts of lookups by timestamp; see `broker.runtime.remote_log.offsets`."""
 
     @property
     def expired(self) -> Mapping[tuple[str, int], int]:
-        """Those whose time was over, by topic and partition."""
+        """Timed-out lookups, by topic and partition."""
         ...
 
     @property
     def waiting(self) -> int:
-        """Those that are not answered yet."""
+        """Lookups in progress."""
         ...
 
 
 def under_first_names(families: Iterable[Family]) -> list[Family]:
-    """Those of the meters that KIP-405 named otherwise, as it named them."""
+    """Return the meters that KIP-405 named differently, under those names."""
     by_name = {family.name: family for family in families}
     return [
         replace(by_name[f"{_PREFIX}{now}_total"], name=f"{_PREFIX}{first}_total", help=f"The same as {now}_total")
@@ -222,7 +222,7 @@ def remote_families(
     reader_queue: Callable[[], int],
     index_cache_bytes: Callable[[], int],
 ) -> list[Family]:
-    """What there is to see of a node's own work, under Kafka's names (KIP-405, KIP-956, KIP-1018, KIP-1075)."""
+    """Return the families of a node's own remote work, under Kafka's names (KIP-405, KIP-956, KIP-1018, KIP-1075)."""
 
     def read_times() -> Iterable[Sample]:
         yield Sample(reads.requests, suffix="_count")

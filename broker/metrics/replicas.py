@@ -1,6 +1,6 @@
-"""ReplicaManager's figures: how the replicas of this node fare, kept up to date with every change.
+"""ReplicaManager's metrics: the state of this node's replicas, updated with every change.
 
-A node has tens of thousands of partitions and few changes: nothing is counted when somebody scrapes.
+A node has tens of thousands of partitions and few changes, so a scrape counts nothing.
 """
 
 from collections.abc import Callable
@@ -13,7 +13,7 @@ _PREFIX = "kafka_server_replicamanager_"
 
 
 class ReplicaStanding(NamedTuple):
-    """What one partition adds to the gauges, each 0 or 1; all but the first only where it is led from here."""
+    """The share of one partition in the gauges, each 0 or 1; all but the first only where this broker leads it."""
 
     is_hosted: bool = False
     is_led: bool = False
@@ -28,7 +28,7 @@ NOT_HOSTED = ReplicaStanding()
 
 @dataclass(slots=True)
 class ReplicaFigures:
-    """The sums, and what was proposed to the controller in the end."""
+    """The sums over all partitions, and the counts of ISR changes."""
 
     partition_count: int = 0
     leader_count: int = 0
@@ -41,7 +41,7 @@ class ReplicaFigures:
     reassigning: int = 0
 
     def move(self, before: ReplicaStanding, now: ReplicaStanding) -> None:
-        """A partition came, went, or fares differently."""
+        """Replace the share of one partition in the sums."""
         self.partition_count += now.is_hosted - before.is_hosted
         self.leader_count += now.is_led - before.is_led
         self.under_replicated += now.is_under_replicated - before.is_under_replicated
@@ -50,7 +50,7 @@ class ReplicaFigures:
         self.reassigning += now.is_reassigning - before.is_reassigning
 
     def families(self, *, offline_replica_count: Callable[[], float]) -> list[Family]:
-        """The gauges and counters under Kafka's names."""
+        """Return the gauges and counters under Kafka's names."""
         return [
             gauge(f"{_PREFIX}partitioncount", "Partitions with a replica here", lambda: self.partition_count),
             gauge(f"{_PREFIX}leadercount", "Partitions led from here", lambda: self.leader_count),

@@ -1,4 +1,4 @@
-"""RequestMetrics: how many requests of each kind, how long they took, and which errors they met."""
+"""RequestMetrics: counts, times and errors of requests by API."""
 
 from collections.abc import Callable, Iterable
 
@@ -7,14 +7,14 @@ from broker.metrics.histogram import Histogram
 from protocol.api_keys import API_BY_KEY
 from protocol.errors import ErrorCode
 
-QUANTILES = (0.5, 0.75, 0.95, 0.98, 0.99, 0.999)  # those that Kafka's histograms export
-ROTATION_MS = 60_000.0  # quantiles tell of the last one to two of these
+QUANTILES = (0.5, 0.75, 0.95, 0.98, 0.99, 0.999)  # the quantiles that Kafka's histograms export
+ROTATION_MS = 60_000.0  # quantiles cover the last one to two of these periods
 
 _PREFIX = "kafka_network_requestmetrics_"
 
 
 class _Route:
-    """One API in one version."""
+    """An API in one version."""
 
     __slots__ = ("count", "times")
 
@@ -24,7 +24,7 @@ class _Route:
 
 
 class RequestMetrics:
-    """Counts requests that were answered, or that need no answer. Only versions that are served may be counted here."""
+    """Counts requests that were answered, or that need no answer. Only served versions may be counted."""
 
     __slots__ = ("_errors", "_monotonic_ms", "_rotated_ms", "_routes", "_times")
 
@@ -36,7 +36,7 @@ class RequestMetrics:
         self._errors: dict[tuple[int, int], int] = {}
 
     def on_request(self, api_key: int, api_version: int, elapsed_ms: float) -> None:
-        """A request was done so many milliseconds after its frame was complete."""
+        """Count a request that was done `elapsed_ms` after its frame was complete."""
         route = self._routes.get((api_key, api_version))
         if route is None:
             times = self._times.setdefault(api_key, Histogram())
@@ -45,12 +45,12 @@ class RequestMetrics:
         route.times.record(int(elapsed_ms * 1000))
 
     def on_error(self, api_key: int, code: int) -> None:
-        """A request was refused as a whole."""
+        """Count a request that failed as a whole."""
         key = (api_key, code)
         self._errors[key] = self._errors.get(key, 0) + 1
 
     def families(self) -> list[Family]:
-        """Counts by API and version, times by API, errors by API and code."""
+        """Return counts by API and version, times by API, errors by API and code."""
         return [
             Family(f"{_PREFIX}requests_total", "Requests by API and version", "counter", self._read_counts),
             Family(f"{_PREFIX}errors_total", "Requests refused whole, by API and error", "counter", self._read_errors),
@@ -80,7 +80,9 @@ class RequestMetrics:
         self._forget_the_past()
 
     def _forget_the_past(self) -> None:
-        """Rotate on reading, so that recording needs no clock; readers that come rarely see a longer past."""
+        """Rotate the histograms on reading, so that recording needs no clock. Quantiles of rare readers cover a longer
+        time.
+        """
         now_ms = self._monotonic_ms()
         if now_ms - self._rotated_ms >= ROTATION_MS:
             self._rotated_ms = now_ms

@@ -1,4 +1,4 @@
-"""Snapshots of the metadata: KIP-630's four metrics, and those of Kafka's SnapshotEmitter and MetadataLoader."""
+"""Metrics of metadata snapshots: KIP-630's four metrics, and those of Kafka's SnapshotEmitter and MetadataLoader."""
 
 from collections.abc import Callable, Iterable
 
@@ -12,9 +12,9 @@ _LOADER = "kafka_server_metadataloader_"
 
 
 class SnapshotMetrics:
-    """Plain numbers, written when a snapshot was generated or loaded. Sizes in bytes, times monotonic in ms.
+    """Plain numbers, updated when a snapshot was generated or loaded. Sizes in bytes, times monotonic in ms.
 
-    `size_bytes` and `end_offset` are those of the newest snapshot, wherever it came from; 0 and 0 before any.
+    `size_bytes` and `end_offset` are those of the latest snapshot of any origin; 0 before the first one.
     """
 
     __slots__ = (
@@ -35,23 +35,23 @@ class SnapshotMetrics:
         self.end_offset = 0
         self.load_count = 0
         self.generated_bytes = 0
-        self.generated_at_ms = now_ms  # or the start of the node, as Kafka counts
+        self.generated_at_ms = now_ms  # the node's start before the first snapshot, as in Kafka
         self.failures = 0
 
     def on_generated(self, end_offset: int, size: int, elapsed_ms: float, now_ms: float) -> None:
-        """A snapshot of this node's own making is in place."""
+        """Record a snapshot that this node generated."""
         self.generation_ms.record(round(elapsed_ms))
         self.generated_bytes, self.generated_at_ms = size, now_ms
         self._note(end_offset, size)
 
     def on_loaded(self, end_offset: int, size: int, elapsed_ms: float) -> None:
-        """A snapshot took the place of everything in memory."""
+        """Record a snapshot that replaced the state in memory."""
         self.load_ms.record(round(elapsed_ms))
         self.load_count += 1
         self._note(end_offset, size)
 
     def on_failed(self) -> None:
-        """A snapshot could not be written."""
+        """Count a snapshot that could not be written."""
         self.failures += 1
 
     def _note(self, end_offset: int, size: int) -> None:
@@ -67,7 +67,7 @@ def snapshot_families(
     controller_id: Callable[[], int],
     monotonic_ms: Callable[[], float],
 ) -> list[Family]:
-    """What a scrape shows. `metadata_version` is the finalized level, `controller_id` -1 while there is none."""
+    """Return the families. `metadata_version` is the finalized level, `controller_id` -1 while there is none."""
     return [
         _histogram("gensnapshotlatencyms", "Milliseconds to generate a metadata snapshot", metrics.generation_ms),
         _histogram("loadsnapshotlatencyms", "Milliseconds to load a metadata snapshot", metrics.load_ms),

@@ -1,7 +1,7 @@
 """BrokerTopicMetrics: traffic by topic and in total.
 
-The hot path adds to the integers of one topic; totals are summed when read. Series of a topic end with the topic, and
-what they counted stays in the totals.
+The hot path adds to the integers of one topic; totals are summed when read. Series of a topic end with the topic; its
+counts stay in the totals.
 """
 
 from collections.abc import Iterable
@@ -15,7 +15,7 @@ _PREFIX = "kafka_server_brokertopicmetrics_"
 
 @dataclass(slots=True, eq=False)
 class TopicMeters:
-    """Counts since the topic was first used here. Sizes in bytes; records inside batches count as messages."""
+    """Counts since the topic's first use on this broker. Sizes in bytes; records inside batches count as messages."""
 
     messages_in: int = 0
     bytes_in: int = 0
@@ -62,7 +62,7 @@ _HELP = {
 
 
 class BrokerTopicMetrics:
-    """`topic(name)` for topics that exist; `elsewhere` for what cannot be attributed to one."""
+    """Meters by topic; `elsewhere` is for traffic that belongs to no topic."""
 
     __slots__ = ("_topics", "elsewhere")
 
@@ -71,21 +71,21 @@ class BrokerTopicMetrics:
         self._topics: dict[str, TopicMeters] = {}
 
     def topic(self, name: str) -> TopicMeters:
-        """The meters of a topic, made when first asked for. Never ask with a name that only a client vouches for."""
+        """Return the meters of a topic, created at the first call. Never pass a name that only a client supplied."""
         meters = self._topics.get(name)
         if meters is None:
             meters = self._topics[name] = TopicMeters()
         return meters
 
     def remove(self, name: str) -> None:
-        """End the series of a topic that is gone from this node."""
+        """End the series of a topic that this node no longer has."""
         meters = self._topics.pop(name, None)
         if meters is not None:
             for field in _HELP:
                 setattr(self.elsewhere, field, getattr(self.elsewhere, field) + getattr(meters, field))
 
     def families(self) -> list[Family]:
-        """One family per meter: the total without label, then every topic."""
+        """Return one family per meter: the total without label, then every topic."""
         return [self._family(field.name) for field in fields(TopicMeters)]
 
     def _family(self, field: str) -> Family:

@@ -1,1 +1,1 @@
-"""The parts that a node is put together from, each built whole; `broker.app` joins them and runs the node."""
+"""The parts of a node, each built completely; `broker.app` joins them and runs the node."""

@@ -83,7 +83,7 @@ class BrokerPart:
     remote: "RemoteStoragePart | None"
 
     def register(self) -> DirectoryAssignments:
-        """Start registering with the controller. Return the assignments of replicas to directories, to be closed."""
+        """Start the registration with the controller. Return the directory assignments, which the caller closes."""
         self.metadata.driver.add_publisher(self.lifecycle)
         assignments = DirectoryAssignments(
             BrokerId(self.config.node_id),
@@ -109,9 +109,9 @@ class BrokerPart:
             await asyncio.to_thread(settle_duplicates, self.data.store, log_dirs, config_of, image, self.config.node_id)
 
     def take_up_roles(self) -> None:
-        """Begin to lead, follow and coordinate as the metadata say.
+        """Begin to lead, follow and coordinate as the metadata says.
 
-        Call once the metadata hold this registration: by earlier metadata the node might lead partitions that other
+        Call once the metadata holds this registration: by earlier metadata the node might lead partitions that other
         brokers lead now.
         """
         data, driver = self.data, self.metadata.driver

@@ -1,4 +1,4 @@
-"""The controller side of a node's network: the listeners for other controllers, brokers and administrators."""
+"""The controller listeners of a node: request pipelines, registration, and the watch over brokers."""
 
 from broker.api.pipeline.pipeline import RequestPipelines
 from broker.api.serving.controller_routes import ControllerServices, controller_routes
@@ -30,7 +30,7 @@ def build_controller_pipelines(
     requests: RequestMetrics,
     watch: BrokerWatch | None,
 ) -> RequestPipelines:
-    """The handlers of the controller listeners."""
+    """Build the request pipelines of the controller listeners."""
     quorum = metadata.quorum.driver
     services = ControllerServices(
         cluster_id=directories.cluster_id,
@@ -53,7 +53,9 @@ def build_controller_pipelines(
 
 
 def build_watch(config: BrokerConfig, metadata: MetadataPart, spawn: Spawn) -> BrokerWatch | None:
-    """Notices brokers whose processes end; it follows the metadata from now on. None where that is switched off."""
+    """Build the watch that notices brokers whose processes end; it follows the metadata from now on. None when
+    disabled.
+    """
     if not config.ottla_controller_broker_watch_enable:
         return None
     timeout_s = PeerSettings().connect_timeout_ms / 1000
@@ -72,7 +74,7 @@ def build_watch(config: BrokerConfig, metadata: MetadataPart, spawn: Spawn) -> B
 def build_registrar(
     config: BrokerConfig, server: Server, metadata: MetadataPart, incarnation_id: Uuid
 ) -> ControllerRegistrar:
-    """Keeps this controller registered; a publisher, with `run` to be run."""
+    """Build the publisher that keeps this controller registered; the caller runs `run`."""
     protocols = {listener.name: SECURITY_PROTOCOL_IDS[listener.protocol] for listener in config.controller_listeners}
     listeners = {
         own.name: RegisteredEndpoint(own.host, own.port, protocols[own.name])

@@ -1,4 +1,4 @@
-"""The data side of a node: logs on disk, partitions made of them, groups that live on some, and their upkeep."""
+"""The data side of a node: logs on disk, partitions over them, group coordinators, and periodic log tasks."""
 
 import uuid
 from collections.abc import Callable
@@ -43,9 +43,10 @@ from storage.directories.removals import PendingRemovals
 
 @dataclass(frozen=True, slots=True)
 class DataPart:
-    """Built, not started: `tasks.run` and `groups.run` want to be run. `throttles`, `fetchers`,
-    `replica_assignments` and
-    `groups` want to be published to, in this order.
+    """The components of the data side, built and not started.
+
+    The caller runs `tasks.run` and `groups.run`, and adds `throttles`, `fetchers`, `replica_assignments` and `groups` as
+    publishers, in this order.
     """
 
     log_dirs: LogDirs
@@ -60,7 +61,7 @@ class DataPart:
     isr_shrinking: IsrShrinking
 
     def close_replication(self) -> None:
-        """Follow nobody, and change no in-sync sets any more."""
+        """Stop fetching and stop changing in-sync replicas."""
         self.fetchers.close()
         self.isr_shrinking.close()
         self.alter_partition_manager.close()
@@ -78,10 +79,10 @@ def load_logs(log_dirs: LogDirs, config: DynamicConfig, image: MetadataImage, no
 def settle_duplicates(
     store: LogStore, log_dirs: LogDirs, config_of: Callable[[str], LogConfig], image: MetadataImage, broker_id: int
 ) -> None:
-    """Open what counts of logs that several directories have of one partition, and set the others aside. Blocks.
+    """Choose one log of each partition that several directories hold, open it, and set the others aside. Blocks.
 
-    To be asked of an image that holds this node's present registration, and before `set_aside_strays`. Raises
-    DuplicateLog, with everything as it was.
+    Call with an image that holds this node's current registration, and before `set_aside_strays`. Raise DuplicateLog
+    without any change.
     """
     chosen = {
         partition: current_log(found, image.topics.by_name(partition.topic), broker_id)
@@ -94,8 +95,8 @@ def settle_duplicates(
 def set_aside_strays(store: LogStore, log_dirs: LogDirs, image: MetadataImage, broker_id: int) -> None:
     """Take logs out of service that the metadata does not assign to this node.
 
-    To be asked of an image that holds this node's present registration: one from before may not know of a log yet. The
-    log of an earlier topic of the same name is left to `Partitions`, which makes another in its place.
+    Call with an image that holds this node's current registration: an earlier image may lack a log's topic. A log of a
+    deleted topic whose name was reused stays; `Partitions` replaces it.
     """
     for log in log_dirs:
         topic = image.topics.by_name(log.topic)

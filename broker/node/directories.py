@@ -1,7 +1,7 @@
-"""A node's directories at start: locked, checked, and formatted where a node may format itself.
+"""A node's directories at start: locked, checked, and formatted where the node may format them.
 
-Only a node that is a cluster of its own (`BrokerConfig.lone`), or one that the environment names a cluster for, formats
-by itself; any other refuses to start on unformatted directories and says which command to run.
+Only a node that is a cluster of its own (`BrokerConfig.lone`), or that has a cluster id from the environment, formats
+its directories. Any other node refuses to start on unformatted directories and names the command to run.
 """
 
 import time
@@ -27,7 +27,7 @@ from storage.files import FileLock, FileSystem, join, read_file, replace_file
 
 
 class NotFormatted(StorageError):
-    """The node has to be formatted by hand first."""
+    """A directory must be formatted by a command first."""
 
 
 class UnusableBootstrap(StorageError):
@@ -36,7 +36,7 @@ class UnusableBootstrap(StorageError):
 
 @dataclass(slots=True)
 class NodeDirectories:
-    """Open and locked. `metadata_lock` is that of a metadata directory outside of `log.dirs`."""
+    """The directories, open and locked. `metadata_lock` locks a metadata directory outside of `log.dirs`."""
 
     log_dirs: LogDirs
     metadata_directory: str
@@ -45,7 +45,7 @@ class NodeDirectories:
     cluster_id: str
 
     def unlock(self) -> None:
-        """Give all of them up, which comes last: another process may own them from now on."""
+        """Release all locks. Call last: another process may own the directories afterwards."""
         self.log_dirs.unlock()
         if self.metadata_lock is not None:
             self.metadata_lock.release()
@@ -53,9 +53,9 @@ class NodeDirectories:
 
 
 def open_directories(fs: FileSystem, config: BrokerConfig, on_failure: OnDirectoryFailure) -> NodeDirectories:
-    """Lock and check everything, and format it if this node may. Blocks.
+    """Lock and check all directories, and format them if this node may. Blocks.
 
-    Raises StorageError (in use, not formatted, of another node or cluster, corrupt) and OSError.
+    Raise StorageError (in use, not formatted, of another node or cluster, corrupt) or OSError.
     """
     log_dirs = LogDirs.open(fs, config.log_dirs, on_failure)
     metadata_directory = config.metadata_log_dir
@@ -70,21 +70,23 @@ def open_directories(fs: FileSystem, config: BrokerConfig, on_failure: OnDirecto
 
 
 def _format(fs: FileSystem, config: BrokerConfig, metadata_directory: str) -> str:
-    """What a new cluster begins with goes to disk before the identity that makes the directory count as formatted."""
+    """Write the bootstrap records of a new cluster, before the identity that marks the directory as formatted."""
     _check_may_format(config, metadata_directory)
     cluster_id = config.cluster_id or uuid_to_text(random_id())
     if not is_cluster_id(cluster_id):
-        raise NotFormatted(f"CLUSTER_ID is {cluster_id!r}, which is no id: `ottla storage random-uuid` makes one.")
+        raise NotFormatted(
+            f"CLUSTER_ID is {cluster_id!r} but must be a cluster id; `ottla storage random-uuid` prints a new one."
+        )
     checkpoint = bootstrap_checkpoint(bootstrap_records(), int(time.time() * 1000))
     replace_file(fs, join(metadata_directory, BOOTSTRAP_CHECKPOINT_FILE), checkpoint)
     return cluster_id
 
 
 def _check_may_format(config: BrokerConfig, metadata_directory: str) -> None:
-    """Raises NotFormatted, with the command to run instead.
+    """Raise NotFormatted, with the command to run, unless this node may format its directories.
 
-    A controller without static voters cannot know from its configuration alone whether it begins a quorum or joins one,
-    and a second quorum under the same cluster id would be the end of both; the apache/kafka image refuses it likewise.
+    The configuration of a controller without static voters does not say whether the controller starts a quorum or joins
+    one, and a second quorum under the same cluster id would destroy both. The apache/kafka image refuses as well.
     """
     if config.is_controller and not config.voters:
         ways = "--standalone, --initial-controllers or --no-initial-controllers"
@@ -99,7 +101,7 @@ def _check_may_format(config: BrokerConfig, metadata_directory: str) -> None:
 
 
 def _own_id(fs: FileSystem, directory: str, cluster_id: str, node_id: int) -> Uuid:
-    """The metadata directory's id, which `LogDirs.adopt` has seen to unless it is a directory apart."""
+    """Return the metadata directory's id. `LogDirs.adopt` has set it unless the directory is outside of `log.dirs`."""
     found = read_meta_properties(fs, directory)
     if found is not None:
         check_together({directory: found}, cluster_id=cluster_id, node_id=node_id)
@@ -111,7 +113,9 @@ def _own_id(fs: FileSystem, directory: str, cluster_id: str, node_id: int) -> Uu
 
 
 def read_bootstrap(fs: FileSystem, metadata_directory: str) -> list[VersionedRecord]:
-    """The records with which an empty metadata log begins: those of `bootstrap.checkpoint`, or the newest level's."""
+    """Return the first records of an empty metadata log: `bootstrap.checkpoint`, else those of the latest metadata
+    version.
+    """
     path = join(metadata_directory, BOOTSTRAP_CHECKPOINT_FILE)
     if not fs.exists(path):
         return bootstrap_records()

@@ -18,7 +18,7 @@ SECURITY_PROTOCOL_IDS = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SS
 def open_ports(
     listeners: Sequence[ConfiguredListener], config: BrokerConfig, open_pipeline: OpenPipeline, clock: Clock
 ) -> Server:
-    """A server that holds the ports of listeners and serves none of them yet. Raises ListenError."""
+    """Take the ports of listeners without serving them yet. Raise ListenError."""
     places = [ListenAddress(each.name, each.host, each.port) for each in listeners]
     server = Server(open_pipeline, _limits(config), places, clock=clock)
     server.open()
@@ -26,7 +26,7 @@ def open_ports(
 
 
 def advertised_endpoints(config: BrokerConfig, server: Server) -> dict[str, RegisteredEndpoint]:
-    """What to register, with the ports that were picked where 0 was asked for."""
+    """Return the endpoints to register, with the actual ports in place of 0."""
     bound = server.addresses
     return {
         each.name: RegisteredEndpoint(
@@ -54,9 +54,9 @@ def _limits(config: BrokerConfig) -> NetLimits:
 
 
 def _buffer_bytes(config: BrokerConfig, key: str) -> int:
-    """The size that somebody set, else -1.
+    """Return the configured size, else -1.
 
-    A fixed receive buffer turns off the kernel's own tuning: with Kafka's default of 100 KB, a megabyte received cost
+    A fixed receive buffer disables the kernel's own tuning: with Kafka's default of 100 KB, receiving a megabyte cost
     250-320 us of processor time instead of 85-100.
     """
     given = config.layers.find(key)

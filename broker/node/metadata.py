@@ -1,4 +1,4 @@
-"""The metadata side of a node: the controller on its replica of the log, and who reads what the quorum agrees on."""
+"""The metadata side of a node: the controller over its replica of the metadata log, and the publishers."""
 
 import random
 from collections.abc import Callable
@@ -39,19 +39,19 @@ NO_SUCCESSOR_TIMEOUT_MS = 100
 
 
 class ActiveControllerId:
-    """Which node the active controller is, for handlers."""
+    """The id of the active controller, for handlers."""
 
     def __init__(self, driver: ControllerDriver) -> None:
         self._driver = driver
 
     @property
     def controller_id(self) -> int | None:
-        """Its id; None while there is none."""
+        """Return the id; None while no controller is active."""
         return self._driver.leader.leader_id
 
 
 class ControllerQuorumView:
-    """What the controller asks about the quorum that it writes through."""
+    """The controller's view of its quorum."""
 
     def __init__(self, quorum: QuorumPart) -> None:
         self._core = quorum.driver.core
@@ -102,7 +102,7 @@ class MetadataPart:
         await self.quorum.driver.shut_down(SHUT_DOWN_TIMEOUT_MS if has_successor else NO_SUCCESSOR_TIMEOUT_MS)
 
     def close(self) -> None:
-        """Decide and commit nothing any more, hang up, and close the log. Blocks for an fsync."""
+        """Stop deciding and committing, close connections, and close the log. Blocks for an fsync."""
         self.snapshots.close()
         self.driver.close()
         for peers in self.connections:
@@ -224,7 +224,7 @@ def _snapshot_trigger(config: BrokerConfig, clock: Clock) -> SnapshotTrigger:
 def _metadata_topic(
     config: BrokerConfig, quorum: QuorumPart, on_failure: Callable[[BaseException], None]
 ) -> ClusterMetadataTopic:
-    """The metadata log for ordinary consumers (KIP-630 left that open)."""
+    """Build the metadata log as a topic for ordinary consumers (KIP-630 leaves that open)."""
     log = quorum.log
     partition = MetadataPartition(log.log, log.snapshots, quorum.driver, on_failure)
     return ClusterMetadataTopic(config.node_id, partition, quorum.driver)

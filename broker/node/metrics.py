@@ -1,4 +1,4 @@
-"""Where each of a node's metrics is read. Everything here runs when somebody scrapes, and at no other time."""
+"""The sources of a node's metrics. Values are read only when a monitoring system scrapes."""
 
 from collections.abc import Iterator, Sequence
 
@@ -33,7 +33,7 @@ def node_families(
     lag: LoopLag,
     clock: Clock,
 ) -> list[Family]:
-    """All families of a node that is a broker."""
+    """Return all families of a node with the broker role."""
     return [
         *broker_families(broker_state=lambda: lifecycle.state),
         *requests.families(),
@@ -54,7 +54,7 @@ def node_families(
 def controller_node_families(
     servers: Sequence[Server], metadata: MetadataPart, requests: RequestMetrics, lag: LoopLag, clock: Clock
 ) -> list[Family]:
-    """All families of a node that is a controller alone."""
+    """Return all families of a node that is only a controller."""
     return [
         *requests.families(),
         *_network(servers),
@@ -70,7 +70,7 @@ def _network(servers: Sequence[Server]) -> list[Family]:
 
 
 def _metadata(metadata: MetadataPart, clock: Clock) -> list[Family]:
-    """The replica of the metadata log, its snapshots, and how far this node has applied it."""
+    """Return families of the metadata log's replica, its snapshots, and the applied metadata."""
     quorum, cache = metadata.quorum.driver, metadata.cache
     return [
         *quorum_families(quorum.figures, quorum.metrics),

@@ -1,4 +1,4 @@
-"""What a listener that names no host is reached at: the canonical name of this machine, as Kafka has it."""
+"""The host of a listener without a host: the canonical name of this machine, as in Kafka."""
 
 import socket
 from functools import cache
@@ -8,7 +8,7 @@ _NO_NAME = "localhost"
 
 @cache
 def own_host() -> str:
-    """Looked up once, which may ask a name server. A machine whose name nobody knows is only reached by itself."""
+    """Return the canonical name, looked up once, or `localhost` if it does not resolve. May query a name server."""
     try:
         found = socket.getaddrinfo(socket.gethostname(), None, flags=socket.AI_CANONNAME)
     except OSError:

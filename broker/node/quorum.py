@@ -1,4 +1,4 @@
-"""A node's replica of the metadata log: its disk, core and connections, and what the configuration says to them."""
+"""A node's replica of the metadata log: its disk, core and connections, and its settings."""
 
 import random
 from collections.abc import Callable, Mapping
@@ -28,15 +28,15 @@ from storage.config import CleanupPolicy, LogConfig
 from storage.files import join
 
 STORE_PATIENCE_MS: Final = 10_000
-"""For one request to a store of snapshots, with all its attempts."""
+"""Timeout of one request to a snapshot store, with all attempts."""
 
 BoundAddresses = Mapping[str, tuple[str, int]]
-"""Host and port by listener name, as a server took them."""
+"""Host and port by listener name, as bound by a server."""
 
 
 @dataclass(frozen=True, slots=True)
 class QuorumPart:
-    """Built, not started: `driver.start()` begins."""
+    """The components of the replica, built; `driver.start()` starts them."""
 
     log: RaftMetadataLog
     driver: QuorumDriver
@@ -45,7 +45,7 @@ class QuorumPart:
     importer: SnapshotImporter | None
 
     def controller(self) -> ControllerLocation:
-        """The active controller, as far as this node knows, and where other nodes reach it."""
+        """Return the active controller, as far as this node knows it, and its address."""
         leader = self.driver.leader.leader_id
         return ControllerLocation(leader, None if leader is None else self._endpoint(leader))
 
@@ -56,7 +56,7 @@ class QuorumPart:
         return next((each.endpoint for each in hint.listeners if each.name == self.listener), None)
 
     def close(self) -> None:
-        """Take no part any more, hang up, and close the log. Blocks for an fsync."""
+        """Leave the quorum's protocol, close connections, and close the log. Blocks for an fsync."""
         self.driver.close()
         if self.importer is not None:
             self.importer.close()
@@ -74,9 +74,9 @@ def build_quorum(
 ) -> QuorumPart:
     """Open the metadata log and build the replica on it. `bound` are the controller listeners. Blocks.
 
-    `import_pool` has one thread, which waits for the store of snapshots, if there is one.
+    `import_pool` has one thread, which waits for the snapshot store, if there is one.
 
-    Raises StorageError, UnusableMetadataLog, InvalidQuorumState.
+    Raise StorageError, UnusableMetadataLog or InvalidQuorumState.
     """
     clock = runtime.clock
     directory = join(directories.metadata_directory, METADATA_LOG_NAME)
@@ -107,10 +107,10 @@ def build_quorum(
 def _importer(
     runtime: NodeRuntime, config: BrokerConfig, directories: NodeDirectories, log: RaftMetadataLog, pool: WorkPool
 ) -> SnapshotImporter | None:
-    """None where the configuration names no store."""
+    """Build the snapshot importer; None where the configuration has no snapshot store."""
     if not config.ottla_metadata_snapshot_import_uri:
         return None
-    from storage.tiered.loading.store_uri import open_store, parse_store_uri  # only where it is used
+    from storage.tiered.loading.store_uri import open_store, parse_store_uri  # local import: few nodes need it
 
     uri = parse_store_uri(config.ottla_metadata_snapshot_import_uri)
     timeout_ms = config.ottla_metadata_snapshot_import_timeout_ms
@@ -140,7 +140,7 @@ def _transport(runtime: NodeRuntime, config: BrokerConfig, listener: str) -> Net
 
 
 def quorum_settings(config: BrokerConfig, directories: NodeDirectories, bound: BoundAddresses) -> QuorumSettings:
-    """What the quorum is told of the configuration."""
+    """Return the quorum's settings from the configuration."""
     listeners = own_listeners(config, bound)
     own = {listener.name: listener.endpoint for listener in listeners}
     default_listener = config.controller_listener_names[0]
@@ -151,7 +151,7 @@ def quorum_settings(config: BrokerConfig, directories: NodeDirectories, bound: B
         listeners=listeners,
         default_listener=default_listener,
         static_voters=tuple(
-            # An address that only we can know (port 0, any interface) is allowed for ourselves.
+            # An address that only the node itself can know (port 0, any interface) is allowed for its own voter.
             StaticVoter(voter.id, own[default_listener])
             if voter.id == config.node_id
             else StaticVoter(voter.id, SocketAddress(voter.address.host, voter.address.port))
@@ -180,9 +180,9 @@ _ANY_INTERFACE: Final = ("", "0.0.0.0", "::")
 
 
 def own_listeners(config: BrokerConfig, bound: BoundAddresses) -> Listeners:
-    """This node's controller listeners as others reach them, with the ports that were picked for 0.
+    """Return this node's controller listeners as other nodes reach them, with the actual ports in place of 0.
 
-    Where the listener of the quorum names no host, others have this node's address from `controller.quorum.voters`.
+    Where the quorum's listener has no host, other nodes use this node's address from `controller.quorum.voters`.
     """
     known = {config.controller_listener_names[0]: host} if (host := _own_voter_host(config)) else {}
     return tuple(
@@ -196,13 +196,13 @@ def own_listeners(config: BrokerConfig, bound: BoundAddresses) -> Listeners:
 
 
 def _own_voter_host(config: BrokerConfig) -> str:
-    """Empty where no voter is configured, or one with an address that says nothing."""
+    """Return the host of this node's static voter; empty without such a voter, or where its address is unusable."""
     hosts = (voter.address.host for voter in config.voters if voter.id == config.node_id)
     return next((host for host in hosts if host not in _ANY_INTERFACE), "")
 
 
 def log_config(config: BrokerConfig) -> LogConfig:
-    """The metadata log's own settings; the quorum's rules alone delete from it."""
+    """Return the metadata log's own settings. Only the quorum's rules delete from it."""
     return LogConfig(
         segment_bytes=config.internal_metadata_log_segment_bytes or config.metadata_log_segment_bytes,
         segment_ms=config.metadata_log_segment_ms,

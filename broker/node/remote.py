@@ -1,6 +1,6 @@
-"""The remote part of a node's logs: remote storage, what is known of it, and who copies, reads and deletes there.
+"""The remote storage of a node's logs (KIP-405): storage, metadata, and the tasks that copy, read and delete segments.
 
-Imported only where `remote.log.storage.system.enable` is on: a node without it pays nothing for it.
+Imported only where `remote.log.storage.system.enable` is true: other nodes do not pay for it.
 """
 
 import asyncio
@@ -49,14 +49,17 @@ from storage.tiered.remote_storage import RemoteStorageManager
 from storage.tiered.segments.reading import SegmentReader
 
 _FINISH_TIMEOUT_S = 5.0
-"""How long a node that stops waits for copies and deletions under way; what is cut off is collected later."""
+"""Time for which a stopping node waits for copies and deletions in progress. Interrupted ones are cleaned up later."""
 
 _log = EventLog("broker.tiered")
 
 
 @dataclass(frozen=True, slots=True)
 class RemoteStoragePart:
-    """Built, not started. `publishers` want to be published to after the partitions, in this order."""
+    """The components of remote storage, built and not started.
+
+    The caller adds `publishers` after the partitions, in this order.
+    """
 
     config: DynamicConfig
     storage: RemoteStorageManager
@@ -80,13 +83,13 @@ class RemoteStoragePart:
         return (*on_topic, self.manager, self, *descriptions)
 
     def topic_creator(self, others: RequestedTopicCreator | None) -> RequestedTopicCreator | None:
-        """For what clients ask for: the topic of metadata, too, where there is one."""
+        """Return a creator that also creates the remote metadata topic on a client's request, where there is one."""
         if not isinstance(self.metadata, TopicRemoteMetadata):
             return others
         return MetadataTopicCreator(self.metadata.ensure_topic, others)
 
     async def run(self) -> None:
-        """Copy, delete and find out, until cancelled."""
+        """Copy, delete and look up log starts until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self.manager.run())
             group.create_task(self.leader_starts.run())
@@ -94,7 +97,7 @@ class RemoteStoragePart:
                 group.create_task(self.descriptions.run())
 
     def on_metadata(self, _delta: MetadataDelta, _image: MetadataImage) -> None:
-        """Sizes may have changed."""
+        """Apply dynamic sizes of thread pools and caches."""
         config = self.config.current
         self.pools.resize(log_settings(config))
         self.reader_pool.resize(config.remote_log_reader_threads, config.remote_log_reader_max_pending_tasks)
@@ -102,7 +105,7 @@ class RemoteStoragePart:
         self.cache.resize(config.remote_log_index_file_cache_total_size_bytes)
 
     def families(self) -> list[Family]:
-        """What there is to see."""
+        """Return the metric families of remote storage."""
         return [
             *self.manager.metrics.families(),
             *under_first_names([*self.manager.metrics.families(), *self.traffic.families()]),
@@ -120,14 +123,14 @@ class RemoteStoragePart:
         ]
 
     async def finish(self) -> None:
-        """Before this node gives up what it leads: let what is under way come to its end, if that is soon."""
+        """Wait a short time for work in progress to finish, before this node resigns its leaderships."""
         try:
             await asyncio.wait_for(self.manager.finish(), _FINISH_TIMEOUT_S)
         except TimeoutError:
-            _log.info("What is under way in remote storage is left to be collected")
+            _log.info("Leaving unfinished work in remote storage for later cleanup")
 
     async def close(self) -> None:
-        """Read, copy and delete nothing any more. After the tasks of the manager have ended."""
+        """Stop reading, copying and deleting. Call after the tasks of the manager have ended."""
         self.reads.close()
         await self.metadata.close()
         await asyncio.gather(
@@ -141,7 +144,7 @@ class RemoteStoragePart:
 def build_remote(
     runtime: NodeRuntime, stores: RemoteStores, metadata: MetadataPart, data: DataPart
 ) -> RemoteStoragePart:
-    """Join the parts, and have followers begin behind what is remote. Raises ConfigError."""
+    """Build remote storage over the data side. Followers then start after remote segments. Raise ConfigError."""
     dynamic = metadata.config
     static = dynamic.current
     cache_bytes = static.remote_log_index_file_cache_total_size_bytes
@@ -158,7 +161,7 @@ def build_remote(
     waiting_max = static.remote_log_reader_max_pending_tasks
     followers = static.remote_log_manager_follower_thread_pool_size
     reader_pool = ThreadPool(static.remote_log_reader_threads, waiting_max, "remote-read", clock=runtime.clock)
-    # Replicas that are behind wait their turn, each with one thing to do: none is refused.
+    # An unlimited queue: every lagging replica waits with at most one task, and none is refused.
     follower_pool = ThreadPool(followers, None, "remote-follow", clock=runtime.clock)
     reader = SegmentReader(stores.storage, builder.cache)
     manager = builder.manager()
@@ -189,7 +192,7 @@ def build_remote(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _RemoteBuilder:
-    """What the parts share, and how each is made of it."""
+    """The shared inputs of the components, with a factory method for each component."""
 
     runtime: NodeRuntime
     stores: RemoteStores
@@ -201,11 +204,11 @@ class _RemoteBuilder:
     pools: RemotePools
 
     def settings(self) -> RemoteLogSettings:
-        """As they are now."""
+        """Return the current settings."""
         return log_settings(self.dynamic.current)
 
     def manager(self) -> RemoteLogManager:
-        """Copies, expires and compacts. What deletes segments has the cache of indexes forget them."""
+        """Build the manager that copies, expires and compacts. Deletions also drop segments from the index cache."""
         static = self.dynamic.current
         storage = IndexInvalidatingStorage(self.stores.storage, self.cache)
         quota = CopyQuota(self.runtime.clock, self.settings, self.metrics)
@@ -280,7 +283,7 @@ class _RemoteBuilder:
         )
 
     def descriptions(self) -> TopicDescriptions | None:
-        """None where there is no place for them beside the segments."""
+        """Build the writer of topic descriptions; None where the storage has no place for them."""
         beside, pool = self.stores.beside, self.pools.expiration
         if beside is None:
             return None

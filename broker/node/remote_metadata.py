@@ -23,14 +23,14 @@ _log = EventLog("broker.tiered")
 def build_remote_metadata(
     runtime: NodeRuntime, cluster_id: str, metadata: MetadataPart, data: DataPart
 ) -> RemoteLogMetadataManager:
-    """Raises ConfigError."""
+    """Build the remote log metadata manager. Raise ConfigError."""
     if is_on_topic(metadata.config.current.remote_log_metadata_manager_class_name):
         return _build_topic_metadata(runtime, metadata, data)
     return _load_metadata(cluster_id, metadata)
 
 
 def _load_metadata(cluster_id: str, metadata: MetadataPart) -> PluginRemoteMetadata:
-    """Somebody's own. Raises ConfigError."""
+    """Load the operator's own class. Raise ConfigError."""
     config = metadata.config.current
     listener = config.remote_log_metadata_manager_listener_name or config.inter_broker_listener_name
 
@@ -64,7 +64,7 @@ def _build_topic_metadata(runtime: NodeRuntime, metadata: MetadataPart, data: Da
     except ValueError as error:
         raise ConfigError("remote.log.metadata.manager.impl.prefix", str(error)) from error
     for key in settings.unknown:
-        _log.warning("a setting of the keeper of remote metadata is not known", key=key)
+        _log.warning("Unknown setting of the remote metadata manager", key=key)
     client = NetworkMetadataClient(
         config.node_id,
         metadata.cache,

@@ -7,7 +7,7 @@ from storage.tiered.stores.backoff import Backoff
 
 
 def log_settings(config: BrokerConfig) -> RemoteLogSettings:
-    """For what copies and deletes."""
+    """Return the settings of tasks that copy and delete segments."""
     window = config.remote_log_manager_copy_quota_window_num * config.remote_log_manager_copy_quota_window_size_seconds
     return RemoteLogSettings(
         copier_threads=config.remote_log_manager_copier_thread_pool_size,
@@ -29,7 +29,7 @@ def log_settings(config: BrokerConfig) -> RemoteLogSettings:
 
 
 def read_settings(config: BrokerConfig) -> RemoteReadSettings:
-    """For what consumers read."""
+    """Return the settings of consumers' reads from remote storage."""
     return RemoteReadSettings(
         wait_max_ms=config.remote_fetch_max_wait_ms,
         reads_max=config.remote_log_reader_threads + config.remote_log_reader_max_pending_tasks,

@@ -23,7 +23,7 @@ _log = EventLog("broker.tiered")
 
 @dataclass(frozen=True, slots=True)
 class RemoteStores:
-    """Open. `objects`, `beside` and what is read are for storages that keep segments in a store of objects."""
+    """Remote storage, open. `objects`, `beside` and `read_log_start` are for storages over an object store."""
 
     storage: RemoteStorageManager
     objects: ObjectStore | None
@@ -37,7 +37,7 @@ class RemoteStores:
 
 
 def open_remote_stores(fs: FileSystem, config: BrokerConfig, directories: NodeDirectories) -> RemoteStores:
-    """Blocks. Raises ConfigError."""
+    """Open the configured remote storage. Blocks. Raise ConfigError."""
     name, prefix = config.remote_log_storage_manager_class_name, config.remote_log_storage_manager_impl_prefix
     assert name is not None, "checked with the configuration"
     first = config.log_dirs[0]

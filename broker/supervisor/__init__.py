@@ -1,1 +1,1 @@
-"""Processes of a local cluster, started, watched and stopped together. Knows nothing of what a node does inside."""
+"""Processes of a local cluster, started, watched and stopped together. Does not know the inside of a node."""

@@ -1,4 +1,4 @@
-"""A log file that others write into through us, and that never takes more than its share of the disk."""
+"""A log file of bounded size, for the output of another process."""
 
 import contextlib
 import os
@@ -7,14 +7,14 @@ from typing import BinaryIO
 
 MAX_BYTES = 8 * 1024 * 1024
 KEPT_FILES = 3
-"""Older ones, `ottla.log.1` the newest of them."""
+"""Number of older files; `ottla.log.1` is the newest of them."""
 
 
 class BoundedLog:
-    """Appends bytes to `path`; at `max_bytes` the file is set aside and a new one begun.
+    """Appends bytes to `path`; at `max_bytes`, rotates the file.
 
-    What cannot be written is lost, and the log says later how much: a disk that is full must stop neither the node
-    that talks nor the one who listens.
+    Data that cannot be written is dropped, and a later line says how much: a full disk must stop neither the node nor
+    its supervisor.
     """
 
     def __init__(self, path: Path, *, max_bytes: int = MAX_BYTES, kept_files: int = KEPT_FILES) -> None:
@@ -26,7 +26,7 @@ class BoundedLog:
         self._lost_bytes = 0
 
     def write(self, data: bytes) -> None:
-        """Append; a piece is never split between two files."""
+        """Append `data`, which is never split between two files."""
         note = b"" if not self._lost_bytes else b"(%d bytes of output could not be written here)\n" % self._lost_bytes
         try:
             self._append(note + data)
@@ -37,7 +37,7 @@ class BoundedLog:
             self._lost_bytes = 0
 
     def close(self) -> None:
-        """May be written to again, which opens the file anew."""
+        """Close the file. A later write opens it again."""
         if self._file is not None:
             self._file.close()
             self._file = None

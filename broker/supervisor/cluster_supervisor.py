@@ -1,4 +1,4 @@
-"""Runs the keepers of all nodes until a signal, or until one node turns out not to start, and stops them together."""
+"""Runs the supervisors of all nodes until a signal, or until a node fails to start, and stops all nodes together."""
 
 import asyncio
 import signal
@@ -13,7 +13,7 @@ STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class ClusterSupervisor:
-    """Construct and `run` on the event loop of the process's main thread."""
+    """Single-use object: construct and `run` on the event loop of the process's main thread."""
 
     def __init__(
         self,
@@ -31,14 +31,14 @@ class ClusterSupervisor:
         self._failure: NodeDidNotStart | None = None
 
     async def run(self) -> None:
-        """Until it is told to stop and all nodes are gone. Raises NodeDidNotStart, also when all are gone."""
+        """Return after `stop`, when all nodes have exited. Raise NodeDidNotStart, also after all nodes have exited."""
         loop = asyncio.get_running_loop()
         for number in STOP_SIGNALS:
             loop.add_signal_handler(number, self.stop)
         try:
             async with asyncio.TaskGroup() as tasks:
                 for node_supervisor in self._node_supervisors:
-                    tasks.create_task(self._keep(node_supervisor))
+                    tasks.create_task(self._supervise(node_supervisor))
                 await self._stop.wait()
                 for node_supervisor in self._node_supervisors:
                     node_supervisor.stop()
@@ -49,10 +49,10 @@ class ClusterSupervisor:
             raise self._failure
 
     def stop(self) -> None:
-        """Have everything stopped; `run` returns once it is."""
+        """Stop all nodes; `run` returns afterwards."""
         self._stop.set()
 
-    async def _keep(self, node_supervisor: NodeSupervisor) -> None:
+    async def _supervise(self, node_supervisor: NodeSupervisor) -> None:
         try:
             await node_supervisor.run()
         except NodeDidNotStart as failure:

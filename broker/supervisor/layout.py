@@ -28,7 +28,7 @@ class NodeLayout:
     controllers: tuple[str, ...]
 
     def settings(self, overrides: Iterable[str] = ()) -> list[str]:
-        """The node's configuration as KEY=VALUE; the user's `overrides` come last and win."""
+        """Return the node's configuration as KEY=VALUE; the user's `overrides` come last and take precedence."""
         return [
             "process.roles=broker,controller",
             f"node.id={self.index + 1}",

@@ -1,4 +1,4 @@
-"""Keeps one node running: starts its process, listens to it, starts it again when it exits, and stops it when told."""
+"""The supervisor of one node: starts its process, reads its output, restarts it after an exit, and stops it."""
 
 import asyncio
 import contextlib
@@ -10,42 +10,44 @@ from broker.supervisor.layout import LocalNode
 from broker.supervisor.output import NodeOutput
 from broker.supervisor.pid_file import remove_pid, write_pid
 from broker.supervisor.process import NodeProcess, Spawn
-from broker.supervisor.restarts import RestartPauses
+from broker.supervisor.restart_backoff import RestartBackoff
 from broker.supervisor.status_report import StatusReport
 
 STOP_TIMEOUT_S = 30.0
-"""A node that has not stopped by then is killed: longer than it takes to drain requests and flush its logs."""
+"""Time after which a stopping node is killed: longer than it takes to drain requests and flush logs."""
 
 
 class NotPrepared(Exception):
-    """What a node needs before it can start cannot be had. Says why in one sentence."""
+    """A precondition of a node's start is missing. The message is one sentence."""
 
 
 Prepare = Callable[[LocalNode], None]
-"""Sees to it that a node can be started, each time before it is. Raises NotPrepared."""
+"""Prepares a node before each start. Raises NotPrepared."""
 
 
 class NodeDidNotStart(Exception):
-    """A node ended by itself before it ever served: doing the same again would not help. Says why in one sentence."""
+    """A node exited before it ever served, so that a restart would not help. The message is one sentence."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProcessRun:
-    """How a process went: its exit code (None if it could not be started), whether it served, its last words."""
+    """A finished process: exit code (None if it could not be started), whether it served, its last message, its
+    duration.
+    """
 
     code: int | None
     served: bool
-    last_words: str
-    lasted_s: float
+    last_message: str
+    duration_s: float
 
     @property
     def failed_to_start(self) -> bool:
-        """By its own doing, not by someone's signal."""
+        """Whether the process ended by itself before it served, not by a signal."""
         return not self.served and (self.code is None or self.code >= 0)
 
 
 class NodeSupervisor:
-    """`run` until `stop`, or until the node turns out not to start at all. `restart=False` lets it live once."""
+    """Keeps a node running: `run` until `stop`, or until the node fails to start. `restart=False` runs it once."""
 
     def __init__(self, node: LocalNode, spawn: Spawn, report: StatusReport, prepare: Prepare, *, restart: bool) -> None:
         self._node = node
@@ -59,40 +61,40 @@ class NodeSupervisor:
         self._killer: asyncio.TimerHandle | None = None
 
     async def run(self) -> None:
-        """Returns when the node is gone for good. Raises NodeDidNotStart."""
+        """Return when the node has exited for good. Raise NodeDidNotStart."""
         try:
-            await self._keep()
+            await self._supervise()
         finally:
             self._log.close()
             if self._killer is not None:
                 self._killer.cancel()
 
     def stop(self) -> None:
-        """Ask the node to stop, and let it be gone. Does nothing the second time."""
+        """Request the node to stop. Further calls do nothing."""
         if self._stopping.is_set():
             return
         self._stopping.set()
         if self._process is not None:
             self._stop_process(self._process)
 
-    async def _keep(self) -> None:
-        pauses = RestartPauses()
+    async def _supervise(self) -> None:
+        backoff = RestartBackoff()
         has_served = False
         while not self._stopping.is_set():
-            life = await self._live()
+            run = await self._run_once()
             if self._stopping.is_set():
                 return
-            if life.failed_to_start and not has_served:
-                raise NodeDidNotStart(f"node {self._node.id} did not start: {life.last_words}")
-            has_served = has_served or life.served
-            pause_s = pauses.after(life.lasted_s) if self._restart else None
-            self._report.exited(self._node, life.code, life.last_words, pause_s)
-            if pause_s is None:
+            if run.failed_to_start and not has_served:
+                raise NodeDidNotStart(f"node {self._node.id} did not start: {run.last_message}")
+            has_served = has_served or run.served
+            delay_s = backoff.after(run.duration_s) if self._restart else None
+            self._report.exited(self._node, run.code, run.last_message, delay_s)
+            if delay_s is None:
                 return
-            await self._rest(pause_s)
+            await self._sleep(delay_s)
 
-    async def _live(self) -> ProcessRun:
-        """Start the process and stay with it to its end."""
+    async def _run_once(self) -> ProcessRun:
+        """Start the process and read its output until it exits."""
         started_s = _now_s()
         try:
             self._prepare(self._node)
@@ -102,16 +104,16 @@ class NodeSupervisor:
             return ProcessRun(None, False, reason, _now_s() - started_s)
         self._process = process
         self._publish_pid(process.pid)
-        if self._stopping.is_set():  # told while the process was being made
+        if self._stopping.is_set():  # stop was called while the process was created
             self._stop_process(process)
         try:
-            output = await self._listen(process, started_s)
-            return ProcessRun(await process.wait(), output.is_serving, output.last_words, _now_s() - started_s)
+            output = await self._read_output(process, started_s)
+            return ProcessRun(await process.wait(), output.is_serving, output.last_message, _now_s() - started_s)
         finally:
             self._process = None
             remove_pid(self._node.pid_file)
 
-    async def _listen(self, process: NodeProcess, started_s: float) -> NodeOutput:
+    async def _read_output(self, process: NodeProcess, started_s: float) -> NodeOutput:
         output = NodeOutput(self._node.id, self._log)
         while data := await process.read():
             was_serving, was_leading = output.is_serving, output.is_active_controller
@@ -125,15 +127,15 @@ class NodeSupervisor:
     def _publish_pid(self, pid: int) -> None:
         try:
             write_pid(self._node.pid_file, pid)
-        except OSError as error:  # a full disk is the node's to complain about
+        except OSError as error:  # e.g. a full disk, which the node itself reports
             self._report.trouble(self._node, f"cannot write {self._node.pid_file}: {error.strerror}.")
 
     def _stop_process(self, process: NodeProcess) -> None:
         process.terminate()
         self._killer = asyncio.get_running_loop().call_later(STOP_TIMEOUT_S, process.kill)
 
-    async def _rest(self, seconds: float) -> None:
-        """Sleep, unless it is time to stop."""
+    async def _sleep(self, seconds: float) -> None:
+        """Sleep until the time is over or `stop` is called."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._stopping.wait()

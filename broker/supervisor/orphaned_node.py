@@ -1,4 +1,4 @@
-"""A node that still runs on its directory because its supervisor was killed: it stops by itself, and we wait for it."""
+"""A node that still holds its directory after its supervisor was killed. Such a node stops by itself."""
 
 import time
 from collections.abc import Callable
@@ -7,12 +7,12 @@ from storage.directories.log_dir import LogDirLocked, lock_directory
 from storage.files import FileSystem
 
 PATIENCE_S = 40.0
-"""Longer than a node that lost its supervisor takes to stop, or to be ended by its lifeline, which gives it 30 s."""
+"""Longest wait: more than the 30 s after which an orphaned node is ended by its lifeline."""
 POLL_S = 0.05
 
 
 def wait_until_free(fs: FileSystem, directory: str, sleep: Callable[[float], None] = time.sleep) -> bool:
-    """Wait until nobody holds the log directory; False if that takes too long. Raises OSError."""
+    """Wait until no process holds the log directory. Return False after a timeout. Raise OSError."""
     for _ in range(int(PATIENCE_S / POLL_S)):
         try:
             lock_directory(fs, directory).release()

@@ -1,11 +1,11 @@
-"""The file that tells other programs the process id of a node."""
+"""The file with a node's process id, for other programs."""
 
 import os
 from pathlib import Path
 
 
 def write_pid(path: Path, pid: int) -> None:
-    """Renamed into place, so that a reader never finds half a number. Raises OSError."""
+    """Write the file by renaming, so that readers never see a part of it. Raise OSError."""
     aside = path.with_suffix(".tmp")
     aside.write_text(f"{pid}\n")
     os.replace(aside, path)

@@ -1,10 +1,10 @@
-"""A node's process, as its node_supervisor uses it, and the real one.
+"""The process of a node: the interface that its supervisor uses, and the implementation.
 
-The process gets a session of its own: an interrupt from the terminal reaches the supervisor alone, which then stops
-all nodes in order. It must not outlive the supervisor either, even one that is killed. For that it holds one end of a
-pipe, its standard input, whose other end the kernel closes with us: unlike a signal at the death of the parent
-(PR_SET_PDEATHSIG), this needs no code between fork and exec, cannot be missed by a parent that dies too early, and
-lets the node stop in order, with its logs closed.
+The process gets a session of its own: an interrupt from the terminal reaches only the supervisor, which then stops all
+nodes in order. The process must not outlive its supervisor, even a killed one. It therefore holds one end of a pipe as
+its standard input; the kernel closes the other end when the supervisor ends. Unlike a signal at the death of the parent
+(PR_SET_PDEATHSIG), this needs no code between fork and exec, cannot be missed when the parent dies early, and lets the
+node stop in order, with its logs closed.
 """
 
 import asyncio
@@ -22,15 +22,15 @@ class NodeProcess(Protocol):
     def pid(self) -> int: ...
 
     async def read(self) -> bytes:
-        """The next piece of its output; empty at the end, which comes when it exits."""
+        """Return the next piece of output; empty at its end, when the process exits."""
         ...
 
     async def wait(self) -> int:
-        """Its exit code; the negative number of the signal that killed it."""
+        """Return the exit code; the negative signal number after a signal."""
         ...
 
     def terminate(self) -> None:
-        """Ask it to stop, also if it is suspended just now. Does nothing if it is gone."""
+        """Send SIGTERM, and SIGCONT to a suspended process. Does nothing after the exit."""
         ...
 
     def kill(self) -> None: ...
@@ -41,7 +41,7 @@ Spawn = Callable[[Sequence[str]], Awaitable[NodeProcess]]
 
 
 class OsNodeProcess:
-    """A child process of ours."""
+    """A child process."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self._process = process
@@ -70,7 +70,7 @@ class OsNodeProcess:
 
 
 async def spawn(command: Sequence[str]) -> NodeProcess:
-    """Start `command`, its output joined and ours to read. Raises OSError."""
+    """Start `command` with its output joined and readable. Raise OSError."""
     process = await asyncio.create_subprocess_exec(
         *command, stdin=PIPE, stdout=PIPE, stderr=STDOUT, start_new_session=True
     )

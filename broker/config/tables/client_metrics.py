@@ -7,15 +7,15 @@ from broker.config.values import ConfigType
 INT = ConfigType.INT
 LIST = ConfigType.LIST
 
-# Two lines a key, which a formatter would make eight.
+# Two lines per key; a formatter would make eight.
 # fmt: off
 CLIENT_METRICS_CONFIG_KEYS: tuple[ConfigKey, ...] = (
     ConfigKey("interval.ms", INT, "300000",
         "Time between two pushes of metrics by a matching client; 100 ms to an hour.", rule=between(100, 3600000),
         honoured=False),
     ConfigKey("match", LIST, "",
-        "Clients this subscription is for, as attribute=pattern pairs; empty means all.", honoured=False),
+        "Clients of this subscription, as attribute=pattern pairs; empty means all.", honoured=False),
     ConfigKey("metrics", LIST, "",
-        "Prefixes of the metrics asked for; * means all, empty none.", honoured=False),
+        "Prefixes of requested metrics; * means all, empty none.", honoured=False),
 )
 # fmt: on

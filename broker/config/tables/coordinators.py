@@ -11,7 +11,7 @@ LONG = ConfigType.LONG
 SHORT = ConfigType.SHORT
 STRING = ConfigType.STRING
 
-# Two lines a key, which a formatter would make eight.
+# Two lines per key; a formatter would make eight.
 # fmt: off
 COORDINATORS_KEYS: tuple[ConfigKey, ...] = (
     ConfigKey("offset.metadata.max.bytes", INT, "4096",
@@ -21,7 +21,7 @@ COORDINATORS_KEYS: tuple[ConfigKey, ...] = (
     ConfigKey("offsets.load.buffer.size", INT, "5242880",
         "Bytes read at a time when group state is loaded.", rule=at_least(1)),
     ConfigKey("offsets.retention.check.interval.ms", LONG, "600000",
-        "Time between two looks for offsets to expire.", rule=at_least(1)),
+        "Time between two checks for expired offsets.", rule=at_least(1)),
     ConfigKey("offsets.retention.minutes", INT, "10080",
         "Time an offset is kept after its group became empty or its topic was no longer subscribed.", rule=at_least(1)),
     ConfigKey("offsets.topic.compression.codec", INT, "0",
@@ -57,7 +57,8 @@ COORDINATORS_KEYS: tuple[ConfigKey, ...] = (
     ConfigKey("group.consumer.max.heartbeat.interval.ms", INT, "15000",
         "Largest heartbeat interval of consumer groups.", rule=at_least(1), honoured=False),
     ConfigKey("group.consumer.session.timeout.ms", INT, "45000",
-        "Silence after which a member of a consumer group is removed.", rule=at_least(1), honoured=False),
+        "Time without a heartbeat after which a member of a consumer group is removed.",
+        rule=at_least(1), honoured=False),
     ConfigKey("group.consumer.min.session.timeout.ms", INT, "45000",
         "Smallest session timeout of consumer groups.", rule=at_least(1), honoured=False),
     ConfigKey("group.consumer.max.session.timeout.ms", INT, "60000",
@@ -71,11 +72,11 @@ COORDINATORS_KEYS: tuple[ConfigKey, ...] = (
         "Time after which a subscription by pattern is resolved again.", rule=at_least(10000), internal=True,
         honoured=False),
     ConfigKey("group.share.enable", BOOLEAN, "false",
-        "Whether share groups are served, whatever the finalized feature says.", internal=True, honoured=False),
+        "Whether share groups are served, regardless of the finalized feature.", internal=True, honoured=False),
     ConfigKey("group.share.assignors", LIST, "simple",
         "Server-side assignor of share groups.", rule=non_empty, honoured=False),
     ConfigKey("group.share.delivery.count.limit", INT, "5",
-        "Deliveries of a record before it is given up.", rule=between(2, 10), honoured=False),
+        "Deliveries of a record before it is archived.", rule=between(2, 10), honoured=False),
     ConfigKey("group.share.heartbeat.interval.ms", INT, "5000",
         "Heartbeat interval given to members of share groups.", rule=at_least(1), honoured=False),
     ConfigKey("group.share.min.heartbeat.interval.ms", INT, "5000",
@@ -83,7 +84,7 @@ COORDINATORS_KEYS: tuple[ConfigKey, ...] = (
     ConfigKey("group.share.max.heartbeat.interval.ms", INT, "15000",
         "Largest heartbeat interval of share groups.", rule=at_least(1), honoured=False),
     ConfigKey("group.share.session.timeout.ms", INT, "45000",
-        "Silence after which a member of a share group is removed.", rule=at_least(1), honoured=False),
+        "Time without a heartbeat after which a member of a share group is removed.", rule=at_least(1), honoured=False),
     ConfigKey("group.share.min.session.timeout.ms", INT, "45000",
         "Smallest session timeout of share groups.", rule=at_least(1), honoured=False),
     ConfigKey("group.share.max.session.timeout.ms", INT, "60000",
@@ -114,7 +115,8 @@ COORDINATORS_KEYS: tuple[ConfigKey, ...] = (
     ConfigKey("group.streams.max.heartbeat.interval.ms", INT, "15000",
         "Largest heartbeat interval of streams groups.", rule=at_least(1), honoured=False),
     ConfigKey("group.streams.session.timeout.ms", INT, "45000",
-        "Silence after which a member of a streams group is removed.", rule=at_least(1), honoured=False),
+        "Time without a heartbeat after which a member of a streams group is removed.",
+        rule=at_least(1), honoured=False),
     ConfigKey("group.streams.min.session.timeout.ms", INT, "45000",
         "Smallest session timeout of streams groups.", rule=at_least(1), honoured=False),
     ConfigKey("group.streams.max.session.timeout.ms", INT, "60000",
@@ -158,11 +160,11 @@ COORDINATORS_KEYS: tuple[ConfigKey, ...] = (
     ConfigKey("transaction.max.timeout.ms", INT, "900000",
         "Longest transaction timeout a producer may ask for.", rule=at_least(1), honoured=False),
     ConfigKey("transaction.abort.timed.out.transaction.cleanup.interval.ms", INT, "10000",
-        "Time between two looks for transactions to abort for having timed out.", rule=at_least(1), honoured=False),
+        "Time between two checks for transactions that have timed out.", rule=at_least(1), honoured=False),
     ConfigKey("transaction.remove.expired.transaction.cleanup.interval.ms", INT, "3600000",
-        "Time between two looks for transactional ids to forget.", rule=at_least(1), honoured=False),
+        "Time between two checks for expired transactional ids.", rule=at_least(1), honoured=False),
     ConfigKey("transaction.partition.verification.enable", BOOLEAN, "true",
-        "Whether a partition asks the coordinator before it accepts a transaction's first records.",
+        "Whether a partition verifies a transaction with its coordinator before the first records.",
         scope=Scope.CLUSTER, honoured=False),
     ConfigKey("transaction.state.log.load.buffer.size", INT, "5242880",
         "Bytes read at a time when transaction state is loaded.", rule=at_least(1), honoured=False),
@@ -181,6 +183,7 @@ COORDINATORS_KEYS: tuple[ConfigKey, ...] = (
     ConfigKey("add.partitions.to.txn.retry.backoff.ms", INT, "20",
         "First wait before the broker adds a partition to a transaction again.", rule=at_least(1), honoured=False),
     ConfigKey("add.partitions.to.txn.retry.backoff.max.ms", INT, "100",
-        "Longest time the broker goes on adding a partition to a transaction.", rule=at_least(0), honoured=False),
+        "Longest time for which the broker retries adding a partition to a transaction.",
+        rule=at_least(0), honoured=False),
 )
 # fmt: on

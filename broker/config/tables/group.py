@@ -7,15 +7,16 @@ from broker.config.values import ConfigType
 INT = ConfigType.INT
 STRING = ConfigType.STRING
 
-# Two lines a key, which a formatter would make eight.
+# Two lines per key; a formatter would make eight.
 # fmt: off
 GROUP_CONFIG_KEYS: tuple[ConfigKey, ...] = (
     ConfigKey("consumer.heartbeat.interval.ms", INT, "5000",
         "Heartbeat interval given to members of this consumer group.", rule=at_least(1), honoured=False),
     ConfigKey("consumer.session.timeout.ms", INT, "45000",
-        "Silence after which a member of this consumer group is removed.", rule=at_least(1), honoured=False),
+        "Time without a heartbeat after which a member of this consumer group is removed.",
+        rule=at_least(1), honoured=False),
     ConfigKey("share.auto.offset.reset", STRING, "latest",
-        "Where a share group starts on a partition: latest, earliest, or by_duration:PnDTnHnMn.nS before now.",
+        "Start of a share group on a partition: latest, earliest, or by_duration:PnDTnHnMn.nS before now.",
         rule=offset_reset_strategy, honoured=False),
     ConfigKey("share.heartbeat.interval.ms", INT, "5000",
         "Heartbeat interval given to members of this share group.", rule=at_least(1), honoured=False),
@@ -25,7 +26,8 @@ GROUP_CONFIG_KEYS: tuple[ConfigKey, ...] = (
     ConfigKey("share.record.lock.duration.ms", INT, "30000",
         "Time a consumer of this share group has to acknowledge a record.", rule=at_least(1000), honoured=False),
     ConfigKey("share.session.timeout.ms", INT, "45000",
-        "Silence after which a member of this share group is removed.", rule=at_least(1), honoured=False),
+        "Time without a heartbeat after which a member of this share group is removed.",
+        rule=at_least(1), honoured=False),
     ConfigKey("streams.heartbeat.interval.ms", INT, "5000",
         "Heartbeat interval given to members of this streams group.", rule=at_least(1), honoured=False),
     ConfigKey("streams.initial.rebalance.delay.ms", INT, "3000",
@@ -34,6 +36,7 @@ GROUP_CONFIG_KEYS: tuple[ConfigKey, ...] = (
     ConfigKey("streams.num.standby.replicas", INT, "0",
         "Standby copies of each task of this streams group.", rule=at_least(0), honoured=False),
     ConfigKey("streams.session.timeout.ms", INT, "45000",
-        "Silence after which a member of this streams group is removed.", rule=at_least(1), honoured=False),
+        "Time without a heartbeat after which a member of this streams group is removed.",
+        rule=at_least(1), honoured=False),
 )
 # fmt: on

@@ -11,7 +11,7 @@ LIST = ConfigType.LIST
 LONG = ConfigType.LONG
 STRING = ConfigType.STRING
 
-# Two lines a key, which a formatter would make eight.
+# Two lines per key; a formatter would make eight.
 # fmt: off
 LOG_KEYS: tuple[ConfigKey, ...] = (
     ConfigKey("log.dir", LIST, "/tmp/kafka-logs",
@@ -39,7 +39,7 @@ LOG_KEYS: tuple[ConfigKey, ...] = (
     ConfigKey("log.retention.bytes", LONG, "-1",
         "Size of a partition above which its oldest segments are removed; -1 sets no bound.", scope=Scope.CLUSTER),
     ConfigKey("log.retention.check.interval.ms", LONG, "300000",
-        "Time between two looks for segments to remove.", rule=at_least(1)),
+        "Time between two checks for segments to delete.", rule=at_least(1)),
     ConfigKey("log.cleanup.policy", LIST, "delete",
         "What happens to old segments: delete, compact, or both.",
         rule=items_of("compact", "delete"), scope=Scope.CLUSTER),
@@ -54,7 +54,7 @@ LOG_KEYS: tuple[ConfigKey, ...] = (
     ConfigKey("log.flush.interval.ms", LONG, None,
         "Longest time records stay unflushed; by default log.flush.scheduler.interval.ms.", scope=Scope.CLUSTER),
     ConfigKey("log.flush.scheduler.interval.ms", LONG, "9223372036854775807",
-        "Time between two looks for logs to flush."),
+        "Time between two checks for logs to flush."),
     ConfigKey("log.flush.offset.checkpoint.interval.ms", INT, "60000",
         "Time between two writes of the recovery-point checkpoint.", rule=at_least(0)),
     ConfigKey("log.flush.start.offset.checkpoint.interval.ms", INT, "60000",
@@ -101,7 +101,7 @@ LOG_KEYS: tuple[ConfigKey, ...] = (
     ConfigKey("log.cleaner.min.compaction.lag.ms", LONG, "0",
         "Age below which a record is left out of compaction.", rule=at_least(0), scope=Scope.CLUSTER),
     ConfigKey("log.cleaner.max.compaction.lag.ms", LONG, "9223372036854775807",
-        "Age above which a record is due for compaction, whatever the ratio.", rule=at_least(1), scope=Scope.CLUSTER),
+        "Age above which a record is due for compaction, at any dirty ratio.", rule=at_least(1), scope=Scope.CLUSTER),
     ConfigKey("log.local.retention.ms", LONG, "-2",
         "Age above which segments already in remote storage leave the local disk; -2 follows the retention time.",
         rule=at_least(-2), scope=Scope.CLUSTER),
@@ -111,6 +111,6 @@ LOG_KEYS: tuple[ConfigKey, ...] = (
     ConfigKey("producer.id.expiration.ms", INT, "86400000",
         "Time without records after which a partition forgets a producer id.", rule=at_least(1), scope=Scope.CLUSTER),
     ConfigKey("producer.id.expiration.check.interval.ms", INT, "600000",
-        "Time between two looks for producer ids to forget.", rule=at_least(1), internal=True),
+        "Time between two checks for expired producer ids.", rule=at_least(1), internal=True),
 )
 # fmt: on

@@ -10,13 +10,13 @@ LIST = ConfigType.LIST
 LONG = ConfigType.LONG
 STRING = ConfigType.STRING
 
-# Two lines a key, which a formatter would make eight.
+# Two lines per key; a formatter would make eight.
 # fmt: off
 QUORUM_KEYS: tuple[ConfigKey, ...] = (
     ConfigKey("controller.quorum.voters", LIST, "",
-        "The fixed voters of the metadata quorum, as id@host:port entries."),
+        "Static voters of the metadata quorum, as id@host:port entries."),
     ConfigKey("controller.quorum.bootstrap.servers", LIST, "",
-        "Addresses, host:port, at which the metadata quorum is found; voters then come from the quorum itself."),
+        "Addresses, host:port, of controllers through which a node finds a dynamic quorum and its voters."),
     ConfigKey("controller.quorum.election.timeout.ms", INT, "1000",
         "Time without a reachable leader after which an election is started.", rule=at_least(0)),
     ConfigKey("controller.quorum.election.backoff.max.ms", INT, "1000",
@@ -25,7 +25,7 @@ QUORUM_KEYS: tuple[ConfigKey, ...] = (
         "Time without a successful fetch from the leader before a voter becomes a candidate, and without fetches "
         "from a majority before a leader steps down.", rule=at_least(0)),
     ConfigKey("controller.quorum.request.timeout.ms", INT, "2000",
-        "Longest wait for an answer of another member of the quorum.", rule=at_least(0)),
+        "Longest wait for a response of another replica of the quorum.", rule=at_least(0)),
     ConfigKey("controller.quorum.retry.backoff.ms", INT, "20",
         "Wait before a failed quorum request is sent again.", rule=at_least(0)),
     ConfigKey("controller.quorum.append.linger.ms", INT, "25",
@@ -45,9 +45,9 @@ QUORUM_KEYS: tuple[ConfigKey, ...] = (
     ConfigKey("metadata.log.segment.ms", LONG, "604800000",
         "Age at which a segment of the metadata log is rolled."),
     ConfigKey("metadata.log.max.record.bytes.between.snapshots", LONG, "20971520",
-        "Bytes of new metadata records after which a snapshot is cut.", rule=at_least(1)),
+        "Bytes of new metadata records after which a snapshot is generated.", rule=at_least(1)),
     ConfigKey("metadata.log.max.snapshot.interval.ms", LONG, "3600000",
-        "Age of the last snapshot after which another is cut, if there are new records; 0 turns this off.",
+        "Age of the last snapshot after which another is generated, if there are new records; 0 turns this off.",
         rule=at_least(0)),
     ConfigKey("metadata.max.idle.interval.ms", INT, "500",
         "Idle time after which the active controller writes a no-op record; 0 writes none.", rule=at_least(0)),

@@ -8,7 +8,7 @@ INT = ConfigType.INT
 LONG = ConfigType.LONG
 STRING = ConfigType.STRING
 
-# Two lines a key, which a formatter would make eight.
+# Two lines per key; a formatter would make eight.
 # fmt: off
 REPLICATION_KEYS: tuple[ConfigKey, ...] = (
     ConfigKey("num.replica.fetchers", INT, "1",
@@ -18,9 +18,9 @@ REPLICATION_KEYS: tuple[ConfigKey, ...] = (
     ConfigKey("replica.fetch.wait.max.ms", INT, "500",
         "Longest time a follower's fetch waits at the leader."),
     ConfigKey("replica.fetch.max.bytes", INT, "1048576",
-        "Bytes a follower asks for per partition; a larger first batch still comes through.", rule=at_least(0)),
+        "Bytes that a follower requests per partition; a larger first batch is still returned.", rule=at_least(0)),
     ConfigKey("replica.fetch.response.max.bytes", INT, "10485760",
-        "Bytes a follower asks for per fetch; a larger first batch still comes through.", rule=at_least(0)),
+        "Bytes that a follower requests per fetch; a larger first batch is still returned.", rule=at_least(0)),
     ConfigKey("replica.fetch.backoff.ms", INT, "1000",
         "Wait after a failed fetch of a follower.", rule=at_least(0)),
     ConfigKey("replica.lag.time.max.ms", LONG, "30000",

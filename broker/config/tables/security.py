@@ -14,7 +14,7 @@ PASSWORD = ConfigType.PASSWORD
 SHORT = ConfigType.SHORT
 STRING = ConfigType.STRING
 
-# Two lines a key, which a formatter would make eight.
+# Two lines per key; a formatter would make eight.
 # fmt: off
 SECURITY_KEYS: tuple[ConfigKey, ...] = (
     ConfigKey("authorizer.class.name", STRING, "",
@@ -25,13 +25,13 @@ SECURITY_KEYS: tuple[ConfigKey, ...] = (
     ConfigKey("security.providers", STRING, None,
         "Additional security providers.", honoured=False),
     ConfigKey("connections.max.reauth.ms", LONG, "0",
-        "Time after which a SASL client must authenticate again; 0 never asks.", honoured=False),
+        "Time after which a SASL client must authenticate again; 0 never requires it.", honoured=False),
     ConfigKey("delegation.token.secret.key", PASSWORD, None,
         "Secret from which delegation tokens are made; the same on every node."),
     ConfigKey("delegation.token.max.lifetime.ms", LONG, "604800000",
         "Longest life of a delegation token, renewals included.", rule=at_least(1)),
     ConfigKey("delegation.token.expiry.time.ms", LONG, "86400000",
-        "Life of a delegation token before it must be renewed.", rule=at_least(1)),
+        "Lifetime of a delegation token before it must be renewed.", rule=at_least(1)),
     ConfigKey("delegation.token.expiry.check.interval.ms", LONG, "3600000",
         "Time between two removals of expired delegation tokens.", rule=at_least(1)),
     ConfigKey("sasl.enabled.mechanisms", LIST, "GSSAPI",
@@ -85,7 +85,7 @@ SECURITY_KEYS: tuple[ConfigKey, ...] = (
     ConfigKey("sasl.oauthbearer.assertion.claim.aud", STRING, None,
         "Audience claim of an OAuth assertion.", honoured=False),
     ConfigKey("sasl.oauthbearer.assertion.claim.exp.seconds", INT, "300",
-        "Life of an OAuth assertion.", rule=between(0, 86400), honoured=False),
+        "Lifetime of an OAuth assertion.", rule=between(0, 86400), honoured=False),
     ConfigKey("sasl.oauthbearer.assertion.claim.iss", STRING, None,
         "Issuer claim of an OAuth assertion.", honoured=False),
     ConfigKey("sasl.oauthbearer.assertion.claim.jti.include", BOOLEAN, "false",
@@ -127,13 +127,13 @@ SECURITY_KEYS: tuple[ConfigKey, ...] = (
         "org.apache.kafka.common.security.oauthbearer.DefaultJwtValidator",
         "Class that checks tokens.", honoured=False),
     ConfigKey("sasl.oauthbearer.scope", STRING, None,
-        "Scope asked for with a token.", honoured=False),
+        "Scope requested with a token.", honoured=False),
     ConfigKey("sasl.oauthbearer.scope.claim.name", STRING, "scope",
         "Claim that holds the scope.", honoured=False),
     ConfigKey("sasl.oauthbearer.sub.claim.name", STRING, "sub",
         "Claim that holds the subject.", honoured=False),
     ConfigKey("sasl.oauthbearer.token.endpoint.url", STRING, None,
-        "Where tokens are asked for.", honoured=False),
+        "URL of the token endpoint.", honoured=False),
     ConfigKey("ssl.allow.dn.changes", BOOLEAN, "false",
         "Whether a new certificate of the broker may have another distinguished name.", honoured=False),
     ConfigKey("ssl.allow.san.changes", BOOLEAN, "false",

@@ -11,7 +11,7 @@ LIST = ConfigType.LIST
 LONG = ConfigType.LONG
 STRING = ConfigType.STRING
 
-# Two lines a key, which a formatter would make eight.
+# Two lines per key; a formatter would make eight.
 # fmt: off
 TOPIC_CONFIG_KEYS: tuple[ConfigKey, ...] = (
     ConfigKey("cleanup.policy", LIST, "delete",
@@ -51,7 +51,7 @@ TOPIC_CONFIG_KEYS: tuple[ConfigKey, ...] = (
         "Age above which segments already in remote storage leave the local disk; -2 follows retention.ms.",
         rule=at_least(-2)),
     ConfigKey("max.compaction.lag.ms", LONG, "9223372036854775807",
-        "Age above which a record is due for compaction, whatever the ratio.", rule=at_least(1)),
+        "Age above which a record is due for compaction, at any dirty ratio.", rule=at_least(1)),
     ConfigKey("max.message.bytes", INT, "1048588",
         "Largest record batch accepted, after compression.", rule=at_least(0)),
     ConfigKey("message.timestamp.after.max.ms", LONG, "3600000",
@@ -69,15 +69,15 @@ TOPIC_CONFIG_KEYS: tuple[ConfigKey, ...] = (
     ConfigKey("preallocate", BOOLEAN, "false",
         "Whether a new segment file is created at its full size.", honoured=False),
     ConfigKey("remote.copy.lag.bytes", LONG, "-1",
-        "Size of what came after a segment from which it is copied before its time; -1 follows the local retention "
+        "Size of the log after a segment from which the segment is copied early; -1 follows the local retention "
         "(KIP-1241).", rule=at_least(-1)),
     ConfigKey("remote.copy.lag.ms", LONG, "0",
         "Age of a closed segment from which it is copied to remote storage; 0 copies at once, -1 follows the local "
         "retention (KIP-1241).", rule=at_least(-1)),
     ConfigKey("remote.log.copy.disable", BOOLEAN, "false",
-        "Makes the remote part read-only: nothing more is copied there."),
+        "Stops copying to remote storage; remote segments stay readable."),
     ConfigKey("remote.log.delete.on.disable", BOOLEAN, "false",
-        "Lets remote.storage.enable be turned off, deleting the remote part."),
+        "Allows remote.storage.enable to be turned off, which deletes the remote segments."),
     ConfigKey("remote.storage.enable", BOOLEAN, "false",
         "Whether older segments are kept in remote storage."),
     ConfigKey("retention.bytes", LONG, "-1",

@@ -58,7 +58,7 @@ def test_a_node_whose_environment_names_the_cluster_formats_itself(settings: tup
         (MERE_BROKER, {}, "with --no-initial-controllers first"),
         ((*COMBINED, DYNAMIC), {}, "with --standalone, --initial-controllers or --no-initial-controllers first"),
         ((*COMBINED, DYNAMIC), {"CLUSTER_ID": CLUSTER_ID}, f"--cluster-id {CLUSTER_ID} --config FILE` with --stand"),
-        ((*COMBINED, STATIC), {"CLUSTER_ID": "mine"}, "CLUSTER_ID is 'mine', which is no id"),
+        ((*COMBINED, STATIC), {"CLUSTER_ID": "mine"}, "CLUSTER_ID is 'mine' but must be a cluster id"),
     ],
 )
 def test_any_other_node_says_which_command_to_run(

@@ -47,15 +47,15 @@ def test_a_node_says_when_it_leads_and_when_no_longer(output: NodeOutput) -> Non
         (b"one\ntwo\n", "two"),
         (b"one\nError: the port is taken.\n\n  \n", "the port is taken."),
         (b"one\nunfinished", "unfinished"),
-        (b"\n", "it said nothing."),
+        (b"\n", "no output."),
     ],
 )
 def test_the_last_words_are_the_last_line_that_says_something(output: NodeOutput, printed: bytes, words: str) -> None:
     output.feed(printed)
-    assert output.last_words == words
+    assert output.last_message == words
 
 
 def test_an_endless_line_costs_bounded_memory(output: NodeOutput) -> None:
     for _ in range(5):
         output.feed(b"x" * MAX_LINE_BYTES)
-    assert len(output.last_words) == MAX_LINE_BYTES
+    assert len(output.last_message) == MAX_LINE_BYTES

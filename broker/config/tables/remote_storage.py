@@ -10,24 +10,24 @@ INT = ConfigType.INT
 LONG = ConfigType.LONG
 STRING = ConfigType.STRING
 
-# Two lines a key, which a formatter would make eight.
+# Two lines per key; a formatter would make eight.
 # fmt: off
-TIERED_KEYS: tuple[ConfigKey, ...] = (
+REMOTE_STORAGE_KEYS: tuple[ConfigKey, ...] = (
     ConfigKey("remote.log.storage.system.enable", BOOLEAN, "false",
         "Whether topics may keep older segments in remote storage."),
     ConfigKey("remote.log.storage.manager.class.name", STRING, None,
-        "What stores segments remotely: s3, local, or an import path.", rule=non_empty),
+        "Remote storage for segments: s3, local, or an import path.", rule=non_empty),
     ConfigKey("remote.log.storage.manager.class.path", STRING, None,
-        "Where the class named by remote.log.storage.manager.class.name is found."),
+        "Path from which the class named by remote.log.storage.manager.class.name is loaded."),
     ConfigKey("remote.log.storage.manager.impl.prefix", STRING, "rsm.config.",
-        "Prefix of the settings handed to the remote storage.", rule=non_empty),
+        "Prefix of the settings of the remote storage.", rule=non_empty),
     ConfigKey("remote.log.metadata.manager.class.name", STRING,
         "org.apache.kafka.server.log.remote.metadata.storage.TopicBasedRemoteLogMetadataManager",
-        "What keeps the metadata of remote segments.", rule=non_empty),
+        "Class that stores the metadata of remote segments.", rule=non_empty),
     ConfigKey("remote.log.metadata.manager.class.path", STRING, None,
-        "Where the class named by remote.log.metadata.manager.class.name is found."),
+        "Path from which the class named by remote.log.metadata.manager.class.name is loaded."),
     ConfigKey("remote.log.metadata.manager.impl.prefix", STRING, "rlmm.config.",
-        "Prefix of the settings handed to the keeper of remote metadata.", rule=non_empty),
+        "Prefix of the settings of the remote metadata manager.", rule=non_empty),
     ConfigKey("remote.log.metadata.manager.listener.name", STRING, None,
         "Listener through which the remote metadata topic is read and written.", rule=non_empty),
     ConfigKey("remote.log.metadata.custom.metadata.max.bytes", INT, "128",
@@ -41,7 +41,7 @@ TIERED_KEYS: tuple[ConfigKey, ...] = (
     ConfigKey("remote.log.manager.expiration.thread.pool.size", INT, "10",
         "Threads that remove expired remote segments.", rule=at_least(1), scope=Scope.CLUSTER),
     ConfigKey("remote.log.manager.follower.thread.pool.size", INT, "2",
-        "Threads that follow remote metadata on replicas that do not lead.", rule=at_least(1), scope=Scope.CLUSTER),
+        "Threads that build followers from remote storage.", rule=at_least(1), scope=Scope.CLUSTER),
     ConfigKey("remote.log.manager.task.interval.ms", LONG, "30000",
         "Time between two runs of the copy and expiration tasks.", rule=at_least(1)),
     ConfigKey("remote.log.manager.task.retry.backoff.ms", LONG, "500",
