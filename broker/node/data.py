@@ -45,8 +45,8 @@ from storage.directories.removals import PendingRemovals
 class DataPart:
     """The components of the data side, built and not started.
 
-    The caller runs `tasks.run` and `groups.run`, and adds `throttles`, `fetchers`, `replica_assignments` and `groups` as
-    publishers, in this order.
+    The caller runs `tasks.run` and `groups.run`, and adds `throttles`, `fetchers`, `replica_assignments` and `groups`
+    as publishers, in this order.
     """
 
     log_dirs: LogDirs
