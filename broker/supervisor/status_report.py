@@ -32,7 +32,7 @@ class StatusReport:
 
     def exited(self, node: LocalNode, code: int | None, last_message: str, restart_in_s: float | None) -> None:
         """Report an exit without a request to stop. `code` is None if the process could not be started."""
-        after = "is not restarted" if restart_in_s is None else f"restarts in {restart_in_s:.1f} s"
+        after = "is not restarted" if restart_in_s is None else f"is restarted in {restart_in_s:.1f} s"
         why = "" if code == -signal.SIGKILL else f": {last_message}"  # SIGKILL leaves no message
         self._write_line(f"node {node.id} has exited ({_exit_status(code)}) and {after}{why}")
 

@@ -149,7 +149,7 @@ def test_a_cluster_over_its_whole_life(tmp_path: Path, port: int) -> None:
         produce(cluster, b"before the kill")
 
         os.kill(int(status["pid"]), signal.SIGKILL)
-        assert cluster.line().startswith("node 1 has exited (SIGKILL) and restarts")
+        assert cluster.line().startswith("node 1 has exited (SIGKILL) and is restarted")
         again = cluster.status()
         assert again["pid"] != status["pid"]
         assert cluster.pid_file.read_text() == f"{again['pid']}\n"

@@ -110,7 +110,7 @@ def test_a_killed_node_is_started_again(tmp_path: Path) -> None:
 
     said = keep(tmp_path, Stage(SERVING), play)
     assert said[2:] == [
-        "node 1 has exited (SIGKILL) and restarts in 0.1 s",
+        "node 1 has exited (SIGKILL) and is restarted in 0.1 s",
         "node 1  127.0.0.1:9092  http://127.0.0.1:9644  pid 101  ready again in 0.00 s",
     ]
 
@@ -218,7 +218,7 @@ def test_a_node_is_prepared_before_every_start(tmp_path: Path) -> None:
 
     said = keep(tmp_path, Stage(SERVING), play, prepare=prepare)
     assert prepared == [1, 1, 1]
-    assert "node 1 has exited (not started) and restarts in 0.2 s: the disk is gone." in said
+    assert "node 1 has exited (not started) and is restarted in 0.2 s: the disk is gone." in said
 
 
 def test_a_node_that_cannot_be_prepared_at_first_is_not_tried_again(tmp_path: Path) -> None:
