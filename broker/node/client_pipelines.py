@@ -44,7 +44,7 @@ def build_client_pipelines(broker: BrokerPart, loggers: ProcessLoggers, requests
     services = BrokerServices(
         cluster_id=directories.cluster_id,
         node_id=config.node_id,
-        kraft_version=lambda: quorum.core.kraft_version,
+        kraft_version=lambda: quorum.facts.kraft_version,
         config=metadata.config.get,
         runtime=runtime,
         metadata=metadata.cache,

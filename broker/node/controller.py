@@ -35,7 +35,7 @@ def build_controller_pipelines(
     services = ControllerServices(
         cluster_id=directories.cluster_id,
         node_id=config.node_id,
-        kraft_version=lambda: quorum.core.kraft_version,
+        kraft_version=lambda: quorum.facts.kraft_version,
         config=metadata.config.get,
         metadata=metadata.cache,
         controller=metadata.driver,

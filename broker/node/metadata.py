@@ -2,7 +2,7 @@
 
 import random
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from broker.clock import Clock
@@ -54,15 +54,15 @@ class ControllerQuorumView:
     """The controller's view of its quorum."""
 
     def __init__(self, quorum: QuorumPart) -> None:
-        self._core = quorum.driver.core
+        self._facts = quorum.driver.facts
 
     @property
     def kraft_version(self) -> int:
-        return self._core.kraft_version
+        return self._facts.kraft_version
 
     @property
     def voter_ids(self) -> tuple[int, ...]:
-        return self._core.voters.ids
+        return self._facts.voters.ids
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +133,7 @@ def build_metadata(
     snapshot_metrics = SnapshotMetrics(runtime.clock.monotonic_ms())
     snapshots = _snapshot_generator(runtime, config, quorum, snapshot_metrics, snapshot_io)
     driver.add_log_read_listener(snapshots)
-    voter_shutdown = VoterShutdown(config.node_id, lambda: quorum.driver.core.voters.ids)
+    voter_shutdown = VoterShutdown(config.node_id, lambda: quorum.driver.facts.voter_ids)
     for publisher in (cache, dynamic, first_image, voter_shutdown, snapshots):
         driver.add_publisher(publisher)
     quorum.driver.add_listener(driver)
@@ -157,7 +157,7 @@ def build_metadata(
             forwarding_channel,
             cache,
             config,
-            voter_count=lambda: len(quorum.driver.core.voters.ids),
+            voter_count=lambda: len(quorum.driver.facts.voter_ids),
             spawn=runtime.spawn,
         ),
         ActiveControllerId(driver),
@@ -196,10 +196,8 @@ def _snapshot_generator(
         quorum.driver,
         _snapshot_trigger(config, runtime.clock),
         metrics,
+        replace(runtime, io=io),
         codec=Codec[config.ottla_metadata_snapshot_compression_type.upper()],
-        loop=runtime.loop,
-        clock=runtime.clock,
-        io=io,
     )
 
 

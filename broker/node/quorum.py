@@ -20,6 +20,7 @@ from broker.runtime.loop.thread_pool import WorkPool
 from broker.runtime.quorum.driver import QuorumDriver
 from broker.runtime.quorum.metadata_log import RaftMetadataLog
 from broker.runtime.quorum.quorum import METADATA_LOG_NAME
+from broker.runtime.quorum.replica_io import ReplicaIo
 from broker.runtime.quorum.snapshot_import import SnapshotImporter
 from broker.runtime.quorum.snapshot_store import SnapshotObjectStore
 from broker.runtime.quorum.state_file import QuorumStateFile
@@ -50,7 +51,7 @@ class QuorumPart:
         return ControllerLocation(leader, None if leader is None else self._endpoint(leader))
 
     def _endpoint(self, node_id: int) -> SocketAddress | None:
-        hint = self.driver.core.leader_hint
+        hint = self.driver.facts.leader_hint
         if hint.leader_id != node_id:
             return None
         return next((each.endpoint for each in hint.listeners if each.name == self.listener), None)
@@ -88,19 +89,8 @@ def build_quorum(
     core = QuorumCore(settings, recovered, random.Random(), now)
     transport = _transport(runtime, config, settings.default_listener)
     importer = _importer(runtime, config, directories, log, import_pool)
-    driver = QuorumDriver(
-        core,
-        log,
-        state_file,
-        transport,
-        node_id=config.node_id,
-        clock=clock,
-        loop=runtime.loop,
-        io=runtime.io,
-        on_fatal=on_fatal,
-        election=recovered.election,
-        imports=importer,
-    )
+    replica_io = ReplicaIo(log, state_file, transport, election=recovered.election, imports=importer)
+    driver = QuorumDriver(core, replica_io, runtime, on_fatal=on_fatal)
     return QuorumPart(log, driver, transport, settings.default_listener, importer)
 
 

@@ -80,7 +80,7 @@ def _build_topic_metadata(runtime: NodeRuntime, metadata: MetadataPart, data: Da
         settings,
         runtime.loop,
         runtime.deadlines,
-        voter_count=lambda: len(metadata.quorum.driver.core.voters.ids),
+        voter_count=lambda: len(metadata.quorum.driver.facts.voter_ids),
         spawn=runtime.spawn,
     )
     return TopicRemoteMetadata(

@@ -1,5 +1,5 @@
-"""KRaft without IO: who leads, what is committed, who votes (KIP-595, KIP-630, KIP-853, KIP-996).
+"""KRaft without IO: elections, commits and voter changes (KIP-595, KIP-630, KIP-853, KIP-996).
 
-Same inputs, same outputs, anywhere: time, randomness, disks and peers are given. `core.py` is the machine, `ready.py`
-what it wants done and in which order, `messages.py` what it says to its peers.
+Equal inputs give equal outputs: the caller passes in time, randomness, disk contents and messages. `core.py` is the
+state machine, `ready.py` its output with the required order, and `messages.py` its requests and responses.
 """

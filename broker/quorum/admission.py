@@ -1,7 +1,4 @@
-"""Checks that requests pass before they touch anything: the right cluster, epoch, sender and receiver.
-
-A misdirected request, or one from a node that claims to be this one, changes nothing here; its sender learns why.
-"""
+"""Validation of requests before they change any state: cluster id, epoch, sender and receiver."""
 
 from broker.quorum.identity import ReplicaKey
 from broker.quorum.replica import LARGEST_EPOCH, QuorumReplica
@@ -10,7 +7,7 @@ from protocol.errors import ErrorCode
 
 
 def cluster_error(replica: QuorumReplica, cluster_id: str | None) -> ErrorCode:
-    """None passes: old senders do not say."""
+    """Accept an absent cluster id, which old versions do not send."""
     is_ours = cluster_id is None or cluster_id == replica.settings.cluster_id
     return ErrorCode.NONE if is_ours else ErrorCode.INCONSISTENT_CLUSTER_ID
 
@@ -18,9 +15,9 @@ def cluster_error(replica: QuorumReplica, cluster_id: str | None) -> ErrorCode:
 def voter_error(
     replica: QuorumReplica, cluster_id: str | None, epoch: int, sender_id: int, receiver: ReplicaKey | None
 ) -> ErrorCode:
-    """For Vote, BeginQuorumEpoch and EndQuorumEpoch, in any role.
+    """Validate Vote, BeginQuorumEpoch and EndQuorumEpoch, which any role handles.
 
-    Membership is not asked for: either side may know of voters that the other has not heard of (KIP-853).
+    Membership is not checked: either node may know voters that the other does not know yet (KIP-853).
     """
     if error := cluster_error(replica, cluster_id):
         return error
@@ -34,10 +31,7 @@ def voter_error(
 
 
 def leader_error(replica: QuorumReplica, cluster_id: str | None, epoch: int | None) -> ErrorCode:
-    """For requests that only the leader of the sender's epoch answers; None and -1 are any epoch.
-
-    One that shuts down has resigned and leads no more.
-    """
+    """Validate a request that only the leader of the sender's epoch handles; None and -1 mean any epoch."""
     if error := cluster_error(replica, cluster_id):
         return error
     own = replica.term.epoch

@@ -1,7 +1,7 @@
-"""Appends of a leader on their way into the log: each one batch, several of them one write.
+"""The leader's accumulator of appends: one batch per append, several batches per write.
 
-The first append of an idle log is written at once. What comes within the linger time after a write began is gathered,
-so that one write and one fsync serve all of it; each append still commits or vanishes as a whole.
+The first append to an idle log is written at once. Appends within the linger time after a write are accumulated and
+share one write and one fsync. Each append is still committed or lost as a whole.
 """
 
 from collections.abc import Sequence
@@ -13,15 +13,15 @@ from protocol.records.builder import Record, build_batch
 
 
 class NotLeader(Exception):
-    """An append at an epoch in which this node does not lead (any more)."""
+    """An append in an epoch in which this node is not, or no longer, the leader."""
 
 
 class BatchTooLarge(Exception):
-    """Records that cannot take effect as one: their batch exceeds MAX_BATCH_BYTES."""
+    """The records of one append do not fit into a batch of MAX_BATCH_BYTES."""
 
 
 class Appended(NamedTuple):
-    """Where an append landed, and the time its batch carries. It promises nothing before its commit."""
+    """The offsets and timestamp of an appended batch, which is not committed yet."""
 
     base_offset: int
     last_offset: int
@@ -29,7 +29,7 @@ class Appended(NamedTuple):
 
 
 class Appends:
-    """What a leader of one epoch has accepted and not written yet."""
+    """The batches that a leader of one epoch has accepted and not yet written."""
 
     def __init__(self, epoch: int, next_offset: int, linger_ms: int) -> None:
         self._epoch = epoch
@@ -41,12 +41,14 @@ class Appends:
         """The offset that the next append gets."""
 
     def add(self, frames: Sequence[bytes], now: Instant) -> Appended:
-        """One batch of framed records. Raises BatchTooLarge."""
+        """Add framed records as one batch. Raise BatchTooLarge."""
         base_offset, time = self.next_offset, now.wall_ms
         records = [Record(time, None, frame) for frame in frames]
         batch = build_batch(records, base_offset=base_offset, leader_epoch=self._epoch)
         if len(batch) > MAX_BATCH_BYTES:
-            raise BatchTooLarge(f"{len(frames)} records need {len(batch)} bytes")
+            raise BatchTooLarge(
+                f"a batch of {len(frames)} records has {len(batch)} bytes, the limit is {MAX_BATCH_BYTES}"
+            )
         self._batches.append(batch)
         self._size += len(batch)
         self.next_offset += len(frames)
@@ -54,13 +56,13 @@ class Appends:
 
     @property
     def write_at(self) -> float | None:
-        """When to write what is gathered, as a monotonic time; None if there is nothing."""
+        """The monotonic time at which to write the accumulated batches; None if there are none."""
         if not self._batches:
             return None
         return 0.0 if self._size > MAX_BATCH_BYTES else self._write_at
 
     def take(self, now: Instant) -> bytes:
-        """What is gathered, to be written now."""
+        """Remove and return the accumulated batches for writing."""
         batches, self._batches, self._size = self._batches, [], 0
         self._write_at = now.monotonic_ms + self._linger_ms
         return batches[0] if len(batches) == 1 else b"".join(batches)

@@ -1,6 +1,6 @@
-"""Batches of the metadata log: control batches that a leader writes, and the checks of what a follower is sent.
+"""Control records that a leader writes, and validation of the batches that a follower fetches.
 
-A batch that fails a check is never appended, whoever sent it (KAFKA-18723); the good ones before it are.
+A batch that fails validation is never appended (KAFKA-18723); the valid batches before it are.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -22,13 +22,13 @@ from protocol.records.control import ControlType
 from protocol.records.errors import MalformedBatch, MalformedRecords
 
 _VERSION = 0
-"""Of every control message in the log, as its own first field says."""
+"""The version of every control record in the log; also the record's first field."""
 
 TypedRecord = tuple[ControlType, bytes]
 
 
 def leader_change(leader_id: int, voters: Iterable[int], granted: Iterable[int]) -> TypedRecord:
-    """The record that opens an epoch."""
+    """Return the first record of an epoch."""
     message = LeaderChangeMessage(
         leader_id=leader_id,
         voters=[LeaderChangeMessageVoter(voter_id=voter) for voter in sorted(voters)],
@@ -46,7 +46,7 @@ def voters(voter_set: VoterSet) -> TypedRecord:
 
 
 class CheckedBatch(NamedTuple):
-    """A batch at `position` of a response that may be appended, with the changes of voters and kraft.version in it."""
+    """A valid batch at `position` of a response, with its changes of voters and kraft.version."""
 
     position: int
     header: BatchHeader
@@ -54,14 +54,14 @@ class CheckedBatch(NamedTuple):
 
 
 def checked_batches(records: Buffer, offset: int, last_epoch: int, fetch_epoch: int) -> Iterator[CheckedBatch]:
-    """The batches that continue a log which ends at `offset` with a record of `last_epoch`, up to the first bad one.
+    """Yield the batches that continue a log ending at `offset` with a record of `last_epoch`, up to the first invalid.
 
-    Their offsets are contiguous, their epochs do not fall and do not exceed that of the fetch.
+    Offsets must be contiguous; epochs must not decrease and must not exceed the epoch of the fetch.
     """
     try:
         for position, header in iter_headers(records):
             is_next = header.base_offset == offset and last_epoch <= header.leader_epoch <= fetch_epoch
-            if not is_next or not _is_sound(records, position, header):
+            if not is_next or not _is_valid(records, position, header):
                 return
             yield CheckedBatch(position, header, read_control_records(records, position) if header.is_control else ())
             offset, last_epoch = header.next_offset, header.leader_epoch
@@ -69,7 +69,7 @@ def checked_batches(records: Buffer, offset: int, last_epoch: int, fetch_epoch: 
         return
 
 
-def _is_sound(records: Buffer, position: int, header: BatchHeader) -> bool:
+def _is_valid(records: Buffer, position: int, header: BatchHeader) -> bool:
     return (
         header.last_offset_delta >= 0
         and header.record_count == header.last_offset_delta + 1
@@ -79,5 +79,5 @@ def _is_sound(records: Buffer, position: int, header: BatchHeader) -> bool:
 
 
 def control_of(batch: Buffer) -> Sequence[ControlRecord]:
-    """The changes of voters and kraft.version in a control batch of one's own."""
+    """Return the changes of voters and kraft.version in a control batch."""
     return read_control_records(batch)

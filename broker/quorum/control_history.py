@@ -1,7 +1,7 @@
-"""kraft.version and the voters, by the offset of the record that changed them (KIP-853).
+"""History of kraft.version and the voter set by record offset (KIP-853).
 
-Both take effect when they are appended, not when they commit; so they are cut with the log, and a snapshot needs them
-as they were at its end. This history always equals a replay of the newest snapshot and the log after it.
+Both take effect on append, not on commit. They are therefore truncated with the log, and a snapshot contains their
+values at its end offset. The history always equals a replay of the newest snapshot and the log after it.
 """
 
 from bisect import bisect_left, bisect_right
@@ -16,14 +16,14 @@ T = TypeVar("T")
 
 
 class IncompatibleVoters(ValueError):
-    """A voters record that names an id twice or replaces more than one voter: the log cannot be trusted."""
+    """A voters record with a duplicate id, or with more than one changed voter: the log is not trustworthy."""
 
 
 class Control(NamedTuple):
-    """What is in force at an offset.
+    """The kraft.version and voters in force at an offset.
 
-    `voters_offset` is that of the record that names the voters: -1 if it stems from the 0-0 snapshot, None if there is
-    no record and the voters are those of the configuration.
+    `voters_offset` is the offset of the voters record: -1 for a record from the 0-0 snapshot, None if the voters come
+    from the configuration.
     """
 
     kraft_version: int
@@ -32,10 +32,10 @@ class Control(NamedTuple):
 
 
 class ControlHistory:
-    """Starts with the voters of the configuration (maybe none) at kraft.version 0, which any record overrides."""
+    """Starts with the configured voters (possibly none) at kraft.version 0; any record overrides them."""
 
     def __init__(self, static: VoterSet, records: Iterable[ControlRecord] = ()) -> None:
-        """Raises IncompatibleVoters, as `append` does."""
+        """Raise IncompatibleVoters as `append` does."""
         self.static = static
         self._versions: _ByOffset[int] = _ByOffset()
         self._voters: _ByOffset[VoterSet] = _ByOffset()
@@ -47,14 +47,14 @@ class ControlHistory:
         return self._control(len(self._versions.offsets), len(self._voters.offsets))
 
     def at(self, offset: int) -> Control:
-        """What is in force once the record at `offset` has been read: a snapshot that ends at E needs `at(E - 1)`."""
+        """Return the values in force after the record at `offset`. A snapshot that ends at E contains `at(E - 1)`."""
         return self._control(self._versions.count_to(offset), self._voters.count_to(offset))
 
     def append(self, record: ControlRecord) -> None:
-        """Takes what stands at or after the newest offset known.
+        """Append a record whose offset is not below the newest known offset.
 
-        Raises IncompatibleVoters; then nothing has changed. The static voters and those of the 0-0 snapshot may be
-        followed by any others: they were never agreed upon.
+        Raise IncompatibleVoters without a change. Any set may follow the static voters and those of the 0-0 snapshot,
+        because those were never committed.
         """
         if record.voters is not None:
             self._append_voters(record.offset, _voters_of(record.voters))
@@ -62,24 +62,26 @@ class ControlHistory:
             self._versions.append(record.offset, record.kraft_version)
 
     def truncate_to(self, offset: int) -> None:
-        """Forgets what the records from `offset` on changed."""
+        """Remove the changes of records from `offset` on."""
         self._versions.drop_from(offset)
         self._voters.drop_from(offset)
 
     def trim(self, start_offset: int) -> None:
-        """Forgets what is only needed to answer for offsets before `start_offset - 1`."""
+        """Remove values that are needed only for offsets below `start_offset - 1`."""
         self._versions.drop_before(start_offset - 1)
         self._voters.drop_before(start_offset - 1)
 
     def restart(self, records: Iterable[ControlRecord]) -> None:
-        """Forgets all, and takes what a snapshot that replaced the log says."""
+        """Replace the history by the records of a snapshot that replaced the log. Raise IncompatibleVoters."""
         fresh = ControlHistory(self.static, records)
         self._versions, self._voters = fresh._versions, fresh._voters
 
     def _append_voters(self, offset: int, voters: VoterSet) -> None:
         latest = self._voters.latest()
         if latest is not None and latest[0] >= 0 and not latest[1].differs_by_one(voters):
-            raise IncompatibleVoters(f"at offset {offset} the voters {latest[1].ids} became {voters.ids} at once")
+            raise IncompatibleVoters(
+                f"the voters record at offset {offset} changes more than one voter: {latest[1].ids} to {voters.ids}"
+            )
         self._voters.append(offset, voters)
 
     def _control(self, versions: int, voters: int) -> Control:
@@ -97,7 +99,7 @@ def _voters_of(record: VotersRecord) -> VoterSet:
 
 
 class _ByOffset(Generic[T]):
-    """Values in the order of their offsets. A value at the newest offset replaces the one that is there."""
+    """Values in the order of their offsets. A value at the newest offset replaces the existing value."""
 
     def __init__(self) -> None:
         self.offsets: list[int] = []
@@ -107,7 +109,7 @@ class _ByOffset(Generic[T]):
         return (self.offsets[-1], self.values[-1]) if self.offsets else None
 
     def count_to(self, offset: int) -> int:
-        """How many values stand at `offset` or before."""
+        """Return the number of values at `offset` or below."""
         return bisect_right(self.offsets, offset)
 
     def append(self, offset: int, value: T) -> None:
@@ -121,6 +123,6 @@ class _ByOffset(Generic[T]):
         del self.offsets[kept:], self.values[kept:]
 
     def drop_before(self, offset: int) -> None:
-        """Keeps the value that is in force at `offset`, and all after it."""
+        """Keep the value in force at `offset` and all later values."""
         dropped = max(0, self.count_to(offset) - 1)
         del self.offsets[:dropped], self.values[:dropped]

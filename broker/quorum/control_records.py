@@ -1,4 +1,4 @@
-"""Control batches opened: the records in them that say how the quorum works (KIP-853)."""
+"""Decoding of kraft.version and voters records from control batches (KIP-853)."""
 
 from typing import Final
 
@@ -17,10 +17,10 @@ _CONTROL_VERSION: Final = 0
 def read_control_records(
     batch: Buffer, position: int = 0, *, snapshot_offset: int | None = None
 ) -> list[ControlRecord]:
-    """The changes of kraft.version and voters in the control batch at `position`; other control records are left out.
+    """Return the changes of kraft.version and voters in the control batch at `position`.
 
-    They have the offsets of their records, or all `snapshot_offset`, the last that a snapshot stands for. Raises
-    MalformedRecords.
+    Other control records are skipped. Each change has the offset of its record, or `snapshot_offset` (the last
+    offset in the snapshot) if given. Raise MalformedRecords.
     """
     found: list[ControlRecord] = []
     try:
@@ -38,13 +38,13 @@ def _changes(kind: ControlType | None, value: Buffer, offset: int) -> list[Contr
             version = decode(KRaftVersionRecord, value, _CONTROL_VERSION)[0].kraft_version
             return [ControlRecord(offset, version, None)]
         case ControlType.KRAFT_VOTERS:
-            return [ControlRecord(offset, None, _sound(decode(VotersRecord, value, _CONTROL_VERSION)[0]))]
+            return [ControlRecord(offset, None, _without_duplicates(decode(VotersRecord, value, _CONTROL_VERSION)[0]))]
     return []
 
 
-def _sound(voters: VotersRecord) -> VotersRecord:
-    """Found here, before it is on the disk, it is a bad batch; later it would be a log that nobody can start with."""
+def _without_duplicates(voters: VotersRecord) -> VotersRecord:
+    """Reject duplicate ids before the batch is on disk; afterwards no node could start from the log."""
     ids = [voter.voter_id for voter in voters.voters]
     if len(set(ids)) != len(ids):
-        raise MalformedRecords(f"two voters share an id: {ids}")
+        raise MalformedRecords(f"the voters record contains an id twice: {ids}")
     return voters

@@ -1,4 +1,4 @@
-"""What a leader tells of its quorum (DescribeQuorum), whatever the version of the question."""
+"""The content of a DescribeQuorum response, independent of its version."""
 
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -12,7 +12,7 @@ from protocol.errors import ErrorCode
 
 
 class ReplicaStatus(NamedTuple):
-    """A replica and how far it is known to be; -1 is unknown. Wall times in ms."""
+    """A replica's log end offset and times as known to the leader; -1 means unknown. Wall-clock times in ms."""
 
     key: ReplicaKey
     log_end_offset: int = UNKNOWN_OFFSET
@@ -21,7 +21,7 @@ class ReplicaStatus(NamedTuple):
 
 
 class QuorumNode(NamedTuple):
-    """Where a voter listens."""
+    """The listeners of a voter."""
 
     id: int
     listeners: Listeners
@@ -29,7 +29,7 @@ class QuorumNode(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class QuorumDescription:
-    """If `error` is not NONE, only leader and epoch (as far as known) are there besides it."""
+    """The quorum's state on the leader. With an error, only leader and epoch are set, as far as known."""
 
     error: ErrorCode
     leader_id: int = NO_NODE
@@ -41,11 +41,11 @@ class QuorumDescription:
 
 
 def describe(replica: QuorumReplica, now: Instant) -> QuorumDescription:
-    """By the leader alone; its own times are now. Observers that have been silent for long are not there any more."""
+    """Describe the quorum on the leader, whose own times are `now`. Observers with an expired session are removed."""
     role, hint = replica.role, replica.hint
     if not isinstance(role, LeaderState):
         return QuorumDescription(ErrorCode.NOT_LEADER_OR_FOLLOWER, hint.leader_id, hint.epoch)
-    role.progress.forget_silent(now.monotonic_ms - replica.settings.observer_session_timeout_ms)
+    role.progress.expire_observers(now.monotonic_ms - replica.settings.observer_session_timeout_ms)
     own = ReplicaStatus(replica.key, replica.log.end, now.wall_ms, now.wall_ms)
     voters, observers = list(map(_status, role.progress.voters())), list(map(_status, role.progress.observers()))
     (voters if replica.voters.has(replica.key) else observers).append(own)

@@ -1,14 +1,14 @@
-"""Who leads: votes, tentative ones first, and the messages with which leaders begin and end their epochs.
+"""Leader elections: pre-votes, votes, and the requests that begin and end an epoch.
 
-Theory (KIP-595, KIP-996). A vote binds for an epoch and is on disk before it is known, so an epoch has one leader at
-most. It is given only to a log that is at least as long as the voter's own (later last epoch first, then larger end),
-so whoever wins has every record that a majority has. Before a node raises the epoch, which deposes a working leader, it
-asks tentatively whether it would win: a follower whose leader answers says no, everybody else says what the logs
-say, and nothing is remembered. So a node that was cut off, or that was removed without knowing it, disturbs nobody,
-and two nodes that cannot reach each other do not depose each other in turns.
+Theory (KIP-595, KIP-996). A vote is binding for an epoch and is on disk before the response leaves, so an epoch has at
+most one leader. A voter grants it only to a log that is at least as long as its own (later last epoch first, then
+larger end offset), so the winner has every record that a majority has. A higher epoch deposes a working leader.
+Therefore a node first requests pre-votes: a follower with a responding leader refuses, every other voter compares the
+logs, and no voter records anything. A partitioned node, or a removed node that does not know of its removal, thus
+disturbs no leader, and two nodes that cannot reach each other do not depose each other in turns.
 
-A follower whose leader said goodbye (EndQuorumEpoch) says yes again. Kafka forgets that, and then the first of the
-preferred successors loses its tentative vote in quorums of more than three (KAFKA-20895).
+A follower whose leader sent EndQuorumEpoch grants pre-votes again. Kafka omits this, so the first preferred successor
+loses its pre-vote in quorums of more than three voters (KAFKA-20895).
 """
 
 from typing import Final
@@ -40,18 +40,18 @@ from broker.quorum.state import (
 from protocol.errors import ErrorCode
 from protocol.primitives import ZERO_UUID
 
-_FIRST_AFTER: Final = 5
-_NEXT_AFTER: Final = 15
-"""Per cent of the largest back-off: until all have noticed that the leader's process ended, and until one has won."""
+_FIRST_DELAY_PERCENT: Final = 5
+_NEXT_DELAY_PERCENT: Final = 15
+"""Percentages of the largest back-off: time for all voters to notice the leader's end, and for one election."""
 
 
 class QuorumElections:
-    """Up to victory: what a candidate whose ballot is won does next is the core's to say."""
+    """Handles elections up to a won ballot; the core then starts the leadership."""
 
     def __init__(self, replica: QuorumReplica) -> None:
         self._replica = replica
 
-    # Being asked
+    # Requests of other voters
 
     def on_vote_request(self, token: int, request: VoteRequest, now: Instant) -> None:
         replica = self._replica
@@ -63,7 +63,7 @@ class QuorumElections:
             granted = self._grants(request)
             if granted and not request.pre_vote and replica.term.voted is None:
                 replica.vote_for(request.candidate, now)
-        replica.answer(token, VoteResponse(error, replica.hint, granted))
+        replica.out.respond(token, VoteResponse(error, replica.hint, granted))
 
     def _vote_error(self, request: VoteRequest) -> ErrorCode:
         replica, last = self._replica, request.last
@@ -75,9 +75,9 @@ class QuorumElections:
         return ErrorCode.NONE if is_sound else ErrorCode.INVALID_REQUEST
 
     def _grants(self, request: VoteRequest) -> bool:
-        """In the request's epoch, which is this node's."""
+        """Whether to grant the vote. The epoch of the request equals this node's epoch."""
         replica = self._replica
-        if not replica.settings.can_vote or request.last < replica.position:
+        if not replica.settings.can_vote or request.last < replica.log.position:
             return False
         if request.pre_vote:
             return self._grants_pre_vote()
@@ -104,26 +104,26 @@ class QuorumElections:
     def on_begin_request(self, token: int, request: BeginQuorumEpochRequest, now: Instant) -> None:
         replica = self._replica
         error = voter_error(replica, request.cluster_id, request.epoch, request.leader_id, request.voter)
-        if error is ErrorCode.NONE and not self._follows(request, now):
+        if error is ErrorCode.NONE and not self._follow_sender(request, now):
             error = ErrorCode.INVALID_REQUEST
-        replica.answer(token, BeginQuorumEpochResponse(error, replica.hint))
+        replica.out.respond(token, BeginQuorumEpochResponse(error, replica.hint))
 
     def on_end_request(self, token: int, request: EndQuorumEpochRequest, now: Instant) -> None:
-        """The named successors stand one after the other, the first at once; others later."""
+        """Stand for election after a delay by this node's rank among the preferred successors; the first at once."""
         replica = self._replica
         error = voter_error(replica, request.cluster_id, request.epoch, request.leader_id, None)
-        if error is ErrorCode.NONE and not self._follows(request, now):
+        if error is ErrorCode.NONE and not self._follow_sender(request, now):
             error = ErrorCode.INVALID_REQUEST
         if error is ErrorCode.NONE and isinstance(replica.role, FollowerState):
             if not replica.role.leader_ended:
                 replica.role.fetch_deadline = now.monotonic_ms + self._election_backoff_ms(request.successors)
             replica.role.leader_ended = True
-        replica.answer(token, EndQuorumEpochResponse(error, replica.hint))
+        replica.out.respond(token, EndQuorumEpochResponse(error, replica.hint))
 
     def on_leader_process_ended(self, role: FollowerState, now: Instant) -> None:
-        """The leader's process has ended. All hear it at about the same time, and stand one after the other.
+        """Stand for election soon, because the leader's host refuses connections.
 
-        Whose turn is first goes round with the epochs.
+        All followers notice at about the same time, so each waits by its rank, which rotates with the epoch.
         """
         replica = self._replica
         if role.leader_ended:
@@ -132,24 +132,24 @@ class QuorumElections:
         others = sorted(set(replica.voters.ids) - {replica.term.leader_id})
         place = (others.index(replica.key.id) + replica.term.epoch) % len(others) if replica.key.id in others else 0
         longest = replica.settings.election_backoff_max_ms
-        delay = min(longest, (longest * _FIRST_AFTER + longest * _NEXT_AFTER * place) // 100)
+        delay = min(longest, (longest * _FIRST_DELAY_PERCENT + longest * _NEXT_DELAY_PERCENT * place) // 100)
         role.fetch_deadline = min(role.fetch_deadline, now.monotonic_ms + delay)
 
     def _election_backoff_ms(self, successors: tuple[ReplicaKey, ...]) -> int:
-        """Nothing for the first; for others a share of the largest back-off that doubles from one to the next."""
+        """Return 0 for the first successor, and for each next one twice the previous share of the largest back-off."""
         longest = self._replica.settings.election_backoff_max_ms
         place = next((i for i, key in enumerate(successors) if key.matches(self._replica.key)), None)
         if place is None:
             return longest
         return 0 if place == 0 else min(longest, (longest >> (len(successors) - 1)) << (place - 1))
 
-    # Learning
+    # Leaders named by other nodes
 
     def learn_leader(self, hint: LeaderHint, now: Instant, *, by_leader: bool = False) -> bool:
-        """A response tells who leads. Returns whether it is of this node's epoch, so that its body counts.
+        """Process the leader and epoch of a response. Return whether its epoch is this node's, so its body is valid.
 
-        `by_leader`: it says what only the leader can say, whatever address it came from. Being told that this node
-        itself leads, by somebody who has not heard that it does not, is no news.
+        `by_leader`: only the leader can send this response, whatever its address. A response that names this node
+        itself is outdated and names no leader.
         """
         replica = self._replica
         if hint.epoch < replica.term.epoch or hint.epoch > LARGEST_EPOCH:
@@ -165,11 +165,11 @@ class QuorumElections:
             self._follow(leader_id, hint.epoch, hint.listeners, now, by_leader=by_leader)
         return True
 
-    def _follows(self, request: BeginQuorumEpochRequest | EndQuorumEpochRequest, now: Instant) -> bool:
+    def _follow_sender(self, request: BeginQuorumEpochRequest | EndQuorumEpochRequest, now: Instant) -> bool:
         return self._follow(request.leader_id, request.epoch, request.listeners, now, by_leader=True)
 
     def _follow(self, leader_id: int, epoch: int, listeners: Listeners, now: Instant, *, by_leader: bool) -> bool:
-        """Somebody leads in an epoch not below this node's. Returns False if another does: that cannot be."""
+        """Follow the leader of an epoch not below this node's. Return False if the epoch has a different leader."""
         replica, term = self._replica, self._replica.term
         if epoch == term.epoch and term.leader_id is not None and term.leader_id != leader_id:
             replica.protocol_violations += 1
@@ -177,63 +177,63 @@ class QuorumElections:
         if isinstance(replica.role, LeaderState | ResignedState) and epoch == term.epoch:
             return leader_id == term.leader_id
         is_new = epoch > term.epoch or term.leader_id is None
-        if is_new or (not replica.leader_listeners and replica.can_locate(leader_id, listeners)):
+        if is_new or (not replica.leader.listeners and (listeners or replica.voters.listeners_of(leader_id))):
             replica.become_follower(epoch, leader_id, listeners, now)
-        elif replica.leader_listeners:  # else it can be found no better than before; who waits or stands goes on
+        elif replica.leader.listeners:  # without an address the replica keeps its role and timer
             replica.locate_leader(listeners, now, by_leader=by_leader)
         return True
 
-    # Asking
+    # Responses
 
     def on_vote_response(
-        self, flight: InFlightRequest, request: VoteRequest, response: VoteResponse, now: Instant
+        self, in_flight: InFlightRequest, request: VoteRequest, response: VoteResponse, now: Instant
     ) -> None:
         replica = self._replica
         if not self.learn_leader(response.leader, now) or response.error is not ErrorCode.NONE:
-            replica.requests.failed(flight.to_id, now)
+            replica.requests.failed(in_flight.to_id, now)
             return
-        replica.requests.succeeded(flight.to_id)
+        replica.requests.succeeded(in_flight.to_id)
         role = replica.role
         is_current = request.epoch == replica.term.epoch
         if is_current and isinstance(role, ProspectiveState if request.pre_vote else CandidateState):
-            role.ballot.record(flight.to_id, response.granted)
+            role.ballot.record(in_flight.to_id, response.granted)
 
     def on_vote_unsupported(self) -> None:
-        """A voter cannot be asked tentatively: it runs an older version, and candidacy is the only way."""
+        """Count the pre-vote as won: a voter runs a version without pre-votes, so only a real election is possible."""
         role = self._replica.role
         if isinstance(role, ProspectiveState):
             role.ballot.granted |= role.ballot.voters
 
-    def on_begin_response(self, flight: InFlightRequest, response: BeginQuorumEpochResponse, now: Instant) -> None:
+    def on_begin_response(self, in_flight: InFlightRequest, response: BeginQuorumEpochResponse, now: Instant) -> None:
         if self.learn_leader(response.leader, now) and response.error is ErrorCode.NONE:
-            self._replica.requests.succeeded(flight.to_id)
+            self._replica.requests.succeeded(in_flight.to_id)
         else:
-            self._replica.requests.failed(flight.to_id, now)
+            self._replica.requests.failed(in_flight.to_id, now)
 
-    def on_end_response(self, flight: InFlightRequest, response: EndQuorumEpochResponse, now: Instant) -> None:
+    def on_end_response(self, in_flight: InFlightRequest, response: EndQuorumEpochResponse, now: Instant) -> None:
         role = self._replica.role
         if not self.learn_leader(response.leader, now) or response.error is not ErrorCode.NONE:
-            self._replica.requests.failed(flight.to_id, now)
+            self._replica.requests.failed(in_flight.to_id, now)
         elif isinstance(role, ResignedState):
-            role.unaware.discard(flight.to_id)
-            role.unreachable.discard(flight.to_id)
+            role.unconfirmed.discard(in_flight.to_id)
+            role.unreachable.discard(in_flight.to_id)
 
-    def on_end_failure(self, flight: InFlightRequest) -> None:
+    def on_end_failure(self, in_flight: InFlightRequest) -> None:
         if isinstance(self._replica.role, ResignedState):
-            self._replica.role.unreachable.add(flight.to_id)
+            self._replica.role.unreachable.add(in_flight.to_id)
 
-    # Acting in a role
+    # Roles
 
-    def wait(self, role: UnattachedState, now: Instant) -> None:
+    def poll_unattached(self, role: UnattachedState, now: Instant) -> None:
         if now.monotonic_ms >= role.election_deadline and not self._replica.is_shutting_down:
             self.become_prospective(now)
 
     def become_prospective(self, now: Instant) -> None:
-        """Ask tentatively, in the epoch as it is."""
+        """Request pre-votes in the current epoch."""
         replica = self._replica
         replica.become(ProspectiveState(replica.new_ballot(), replica.election_deadline(now)), replica.term)
 
-    def prospect(self, role: ProspectiveState, now: Instant) -> None:
+    def poll_prospective(self, role: ProspectiveState, now: Instant) -> None:
         replica = self._replica
         outcome = role.ballot.outcome
         if outcome is Outcome.WON and replica.term.epoch < LARGEST_EPOCH:
@@ -241,7 +241,7 @@ class QuorumElections:
         elif outcome is Outcome.LOST or now.monotonic_ms >= role.election_deadline:
             self._abandon_election(now)
         else:
-            self._ask(role.ballot, now, pre_vote=True)
+            self._request_votes(role.ballot, now, pre_vote=True)
 
     def _become_candidate(self, now: Instant) -> None:
         replica = self._replica
@@ -249,46 +249,49 @@ class QuorumElections:
         replica.become(CandidateState(replica.new_ballot(), replica.election_deadline(now)), term)
 
     def _abandon_election(self, now: Instant) -> None:
-        """Nobody wants this node: back to where it was."""
+        """Return to the former leader, or to the unattached role."""
         replica, term = self._replica, self._replica.term
         if term.leader_id is not None:
-            replica.become_follower(term.epoch, term.leader_id, replica.leader_listeners, now)
+            replica.become_follower(term.epoch, term.leader_id, replica.leader.listeners, now)
         else:
             replica.become_unattached(term.epoch, now)
 
-    def stand(self, role: CandidateState, now: Instant) -> None:
-        """Whoever loses waits until its time is over, and then asks tentatively again (KAFKA-18345)."""
+    def poll_candidate(self, role: CandidateState, now: Instant) -> None:
+        """Request votes. A lost candidate waits for its election timeout and then requests pre-votes (KAFKA-18345)."""
         outcome = role.ballot.outcome
         if outcome is Outcome.OPEN:
-            self._ask(role.ballot, now, pre_vote=False)
+            self._request_votes(role.ballot, now, pre_vote=False)
         if outcome is not Outcome.WON and now.monotonic_ms >= role.election_deadline:
             self.become_prospective(now)
 
-    def _ask(self, ballot: Ballot, now: Instant, *, pre_vote: bool) -> None:
+    def _request_votes(self, ballot: Ballot, now: Instant, *, pre_vote: bool) -> None:
         replica = self._replica
-        for voter_id in sorted(ballot.silent):
-            endpoint, voter = replica.voter_endpoint(voter_id), replica.voters.get(voter_id)
+        for voter_id in sorted(ballot.pending):
+            endpoint, voter = (
+                replica.voters.address(voter_id, replica.settings.default_listener),
+                replica.voters.get(voter_id),
+            )
             if endpoint is not None and voter is not None and replica.requests.is_ready(voter_id, now):
                 request = VoteRequest(
                     replica.settings.cluster_id,
                     replica.term.epoch,
                     replica.key,
                     voter.key,
-                    replica.position,
+                    replica.log.position,
                     pre_vote,
                 )
                 replica.send(voter_id, endpoint, request)
 
     def resign(self, successors: tuple[ReplicaKey, ...], now: Instant) -> None:
-        """A leader leads no more, and says so until everybody knows."""
+        """Resign as leader. `poll_resigned` sends EndQuorumEpoch until every successor has confirmed it."""
         replica = self._replica
-        unaware = {key.id for key in successors}
-        replica.become(ResignedState(replica.election_deadline(now), successors, unaware), replica.term)
+        unconfirmed = {key.id for key in successors}
+        replica.become(ResignedState(replica.election_deadline(now), successors, unconfirmed), replica.term)
 
     def poll_resigned(self, role: ResignedState, now: Instant) -> None:
-        """And when the time is over, be like anybody else, in a new epoch: in this one it would still be the leader.
+        """Send EndQuorumEpoch. After the election timeout leave the role in a new epoch: this one already had a leader.
 
-        A lone voter has nobody to leave it to and stands again.
+        The only voter has no successor and stands again.
         """
         replica = self._replica
         if now.monotonic_ms >= role.election_deadline and not replica.is_shutting_down:
@@ -297,8 +300,8 @@ class QuorumElections:
             else:
                 replica.become_unattached(replica.term.epoch + 1, now)
             return
-        for voter_id in sorted(role.unaware):
-            endpoint = replica.voter_endpoint(voter_id)
+        for voter_id in sorted(role.unconfirmed):
+            endpoint = replica.voters.address(voter_id, replica.settings.default_listener)
             if endpoint is not None and replica.requests.is_ready(voter_id, now):
                 request = EndQuorumEpochRequest(
                     replica.settings.cluster_id,

@@ -1,4 +1,4 @@
-"""Fetches that wait at the leader: for records, for news of the high watermark, or until their time is over."""
+"""Fetches that wait at the leader for records, for a newer high watermark, or for their timeout."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -7,7 +7,7 @@ from broker.quorum.messages import FetchRequest
 
 
 class DelayedFetch(NamedTuple):
-    """A valid fetch from the log's end; `deadline` is a monotonic time in ms."""
+    """A valid fetch at the log end offset; `deadline` is a monotonic time in ms."""
 
     token: int
     request: FetchRequest
@@ -15,35 +15,38 @@ class DelayedFetch(NamedTuple):
 
 
 class FetchPurgatory:
+    """The delayed fetches of a leader, in the order of arrival."""
+
     def __init__(self) -> None:
-        self._waiting: list[DelayedFetch] = []
+        self._delayed: list[DelayedFetch] = []
 
     def __len__(self) -> int:
-        return len(self._waiting)
+        return len(self._delayed)
 
-    def park(self, token: int, request: FetchRequest, deadline: float) -> None:
-        self._waiting.append(DelayedFetch(token, request, deadline))
+    def add(self, token: int, request: FetchRequest, deadline: float) -> None:
+        self._delayed.append(DelayedFetch(token, request, deadline))
 
-    def woken(self, log_end: int, high_watermark: int) -> list[DelayedFetch]:
-        """Takes those for whom there are records or a newer high watermark (KIP-1166)."""
+    def take_satisfied(self, log_end: int, high_watermark: int) -> list[DelayedFetch]:
+        """Remove and return the fetches for which there are records or a newer high watermark (KIP-1166)."""
         return self._take(
             lambda each: each.request.fetch_offset < log_end or each.request.high_watermark < high_watermark
         )
 
-    def expired(self, now_ms: float) -> list[DelayedFetch]:
-        """Takes those whose time is over."""
+    def take_expired(self, now_ms: float) -> list[DelayedFetch]:
+        """Remove and return the fetches whose deadline has passed."""
         return self._take(lambda each: each.deadline <= now_ms)
 
-    def all(self) -> list[DelayedFetch]:
-        """Takes them all."""
+    def take_all(self) -> list[DelayedFetch]:
+        """Remove and return all fetches."""
         return self._take(lambda _: True)
 
     @property
     def deadline(self) -> float | None:
-        return min((each.deadline for each in self._waiting), default=None)
+        """The earliest deadline; None if no fetch is delayed."""
+        return min((each.deadline for each in self._delayed), default=None)
 
     def _take(self, is_due: Callable[[DelayedFetch], bool]) -> list[DelayedFetch]:
-        due = [each for each in self._waiting if is_due(each)]
+        due = [each for each in self._delayed if is_due(each)]
         if due:
-            self._waiting = [each for each in self._waiting if not is_due(each)]
+            self._delayed = [each for each in self._delayed if not is_due(each)]
         return due

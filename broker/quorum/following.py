@@ -1,10 +1,11 @@
-"""Following: fetch from the leader, find it if it is not known, cut what diverges, append what is sound.
+"""Fetching as a follower or observer: find the leader, truncate diverging records, append valid batches.
 
-Theory. A fetch says where the own log ends, and so what is on the disk: it leaves after everything before it is synced.
-One fetch is under way to the leader at a time, and an answer is taken only if the log still ends where the question
-said; a late or doubled one changes nothing. A leader, or whoever answers in its name, is not trusted beyond what can be
-checked: nothing below the high watermark or the log start is ever cut, and a bad batch is not appended. What cannot be
-right is counted (`QuorumReplica.protocol_violations`), left alone, and asked for again after a pause.
+Theory. The fetch offset is the log end offset, and all records below it are on disk, because the fetch leaves after
+their fsync. One fetch to the leader is in flight at a time. A response is used only if the log still ends at the fetch
+offset, so a late or duplicate response has no effect. The sender of a response is not trusted beyond what can be
+checked: no record below the high watermark or the log start offset is ever truncated, and an invalid batch is never
+appended. Violations are counted (`QuorumReplica.protocol_violations`), ignored, and followed by another fetch after the
+back-off.
 """
 
 from itertools import islice
@@ -26,13 +27,17 @@ from broker.quorum.state import FollowerState, ObserverState, Role, UnattachedSt
 from protocol.errors import ErrorCode
 from protocol.primitives import Buffer
 
-MOST_BATCHES: Final = 4096
-"""Taken of one answer. To check one takes 2 µs however small it is, and an idle leader writes them small: 8 MiB of
-them, which leaders before KIP-1219 send, would stop the loop for 200 ms. What is left is fetched again, next.
+MAX_BATCHES: Final = 4096
+"""Batches appended from one response; the next fetch gets the rest.
+
+Validation takes 2 µs per batch of any size, and an idle leader writes small batches: 8 MiB of them, as sent by leaders
+before KIP-1219, would block the event loop for 200 ms.
 """
 
 
 class Following:
+    """Sends fetches of a follower, observer or unattached voter, and processes the responses."""
+
     def __init__(
         self,
         replica: QuorumReplica,
@@ -49,37 +54,38 @@ class Following:
         self._reports = reports
         self._trimming = trimming
         self._alternate_endpoint: int | None = None
+        """The destination that last responded as leader under another address than the leader's own."""
         replica.on_leaving.append(self._on_leaving)
 
-    # Acting
+    # Roles
 
-    def follow(self, role: FollowerState, now: Instant) -> None:
-        """As a voter: a leader that is silent for too long may need a successor."""
+    def poll_follower(self, role: FollowerState, now: Instant) -> None:
+        """Fetch as a voter. After the fetch timeout, become prospective."""
         replica = self._replica
         if replica.is_shutting_down or self._snapshot.is_being_checked:
             return
         if now.monotonic_ms >= role.fetch_deadline:
             self._elections.become_prospective(now)
         elif not self._snapshot.is_idle(now):
-            self._ask_leader(role, now)
+            self._send_to_leader(role, now)
 
-    def observe(self, role: ObserverState, now: Instant) -> None:
-        """As an observer: look for a leader that answers, wherever one might know it."""
+    def poll_observer(self, role: ObserverState, now: Instant) -> None:
+        """Fetch as an observer. After the fetch timeout, search for the leader."""
         if self._snapshot.is_idle(now):
             return
-        if self._replica.leader_listeners and now.monotonic_ms < role.fetch_deadline:
-            self._ask_leader(role, now)
+        if self._replica.leader.listeners and now.monotonic_ms < role.fetch_deadline:
+            self._send_to_leader(role, now)
         else:
             self.search(now)
 
-    def wait(self, now: Instant) -> None:
-        """While a voter waits for its election timer, a leader may be found (KAFKA-17030)."""
+    def poll_unattached(self, now: Instant) -> None:
+        """Search for a leader while the election timer runs (KAFKA-17030)."""
         if isinstance(self._replica.role, UnattachedState) and not self._replica.is_shutting_down:
             self.search(now)
 
-    def _ask_leader(self, role: FollowerState | ObserverState, now: Instant) -> None:
+    def _send_to_leader(self, role: FollowerState | ObserverState, now: Instant) -> None:
         replica = self._replica
-        leader_id, endpoint = replica.term.leader_id, replica.leader_endpoint
+        leader_id, endpoint = replica.term.leader_id, replica.leader.address
         if leader_id is None or endpoint is None:
             self.search(now)
         elif replica.requests.is_ready(leader_id, now):
@@ -89,46 +95,49 @@ class Following:
         elif replica.requests.is_backing_off(leader_id, now):
             self.search(now)
         elif replica.requests.is_failing(leader_id):
-            self._ask_at_door(now)
+            self._send_to_alternate(now)
 
     def _next_request(self, now: Instant) -> Request | None:
-        """For what is missing; None while an import brings it."""
+        """Return the next request for missing records or snapshot pages; None while an import loads them."""
         if self._import.is_busy:
             return self._import.next_request(now)
         return self._snapshot.next_request() or self._fetch_request()
 
-    def _ask_at_door(self, now: Instant) -> bool:
-        """Where the leader says that it listens it does not answer, but it has answered under another address: ask
-        there, whatever is needed. False if there is no such address, or it is taken.
+    def _send_to_alternate(self, now: Instant) -> bool:
+        """Send the next request to the address at which the leader responded, if its own listeners do not respond.
+
+        Return False if there is no such address, or a request to it is in flight.
         """
-        replica, door = self._replica, self._alternate_endpoint
-        endpoint = None if door is None else dict(self._acquaintances()).get(door)
-        if door is None or endpoint is None or not replica.requests.is_ready(door, now):
+        replica, alternate_id = self._replica, self._alternate_endpoint
+        address = None if alternate_id is None else dict(self._known_nodes()).get(alternate_id)
+        if alternate_id is None or address is None or not replica.requests.is_ready(alternate_id, now):
             return False
         request = self._next_request(now)
         if request is not None:
-            replica.send(door, endpoint, request)
+            replica.send(alternate_id, address, request)
         return True
 
     def search(self, now: Instant) -> None:
-        """Ask anybody who may know; whoever is not the leader answers who is."""
+        """Send a fetch to a random known node. A node that is not the leader responds with the leader."""
         replica = self._replica
-        if replica.requests.is_any_busy or self._ask_at_door(now):
+        if replica.requests.has_any_in_flight or self._send_to_alternate(now):
             return
-        ready = [(to_id, to) for to_id, to in self._acquaintances() if replica.requests.is_ready(to_id, now)]
+        ready = [(to_id, to) for to_id, to in self._known_nodes() if replica.requests.is_ready(to_id, now)]
         if ready:
             to_id, to = ready[replica.random.randrange(len(ready))]
             replica.send(to_id, to, self._fetch_request())
 
-    def _acquaintances(self) -> list[tuple[int, SocketAddress]]:
-        """The bootstrap servers, which have negative ids, the leader last heard of, and the voters; not this node."""
-        replica, leader_id, leads_at = self._replica, self._replica.term.leader_id, self._replica.leader_endpoint
+    def _known_nodes(self) -> list[tuple[int, SocketAddress]]:
+        """Return bootstrap servers (with negative ids), the last known leader, and the voters, except this node."""
+        replica, leader_id, leader_address = self._replica, self._replica.term.leader_id, self._replica.leader.address
         own = {each.endpoint for each in replica.settings.listeners}
         servers = [(-2 - index, endpoint) for index, endpoint in enumerate(replica.settings.bootstrap)]
-        if leader_id is not None and leads_at is not None and leader_id not in replica.voters:
-            servers.append((leader_id, leads_at))
+        if leader_id is not None and leader_address is not None and leader_id not in replica.voters:
+            servers.append((leader_id, leader_address))
         for voter_id in replica.voters.ids:
-            endpoint = (leads_at if voter_id == leader_id else None) or replica.voter_endpoint(voter_id)
+            endpoint = (leader_address if voter_id == leader_id else None) or replica.voters.address(
+                voter_id, replica.settings.default_listener
+            )
             if endpoint is not None and voter_id != replica.key.id:
                 servers.append((voter_id, endpoint))
         return [(to_id, endpoint) for to_id, endpoint in servers if endpoint not in own]
@@ -147,84 +156,88 @@ class Following:
             UNKNOWN_OFFSET if hwm is None else hwm,
         )
 
-    # Hearing
+    # Responses
 
     def on_fetch_response(
-        self, flight: InFlightRequest, request: FetchRequest, response: FetchResponse, now: Instant
+        self, in_flight: InFlightRequest, request: FetchRequest, response: FetchResponse, now: Instant
     ) -> None:
         replica = self._replica
-        is_ours = self._elections.learn_leader(response.leader, now, by_leader=response.error is ErrorCode.NONE)
+        is_current = self._elections.learn_leader(response.leader, now, by_leader=response.error is ErrorCode.NONE)
         role = replica.role
-        if not is_ours or not isinstance(role, FollowerState | ObserverState) or response.error is not ErrorCode.NONE:
-            replica.requests.failed(flight.to_id, now)
-            self._alternate_endpoint = None if self._alternate_endpoint == flight.to_id else self._alternate_endpoint
+        if (
+            not is_current
+            or not isinstance(role, FollowerState | ObserverState)
+            or response.error is not ErrorCode.NONE
+        ):
+            replica.requests.failed(in_flight.to_id, now)
+            self._alternate_endpoint = None if self._alternate_endpoint == in_flight.to_id else self._alternate_endpoint
             return
-        self._alternate_endpoint = None if flight.to_id == replica.term.leader_id else flight.to_id
+        self._alternate_endpoint = None if in_flight.to_id == replica.term.leader_id else in_flight.to_id
         is_import = self._import.is_own(request)
         position = (request.fetch_offset, request.last_fetched_epoch)
         if not is_import and position != (replica.log.end, replica.log.last_epoch):
             return
-        if request.epoch != replica.term.epoch:  # asked before this node knew the epoch; ask again in it
+        if request.epoch != replica.term.epoch:  # sent before this node knew the epoch; the next fetch has the epoch
             return
         replica.on_leader_response(now)
         if isinstance(role, FollowerState):
-            role.fetches_from = flight.to
-        if self._import.on_fetched(request, response, now) if is_import else self._take(response, request, now):
-            replica.requests.succeeded(flight.to_id)
+            role.fetches_from = in_flight.to
+        if self._import.on_fetched(request, response, now) if is_import else self._process(response, request, now):
+            replica.requests.succeeded(in_flight.to_id)
         else:
             replica.protocol_violations += 1
-            replica.requests.failed(flight.to_id, now)
+            replica.requests.failed(in_flight.to_id, now)
 
-    def on_refusal(self, flight: InFlightRequest, now: Instant) -> None:
-        """Nobody listens any more where the leader answered: its process has ended, and a vote need not wait.
+    def on_refusal(self, in_flight: InFlightRequest, now: Instant) -> None:
+        """Prepare an election when the leader's host refuses the connection: the leader's process has ended.
 
-        Only an address that has answered in this epoch can say so: what a leader advertises may be wrong.
+        Only the address of an earlier response in this epoch counts, because an advertised address may be wrong.
         """
         role = self._replica.role
-        if isinstance(role, FollowerState) and flight.to == role.fetches_from:
+        if isinstance(role, FollowerState) and in_flight.to == role.fetches_from:
             self._elections.on_leader_process_ended(role, now)
 
-    def _take(self, response: FetchResponse, request: FetchRequest, now: Instant) -> bool:
-        """Does what the answer says; False if no leader could say so."""
+    def _process(self, response: FetchResponse, request: FetchRequest, now: Instant) -> bool:
+        """Apply the response. Return False if no correct leader sends it."""
         if self._import.is_busy:
             return True
         if response.diverging is not None:
             return self._truncate(response.diverging, now)
         if response.snapshot_id is not None:
-            return self._take_snapshot(response, response.snapshot_id, now)
+            return self._begin_snapshot(response, response.snapshot_id, now)
         if self._import.begin(response, now):
             return True
-        is_sound = self._append(response.records, request.epoch, now)
-        self._learn_high_watermark(response.high_watermark, now)
+        is_valid = self._append(response.records, request.epoch, now)
+        self._update_high_watermark(response.high_watermark, now)
         self._trimming.on_leader_start(response.log_start_offset)
-        return is_sound
+        return is_valid
 
-    def _take_snapshot(self, response: FetchResponse, snapshot_id: SnapshotId, now: Instant) -> bool:
-        """From the store, if there is one that may have it; or from the leader."""
+    def _begin_snapshot(self, response: FetchResponse, snapshot_id: SnapshotId, now: Instant) -> bool:
+        """Import the snapshot from the object store if one is configured, or fetch it from the leader."""
         if not self._snapshot.is_under_way(snapshot_id) and self._import.begin(response, now):
             return True
         return self._snapshot.begin(snapshot_id)
 
     def _truncate(self, diverging: LogPosition, now: Instant) -> bool:
-        """Cut what differs. Epochs may go without a record: a deposed leader's last one may have been empty."""
+        """Truncate diverging records. An epoch may be removed without a record, if a deposed leader wrote none."""
         replica = self._replica
         if diverging.epoch < 0 or diverging.end_offset < 0:
             return False
-        offset, before = replica.log.truncation_offset(diverging), replica.position
+        offset, before = replica.log.truncation_offset(diverging), replica.log.position
         newest = replica.log.newest_snapshot
         if offset < max(replica.high_watermark or 0, replica.log.start, newest.end_offset if newest else 0):
             return False
         replica.truncate_to(offset)
         replica.control_changed(now)
-        return replica.position < before
+        return replica.log.position < before
 
     def _append(self, records: Buffer, epoch: int, now: Instant) -> bool:
-        """Appends the sound batches, up to MOST_BATCHES; False if there is none although there are batches."""
+        """Append up to MAX_BATCHES valid batches. Return False if there are batches but the first is invalid."""
         replica, view = self._replica, memoryview(records)
         run: list[CheckedBatch] = []
         position = 0
         checked = checked_batches(view, replica.log.end, replica.log.last_epoch, epoch)
-        for batch in islice(checked, MOST_BATCHES):
+        for batch in islice(checked, MAX_BATCHES):
             if not self._note_control(batch):
                 break
             if run and run[-1].header.leader_epoch != batch.header.leader_epoch:
@@ -239,7 +252,7 @@ class Following:
         return position > 0 or not len(view)
 
     def _note_control(self, batch: CheckedBatch) -> bool:
-        """Whether the changes in it may follow what the log says so far; if so, they count from now on."""
+        """Apply the voter and kraft.version changes of a batch. Return False if they may not follow the history."""
         history = self._replica.history
         try:
             for record in batch.control:
@@ -250,15 +263,15 @@ class Following:
         return True
 
     def _write(self, view: memoryview, run: list[CheckedBatch]) -> None:
-        """Batches of one epoch, as they are."""
+        """Append unchanged batches of one epoch."""
         replica, first, last = self._replica, run[0], run[-1].header
         data = view[first.position : run[-1].position + last.size]
         replica.out.log.append(Append(data, last.next_offset, last.leader_epoch))
         replica.out.must_sync = replica.out.must_sync or replica.settings.can_vote
         replica.log.append(last.next_offset, last.leader_epoch, len(data))
 
-    def _learn_high_watermark(self, offset: int, now: Instant) -> None:
-        """What the leader says, as far as the own log reaches."""
+    def _update_high_watermark(self, offset: int, now: Instant) -> None:
+        """Raise the high watermark to the leader's, limited to the own log end offset."""
         known = min(offset, self._replica.log.end)
         if known >= 0:
             self._replica.raise_high_watermark(known, now)

@@ -1,13 +1,13 @@
-"""Leading: open the epoch, append, count who has what, stay in contact with a majority.
+"""Leading an epoch: write its first records, append, advance the high watermark, stay in contact with a majority.
 
-Theory. A record is committed when a majority of the voters has it on disk and the leader's own epoch has reached it:
-records of earlier epochs on a majority can still be lost to a longer log, so the high watermark moves only beyond the
-first record of the own epoch (the Raft paper's figure 8; KAFKA-12619). The leader counts its own records like anybody
-else's: when they are synced, which is when `persisted` says so. Followers see nothing that is not synced here, because
-answers leave after the sync.
+Theory. A record is committed when a majority of the voters has it on disk and a record of the leader's own epoch is
+committed as well: a longer log can still replace records of earlier epochs on a majority, so the high watermark moves
+only beyond the first record of the own epoch (the Raft paper's figure 8; KAFKA-12619). The leader counts its own
+records after their fsync, which `persisted` reports. Followers never receive records before that fsync, because
+responses leave after it.
 
-A leader that a majority has not fetched from for one and a half fetch timeouts cannot commit and is probably replaced
-already; it resigns, so that its clients look elsewhere (KAFKA-15489).
+A leader without fetches of a majority for one and a half fetch timeouts cannot commit and is probably replaced; it
+resigns, so that its clients search for the new leader (KAFKA-15489).
 """
 
 from collections.abc import Callable, Sequence
@@ -19,9 +19,7 @@ from broker.quorum.batches import TypedRecord
 from broker.quorum.elections import QuorumElections
 from broker.quorum.identity import NO_NODE, Instant, ReplicaKey
 from broker.quorum.membership.voters import VoterNode, VoterSet
-from broker.quorum.messages import (
-    BeginQuorumEpochRequest,
-)
+from broker.quorum.messages import BeginQuorumEpochRequest
 from broker.quorum.progress import Progress
 from broker.quorum.ready import Append
 from broker.quorum.replica import QuorumReplica
@@ -30,13 +28,13 @@ from broker.quorum.state import LeaderState, Role, Term
 from protocol.records.control import control_batch
 
 CONTACT_TIMEOUTS = 1.5
-"""Fetch timeouts without a majority after which a leader resigns."""
+"""Fetch timeouts without contact to a majority after which a leader resigns."""
 
 
 class QuorumLeadership:
-    """Acts on the replica while its role is Leader; what it holds besides ends with the role.
+    """Acts while the replica's role is leader. Its own state ends with the role.
 
-    `on_progress` is called when the log got longer or the high watermark rose.
+    The callbacks in `on_progress` run after the log end offset or the high watermark rose.
     """
 
     def __init__(self, replica: QuorumReplica, elections: QuorumElections) -> None:
@@ -44,26 +42,26 @@ class QuorumLeadership:
         self._elections = elections
         self._appends = Appends(0, 0, 0)
         self.on_progress: list[Callable[[], None]] = []
-        self._sweep_at = 0.0
+        self._expire_observers_at = 0.0
         replica.on_leaving.append(self._on_leaving)
 
     # Beginning and ending
 
     def begin(self, granted: frozenset[int], now: Instant) -> None:
-        """The election is won: open the epoch with its first batch."""
+        """Start the epoch after a won election, and append its first batch."""
         replica = self._replica
         progress = Progress(replica.key, replica.voters)
         role = LeaderState(replica.log.end, granted, progress, self._quorum_deadline(progress, now))
         replica.become(role, Term(replica.term.epoch, replica.key.id, replica.term.voted))
-        # Lingering spares others answers; alone, what comes while an fsync runs gathers for the next in any case.
+        # Lingering saves fetch responses. Without followers, appends accumulate during an fsync anyway.
         linger_ms = 0 if replica.is_only_voter else replica.settings.append_linger_ms
         self._appends = Appends(replica.term.epoch, replica.log.end, linger_ms)
         self.append_control(self._first_records(granted), now)
 
     def _first_records(self, granted: frozenset[int]) -> list[TypedRecord]:
-        """Who leads; and, if the log does not say so yet, kraft.version, the voters, and what has changed of this one.
+        """Return the LeaderChange record, and kraft.version and voters if they are not in the log or have changed.
 
-        So what formatting wrote into the 0-0 snapshot enters the log with the first leader.
+        The first leader thus copies the content of the formatted 0-0 snapshot into the log.
         """
         replica, control = self._replica, self._replica.control
         records = [batches.leader_change(replica.key.id, control.voters.ids, granted)]
@@ -80,12 +78,13 @@ class QuorumLeadership:
         return voters.updated(VoterNode(own.key, settings.listeners or own.listeners, settings.versions))
 
     def resign(self, now: Instant) -> None:
+        """Resign, and name the other voters as successors, the largest log first."""
         role = self._replica.role
         if isinstance(role, LeaderState):
             self._elections.resign(role.progress.successors(), now)
 
     def _on_leaving(self, before: Role) -> None:
-        """What was accepted and not written is gone."""
+        """Drop accepted appends that were not written."""
         if isinstance(before, LeaderState):
             self._appends = Appends(0, 0, 0)
 
@@ -97,15 +96,15 @@ class QuorumLeadership:
         return self._appends.next_offset
 
     def append(self, epoch: int, frames: Sequence[bytes], now: Instant) -> Appended:
-        """Raises NotLeader, BatchTooLarge."""
+        """Accept framed records as one batch. Raise NotLeader, BatchTooLarge."""
         replica = self._replica
         if not isinstance(replica.role, LeaderState) or epoch != replica.term.epoch:
-            raise NotLeader(f"node {replica.key.id} does not lead in epoch {epoch}")
+            raise NotLeader(f"node {replica.key.id} is not the leader of epoch {epoch}")
         return self._appends.add(frames, now)
 
     def append_control(self, records: Sequence[TypedRecord], now: Instant) -> int:
-        """One control batch, written at once behind what was accepted before. Returns the offset of its last record."""
-        self._write_gathered(now)
+        """Write one control batch at once, after all accepted appends. Return the offset of its last record."""
+        self._write_accumulated(now)
         replica = self._replica
         base_offset, epoch = replica.log.end, replica.term.epoch
         batch = control_batch(records, now.wall_ms, base_offset=base_offset, leader_epoch=epoch)
@@ -117,7 +116,7 @@ class QuorumLeadership:
         return replica.log.end - 1
 
     def _apply(self, changes: Sequence[ControlRecord], now: Instant) -> None:
-        """Voters and kraft.version count from their append on, committed or not."""
+        """Apply voters and kraft.version, which are in force from their append on, committed or not."""
         replica, role = self._replica, self._replica.role
         for change in changes:
             replica.history.append(change)
@@ -128,7 +127,7 @@ class QuorumLeadership:
             if role.quorum_deadline == inf or role.progress.needs_no_contact:
                 role.quorum_deadline = self._quorum_deadline(role.progress, now)
 
-    def _write_gathered(self, now: Instant) -> None:
+    def _write_accumulated(self, now: Instant) -> None:
         if self._appends.write_at is not None:
             end = self._appends.next_offset
             self._write(self._appends.take(now), end)
@@ -148,47 +147,47 @@ class QuorumLeadership:
     # Committing
 
     def update_high_watermark(self, now: Instant) -> None:
-        """Somebody got further, perhaps this node itself. Who waits for the high watermark to rise is answered."""
+        """Advance the high watermark after progress of a voter or of this node, and complete waiting fetches."""
         replica, role = self._replica, self._replica.role
         if not isinstance(role, LeaderState):
             return
-        agreed = role.progress.agreed(replica.synced_end)
+        agreed = role.progress.agreed(replica.log.synced_end)
         if agreed > role.start_offset and replica.raise_high_watermark(agreed, now):
             self._notify_fetches()
 
     def on_replica_contact(self, replica_key: ReplicaKey, now: Instant) -> None:
-        """A replica asked for records or pages. If that makes a majority, the leader may go on."""
+        """Count a fetch of a replica. Contact with a majority extends the leader's deadline."""
         role = self._replica.role
         if isinstance(role, LeaderState) and role.progress.in_contact(replica_key):
             role.quorum_deadline = self._quorum_deadline(role.progress, now)
 
-    # Acting
+    # Role
 
-    def lead(self, role: LeaderState, now: Instant) -> None:
+    def poll_leader(self, role: LeaderState, now: Instant) -> None:
         if self._replica.is_shutting_down or now.monotonic_ms >= role.quorum_deadline:
             self.resign(now)
             return
         write_at = self._appends.write_at
         if write_at is not None and now.monotonic_ms >= write_at:
-            self._write_gathered(now)
+            self._write_accumulated(now)
         self._send_begin_quorum_epoch(role, now)
-        if now.monotonic_ms >= self._sweep_at:
-            self._sweep(role, now)
+        if now.monotonic_ms >= self._expire_observers_at:
+            self._expire_observers(role, now)
 
-    def _sweep(self, role: LeaderState, now: Instant) -> None:
-        """Forgets observers that do not come any more."""
+    def _expire_observers(self, role: LeaderState, now: Instant) -> None:
+        """Remove observers whose session has expired."""
         session = self._replica.settings.observer_session_timeout_ms
-        role.progress.forget_silent(now.monotonic_ms - session)
-        self._sweep_at = now.monotonic_ms + session
+        role.progress.expire_observers(now.monotonic_ms - session)
+        self._expire_observers_at = now.monotonic_ms + session
 
     def _send_begin_quorum_epoch(self, role: LeaderState, now: Instant) -> None:
-        """To all other voters at once, and again and again: who was away does not know, who restarted has forgotten."""
+        """Send BeginQuorumEpoch to all other voters, repeatedly, because voters may be unreachable or restart."""
         replica = self._replica
         for voter in replica.voters:
             to_id, begin_at = voter.key.id, role.begin_at.get(voter.key.id, 0.0)
             if to_id == replica.key.id or now.monotonic_ms < begin_at or not replica.requests.is_ready(to_id, now):
                 continue
-            endpoint = replica.voter_endpoint(to_id)
+            endpoint = replica.voters.address(to_id, replica.settings.default_listener)
             if endpoint is not None:
                 role.begin_at[to_id] = now.monotonic_ms + replica.settings.fetch_timeout_ms / 2
                 replica.send(to_id, endpoint, self._begin_request(voter))
@@ -200,7 +199,7 @@ class QuorumLeadership:
         )
 
     def deadline(self, role: LeaderState) -> float:
-        """When `lead` has something to do, if nothing else happens."""
+        """The time at which `poll_leader` must run next if no other event occurs."""
         ready_at = self._replica.requests.ready_at
         waits = [role.quorum_deadline, *(max(at, ready_at(to_id)) for to_id, at in role.begin_at.items())]
         if self._appends.write_at is not None:

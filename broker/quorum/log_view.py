@@ -1,6 +1,6 @@
-"""The log as the protocol sees it: where it starts and ends, which epoch begins where, which snapshots there are.
+"""The log's metadata: start and end offset, leader epoch boundaries, and snapshots. Records are not kept here.
 
-It runs ahead of the disk: it is what the log will be once all operations handed out are done. Records are not here.
+The view runs ahead of the disk: it describes the log after all operations in taken and collected Readys.
 """
 
 from bisect import bisect_left, bisect_right
@@ -13,19 +13,19 @@ from broker.quorum.settings import Recovered, StoredSnapshot
 
 @dataclass(frozen=True, slots=True)
 class Valid:
-    """The leader's log contains the whole prefix; reading may go on from here."""
+    """The leader's log contains the follower's log as a prefix; the follower may continue to fetch."""
 
 
 @dataclass(frozen=True, slots=True)
 class Diverging:
-    """Records beyond the end offset of this epoch differ from the leader's."""
+    """The follower's records beyond this epoch's end offset differ from the leader's."""
 
     position: LogPosition
 
 
 @dataclass(frozen=True, slots=True)
 class NeedsSnapshot:
-    """What is missing is not in the leader's log any more (or is more than a snapshot of it)."""
+    """The follower needs a snapshot: the leader's log no longer has the records, or the follower has none at all."""
 
     snapshot_id: SnapshotId
 
@@ -35,28 +35,34 @@ VALID: Final = Valid()
 
 
 class LogView:
-    """Theory. Two logs that have a record of the same offset and epoch are equal up to it, because one epoch has one
-    leader, which writes an offset once. So a log is described by its epochs' start offsets, and a follower's last
-    (epoch, end) tells the leader where they part: if the leader's own end of that epoch is below the follower's, or it
-    knows no such epoch, it answers the end of the largest epoch not above it. The follower cuts to the lesser of that
-    and its own end of that epoch; every round names an older epoch, so it ends (KIP-595).
+    """The metadata of one replica's log.
 
-    A snapshot stands for a prefix. Its id tells the epoch of the last record it stands for, so an empty log that begins
-    at a snapshot still has a last epoch (KIP-630).
+    Theory. Two logs with a record of equal offset and epoch are equal up to that record, because an epoch has one
+    leader, which writes each offset once. The start offsets of epochs therefore describe a log, and a follower's last
+    (epoch, end offset) shows the leader where the logs diverge: if the leader's end of that epoch is smaller, or the
+    leader has no such epoch, it responds with the end of the largest epoch not above it. The follower truncates to the
+    lesser of that offset and its own end of that epoch. Each round names an older epoch, so the exchange terminates
+    (KIP-595).
+
+    A snapshot replaces a prefix of the log. Its id contains the epoch of the last record in the prefix, so an empty log
+    that starts at a snapshot still has a last epoch (KIP-630).
     """
 
     def __init__(self, recovered: Recovered) -> None:
         self.start = recovered.log_start_offset
         self.end = recovered.log_end_offset
         self.bytes = recovered.log_bytes
-        """Roughly: what was trimmed is taken to be as dense as the rest."""
+        """Approximate log size: trimming and truncation assume equal record sizes throughout the log."""
+        self.synced_end = recovered.log_end_offset
+        """The end offset of the records that are known to be on disk."""
+        self._syncing_end = 0
         self._epochs = [entry.epoch for entry in recovered.epochs]
         self._starts = [entry.start_offset for entry in recovered.epochs]
         self.snapshots: list[StoredSnapshot] = sorted(recovered.snapshots, key=lambda each: each.id.position)
 
     @property
     def last_epoch(self) -> int:
-        """The epoch of the last record, maybe one that only a snapshot stands for; 0 if there never was one."""
+        """The epoch of the last record, possibly one that only a snapshot contains; 0 if the log never had a record."""
         if self._epochs:
             return self._epochs[-1]
         newest = self.newest_snapshot
@@ -64,7 +70,7 @@ class LogView:
 
     @property
     def position(self) -> LogPosition:
-        """What counts in elections."""
+        """The last epoch and end offset, as compared in elections."""
         return LogPosition(self.last_epoch, self.end)
 
     @property
@@ -76,16 +82,16 @@ class LogView:
         return self.snapshots[0].id if self.snapshots else None
 
     def snapshot(self, snapshot_id: SnapshotId) -> StoredSnapshot | None:
-        """The stored snapshot of an id."""
+        """Return the stored snapshot with the id, or None."""
         return next((each for each in self.snapshots if each.id == snapshot_id), None)
 
-    # Asking
+    # Lookups
 
     def end_offset_for_epoch(self, epoch: int) -> LogPosition:
-        """The largest epoch not above `epoch`, and where its records end.
+        """Return the largest epoch not above `epoch`, and its end offset.
 
-        An epoch older than all is answered with the log's start, and with the epoch of the oldest snapshot if that
-        stands for what came before the start. One newer than all is answered with the end of the log.
+        For an epoch older than all epochs of the log: the log start offset, with the epoch of the oldest snapshot if
+        that snapshot ends there. For an epoch newer than all: the log end.
         """
         if not self._epochs or epoch > self._epochs[-1]:
             return LogPosition(self.last_epoch, self.end)
@@ -100,10 +106,10 @@ class LogView:
         return LogPosition(epoch, self._starts[0])
 
     def validate(self, offset: int, epoch: int) -> Validation:
-        """Whether a log that ends at `offset` with a record of `epoch` is a prefix of this one (KIP-595, KIP-630).
+        """Compare a follower's log, which ends at `offset` with a record of `epoch`, with this log (KIP-595, KIP-630).
 
-        A log may end before the start of this one with records that never counted, of a later epoch than any snapshot.
-        Its replica would take no snapshot for newer, and Kafka's dies of it; so these records are cut first.
+        A follower's log may end below this log's start with uncommitted records of a later epoch than any snapshot. The
+        follower would reject every snapshot as older (Kafka's replica fails in this case), so it truncates first.
         """
         newest, oldest = self.newest_snapshot, self.oldest_snapshot
         if offset == 0 and newest is not None:
@@ -121,7 +127,7 @@ class LogView:
         return VALID
 
     def lacks(self, snapshot_id: SnapshotId) -> bool:
-        """Whether a snapshot stands for records that this log has not, or has others in place of."""
+        """Whether the snapshot contains records that this log lacks, or for which this log has different records."""
         offset, epoch = snapshot_id
         known = self.newest_snapshot or SnapshotId(self.start, 0)
         if offset < known.end_offset or epoch < known.epoch:
@@ -129,14 +135,14 @@ class LogView:
         return self.epoch_before(offset) != epoch
 
     def truncation_offset(self, diverging: LogPosition) -> int:
-        """Where to cut when the leader says that records beyond `diverging` differ."""
+        """Return the offset to truncate to when the leader reports `diverging`."""
         if diverging.epoch == 0:
             return min(diverging.end_offset, self.end)
         own = self.end_offset_for_epoch(diverging.epoch)
         return min(own.end_offset, diverging.end_offset) if own.epoch == diverging.epoch else own.end_offset
 
     def epoch_before(self, offset: int) -> int | None:
-        """The epoch of the record that precedes `offset`; None if this log cannot tell."""
+        """Return the epoch of the record that precedes `offset`; None if this log does not contain it."""
         if offset > self.end or offset < self.start:
             return None
         if offset == self.start:
@@ -147,7 +153,7 @@ class LogView:
     # Changing
 
     def append(self, end_offset: int, epoch: int, size: int) -> None:
-        """Records of one epoch from the end on."""
+        """Append records of one epoch."""
         if not self._epochs or self._epochs[-1] != epoch:
             self._epochs.append(epoch)
             self._starts.append(self.end)
@@ -155,23 +161,26 @@ class LogView:
         self.bytes += size
 
     def truncate_to(self, offset: int) -> None:
-        """Forgets records and epochs from `offset` on; an epoch may go even if it had no record."""
-        self.bytes = self._share(self.start, offset)
+        """Remove records and epochs from `offset` on, including epochs without a record."""
+        self.bytes = self._bytes_between(self.start, offset)
+        self.synced_end = min(self.synced_end, offset)
+        self._syncing_end = min(self._syncing_end, offset)
         self.end = min(self.end, offset)
         kept = bisect_left(self._starts, offset)
         del self._epochs[kept:], self._starts[kept:]
         self.snapshots = [each for each in self.snapshots if each.id.end_offset <= offset]
 
     def start_at(self, snapshot: StoredSnapshot) -> None:
-        """Nothing remains but the snapshot."""
-        self.start = self.end = snapshot.id.end_offset
+        """Replace the whole log by a snapshot, which is on disk."""
+        self.start = self.end = self.synced_end = snapshot.id.end_offset
+        self._syncing_end = 0
         self.bytes = 0
         self._epochs, self._starts, self.snapshots = [], [], [snapshot]
 
     def trim(self, snapshot_id: SnapshotId) -> None:
-        """The log begins where a snapshot ends; older snapshots go."""
+        """Raise the log start offset to the snapshot's end offset, and remove older snapshots."""
         offset = snapshot_id.end_offset
-        self.bytes = self._share(offset, self.end)
+        self.bytes = self._bytes_between(offset, self.end)
         self.start = offset
         gone = bisect_right(self._starts, offset) - 1
         if gone >= 0:
@@ -180,14 +189,21 @@ class LogView:
         self.snapshots = [each for each in self.snapshots if each.id.end_offset >= offset]
 
     def add_snapshot(self, snapshot: StoredSnapshot) -> bool:
-        """A snapshot is in place. Returns False if it is known already or stands for less than the log start."""
+        """Add a stored snapshot. Return False if it is already known or ends below the log start offset."""
         if snapshot.id.end_offset < self.start or self.snapshot(snapshot.id) is not None:
             return False
         self.snapshots.append(snapshot)
         self.snapshots.sort(key=lambda each: each.id.position)
         return True
 
-    def _share(self, start: int, end: int) -> int:
-        """Bytes of a part of the log."""
+    def begin_sync(self) -> None:
+        """Record that an fsync covers the log up to its present end."""
+        self._syncing_end = self.end
+
+    def complete_sync(self) -> None:
+        """Raise `synced_end` to the end at `begin_sync`, except for records that were truncated since."""
+        self.synced_end = max(self.synced_end, self._syncing_end)
+
+    def _bytes_between(self, start: int, end: int) -> int:
         whole = self.end - self.start
         return self.bytes * max(0, end - start) // whole if whole > 0 else 0

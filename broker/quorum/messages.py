@@ -1,7 +1,8 @@
-"""What replicas of the metadata log say to each other, without the wire's nesting and versions.
+"""Requests and responses between replicas of the metadata log, without the wire format's nesting and versions.
 
-`wire.py` turns these into Kafka's messages and back. A response always says who leads, as far as the sender knows, so
-that whoever asked the wrong node learns whom to ask. Offsets of -1 and ids of -1 mean unknown, as on the wire.
+The `wire` package translates them to and from Kafka's messages. Every response carries the leader and epoch known to
+the sender, so a requester that reached the wrong node can find the leader. Offsets and ids of -1 mean unknown, as on
+the wire.
 """
 
 from dataclasses import dataclass
@@ -15,11 +16,11 @@ UNKNOWN_OFFSET: Final = -1
 NO_SNAPSHOT: Final = SnapshotId(-1, -1)
 NO_VERSIONS: Final = KRaftVersions(0, 0)
 ANY_HIGH_WATERMARK: Final = 2**63 - 1
-"""The high watermark in a Fetch of a version before 18: its sender is not waiting to hear of a newer one (KIP-1166)."""
+"""The high watermark in a Fetch before version 18: a newer high watermark does not complete the fetch (KIP-1166)."""
 
 
 class LeaderHint(NamedTuple):
-    """The leader as the answering node knows it; the wire names the one endpoint for the listener asked."""
+    """The leader known to the responding node. The wire names one endpoint, for the listener of the request."""
 
     leader_id: int = NO_NODE
     epoch: int = 0
@@ -28,7 +29,7 @@ class LeaderHint(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class VoteRequest:
-    """`voter` is whom the sender believes to ask; None in versions that do not say. `epoch` is the candidate's."""
+    """`voter` is the intended receiver, None in versions without the field. `epoch` is the candidate's."""
 
     cluster_id: str | None
     epoch: int
@@ -62,7 +63,7 @@ class BeginQuorumEpochResponse:
 
 @dataclass(frozen=True, slots=True)
 class EndQuorumEpochRequest:
-    """`successors`: who should stand first, the most advanced first; directories are zero in old versions."""
+    """`successors`: preferred candidates, the largest log first; directory ids are zero in old versions."""
 
     cluster_id: str | None
     leader_id: int
@@ -79,7 +80,7 @@ class EndQuorumEpochResponse:
 
 @dataclass(frozen=True, slots=True)
 class FetchRequest:
-    """`replica.id` < 0 reads without being tracked. `epoch` is the leader's as the sender knows it, -1 for any."""
+    """`replica.id` < 0 is a consumer without tracked progress. `epoch` is the expected leader epoch, -1 for any."""
 
     cluster_id: str | None
     replica: ReplicaKey
@@ -93,10 +94,7 @@ class FetchRequest:
 
 @dataclass(frozen=True, slots=True)
 class FetchResponse:
-    """At most one of `diverging`, `snapshot_id` and records.
-
-    The core says where records are read (`read_from`, -1 for none, up to `max_bytes`); the driver fills in `records`.
-    """
+    """At most one of `diverging`, `snapshot_id` and `records` is set. See `ReadRecords` for reading the records."""
 
     error: ErrorCode
     leader: LeaderHint
@@ -104,8 +102,6 @@ class FetchResponse:
     log_start_offset: int = UNKNOWN_OFFSET
     diverging: LogPosition | None = None
     snapshot_id: SnapshotId | None = None
-    read_from: int = UNKNOWN_OFFSET
-    max_bytes: int = 0
     records: Buffer = b""
 
 
@@ -121,14 +117,13 @@ class FetchSnapshotRequest:
 
 @dataclass(frozen=True, slots=True)
 class FetchSnapshotResponse:
-    """`size` is the whole snapshot's. The driver fills in `data`, `max_bytes` at most from `position` on."""
+    """`size` is that of the whole snapshot; `data` starts at `position` (see `ReadSnapshotPage`)."""
 
     error: ErrorCode
     leader: LeaderHint
     snapshot_id: SnapshotId = NO_SNAPSHOT
     size: int = 0
     position: int = 0
-    max_bytes: int = 0
     data: Buffer = b""
 
 
@@ -157,7 +152,7 @@ class UpdateVoterRequest:
 
 @dataclass(frozen=True, slots=True)
 class ChangeVotersResponse:
-    """The answer to all three changes; `message` is a sentence for people."""
+    """The response to AddVoter, RemoveVoter and UpdateVoter; `message` is a sentence for operators."""
 
     error: ErrorCode
     leader: LeaderHint
@@ -166,7 +161,7 @@ class ChangeVotersResponse:
 
 @dataclass(frozen=True, slots=True)
 class ProbeRequest:
-    """Asks a node for the kraft.version that it supports, and by that whether it can be reached (ApiVersions)."""
+    """Ask a node for its supported kraft.version range, which also proves that the node is reachable (ApiVersions)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,9 +172,10 @@ class ProbeResponse:
 
 @dataclass(frozen=True, slots=True)
 class SendFailure:
-    """No answer came: no connection or too late (BROKER_NOT_AVAILABLE), no version in common (UNSUPPORTED_VERSION).
+    """A request without a response.
 
-    `is_refusal`: the machine answered, and nobody listens there.
+    BROKER_NOT_AVAILABLE: no connection, or a timeout. UNSUPPORTED_VERSION: no common version. `is_refusal`: the host
+    refused the connection, so no process listens on the port.
     """
 
     error: ErrorCode

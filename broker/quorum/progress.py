@@ -1,8 +1,8 @@
-"""What a leader knows of the other replicas: how far each has got, who is in contact, what a majority has.
+"""The leader's view of the other replicas: end offsets, times of contact, and the offset that a majority has.
 
-Nothing here is written anywhere; a new leader begins with nothing. Positions of voters are kept under the voter's key,
-so a replica with a voter's id and another directory counts as an observer (KIP-853).
-Of observers with the same id the last to come counts: the former lost its disk, and must not become a voter any more.
+The state is in memory only; a new leader starts without it. Voters are tracked by replica key, so a replica with a
+voter's id and another directory id is an observer (KIP-853). Of observers with equal ids the latest counts: the earlier
+one has lost its disk and must not become a voter.
 """
 
 from collections.abc import Iterator
@@ -19,9 +19,9 @@ NEVER: Final = -1
 
 @dataclass(slots=True)
 class ReplicaProgress:
-    """The end offset that a replica last fetched from, and when. Times in ms: `contact_ms` monotonic, others wall.
+    """The last fetch offset of a replica and its times in ms: `contact_ms` is monotonic, the others are wall-clock.
 
-    `caught_up_ms`: the last moment at which it is known to have had everything.
+    `caught_up_ms`: the last time at which the replica is known to have had the whole log.
     """
 
     key: ReplicaKey
@@ -32,9 +32,10 @@ class ReplicaProgress:
     leader_end_at_fetch: int = UNKNOWN_OFFSET
 
     def fetched(self, offset: int, leader_end: int, now: Instant) -> None:
-        """It has everything below `offset`. That may be less than before: a voter with a new disk must come back.
+        """Record a fetch at `offset`, which may be lower than before: a voter may restart with an empty disk.
 
-        It is caught up now if that is all, and was at its last fetch if by now it has all that was there then.
+        The replica is caught up now if `offset` is the leader's end. It was caught up at its previous fetch if it now
+        has all records that the leader had then.
         """
         if offset >= leader_end:
             self.caught_up_ms = now.wall_ms
@@ -46,14 +47,14 @@ class ReplicaProgress:
 
 
 class LiveReplica(NamedTuple):
-    """A replica whose needs the log start respects, and how far it has got (-1: not known)."""
+    """A replica whose end offset limits the log start offset; -1 is unknown."""
 
     key: ReplicaKey
     end_offset: int
 
 
 class Progress:
-    """Of all replicas but the leader itself, which counts with its synced end wherever it is a voter."""
+    """The progress of all replicas except the leader, which counts with its synced end offset if it is a voter."""
 
     def __init__(self, own: ReplicaKey, voters: VoterSet) -> None:
         self._own = own
@@ -65,7 +66,7 @@ class Progress:
         self.set_voters(voters)
 
     def set_voters(self, voters: VoterSet) -> None:
-        """From now on these count. Who stops being a voter is an observer, with what is known of it."""
+        """Replace the voters. A removed voter becomes an observer and keeps its progress."""
         known = {each.key: each for each in self._voters.values()} | self._observers
         self._set = voters
         self._counts_itself = voters.has(self._own)
@@ -78,11 +79,11 @@ class Progress:
         self._in_contact &= self._voters.keys()
 
     def of(self, replica: ReplicaKey) -> ReplicaProgress | None:
-        """What is known of a replica."""
+        """Return the progress of a replica, or None."""
         return self._voters.get(replica.id) if self._set.has(replica) else self._observers.get(replica)
 
     def fetched(self, replica: ReplicaKey, offset: int, leader_end: int, now: Instant) -> bool:
-        """A valid fetch came. Returns whether it was a voter's."""
+        """Record a valid fetch. Return whether the replica is a voter."""
         is_voter = self._set.has(replica)
         if is_voter:
             self._voters[replica.id].fetched(offset, leader_end, now)
@@ -90,21 +91,22 @@ class Progress:
             self._observer(replica).fetched(offset, leader_end, now)
         return is_voter
 
-    def touched(self, replica: ReplicaKey, now: Instant) -> None:
-        """It fetches a snapshot, so it lives."""
+    def on_snapshot_fetch(self, replica: ReplicaKey, now: Instant) -> None:
+        """Record contact without log progress."""
         progress = self._voters[replica.id] if self._set.has(replica) else self._observer(replica)
         progress.contact_ms = now.monotonic_ms
 
     def agreed(self, own_end: int) -> int:
-        """The largest offset that a majority of the voters has, the leader having synced up to `own_end`."""
+        """Return the largest offset that a majority of the voters has, given the leader's synced end offset."""
         ends = [each.end_offset for each in self._voters.values()]
         if self._counts_itself:
             ends.append(own_end)
         return agreed_offset(ends)
 
     def in_contact(self, replica: ReplicaKey) -> bool:
-        """A voter has fetched. Returns whether with it a majority has, since this was last so; then they are counted
-        anew. It proves contact, not progress.
+        """Record contact. Return whether a majority has been in contact since the last such majority.
+
+        A majority restarts the count. Contact does not imply progress.
         """
         if not self._set.has(replica):
             return False
@@ -116,7 +118,7 @@ class Progress:
 
     @property
     def needs_no_contact(self) -> bool:
-        """Whether the leader is a majority by itself."""
+        """Whether the leader alone is a majority."""
         return self._counts_itself and len(self._set) == 1
 
     def voters(self) -> Iterator[ReplicaProgress]:
@@ -125,19 +127,19 @@ class Progress:
     def observers(self) -> Iterator[ReplicaProgress]:
         return iter(self._observers.values())
 
-    def forget_silent(self, before_ms: float) -> None:
-        """Drops observers that were last in contact before a monotonic time."""
+    def expire_observers(self, before_ms: float) -> None:
+        """Remove observers without contact since a monotonic time."""
         silent = [key for key, each in self._observers.items() if (each.contact_ms or 0.0) < before_ms]
         for key in silent:
             del self._observers[key]
 
     def live(self, since_ms: float) -> list[LiveReplica]:
-        """All voters, and the observers in contact since a monotonic time."""
+        """Return all voters, and the observers in contact since a monotonic time."""
         observers = [each for each in self._observers.values() if (each.contact_ms or 0.0) >= since_ms]
         return [LiveReplica(each.key, each.end_offset) for each in (*self._voters.values(), *observers)]
 
     def successors(self) -> tuple[ReplicaKey, ...]:
-        """The other voters, the most advanced first."""
+        """Return the other voters, the largest end offset first."""
         ordered = sorted(self._voters.values(), key=lambda each: (-each.end_offset, each.key))
         return tuple(each.key for each in ordered)
 

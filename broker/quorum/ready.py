@@ -1,30 +1,30 @@
-"""What the core wants done, and in which order.
+"""The output of the quorum core and the order in which the driver executes it.
 
-One `Ready` is under way at a time. The driver does, strictly in this order:
+One `Ready` is executed at a time, strictly in this order:
 
-1. `state` is written to quorum-state, durably.
-2. `log` operations are done, one after the other.
-3. The log is fsynced, if `must_sync`, and with it whatever else lies in the page cache below its end.
-4. `sends` and `answers` leave; reads that answers ask for see the log as step 2 left it. `imports` are begun.
-5. `leader` and `high_watermark` are told to listeners.
-6. The driver calls `QuorumCore.persisted(ready, now)`; only then does the leader count these records as its own.
+1. Write `state` to quorum-state, durably.
+2. Execute the `log` operations one after the other.
+3. Fsync the log if `must_sync`, and with it all of the page cache below the log end.
+4. Send `requests` and `responses`; reads for responses see the log as of step 2. Start `imports`.
+5. Notify listeners of `leader` and `high_watermark`.
+6. Call `QuorumCore.persisted(ready, now)`; only then does the leader count its own records towards the majority.
 
-Between taking a Ready and step 6 the core may be fed further; what follows from that is in the next Ready. So a crash
-anywhere loses only messages that nobody has seen, or leaves on disk what nobody was told of.
+The core accepts input between `take_ready` and step 6; the result is in the next Ready. A crash at any point therefore
+loses only messages that no other node has seen, or leaves data on disk of which no other node was informed.
 """
 
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from broker.quorum.identity import NO_NODE, LeaderAndEpoch, SnapshotId, SocketAddress
-from broker.quorum.messages import Request, Response
+from broker.quorum.messages import FetchResponse, FetchSnapshotResponse, Request, Response
 from broker.quorum.snapshots.imports import ImportStep
 from protocol.primitives import ZERO_UUID, Buffer, Uuid
 
 
 @dataclass(frozen=True, slots=True)
 class ElectionState:
-    """The content of quorum-state; -1 is nobody. `version` 0 belongs to kraft.version 0 and forgets directories."""
+    """The content of quorum-state; -1 means none. `version` 0 belongs to kraft.version 0 and omits directory ids."""
 
     epoch: int = 0
     leader_id: int = NO_NODE
@@ -35,7 +35,7 @@ class ElectionState:
 
 @dataclass(frozen=True, slots=True)
 class Append:
-    """Write whole batches as they are; they continue at the log's end, `end_offset` is the end after them."""
+    """Append whole batches unchanged at the log end. `end_offset` is the log end offset afterwards."""
 
     batches: Buffer
     end_offset: int
@@ -44,28 +44,28 @@ class Append:
 
 @dataclass(frozen=True, slots=True)
 class TruncateTo:
-    """Forget all records from `offset` on, also in the epoch cache."""
+    """Remove all records from `offset` on, from the log and the leader epoch cache."""
 
     offset: int
 
 
 @dataclass(frozen=True, slots=True)
 class StartAt:
-    """Empty the log: it starts and ends where the snapshot, which is in place, ends. Older snapshots go too."""
+    """Empty the log; it starts and ends at the end offset of the stored snapshot. Older snapshots are deleted."""
 
     snapshot_id: SnapshotId
 
 
 @dataclass(frozen=True, slots=True)
 class Trim:
-    """Raise the log start to the end of a snapshot, and delete older segments and snapshots."""
+    """Raise the log start offset to a snapshot's end offset, and delete older segments and snapshots."""
 
     snapshot_id: SnapshotId
 
 
 @dataclass(frozen=True, slots=True)
 class WritePart:
-    """Bytes of a snapshot being fetched, at a position of its `.part` file; position 0 begins the file anew."""
+    """Write bytes of a snapshot being fetched at a position of its `.part` file; position 0 truncates the file."""
 
     snapshot_id: SnapshotId
     position: int
@@ -74,9 +74,9 @@ class WritePart:
 
 @dataclass(frozen=True, slots=True)
 class FinishPart:
-    """All of a snapshot is there: check it, fsync, rename. The outcome goes to `QuorumCore.on_snapshot_fetched`.
+    """Check a completely received snapshot, fsync and rename it. Report to `QuorumCore.on_snapshot_fetched`.
 
-    `is_imported`: it came out of a store, and lies aside where no WritePart touches it.
+    `is_imported`: the snapshot comes from an object store and is in a separate file that WritePart does not touch.
     """
 
     snapshot_id: SnapshotId
@@ -86,7 +86,7 @@ class FinishPart:
 
 @dataclass(frozen=True, slots=True)
 class DiscardPart:
-    """Delete the `.part` file of a snapshot that is not wanted any more."""
+    """Delete the `.part` file of a snapshot that is no longer wanted."""
 
     snapshot_id: SnapshotId
 
@@ -96,9 +96,9 @@ LogOperation: TypeAlias = Append | TruncateTo | StartAt | Trim | WritePart | Fin
 
 @dataclass(frozen=True, slots=True)
 class SendRequest:
-    """A request to another node. Its one outcome, a response or a SendFailure, comes back under the same `serial`.
+    """A request to another node. Its single outcome, a response or a SendFailure, is reported under `serial`.
 
-    `to_id` is negative for a bootstrap server, whose id nobody knows. `timeout_ms` after sending it fails.
+    `to_id` is negative for a bootstrap server, whose node id is unknown. The request fails after `timeout_ms`.
     """
 
     serial: int
@@ -109,25 +109,50 @@ class SendRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """The response to the request that came in under `token`."""
+class SendResponse:
+    """The complete response to the request received under `token`."""
 
     token: int
     response: Response
 
 
 @dataclass(frozen=True, slots=True)
-class Ready:
-    """In the order in which it is done. `leader` and `high_watermark` are None if they did not change.
+class ReadRecords:
+    """Read up to `max_bytes` of records from `offset` on, and send the response with these records."""
 
-    A leader is told to its own node's listeners only once a record of its epoch is committed.
+    token: int
+    response: FetchResponse
+    offset: int
+    max_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReadSnapshotPage:
+    """Read up to `max_bytes` of the response's snapshot from its `position` on, and send the response with the data.
+
+    If the snapshot was deleted after the core answered, the response is SNAPSHOT_NOT_FOUND.
+    """
+
+    token: int
+    response: FetchSnapshotResponse
+    max_bytes: int
+
+
+PendingResponse: TypeAlias = SendResponse | ReadRecords | ReadSnapshotPage
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """Fields in execution order. `leader` and `high_watermark` are None if unchanged.
+
+    Listeners of the leader's own node are notified only after a record of the leader's epoch is committed.
     """
 
     state: ElectionState | None = None
     log: tuple[LogOperation, ...] = ()
     must_sync: bool = False
-    sends: tuple[SendRequest, ...] = ()
-    answers: tuple[Answer, ...] = ()
+    requests: tuple[SendRequest, ...] = ()
+    responses: tuple[PendingResponse, ...] = ()
     leader: LeaderAndEpoch | None = None
     high_watermark: int | None = None
     imports: tuple[ImportStep, ...] = ()

@@ -1,47 +1,48 @@
-"""Gathers what the next Ready will hold. Whatever is put here leaves in the order that `ready.py` promises."""
+"""Collects the content of the next `Ready`. The order of execution is defined in `ready.py`."""
 
 from collections.abc import Callable
 
 from broker.quorum.identity import LeaderAndEpoch
 from broker.quorum.messages import Response
-from broker.quorum.ready import Answer, ElectionState, LogOperation, Ready, SendRequest
+from broker.quorum.ready import ElectionState, LogOperation, PendingResponse, Ready, SendRequest, SendResponse
 from broker.quorum.snapshots.imports import ImportStep
 
 
 class ReadyBuilder:
-    """States, leaders and high watermarks replace each other; all else is kept in order."""
+    """Election state, leader and high watermark are overwritten by newer values; all other items are kept in order."""
 
     def __init__(self) -> None:
         self.state: ElectionState | None = None
         self.log: list[LogOperation] = []
         self.must_sync = False
-        self.sends: list[SendRequest] = []
-        self.answers: list[Answer] = []
+        self.requests: list[SendRequest] = []
+        self.responses: list[PendingResponse] = []
         self.leader: LeaderAndEpoch | None = None
         self.high_watermark: int | None = None
         self.imports: list[ImportStep] = []
 
     def _clear(self) -> None:
         self.state = self.leader = self.high_watermark = None
-        self.log, self.sends, self.answers, self.imports, self.must_sync = [], [], [], [], False
+        self.log, self.requests, self.responses, self.imports, self.must_sync = [], [], [], [], False
 
-    def answer(self, token: int, response: Response) -> None:
-        self.answers.append(Answer(token, response))
+    def respond(self, token: int, response: Response) -> None:
+        """Respond to the request that arrived under `token`."""
+        self.responses.append(SendResponse(token, response))
 
-    def revise_responses(self, replacement: Callable[[Response], Response]) -> None:
-        """Thinks answers over that have not left yet, because what they promise to read may be gone."""
-        self.answers = [Answer(each.token, replacement(each.response)) for each in self.answers]
+    def revise_responses(self, revise: Callable[[PendingResponse], PendingResponse]) -> None:
+        """Replace responses that have not been taken yet, because the data they would read may be deleted."""
+        self.responses = [revise(each) for each in self.responses]
 
     def take(self) -> Ready | None:
-        """All of it; None if there is nothing."""
-        if not self._is_full:
+        """Return everything collected so far and start over; None if nothing was collected."""
+        if not self._has_content:
             return None
         ready = Ready(
             self.state,
             tuple(self.log),
             self.must_sync,
-            tuple(self.sends),
-            tuple(self.answers),
+            tuple(self.requests),
+            tuple(self.responses),
             self.leader,
             self.high_watermark,
             tuple(self.imports),
@@ -50,10 +51,10 @@ class ReadyBuilder:
         return ready
 
     @property
-    def _is_full(self) -> bool:
+    def _has_content(self) -> bool:
         return bool(
-            self.sends
-            or self.answers
+            self.requests
+            or self.responses
             or self.log
             or self.imports
             or self.state is not None

@@ -1,4 +1,4 @@
-"""What a follower or an observer tells the leader of itself now and then, between two fetches (`membership.py`)."""
+"""Periodic AddVoter, RemoveVoter and UpdateVoter requests of a replica about itself (`membership.requests`)."""
 
 from broker.quorum.elections import QuorumElections
 from broker.quorum.identity import NO_NODE, Instant
@@ -19,18 +19,18 @@ Report = AddVoterRequest | RemoveVoterRequest | UpdateVoterRequest
 
 
 class Reports:
-    """One at a time and in the leader's one slot, so a fetch waits while a report is answered."""
+    """Sends one report at a time. The leader handles one request of this node at a time, so the next fetch waits."""
 
     def __init__(self, replica: QuorumReplica, elections: QuorumElections) -> None:
         self._replica = replica
         self._elections = elections
-        self._told_epoch = NO_NODE
+        self._updated_epoch = NO_NODE
 
     def due(self, role: FollowerState | ObserverState, now: Instant) -> Report | None:
-        """What to tell now; then, and if there is nothing to tell, it is looked at again after a while."""
-        if now.monotonic_ms < role.report_at:
+        """Return the report to send now, if the timer has expired and there is one. Restart an expired timer."""
+        if now.monotonic_ms < role.update_voter_at:
             return None
-        role.report_at = self._replica.report_deadline(now)
+        role.update_voter_at = self._replica.timeouts.update_voter_deadline(now)
         return self._update() if isinstance(role, FollowerState) else self._join()
 
     def _update(self) -> UpdateVoterRequest | None:
@@ -41,7 +41,7 @@ class Reports:
             control.kraft_version,
             cluster_id=replica.settings.cluster_id,
             epoch=replica.term.epoch,
-            told_epoch=self._told_epoch,
+            updated_epoch=self._updated_epoch,
         )
 
     def _join(self) -> Report | None:
@@ -56,10 +56,10 @@ class Reports:
         return VoterNode(settings.key, settings.listeners, settings.versions)
 
     def on_response(
-        self, flight: InFlightRequest, request: Report, response: ChangeVotersResponse, now: Instant
+        self, in_flight: InFlightRequest, request: Report, response: ChangeVotersResponse, now: Instant
     ) -> None:
-        """A refusal is left until the next time; the leader's state may allow it then."""
+        """Process the response. After an error the next report retries."""
         if not self._elections.learn_leader(response.leader, now):
-            self._replica.requests.failed(flight.to_id, now)
+            self._replica.requests.failed(in_flight.to_id, now)
         elif response.error is ErrorCode.NONE and isinstance(request, UpdateVoterRequest):
-            self._told_epoch = request.epoch
+            self._updated_epoch = request.epoch

@@ -1,6 +1,6 @@
-"""Requests under way: one at a time to each destination, and a pause after one that failed.
+"""Requests in flight: one at a time per destination, and a back-off after a failure.
 
-Destinations are node ids, and negative numbers for bootstrap servers. What is asked is not known here.
+Destinations are node ids, and negative numbers for bootstrap servers. The content of requests does not matter here.
 """
 
 from math import inf
@@ -10,11 +10,11 @@ from broker.quorum.identity import Instant, SocketAddress
 from broker.quorum.messages import Request
 from broker.quorum.ready import SendRequest
 
-_MOST_DOUBLINGS: Final = 3
+_MAX_BACKOFF_DOUBLINGS: Final = 3
 
 
 class InFlightRequest(NamedTuple):
-    """A request that is under way, or was until now."""
+    """A request that was sent and whose outcome has not been processed."""
 
     to_id: int
     to: SocketAddress
@@ -22,76 +22,77 @@ class InFlightRequest(NamedTuple):
 
 
 class RequestManager:
-    """A destination that fails again and again is left alone for up to eight times the back-off."""
+    """In-flight requests and back-offs by destination. Repeated failures double the back-off, up to eight times."""
 
     def __init__(self, request_timeout_ms: int, retry_backoff_ms: int) -> None:
         self._timeout_ms = request_timeout_ms
         self._backoff_ms = retry_backoff_ms
         self._serial = 0
-        self._flights: dict[int, InFlightRequest] = {}
+        self._in_flight: dict[int, InFlightRequest] = {}
         self._busy: dict[int, int] = {}
         self._retry_at: dict[int, float] = {}
         self._failures: dict[int, int] = {}
 
     def is_ready(self, to_id: int, now: Instant) -> bool:
-        """Whether something may be sent there."""
+        """Whether a request may be sent to the destination now."""
         return to_id not in self._busy and not self.is_backing_off(to_id, now)
 
     def is_backing_off(self, to_id: int, now: Instant) -> bool:
-        """Whether the last request there failed, just now."""
+        """Whether the last request to the destination failed and its back-off has not ended."""
         return now.monotonic_ms < self._retry_at.get(to_id, now.monotonic_ms)
 
     def is_failing(self, to_id: int) -> bool:
-        """Whether a request there failed, and none succeeded since."""
+        """Whether a request to the destination failed and none has succeeded since."""
         return to_id in self._failures
 
     def ready_at(self, to_id: int) -> float:
-        """From when on something may be sent there; infinite while a request is under way."""
+        """The monotonic time from which a request may be sent; infinite while a request is in flight."""
         return inf if to_id in self._busy else self._retry_at.get(to_id, 0.0)
 
     def send(self, to_id: int, to: SocketAddress, request: Request) -> SendRequest:
-        """Takes the destination for a request until its outcome comes."""
+        """Register a request and return it for sending. The destination is busy until the outcome arrives."""
         self._serial += 1
-        self._flights[self._serial] = InFlightRequest(to_id, to, request)
+        self._in_flight[self._serial] = InFlightRequest(to_id, to, request)
         self._busy[to_id] = self._serial
         return SendRequest(self._serial, to_id, to, request, self._timeout_ms)
 
     def complete(self, serial: int) -> InFlightRequest | None:
-        """The request whose outcome came; None if nobody waits for it any more."""
-        flight = self._flights.pop(serial, None)
-        if flight is not None:
-            del self._busy[flight.to_id]
-            self._retry_at.pop(flight.to_id, None)
-        return flight
+        """Return the request whose outcome has arrived; None if the outcome is no longer wanted."""
+        in_flight = self._in_flight.pop(serial, None)
+        if in_flight is not None:
+            del self._busy[in_flight.to_id]
+            self._retry_at.pop(in_flight.to_id, None)
+        return in_flight
 
     def failed(self, to_id: int, now: Instant) -> None:
-        """Nothing came of it: pause, longer each time until something does."""
+        """Start a back-off, which doubles with each further failure."""
         failures = self._failures.get(to_id, 0)
         self._failures[to_id] = failures + 1
-        self._retry_at[to_id] = now.monotonic_ms + (self._backoff_ms << min(failures, _MOST_DOUBLINGS))
+        self._retry_at[to_id] = now.monotonic_ms + (self._backoff_ms << min(failures, _MAX_BACKOFF_DOUBLINGS))
 
     def succeeded(self, to_id: int) -> None:
+        """Clear the failure count."""
         self._failures.pop(to_id, None)
 
-    def moved(self, to_id: int) -> None:
-        """It is somewhere else than it was asked: what comes from there does not matter any more."""
+    def on_address_changed(self, to_id: int) -> None:
+        """Drop the request in flight to the destination's former address; its outcome will be ignored."""
         serial = self._busy.pop(to_id, None)
         if serial is not None:
-            del self._flights[serial]
+            del self._in_flight[serial]
 
-    def forget(self) -> None:
-        """A new role begins: outcomes of older requests do not matter, and everybody may be asked at once."""
-        self._flights.clear()
+    def reset(self) -> None:
+        """Drop all state on a role change: outcomes of older requests are ignored, every destination is ready."""
+        self._in_flight.clear()
         self._busy.clear()
         self._retry_at.clear()
         self._failures.clear()
 
     @property
-    def is_any_busy(self) -> bool:
+    def has_any_in_flight(self) -> bool:
         return bool(self._busy)
 
     def next_retry(self, now: Instant) -> float | None:
-        """When the next pause ends."""
+        """The time at which the next back-off ends; None if there is none. Forgets back-offs that have ended."""
         over = [to_id for to_id, at in self._retry_at.items() if at <= now.monotonic_ms]
         for to_id in over:
             del self._retry_at[to_id]

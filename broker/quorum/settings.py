@@ -1,4 +1,4 @@
-"""What a replica of the metadata log is told at start: who it is, its limits, and what its disk held."""
+"""The input of a replica at start: its identity and limits, and the recovered content of its disk."""
 
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -8,7 +8,7 @@ from broker.quorum.ready import ElectionState
 from protocol.messages.common_records import VotersRecord
 
 MAX_BATCH_BYTES = 8 * 1024 * 1024
-"""No reader takes a larger batch, and no single change of metadata comes near it."""
+"""The largest batch that Kafka's readers accept. Single metadata changes are far smaller."""
 
 
 class StaticVoter(NamedTuple):
@@ -20,13 +20,13 @@ class StaticVoter(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuorumSettings:
-    """Keys of Kafka's by their names (`controller.quorum.` and `metadata.log.` left off), times in ms.
+    """Kafka's configuration keys without the prefixes `controller.quorum.` and `metadata.log.`; times in ms.
 
-    `key.id` and `key.directory_id` are this node's own. `can_vote` is true for nodes with the controller role: they may
-    become voters, sync before every fetch, and may join by themselves (`auto_join`). `listeners` are the node's own
+    `key` is this node's id and directory id. `can_vote` is true for nodes with the controller role: they may become
+    voters, sync before every fetch, and may join the voters automatically (`auto_join`). `listeners` are the node's own
     controller listeners, none for a broker; `default_listener` is the first of `controller.listener.names`.
-    `import_timeout_ms` is 0 where there is no store to import snapshots from. `import_min_records` is what a leader
-    without a snapshot must have for an empty replica to look there: fewer are sent faster than a store is asked.
+    `import_timeout_ms` is 0 without an object store for snapshot imports. `import_min_records` is the smallest log of a
+    leader without a snapshot for which an empty replica tries an import: a smaller log is fetched faster.
     """
 
     key: ReplicaKey
@@ -57,14 +57,14 @@ class QuorumSettings:
 
 
 class EpochEntry(NamedTuple):
-    """An entry of the leader epoch cache: the first offset of an epoch."""
+    """An entry of the leader epoch cache: an epoch and its start offset."""
 
     epoch: int
     start_offset: int
 
 
 class StoredSnapshot(NamedTuple):
-    """A snapshot in place. `timestamp_ms` is its header's: the append time of the last record it stands for."""
+    """A snapshot on disk. `timestamp_ms` is from its header: the append time of the last record it contains."""
 
     id: SnapshotId
     size: int
@@ -74,7 +74,7 @@ class StoredSnapshot(NamedTuple):
 class ControlRecord(NamedTuple):
     """A change of kraft.version or of the voters (exactly one is not None) and the offset of its record.
 
-    Those out of a snapshot have the offset of the snapshot's last contained record, those of the 0-0 snapshot -1.
+    Changes from a snapshot have the offset of the snapshot's last record; changes from the 0-0 snapshot have -1.
     """
 
     offset: int
@@ -84,10 +84,10 @@ class ControlRecord(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Recovered:
-    """What the disk held, mended. `election` is None if there is no quorum-state; everything else is synced.
+    """The content of the disk after recovery, all of it synced. `election` is None without a quorum-state file.
 
-    `snapshots` are in the order of their ids, the 0-0 one left out. `control` is in the order of offsets, from the
-    newest snapshot (or the 0-0 one) to the end of the log. `log_bytes` is the size of all segments.
+    `snapshots` are in the order of their ids, without the 0-0 snapshot. `control` is in the order of offsets, from the
+    newest snapshot (or the 0-0 snapshot) to the log end. `log_bytes` is the size of all segments.
     """
 
     election: ElectionState | None

@@ -1,14 +1,15 @@
-"""The roles of a replica, what leads from one to the other, and the term that they act in.
+"""The roles of a replica, the transitions between them, and the term.
 
-Two rules: every change of role passes `check_transition`, and a change without an entry in `TRANSITIONS` is an error of
-ours, never of a peer. A role holds only what dies with it; what must survive is in the `Term` and goes to quorum-state.
+Two rules: every role change passes `check_transition`, and a change without an entry in `TRANSITIONS` is a defect of
+this package, never of a peer. A role contains only state that ends with it; durable state is in the `Term`, which is
+written to quorum-state.
 
-- Unattached: a voter that knows no leader (or not where it listens). Its timer makes it Prospective.
-- Prospective: asks whether it would win, without disturbing anybody (KIP-996); the only way to candidacy.
-- Candidate: has voted for itself in a new epoch and asks for votes.
-- Leader: won; appends, and counts who has what.
-- Follower: a voter that fetches from the leader. Its timer makes it Prospective.
-- Resigned: was leader of this epoch and neither writes nor votes in it again.
+- Unattached: a voter that knows no leader, or no address of the leader. Its election timer makes it Prospective.
+- Prospective: requests pre-votes, which disturb no leader (KIP-996); the only way to become a candidate.
+- Candidate: has voted for itself in a new epoch and requests votes.
+- Leader: won the election; appends records and tracks the progress of all replicas.
+- Follower: a voter that fetches from the leader. Its fetch timer makes it Prospective.
+- Resigned: was leader of this epoch, and neither appends nor votes in this epoch again.
 - Observer: not a voter by its own log (see `QuorumReplica.can_become_candidate`), with or without a known leader. An
   observer may grant votes, because the voters of a candidate's longer log may include it, but never stands.
 """
@@ -24,7 +25,7 @@ from broker.quorum.progress import Progress
 
 
 class Term(NamedTuple):
-    """What must survive a crash. A vote lasts as long as its epoch, whoever comes to lead in it."""
+    """Durable election state. A vote is valid for the whole epoch, whichever leader is elected."""
 
     epoch: int = 0
     leader_id: int | None = None
@@ -33,7 +34,7 @@ class Term(NamedTuple):
 
 @dataclass(slots=True)
 class UnattachedState:
-    """Deadlines here and below are monotonic times in ms."""
+    """A voter without a leader. Deadlines in all roles are monotonic times in ms."""
 
     election_deadline: float
 
@@ -52,9 +53,10 @@ class CandidateState:
 
 @dataclass(slots=True)
 class LeaderState:
-    """`start_offset` is that of the epoch's first record; until it is committed, nothing of the epoch is.
+    """`start_offset` is the offset of the epoch's first record, which must be committed before later records.
 
-    `begin_at` says when each other voter is next told of the epoch; `granted` are those who elected the leader.
+    `begin_at` is the time of the next BeginQuorumEpoch to each other voter; `granted` are the voters that elected this
+    leader.
     """
 
     start_offset: int
@@ -66,15 +68,15 @@ class LeaderState:
 
 @dataclass(slots=True)
 class FollowerState:
-    """`has_fetched`: the leader has answered a fetch in this epoch, so that it is worth keeping (KIP-996).
+    """`has_fetched`: the leader has responded to a fetch in this epoch, so pre-votes are refused (KIP-996).
 
-    `leader_ended`: it said that it leads no more, or its process is gone; nothing it may have answered before brings it
-    back. `fetches_from`: where it answered last.
-    `report_at`: when the leader is next told where this voter listens and what it supports.
+    `leader_ended`: the leader sent EndQuorumEpoch, or its process has ended; earlier responses no longer count.
+    `fetches_from`: the address of the last response. `update_voter_at`: the time of the next check of this node's entry
+    in the voter set.
     """
 
     fetch_deadline: float
-    report_at: float
+    update_voter_at: float
     has_fetched: bool = False
     leader_ended: bool = False
     fetches_from: SocketAddress | None = None
@@ -82,28 +84,28 @@ class FollowerState:
 
 @dataclass(slots=True)
 class ObserverState:
-    """Like a follower, but after `fetch_deadline` it asks the bootstrap servers and stays what it is."""
+    """Fetches like a follower. After `fetch_deadline` it sends fetches to other nodes to find the leader."""
 
     fetch_deadline: float
-    report_at: float
+    update_voter_at: float
     has_fetched: bool = False
 
 
 @dataclass(slots=True)
 class ResignedState:
-    """`successors`: who should stand first, the most advanced first. `unaware`: who has not confirmed to know.
+    """`successors`: preferred candidates, the largest log first.
 
-    `unreachable`: who could not be told, when last tried.
+    `unconfirmed`: voters that have not responded to EndQuorumEpoch. `unreachable`: voters to which the last one failed.
     """
 
     election_deadline: float
     successors: tuple[ReplicaKey, ...]
-    unaware: set[int]
+    unconfirmed: set[int]
     unreachable: set[int] = field(default_factory=set)
 
     @property
     def is_alone(self) -> bool:
-        """Nobody is there to be told, and so nobody who could lead."""
+        """Whether no successor is reachable, so that none can be elected."""
         return self.unreachable.issuperset(key.id for key in self.successors)
 
 
@@ -113,7 +115,7 @@ Role: TypeAlias = (
 
 
 class EpochChange(Enum):
-    """In which epochs a change of role may end."""
+    """The epoch after a role change, relative to the epoch before."""
 
     SAME = auto()
     HIGHER = auto()
@@ -155,11 +157,11 @@ TRANSITIONS: Final[Mapping[tuple[type[Role], type[Role]], EpochChange]] = {
 
 
 class IllegalRoleTransition(Exception):
-    """A change of role that the protocol does not know: an error in this package."""
+    """A role change that the protocol does not define: a defect of this package."""
 
 
 def check_transition(before: Role, after: Role, old_epoch: int, new_epoch: int) -> None:
-    """Raises IllegalTransition unless `TRANSITIONS` has it."""
+    """Raise IllegalRoleTransition unless `TRANSITIONS` allows the role change."""
     allowed = TRANSITIONS.get((type(before), type(after)))
     change = EpochChange.HIGHER if new_epoch > old_epoch else EpochChange.SAME
     if allowed is None or new_epoch < old_epoch or allowed not in (change, EpochChange.ANY):

@@ -31,8 +31,9 @@ from broker.quorum.snapshots.rules import SnapshotTrigger, TriggerSettings
 from broker.runtime.controller.config_schema import KafkaConfigSchema
 from broker.runtime.controller.driver import ControllerDriver
 from broker.runtime.loop.io_thread import IoThread
-from broker.runtime.quorum.driver import Done, QuorumDriver
+from broker.runtime.quorum.driver import QuorumDriver
 from broker.runtime.quorum.metadata_log import RaftMetadataLog
+from broker.runtime.quorum.replica_io import Done, ReplicaIo
 from broker.runtime.quorum.snapshot_generator import SnapshotGenerator
 from broker.runtime.quorum.state_file import QuorumStateFile
 from protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
@@ -81,13 +82,8 @@ class Node:
         core = QuorumCore(settings, replace(self.log.recovered, election=state_file.read()), Random(1), now)
         self.quorum = QuorumDriver(
             core,
-            self.log,
-            state_file,
-            _Nobody(),
-            node_id=1,
-            clock=clock,
-            loop=loop,
-            io=self.io,
+            ReplicaIo(self.log, state_file, _Nobody()),
+            make_runtime(loop, clock=clock, io=self.io),
             on_fatal=self.failure.set_exception,
         )
         random = Random(2)
@@ -110,10 +106,8 @@ class Node:
             self.quorum,
             SnapshotTrigger(trigger, clock.monotonic_ms()),
             self.metrics,
+            make_runtime(loop, clock=clock, io=self.snapshot_io),
             codec=Codec.NONE,
-            loop=loop,
-            clock=clock,
-            io=self.snapshot_io,
         )
         self.driver.add_log_read_listener(self.generator)
         self.driver.add_publisher(self.generator)

@@ -4,7 +4,7 @@ Each takes the place of one part for all nodes of a history. `PLANTED` says whic
 many seeds.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Final, NamedTuple
 
@@ -15,13 +15,17 @@ from broker.quorum.log_view import LogView, Valid, Validation
 from broker.quorum.membership.voter_changes import VoterChanges
 from broker.quorum.messages import UNKNOWN_OFFSET, FetchRequest, FetchResponse
 from broker.quorum.ready import ElectionState
-from broker.quorum.replica import JitterSource, QuorumReplica
+from broker.quorum.replica import QuorumReplica
 from broker.quorum.serving import Serving
 from broker.quorum.settings import QuorumSettings, Recovered
 from broker.quorum.snapshots.importing import SnapshotImport, _Phase
 from broker.quorum.state import FollowerState, LeaderState, Role
-from broker.runtime.quorum.driver import QuorumDriver, _Work
+from broker.quorum.timeouts import JitterSource
+from broker.runtime.loop.runtime import Runtime
+from broker.runtime.quorum.driver import QuorumDriver
 from broker.runtime.quorum.metadata_log import RaftMetadataLog, RawSnapshotWriter
+from broker.runtime.quorum.ready_executor import ReadyExecution, ReadyExecutor
+from broker.runtime.quorum.replica_io import ReplicaIo
 from broker.runtime.quorum.state_file import QuorumStateFile
 from protocol.errors import ErrorCode
 from storage.log_snapshots import CheckpointId
@@ -128,16 +132,24 @@ class DeletesSnapshotsTooEarly(RaftMetadataLog):
         return super().begin_snapshot(snapshot_id)
 
 
+class _UnsyncedExecutor(ReadyExecutor):
+    def _sync(self, execution: ReadyExecution) -> None:
+        if self._core.facts.role == "leader" and execution.ready.must_sync:
+            execution.is_synced = True
+            self._runtime.io.submit(self._log.sync)
+            self._finish(execution)
+        else:
+            super()._sync(execution)
+
+
 class CountsUnsynced(QuorumDriver):
     """The leader counts its own records, and lets others have them, while the fsync still runs (Kafka's order)."""
 
-    def _sync(self, work: _Work) -> None:
-        if self._core.role == "leader" and work.ready.must_sync:
-            work.is_synced = True
-            self._io.submit(self._log.sync)
-            self._leave(work)
-        else:
-            super()._sync(work)
+    def __init__(
+        self, core: QuorumCore, io: ReplicaIo, runtime: Runtime, *, on_fatal: Callable[[BaseException], None]
+    ) -> None:
+        super().__init__(core, io, runtime, on_fatal=on_fatal)
+        self._executor.__class__ = _UnsyncedExecutor
 
 
 class _CredulousImport(SnapshotImport):

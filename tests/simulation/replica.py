@@ -19,6 +19,7 @@ from broker.runtime.quorum.driver import QuorumDriver
 from broker.runtime.quorum.listener_feeds import _committed_batches
 from broker.runtime.quorum.metadata_log import RaftMetadataLog
 from broker.runtime.quorum.quorum import VOTERS_CHECKPOINT, CommittedBatch
+from broker.runtime.quorum.replica_io import ReplicaIo
 from broker.runtime.quorum.snapshot_import import SnapshotImporter
 from broker.runtime.quorum.snapshot_store import SnapshotObjectStore
 from broker.runtime.quorum.state_file import QuorumStateFile
@@ -35,6 +36,7 @@ from tests.simulation.scenario import Scenario
 from tests.simulation.simulation import Simulation
 from tests.simulation.state_machine import State, StateMachine
 from tests.simulation.world import Process, SimulatedIo
+from tests.support.runtimes import make_runtime
 
 CLUSTER_ID: Final = "simulated-cluster-0001"
 _FORMATTED_AT_MS: Final = 1_600_000_000_000
@@ -100,15 +102,9 @@ class RealReplica:
         self._machine = StateMachine(self, self._defer)
         self._driver = parts.driver(
             self._core,
-            self._log,
-            state_file,
-            self,
-            node_id=node.id,
-            clock=process,
-            loop=process,
-            io=self._io,
+            ReplicaIo(self._log, state_file, self, imports=self._importer() if scenario.imports else None),
+            make_runtime(process, clock=process, io=self._io, files=node.disk),
             on_fatal=lambda error: simulation.on_fatal(node, error),
-            imports=self._importer() if scenario.imports else None,
         )
         self._driver.add_listener(self._machine)
         self._driver.start()
@@ -132,18 +128,18 @@ class RealReplica:
         return self._driver
 
     def observe(self) -> Observed:
-        core, leader = self._core, self._core.leader
+        facts, leader = self._driver.facts, self._driver.facts.leader
         return Observed(
             leader.epoch,
             leader.leader_id,
-            core.role == "leader",
+            facts.role == "leader",
             self._driver.high_watermark,
             self._log.log_start_offset,
-            core.log_end_offset,
-            core.voters,
-            core.kraft_version,
+            facts.log_end_offset,
+            facts.voters,
+            facts.kraft_version,
             self._node.disk.version,
-            core.high_watermark,
+            facts.high_watermark,
         )
 
     def append(self, frames: list[bytes]) -> None:
@@ -163,7 +159,7 @@ class RealReplica:
             self._checker.fail("SnapshotIds", f"{snapshot_id} is offered for the state at {state.snapshot_id}")
         self._checker.on_event(self._node, self.observe())  # while the log still has all that the snapshot stands for
         self._is_generating = True
-        control = self._core._replica.history.at(state.offset - 1)
+        control = self._core.control_before(state.offset)
         content = state.write(control.kraft_version, control.voters)
         self._machine.bytes_since_snapshot = 0
         self._write_snapshot(snapshot_id, content, state.timestamp_ms)
@@ -187,14 +183,14 @@ class RealReplica:
 
     def imagine(self, random: Random) -> Offered | None:
         state = replace(self._machine.state, values=dict(self._machine.state.values))
-        if self._machine.is_loading or self._driver.is_log_away or state.offset < self._log.log_start_offset:
+        if self._machine.is_loading or self._driver.is_truncating or state.offset < self._log.log_start_offset:
             return None
         while random.random() < 0.9 and state.offset < self._log.log_end_offset:
             chunk = self._log.read(state.offset, 1, self._log.log_end_offset).data
             state.apply(next(_committed_batches(chunk)))
         if state.offset == 0:
             return None
-        control = self._core._replica.history.at(state.offset - 1)
+        control = self._core.control_before(state.offset)
         return Offered(state.snapshot_id, state.write(control.kraft_version, control.voters))
 
     def resign(self) -> None:

@@ -24,8 +24,6 @@ from broker.quorum.identity import (
 )
 from broker.quorum.messages import (
     BeginQuorumEpochRequest,
-    FetchResponse,
-    FetchSnapshotResponse,
     ProbeRequest,
     ProbeResponse,
     Request,
@@ -34,12 +32,14 @@ from broker.quorum.messages import (
     VoteRequest,
 )
 from broker.quorum.ready import (
-    Answer,
     Append,
     DiscardPart,
     ElectionState,
     FinishPart,
     LogOperation,
+    PendingResponse,
+    ReadRecords,
+    ReadSnapshotPage,
     Ready,
     SendRequest,
     StartAt,
@@ -222,7 +222,7 @@ class Node:
             self.do(ready)
 
     def tell_role(self) -> None:
-        role = f"{self.up.role} in epoch {self.up.epoch}"
+        role = f"{self.up.facts.role} in epoch {self.up.facts.epoch}"
         if role != self.role:
             self.role = role
             self.bench.say(f"{self.id} is {role}")
@@ -232,9 +232,9 @@ class Node:
             self.disk.election = ready.state
         for operation in ready.log:
             self.operate(operation)
-        for send in ready.sends:
+        for send in ready.requests:
             self.bench.send(self, send)
-        for answer in ready.answers:
+        for answer in ready.responses:
             self.bench.answer(self, answer)
         for step in ready.imports:
             self.take_import(step)
@@ -543,22 +543,22 @@ class QuorumBench:
         self._asked[token] = (sender, ProbeRequest(), lambda _response: None)
         feed(token)
 
-    def answer(self, node: Node, answer: Answer) -> None:
-        sender, request, done = self._asked.pop(answer.token)
-        self._waiting.pop(answer.token, None)
-        response = self._filled(node, request, answer.response)
+    def answer(self, node: Node, pending: PendingResponse) -> None:
+        sender, request, done = self._asked.pop(pending.token)
+        self._waiting.pop(pending.token, None)
+        response = self._with_data(node, pending)
         if (line := describe_response(request, response)) is not None:
             self.say(f"{node.id} -> {sender or 'client'} {line}")
         done(response)
 
-    def _filled(self, node: Node, request: Request, response: Response) -> Response:
-        if isinstance(response, FetchResponse) and response.read_from >= 0:
-            return replace(response, records=node.disk.read(response.read_from, node.disk.end))
-        if isinstance(response, FetchSnapshotResponse) and response.error is ErrorCode.NONE:
-            data = node.disk.snapshots[response.snapshot_id]
-            page = data[response.position : response.position + response.max_bytes]
-            return replace(response, data=page)
-        return response
+    def _with_data(self, node: Node, pending: PendingResponse) -> Response:
+        match pending:
+            case ReadRecords(_, response, offset):
+                return replace(response, records=node.disk.read(offset, node.disk.end))
+            case ReadSnapshotPage(_, page, max_bytes):
+                data = node.disk.snapshots[page.snapshot_id]
+                return replace(page, data=data[page.position : page.position + max_bytes])
+        return pending.response
 
     def offer(self, snapshot_id: SnapshotId, data: bytes) -> None:
         """Put a snapshot into the store, with the voters that the leader knows."""
@@ -588,9 +588,9 @@ class QuorumBench:
 
     def leader(self) -> Node:
         """The one leader of the latest epoch."""
-        leaders = [each for each in self.nodes.values() if each.core is not None and each.core.role == "leader"]
+        leaders = [each for each in self.nodes.values() if each.core is not None and each.core.facts.role == "leader"]
         assert leaders, "nobody leads"
-        return max(leaders, key=lambda each: each.up.epoch)
+        return max(leaders, key=lambda each: each.up.facts.epoch)
 
 
 def _leads(leader: LeaderAndEpoch) -> str:

@@ -1,1 +1,1 @@
-"""Voters, majorities, and changes of the voter set (KIP-853); pure."""
+"""Voters, majorities, and changes of the voter set (KIP-853), without IO."""

@@ -1,7 +1,6 @@
-"""What a replica asks of the leader about itself: to update its entry among the voters, or to become one (KIP-853).
+"""Requests of a replica about itself: update its entry in the voter set, or become a voter (KIP-853).
 
-Sent by followers and observers every few fetch timeouts, for as long as there is a reason; the leader's side is
-`reconfiguration.py`.
+Followers and observers send them every few fetch timeouts while needed. `reconfiguration.py` is the leader's side.
 """
 
 from broker.quorum.identity import NO_NODE
@@ -11,32 +10,32 @@ from broker.quorum.messages import AddVoterRequest, RemoveVoterRequest, UpdateVo
 
 
 def update_of_entry(
-    own: VoterNode, voters: VoterSet, kraft_version: int, *, cluster_id: str, epoch: int, told_epoch: int = NO_NODE
+    own: VoterNode, voters: VoterSet, kraft_version: int, *, cluster_id: str, epoch: int, updated_epoch: int = NO_NODE
 ) -> UpdateVoterRequest | None:
-    """What a voter tells the leader of itself; None if there is no need.
+    """Return the UpdateVoter request that this node needs to send, or None.
 
-    1. It is a voter.
-    2. At kraft.version 1: its entry is not what it is now.
-       At version 0 there is nothing to correct, but every leader must hear it once (`told_epoch` is the last in which
-       one did), so that the step to version 1 is possible.
+    1. The node is a voter.
+    2. At kraft.version 1: its entry differs from its present listeners or versions.
+       At version 0 there is no entry to update, but each leader must receive the request once, for a later upgrade to
+       version 1. `updated_epoch` is the last epoch in which a leader received it.
     """
     if not voters.has(own.key):
         return None
-    is_due = voters.get(own.key.id) != own if kraft_version >= DYNAMIC_VERSION else told_epoch != epoch
+    is_due = voters.get(own.key.id) != own if kraft_version >= DYNAMIC_VERSION else updated_epoch != epoch
     return UpdateVoterRequest(cluster_id, epoch, own.key, own.listeners, own.versions) if is_due else None
 
 
 def auto_join(
     own: VoterNode, voters: VoterSet, kraft_version: int, *, cluster_id: str
 ) -> AddVoterRequest | RemoveVoterRequest | None:
-    """The next step of a controller that becomes a voter by itself (`controller.quorum.auto.join.enable`, KIP-1186).
+    """Return the next request of a controller that joins the voters (`controller.quorum.auto.join.enable`, KIP-1186).
 
-    1. The voters may change, and it is none of them; and it knows some: an empty set means that it knows nothing yet.
-    2. If a voter has its id, and another directory, that was this node before it lost its disk: remove it.
-    3. Else: add this node. It does not wait for the commit, which may need its own next fetch.
+    1. The node is not a voter, kraft.version allows changes, and the voter set is known (not empty).
+    2. A voter with the same id and another directory id is this node before it lost its disk: remove that voter.
+    3. Otherwise add this node, without waiting for the commit, which may need the node's own next fetch.
 
-    What it knows may be old; the leader, who knows better, refuses then. A node that was removed comes back at once:
-    stop it, or switch this off, before removing it (KAFKA-19850).
+    The leader refuses a request that is based on an outdated voter set. A removed node joins again at once: stop the
+    node or disable auto-join before removing it (KAFKA-19850).
     """
     if kraft_version < DYNAMIC_VERSION or not len(voters) or voters.has(own.key):
         return None

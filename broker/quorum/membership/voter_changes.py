@@ -72,7 +72,7 @@ class VoterChanges:
 
     # Acting
 
-    def go_on(self, now: Instant) -> None:
+    def poll(self, now: Instant) -> None:
         """While this node leads, after everything that happened: perhaps something was committed, or is late."""
         self._now = now
         self._changes.on_committed()
@@ -141,4 +141,4 @@ class VoterChanges:
         return self._leadership.append_control([*records, batches.voters(voters)], self._now)
 
     def answer(self, token: int, error: ErrorCode, message: str | None) -> None:
-        self._replica.answer(token, ChangeVotersResponse(error, self._replica.hint, message))
+        self._replica.out.respond(token, ChangeVotersResponse(error, self._replica.hint, message))

@@ -1,6 +1,6 @@
-"""Who votes: the immutable set of voters, and what it says in VotersRecord (KIP-853).
+"""The immutable set of voters and its VotersRecord (KIP-853).
 
-Which set is in force at which offset is `control_history.py`'s; who counts how is not known here.
+`control_history.py` tracks the set in force at each offset.
 """
 
 from collections.abc import Iterable, Iterator
@@ -13,47 +13,47 @@ from protocol.messages.common_records import KRaftVersionFeature, VotersRecord, 
 from protocol.primitives import ZERO_UUID
 
 STATIC_VERSIONS = KRaftVersions(0, 0)
-"""What is known of a voter that only the configuration names."""
+"""The assumed kraft.version range of a voter known only from the configuration."""
 
 
 class VoterNode(NamedTuple):
-    """A voter, its controller listeners (the default one first) and the kraft.version range that it supports."""
+    """A voter with its controller listeners (the default listener first) and supported kraft.version range."""
 
     key: ReplicaKey
     listeners: Listeners = ()
     versions: KRaftVersions = STATIC_VERSIONS
 
     def is_replica(self, replica: ReplicaKey) -> bool:
-        """Whether a replica is this voter: an entry without a directory takes any, one with a directory only that."""
+        """Whether the replica is this voter. An entry without a directory id matches any directory."""
         return self.key.id == replica.id and self.key.directory_id in (ZERO_UUID, replica.directory_id)
 
     def endpoint(self, listener: str) -> SocketAddress | None:
-        """Where it listens under a listener's name."""
+        """Return the address of the named listener, or None."""
         return next((own.endpoint for own in self.listeners if own.name == listener), None)
 
 
 class VoterSet:
-    """Voters by id, in the order of ids; at most one of each id. Immutable, hashable, compared by content.
+    """Voters by unique id, in the order of ids. Immutable, hashable, compared by content.
 
-    A set that differs from another by one voter cannot decide anything behind the other's back: each majority of one
-    meets each majority of the other.
+    Two sets that differ by one voter cannot decide independently: every majority of one set shares a voter with every
+    majority of the other.
     """
 
     __slots__ = ("_by_id", "ids", "majority")
 
     def __init__(self, voters: Iterable[VoterNode] = ()) -> None:
-        """Raises ValueError for an id that occurs twice."""
+        """Raise ValueError for a duplicate id."""
         members = sorted(voters, key=lambda voter: voter.key.id)
         self._by_id = {voter.key.id: voter for voter in members}
         if len(self._by_id) != len(members):
             raise ValueError(f"two voters share an id: {[voter.key.id for voter in members]}")
         self.ids: tuple[int, ...] = tuple(self._by_id)
         self.majority = len(members) // 2 + 1
-        """How many voters decide; 1 for the empty set, so that nobody ever does."""
+        """The size of a majority; 1 for the empty set, so that it has no majority."""
 
     @classmethod
     def of_static(cls, voters: Iterable[StaticVoter], listener: str) -> "VoterSet":
-        """The voters of `controller.quorum.voters`, reached under the default controller listener."""
+        """Build the set of `controller.quorum.voters`, whose addresses are those of the default controller listener."""
         return cls(
             VoterNode(ReplicaKey(voter.id), (ListenerEndpoint(listener, voter.endpoint.host, voter.endpoint.port),))
             for voter in voters
@@ -61,11 +61,11 @@ class VoterSet:
 
     @classmethod
     def of_record(cls, record: VotersRecord) -> "VoterSet":
-        """The set that a record establishes. Raises ValueError for an id that occurs twice."""
+        """Build the set of a record. Raise ValueError for a duplicate id."""
         return cls(_voter_of(voter) for voter in record.voters)
 
     def to_record(self) -> VotersRecord:
-        """In the order of ids, so that equal sets make equal bytes."""
+        """Return the record, with voters in the order of ids so that equal sets give equal bytes."""
         return VotersRecord(voters=[_record_of(voter) for voter in self])
 
     def __iter__(self) -> Iterator[VoterNode]:
@@ -75,7 +75,7 @@ class VoterSet:
         return len(self._by_id)
 
     def __contains__(self, voter_id: object) -> bool:
-        """Whether some voter has this id, whatever its directory."""
+        """Whether a voter has this id, with any directory id."""
         return voter_id in self._by_id
 
     def __eq__(self, other: object) -> bool:
@@ -92,48 +92,60 @@ class VoterSet:
         return frozenset(voter.key for voter in self)
 
     def get(self, voter_id: int) -> VoterNode | None:
-        """The voter with an id."""
+        """Return the voter with the id, or None."""
         return self._by_id.get(voter_id)
 
     def has(self, replica: ReplicaKey) -> bool:
-        """Whether a replica is one of the voters (`VoterNode.is_replica`)."""
+        """Whether the replica is one of the voters (`VoterNode.is_replica`)."""
         voter = self._by_id.get(replica.id)
         return voter is not None and voter.is_replica(replica)
 
     def is_only(self, replica: ReplicaKey) -> bool:
-        """Whether a replica is the one voter there is."""
+        """Whether the replica is the only voter."""
         return len(self) == 1 and self.has(replica)
 
     def endpoint(self, voter_id: int, listener: str) -> SocketAddress | None:
-        """Where a voter listens; None for others, and for a listener that it has not."""
+        """Return the address of a voter's named listener; None for an unknown voter or listener."""
         voter = self._by_id.get(voter_id)
         return None if voter is None else voter.endpoint(listener)
 
+    def address(self, voter_id: int, default_listener: str) -> SocketAddress | None:
+        """Return the address for requests to a voter: its default listener, or else its first; None if unknown."""
+        voter = self._by_id.get(voter_id)
+        if voter is None or not voter.listeners:
+            return None
+        return voter.endpoint(default_listener) or voter.listeners[0].endpoint
+
+    def listeners_of(self, voter_id: int) -> Listeners:
+        """Return the listeners of a voter; empty if unknown."""
+        voter = self._by_id.get(voter_id)
+        return () if voter is None else voter.listeners
+
     def support(self, version: int) -> bool:
-        """Whether every voter can work at a kraft.version."""
+        """Whether every voter supports the kraft.version."""
         return all(version in voter.versions for voter in self)
 
     def with_voter(self, voter: VoterNode) -> "VoterSet":
-        """One voter more. Raises ValueError if its id is taken."""
+        """Return the set with an added voter. Raise ValueError if its id is taken."""
         return VoterSet((*self, voter))
 
     def without(self, key: ReplicaKey) -> "VoterSet":
-        """One voter less, named exactly. Raises ValueError if it is none."""
+        """Return the set without the voter of this id and directory id. Raise ValueError if there is none."""
         if key not in self.keys:
             raise ValueError(f"{key} is not a voter")
         return VoterSet(voter for voter in self if voter.key != key)
 
     def updated(self, voter: VoterNode) -> "VoterSet":
-        """The same voters with another entry for the one that `voter` is. Raises ValueError if it is none."""
+        """Return the set with the entry of `voter` replaced. Raise ValueError if it is not a voter."""
         if not self.has(voter.key):
             raise ValueError(f"{voter.key} is not a voter")
         return VoterSet(voter if own.key.id == voter.key.id else own for own in self)
 
     def differs_by_one(self, other: "VoterSet") -> bool:
-        """Whether at most one voter came or went; entries may differ in all but their keys.
+        """Whether the keys of the sets differ by at most one voter; other fields may differ.
 
-        Stricter than Kafka, which also lets one come and another go at once: {1,2,3} and {1,2,4} have the majorities
-        {2,3} and {1,4}, which do not meet.
+        Stricter than Kafka, which also allows one addition and one removal at once: {1,2,3} and {1,2,4} have the
+        disjoint majorities {2,3} and {1,4}.
         """
         return len(self.keys ^ other.keys) <= 1
 

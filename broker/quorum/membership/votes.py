@@ -1,7 +1,4 @@
-"""Majority arithmetic: what more than half of the voters grant, refuse, or have.
-
-Who the voters are is `voters.py`'s; what follows from a result is decided by those who ask.
-"""
+"""Majority arithmetic over votes and end offsets."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -15,26 +12,26 @@ class Outcome(Enum):
 
 
 def majority(voters: int) -> int:
-    """How many of `voters` decide; any two such groups share a voter."""
+    """Return the size of a majority; any two majorities share a voter."""
     return voters // 2 + 1
 
 
 def agreed_offset(end_offsets: Iterable[int]) -> int:
-    """The largest offset that a majority has reached, out of one end offset for each voter (-1: not known)."""
+    """Return the largest offset that a majority has reached, given each voter's end offset (-1: unknown)."""
     ordered = sorted(end_offsets, reverse=True)
     return ordered[len(ordered) // 2] if ordered else -1
 
 
 @dataclass(slots=True)
 class Ballot:
-    """One ballot among the voters of the moment at which it began; each has one voice, and the first one counts."""
+    """One election among a fixed set of voters. The first vote of each voter counts."""
 
     voters: frozenset[int]
     granted: set[int] = field(default_factory=set)
     refused: set[int] = field(default_factory=set)
 
     def record(self, voter_id: int, granted: bool) -> None:
-        """Counts an answer; voices of others than the voters, and second ones, are not heard."""
+        """Count a vote. Votes of other nodes and repeated votes are ignored."""
         if voter_id in self.voters and voter_id not in self.granted and voter_id not in self.refused:
             (self.granted if granted else self.refused).add(voter_id)
 
@@ -46,6 +43,6 @@ class Ballot:
         return Outcome.LOST if len(self.voters) - len(self.refused) < needed else Outcome.OPEN
 
     @property
-    def silent(self) -> frozenset[int]:
-        """Who has not answered yet."""
+    def pending(self) -> frozenset[int]:
+        """The voters that have not responded."""
         return self.voters - self.granted - self.refused

@@ -90,26 +90,26 @@ class SnapshotFetch:
         )
 
     def on_response(
-        self, flight: InFlightRequest, request: FetchSnapshotRequest, response: FetchSnapshotResponse, now: Instant
+        self, in_flight: InFlightRequest, request: FetchSnapshotRequest, response: FetchSnapshotResponse, now: Instant
     ) -> None:
         replica = self._replica
-        is_ours = self._elections.learn_leader(response.leader, now, by_leader=response.error is ErrorCode.NONE)
-        if not is_ours or not isinstance(replica.role, FollowerState | ObserverState) or self._wanted is None:
-            replica.requests.failed(flight.to_id, now)
+        is_current = self._elections.learn_leader(response.leader, now, by_leader=response.error is ErrorCode.NONE)
+        if not is_current or not isinstance(replica.role, FollowerState | ObserverState) or self._wanted is None:
+            replica.requests.failed(in_flight.to_id, now)
             return
         if (request.snapshot_id, request.position) != (self._wanted, self._position):
             return
         if response.error is not ErrorCode.NONE:
             if response.error in (ErrorCode.SNAPSHOT_NOT_FOUND, ErrorCode.POSITION_OUT_OF_RANGE):
                 self._discard()  # the next fetch learns which one there is now
-            replica.requests.failed(flight.to_id, now)
+            replica.requests.failed(in_flight.to_id, now)
             return
         replica.on_leader_response(now)
         if self._take_page(response):
-            replica.requests.succeeded(flight.to_id)
+            replica.requests.succeeded(in_flight.to_id)
         else:
             replica.protocol_violations += 1
-            replica.requests.failed(flight.to_id, now)
+            replica.requests.failed(in_flight.to_id, now)
 
     def _take_page(self, page: FetchSnapshotResponse) -> bool:
         """A page that is not the one asked for is asked for again; of a snapshot that is shorter than its pages nothing

@@ -247,27 +247,27 @@ class SnapshotImport:
             return f"it ends within the batch from {header.base_offset} to {header.next_offset - 1}", True
         return None, True
 
-    def on_touched(
-        self, flight: InFlightRequest, request: FetchSnapshotRequest, response: FetchSnapshotResponse, now: Instant
+    def on_contact_response(
+        self, in_flight: InFlightRequest, request: FetchSnapshotRequest, response: FetchSnapshotResponse, now: Instant
     ) -> bool:
         """Takes the answer to a sign of life; False if the request was another's."""
         if not self.is_own(request):
             return False
         self._asked, replica = None, self._replica
-        is_ours = self._elections.learn_leader(response.leader, now, by_leader=response.error is ErrorCode.NONE)
-        if is_ours and isinstance(replica.role, FollowerState | ObserverState) and response.error is ErrorCode.NONE:
+        is_current = self._elections.learn_leader(response.leader, now, by_leader=response.error is ErrorCode.NONE)
+        if is_current and isinstance(replica.role, FollowerState | ObserverState) and response.error is ErrorCode.NONE:
             replica.on_leader_response(now)
-            replica.requests.succeeded(flight.to_id)
+            replica.requests.succeeded(in_flight.to_id)
             return True
         if response.error in (ErrorCode.SNAPSHOT_NOT_FOUND, ErrorCode.POSITION_OUT_OF_RANGE):
             self._offered = None
         self._touch_at = now.monotonic_ms
-        replica.requests.failed(flight.to_id, now)
+        replica.requests.failed(in_flight.to_id, now)
         return True
 
     # Ending
 
-    def look(self, now: Instant) -> None:
+    def poll(self, now: Instant) -> None:
         """It has taken too long, or is not wanted any more."""
         if not self.is_busy:
             return

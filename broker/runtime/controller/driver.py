@@ -104,6 +104,7 @@ class ControllerDriver:
         self._large_image_partitions = large_image_partitions
         self._controller = controller
         self._quorum = quorum
+        self._runtime = runtime
         self._loop = runtime.loop
         self._clock = runtime.clock
         self._io = runtime.io
@@ -289,7 +290,7 @@ class ControllerDriver:
             is_compared=self._published is not None or self._first_publication is not None,
             is_indexed=self._controller.may_lead,
         )
-        loading = load_in_slices(load, reader, loop=self._loop, clock=self._clock, io=self._io)
+        loading = load_in_slices(load, reader, self._runtime)
         self._loading = loading
 
         def proceed(_: object) -> None:

@@ -49,7 +49,7 @@ class QuorumState(Protocol):
     def high_watermark(self) -> int | None: ...
 
     @property
-    def is_log_away(self) -> bool:
+    def is_truncating(self) -> bool:
         """Whether another thread is cutting the log at the moment, so that nobody may read it here."""
         ...
 
@@ -91,7 +91,7 @@ class MetadataPartition:
         log; everything that reads the log asks here first.
         """
         high_watermark = self._quorum.high_watermark
-        if high_watermark is None or self._quorum.is_log_away:
+        if high_watermark is None or self._quorum.is_truncating:
             raise KafkaError(ErrorCode.OFFSET_NOT_AVAILABLE)
         return min(high_watermark, self.log.log_end_offset)
 

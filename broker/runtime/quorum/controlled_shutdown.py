@@ -1,9 +1,9 @@
-"""When a voter that stops may leave the quorum: nodes that stop together need it until the last has taken its leave.
+"""When a stopping voter may leave the quorum, so that other stopping nodes can complete their controlled shutdown.
 
-A broker leaves with the consent of a controller, and there is a controller only as long as a majority of the voters is
-there. Whoever would break that majority by going waits a little for brokers that were told to stop at the same moment,
-lest they look for a controller in vain. It does not know who was told; but brokers in controlled shutdown show in the
-metadata, and the others ask within milliseconds of one another.
+A controlled shutdown needs the active controller, and the controller needs a majority of the voters. A voter without
+which there is no majority therefore waits briefly for other brokers that may have been stopped at the same time. It
+cannot know about them directly, but brokers in controlled shutdown are visible in the metadata, and brokers stopped
+together request their shutdown within milliseconds.
 """
 
 import asyncio
@@ -16,23 +16,24 @@ from broker.metadata.image.delta import MetadataDelta
 from broker.metadata.image.metadata_image import MetadataImage
 
 LINGER_MS: Final = 300
-"""How long nothing must have happened before brokers that serve are taken for such as were not told to stop."""
+"""Time without a broker change after which the active brokers are assumed not to be stopping."""
 LIMIT_MS: Final = 2_000
 
 
 class ShutdownDecision(Enum):
-    """What a voter may do that wants to leave."""
+    """Whether a stopping voter may leave the quorum."""
 
     LEAVE = auto()
     LINGER = auto()
-    """Somebody might need it, and does not say so."""
+    """Wait for LINGER_MS: an active broker may be about to request its shutdown."""
     WAIT = auto()
 
 
 def shutdown_decision(brokers: ClusterImage, voter_ids: Iterable[int], node_id: int) -> ShutdownDecision:
-    """For the node `node_id`, whose broker, if it is one, has the controller's consent.
+    """Decide for `node_id`, whose broker, if it has one, has completed its controlled shutdown.
 
-    A voter whose broker is fenced counts as gone. Before the own fencing shows, who else went is not known either.
+    A voter whose broker is fenced counts as stopped. The decision waits until the metadata shows this node's own
+    fencing, because earlier metadata do not show the other nodes' state either.
     """
     own = brokers.get(node_id)
     if own is not None and not own.fenced:
@@ -45,52 +46,52 @@ def shutdown_decision(brokers: ClusterImage, voter_ids: Iterable[int], node_id: 
 
 
 def can_elect_without(node_id: int, brokers: ClusterImage, voters: frozenset[int]) -> bool:
-    """Whether those who stay are a majority of the voters."""
-    remaining = sum(1 for each in voters if each != node_id and not _is_gone(brokers, each))
+    """Whether the voters that have not stopped, without `node_id`, are a majority."""
+    remaining = sum(1 for each in voters if each != node_id and not _is_stopped(brokers, each))
     return remaining > len(voters) // 2
 
 
-def _is_gone(brokers: ClusterImage, node_id: int) -> bool:
+def _is_stopped(brokers: ClusterImage, node_id: int) -> bool:
     broker = brokers.get(node_id)
     return broker is not None and broker.fenced
 
 
 class VoterShutdown:
-    """A metadata publisher. `voter_ids` are those of the quorum at the time of the call."""
+    """A metadata publisher that delays the shutdown of a voter. `voter_ids` returns the present voters."""
 
     def __init__(self, node_id: int, voter_ids: Callable[[], Iterable[int]]) -> None:
         self._node_id = node_id
         self._voter_ids = voter_ids
         self._brokers = ClusterImage()
-        self._news = asyncio.Event()
+        self._changed = asyncio.Event()
 
     def on_metadata(self, delta: MetadataDelta, image: MetadataImage) -> None:
         if image.brokers is not self._brokers:
             self._brokers = image.brokers
-            self._news.set()
+            self._changed.set()
 
     @property
     def can_others_elect(self) -> bool:
-        """Whether there is a majority without this node."""
+        """Whether the remaining voters are a majority without this node."""
         return can_elect_without(self._node_id, self._brokers, frozenset(self._voter_ids()))
 
     async def wait(self, *, linger_ms: float = LINGER_MS, limit_ms: float = LIMIT_MS) -> None:
-        """Return when this node may leave the quorum, after `limit_ms` at the latest."""
+        """Return when this node may leave the quorum, or after `limit_ms`."""
         loop = asyncio.get_running_loop()
-        give_up_at = loop.time() + limit_ms / 1000
-        while (left_s := give_up_at - loop.time()) > 0:
-            advice = shutdown_decision(self._brokers, self._voter_ids(), self._node_id)
-            if advice is ShutdownDecision.LEAVE:
+        deadline = loop.time() + limit_ms / 1000
+        while (left_s := deadline - loop.time()) > 0:
+            decision = shutdown_decision(self._brokers, self._voter_ids(), self._node_id)
+            if decision is ShutdownDecision.LEAVE:
                 return
-            patience_s = min(left_s, linger_ms / 1000) if advice is ShutdownDecision.LINGER else left_s
-            if not await self._is_there_news(patience_s):
+            timeout_s = min(left_s, linger_ms / 1000) if decision is ShutdownDecision.LINGER else left_s
+            if not await self._wait_for_change(timeout_s):
                 return
 
-    async def _is_there_news(self, within_s: float) -> bool:
-        self._news.clear()
+    async def _wait_for_change(self, within_s: float) -> bool:
+        self._changed.clear()
         try:
             async with asyncio.timeout(within_s):
-                await self._news.wait()
+                await self._changed.wait()
         except TimeoutError:
             return False
         return True

@@ -1,13 +1,14 @@
-"""Hands what is committed to those who listen, each from its beginning on, in order and without holding the loop.
+"""Delivery of committed batches to listeners, to each from the start, in order and without blocking the loop.
 
-Theory. A feed is a position: everything below it was told. It moves towards the high watermark in one of three ways:
+Theory. A feed has a position: all offsets below it were delivered. It advances towards the high watermark in three
+ways:
 
-- by what this node just wrote itself and still has in memory, if that begins at the position;
-- by reading the log, in chunks that are decoded a few hundred records at a time, other work of the loop in between;
-- by a snapshot, where the log does not reach back to the position, or for a newcomer where there is one.
+- by batches of this node that are still in memory, if one starts at the position;
+- by reading the log in chunks, decoded a few hundred records at a time with other work of the loop in between;
+- by loading a snapshot, if the log starts above the position, or for a new listener if there is a snapshot.
 
-The leader is told at once, except that a node hears of its own leadership only when its feed has told everything
-committed, a record of that epoch among it: whoever decides from then on has seen all that was decided before (KIP-595).
+Leader changes are delivered at once, except a node's own leadership: it is delivered after all committed batches, among
+them a record of the new epoch, so that the new leader's decisions are based on all earlier ones (KIP-595).
 """
 
 from asyncio import Future
@@ -17,8 +18,7 @@ from functools import partial
 from typing import Final, Protocol
 
 from broker.quorum.identity import LeaderAndEpoch, SnapshotId
-from broker.runtime.loop.io_thread import BlockingIo
-from broker.runtime.loop.waiters import Loop
+from broker.runtime.loop.runtime import Runtime
 from broker.runtime.quorum.quorum import CommittedBatch, QuorumListener, RawSnapshotReader
 from protocol.primitives import Buffer
 from protocol.records.batch import BatchHeader, iter_headers
@@ -27,13 +27,14 @@ from storage.local_log import LogSlice
 
 CHUNK_BYTES: Final = 1024 * 1024
 SLICE_RECORDS: Final = 512
-"""Decoding and applying so many takes a few milliseconds. A batch is never divided: it takes effect as one."""
+"""Decoding and applying this many records takes a few milliseconds. A batch takes effect as a whole, so is not split.
+"""
 RECENT_BYTES: Final = 32 * 1024 * 1024
-"""Of own batches in memory until they are committed. What is beyond is read from the log, when the time comes."""
+"""Limit of the own batches kept in memory until they are committed; further batches are read from the log."""
 
 
 class CommittedLog(Protocol):
-    """What feeds need of the metadata log."""
+    """The part of the metadata log that feeds use."""
 
     @property
     def log_start_offset(self) -> int: ...
@@ -46,15 +47,15 @@ class CommittedLog(Protocol):
 
 
 class _Feed:
-    """A listener and how far it is. `is_waiting`: for a disk, for its turn or for its listener to load a snapshot."""
+    """A listener and its position. `is_waiting`: for a disk read, a loop iteration, or the listener's snapshot load."""
 
-    __slots__ = ("batches", "is_loading", "is_waiting", "last_epoch", "listener", "next_offset", "told")
+    __slots__ = ("announced", "batches", "is_loading", "is_waiting", "last_epoch", "listener", "next_offset")
 
     def __init__(self, listener: QuorumListener) -> None:
         self.listener = listener
         self.next_offset = 0
         self.last_epoch = 0
-        self.told: LeaderAndEpoch | None = None
+        self.announced: LeaderAndEpoch | None = None
         self.batches: Iterator[CommittedBatch] = iter(())
         self.is_waiting = False
         self.is_loading = False
@@ -66,26 +67,25 @@ class _Feed:
 
 
 class ListenerFeeds:
-    """The feeds of a node. `newest_snapshot` is that of the log; its owner keeps it up to date.
+    """The feeds of a node. The owner keeps `newest_snapshot` equal to the log's newest snapshot.
 
-    `on_failure` is told of whatever a listener or the disk raises. Between `pause` and `resume` the log is not touched.
+    `on_failure` receives any exception of a listener or the disk. Between `pause` and `resume` the log is not read.
     """
 
     def __init__(
         self,
         log: CommittedLog,
+        runtime: Runtime,
         *,
         node_id: int,
-        loop: Loop,
-        io: BlockingIo,
         newest_snapshot: SnapshotId | None,
         on_failure: Callable[[BaseException], None],
     ) -> None:
         self.newest_snapshot = newest_snapshot
         self._log = log
         self._node_id = node_id
-        self._loop = loop
-        self._io = io
+        self._loop = runtime.loop
+        self._io = runtime.io
         self._on_failure = on_failure
         self._feeds: list[_Feed] = []
         self._recent: deque[CommittedBatch] = deque()
@@ -96,29 +96,29 @@ class ListenerFeeds:
         self._is_closed = False
 
     def add(self, listener: QuorumListener) -> None:
-        """Begin to tell, soon and from the beginning."""
+        """Start to deliver to a listener, in a later loop iteration and from the start of the log."""
         feed = _Feed(listener)
         self._feeds.append(feed)
         self._continue_later(feed)
 
     def remember(self, batch: CommittedBatch) -> None:
-        """This node wrote a batch at the log's end; if it is committed, it need not be read again."""
+        """Keep a batch that this node appended, so that it need not be read after its commit."""
         size = sum(map(len, batch.frames))
         if self._recent_bytes + size <= RECENT_BYTES:
             self._recent.append(batch)
             self._recent_bytes += size
 
     def on_leader_change(self, leader: LeaderAndEpoch) -> None:
-        """What was written in another epoch may be gone: only the log knows."""
+        """Deliver the leader. If another node leads, drop the batches in memory, which may have been truncated."""
         if leader != self._leader:
             self._leader = leader
             if leader.leader_id != self._node_id:
                 self._forget_recent()
             for feed in list(self._feeds):
-                self._guarded(partial(self._tell, feed))
+                self._run(partial(self._deliver_leader, feed))
 
     def on_high_watermark(self, offset: int) -> None:
-        """Everything below `offset` is committed."""
+        """Deliver batches up to the new high watermark."""
         self._high_watermark = offset
         for feed in list(self._feeds):
             self._pump(feed)
@@ -126,25 +126,26 @@ class ListenerFeeds:
             self._recent_bytes -= sum(map(len, self._recent.popleft().frames))
 
     def pause(self) -> None:
-        """Leave the log alone: another thread cuts it."""
+        """Stop reading the log, because another thread truncates it."""
         self._is_paused = True
         self._forget_recent()
 
     def resume(self) -> None:
+        """Read the log again."""
         self._is_paused = False
         for feed in list(self._feeds):
             self._pump(feed)
 
     def close(self) -> None:
-        """Tell nobody anything any more."""
+        """Stop all deliveries."""
         self._is_closed = True
         self._forget_recent()
 
-    # Moving a feed
+    # Advancing a feed
 
     def _pump(self, feed: _Feed) -> None:
         if not feed.is_waiting:
-            self._guarded(partial(self._move, feed))
+            self._run(partial(self._move, feed))
 
     def _move(self, feed: _Feed) -> None:
         room = SLICE_RECORDS
@@ -152,14 +153,14 @@ class ListenerFeeds:
             if room <= 0:
                 self._continue_later(feed)
                 return
-            told = self._hand_over(feed, room)
-            room -= told
-            if not told and not self._find_more(feed):
+            delivered = self._deliver(feed, room)
+            room -= delivered
+            if not delivered and not self._find_more(feed):
                 return
-        self._tell(feed)
+        self._deliver_leader(feed)
 
-    def _hand_over(self, feed: _Feed, room: int) -> int:
-        """Tell of batches that are there, about `room` records; says of how many."""
+    def _deliver(self, feed: _Feed, room: int) -> int:
+        """Deliver decoded batches of about `room` records. Return the number of records."""
         batches: list[CommittedBatch] = []
         count = 0
         for batch in feed.batches:
@@ -172,7 +173,7 @@ class ListenerFeeds:
         return count
 
     def _find_more(self, feed: _Feed) -> bool:
-        """Say where the next batches come from; whether they are there already."""
+        """Choose the source of the next batches. Return whether they are available at once."""
         recent = self._recent_from(feed.next_offset)
         if recent:
             feed.batches = iter(recent)
@@ -185,7 +186,7 @@ class ListenerFeeds:
         return self._read(feed)
 
     def _recent_from(self, offset: int) -> list[CommittedBatch]:
-        """What is in memory and committed, if it begins at an offset; a gap ends it."""
+        """Return the contiguous committed batches in memory that start at `offset`."""
         found = []
         for batch in self._recent:
             if batch.base_offset != offset or batch.last_offset >= self._high_watermark:
@@ -197,23 +198,25 @@ class ListenerFeeds:
     def _read(self, feed: _Feed) -> bool:
         found = self._log.read(feed.next_offset, CHUNK_BYTES, self._high_watermark)
         if not found.data:
-            raise AssertionError(f"the log has nothing committed at {feed.next_offset} below {self._high_watermark}")
+            raise AssertionError(
+                f"the log has no batch at offset {feed.next_offset}, the high watermark is {self._high_watermark}"
+            )
         feed.batches = _committed_batches(found.data)
         if found.cold:
             feed.is_waiting = True
-            self._io.submit(partial(self._log.warm, found)).add_done_callback(partial(self._go_on, feed))
+            self._io.submit(partial(self._log.warm, found)).add_done_callback(partial(self._continue, feed))
         return not found.cold
 
     def _load(self, feed: _Feed) -> bool:
         snapshot_id = self.newest_snapshot
         if snapshot_id is None:
-            raise AssertionError(f"the log starts at {self._log.log_start_offset}, and there is no snapshot")
+            raise AssertionError(f"the log starts at offset {self._log.log_start_offset} without a snapshot")
         feed.is_waiting = feed.is_loading = True
         loading = feed.listener.on_load_snapshot(snapshot_id, self._log.open_snapshot(snapshot_id))
         if loading is None:
             self._loaded(feed, snapshot_id)
         else:
-            loading.add_done_callback(partial(self._go_on_loaded, feed, snapshot_id))
+            loading.add_done_callback(partial(self._continue_loaded, feed, snapshot_id))
         return loading is None
 
     def _loaded(self, feed: _Feed, snapshot_id: SnapshotId) -> None:
@@ -224,14 +227,14 @@ class ListenerFeeds:
 
     def _continue_later(self, feed: _Feed) -> None:
         feed.is_waiting = True
-        self._loop.call_soon(partial(self._go_on, feed, None))
+        self._loop.call_soon(partial(self._continue, feed, None))
 
-    def _go_on(self, feed: _Feed, done: "Future[None] | None") -> None:
+    def _continue(self, feed: _Feed, done: "Future[None] | None") -> None:
         feed.is_waiting = False
         if done is None or self._succeeded(done):
             self._pump(feed)
 
-    def _go_on_loaded(self, feed: _Feed, snapshot_id: SnapshotId, done: "Future[None]") -> None:
+    def _continue_loaded(self, feed: _Feed, snapshot_id: SnapshotId, done: "Future[None]") -> None:
         if self._succeeded(done):
             self._loaded(feed, snapshot_id)
             self._pump(feed)
@@ -244,25 +247,25 @@ class ListenerFeeds:
             self._on_failure(error)
         return error is None
 
-    def _guarded(self, action: Callable[[], None]) -> None:
-        """A listener that cannot go on, or a log that cannot be read, ends the node: nothing is told twice."""
+    def _run(self, action: Callable[[], None]) -> None:
+        """Run an action. An exception of a listener or the log stops the node, because no batch is delivered twice."""
         if self._is_closed:
             return
         try:
             action()
-        except Exception as error:  # noqa: BLE001  whatever it is, what follows must not be told
+        except Exception as error:  # noqa: BLE001  later batches must not be delivered after any exception
             self._on_failure(error)
 
     # The leader
 
-    def _tell(self, feed: _Feed) -> None:
-        leader, told = self._leader, feed.told
-        if leader == told or feed.is_loading or self._is_closed:
+    def _deliver_leader(self, feed: _Feed) -> None:
+        leader, announced = self._leader, feed.announced
+        if leader == announced or feed.is_loading or self._is_closed:
             return
         if leader.leader_id == self._node_id and not self._has_seen_own_epoch(feed):
             return
-        feed.told = leader
-        if leader.leader_id is not None or (told is not None and told.leader_id is not None):
+        feed.announced = leader
+        if leader.leader_id is not None or (announced is not None and announced.leader_id is not None):
             feed.listener.on_leader_change(leader)
 
     def _has_seen_own_epoch(self, feed: _Feed) -> bool:
@@ -274,7 +277,7 @@ class ListenerFeeds:
 
 
 def _committed_batches(chunk: Buffer) -> Iterator[CommittedBatch]:
-    """Decodes batch by batch, as they are asked for."""
+    """Decode the batches of a chunk lazily."""
     for position, header in iter_headers(chunk):
         yield _committed(chunk, position, header)
 

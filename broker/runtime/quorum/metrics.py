@@ -1,11 +1,11 @@
-"""What a replica of the metadata log counts, for `raft-metrics`: plain numbers, looked at when somebody scrapes."""
+"""Counters and latencies of a replica of the metadata log, for `raft-metrics`."""
 
 from dataclasses import dataclass, field
 
 
 @dataclass(slots=True)
 class Latency:
-    """Durations in ms: how many, their sum, and the longest since `take_max`."""
+    """Durations in ms: their count, sum, and maximum since `take_max`."""
 
     count: int = 0
     total_ms: float = 0.0
@@ -17,15 +17,16 @@ class Latency:
         self.max_ms = max(self.max_ms, elapsed_ms)
 
     def take_max(self) -> float:
-        """The longest so far; the next one begins anew."""
+        """Return and reset the maximum."""
         longest, self.max_ms = self.max_ms, 0.0
         return longest
 
 
 @dataclass(slots=True)
 class QuorumMetrics:
-    """Records appended here as leader or fetched from one; snapshots that came from a leader or out of a store; the
-    time from an append to its commit, and that without a leader from standing for election on.
+    """Records appended as leader or fetched, snapshots fetched from the leader or imported from an object store.
+
+    `commit` is the time from append to commit; `election` the time from becoming candidate to a known leader.
     """
 
     appended_records: int = 0

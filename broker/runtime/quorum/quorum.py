@@ -1,7 +1,7 @@
-"""The quorum as its users see it, whoever of one node or several agrees behind it.
+"""The interface of the quorum for its users, independent of the number of voters.
 
-`Quorum` is the seam: the controller's driver appends at an epoch and hears of commits and leaders through a listener.
-`broker.runtime.quorum.driver.QuorumDriver` is one.
+The controller's driver appends in an epoch and is notified of commits and leaders through a listener.
+`broker.runtime.quorum.driver.QuorumDriver` implements `Quorum`.
 """
 
 from asyncio import Future
@@ -30,7 +30,7 @@ VOTERS_CHECKPOINT: Final = "00000000000000000000-0000000000.checkpoint"
 
 
 class CommittedBatch(NamedTuple):
-    """A batch that cannot vanish any more. `frames` are framed metadata records; a control batch has none."""
+    """A committed batch. `frames` are framed metadata records; a control batch has none."""
 
     base_offset: int
     last_offset: int
@@ -40,35 +40,35 @@ class CommittedBatch(NamedTuple):
 
 
 class RawSnapshotReader(Protocol):
-    """A snapshot as a listener loads it, in pieces; whoever was given it closes it."""
+    """Reads a snapshot in chunks. The recipient closes the reader."""
 
     @property
     def size(self) -> int:
-        """Bytes of the whole snapshot."""
+        """The size of the whole snapshot in bytes."""
         ...
 
     def next_chunk(self) -> bytes:
-        """The next whole batches, about a megabyte; empty at the end. Blocks. Raises DamagedSnapshot, OSError."""
+        """Return the next whole batches, about 1 MB; empty at the end. Blocks. Raise DamagedSnapshot, OSError."""
         ...
 
     def close(self) -> None: ...
 
 
 class QuorumListener(Protocol):
-    """What a user of the quorum is told, on the event loop and in the order of offsets.
+    """Callbacks of a user of the quorum, called on the event loop in the order of offsets.
 
-    An exception out of any of these ends the node. None of them may hold the loop for more than a few milliseconds;
-    what is committed comes in pieces that are small enough, as long as its writer's batches are.
+    An exception stops the node. No callback may block the loop for more than a few milliseconds; commits are delivered
+    in suitably small lists of batches.
     """
 
     def on_commit(self, batches: Sequence[CommittedBatch]) -> None: ...
 
     def on_load_snapshot(self, snapshot_id: SnapshotId, reader: RawSnapshotReader) -> "Future[None] | None":
-        """Forget everything, and load this instead. Nothing else is told before the future is done; None: it is."""
+        """Replace all state by the snapshot. The next callback follows after the future completes; None: at once."""
         ...
 
     def on_leader_change(self, leader: LeaderAndEpoch) -> None:
-        """To the leader itself only after its own epoch's first commit; every batch before that was handed over."""
+        """Process a leader change. The leader is notified after its epoch's first commit and all batches before it."""
         ...
 
 
@@ -83,26 +83,26 @@ class Quorum(Protocol):
 
     @property
     def high_watermark(self) -> int | None:
-        """The end of what is committed, as listeners were told; None before anybody knew."""
+        """The high watermark of which listeners were notified; None while unknown."""
         ...
 
     @property
     def log_end_offset(self) -> int:
-        """The offset that the next append gets."""
+        """The offset of the next append."""
         ...
 
     def append(self, epoch: int, frames: Sequence[bytes]) -> Appended:
-        """Append records as one batch, which commits or vanishes as a whole.
+        """Append records as one batch, which is committed or lost as a whole.
 
-        Returns before anything is written, and never tells of the commit before it has returned. Raises NotLeader,
+        Return before the batch is written; listeners are notified of the commit only after the return. Raise NotLeader,
         BatchTooLarge.
         """
         ...
 
     def add_listener(self, listener: QuorumListener) -> None:
-        """Tell everything from the log's start or its newest snapshot on, soon, then what comes."""
+        """Deliver all batches, in a later loop iteration, from the log start or the newest snapshot on."""
         ...
 
     def resign(self, epoch: int) -> None:
-        """Give up leadership of an epoch, because this node's state machine cannot go on. No effect if it is over."""
+        """Resign as leader of an epoch, because this node's state machine failed. No effect in a later epoch."""
         ...

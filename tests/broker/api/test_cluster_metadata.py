@@ -59,7 +59,7 @@ OTHER = 2
 class Quorum:
     leader: LeaderAndEpoch = field(default_factory=lambda: LeaderAndEpoch(BROKER_ID, 3))
     high_watermark: int | None = 0
-    is_log_away: bool = False
+    is_truncating: bool = False
 
 
 class Stage:

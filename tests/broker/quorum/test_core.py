@@ -7,7 +7,7 @@ import pytest
 
 from broker.quorum.appends import BatchTooLarge, NotLeader
 from broker.quorum.core import QuorumCore
-from broker.quorum.following import MOST_BATCHES
+from broker.quorum.following import MAX_BATCHES
 from broker.quorum.identity import LeaderAndEpoch, ListenerEndpoint, LogPosition, ReplicaKey, SnapshotId, SocketAddress
 from broker.quorum.messages import (
     ANY_HIGH_WATERMARK,
@@ -23,7 +23,17 @@ from broker.quorum.messages import (
     VoteRequest,
     VoteResponse,
 )
-from broker.quorum.ready import Append, ElectionState, Ready, SendRequest, StartAt, Trim, TruncateTo
+from broker.quorum.ready import (
+    Append,
+    ElectionState,
+    ReadRecords,
+    ReadSnapshotPage,
+    Ready,
+    SendRequest,
+    StartAt,
+    Trim,
+    TruncateTo,
+)
 from broker.quorum.settings import ControlRecord, EpochEntry, QuorumSettings, Recovered, StoredSnapshot
 from broker.quorum.state import LeaderState
 from protocol.errors import ErrorCode
@@ -88,18 +98,18 @@ class Driven:
         self.vote_of(2, self.do())
         self.vote_of(2, self.do())
         self.settle()
-        assert self.core.role == "leader"
+        assert self.core.facts.role == "leader"
         return self
 
     def vote_of(self, node_id: int, ready: Ready) -> None:
-        sent = next(send for send in ready.sends if send.to_id == node_id)
-        epoch = self.core.epoch
+        sent = next(send for send in ready.requests if send.to_id == node_id)
+        epoch = self.core.facts.epoch
         response = VoteResponse(ErrorCode.NONE, LeaderHint(-1, epoch), granted=True)
         self.core.on_response(sent.serial, response, self.bench.now)
 
     def fetch_of(self, node_id: int, offset: int, last: int = 1, high_watermark: int = ANY_HIGH_WATERMARK) -> int:
         key = ReplicaKey(node_id, directory(node_id))
-        request = FetchRequest(CLUSTER, key, self.core.epoch, offset, last, 500, high_watermark=high_watermark)
+        request = FetchRequest(CLUSTER, key, self.core.facts.epoch, offset, last, 500, high_watermark=high_watermark)
         return self.ask(request)
 
     def follow(self, epoch: int = 1) -> "Driven":
@@ -109,12 +119,16 @@ class Driven:
 
     def answered_fetch(self, response: FetchResponse) -> None:
         """The fetch that is under way to node 2 is answered."""
-        sent = next(send for send in self.do().sends if isinstance(send.request, FetchRequest))
+        sent = next(send for send in self.do().requests if isinstance(send.request, FetchRequest))
         self.core.on_response(sent.serial, response, self.bench.now)
 
 
 def answers(ready: Ready) -> dict[int, FetchResponse]:
-    return {each.token: each.response for each in ready.answers if isinstance(each.response, FetchResponse)}
+    return {each.token: each.response for each in ready.responses if isinstance(each.response, FetchResponse)}
+
+
+def reads(ready: Ready) -> dict[int, ReadRecords]:
+    return {each.token: each for each in ready.responses if isinstance(each, ReadRecords)}
 
 
 def data(offset: int, epoch: int, *values: bytes) -> bytes:
@@ -135,7 +149,7 @@ def test_one_ready_is_under_way_at_a_time() -> None:
     driven.ask(VoteRequest(CLUSTER, 9, ReplicaKey(2), None, LogPosition(0, 0)))
     assert driven.core.take_ready() is None
     driven.persist(ready)
-    assert driven.take().answers
+    assert driven.take().responses
 
 
 def test_a_vote_is_written_in_the_ready_that_tells_it() -> None:
@@ -144,7 +158,7 @@ def test_a_vote_is_written_in_the_ready_that_tells_it() -> None:
     token = driven.ask(VoteRequest(CLUSTER, 5, ReplicaKey(2, directory(2)), None, LogPosition(0, 0)))
     ready = driven.take()
     assert ready.state == ElectionState(5, -1, 2, version=0)
-    assert [each.token for each in ready.answers] == [token]
+    assert [each.token for each in ready.responses] == [token]
 
 
 def granted(driven: Driven, epoch: int, *, pre_vote: bool = False, disk: int = 1) -> bool:
@@ -152,7 +166,7 @@ def granted(driven: Driven, epoch: int, *, pre_vote: bool = False, disk: int = 1
     driven.settle()
     key = ReplicaKey(3, directory(3, disk))
     token = driven.ask(VoteRequest(CLUSTER, epoch, key, None, LogPosition(0, 0), pre_vote))
-    (answer,) = [each for each in driven.do().answers if each.token == token]
+    (answer,) = [each for each in driven.do().responses if each.token == token]
     assert isinstance(answer.response, VoteResponse)
     assert answer.response.error is ErrorCode.NONE
     return answer.response.granted
@@ -178,7 +192,7 @@ def test_hopeless_candidates_keep_nobody_from_standing() -> None:
     for moment in (300, 600, 900):
         assert not granted(driven.at(moment), epoch=moment)
     driven.at(1000).tick()
-    assert (driven.core.role, driven.core.epoch) == ("prospective", 900)
+    assert (driven.core.facts.role, driven.core.facts.epoch) == ("prospective", 900)
 
 
 def test_saying_goodbye_again_puts_nobody_off() -> None:
@@ -189,9 +203,9 @@ def test_saying_goodbye_again_puts_nobody_off() -> None:
         driven.ask(EndQuorumEpochRequest(CLUSTER, 2, 1, successors, listeners(2)))
         driven.settle()
     driven.at(499).tick()
-    assert driven.core.role == "follower"
+    assert driven.core.facts.role == "follower"
     driven.at(500).tick()
-    assert driven.core.role == "prospective"
+    assert driven.core.facts.role == "prospective"
 
 
 def observer(settings: QuorumSettings) -> QuorumSettings:
@@ -229,8 +243,8 @@ def test_a_candidate_or_leader_is_another_node(sender: int) -> None:
         EndQuorumEpochRequest(CLUSTER, sender, 5, ()),
     ):
         token = driven.ask(request)
-        (answer,) = [each for each in driven.do().answers if each.token == token]
-        assert (answer.response.error, driven.core.epoch) == (ErrorCode.INVALID_REQUEST, 0)
+        (answer,) = [each for each in driven.do().responses if each.token == token]
+        assert (answer.response.error, driven.core.facts.epoch) == (ErrorCode.INVALID_REQUEST, 0)
 
 
 @pytest.mark.parametrize(
@@ -247,22 +261,22 @@ def test_another_cluster_changes_nothing(
     driven = Driven()
     driven.settle()
     token = driven.ask(request_)
-    (answer,) = [each for each in driven.do().answers if each.token == token]
-    assert (answer.response.error, driven.core.epoch) == (ErrorCode.INCONSISTENT_CLUSTER_ID, 0)
+    (answer,) = [each for each in driven.do().responses if each.token == token]
+    assert (answer.response.error, driven.core.facts.epoch) == (ErrorCode.INCONSISTENT_CLUSTER_ID, 0)
 
 
 def test_a_leader_counts_its_records_when_they_are_synced() -> None:
     driven = Driven().lead()
     driven.fetch_of(2, 1)
     driven.settle()
-    assert driven.core.high_watermark == 1
+    assert driven.core.facts.high_watermark == 1
     driven.core.append(1, [b"a"], driven.bench.now)
     ready = driven.take()
     assert ready.must_sync
     driven.fetch_of(2, 2)  # it has the record before the leader's own disk has: then one disk has it, not two
-    assert driven.core.high_watermark == 1
+    assert driven.core.facts.high_watermark == 1
     driven.persist(ready)
-    assert driven.core.high_watermark == 2
+    assert driven.core.facts.high_watermark == 2
 
 
 def test_followers_are_told_of_records_after_the_sync() -> None:
@@ -274,7 +288,7 @@ def test_followers_are_told_of_records_after_the_sync() -> None:
     driven.core.append(1, [b"a"], driven.bench.now)
     ready = driven.take()
     assert [type(each) for each in ready.log] == [Append]
-    assert answers(ready)[token].read_from == 1  # answers leave after the sync of the same Ready
+    assert reads(ready)[token].offset == 1  # responses leave after the sync of the same Ready
 
 
 def test_a_leader_is_told_to_its_own_node_when_its_epoch_counts() -> None:
@@ -288,9 +302,9 @@ def test_only_records_of_the_own_epoch_commit() -> None:
     """A record of an older epoch on a majority may still be lost to a longer log (the Raft paper's figure 8)."""
     driven = Driven(Recovered(ElectionState(4), 0, 7, (EpochEntry(4, 0),), (), ())).lead()
     driven.fetch_of(2, 7, last=4)
-    assert driven.core.high_watermark is None
+    assert driven.core.facts.high_watermark is None
     driven.fetch_of(2, 8, last=5)
-    assert driven.core.high_watermark == 8
+    assert driven.core.facts.high_watermark == 8
 
 
 # Appending
@@ -302,7 +316,7 @@ def test_appends_within_the_linger_time_share_a_write() -> None:
     assert len(driven.do().log) == 1
     driven.at(2010).core.append(1, [b"b", b"c"], driven.bench.now)
     appended = driven.core.append(1, [b"d"], driven.bench.now)
-    assert (appended.base_offset, driven.core.log_end_offset) == (4, 5)
+    assert (appended.base_offset, driven.core.facts.log_end_offset) == (4, 5)
     driven.settle()
     assert driven.core.next_deadline_ms == 2025
     driven.at(2025).tick()
@@ -318,7 +332,7 @@ def test_a_lone_voter_waits_for_nothing_to_gather() -> None:
     """There is nobody to whom it would send less often."""
     driven = Driven(change=lambda settings: replace(settings, static_voters=settings.static_voters[:1]))
     driven.settle()
-    assert driven.core.role == "leader"
+    assert driven.core.facts.role == "leader"
     for value in (b"a", b"b"):
         driven.core.append(1, [value], driven.bench.now)
         assert any(isinstance(each, Append) for each in driven.do().log)
@@ -337,16 +351,16 @@ def test_a_batch_has_a_limit() -> None:
     driven = Driven().lead()
     with pytest.raises(BatchTooLarge):
         driven.core.append(1, [bytes(8 * 1024 * 1024)], driven.bench.now)
-    assert driven.core.log_end_offset == 1
+    assert driven.core.facts.log_end_offset == 1
 
 
 def test_what_was_gathered_is_gone_with_the_leadership() -> None:
     driven = Driven().lead()
     driven.core.append(1, [b"written"], driven.bench.now)
     driven.at(1001).core.append(1, [b"gathered"], driven.bench.now)
-    assert driven.core.log_end_offset == 3
+    assert driven.core.facts.log_end_offset == 3
     driven.follow(epoch=2)
-    assert driven.core.log_end_offset == 2
+    assert driven.core.facts.log_end_offset == 2
     with pytest.raises(NotLeader):
         driven.core.append(1, [b"b"], driven.bench.now)
 
@@ -363,8 +377,10 @@ def test_a_fetch_waits_for_records_until_its_time_is_over() -> None:
     driven.at(1499).tick()
     driven.settle()
     driven.at(1500).tick()
-    response = answers(driven.do())[token]
-    assert (response.error, response.read_from, response.high_watermark) == (ErrorCode.NONE, -1, 1)
+    ready = driven.do()
+    response = answers(ready)[token]
+    assert (response.error, response.high_watermark) == (ErrorCode.NONE, 1)
+    assert not reads(ready)
 
 
 def test_news_of_the_high_watermark_wakes_a_fetch() -> None:
@@ -399,30 +415,32 @@ def test_pages_of_snapshots() -> None:
     driven = Driven(recovered).lead()
     key = ReplicaKey(2, directory(2))
 
-    def page(position: int, snapshot_id: SnapshotId = stored.id, max_bytes: int = 100) -> FetchSnapshotResponse:
-        request = FetchSnapshotRequest(CLUSTER, key, driven.core.epoch, snapshot_id, position, max_bytes)
+    def page(
+        position: int, snapshot_id: SnapshotId = stored.id, max_bytes: int = 100
+    ) -> tuple[FetchSnapshotResponse, int]:
+        request = FetchSnapshotRequest(CLUSTER, key, driven.core.facts.epoch, snapshot_id, position, max_bytes)
         token = driven.ask(request)
-        response = next(each.response for each in driven.do().answers if each.token == token)
-        assert isinstance(response, FetchSnapshotResponse)
-        return response
+        pending = next(each for each in driven.do().responses if each.token == token)
+        assert isinstance(pending.response, FetchSnapshotResponse)
+        return pending.response, pending.max_bytes if isinstance(pending, ReadSnapshotPage) else 0
 
-    assert (page(0).size, page(0).max_bytes, page(200).max_bytes) == (250, 100, 50)
-    assert [(page(0, max_bytes=most).size, page(0, max_bytes=most).max_bytes) for most in (0, -1)] == [(250, 0)] * 2
-    assert page(250).error is page(-1).error is ErrorCode.POSITION_OUT_OF_RANGE
-    assert page(0, SnapshotId(5, 3)).error is ErrorCode.SNAPSHOT_NOT_FOUND
-    assert page(0, SnapshotId(0, 0)).error is ErrorCode.SNAPSHOT_NOT_FOUND
+    assert (page(0)[0].size, page(0)[1], page(200)[1]) == (250, 100, 50)
+    assert [(page(0, max_bytes=most)[0].size, page(0, max_bytes=most)[1]) for most in (0, -1)] == [(250, 0)] * 2
+    assert page(250)[0].error is page(-1)[0].error is ErrorCode.POSITION_OUT_OF_RANGE
+    assert page(0, SnapshotId(5, 3))[0].error is ErrorCode.SNAPSHOT_NOT_FOUND
+    assert page(0, SnapshotId(0, 0))[0].error is ErrorCode.SNAPSHOT_NOT_FOUND
 
 
 def page_error(driven: Driven, cluster: str | None, epoch: int, sender: int = 2) -> ErrorCode:
     key = ReplicaKey(sender, directory(sender))
     token = driven.ask(FetchSnapshotRequest(cluster, key, epoch, SnapshotId(5, 4), 0))
     ready = driven.core.take_ready()
-    while ready is not None and token not in [each.token for each in ready.answers]:
+    while ready is not None and token not in [each.token for each in ready.responses]:
         driven.persist(ready)
         ready = driven.core.take_ready()
     assert ready is not None
     driven.persist(ready)
-    (response,) = [each.response for each in ready.answers if each.token == token]
+    (response,) = [each.response for each in ready.responses if each.token == token]
     assert isinstance(response, FetchSnapshotResponse)
     return response.error
 
@@ -432,7 +450,7 @@ def test_pages_are_the_leaders_of_the_epoch() -> None:
     follower = Driven(recovered).follow(epoch=5)
     assert page_error(follower, CLUSTER, 5) is ErrorCode.NOT_LEADER_OR_FOLLOWER
     leader = Driven(recovered).lead()
-    epoch = leader.core.epoch
+    epoch = leader.core.facts.epoch
     assert page_error(leader, CLUSTER, epoch) is page_error(leader, None, epoch) is ErrorCode.NONE
     assert page_error(leader, "other", epoch) is ErrorCode.INCONSISTENT_CLUSTER_ID
     assert page_error(leader, CLUSTER, epoch - 1) is ErrorCode.FENCED_LEADER_EPOCH
@@ -452,8 +470,8 @@ def test_who_fetches_a_snapshot_is_in_contact() -> None:
     leader = Driven(recovered).lead()
     for second in range(2, 9):
         leader.at(second * 1000).tick()
-        assert page_error(leader, CLUSTER, leader.core.epoch) is ErrorCode.NONE
-    assert leader.core.role == "leader"
+        assert page_error(leader, CLUSTER, leader.core.facts.epoch) is ErrorCode.NONE
+    assert leader.core.facts.role == "leader"
 
 
 def test_who_fetches_a_snapshot_is_waited_for() -> None:
@@ -470,7 +488,7 @@ def test_who_fetches_a_snapshot_is_waited_for() -> None:
         leader.settle()
         leader.at(1200)
         if observer is not None:
-            page_error(leader, CLUSTER, leader.core.epoch, sender=observer)
+            page_error(leader, CLUSTER, leader.core.facts.epoch, sender=observer)
         leader.at(1200 + silent_ms)
         newer = StoredSnapshot(SnapshotId(7, 4), 250, leader.bench.now.wall_ms)
         leader.core.on_snapshot_generated(newer, leader.bench.now)
@@ -501,8 +519,9 @@ def test_what_goes_with_a_trim_is_promised_to_nobody() -> None:
     ready = leader.take()
     assert Trim(newer.id) in ready.log
     told = answers(ready)[log_token]
-    assert (told.snapshot_id, told.read_from, told.log_start_offset) == (newer.id, -1, 8)
-    (page,) = [each.response for each in ready.answers if each.token == page_token]
+    assert (told.snapshot_id, told.log_start_offset) == (newer.id, 8)
+    assert log_token not in reads(ready)
+    (page,) = [each.response for each in ready.responses if each.token == page_token]
     assert page.error is ErrorCode.SNAPSHOT_NOT_FOUND
 
 
@@ -525,7 +544,7 @@ def test_a_snapshot_that_comes_after_the_log_moved_beyond_it_goes_again() -> Non
     driven.core.on_snapshot_generated(StoredSnapshot(SnapshotId(7, 4), 100, 0), driven.bench.now)
     ready = driven.do()
     assert (ready.log, ready.must_sync) == ((Trim(SnapshotId(10, 4)),), True)
-    assert driven.core.log_start_offset == 10
+    assert driven.core.facts.log_start_offset == 10
 
 
 def test_no_snapshot_is_made_that_stands_for_less_than_the_newest() -> None:
@@ -545,14 +564,14 @@ def test_a_page_that_was_not_asked_for_is_asked_for_again() -> None:
     asked: list[int] = []
     pages = [(snapshot_id, *page) for page in ((0, b"abc", 9), (0, b"abc", 9), (3, b"", 9), (3, b"def", 4))]
     for of, position, content, size in [(SnapshotId(11, 1), 0, b"abc", 9), *pages]:
-        sent = next(send for send in driven.do().sends if send.to_id == 2)
+        sent = next(send for send in driven.do().requests if send.to_id == 2)
         assert isinstance(sent.request, FetchSnapshotRequest)
         asked.append(sent.request.position)
-        page = FetchSnapshotResponse(ErrorCode.NONE, LeaderHint(2, 1), of, size, position, 3, content)
+        page = FetchSnapshotResponse(ErrorCode.NONE, LeaderHint(2, 1), of, size, position, content)
         driven.core.on_response(sent.serial, page, driven.bench.now)
         driven.at(driven.bench.now.monotonic_ms + 200).tick()
-    assert (asked, driven.core.protocol_violations) == ([0, 0, 3, 3, 3], 4)
-    assert isinstance(next(send.request for send in driven.do().sends if send.to_id == 2), FetchRequest)
+    assert (asked, driven.core.facts.protocol_violations) == ([0, 0, 3, 3, 3], 4)
+    assert isinstance(next(send.request for send in driven.do().requests if send.to_id == 2), FetchRequest)
 
 
 def test_describe_is_for_leaders() -> None:
@@ -584,7 +603,7 @@ def test_a_leader_that_leaves_waits_for_the_next_only_while_anybody_answers() ->
     driven = Driven().lead()
     driven.core.shut_down(driven.bench.now)
     goodbyes = {
-        send.to_id: send.serial for send in driven.do().sends if isinstance(send.request, EndQuorumEpochRequest)
+        send.to_id: send.serial for send in driven.do().requests if isinstance(send.request, EndQuorumEpochRequest)
     }
     failure = SendFailure(ErrorCode.BROKER_NOT_AVAILABLE)
     driven.core.on_response(goodbyes[2], failure, driven.bench.now)
@@ -600,14 +619,14 @@ def test_configured_voters_count_until_the_log_names_them() -> None:
         node.start()
     bench.advance(9000)
     leader = bench.leader()
-    assert (leader.up.ignores_static_voters, leader.up.is_changing_voters) == (False, False)
+    assert (leader.up.facts.ignores_static_voters, leader.up.facts.is_changing_voters) == (False, False)
     bench.expect(0, lambda token: leader.up.upgrade_kraft_version(token, 1, bench.now))
     leader.work()
-    assert (leader.up.ignores_static_voters, leader.up.is_changing_voters) == (True, True)
+    assert (leader.up.facts.ignores_static_voters, leader.up.facts.is_changing_voters) == (True, True)
     bench.advance(50)
-    assert not leader.up.is_changing_voters
-    assert all(node.up.ignores_static_voters for node in bench.nodes.values())
-    assert leader.up.log_end_epoch == leader.up.epoch
+    assert not leader.up.facts.is_changing_voters
+    assert all(node.up.facts.ignores_static_voters for node in bench.nodes.values())
+    assert leader.up.facts.log_end_epoch == leader.up.facts.epoch
 
 
 def test_a_silent_observer_is_forgotten_in_time() -> None:
@@ -638,7 +657,7 @@ def test_a_voter_syncs_what_it_fetched_before_it_fetches_again() -> None:
     driven.answered_fetch(from_leader(data(0, 1)))
     ready = driven.do()
     assert ready.must_sync
-    (fetch,) = [send.request for send in ready.sends if isinstance(send.request, FetchRequest)]
+    (fetch,) = [send.request for send in ready.requests if isinstance(send.request, FetchRequest)]
     assert (fetch.fetch_offset, fetch.last_fetched_epoch) == (1, 1)
 
 
@@ -680,28 +699,28 @@ def unreadable_control() -> bytes:
 def test_bad_batches_are_not_appended(records: bytes) -> None:
     driven = Driven().follow()
     driven.answered_fetch(from_leader(records))
-    assert driven.core.log_end_offset == 0
-    assert driven.core.protocol_violations == 1
-    assert driven.core.role == "follower"
+    assert driven.core.facts.log_end_offset == 0
+    assert driven.core.facts.protocol_violations == 1
+    assert driven.core.facts.role == "follower"
 
 
 def test_good_batches_before_a_bad_one_are_appended() -> None:
     driven = Driven().follow()
     driven.answered_fetch(from_leader(data(0, 1, b"a", b"b") + data(2, 1) + data(4, 1), committed=9))
-    assert driven.core.log_end_offset == 3
-    assert driven.core.high_watermark == 3
+    assert driven.core.facts.log_end_offset == 3
+    assert driven.core.facts.high_watermark == 3
 
 
 def test_of_very_many_batches_only_some_are_taken_at_once() -> None:
     """The loop must not stand still for them; the rest is fetched again."""
     driven = Driven().follow()
-    driven.answered_fetch(from_leader(b"".join(data(at, 1) for at in range(MOST_BATCHES + 10)), committed=5000))
+    driven.answered_fetch(from_leader(b"".join(data(at, 1) for at in range(MAX_BATCHES + 10)), committed=5000))
     ready = driven.do()
     (append,) = ready.log
     assert isinstance(append, Append)
-    assert append.end_offset == ready.high_watermark == driven.core.log_end_offset == MOST_BATCHES
-    (fetch,) = [send.request for send in ready.sends if isinstance(send.request, FetchRequest)]
-    assert (fetch.fetch_offset, driven.core.protocol_violations) == (MOST_BATCHES, 0)
+    assert append.end_offset == ready.high_watermark == driven.core.facts.log_end_offset == MAX_BATCHES
+    (fetch,) = [send.request for send in ready.requests if isinstance(send.request, FetchRequest)]
+    assert (fetch.fetch_offset, driven.core.facts.protocol_violations) == (MAX_BATCHES, 0)
 
 
 def test_epochs_are_written_one_by_one() -> None:
@@ -713,10 +732,10 @@ def test_epochs_are_written_one_by_one() -> None:
 
 def test_a_late_answer_changes_nothing() -> None:
     driven = Driven().follow()
-    sent = next(send for send in driven.do().sends if isinstance(send.request, FetchRequest))
+    sent = next(send for send in driven.do().requests if isinstance(send.request, FetchRequest))
     driven.core.on_response(sent.serial, from_leader(data(0, 1)), driven.bench.now)
     driven.core.on_response(sent.serial, from_leader(data(0, 1)), driven.bench.now)
-    assert driven.core.log_end_offset == 1
+    assert driven.core.facts.log_end_offset == 1
 
 
 def diverging(epoch: int, offset: int) -> FetchResponse:
@@ -727,7 +746,7 @@ def test_what_is_committed_is_not_cut() -> None:
     driven = Driven().follow()
     driven.answered_fetch(from_leader(data(0, 1, b"a", b"b"), committed=2))
     driven.answered_fetch(diverging(1, 1))
-    assert (driven.core.log_end_offset, driven.core.protocol_violations) == (2, 1)
+    assert (driven.core.facts.log_end_offset, driven.core.facts.protocol_violations) == (2, 1)
     assert not driven.do().log
 
 
@@ -736,7 +755,7 @@ def test_what_an_own_snapshot_stands_for_is_not_cut() -> None:
     stored = StoredSnapshot(SnapshotId(7, 1), 250, 0)
     driven = Driven(Recovered(ElectionState(1), 0, 9, (EpochEntry(1, 0),), (stored,), ())).follow(2)
     driven.answered_fetch(replace(from_leader(b"", epoch=2), diverging=LogPosition(1, 6)))
-    assert (driven.core.log_end_offset, driven.core.protocol_violations) == (9, 1)
+    assert (driven.core.facts.log_end_offset, driven.core.facts.protocol_violations) == (9, 1)
 
 
 def test_what_diverges_is_cut() -> None:
@@ -744,7 +763,7 @@ def test_what_diverges_is_cut() -> None:
     driven.answered_fetch(from_leader(data(0, 1) + data(1, 1), committed=1))
     driven.answered_fetch(diverging(1, 1))
     assert TruncateTo(1) in driven.do().log
-    assert driven.core.log_end_offset == 1
+    assert driven.core.facts.log_end_offset == 1
 
 
 @pytest.mark.parametrize("snapshot_id", [SnapshotId(-1, 1), SnapshotId(5, -2), SnapshotId(1, 1), SnapshotId(0, 0)])
@@ -752,32 +771,32 @@ def test_a_snapshot_that_is_nothing_newer_is_refused(snapshot_id: SnapshotId) ->
     driven = Driven().follow()
     driven.answered_fetch(from_leader(data(0, 1, b"a", b"b"), committed=2))
     driven.answered_fetch(replace(from_leader(b""), snapshot_id=snapshot_id))
-    assert driven.core.protocol_violations == 1
+    assert driven.core.facts.protocol_violations == 1
 
 
 def test_a_fetched_snapshot_replaces_the_log() -> None:
     driven = Driven().follow()
     snapshot_id = SnapshotId(10, 1)
     driven.answered_fetch(replace(from_leader(b""), snapshot_id=snapshot_id))
-    sent = next(send for send in driven.do().sends if isinstance(send.request, FetchSnapshotRequest))
-    page = FetchSnapshotResponse(ErrorCode.NONE, LeaderHint(2, 1), snapshot_id, 3, 0, 3, b"abc")
+    sent = next(send for send in driven.do().requests if isinstance(send.request, FetchSnapshotRequest))
+    page = FetchSnapshotResponse(ErrorCode.NONE, LeaderHint(2, 1), snapshot_id, 3, 0, b"abc")
     driven.core.on_response(sent.serial, page, driven.bench.now)
-    assert not driven.do().sends  # nothing is fetched while the file is looked at
+    assert not driven.do().requests  # nothing is fetched while the file is looked at
     driven.core.on_snapshot_fetched(snapshot_id, StoredSnapshot(snapshot_id, 3, 0), (), driven.bench.now)
     ready = driven.do()
     assert (ready.log, ready.high_watermark) == ((StartAt(snapshot_id),), 10)
-    (fetch,) = [send.request for send in ready.sends if isinstance(send.request, FetchRequest)]
+    (fetch,) = [send.request for send in ready.requests if isinstance(send.request, FetchRequest)]
     assert (fetch.fetch_offset, fetch.last_fetched_epoch) == (10, 1)
 
 
 def fetching(driven: Driven, snapshot_id: SnapshotId) -> SendRequest:
     """The leader named a snapshot; the first page is asked for."""
     driven.answered_fetch(replace(from_leader(b""), snapshot_id=snapshot_id))
-    return next(send for send in driven.do().sends if isinstance(send.request, FetchSnapshotRequest))
+    return next(send for send in driven.do().requests if isinstance(send.request, FetchSnapshotRequest))
 
 
 def page_of(snapshot_id: SnapshotId, position: int, size: int, content: bytes) -> FetchSnapshotResponse:
-    return FetchSnapshotResponse(ErrorCode.NONE, LeaderHint(2, 1), snapshot_id, size, position, len(content), content)
+    return FetchSnapshotResponse(ErrorCode.NONE, LeaderHint(2, 1), snapshot_id, size, position, content)
 
 
 def test_a_leader_that_sends_pages_is_there() -> None:
@@ -786,8 +805,8 @@ def test_a_leader_that_sends_pages_is_there() -> None:
     for position in range(8):
         driven.at(700.0 * position).tick()
         driven.core.on_response(sent.serial, page_of(SnapshotId(10, 1), position, 9, b"x"), driven.bench.now)
-        sent = next(send for send in driven.do().sends if isinstance(send.request, FetchSnapshotRequest))
-    assert driven.core.role == "follower"
+        sent = next(send for send in driven.do().requests if isinstance(send.request, FetchSnapshotRequest))
+    assert driven.core.facts.role == "follower"
 
 
 def test_a_long_check_of_a_snapshot_is_not_held_against_the_leader() -> None:
@@ -798,7 +817,7 @@ def test_a_long_check_of_a_snapshot_is_not_held_against_the_leader() -> None:
     driven.do()
     driven.at(20_000).tick()
     driven.core.on_snapshot_fetched(snapshot_id, StoredSnapshot(snapshot_id, 3, 0), (), driven.bench.now)
-    assert (driven.core.role, driven.core.log_end_offset) == ("follower", 10)
+    assert (driven.core.facts.role, driven.core.facts.log_end_offset) == ("follower", 10)
 
 
 def test_a_leader_never_starts_at_a_fetched_snapshot() -> None:
@@ -814,9 +833,9 @@ def test_a_leader_never_starts_at_a_fetched_snapshot() -> None:
     driven.vote_of(2, driven.do())
     driven.vote_of(2, driven.do())
     driven.settle()
-    assert driven.core.role == "leader"
+    assert driven.core.facts.role == "leader"
     driven.core.on_snapshot_fetched(snapshot_id, StoredSnapshot(snapshot_id, 3, 0), (), driven.bench.now)
-    assert driven.core.log_end_offset == 1
+    assert driven.core.facts.log_end_offset == 1
 
 
 def test_a_snapshot_of_an_earlier_epoch_replaces_records_that_never_counted() -> None:
@@ -825,23 +844,23 @@ def test_a_snapshot_of_an_earlier_epoch_replaces_records_that_never_counted() ->
     driven = Driven(recovered).follow(3)
     snapshot_id = SnapshotId(7, 1)
     driven.answered_fetch(replace(from_leader(b"", epoch=3), snapshot_id=snapshot_id))
-    sent = next(send for send in driven.do().sends if isinstance(send.request, FetchSnapshotRequest))
-    page = FetchSnapshotResponse(ErrorCode.NONE, LeaderHint(2, 3), snapshot_id, 3, 0, 3, b"abc")
+    sent = next(send for send in driven.do().requests if isinstance(send.request, FetchSnapshotRequest))
+    page = FetchSnapshotResponse(ErrorCode.NONE, LeaderHint(2, 3), snapshot_id, 3, 0, b"abc")
     driven.core.on_response(sent.serial, page, driven.bench.now)
     driven.do()
     driven.core.on_snapshot_fetched(snapshot_id, StoredSnapshot(snapshot_id, 3, 0), (), driven.bench.now)
     assert driven.do().log == (StartAt(snapshot_id),)
-    assert driven.core.log_end_offset == 7
+    assert driven.core.facts.log_end_offset == 7
 
 
 def test_an_answer_that_names_this_node_as_leader_is_no_news() -> None:
     """Somebody has not heard that it leads no more."""
     driven = Driven()
     driven.at(0).tick()
-    sent = next(send for send in driven.do().sends)
+    sent = next(send for send in driven.do().requests)
     response = FetchResponse(ErrorCode.NOT_LEADER_OR_FOLLOWER, LeaderHint(1, 0))
     driven.core.on_response(sent.serial, response, driven.bench.now)
-    assert (driven.core.role, driven.core.leader) == ("unattached", LeaderAndEpoch(None, 0))
+    assert (driven.core.facts.role, driven.core.facts.leader) == ("unattached", LeaderAndEpoch(None, 0))
 
 
 @pytest.mark.parametrize("is_parsed", [False, True], ids=["file", "voters"])
@@ -850,26 +869,26 @@ def test_a_fetched_snapshot_that_is_no_good_is_not_used(is_parsed: bool) -> None
     driven = Driven().follow()
     snapshot_id = SnapshotId(10, 1)
     driven.answered_fetch(replace(from_leader(b""), snapshot_id=snapshot_id))
-    sent = next(send for send in driven.do().sends if isinstance(send.request, FetchSnapshotRequest))
-    page = FetchSnapshotResponse(ErrorCode.NONE, LeaderHint(2, 1), snapshot_id, 3, 0, 3, b"abc")
+    sent = next(send for send in driven.do().requests if isinstance(send.request, FetchSnapshotRequest))
+    page = FetchSnapshotResponse(ErrorCode.NONE, LeaderHint(2, 1), snapshot_id, 3, 0, b"abc")
     driven.core.on_response(sent.serial, page, driven.bench.now)
     driven.do()
     stored = StoredSnapshot(snapshot_id, 3, 0) if is_parsed else None
     twice = VotersRecord(voters=[VotersRecordVoter(voter_id=2), VotersRecordVoter(voter_id=2)])
     driven.core.on_snapshot_fetched(snapshot_id, stored, (ControlRecord(9, None, twice),), driven.bench.now)
     assert driven.core.take_ready() is None
-    assert (driven.core.log_end_offset, driven.core.protocol_violations) == (0, 1)
+    assert (driven.core.facts.log_end_offset, driven.core.facts.protocol_violations) == (0, 1)
     resume_at = driven.core.next_deadline_ms
     assert resume_at == driven.settings.fetch_timeout_ms / 4
     driven.at(resume_at).tick()
-    assert [send.to_id for send in driven.do().sends] == [2]
+    assert [send.to_id for send in driven.do().requests] == [2]
 
 
 ELSEWHERE = (ListenerEndpoint("CONTROLLER", "elsewhere", 1),)
 
 
 def fetch_target(driven: Driven) -> tuple[int, SendRequest]:
-    sent = next(send for send in driven.do().sends if isinstance(send.request, FetchRequest))
+    sent = next(send for send in driven.do().requests if isinstance(send.request, FetchRequest))
     return sent.to.port, sent
 
 
@@ -881,7 +900,7 @@ def test_what_the_leader_says_of_its_address_counts_at_once() -> None:
     port, _ = fetch_target(driven)
     assert port == 1
     driven.core.on_response(lost.serial, from_leader(data(0, 1)), driven.bench.now)
-    assert driven.core.log_end_offset == 0
+    assert driven.core.facts.log_end_offset == 0
 
 
 def test_what_others_say_of_the_leaders_address_counts_when_it_does_not_answer() -> None:
@@ -889,9 +908,9 @@ def test_what_others_say_of_the_leaders_address_counts_when_it_does_not_answer()
     port, sent = fetch_target(driven)
     hint = LeaderHint(2, 1, ELSEWHERE)
     driven.core.on_response(sent.serial, SendFailure(ErrorCode.BROKER_NOT_AVAILABLE), driven.bench.now)
-    search = next(send for send in driven.do().sends if send.to_id == 3)
+    search = next(send for send in driven.do().requests if send.to_id == 3)
     driven.core.on_response(search.serial, FetchResponse(ErrorCode.NOT_LEADER_OR_FOLLOWER, hint), driven.bench.now)
-    assert driven.core.leader_hint.listeners == ELSEWHERE
+    assert driven.core.facts.leader_hint.listeners == ELSEWHERE
     driven.at(20).tick()
     assert (port, fetch_target(driven)[0]) == (9002, 1)
 
@@ -900,12 +919,12 @@ def test_a_leader_that_answers_is_where_it_was() -> None:
     """An old answer of somebody else, which comes after it was found, sends nobody away."""
     driven = Driven().follow()
     driven.answered_fetch(FetchResponse(ErrorCode.NOT_LEADER_OR_FOLLOWER, LeaderHint(2, 1)))
-    search = next(send for send in driven.do().sends if send.to_id == 3)
+    search = next(send for send in driven.do().requests if send.to_id == 3)
     driven.at(20).tick()
     driven.answered_fetch(from_leader(b""))
     hint = LeaderHint(2, 1, ELSEWHERE)
     driven.core.on_response(search.serial, FetchResponse(ErrorCode.NOT_LEADER_OR_FOLLOWER, hint), driven.bench.now)
-    assert driven.core.leader_hint.listeners == listeners(2)
+    assert driven.core.facts.leader_hint.listeners == listeners(2)
 
 
 def test_a_page_is_not_fetched_again_because_the_snapshot_is_named_again() -> None:
@@ -916,15 +935,15 @@ def test_a_page_is_not_fetched_again_because_the_snapshot_is_named_again() -> No
     snapshot_id = SnapshotId(10, 1)
     named = replace(from_leader(b""), snapshot_id=snapshot_id)
     driven.answered_fetch(named)
-    first = next(send for send in driven.do().sends)
+    first = next(send for send in driven.do().requests)
     driven.core.on_response(first.serial, SendFailure(ErrorCode.BROKER_NOT_AVAILABLE), driven.bench.now)
-    at_door = next(send for send in driven.do().sends if send.to_id == 3)
+    at_door = next(send for send in driven.do().requests if send.to_id == 3)
     driven.at(20).tick()
-    retried = next(send for send in driven.do().sends if send.to_id == 2)
-    page = FetchSnapshotResponse(ErrorCode.NONE, LeaderHint(2, 1), snapshot_id, 9, 0, 3, b"abc")
+    retried = next(send for send in driven.do().requests if send.to_id == 2)
+    page = FetchSnapshotResponse(ErrorCode.NONE, LeaderHint(2, 1), snapshot_id, 9, 0, b"abc")
     driven.core.on_response(retried.serial, page, driven.bench.now)
     driven.core.on_response(at_door.serial, named, driven.bench.now)
-    (following,) = [send.request for send in driven.do().sends if isinstance(send.request, FetchSnapshotRequest)]
+    (following,) = [send.request for send in driven.do().requests if isinstance(send.request, FetchSnapshotRequest)]
     assert following.position == 3
 
 
@@ -941,7 +960,7 @@ def test_an_observer_goes_on_asking_a_leader_that_was_silent_for_long() -> None:
         driven.at(ms).tick()
         while (ready := driven.core.take_ready()) is not None:
             driven.persist(ready)
-            for send in ready.sends:
+            for send in ready.requests:
                 at_leader = send.to.port == 9002
                 asked |= {ms} if at_leader else set()
                 answer = FetchResponse(ErrorCode.NOT_LEADER_OR_FOLLOWER, hint)
@@ -961,13 +980,13 @@ def test_a_leader_that_nobody_can_find_keeps_no_voter_from_standing() -> None:
         driven.at(ms).tick()
         while (ready := driven.core.take_ready()) is not None:
             driven.persist(ready)
-            asked += len(ready.sends)
-            for send in ready.sends:
+            asked += len(ready.requests)
+            for send in ready.requests:
                 driven.core.on_response(send.serial, answer, driven.bench.now)
     assert 2 <= asked <= 2 * deadline / 20
-    assert driven.core.role == "unattached"
+    assert driven.core.facts.role == "unattached"
     driven.at(deadline).tick()
-    assert driven.core.role == "prospective"
+    assert driven.core.facts.role == "prospective"
 
 
 REFUSED = SendFailure(ErrorCode.BROKER_NOT_AVAILABLE, is_refusal=True)
@@ -980,11 +999,11 @@ def test_a_leader_whose_process_is_gone_is_not_waited_for() -> None:
     deadline = driven.core.next_deadline_ms
     assert deadline is not None
     driven.at(250).tick()
-    assert driven.core.role == "prospective"
+    assert driven.core.facts.role == "prospective"
 
 
 def test_a_refusal_where_no_leader_ever_answered_is_a_wrong_address() -> None:
     driven = Driven().follow()
     driven.core.on_response(fetch_target(driven)[1].serial, REFUSED, driven.bench.now)
     driven.at(250).tick()
-    assert driven.core.role == "follower"
+    assert driven.core.facts.role == "follower"

@@ -97,9 +97,9 @@ def test_caught_up_is_who_has_what_there_was() -> None:
 def test_live_are_voters_and_observers_in_contact() -> None:
     progress = Progress(key(1), voters(1, 2))
     progress.fetched(key(3), 3, 10, at(0))
-    progress.touched(key(4), at(900))
+    progress.on_snapshot_fetch(key(4), at(900))
     assert {each.key.id: each.end_offset for each in progress.live(500.0)} == {2: -1, 4: -1}
-    progress.forget_silent(500.0)
+    progress.expire_observers(500.0)
     assert [each.key.id for each in progress.observers()] == [4]
 
 

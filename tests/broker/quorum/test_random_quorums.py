@@ -74,9 +74,9 @@ class Quorum:
 
     def append(self, _node: Node) -> None:
         for node in self.up():
-            if node.up.role == "leader":
+            if node.up.facts.role == "leader":
                 self.appended += 1
-                node.up.append(node.up.epoch, [f"{node.id}-{self.appended}".encode()], self.bench.now)
+                node.up.append(node.up.facts.epoch, [f"{node.id}-{self.appended}".encode()], self.bench.now)
                 node.work()
 
     def stop_or_start(self, node: Node) -> None:
@@ -94,27 +94,31 @@ class Quorum:
         node.work()
 
     def snapshot(self, node: Node) -> None:
-        if node.core is None or node.hold or node.core.high_watermark is None:
+        if node.core is None or node.hold or node.core.facts.high_watermark is None:
             return
-        ends = [header.next_offset for header, _ in node.disk.batches if header.next_offset <= node.core.high_watermark]
+        ends = [
+            header.next_offset
+            for header, _ in node.disk.batches
+            if header.next_offset <= node.core.facts.high_watermark
+        ]
         if ends:
             node.snapshot(self.random.choice(ends), f"snapshot of {node.id} ".encode() * 20)
 
     def resign(self, node: Node) -> None:
         if node.core is not None:
-            node.core.resign(node.core.epoch, self.bench.now)
+            node.core.resign(node.core.facts.epoch, self.bench.now)
             node.work()
 
     def change_voters(self, node: Node) -> None:
-        leaders = [each for each in self.up() if each.up.role == "leader"]
+        leaders = [each for each in self.up() if each.up.facts.role == "leader"]
         if not leaders:
             return
         leader, key = self.random.choice(leaders), node.settings.key
         request: Request = AddVoterRequest(CLUSTER, key, listeners(node.id))
-        if leader.up.kraft_version == 0:
+        if leader.up.facts.kraft_version == 0:
             self.bench.expect(0, lambda token: leader.up.upgrade_kraft_version(token, 1, self.bench.now))
         else:
-            if key in leader.up.voters.keys:
+            if key in leader.up.facts.voters.keys:
                 request = RemoveVoterRequest(CLUSTER, key)
             self.bench.ask(leader, request, lambda _response: None)
         leader.work()
@@ -131,16 +135,16 @@ class Quorum:
             self.check_start(node)
 
     def check_epoch(self, node: Node) -> None:
-        epoch = node.up.epoch
+        epoch = node.up.facts.epoch
         assert epoch >= self.epochs.get(node.id, 0), f"the epoch of {node.id} fell"
         state = node.disk.election
         self.epochs[node.id] = state.epoch if state is not None else 0
-        if node.up.role == "leader":
+        if node.up.facts.role == "leader":
             assert self.leaders.setdefault(epoch, node.id) == node.id, f"two leaders in epoch {epoch}"
 
     def check_committed(self, node: Node) -> None:
         """What two nodes hold below their high watermarks is the same, byte by byte."""
-        high_watermark = node.up.high_watermark
+        high_watermark = node.up.facts.high_watermark
         life = (node.id, node.life)
         assert (high_watermark or 0) >= self.high_watermarks.get(life, 0), f"the high watermark of {node.id} fell"
         self.high_watermarks[life] = high_watermark or 0
@@ -179,8 +183,10 @@ def test_promises_hold(seed: int, dynamic: bool) -> None:
     quorum.end_trouble()
     leader = quorum.bench.leader()
     for node in quorum.bench.nodes.values():
-        assert node.up.epoch == leader.up.epoch
-        assert node.up.high_watermark == node.up.log_end_offset == leader.up.log_end_offset, f"{node.id} lags"
+        assert node.up.facts.epoch == leader.up.facts.epoch
+        assert node.up.facts.high_watermark == node.up.facts.log_end_offset == leader.up.facts.log_end_offset, (
+            f"{node.id} lags"
+        )
     for offset, data in quorum.committed.items():
         held = [batch for header, batch in leader.disk.batches if header.base_offset == offset]
         assert held == [data] or offset < leader.disk.start, f"what was committed at {offset} is lost"

@@ -46,7 +46,7 @@ def test_who_forgets_may_ask_everybody_at_once() -> None:
     peers = RequestManager(2000, 20)
     sent = peers.send(2, HOST, ProbeRequest())
     peers.failed(3, at(0))
-    peers.forget()
+    peers.reset()
     assert peers.is_ready(2, at(0))
     assert peers.is_ready(3, at(0))
     assert peers.complete(sent.serial) is None
@@ -57,7 +57,7 @@ def test_who_moved_may_be_asked_while_a_request_to_where_it_was_is_under_way() -
     peers = RequestManager(2000, 20)
     peers.failed(2, at(0))
     sent = peers.send(2, HOST, ProbeRequest())
-    peers.moved(2)
+    peers.on_address_changed(2)
     assert peers.is_failing(2)
     assert peers.is_ready(2, at(20))
     assert peers.complete(sent.serial) is None

@@ -149,7 +149,7 @@ class QuorumScenario(Scenario):
 
     def resign(self, words: Words, _named: Named) -> None:
         for node in (self.bench.nodes[int(word)] for word in words):
-            node.up.resign(node.up.epoch, self.bench.now)
+            node.up.resign(node.up.facts.epoch, self.bench.now)
             node.work()
 
     def shut_down(self, words: Words, _named: Named) -> None:
@@ -169,7 +169,7 @@ class QuorumScenario(Scenario):
     def append(self, words: Words, named: Named) -> None:
         node = self.bench.nodes[int(named["by"])] if "by" in named else self.bench.leader()
         try:
-            node.up.append(node.up.epoch, [word.encode() for word in words], self.bench.now)
+            node.up.append(node.up.facts.epoch, [word.encode() for word in words], self.bench.now)
         except NotLeader as error:
             self.show(f"refused: {error}")
         node.work()
@@ -260,11 +260,11 @@ class QuorumScenario(Scenario):
                 self.show(f"{node.id} is down")
                 continue
             core = node.core
-            committed = "unknown" if core.high_watermark is None else str(core.high_watermark)
-            offsets = f"log {core.log_start_offset} to {core.log_end_offset}, committed {committed}"
-            voters = f"kraft.version {core.kraft_version}, voters {describe_voters(core.voters)}"
+            committed = "unknown" if core.facts.high_watermark is None else str(core.facts.high_watermark)
+            offsets = f"log {core.facts.log_start_offset} to {core.facts.log_end_offset}, committed {committed}"
+            voters = f"kraft.version {core.facts.kraft_version}, voters {describe_voters(core.facts.voters)}"
             left = ", may go" if core.is_shut_down else ""
-            self.show(f"{node.id} {core.role} in epoch {core.epoch}, {offsets}, {voters}{left}")
+            self.show(f"{node.id} {core.facts.role} in epoch {core.facts.epoch}, {offsets}, {voters}{left}")
 
 
 def _key(word: str) -> ReplicaKey:

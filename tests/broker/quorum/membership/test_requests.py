@@ -28,8 +28,8 @@ def test_who_is_no_voter_has_no_entry() -> None:
 
 def test_a_configured_voter_tells_every_leader_of_itself_once() -> None:
     own = voter(1)
-    for told_epoch, is_told in [(-1, False), (4, False), (5, True)]:
-        request = update_of_entry(own, STATIC, 0, cluster_id=CLUSTER, epoch=5, told_epoch=told_epoch)
+    for updated_epoch, is_told in [(-1, False), (4, False), (5, True)]:
+        request = update_of_entry(own, STATIC, 0, cluster_id=CLUSTER, epoch=5, updated_epoch=updated_epoch)
         assert (request is None) is is_told
 
 

@@ -43,7 +43,7 @@ def test_a_ballot_ends_as_soon_as_it_is_decided(voters: int) -> None:
             for voter in range(granted + refused):
                 ballot.record(voter, voter < granted)
             assert ballot.outcome is slow_outcome(voters, granted, refused)
-            assert len(ballot.silent) == voters - granted - refused
+            assert len(ballot.pending) == voters - granted - refused
 
 
 def test_the_first_answer_counts_and_strangers_do_not() -> None:

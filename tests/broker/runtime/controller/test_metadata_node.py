@@ -32,6 +32,7 @@ from broker.runtime.controller.metadata_cache import MetadataCache
 from broker.runtime.controller.producer_ids import ControllerBlocks, ProducerIds
 from broker.runtime.quorum.driver import QuorumDriver
 from broker.runtime.quorum.metadata_log import RaftMetadataLog
+from broker.runtime.quorum.replica_io import ReplicaIo
 from broker.runtime.quorum.state_file import QuorumStateFile
 from protocol.errors import ErrorCode, KafkaError
 from protocol.ids import BrokerId
@@ -61,13 +62,8 @@ class LoneNode:
         recovered = replace(self.log.recovered, election=state_file.read())
         quorum = QuorumDriver(
             QuorumCore(settings, recovered, Random(life), Instant(clock.monotonic_ms(), clock.now_ms())),
-            self.log,
-            state_file,
-            Unanswered(),
-            node_id=1,
-            clock=clock,
-            loop=loop,
-            io=InlineIo(loop),
+            ReplicaIo(self.log, state_file, Unanswered()),
+            make_runtime(loop, clock=clock),
             on_fatal=self.failures.append,
         )
         random = Random(life)

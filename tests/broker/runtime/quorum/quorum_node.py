@@ -11,9 +11,10 @@ from broker.quorum.identity import Instant, ListenerEndpoint, ReplicaKey, Snapsh
 from broker.quorum.membership.voters import VoterNode, VoterSet
 from broker.quorum.messages import Request
 from broker.quorum.settings import QuorumSettings
-from broker.runtime.quorum.driver import Done, QuorumDriver
+from broker.runtime.quorum.driver import QuorumDriver
 from broker.runtime.quorum.metadata_log import RaftMetadataLog
 from broker.runtime.quorum.quorum import METADATA_LOG_NAME, CommittedBatch, LeaderAndEpoch, RawSnapshotReader
+from broker.runtime.quorum.replica_io import Done, ReplicaIo
 from broker.runtime.quorum.state_file import QuorumStateFile
 from protocol.records.quorum_control import ControlState
 from storage.config import LogConfig
@@ -23,6 +24,7 @@ from tests.support.clock import ManualClock
 from tests.support.inline_io import InlineIo
 from tests.support.manual_loop import ManualLoop
 from tests.support.memory_files import MemoryFileSystem, checked
+from tests.support.runtimes import make_runtime
 
 DIRECTORY = f"data/{METADATA_LOG_NAME}"
 VOTERS_CHECKPOINT = "00000000000000000000-0000000000.checkpoint"
@@ -112,13 +114,8 @@ class QuorumNode:
         now = Instant(self.clock.monotonic_ms(), self.clock.now_ms())
         self.quorum = QuorumDriver(
             QuorumCore(settings, self.log.recovered, Random(1), now),
-            self.log,
-            state_file,
-            self.network,
-            node_id=node_id,
-            clock=self.clock,
-            loop=self.loop,
-            io=self.io,
+            ReplicaIo(self.log, state_file, self.network),
+            make_runtime(self.loop, clock=self.clock, io=self.io),
             on_fatal=self.failures.append,
         )
         self.quorum.add_listener(self.listener)

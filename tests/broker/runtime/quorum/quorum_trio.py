@@ -10,8 +10,9 @@ from broker.quorum.identity import Instant, KRaftVersions, ListenerEndpoint, Rep
 from broker.quorum.membership.voters import VoterNode
 from broker.quorum.messages import Request, Response, SendFailure
 from broker.quorum.settings import QuorumSettings
-from broker.runtime.quorum.driver import Done, QuorumDriver
+from broker.runtime.quorum.driver import QuorumDriver
 from broker.runtime.quorum.metadata_log import RaftMetadataLog
+from broker.runtime.quorum.replica_io import Done, ReplicaIo
 from broker.runtime.quorum.state_file import QuorumStateFile
 from protocol.errors import ErrorCode
 from protocol.records.quorum_control import ControlState
@@ -22,6 +23,7 @@ from tests.broker.runtime.quorum.quorum_node import CLUSTER_ID, DIRECTORY, Recor
 from tests.support.inline_io import InlineIo
 from tests.support.manual_loop import ManualLoop
 from tests.support.memory_files import MemoryFileSystem, checked
+from tests.support.runtimes import make_runtime
 
 
 class LoopClock:
@@ -62,13 +64,8 @@ class TrioNode:
         recovered = replace(self.log.recovered, election=state_file.read())
         self.driver = QuorumDriver(
             QuorumCore(settings, recovered, Random(node_id), now),
-            self.log,
-            state_file,
-            self,
-            node_id=node_id,
-            clock=trio.clock,
-            loop=trio.loop,
-            io=self.io,
+            ReplicaIo(self.log, state_file, self),
+            make_runtime(trio.loop, clock=trio.clock, io=self.io),
             on_fatal=self.failures.append,
         )
         self.driver.add_listener(self.listener)
@@ -86,7 +83,7 @@ class TrioNode:
         id = self.driver.can_snapshot_at(self.driver.high_watermark)
         assert id is not None
         writer = self.driver.begin_snapshot(id)
-        control = ControlState(1, self.driver.core.voters.to_record())
+        control = ControlState(1, self.driver.facts.voters.to_record())
         for batch in snapshot_batches((), epoch=id.epoch, last_timestamp_ms=5, batch_timestamp_ms=5, control=control):
             writer.append(batch)
         self.driver.on_snapshot_generated(writer.commit(5))

@@ -16,6 +16,7 @@ from storage.local_log import LogSlice
 from tests.broker.runtime.quorum.quorum_node import RecordingListener
 from tests.support.inline_io import InlineIo
 from tests.support.manual_loop import ManualLoop
+from tests.support.runtimes import make_runtime
 
 OWN_ID = 1
 OTHER = LeaderAndEpoch(2, 5)
@@ -91,9 +92,8 @@ class Stage:
         self.failures: list[BaseException] = []
         self.feeds = ListenerFeeds(
             self.log,
+            make_runtime(self.loop, io=self.io),
             node_id=OWN_ID,
-            loop=self.loop,
-            io=self.io,
             newest_snapshot=newest_snapshot,
             on_failure=self.failures.append,
         )

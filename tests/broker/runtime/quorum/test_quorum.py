@@ -80,7 +80,7 @@ class TestFirstElection:
         fs = MemoryFileSystem()
         format_voters(fs, VoterNode(ReplicaKey(1, uuid(9)), listeners(port=1)))
         node = QuorumNode(fs).start()
-        assert node.quorum.core.voters == VoterSet([VoterNode(ReplicaKey(1, uuid(9)), listeners(), KRaftVersions())])
+        assert node.quorum.facts.voters == VoterSet([VoterNode(ReplicaKey(1, uuid(9)), listeners(), KRaftVersions())])
 
 
 class TestAppend:
@@ -198,7 +198,7 @@ class TestRestart:
         first = QuorumNode().start()
         other = QuorumNode(first.fs, node_id=2, port=9999).start()
         other.pass_time(60_000)
-        assert (other.quorum.leader.leader_id, other.quorum.core.role) == (1, "observer")
+        assert (other.quorum.leader.leader_id, other.quorum.facts.role) == (1, "observer")
         assert other.log.log_end_offset == 3
         assert {to_id for to_id, _ in other.network.sent} == {1}
 

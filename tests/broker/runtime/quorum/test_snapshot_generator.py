@@ -19,6 +19,7 @@ from tests.broker.metadata.images import uuid
 from tests.broker.runtime.controller.test_driver import DriverNode, creating
 from tests.broker.runtime.quorum.quorum_node import DIRECTORY
 from tests.support.memory_files import MemoryFileSystem, checked
+from tests.support.runtimes import make_runtime
 
 
 class CuttingNode(DriverNode):
@@ -42,10 +43,8 @@ class CuttingNode(DriverNode):
             node.quorum,
             SnapshotTrigger(settings, node.clock.monotonic_ms()),
             self.metrics,
+            make_runtime(node.loop, clock=node.clock, io=node.io),
             codec=codec,
-            loop=node.loop,
-            clock=node.clock,
-            io=node.io,
         )
         self.driver.add_log_read_listener(self.generator)
         self.driver.add_publisher(self.generator)
