@@ -10,7 +10,7 @@ from broker.groups.shard import GroupShard
 from broker.metadata.image.metadata_image import MetadataImage
 from broker.node.metadata import MetadataPart
 from broker.node.runtime import NodeRuntime
-from broker.replication.fetch_plan import FetcherSettings
+from broker.replication.fetch_plan import FetcherSettings, Sender
 from broker.runtime.controller.broker_lifecycle import RegisteredBroker
 from broker.runtime.controller.dynamic_config import DynamicConfig
 from broker.runtime.controller.metadata_cache import MetadataCache
@@ -187,11 +187,10 @@ def _build_fetchers(
         response_max_bytes=config.replica_fetch_response_max_bytes,
     )
     return ReplicaFetcherManager(
-        config.node_id,
+        runtime,
         transport,
         metadata,
-        runtime.loop,
-        runtime.deadlines,
+        lambda: Sender(config.node_id, broker.epoch),
         listener=config.inter_broker_listener_name,
         settings=FetcherSettings(
             wait_max_ms=config.replica_fetch_wait_max_ms,
@@ -201,7 +200,6 @@ def _build_fetchers(
             backoff_ms=config.replica_fetch_backoff_ms,
         ),
         fetcher_count=lambda: dynamic.current.num_replica_fetchers,
-        broker_epoch=lambda: broker.epoch,
         quota=throttles.follower,
     )
 

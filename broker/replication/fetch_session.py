@@ -1,12 +1,12 @@
-"""The follower's half of an incremental fetch session (KIP-227): which id and epoch the next request carries.
+"""The follower's side of an incremental fetch session (KIP-227): the id and epoch of the next request.
 
-    (0, 0)      everything is named; the leader opens a session if it has room
-    (n, 0)      the same, and session n is closed
-    (n, e > 0)  only what changed is named
+    (0, 0)      names every replica; the leader opens a session if it has room
+    (n, 0)      names every replica, and closes session n
+    (n, e > 0)  names only changed replicas
 
-Both sides count. Whenever the counts may differ (a request failed, an answer does not fit), the follower names
-everything again: that is always right and costs one large request. It knows no partitions: what was named is the
-fetcher's to remember.
+Both sides count epochs. Whenever the counts may differ (a request failed, an answer does not fit), the follower
+names every replica again, which is always valid and costs one large request. The fetcher, not the session, knows
+the replicas.
 """
 
 from enum import Enum
@@ -28,15 +28,15 @@ SESSION_ERRORS: Final = frozenset(
 
 
 class SessionOutcome(Enum):
-    """What an answer is worth."""
+    """The value of an answer."""
 
     USABLE = "usable"
-    ANEW = "anew"  # the session is lost: no data, but nothing is wrong with the leader
-    FAILED = "failed"  # as good as no answer
+    LOST = "lost"  # the session is lost: no data, but the leader works
+    FAILED = "failed"  # equivalent to no answer
 
 
 class FetchSessionHandler:
-    """One session after the other with one leader. `id` and `epoch` are what the next request carries."""
+    """The successive sessions with one leader. The next request carries `id` and `epoch`."""
 
     __slots__ = ("epoch", "id", "is_lost_again")
 
@@ -47,13 +47,13 @@ class FetchSessionHandler:
 
     @property
     def is_full(self) -> bool:
-        """Whether the next request names everything."""
+        """Whether the next request names every replica."""
         return self.epoch == OPENING
 
     def on_answer(self, error: int, session_id: int, *, fits: bool) -> SessionOutcome:
-        """Judge an answer. `fits`: it lists what it may: all that was named in full, or else only members.
+        """Evaluate an answer. `fits`: the answer lists valid partitions: all named ones if full, else members only.
 
-        An id of 0 means that the leader has no room for the session, or has closed it.
+        A session id of 0 means that the leader has no room for the session, or has closed it.
         """
         if error != ErrorCode.NONE or not fits:
             return self._lose(error)
@@ -67,11 +67,11 @@ class FetchSessionHandler:
         return SessionOutcome.USABLE
 
     def on_failure(self) -> None:
-        """No answer came: the leader may or may not have counted the request."""
+        """Note a request without answer; the leader may or may not have counted it."""
         self.epoch = OPENING
 
     def _lose(self, error: int) -> SessionOutcome:
-        """A session may be lost at any time, but hardly twice in a row."""
+        """Accept the loss of a session once; a second loss in a row is a failure."""
         if error == ErrorCode.FETCH_SESSION_ID_NOT_FOUND:
             self.id = NO_SESSION
         self.epoch = OPENING
@@ -79,4 +79,4 @@ class FetchSessionHandler:
         if self.is_lost_again or not (may_happen or error == ErrorCode.NONE):
             return SessionOutcome.FAILED
         self.is_lost_again = True
-        return SessionOutcome.ANEW
+        return SessionOutcome.LOST

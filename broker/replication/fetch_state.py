@@ -1,14 +1,15 @@
-"""One replica that is being kept up with its leader: what is asked for next, and what keeps it from being asked.
+"""The fetch state of one follower replica: its next position, and what keeps it from being fetched.
 
-    FETCHING ----> TRUNCATING   the logs part: records are being cut
+    FETCHING ----> TRUNCATING    the logs diverge: records are being removed
        |    \
-       |     ---> SEEKING       out of the leader's range: its bounds are being looked up; may end in a cut
-       |----> BUILDING          what it needs is remote: state is being fetched to begin behind that (KIP-405)
-       |----> DELAYED           the leader cannot serve it now: for a while
-       |----> THROTTLED         it may not take more at the moment
-        ----> FAILED            nothing more, until the metadata names a new reign
+       |     ---> OUT_OF_RANGE  the leader's log bounds are being looked up; may end in a truncation
+       |----> BUILDING          the next records are in remote storage only: auxiliary state is being built (KIP-405)
+       |----> DELAYED           the leader cannot serve the replica now: back off
+       |----> THROTTLED         the replication quota is exceeded
+        ----> FAILED            nothing more until the metadata names a new leader epoch
 
-All but FAILED lead back to FETCHING. GONE: it is followed no longer, or under a new state; what was under way is void.
+All but FAILED lead back to FETCHING. GONE: the replica is no longer followed, or has a new fetch state; work on its
+behalf is void.
 """
 
 from dataclasses import dataclass
@@ -21,7 +22,7 @@ from protocol.primitives import Uuid
 UNKNOWN_LAG: Final = -1
 
 PartitionKey = tuple[Uuid, int]
-"""Topic id and index: a topic that is created anew under its old name is another one."""
+"""Topic id and partition index; a topic that is deleted and created again has another id."""
 
 
 class FetchPosition(NamedTuple):
@@ -33,7 +34,7 @@ class FetchPosition(NamedTuple):
 
 
 class FetchedReplica(Protocol):
-    """What the rules of fetching look at. What changes a replica is its driver's to do."""
+    """A replica as the fetch rules see it; the driver changes its log."""
 
     @property
     def topic(self) -> str: ...
@@ -51,20 +52,20 @@ class FetchedReplica(Protocol):
 
     @property
     def local_start_offset(self) -> int:
-        """Where its own disk begins. From the log's start up to there, records are in remote storage alone."""
+        """The start of the local log; records from the log start offset up to there are in remote storage only."""
         ...
 
     def end_for_epoch(self, epoch: int) -> EpochEnd:
-        """Where an epoch, or the greatest below it, ends in this replica's own log."""
+        """Return the end, in this replica's log, of an epoch or of the greatest epoch below."""
         ...
 
 
 class FetchPhase(Enum):
-    """What is going on."""
+    """See the module."""
 
     FETCHING = "fetching"
     TRUNCATING = "truncating"
-    SEEKING = "seeking"
+    OUT_OF_RANGE = "out of range"
     BUILDING = "building"
     DELAYED = "delayed"
     THROTTLED = "throttled"
@@ -75,7 +76,7 @@ class FetchPhase(Enum):
 NEXT: Final = {
     FetchPhase.FETCHING: {
         FetchPhase.TRUNCATING,
-        FetchPhase.SEEKING,
+        FetchPhase.OUT_OF_RANGE,
         FetchPhase.BUILDING,
         FetchPhase.DELAYED,
         FetchPhase.THROTTLED,
@@ -83,7 +84,7 @@ NEXT: Final = {
         FetchPhase.GONE,
     },
     FetchPhase.TRUNCATING: {FetchPhase.FETCHING, FetchPhase.DELAYED, FetchPhase.FAILED, FetchPhase.GONE},
-    FetchPhase.SEEKING: {
+    FetchPhase.OUT_OF_RANGE: {
         FetchPhase.FETCHING,
         FetchPhase.TRUNCATING,
         FetchPhase.BUILDING,
@@ -109,12 +110,12 @@ P = TypeVar("P", bound=FetchedReplica)
 
 @dataclass(slots=True, eq=False)
 class PartitionFetchState(Generic[P]):
-    """The state of one replica in one reign of its leader.
+    """The fetch state of one replica in one leader epoch.
 
-    `told` is the position that the leader answers to: the very object `position` while nothing has changed since, None
-    if the leader was not told. `is_listed`: the leader's session has the partition. `lag` is in records, behind the
-    leader's high watermark. `failures` counts those in a row, `builds` how often it began anew behind what is remote
-    since the leader last served it.
+    `requested` is the position in the last request: the very object `position` while the replica has not moved since,
+    None if no request named the replica. `is_in_session`: the leader's fetch session has the partition. `lag` is in
+    records, behind the leader's high watermark. `failures` counts failures in a row, `builds` the builds of auxiliary
+    state since the leader last served the replica.
     """
 
     partition: P
@@ -122,9 +123,9 @@ class PartitionFetchState(Generic[P]):
     leader_epoch: int
     position: FetchPosition
     phase: FetchPhase = FetchPhase.FETCHING
-    told: FetchPosition | None = None
-    is_listed: bool = False
-    is_express: bool = False
+    requested: FetchPosition | None = None
+    is_in_session: bool = False
+    is_in_sessionless_fetch: bool = False
     lag: int = UNKNOWN_LAG
     failures: int = 0
     builds: int = 0
@@ -133,16 +134,16 @@ class PartitionFetchState(Generic[P]):
 
     @property
     def awaits_answer(self) -> bool:
-        """Whether what the leader says counts: it was asked for what is wanted now."""
-        return self.phase is FetchPhase.FETCHING and self.told is self.position
+        """Whether the leader's answer counts: the last request named the present position."""
+        return self.phase is FetchPhase.FETCHING and self.requested is self.position
 
-    def move(self, phase: FetchPhase) -> None:
-        """Change the phase, as the table allows."""
+    def transition(self, phase: FetchPhase) -> None:
+        """Change the phase, as `NEXT` allows."""
         assert phase in NEXT[self.phase], f"{self.partition.topic}-{self.partition.index}: {self.phase} to {phase}"
         self.phase = phase
 
     def refresh(self) -> bool:
-        """Look where the replica stands now; whether that is elsewhere."""
+        """Read the replica's present position; return whether the position has changed."""
         position = self.partition.fetch_position()
         if position == self.position:
             return False

@@ -1,436 +1,272 @@
-"""Keeps replicas up with one leader: what to ask it, and what follows from its answers. No IO, no clock.
+"""Fetching from one leader for all replicas that share it: requests, and the actions that follow from the answers.
+
+No IO, no clock.
 
 Theory of operation
 -------------------
-A fetcher owns the replicas that share a leader (and a connection to it). It asks for all of them at once and waits; the
-leader answers as soon as there is something, or after `replica.fetch.wait.max.ms`. An incremental session
-(`fetch_session.py`) makes an idle replica free: a request names only replicas whose position has moved, an answer lists
-only those with news, and nothing here ever walks over the others.
+A fetcher owns the replicas that share a leader (and a connection to it). One request names all of them; the leader
+answers as soon as it has news, or after `replica.fetch.wait.max.ms`. An incremental session (`fetch_session.py`) makes
+an idle replica free: a request names only replicas whose position has moved, an answer lists only those with news, and
+nothing here iterates over the others.
 
-Where two logs part, the leader finds out: a request says of which epoch the replica's last record is, and the answer
-names where to cut (KIP-595; every `metadata.version` that is supported has it). One cut may not be enough; then the
-next request, with an older epoch, brings the next. A log without epochs is one without records: nothing to cut.
+The leader detects divergence: a request names the epoch of the replica's last record, and the answer names the offset
+to truncate to (KIP-595; every supported `metadata.version` has it). One truncation may not be enough; then the next
+request, with an older epoch, brings the next one. A log without epochs has no records and nothing to truncate.
 
-A replica that cannot be asked for now leaves the session, since the leader would go on answering for it at once. What
-it waits for is its `FetchPhase` (`followed.py`).
+A replica that cannot be fetched for now leaves the session, or the leader would answer for it at once, again and again.
+`FetchPhase` (`fetch_state.py`) names the reason.
 
     answer                                           reaction
     ------                                           --------
-    records, marks                                   append; ask for what follows
-    diverging epoch                                  cut, or start anew at the leader's start; ask again
-    records that begin below the replica's end       cut where they begin, ask again; failed if that is committed
-    OFFSET_OUT_OF_RANGE                              look up the leader's bounds; cut, start anew or go on
-    OFFSET_MOVED_TO_TIERED_STORAGE                   begin behind what is remote, knowing it (`tier_state_machine.py`)
-    FENCED_LEADER_EPOCH                              failed until the metadata names a new reign
-    any other error, corrupt records                 ask again after a back-off
+    records, high watermark, log start               append; fetch what follows
+    diverging epoch                                  truncate, or restart at the leader's log start; fetch again
+    records that begin below the replica's end       truncate where they begin, fetch again; failed if committed
+    OFFSET_OUT_OF_RANGE                              look up the leader's bounds; truncate, restart, or fetch again
+    OFFSET_MOVED_TO_TIERED_STORAGE                   build auxiliary state from remote storage
+                                                     (`tier_state_machine.py`)
+    FENCED_LEADER_EPOCH                              failed until the metadata names a new leader epoch
+    any other error, corrupt records                 fetch again after a back-off
     disk failure                                     failed
-    session lost                                     name everything anew, at once
-    no answer, or one that makes no sense            the whole fetcher pauses for a back-off
+    session lost                                     name every replica again, at once
+    no answer, or an invalid answer                  the whole fetcher backs off
 
-Records that begin below the end: the leader's log may begin within a batch, where DeleteRecords left it, and then it
-knows of no epoch before that. A replica that parted from it there is not told so, but gets that batch. (Kafka's fails.)
+Records that begin below the end: the leader's log may start within a batch, where DeleteRecords left it; the leader
+then knows no epoch before that. A replica whose log diverges there gets that batch instead of a diverging epoch.
+(Kafka's follower fails.)
 
-An answer to what is no longer asked (another reign, another position) is void.
+An answer to an outdated request (another leader epoch, another position) is void.
 
-A cut at the leader's log start or below would leave nothing of which the leader can say that both have it: it has
-forgotten its epochs of before, and names its start as the end of any of them. So the replica starts anew there.
-(Kafka's keeps what it has below, hidden behind its log start. But a crash may bring an older log start back, and
-transactions that began there stay open where their ends are among what the leader has deleted. Who leads with such a
-log serves records that nobody ever committed, or holds read_committed consumers up for ever.) What remains is the
-replica whose log ends right at the leader's start. It is told of no divergence, and looks like any follower of a leader
-that has deleted everything; to start all of those anew would forget what they rightly know of producers.
+A truncation to the leader's log start or below would leave no records that both logs are known to share: the leader has
+forgotten its earlier epochs and names its log start as the end of any of them. So the replica restarts there. (Kafka's
+follower keeps its records below, hidden by its log start offset. But a crash may restore an older log start offset, and
+transactions that began there stay open if the leader has deleted their markers. A leader with such a log serves records
+that were never committed, or blocks read_committed consumers for ever.) One case remains: a replica whose log ends
+exactly at the leader's log start. The leader reports no divergence, and the replica looks like any follower of a leader
+that has deleted everything; restarting all of those would lose valid producer state.
 
-A cut below the start of its own disk would leave a replica without the state of the producers at that point. It begins
-behind what is remote of its leader's log instead, as after OFFSET_MOVED_TO_TIERED_STORAGE.
+A truncation below the local log start would leave a replica without producer state at that point. The replica builds
+auxiliary state from remote storage instead, as after OFFSET_MOVED_TO_TIERED_STORAGE.
 
-Back-off. Kafka waits for `replica.fetch.backoff.ms` (1 s) each time. Most reasons are gone in a moment: the new leader
-has yet to hear of its election, while producers wait for it. So it begins with `FIRST_BACKOFF_MS` here, and doubles up
-to Kafka's.
-
-The express. Who becomes ready while a request waits at the leader would have to wait too, half a second on an idle
-cluster: a replica after a change of leaders, on which a producer with acks=all waits. Such newcomers go ahead in a
-request of their own, without session, in an express lane: a connection on which nothing else waits. It is answered
-before the waiting request is, so that they can join that one's successor, which for its part waits only shortly while
-somebody is still on the way. Newcomers to a busy fetcher do without: its next request is due in a moment.
+Sessionless fetches. A replica that becomes ready while a request waits at the leader would have to wait as well, half a
+second on an idle cluster, e.g. after a leader change, with acks=all producers waiting. Such replicas are fetched for in
+a request of their own, without session, on a separate connection. Its answer comes before the waiting request's, so the
+replicas join the next request of the session, which waits only shortly while sessionless fetches are under way. A busy
+fetcher needs none: its next request is due soon.
 """
 
-import heapq
 from collections.abc import Iterable
-from dataclasses import dataclass, field
-from itertools import count
-from typing import Final, Generic, NamedTuple
+from typing import Final, Generic
 
 from broker.replication.epochs import EpochEnd, truncation_point
+from broker.replication.fetch_actions import (
+    AuxStateBuild,
+    FetchActions,
+    FetchedPartition,
+    FetchFailure,
+    LogBound,
+    Truncation,
+    complaint_about,
+)
 from broker.replication.fetch_plan import FetcherSettings, Sender, fetch_request
 from broker.replication.fetch_session import FetchSessionHandler, SessionOutcome
 from broker.replication.fetch_state import UNKNOWN_LAG, FetchPhase, P, PartitionFetchState, PartitionKey
+from broker.replication.followed_replicas import FollowedReplicas
 from broker.replication.replication_quota import ReplicationQuota
 from protocol.errors import ErrorCode
-from protocol.messages.fetch import FetchRequest, FetchResponse, PartitionData
+from protocol.messages.fetch import FetchRequest, FetchResponse
 
-FIRST_BACKOFF_MS: Final = 10
-THROTTLE_RECHECK_MS: Final = 200
-"""How soon a replica that was held back is looked at again; samples of the rate are a second long."""
-
-EXPRESS_AFTER_MS: Final = 10
-"""A request that has waited for so long is taken for an idle one."""
-EXPRESS_LEAD_MS: Final = 20
-"""An express comes back so much before the request that its passengers shall follow."""
-EXPRESS_LANES: Final = 4
-"""Those who come later than an express take the next. When all are under way, they wait."""
-MERGING_WAIT_MS: Final = 50
-"""How long a request waits at most while an express is under way."""
-
-
-class FetchedPartition(NamedTuple, Generic[P]):
-    """Records and marks to append to a replica."""
-
-    followed: PartitionFetchState[P]
-    data: PartitionData
-
-
-class Truncation(NamedTuple, Generic[P]):
-    """Records to remove from `offset` on, or all of them (`restarts`): the log is then empty and begins there."""
-
-    followed: PartitionFetchState[P]
-    offset: int
-    restarts: bool = False
-
-
-class AuxStateBuild(NamedTuple, Generic[P]):
-    """A replica that is to begin behind what its leader has in remote storage alone, from `leader_log_start` on."""
-
-    followed: PartitionFetchState[P]
-    leader_log_start: int
-
-
-class FetchFailure(NamedTuple, Generic[P]):
-    """A replica whose leader does not serve it; told for the first in a row."""
-
-    followed: PartitionFetchState[P]
-    code: int
-
-
-@dataclass(slots=True)
-class FetchActions(Generic[P]):
-    """What is to be done after an answer, in any order. `seeks` ask for both bounds of the leader's log.
-
-    `complaint` says what is wrong with the answer as a whole.
-    """
-
-    appends: list[FetchedPartition[P]] = field(default_factory=list)
-    cuts: list[Truncation[P]] = field(default_factory=list)
-    builds: list[AuxStateBuild[P]] = field(default_factory=list)
-    seeks: list[PartitionFetchState[P]] = field(default_factory=list)
-    troubles: list[FetchFailure[P]] = field(default_factory=list)
-    complaint: str = ""
-
-
-class LogBound(NamedTuple):
-    """One bound of the leader's log, or why it is not known."""
-
-    code: int
-    offset: int
+SESSIONLESS_AFTER_MS: Final = 10
+"""A request that has waited for so long counts as idle."""
+SESSIONLESS_LEAD_MS: Final = 20
+"""A sessionless fetch returns so much earlier than the waiting request."""
+MAX_SESSIONLESS_FETCHES: Final = 4
+"""The limit of sessionless fetches under way, each on its own connection; further replicas wait."""
+MERGE_WAIT_MS: Final = 50
+"""The longest wait of a session request while a sessionless fetch is under way."""
 
 
 class FetcherCore(Generic[P]):
-    """Feed: `add`, `remove`, the `on_…` methods. Take: `next_request`, `express_request`, each while it is its turn.
+    """Feed: `add`, `remove`, the `on_…` methods. Take: `next_request`, then `sessionless_request`.
 
-    Times are monotonic milliseconds. `is_waiting`: a request is on its way, and one only. The appends of an answer are
-    done before the next request is taken.
+    Times are monotonic milliseconds. `is_waiting`: the session's request is under way; there is at most one. The driver
+    performs the appends of an answer before it takes the next request.
     """
 
     def __init__(self, settings: FetcherSettings, quota: ReplicationQuota | None = None) -> None:
+        self.replicas: FollowedReplicas[P] = FollowedReplicas(settings.backoff_ms, quota)
+        self.is_waiting = False
         self._settings = settings
-        self._quota = quota
         self._session = FetchSessionHandler()
-        self._members: dict[PartitionKey, PartitionFetchState[P]] = {}
-        self._changed: dict[PartitionFetchState[P], None] = {}
-        """Who is to be named in the next request."""
-        self._forgotten: dict[PartitionKey, None] = {}
-        """Who is to leave the session with it."""
-        self._lagging: dict[PartitionFetchState[P], None] = {}
-        """Who would be held back if the quota were exceeded."""
-        self._throttled: dict[PartitionFetchState[P], None] = {}
-        self._delayed: list[tuple[int, int, PartitionFetchState[P]]] = []
-        self._order = count()
-        self._fetching_count = 0
         self._asked_count = 0
         self._asked_ms = 0
         self._wait_ms = 0
-        self._express: dict[int, list[PartitionFetchState[P]]] = {}
+        self._sessionless: dict[int, list[PartitionFetchState[P]]] = {}
+        """The replicas of each sessionless fetch under way, by connection number."""
         self._paused_until_ms = 0
-        self._recheck_ms = 0
         self._pauses = 0
-        self.failed_count = 0
-        self.is_waiting = False
 
-    # ---- members
-
-    def __len__(self) -> int:
-        return len(self._members)
-
-    def members(self) -> list[PartitionFetchState[P]]:
-        """All that are followed, in whatever phase."""
-        return list(self._members.values())
-
-    @property
-    def max_lag(self) -> int:
-        """Records that the replica furthest behind lacks; 0 if nobody is known to lack any."""
-        return max((followed.lag for followed in self.members() if followed.lag > 0), default=0)
+    # ---- replicas
 
     def add(self, partition: P) -> None:
-        """Follow a replica's leader in the epoch that the replica names now.
+        """Follow the leader in the replica's present leader epoch.
 
-        What is known of it in this epoch is kept, unless it failed. A pause ends: whoever says that there is a leader
-        knows more than we do.
+        Keep the fetch state of this epoch, unless the replica failed. A pause of the fetcher ends: the metadata says
+        that the leader is available.
         """
         key = (partition.topic_id, partition.index)
-        present = self._members.get(key)
+        present = self.replicas.by_key.get(key)
         if present is not None:
             is_same = present.partition is partition and present.leader_epoch == partition.leader_epoch
             if is_same and present.phase is not FetchPhase.FAILED:
                 return
-            self._drop(present)
-        followed = PartitionFetchState(partition, key, partition.leader_epoch, partition.fetch_position())
-        followed.is_quota_bound = self._is_quota_bound(followed)
-        self._members[key] = followed
+            self.replicas.drop(present)
         self._paused_until_ms = 0
-        self._enter(followed)
+        self.replicas.add(partition, key)
 
     def remove(self, key: PartitionKey) -> bool:
-        """Follow a replica's leader no more; whether it was followed."""
-        present = self._members.get(key)
+        """Fetch no more for a replica; return whether it was followed."""
+        present = self.replicas.by_key.get(key)
         if present is None:
             return False
-        self._drop(present)
+        self.replicas.drop(present)
         return True
 
-    def on_quota_changed(self) -> None:
-        """Other replicas may be throttled from now on."""
-        for followed in self.members():
-            followed.is_quota_bound = self._is_quota_bound(followed)
-            if followed in self._throttled and not followed.is_quota_bound:
-                del self._throttled[followed]
-                self._enter(followed)
-            else:
-                self._note_lag(followed, followed.lag)
-
-    def _drop(self, followed: PartitionFetchState[P]) -> None:
-        self._leave(followed, FetchPhase.GONE)
-        del self._members[followed.key]
-
-    # ---- phases
-
-    def _enter(self, followed: PartitionFetchState[P]) -> None:
-        """Ask for it from the next request on."""
-        if followed.phase is not FetchPhase.FETCHING:
-            followed.move(FetchPhase.FETCHING)
-        if followed.key in self._forgotten:  # not out of the session yet
-            del self._forgotten[followed.key]
-            followed.is_listed = True
-        self._fetching_count += 1
-        self._changed[followed] = None
-        self._note_lag(followed, followed.lag)
-
-    def _leave(self, followed: PartitionFetchState[P], phase: FetchPhase) -> None:
-        """Ask for it no more, for the reason that `phase` names."""
-        if followed.phase is FetchPhase.FETCHING:
-            self._fetching_count -= 1
-            self._changed.pop(followed, None)
-            self._lagging.pop(followed, None)
-            if followed.is_listed:
-                self._forgotten[followed.key] = None
-                followed.is_listed = False
-            followed.told = None
-        elif followed.phase is FetchPhase.FAILED:
-            self.failed_count -= 1
-        elif followed.phase is FetchPhase.THROTTLED:
-            self._throttled.pop(followed, None)
-        if phase is FetchPhase.FAILED:
-            self.failed_count += 1
-        followed.move(phase)
-
-    def _delay(self, followed: PartitionFetchState[P], now_ms: int) -> None:
-        """Ask again in a while, the longer the more often it was in vain."""
-        followed.failures += 1
-        followed.due_ms = now_ms + self._backoff_ms(followed.failures)
-        self._leave(followed, FetchPhase.DELAYED)
-        heapq.heappush(self._delayed, (followed.due_ms, next(self._order), followed))
-
-    def _backoff_ms(self, failures: int) -> int:
-        return min(self._settings.backoff_ms, FIRST_BACKOFF_MS << min(failures - 1, 16))
-
-    def _wake(self, now_ms: int) -> None:
-        """Delays that are over."""
-        while self._delayed and self._delayed[0][0] <= now_ms:
-            followed = heapq.heappop(self._delayed)[2]
-            if followed.phase is FetchPhase.DELAYED:
-                self._enter(followed)
-
-    # ---- the quota
-
-    def _is_quota_bound(self, followed: PartitionFetchState[P]) -> bool:
-        return self._quota is not None and self._quota.is_listed(followed.partition.topic, followed.partition.index)
-
-    def _note_lag(self, followed: PartitionFetchState[P], lag: int) -> None:
-        followed.lag = lag
-        if followed.is_quota_bound and lag != 0 and followed.phase is FetchPhase.FETCHING:
-            self._lagging[followed] = None
-        elif self._lagging:
-            self._lagging.pop(followed, None)
-
-    def _apply_quota(self, now_ms: int) -> None:
-        """Who is in sync goes on even when there is no room for others."""
-        if self._quota is None or not (self._lagging or self._throttled):
-            return
-        if self._quota.is_exceeded(now_ms):
-            self._recheck_ms = now_ms + THROTTLE_RECHECK_MS
-            for followed in tuple(self._lagging):
-                self._leave(followed, FetchPhase.THROTTLED)
-                self._throttled[followed] = None
-        else:
-            held, self._throttled = self._throttled, {}
-            for followed in held:
-                self._enter(followed)
-
-    # ---- asking
+    # ---- requests
 
     def next_request(self, sender: Sender, now_ms: int) -> FetchRequest | None:
-        """The next request of the session; None if there is none to send now."""
+        """Return the next request of the session; None if there is nothing to send now."""
         if self.is_waiting:
             return None
-        self._wake(now_ms)
-        self._apply_quota(now_ms)
+        replicas, session = self.replicas, self._session
+        replicas.wake_delayed(now_ms)
+        replicas.apply_quota(now_ms)
         if now_ms < self._paused_until_ms:
             return None
-        session = self._session
         if session.is_full:
-            self._forgotten.clear()
-            asked = [
-                each for each in self._members.values() if each.phase is FetchPhase.FETCHING and not each.is_express
-            ]
+            replicas.forgotten.clear()
+            fetching = [each for each in replicas.by_key.values() if each.phase is FetchPhase.FETCHING]
+            asked = [each for each in fetching if not each.is_in_sessionless_fetch]
         else:
-            asked = list(self._changed)
-        if not asked and (session.is_full or not (self._fetching_count or self._forgotten)):
+            asked = list(replicas.changed)
+        if not asked and (session.is_full or not (replicas.fetching_count or replicas.forgotten)):
             return None
         wait_ms = self._settings.wait_max_ms
-        if self._express:
-            wait_ms = min(wait_ms, MERGING_WAIT_MS)
+        if self._sessionless:
+            wait_ms = min(wait_ms, MERGE_WAIT_MS)
         request = fetch_request(
             sender,
             self._settings,
             asked,
-            self._forgotten,
+            replicas.forgotten,
             session_id=session.id,
             session_epoch=session.epoch,
             wait_ms=wait_ms,
         )
         for followed in asked:
-            followed.told = followed.position
-            followed.is_listed = True
-        self._changed.clear()
-        self._forgotten.clear()
+            followed.requested = followed.position
+            followed.is_in_session = True
+        replicas.changed.clear()
+        replicas.forgotten.clear()
         self._asked_count, self._asked_ms, self._wait_ms, self.is_waiting = len(asked), now_ms, wait_ms, True
         return request
 
-    def express_request(self, sender: Sender, now_ms: int) -> tuple[int, FetchRequest] | None:
-        """A lane and a request, for those who would have to wait for the waiting one; None if none is to be sent."""
-        if not self._may_send_express:
+    def sessionless_request(self, sender: Sender, now_ms: int) -> tuple[int, FetchRequest] | None:
+        """Return a connection number and a request for the replicas that the session's request does not name yet.
+
+        None if there is nothing to send.
+        """
+        if not self._may_send_sessionless:
             return None
-        self._wake(now_ms)
-        self._apply_quota(now_ms)
+        replicas = self.replicas
+        replicas.wake_delayed(now_ms)
+        replicas.apply_quota(now_ms)
         waited_ms = now_ms - self._asked_ms
-        wait_ms = self._wait_ms - waited_ms - EXPRESS_LEAD_MS
-        newcomers = [each for each in self._changed if not each.is_listed]
-        if not newcomers or waited_ms < EXPRESS_AFTER_MS or wait_ms <= 0:
+        wait_ms = self._wait_ms - waited_ms - SESSIONLESS_LEAD_MS
+        newcomers = [each for each in replicas.changed if not each.is_in_session]
+        if not newcomers or waited_ms < SESSIONLESS_AFTER_MS or wait_ms <= 0:
             return None
         for followed in newcomers:
-            followed.told = followed.position
-            followed.is_express = True
-            del self._changed[followed]
-        lane = next(each for each in range(EXPRESS_LANES) if each not in self._express)
-        self._express[lane] = newcomers
-        return lane, fetch_request(sender, self._settings, newcomers, wait_ms=wait_ms)
+            followed.requested = followed.position
+            followed.is_in_sessionless_fetch = True
+            del replicas.changed[followed]
+        number = next(each for each in range(MAX_SESSIONLESS_FETCHES) if each not in self._sessionless)
+        self._sessionless[number] = newcomers
+        return number, fetch_request(sender, self._settings, newcomers, wait_ms=wait_ms)
 
     @property
-    def _may_send_express(self) -> bool:
-        return self.is_waiting and len(self._express) < EXPRESS_LANES
+    def _may_send_sessionless(self) -> bool:
+        return self.is_waiting and len(self._sessionless) < MAX_SESSIONLESS_FETCHES
 
     def next_deadline_ms(self, now_ms: int) -> int | None:
-        """When to ask for a request again although nothing was fed."""
-        while self._delayed and self._delayed[0][2].phase is not FetchPhase.DELAYED:
-            heapq.heappop(self._delayed)
-        moments = [self._delayed[0][0]] if self._delayed else []
-        if self._throttled:
-            moments.append(self._recheck_ms)
+        """Return when to take a request again although no event was fed."""
+        moments = self.replicas.deadlines_ms()
         if not self.is_waiting:
             moments.append(self._paused_until_ms)
-        elif self._may_send_express and any(not each.is_listed for each in self._changed):
-            moments.append(self._asked_ms + EXPRESS_AFTER_MS)
+        elif self._may_send_sessionless and any(not each.is_in_session for each in self.replicas.changed):
+            moments.append(self._asked_ms + SESSIONLESS_AFTER_MS)
         return min((moment for moment in moments if moment > now_ms), default=None)
 
     # ---- answers
 
     def on_response(self, response: FetchResponse, now_ms: int) -> FetchActions[P]:
-        """Take the answer to the request of the session."""
+        """Process the answer to the session's request."""
         self.is_waiting = False
         found = self._resolve(response)
         fits = found is not None and self._is_complete(response)
-        verdict = self._session.on_answer(response.error_code, response.session_id, fits=fits)
-        if verdict is SessionOutcome.FAILED:
+        outcome = self._session.on_answer(response.error_code, response.session_id, fits=fits)
+        if outcome is SessionOutcome.FAILED:
             self._pause(now_ms)
-            return FetchActions(complaint=_complaint(response.error_code))
-        if verdict is SessionOutcome.ANEW or found is None:
+            return FetchActions(complaint=complaint_about(response.error_code))
+        if outcome is SessionOutcome.LOST or found is None:
             return FetchActions()
         self._pauses = 0
         return self._sort(found, now_ms)
 
     def on_failure(self, now_ms: int) -> None:
-        """The request of the session has no answer."""
+        """Note that the session's request has no answer."""
         self.is_waiting = False
         self._session.on_failure()
         self._pause(now_ms)
 
-    def on_moved(self) -> None:
-        """The leader is reached elsewhere now: what is on its way has no answer, and no session is left."""
-        for passengers in self._express.values():
-            for followed in passengers:
-                followed.is_express = False
-        self._express.clear()
+    def on_endpoint_changed(self) -> None:
+        """Note that the leader has a new endpoint: requests under way have no answer, and no session is left."""
+        for fetched in self._sessionless.values():
+            for followed in fetched:
+                followed.is_in_sessionless_fetch = False
+        self._sessionless.clear()
         self._session = FetchSessionHandler()
         self._pauses, self._paused_until_ms, self.is_waiting = 0, 0, False
 
-    def on_express(self, lane: int, response: FetchResponse | None, now_ms: int) -> FetchActions[P]:
-        """Take the answer to an express, or that there is none."""
-        passengers = self._express.pop(lane)
-        found = None if response is None or response.error_code else _passengers_in(response, passengers)
-        for followed in passengers:
-            followed.is_express = False
+    def on_sessionless_response(self, number: int, response: FetchResponse | None, now_ms: int) -> FetchActions[P]:
+        """Process the answer to a sessionless fetch, None if there is none."""
+        fetched = self._sessionless.pop(number)
+        found = None if response is None or response.error_code else _resolve_sessionless(response, fetched)
+        for followed in fetched:
+            followed.is_in_sessionless_fetch = False
         if found is None:
-            for followed in passengers:
+            for followed in fetched:
                 if followed.awaits_answer:
-                    self._delay(followed, now_ms)
-            return FetchActions(complaint="" if response is None else _complaint(response.error_code))
-        work = self._sort(found, now_ms)
-        for followed in passengers:
-            if followed.phase is FetchPhase.FETCHING and not followed.is_listed:
-                self._changed[followed] = None
-        return work
+                    self.replicas.delay(followed, now_ms)
+            return FetchActions(complaint="" if response is None else complaint_about(response.error_code))
+        actions = self._sort(found, now_ms)
+        for followed in fetched:
+            if followed.phase is FetchPhase.FETCHING and not followed.is_in_session:
+                self.replicas.changed[followed] = None
+        return actions
 
     def _pause(self, now_ms: int) -> None:
         self._pauses += 1
-        self._paused_until_ms = now_ms + self._backoff_ms(self._pauses)
+        self._paused_until_ms = now_ms + self.replicas.backoff_ms(self._pauses)
 
     def _resolve(self, response: FetchResponse) -> list[FetchedPartition[P]] | None:
-        """Whom the answer is about, without those who left meanwhile; None if somebody was never asked for."""
+        """Return the answer by replica, without replicas that have left; None if a partition was not requested."""
         found: list[FetchedPartition[P]] = []
-        members, forgotten = self._members, self._forgotten
+        by_key, forgotten = self.replicas.by_key, self.replicas.forgotten
         for topic in response.responses:
             topic_id = topic.topic_id
             for data in topic.partitions:
                 key = (topic_id, data.partition_index)
-                followed = members.get(key)
+                followed = by_key.get(key)
                 if followed is not None:
                     found.append(FetchedPartition(followed, data))
                 elif key not in forgotten:
@@ -438,192 +274,189 @@ class FetcherCore(Generic[P]):
         return found
 
     def _is_complete(self, response: FetchResponse) -> bool:
-        """A full answer lists all that was asked, or, throttled, nothing."""
+        """Whether a full answer lists every requested partition; a throttled answer lists none."""
         if not self._session.is_full or not (response.responses or response.session_id):
             return True
         return sum(len(topic.partitions) for topic in response.responses) == self._asked_count
 
     def _sort(self, found: Iterable[FetchedPartition[P]], now_ms: int) -> FetchActions[P]:
-        """Say what is to be done about each."""
-        work: FetchActions[P] = FetchActions()
-        appends = work.appends
+        """Decide on the action for each replica."""
+        actions: FetchActions[P] = FetchActions()
+        appends = actions.appends
         for each in found:
             followed, data = each
             if not followed.awaits_answer:
                 continue
             if data.error_code:
-                self._on_error(each, work, now_ms)
+                self._on_error(each, actions, now_ms)
             elif data.diverging_epoch.epoch >= 0:
-                self._on_divergence(each, work, now_ms)
+                self._on_divergence(each, actions, now_ms)
             else:
                 appends.append(each)
-        return work
+        return actions
 
-    def _on_error(self, fetched: FetchedPartition[P], work: FetchActions[P], now_ms: int) -> None:
+    def _on_error(self, fetched: FetchedPartition[P], actions: FetchActions[P], now_ms: int) -> None:
         followed, code = fetched.followed, fetched.data.error_code
         if code == ErrorCode.OFFSET_OUT_OF_RANGE:
-            self._leave(followed, FetchPhase.SEEKING)
-            work.seeks.append(followed)
+            self.replicas.leave(followed, FetchPhase.OUT_OF_RANGE)
+            actions.out_of_range.append(followed)
             return
         if code == ErrorCode.OFFSET_MOVED_TO_TIERED_STORAGE:
-            work.builds.append(self._build(followed, fetched.data.log_start_offset))
+            actions.builds.append(self._build(followed, fetched.data.log_start_offset))
             return
         if code == ErrorCode.FENCED_LEADER_EPOCH:
-            self._leave(followed, FetchPhase.FAILED)
+            self.replicas.leave(followed, FetchPhase.FAILED)
         else:
-            self._delay(followed, now_ms)
+            self.replicas.delay(followed, now_ms)
         if followed.failures <= 1:
-            work.troubles.append(FetchFailure(followed, code))
+            actions.failures.append(FetchFailure(followed, code))
 
-    def _on_divergence(self, fetched: FetchedPartition[P], work: FetchActions[P], now_ms: int) -> None:
-        """The leader's end of an epoch that it has, so that there always is a point to cut at."""
+    def _on_divergence(self, fetched: FetchedPartition[P], actions: FetchActions[P], now_ms: int) -> None:
+        """Truncate to the leader's end of an epoch. The leader has that epoch, so there is always an offset."""
         followed, data = fetched
         leader_end = EpochEnd(data.diverging_epoch.epoch, data.diverging_epoch.end_offset)
         if not leader_end.is_known:
-            self._delay(followed, now_ms)
+            self.replicas.delay(followed, now_ms)
             return
         end = followed.position.offset
         point = truncation_point(leader_end, followed.partition.end_for_epoch(leader_end.epoch), end, end)
         if _is_remote_only(followed, point.offset):
-            work.builds.append(self._build(followed, data.log_start_offset))
-            return
-        self._leave(followed, FetchPhase.TRUNCATING)
-        if point.offset <= data.log_start_offset:
-            work.cuts.append(Truncation(followed, data.log_start_offset, restarts=True))
+            actions.builds.append(self._build(followed, data.log_start_offset))
+        elif point.offset <= data.log_start_offset:
+            actions.truncations.append(self._truncate(followed, data.log_start_offset, is_full=True))
         else:
-            work.cuts.append(Truncation(followed, point.offset))
+            actions.truncations.append(self._truncate(followed, point.offset))
+
+    def _truncate(self, followed: PartitionFetchState[P], offset: int, *, is_full: bool = False) -> Truncation[P]:
+        self.replicas.leave(followed, FetchPhase.TRUNCATING)
+        return Truncation(followed, offset, is_full)
 
     def _build(self, followed: PartitionFetchState[P], leader_log_start: int) -> AuxStateBuild[P]:
-        """A leader that does not say where its log starts leaves the replica with its own start."""
-        self._leave(followed, FetchPhase.BUILDING)
+        """Build with the replica's own log start offset where the leader does not name its own."""
+        self.replicas.leave(followed, FetchPhase.BUILDING)
         return AuxStateBuild(
             followed, leader_log_start if leader_log_start >= 0 else followed.position.log_start_offset
         )
 
-    # ---- what became of the work
+    # ---- outcomes of actions
 
     def on_appended(self, fetched: FetchedPartition[P], now_ms: int) -> None:
-        """The replica has taken what was fetched for it."""
+        """Note that the replica has appended the fetched records."""
         followed, data = fetched
         if followed.phase is not FetchPhase.FETCHING:
             return
+        replicas = self.replicas
         size_bytes = 0 if data.records is None else len(data.records)
         if followed.refresh():
-            self._changed[followed] = None
-        elif size_bytes:  # it took none of it; the leader would send the same at once
-            self._delay(followed, now_ms)
+            replicas.changed[followed] = None
+        elif size_bytes:  # nothing was appended; the leader would send the same at once
+            replicas.delay(followed, now_ms)
             return
         followed.failures = followed.builds = 0
         lag = data.high_watermark - followed.position.offset
-        self._note_lag(followed, max(0, lag))
+        replicas.note_lag(followed, max(0, lag))
         if size_bytes:
-            if followed.is_quota_bound and self._quota is not None:
-                self._quota.record(size_bytes, now_ms)
-            if self._session.is_full:  # no session: the order of serving is ours to turn
-                del self._members[followed.key]
-                self._members[followed.key] = followed
+            replicas.record_traffic(followed, size_bytes, now_ms)
+            if self._session.is_full:  # without session, the follower rotates the order of serving
+                del replicas.by_key[followed.key]
+                replicas.by_key[followed.key] = followed
 
     def on_not_appended(self, followed: PartitionFetchState[P], now_ms: int) -> None:
-        """The replica could not take what was fetched for it: corrupt, or not wanted any more. Ask again."""
+        """Note that the replica has not appended the fetched records, e.g. corrupt ones. Fetch again."""
         if followed.phase is FetchPhase.FETCHING:
-            self._delay(followed, now_ms)
+            self.replicas.delay(followed, now_ms)
             followed.refresh()
 
-    def on_parted(self, followed: PartitionFetchState[P], offset: int) -> Truncation[P]:
-        """The leader's records show that the logs part at an offset, or below: what is to be cut."""
-        self._leave(followed, FetchPhase.TRUNCATING)
-        return Truncation(followed, offset)
+    def on_out_of_order(self, followed: PartitionFetchState[P], offset: int) -> Truncation[P]:
+        """Truncate at the offset at which the fetched records show the logs to diverge at the latest."""
+        return self._truncate(followed, offset)
 
     def on_broken(self, followed: PartitionFetchState[P]) -> None:
-        """The replica cannot go on in this reign."""
+        """Note that the replica cannot continue in this leader epoch."""
         if followed.phase not in (FetchPhase.GONE, FetchPhase.FAILED):
-            self._leave(followed, FetchPhase.FAILED)
+            self.replicas.leave(followed, FetchPhase.FAILED)
 
-    def on_cut(self, followed: PartitionFetchState[P], now_ms: int, *, is_done: bool) -> None:
-        """Records were removed, or (`is_done` is false) the replica was not to be cut any more.
+    def on_truncated(self, followed: PartitionFetchState[P], now_ms: int, *, is_done: bool) -> None:
+        """Note that records were removed, or (`is_done` is false) that the truncation was refused.
 
-        A cut that changes nothing cannot have helped.
+        A truncation that changes nothing cannot have helped, so the replica backs off.
         """
         if followed.phase is not FetchPhase.TRUNCATING:
             return
         if followed.refresh() and is_done:
-            self._note_lag(followed, UNKNOWN_LAG)
-            self._enter(followed)
+            self.replicas.note_lag(followed, UNKNOWN_LAG)
+            self.replicas.enter(followed)
         else:
-            self._delay(followed, now_ms)
+            self.replicas.delay(followed, now_ms)
 
     def on_built(self, followed: PartitionFetchState[P], now_ms: int, *, is_done: bool) -> None:
-        """Its log begins behind what is remote, or (`is_done` is false) was not to be touched any more.
+        """Note that the log starts behind the remote records, or (`is_done` is false) that the change was refused.
 
-        Should the leader not serve it there either, it may try again, but not all the time.
+        A replica that the leader does not serve there either builds again, after a back-off.
         """
         if followed.phase is not FetchPhase.BUILDING:
             return
         if not followed.refresh() or not is_done:
-            self._delay(followed, now_ms)
+            self.replicas.delay(followed, now_ms)
             return
-        self._note_lag(followed, UNKNOWN_LAG)
+        self.replicas.note_lag(followed, UNKNOWN_LAG)
         followed.failures, followed.builds = followed.builds, followed.builds + 1
         if followed.failures:
-            self._delay(followed, now_ms)
+            self.replicas.delay(followed, now_ms)
         else:
-            self._enter(followed)
+            self.replicas.enter(followed)
 
-    def on_not_built(self, followed: PartitionFetchState[P], now_ms: int) -> None:
-        """Remote storage or the leader did not have, or did not say, what is needed. Fetch again, and hear it again."""
+    def on_build_failed(self, followed: PartitionFetchState[P], now_ms: int) -> None:
+        """Note that remote storage or the leader could not provide the state. Fetch again, and get the same error."""
         if followed.phase is FetchPhase.BUILDING:
-            self._delay(followed, now_ms)
+            self.replicas.delay(followed, now_ms)
 
     def on_nothing_remote(self, followed: PartitionFetchState[P], offset: int) -> Truncation[P] | None:
-        """The leader's log has nothing remote any more and begins at `offset`: so does the replica's."""
+        """Restart the log at `offset`, where the leader's log starts without remote records."""
         if followed.phase is not FetchPhase.BUILDING:
             return None
-        self._leave(followed, FetchPhase.TRUNCATING)
-        return Truncation(followed, offset, restarts=True)
+        return self._truncate(followed, offset, is_full=True)
 
     def on_bounds(
         self, followed: PartitionFetchState[P], start: LogBound, end: LogBound, now_ms: int
     ) -> Truncation[P] | AuxStateBuild[P] | None:
-        """The bounds of the leader's log are known, for a replica that was out of them; what is to be done."""
-        if followed.phase is not FetchPhase.SEEKING:
+        """Decide on the action for a replica that was out of range, by the bounds of the leader's log."""
+        if followed.phase is not FetchPhase.OUT_OF_RANGE:
             return None
         if ErrorCode.FENCED_LEADER_EPOCH in (start.code, end.code):
-            self._leave(followed, FetchPhase.FAILED)
+            self.replicas.leave(followed, FetchPhase.FAILED)
             return None
         if start.code or end.code or start.offset < 0 or end.offset < 0:
-            self._delay(followed, now_ms)
+            self.replicas.delay(followed, now_ms)
             return None
         own_end = followed.position.offset
         if end.offset < own_end:
             if _is_remote_only(followed, end.offset):
                 return self._build(followed, start.offset)
-            self._leave(followed, FetchPhase.TRUNCATING)
-            return Truncation(followed, end.offset)
+            return self._truncate(followed, end.offset)
         if start.offset > own_end:
-            self._leave(followed, FetchPhase.TRUNCATING)
-            return Truncation(followed, start.offset, restarts=True)
-        self._go_on(followed, now_ms)
+            return self._truncate(followed, start.offset, is_full=True)
+        self._fetch_in_range(followed, now_ms)
         return None
 
-    def _go_on(self, followed: PartitionFetchState[P], now_ms: int) -> None:
-        """It is in range now: at once the first time, for the leader's log may have moved meanwhile."""
+    def _fetch_in_range(self, followed: PartitionFetchState[P], now_ms: int) -> None:
+        """Fetch again; at once the first time, since the leader's log may have moved meanwhile."""
         if followed.failures:
-            self._delay(followed, now_ms)
+            self.replicas.delay(followed, now_ms)
         else:
             followed.failures = 1
-            self._enter(followed)
+            self.replicas.enter(followed)
 
 
-def _passengers_in(
-    response: FetchResponse, passengers: Iterable[PartitionFetchState[P]]
+def _resolve_sessionless(
+    response: FetchResponse, fetched: Iterable[PartitionFetchState[P]]
 ) -> list[FetchedPartition[P]] | None:
-    """Whom the answer to an express is about; None if somebody was not in it.
+    """Return the answer to a sessionless fetch by replica; None if a partition was not requested.
 
-    Passengers may have left meanwhile, or be followed anew and asked for elsewhere: the answer is about them as they
-    were.
+    Replicas may have left meanwhile or have a new fetch state: the answer is about their former state.
     """
     found: list[FetchedPartition[P]] = []
-    by_key = {followed.key: followed for followed in passengers}
+    by_key = {followed.key: followed for followed in fetched}
     for topic in response.responses:
         for data in topic.partitions:
             followed = by_key.get((topic.topic_id, data.partition_index))
@@ -634,12 +467,6 @@ def _passengers_in(
 
 
 def _is_remote_only(followed: PartitionFetchState[P], offset: int) -> bool:
-    """Whether a log that would be cut at `offset` has remote records, and would have no others."""
+    """Whether a log truncated at `offset` would have remote records only."""
     local_start = followed.partition.local_start_offset
     return followed.position.log_start_offset < local_start and offset < local_start
-
-
-def _complaint(code: int) -> str:
-    if not code:
-        return "the answer does not fit the request"
-    return f"error {code}" if code not in ErrorCode._value2member_map_ else ErrorCode(code).name

@@ -20,11 +20,10 @@ from broker.metadata.image.records import MetadataRecord
 from broker.metrics.topics import TopicMeters
 from broker.net.peer import SocketAddress
 from broker.replication.epochs import EpochEnd
-from broker.replication.fetch_plan import FetcherSettings
+from broker.replication.fetch_plan import FetcherSettings, Sender
 from broker.replication.fetch_state import FetchPhase, FetchPosition
 from broker.replication.tier_state_machine import EARLIEST_LOCAL, EARLIEST_PENDING_UPLOAD
 from broker.runtime.controller.metadata_cache import MetadataCache
-from broker.runtime.loop.waiters import Deadlines
 from broker.runtime.partitions.hosted_follower import FetchedOutOfOrder
 from broker.runtime.partitions.reads import FetchTarget, LogReadResult
 from broker.runtime.replication.fetch_transport import EpochEndsDone, FetchDone, OffsetsDone, Unanswered
@@ -57,6 +56,7 @@ from protocol.primitives import Buffer, Uuid
 from storage.tier_start import TierStart
 from tests.support.fake_remote_log import FakeRemoteLog
 from tests.support.manual_loop import ManualLoop
+from tests.support.runtimes import make_runtime
 
 Say = Callable[[str], None]
 RECORD = struct.Struct(">qi")
@@ -543,18 +543,17 @@ class FollowerBench:
         self.replicas: dict[str, FakeReplica] = {}
         self.tier = FakeRemoteLog(self.loop, say)
         self.fetchers = ReplicaFetcherManager(
-            self.BROKER_ID,
+            make_runtime(self.loop),
             self.transport,
             self.metadata,
-            self.loop,
-            Deadlines(self.loop),
+            lambda: Sender(self.BROKER_ID, 90),
             listener="INTERNAL",
             settings=settings or FetcherSettings(),
             fetcher_count=self._fetcher_count,
-            broker_epoch=lambda: 90,
             quota=self.throttles.follower,
-            tier=self.tier if is_tiering else None,
         )
+        if is_tiering:
+            self.fetchers.use_remote_storage(self.tier)
         self.fetchers.begin()
 
     def _fetcher_count(self) -> int:
@@ -630,7 +629,7 @@ class FollowerBench:
     def phase(self, name: str) -> FetchPhase | None:
         """What is going on with a replica; None if it is not fetched for."""
         replica = self.replicas[name]
-        members = [each for fetcher in self.fetchers.fetchers() for each in fetcher.core.members()]
+        members = [each for fetcher in self.fetchers.fetchers() for each in fetcher.core.replicas.all()]
         return next((each.phase for each in members if each.partition is replica), None)
 
     def advance(self, milliseconds: float) -> None:

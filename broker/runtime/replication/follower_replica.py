@@ -1,4 +1,4 @@
-"""A hosted partition as those see it who keep it up with its leader (`partition.Partition` is one)."""
+"""A follower replica as its fetcher drives it (`hosted_follower.HostedFollower` implements the protocol)."""
 
 from asyncio import Future
 from collections.abc import Callable
@@ -11,7 +11,7 @@ from storage.tier_start import TierStart
 
 
 class FollowerReplica(FetchedReplica, Protocol):
-    """`leader_id` is None while nobody leads. `leader_epoch` is that of the reign it is in."""
+    """`leader_id` is None while the partition has no leader."""
 
     @property
     def leader_id(self) -> int | None: ...
@@ -21,34 +21,34 @@ class FollowerReplica(FetchedReplica, Protocol):
 
     @property
     def is_flushed(self) -> bool:
-        """Whether its leader may be told of all that it has: nothing waits for a flush (`flush.messages`)."""
+        """Whether the replica may report its log end: no record waits for a flush (`flush.messages`)."""
         ...
 
     def when_flushed(self, callback: Callable[[], None]) -> None:
-        """Call back when that is so, or when nobody need wait for it any more."""
+        """Call back once `is_flushed` holds, or once the wait is pointless."""
         ...
 
     def append_fetched(
         self, leader_epoch: int, offset: int, records: Buffer, leader_high_watermark: int, leader_log_start_offset: int
     ) -> bool:
-        """Append what was answered to a fetch from `offset`, and take over the leader's marks.
+        """Append the answer to a fetch from `offset`; take over the leader's high watermark and log start offset.
 
-        False, with nothing done, if reign or position are others by now. Raises FetchedOutOfOrder, and KafkaError:
-        CORRUPT_MESSAGE, KAFKA_STORAGE_ERROR (of which the host knows then).
+        Returns False, with nothing done, if the leader epoch or the log end has changed. Raises FetchedOutOfOrder, and
+        KafkaError: CORRUPT_MESSAGE, KAFKA_STORAGE_ERROR (the log directory is offline then).
         """
         ...
 
     def truncate(self, leader_epoch: int, offset: int) -> "Future[bool]":
-        """Remove what lies at `offset` and beyond, and the epochs that begin at the new end.
+        """Remove records from `offset` on, and the epoch entries that begin at the new end.
 
-        False if the reign is over by then; raises KafkaError KAFKA_STORAGE_ERROR.
+        The result is False if the leader epoch is over by then. Fails with KafkaError KAFKA_STORAGE_ERROR.
         """
         ...
 
     def truncate_fully_and_start_at(self, leader_epoch: int, offset: int) -> "Future[bool]":
-        """Remove everything, and begin anew at `offset`; otherwise as `truncate`."""
+        """Remove all records and restart the log at `offset`. Otherwise as `truncate`."""
         ...
 
     def start_from_tier(self, leader_epoch: int, start: TierStart) -> "Future[bool]":
-        """Remove everything, and begin anew where remote storage ends; otherwise as `truncate`."""
+        """Remove all records and restart the log where remote storage ends. Otherwise as `truncate`."""
         ...

@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final, Generic
 
+from broker.replication.fetch_actions import LogBound
 from broker.replication.fetch_state import P, PartitionFetchState
-from broker.replication.fetcher import LogBound
 from broker.runtime.replication.fetch_transport import LeaderConnection, Unanswered
 from protocol.errors import ErrorCode
 from protocol.messages.list_offsets import (

@@ -10,8 +10,8 @@ from asyncio import Future
 from typing import TYPE_CHECKING, Final, Protocol, TypeAlias, TypeVar
 
 from broker.logs import EventLog
+from broker.replication.fetch_actions import AuxStateBuild
 from broker.replication.fetch_state import FetchedReplica, FetchPhase, PartitionFetchState
-from broker.replication.fetcher import AuxStateBuild
 from broker.replication.tier_state_machine import (
     AskEpochEnd,
     AskOffset,
@@ -70,7 +70,7 @@ class BuildOutcome(Protocol):
     def on_nothing_remote(self, followed: _Followed, offset: int) -> None:
         """The log is to begin at `offset`, with nothing."""
 
-    def on_gave_up(self, followed: _Followed, *, is_fenced: bool) -> None:
+    def on_build_failed(self, followed: _Followed, *, is_fenced: bool) -> None:
         """It is to be tried again, unless it was fenced."""
 
 
@@ -116,7 +116,7 @@ class RemoteLogAuxStateBuild:
             case GiveUp(reason, is_failure):
                 self._give_up(reason, is_failure=is_failure)
             case Fenced():
-                self._outcome.on_gave_up(followed, is_fenced=True)
+                self._outcome.on_build_failed(followed, is_fenced=True)
 
     def _on_offset(self, answer: OffsetAnswer) -> None:
         if not self._is_void:
@@ -152,7 +152,7 @@ class RemoteLogAuxStateBuild:
         if not followed.failures:
             name = f"{partition.topic}-{partition.index}"
             _log.warning("A replica cannot begin behind what is remote", partition=name, reason=reason)
-        self._outcome.on_gave_up(followed, is_fenced=False)
+        self._outcome.on_build_failed(followed, is_fenced=False)
 
 
 def _is_empty(followed: _Followed) -> bool:

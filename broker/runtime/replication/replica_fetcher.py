@@ -1,13 +1,13 @@
-"""Runs one `FetcherCore` against its leader: sends what it wants to ask, does what follows from the answers.
+"""One replica fetcher: runs a `FetcherCore` against its leader, sends its requests, and performs its actions.
 
-One request of the session is on its way at a time, and the next one leaves in the very turn in which the last record of
-the answer was appended: it is also what tells the leader that they were. Records stay where they were received until
-the log writes them. An answer of many megabytes is appended in slices, between which the loop serves others.
+At most one request of the session is under way. The next one is sent in the same loop iteration in which the last
+record of the answer was appended, since the request acknowledges them. Records stay in the receive buffer until the log
+writes them. An answer of many megabytes is appended in slices, and the loop serves others in between.
 
-Where a topic wants records flushed before they count (`flush.messages`), nothing is asked before they are: a request
-says "I have everything below". Kafka's fetcher waits for the disk as well, within the append.
+Where a topic demands flushes before records count (`flush.messages`), no request is sent before the flush: the fetch
+offset promises everything below. Kafka's fetcher also waits for the disk, within the append.
 
-Connections are the transport's; which replicas belong here is `replica_fetcher_manager.py`'s.
+The transport owns connections; `replica_fetcher_manager.py` assigns replicas.
 """
 
 import math
@@ -20,10 +20,12 @@ from typing import Final, Protocol, TypeAlias
 from broker.logs import EventLog
 from broker.metrics.fetchers import FetcherFigures, ReplicaLag
 from broker.net.peer import SocketAddress
+from broker.replication.fetch_actions import AuxStateBuild, FetchActions, FetchedPartition, LogBound, Truncation
 from broker.replication.fetch_plan import Sender
 from broker.replication.fetch_state import PartitionFetchState, PartitionKey
-from broker.replication.fetcher import AuxStateBuild, FetchActions, FetchedPartition, FetcherCore, LogBound, Truncation
-from broker.runtime.loop.waiters import Deadline, Deadlines, Loop
+from broker.replication.fetcher import FetcherCore
+from broker.runtime.loop.runtime import Runtime
+from broker.runtime.loop.waiters import Deadline
 from broker.runtime.partitions.hosted_follower import FetchedOutOfOrder
 from broker.runtime.replication.fetch_transport import FetchTransport, LeaderConnection, Unanswered
 from broker.runtime.replication.follower_replica import FollowerReplica
@@ -35,7 +37,7 @@ from protocol.messages.fetch import FetchResponse
 from storage.tier_start import TierStart
 
 SLICE_BYTES: Final = 1_048_576
-"""Appended in one turn of the loop, give or take a partition: half a millisecond."""
+"""The bytes appended in one loop iteration, rounded up to whole partitions: takes half a millisecond."""
 _MINUTE_S: Final = 60.0
 
 _log: Final = EventLog("broker.fetchers")
@@ -43,14 +45,14 @@ _log: Final = EventLog("broker.fetchers")
 _Followed: TypeAlias = PartitionFetchState[FollowerReplica]
 
 
-class OnCut(Protocol):
-    """Takes note of what became of a log that was to be cut."""
+class OnTruncated(Protocol):
+    """Notes the outcome of a truncation or restart of a log."""
 
     def __call__(self, followed: _Followed, now_ms: int, *, is_done: bool) -> None: ...
 
 
 class FetcherMeters:
-    """What a fetcher has done since it began; the rate is per second, averaged exponentially over a minute."""
+    """Counters of a fetcher since its start; the rate is per second, averaged exponentially over a minute."""
 
     __slots__ = ("_at_s", "_rate", "bytes", "requests")
 
@@ -66,51 +68,54 @@ class FetcherMeters:
         self._at_s = now_s
 
     def rate(self, now_s: float) -> float:
-        """Requests per second."""
+        """Return requests per second."""
         return self._rate * math.exp((self._at_s - now_s) / _MINUTE_S)
 
 
 class ReplicaFetcher:
-    """A fetcher for one leader. `index` is its number among those for that leader."""
+    """A fetcher for one leader. `index` is its number among the fetchers for that leader.
+
+    `remote` is None where remote storage is off.
+    """
 
     def __init__(
         self,
+        runtime: Runtime,
         leader_id: int,
         index: int,
         endpoint: SocketAddress,
         core: FetcherCore[FollowerReplica],
         sender: Callable[[], Sender],
         transport: FetchTransport,
-        loop: Loop,
-        deadlines: Deadlines,
-        tier: RemoteLogSource | None = None,
+        remote: RemoteLogSource | None = None,
     ) -> None:
         self.leader_id = leader_id
         self.index = index
         self.endpoint = endpoint
         self.core = core
-        self.meters = FetcherMeters(loop.time())
+        self._loop = runtime.loop
+        self._deadlines = runtime.deadlines
+        self.meters = FetcherMeters(self._loop.time())
         self._sender = sender
         self._transport = transport
-        self._loop = loop
-        self._deadlines = deadlines
         self._client_id = f"broker-{sender().broker_id}-fetcher-{index}"
-        self._tier = tier
-        self._main = transport.connect(endpoint, self._client_id)
-        self._questions = self._new_questions()
-        self._express: dict[int, LeaderConnection] = {}  # by lane
-        self._address = 0  # counts: answers from a former one are void
+        self._remote = remote
+        self._session_connection = transport.connect(endpoint, self._client_id)
+        self._offset_queries = self._new_offset_queries()
+        self._sessionless_connections: dict[int, LeaderConnection] = {}
+        self._connection_epoch = 0
+        """Increments with each hang-up; answers to requests of a former connection epoch are void."""
         self._appending: deque[FetchedPartition[FollowerReplica]] = deque()
         self._unflushed: dict[PartitionKey, FollowerReplica] = {}
         self._timer: Deadline | None = None
-        self._is_turn_due = False
+        self._is_scheduled = False
         self._is_failing = False
         self._is_closed = False
 
-    # ---- what the owner calls
+    # ---- calls of the owner
 
     def add(self, partition: FollowerReplica) -> None:
-        """Fetch for a replica, with whatever else is added in this turn of the loop."""
+        """Fetch for a replica, together with all replicas that are added in this loop iteration."""
         self.core.add(partition)
         self._note_unflushed((partition.topic_id, partition.index), partition)
         self.wake()
@@ -121,30 +126,30 @@ class ReplicaFetcher:
         if self._unflushed.pop(key, None) is not None:
             self.wake()
 
-    def move(self, endpoint: SocketAddress) -> None:
-        """The leader is reached elsewhere from now on."""
+    def change_endpoint(self, endpoint: SocketAddress) -> None:
+        """Connect to the leader at another endpoint."""
         self._hang_up()
         self.endpoint = endpoint
-        self._main = self._transport.connect(endpoint, self._client_id)
-        self._questions = self._new_questions()
-        self.core.on_moved()
+        self._session_connection = self._transport.connect(endpoint, self._client_id)
+        self._offset_queries = self._new_offset_queries()
+        self.core.on_endpoint_changed()
         self.wake()
 
     def wake(self) -> None:
-        """Look soon whether there is something to ask."""
-        if not self._is_turn_due:
-            self._is_turn_due = True
-            self._loop.call_soon(self._turn)
+        """Send the next request soon, if there is one."""
+        if not self._is_scheduled:
+            self._is_scheduled = True
+            self._loop.call_soon(self._on_scheduled)
 
     def close(self) -> None:
-        """Ask and do nothing any more. A cut that is under way goes on, and nobody hears of it."""
+        """Stop. A truncation under way continues without effect on the fetcher."""
         self._is_closed = True
         self._hang_up()
         if self._timer is not None:
             self._timer.cancel()
 
     def figures(self) -> FetcherFigures:
-        """What metrics show."""
+        """Return the values of the metrics."""
         return FetcherFigures(
             self.leader_id,
             self.index,
@@ -153,53 +158,54 @@ class ReplicaFetcher:
             self.meters.requests,
             self.meters.bytes,
             self.meters.rate(self._loop.time()),
-            self.core.failed_count,
-            self.core.max_lag,
-            (_lag(followed) for followed in self.core.members()),
+            self.core.replicas.failed_count,
+            self.core.replicas.max_lag,
+            (_lag(followed) for followed in self.core.replicas.all()),
         )
 
     def _hang_up(self) -> None:
-        self._address += 1
+        self._connection_epoch += 1
         self._appending.clear()
-        self._main.close()
-        self._questions.close()
-        for connection in self._express.values():
+        self._session_connection.close()
+        self._offset_queries.close()
+        for connection in self._sessionless_connections.values():
             connection.close()
-        self._express.clear()
+        self._sessionless_connections.clear()
 
-    def _new_questions(self) -> LeaderOffsetQueries:
+    def _new_offset_queries(self) -> LeaderOffsetQueries:
         connect = partial(self._transport.connect, self.endpoint, self._client_id)
         return LeaderOffsetQueries(self._sender().broker_id, self._loop, connect)
 
-    # ---- asking
+    # ---- requests
 
-    def _turn(self) -> None:
-        self._is_turn_due = False
-        self._pump()
+    def _on_scheduled(self) -> None:
+        self._is_scheduled = False
+        self._send_requests()
 
-    def _pump(self) -> None:
-        """Send what may be sent, and come back when something else may."""
+    def _send_requests(self) -> None:
+        """Send the requests that are due, and set the timer for the next ones."""
         if self._is_closed or self._appending or self._unflushed:
             return
         now_ms = self._now_ms()
         request = self.core.next_request(self._sender(), now_ms)
         if request is not None:
             self.meters.on_request(self._loop.time())
-            self._main.fetch(request, partial(self._on_answer, self._address))
+            self._session_connection.fetch(request, partial(self._on_answer, self._connection_epoch))
         else:
-            self._send_express(now_ms)
+            self._send_sessionless(now_ms)
         self._set_timer(now_ms)
 
-    def _send_express(self, now_ms: int) -> None:
-        express = self.core.express_request(self._sender(), now_ms)
-        if express is None:
+    def _send_sessionless(self, now_ms: int) -> None:
+        found = self.core.sessionless_request(self._sender(), now_ms)
+        if found is None:
             return
-        lane, request = express
-        connection = self._express.get(lane)
+        number, request = found
+        connection = self._sessionless_connections.get(number)
         if connection is None:
-            connection = self._express[lane] = self._transport.connect(self.endpoint, self._client_id)
+            connection = self._transport.connect(self.endpoint, self._client_id)
+            self._sessionless_connections[number] = connection
         self.meters.on_request(self._loop.time())
-        connection.fetch(request, partial(self._on_express, self._address, lane))
+        connection.fetch(request, partial(self._on_sessionless_answer, self._connection_epoch, number))
 
     def _set_timer(self, now_ms: int) -> None:
         moment_ms = self.core.next_deadline_ms(now_ms)
@@ -207,80 +213,81 @@ class ReplicaFetcher:
             self._timer.cancel()
             self._timer = None
         if moment_ms is not None:
-            self._timer = self._deadlines.at(moment_ms / 1000, self._pump)
+            self._timer = self._deadlines.at(moment_ms / 1000, self._send_requests)
 
     def _now_ms(self) -> int:
-        """Rounded, so that a timer that rings for a moment finds it come."""
+        """Return the time, rounded: a timer for a moment must not fire before that moment."""
         return round(self._loop.time() * 1000)
 
     # ---- answers
 
-    def _on_answer(self, address: int, outcome: FetchResponse | Unanswered) -> None:
-        if address != self._address:
+    def _on_answer(self, connection_epoch: int, outcome: FetchResponse | Unanswered) -> None:
+        if connection_epoch != self._connection_epoch:
             return
         now_ms = self._now_ms()
         if isinstance(outcome, Unanswered):
             self._note_failure(outcome.reason)
             self.core.on_failure(now_ms)
-            self._pump()
+            self._send_requests()
             return
-        self._perform(self.core.on_response(outcome, now_ms), self._main)
+        self._perform(self.core.on_response(outcome, now_ms), self._session_connection)
 
-    def _on_express(self, address: int, lane: int, outcome: FetchResponse | Unanswered) -> None:
-        if address != self._address:
+    def _on_sessionless_answer(self, connection_epoch: int, number: int, outcome: FetchResponse | Unanswered) -> None:
+        if connection_epoch != self._connection_epoch:
             return
         response = None if isinstance(outcome, Unanswered) else outcome
-        self._perform(self.core.on_express(lane, response, self._now_ms()), self._express[lane])
+        actions = self.core.on_sessionless_response(number, response, self._now_ms())
+        self._perform(actions, self._sessionless_connections[number])
 
     def _note_failure(self, reason: str) -> None:
-        """Once for a row of failures."""
+        """Log the first failure in a row."""
         if not self._is_failing:
             self._is_failing = True
-            _log.warning("A leader does not answer fetches", leader=self.leader_id, fetcher=self.index, reason=reason)
+            _log.warning("The leader does not answer fetches", leader=self.leader_id, fetcher=self.index, reason=reason)
 
-    def _perform(self, work: FetchActions[FollowerReplica], connection: LeaderConnection) -> None:
-        if work.complaint:
-            self._note_failure(work.complaint)
+    def _perform(self, actions: FetchActions[FollowerReplica], connection: LeaderConnection) -> None:
+        if actions.complaint:
+            self._note_failure(actions.complaint)
         else:
             self._is_failing = False
-        for followed, code in work.troubles:
-            self._tell(followed, code)
-        for cut in work.cuts:
-            self._cut(cut)
-        for build in work.builds:
+        for followed, code in actions.failures:
+            self._log_failure(followed, code)
+        for truncation in actions.truncations:
+            self._truncate(truncation)
+        for build in actions.builds:
             self._build(build)
-        if work.seeks:
-            BoundsLookup(self._sender().broker_id, work.seeks, self._on_bounds).begin(connection)
-        self._appending.extend(work.appends)
+        if actions.out_of_range:
+            BoundsLookup(self._sender().broker_id, actions.out_of_range, self._on_bounds).begin(connection)
+        self._appending.extend(actions.appends)
         self._append_some()
 
-    def _tell(self, followed: _Followed, code: int) -> None:
+    def _log_failure(self, followed: _Followed, code: int) -> None:
         _log.info(
-            "A leader does not serve a replica",
+            "The leader does not serve a replica",
             leader=self.leader_id,
             partition=_name(followed),
             epoch=followed.leader_epoch,
             error=ErrorCode(code).name if code in ErrorCode._value2member_map_ else code,
         )
 
-    # ---- records
+    # ---- appends
 
     def _append_some(self) -> None:
-        """Append for a while, then ask for more."""
+        """Append one slice; send the next request after the last slice."""
         queue, now_ms, taken = self._appending, self._now_ms(), 0
         while queue:
             if taken >= SLICE_BYTES:
-                self._loop.call_soon(partial(self._append_on, self._address))
+                self._loop.call_soon(partial(self._append_next_slice, self._connection_epoch))
                 return
             taken += self._append(queue.popleft(), now_ms)
-        self._pump()
+        self._send_requests()
 
-    def _append_on(self, address: int) -> None:
-        if address == self._address:
+    def _append_next_slice(self, connection_epoch: int) -> None:
+        if connection_epoch == self._connection_epoch:
             self._append_some()
 
     def _append(self, fetched: FetchedPartition[FollowerReplica], now_ms: int) -> int:
-        """Returns the bytes appended."""
+        """Append to one replica; return the size of the records."""
         followed, data = fetched
         if not followed.awaits_answer:
             return 0
@@ -313,7 +320,7 @@ class ReplicaFetcher:
             partition.when_flushed(partial(self._on_flushed, key, partition))
 
     def _on_flushed(self, key: PartitionKey, partition: FollowerReplica) -> None:
-        """It may have gone and come back meanwhile, and have more to flush by now."""
+        """Resume, unless the replica has left and returned meanwhile with more records to flush."""
         if partition.is_flushed and self._unflushed.get(key) is partition:
             del self._unflushed[key]
             self.wake()
@@ -322,25 +329,26 @@ class ReplicaFetcher:
         if error.code is ErrorCode.KAFKA_STORAGE_ERROR:
             self.core.on_broken(followed)
             return
-        _log.warning("Records from a leader are not taken", partition=_name(followed), reason=str(error))
+        _log.warning("A replica cannot append the leader's records", partition=_name(followed), reason=str(error))
         self.core.on_not_appended(followed, now_ms)
 
     def _on_out_of_order(self, followed: _Followed, error: FetchedOutOfOrder) -> None:
         if error.diverges_at is None:
-            _log.error("A leader sent records that do not follow", error, partition=_name(followed))
+            _log.error("The leader sent records below the log end offset", error, partition=_name(followed))
             self.core.on_broken(followed)
         else:
-            self._cut(self.core.on_parted(followed, error.diverges_at))
+            self._truncate(self.core.on_out_of_order(followed, error.diverges_at))
 
-    # ---- cuts
+    # ---- truncations
 
-    def _cut(self, cut: Truncation[FollowerReplica]) -> None:
-        followed, offset, restarts = cut
+    def _truncate(self, truncation: Truncation[FollowerReplica]) -> None:
+        followed, offset, is_full = truncation
         partition = followed.partition
-        operation = partition.truncate_fully_and_start_at if restarts else partition.truncate
-        operation(followed.leader_epoch, offset).add_done_callback(partial(self._on_cut, followed, self.core.on_cut))
+        operation = partition.truncate_fully_and_start_at if is_full else partition.truncate
+        done = operation(followed.leader_epoch, offset)
+        done.add_done_callback(partial(self._on_truncated, followed, self.core.on_truncated))
 
-    def _on_cut(self, followed: _Followed, note: OnCut, done: "Future[bool]") -> None:
+    def _on_truncated(self, followed: _Followed, note: OnTruncated, done: "Future[bool]") -> None:
         error = None if done.cancelled() else done.exception()
         if error is not None and not isinstance(error, KafkaError):
             raise error
@@ -355,41 +363,41 @@ class ReplicaFetcher:
     def _on_bounds(self, followed: _Followed, start: LogBound, end: LogBound) -> None:
         if self._is_closed:
             return
-        todo = self.core.on_bounds(followed, start, end, self._now_ms())
-        if isinstance(todo, Truncation):
-            self._cut(todo)
-        elif todo is not None:
-            self._build(todo)
+        action = self.core.on_bounds(followed, start, end, self._now_ms())
+        if isinstance(action, Truncation):
+            self._truncate(action)
+        elif action is not None:
+            self._build(action)
         self.wake()
 
-    # ---- beginning behind what is remote
+    # ---- builds of remote log auxiliary state
 
     def _build(self, build: AuxStateBuild[FollowerReplica]) -> None:
         followed = build.followed
-        if self._tier is not None:
-            RemoteLogAuxStateBuild(build, self._tier, self._questions, self).begin()
+        if self._remote is not None:
+            RemoteLogAuxStateBuild(build, self._remote, self._offset_queries, self).begin()
             return
         if not followed.failures:
-            self._tell(followed, ErrorCode.OFFSET_MOVED_TO_TIERED_STORAGE)
-        self.core.on_not_built(followed, self._now_ms())
+            self._log_failure(followed, ErrorCode.OFFSET_MOVED_TO_TIERED_STORAGE)
+        self.core.on_build_failed(followed, self._now_ms())
 
     def on_start(self, followed: _Followed, start: TierStart) -> None:
         """Implements BuildOutcome."""
         done = followed.partition.start_from_tier(followed.leader_epoch, start)
-        done.add_done_callback(partial(self._on_cut, followed, self.core.on_built))
+        done.add_done_callback(partial(self._on_truncated, followed, self.core.on_built))
 
     def on_nothing_remote(self, followed: _Followed, offset: int) -> None:
         """Implements BuildOutcome."""
-        cut = self.core.on_nothing_remote(followed, offset)
-        if cut is not None:
-            self._cut(cut)
+        truncation = self.core.on_nothing_remote(followed, offset)
+        if truncation is not None:
+            self._truncate(truncation)
 
-    def on_gave_up(self, followed: _Followed, *, is_fenced: bool) -> None:
+    def on_build_failed(self, followed: _Followed, *, is_fenced: bool) -> None:
         """Implements BuildOutcome."""
         if is_fenced:
             self.core.on_broken(followed)
         else:
-            self.core.on_not_built(followed, self._now_ms())
+            self.core.on_build_failed(followed, self._now_ms())
         self.wake()
 
 

@@ -42,13 +42,13 @@ def test_id_0_means_that_there_is_none_any_more() -> None:
 
 def test_an_unknown_session_is_not_closed_again() -> None:
     session = opened()
-    assert session.on_answer(ErrorCode.FETCH_SESSION_ID_NOT_FOUND, 0, fits=True) is SessionOutcome.ANEW
+    assert session.on_answer(ErrorCode.FETCH_SESSION_ID_NOT_FOUND, 0, fits=True) is SessionOutcome.LOST
     assert carried(session) == (0, 0)
 
 
 def test_a_wrong_epoch_closes_the_session_with_the_request_that_opens_the_next() -> None:
     session = opened()
-    assert session.on_answer(ErrorCode.INVALID_FETCH_SESSION_EPOCH, 0, fits=True) is SessionOutcome.ANEW
+    assert session.on_answer(ErrorCode.INVALID_FETCH_SESSION_EPOCH, 0, fits=True) is SessionOutcome.LOST
     assert carried(session) == (7, 0)
 
 
@@ -61,7 +61,7 @@ def test_a_failed_request_leaves_the_count_unknown() -> None:
 
 def test_an_answer_that_does_not_fit_is_of_no_use() -> None:
     session = opened()
-    assert session.on_answer(0, 7, fits=False) is SessionOutcome.ANEW
+    assert session.on_answer(0, 7, fits=False) is SessionOutcome.LOST
     assert carried(session) == (7, 0)
 
 
@@ -70,7 +70,7 @@ def test_to_be_lost_twice_in_a_row_is_a_failure() -> None:
     session.on_answer(ErrorCode.INVALID_FETCH_SESSION_EPOCH, 0, fits=True)
     assert session.on_answer(ErrorCode.INVALID_FETCH_SESSION_EPOCH, 0, fits=True) is SessionOutcome.FAILED
     session.on_answer(0, 8, fits=True)
-    assert session.on_answer(ErrorCode.INVALID_FETCH_SESSION_EPOCH, 0, fits=True) is SessionOutcome.ANEW
+    assert session.on_answer(ErrorCode.INVALID_FETCH_SESSION_EPOCH, 0, fits=True) is SessionOutcome.LOST
 
 
 def test_mixed_topic_ids_and_other_errors_are_failures_at_once() -> None:

@@ -5,9 +5,11 @@ from dataclasses import dataclass, field
 import pytest
 
 from broker.replication.epochs import EpochEnd
+from broker.replication.fetch_actions import AuxStateBuild, FetchActions, LogBound, Truncation
 from broker.replication.fetch_plan import FetcherSettings, Sender
 from broker.replication.fetch_state import FetchPhase, FetchPosition, PartitionFetchState
-from broker.replication.fetcher import FIRST_BACKOFF_MS, AuxStateBuild, FetchActions, FetcherCore, LogBound, Truncation
+from broker.replication.fetcher import FetcherCore
+from broker.replication.followed_replicas import FIRST_BACKOFF_MS
 from broker.replication.replication_quota import ReplicationQuota
 from protocol.errors import ErrorCode
 from protocol.messages.fetch import (
@@ -77,7 +79,7 @@ class Fetcher:
             self.core.on_appended(fetched, self.now_ms)
 
     def followed(self, index: int = 0) -> PartitionFetchState[FakeReplica]:
-        return self.core.members()[index]
+        return self.core.replicas.all()[index]
 
 
 def named(request: FetchRequest) -> list[int]:
@@ -296,13 +298,13 @@ def test_a_leader_that_does_not_serve_is_asked_again_in_a_while(code: int) -> No
     fetcher.open()
     fetcher.ask()
     work = fetcher.answer(PartitionData(0, code))
-    assert [(trouble.followed.key, trouble.code) for trouble in work.troubles] == [((T, 0), code)]
+    assert [(trouble.followed.key, trouble.code) for trouble in work.failures] == [((T, 0), code)]
     assert forgotten(fetcher.ask()) == [0]
     assert fetcher.core.next_deadline_ms(0) == FIRST_BACKOFF_MS
     fetcher.answer()
     fetcher.now_ms = FIRST_BACKOFF_MS
     assert named(fetcher.ask()) == [0]
-    assert fetcher.answer(PartitionData(0, code)).troubles == []
+    assert fetcher.answer(PartitionData(0, code)).failures == []
 
 
 def test_success_forgives_former_failures() -> None:
@@ -318,14 +320,14 @@ def test_a_fenced_replica_waits_for_the_next_reign() -> None:
     fetcher = Fetcher()
     fetcher.ask()
     fetcher.answer(PartitionData(0, ErrorCode.FENCED_LEADER_EPOCH))
-    assert (fetcher.followed().phase, fetcher.core.failed_count) == (FetchPhase.FAILED, 1)
+    assert (fetcher.followed().phase, fetcher.core.replicas.failed_count) == (FetchPhase.FAILED, 1)
     fetcher.now_ms = 10**9
     assert forgotten(fetcher.ask()) == [0]
     fetcher.answer(session_id=0)
     assert fetcher.asks_nothing()
     fetcher.replicas[0].leader_epoch = 2
     fetcher.core.add(fetcher.replicas[0])
-    assert fetcher.core.failed_count == 0
+    assert fetcher.core.replicas.failed_count == 0
     assert named(fetcher.ask()) == [0]
 
 
@@ -367,14 +369,14 @@ def diverging(fetcher: Fetcher, epoch: int, end: int, own: EpochEnd) -> FetchAct
 def test_a_log_is_cut_where_the_leader_ended_the_epoch() -> None:
     fetcher = Fetcher()
     work = diverging(fetcher, 1, 3, EpochEnd(1, 5))
-    assert [(cut.offset, cut.restarts) for cut in work.cuts] == [(3, False)]
+    assert [(cut.offset, cut.is_full) for cut in work.truncations] == [(3, False)]
     assert (work.appends, fetcher.followed().phase) == ([], FetchPhase.TRUNCATING)
 
 
 def test_a_log_without_the_leaders_epoch_is_cut_at_the_end_of_its_own_older_one() -> None:
     fetcher = Fetcher()
     work = diverging(fetcher, 3, 4, EpochEnd(2, 2))
-    assert [cut.offset for cut in work.cuts] == [2]
+    assert [cut.offset for cut in work.truncations] == [2]
 
 
 @pytest.mark.parametrize(
@@ -395,7 +397,7 @@ def test_a_log_of_which_the_leader_has_nothing_starts_anew_at_the_leaders_start(
     fetcher.replicas[0].ends[1] = own
     fetcher.ask()
     answer = PartitionData(0, log_start_offset=leader_start, diverging_epoch=EpochEndOffset(1, end))
-    assert fetcher.answer(answer).cuts == [Truncation(fetcher.followed(), *cut)]
+    assert fetcher.answer(answer).truncations == [Truncation(fetcher.followed(), *cut)]
     assert fetcher.followed().phase is FetchPhase.TRUNCATING
 
 
@@ -403,7 +405,7 @@ def test_a_cut_log_is_asked_for_again_with_its_older_epoch() -> None:
     fetcher = Fetcher()
     diverging(fetcher, 1, 3, EpochEnd(1, 5))
     fetcher.replicas[0].where = at(3, 0)
-    fetcher.core.on_cut(fetcher.followed(), 0, is_done=True)
+    fetcher.core.on_truncated(fetcher.followed(), 0, is_done=True)
     asked = fetcher.ask().topics[0].partitions[0]
     assert (asked.fetch_offset, asked.last_fetched_epoch) == (3, 0)
 
@@ -411,7 +413,7 @@ def test_a_cut_log_is_asked_for_again_with_its_older_epoch() -> None:
 def test_a_cut_that_changes_nothing_is_not_repeated_at_once() -> None:
     fetcher = Fetcher()
     diverging(fetcher, 1, 5, EpochEnd(1, 5))
-    fetcher.core.on_cut(fetcher.followed(), 0, is_done=True)
+    fetcher.core.on_truncated(fetcher.followed(), 0, is_done=True)
     assert fetcher.followed().phase is FetchPhase.DELAYED
 
 
@@ -421,9 +423,9 @@ def test_a_cut_that_ends_after_the_reign_is_nobodys() -> None:
     former = fetcher.followed()
     fetcher.replicas[0].leader_epoch = 2
     fetcher.core.add(fetcher.replicas[0])
-    fetcher.core.on_cut(former, 0, is_done=True)
+    fetcher.core.on_truncated(former, 0, is_done=True)
     fetcher.core.on_broken(former)
-    assert (former.phase, fetcher.followed().phase, fetcher.core.failed_count) == (
+    assert (former.phase, fetcher.followed().phase, fetcher.core.replicas.failed_count) == (
         FetchPhase.GONE,
         FetchPhase.FETCHING,
         0,
@@ -432,7 +434,7 @@ def test_a_cut_that_ends_after_the_reign_is_nobodys() -> None:
 
 def out_of_range(fetcher: Fetcher) -> PartitionFetchState[FakeReplica]:
     fetcher.ask()
-    (followed,) = fetcher.answer(PartitionData(0, ErrorCode.OFFSET_OUT_OF_RANGE)).seeks
+    (followed,) = fetcher.answer(PartitionData(0, ErrorCode.OFFSET_OUT_OF_RANGE)).out_of_range
     return followed
 
 
@@ -506,7 +508,7 @@ def test_who_is_listed_no_more_goes_on() -> None:
     fetcher.open()
     fetcher.followed(0).lag = 7
     quota.list_topic("t", [])
-    fetcher.core.on_quota_changed()
+    fetcher.core.replicas.on_quota_changed()
     quota.record(1000, 0)
     fetcher.ask()
     assert fetcher.followed(0).phase is FetchPhase.FETCHING
@@ -516,7 +518,7 @@ def test_who_is_listed_no_more_goes_on() -> None:
 
 
 def express(fetcher: Fetcher) -> tuple[int, FetchRequest] | None:
-    return fetcher.core.express_request(SENDER, fetcher.now_ms)
+    return fetcher.core.sessionless_request(SENDER, fetcher.now_ms)
 
 
 def waiting(count: int = 1) -> Fetcher:
@@ -575,7 +577,7 @@ def test_passengers_join_the_session_when_they_are_back() -> None:
     found = express(fetcher)
     assert found is not None
     response = FetchResponse(responses=[FetchableTopicResponse(topic_id=T, partitions=[PartitionData(3)])])
-    (fetched,) = fetcher.core.on_express(found[0], response, 110).appends
+    (fetched,) = fetcher.core.on_sessionless_response(found[0], response, 110).appends
     fetcher.core.on_appended(fetched, 110)
     fetcher.answer()
     assert named(fetcher.ask()) == [3]
@@ -587,8 +589,8 @@ def test_an_express_without_answer_delays_its_passengers_only(response: FetchRes
     fetcher.core.add(FakeReplica("t", T, 3))
     found = express(fetcher)
     assert found is not None
-    fetcher.core.on_express(found[0], response, 110)
-    assert [each.phase for each in fetcher.core.members()] == [FetchPhase.FETCHING, FetchPhase.DELAYED]
+    fetcher.core.on_sessionless_response(found[0], response, 110)
+    assert [each.phase for each in fetcher.core.replicas.all()] == [FetchPhase.FETCHING, FetchPhase.DELAYED]
 
 
 def test_lanes_are_used_one_after_the_other_until_there_is_none() -> None:
@@ -600,7 +602,7 @@ def test_lanes_are_used_one_after_the_other_until_there_is_none() -> None:
         lanes.append(None if found is None else found[0])
     assert lanes == [0, 1, 2, 3, None, None]
     response = FetchResponse(responses=[FetchableTopicResponse(topic_id=T, partitions=[PartitionData(4)])])
-    fetcher.core.on_express(1, response, 110)
+    fetcher.core.on_sessionless_response(1, response, 110)
     found = express(fetcher)
     assert found is not None
     assert (found[0], sorted(named(found[1]))) == (1, [4, 7, 8])
@@ -613,7 +615,7 @@ def test_a_passenger_that_left_meanwhile_is_gone() -> None:
     assert found is not None
     fetcher.core.remove((T, 3))
     response = FetchResponse(responses=[FetchableTopicResponse(topic_id=T, partitions=[records(3)])])
-    work = fetcher.core.on_express(found[0], response, 110)
+    work = fetcher.core.on_sessionless_response(found[0], response, 110)
     assert work.appends == []
     fetcher.answer()
     assert named(fetcher.ask()) == []
@@ -627,7 +629,7 @@ def test_a_passenger_that_left_takes_nothing_from_the_others() -> None:
     assert found is not None
     fetcher.core.remove((T, 3))
     response = FetchResponse(responses=[FetchableTopicResponse(topic_id=T, partitions=[records(3), records(4)])])
-    work = fetcher.core.on_express(found[0], response, 110)
+    work = fetcher.core.on_sessionless_response(found[0], response, 110)
     assert [each.followed.key for each in work.appends] == [(T, 4)]
     assert fetcher.followed(1).phase is FetchPhase.FETCHING
 
@@ -638,7 +640,7 @@ def test_an_express_that_speaks_of_others_says_nothing() -> None:
     found = express(fetcher)
     assert found is not None
     response = FetchResponse(responses=[FetchableTopicResponse(topic_id=T, partitions=[records(0), records(3)])])
-    assert fetcher.core.on_express(found[0], response, 110).appends == []
+    assert fetcher.core.on_sessionless_response(found[0], response, 110).appends == []
     assert fetcher.followed(1).phase is FetchPhase.DELAYED
 
 
@@ -654,7 +656,7 @@ def test_an_express_of_the_last_reign_says_nothing_of_this_one() -> None:
     assert named(fetcher.ask()) == [3]
     late = PartitionData(3, ErrorCode.FENCED_LEADER_EPOCH)
     response = FetchResponse(responses=[FetchableTopicResponse(topic_id=T, partitions=[late])])
-    assert fetcher.core.on_express(found[0], response, 110).troubles == []
+    assert fetcher.core.on_sessionless_response(found[0], response, 110).failures == []
     assert fetcher.followed(1).phase is FetchPhase.FETCHING
 
 
@@ -668,8 +670,8 @@ def test_lag_is_counted_to_the_leaders_high_watermark() -> None:
         if fetched.followed.partition.index == 0:
             fetcher.replicas[0].where = at(20)
         fetcher.core.on_appended(fetched, 0)
-    assert [each.lag for each in fetcher.core.members()] == [40, 0]
-    assert fetcher.core.max_lag == 40
+    assert [each.lag for each in fetcher.core.replicas.all()] == [40, 0]
+    assert fetcher.core.replicas.max_lag == 40
 
 
 # ---- what is remote
@@ -719,7 +721,7 @@ def test_what_is_not_there_yet_is_asked_for_again_after_a_back_off() -> None:
     fetcher.open()
     followed = moved(fetcher).followed
     for attempt in range(3):
-        fetcher.core.on_not_built(followed, fetcher.now_ms)
+        fetcher.core.on_build_failed(followed, fetcher.now_ms)
         assert followed.phase is FetchPhase.DELAYED
         assert followed.due_ms - fetcher.now_ms == FIRST_BACKOFF_MS << attempt
         fetcher.ask()
@@ -763,7 +765,7 @@ def test_a_log_with_nothing_remote_begins_anew() -> None:
     fetcher = Fetcher()
     fetcher.open()
     followed = moved(fetcher).followed
-    assert fetcher.core.on_nothing_remote(followed, 9) == Truncation(followed, 9, restarts=True)
+    assert fetcher.core.on_nothing_remote(followed, 9) == Truncation(followed, 9, is_full=True)
     assert followed.phase is FetchPhase.TRUNCATING
 
 
@@ -774,7 +776,7 @@ def test_a_new_reign_voids_what_is_being_built() -> None:
     fetcher.replicas[0].leader_epoch = 2
     fetcher.core.add(fetcher.replicas[0])
     fetcher.core.on_built(former, 0, is_done=True)
-    fetcher.core.on_not_built(former, 0)
+    fetcher.core.on_build_failed(former, 0)
     assert fetcher.core.on_nothing_remote(former, 9) is None
     assert (former.phase, fetcher.followed().phase) == (FetchPhase.GONE, FetchPhase.FETCHING)
 
@@ -790,20 +792,20 @@ def parted(fetcher: Fetcher, end: int) -> FetchActions[FakeReplica]:
 
 def test_a_cut_on_the_own_disk_is_a_cut() -> None:
     fetcher = Fetcher()
-    assert parted(fetcher, 3).cuts == [Truncation(fetcher.followed(), 3)]
+    assert parted(fetcher, 3).truncations == [Truncation(fetcher.followed(), 3)]
 
 
 def test_logs_that_part_below_the_own_disk_begin_behind_what_is_remote() -> None:
     fetcher = Fetcher()
     work = parted(fetcher, 2)
-    assert (work.cuts, work.builds) == ([], [AuxStateBuild(fetcher.followed(), 1)])
+    assert (work.truncations, work.builds) == ([], [AuxStateBuild(fetcher.followed(), 1)])
 
 
 def test_a_log_that_has_nothing_remote_is_cut_below_its_start_as_ever() -> None:
     fetcher = Fetcher()
     fetcher.replicas[0].where = at(5, 1, 3)
     fetcher.followed().refresh()
-    assert parted(fetcher, 2).cuts == [Truncation(fetcher.followed(), 2)]
+    assert parted(fetcher, 2).truncations == [Truncation(fetcher.followed(), 2)]
 
 
 def test_a_leader_that_ends_below_the_own_disk_has_the_replica_begin_behind_what_is_remote() -> None:

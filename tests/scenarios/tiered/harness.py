@@ -14,7 +14,6 @@ from broker.net.peer import SocketAddress
 from broker.replication.epochs import EpochEnd, has_diverged
 from broker.replication.fetch_plan import FetcherSettings, Sender
 from broker.replication.fetcher import FetcherCore
-from broker.runtime.loop.waiters import Deadlines
 from broker.runtime.remote_log.segment_source import RemoteSegmentSource
 from broker.runtime.replication.fetch_transport import EpochEndsDone, FetchDone, OffsetsDone, Unanswered
 from broker.runtime.replication.follower_replica import FollowerReplica
@@ -46,6 +45,7 @@ from tests.scenarios.tiered.broker import CONFIG, MAX_BYTES, NOW_MS, PRODUCER, T
 from tests.support.manual_loop import ManualLoop
 from tests.support.memory_remote_metadata import MemoryRemoteMetadata, RemoteMetadataLog
 from tests.support.memory_remote_storage import MemoryRemoteStorage
+from tests.support.runtimes import make_runtime
 
 PARTITION = TopicIdPartition(TOPIC_ID, TOPIC, 0)
 ONE_WAY_S = 0.001
@@ -103,14 +103,13 @@ class World:
         core: FetcherCore[FollowerReplica] = FetcherCore(FetcherSettings())
         sender = Sender(broker.id, 1)
         fetcher = ReplicaFetcher(
+            make_runtime(self.loop),
             leader.id,
             0,
             SocketAddress(leader.name, 9092),
             core,
             lambda: sender,
             self,
-            self.loop,
-            Deadlines(self.loop),
             self._tier,
         )
         self._fetchers[name] = fetcher

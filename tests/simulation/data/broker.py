@@ -26,12 +26,13 @@ from broker.metadata.image.metadata_image import EMPTY_IMAGE, MetadataImage
 from broker.metadata.image.slices import finish
 from broker.net.peer import SocketAddress
 from broker.node.data import set_aside_strays, settle_duplicates
-from broker.replication.fetch_plan import FetcherSettings
+from broker.replication.fetch_plan import FetcherSettings, Sender
 from broker.runtime.controller.broker_lifecycle import BrokerIdentity, BrokerLifecycle, LifecycleTimes
 from broker.runtime.controller.controller_router import ControllerUnavailable
 from broker.runtime.controller.directory_assignments import DirectoryAssignments
 from broker.runtime.controller.driver import MetadataPublisher
 from broker.runtime.controller.metadata_cache import MetadataCache
+from broker.runtime.loop.runtime import Runtime
 from broker.runtime.loop.waiters import Deadlines
 from broker.runtime.partitions.alter_partition_manager import AlterPartitionManager
 from broker.runtime.partitions.broker_view import MetadataBrokerView
@@ -398,11 +399,10 @@ class DataPart:
         flusher = LogFlusher(io, self.deadlines)
         isr_channel = ControllerPath(broker, "isr")
         self.fetchers = ReplicaFetcherManager(
-            node.id,
+            Runtime(clock=process, loop=process, io=io, files=node.disk, deadlines=self.deadlines, spawn=process.spawn),
             broker,
             broker.cache,
-            process,
-            self.deadlines,
+            lambda: Sender(node.id, lifecycle.epoch),
             listener=LISTENER,
             settings=FetcherSettings(
                 wait_max_ms=scenario.fetch_wait_max_ms,
@@ -410,7 +410,6 @@ class DataPart:
                 backoff_ms=scenario.fetch_backoff_ms,
             ),
             fetcher_count=lambda: scenario.fetchers,
-            broker_epoch=lambda: lifecycle.epoch,
         )
         self.alter_partition_manager = AlterPartitionManager(node.id, isr_channel, lifecycle, process)
         self.partitions = Partitions(

@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple
 from broker.metadata.controller.replica_changes import ReplicaChanges
 from broker.replication import fetcher
 from broker.replication import partition as replication_partition
+from broker.replication.fetch_actions import FetchedPartition
 from broker.replication.fetch_plan import fetch_request
 from broker.replication.follower import FollowerRole
 from broker.replication.isr import CommittedIsr, PendingIsr
@@ -112,7 +113,7 @@ async def _no_wait(lifecycle: BrokerLifecycle) -> None:
 
 
 def _begin_at_once(fetchers: ReplicaFetcherManager) -> None:
-    held, fetchers._held = fetchers._held, None
+    held, fetchers._not_begun = fetchers._not_begun, None
     for partition in (held or {}).values():
         fetchers.follow(partition)
 
@@ -120,7 +121,7 @@ def _begin_at_once(fetchers: ReplicaFetcherManager) -> None:
 _on_divergence = fetcher.FetcherCore._on_divergence
 
 
-def _cut_only(core: fetcher.FetcherCore[Any], fetched: fetcher.FetchedPartition[Any], work: Any, now_ms: int) -> None:
+def _cut_only(core: fetcher.FetcherCore[Any], fetched: FetchedPartition[Any], work: Any, now_ms: int) -> None:
     """As Kafka does it: wherever the leader's log begins."""
     fetched.data.log_start_offset = -1
     _on_divergence(core, fetched, work, now_ms)

@@ -6,7 +6,7 @@ from typing import Any
 
 from broker.api.list_offsets import ListOffsetsHandler
 from broker.net.peer import SocketAddress
-from broker.replication.fetch_plan import FetcherSettings
+from broker.replication.fetch_plan import FetcherSettings, Sender
 from broker.replication.fetch_state import FetchPhase
 from broker.runtime.replication.fetch_transport import EpochEndsDone, FetchDone, OffsetsDone
 from broker.runtime.replication.replica_fetcher_manager import ReplicaFetcherManager
@@ -16,6 +16,7 @@ from protocol.messages.offset_for_leader_epoch import OffsetForLeaderEpochReques
 from protocol.primitives import Uuid
 from storage.config import LogConfig
 from tests.support.data_plane import BROKER_ID, LISTENER, Answer, DataPlane
+from tests.support.runtimes import make_runtime
 
 FOLLOWER = 2  # as the leader's metadata has it; each plane takes itself for broker 1
 
@@ -50,15 +51,13 @@ class Pair:
         self.fetch = self.leader.fetch_handler(max_bytes=10_000_000)
         self.list_offsets = ListOffsetsHandler(self.leader.partitions)
         self.fetchers = ReplicaFetcherManager(
-            FOLLOWER,
+            make_runtime(self.follower.loop, deadlines=self.follower.deadlines),
             self,
             self.follower.metadata,
-            self.follower.loop,
-            self.follower.deadlines,
+            lambda: Sender(FOLLOWER, 1),
             listener=LISTENER,
             settings=FetcherSettings(),
             fetcher_count=lambda: 1,
-            broker_epoch=lambda: 1,
         )
         self.fetchers.begin()
 
@@ -109,7 +108,7 @@ class Pair:
 
     @property
     def phase(self) -> FetchPhase:
-        ((followed,),) = (fetcher.core.members() for fetcher in self.fetchers.fetchers())
+        ((followed,),) = (fetcher.core.replicas.all() for fetcher in self.fetchers.fetchers())
         return followed.phase
 
 

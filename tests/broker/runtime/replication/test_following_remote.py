@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from broker.api.offset_for_leader_epoch import OffsetForLeaderEpochHandler
-from broker.replication.fetch_plan import FetcherSettings
+from broker.replication.fetch_plan import FetcherSettings, Sender
 from broker.replication.fetch_state import FetchPhase
 from broker.runtime.remote_log.segment_source import RemoteSegmentSource
 from broker.runtime.replication.replica_fetcher_manager import ReplicaFetcherManager
@@ -20,6 +20,7 @@ from tests.support.data_plane import LISTENER, Answer, batch
 from tests.support.inline_io import InlineIo
 from tests.support.memory_remote_metadata import MemoryRemoteMetadata
 from tests.support.memory_remote_storage import MemoryRemoteStorage
+from tests.support.runtimes import make_runtime
 
 TIERED = LogConfig(remote_storage_enable=True, index_interval_bytes=0)
 PRODUCER = 77
@@ -40,16 +41,16 @@ class TieredPair(Pair):
         for plane in (self.leader, self.follower):
             plane.partition().configure(TIERED)
         self.fetchers = ReplicaFetcherManager(
-            FOLLOWER,
+            make_runtime(self.follower.loop, deadlines=self.follower.deadlines),
             self,
             self.follower.metadata,
-            self.follower.loop,
-            self.follower.deadlines,
+            lambda: Sender(FOLLOWER, 1),
             listener=LISTENER,
             settings=FetcherSettings(),
             fetcher_count=lambda: 1,
-            broker_epoch=lambda: 1,
-            tier=RemoteSegmentSource(self.metadata, self.storage, self.pool, self.follower.loop),
+        )
+        self.fetchers.use_remote_storage(
+            RemoteSegmentSource(self.metadata, self.storage, self.pool, self.follower.loop)
         )
         self.fetchers.begin()
 

@@ -4,9 +4,8 @@ import pytest
 
 from broker.metadata.image.config_image import ResourceType
 from broker.metrics.fetchers import fetcher_families
-from broker.replication.fetch_plan import FetcherSettings
+from broker.replication.fetch_plan import FetcherSettings, Sender
 from broker.replication.fetch_state import FetchPhase
-from broker.runtime.loop.waiters import Deadlines
 from broker.runtime.partitions.fetcher_assignments import FetcherManager
 from broker.runtime.partitions.hosted_follower import HostedFollower
 from broker.runtime.replication.follower_replica import FollowerReplica
@@ -14,6 +13,7 @@ from broker.runtime.replication.replica_fetcher import SLICE_BYTES
 from broker.runtime.replication.replica_fetcher_manager import ReplicaFetcherManager, fetcher_index
 from protocol.errors import ErrorCode, KafkaError
 from tests.support.fetch_bench import RECORD, FakeReplica, FollowerBench
+from tests.support.runtimes import make_runtime
 
 
 def fits(replica: HostedFollower, fetchers: ReplicaFetcherManager) -> tuple[FollowerReplica, FetcherManager]:
@@ -154,7 +154,7 @@ def test_another_leader_is_followed_by_another_fetcher_and_the_former_goes() -> 
     bench.lead(2, "t-0", 2)
     bench.follow("t-0", 2, 2)
     bench.advance(10)
-    assert [(each.leader_id, len(each.core)) for each in bench.fetchers.fetchers()] == [(2, 1)]
+    assert [(each.leader_id, len(each.core.replicas)) for each in bench.fetchers.fetchers()] == [(2, 1)]
     assert bench.transport.open_count == 1
 
 
@@ -290,24 +290,22 @@ def test_nothing_is_fetched_before_the_broker_is_registered() -> None:
     followed = [bench.replicas[name] for name in ("t-0", "t-1")]
     epochs = [-1]
     fetchers = ReplicaFetcherManager(
-        bench.BROKER_ID,
+        make_runtime(bench.loop),
         bench.transport,
         bench.metadata,
-        bench.loop,
-        Deadlines(bench.loop),
+        lambda: Sender(bench.BROKER_ID, epochs[-1]),
         listener="INTERNAL",
         settings=FetcherSettings(),
         fetcher_count=lambda: 1,
-        broker_epoch=lambda: epochs[-1],
     )
     for replica in followed:
         fetchers.follow(replica)
     fetchers.unfollow(followed[0])
     assert fetchers.fetchers() == []
-    with pytest.raises(AssertionError, match="without an epoch"):
+    with pytest.raises(AssertionError, match="before the broker is registered"):
         fetchers.begin()
     assert fetchers.fetchers() == []
     epochs.append(91)
     fetchers.begin()
     (fetcher,) = fetchers.fetchers()
-    assert [each.partition for each in fetcher.core.members()] == [followed[1]]
+    assert [each.partition for each in fetcher.core.replicas.all()] == [followed[1]]
