@@ -1,4 +1,4 @@
-"""What handlers of metadata are given in tests: an image, a controller that answers at once, a request's context."""
+"""Collaborators of handlers in tests: an image, a controller that commits at once, a request's context."""
 
 from collections.abc import Awaitable
 from typing import TypeVar
@@ -19,7 +19,7 @@ R = TypeVar("R")
 
 
 class FixedMetadata:
-    """A source of metadata that stands still until a test says otherwise."""
+    """A source of metadata that changes only when a test changes it."""
 
     def __init__(self, image: MetadataImage, controller_id: int | None = 1) -> None:
         self.image = image
@@ -27,7 +27,7 @@ class FixedMetadata:
 
 
 class LiveCluster(Cluster):
-    """A controller that commits at once; at the same time the source of the metadata it makes."""
+    """A controller that commits at once, and the source of the metadata it writes."""
 
     controller_id: int | None = 1
     is_active = True
@@ -51,7 +51,7 @@ def unrestricted_route(key: ApiKey, handler: Handler, forwarding: Forwarding = F
 
 
 def context(api_version: int, *, listener: str = LISTENER, api_key: int = 0) -> RequestContext:
-    """The circumstances of a request of this version."""
+    """Return the context of a request of this version."""
     connection = ConnectionInfo("test", listener, "127.0.0.1", 40_000)
     header = RequestHeader(api_key, api_version, 1, "client")
     return RequestContext(api_version, "client", connection, Request(header, memoryview(b""), connection, 0))

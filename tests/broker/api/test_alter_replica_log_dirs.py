@@ -30,7 +30,7 @@ def home(node: DataPlane, topic: str) -> str:
     return directory.path
 
 
-def test_a_replica_is_where_it_is_and_does_not_move() -> None:
+def test_hosted_replica_does_not_move() -> None:
     node = DataPlane(directories=("/one", "/two"))
     node.create_topic("t", 1)
     here = home(node, "t")
@@ -43,7 +43,7 @@ def test_a_replica_is_where_it_is_and_does_not_move() -> None:
     assert home(node, "t") == here
 
 
-def test_a_failed_directory_takes_nothing() -> None:
+def test_failed_directory_accepts_no_replica() -> None:
     node = DataPlane(directories=("/one", "/two"))
     node.create_topic("t", 1)
     here = home(node, "t")
@@ -55,7 +55,7 @@ def test_a_failed_directory_takes_nothing() -> None:
 
 
 @pytest.mark.parametrize("path", ["/one", "/two"])
-def test_a_replica_to_come_goes_where_it_was_asked_to(path: str) -> None:
+def test_future_replica_is_created_in_the_chosen_directory(path: str) -> None:
     node = DataPlane(directories=("/one", "/two"))
     topic = node.create_topic("t", 1, replicas=(2,), leader=2)
     assert alter(node, path) is ErrorCode.REPLICA_NOT_AVAILABLE

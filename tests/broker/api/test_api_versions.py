@@ -1,4 +1,4 @@
-"""ApiVersions: the table of routes as clients see it, features, software names (KIP-511, KIP-584)."""
+"""ApiVersions: the listener's table as clients see it, features, software names (KIP-511, KIP-584)."""
 
 import pytest
 
@@ -27,13 +27,13 @@ def ask(version: int, name: str = "client", software_version: str = "1.0") -> Ap
 
 
 @pytest.mark.parametrize("version", range(5))
-def test_lists_the_routes_in_key_order(version: int) -> None:
+def test_routes_are_listed_in_key_order(version: int) -> None:
     response = ask(version)
     assert [each.api_key for each in response.api_keys] == [ApiKey.FETCH, ApiKey.METADATA, ApiKey.API_VERSIONS]
     assert (response.api_keys[1].min_version, response.api_keys[1].max_version) == (0, 13)
 
 
-def test_promises_of_forwarded_apis_what_the_controller_serves_too() -> None:
+def test_forwarded_apis_are_limited_to_the_controllers_versions() -> None:
     keys = (ApiKey.METADATA, ApiKey.CREATE_TOPICS, ApiKey.DELETE_TOPICS, ApiKey.ALTER_CONFIGS, ApiKey.ELECT_LEADERS)
     rows = [
         unrestricted_route(key, _no_response, Forwarding.LOCAL if key is ApiKey.METADATA else Forwarding.TO_CONTROLLER)
@@ -55,7 +55,7 @@ def test_promises_of_forwarded_apis_what_the_controller_serves_too() -> None:
     }
 
 
-def test_tells_finalized_features_with_the_offset_as_their_epoch() -> None:
+def test_finalized_features_have_the_offset_as_epoch() -> None:
     response = ask(4)
     assert {each.name: (each.min_version_level, each.max_version_level) for each in response.finalized_features} == {
         "eligible.leader.replicas.version": (1, 1),
@@ -66,7 +66,7 @@ def test_tells_finalized_features_with_the_offset_as_their_epoch() -> None:
     assert response.finalized_features_epoch == IMAGE.offset
 
 
-def test_a_feature_with_minimum_0_breaks_clients_before_version_4() -> None:
+def test_feature_with_minimum_0_is_left_out_before_version_4() -> None:
     assert [each.name for each in ask(3).supported_features] == ["metadata.version"]
     assert {each.name for each in ask(4).supported_features} == {
         "eligible.leader.replicas.version",
@@ -76,7 +76,7 @@ def test_a_feature_with_minimum_0_breaks_clients_before_version_4() -> None:
     }
 
 
-def test_remembers_the_clients_software() -> None:
+def test_software_name_is_remembered() -> None:
     asked = context(3)
     handler()(ApiVersionsRequest("apache-kafka-java", "4.2.0"), asked)
     assert asked.connection.client_software_name == "apache-kafka-java"
@@ -84,13 +84,13 @@ def test_remembers_the_clients_software() -> None:
 
 
 @pytest.mark.parametrize("name", ["", "-x", "x-", "a b", "a\n", "ä"])
-def test_a_malformed_software_name_is_refused_from_version_3_on(name: str) -> None:
+def test_malformed_software_name_is_refused_from_version_3_on(name: str) -> None:
     for response in (ask(3, name), ask(4, "client", name)):
         assert (ErrorCode(response.error_code), response.api_keys) == (ErrorCode.INVALID_REQUEST, [])
     assert ask(2, name).error_code == ErrorCode.NONE
 
 
-def test_an_unknown_version_is_told_the_range() -> None:
+def test_unknown_version_is_answered_with_the_range() -> None:
     response = handler().unsupported()
     assert ErrorCode(response.error_code) is ErrorCode.UNSUPPORTED_VERSION
     assert [(each.api_key, each.min_version, each.max_version) for each in response.api_keys] == [(18, 0, 4)]

@@ -1,4 +1,4 @@
-"""`__cluster_metadata` through the client listener: who serves it, what is read, and what may not be done to it.
+"""`__cluster_metadata` through the client listener: serving broker, readable records, refused changes.
 
 Broker 1 is this node; its metadata log is a real log in memory, filled and committed by the test.
 """
@@ -62,8 +62,8 @@ class Quorum:
     is_truncating: bool = False
 
 
-class Stage:
-    """A broker with the topic, and verbs for what happens to the log and to the quorum."""
+class MetadataTopicHarness:
+    """A broker with the topic, and operations on the log and the quorum."""
 
     def __init__(self) -> None:
         self.node = DataPlane()
@@ -78,7 +78,7 @@ class Stage:
         self.fetch_handler = node.fetch_handler(metadata_topic=self.topic)
 
     def append(self, count: int = 1, *, epoch: int = 3) -> None:
-        """A batch of records, not committed yet."""
+        """Append a batch of records without committing it."""
         base, now_ms = self.log.log_end_offset, self.node.clock.now_ms()
         records = [Record(now_ms, None, b"record") for _ in range(count)]
         self.log.append_as_follower(build_batch(records, base_offset=base, leader_epoch=epoch), now_ms=now_ms)
@@ -89,7 +89,7 @@ class Stage:
         self.node.loop.run_soon()
 
     def trim_to(self, offset: int, epoch: int = 3) -> None:
-        """A snapshot takes the place of everything below `offset`."""
+        """Replace everything below `offset` by a snapshot."""
         self.node.fs.open(f"/data/__cluster_metadata-0/{offset:020d}-{epoch:010d}.checkpoint").write(0, SNAPSHOT)
         self.log.advance_high_watermark(offset)
         self.log.maybe_increment_log_start_offset(offset)
@@ -100,7 +100,7 @@ class Stage:
         self.node.loop.run_soon()
 
     def finish(self, pending: Awaitable[FetchSnapshotResponse]) -> FetchSnapshotResponse:
-        """Step through a handler that waits for nothing but the IO thread."""
+        """Run a handler that waits for the IO thread only."""
         steps = pending.__await__()
         while True:
             try:
@@ -153,8 +153,8 @@ class _Controller:
 
 
 @pytest.fixture
-def stage() -> Stage:
-    return Stage()
+def stage() -> MetadataTopicHarness:
+    return MetadataTopicHarness()
 
 
 def only(answer: Answer[FetchResponse]) -> PartitionData:
@@ -168,26 +168,26 @@ def base_offsets(entry: PartitionData) -> list[int]:
 
 
 class TestWhoServes:
-    def test_the_active_controller_where_it_is_a_broker(self, stage: Stage) -> None:
+    def test_active_controller_serves_where_it_is_a_broker(self, stage: MetadataTopicHarness) -> None:
         topic = stage.metadata()
         assert (topic.error_code, topic.name, topic.topic_id, topic.is_internal) == (0, NAME, METADATA_TOPIC_ID, False)
         (partition,) = topic.partitions
         assert (partition.leader_id, partition.leader_epoch, partition.replica_nodes) == (BROKER_ID, 3, [BROKER_ID])
 
     @pytest.mark.parametrize("leader", [None, 3000])
-    def test_else_the_live_broker_with_the_lowest_id(self, stage: Stage, leader: int | None) -> None:
+    def test_lowest_live_broker_serves_otherwise(self, stage: MetadataTopicHarness, leader: int | None) -> None:
         stage.node.register_broker(OTHER)
         stage.elect(leader, 4)
         assert stage.metadata().partitions[0].leader_id == BROKER_ID
         stage.node.register_broker(BROKER_ID, fenced=True, epoch=9)
         assert stage.metadata().partitions[0].leader_id == OTHER
 
-    def test_a_fenced_controller_does_not_serve(self, stage: Stage) -> None:
+    def test_fenced_controller_does_not_serve(self, stage: MetadataTopicHarness) -> None:
         stage.node.register_broker(OTHER, fenced=True)
         stage.elect(OTHER, 4)
         assert stage.metadata().partitions[0].leader_id == BROKER_ID
 
-    def test_it_is_known_by_its_id_and_to_nobody_who_did_not_ask(self, stage: Stage) -> None:
+    def test_topic_is_known_by_id_and_only_to_clients_that_ask(self, stage: MetadataTopicHarness) -> None:
         assert stage.metadata(None, METADATA_TOPIC_ID).name == NAME
         handler = MetadataHandler(
             stage.node.metadata, _Controller(), cluster_id="c", creator=None, metadata_topic=stage.topic
@@ -196,13 +196,13 @@ class TestWhoServes:
         listed = handler(MetadataRequest(topics=None), stage.node.context(12)).topics
         assert [topic.name for topic in listed] == ["t"]
 
-    def test_where_it_is_not_readable_it_does_not_exist(self, stage: Stage) -> None:
+    def test_unreadable_topic_does_not_exist(self, stage: MetadataTopicHarness) -> None:
         handler = MetadataHandler(stage.node.metadata, _Controller(), cluster_id="c", creator=None)
         request = MetadataRequest(topics=[MetadataRequestTopic(ZERO_UUID, NAME)])
         (topic,) = handler(request, stage.node.context(12)).topics
         assert topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
-    def test_any_other_broker_sends_readers_there(self, stage: Stage) -> None:
+    def test_other_brokers_redirect_readers(self, stage: MetadataTopicHarness) -> None:
         stage.node.register_broker(OTHER)
         stage.elect(OTHER, 4)
         response = stage.fetch(0).value
@@ -212,7 +212,7 @@ class TestWhoServes:
         assert [(each.node_id, each.host) for each in response.node_endpoints] == [(OTHER, "host-2")]
         assert stage.list_offset(-1)[0] == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
-    def test_pages_of_topics_have_it_by_name(self, stage: Stage) -> None:
+    def test_topic_pages_include_it_by_name(self, stage: MetadataTopicHarness) -> None:
         handler = DescribeTopicPartitionsHandler(stage.node.metadata, partition_limit=100, metadata_topic=stage.topic)
         stage.node.create_topic("t")
         context = stage.node.context(0)
@@ -224,7 +224,7 @@ class TestWhoServes:
 
 class TestReading:
     @pytest.mark.parametrize("version", [BY_NAME, BY_ID])
-    def test_what_is_committed_and_no_more(self, stage: Stage, version: int) -> None:
+    def test_committed_records_alone_are_read(self, stage: MetadataTopicHarness, version: int) -> None:
         stage.append(2)
         stage.append(1)
         stage.commit()
@@ -233,7 +233,7 @@ class TestReading:
         assert base_offsets(entry) == [0, 2]
         assert (entry.high_watermark, entry.last_stable_offset, entry.log_start_offset) == (3, 3, 0)
 
-    def test_a_reader_at_the_end_waits_for_the_next_commit(self, stage: Stage) -> None:
+    def test_reader_at_the_end_waits_for_the_next_commit(self, stage: MetadataTopicHarness) -> None:
         answer = stage.fetch(0, wait_ms=500)
         stage.append()
         stage.node.loop.run_soon()
@@ -241,7 +241,7 @@ class TestReading:
         stage.commit()
         assert base_offsets(only(answer)) == [0]
 
-    def test_a_position_past_the_own_end_waits_for_it(self, stage: Stage) -> None:
+    def test_position_past_the_log_end_waits(self, stage: MetadataTopicHarness) -> None:
         stage.append(3)
         stage.commit()
         answer = stage.fetch(5, wait_ms=500)
@@ -251,7 +251,7 @@ class TestReading:
         stage.commit()
         assert base_offsets(only(answer)) == [5]
 
-    def test_records_that_are_gone_are_out_of_range_and_their_snapshot_is_named(self, stage: Stage) -> None:
+    def test_deleted_records_are_out_of_range_and_name_a_snapshot(self, stage: MetadataTopicHarness) -> None:
         stage.append(5)
         stage.append(2)
         stage.commit()
@@ -260,7 +260,7 @@ class TestReading:
         assert entry.error_code == ErrorCode.OFFSET_OUT_OF_RANGE
         assert (entry.snapshot_id.end_offset, entry.snapshot_id.epoch) == (5, 3)
 
-    def test_a_node_that_has_not_heard_what_is_committed_says_so(self, stage: Stage) -> None:
+    def test_unknown_high_watermark_is_retriable(self, stage: MetadataTopicHarness) -> None:
         stage.append()
         stage.quorum.high_watermark = None
         assert only(stage.fetch(0)).error_code == ErrorCode.OFFSET_NOT_AVAILABLE
@@ -269,22 +269,22 @@ class TestReading:
     @pytest.mark.parametrize(
         ("epoch", "error"), [(2, ErrorCode.FENCED_LEADER_EPOCH), (4, ErrorCode.UNKNOWN_LEADER_EPOCH), (3, 0)]
     )
-    def test_readers_are_fenced_by_the_epoch_of_the_quorum(self, stage: Stage, epoch: int, error: int) -> None:
+    def test_readers_are_fenced_by_the_quorums_epoch(self, stage: MetadataTopicHarness, epoch: int, error: int) -> None:
         stage.append()
         stage.commit()
         assert only(stage.fetch(0, epoch=epoch)).error_code == error
         assert stage.list_offset(-2, epoch=epoch)[0] == error
 
-    def test_there_is_one_partition(self, stage: Stage) -> None:
+    def test_topic_has_one_partition(self, stage: MetadataTopicHarness) -> None:
         assert only(stage.fetch(0, index=1)).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
-    def test_replicas_have_no_business_here(self, stage: Stage) -> None:
+    def test_replicas_are_refused(self, stage: MetadataTopicHarness) -> None:
         request = FetchRequest(replica_id=OTHER, max_bytes=1000)
         request.topics = [FetchTopic(NAME, ZERO_UUID, [FetchPartition(0, -1, 0, -1, 0, 1000)])]
         answer = Answer(stage.fetch_handler(request, stage.node.context(BY_NAME)))
         assert only(answer).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
-    def test_an_incremental_session_hears_of_commits_and_of_the_loss_of_the_lead(self, stage: Stage) -> None:
+    def test_incremental_session_reports_commits_and_lost_leadership(self, stage: MetadataTopicHarness) -> None:
         stage.append()
         stage.commit()
         opened = stage.fetch(1, session=(0, 0))
@@ -300,7 +300,7 @@ class TestReading:
         stage.elect(OTHER, 4)
         assert only(idle).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
-    def test_commits_wake_readers_as_metadata_is_published(self, stage: Stage) -> None:
+    def test_published_metadata_wakes_readers(self, stage: MetadataTopicHarness) -> None:
         answer = stage.fetch(0, wait_ms=500)
         stage.append()
         stage.quorum.high_watermark = 1
@@ -310,7 +310,7 @@ class TestReading:
 
 
 class TestPositions:
-    def test_ends_of_the_log_and_points_in_time(self, stage: Stage) -> None:
+    def test_offsets_of_ends_and_timestamps_are_found(self, stage: MetadataTopicHarness) -> None:
         stage.append(2, epoch=2)
         stage.append(3, epoch=3)
         stage.commit()
@@ -320,15 +320,15 @@ class TestPositions:
         assert stage.list_offset(stage.node.clock.now_ms()) == (0, 0, 2)
         assert stage.list_offset(stage.node.clock.now_ms() + 1) == (0, -1, -1)
 
-    def test_epochs_end_where_they_are_committed(self, stage: Stage) -> None:
+    def test_epochs_end_where_they_are_committed(self, stage: MetadataTopicHarness) -> None:
         stage.append(2, epoch=2)
         stage.append(3, epoch=3)
         stage.commit()
         stage.append(1)
         assert self.ends(stage, 2, 3, 4) == [(0, 2, 2), (0, 3, 5), (0, -1, -1)]
 
-    def test_no_epoch_is_known_to_have_ended_before_the_reign_has_begun_here(self, stage: Stage) -> None:
-        """Whoever read the two records of epoch 3 elsewhere has lost nothing."""
+    def test_epoch_is_open_until_the_next_leadership_begins_here(self, stage: MetadataTopicHarness) -> None:
+        """A client that read the two records of epoch 3 elsewhere has lost nothing."""
         stage.append(2, epoch=2)
         stage.commit()
         not_yet = [(ErrorCode.OFFSET_NOT_AVAILABLE, -1, -1)]
@@ -342,8 +342,8 @@ class TestPositions:
         stage.commit()
         assert self.ends(stage, 3) == [(0, 3, 4)]
 
-    def ends(self, stage: Stage, *epochs: int) -> list[tuple[int, int, int]]:
-        """(error, epoch, end offset) for each epoch that is asked for."""
+    def ends(self, stage: MetadataTopicHarness, *epochs: int) -> list[tuple[int, int, int]]:
+        """Return (error, epoch, end offset) for each requested epoch."""
         asked = [OffsetForLeaderPartition(0, stage.quorum.leader.epoch, epoch) for epoch in epochs]
         request = OffsetForLeaderEpochRequest(topics=[OffsetForLeaderTopic(NAME, asked)])
         (topic,) = OffsetForLeaderEpochHandler(stage.node.partitions, stage.topic)(
@@ -355,7 +355,7 @@ class TestPositions:
 class TestSnapshots:
     def ask(
         self,
-        stage: Stage,
+        stage: MetadataTopicHarness,
         position: int = 0,
         *,
         end_offset: int = 5,
@@ -373,19 +373,19 @@ class TestSnapshots:
         return found
 
     @pytest.fixture
-    def stage(self, stage: Stage) -> Stage:
+    def stage(self, stage: MetadataTopicHarness) -> MetadataTopicHarness:
         stage.append(5)
         stage.commit()
         stage.trim_to(5)
         return stage
 
-    def test_pages(self, stage: Stage) -> None:
+    def test_snapshot_is_read_in_pages(self, stage: MetadataTopicHarness) -> None:
         first, rest = self.ask(stage, max_bytes=8), self.ask(stage, 8)
         assert bytes(first.unaligned_records or b"") + bytes(rest.unaligned_records or b"") == SNAPSHOT
         assert (first.size, rest.position, rest.snapshot_id.end_offset) == (len(SNAPSHOT), 8, 5)
         assert (first.current_leader.leader_id, first.current_leader.leader_epoch) == (BROKER_ID, 3)
 
-    def test_what_cannot_be_had(self, stage: Stage) -> None:
+    def test_invalid_snapshot_requests_are_refused(self, stage: MetadataTopicHarness) -> None:
         assert self.ask(stage, len(SNAPSHOT)).error_code == ErrorCode.POSITION_OUT_OF_RANGE
         assert self.ask(stage, -1).error_code == ErrorCode.POSITION_OUT_OF_RANGE
         assert self.ask(stage, end_offset=4).error_code == ErrorCode.SNAPSHOT_NOT_FOUND
@@ -395,7 +395,7 @@ class TestSnapshots:
         stage.elect(OTHER, 4)
         assert self.ask(stage).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
-    def test_a_request_about_several_partitions_or_another_cluster(self, stage: Stage) -> None:
+    def test_several_partitions_or_another_cluster_are_refused(self, stage: MetadataTopicHarness) -> None:
         handler = FetchPublicSnapshotHandler(stage.node.metadata, stage.topic, stage.node.io, cluster_id="c")
         foreign = handler(FetchSnapshotRequest(cluster_id="other"), stage.node.context(1))
         nothing = handler(FetchSnapshotRequest(), stage.node.context(1))
@@ -407,7 +407,7 @@ class TestSnapshots:
 
 class TestReadOnly:
     @pytest.mark.parametrize("version", [12, 13])
-    def test_nobody_writes(self, stage: Stage, version: int) -> None:
+    def test_produce_is_refused(self, stage: MetadataTopicHarness, version: int) -> None:
         handler = ProduceHandler(stage.node.partitions, stage.node.runtime)
         by_id = version >= 13
         topic = TopicProduceData("" if by_id else NAME, METADATA_TOPIC_ID if by_id else ZERO_UUID)
@@ -416,13 +416,13 @@ class TestReadOnly:
         (found,) = Answer(response).value.responses[0].partition_responses
         assert found.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
 
-    def test_nobody_deletes_records(self, stage: Stage) -> None:
+    def test_delete_records_is_refused(self, stage: MetadataTopicHarness) -> None:
         handler = DeleteRecordsHandler(stage.node.partitions, stage.node.runtime)
         asked = DeleteRecordsTopic(NAME, [DeleteRecordsPartition(0, 1)])
         answer = Answer(handler(DeleteRecordsRequest(topics=[asked]), stage.node.context(2)))
         assert answer.value.topics[0].partitions[0].error_code == ErrorCode.POLICY_VIOLATION
 
-    def test_its_cleanup_policy_can_be_read(self, stage: Stage) -> None:
+    def test_cleanup_policy_is_described(self, stage: MetadataTopicHarness) -> None:
         config, _ = load_config(None, (), {})
         handler = DescribeConfigsHandler(
             stage.node.metadata, node_id=1, config=lambda: config, loggers=_NoLoggers(), metadata_is_readable=True
@@ -439,7 +439,7 @@ class _NoLoggers:
         return {}
 
 
-def test_a_snapshot_is_found_by_its_name(stage: Stage) -> None:
+def test_snapshot_is_found_by_its_name(stage: MetadataTopicHarness) -> None:
     stage.append(5)
     stage.commit()
     stage.trim_to(5)

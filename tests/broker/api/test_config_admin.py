@@ -1,4 +1,4 @@
-"""DescribeConfigs, IncrementalAlterConfigs, AlterConfigs and ListConfigResources at the front."""
+"""DescribeConfigs, IncrementalAlterConfigs, AlterConfigs and ListConfigResources on a broker."""
 
 from collections.abc import Mapping, Sequence
 
@@ -48,7 +48,7 @@ class Loggers:
 
 
 class Admin:
-    """All four handlers on a cluster with a broker and a topic."""
+    """The four handlers on a cluster with a broker and a topic."""
 
     def __init__(self) -> None:
         self.cluster = LiveCluster()
@@ -83,7 +83,7 @@ class Admin:
         validate_only: bool = False,
         times: int = 1,
     ) -> list[ErrorCode]:
-        """The answers to a request that names the resource so many times."""
+        """Return the responses to a request that repeats the resource."""
         configs = [incremental_alter_configs.AlterableConfig(*each) for each in operations]
         asked = incremental_alter_configs.AlterConfigsResource(*resource, configs)
         request = IncrementalAlterConfigsRequest([asked] * times, validate_only)
@@ -120,7 +120,7 @@ def admin() -> Admin:
 
 
 class TestDescribe:
-    async def test_a_topic_with_an_override(self, admin: Admin) -> None:
+    async def test_topic_override_is_described(self, admin: Admin) -> None:
         await admin.alter(TOPIC, ("retention.ms", SET, "5"))
         result = admin.describe(TOPIC)
         by_name = {entry.name: entry for entry in result.configs}
@@ -130,23 +130,23 @@ class TestDescribe:
         assert by_name["retention.ms"].documentation is None
         assert (result.error_code, result.error_message) == (ErrorCode.NONE, "")
 
-    def test_synonyms_types_and_documentation_on_request(self, admin: Admin) -> None:
+    def test_synonyms_types_and_documentation_are_optional(self, admin: Admin) -> None:
         (entry,) = admin.describe(TOPIC, keys=["max.message.bytes"], everything=True).configs
         assert [(each.name, each.source) for each in entry.synonyms] == [("message.max.bytes", 5)]
         assert entry.config_type == 3
         assert entry.documentation
 
     @pytest.mark.parametrize("keys", [None, []])
-    def test_no_keys_means_all(self, admin: Admin, keys: list[str] | None) -> None:
+    def test_missing_keys_mean_all(self, admin: Admin, keys: list[str] | None) -> None:
         assert len(admin.describe(TOPIC, keys=keys).configs) > 30
 
-    async def test_this_broker_and_the_dynamic_defaults_of_all(self, admin: Admin) -> None:
+    async def test_broker_and_cluster_defaults_are_described(self, admin: Admin) -> None:
         await admin.alter(EVERYWHERE, ("message.max.bytes", SET, "2000000"))
         (own,) = admin.describe(BROKER, keys=["message.max.bytes"]).configs
         assert (own.value, own.config_source) == ("2000000", 3)
         assert [entry.name for entry in admin.describe(EVERYWHERE).configs] == ["message.max.bytes"]
 
-    def test_loggers(self, admin: Admin) -> None:
+    def test_loggers_are_described(self, admin: Admin) -> None:
         assert {entry.name: entry.value for entry in admin.describe(LOGGER).configs} == admin.loggers.levels()
 
     def test_groups_and_client_metrics_need_not_exist(self, admin: Admin) -> None:
@@ -165,20 +165,20 @@ class TestDescribe:
             (ConfigResource(ResourceType.CLIENT_METRICS, ""), ErrorCode.INVALID_REQUEST),
         ],
     )
-    def test_refusals(self, admin: Admin, resource: ConfigResource, code: ErrorCode) -> None:
+    def test_undescribable_resource_is_refused(self, admin: Admin, resource: ConfigResource, code: ErrorCode) -> None:
         result = admin.describe(resource)
         assert ErrorCode(result.error_code) is code
         assert result.error_message
         assert result.configs == []
 
-    def test_an_unknown_type_spoils_the_request(self, admin: Admin) -> None:
+    def test_unknown_type_fails_the_request(self, admin: Admin) -> None:
         with pytest.raises(KafkaError) as caught:
             admin.describe(ConfigResource(3, "x"))
         assert caught.value.code is ErrorCode.INVALID_REQUEST
 
 
 class TestIncrementalAlter:
-    async def test_reaches_the_controller(self, admin: Admin) -> None:
+    async def test_change_reaches_the_controller(self, admin: Admin) -> None:
         assert await admin.alter(TOPIC, ("cleanup.policy", APPEND, "compact")) is ErrorCode.NONE
         assert admin.cluster.image.configs.topic("t")["cleanup.policy"] == "delete,compact"
 
@@ -207,41 +207,41 @@ class TestIncrementalAlter:
             (LOGGER, ("root", SET, "INFO"), ErrorCode.NONE),
         ],
     )
-    async def test_checks(
+    async def test_invalid_change_is_refused(
         self, admin: Admin, resource: ConfigResource, operation: tuple[str, int, str | None], code: ErrorCode
     ) -> None:
         assert await admin.alter(resource, operation) is code
 
-    async def test_keys_and_resources_named_twice(self, admin: Admin) -> None:
+    async def test_repeated_keys_and_resources_are_refused(self, admin: Admin) -> None:
         twice = ("retention.ms", SET, "1"), ("retention.ms", SET, "2")
         assert await admin.alter(TOPIC, *twice) is ErrorCode.INVALID_REQUEST
         for answer in await admin.alter_each(TOPIC, twice[0], times=2):
             assert answer is ErrorCode.INVALID_REQUEST
         assert dict(admin.cluster.image.configs.topic("t")) == {}
 
-    async def test_logger_levels_are_changed_here(self, admin: Admin) -> None:
+    async def test_logger_levels_are_changed_on_this_broker(self, admin: Admin) -> None:
         await admin.alter(LOGGER, ("root", SET, "DEBUG"), validate_only=True)
         assert admin.loggers.altered == []
         await admin.alter(LOGGER, ("root", SET, "DEBUG"))
         assert admin.loggers.altered == [ConfigOperation("root", SET, "DEBUG")]
 
-    async def test_validate_only(self, admin: Admin) -> None:
+    async def test_validate_only_changes_nothing(self, admin: Admin) -> None:
         assert await admin.alter(TOPIC, ("retention.ms", SET, "1"), validate_only=True) is ErrorCode.NONE
         assert dict(admin.cluster.image.configs.topic("t")) == {}
 
-    async def test_deleting_a_key(self, admin: Admin) -> None:
+    async def test_deleted_key_is_removed(self, admin: Admin) -> None:
         await admin.alter(BROKER, ("log.cleaner.threads", SET, "2"))
         assert await admin.alter(BROKER, ("log.cleaner.threads", DELETE, None)) is ErrorCode.NONE
         assert dict(admin.cluster.image.configs.broker(1)) == {}
 
 
 class TestReplaceAll:
-    async def test_drops_what_is_not_named(self, admin: Admin) -> None:
+    async def test_unnamed_keys_are_removed(self, admin: Admin) -> None:
         await admin.alter(TOPIC, ("retention.ms", SET, "1"))
         assert await admin.replace(TOPIC, segment_ms="2") is ErrorCode.NONE
         assert dict(admin.cluster.image.configs.topic("t")) == {"segment.ms": "2"}
 
-    async def test_checks(self, admin: Admin) -> None:
+    async def test_invalid_replacement_is_refused(self, admin: Admin) -> None:
         assert await admin.replace(TOPIC, retention_ms=None) is ErrorCode.INVALID_REQUEST
         assert await admin.replace(LOGGER, root="INFO") is ErrorCode.INVALID_REQUEST
         assert await admin.replace(ConfigResource(3, "x")) is ErrorCode.INVALID_REQUEST
@@ -250,16 +250,16 @@ class TestReplaceAll:
 
 
 class TestList:
-    async def test_version_0_knows_client_metrics_alone(self, admin: Admin) -> None:
+    async def test_version_0_lists_client_metrics_alone(self, admin: Admin) -> None:
         await admin.alter(ConfigResource(ResourceType.CLIENT_METRICS, "m"), ("interval.ms", SET, "1000"))
         assert admin.list(version=0) == [(16, "m")]
 
-    async def test_no_types_means_all(self, admin: Admin) -> None:
+    async def test_missing_types_mean_all(self, admin: Admin) -> None:
         await admin.alter(ConfigResource(ResourceType.GROUP, "g"), ("consumer.session.timeout.ms", SET, "45000"))
         assert admin.list() == [(2, "t"), (4, "1"), (8, "1"), (32, "g")]
 
-    def test_chosen_types(self, admin: Admin) -> None:
+    def test_requested_types_are_listed(self, admin: Admin) -> None:
         assert admin.list(ResourceType.TOPIC, ResourceType.TOPIC) == [(2, "t")]
 
-    def test_an_unknown_type(self, admin: Admin) -> None:
+    def test_unknown_type_is_refused(self, admin: Admin) -> None:
         assert admin.list(3) is ErrorCode.UNSUPPORTED_VERSION

@@ -1,4 +1,4 @@
-"""A broker and a controller of another node over real sockets: versions agreed on, frames, and all codecs between."""
+"""A broker and the controller of another node over real sockets: negotiated versions, frames and all codecs."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -30,7 +30,7 @@ BROKER_ID = 7
 
 
 class Broker:
-    """A node that is never active, and the way from it to the controllers that `endpoints` names in turn."""
+    """A node that is never active; `endpoints` names the controllers that it tries in turn."""
 
     is_active = False
 
@@ -51,7 +51,7 @@ class Broker:
 
 @asynccontextmanager
 async def serving(*nodes: Node) -> AsyncIterator[Broker]:
-    """Controllers that listen, and a broker that knows of them."""
+    """Start listening controllers and a broker that knows their endpoints."""
     servers = []
     for node in nodes:
         dispatch = Dispatcher(node.rows, ManualClock(), Observer())
@@ -70,7 +70,7 @@ async def serving(*nodes: Node) -> AsyncIterator[Broker]:
             await server.drain(5.0)
 
 
-async def test_a_broker_joins_through_the_network() -> None:
+async def test_broker_registers_over_the_network() -> None:
     node = Node()
     async with serving(node) as broker:
         registered = await broker.channel.register_broker(node.cluster.registration(BROKER_ID))
@@ -82,7 +82,7 @@ async def test_a_broker_joins_through_the_network() -> None:
     assert [each.id for each in node.cluster.image.brokers.alive()] == [BROKER_ID]
 
 
-async def test_a_standby_sends_the_broker_on() -> None:
+async def test_standby_redirects_the_broker() -> None:
     standby, active = Node(), Node()
     standby.cluster.is_active = False
     async with serving(standby, active) as broker:
@@ -91,7 +91,7 @@ async def test_a_standby_sends_the_broker_on() -> None:
     assert BROKER_ID not in standby.cluster.image.brokers
 
 
-async def test_a_clients_request_travels_in_an_envelope() -> None:
+async def test_client_request_travels_in_an_envelope() -> None:
     standby, active = Node(), Node()
     standby.cluster.is_active = False
     active.cluster.start_brokers(1)
@@ -107,7 +107,7 @@ async def test_a_clients_request_travels_in_an_envelope() -> None:
     assert active.cluster.image.topics.names() == ["t"]
 
 
-async def test_the_controller_sees_who_forwarded_and_for_whom() -> None:
+async def test_envelope_names_the_forwarding_broker_and_the_client() -> None:
     node = Node()
     seen: list[ConnectionInfo] = []
     original = next(row for row in node.rows if row.key is ApiKey.ENVELOPE).handler

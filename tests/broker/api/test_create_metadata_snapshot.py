@@ -1,4 +1,4 @@
-"""CreateMetadataSnapshot, key 10000 (`broker.api.create_metadata_snapshot`): ours alone, told to nobody else."""
+"""CreateMetadataSnapshot, key 10000 (`broker.api.create_metadata_snapshot`), which Kafka does not have."""
 
 import asyncio
 
@@ -18,7 +18,7 @@ from tests.support.fast_forward_loop import run_fast
 
 
 class Cutter:
-    """Answers, fails or never ends, as a test says."""
+    """Succeeds, fails or never ends, as configured."""
 
     def __init__(self, outcome: SnapshotId | Exception, *, takes_s: float = 0.0) -> None:
         self._outcome = outcome
@@ -42,7 +42,7 @@ def ask(cutter: Cutter, timeout_ms: int = 1000) -> CreateMetadataSnapshotRespons
     return answers[0]
 
 
-def test_the_snapshot_that_is_in_place_is_named() -> None:
+def test_response_names_the_snapshot() -> None:
     answer = ask(Cutter(SnapshotId(42, 7)))
     assert (answer.error_code, answer.end_offset, answer.epoch) == (0, 42, 7)
 
@@ -55,7 +55,7 @@ def test_the_snapshot_that_is_in_place_is_named() -> None:
         (Cutter(SnapshotId(1, 1), takes_s=2), ErrorCode.REQUEST_TIMED_OUT),
     ],
 )
-def test_what_can_go_wrong(cutter: Cutter, code: ErrorCode) -> None:
+def test_failures_have_their_error_codes(cutter: Cutter, code: ErrorCode) -> None:
     with pytest.raises(BaseException) as failed:
         ask(cutter)
     error = failed.value.exceptions[0] if isinstance(failed.value, BaseExceptionGroup) else failed.value
@@ -63,7 +63,7 @@ def test_what_can_go_wrong(cutter: Cutter, code: ErrorCode) -> None:
     assert error.code is code
 
 
-def test_clients_are_not_told_of_it() -> None:
+def test_api_versions_leaves_the_api_out() -> None:
     rows = [
         unrestricted_route(ApiKey.CREATE_METADATA_SNAPSHOT, CreateMetadataSnapshotHandler(Cutter(SnapshotId(1, 1))))
     ]

@@ -42,23 +42,23 @@ def follow(node: DataPlane, log_start: int) -> None:
     node.partition().on_follower_fetch(FollowerFetch(2, -1, -1, 3, log_start))
 
 
-def test_a_lone_replica_answers_at_once(node: DataPlane) -> None:
+def test_lone_replica_answers_at_once(node: DataPlane) -> None:
     node.create_topic()
     node.produce(b"a", b"b", b"c")
     assert (only(delete(node, 2)).low_watermark, only(delete(node, 2)).error_code) == (2, 0)
     assert only(delete(node, -1)).low_watermark == 3
-    assert only(delete(node, 1)).low_watermark == 3  # it never goes back
+    assert only(delete(node, 1)).low_watermark == 3  # the log start offset never decreases
 
 
 @pytest.mark.parametrize("offset", [-2, 4])
-def test_offsets_outside_of_what_is_committed(node: DataPlane, offset: int) -> None:
+def test_uncommitted_offsets_are_out_of_range(node: DataPlane, offset: int) -> None:
     node.create_topic()
     node.produce(b"a", b"b", b"c")
     refused = only(delete(node, offset))
     assert (refused.error_code, refused.low_watermark) == (ErrorCode.OFFSET_OUT_OF_RANGE, -1)
 
 
-def test_refusals(node: DataPlane) -> None:
+def test_invalid_partitions_are_refused(node: DataPlane) -> None:
     compacted = LogConfig(cleanup_policy=frozenset({CleanupPolicy.COMPACT}))
     node.create_topic("compacted", config=compacted)
     node.create_topic("__consumer_offsets", config=compacted)
@@ -69,7 +69,7 @@ def test_refusals(node: DataPlane) -> None:
     assert only(delete(node, 0, topic="unknown")).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def test_the_answer_waits_for_the_replicas(node: DataPlane) -> None:
+def test_response_waits_for_the_replicas(node: DataPlane) -> None:
     replicated(node)
     answer = delete(node, 2)
     assert answer.is_waiting
@@ -78,7 +78,7 @@ def test_the_answer_waits_for_the_replicas(node: DataPlane) -> None:
     assert len(node.deadlines) == 0
 
 
-def test_a_replica_that_stays_behind_runs_into_the_timeout(node: DataPlane) -> None:
+def test_slow_replica_causes_a_timeout(node: DataPlane) -> None:
     replicated(node)
     answer = delete(node, 2)
     node.advance_ms(1000)
@@ -92,7 +92,7 @@ def test_dead_replicas_are_not_waited_for(node: DataPlane) -> None:
     assert only(delete(node, 2)).low_watermark == 2
 
 
-def test_a_deleted_topic_ends_the_wait(node: DataPlane) -> None:
+def test_deleted_topic_ends_the_wait(node: DataPlane) -> None:
     replicated(node)
     answer = delete(node, 2)
     node.delete_topic(node.partition().topic_id)

@@ -17,7 +17,7 @@ def ask(request: DescribeClusterRequest, *, version: int = 2, listener: str = LI
     return DescribeClusterHandler(source, source, cluster_id="cluster")(request, context(version, listener=listener))
 
 
-def test_lists_who_is_alive() -> None:
+def test_live_brokers_are_listed() -> None:
     response = ask(DescribeClusterRequest())
     assert (response.cluster_id, response.controller_id, response.endpoint_type) == ("cluster", 1, 1)
     assert [(each.broker_id, each.host, each.port, each.rack) for each in response.brokers] == [
@@ -26,17 +26,17 @@ def test_lists_who_is_alive() -> None:
     assert response.cluster_authorized_operations == NOT_REQUESTED
 
 
-def test_fenced_brokers_on_request() -> None:
+def test_fenced_brokers_are_listed_on_request() -> None:
     response = ask(DescribeClusterRequest(include_fenced_brokers=True))
     assert [(each.broker_id, each.is_fenced) for each in response.brokers] == [(1, False), (2, True)]
 
 
-def test_only_brokers_of_the_listener() -> None:
+def test_brokers_without_the_listener_are_left_out() -> None:
     response = ask(DescribeClusterRequest(), listener="OTHER")
     assert (response.brokers, response.controller_id) == ([], -1)
 
 
-def test_authorized_operations() -> None:
+def test_authorized_operations_are_optional() -> None:
     response = ask(DescribeClusterRequest(include_cluster_authorized_operations=True))
     assert response.cluster_authorized_operations == CLUSTER_OPERATIONS
 
@@ -49,7 +49,7 @@ def test_authorized_operations() -> None:
         (0, 2, ErrorCode.INVALID_REQUEST),
     ],
 )
-def test_other_endpoint_types(version: int, endpoint_type: int, code: ErrorCode) -> None:
+def test_other_endpoint_types_are_refused(version: int, endpoint_type: int, code: ErrorCode) -> None:
     response = ask(DescribeClusterRequest(endpoint_type=endpoint_type), version=version)
     assert ErrorCode(response.error_code) is code
     assert response.error_message

@@ -22,7 +22,7 @@ async def describe(node: DataPlane, topics: list[DescribableLogDirTopic] | None)
     return (await handler(DescribeLogDirsRequest(topics), node.context(4))).results
 
 
-async def test_directories_with_their_logs_and_volumes() -> None:
+async def test_directories_are_described_with_logs_and_volumes() -> None:
     node = DataPlane(directories=("/one", "/two"))
     node.create_topic("t", 3)
     node.produce(b"a", index=1)
@@ -39,7 +39,7 @@ async def test_directories_with_their_logs_and_volumes() -> None:
     assert (one.total_bytes, one.usable_bytes) == (space.total_bytes, space.usable_bytes)
 
 
-async def test_only_what_was_asked_for() -> None:
+async def test_requested_partitions_alone_are_described() -> None:
     node = DataPlane()
     node.create_topic("t", 2)
     (result,) = await describe(node, [DescribableLogDirTopic("t", [1, 9]), DescribableLogDirTopic("unknown", [0])])
@@ -48,7 +48,7 @@ async def test_only_what_was_asked_for() -> None:
     assert nothing.topics == []
 
 
-async def test_an_offline_directory() -> None:
+async def test_offline_directory_has_an_error() -> None:
     node = DataPlane(directories=("/one", "/two"))
     node.create_topic("t", 2)
     failing = node.partition().log.directory

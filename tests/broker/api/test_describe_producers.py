@@ -11,7 +11,7 @@ def describe(node: DataPlane, *indexes: int, topic: str = "t") -> list[Partition
     return DescribeProducersHandler(node.partitions)(request, node.context(0)).topics[0].partitions
 
 
-def test_the_producers_of_a_partition() -> None:
+def test_producers_of_a_partition_are_described() -> None:
     node = DataPlane()
     node.create_topic()
     node.produce(b"without producer id")
@@ -24,7 +24,7 @@ def test_the_producers_of_a_partition() -> None:
     assert (in_transaction.producer_id, in_transaction.current_txn_start_offset) == (6, 3)
 
 
-def test_any_replica_answers_and_absent_ones_say_why() -> None:
+def test_any_replica_answers_and_missing_ones_have_an_error() -> None:
     node = DataPlane()
     node.create_topic("followed", replicas=(1, 2), leader=2)
     node.create_topic("elsewhere", replicas=(2, 3), leader=2)

@@ -43,27 +43,27 @@ def cursor_of(response: DescribeTopicPartitionsResponse) -> tuple[str, int] | No
     return None if cursor is None else (cursor.topic_name, cursor.partition_index)
 
 
-def test_all_topics_in_name_order() -> None:
+def test_topics_are_in_name_order() -> None:
     response = ask()
     assert shape(response) == [("a", [0, 1]), ("b", [0, 1, 2]), ("c", [0])]
     assert cursor_of(response) is None
     assert response.topics[0].topic_authorized_operations == TOPIC_OPERATIONS
 
 
-def test_a_page_may_end_inside_a_topic() -> None:
+def test_page_may_end_inside_a_topic() -> None:
     response = ask(limit=3)
     assert shape(response) == [("a", [0, 1]), ("b", [0])]
     assert cursor_of(response) == ("b", 1)
 
 
-def test_or_exactly_at_its_end() -> None:
+def test_page_may_end_at_the_end_of_a_topic() -> None:
     response = ask(limit=2)
     assert shape(response) == [("a", [0, 1])]
     assert cursor_of(response) == ("b", 0)
 
 
 @pytest.mark.parametrize("limit", [1, 2, 3, 4, 5, 6])
-def test_pages_add_up(limit: int) -> None:
+def test_pages_add_up_to_all_partitions(limit: int) -> None:
     seen: list[tuple[str | None, int]] = []
     cursor: tuple[str, int] | None = None
     while True:
@@ -77,17 +77,17 @@ def test_pages_add_up(limit: int) -> None:
     assert seen == [("a", 0), ("a", 1), ("b", 0), ("b", 1), ("b", 2), ("c", 0)]
 
 
-def test_limits() -> None:
+def test_page_size_is_limited() -> None:
     assert shape(ask(limit=0)) == [("a", [0])]
     assert shape(ask(limit=-5)) == [("a", [0])]
     assert shape(ask(limit=100, server_limit=1)) == [("a", [0])]
 
 
-def test_a_cursor_on_a_topic_that_is_gone_goes_on_with_the_next() -> None:
+def test_cursor_on_a_deleted_topic_continues_with_the_next() -> None:
     assert shape(ask(cursor=("aa", 1))) == [("b", [0, 1, 2]), ("c", [0])]
 
 
-def test_explicit_lists_are_sorted_and_name_what_is_missing() -> None:
+def test_explicit_list_is_sorted_and_names_missing_topics() -> None:
     response = ask("c", "nope", "a", "bad name")
     assert [topic.name for topic in response.topics] == ["a", "bad name", "c", "nope"]
     codes = [ErrorCode(topic.error_code) for topic in response.topics]
@@ -96,13 +96,13 @@ def test_explicit_lists_are_sorted_and_name_what_is_missing() -> None:
 
 
 @pytest.mark.parametrize(("names", "cursor"), [(("a",), ("b", 0)), ((), ("a", -1))])
-def test_bad_cursors(names: tuple[str, ...], cursor: tuple[str, int]) -> None:
+def test_invalid_cursors_are_refused(names: tuple[str, ...], cursor: tuple[str, int]) -> None:
     with pytest.raises(KafkaError) as caught:
         ask(*names, cursor=cursor)
     assert caught.value.code is ErrorCode.INVALID_REQUEST
 
 
-def test_tells_eligible_and_last_known_leaders() -> None:
+def test_eligible_and_last_known_leaders_are_listed() -> None:
     change = PartitionChangeRecord(0, uuid(1), isr=[], leader=-1, eligible_leader_replicas=[2], last_known_elr=[1])
     image = image_of([change], image_with(topics={"t": 1}, brokers=(1, 2)))
     (partition,) = ask("t", image=image).topics[0].partitions

@@ -1,4 +1,4 @@
-"""Requests that a broker takes to the active controller in an envelope, and what the controller does with them."""
+"""Requests that a broker forwards to the active controller in an envelope, on both sides."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -53,7 +53,7 @@ CLIENT = ConnectionInfo("c", "PLAINTEXT", "192.168.7.1", 50_000, principal="User
 
 
 class Controller:
-    """The active controller of another node: it answers envelopes."""
+    """The active controller of another node, which answers envelopes."""
 
     def __init__(self) -> None:
         self.cluster = LiveCluster()
@@ -72,7 +72,7 @@ class Controller:
         self.rows.append(unrestricted_route(key, handler))
 
     def answer(self, envelope: Any) -> Any:
-        """Runs a handler that never really waits."""
+        """Run a handler that never suspends."""
         pending = EnvelopeHandler(lambda: self.rows)(envelope, envelope_context()).__await__()
         with pytest.raises(StopIteration) as finished:
             next(pending)
@@ -113,7 +113,7 @@ UNREGISTER = unrestricted_route(ApiKey.UNREGISTER_BROKER, never)
 
 
 def fast(test: Callable[[], Awaitable[None]]) -> Callable[[], None]:
-    """Runs a test on a loop that does not wait."""
+    """Run a test on a loop that does not wait."""
 
     def run() -> None:
         async def scenario() -> None:
@@ -125,7 +125,7 @@ def fast(test: Callable[[], Awaitable[None]]) -> Callable[[], None]:
 
 
 @pytest.mark.parametrize("version", range(2, 8))
-def test_the_controllers_answer_is_returned(version: int) -> None:
+def test_controllers_response_is_returned(version: int) -> None:
     async def scenario() -> None:
         broker = Broker()
         response = await broker.ask(CREATE_TOPICS, TOPIC, version)
@@ -136,7 +136,7 @@ def test_the_controllers_answer_is_returned(version: int) -> None:
 
 
 @fast
-async def test_the_request_runs_as_the_client_and_not_as_the_broker() -> None:
+async def test_request_runs_as_the_client_and_not_as_the_broker() -> None:
     broker, seen = Broker(), []
 
     def handle(request: UnregisterBrokerRequest, context: RequestContext) -> UnregisterBrokerResponse:
@@ -153,7 +153,7 @@ async def test_the_request_runs_as_the_client_and_not_as_the_broker() -> None:
 
 
 @fast
-async def test_an_ipv6_client_is_forwarded_with_its_address() -> None:
+async def test_ipv6_client_is_forwarded_with_its_address() -> None:
     broker, hosts = Broker(), []
 
     def handle(_request: Any, context: RequestContext) -> UnregisterBrokerResponse:
@@ -167,14 +167,14 @@ async def test_an_ipv6_client_is_forwarded_with_its_address() -> None:
 
 
 @fast
-async def test_refusals_inside_are_the_clients() -> None:
+async def test_inner_errors_reach_the_client() -> None:
     response = await Broker().ask(UNREGISTER, UnregisterBrokerRequest(99), 0)
     assert response.error_code == ErrorCode.BROKER_ID_NOT_REGISTERED
     assert response.error_message == "broker 99 is not registered"
 
 
 @fast
-async def test_who_used_up_a_quota_is_held_back_here() -> None:
+async def test_exhausted_quota_mutes_the_clients_connection() -> None:
     broker, client = Broker(), ConnectionInfo("c", "PLAINTEXT", "192.168.7.1", 50_000, principal="User:alice")
     broker.second.cluster.append([quota_record(quota_entity({"user": "alice"}), "controller_mutation_rate", 0.01)])
     response = await broker.ask(CREATE_TOPICS, TOPIC, 5, client)
@@ -182,7 +182,7 @@ async def test_who_used_up_a_quota_is_held_back_here() -> None:
 
 
 @fast
-async def test_a_standby_is_left_for_the_active_controller() -> None:
+async def test_standby_redirects_to_the_active_controller() -> None:
     broker, third = Broker(), Controller()
     broker.second.cluster.is_active = False
     broker.nodes.answers[THIRD] = third.answer
@@ -198,7 +198,7 @@ async def test_a_standby_is_left_for_the_active_controller() -> None:
 
 
 @fast
-async def test_a_controller_that_breaks_off_is_asked_again() -> None:
+async def test_controller_that_disconnects_is_asked_again() -> None:
     broker = Broker()
     outcomes: list[Any] = [PeerUnavailable("reset"), None]
     broker.nodes.answers[SECOND] = lambda envelope: outcomes.pop(0) or broker.second.answer(envelope)
@@ -207,7 +207,7 @@ async def test_a_controller_that_breaks_off_is_asked_again() -> None:
 
 
 @fast
-async def test_without_a_controller_the_client_is_told_after_a_minute() -> None:
+async def test_missing_controller_times_out_after_a_minute() -> None:
     broker = Broker()
     broker.nodes.leader = None
     began = asyncio.get_running_loop().time()
@@ -228,7 +228,7 @@ async def test_without_a_controller_the_client_is_told_after_a_minute() -> None:
     ],
     ids=["version", "no envelopes", "not a broker", "cut short", "not my answer", "empty"],
 )
-def test_what_the_controller_refuses(refusal: Any, expected: type[Exception]) -> None:
+def test_refused_envelope_fails_the_request(refusal: Any, expected: type[Exception]) -> None:
     async def scenario() -> None:
         broker = Broker()
         broker.nodes.answers[SECOND] = lambda _envelope: refusal
@@ -244,7 +244,7 @@ def test_what_the_controller_refuses(refusal: Any, expected: type[Exception]) ->
 class TestActiveHere:
     """This node is the active controller."""
 
-    def test_its_own_handler_answers(self) -> None:
+    def test_active_controller_runs_its_own_handler(self) -> None:
         async def scenario() -> None:
             broker, own = Broker(is_active=True), Controller()
             response = await broker.ask(own.rows[0], TOPIC, 7)
@@ -253,7 +253,7 @@ class TestActiveHere:
 
         run_fast(scenario())
 
-    def test_leadership_lost_meanwhile_sends_it_on(self) -> None:
+    def test_lost_leadership_forwards_the_request(self) -> None:
         async def scenario() -> None:
             broker = Broker(is_active=True)
 
@@ -271,7 +271,7 @@ class TestActiveHere:
 
         run_fast(scenario())
 
-    def test_its_refusals_are_the_clients_even_of_versions(self) -> None:
+    def test_own_errors_reach_the_client(self) -> None:
         async def scenario() -> None:
             def refuse(_request: Any, _context: RequestContext) -> Any:
                 raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, "that level is not known")
@@ -283,7 +283,7 @@ class TestActiveHere:
 
 
 class TestEnvelope:
-    """The controller's side."""
+    """The controller's side of forwarding."""
 
     def envelope(self, request: Message = TOPIC, version: int = 7, **changes: Any) -> EnvelopeRequest:
         frame = b"".join(encode_request(request, version, 5, "app"))[SIZE_BYTES:]
@@ -296,44 +296,44 @@ class TestEnvelope:
             }
         )
 
-    def test_the_answer_has_the_clients_correlation_id_and_version(self) -> None:
+    def test_response_has_the_clients_correlation_id_and_version(self) -> None:
         answer = Controller().answer(self.envelope())
         assert answer.error_code == ErrorCode.NONE
         correlation_id, response = decode_response(CreateTopicsResponse, 7, answer.response_data)
         assert (correlation_id, response.topics[0].name) == (5, "t")
 
     @pytest.mark.parametrize("principal", [None, b"", b"\x00", b"\x00\x00", b"\x00\x09\x01\x01\x00", b"\x00\x00\x05Us"])
-    def test_a_principal_that_cannot_be_read(self, principal: bytes | None) -> None:
+    def test_malformed_principal_is_refused(self, principal: bytes | None) -> None:
         answer = Controller().answer(self.envelope(request_principal=principal))
         assert answer.error_code == ErrorCode.PRINCIPAL_DESERIALIZATION_FAILURE
 
     @pytest.mark.parametrize("address", [b"", b"\x01\x02\x03", b"127.0.0.1"])
-    def test_an_address_that_cannot_be(self, address: bytes) -> None:
+    def test_malformed_address_is_refused(self, address: bytes) -> None:
         answer = Controller().answer(self.envelope(client_host_address=address))
         assert answer.error_code == ErrorCode.INVALID_REQUEST
 
-    def test_a_request_that_may_not_be_forwarded(self) -> None:
+    def test_unforwarded_api_is_refused(self) -> None:
         answer = Controller().answer(self.envelope(DescribeClusterRequest(), 1))
         assert answer.error_code == ErrorCode.INVALID_REQUEST
 
     @pytest.mark.parametrize("data", [b"", b"\x00\x13\x00\x07", b"\x00\x13\x00\x63" + bytes(12)])
-    def test_a_request_that_cannot_be_read_or_is_of_an_unknown_version(self, data: bytes) -> None:
+    def test_unreadable_request_or_unknown_version_is_refused(self, data: bytes) -> None:
         answer = Controller().answer(self.envelope(request_data=data))
         assert answer.error_code == ErrorCode.UNSUPPORTED_VERSION
 
-    def test_a_body_that_is_cut_short(self) -> None:
+    def test_truncated_body_is_refused(self) -> None:
         whole = self.envelope()
         answer = Controller().answer(self.envelope(request_data=bytes(whole.request_data)[:-6]))
         assert answer.error_code == ErrorCode.UNSUPPORTED_VERSION
 
-    def test_a_standby_says_so_in_the_envelope(self) -> None:
+    def test_standby_answers_not_controller_in_the_envelope(self) -> None:
         controller = Controller()
         controller.cluster.is_active = False
         for request, version in ((TOPIC, 7), (DeleteTopicsRequest([DeleteTopicState("t")]), 6)):
             answer = controller.answer(self.envelope(request, version))
             assert answer.error_code == ErrorCode.NOT_CONTROLLER
 
-    def test_a_quorum_member_that_does_not_lead_says_so_too(self) -> None:
+    def test_quorum_follower_answers_not_controller_in_the_envelope(self) -> None:
         controller = Controller()
         partition = DescribeQuorumResponsePartitionData(error_code=ErrorCode.NOT_LEADER_OR_FOLLOWER)
         refusal = DescribeQuorumResponse(topics=[DescribeQuorumResponseTopicData("__cluster_metadata", [partition])])
@@ -343,21 +343,21 @@ class TestEnvelope:
 
 class TestPrincipals:
     @pytest.mark.parametrize("principal", ["User:ANONYMOUS", "User:CN=a,O=b:c", "Robot:é", "User:"])
-    def test_there_and_back(self, principal: str) -> None:
+    def test_principal_survives_a_round_trip(self, principal: str) -> None:
         assert deserialize_principal(serialize_principal(principal)) == principal
 
-    def test_as_kafka_writes_it(self) -> None:
+    def test_principal_has_kafkas_bytes(self) -> None:
         assert serialize_principal("User:bob") == b"\x00\x00\x05User\x04bob\x00\x00"
 
-    def test_nothing_may_follow(self) -> None:
+    def test_trailing_bytes_are_refused(self) -> None:
         with pytest.raises(DecodeError):
             deserialize_principal(serialize_principal("User:bob") + b"\x00")
 
 
-class TestHosted:
-    """Creation is answered when this broker has what was created."""
+class TestCreationWait:
+    """The response to a creation waits until this broker has the partitions."""
 
-    class Hosting:
+    class Wait:
         def __init__(self) -> None:
             self.waits: list[Callable[[MetadataImage], bool]] = []
 
@@ -365,14 +365,14 @@ class TestHosted:
             self.waits.append(is_known)
 
     async def wait_of(self, row: Route, request: Message, version: int) -> list[Callable[[MetadataImage], bool]]:
-        hosting = self.Hosting()
-        await CreationWaitHandler(row.handler, hosting)(request, context(version))
-        return hosting.waits
+        wait = self.Wait()
+        await CreationWaitHandler(row.handler, wait)(request, context(version))
+        return wait.waits
 
     def rows(self, controller: Controller) -> dict[ApiKey, Route]:
         return {row.key: row for row in controller.rows}
 
-    async def test_topics_by_their_ids(self) -> None:
+    async def test_wait_ends_when_topic_ids_are_known(self) -> None:
         controller = Controller()
         former = controller.cluster.create_topic("t", [[1]])
         before = controller.cluster.image
@@ -381,7 +381,7 @@ class TestHosted:
         (is_known,) = await self.wait_of(self.rows(controller)[ApiKey.CREATE_TOPICS], asked, 7)
         assert [is_known(before), is_known(controller.cluster.image)] == [False, True]
 
-    async def test_topics_by_name_where_the_version_has_no_ids(self) -> None:
+    async def test_wait_ends_when_topic_names_are_known_in_versions_without_ids(self) -> None:
         controller = Controller()
         response = await self.rows(controller)[ApiKey.CREATE_TOPICS].handler(TOPIC, context(6))
         response.topics[0].topic_id = type(response.topics[0])().topic_id
@@ -389,7 +389,7 @@ class TestHosted:
         (is_known,) = await self.wait_of(row, TOPIC, 6)
         assert [is_known(Controller().cluster.image), is_known(controller.cluster.image)] == [False, True]
 
-    async def test_partitions_by_their_number(self) -> None:
+    async def test_wait_ends_when_partition_counts_are_known(self) -> None:
         controller = Controller()
         controller.cluster.create_topic("t", [[1]])
         before = controller.cluster.image
@@ -397,7 +397,7 @@ class TestHosted:
         (is_known,) = await self.wait_of(self.rows(controller)[ApiKey.CREATE_PARTITIONS], asked, 3)
         assert [is_known(before), is_known(controller.cluster.image)] == [False, True]
 
-    async def test_nothing_is_waited_for_when_nothing_was_made(self) -> None:
+    async def test_failed_creation_waits_for_nothing(self) -> None:
         controller = Controller()
         asked = CreateTopicsRequest([CreatableTopic("t", 1, 1)], validate_only=True)
         assert await self.wait_of(self.rows(controller)[ApiKey.CREATE_TOPICS], asked, 7) == []

@@ -30,7 +30,7 @@ NAMES = ("one", "two", "a", "c")
 
 @pytest_asyncio.fixture
 async def stage() -> AsyncIterator[GroupCoordinatorHarness]:
-    """With four simple groups, in both partitions."""
+    """A harness with four simple groups, in both partitions."""
     made = GroupCoordinatorHarness()
     for name in NAMES:
         topic = OffsetCommitRequestTopic(name="t", partitions=[OffsetCommitRequestPartition(0, 5)])
@@ -54,13 +54,13 @@ async def test_groups_are_filtered(stage: GroupCoordinatorHarness) -> None:
     assert (await handler(ListGroupsRequest(types_filter=["share"]), context(5))).groups == []
 
 
-async def test_a_partition_that_moved_away_is_left_out_of_the_list(stage: GroupCoordinatorHarness) -> None:
+async def test_moved_partition_is_left_out_of_the_list(stage: GroupCoordinatorHarness) -> None:
     stage.lead(GROUP_METADATA_TOPIC, {0: (2, 1)})
     response = await ListGroupsHandler(stage.groups)(ListGroupsRequest(), context(5))
     assert {group.group_id for group in response.groups} == {name for name in NAMES if partition_for(name, 2) == 1}
 
 
-async def test_while_a_partition_is_loaded_nothing_is_listed(stage: GroupCoordinatorHarness) -> None:
+async def test_loading_partition_fails_the_list(stage: GroupCoordinatorHarness) -> None:
     stage.lead(GROUP_METADATA_TOPIC, {0: (2, 1)})
     stage.lead(GROUP_METADATA_TOPIC, {0: (1, 2)})
     assert stage.groups.partition_states()[0] is ShardState.LOADING
@@ -69,7 +69,7 @@ async def test_while_a_partition_is_loaded_nothing_is_listed(stage: GroupCoordin
 
 
 @pytest.mark.parametrize("version", range(7))
-async def test_groups_are_described_in_the_order_asked(stage: GroupCoordinatorHarness, version: int) -> None:
+async def test_groups_are_described_in_request_order(stage: GroupCoordinatorHarness, version: int) -> None:
     request = DescribeGroupsRequest(["two", "unknown", "one"], include_authorized_operations=True)
     response = await DescribeGroupsHandler(stage.groups)(request, context(version))
     assert [(group.group_id, group.group_state) for group in response.groups] == [
@@ -83,7 +83,7 @@ async def test_groups_are_described_in_the_order_asked(stage: GroupCoordinatorHa
     assert encode_bytes(response, version)
 
 
-async def test_a_group_that_is_coordinated_elsewhere_is_not_described(stage: GroupCoordinatorHarness) -> None:
+async def test_group_of_another_coordinator_is_not_described(stage: GroupCoordinatorHarness) -> None:
     stage.groups.close()
     response = await DescribeGroupsHandler(stage.groups)(DescribeGroupsRequest(["one"]), context(6))
     assert response.groups[0].error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
@@ -99,19 +99,19 @@ async def test_groups_are_deleted_one_by_one(stage: GroupCoordinatorHarness, ver
     assert {group.group_id for group in listed.groups} == {"a", "c"}
 
 
-async def test_a_deletion_that_cannot_be_written_says_so(stage: GroupCoordinatorHarness) -> None:
+async def test_deletion_that_cannot_be_written_has_an_error(stage: GroupCoordinatorHarness) -> None:
     for log in stage.logs:
         log.fail_next = ErrorCode.NOT_ENOUGH_REPLICAS
     response = await DeleteGroupsHandler(stage.groups)(DeleteGroupsRequest(["one"]), context(2))
     assert response.results[0].error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 
-async def test_what_the_coordinator_holds_is_counted(stage: GroupCoordinatorHarness) -> None:
+async def test_groups_and_offsets_are_counted(stage: GroupCoordinatorHarness) -> None:
     metrics = stage.groups.metrics()
     assert (sum(metrics.groups.values()), metrics.offsets, metrics.offset_commits) == (4, 4, 4)
 
 
-async def test_a_deleted_offsets_topic_ends_its_coordinators(stage: GroupCoordinatorHarness) -> None:
+async def test_deleted_offsets_topic_ends_its_coordinators(stage: GroupCoordinatorHarness) -> None:
     stage.delete_topic(GROUP_METADATA_TOPIC)
     assert stage.groups.partition_states() == {}
 
@@ -120,7 +120,7 @@ async def test_a_deleted_offsets_topic_ends_its_coordinators(stage: GroupCoordin
 
 
 class Finder:
-    """The handler, and the topics it asked to have created."""
+    """The handler, and the topics whose creation it requested."""
 
     def __init__(self, stage: GroupCoordinatorHarness) -> None:
         self.created: list[str] = []
@@ -147,14 +147,14 @@ async def test_several_coordinators_are_found_at_once(stage: GroupCoordinatorHar
     assert encode_bytes(response, version)
 
 
-async def test_the_coordinator_is_named_as_the_listener_has_it(stage: GroupCoordinatorHarness) -> None:
+async def test_coordinator_endpoint_is_that_of_the_listener(stage: GroupCoordinatorHarness) -> None:
     response = Finder(stage).handler(FindCoordinatorRequest(key="one"), context(3, listener="OTHER"))
     assert (response.host, response.port) == ("other", 9999)
     response = Finder(stage).handler(FindCoordinatorRequest(key="one"), context(3, listener="UNKNOWN"))
     assert response.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 
-async def test_the_first_who_asks_has_the_topic_created() -> None:
+async def test_first_request_creates_the_topic() -> None:
     stage = GroupCoordinatorHarness(elected=False)
     finder = Finder(stage)
     response = finder.handler(FindCoordinatorRequest(key="one"), context(3))
@@ -167,8 +167,8 @@ async def test_the_first_who_asks_has_the_topic_created() -> None:
 
 
 @pytest.mark.parametrize("leader", [-1, 2, 3])
-async def test_without_a_live_leader_there_is_no_coordinator(stage: GroupCoordinatorHarness, leader: int) -> None:
-    """There is no broker -1, broker 2 never registered, broker 3 is fenced."""
+async def test_coordinator_needs_a_live_leader(stage: GroupCoordinatorHarness, leader: int) -> None:
+    """Broker -1 does not exist, broker 2 never registered, broker 3 is fenced."""
     stage.register_broker(3, fenced=True)
     stage.lead(GROUP_METADATA_TOPIC, {0: (leader, 1), 1: (leader, 1)})
     response = Finder(stage).handler(FindCoordinatorRequest(key="one"), context(3))
@@ -176,9 +176,7 @@ async def test_without_a_live_leader_there_is_no_coordinator(stage: GroupCoordin
 
 
 @pytest.mark.parametrize("key_type", [2, 9])
-async def test_a_type_of_coordinator_that_is_not_served_is_an_invalid_request(
-    stage: GroupCoordinatorHarness, key_type: int
-) -> None:
+async def test_unserved_coordinator_type_is_an_invalid_request(stage: GroupCoordinatorHarness, key_type: int) -> None:
     finder = Finder(stage)
     response = finder.handler(FindCoordinatorRequest(key="one", key_type=key_type), context(3))
     assert response.error_code == ErrorCode.INVALID_REQUEST
@@ -186,9 +184,7 @@ async def test_a_type_of_coordinator_that_is_not_served_is_an_invalid_request(
 
 
 @pytest.mark.parametrize("version", range(1, 7))
-async def test_any_live_broker_of_the_listener_is_named_to_refuse_a_transactional_id(
-    stage: GroupCoordinatorHarness, version: int
-) -> None:
+async def test_any_live_broker_is_named_for_a_transactional_id(stage: GroupCoordinatorHarness, version: int) -> None:
     finder = Finder(stage)
     asked = FindCoordinatorRequest(key="id", key_type=1, coordinator_keys=["id"])
     response = finder.handler(asked, context(version))

@@ -40,7 +40,7 @@ def join_request(member_id: str = "", group_id: str = "g", session_ms: int = 10_
 
 
 async def joined(stage: GroupCoordinatorHarness, version: int = 9) -> JoinGroupResponse:
-    """One member joins, in as many rounds as its version takes."""
+    """Join one member, in as many rounds as the version takes."""
     handler = JoinGroupHandler(stage.groups)
     response = await handler(join_request(), context(version))
     if response.error_code == ErrorCode.MEMBER_ID_REQUIRED:
@@ -50,7 +50,7 @@ async def joined(stage: GroupCoordinatorHarness, version: int = 9) -> JoinGroupR
 
 
 @pytest.mark.parametrize("version", range(10))
-async def test_a_lone_member_joins_syncs_beats_and_leaves_in_every_version(
+async def test_lone_member_joins_syncs_heartbeats_and_leaves_in_every_version(
     stage: GroupCoordinatorHarness, version: int
 ) -> None:
     response = await joined(stage, version)
@@ -74,7 +74,7 @@ async def test_a_lone_member_joins_syncs_beats_and_leaves_in_every_version(
 
 
 @pytest.mark.parametrize(("version", "name"), [(6, ""), (7, None), (9, None)])
-async def test_no_protocol_is_empty_to_old_clients_and_null_to_newer_ones(
+async def test_missing_protocol_is_empty_in_old_versions_and_null_in_newer_ones(
     stage: GroupCoordinatorHarness, version: int, name: str | None
 ) -> None:
     response = await JoinGroupHandler(stage.groups)(join_request("unknown"), context(version))
@@ -83,12 +83,12 @@ async def test_no_protocol_is_empty_to_old_clients_and_null_to_newer_ones(
 
 
 @pytest.mark.parametrize("session_ms", [5_999, 1_800_001])
-async def test_a_session_timeout_out_of_bounds_is_refused(stage: GroupCoordinatorHarness, session_ms: int) -> None:
+async def test_session_timeout_out_of_bounds_is_refused(stage: GroupCoordinatorHarness, session_ms: int) -> None:
     response = await JoinGroupHandler(stage.groups)(join_request("m", session_ms=session_ms), context(9))
     assert (response.error_code, response.member_id) == (ErrorCode.INVALID_SESSION_TIMEOUT, "m")
 
 
-async def test_a_group_needs_an_id(stage: GroupCoordinatorHarness) -> None:
+async def test_group_id_is_required(stage: GroupCoordinatorHarness) -> None:
     assert (await JoinGroupHandler(stage.groups)(join_request(group_id=""), context(9))).error_code == 24
     sync = SyncGroupRequest(protocol_type="consumer", protocol_name="range")
     assert (await SyncGroupHandler(stage.groups)(sync, context(5))).error_code == 24
@@ -99,7 +99,7 @@ async def test_a_group_needs_an_id(stage: GroupCoordinatorHarness) -> None:
 @pytest.mark.parametrize(
     ("version", "error"), [(4, ErrorCode.UNKNOWN_MEMBER_ID), (5, ErrorCode.INCONSISTENT_GROUP_PROTOCOL)]
 )
-async def test_from_version_5_sync_must_name_the_protocol(
+async def test_sync_requires_the_protocol_from_version_5_on(
     stage: GroupCoordinatorHarness, version: int, error: ErrorCode
 ) -> None:
     response = await SyncGroupHandler(stage.groups)(SyncGroupRequest(group_id="g"), context(version))
@@ -107,7 +107,7 @@ async def test_from_version_5_sync_must_name_the_protocol(
 
 
 @pytest.mark.parametrize(("version", "top_level", "members"), [(2, 25, 0), (3, 0, 1)])
-async def test_before_version_3_the_error_of_the_leaver_is_the_responses(
+async def test_error_of_the_member_is_the_responses_before_version_3(
     stage: GroupCoordinatorHarness, version: int, top_level: int, members: int
 ) -> None:
     request = LeaveGroupRequest(group_id="g", member_id="unknown", members=[MemberIdentity("unknown")])
@@ -116,7 +116,7 @@ async def test_before_version_3_the_error_of_the_leaver_is_the_responses(
     assert encode_bytes(response, version) is not None
 
 
-async def test_who_does_not_lead_the_partition_is_not_the_coordinator() -> None:
+async def test_broker_that_does_not_lead_the_partition_is_not_the_coordinator() -> None:
     stage = GroupCoordinatorHarness(elected=False)
     assert (await JoinGroupHandler(stage.groups)(join_request("m"), context(9))).error_code == 16
     assert HeartbeatHandler(stage.groups)(HeartbeatRequest(group_id="g"), context(4)).error_code == 16
@@ -125,7 +125,7 @@ async def test_who_does_not_lead_the_partition_is_not_the_coordinator() -> None:
     stage.close()
 
 
-async def test_while_the_group_is_loaded_heartbeats_are_answered_kindly() -> None:
+async def test_heartbeat_succeeds_while_the_group_is_loading() -> None:
     stage = GroupCoordinatorHarness(elected=False)
     for log in stage.logs:
         log.add([(b"\x00\x63", b"")])
@@ -135,7 +135,7 @@ async def test_while_the_group_is_loaded_heartbeats_are_answered_kindly() -> Non
     stage.close()
 
 
-async def test_losing_leadership_sends_parked_members_away(stage: GroupCoordinatorHarness) -> None:
+async def test_lost_leadership_fails_parked_members(stage: GroupCoordinatorHarness) -> None:
     first = await joined(stage)
     newcomer = await JoinGroupHandler(stage.groups)(join_request(), context(9))
     parked = asyncio.ensure_future(JoinGroupHandler(stage.groups)(join_request(newcomer.member_id), context(9)))
@@ -146,7 +146,7 @@ async def test_losing_leadership_sends_parked_members_away(stage: GroupCoordinat
     assert HeartbeatHandler(stage.groups)(heartbeat, context(4)).error_code == ErrorCode.NOT_COORDINATOR
 
 
-async def test_a_client_that_goes_away_while_parked_disturbs_nobody(stage: GroupCoordinatorHarness) -> None:
+async def test_disconnected_parked_client_affects_no_other(stage: GroupCoordinatorHarness) -> None:
     first = await joined(stage)
     newcomer = await JoinGroupHandler(stage.groups)(join_request(), context(9))
     parked = asyncio.ensure_future(JoinGroupHandler(stage.groups)(join_request(newcomer.member_id), context(9)))
@@ -166,5 +166,5 @@ async def test_a_client_that_goes_away_while_parked_disturbs_nobody(stage: Group
         ("somewhere", "/somewhere"),
     ],
 )
-def test_addresses_are_written_as_java_writes_them(host: str, text: str) -> None:
+def test_addresses_have_javas_format(host: str, text: str) -> None:
     assert java_address(host) == text

@@ -54,7 +54,7 @@ async def commit(
 
 
 def named(name: str, **offsets: int) -> OffsetCommitRequestTopic:
-    """Offsets of a topic's partitions, p0=5."""
+    """Return the offsets of a topic's partitions, p0=5."""
     partitions = [OffsetCommitRequestPartition(int(key[1:]), offset, 3, "m") for key, offset in offsets.items()]
     return OffsetCommitRequestTopic(name=name, partitions=partitions)
 
@@ -100,17 +100,17 @@ async def test_offsets_of_one_group_are_fetched_in_every_old_version(
 
 
 def over_the_wire(message: Wired, version: int) -> Wired:
-    """As the other side of a connection reads it."""
+    """Encode and decode the response, as a client reads it."""
     return decode(type(message), encode_bytes(message, version), version)[0]
 
 
 @pytest.mark.parametrize(
     ("version", "epoch"), [*((old, -1) for old in range(2, 6)), *((new, 3) for new in range(6, 10))]
 )
-async def test_the_leader_epoch_of_a_commit_is_kept_where_the_version_has_one(
+async def test_leader_epoch_of_a_commit_is_kept_where_the_version_has_one(
     stage: GroupCoordinatorHarness, version: int, epoch: int
 ) -> None:
-    """KIP-320: -1 stands for none."""
+    """KIP-320: -1 is an unknown leader epoch."""
     topic = named("t", p0=5)
     if version < 6:
         topic.partitions[0].committed_leader_epoch = -1
@@ -121,7 +121,7 @@ async def test_the_leader_epoch_of_a_commit_is_kept_where_the_version_has_one(
 
 
 @pytest.mark.parametrize(("version", "epoch"), [(4, -1), (5, 3), (7, 3)])
-async def test_the_leader_epoch_of_an_offset_is_told_where_the_version_has_one(
+async def test_leader_epoch_of_an_offset_is_returned_where_the_version_has_one(
     stage: GroupCoordinatorHarness, version: int, epoch: int
 ) -> None:
     await commit(stage, 9, [named("t", p0=5)])
@@ -130,7 +130,7 @@ async def test_the_leader_epoch_of_an_offset_is_told_where_the_version_has_one(
     assert response.topics[0].partitions[0].committed_leader_epoch == epoch
 
 
-async def test_null_topics_ask_for_all_a_group_has(stage: GroupCoordinatorHarness) -> None:
+async def test_null_topics_request_all_of_a_group(stage: GroupCoordinatorHarness) -> None:
     await commit(stage, 9, [named("t", p0=5), named("u", p1=6)])
     response = await fetch(stage, 2, OffsetFetchRequest(group_id="g", topics=None))
     assert [(topic.name, topic.partitions[0].committed_offset) for topic in response.topics] == [("t", 5), ("u", 6)]
@@ -157,19 +157,19 @@ async def test_several_groups_are_fetched_at_once(stage: GroupCoordinatorHarness
     ]
 
 
-async def test_what_does_not_exist_is_refused_and_the_rest_is_committed(stage: GroupCoordinatorHarness) -> None:
+async def test_missing_partitions_are_refused_and_the_rest_is_committed(stage: GroupCoordinatorHarness) -> None:
     response = await commit(stage, 9, [named("t", p0=5, p9=6), named("missing", p0=7)])
     assert codes(response) == {("t", 0): 0, ("t", 9): 3, ("missing", 0): 3}
     assert len(response.topics) == 2
 
 
-async def test_if_nothing_exists_the_group_is_not_asked(stage: GroupCoordinatorHarness) -> None:
+async def test_commit_of_missing_partitions_alone_does_not_reach_the_group(stage: GroupCoordinatorHarness) -> None:
     response = await commit(stage, 9, [named("missing", p0=7)])
     assert codes(response) == {("missing", 0): 3}
     assert (await stage.groups.list_groups([], [])).groups == []
 
 
-async def test_topics_are_known_by_id_from_version_10(stage: GroupCoordinatorHarness) -> None:
+async def test_topics_are_named_by_id_from_version_10_on(stage: GroupCoordinatorHarness) -> None:
     response = await commit(stage, 10, [by_id(topic_id_of("t"), p0=5, p9=6), by_id(UNKNOWN_ID, p0=7)])
     assert [(topic.topic_id, [each.error_code for each in topic.partitions]) for topic in response.topics] == [
         (topic_id_of("t"), [0, 3]),
@@ -188,7 +188,7 @@ async def test_topics_are_known_by_id_from_version_10(stage: GroupCoordinatorHar
     assert (unknown.topic_id, unknown.partitions[0].error_code) == (UNKNOWN_ID, ErrorCode.UNKNOWN_TOPIC_ID)
 
 
-async def test_by_id_all_topics_that_still_exist_are_shown(stage: GroupCoordinatorHarness) -> None:
+async def test_all_existing_topics_are_fetched_by_id(stage: GroupCoordinatorHarness) -> None:
     await commit(stage, 9, [named("t", p0=5), named("u", p0=6)])
     request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id="g", topics=None)])
     response = await fetch(stage, 10, request)
@@ -198,7 +198,7 @@ async def test_by_id_all_topics_that_still_exist_are_shown(stage: GroupCoordinat
 @pytest.mark.parametrize(
     ("version", "member", "error"), [(8, "m", ErrorCode.UNKNOWN_MEMBER_ID), (9, "", ErrorCode.UNKNOWN_MEMBER_ID)]
 )
-async def test_an_error_of_the_group_is_told_for_every_partition(
+async def test_group_error_is_in_every_partition(
     stage: GroupCoordinatorHarness, version: int, member: str, error: ErrorCode
 ) -> None:
     await commit(stage, 9, [named("t", p0=5)])
@@ -211,7 +211,7 @@ async def test_an_error_of_the_group_is_told_for_every_partition(
 
 
 @pytest.mark.parametrize("version", [1, 2, 8])
-async def test_an_error_of_the_coordinator_has_its_place_in_each_version(version: int) -> None:
+async def test_coordinator_error_has_its_field_in_each_version(version: int) -> None:
     stage = GroupCoordinatorHarness(elected=False)
     request = OffsetFetchRequest(
         group_id="g",
@@ -230,13 +230,13 @@ async def test_an_error_of_the_coordinator_has_its_place_in_each_version(version
     stage.close()
 
 
-async def test_the_empty_group_id_may_commit_and_fetch(stage: GroupCoordinatorHarness) -> None:
+async def test_empty_group_id_may_commit_and_fetch(stage: GroupCoordinatorHarness) -> None:
     assert codes(await commit(stage, 9, [named("t", p0=5)], group_id="")) == {("t", 0): 0}
     response = await fetch(stage, 7, OffsetFetchRequest(group_id="", topics=None))
     assert response.topics[0].partitions[0].committed_offset == 5
 
 
-async def test_offsets_of_a_deleted_topic_are_forgotten(stage: GroupCoordinatorHarness) -> None:
+async def test_offsets_of_a_deleted_topic_are_deleted(stage: GroupCoordinatorHarness) -> None:
     await commit(stage, 9, [named("t", p0=5), named("u", p0=6)])
     stage.delete_topic("t")
     response = await fetch(stage, 7, OffsetFetchRequest(group_id="g", topics=None))
@@ -269,19 +269,19 @@ async def test_offsets_are_deleted_where_partitions_exist(stage: GroupCoordinato
 @pytest.mark.parametrize(
     ("group_id", "error"), [("unknown", ErrorCode.GROUP_ID_NOT_FOUND), ("", ErrorCode.INVALID_GROUP_ID)]
 )
-async def test_offsets_of_no_group_are_not_deleted(
+async def test_offsets_of_a_missing_group_are_not_deleted(
     stage: GroupCoordinatorHarness, group_id: str, error: ErrorCode
 ) -> None:
     assert await delete(stage, group_id, t=[0]) == (error, {})
 
 
-async def test_a_topic_that_a_commit_names_twice_is_answered_whole(stage: GroupCoordinatorHarness) -> None:
+async def test_repeated_topic_of_a_commit_has_one_entry(stage: GroupCoordinatorHarness) -> None:
     response = await commit(stage, 9, [named("t", p0=5, p77=1), named("t", p1=6)])
     assert codes(response) == {("t", 0): 0, ("t", 1): 0, ("t", 77): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
     assert len(response.topics) == 1
 
 
-async def test_a_partition_missing_in_any_mention_of_its_topic_is_refused(stage: GroupCoordinatorHarness) -> None:
+async def test_missing_partition_in_any_entry_of_its_topic_is_refused(stage: GroupCoordinatorHarness) -> None:
     await commit(stage, 9, [named("t", p0=5)])
     topics = [
         OffsetDeleteRequestTopic("t", [OffsetDeleteRequestPartition(77)]),

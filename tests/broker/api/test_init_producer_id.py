@@ -1,4 +1,4 @@
-"""InitProducerId: idempotent producers; transactional ones are refused for now."""
+"""InitProducerId: idempotent producers are served, transactional ones refused."""
 
 import logging
 
@@ -29,7 +29,7 @@ async def ask(
     return await InitProducerIdHandler(Ids(failure))(request, context(6))
 
 
-async def test_every_producer_gets_an_id_of_its_own_at_epoch_0() -> None:
+async def test_every_producer_gets_a_new_id_at_epoch_0() -> None:
     handler = InitProducerIdHandler(Ids())
     answers = [await handler(InitProducerIdRequest(None), context(4)) for _ in range(3)]
     assert [(each.error_code, each.producer_id, each.producer_epoch) for each in answers] == [
@@ -39,12 +39,12 @@ async def test_every_producer_gets_an_id_of_its_own_at_epoch_0() -> None:
     ]
 
 
-async def test_one_that_had_an_id_gets_another() -> None:
+async def test_producer_with_an_id_gets_another() -> None:
     assert (await ask(producer_id=5, epoch=3)).producer_id == 1000
 
 
 @pytest.mark.parametrize(("producer_id", "epoch"), [(5, -1), (-1, 5)])
-async def test_half_an_identity_is_refused(producer_id: int, epoch: int) -> None:
+async def test_incomplete_identity_is_refused(producer_id: int, epoch: int) -> None:
     response = await ask(producer_id=producer_id, epoch=epoch)
     assert (ErrorCode(response.error_code), response.producer_id) == (ErrorCode.INVALID_REQUEST, -1)
 
@@ -53,7 +53,7 @@ REFUSAL = "transactional producer refused: transactions are not supported"
 
 
 @pytest.mark.parametrize("transactional_id", ["", "orders"])
-async def test_transactions_are_refused_and_the_log_says_so_once(
+async def test_transactional_id_is_refused_and_logged_once(
     transactional_id: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     handler = InitProducerIdHandler(Ids())
@@ -64,7 +64,7 @@ async def test_transactions_are_refused_and_the_log_says_so_once(
     assert [record.getMessage() for record in caplog.records] == [REFUSAL]
 
 
-async def test_refused_ids_are_remembered_within_a_bound(caplog: pytest.LogCaptureFixture) -> None:
+async def test_remembered_transactional_ids_are_limited(caplog: pytest.LogCaptureFixture) -> None:
     handler = InitProducerIdHandler(Ids())
     with caplog.at_level(logging.WARNING):
         for number in (*range(MAX_REMEMBERED_REFUSALS + 1), 0):
@@ -72,6 +72,6 @@ async def test_refused_ids_are_remembered_within_a_bound(caplog: pytest.LogCaptu
     assert len(caplog.records) == MAX_REMEMBERED_REFUSALS + 2
 
 
-async def test_without_ids_the_client_comes_back() -> None:
+async def test_missing_ids_make_the_client_retry() -> None:
     response = await ask(failure=KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS))
     assert ErrorCode(response.error_code) is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS

@@ -51,7 +51,7 @@ def stamped(node: DataPlane, *timestamps: int) -> None:
         node.partition().append(batch(b"v", timestamp=timestamp), 1)
 
 
-def test_the_ends_of_the_log(node: DataPlane) -> None:
+def test_ends_of_the_log_are_found(node: DataPlane) -> None:
     identity = node.create_topic()
     node.produce(b"a", b"b", b"c")
     node.elect(identity, 1)
@@ -61,7 +61,7 @@ def test_the_ends_of_the_log(node: DataPlane) -> None:
     assert found(only(ask(node, offset_lookup.EARLIEST_LOCAL))) == (-1, 1, 0)
 
 
-def test_the_first_record_at_or_after_a_time(node: DataPlane) -> None:
+def test_first_record_at_or_after_a_timestamp_is_found(node: DataPlane) -> None:
     node.create_topic()
     stamped(node, 100, 300, 200, 400)
     assert found(only(ask(node, 0))) == (100, 0, 0)
@@ -70,20 +70,20 @@ def test_the_first_record_at_or_after_a_time(node: DataPlane) -> None:
     assert found(only(ask(node, 401))) == (-1, -1, -1)
 
 
-def test_the_record_with_the_greatest_timestamp(node: DataPlane) -> None:
+def test_record_with_the_largest_timestamp_is_found(node: DataPlane) -> None:
     node.create_topic()
     stamped(node, 100, 300, 300, 200)
     assert found(only(ask(node, offset_lookup.MAX_TIMESTAMP))) == (300, 1, 0)
 
 
-def test_nothing_is_tiered(node: DataPlane) -> None:
+def test_untiered_log_has_no_tiered_offset(node: DataPlane) -> None:
     node.create_topic()
     stamped(node, 100)
     for special in (offset_lookup.LATEST_TIERED, offset_lookup.EARLIEST_PENDING_UPLOAD):
         assert found(only(ask(node, special))) == (-1, -1, -1)
 
 
-def test_consumers_see_what_is_committed_and_others_the_whole_log(node: DataPlane) -> None:
+def test_consumers_see_committed_records_and_followers_the_whole_log(node: DataPlane) -> None:
     node.create_topic(replicas=(1, 2))
     stamped(node, 100)
     assert found(only(ask(node, offset_lookup.LATEST)))[1] == 0
@@ -102,21 +102,21 @@ def test_read_committed_ends_before_an_open_transaction(node: DataPlane) -> None
 
 
 @pytest.mark.parametrize(("timestamp", "first"), [(-1, 1), (-2, 1), (-3, 7), (-4, 8), (-5, 9), (-6, 11)])
-def test_special_timestamps_exist_from_a_version_on(node: DataPlane, timestamp: int, first: int) -> None:
+def test_special_timestamps_have_a_first_version(node: DataPlane, timestamp: int, first: int) -> None:
     node.create_topic()
     assert only(ask(node, timestamp, version=first)).error_code == 0
     if first > 1:
         assert only(ask(node, timestamp, version=first - 1)).error_code == ErrorCode.UNSUPPORTED_VERSION
 
 
-def test_other_negative_timestamps_mean_nothing(node: DataPlane) -> None:
+def test_unknown_negative_timestamps_are_refused(node: DataPlane) -> None:
     node.create_topic()
     assert only(ask(node, -7)).error_code == ErrorCode.UNSUPPORTED_VERSION
 
 
 @pytest.mark.parametrize("timestamp", [-1, -3, 0])
-def test_a_new_leader_does_not_send_consumers_back(node: DataPlane, timestamp: int) -> None:
-    """Its high watermark may be behind what the last leader told them, until it has committed its own start."""
+def test_new_leader_does_not_send_consumers_back(node: DataPlane, timestamp: int) -> None:
+    """The new leader's high watermark may be behind the former one's until it has committed its own first record."""
     identity = node.create_topic(replicas=(1, 2))
     stamped(node, 100)
     node.elect(identity, 1)
@@ -136,19 +136,19 @@ def test_readers_are_fenced_and_only_the_leader_answers(node: DataPlane) -> None
     assert only(ask(node, -1, replica=DEBUGGER)).error_code == 0
 
 
-def test_a_partition_asked_for_twice_is_refused(node: DataPlane) -> None:
+def test_repeated_partition_is_refused(node: DataPlane) -> None:
     node.create_topic()
     assert only(ask(node, -1, -2)).error_code == ErrorCode.INVALID_REQUEST
 
 
-def test_unknown_partitions(node: DataPlane) -> None:
+def test_unknown_partitions_are_refused(node: DataPlane) -> None:
     node.create_topic()
     entry = only(ask(node, -1, index=5))
     assert (entry.error_code, entry.offset, entry.timestamp) == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1, -1)
     assert only(ask(node, -1, topic="unknown")).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def test_a_disk_that_fails_while_looking(node: DataPlane) -> None:
+def test_failed_disk_is_a_storage_error(node: DataPlane) -> None:
     node.create_topic()
     stamped(node, 100)
     node.memory.fail("read", path_part="t-0")

@@ -53,29 +53,29 @@ class TestEnds:
     def all(self, plane: TieredPlane) -> list[tuple[int, int, int]]:
         return [found(ask(plane, timestamp)) for timestamp in ENDS]
 
-    def test_of_an_empty_log(self, plane: TieredPlane) -> None:
+    def test_ends_of_an_empty_log(self, plane: TieredPlane) -> None:
         assert self.all(plane) == [(-1, 0, 0), (-1, 0, 0), NOT_FOUND, (-1, 0, 0), NOT_FOUND, (-1, 0, 0)]
 
-    def test_of_a_log_that_is_all_here(self, plane: TieredPlane) -> None:
+    def test_ends_of_a_local_log(self, plane: TieredPlane) -> None:
         plane.fill(2, 2)
         assert self.all(plane) == [(-1, 4, 0), (-1, 0, 0), (3000, 3, 0), (-1, 0, 0), NOT_FOUND, (-1, 0, 0)]
 
-    def test_of_a_log_that_is_copied_and_here(self, plane: TieredPlane) -> None:
+    def test_ends_of_a_copied_log_that_is_still_local(self, plane: TieredPlane) -> None:
         plane.fill(2, 2)
         plane.tier(below=2)
         assert self.all(plane) == [(-1, 4, 0), (-1, 0, 0), (3000, 3, 0), (-1, 0, 0), (-1, 1, 0), (-1, 2, 0)]
 
-    def test_of_a_log_in_both_places(self, plane: TieredPlane) -> None:
+    def test_ends_of_a_log_in_both_tiers(self, plane: TieredPlane) -> None:
         plane.fill(2, 2, 2)
         plane.tier(below=4)
         plane.drop_local(2)
         assert self.all(plane) == [(-1, 6, 0), (-1, 0, 0), (5000, 5, 0), (-1, 2, 0), (-1, 3, 0), (-1, 4, 0)]
 
-    def test_of_a_log_that_is_all_remote(self, plane: TieredPlane) -> None:
+    def test_ends_of_a_remote_log(self, plane: TieredPlane) -> None:
         plane.make_remote(2, 2)
         assert self.all(plane) == [(-1, 4, 0), (-1, 0, 0), (3000, 3, 0), (-1, 4, 0), (-1, 3, 0), (-1, 4, 0)]
 
-    def test_with_their_epochs(self, plane: TieredPlane) -> None:
+    def test_ends_have_their_leader_epochs(self, plane: TieredPlane) -> None:
         plane.fill(2)
         plane.elect(plane.partition().topic_id, 1)
         plane.fill(2)
@@ -84,27 +84,27 @@ class TestEnds:
         plane.drop_local(2)
         assert self.all(plane) == [(-1, 4, 2), (-1, 0, 0), (3000, 3, 1), (-1, 2, 1), (-1, 3, 1), (-1, 4, 2)]
 
-    def test_when_the_log_starts_above_what_was_copied(self, plane: TieredPlane) -> None:
+    def test_log_start_above_the_copied_segments_wins(self, plane: TieredPlane) -> None:
         plane.fill(2, 2)
         plane.tier(below=2)
         plane.partition().record_deletion.delete_records(3)
         assert found(ask(plane, EARLIEST_PENDING_UPLOAD))[1] == 3
 
-    def test_while_it_is_not_known_what_was_copied(self, plane: TieredPlane) -> None:
+    def test_ends_wait_for_unknown_remote_metadata(self, plane: TieredPlane) -> None:
         (segment, *_) = plane.make_remote(2)
         plane.remote_metadata.not_ready.add(segment.id.partition)
         assert found(ask(plane, EARLIEST_PENDING_UPLOAD)) == NOT_FOUND
         assert error(ask(plane, LATEST_TIERED)) == ErrorCode.OFFSET_NOT_AVAILABLE
         assert found(ask(plane, EARLIEST_LOCAL))[1] == 2
 
-    def test_of_an_empty_log_of_which_nothing_is_known_yet(self, plane: TieredPlane) -> None:
+    def test_empty_log_waits_for_unknown_remote_metadata(self, plane: TieredPlane) -> None:
         plane.remote_metadata.not_ready.add(TopicIdPartition(plane.partition().topic_id, "t", 0))
         assert error(ask(plane, LATEST_TIERED)) == ErrorCode.OFFSET_NOT_AVAILABLE
         plane.remote_metadata.not_ready.clear()
         assert found(ask(plane, LATEST_TIERED)) == NOT_FOUND
 
-    def test_what_is_to_be_uploaded_next_has_the_epoch_of_its_offset(self, plane: TieredPlane) -> None:
-        """As in Kafka 4.2, also where nothing was uploaded, and where all was."""
+    def test_next_offset_to_upload_has_its_leader_epoch(self, plane: TieredPlane) -> None:
+        """Kafka 4.2 does the same, also where nothing or everything was uploaded."""
         plane.elect(plane.partition().topic_id, 1)
         assert found(ask(plane, EARLIEST_PENDING_UPLOAD)) == (-1, 0, 1)
         plane.fill(2)
@@ -116,8 +116,8 @@ class TestEnds:
         plane.tier(below=4)
         assert found(ask(plane, EARLIEST_PENDING_UPLOAD)) == (-1, 4, 3)
 
-    def test_of_another_history_do_not_count(self, plane: TieredPlane) -> None:
-        """A longer version of epoch 0 was copied from a log that was cut later (KIP-405, scenario 5)."""
+    def test_segments_of_another_lineage_do_not_count(self, plane: TieredPlane) -> None:
+        """A longer version of epoch 0 was copied from a log that was truncated later (KIP-405, scenario 5)."""
         plane.fill(4)
         plane.tier()
         plane.log().truncate_to(2, now_ms=0)
@@ -127,20 +127,20 @@ class TestEnds:
         assert found(ask(plane, LATEST_TIERED)) == (-1, 1, 0)
         assert found(ask(plane, EARLIEST_PENDING_UPLOAD)) == (-1, 2, 1)
 
-    def test_of_topics_that_are_not_tiered(self, plane: TieredPlane) -> None:
+    def test_untiered_topics_have_local_ends(self, plane: TieredPlane) -> None:
         plane.create_topic("u")
         plane.produce(b"a", topic="u")
         for timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
             assert found(plane.ask_offsets(ListOffsetsPartition(0, -1, timestamp), topic="u")) == NOT_FOUND
 
-    def test_fencing(self, plane: TieredPlane) -> None:
+    def test_readers_are_fenced(self, plane: TieredPlane) -> None:
         for timestamp in (*ENDS, 0):
             answer = plane.ask_offsets(ListOffsetsPartition(0, 7, timestamp))
             assert error(answer) == ErrorCode.UNKNOWN_LEADER_EPOCH
 
 
 class TestTimes:
-    def test_in_either_tier(self, plane: TieredPlane) -> None:
+    def test_timestamp_is_found_in_either_tier(self, plane: TieredPlane) -> None:
         plane.make_remote(3, 3)
         plane.fill(2)
         assert [found(ask(plane, time)) for time in (0, 1500, 2000, 3001, 5000, 5001, 7000)] == [
@@ -154,13 +154,13 @@ class TestTimes:
         ]
         assert found(ask(plane, 7001)) == NOT_FOUND
 
-    def test_what_is_all_here_is_found_at_once(self, plane: TieredPlane) -> None:
+    def test_timestamp_in_a_local_log_is_found_at_once(self, plane: TieredPlane) -> None:
         plane.fill(3)
         plane.tier()
         plane.pool.is_held = True
         assert found(ask(plane, 1000)) == (1000, 1, 0)
 
-    def test_what_is_in_both_places_is_looked_for_here(self, plane: TieredPlane) -> None:
+    def test_timestamp_in_both_tiers_is_found_locally(self, plane: TieredPlane) -> None:
         plane.fill(3, 3)
         plane.tier()
         plane.drop_local(3)
@@ -178,12 +178,12 @@ class TestTimes:
         assert found(ask(plane, 500_500)) == (501_000, 501, 0)
         assert plane.remote_metadata.looked_up == [500]
 
-    def test_not_before_the_start_of_the_log(self, plane: TieredPlane) -> None:
+    def test_offset_is_not_below_the_log_start_offset(self, plane: TieredPlane) -> None:
         plane.make_remote(4, 4)
         plane.partition().record_deletion.delete_records(2)
         assert found(ask(plane, 0)) == (2000, 2, 0)
 
-    def test_the_greatest_may_be_in_remote_storage(self, plane: TieredPlane) -> None:
+    def test_largest_timestamp_may_be_in_remote_storage(self, plane: TieredPlane) -> None:
         plane.partition().append(batch(b"a", timestamp=100), 1)
         plane.partition().append(batch(b"b", timestamp=900), 1)
         plane.make_remote()
@@ -197,20 +197,20 @@ class TestTimes:
         plane.partition().append(batch(b"e", timestamp=901), 1)
         assert found(ask(plane, MAX_TIMESTAMP)) == (901, 4, 0)
 
-    def test_consumers_see_what_is_committed(self, plane: TieredPlane) -> None:
+    def test_consumers_see_committed_records(self, plane: TieredPlane) -> None:
         plane.make_remote(3)
         plane.log().high_watermark = 2
         assert found(ask(plane, 2000)) == NOT_FOUND
         assert found(ask(plane, 2000, replica=2)) == (2000, 2, 0)
 
-    def test_a_segment_that_leaves_the_disk_meanwhile(self, plane: TieredPlane) -> None:
-        """KAFKA-17637: what is looked for is neither where it was nor where the search has been already."""
+    def test_segment_deleted_locally_during_the_search_is_found_remotely(self, plane: TieredPlane) -> None:
+        """KAFKA-17637: the segment is neither at its former place nor where the search has already looked."""
         (first,) = plane.make_remote(2)
         plane.overstate_times(first, 1700)
         plane.fill(2)
         plane.partition().append(batch(b"young", timestamp=9000), 1)
         plane.pool.is_held = True
-        answer = ask(plane, 1500)  # is being looked for in the first segment, in vain
+        answer = ask(plane, 1500)  # the look-up searches the first segment in vain
         plane.roll()
         plane.tier()
         plane.drop_local(4)
@@ -219,7 +219,7 @@ class TestTimes:
         assert found(answer) == (2000, 2, 0)
 
     @pytest.mark.parametrize("seed", range(10))
-    def test_like_a_look_at_every_record(self, plane: TieredPlane, seed: int) -> None:
+    def test_search_equals_a_scan_of_every_record(self, plane: TieredPlane, seed: int) -> None:
         random = Random(seed)
         times: list[int] = []
         for _ in range(random.randint(1, 8)):
@@ -237,7 +237,7 @@ class TestTimes:
 
 
 class TestWaiting:
-    def test_the_answer_waits_for_the_slowest(self, plane: TieredPlane) -> None:
+    def test_response_waits_for_the_slowest_lookup(self, plane: TieredPlane) -> None:
         plane.create_tiered_topic("m", 2)
         plane.make_remote(2, topic="m")
         plane.fill(2, topic="m", index=1)
@@ -254,7 +254,7 @@ class TestWaiting:
         assert [(entry.error_code, entry.offset) for entry in entries(answer)] == [(0, 1), (0, 1), (3, -1)]
 
     @pytest.mark.parametrize(("asked_ms", "waits_ms"), [(0, 30_000), (2_000, 2_000)])
-    def test_no_longer_than_the_time_that_there_is(self, plane: TieredPlane, asked_ms: int, waits_ms: int) -> None:
+    def test_lookup_times_out(self, plane: TieredPlane, asked_ms: int, waits_ms: int) -> None:
         plane.make_remote(2)
         plane.pool.is_held = True
         answer = ask(plane, 500, timeout_ms=asked_ms)
@@ -266,7 +266,7 @@ class TestWaiting:
         assert list(plane.offsets.expired.values()) == [1]
         assert plane.offsets.waiting == 0
 
-    def test_metadata_that_is_not_loaded(self, plane: TieredPlane) -> None:
+    def test_unloaded_remote_metadata_is_retriable(self, plane: TieredPlane) -> None:
         (segment, *_) = plane.make_remote(2)
         plane.remote_metadata.not_ready.add(segment.id.partition)
         answer = ask(plane, 500)
@@ -276,14 +276,14 @@ class TestWaiting:
         plane.settle(110)
         assert found(answer) == (1000, 1, 0)
 
-    def test_a_hole_is_not_passed_over(self, plane: TieredPlane) -> None:
+    def test_hole_in_remote_storage_is_not_skipped(self, plane: TieredPlane) -> None:
         (first, *_) = plane.make_remote(2, 2)
         plane.forget(first)
         answer = ask(plane, 500, timeout_ms=1000)
         plane.settle(1010)
         assert error(answer) == ErrorCode.REQUEST_TIMED_OUT
 
-    def test_a_full_pool(self, plane: TieredPlane) -> None:
+    def test_full_thread_pool_is_retriable(self, plane: TieredPlane) -> None:
         plane.make_remote(2)
         plane.pool.room = 0
         answer = ask(plane, 500)
@@ -295,7 +295,7 @@ class TestWaiting:
     @pytest.mark.parametrize(
         "failure", [RetriableRemoteStorageError("down"), RemoteResourceNotFound("gone"), KeyError(1)]
     )
-    def test_a_store_that_is_down(self, plane: TieredPlane, failure: Exception) -> None:
+    def test_unavailable_store_is_retriable(self, plane: TieredPlane, failure: Exception) -> None:
         plane.make_remote(2)
         plane.storage.failures, plane.storage.is_down = [failure], True
         answer = ask(plane, 500)
@@ -306,7 +306,7 @@ class TestWaiting:
         plane.settle(2000)
         assert found(answer) == (1000, 1, 0)
 
-    def test_leadership_that_is_lost_meanwhile(self, plane: TieredPlane) -> None:
+    def test_leadership_lost_during_the_lookup_is_reported(self, plane: TieredPlane) -> None:
         identity = plane.create_tiered_topic("m", replicas=(1, 2))
         plane.fill(2, topic="m")
         plane.log(topic="m").advance_high_watermark(2)
@@ -319,7 +319,7 @@ class TestWaiting:
         plane.settle()
         assert error(answer) == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
-    def test_a_peer_that_leaves_costs_nothing_more(self, plane: TieredPlane) -> None:
+    def test_disconnected_peer_cancels_the_lookup(self, plane: TieredPlane) -> None:
         plane.make_remote(2)
         plane.pool.is_held = True
         ask(plane, 500).cancel()

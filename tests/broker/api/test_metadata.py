@@ -1,4 +1,4 @@
-"""Metadata: every version's way of asking, what is told of leaders, and creation on first use."""
+"""Metadata: every version's form of request, leaders, and creation on first use."""
 
 import pytest
 
@@ -52,7 +52,7 @@ def only_partition(response: MetadataResponse) -> MetadataResponsePartition:
     return response.topics[0].partitions[0]
 
 
-def test_tells_brokers_cluster_and_topics() -> None:
+def test_brokers_cluster_and_topics_are_described() -> None:
     response = ask(image_with(topics={"t": 2}, brokers=(1, 2)), "t")
     assert [(each.node_id, each.host, each.port, each.rack) for each in response.brokers] == [
         (1, "host-1", 9001, "rack-1"),
@@ -76,31 +76,31 @@ class TestWhichTopics:
         assert [topic.is_internal for topic in everything.topics] == [True, False, False]
         assert ask(self.IMAGE, version=version).topics == []
 
-    def test_in_version_0_empty_means_all(self) -> None:
+    def test_empty_means_all_in_version_0(self) -> None:
         assert len(ask(self.IMAGE, version=0).topics) == 3
 
-    def test_a_name_asked_for_twice_is_answered_once(self) -> None:
+    def test_repeated_name_is_answered_once(self) -> None:
         assert [topic.name for topic in ask(self.IMAGE, "b", "b", "a").topics] == ["b", "a"]
 
-    def test_by_id(self) -> None:
+    def test_topic_is_found_by_id(self) -> None:
         asked = [MetadataRequestTopic(uuid(2), None), MetadataRequestTopic(uuid(99), None)]
         known, unknown = ask(self.IMAGE, request=MetadataRequest(asked)).topics
         assert (known.name, known.topic_id, known.error_code) == ("a", uuid(2), ErrorCode.NONE)
         assert (unknown.name, unknown.topic_id) == (None, uuid(99))
         assert unknown.error_code == ErrorCode.UNKNOWN_TOPIC_ID
 
-    def test_if_any_id_is_given_names_do_not_count(self) -> None:
+    def test_names_are_ignored_if_any_id_is_given(self) -> None:
         asked = [MetadataRequestTopic(uuid(2), None), MetadataRequestTopic(ZERO_UUID, "b")]
         assert [topic.name for topic in ask(self.IMAGE, request=MetadataRequest(asked)).topics] == ["a"]
 
     @pytest.mark.parametrize("version", [10, 11])
     @pytest.mark.parametrize("topic", [MetadataRequestTopic(uuid(2), "a"), MetadataRequestTopic(ZERO_UUID, None)])
-    def test_before_version_12_ids_cannot_be_asked_for(self, version: int, topic: MetadataRequestTopic) -> None:
+    def test_ids_are_refused_before_version_12(self, version: int, topic: MetadataRequestTopic) -> None:
         with pytest.raises(KafkaError) as caught:
             ask(self.IMAGE, request=MetadataRequest([topic]), version=version)
         assert caught.value.code is ErrorCode.INVALID_REQUEST
 
-    def test_neither_name_nor_id(self) -> None:
+    def test_topic_without_name_and_id_is_refused(self) -> None:
         with pytest.raises(KafkaError) as caught:
             ask(self.IMAGE, request=MetadataRequest([MetadataRequestTopic(ZERO_UUID, None)]))
         assert caught.value.code is ErrorCode.INVALID_REQUEST
@@ -110,18 +110,18 @@ class TestUnknownTopics:
     IMAGE = image_with()
 
     @pytest.mark.parametrize("name", ["", ".", "..", "a b", "x" * 250, "ümlaut"])
-    def test_illegal_names(self, name: str) -> None:
+    def test_illegal_names_are_refused(self, name: str) -> None:
         creator = Creator()
         assert ask(self.IMAGE, name, creator=creator).topics[0].error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
         assert creator.requested == []
 
-    def test_are_created_and_the_client_asks_again(self) -> None:
+    def test_unknown_topic_is_created_and_the_client_retries(self) -> None:
         creator = Creator()
         (topic,) = ask(self.IMAGE, "new", creator=creator).topics
         assert (topic.error_code, topic.topic_id) == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ZERO_UUID)
         assert creator.requested == ["new"]
 
-    def test_are_not_created_where_the_broker_or_the_client_forbids_it(self) -> None:
+    def test_unknown_topic_is_not_created_where_broker_or_client_forbids_it(self) -> None:
         creator = Creator()
         asked = MetadataRequest([MetadataRequestTopic(name="new")], allow_auto_topic_creation=False)
         for response in (ask(self.IMAGE, "new"), ask(self.IMAGE, request=asked, creator=creator)):
@@ -130,13 +130,13 @@ class TestUnknownTopics:
 
 
 class TestLeaders:
-    def test_nobody_leads(self) -> None:
+    def test_missing_leader_is_reported(self) -> None:
         image = image_of([PartitionChangeRecord(0, uuid(1), leader=-1)], image_with(topics={"t": 1}))
         partition = only_partition(ask(image, "t"))
         assert (partition.error_code, partition.leader_id) == (ErrorCode.LEADER_NOT_AVAILABLE, -1)
         assert partition.leader_epoch == 1
 
-    def test_a_fenced_leader_still_leads(self) -> None:
+    def test_fenced_leader_still_leads(self) -> None:
         image = image_of([BrokerRegistrationChangeRecord(1, 1, fenced=1)], image_with(topics={"t": 1}, brokers=(1, 2)))
         response = ask(image, "t")
         assert only_partition(response).error_code == ErrorCode.NONE
@@ -144,7 +144,7 @@ class TestLeaders:
         assert only_partition(response).offline_replicas == [1]
         assert [each.node_id for each in response.brokers] == [2]
 
-    def test_a_leader_that_is_not_registered(self) -> None:
+    def test_unregistered_leader_is_not_available(self) -> None:
         image = image_of([UnregisterBrokerRecord(1, 1)], image_with(topics={"t": 1}, brokers=(1, 2)))
         partition = only_partition(ask(image, "t"))
         assert (partition.error_code, partition.leader_id) == (ErrorCode.LEADER_NOT_AVAILABLE, -1)
@@ -154,44 +154,44 @@ class TestLeaders:
         ("version", "code"),
         [(5, ErrorCode.LEADER_NOT_AVAILABLE), (6, ErrorCode.LISTENER_NOT_FOUND), (13, ErrorCode.LISTENER_NOT_FOUND)],
     )
-    def test_a_leader_without_the_clients_listener(self, version: int, code: ErrorCode) -> None:
+    def test_leader_without_the_listener_is_reported(self, version: int, code: ErrorCode) -> None:
         partition = only_partition(ask(image_with(topics={"t": 1}), "t", version=version, listener="OTHER"))
         assert (ErrorCode(partition.error_code), partition.leader_id) == (code, -1)
 
-    def test_in_version_0_replicas_without_address_are_left_out(self) -> None:
+    def test_replicas_without_endpoint_are_left_out_in_version_0(self) -> None:
         image = image_of([UnregisterBrokerRecord(2, 2)], image_with(topics={"t": 1}, brokers=(1, 2)))
         partition = only_partition(ask(image, "t", version=0))
         assert partition.error_code == ErrorCode.REPLICA_NOT_AVAILABLE
         assert (partition.replica_nodes, partition.isr_nodes) == ([1], [1])
         assert only_partition(ask(image, "t", version=1)).error_code == ErrorCode.NONE
 
-    def test_a_replica_in_a_lost_directory_is_offline(self) -> None:
+    def test_replica_in_a_failed_directory_is_offline(self) -> None:
         change = PartitionChangeRecord(0, uuid(1), directories=[directory_of(1), LOST_DIRECTORY])
         image = image_of([change], image_with(topics={"t": 1}, brokers=(1, 2)))
         assert only_partition(ask(image, "t")).offline_replicas == [2]
 
 
 class TestController:
-    def test_is_the_active_one_where_clients_reach_it(self) -> None:
+    def test_active_controller_is_named_where_clients_reach_it(self) -> None:
         image = image_with(brokers=(1, 2))
         assert ask(image, controller_id=2).controller_id == 2
         assert ask(image, controller_id=7).controller_id == 1
         assert ask(image, controller_id=None).controller_id == 1
 
-    def test_there_is_none_without_brokers(self) -> None:
+    def test_missing_brokers_leave_no_controller(self) -> None:
         assert ask(image_with(brokers=())).controller_id == -1
 
 
 class TestAuthorizedOperations:
     IMAGE = image_with(topics={"t": 1})
 
-    def test_only_when_asked_for(self) -> None:
+    def test_operations_are_returned_on_request(self) -> None:
         response = ask(self.IMAGE, "t")
         assert response.cluster_authorized_operations == NOT_REQUESTED == -2147483648
         assert response.topics[0].topic_authorized_operations == NOT_REQUESTED
 
     @pytest.mark.parametrize(("version", "cluster"), [(7, False), (8, True), (10, True), (11, False)])
-    def test_of_the_cluster_in_versions_8_to_10(self, version: int, cluster: bool) -> None:
+    def test_cluster_operations_are_returned_in_versions_8_to_10(self, version: int, cluster: bool) -> None:
         request = MetadataRequest(
             [MetadataRequestTopic(name="t")],
             include_cluster_authorized_operations=True,
@@ -201,5 +201,5 @@ class TestAuthorizedOperations:
         assert response.cluster_authorized_operations == (CLUSTER_OPERATIONS if cluster else NOT_REQUESTED)
         assert response.topics[0].topic_authorized_operations == TOPIC_OPERATIONS
 
-    def test_the_bits_are_kafkas(self) -> None:
+    def test_operation_bits_are_kafkas(self) -> None:
         assert (TOPIC_OPERATIONS, CLUSTER_OPERATIONS) == (3576, 8096)

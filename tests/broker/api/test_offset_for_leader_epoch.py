@@ -15,7 +15,7 @@ from tests.support.data_plane import DataPlane
 
 @pytest.fixture
 def node() -> DataPlane:
-    """Epochs 0, 1 and 3 in the log: [0, 2), [2, 3) and [3, 4)."""
+    """Return a node with epochs 0, 1 and 3 in the log: [0, 2), [2, 3) and [3, 4)."""
     node = DataPlane()
     identity = node.create_topic(replicas=(1, 2))
     node.produce(b"a", b"b")
@@ -36,13 +36,13 @@ def ask(node: DataPlane, epoch: int, *, current: int = -1, index: int = 0) -> Ep
 @pytest.mark.parametrize(
     ("epoch", "answer"), [(0, (0, 2)), (1, (1, 3)), (2, (1, 3)), (3, (3, 4)), (4, (-1, -1)), (-1, (-1, -1))]
 )
-def test_where_an_epoch_ended(node: DataPlane, epoch: int, answer: tuple[int, int]) -> None:
+def test_epoch_ends_where_the_next_begins(node: DataPlane, epoch: int, answer: tuple[int, int]) -> None:
     end = ask(node, epoch)
     assert (end.error_code, end.leader_epoch, end.end_offset) == (0, *answer)
 
 
-def test_epochs_that_are_gone_end_where_the_log_begins(node: DataPlane) -> None:
-    """Whoever has nothing later has nothing that is still there."""
+def test_deleted_epoch_ends_at_the_log_start_offset(node: DataPlane) -> None:
+    """A replica without a later epoch has no record that still exists."""
     partition = node.partition()
     partition.log.advance_high_watermark(4)
     partition.record_deletion.delete_records(3)
@@ -51,7 +51,7 @@ def test_epochs_that_are_gone_end_where_the_log_begins(node: DataPlane) -> None:
         assert (end.error_code, end.leader_epoch, end.end_offset) == (0, epoch, 3)
 
 
-def test_nothing_is_told_of_a_log_whose_disk_failed(node: DataPlane) -> None:
+def test_failed_disk_is_a_storage_error(node: DataPlane) -> None:
     node.memory.fail("write", path_part="t-0")
     with pytest.raises(KafkaError):
         node.produce(b"e")
@@ -59,7 +59,7 @@ def test_nothing_is_told_of_a_log_whose_disk_failed(node: DataPlane) -> None:
     assert ask(node, 0).error_code == ErrorCode.KAFKA_STORAGE_ERROR
 
 
-def test_askers_are_fenced(node: DataPlane) -> None:
+def test_senders_are_fenced(node: DataPlane) -> None:
     assert ask(node, 0, current=2).error_code == ErrorCode.FENCED_LEADER_EPOCH
     assert ask(node, 0, current=3).error_code == 0
     assert ask(node, 0, current=4).error_code == ErrorCode.UNKNOWN_LEADER_EPOCH

@@ -62,18 +62,18 @@ def follow(node: DataPlane, broker_id: int, offset: int) -> None:
 
 
 class TestAppending:
-    def test_a_batch_gets_its_offset(self, node: DataPlane) -> None:
+    def test_batch_gets_its_offset(self, node: DataPlane) -> None:
         node.create_topic()
         node.produce(b"before")
         one = entry(produce(node, batch(b"a", b"b")))
         assert (one.error_code, one.base_offset, one.log_append_time_ms, one.log_start_offset) == (0, 1, -1, 0)
         assert node.partition().log.log_end_offset == 3
 
-    def test_log_append_time_is_told(self, node: DataPlane) -> None:
+    def test_log_append_time_is_returned(self, node: DataPlane) -> None:
         node.create_topic(config=LogConfig(message_timestamp_type=MessageTimestampType.LOG_APPEND_TIME))
         assert entry(produce(node, batch())).log_append_time_ms == node.clock.now_ms()
 
-    def test_from_version_13_topics_go_by_id(self, node: DataPlane) -> None:
+    def test_topics_are_named_by_id_from_version_13_on(self, node: DataPlane) -> None:
         identity = node.create_topic()
         answer = produce(node, batch(), version=LATEST, topic="", identity=identity)
         assert entry(answer).base_offset == 0
@@ -83,7 +83,7 @@ class TestAppending:
         missing = entry(produce(node, batch(), version=LATEST, topic="", identity=identity, index=7))
         assert missing.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
-    def test_each_partition_has_its_own_outcome(self, node: DataPlane) -> None:
+    def test_each_partition_has_its_own_result(self, node: DataPlane) -> None:
         node.create_topic("t", 2)
         data = [PartitionProduceData(0, batch()), PartitionProduceData(9, batch()), PartitionProduceData(1, b"")]
         response = send(node, ProduceRequest(None, 1, 0, [TopicProduceData("t", ZERO_UUID, data)])).value
@@ -94,7 +94,7 @@ class TestAppending:
             (1, ErrorCode.INVALID_RECORD, -1),
         ]
 
-    def test_a_retried_batch_gets_its_first_offset(self, node: DataPlane) -> None:
+    def test_retried_batch_gets_its_first_offset(self, node: DataPlane) -> None:
         node.create_topic()
         for _ in range(2):
             again = entry(produce(node, batch(timestamp=77, producer_id=5, producer_epoch=0, sequence=0)))
@@ -104,7 +104,7 @@ class TestAppending:
         assert gap.error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
         assert (gap.error_message, gap.log_start_offset) == (None, 0)
 
-    def test_bad_records_are_listed(self, node: DataPlane) -> None:
+    def test_invalid_records_are_listed(self, node: DataPlane) -> None:
         node.create_topic(config=LogConfig(message_timestamp_before_max_ms=1000))
         one = entry(produce(node, batch(b"a", b"b", timestamp=5)))
         assert one.error_code == ErrorCode.INVALID_TIMESTAMP
@@ -119,14 +119,12 @@ class TestAppending:
             (LogConfig(segment_bytes=70), batch(b"x" * 100), ErrorCode.RECORD_LIST_TOO_LARGE),
         ],
     )
-    def test_limits_of_the_topic(
-        self, node: DataPlane, config: LogConfig, records: bytearray, error: ErrorCode
-    ) -> None:
+    def test_topic_limits_apply(self, node: DataPlane, config: LogConfig, records: bytearray, error: ErrorCode) -> None:
         node.create_topic(config=config)
         refused = entry(produce(node, records))
         assert (refused.error_code, refused.log_start_offset) == (error, -1)
 
-    def test_what_is_no_batch_at_all_is_explained(self, node: DataPlane) -> None:
+    def test_unframeable_data_has_a_message(self, node: DataPlane) -> None:
         node.create_topic()
         unknown = batch()
         unknown[16] = 3
@@ -134,7 +132,7 @@ class TestAppending:
         assert refused.error_code == ErrorCode.CORRUPT_MESSAGE
         assert refused.error_message
 
-    def test_a_topic_without_partitions_is_left_out(self, node: DataPlane) -> None:
+    def test_topic_without_partitions_is_left_out(self, node: DataPlane) -> None:
         node.create_topic()
         assert send(node, ProduceRequest(None, 1, 1000, [TopicProduceData("t")])).value.responses == []
 
@@ -151,22 +149,22 @@ class TestAppending:
 
 
 class TestRefusals:
-    def test_an_unknown_topic(self, node: DataPlane) -> None:
+    def test_unknown_topic_is_refused(self, node: DataPlane) -> None:
         assert entry(produce(node, batch())).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
     @pytest.mark.parametrize("acks", [-2, 2, 100])
-    def test_acks_that_mean_nothing(self, node: DataPlane, acks: int) -> None:
+    def test_invalid_acks_are_refused(self, node: DataPlane, acks: int) -> None:
         node.create_topic()
         assert entry(produce(node, batch(), acks=acks)).error_code == ErrorCode.INVALID_REQUIRED_ACKS
         assert node.partition().log.log_end_offset == 0
 
-    def test_the_batch_is_looked_at_before_acks_and_the_topic_before_the_batch(self, node: DataPlane) -> None:
+    def test_batch_is_checked_before_acks_and_the_topic_before_the_batch(self, node: DataPlane) -> None:
         node.create_topic()
         assert entry(produce(node, b"", acks=7)).error_code == ErrorCode.INVALID_RECORD
         unknown = entry(produce(node, b"", acks=7, topic="unknown"))
         assert unknown.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
-    def test_internal_topics_are_for_the_admin_client(self, node: DataPlane) -> None:
+    def test_internal_topics_accept_the_admin_client_alone(self, node: DataPlane) -> None:
         compacted = LogConfig(cleanup_policy=frozenset({CleanupPolicy.COMPACT}))
         node.create_topic("__consumer_offsets", config=compacted)
         refused = entry(produce(node, batch(), topic="__consumer_offsets"))
@@ -183,14 +181,14 @@ class TestRefusals:
         assert codes == {ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED}
         assert node.partition().log.log_end_offset == 0
 
-    def test_no_transaction_is_known_here(self, node: DataPlane) -> None:
+    def test_transactional_batch_has_no_transaction(self, node: DataPlane) -> None:
         node.create_topic()
         transactional = batch(producer_id=1, producer_epoch=0, sequence=0, transactional=True)
         refused = entry(produce(node, transactional, transactional_id="mine"))
         assert refused.error_code == ErrorCode.INVALID_TXN_STATE
         assert entry(produce(node, batch(), transactional_id="mine")).error_code == 0
 
-    def test_a_failed_disk(self, node: DataPlane) -> None:
+    def test_failed_disk_is_a_storage_error(self, node: DataPlane) -> None:
         node.create_topic()
         node.memory.fail("write", path_part="t-0")
         assert entry(produce(node, batch())).error_code == ErrorCode.KAFKA_STORAGE_ERROR
@@ -199,9 +197,9 @@ class TestRefusals:
 
 
 class TestLeaderHints:
-    """KIP-951: who leads, told with the refusal."""
+    """KIP-951: a refusal names the current leader."""
 
-    def test_the_leader_and_its_address(self, node: DataPlane) -> None:
+    def test_refusal_names_the_leader_and_its_endpoint(self, node: DataPlane) -> None:
         node.register_broker(2)
         node.create_topic(replicas=(1, 2), leader=2)
         response = produce(node, batch()).value
@@ -210,13 +208,13 @@ class TestLeaderHints:
         assert (one.current_leader.leader_id, one.current_leader.leader_epoch) == (2, 0)
         assert [(n.node_id, n.host, n.port, n.rack) for n in response.node_endpoints] == [(2, "host-2", 9002, "rack-2")]
 
-    def test_old_versions_and_successes_have_none(self, node: DataPlane) -> None:
+    def test_old_versions_and_successes_have_no_hint(self, node: DataPlane) -> None:
         node.register_broker(2)
         node.create_topic(replicas=(1, 2), leader=2)
         assert produce(node, batch(), version=9).value.node_endpoints == []
         assert entry(produce(node, batch(), version=9)).current_leader.leader_id == -1
 
-    def test_without_a_leader_only_the_epoch_is_known(self, node: DataPlane) -> None:
+    def test_hint_without_leader_has_the_epoch_alone(self, node: DataPlane) -> None:
         node.create_topic(replicas=(1, 2), leader=-1)
         response = produce(node, batch()).value
         assert response.responses[0].partition_responses[0].current_leader.leader_id == -1
@@ -224,22 +222,22 @@ class TestLeaderHints:
 
 
 class TestAcks:
-    def test_acks_0_has_no_answer(self, node: DataPlane) -> None:
+    def test_acks_0_has_no_response(self, node: DataPlane) -> None:
         node.create_topic()
         assert produce(node, batch(), acks=0).value is None
         assert node.partition().log.log_end_offset == 1
 
-    def test_a_failed_acks_0_closes_the_connection(self, node: DataPlane) -> None:
+    def test_failed_acks_0_closes_the_connection(self, node: DataPlane) -> None:
         with pytest.raises(CloseConnection):
             produce(node, batch(), acks=0)
 
-    def test_acks_all_is_answered_at_once_when_nobody_else_must_have_it(self, node: DataPlane) -> None:
+    def test_acks_all_is_answered_at_once_without_followers(self, node: DataPlane) -> None:
         node.create_topic()
         answer = produce(node, batch(), acks=-1)
         assert not answer.is_waiting
         assert entry(answer).error_code == 0
 
-    def test_acks_all_waits_for_the_members(self, node: DataPlane) -> None:
+    def test_acks_all_waits_for_the_in_sync_replicas(self, node: DataPlane) -> None:
         node.create_topic(replicas=(1, 2))
         answer = produce(node, batch(b"a", b"b"), acks=-1)
         assert answer.is_waiting
@@ -249,14 +247,14 @@ class TestAcks:
         assert (entry(answer).error_code, entry(answer).base_offset) == (0, 0)
         assert len(node.deadlines) == 0
 
-    def test_a_waiting_request_lets_the_next_one_begin(self, node: DataPlane) -> None:
+    def test_waiting_request_lets_the_next_one_begin(self, node: DataPlane) -> None:
         node.create_topic(replicas=(1, 2))
         context = node.context(12)
         request = ProduceRequest(None, -1, 1000, [TopicProduceData("t", ZERO_UUID, [PartitionProduceData(0, batch())])])
         ProduceHandler(node.partitions, node.runtime)(request, context)
         assert context.request.is_applied
 
-    def test_a_waiting_request_holds_no_records(self, node: DataPlane) -> None:
+    def test_waiting_request_holds_no_records(self, node: DataPlane) -> None:
         node.create_topic(replicas=(1, 2))
         context, data = node.context(12), PartitionProduceData(0, batch())
         context.request.body = memoryview(b"frame")
@@ -265,7 +263,7 @@ class TestAcks:
         assert data.records is None
         assert len(context.request.body) == 0
 
-    def test_the_timeout_says_so_and_keeps_what_was_appended(self, node: DataPlane) -> None:
+    def test_timeout_is_reported_and_keeps_appended_batches(self, node: DataPlane) -> None:
         node.create_topic(replicas=(1, 2))
         answer = produce(node, batch(), acks=-1, timeout_ms=500)
         node.advance_ms(499)
@@ -275,7 +273,7 @@ class TestAcks:
         follow(node, 2, 1)
         assert node.partition().log.high_watermark == 1
 
-    def test_a_change_of_leader_ends_the_wait_with_a_hint(self, node: DataPlane) -> None:
+    def test_change_of_leader_ends_the_wait_with_a_hint(self, node: DataPlane) -> None:
         node.register_broker(2)
         identity = node.create_topic(replicas=(1, 2))
         answer = produce(node, batch(), acks=-1)
@@ -284,7 +282,7 @@ class TestAcks:
         assert one.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
         assert (one.current_leader.leader_id, one.current_leader.leader_epoch) == (2, 1)
 
-    def test_one_slow_partition_holds_the_answer_of_all(self, node: DataPlane) -> None:
+    def test_slow_partition_delays_the_whole_response(self, node: DataPlane) -> None:
         node.create_topic("fast")
         node.create_topic("t", replicas=(1, 2))
         topics = [
@@ -297,13 +295,13 @@ class TestAcks:
         codes = [one.error_code for topic in answer.value.responses for one in topic.partition_responses]
         assert codes == [0, 0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
 
-    def test_below_min_insync_replicas_nothing_is_appended(self, node: DataPlane) -> None:
+    def test_batch_below_min_insync_replicas_is_not_appended(self, node: DataPlane) -> None:
         identity = node.create_topic(replicas=(1, 2, 3), config=LogConfig(min_insync_replicas=2))
         node.change_isr(identity, 1)
         assert entry(produce(node, batch(), acks=-1)).error_code == ErrorCode.NOT_ENOUGH_REPLICAS
         assert node.partition().log.log_end_offset == 0
 
-    def test_a_peer_that_went_away_is_not_answered(self, node: DataPlane) -> None:
+    def test_disconnected_peer_is_not_answered(self, node: DataPlane) -> None:
         node.create_topic(replicas=(1, 2))
         answer = produce(node, batch(), acks=-1)
         answer.cancel()
@@ -311,7 +309,7 @@ class TestAcks:
         node.advance_ms(2000)
         assert node.loop.failures == []
 
-    def test_acks_1_waits_for_a_flush_that_the_topic_asks_for(self, node: DataPlane) -> None:
+    def test_acks_1_waits_for_a_configured_flush(self, node: DataPlane) -> None:
         node.create_topic(config=LogConfig(flush_messages=1))
         node.io.is_held = True
         answer = produce(node, batch())
@@ -322,25 +320,25 @@ class TestAcks:
 
 
 class TestFraming:
-    """Exactly one whole batch of magic 2 for a partition."""
+    """Exactly one complete batch of magic 2 for a partition."""
 
     def refusal(self, records: Buffer | None, version: int = 12) -> ErrorCode:
         with pytest.raises(KafkaError) as error:
             only_batch(records, version)
         return error.value.code
 
-    def test_one_batch(self) -> None:
+    def test_one_batch_is_accepted(self) -> None:
         one = batch()
         assert only_batch(one, 12) is one
 
     @pytest.mark.parametrize("records", [None, b"", bytes(11), batch()[:-1], batch() + batch()])
-    def test_none_or_several(self, records: Buffer | None) -> None:
+    def test_no_batch_or_several_are_refused(self, records: Buffer | None) -> None:
         assert self.refusal(records) is ErrorCode.INVALID_RECORD
 
-    def test_an_incomplete_second_batch_is_left_out(self) -> None:
+    def test_incomplete_second_batch_is_ignored(self) -> None:
         assert only_batch(batch() + batch()[:40], 12) == batch()
 
-    def test_what_cannot_be_framed(self) -> None:
+    def test_unframeable_data_is_refused(self) -> None:
         short = batch()
         short[8:12] = (13).to_bytes(4, "big")
         assert self.refusal(short) is ErrorCode.CORRUPT_MESSAGE
@@ -349,17 +347,17 @@ class TestFraming:
         assert self.refusal(unknown) is ErrorCode.CORRUPT_MESSAGE
 
     @pytest.mark.parametrize("magic", [0, 1])
-    def test_old_formats(self, magic: int) -> None:
+    def test_old_formats_are_refused(self, magic: int) -> None:
         old = batch()
         old[16] = magic
         assert self.refusal(old) is ErrorCode.INVALID_RECORD
 
-    def test_zstd_is_for_producers_that_know_it(self) -> None:
+    def test_zstd_needs_a_version_with_zstd(self) -> None:
         compressed = batch(b"a" * 100, codec=Codec.ZSTD)
         assert self.refusal(compressed, version=6) is ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
         assert only_batch(compressed, 7) is compressed
 
-    def test_old_versions_do_not_even_look_at_a_codec_that_is_none(self) -> None:
+    def test_unknown_codec_fails_in_old_versions(self) -> None:
         odd = batch()
         odd[22] |= 5
         assert self.refusal(odd, version=6) is ErrorCode.UNKNOWN_SERVER_ERROR

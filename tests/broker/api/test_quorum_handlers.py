@@ -1,4 +1,4 @@
-"""The quorum's APIs between wire and replica: what is asked, what is answered, what is refused at the door."""
+"""The quorum's APIs between wire and replica: decoded requests, encoded responses, refused partitions."""
 
 import asyncio
 from collections.abc import Awaitable
@@ -45,7 +45,7 @@ VOTE_REQUEST = core.VoteRequest("cluster", 5, ReplicaKey(1, DIRECTORY), ReplicaK
 
 
 class ScriptedPeer:
-    """A replica that answers what it was told to, and keeps what it was asked."""
+    """A replica with a configured response that records its requests."""
 
     def __init__(self, response: Response | None = None, description: QuorumDescription | None = None) -> None:
         self.asked: list[Request] = []
@@ -106,7 +106,7 @@ CASES: list[tuple[Any, Request, Response]] = [
 
 
 @pytest.mark.parametrize(("api", "request_", "response"), CASES, ids=lambda value: type(value).__name__)
-async def test_what_a_peer_sends_reaches_the_replica_and_its_answer_comes_back(
+async def test_request_reaches_the_replica_and_its_response_comes_back(
     api: Any, request_: Request, response: Response
 ) -> None:
     out = outgoing(request_, 1_000)
@@ -125,7 +125,7 @@ async def test_what_a_peer_sends_reaches_the_replica_and_its_answer_comes_back(
 
 
 @pytest.mark.parametrize(("api", "request_", "_response"), CASES[:5], ids=lambda value: type(value).__name__)
-async def test_what_is_about_another_partition_does_not_reach_the_replica(
+async def test_request_for_another_partition_does_not_reach_the_replica(
     api: Any, request_: Request, _response: Response
 ) -> None:
     peer = ScriptedPeer()
@@ -137,7 +137,7 @@ async def test_what_is_about_another_partition_does_not_reach_the_replica(
     assert (answer.error_code, peer.asked) == (ErrorCode.INVALID_REQUEST, [])
 
 
-async def test_a_fetch_that_waits_is_given_up_with_its_connection() -> None:
+async def test_waiting_fetch_is_cancelled_with_its_connection() -> None:
     class Parking(ScriptedPeer):
         def handle(self, request: Request) -> Awaitable[Response]:
             self.parked: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
@@ -171,7 +171,7 @@ class TestDescribeQuorum:
         return decode(DescribeQuorumResponse, encode_bytes(answer, version), version)[0]
 
     @pytest.mark.parametrize("version", [0, 1, 2])
-    def test_every_version_tells_what_it_can(self, version: int) -> None:
+    def test_every_version_describes_the_quorum(self, version: int) -> None:
         answer = self.ask(version, self.DESCRIPTION)
         partition = answer.topics[0].partitions[0]
         assert (partition.leader_id, partition.leader_epoch, partition.high_watermark) == (1, 5, 90)
@@ -183,7 +183,7 @@ class TestDescribeQuorum:
         assert [node.listeners[0].port for node in answer.nodes] == ([9093] if version == 2 else [])
 
     @pytest.mark.parametrize("version", [0, 1, 2])
-    def test_who_does_not_lead_says_so_of_the_partition(self, version: int) -> None:
+    def test_follower_answers_not_leader_in_the_partition(self, version: int) -> None:
         answer = self.ask(version, QuorumDescription(ErrorCode.NOT_LEADER_OR_FOLLOWER, 2, 5))
         partition = answer.topics[0].partitions[0]
         assert (answer.error_code, partition.error_code) == (0, ErrorCode.NOT_LEADER_OR_FOLLOWER)

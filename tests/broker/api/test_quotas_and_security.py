@@ -1,4 +1,4 @@
-"""Quotas, SCRAM credentials, ACLs and delegation tokens at the front: what is described, what is refused."""
+"""Quotas, SCRAM credentials, ACLs and delegation tokens: described entries and refused requests."""
 
 from collections.abc import Sequence
 
@@ -42,7 +42,7 @@ ANY, LITERAL, READ, ALLOW, TOPIC = 1, 3, 3, 3, 2
 
 
 def command(key: ApiKey, cluster: LiveCluster, authorizer: Authorizer | None = ALLOW_ALL) -> CommandHandler:
-    """The handler of an API that is a controller command."""
+    """Return the handler of an API that is a controller command."""
     api = COMMANDS[key]
     return CommandHandler(api, cluster, authorizer_check(authorizer) if api.needs_authorizer else None)
 
@@ -87,7 +87,7 @@ class TestClientQuotas:
             ([ComponentData("ip", SPECIFIED, None)], False, [4]),
         ],
     )
-    async def test_what_a_filter_means(self, components: list[ComponentData], strict: bool, found: list[int]) -> None:
+    async def test_filter_matches(self, components: list[ComponentData], strict: bool, found: list[int]) -> None:
         answers = await self.describe(*components, strict=strict)
         assert {frozenset(each.items()) for each in answers} == {frozenset(self.ENTITIES[i].items()) for i in found}
         assert len(answers) == len(found)
@@ -105,7 +105,7 @@ class TestClientQuotas:
             ([ComponentData("user", EXACT, "u"), ComponentData("ip", EXACT, "h")], ErrorCode.INVALID_REQUEST),
         ],
     )
-    async def test_filters_that_cannot_be(self, components: list[ComponentData], code: ErrorCode) -> None:
+    async def test_invalid_filters_are_refused(self, components: list[ComponentData], code: ErrorCode) -> None:
         with pytest.raises(KafkaError) as caught:
             await self.describe(*components)
         assert caught.value.code is code
@@ -128,10 +128,10 @@ class TestScram:
         }
 
     @pytest.mark.parametrize("nobody", [None, []])
-    async def test_naming_nobody_means_everybody(self, nobody: Sequence[str] | None) -> None:
+    async def test_missing_users_mean_all(self, nobody: Sequence[str] | None) -> None:
         assert await self.describe(nobody) == {"u": [(1, 4096), (2, 4096)], "v": [(1, 4096)]}
 
-    async def test_those_asked_for(self) -> None:
+    async def test_requested_users_are_described(self) -> None:
         assert await self.describe(["v", "x", "u", "u"]) == {
             "v": [(1, 4096)],
             "x": ErrorCode.RESOURCE_NOT_FOUND,
@@ -144,7 +144,7 @@ class TestAcls:
     FILTER = DeleteAclsFilter(TOPIC, None, ANY, None, None, ANY, ANY)
     EVERYTHING = DescribeAclsRequest(ANY, None, ANY, None, None, ANY, ANY)
 
-    async def test_without_an_authorizer_nothing_is_taken(self) -> None:
+    async def test_acl_apis_are_disabled_without_an_authorizer(self) -> None:
         cluster = LiveCluster()
         creation, deletion = CreateAclsRequest([self.CREATION]), DeleteAclsRequest([self.FILTER])
         for call in (
@@ -156,7 +156,7 @@ class TestAcls:
                 call()
             assert caught.value.code is ErrorCode.SECURITY_DISABLED
 
-    def test_which_is_told_for_each_thing_asked_for(self) -> None:
+    def test_disabled_acl_apis_report_every_item(self) -> None:
         created = error_response(
             CreateAclsResponse, CreateAclsRequest([self.CREATION] * 2), ErrorCode.SECURITY_DISABLED, "so"
         )
@@ -170,7 +170,7 @@ class TestAcls:
             (ErrorCode.SECURITY_DISABLED, [])
         ]
 
-    async def test_with_one_entries_are_kept_by_resource(self) -> None:
+    async def test_entries_are_described_by_resource_with_an_authorizer(self) -> None:
         cluster = LiveCluster()
         other = AclCreation(TOPIC, "t", LITERAL, "User:v", "*", READ, ALLOW)
         request = CreateAclsRequest([self.CREATION, other])
@@ -186,7 +186,7 @@ class TestAcls:
 
 
 class TestDelegationTokens:
-    async def test_nobody_in_particular_gets_none(self) -> None:
+    async def test_anonymous_principal_gets_no_token(self) -> None:
         cluster, refused = LiveCluster(), ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
         created = await CreateDelegationTokenHandler(cluster)(CreateDelegationTokenRequest("User", "o"), context(3))
         assert (created.error_code, created.issue_timestamp_ms, created.principal_name) == (refused, -1, "o")
@@ -198,7 +198,7 @@ class TestDelegationTokens:
             DescribeDelegationTokenHandler(cluster, secret="s")(DescribeDelegationTokenRequest(), context(3))
         assert caught.value.code is refused
 
-    async def test_a_token_from_its_issue_to_its_end(self) -> None:
+    async def test_token_is_created_renewed_and_expired(self) -> None:
         tokens = TokenSettings("s")
         cluster = LiveCluster(ControllerSettings(CLUSTER_ID, node_id=1, auto_leader_rebalance=False, tokens=tokens))
         known = context(3)
@@ -214,7 +214,7 @@ class TestDelegationTokens:
         await ExpireDelegationTokenHandler(cluster)(ExpireDelegationTokenRequest(created.hmac, -1), known)
         assert describe(DescribeDelegationTokenRequest(None), known).tokens == []
 
-    def test_without_a_secret_there_are_no_tokens(self) -> None:
+    def test_tokens_need_a_secret(self) -> None:
         known = context(3)
         known.connection.principal = "User:u"
         with pytest.raises(KafkaError) as caught:

@@ -1,4 +1,4 @@
-"""RestoreTopics at the front: what is refused before the controller sees it."""
+"""RestoreTopics: checks before the controller."""
 
 import pytest
 
@@ -36,7 +36,7 @@ async def test_topics_are_restored(cluster: LiveCluster) -> None:
         ([topic("a", 5)], ErrorCode.INVALID_PARTITIONS),
     ],
 )
-async def test_requests_that_make_no_sense_are_refused(
+async def test_invalid_requests_are_refused(
     cluster: LiveCluster, topics: list[RestorableTopic], code: ErrorCode
 ) -> None:
     with pytest.raises(KafkaError) as refused:

@@ -1,4 +1,4 @@
-"""CreateTopics, CreatePartitions and DeleteTopics at the front: what is refused before the controller sees it."""
+"""CreateTopics, CreatePartitions and DeleteTopics: checks before the controller."""
 
 import pytest
 
@@ -29,29 +29,29 @@ class TestCreateTopics:
         assert len(response.topics) == len(set(names))
         return {topic.name: ErrorCode(topic.error_code) for topic in response.topics}
 
-    async def test_what_can_be_created_is(self, cluster: LiveCluster) -> None:
+    async def test_valid_topics_are_created(self, cluster: LiveCluster) -> None:
         assert await self.create(cluster, "a", "b") == {"a": ErrorCode.NONE, "b": ErrorCode.NONE}
         assert cluster.image.topics.names() == ["a", "b"]
 
-    async def test_a_topic_named_twice(self, cluster: LiveCluster) -> None:
+    async def test_repeated_topic_is_refused(self, cluster: LiveCluster) -> None:
         assert await self.create(cluster, "a", "b", "a") == {"a": ErrorCode.INVALID_REQUEST, "b": ErrorCode.NONE}
         assert cluster.image.topics.names() == ["b"]
 
-    async def test_the_clusters_own_metadata_topic(self, cluster: LiveCluster) -> None:
+    async def test_metadata_topic_is_refused(self, cluster: LiveCluster) -> None:
         assert await self.create(cluster, "__cluster_metadata") == {"__cluster_metadata": ErrorCode.INVALID_REQUEST}
 
-    async def test_validate_only(self, cluster: LiveCluster) -> None:
+    async def test_validate_only_creates_nothing(self, cluster: LiveCluster) -> None:
         request = CreateTopicsRequest([CreatableTopic("a", 1, 1)], validate_only=True)
         response = await CreateTopicsHandler(cluster)(request, context(7))
         assert response.topics[0].error_code == ErrorCode.NONE
         assert cluster.image.topics.names() == []
 
-    async def test_without_an_active_controller(self, cluster: LiveCluster) -> None:
+    async def test_missing_active_controller_fails_every_topic(self, cluster: LiveCluster) -> None:
         cluster.is_active = False
         answers = await self.create(cluster, "a", "__cluster_metadata")
         assert answers == {"a": ErrorCode.NOT_CONTROLLER, "__cluster_metadata": ErrorCode.INVALID_REQUEST}
 
-    async def test_what_is_too_much_at_once_is_refused_topic_by_topic(self, cluster: LiveCluster) -> None:
+    async def test_too_large_request_fails_every_topic(self, cluster: LiveCluster) -> None:
         request = CreateTopicsRequest([CreatableTopic("a", 1, 1), CreatableTopic("b", 2**31 - 1, 1)])
         response = await CreateTopicsHandler(cluster)(request, context(7))
         assert [(each.name, each.num_partitions) for each in response.topics] == [("a", -1), ("b", -1)]
@@ -59,7 +59,7 @@ class TestCreateTopics:
 
 
 class TestCreatePartitions:
-    async def test_each_topic_has_its_own_answer(self, cluster: LiveCluster) -> None:
+    async def test_each_topic_has_its_own_result(self, cluster: LiveCluster) -> None:
         cluster.create_topic("a", [[1]])
         cluster.create_topic("b", [[1]])
         asked = [CreatePartitionsTopic(*each, None) for each in (("a", 3), ("b", 2), ("b", 4), ("nope", 2))]
@@ -83,22 +83,22 @@ class TestDeleteTopics:
         return [(each.name, each.topic_id, ErrorCode(each.error_code)) for each in response.responses]
 
     @pytest.mark.parametrize("version", range(1, 7))
-    async def test_by_name(self, cluster: LiveCluster, version: int) -> None:
+    async def test_topic_is_deleted_by_name(self, cluster: LiveCluster, version: int) -> None:
         topic_id = cluster.create_topic("a", [[1]])
         assert await self.delete(cluster, DeleteTopicState("a"), version=version) == [("a", topic_id, ErrorCode.NONE)]
         assert cluster.image.topics.names() == []
 
-    async def test_by_id(self, cluster: LiveCluster) -> None:
+    async def test_topic_is_deleted_by_id(self, cluster: LiveCluster) -> None:
         topic_id = cluster.create_topic("a", [[1]])
         assert await self.delete(cluster, DeleteTopicState(None, topic_id)) == [("a", topic_id, ErrorCode.NONE)]
 
-    async def test_unknown(self, cluster: LiveCluster) -> None:
+    async def test_unknown_topic_is_refused(self, cluster: LiveCluster) -> None:
         assert await self.delete(cluster, DeleteTopicState("a"), DeleteTopicState(None, uuid(99))) == [
             ("a", ZERO_UUID, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
             (None, uuid(99), ErrorCode.UNKNOWN_TOPIC_ID),
         ]
 
-    async def test_ambiguous_requests(self, cluster: LiveCluster) -> None:
+    async def test_ambiguous_requests_are_refused(self, cluster: LiveCluster) -> None:
         topic_id = cluster.create_topic("a", [[1]])
         for states in (
             [DeleteTopicState("a", topic_id)],
@@ -113,14 +113,14 @@ class TestDeleteTopics:
     @pytest.mark.parametrize(
         ("version", "code"), [(2, ErrorCode.INVALID_REQUEST), (3, ErrorCode.TOPIC_DELETION_DISABLED)]
     )
-    async def test_switched_off(self, cluster: LiveCluster, version: int, code: ErrorCode) -> None:
+    async def test_disabled_deletion_is_refused(self, cluster: LiveCluster, version: int, code: ErrorCode) -> None:
         with pytest.raises(KafkaError) as caught:
             await self.delete(cluster, DeleteTopicState("a"), version=version, enabled=False)
         assert caught.value.code is code
 
 
 class TestMutationQuota:
-    """Who makes too many partitions is told to wait, and made to."""
+    """A client that creates too many partitions is told to wait, and muted."""
 
     @pytest.fixture
     def limited(self, cluster: LiveCluster) -> LiveCluster:
@@ -135,7 +135,7 @@ class TestMutationQuota:
         assert codes == [ErrorCode.NONE, ErrorCode.THROTTLING_QUOTA_EXCEEDED]
         assert (response.throttle_time_ms, client.connection.mute_ms) == (10_000, 10_000)
 
-    async def test_older_ones_wait_afterwards(self, limited: LiveCluster) -> None:
+    async def test_older_versions_are_throttled_afterwards(self, limited: LiveCluster) -> None:
         client = context(5)
         response = await CreateTopicsHandler(limited)(CreateTopicsRequest([CreatableTopic("a", 12, 1)]), client)
         assert (response.topics[0].error_code, response.throttle_time_ms) == (0, 1_000)

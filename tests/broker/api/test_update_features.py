@@ -1,4 +1,4 @@
-"""UpdateFeatures at the front: versions of the answer, and who raises kraft.version."""
+"""UpdateFeatures: versions of the response, and the upgrade of kraft.version."""
 
 from typing import NamedTuple
 
@@ -12,7 +12,7 @@ from tests.broker.api.metadata_harness import LiveCluster, context
 
 
 class Quorum:
-    """A quorum whose kraft.version can be raised, and which remembers how often it was asked to."""
+    """A quorum whose kraft.version can be raised, and which records the requests."""
 
     def __init__(self, kraft_version: int = 0, failure: KafkaError | None = None) -> None:
         self.kraft_version = kraft_version
@@ -39,7 +39,7 @@ def scene(failure: KafkaError | None = None) -> Scene:
     return Scene(cluster, quorum, UpdateFeaturesHandler(cluster, quorum))
 
 
-async def test_an_upgrade_with_the_outcomes_of_version_1() -> None:
+async def test_upgrade_has_a_result_per_feature_in_version_1() -> None:
     cluster, _, handler = scene()
     response = await handler(
         UpdateFeaturesRequest(feature_updates=[FeatureUpdateKey("metadata.version", 29)]), context(1)
@@ -51,7 +51,7 @@ async def test_an_upgrade_with_the_outcomes_of_version_1() -> None:
     assert cluster.image.features.metadata_level == 29
 
 
-async def test_a_fault_is_told_once_for_all() -> None:
+async def test_error_is_reported_once_for_all() -> None:
     cluster, _, handler = scene()
     updates = [FeatureUpdateKey("metadata.version", 29), FeatureUpdateKey("group.version", 7)]
     response = await handler(UpdateFeaturesRequest(feature_updates=updates), context(2))
@@ -72,23 +72,23 @@ async def test_version_0_allows_downgrades_by_a_flag() -> None:
 class TestKraftVersion:
     both = (FeatureUpdateKey("kraft.version", 1), FeatureUpdateKey("metadata.version", 29))
 
-    async def test_the_quorum_raises_it(self) -> None:
+    async def test_quorum_raises_kraft_version(self) -> None:
         cluster, quorum, handler = scene()
         response = await handler(UpdateFeaturesRequest(feature_updates=[*self.both]), context(2))
         assert (response.error_code, quorum.asked, cluster.image.features.metadata_level) == (0, [1], 29)
 
-    async def test_not_if_another_change_is_impossible(self) -> None:
+    async def test_kraft_version_stays_if_another_change_is_invalid(self) -> None:
         _, quorum, handler = scene()
         updates = [*self.both, FeatureUpdateKey("group.version", 9)]
         response = await handler(UpdateFeaturesRequest(feature_updates=updates), context(2))
         assert (ErrorCode(response.error_code), quorum.asked) == (ErrorCode.INVALID_UPDATE_VERSION, [])
 
-    async def test_nor_when_only_asked_whether_it_could(self) -> None:
+    async def test_kraft_version_stays_on_validate_only(self) -> None:
         _, quorum, handler = scene()
         response = await handler(UpdateFeaturesRequest(feature_updates=[*self.both], validate_only=True), context(2))
         assert (response.error_code, quorum.asked) == (0, [])
 
-    async def test_the_quorums_refusal_changes_nothing(self) -> None:
+    async def test_refused_kraft_version_changes_nothing(self) -> None:
         cluster, _, handler = scene(KafkaError(ErrorCode.NOT_CONTROLLER))
         with pytest.raises(KafkaError):
             await handler(UpdateFeaturesRequest(feature_updates=[*self.both]), context(2))

@@ -1,4 +1,4 @@
-"""A transport in memory and the pieces around a connection, so that its logic runs without sockets, loop or time."""
+"""A transport in memory and the collaborators of a connection, to test it without sockets, loop or time."""
 
 import asyncio
 import struct
@@ -20,18 +20,18 @@ FRAME_MAX = 1_000_000
 
 
 def frame(number: int, body: bytes = b"") -> bytes:
-    """A Metadata 1 request with correlation id `number`, size prefix included."""
+    """Return a Metadata 1 request with correlation id `number`, size prefix included."""
     content = struct.pack(">hhih", 3, 1, number, 4) + b"test" + body
     return struct.pack(">i", len(content)) + content
 
 
 def answer_to(request: Request, body: bytes = b"") -> list[Buffer]:
-    """An answer that tells which request it belongs to."""
+    """Return a response with the correlation id of its request."""
     return [struct.pack(">ii", 4 + len(body), request.header.correlation_id), body]
 
 
 def numbers_in(stream: bytes) -> list[int]:
-    """The correlation ids of the answers in `stream`."""
+    """Return the correlation ids of the responses in `stream`."""
     numbers, position = [], 0
     while position < len(stream):
         size, number = struct.unpack_from(">ii", stream, position)
@@ -41,7 +41,7 @@ def numbers_in(stream: bytes) -> list[int]:
 
 
 class FakeTransport(asyncio.Transport):
-    """Keeps what is written. With `is_stuck` nothing reaches the peer, and the protocol is paused as a real one is."""
+    """Keeps written data. With `is_stuck` the peer reads nothing, and the protocol is paused as on a real transport."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -75,7 +75,7 @@ class FakeTransport(asyncio.Transport):
             self.protocol.pause_writing()
 
     def let_through(self) -> None:
-        """The peer reads everything."""
+        """Let the peer read everything."""
         self.is_stuck = False
         self.unsent_bytes = 0
         assert self.protocol is not None
@@ -105,7 +105,7 @@ class FakeTransport(asyncio.Transport):
 
 
 class ManualTimers:
-    """Runs nothing by itself."""
+    """Keeps callbacks until the test runs them."""
 
     def __init__(self) -> None:
         self.soon: list[Callable[[], object]] = []
@@ -118,16 +118,16 @@ class ManualTimers:
         self.later.append((delay, callback))
 
     def run_soon(self) -> None:
-        """What a loop does next."""
+        """Run the callbacks of the next turn of the loop."""
         callbacks, self.soon = self.soon, []
         for callback in callbacks:
             callback()
 
 
 class Broker:
-    """Handles requests as a test tells it to, and remembers which have begun.
+    """Handles requests as a test configures it, and remembers the begun ones.
 
-    `later` names the requests that are answered by a future, which the test finds in `futures`.
+    `later` names the requests that are answered by a future in `futures`.
     """
 
     def __init__(self) -> None:
@@ -136,7 +136,7 @@ class Broker:
         self.futures: dict[int, asyncio.Future[EncodedResponse]] = {}
         self.later: set[int] = set()
         self.patient: set[int] = set()
-        """Those of `later` that end their wait when they are hurried."""
+        """Requests of `later` that end their wait when their input ends."""
         self.applied: set[int] = set()
         self.silent: set[int] = set()
         self.failing: dict[int, Exception] = {}
@@ -168,18 +168,18 @@ class Broker:
             await self._news.wait()
 
     def answer(self, number: int) -> list[Buffer]:
-        """The answer to a request."""
+        """Return the response to a request."""
         return answer_to(self.requests[number], self.bodies.get(number, b""))
 
     async def finish(self, *numbers: int) -> None:
-        """Answer waiting requests, in this order, and let the loop deliver that."""
+        """Answer waiting requests in this order, and let the loop deliver the responses."""
         for number in numbers:
             self.futures[number].set_result(self.answer(number))
         await asyncio.sleep(0)
 
 
 class ConnectionHarness:
-    """What connections share, and a way to make one."""
+    """Builds connections that share their resources."""
 
     def __init__(self, broker: Dispatch, *, parked_max: int = 500, bytes_max: int = -1, idle_ms: int = 1000) -> None:
         self.clock = ManualClock()
@@ -199,7 +199,7 @@ class ConnectionHarness:
         )
 
     def connect(self, port: int = 50_000) -> "Peer":
-        """A new connection."""
+        """Open a new connection."""
         transport = FakeTransport()
         info = ConnectionInfo("id", "PLAINTEXT", "10.0.0.1", port)
         transport.protocol = AcceptedConnection(transport, info, self._commons, ListenerStats(), self.closed.append)
@@ -214,7 +214,7 @@ class Peer:
         self.connection = connection
 
     def send(self, data: bytes) -> int:
-        """Let the connection read as much of `data` as it wants to; returns how much that was."""
+        """Let the connection read as much of `data` as it accepts; return the number of bytes."""
         sent = 0
         while sent < len(data) and self.transport.reads and not self.transport.closing:
             room = self.connection.get_buffer(-1)
@@ -226,21 +226,21 @@ class Peer:
         return sent
 
     def hang_up(self) -> None:
-        """Close in an orderly way."""
+        """Close this side in order."""
         if not self.connection.eof_received():
             self.transport.close()
 
     def vanish(self) -> None:
-        """The connection breaks."""
+        """Break the connection."""
         self.transport.closing = True
         self.connection.connection_lost(ConnectionResetError())
 
     @property
     def received(self) -> bytes:
-        """All that was written to this peer."""
+        """All bytes written to this peer."""
         return b"".join(self.transport.sent)
 
     @property
     def answers(self) -> list[int]:
-        """The numbers of the answers that this peer got, in order."""
+        """The correlation ids of the responses to this peer, in order."""
         return numbers_in(self.received)

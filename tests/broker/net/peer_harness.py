@@ -1,4 +1,4 @@
-"""Other nodes made of nothing: connections that the test opens, answers and breaks, on a clock that it moves."""
+"""Simulated nodes: connections that the test opens, answers and breaks, on a manual clock."""
 
 import asyncio
 from collections.abc import Callable
@@ -19,7 +19,7 @@ OTHER = SocketAddress("other", 9093)
 
 
 class Opened:
-    """One attempt at a connection, seen from the other node."""
+    """One connection attempt, as the other node sees it."""
 
     def __init__(self, protocol: Any, on_failure: Callable[[Ending], None]) -> None:
         self.protocol = protocol
@@ -35,7 +35,7 @@ class Opened:
         self.protocol.connection_made(self.transport)
 
     def agree(self, **versions: tuple[int, int]) -> None:
-        """Accept, and answer ApiVersions."""
+        """Accept the connection and answer ApiVersions."""
         self.accept()
         (header, _) = self.take()
         assert header.api_key == ApiKey.API_VERSIONS
@@ -43,11 +43,11 @@ class Opened:
 
     @property
     def requests(self) -> list[tuple[RequestHeader, Message]]:
-        """All there were."""
+        """All requests so far."""
         return [_decoded(frame) for frame in FrameReader().feed(b"".join(self.transport.sent))]
 
     def take(self) -> tuple[RequestHeader, Message]:
-        """The next request."""
+        """Return the next request."""
         self.unread += 1
         return self.requests[self.unread - 1]
 
@@ -61,7 +61,7 @@ class Opened:
 
 
 class OneWayTransport(asyncio.Transport):
-    """Keeps what is written."""
+    """Keeps written data."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -81,7 +81,7 @@ class OneWayTransport(asyncio.Transport):
 
 
 class NetworkClientHarness:
-    """`NetworkClient` under test, and what they came to."""
+    """A `NetworkClient` under test, and the outcomes of its requests."""
 
     def __init__(self, spread: float = 0.5, **settings: int) -> None:
         self.loop = ManualLoop()
@@ -109,11 +109,11 @@ class NetworkClientHarness:
         self.peers.send(to, request, self.outcomes.append, timeout_ms=timeout_ms, **options)
 
     def run(self, ms: float = 0) -> None:
-        """Let time pass."""
+        """Advance the clock."""
         self.loop.advance(ms / 1000)
 
     def told(self) -> list[Outcome]:
-        """The outcomes since the last time."""
+        """Return the outcomes since the last call."""
         self.loop.run_soon()
         assert not self.loop.failures
         outcomes, self.outcomes[:] = list(self.outcomes), []
@@ -121,7 +121,7 @@ class NetworkClientHarness:
 
 
 def served(**versions: tuple[int, int]) -> ApiVersionsResponse:
-    """APIs by the names of their keys; ApiVersions itself is always among them."""
+    """Return an ApiVersions response with the given APIs, by the names of their keys, and ApiVersions itself."""
     ranges = {"API_VERSIONS": (0, 4), **versions}
     return ApiVersionsResponse(api_keys=[ApiVersion(ApiKey[key], *ranges[key]) for key in ranges])
 

@@ -1,4 +1,4 @@
-"""One connection: order, pressure and endings, on a transport in memory."""
+"""One connection: order, back-pressure and closing, on a transport in memory."""
 
 import asyncio
 import logging
@@ -26,7 +26,7 @@ def frames(*numbers: int, body: bytes = b"") -> bytes:
 
 
 class TestAnswersAtOnce:
-    def test_a_request_is_answered_in_the_same_wake_up(self) -> None:
+    def test_request_is_answered_in_the_same_wake_up(self) -> None:
         peer = ConnectionHarness(Broker()).connect()
         peer.send(frame(1))
         assert peer.answers == [1]
@@ -37,7 +37,7 @@ class TestAnswersAtOnce:
         assert peer.answers == [1, 2, 3]
         assert len(peer.transport.sent) == 1
 
-    def test_the_handler_sees_header_body_and_origin(self) -> None:
+    def test_handler_sees_header_body_and_origin(self) -> None:
         broker = Broker()
         peer = ConnectionHarness(broker).connect()
         peer.send(frame(1, b"body"))
@@ -48,7 +48,7 @@ class TestAnswersAtOnce:
         assert request.received_ms == 1_700_000_000_000
         assert request.size == len(frame(1, b"body")) - 4
 
-    def test_a_request_without_answer_leaves_no_gap(self) -> None:
+    def test_request_without_response_leaves_no_gap(self) -> None:
         broker = Broker()
         broker.silent = {2}
         peer = ConnectionHarness(broker).connect()
@@ -56,7 +56,7 @@ class TestAnswersAtOnce:
         assert broker.begun == [1, 2, 3]
         assert peer.answers == [1, 3]
 
-    def test_a_large_answer_reaches_the_transport_without_a_copy(self) -> None:
+    def test_large_response_reaches_the_transport_without_a_copy(self) -> None:
         body = memoryview(bytes(100 * KB))
         peer = ConnectionHarness(lambda request: [b"head", body]).connect()
         peer.send(frame(1))
@@ -70,7 +70,7 @@ class TestAnswersAtOnce:
 
 
 class TestAnswersLater:
-    async def test_a_waiting_request_holds_those_behind_it(self) -> None:
+    async def test_waiting_request_holds_later_requests(self) -> None:
         broker = Broker()
         broker.later = {1}
         peer = ConnectionHarness(broker).connect()
@@ -81,7 +81,7 @@ class TestAnswersLater:
         assert broker.begun == [1, 2, 3]
         assert peer.answers == [1, 2, 3]
 
-    async def test_requests_whose_effects_are_applied_overlap_and_are_answered_in_order(self) -> None:
+    async def test_requests_with_applied_effects_overlap_and_are_answered_in_order(self) -> None:
         broker = Broker()
         broker.applied = {1, 2}
         peer = ConnectionHarness(broker).connect()
@@ -92,7 +92,7 @@ class TestAnswersLater:
         await broker.finish(1)
         assert peer.answers == [1, 2, 3]
 
-    async def test_effects_may_be_applied_later_and_nothing_begins_inside_the_handler_that_says_so(self) -> None:
+    async def test_effects_applied_later_begin_no_request_inside_the_handler(self) -> None:
         broker = Broker()
         broker.later = {1}
         house = ConnectionHarness(broker)
@@ -105,7 +105,7 @@ class TestAnswersLater:
         await broker.finish(1)
         assert peer.answers == [1, 2]
 
-    async def test_a_request_behind_an_applied_one_can_hold_again(self) -> None:
+    async def test_request_behind_an_applied_one_can_hold_again(self) -> None:
         broker = Broker()
         broker.applied, broker.later = {1}, {2}
         peer = ConnectionHarness(broker).connect()
@@ -116,7 +116,7 @@ class TestAnswersLater:
         await broker.finish(2)
         assert peer.answers == [1, 2, 3]
 
-    async def test_a_coroutine_will_do(self) -> None:
+    async def test_coroutine_is_accepted_as_awaitable(self) -> None:
         gate = asyncio.Event()
 
         async def wait(request: Request) -> EncodedResponse:
@@ -130,7 +130,7 @@ class TestAnswersLater:
             await asyncio.sleep(0)
         assert peer.answers == [1, 2]
 
-    async def test_only_so_many_answers_may_be_outstanding(self) -> None:
+    async def test_outstanding_responses_are_limited(self) -> None:
         broker = Broker()
         broker.applied = set(range(UNANSWERED_MAX + 5))
         house = ConnectionHarness(broker)
@@ -142,7 +142,7 @@ class TestAnswersLater:
         await broker.finish(0)
         assert len(broker.begun) == UNANSWERED_MAX + 1
 
-    async def test_answers_that_wait_for_an_earlier_one_are_bounded_in_size(self) -> None:
+    async def test_withheld_responses_are_limited_in_size(self) -> None:
         broker = Broker()
         broker.applied = {1}
         broker.bodies = {2: bytes(WRITE_HIGH_BYTES)}
@@ -152,7 +152,7 @@ class TestAnswersLater:
         await broker.finish(1)
         assert peer.answers == [1, 2, 3]
 
-    def test_a_flood_of_requests_is_handled_in_turns(self) -> None:
+    def test_flood_of_requests_is_handled_in_turns(self) -> None:
         broker = Broker()
         house = ConnectionHarness(broker)
         peer = house.connect()
@@ -166,7 +166,7 @@ class TestAnswersLater:
         assert peer.transport.is_reading()
         assert house.timers.soon == []
 
-    async def test_other_connections_go_on(self) -> None:
+    async def test_waiting_connection_does_not_hold_other_connections(self) -> None:
         broker = Broker()
         broker.later = {1}
         house = ConnectionHarness(broker)
@@ -178,7 +178,7 @@ class TestAnswersLater:
 
 
 class TestPressureOnThePeer:
-    async def test_reading_stops_when_enough_requests_are_parked_and_goes_on_at_half(self) -> None:
+    async def test_reading_stops_at_the_parked_limit_and_resumes_at_half(self) -> None:
         broker = Broker()
         broker.later = {0, PARKED_REQUESTS_MAX // 2}
         peer = ConnectionHarness(broker).connect()
@@ -203,7 +203,7 @@ class TestPressureOnThePeer:
         assert peer.transport.is_reading()
         assert peer.answers == [1, 2]
 
-    async def test_a_waiting_request_alone_does_not_stop_reading_so_that_a_hang_up_is_seen(self) -> None:
+    async def test_waiting_request_alone_does_not_stop_reading(self) -> None:
         broker = Broker()
         broker.later = {1}
         peer = ConnectionHarness(broker).connect()
@@ -211,7 +211,7 @@ class TestPressureOnThePeer:
         assert peer.transport.is_reading()
         peer.vanish()
 
-    async def test_the_backlog_counts_what_outlives_a_wake_up(self) -> None:
+    async def test_backlog_counts_requests_that_outlive_a_wake_up(self) -> None:
         broker = Broker()
         broker.later = {1}
         house = ConnectionHarness(broker)
@@ -223,7 +223,7 @@ class TestPressureOnThePeer:
         await broker.finish(1)
         assert (house.backlog.parked, house.backlog.bytes) == (0, 0)
 
-    async def test_a_full_backlog_stops_whoever_would_park_more_and_nobody_else(self) -> None:
+    async def test_full_backlog_stops_only_connections_that_would_park_more(self) -> None:
         broker = Broker()
         broker.later = {1, 11}
         house = ConnectionHarness(broker, parked_max=2)
@@ -241,7 +241,7 @@ class TestPressureOnThePeer:
         assert second.transport.is_reading()
         second.vanish()
 
-    async def test_without_request_memory_a_large_frame_waits_in_its_socket(self) -> None:
+    async def test_large_frame_waits_in_its_socket_without_request_memory(self) -> None:
         broker = Broker()
         broker.later = {1}
         house = ConnectionHarness(broker, bytes_max=50 * KB)
@@ -258,7 +258,7 @@ class TestPressureOnThePeer:
         assert second.answers == [2]
         assert house.backlog.bytes == 0
 
-    async def test_memory_of_a_vanished_connection_is_given_to_those_who_wait(self) -> None:
+    async def test_memory_of_a_lost_connection_is_given_to_waiters(self) -> None:
         broker = Broker()
         house = ConnectionHarness(broker, bytes_max=50 * KB)
         first, second = house.connect(), house.connect()
@@ -268,7 +268,7 @@ class TestPressureOnThePeer:
         first.vanish()
         assert second.transport.is_reading()
 
-    def test_many_waiters_are_let_in_without_recursion(self) -> None:
+    def test_many_waiters_are_admitted_without_recursion(self) -> None:
         house = ConnectionHarness(Broker(), bytes_max=50 * KB)
         first = house.connect()
         first.send(frame(1, bytes(500 * KB))[: 100 * KB])
@@ -283,7 +283,7 @@ class TestPressureOnThePeer:
 
 
 class TestPressureFromThePeer:
-    def test_a_peer_that_does_not_read_gets_no_further_request_begun(self) -> None:
+    def test_peer_that_does_not_read_gets_no_further_request_begun(self) -> None:
         broker = Broker()
         broker.bodies = {1: bytes(WRITE_HIGH_BYTES)}
         peer = ConnectionHarness(broker).connect()
@@ -293,7 +293,7 @@ class TestPressureFromThePeer:
         peer.transport.let_through()
         assert peer.answers == [1, 2, 3]
 
-    def test_many_small_answers_count_too(self) -> None:
+    def test_many_small_responses_count_as_unsent(self) -> None:
         broker = Broker()
         broker.bodies = dict.fromkeys(range(50), bytes(4 * KB))
         peer = ConnectionHarness(broker).connect()
@@ -306,7 +306,7 @@ class TestPressureFromThePeer:
 
 
 class TestMuting:
-    def test_the_answer_leaves_at_once_and_the_next_request_begins_later(self) -> None:
+    def test_response_leaves_at_once_and_the_next_request_is_muted(self) -> None:
         broker = Broker()
         broker.mutes = {1: 250.0}
         house = ConnectionHarness(broker)
@@ -319,7 +319,7 @@ class TestMuting:
         assert peer.answers == [1, 2]
         assert len(house.timers.later) == 1
 
-    async def test_of_two_mutes_the_longer_counts(self) -> None:
+    async def test_longer_of_two_mutes_counts(self) -> None:
         broker = Broker()
         broker.applied = {1, 2}
         house = ConnectionHarness(broker)
@@ -347,7 +347,7 @@ class TestBadInput:
             (struct.pack(">i", 3) + b"abc", "request header"),
         ],
     )
-    def test_nonsense_closes_the_connection_with_one_line(
+    def test_malformed_input_closes_the_connection_with_one_log_line(
         self, data: bytes, reason: str, caplog: pytest.LogCaptureFixture
     ) -> None:
         broker = Broker()
@@ -361,7 +361,7 @@ class TestBadInput:
         assert reason in str(record.__dict__["fields"]["reason"])
 
     @pytest.mark.parametrize("error", [CloseConnection("unsupported"), DecodeError("malformed")])
-    async def test_what_came_before_a_bad_request_is_answered_and_what_came_after_is_dropped(
+    async def test_requests_before_a_malformed_one_are_answered_and_later_ones_dropped(
         self, error: Exception, caplog: pytest.LogCaptureFixture
     ) -> None:
         broker = Broker()
@@ -377,7 +377,7 @@ class TestBadInput:
         assert broker.begun == [1, 2]
         assert len(caplog.records) == 1
 
-    async def test_a_handler_that_fails_late_ends_the_connection_in_its_turn(self) -> None:
+    async def test_handler_that_fails_late_ends_the_connection_in_request_order(self) -> None:
         broker = Broker()
         broker.applied = {1, 2, 3}
         peer = ConnectionHarness(broker).connect()
@@ -389,9 +389,7 @@ class TestBadInput:
         assert peer.answers == [1]
         assert peer.transport.is_closing()
 
-    def test_a_bug_in_a_handler_is_logged_with_its_place_and_ends_only_this_connection(
-        self, caplog: pytest.LogCaptureFixture
-    ) -> None:
+    def test_handler_bug_is_logged_and_ends_only_its_connection(self, caplog: pytest.LogCaptureFixture) -> None:
         broker = Broker()
         broker.failing = {1: ZeroDivisionError("bug")}
         house = ConnectionHarness(broker)
@@ -404,7 +402,7 @@ class TestBadInput:
         assert record.levelno == logging.ERROR
         assert record.exc_info is not None
 
-    def test_a_flood_of_bad_connections_fills_no_log(self, caplog: pytest.LogCaptureFixture) -> None:
+    def test_flood_of_malformed_connections_logs_few_lines(self, caplog: pytest.LogCaptureFixture) -> None:
         house = ConnectionHarness(Broker())
         for port in range(100):
             house.connect(port).send(b"GET / HTTP/1.1\r\n")
@@ -413,9 +411,7 @@ class TestBadInput:
         house.connect().send(b"GET / HTTP/1.1\r\n")
         assert caplog.records[-1].__dict__["fields"]["suppressed"] == 90
 
-    async def test_nothing_is_read_after_a_bad_request_that_must_wait_for_its_turn(
-        self, caplog: pytest.LogCaptureFixture
-    ) -> None:
+    async def test_parked_malformed_request_stops_reading(self, caplog: pytest.LogCaptureFixture) -> None:
         broker = Broker()
         broker.later = {1}
         peer = ConnectionHarness(broker).connect()
@@ -428,7 +424,7 @@ class TestBadInput:
         assert peer.transport.is_closing()
         assert len(caplog.records) == 1
 
-    def test_nothing_is_read_after_a_bad_request(self) -> None:
+    def test_malformed_request_stops_reading(self) -> None:
         broker = Broker()
         peer = ConnectionHarness(broker).connect()
         peer.send(b"GET / HTTP/1.1\r\n")
@@ -438,13 +434,13 @@ class TestBadInput:
 
 
 class TestEndings:
-    def test_a_hang_up_closes(self) -> None:
+    def test_half_close_closes_an_idle_connection(self) -> None:
         peer = ConnectionHarness(Broker()).connect()
         peer.send(frame(1))
         peer.hang_up()
         assert peer.transport.is_closing()
 
-    async def test_requests_sent_before_a_hang_up_are_still_handled(self) -> None:
+    async def test_requests_before_a_half_close_are_handled(self) -> None:
         broker = Broker()
         broker.later = {1}
         broker.silent = {2}
@@ -457,7 +453,7 @@ class TestEndings:
         assert peer.transport.is_closing()
         assert "resume" not in peer.transport.calls
 
-    async def test_a_hang_up_hurries_those_who_only_wait_and_those_behind_them(self) -> None:
+    async def test_half_close_ends_waiting_requests_and_later_ones(self) -> None:
         broker = Broker()
         broker.later = broker.patient = {1, 3}
         peer = ConnectionHarness(broker).connect()
@@ -469,7 +465,7 @@ class TestEndings:
         assert peer.answers == [1, 2, 3]
         assert peer.transport.is_closing()
 
-    async def test_who_was_answered_is_hurried_no_more(self) -> None:
+    async def test_answered_request_is_not_told_of_a_half_close(self) -> None:
         broker = Broker()
         broker.later, broker.patient = {1, 2}, {1}
         peer = ConnectionHarness(broker).connect()
@@ -480,7 +476,7 @@ class TestEndings:
         await broker.finish(2)
         assert peer.answers == [1, 2]
 
-    async def test_after_a_hang_up_nothing_is_read_even_when_there_is_room_again(self) -> None:
+    async def test_half_closed_connection_does_not_resume_reading(self) -> None:
         broker = Broker()
         broker.later = {1, 11}
         house = ConnectionHarness(broker, parked_max=2)
@@ -494,7 +490,7 @@ class TestEndings:
         await broker.finish(11)
         assert second.transport.is_closing()
 
-    async def test_when_the_connection_breaks_its_handlers_are_cancelled_and_nothing_is_left(self) -> None:
+    async def test_lost_connection_cancels_its_handlers_and_frees_everything(self) -> None:
         broker = Broker()
         broker.applied, broker.later = {1}, {2}
         house = ConnectionHarness(broker)
@@ -508,7 +504,7 @@ class TestEndings:
         assert house.closed == [peer.connection]
         assert peer.answers == []
 
-    async def test_a_fault_after_the_connection_broke_is_still_logged(self, caplog: pytest.LogCaptureFixture) -> None:
+    async def test_handler_failure_after_a_lost_connection_is_logged(self, caplog: pytest.LogCaptureFixture) -> None:
         async def fail(request: Request) -> EncodedResponse:
             try:
                 await asyncio.get_running_loop().create_future()
@@ -525,7 +521,7 @@ class TestEndings:
         (record,) = caplog.records
         assert "after its connection was closed" in record.getMessage()
 
-    async def test_finish_answers_what_has_begun_and_begins_no_more(self) -> None:
+    async def test_finish_answers_begun_requests_and_begins_no_more(self) -> None:
         broker = Broker()
         broker.later = {1}
         peer = ConnectionHarness(broker).connect()
@@ -537,14 +533,14 @@ class TestEndings:
         assert broker.begun == [1]
         assert peer.transport.is_closing()
 
-    def test_finish_closes_an_unoccupied_connection_at_once(self) -> None:
+    def test_finish_closes_an_idle_connection_at_once(self) -> None:
         peer = ConnectionHarness(Broker()).connect()
         peer.connection.finish()
         assert peer.transport.is_closing()
 
 
 class TestIdle:
-    def test_a_silent_connection_expires_and_an_active_one_does_not(self) -> None:
+    def test_idle_connection_expires_and_an_active_one_does_not(self) -> None:
         house = ConnectionHarness(Broker(), idle_ms=1000)
         silent, active = house.connect(), house.connect()
         house.clock.advance_ms(900)
@@ -552,7 +548,7 @@ class TestIdle:
         house.clock.advance_ms(200)
         assert house.idle.expired(house.clock.monotonic_ms()) == [silent.connection]
 
-    def test_dripping_bytes_of_a_frame_is_no_sign_of_life(self) -> None:
+    def test_single_bytes_of_a_frame_are_no_activity(self) -> None:
         house = ConnectionHarness(Broker(), idle_ms=1000)
         slow = house.connect()
         for byte in frame(1)[:-1]:
@@ -560,7 +556,7 @@ class TestIdle:
             house.clock.advance_ms(100)
         assert house.idle.expired(house.clock.monotonic_ms()) == [slow.connection]
 
-    def test_a_peer_that_stops_reading_is_closed_without_waiting_for_it(self) -> None:
+    def test_peer_that_stops_reading_is_closed_without_draining(self) -> None:
         broker = Broker()
         broker.bodies = {1: bytes(100 * KB)}
         house = ConnectionHarness(broker, idle_ms=1000)
@@ -575,7 +571,7 @@ class TestIdle:
         assert peer.connection.close_if_stuck(house.clock.monotonic_ms())
         assert peer.transport.aborted
 
-    def test_a_peer_that_reads_slowly_is_left_alone(self) -> None:
+    def test_slowly_reading_peer_is_kept(self) -> None:
         broker = Broker()
         broker.bodies = {1: bytes(100 * KB)}
         house = ConnectionHarness(broker, idle_ms=1000)
@@ -587,7 +583,7 @@ class TestIdle:
             assert not peer.connection.close_if_stuck(house.clock.monotonic_ms())
             peer.transport.unsent_bytes -= 1000
 
-    def test_a_peer_that_catches_up_shows_life(self) -> None:
+    def test_peer_that_resumes_reading_is_active(self) -> None:
         broker = Broker()
         broker.bodies = {1: bytes(100 * KB)}
         house = ConnectionHarness(broker, idle_ms=1000)
@@ -599,7 +595,7 @@ class TestIdle:
         house.clock.advance_ms(900)
         assert house.idle.expired(house.clock.monotonic_ms()) == []
 
-    def test_a_frame_of_the_largest_size_passes(self) -> None:
+    def test_frame_of_the_largest_size_is_accepted(self) -> None:
         peer = ConnectionHarness(Broker()).connect()
         peer.send(frame(1, bytes(FRAME_MAX - 14)))
         assert peer.answers == [1]

@@ -1,4 +1,4 @@
-"""The small counters: backlog, silence, numbers of connections, log lines."""
+"""The counters of a server: backlog, idle connections, connections per address."""
 
 from broker.net.admission import ConnectionCounts
 from broker.net.backlog import RequestBacklog
@@ -6,7 +6,7 @@ from broker.net.idle import IdleOrder
 
 
 class Waiter:
-    """Takes up `wants` bytes once let in."""
+    """Adds `wants` bytes once admitted."""
 
     def __init__(self, backlog: RequestBacklog, wants: int = 0) -> None:
         self._backlog = backlog
@@ -19,7 +19,7 @@ class Waiter:
 
 
 class TestBacklog:
-    def test_without_a_bound_on_bytes_only_requests_count(self) -> None:
+    def test_requests_alone_count_without_a_limit_on_bytes(self) -> None:
         backlog = RequestBacklog(parked_max=2, bytes_max=-1)
         backlog.adjust(1, 10**12)
         assert not backlog.is_full()
@@ -27,7 +27,7 @@ class TestBacklog:
         backlog.adjust(1, 0)
         assert backlog.is_full()
 
-    def test_the_last_one_in_may_exceed_the_bound(self) -> None:
+    def test_last_admitted_frame_may_exceed_the_limit(self) -> None:
         backlog = RequestBacklog(parked_max=10, bytes_max=100)
         backlog.adjust(0, 99)
         assert not backlog.is_full()
@@ -35,7 +35,7 @@ class TestBacklog:
         assert backlog.is_full()
         assert backlog.bytes_left == 0
 
-    def test_waiters_are_let_in_by_order_of_arrival_while_there_is_room(self) -> None:
+    def test_waiters_are_admitted_in_order_while_there_is_room(self) -> None:
         backlog = RequestBacklog(parked_max=10, bytes_max=100)
         backlog.adjust(0, 100)
         waiters = [Waiter(backlog, 60) for _ in range(3)]
@@ -46,7 +46,7 @@ class TestBacklog:
         backlog.adjust(0, -60)
         assert [waiter.calls for waiter in waiters] == [1, 1, 1]
 
-    def test_any_number_of_waiters_is_let_in_without_recursion(self) -> None:
+    def test_any_number_of_waiters_is_admitted_without_recursion(self) -> None:
         backlog = RequestBacklog(parked_max=1, bytes_max=100_000)
         backlog.adjust(1, 0)
         waiters = [Waiter(backlog, 1) for _ in range(5000)]
@@ -55,7 +55,7 @@ class TestBacklog:
         backlog.adjust(-1, 0)
         assert all(waiter.calls == 1 for waiter in waiters)
 
-    def test_who_left_the_line_is_not_called(self) -> None:
+    def test_forgotten_waiter_is_not_called(self) -> None:
         backlog = RequestBacklog(parked_max=1, bytes_max=-1)
         backlog.adjust(1, 0)
         waiter = Waiter(backlog)
@@ -66,14 +66,14 @@ class TestBacklog:
 
 
 class TestIdleOrder:
-    def test_the_longest_silent_come_first(self) -> None:
+    def test_longest_idle_connections_come_first(self) -> None:
         order: IdleOrder[str] = IdleOrder(100)
         for now, name in enumerate("abc"):
             order.touch(name, now)
         order.touch("a", 10)
         assert list(order) == ["b", "c", "a"]
 
-    def test_exactly_the_limit_is_not_too_long(self) -> None:
+    def test_connection_idle_for_exactly_the_limit_is_kept(self) -> None:
         order: IdleOrder[str] = IdleOrder(100)
         order.touch("a", 0)
         order.touch("b", 1)
@@ -82,7 +82,7 @@ class TestIdleOrder:
         order.remove("a")
         assert order.expired(102) == ["b"]
 
-    def test_a_negative_limit_means_never(self) -> None:
+    def test_negative_limit_never_expires(self) -> None:
         order: IdleOrder[str] = IdleOrder(-1)
         order.touch("a", 0)
         assert order.expired(1e12) == []
@@ -98,7 +98,7 @@ class TestConnectionCounts:
         assert not counts.admits("10.0.0.2")
         assert not counts.admits("10.0.0.3")
 
-    def test_closing_makes_room(self) -> None:
+    def test_closed_connection_makes_room(self) -> None:
         counts = ConnectionCounts(1, 1, {})
         counts.opened("10.0.0.1")
         assert counts.is_full()

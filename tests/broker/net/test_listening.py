@@ -1,4 +1,4 @@
-"""Opening listening sockets, and what an operator reads when that fails."""
+"""Opening listening sockets, and the sentences of its errors."""
 
 import errno
 import socket
@@ -15,7 +15,7 @@ def test_port_0_picks_a_free_port() -> None:
         assert host_and_port(opened.getsockname())[1] > 0
 
 
-def test_no_host_means_every_address() -> None:
+def test_empty_host_means_every_address() -> None:
     with listen(ListenAddress("PLAINTEXT", "", 0)) as opened:
         port = host_and_port(opened.getsockname())[1]
         with socket.create_connection(("127.0.0.1", port)):
@@ -24,7 +24,7 @@ def test_no_host_means_every_address() -> None:
             assert host_and_port(address)[0] == "127.0.0.1"
 
 
-def test_sizes_of_buffers_and_options_reach_accepted_sockets() -> None:
+def test_buffer_sizes_and_options_reach_accepted_sockets() -> None:
     with listen(ListenAddress("PLAINTEXT", "127.0.0.1", 0), receive_buffer_bytes=50_000) as opened:
         with socket.create_connection(opened.getsockname()):
             accepted, _ = opened.accept()
@@ -36,12 +36,12 @@ def test_sizes_of_buffers_and_options_reach_accepted_sockets() -> None:
             assert accepted.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) == 2 * 50_000
 
 
-def test_a_name_is_resolved() -> None:
+def test_host_name_is_resolved() -> None:
     with listen(ListenAddress("PLAINTEXT", "localhost", 0)) as opened:
         assert host_and_port(opened.getsockname())[0] in ("127.0.0.1", "::1")
 
 
-def test_a_port_in_use_is_one_sentence() -> None:
+def test_port_in_use_is_reported_in_one_sentence() -> None:
     with listen(ListenAddress("A", "127.0.0.1", 0)) as opened:
         port = opened.getsockname()[1]
         with pytest.raises(ListenError) as caught:
@@ -57,7 +57,7 @@ def test_a_port_in_use_is_one_sentence() -> None:
         ("127.0.0.1", 70_000, "ports are 0 to 65535"),
     ],
 )
-def test_an_impossible_listener_is_one_sentence(host: str, port: int, reason: str) -> None:
+def test_invalid_listener_is_reported_in_one_sentence(host: str, port: int, reason: str) -> None:
     with pytest.raises(ListenError, match=reason):
         listen(ListenAddress("B", host, port))
 
@@ -70,12 +70,12 @@ def test_an_impossible_listener_is_one_sentence(host: str, port: int, reason: st
         (("::1", 9, 0, 0), ("::1", 9)),
     ],
 )
-def test_addresses_as_people_read_them(address: tuple[Any, ...], shown: tuple[str, int]) -> None:
+def test_mapped_ipv4_addresses_are_shown_as_ipv4(address: tuple[Any, ...], shown: tuple[str, int]) -> None:
     assert host_and_port(address) == shown
 
 
 class FailingSocket(socket.socket):
-    """Fails with the given errors, one per accept, and has nothing more then."""
+    """Fails with the given errors, one per accept, and has no further connection."""
 
     def __init__(self, *errors: int) -> None:
         super().__init__()
@@ -86,7 +86,7 @@ class FailingSocket(socket.socket):
 
 
 class Readers:
-    """The part of a loop that an acceptor uses; notes what it is asked for."""
+    """The part of a loop that an acceptor uses; records the calls."""
 
     def __init__(self) -> None:
         self.readers: dict[Any, Callable[[], None]] = {}
@@ -103,7 +103,7 @@ class Readers:
 
 
 @pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM])
-def test_out_of_descriptors_pauses_accepting_and_tries_again(number: int) -> None:
+def test_exhausted_descriptors_pause_accepting_for_a_while(number: int) -> None:
     loop = Readers()
     with FailingSocket(number) as listening:
         acceptor = Acceptor(listening, loop, may_accept=lambda: True, on_accepted=lambda *_: None)
@@ -115,7 +115,7 @@ def test_out_of_descriptors_pauses_accepting_and_tries_again(number: int) -> Non
         assert list(loop.readers) == [listening]
 
 
-def test_a_connection_that_died_in_the_queue_is_passed_over() -> None:
+def test_connection_that_ended_in_the_queue_is_skipped() -> None:
     loop = Readers()
     with FailingSocket(errno.ECONNABORTED, errno.EPROTO) as listening:
         acceptor = Acceptor(listening, loop, may_accept=lambda: True, on_accepted=lambda *_: None)

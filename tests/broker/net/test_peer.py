@@ -1,4 +1,4 @@
-"""Requests to other nodes: what is sent when, and what comes of it when the other node misbehaves."""
+"""Requests to other nodes: order, timeouts, and outcomes when the other node misbehaves."""
 
 import asyncio
 import struct
@@ -42,7 +42,7 @@ def beat(broker_id: int = 1) -> BrokerHeartbeatRequest:
     return BrokerHeartbeatRequest(broker_id=broker_id)
 
 
-def test_versions_are_asked_for_once_per_connection() -> None:
+def test_versions_are_requested_once_per_connection() -> None:
     stage = NetworkClientHarness()
     stage.send(beat(1))
     stage.send(beat(2))
@@ -61,7 +61,7 @@ def test_versions_are_asked_for_once_per_connection() -> None:
     assert len(stage.attempts) == 1
 
 
-def test_what_a_node_serves_is_known_while_there_is_a_connection() -> None:
+def test_served_versions_are_known_while_connected() -> None:
     stage = NetworkClientHarness()
     assert stage.peers.versions(NODE) is None
     stage.send(beat())
@@ -72,7 +72,7 @@ def test_what_a_node_serves_is_known_while_there_is_a_connection() -> None:
     assert stage.peers.versions(NODE) is None
 
 
-def test_an_old_node_that_refuses_our_api_versions_is_asked_again_in_its_own() -> None:
+def test_old_node_is_asked_again_in_its_own_api_versions_version() -> None:
     stage = NetworkClientHarness()
     stage.send(beat())
     stage.last.accept()
@@ -88,7 +88,7 @@ def test_an_old_node_that_refuses_our_api_versions_is_asked_again_in_its_own() -
 @pytest.mark.parametrize(
     ("theirs", "wanted", "sent"), [((0, 1), None, 1), ((0, 0), None, 0), ((0, 2), (0, 1), 1), ((1, 2), (0, 1), 1)]
 )
-def test_the_highest_common_version_is_sent(theirs: tuple[int, int], wanted: tuple[int, int] | None, sent: int) -> None:
+def test_highest_common_version_is_sent(theirs: tuple[int, int], wanted: tuple[int, int] | None, sent: int) -> None:
     stage = NetworkClientHarness()
     built: list[int] = []
 
@@ -102,7 +102,7 @@ def test_the_highest_common_version_is_sent(theirs: tuple[int, int], wanted: tup
     assert built == [sent]
 
 
-def test_no_common_version_sends_nothing_and_leaves_the_connection() -> None:
+def test_missing_common_version_sends_nothing_and_keeps_the_connection() -> None:
     stage = NetworkClientHarness()
     stage.send(VoteRequest(), versions=(2, 2))
     stage.send(beat())
@@ -116,7 +116,7 @@ def test_no_common_version_sends_nothing_and_leaves_the_connection() -> None:
     assert not stage.last.transport.is_aborted
 
 
-def test_what_a_version_cannot_say_is_a_mismatch() -> None:
+def test_request_that_a_version_cannot_express_is_a_mismatch() -> None:
     stage = NetworkClientHarness()
     stage.send(BrokerHeartbeatRequest(broker_id=2**40))
     stage.last.agree(**BEAT)
@@ -124,7 +124,7 @@ def test_what_a_version_cannot_say_is_a_mismatch() -> None:
     assert isinstance(outcome, VersionMismatch)
 
 
-def test_a_node_that_cannot_be_reached_fails_all_that_waits_and_is_tried_again_later() -> None:
+def test_unreachable_node_fails_waiting_requests_and_is_retried_later() -> None:
     stage = NetworkClientHarness()
     stage.send(beat(1))
     stage.send(beat(2))
@@ -136,7 +136,7 @@ def test_a_node_that_cannot_be_reached_fails_all_that_waits_and_is_tried_again_l
     assert len(stage.attempts) == 1, "nobody asked again"
 
 
-def test_back_off_doubles_from_50_to_500_ms_and_begins_anew_after_success() -> None:
+def test_back_off_doubles_from_50_to_500_ms_and_resets_after_success() -> None:
     stage = NetworkClientHarness()
     stage.send(beat(), timeout_ms=60_000)
     for expected_ms in (50, 100, 200, 400, 500, 500):
@@ -157,14 +157,14 @@ def assert_tried_again_after(stage: NetworkClientHarness, expected_ms: int) -> N
 
 
 @pytest.mark.parametrize(("spread", "expected_ms"), [(0.0, 40), (1.0, 60)])
-def test_back_off_is_spread(spread: float, expected_ms: int) -> None:
+def test_back_off_has_jitter(spread: float, expected_ms: int) -> None:
     stage = NetworkClientHarness(spread)
     stage.send(beat())
     stage.last.fail(Ending("refused", is_refusal=True))
     assert_tried_again_after(stage, expected_ms)
 
 
-def test_a_node_that_takes_no_connection_is_given_up_in_time() -> None:
+def test_connection_attempt_times_out() -> None:
     stage = NetworkClientHarness(connect_timeout_ms=300)
     stage.send(beat())
     stage.run(301)
@@ -175,7 +175,7 @@ def test_a_node_that_takes_no_connection_is_given_up_in_time() -> None:
     assert stage.last.transport.is_aborted, "it came too late"
 
 
-def test_a_node_that_never_tells_its_versions_is_given_up_in_time() -> None:
+def test_negotiation_of_versions_times_out() -> None:
     stage = NetworkClientHarness(connect_timeout_ms=300)
     stage.send(beat())
     stage.last.accept()
@@ -184,7 +184,7 @@ def test_a_node_that_never_tells_its_versions_is_given_up_in_time() -> None:
     assert stage.last.transport.is_aborted
 
 
-def test_an_answer_that_does_not_come_ends_the_connection_with_all_it_carries() -> None:
+def test_missing_response_ends_the_connection_and_its_requests() -> None:
     stage = NetworkClientHarness()
     stage.send(beat(1), timeout_ms=100)
     stage.send(beat(2), timeout_ms=5_000)
@@ -197,7 +197,7 @@ def test_an_answer_that_does_not_come_ends_the_connection_with_all_it_carries() 
     assert stage.last.transport.is_aborted
 
 
-def test_what_was_not_sent_survives_the_loss_of_a_connection() -> None:
+def test_unsent_requests_survive_a_lost_connection() -> None:
     stage = NetworkClientHarness(max_in_flight=1)
     stage.send(beat(1))
     stage.send(beat(2))
@@ -210,7 +210,7 @@ def test_what_was_not_sent_survives_the_loss_of_a_connection() -> None:
     assert stage.last.take()[1] == beat(2)
 
 
-def test_a_request_that_waits_times_out_without_harm_to_the_connection() -> None:
+def test_waiting_request_times_out_without_ending_the_connection() -> None:
     stage = NetworkClientHarness(max_in_flight=1)
     stage.send(beat(1), timeout_ms=1_000)
     stage.send(beat(2), timeout_ms=100)
@@ -223,7 +223,7 @@ def test_a_request_that_waits_times_out_without_harm_to_the_connection() -> None
     assert len(stage.last.requests) == 2, "what had timed out was not sent"
 
 
-def test_requests_in_flight_are_bounded() -> None:
+def test_requests_in_flight_are_limited() -> None:
     stage = NetworkClientHarness(max_in_flight=2)
     for number in range(4):
         stage.send(beat(number))
@@ -234,7 +234,7 @@ def test_requests_in_flight_are_bounded() -> None:
     assert len(stage.last.requests) == 4
 
 
-def test_requests_that_wait_are_bounded() -> None:
+def test_waiting_requests_are_limited() -> None:
     stage = NetworkClientHarness(max_waiting=1)
     stage.send(beat(1))
     stage.send(beat(2))
@@ -243,7 +243,7 @@ def test_requests_that_wait_are_bounded() -> None:
     assert "too many" in str(outcome)
 
 
-def test_a_node_that_does_not_read_is_sent_no_more() -> None:
+def test_node_that_does_not_read_is_sent_no_more() -> None:
     stage = NetworkClientHarness()
     stage.send(beat(1))
     stage.last.agree(**BEAT)
@@ -267,7 +267,7 @@ def test_a_node_that_does_not_read_is_sent_no_more() -> None:
     ids=["huge", "negative", "cut short", "wrong correlation id", "not Kafka", "empty"],
 )
 @pytest.mark.parametrize("agreed", [False, True], ids=["versions", "answer"])
-def test_nonsense_ends_the_connection(garbage: bytes, agreed: bool, caplog: pytest.LogCaptureFixture) -> None:
+def test_malformed_response_ends_the_connection(garbage: bytes, agreed: bool, caplog: pytest.LogCaptureFixture) -> None:
     stage = NetworkClientHarness()
     stage.send(beat())
     if agreed:
@@ -282,7 +282,7 @@ def test_nonsense_ends_the_connection(garbage: bytes, agreed: bool, caplog: pyte
 
 
 @given(st.lists(st.binary(min_size=1, max_size=40), max_size=6), st.booleans())
-def test_whatever_a_node_sends_every_request_has_its_outcome(chunks: list[bytes], agreed: bool) -> None:
+def test_every_request_has_one_outcome_whatever_a_node_sends(chunks: list[bytes], agreed: bool) -> None:
     stage = NetworkClientHarness()
     stage.send(beat(1))
     stage.send(beat(2))
@@ -298,7 +298,7 @@ def test_whatever_a_node_sends_every_request_has_its_outcome(chunks: list[bytes]
     assert stage.loop.live_timers <= 1, "that of the silence at most"
 
 
-def test_an_answer_that_nobody_asked_for_ends_the_connection() -> None:
+def test_response_without_request_ends_the_connection() -> None:
     stage = NetworkClientHarness()
     stage.send(beat())
     stage.last.agree(**BEAT)
@@ -309,7 +309,7 @@ def test_an_answer_that_nobody_asked_for_ends_the_connection() -> None:
     assert stage.last.transport.is_aborted
 
 
-def test_a_node_that_refuses_to_tell_its_versions_is_let_go_of() -> None:
+def test_error_in_api_versions_ends_the_connection() -> None:
     stage = NetworkClientHarness()
     stage.send(beat())
     stage.last.accept()
@@ -318,7 +318,7 @@ def test_a_node_that_refuses_to_tell_its_versions_is_let_go_of() -> None:
     assert isinstance(stage.told()[0], PeerUnavailable)
 
 
-def test_a_connection_nobody_uses_is_closed_and_forgotten() -> None:
+def test_idle_connection_is_closed_and_forgotten() -> None:
     stage = NetworkClientHarness(max_idle_ms=1_000)
     stage.send(beat())
     stage.last.agree(**BEAT)
@@ -344,7 +344,7 @@ def test_nodes_do_not_wait_for_one_another() -> None:
     assert stage.told() == [BrokerHeartbeatResponse()]
 
 
-def test_a_dropped_node_fails_what_it_owes_and_may_be_asked_again_at_once() -> None:
+def test_dropped_node_fails_its_requests_and_can_be_contacted_again() -> None:
     stage = NetworkClientHarness()
     stage.send(beat(1))
     stage.last.agree(**BEAT)
@@ -358,7 +358,7 @@ def test_a_dropped_node_fails_what_it_owes_and_may_be_asked_again_at_once() -> N
     assert stage.last.take()[1] == beat(2)
 
 
-def test_closing_fails_everything_now_and_later() -> None:
+def test_closed_client_fails_all_requests() -> None:
     stage = NetworkClientHarness(max_in_flight=1)
     stage.send(beat(1))
     stage.send(beat(2))
@@ -379,7 +379,7 @@ Run = Callable[[Coroutine[Any, Any, None]], None]
 
 @pytest.fixture(params=[asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
 def run(request: pytest.FixtureRequest) -> Iterator[Run]:
-    """Runs a test's coroutine on one of the loops."""
+    """Run a test's coroutine on one of the loops."""
     with asyncio.Runner(loop_factory=request.param) as runner:
         yield runner.run
 
@@ -428,7 +428,7 @@ def test_large_messages_pass_both_ways(run: Run) -> None:
     run(scenario())
 
 
-def test_a_port_where_nobody_listens_and_a_host_that_cannot_be(run: Run) -> None:
+def test_refused_port_and_invalid_host_fail_requests(run: Run) -> None:
     async def scenario() -> None:
         loop, node = asyncio.get_running_loop(), Node()
         await node.server.drain(5.0)
@@ -441,7 +441,7 @@ def test_a_port_where_nobody_listens_and_a_host_that_cannot_be(run: Run) -> None
     run(scenario())
 
 
-def test_a_cancelled_request_that_waits_is_not_sent(run: Run) -> None:
+def test_cancelled_waiting_request_is_not_sent(run: Run) -> None:
     async def scenario() -> None:
         loop, node = asyncio.get_running_loop(), Node()
         peers = NetworkClient(loop, TcpConnect(loop), client_id="1")

@@ -1,4 +1,4 @@
-"""Bytes to frames: any way of arriving gives the same frames, and nothing is allocated on a peer's word."""
+"""Frames from bytes: every partition of the bytes gives the same frames, and a claimed length allocates nothing."""
 
 import struct
 from itertools import pairwise
@@ -28,7 +28,7 @@ def framed(*bodies: bytes) -> bytes:
 
 
 def feed(target: FrameReceiver, data: bytes) -> list[memoryview]:
-    """Fill the receiver's buffers with `data`, as full as they go."""
+    """Fill the receiver's buffers completely with `data`."""
     frames: list[memoryview] = []
     position = 0
     while position < len(data):
@@ -68,7 +68,7 @@ def test_connections_share_one_arena_without_mixing_their_bytes() -> None:
     assert feed(right, framed(b"right")[5:]) == [b"right"]
 
 
-def test_a_frame_that_is_held_never_changes_and_may_be_written_to() -> None:
+def test_held_frame_never_changes_and_is_writable() -> None:
     arena = ReceiveArena()
     (kept,) = feed(receiver(arena), framed(b"kept"))
     feed(receiver(arena), framed(b"other bytes in the same arena"))
@@ -77,7 +77,7 @@ def test_a_frame_that_is_held_never_changes_and_may_be_written_to() -> None:
     assert bytes(kept) == b"Kept"
 
 
-def test_a_large_frame_is_received_into_its_own_buffer() -> None:
+def test_large_frame_is_received_into_its_own_buffer() -> None:
     target = receiver()
     body = bytes(range(256)) * 2000
     stream = framed(body)
@@ -85,7 +85,7 @@ def test_a_large_frame_is_received_into_its_own_buffer() -> None:
     assert feed(target, stream[ARENA_BYTES:]) == [body]
 
 
-def test_a_known_connection_gets_a_large_buffer_of_exactly_the_right_size_at_once() -> None:
+def test_second_large_frame_gets_a_buffer_of_the_right_size_at_once() -> None:
     target = receiver()
     feed(target, framed(bytes(400_000)))
     head = framed(bytes(500_000))[:40_000]
@@ -94,7 +94,7 @@ def test_a_known_connection_gets_a_large_buffer_of_exactly_the_right_size_at_onc
     assert len(target.buffer()) == 500_000 - (40_000 - 4)
 
 
-def test_a_claimed_size_costs_nothing_until_it_is_backed_by_bytes() -> None:
+def test_claimed_size_costs_nothing_until_bytes_arrive() -> None:
     target = receiver()
     feed(target, framed(bytes(900_000))[:4])
     assert target.claimed_bytes == FIRST_BUFFER_BYTES
@@ -104,7 +104,7 @@ def test_a_claimed_size_costs_nothing_until_it_is_backed_by_bytes() -> None:
     assert target.claimed_bytes == GROWTH * FIRST_BUFFER_BYTES
 
 
-def test_a_small_incomplete_frame_keeps_only_what_has_arrived() -> None:
+def test_small_incomplete_frame_keeps_only_arrived_bytes() -> None:
     target = receiver()
     feed(target, framed(bytes(SMALL_FRAME_BYTES))[:50])
     assert target.claimed_bytes == 0
@@ -123,18 +123,18 @@ def test_a_small_incomplete_frame_keeps_only_what_has_arrived() -> None:
         (struct.pack(">i", SIZE_MAX + 1), "a request of 1000001 bytes, more than socket.request.max.bytes=1000000"),
     ],
 )
-def test_a_size_that_cannot_be_one_ends_the_stream_after_the_frames_before_it(prefix: bytes, reason: str) -> None:
+def test_invalid_size_ends_the_stream_after_earlier_frames(prefix: bytes, reason: str) -> None:
     target = receiver()
     assert feed(target, framed(b"good") + prefix + b"whatever") == [b"good"]
     assert str(target.failure) == reason
     assert target.claimed_bytes == 0
 
 
-def test_a_frame_of_exactly_the_limit_is_accepted() -> None:
+def test_frame_of_exactly_the_limit_is_accepted() -> None:
     assert len(feed(receiver(), framed(bytes(SIZE_MAX)))[0]) == SIZE_MAX
 
 
-def test_without_room_a_large_frame_is_not_begun_and_its_start_is_kept() -> None:
+def test_large_frame_without_room_keeps_its_start() -> None:
     has_room = False
     target = FrameReceiver(ReceiveArena(), SIZE_MAX, lambda: has_room)
     body = bytes(range(256)) * 200

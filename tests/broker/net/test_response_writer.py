@@ -1,4 +1,4 @@
-"""Chunks to writes."""
+"""Writes from chunks."""
 
 from broker.net.response_writer import JOIN_MAX_BYTES, SMALL_CHUNK_BYTES, ResponseWriter, join_small
 from broker.net.stats import ListenerStats
@@ -13,7 +13,7 @@ def outbox() -> tuple[ResponseWriter, FakeTransport, ListenerStats]:
     return ResponseWriter(transport, stats), transport, stats
 
 
-def test_nothing_is_written_for_nothing() -> None:
+def test_empty_writer_writes_nothing() -> None:
     box, transport, _ = outbox()
     box.flush()
     box.add([])
@@ -31,7 +31,7 @@ def test_small_chunks_become_one_write() -> None:
     assert stats.bytes_out == 3
 
 
-def test_much_is_written_before_anybody_asks() -> None:
+def test_many_bytes_are_written_before_flush() -> None:
     box, transport, stats = outbox()
     box.add([bytes(JOIN_MAX_BYTES)])
     assert transport.sent == []
@@ -40,7 +40,7 @@ def test_much_is_written_before_anybody_asks() -> None:
     assert len(transport.sent) == 2
 
 
-def test_large_chunks_stay_the_objects_they_are_among_joined_small_ones() -> None:
+def test_large_chunks_stay_the_same_objects_among_joined_small_ones() -> None:
     large = memoryview(bytes(SMALL_CHUNK_BYTES))
     chunks: list[Buffer] = [b"a", b"b", large, b"c", large, large, b"d", b"e"]
     joined = join_small(chunks)

@@ -25,7 +25,7 @@ MB = 1024 * 1024
 
 @pytest.fixture(params=[asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
 def run(request: pytest.FixtureRequest) -> Iterator[Run]:
-    """Runs a test's coroutine on one of the loops."""
+    """Run a test's coroutine on one of the loops."""
     with asyncio.Runner(loop_factory=request.param) as runner:
         yield runner.run
 
@@ -38,21 +38,21 @@ class Client:
         self.writer = writer
 
     def send(self, *frames: bytes) -> None:
-        """Pipeline frames."""
+        """Send frames in one write."""
         self.writer.writelines(frames)
 
     async def answer(self) -> tuple[int, bytes]:
-        """Number and body of the next answer."""
+        """Return number and body of the next response."""
         size, number = struct.unpack(">ii", await self._reader.readexactly(8))
         return number, await self._reader.readexactly(size - 4)
 
     async def ask(self, number: int, body: bytes = b"") -> int:
-        """A round trip."""
+        """Send one request and return its response."""
         self.send(frame(number, body))
         return (await self.answer())[0]
 
     async def until_closed(self) -> bytes:
-        """What comes until the server closes."""
+        """Return all bytes until the server closes."""
         try:
             return await self._reader.read()
         except ConnectionResetError:
@@ -60,12 +60,12 @@ class Client:
 
 
 async def turn_of_the_loop() -> None:
-    """Let everything run that is ready."""
+    """Run everything that is ready."""
     await asyncio.sleep(0)
 
 
 class ConnectionHarness:
-    """A running server and clients for it."""
+    """A running server and its clients."""
 
     def __init__(self, server: Server, clock: ManualClock) -> None:
         self.server = server
@@ -73,7 +73,7 @@ class ConnectionHarness:
         self._clients: list[Client] = []
 
     async def connect(self, listener: str = "PLAINTEXT", **options: Any) -> Client:
-        """A client whose connection the kernel, though perhaps not the server, has accepted."""
+        """Connect a client; the kernel has accepted the connection, the server perhaps not yet."""
         client = Client(*await asyncio.open_connection(*self.server.addresses[listener], **options))
         self._clients.append(client)
         return client
@@ -130,7 +130,7 @@ def test_requests_are_answered_and_counted(run: Run) -> None:
     run(scenario())
 
 
-def test_large_requests_and_answers_arrive_whole(run: Run) -> None:
+def test_large_requests_and_responses_arrive_whole(run: Run) -> None:
     async def scenario() -> None:
         body = bytes(range(256)) * (3 * MB // 256)
         broker = Broker()
@@ -145,7 +145,7 @@ def test_large_requests_and_answers_arrive_whole(run: Run) -> None:
     run(scenario())
 
 
-def test_a_port_in_use_leaves_no_listener_open(run: Run) -> None:
+def test_port_in_use_leaves_no_listener_open(run: Run) -> None:
     async def scenario() -> None:
         async with serving(Broker()) as house:
             port = house.server.addresses["PLAINTEXT"][1]
@@ -159,7 +159,7 @@ def test_a_port_in_use_leaves_no_listener_open(run: Run) -> None:
     run(scenario())
 
 
-def test_clients_that_come_before_start_wait(run: Run) -> None:
+def test_clients_that_connect_before_start_wait(run: Run) -> None:
     async def scenario() -> None:
         server = Server(_fresh_broker, NetLimits(), [PLAINTEXT], clock=ManualClock())
         server.open()
@@ -187,7 +187,7 @@ def test_surplus_connections_of_an_address_are_closed_at_once(run: Run) -> None:
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
-def test_an_override_allows_a_host_more(run: Run, host: str) -> None:
+def test_override_allows_a_host_more_connections(run: Run, host: str) -> None:
     async def scenario() -> None:
         limits = NetLimits(max_connections_per_ip=1, max_connections_per_ip_overrides={host: 2})
         async with serving(Broker(), limits) as house:
@@ -197,7 +197,7 @@ def test_an_override_allows_a_host_more(run: Run, host: str) -> None:
     run(scenario())
 
 
-def test_when_the_server_is_full_newcomers_wait_for_somebody_to_leave(run: Run) -> None:
+def test_full_server_leaves_new_connections_waiting(run: Run) -> None:
     async def scenario() -> None:
         async with serving(Broker(), NetLimits(max_connections=1)) as house:
             first = await house.connect()
@@ -212,7 +212,7 @@ def test_when_the_server_is_full_newcomers_wait_for_somebody_to_leave(run: Run) 
     run(scenario())
 
 
-def test_on_the_protected_listener_a_newcomer_displaces_the_longest_silent_of_the_others(run: Run) -> None:
+def test_connection_on_the_protected_listener_evicts_the_longest_idle_other(run: Run) -> None:
     async def scenario() -> None:
         limits = NetLimits(max_connections=2)
         async with serving(Broker(), limits, PLAINTEXT, INTERNAL, protected="INTERNAL") as house:
@@ -228,7 +228,7 @@ def test_on_the_protected_listener_a_newcomer_displaces_the_longest_silent_of_th
     run(scenario())
 
 
-def test_newcomers_of_one_moment_displace_one_connection_each(run: Run) -> None:
+def test_simultaneous_protected_connections_evict_one_connection_each(run: Run) -> None:
     async def scenario() -> None:
         limits = NetLimits(max_connections=2)
         async with serving(Broker(), limits, PLAINTEXT, INTERNAL, protected="INTERNAL") as house:
@@ -244,7 +244,7 @@ def test_newcomers_of_one_moment_displace_one_connection_each(run: Run) -> None:
     run(scenario())
 
 
-def test_silent_connections_are_closed(run: Run) -> None:
+def test_idle_connections_are_closed(run: Run) -> None:
     async def scenario() -> None:
         async with serving(Broker(), NetLimits(connections_max_idle_ms=1000)) as house:
             silent, active = await house.connect(), await house.connect()
@@ -260,7 +260,7 @@ def test_silent_connections_are_closed(run: Run) -> None:
     run(scenario())
 
 
-def test_the_server_looks_for_silent_connections_by_itself(run: Run) -> None:
+def test_server_checks_for_idle_connections_by_itself(run: Run) -> None:
     async def scenario() -> None:
         async with serving(Broker(), NetLimits(connections_max_idle_ms=10)) as house:
             silent = await house.connect()
@@ -276,7 +276,7 @@ def test_the_server_looks_for_silent_connections_by_itself(run: Run) -> None:
     [b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01\x02\x00\x01\x00", b"\xff" * 100, struct.pack(">i", 2**31 - 1)],
     ids=["http", "tls", "negative", "2 GiB"],
 )
-def test_nonsense_ends_its_connection_and_disturbs_nobody(run: Run, nonsense: bytes) -> None:
+def test_malformed_input_ends_only_its_connection(run: Run, nonsense: bytes) -> None:
     async def scenario() -> None:
         async with serving(Broker()) as house:
             hostile, other = await house.connect(), await house.connect()
@@ -287,7 +287,7 @@ def test_nonsense_ends_its_connection_and_disturbs_nobody(run: Run, nonsense: by
     run(scenario())
 
 
-def test_a_client_that_never_reads_occupies_little_and_disturbs_nobody(run: Run) -> None:
+def test_client_that_never_reads_occupies_little_memory(run: Run) -> None:
     async def scenario() -> None:
         broker = Broker()
         broker.bodies = dict.fromkeys(range(1000), bytes(MB))
@@ -305,7 +305,7 @@ def test_a_client_that_never_reads_occupies_little_and_disturbs_nobody(run: Run)
     run(scenario())
 
 
-def test_a_client_that_vanishes_in_the_middle_of_a_frame_leaves_nothing(run: Run) -> None:
+def test_client_lost_in_the_middle_of_a_frame_leaves_nothing(run: Run) -> None:
     async def scenario() -> None:
         async with serving(Broker()) as house:
             client, other = await house.connect(), await house.connect()
@@ -322,7 +322,7 @@ def test_a_client_that_vanishes_in_the_middle_of_a_frame_leaves_nothing(run: Run
     run(scenario())
 
 
-def test_drain_refuses_newcomers_answers_what_has_begun_and_closes(run: Run) -> None:
+def test_drain_refuses_new_connections_answers_begun_requests_and_closes(run: Run) -> None:
     async def scenario() -> None:
         broker = Broker()
         broker.later = {2}
@@ -347,7 +347,7 @@ def test_drain_refuses_newcomers_answers_what_has_begun_and_closes(run: Run) -> 
     run(scenario())
 
 
-def test_a_connection_that_is_just_being_made_is_drained_too(run: Run, caplog: pytest.LogCaptureFixture) -> None:
+def test_drain_includes_a_connection_that_is_being_opened(run: Run, caplog: pytest.LogCaptureFixture) -> None:
     async def scenario() -> None:
         async with serving(Broker()) as house:
             with socket.create_connection(house.server.addresses["PLAINTEXT"]):
@@ -359,7 +359,7 @@ def test_a_connection_that_is_just_being_made_is_drained_too(run: Run, caplog: p
     run(scenario())
 
 
-def test_drain_gives_up_on_what_does_not_end_in_time(run: Run) -> None:
+def test_drain_aborts_connections_at_its_timeout(run: Run) -> None:
     async def scenario() -> None:
         broker = Broker()
         broker.later = {1}

@@ -1,4 +1,4 @@
-"""What a controller's listener serves, frame by frame, on a standby and on the active controller."""
+"""The APIs of a controller's listener, frame by frame, on a standby and on the active controller."""
 
 import inspect
 from collections.abc import Awaitable
@@ -53,14 +53,14 @@ M = TypeVar("M", bound=Message)
 
 LISTENER = "CONTROLLER"
 AUTHENTICATION = {ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE}
-"""Rows to come with SASL."""
+"""Rows that SASL will add."""
 NEVER_THERE = {ApiKey.DESCRIBE_DELEGATION_TOKEN, ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS}
-"""Kafka declares these for controllers and answers them on brokers only."""
+"""APIs that Kafka declares for controllers and serves on brokers only."""
 STATIC = load_config(None, (), {})[0]
 
 
 class Replica:
-    """A replica of the metadata log that agrees to everything."""
+    """A replica of the metadata log that accepts everything."""
 
     def __init__(self) -> None:
         self.asked: list[QuorumRequest] = []
@@ -122,14 +122,14 @@ class Node:
         return decode_response(answer, version, b"".join(frame)[SIZE_BYTES:])[1]
 
 
-def test_the_table_has_what_kafka_serves_there() -> None:
+def test_table_serves_the_apis_that_kafka_declares_for_controllers() -> None:
     served = {row.key for row in Node().rows}
     declared = {ApiKey(key) for key, api in API_BY_KEY.items() if "controller" in api.listeners}
     assert served == declared - AUTHENTICATION - NEVER_THERE
     assert len(served) == len(Node().rows)
 
 
-async def test_api_versions_says_the_same_on_a_standby() -> None:
+async def test_api_versions_is_the_same_on_a_standby() -> None:
     node = Node()
     active = await node.ask(ApiVersionsRequest("a", "1"), ApiVersionsResponse)
     node.cluster.is_active = False
@@ -143,12 +143,12 @@ async def test_api_versions_says_the_same_on_a_standby() -> None:
     assert {each.name: each.max_version_level for each in active.finalized_features}["kraft.version"] == 1
 
 
-async def test_what_is_not_served_there_closes_the_connection() -> None:
+async def test_unserved_api_closes_the_connection() -> None:
     with pytest.raises(CloseConnection):
         await Node().ask(request_class(ApiKey.PRODUCE)(), response_class(ApiKey.PRODUCE))
 
 
-async def test_a_broker_joins_and_lives() -> None:
+async def test_broker_registers_and_sends_heartbeats() -> None:
     node = Node()
     registered = await node.ask(node.cluster.registration(7), BrokerRegistrationResponse)
     epoch = registered.broker_epoch
@@ -175,7 +175,7 @@ async def test_a_broker_joins_and_lives() -> None:
         ApiKey.UNREGISTER_BROKER,
     ],
 )
-async def test_a_standby_says_so(key: ApiKey) -> None:
+async def test_standby_answers_not_controller(key: ApiKey) -> None:
     node = Node()
     node.cluster.is_active = False
     answer: Any = await node.ask(request_class(key)(), response_class(key))
@@ -187,7 +187,7 @@ class TestDescribeCluster:
         request = DescribeClusterRequest(endpoint_type=endpoint_type)
         return await node.ask(request, DescribeClusterResponse, version)
 
-    async def test_registered_controllers_are_listed_for_the_listener_asked(self) -> None:
+    async def test_registered_controllers_are_listed_by_listener(self) -> None:
         node = Node()
         for controller_id, listener in ((3, LISTENER), (2, LISTENER), (4, "OTHER")):
             registration = ControllerRegistrationRequest(
@@ -206,7 +206,7 @@ class TestDescribeCluster:
         assert (described.endpoint_type, described.controller_id) == (2, 1)
         assert described.cluster_id == "test-cluster"
 
-    async def test_without_a_leader_there_is_no_controller(self) -> None:
+    async def test_missing_leader_leaves_no_controller(self) -> None:
         node = Node()
         node.cluster.controller_id = None
         assert (await self.describe(node, 2)).controller_id == -1
@@ -215,10 +215,10 @@ class TestDescribeCluster:
         ("endpoint_type", "code"),
         [(1, ErrorCode.MISMATCHED_ENDPOINT_TYPE), (9, ErrorCode.UNSUPPORTED_ENDPOINT_TYPE)],
     )
-    async def test_who_wants_something_else_is_at_the_wrong_endpoint(self, endpoint_type: int, code: ErrorCode) -> None:
+    async def test_other_endpoint_types_are_refused(self, endpoint_type: int, code: ErrorCode) -> None:
         assert (await self.describe(Node(), endpoint_type)).error_code == code
 
-    async def test_version_0_cannot_say_that_it_wants_controllers(self) -> None:
+    async def test_version_0_cannot_request_controllers(self) -> None:
         described = await Node().ask(DescribeClusterRequest(), DescribeClusterResponse, 0)
         assert described.error_code == ErrorCode.MISMATCHED_ENDPOINT_TYPE
 
@@ -226,7 +226,7 @@ class TestDescribeCluster:
 class TestReplicas:
     """Requests of the quorum reach the replica."""
 
-    async def test_votes(self) -> None:
+    async def test_vote_reaches_the_replica(self) -> None:
         node = Node()
         candidate = VoteRequestPartitionData(0, 6, 3, last_offset_epoch=5, last_offset=10)
         request = VoteRequest("test-cluster", 1, [VoteRequestTopicData("__cluster_metadata", [candidate])])
@@ -234,11 +234,11 @@ class TestReplicas:
         assert answer.topics[0].partitions[0].vote_granted
         assert len(node.replica.asked) == 1
 
-    async def test_snapshots_on_demand(self) -> None:
+    async def test_snapshot_is_cut_on_demand(self) -> None:
         answer = await Node().ask(CreateMetadataSnapshotRequest(1_000), CreateMetadataSnapshotResponse)
         assert (answer.end_offset, answer.epoch) == (5, 1)
 
-    async def test_updates_of_voters(self) -> None:
+    async def test_voter_update_reaches_the_replica(self) -> None:
         answer = await Node().ask(UpdateRaftVoterRequest(voter_id=3), UpdateRaftVoterResponse)
         assert answer.error_code == ErrorCode.NONE
 

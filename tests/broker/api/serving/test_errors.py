@@ -1,4 +1,4 @@
-"""An error for a whole request, in every place where its response has room (`broker.api.serving.errors`)."""
+"""Error responses to whole requests, in every field with room for an error (`broker.api.serving.errors`)."""
 
 from typing import Any
 
@@ -33,7 +33,7 @@ def answer_to(request: Any, response: type[Any]) -> Any:
     return error_response(response, request, FAULT, "text")
 
 
-def test_partitions_of_a_produce() -> None:
+def test_produce_error_is_in_every_partition() -> None:
     asked = ProduceRequest(
         topic_data=[TopicProduceData("t", partition_data=[PartitionProduceData(3), PartitionProduceData(5)])]
     )
@@ -44,20 +44,20 @@ def test_partitions_of_a_produce() -> None:
     assert answer.responses[0].partition_responses[0].log_append_time_ms == -1
 
 
-def test_a_fetch_is_refused_at_the_top_and_in_each_partition() -> None:
+def test_fetch_error_is_at_the_top_and_in_every_partition() -> None:
     answer = answer_to(FetchRequest(topics=[FetchTopic("t", partitions=[FetchPartition(2)])]), FetchResponse)
     assert answer.error_code == FAULT
     assert [(p.partition_index, p.error_code) for p in answer.responses[0].partitions] == [(2, FAULT)]
 
 
-def test_lists_of_plain_names() -> None:
+def test_error_is_in_every_element_for_plain_names() -> None:
     groups = answer_to(DescribeGroupsRequest(groups=["a", "b"]), DescribeGroupsResponse).groups
     assert [(group.group_id, group.error_code) for group in groups] == [("a", FAULT), ("b", FAULT)]
     found = answer_to(FindCoordinatorRequest(coordinator_keys=["k"]), FindCoordinatorResponse)
     assert [(each.key, each.error_code, each.error_message) for each in found.coordinators] == [("k", FAULT, "text")]
 
 
-def test_nested_groups_of_an_offset_fetch() -> None:
+def test_offset_fetch_error_is_in_every_nested_group() -> None:
     group = OffsetFetchRequestGroup("g", topics=[OffsetFetchRequestTopics("t", partition_indexes=[7])])
     answer = answer_to(OffsetFetchRequest(groups=[group]), OffsetFetchResponse)
     assert (answer.groups[0].group_id, answer.groups[0].error_code) == ("g", FAULT)
@@ -65,7 +65,7 @@ def test_nested_groups_of_an_offset_fetch() -> None:
     assert (partition.partition_index, partition.error_code) == (7, FAULT)
 
 
-def test_brokers_are_told_once() -> None:
+def test_broker_error_is_at_the_top_alone() -> None:
     partition = AlterPartitionRequestPartitionData(3)
     asked = AlterPartitionRequest(1, 1, [AlterPartitionRequestTopicData(partitions=[partition])])
     assert answer_to(asked, AlterPartitionResponse) == AlterPartitionResponse(error_code=FAULT)
@@ -78,7 +78,7 @@ def test_counts_are_not_echoed() -> None:
 
 
 @pytest.mark.parametrize("key", list(ApiKey))
-def test_every_response_can_say_it_and_be_sent(key: ApiKey) -> None:
+def test_every_response_can_report_an_error_and_be_encoded(key: ApiKey) -> None:
     response = error_response(response_class(key), request_class(key)(), FAULT, None)
     version = API_BY_KEY[key].max_version
     sent = encode_bytes(response, version)

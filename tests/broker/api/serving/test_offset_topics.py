@@ -1,4 +1,4 @@
-"""Groups keep offsets of `__cluster_metadata` as of any topic, where clients may read it."""
+"""Groups commit offsets of `__cluster_metadata` as of any topic, where clients may read it."""
 
 from collections.abc import AsyncIterator
 
@@ -14,8 +14,7 @@ from protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitReq
 from protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteRequestPartition, OffsetDeleteRequestTopic
 from protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchRequestTopics
 from protocol.primitives import METADATA_TOPIC_ID
-from tests.broker.api.test_cluster_metadata import NAME
-from tests.broker.api.test_cluster_metadata import Stage as MetadataStage
+from tests.broker.api.test_cluster_metadata import NAME, MetadataTopicHarness
 from tests.support.group_coordinator_harness import GroupCoordinatorHarness, context
 
 BY_ID, BY_NAME = 10, 9
@@ -30,13 +29,13 @@ async def stage() -> AsyncIterator[GroupCoordinatorHarness]:
 
 @pytest.fixture
 def topic() -> ClusterMetadataTopic:
-    return MetadataStage().topic
+    return MetadataTopicHarness().topic
 
 
 async def commit(
     stage: GroupCoordinatorHarness, topic: ClusterMetadataTopic | None, version: int, partition: int = 0
 ) -> int:
-    """Commit 7, and the code that it is answered with."""
+    """Commit offset 7 and return the error code."""
     partitions = [OffsetCommitRequestPartition(partition, 7)]
     wanted = OffsetCommitRequestTopic(NAME, METADATA_TOPIC_ID, partitions)
     handler = OffsetCommitHandler(stage.groups, stage.current_image, topic)
@@ -63,10 +62,10 @@ async def test_offsets_are_deleted(stage: GroupCoordinatorHarness, topic: Cluste
     assert (deleted.error_code, deleted.topics[0].partitions[0].error_code) == (ErrorCode.NONE, ErrorCode.NONE)
 
 
-async def test_its_one_partition_is_all_there_is(stage: GroupCoordinatorHarness, topic: ClusterMetadataTopic) -> None:
+async def test_metadata_topic_has_one_partition(stage: GroupCoordinatorHarness, topic: ClusterMetadataTopic) -> None:
     assert await commit(stage, topic, BY_NAME, partition=1) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-async def test_where_clients_may_not_read_it_there_is_no_such_topic(stage: GroupCoordinatorHarness) -> None:
+async def test_unreadable_metadata_topic_does_not_exist(stage: GroupCoordinatorHarness) -> None:
     assert await commit(stage, None, BY_NAME) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert await commit(stage, None, BY_ID) == ErrorCode.UNKNOWN_TOPIC_ID
