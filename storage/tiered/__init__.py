@@ -1,5 +1,5 @@
-"""The tiered log (KIP-405): older segments in an object store, and what is known of them.
+"""Tiered storage (KIP-405): older log segments in remote storage, and their metadata.
 
-What a remote segment is, which states it passes, which segments of a history count, what is to be copied and what may
-go are decided here without IO. Object stores and what stores segments in them block: they run on pools of threads.
+Pure code decides which states a segment passes, which segments belong to a log, which are copied and which are deleted.
+Object stores and the code that stores segments in them block; they run on thread pools.
 """

@@ -1,1 +1,1 @@
-"""Inventory of a bucket: audit against metadata, garbage collection, and recovery plans."""
+"""Bucket inventory: audit against the metadata, garbage collection and recovery plans."""

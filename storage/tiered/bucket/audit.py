@@ -1,6 +1,6 @@
-"""Reads a bucket and the metadata of its segments in the order that `reconcile.py` asks for, and tells what it finds.
+"""Audit of a bucket against the metadata of its segments, in the order that `reconcile.py` requires.
 
-Blocks. It changes nothing; what may be removed is removed by `collection.py`.
+Everything blocks. An audit changes nothing; `collection.py` deletes what may be deleted.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -18,11 +18,11 @@ from storage.tiered.segment_metadata import RemoteSegment, SegmentState, TopicId
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditContext:
-    """What an audit is told beside bucket and metadata.
+    """Inputs of an audit beside the bucket and the metadata.
 
-    `log_start_offset` is that of a partition that exists in the cluster now, None for one that does not.
-    `end_offset` reads a manifest for the last offset of its segment; it may raise ValueError and ObjectNotFound.
-    `is_foreign` says that a topic's objects are another cluster's.
+    `log_start_offset` returns the log start offset of a partition of the cluster, None for a partition that does not
+    exist. `end_offset` reads the last offset of a segment from its manifest; may raise ValueError and ObjectNotFound.
+    `is_foreign` tells whether another cluster owns the objects.
     """
 
     now_ms: Callable[[], int]
@@ -34,7 +34,7 @@ class AuditContext:
 
 @dataclass(slots=True)
 class PartitionReport:
-    """What was found of one partition. `exists`: in the cluster, under this topic id."""
+    """Findings about one partition. `exists`: the cluster has the partition under this topic id."""
 
     partition: TopicIdPartition
     exists: bool
@@ -50,7 +50,7 @@ class PartitionReport:
 
     @property
     def is_left_behind(self) -> bool:
-        """The topic is gone, and nobody said that its segments are to be deleted."""
+        """Whether the topic is gone although no event marks its segments for deletion."""
         return not self.exists and not self.is_deleted and not self.is_foreign
 
     @property
@@ -61,13 +61,13 @@ class PartitionReport:
 
     @property
     def collectable(self) -> list[AuditedSegment]:
-        """Nothing of what is another's, or may be: of a topic that neither cluster nor metadata know."""
+        """Segments to delete: none of another cluster, and none of a topic that neither cluster nor metadata know."""
         is_ours = not self.is_foreign and (self.exists or self.is_recorded)
         return self.of(*COLLECTABLE) if is_ours else []
 
 
 class Audit:
-    """One pass over everything under a prefix, or over one topic."""
+    """One pass over all objects under a prefix, or over one topic."""
 
     def __init__(self, store: ObjectStore, keys: ObjectKeys, journal: MetadataJournal, context: AuditContext) -> None:
         self._store = store
@@ -78,7 +78,9 @@ class Audit:
         self.unrecognized: list[ObjectInfo] = []
 
     def partitions(self, topic: str | None = None) -> Iterator[PartitionReport]:
-        """As the listing goes on; at last those that only metadata know. Raises what store and metadata raise."""
+        """Report partitions in listing order, then those that only metadata know. Raises the errors of store and
+        metadata.
+        """
         seen: set[TopicIdPartition] = set()
         for found in walk(self._store, self._keys, topic):
             match found:
@@ -94,7 +96,7 @@ class Audit:
                 yield self._judge(StoredPartition(known.partition), known)
 
     def _judge(self, stored: StoredPartition, known: KnownPartition) -> PartitionReport:
-        """`stored` was listed before `known` was read."""
+        """Classify the segments of a partition; `stored` must be listed before `known` is read."""
         log_start_offset = self._context.log_start_offset(stored.partition)
         report = PartitionReport(
             stored.partition,
@@ -131,7 +133,7 @@ class Audit:
         return audited
 
     def _asked_for(self, audited: AuditedSegment, known: KnownPartition) -> AuditedSegment:
-        """Point 2 of the theory."""
+        """Check a suspect segment object by object (point 2 of the theory in `reconcile.py`)."""
         assert audited.segment is not None, "only a known segment can be suspect"
         missing = tuple(suffix for suffix in audited.missing if not self._exists(audited.segment, suffix))
         if not missing:
@@ -149,7 +151,7 @@ class Audit:
         return True
 
     def _may_be_lost(self, objects: StoredSegment, known: KnownPartition, coverage: Coverage) -> bool:
-        """Whether metadata may once have known a segment of which they say nothing now."""
+        """Whether the metadata may have lost a segment that they do not know."""
         if not objects.is_complete or known.is_being_deleted:
             return False
         if not known.has_events:
@@ -163,7 +165,7 @@ class Audit:
 
 
 def summary(reports: Sequence[PartitionReport]) -> dict[Finding, int]:
-    """How many segments there are of each kind."""
+    """Count segments by finding."""
     counts: dict[Finding, int] = dict.fromkeys(Finding, 0)
     for report in reports:
         for audited in report.segments:

@@ -1,7 +1,7 @@
-"""Removes from a bucket what an audit found to be left over.
+"""Deletion of the objects that an audit found to be left over.
 
-Metadata are read again right before anything goes: what has come to be known meanwhile stays. Objects of a segment go
-manifest first, so that a pass that is cut short leaves nothing that looks whole. Every step may be repeated.
+Metadata are read again right before each deletion, so a segment that became known meanwhile stays. The manifest of a
+segment is deleted first: an interrupted pass leaves no segment that looks complete. Every step is idempotent.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -16,14 +16,14 @@ from storage.tiered.object_store import ObjectStore
 from storage.tiered.segment_metadata import RemoteSegment, SegmentState, SegmentUpdate, TopicIdPartition
 
 TOOL_BROKER_ID = -1
-"""Who an event is said to come from: no broker."""
+"""Broker id of events that this tool publishes: no broker."""
 
 SEGMENTS_AT_ONCE = 250
-"""Three objects each; a store takes some 1000 keys in one request. Also how stale the last look at metadata may be."""
+"""Segments per batch: three objects each, and a store deletes 1000 keys per request. Bounds the age of the metadata."""
 
 
 class Collection:
-    """`on_removed` is told of every segment that is gone."""
+    """Deletes segments of audited partitions; `on_removed` receives each deleted segment."""
 
     def __init__(
         self,
@@ -41,9 +41,9 @@ class Collection:
         self._on_removed = on_removed
 
     def remove(self, report: PartitionReport, also: Sequence[AuditedSegment] = ()) -> int:
-        """What is collectable of a partition, and `also` what the caller takes upon himself. Returns how many segments.
+        """Delete the collectable segments of a partition, and those in `also`; return their number.
 
-        Raises what store and metadata raise; the next pass goes on where this one stopped.
+        Raises the errors of store and metadata; the next pass resumes where this one stopped.
         """
         audited = [*report.collectable, *also]
         orphans = [each for each in audited if each.segment is None]
@@ -61,7 +61,7 @@ class Collection:
         return len(objects)
 
     def _remove_known(self, partition: TopicIdPartition, audited: Sequence[AuditedSegment]) -> int:
-        """That they are to be deleted is said first, unless it was. What became of one since the audit, stays."""
+        """Delete known segments: publish DELETE_STARTED unless it is there. Segments whose state changed are kept."""
         known = [each.segment for each in audited if each.segment]
         states = {segment.id: segment.state for segment in known}
         same = [each for each in self._now(partition, known) if each.state is states[each.id]]
@@ -76,7 +76,7 @@ class Collection:
         return len(doomed)
 
     def _now(self, partition: TopicIdPartition, known: Sequence[RemoteSegment]) -> list[RemoteSegment]:
-        """What is known of them by now; those that are gone are left out."""
+        """Return the present metadata of the segments; omit segments that are gone."""
         segments = self._journal.catch_up(partition).segments
         return [now for segment in known if (now := segments.get(segment.id.id)) is not None]
 

@@ -1,9 +1,9 @@
-"""What a bucket alone says of a partition: its segments, their history, where it begins and where it goes on.
+"""Inventory of a partition from the bucket alone: segments, leader-epoch history, log start offset and end.
 
-Manifests give back what metadata knew of each segment. Which of them count is decided as KIP-405 has leaders do it, on
-the history of leader epochs that goes with every segment: the one that was copied by the latest leader, and of those
-the one that ends last, tells the whole history to its end. Segments of other histories were copied by leaders that
-lost their records to an unclean election; offsets of such a segment count as far as both histories agree.
+Manifests restore the metadata of each segment. KIP-405's rules for leaders decide which segments count, by the
+leader-epoch history stored with each segment. The segment with the highest last leader epoch, and of those the one with
+the highest end offset, defines the history of the log. Segments of other histories were copied by leaders that lost
+their records in an unclean election; such a segment counts for the offsets up to which both histories agree.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -36,30 +36,31 @@ NO_PRODUCER_ID = -1
 
 
 class OffsetRange(NamedTuple):
-    """Both included."""
+    """An offset range, both ends included."""
 
     first: int
     last: int
 
 
 class IndexReader(Protocol):
-    """The part of a RemoteStorageManager that an inventory needs: it knows of ciphers."""
+    """The method of RemoteStorageManager that an inventory needs; it decrypts indexes."""
 
     def read_index(self, segment: RemoteSegment, kind: IndexKind) -> bytes: ...
 
 
 class MapAll(Protocol):
-    """`map`, or what does the same in several threads."""
+    """`map`, or a parallel version of it."""
 
     def __call__(self, function: Callable[[T], R], arguments: Iterable[T], /) -> Iterable[R]: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionInventory:
-    """`segments` are whole, by start offset; `needed` of them make up the log, the rest is `superfluous`.
+    """Complete `segments` by start offset; `needed` are the ones that make up the log.
 
-    `history` is that of the log up to `next_offset`, where a recovered log goes on. `holes` lie between the log start
-    and there. `highest_epoch` was seen anywhere, -1 if none. `faults` are sentences about what could not be read.
+    `history` is the leader-epoch history up to `next_offset`, where a recovered log resumes. `holes` are missing
+    offsets between the log start offset and `next_offset`. `highest_epoch` is the highest leader epoch in any object,
+    -1 if there is none. `faults` describe unreadable objects.
     """
 
     partition: TopicIdPartition
@@ -81,12 +82,12 @@ class PartitionInventory:
 
     @property
     def above_holes(self) -> int:
-        """The lowest offset from which nothing is missing."""
+        """The lowest offset from which no offset is missing."""
         return max([self.log_start_offset, *(hole.last + 1 for hole in self.holes)])
 
 
 class BucketReader:
-    """Reads what the names of objects do not tell. Raises ObjectStoreError and RetriableRemoteStorageError."""
+    """Reader of object contents. Raises ObjectStoreError and RetriableRemoteStorageError."""
 
     def __init__(self, store: ObjectStore, keys: ObjectKeys, indexes: IndexReader, map_all: MapAll = map) -> None:
         self._store = store
@@ -95,18 +96,18 @@ class BucketReader:
         self._map_all = map_all
 
     def manifest(self, stored: StoredSegment) -> SegmentManifest:
-        """Raises CorruptRemoteData, RemoteStorageError, and ObjectNotFound for one that is gone."""
+        """Return the manifest. Raises CorruptRemoteData, RemoteStorageError, and ObjectNotFound if it was deleted."""
         return decode_manifest(b"".join(self._store.get(stored.objects[ObjectSuffix.MANIFEST].key)))
 
     def end_offset(self, stored: StoredSegment) -> int:
-        """Of a whole segment. Raises ValueError where its manifest does not tell."""
+        """Return the last offset of a complete segment. Raises ValueError if the manifest is unreadable."""
         try:
             return self.segment(stored).end_offset
         except RemoteStorageError as error:
             raise ValueError(str(error)) from error
 
     def segment(self, stored: StoredSegment) -> RemoteSegment:
-        """What the manifest says, which must be of the segment under whose name it lies. Raises as `manifest`."""
+        """Return the metadata in the manifest, which must match the object key. Raises as `manifest`."""
         segment = self.manifest(stored).segment
         if segment is None:
             raise CorruptRemoteData(f"the manifest of {stored.id} does not say of what it is")
@@ -115,7 +116,7 @@ class BucketReader:
         return segment
 
     def log_start(self, stored: StoredPartition) -> LogStart | None:
-        """Raises ValueError for an object of another kind."""
+        """Return the newest log start object, None if there is none. Raises ValueError for other contents."""
         info = newest_log_start(self._keys, stored)
         return None if info is None else decode_log_start(self.content(info))
 
@@ -123,7 +124,7 @@ class BucketReader:
         return b"".join(self._store.get(info.key))
 
     def inventory(self, stored: StoredPartition) -> PartitionInventory:
-        """Of all that was listed of a partition."""
+        """Return the inventory of a listed partition."""
         faults: list[str] = []
         whole = [segment for segment in stored.segments if segment.is_complete]
         segments = list(_good(self._map_all(self._segment_or_fault, whole), faults))
@@ -155,9 +156,9 @@ class BucketReader:
 
 @dataclass(frozen=True, slots=True)
 class LatestHistory:
-    """What the segment says that was copied by the latest leader: the log's history up to its end, its producers there.
+    """Leader-epoch history and producer state at the end of the newest segment copied by the latest leader.
 
-    `faults` are sentences about segments that should have told, and about producers that are unknown.
+    `faults` describe newer segments that are unreadable, and unknown producer states.
     """
 
     lineage: Lineage
@@ -166,7 +167,8 @@ class LatestHistory:
 
 
 def latest_history(segments: Iterable[RemoteSegment], indexes: IndexReader) -> LatestHistory:
-    """An empty one where no segment tells. Raises RetriableRemoteStorageError, RemoteStorageError."""
+    """Return the history of the newest readable segment, else an empty one. Raises RetriableRemoteStorageError,
+    RemoteStorageError."""
     faults: list[str] = []
     for segment in sorted(segments, key=recency, reverse=True):
         try:
@@ -179,7 +181,7 @@ def latest_history(segments: Iterable[RemoteSegment], indexes: IndexReader) -> L
 
 
 def _producers(segment: RemoteSegment, indexes: IndexReader, faults: list[str]) -> ProducerState:
-    """A segment may come without, from a log that is older than such snapshots (KIP-952)."""
+    """Return the producer state at the segment's end; empty for logs older than producer snapshots (KIP-952)."""
     end_offset = segment.end_offset + 1
     unknown = ProducerState()
     unknown.end_offset = unknown.snapshot_offset = end_offset
@@ -194,7 +196,7 @@ def _producers(segment: RemoteSegment, indexes: IndexReader, faults: list[str]) 
 
 
 def recency(segment: RemoteSegment) -> tuple[int, int]:
-    """The highest belongs to the latest leader that copied, and is the last of its segments."""
+    """Sort key: the last segment of the latest leader that copied sorts highest."""
     return segment.leader_epochs[-1].epoch, segment.end_offset
 
 
@@ -214,7 +216,7 @@ def inventory_of(
     *,
     incomplete: int = 0,
 ) -> PartitionInventory:
-    """Of segments that are whole."""
+    """Return the inventory of complete segments."""
     ordered = tuple(sorted(segments, key=lambda each: (each.start_offset, each.end_offset)))
     history = latest.lineage
     needed = needed_segments(ordered, history)
@@ -239,9 +241,9 @@ def inventory_of(
 
 
 def needed_segments(segments: Sequence[RemoteSegment], history: Lineage) -> tuple[RemoteSegment, ...]:
-    """Those that lie within a history, and of those that part from it the ones whose offsets no other has.
+    """Return the segments within a history, plus those parting from it that alone hold some offsets.
 
-    `segments` are sorted by start offset, and so is what is returned.
+    `segments` are sorted by start offset, and so is the result.
     """
     agreed = {segment.id: history.agreed_end(segment) for segment in segments}
     kept = [segment for segment in segments if agreed[segment.id] == segment.end_offset]
@@ -259,7 +261,7 @@ def _holes(needed: Sequence[RemoteSegment], history: Lineage, log_start_offset: 
 
 
 def _uncovered(segments: Iterable[RemoteSegment], history: Lineage, span: OffsetRange) -> Iterator[OffsetRange]:
-    """What no segment has of a range, as far as it agrees with the history."""
+    """Yield the parts of `span` that no segment holds in agreement with the history."""
     offset = span.first
     for first, last in sorted((segment.start_offset, history.agreed_end(segment)) for segment in segments):
         if first > span.last:

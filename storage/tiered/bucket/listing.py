@@ -1,7 +1,7 @@
-"""What is in a bucket, by partition and segment, as far as the names of objects tell.
+"""Bucket listing by partition and segment, from object keys alone.
 
-A listing comes sorted, so that the objects of one partition come one after another, and only those of one are held at
-a time. What a manifest says is not read here.
+A listing is sorted, so the objects of one partition are adjacent and only one partition is held in memory. Manifests
+are not read here.
 """
 
 from collections.abc import Iterator
@@ -16,12 +16,12 @@ from storage.tiered.object_store import ObjectInfo, ObjectStore
 from storage.tiered.segment_metadata import RemoteSegmentId, TopicIdPartition
 
 DELETION_ORDER = (ObjectSuffix.MANIFEST, ObjectSuffix.INDEXES, ObjectSuffix.LOG)
-"""The manifest says that a segment is whole, so that it goes first."""
+"""A manifest marks a segment as complete, so it is deleted first."""
 
 
 @dataclass(slots=True)
 class StoredSegment:
-    """The objects of one attempt to copy a segment."""
+    """Objects of one attempt to copy a segment."""
 
     id: RemoteSegmentId
     start_offset: int
@@ -29,7 +29,7 @@ class StoredSegment:
 
     @property
     def is_complete(self) -> bool:
-        """Whether it has a manifest, which is written last: whether the copy came to its end."""
+        """Whether the copy finished: the manifest is written last."""
         return ObjectSuffix.MANIFEST in self.objects
 
     @property
@@ -42,18 +42,18 @@ class StoredSegment:
 
     @property
     def modified_ms(self) -> int:
-        """Of the newest object."""
+        """Modification time of the newest object."""
         return max(info.modified_ms for info in self.objects.values())
 
     @property
     def keys(self) -> list[str]:
-        """In the order in which they are to be deleted."""
+        """Object keys in deletion order."""
         return [self.objects[suffix].key for suffix in DELETION_ORDER if suffix in self.objects]
 
 
 @dataclass(slots=True)
 class StoredPartition:
-    """`segments` by start offset; `log_starts` are the objects that say it; `others` have names that mean nothing."""
+    """A partition's `segments` by start offset, `log_starts` objects, and `others` with unrecognized names."""
 
     partition: TopicIdPartition
     segments: list[StoredSegment] = field(default_factory=list)
@@ -67,7 +67,7 @@ class StoredPartition:
 
 @dataclass(slots=True)
 class StoredTopic:
-    """The objects that describe one topic; they come after its partitions."""
+    """Objects that describe one topic; they follow its partitions in a listing."""
 
     topic: str
     topic_id: Uuid
@@ -80,7 +80,7 @@ class StoredTopic:
 
 @dataclass(slots=True)
 class UnrecognizedObject:
-    """An object that has no place in the layout. Nobody knows whose it is, so that nobody removes it."""
+    """An object outside the layout. Its owner is unknown, so it is never deleted."""
 
     object: ObjectInfo
 
@@ -88,9 +88,9 @@ class UnrecognizedObject:
 def walk(
     store: ObjectStore, keys: ObjectKeys, topic: str | None = None
 ) -> Iterator[StoredPartition | StoredTopic | UnrecognizedObject]:
-    """All that lies under the prefix of `keys`, or only what belongs to one name of a topic. Raises ObjectStoreError.
+    """Yield everything under the prefix of `keys`, or only the objects of one topic name. Raises ObjectStoreError.
 
-    What is given has been listed to its end before it is given.
+    Each yielded partition or topic has been listed completely.
     """
     found: StoredPartition | StoredTopic | None = None
     for info in store.list(keys.prefix if topic is None else f"{keys.prefix}{topic}-"):
@@ -110,12 +110,12 @@ def walk(
 
 
 def newest_log_start(keys: ObjectKeys, stored: StoredPartition) -> ObjectInfo | None:
-    """The object whose log start offset counts."""
+    """Return the log start object of the highest leader epoch."""
     return newest(keys.partition(stored.partition) + LOG_START_STEM, stored.log_starts)
 
 
 def topic_directory(keys: ObjectKeys, topic: str, topic_id: Uuid) -> str:
-    """What the keys of all objects of a topic begin with, and no others; it ends in a slash."""
+    """Return the common prefix of all objects of a topic, with a trailing slash."""
     return keys.partition(TopicIdPartition(topic_id, topic, 0)).removesuffix("0/")
 
 
@@ -123,7 +123,7 @@ def _place(keys: ObjectKeys, info: ObjectInfo) -> StoredPartition | StoredTopic 
     partition = keys.parse_partition(info.key)
     if partition is not None:
         return StoredPartition(partition)
-    # The description of a topic lies where partition 0 would have its directory.
+    # A topic description lies in the directory that holds the partition directories.
     directory, _, _ = info.key.rpartition("/")
     parent = keys.parse_partition(f"{directory}/0/")
     if parent is None or epoch_in_key(f"{directory}/{TOPIC_STEM}", info.key) is None:

@@ -1,6 +1,6 @@
-"""What leaders keep beside segments: where a log begins, and, with partition 0, what the topic is.
+"""Objects that leaders keep beside segments: log start offsets, and with partition 0 the topic description.
 
-Blocks, and is called from several threads at once.
+Everything blocks; methods are called from several threads at once.
 """
 
 import threading
@@ -15,12 +15,13 @@ from storage.tiered.object_store import ObjectStore
 from storage.tiered.segment_metadata import TopicIdPartition
 
 DEFAULT_INTERVAL_MS = 60_000
-"""Between two changes of one log start that nothing depends on: what DeleteRecords deleted in the last interval would
-come back with a rebuild from the bucket."""
+"""Interval between writes of one log start offset that no deletion depends on. A rebuild from the bucket restores
+records that DeleteRecords deleted during the last interval."""
 
 
 class PartitionObjects:
-    """One per broker. Methods raise ObjectStoreError; calling them again is always right."""
+    """Log start and topic objects of all partitions that this broker leads. Methods raise ObjectStoreError and are
+    idempotent."""
 
     def __init__(
         self,
@@ -43,24 +44,24 @@ class PartitionObjects:
         self._topics: dict[TopicIdPartition, tuple[int, TopicWriter]] = {}
 
     def on_log_start(self, partition: TopicIdPartition, leader_epoch: int, offset: int, *, at_once: bool) -> bool:
-        """Keeps it, at once or once the interval is over. False: a later leader has spoken."""
+        """Store the log start offset, immediately or after the interval. Return False if a later leader wrote one."""
         writer = self._log_start_writer(partition, leader_epoch)
         now_ms = self._now_ms()
         said = writer.write_now(offset, now_ms) if at_once else writer.write(offset, now_ms)
         return said or not writer.is_deposed
 
     def kept(self, partition: TopicIdPartition) -> int | None:
-        """The log start offset that the newest leader kept; None where none did. Raises ValueError, too."""
+        """Return the log start offset of the newest leader, None if none was stored. May also raise ValueError."""
         found = read_log_start(self._store, self._keys.partition(partition))
         return None if found is None else found.log_start_offset
 
     def on_topic(self, topic: TopicDescription, leader_epoch: int) -> bool:
-        """Keeps what the leader of partition 0 knows of the topic, if it changed. False: a later leader has spoken."""
+        """Store the topic description if it changed. Return False if a later leader wrote one."""
         partition = TopicIdPartition(topic.topic_id, topic.topic, 0)
         return self._topic_writer(partition, leader_epoch).write(topic)
 
     def forget(self, partition: TopicIdPartition) -> None:
-        """The partition is no more, in remote storage at least."""
+        """Remove the objects of a partition that was deleted from remote storage."""
         with self._lock:
             self._log_starts.pop(partition, None)
             self._topics.pop(partition, None)
@@ -69,7 +70,7 @@ class PartitionObjects:
             topic_object(self._store, self._topic_directory(partition)).remove()
 
     def stop_leading(self, partition: TopicIdPartition) -> None:
-        """Another broker leads it; what is in the store stays."""
+        """Forget the writers of a partition that another broker leads; the objects stay."""
         with self._lock:
             self._log_starts.pop(partition, None)
             self._topics.pop(partition, None)

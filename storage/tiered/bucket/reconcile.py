@@ -1,22 +1,21 @@
-"""What a bucket holds against what is known of it: which objects nobody will ever read, and which are missing.
+"""Comparison of a bucket with its metadata: orphaned objects and missing objects.
 
-Why reading both, one after the other, tells the truth although segments are copied and deleted meanwhile:
+A listing and the metadata are read one after the other while segments are copied and deleted. Four facts make the
+comparison sound:
 
-1. Whoever copies a segment publishes COPY_STARTED under an id of its own, made for this attempt, and waits until that
-   is durable before the first object is written. So *list first, read metadata to its end afterwards*: a listed
-   object of which metadata says nothing was written by nobody who is still at it. It is either left of a segment
-   whose deletion is finished (a request that arrived late), or of metadata that were lost.
-2. An object that is missing in the listing may have been written since. So what is finished by metadata, and not in
-   the listing, is asked for one by one *after* reading metadata; and since it may have been deleted meanwhile, too,
-   metadata is read again before it counts as missing.
-3. DELETE_STARTED cannot be taken back and ids are never used again: what has it may be deleted by anybody, at any
-   time, as often as they like.
-4. A copy that was begun and neither finished nor deleted is either under way or abandoned, and nothing but time tells
-   which. Whoever copies gives up what it began longer ago than the lease (`copy_lease_ms`), so that after a grace
-   time longer than that nobody will publish COPY_FINISHED, and DELETE_STARTED may be published by anybody.
+1. A copier publishes COPY_STARTED under a new segment id and waits until the event is durable before it writes the
+   first object. So *list first, then read the metadata to their end*: no running copy owns a listed object without
+   metadata. Such an object is left from a finished deletion (a delayed request), or its metadata were lost.
+2. An object that is missing in the listing may have been written since. So objects of finished segments that were not
+   listed are requested one by one *after* the metadata were read. Since a segment may have been deleted meanwhile, the
+   metadata are read again before an object counts as missing.
+3. DELETE_STARTED is final and segment ids are never reused: anyone may delete the objects, at any time, repeatedly.
+4. A copy that was started and neither finished nor deleted is either running or abandoned; only its age tells. A copier
+   gives up after its lease (`copy_lease_ms`). After a longer grace time no COPY_FINISHED can follow, and anyone may
+   publish DELETE_STARTED.
 
-Beyond that, caution: metadata may be lost, and then *everything* looks like 1. A partition with whole segments of which
-metadata says nothing at all is never touched, nor is a whole segment with offsets that no known segment has.
+Lost metadata would make *every* segment look like case 1. Therefore a partition with complete segments but without any
+metadata is never touched, nor is a complete segment with offsets that no known segment holds.
 """
 
 from bisect import bisect_right
@@ -29,20 +28,20 @@ from storage.tiered.format.object_keys import ObjectSuffix
 from storage.tiered.segment_metadata import RemoteSegment, SegmentState
 
 COPY_LEASE_MS = 30 * 60_000
-"""For so long an attempt to copy a segment may go on; afterwards it may not be finished, only be deleted."""
+"""Maximum duration of a copy attempt; after the lease it may only be deleted, not finished."""
 
 
 def copy_lease_ms(grace_ms: int) -> int:
-    """The lease of brokers that collect after `grace_ms`: theirs must end before that."""
+    """Return the copy lease for brokers that collect after `grace_ms`; it ends before the grace time."""
     return min(COPY_LEASE_MS, grace_ms * 3 // 4)
 
 
 DEFAULT_GRACE_MS = 60 * 60_000
-"""How old a leftover must be: the lease, and as much again for clocks that differ and requests that are under way."""
+"""Minimum age of a leftover: the lease, and the same again for clock differences and requests in flight."""
 
 
 class Finding(Enum):
-    """What a segment's objects and its metadata make of each other. The value is what reports call it."""
+    """Result of comparing a segment's objects with its metadata. The value appears in reports."""
 
     LIVE = "live"
     COPYING = "copying"
@@ -50,15 +49,15 @@ class Finding(Enum):
     RECENT = "recent"
     """Objects without metadata, younger than the grace time."""
     SUSPECT = "suspect"
-    """Finished, and an object was not listed: to be asked for."""
+    """A finished segment with an object that was not listed; to be checked."""
     ORPHAN = "orphan"
-    """Objects without metadata."""
+    """Objects without metadata, older than the grace time."""
     ABANDONED = "abandoned copy"
     HALF_DELETED = "half-deleted"
     DANGLING = "dangling"
-    """Metadata of a finished segment, and an object is missing."""
+    """Metadata of a finished segment whose object is missing."""
     UNRECORDED = "unrecorded"
-    """A whole segment without metadata, which metadata may have lost."""
+    """A complete segment without metadata, which the metadata may have lost."""
 
 
 IN_ORDER = frozenset({Finding.LIVE, Finding.COPYING, Finding.DELETING, Finding.RECENT})
@@ -67,7 +66,7 @@ COLLECTABLE = frozenset({Finding.ORPHAN, Finding.ABANDONED, Finding.HALF_DELETED
 
 @dataclass(frozen=True, slots=True)
 class AuditedSegment:
-    """On one segment; at least one of `objects` and `segment` is there."""
+    """Finding about one segment; at least one of `objects` and `segment` is set."""
 
     finding: Finding
     objects: StoredSegment | None
@@ -79,7 +78,7 @@ class AuditedSegment:
 def classify(
     objects: StoredSegment | None, segment: RemoteSegment | None, *, now_ms: int, grace_ms: int
 ) -> AuditedSegment:
-    """On what was listed first and then read of metadata; either may be absent. Raises ValueError if both are."""
+    """Classify a segment by its listing and its later metadata; one may be absent. Raises ValueError if both are."""
     if segment is None:
         if objects is None:
             raise ValueError("there is nothing to classify")
@@ -101,7 +100,7 @@ def _of_known(segment: RemoteSegment, missing: tuple[ObjectSuffix, ...], is_old:
 
 
 class Coverage:
-    """The offsets that finished segments of a partition hold, from the log start on; what lies below it is deleted."""
+    """Offsets that finished segments of a partition hold, and the deleted offsets below the log start offset."""
 
     def __init__(self, segments: Iterable[RemoteSegment], log_start_offset: int) -> None:
         self._starts: list[int] = [0]
@@ -111,7 +110,7 @@ class Coverage:
                 self._add(segment.start_offset, segment.end_offset + 1)
 
     def _add(self, start: int, end: int) -> None:
-        """Ranges come by their start."""
+        """Add a range; ranges must be sorted by start."""
         if start > self._ends[-1]:
             self._starts.append(start)
             self._ends.append(end)
@@ -119,6 +118,6 @@ class Coverage:
             self._ends[-1] = max(self._ends[-1], end)
 
     def holds(self, start_offset: int, end_offset: int) -> bool:
-        """Both included. A whole segment without metadata whose offsets are not held may be their only copy."""
+        """Whether both offsets are held. An unrecorded segment whose offsets are not held may be their only copy."""
         at = bisect_right(self._starts, start_offset) - 1
         return end_offset < self._ends[at]

@@ -1,12 +1,11 @@
-"""How a topic comes back from a bucket: which events metadata lack, with which ids and epochs it begins again.
+"""Plan to recover a topic from a bucket: missing metadata events, topic id and leader epochs.
 
-Pure. Three losses, one plan: where only metadata are lost, the topic is alive and nothing but events is wanted. A topic
-that is lost, alone or with its cluster, is made again *under the id that it had*, since its objects lie under that id;
-before, its events are published, so that its leaders find them when they begin. They begin above every leader epoch
-that was ever seen, with no local log, after the last offset that the bucket has.
+Pure. Three losses lead to the same plan. If only metadata are lost, the topic is alive and needs only events. A topic
+that was lost, alone or with its cluster, is created again *under its former topic id*, because its objects lie under
+that id. Its events are published first, so that its leaders find them. The new leaders start above every leader epoch
+found in the bucket, with an empty local log, after the last offset in the bucket.
 
-Everything here is derived from bucket, metadata and cluster anew each time. A recovery that is cut short and begun
-again plans what is still to be done.
+A plan is derived from bucket, metadata and cluster each time, so an interrupted recovery plans only the rest.
 """
 
 from collections.abc import Mapping, Sequence
@@ -26,7 +25,7 @@ DEFAULT_RETENTION_MS = 604_800_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicInventory:
-    """What the bucket has of one incarnation of a topic. `description_epoch` is -1 where nobody described it."""
+    """Bucket contents of one topic id. `description_epoch` is -1 if the topic has no description object."""
 
     topic: str
     topic_id: Uuid
@@ -36,7 +35,7 @@ class TopicInventory:
 
     @property
     def cluster_ids(self) -> frozenset[str]:
-        """Whose objects these are, as far as they say."""
+        """Ids of the clusters that wrote the objects, as far as recorded."""
         said = {inventory.cluster_id for inventory in self.partitions.values()}
         said |= {None if self.description is None else self.description.cluster_id}
         return frozenset(cluster_id for cluster_id in said if cluster_id is not None)
@@ -53,8 +52,8 @@ class TopicInventory:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecoveryOptions:
-    """`above_holes`: begin above what is missing instead of refusing. `from_clusters` are known to be lost, so that
-    their objects may be taken over.
+    """Operator's choices. `above_holes`: start above missing offsets instead of refusing. `from_clusters`: lost
+    clusters whose objects may be taken over.
     """
 
     now_ms: int
@@ -68,9 +67,9 @@ class RecoveryOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionPlan:
-    """`events` are still to be published. The log goes from `log_start_offset` to `next_offset`.
+    """Recovery of one partition: `events` to publish; the log spans `log_start_offset` to `next_offset`.
 
-    `raised_log_start` is to be written beside the segments first, so that the leader begins there.
+    `raised_log_start` is written beside the segments first, so that the leader starts there.
     """
 
     partition: TopicIdPartition
@@ -84,9 +83,10 @@ class PartitionPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicPlan:
-    """`exists`: under its id, so that only events are wanted. A plan with `refusals` is not to be carried out.
+    """Recovery of one topic. `exists`: the topic exists under its id and needs only events. A plan with `refusals` must
+    not be executed.
 
-    `object_epoch` is that of what a recovery itself writes beside the segments; `leader_epoch` is above it.
+    `object_epoch` stamps the objects that the recovery writes; `leader_epoch` is above it.
     """
 
     topic: str
@@ -112,7 +112,7 @@ class TopicPlan:
 
 @dataclass(frozen=True, slots=True)
 class ClusterTopics:
-    """The topics of the cluster: their names by id, and the other way round."""
+    """Topics of the cluster, by id and by name."""
 
     names: Mapping[Uuid, str]
     ids: Mapping[str, Uuid]
@@ -124,7 +124,7 @@ def plan_topic(
     topics: ClusterTopics,
     options: RecoveryOptions,
 ) -> TopicPlan:
-    """`known` is what metadata say of each of the topic's partitions, read after the bucket was listed."""
+    """Return the plan. `known` are the metadata of the topic's partitions, read after the bucket was listed."""
     exists = stored.topic_id in topics.names
     description = stored.description
     numbers = range(stored.partition_count)
@@ -166,7 +166,7 @@ def _partition(
         return PartitionPlan(
             partition=partition, events=(), segment_count=0, size_bytes=0, log_start_offset=0, next_offset=0
         )
-    # The log of a topic that is alive has a history of its own, which decides about segments; else the bucket's does.
+    # An existing topic has a leader-epoch history of its own, which decides about segments; else the bucket's does.
     segments = inventory.segments if exists else inventory.needed
     log_start_offset = inventory.log_start_offset if exists else inventory.above_holes
     return PartitionPlan(
@@ -183,11 +183,11 @@ def _partition(
 def missing_events(
     segments: Sequence[RemoteSegment], known: KnownPartition, options: RecoveryOptions, *, may_finish: bool
 ) -> list[Event]:
-    """What metadata lack of whole segments, each segment's events one after another.
+    """Return the events that metadata lack for complete segments, grouped by segment.
 
-    `may_finish`: nobody is copying, so that a whole segment in COPY_STARTED is one that was not said to be finished.
-    Of a segment that is known to be deleted nothing is said, nor, where metadata know others, of one whose offsets
-    these have: it is more likely to be left of a deletion.
+    `may_finish`: no copy is running, so a complete segment in COPY_STARTED lacks its COPY_FINISHED. Deleted segments
+    get no events. Neither do unknown segments whose offsets known segments hold: they are probably left from a
+    deletion.
     """
     finished = [each for each in known.segments.segments() if each.state is SegmentState.COPY_FINISHED]
     coverage = Coverage(finished, 0)
@@ -218,15 +218,16 @@ def _refusals(
     if strangers:
         named = ", ".join(sorted(strangers))
         refusals.append(
-            f"{topic} ({shown_id}) belongs to cluster {named}: where that is lost for good, say --from-cluster {named}."
+            f"{topic} ({shown_id}) belongs to cluster {named}; if that cluster is lost for good, add"
+            f" --from-cluster {named}."
         )
     if any(each.is_being_deleted for each in known.values()):
         refusals.append(f"{topic} ({shown_id}) was deleted.")
     other = topics.ids.get(topic)
     if other is not None and other != stored.topic_id:
         refusals.append(
-            f"{topic} exists with the id {uuid_to_text(other)}, and the bucket has {shown_id}: delete the one that"
-            " exists, if it is the wrong one."
+            f"{topic} exists with the id {uuid_to_text(other)}, and the bucket has {shown_id}: delete the existing"
+            " topic if it is the wrong one."
         )
     if stored.topic_id not in topics.names and not options.above_holes:
         refusals += [_hole(inventory) for inventory in stored.partitions.values() if inventory.holes]
@@ -235,8 +236,8 @@ def _refusals(
 
 def _hole(inventory: PartitionInventory) -> str:
     return (
-        f"{inventory.partition} lacks the offsets {_ranges(inventory.holes)}: with --above-holes it begins at"
-        f" {inventory.above_holes}, and what lies below is given up."
+        f"{inventory.partition} lacks the offsets {_ranges(inventory.holes)}; --above-holes starts the log at"
+        f" {inventory.above_holes} and gives up everything below."
     )
 
 
@@ -248,14 +249,14 @@ def _warnings(stored: TopicInventory) -> list[str]:
     warnings = [fault for number in sorted(stored.partitions) for fault in stored.partitions[number].faults]
     if stored.description is None:
         warnings.append(
-            f"nobody described {stored.topic}: its partitions are taken to be {stored.partition_count}, its configs"
-            " the defaults."
+            f"{stored.topic} has no description object; the recovery assumes {stored.partition_count} partitions and"
+            " default configs."
         )
     return warnings
 
 
 def _expiring(stored: TopicInventory, configs: Mapping[str, str], now_ms: int) -> list[str]:
-    """Time went on while the topic was lost, and retention does not wait."""
+    """Warn of segments that retention deletes at once, because time passed while the topic was lost."""
     text = configs.get(RETENTION_MS, str(DEFAULT_RETENTION_MS))
     retention_ms = int(text) if text.lstrip("-").isdigit() else DEFAULT_RETENTION_MS
     needed = [segment for inventory in stored.partitions.values() for segment in inventory.needed]
@@ -263,6 +264,6 @@ def _expiring(stored: TopicInventory, configs: Mapping[str, str], now_ms: int) -
     if retention_ms < 0 or not old:
         return []
     return [
-        f"{len(old)} of {len(needed)} segments are older than {RETENTION_MS}={retention_ms} and go as soon as the topic"
-        f" is there again: --topic-config {RETENTION_MS}=-1 keeps them."
+        f"{len(old)} of {len(needed)} segments are older than {RETENTION_MS}={retention_ms} and are deleted as soon as"
+        f" the topic exists again; --topic-config {RETENTION_MS}=-1 keeps them."
     ]

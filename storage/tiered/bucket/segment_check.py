@@ -1,4 +1,4 @@
-"""Reads a remote segment whole, and tells what about it is not as it was said to be."""
+"""Complete check of one remote segment against its metadata."""
 
 from collections.abc import Iterator
 
@@ -23,7 +23,7 @@ COMPACT_AT_BYTES = 1 << 20
 
 
 class SegmentCheck:
-    """Sentences about one segment at a time. What is not there now, or cannot be reached, is raised.
+    """Checker that describes the faults of one segment at a time. Missing or unreachable objects raise instead.
 
     Raises ObjectStoreError and RetriableRemoteStorageError.
     """
@@ -33,7 +33,7 @@ class SegmentCheck:
         self._storage = storage
 
     def faults(self, segment: RemoteSegment, stored: StoredSegment) -> list[str]:
-        """`segment` as metadata have it, `stored` as it was listed."""
+        """Return the faults of `segment`, as recorded in the metadata, and `stored`, as listed."""
         sentences: list[str] = []
         try:
             sentences.extend(self._all(segment, stored))
@@ -49,7 +49,7 @@ class SegmentCheck:
         yield from self._indexes(segment, manifest)
 
     def _log(self, segment: RemoteSegment) -> Iterator[str]:
-        """Every batch: its checksum, and that offsets ascend within the segment."""
+        """Check every batch: its checksum, and ascending offsets within the segment."""
         buffer, size, next_offset = bytearray(), 0, segment.start_offset
         for piece in self._storage.read_segment(segment, 0, None):
             size += len(piece)
@@ -77,7 +77,7 @@ class SegmentCheck:
 
 
 def _sizes(manifest: SegmentManifest, stored: StoredSegment) -> Iterator[str]:
-    """Of the objects, against what the manifest says of chunks and indexes."""
+    """Compare object sizes with the chunks and indexes in the manifest."""
     expected = {
         ObjectSuffix.LOG: manifest.chunks.stored_size,
         ObjectSuffix.INDEXES: manifest.indexes_size,
@@ -99,7 +99,7 @@ def _metadata(manifest: SegmentManifest, segment: RemoteSegment) -> Iterator[str
 
 
 def _batches(buffer: bytearray, next_offset: int, segment: RemoteSegment) -> tuple[int, list[str]]:
-    """Takes the whole batches out of `buffer`; the first offset that may follow, and what is wrong."""
+    """Remove the complete batches from `buffer`; return the lowest offset that may follow, and the faults."""
     sentences: list[str] = []
     end = 0
     try:

@@ -1,4 +1,4 @@
-"""A bucket read topic by topic: everything that a recovery needs of each incarnation, one at a time."""
+"""Inventory of a bucket topic by topic, as recovery needs it."""
 
 from collections import defaultdict
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ from storage.tiered.object_store import ObjectStore
 
 
 def incarnations(store: ObjectStore, keys: ObjectKeys, topic: str | None = None) -> dict[str, set[Uuid]]:
-    """The ids under which there is anything of each topic. Reads names only. Raises ObjectStoreError."""
+    """Return the topic ids in the bucket by topic name. Reads keys only. Raises ObjectStoreError."""
     found: defaultdict[str, set[Uuid]] = defaultdict(set)
     for name, topic_id in map(_identity, _places(store, keys, topic)):
         found[name].add(topic_id)
@@ -25,7 +25,7 @@ def incarnations(store: ObjectStore, keys: ObjectKeys, topic: str | None = None)
 def topics_in(
     store: ObjectStore, keys: ObjectKeys, reader: BucketReader, topic: str | None = None
 ) -> Iterator[TopicInventory]:
-    """All incarnations of all topics, or of one. Raises ObjectStoreError, RetriableRemoteStorageError."""
+    """Yield the inventory of every topic id, or of one topic. Raises ObjectStoreError, RetriableRemoteStorageError."""
     for (name, topic_id), found in groupby(_places(store, keys, topic), key=_identity):
         partitions: dict[int, PartitionInventory] = {}
         stored: StoredTopic | None = None
@@ -51,7 +51,7 @@ def _identity(found: StoredPartition | StoredTopic) -> tuple[str, Uuid]:
 
 
 def _described(stored: StoredTopic, keys: ObjectKeys, reader: BucketReader) -> tuple[TopicDescription | None, int]:
-    """The newest description, or None if it cannot be read, and its epoch in any case."""
+    """Return the newest description, None if unreadable, and the epoch in its key."""
     stem = topic_directory(keys, stored.topic, stored.topic_id) + TOPIC_STEM
     info = newest(stem, stored.objects)
     if info is None:
