@@ -1,1 +1,1 @@
-"""Bounded caches of chunks and indexes that were read from remote storage."""
+"""Bounded caches of chunks and indexes read from remote storage."""

@@ -1,6 +1,6 @@
-"""Where cached chunks are kept: in memory, or in files. Both are bounded by bytes and idle time.
+"""Storage of cached chunks, in memory or in files, bounded by bytes and idle time.
 
-Chunks lie there as they were in the log, decrypted and decompressed. Several threads use a storage at once.
+Chunks are stored decrypted and decompressed. Storages are thread-safe.
 """
 
 import contextlib
@@ -23,17 +23,17 @@ class ChunkKey(NamedTuple):
 
 class ChunkStorage(Protocol):
     def get(self, key: ChunkKey, start: int, end: int) -> Buffer | None:
-        """The bytes [start, end) of a chunk, which stay valid whatever happens to it; None where it is not here."""
+        """Return the bytes [start, end) of a chunk, valid even after eviction; None if absent."""
         ...
 
     def __contains__(self, key: ChunkKey) -> bool: ...
 
     def put(self, key: ChunkKey, chunk: Buffer) -> None:
-        """As far as there is room."""
+        """Store a chunk, as far as there is room."""
         ...
 
     def forget(self, object_key: str) -> None:
-        """All chunks of an object."""
+        """Drop all chunks of an object."""
         ...
 
 
@@ -65,10 +65,10 @@ class MemoryChunkStorage:
 
 
 class DiskChunkStorage:
-    """Files `<directory>/cache/<name of the object>-<number>`, there as long as the process is.
+    """Implements ChunkStorage in files `<directory>/cache/<object name>-<number>`, for the lifetime of the process.
 
-    Whoever starts empties the directory `cache`: what a crash left may be torn. A file that cannot be read, because it
-    was evicted a moment ago or the disk fails, is a chunk that is not here; one that cannot be written is not kept.
+    The constructor empties the directory `cache`, because files left by a crash may be torn. A file that cannot be
+    read, after an eviction or a disk failure, is an absent chunk; a chunk that cannot be written is not cached.
     """
 
     def __init__(self, fs: FileSystem, directory: str, settings: CacheSettings, now_ms: Callable[[], float]) -> None:
@@ -84,7 +84,7 @@ class DiskChunkStorage:
             settings.size, settings.idle_ms, now_ms, size_of=lambda size: size, on_evicted=self._evict
         )
         self.failures = 0
-        """Of the local disk."""
+        """Failed operations of the local disk."""
 
     @property
     def size_bytes(self) -> int:
@@ -129,7 +129,7 @@ class DiskChunkStorage:
         self._remove(forgotten)
 
     def _read(self, key: ChunkKey, start: int, end: int) -> bytes | None:
-        """None for a file that is gone, or not whole. Once open, eviction does not take it away from us."""
+        """Return None if the file is gone or truncated. An open file stays readable after eviction."""
         try:
             file = self._fs.open_existing(self._path(key))
         except FileNotFoundError:
@@ -150,7 +150,7 @@ class DiskChunkStorage:
         return join(self._directory, f"{base_name(key.object_key)}-{key.number}")
 
     def _evict(self, key: ChunkKey) -> None:
-        """Called under the lock: the file goes once that is released."""
+        """Note an evicted chunk under the lock; its file is removed after the lock is released."""
         self._evicted.append(key)
 
     def _take_evicted(self) -> list[ChunkKey]:

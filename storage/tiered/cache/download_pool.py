@@ -1,7 +1,7 @@
-"""Threads that download, so that a download goes on when whoever asked for it does not wait any longer.
+"""Thread pool for downloads, so that a download continues when its reader stops waiting.
 
-What a reader waits for goes before what is fetched ahead of readers. Threads start when there is work and end when
-there was none for a while; they do not keep the process alive.
+Downloads with a waiting reader run before prefetches. Threads start on demand, end after an idle time, and do not keep
+the process alive.
 """
 
 import threading
@@ -13,23 +13,23 @@ _IDLE_SECONDS = 10.0
 
 class Download(Protocol):
     def run(self) -> None:
-        """Must not raise."""
+        """Download the chunks; must not raise."""
         ...
 
     def abandon(self) -> None:
-        """Instead of `run`, where the pool was closed before its turn came."""
+        """Fail the chunks; called instead of `run` if the pool was closed first."""
         ...
 
 
 class Downloads(Protocol):
-    """What a cache asks of the pool."""
+    """The pool as a chunk cache uses it."""
 
-    def submit(self, download: Download, *, is_ahead: bool) -> bool:
-        """False where too many wait already, or all is over: the download is then neither run nor abandoned."""
+    def submit(self, download: Download, *, is_prefetch: bool) -> bool:
+        """Queue a download; False if the queue is full or the pool closed, and then neither method is called."""
         ...
 
-    def hurry(self, download: Download) -> None:
-        """Somebody waits now for what was to be fetched ahead; no matter if it runs already."""
+    def prioritize(self, download: Download) -> None:
+        """Move a prefetch to the front queue because a reader waits for it; no effect if it is running."""
         ...
 
     def close(self) -> None: ...
@@ -49,8 +49,8 @@ class DownloadPool:
         self._idle_count = 0
         self._is_closed = False
 
-    def submit(self, download: Download, *, is_ahead: bool) -> bool:
-        queue = self._ahead if is_ahead else self._wanted
+    def submit(self, download: Download, *, is_prefetch: bool) -> bool:
+        queue = self._ahead if is_prefetch else self._wanted
         with self._changed:
             if self._is_closed or len(queue) >= self._max_waiting or not self._have_thread():
                 return False
@@ -59,24 +59,24 @@ class DownloadPool:
             return True
 
     def _have_thread(self) -> bool:
-        """Whether there is a thread for one more download, sooner or later."""
+        """Whether a thread will take one more download."""
         is_one_idle = self._idle_count > len(self._wanted) + len(self._ahead)
         if not is_one_idle and self._thread_count < self._max_threads:
             try:
                 threading.Thread(target=self._work, name="remote-download", daemon=True).start()
                 self._thread_count += 1
-            except RuntimeError:  # the system has no more of them
+            except RuntimeError:  # no more threads
                 return self._thread_count > 0
         return True
 
-    def hurry(self, download: Download) -> None:
+    def prioritize(self, download: Download) -> None:
         with self._changed:
             if download in self._ahead:
                 self._ahead.remove(download)
                 self._wanted.append(download)
 
     def close(self) -> None:
-        """What runs comes to its end, unattended; what waits is abandoned."""
+        """Let running downloads finish, abandon queued ones."""
         with self._changed:
             self._is_closed = True
             abandoned = [*self._wanted, *self._ahead]
@@ -91,7 +91,7 @@ class DownloadPool:
             download.run()
 
     def _next(self) -> Download | None:
-        """Waits for work; None when the thread is to end, which is then counted out."""
+        """Wait for a download; None if the thread must end."""
         with self._changed:
             while not self._is_closed:
                 if self._wanted:

@@ -1,22 +1,22 @@
-"""Copies of the indexes of remote segments on the local disk (KIP-405): `remote-log-index-cache`, bounded by bytes.
+"""Cache of remote segment indexes on the local disk (KIP-405): `remote-log-index-cache`, bounded by bytes.
 
-Three files a segment, named as Apache Kafka names them, so that either finds what the other left:
+Each segment has three files with Apache Kafka's names, so each broker can use the other's files:
 
     <start offset>_<segment id>.index | .timeindex | .txnindex
 
-They are fetched together when the first of them is wanted, written aside (`.tmp`), and renamed; what a crash leaves
-half-done is removed by the next start, as are files on their way out (`.deleted`). What is used least recently goes
-first. A reader has the files open, so eviction may unlink them at any time and takes nothing away from it.
+All three are fetched when the first is needed, written aside (`.tmp`) and renamed. A restart removes files of
+interrupted writes and of interrupted deletions (`.deleted`). The least recently used segment is evicted first. Readers
+hold the files open, so an eviction may unlink them at any time.
 
-What lies on the disk may rot while it is here. Kafka looks at an index when it opens it, and believes in it from then
-on; here the checksums of times and of aborted transactions, whose errors would be answers like any other, are kept in
-memory, and compared whenever one of them is read. Offsets are believed: the batch that a wrong one leads to, or that it
-leads past, tells (`segment_reading.py`), whereas a checksum would make each look-up read all of them.
+Cached files may rot. Kafka checks an index when it opens it and trusts it afterwards. Here the checksums of the time
+and transaction indexes, whose errors would look like valid results, are kept in memory and compared on every read. The
+offset index is trusted: a wrong position shows in the batch found there (`segments/reading.py`), and a checksum would
+require reading the whole index on each look-up.
 
-Aborted transactions alone are synced: of the two others a beginning, or zeros, only make a reader begin further ahead,
-and a sync for each would be most of what a reader waits for where a segment ends and the next begins.
+Only the transaction index is synced. A truncated or zeroed offset or time index only makes a reader start earlier, and
+a sync for each would dominate the latency between one segment and the next.
 
-Everything blocks and may be called from several threads at once.
+Everything blocks and is thread-safe.
 """
 
 import contextlib
@@ -52,8 +52,8 @@ _NAME: Final = re.compile(r"(\d+)_([A-Za-z0-9_-]{22})\.(index|timeindex|txnindex
 
 
 class SegmentIndexes:
-    """Indexes of one segment, those that were asked for: `hold` closes them. Offsets are looked up in their file, of
-    the others all is here.
+    """Open indexes of one segment; `hold` closes them. Offsets are looked up in the file, the other indexes are in
+    memory.
     """
 
     def __init__(self, start_offset: int, files: Mapping[IndexKind, File], contents: Mapping[IndexKind, bytes]) -> None:
@@ -62,19 +62,19 @@ class SegmentIndexes:
         self._contents = contents
 
     def position_of(self, offset: int) -> int:
-        """Where in the segment to start looking for `offset`."""
+        """Return the position in the segment from which to search for `offset`."""
         file = self._files[IndexKind.OFFSET]
         found = _floor(file.read, file.size(), OFFSET_ENTRY, offset - self._start_offset)
         return 0 if found is None else found[1]
 
     def offset_before(self, timestamp: int) -> int:
-        """An offset before which no record is as young as `timestamp`."""
+        """Return an offset below which no record has a timestamp of `timestamp` or later."""
         times = self._contents[IndexKind.TIME]
         found = _floor(lambda at, size: times[at : at + size], len(times), TIME_ENTRY, timestamp)
         return self._start_offset if found is None else self._start_offset + found[1]
 
     def aborted(self) -> list[AbortedTxn]:
-        """The aborted transactions whose markers are in the segment, in the order of these."""
+        """Return the aborted transactions whose markers are in the segment, in marker order."""
         return [AbortedTxn(*fields[1:]) for fields in TXN_ENTRY.iter_unpack(self._contents[IndexKind.TRANSACTION])]
 
     def close(self) -> None:
@@ -82,7 +82,7 @@ class SegmentIndexes:
 
 
 def _floor(read: Callable[[int, int], bytes], size: int, entry: struct.Struct, key: int) -> tuple[int, int] | None:
-    """The last entry whose key is at most `key`."""
+    """Return the last entry whose key is at most `key`."""
     low, high = 0, size // entry.size
     found: tuple[int, int] | None = None
     while low < high:
@@ -97,8 +97,9 @@ def _floor(read: Callable[[int, int], bytes], size: int, entry: struct.Struct, k
 
 @dataclass(slots=True, eq=False)
 class _Entry:
-    """The cached indexes of one segment. `checksums` of what is wholly read; None until the content was looked at,
-    after a start."""
+    """Cached indexes of one segment. `checksums` cover the indexes that are read whole; None until they are validated
+    after a restart.
+    """
 
     stem: str
     size_bytes: int
@@ -112,7 +113,7 @@ class _Entry:
 
 
 class IndexCache:
-    """`directory` is the cache's own; it is made, and what is in it is taken over, when the first index is wanted."""
+    """Index cache in `directory`, which it owns; the first use creates the directory or takes over its files."""
 
     def __init__(self, fs: FileSystem, directory: str, storage: RemoteStorageManager, max_bytes: int) -> None:
         self._fs = fs
@@ -133,15 +134,15 @@ class IndexCache:
         return int(self._entries.currsize)
 
     def __len__(self) -> int:
-        """How many segments have their indexes here."""
+        """Return the number of cached segments."""
         return len(self._entries)
 
     @contextlib.contextmanager
     def hold(self, segment: RemoteSegment, *kinds: IndexKind) -> Iterator[SegmentIndexes]:
-        """The indexes of a segment, fetched if need be: `kinds` of them, or all.
+        """Open the indexes `kinds` of a segment, or all; fetch them if necessary.
 
-        Raises RemoteResourceNotFound, RetriableRemoteStorageError (the local disk's failures too), RemoteStorageError,
-        and CorruptRemoteData if what was fetched makes no sense.
+        Raises RemoteResourceNotFound, RetriableRemoteStorageError (also for local disk failures), RemoteStorageError,
+        and CorruptRemoteData if the fetched indexes are invalid.
         """
         try:
             indexes = self._open(segment, kinds or KINDS)
@@ -155,13 +156,13 @@ class IndexCache:
             indexes.close()
 
     def forget(self, segments: Iterable[Uuid]) -> None:
-        """Drop the indexes of segments by their ids: they expired, or what is cached turned out to be wrong."""
+        """Drop the indexes of segments, because they expired or the cached files are wrong."""
         with self._lock:
-            dropped = [entry for id in segments if (entry := self._take_out(id)) is not None]
+            dropped = [entry for id in segments if (entry := self._detach(id)) is not None]
         self._remove(dropped)
 
     def resize(self, max_bytes: int) -> None:
-        """Take a new bound (`remote.log.index.file.cache.total.size.bytes`), at once."""
+        """Apply a new bound at once (`remote.log.index.file.cache.total.size.bytes`)."""
         with self._lock:
             self._max_bytes = max_bytes
             evicted = self._evict()
@@ -178,18 +179,18 @@ class IndexCache:
             self._fetch_once(segment)
 
     def _open_cached(self, segment: RemoteSegment, kinds: Sequence[IndexKind]) -> SegmentIndexes | None:
-        """None if nothing, or nothing sound, is here. Opened under the lock, so that eviction comes before or after."""
+        """Return valid cached indexes or None. Files are opened under the lock, which excludes evictions."""
         with self._lock:
             entry = self._entries.get(segment.id.id)
             if entry is None:
                 return None
             try:
                 files = self._open_files(entry, KINDS if entry.checksums is None else kinds)
-            except FileNotFoundError:  # somebody cleaned up by hand
-                self._take_out(segment.id.id)
+            except FileNotFoundError:  # an operator removed the files
+                self._detach(segment.id.id)
                 return None
         try:
-            contents = self._sound_contents(segment, entry, files)
+            contents = self._valid_contents(segment, entry, files)
         except BaseException:
             _close(files.values())
             raise
@@ -200,29 +201,29 @@ class IndexCache:
         self.hits += 1
         return SegmentIndexes(segment.start_offset, files, contents)
 
-    def _sound_contents(
+    def _valid_contents(
         self, segment: RemoteSegment, entry: _Entry, files: Mapping[IndexKind, File]
     ) -> dict[IndexKind, bytes] | None:
-        """Of those that are read as a whole; None where they are not what they were.
+        """Return the contents of the indexes that are read whole; None if they are damaged.
 
-        What an earlier life has left must make sense as this segment's. Without any offsets it may be what a crash has
-        left of it, and costs less to fetch again than to do without.
+        Files of a former process must fit the segment. An empty offset index may be the result of a crash, and is
+        cheaper to fetch again than to do without.
         """
         if entry.checksums is not None:
             contents = {kind: file.read(0, file.size()) for kind, file in files.items() if kind in entry.checksums}
             return contents if _checksums(contents).items() <= entry.checksums.items() else None
         contents = {kind: file.read(0, file.size()) for kind, file in files.items()}
-        if not contents[IndexKind.OFFSET] or not _are_sound(segment, list(contents.values())):
+        if not contents[IndexKind.OFFSET] or not _are_valid(segment, list(contents.values())):
             return None
         entry.checksums = _checksums(contents)
         return contents
 
     def _forget_entry(self, id: Uuid, entry: _Entry) -> None:
-        """Unless another has taken its place."""
+        """Drop an entry unless another has replaced it."""
         with self._lock:
             if self._entries.get(id) is not entry:
                 return
-            self._take_out(id)
+            self._detach(id)
         self._remove([entry])
 
     def _open_files(self, entry: _Entry, kinds: Sequence[IndexKind]) -> dict[IndexKind, File]:
@@ -238,7 +239,7 @@ class IndexCache:
     # ---- fetching
 
     def _fetch_once(self, segment: RemoteSegment) -> None:
-        """However many want the same indexes, one fetches; the others wait for it, and share its failure."""
+        """Fetch the indexes in one of the requesting threads; the others wait and share its failure."""
         with self._lock:
             if segment.id.id in self._entries:
                 return
@@ -269,7 +270,7 @@ class IndexCache:
 
     def _fetch(self, segment: RemoteSegment) -> _Entry:
         contents = [self._content(segment, kind) for kind in KINDS]
-        if not _are_sound(segment, contents):
+        if not _are_valid(segment, contents):
             raise CorruptRemoteData(f"the indexes of {segment.id} do not fit the segment")
         stem = join(self._directory, f"{segment.start_offset}_{uuid_to_text(segment.id.id)}")
         entry = _Entry(stem, sum(map(len, contents)), _checksums(dict(zip(KINDS, contents, strict=True))))
@@ -287,7 +288,7 @@ class IndexCache:
             return b""
         try:
             return self._storage.read_index(segment, kind)
-        except RemoteResourceNotFound:  # segments without aborted transactions have none
+        except RemoteResourceNotFound:  # the segment has no aborted transactions
             return b""
 
     # ---- room
@@ -302,7 +303,7 @@ class IndexCache:
         self.evictions += len(evicted)
         return evicted
 
-    def _take_out(self, id: Uuid) -> _Entry | None:
+    def _detach(self, id: Uuid) -> _Entry | None:
         entry = self._entries.pop(id, None)
         if entry is not None:
             self._mark_deleted(entry)
@@ -322,7 +323,7 @@ class IndexCache:
     # ---- start
 
     def _load_once(self) -> None:
-        """Take over what an earlier life of this node has left."""
+        """Take over the files of a former process."""
         with self._lock:
             if self._is_loaded:
                 return
@@ -333,7 +334,7 @@ class IndexCache:
         self._remove(evicted)
 
     def _take_over(self, names: Sequence[str]) -> None:
-        """In the order in which they came here; whose content is sound is seen when it is used."""
+        """Restore the entries in order of modification time; contents are validated on first use."""
         found: dict[str, set[str]] = {}
         for name in names:
             if name.endswith((ASIDE_SUFFIX, _DELETED_SUFFIX)):
@@ -341,18 +342,18 @@ class IndexCache:
             elif _NAME.fullmatch(name):
                 stem, _, suffix = name.rpartition(".")
                 found.setdefault(stem, set()).add(suffix)
-        whole = [self._left(stem) for stem, suffixes in found.items() if self._is_whole(stem, suffixes)]
+        whole = [self._former_entry(stem) for stem, suffixes in found.items() if self._is_complete(stem, suffixes)]
         for _, id, entry in sorted(whole, key=lambda left: left[0]):
             self._entries[id] = entry
 
-    def _is_whole(self, stem: str, suffixes: set[str]) -> bool:
+    def _is_complete(self, stem: str, suffixes: set[str]) -> bool:
         if len(suffixes) == len(KINDS):
             return True
         for suffix in suffixes:
             self._fs.remove(join(self._directory, f"{stem}.{suffix}"))
         return False
 
-    def _left(self, stem: str) -> tuple[int, Uuid, _Entry]:
+    def _former_entry(self, stem: str) -> tuple[int, Uuid, _Entry]:
         entry = _Entry(join(self._directory, stem), 0, None)
         paths = entry.paths()
         entry.size_bytes = sum(self._fs.size(path) for path in paths)
@@ -360,7 +361,7 @@ class IndexCache:
 
 
 def _checksums(contents: Mapping[IndexKind, bytes]) -> dict[IndexKind, int]:
-    """Of what is never read but as a whole."""
+    """Return the checksums of the indexes that are read whole."""
     return {kind: crc32c(content) for kind, content in contents.items() if kind is not IndexKind.OFFSET}
 
 
@@ -369,8 +370,8 @@ def _close(files: Iterable[File]) -> None:
         file.close()
 
 
-def _are_sound(segment: RemoteSegment, contents: Sequence[bytes]) -> bool:
-    """Whether the indexes can be this segment's: whole entries, ascending, within its bounds."""
+def _are_valid(segment: RemoteSegment, contents: Sequence[bytes]) -> bool:
+    """Whether the indexes fit the segment: whole entries, ascending, within its bounds."""
     offsets, times, transactions = contents
     if len(offsets) % OFFSET_ENTRY.size or len(times) % TIME_ENTRY.size or len(transactions) % TXN_ENTRY.size:
         return False
@@ -389,7 +390,7 @@ def _are_sound(segment: RemoteSegment, contents: Sequence[bytes]) -> bool:
 
 
 def _ascend(values: Sequence[int], last: int | None) -> bool:
-    """Whether they never decrease, and lie within [0, last] if that is given."""
+    """Whether the values never decrease and, with `last`, lie within [0, last]."""
     if not values:
         return True
     within = last is None or (values[0] >= 0 and values[-1] <= last)

@@ -1,4 +1,4 @@
-"""Remote storage that tells the cache of indexes which segments are gone: whoever deletes one need not know of it."""
+"""Remote storage that drops cached indexes of deleted segments, on behalf of all callers."""
 
 from collections.abc import Iterator
 
@@ -33,7 +33,7 @@ class IndexInvalidatingStorage:
         return self._storage.location(segment)
 
     def delete_segment(self, segment: RemoteSegment) -> None:
-        """The indexes go first: of a segment that is deleted in part they would be wrong."""
+        """Delete the indexes from the cache first: they must not outlive a partly deleted segment."""
         self._cache.forget([segment.id.id])
         self._storage.delete_segment(segment)
 

@@ -1,4 +1,4 @@
-"""A cache of what is loaded from elsewhere, for several threads: whoever misses first loads, the others wait for it."""
+"""Thread-safe cache that loads missing values: the first thread loads, the others wait for it."""
 
 import threading
 from collections.abc import Callable, Hashable
@@ -23,7 +23,9 @@ class LoadingCache(Generic[K, V]):
         self._loading: dict[K, Future[V]] = {}
 
     def get(self, key: K, load: Callable[[], V]) -> V:
-        """What is cached, or what `load` gives or raises; RetriableRemoteStorageError if another takes too long."""
+        """Return the cached or loaded value; raises what `load` raises, and RetriableRemoteStorageError after
+        `wait_ms`.
+        """
         with self._lock:
             value = self._values.use(key)
             if value is not None:
@@ -48,7 +50,7 @@ class LoadingCache(Generic[K, V]):
         return value
 
     def _end(self, key: K, mine: Future[V]) -> bool:
-        """Ends the loading, and tells whether nobody forgot the key meanwhile."""
+        """End a load; return whether the key is still wanted."""
         if self._loading.get(key) is not mine:
             return False
         del self._loading[key]
@@ -60,10 +62,10 @@ class LoadingCache(Generic[K, V]):
         except TimeoutError as error:
             if loading.done():
                 raise
-            raise RetriableRemoteStorageError(f"{key} did not come within {self._wait_ms} ms") from error
+            raise RetriableRemoteStorageError(f"{key} was not loaded within {self._wait_ms} ms") from error
 
     def forget(self, key: K) -> None:
-        """Also what is being loaded: who waits for it gets it, and nobody after."""
+        """Drop a value. A load in progress still completes for its waiters, but its value is not cached."""
         with self._lock:
             self._loading.pop(key, None)
             self._values.pop(key, None)

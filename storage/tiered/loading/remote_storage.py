@@ -181,7 +181,7 @@ def _chunk_reader(settings: SegmentStoreSettings, context: RemoteStorageContext,
         DownloadPool(cache.downloads, _MAX_WAITING_DOWNLOADS),
         wait_ms=cache.limits.wait_ms,
         prefetch_bytes=cache.prefetch_bytes,
-        ahead_max_bytes=None if size is None else size // _PREFETCH_PART,
+        max_prefetch_bytes=None if size is None else size // _PREFETCH_PART,
         now_ms=_monotonic_ms,
     )
 

@@ -99,10 +99,10 @@ class Connection:
 class _AtOnce:
     """Downloads without threads."""
 
-    def submit(self, download: Download, *, is_ahead: bool) -> bool:
+    def submit(self, download: Download, *, is_prefetch: bool) -> bool:
         return True
 
-    def hurry(self, download: Download) -> None:
+    def prioritize(self, download: Download) -> None:
         download.run()
 
     def close(self) -> None:

@@ -73,16 +73,16 @@ class HeldPool:
         self.ahead: list[Download] = []
         self.is_full = False
 
-    def submit(self, download: Download, *, is_ahead: bool) -> bool:
+    def submit(self, download: Download, *, is_prefetch: bool) -> bool:
         if self.is_full:
             return False
-        if is_ahead:
+        if is_prefetch:
             self.ahead.append(download)
         else:
             threading.Thread(target=download.run).start()
         return True
 
-    def hurry(self, download: Download) -> None:
+    def prioritize(self, download: Download) -> None:
         if download in self.ahead:
             self.ahead.remove(download)
             threading.Thread(target=download.run).start()
@@ -274,7 +274,7 @@ def test_fetching_ahead_ends_with_the_log_and_with_room_in_the_pool() -> None:
 def shared(pool: HeldPool, now_ms: Callable[[], float] = lambda: 0.0) -> ChunkCache:
     """Up to 30 bytes ahead of each reader, and of all together."""
     shelf = MemoryChunkStorage(CacheSettings(1000, None, 1), lambda: 0)
-    return ChunkCache(shelf, pool, wait_ms=10_000, prefetch_bytes=30, ahead_max_bytes=30, now_ms=now_ms)
+    return ChunkCache(shelf, pool, wait_ms=10_000, prefetch_bytes=30, max_prefetch_bytes=30, now_ms=now_ms)
 
 
 def test_readers_share_what_may_be_fetched_ahead() -> None:

@@ -32,12 +32,12 @@ def test_what_somebody_waits_for_goes_first() -> None:
         Job("running", log),
         *(Job(name, log).free() for name in ("ahead", "now", "wanted")),
     )
-    assert pool.submit(running, is_ahead=False)
+    assert pool.submit(running, is_prefetch=False)
     assert running.began.wait(10)
-    assert pool.submit(ahead, is_ahead=True)
-    assert pool.submit(hurried, is_ahead=True)
-    assert pool.submit(wanted, is_ahead=False)
-    pool.hurry(hurried)
+    assert pool.submit(ahead, is_prefetch=True)
+    assert pool.submit(hurried, is_prefetch=True)
+    assert pool.submit(wanted, is_prefetch=False)
+    pool.prioritize(hurried)
     running.go_on.set()
     assert ahead.done.wait(10)
     assert log == ["running", "wanted", "now", "ahead"]
@@ -50,7 +50,7 @@ def test_there_are_no_more_threads_than_allowed_and_than_needed() -> None:
     assert pool._thread_count == 0
     jobs = [Job(str(number), log) for number in range(3)]
     for job in jobs:
-        pool.submit(job, is_ahead=False)
+        pool.submit(job, is_prefetch=False)
     assert jobs[0].began.wait(10)
     assert jobs[1].began.wait(10)
     assert not jobs[2].began.is_set()
@@ -65,13 +65,13 @@ def test_queues_are_bounded_each_by_itself() -> None:
     log: list[str] = []
     pool = DownloadPool(threads=1, max_waiting=1)
     running = Job("running", log)
-    pool.submit(running, is_ahead=False)
+    pool.submit(running, is_prefetch=False)
     assert running.began.wait(10)
     last = Job("c", log).free()
-    assert pool.submit(last, is_ahead=True)
-    assert not pool.submit(Job("x", log), is_ahead=True)
-    assert pool.submit(Job("b", log).free(), is_ahead=False)
-    assert not pool.submit(Job("x", log), is_ahead=False)
+    assert pool.submit(last, is_prefetch=True)
+    assert not pool.submit(Job("x", log), is_prefetch=True)
+    assert pool.submit(Job("b", log).free(), is_prefetch=False)
+    assert not pool.submit(Job("x", log), is_prefetch=False)
     running.go_on.set()
     assert last.done.wait(10)
     assert log == ["running", "b", "c"]
@@ -82,13 +82,13 @@ def test_a_closed_pool_abandons_what_waits_and_takes_no_more() -> None:
     log: list[str] = []
     pool = DownloadPool(threads=1, max_waiting=10)
     running = Job("running", log)
-    pool.submit(running, is_ahead=False)
+    pool.submit(running, is_prefetch=False)
     assert running.began.wait(10)
-    pool.submit(Job("wanted", log), is_ahead=False)
-    pool.submit(Job("ahead", log), is_ahead=True)
+    pool.submit(Job("wanted", log), is_prefetch=False)
+    pool.submit(Job("ahead", log), is_prefetch=True)
     pool.close()
     assert log == ["wanted abandoned", "ahead abandoned"]
-    assert not pool.submit(Job("late", log), is_ahead=False)
+    assert not pool.submit(Job("late", log), is_prefetch=False)
     running.go_on.set()
     assert running.done.wait(10)
 
@@ -98,7 +98,7 @@ def test_threads_without_work_end_and_others_begin() -> None:
     pool = DownloadPool(threads=1, max_waiting=10, idle_seconds=0.001)
     for name in "ab":
         job = Job(name, log).free()
-        pool.submit(job, is_ahead=False)
+        pool.submit(job, is_prefetch=False)
         assert job.done.wait(10)
         for thread in threading.enumerate():
             if thread.name == "remote-download" and pool._thread_count:

@@ -74,7 +74,7 @@ def test_who_waits_for_another_does_not_wait_for_ever() -> None:
     with ThreadPoolExecutor(1) as threads:
         first = threads.submit(values.get, "a", load)
         assert load.began.wait(10)
-        with pytest.raises(RetriableRemoteStorageError, match="a did not come within 1 ms"):
+        with pytest.raises(RetriableRemoteStorageError, match="a was not loaded within 1 ms"):
             values.get("a", load)
         load.go_on.set()
         assert first.result() == "value 1"
