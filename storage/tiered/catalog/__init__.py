@@ -1,1 +1,1 @@
-"""Metadata of remote segments: records, states, leader-epoch lineage, and look-up structures."""
+"""Metadata of remote segments: records, states, lineage and look-up structures."""

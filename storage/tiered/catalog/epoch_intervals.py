@@ -1,17 +1,17 @@
-"""Which segment holds an offset of one leader epoch, however segments overlap.
+"""Look-up of the segment that holds an offset of one leader epoch, although segments overlap.
 
 Theory of operation
 -------------------
-Within an epoch an offset names one record, so of several segments that hold it each is as good as the others, and one
-that reaches further serves longer. An interval is *covered* if another begins no later and ends no earlier. Those that
-are not covered, sorted by their first offset, are sorted by their last one too. So the last of them that begins at or
-before an offset reaches further than all others that do: it holds the offset, or nothing does. That is one bisection.
+Within an epoch an offset names one record, so several segments that hold it are equivalent, and the one that reaches
+furthest is preferred. An interval is *covered* if another begins no later and ends no earlier. Uncovered intervals
+sorted by first offset are also sorted by last offset. So the last of them that begins at or before an offset reaches
+further than all others that do: it holds the offset, or no interval does. A look-up is one bisection.
 
-Covered intervals wait beside it, because what covers them may be deleted first. There are few: leaders change rarely.
-(A map from first offsets to segments, with a look-up of the nearest one below, loses segments instead: in KIP-405's
-scenario 5, and wherever a later segment is shorter.)
+Covered intervals are kept aside, because their covering interval may be deleted first. They are few, since leaders
+change rarely. (A map from first offsets with a floor look-up loses segments: in KIP-405's scenario 5, and whenever a
+later segment is shorter.)
 
-Numbers only: rows stand for segments, and what they mean is `metadata_cache.py`'s.
+Values are numbers: rows stand for segments, and `metadata_cache.py` knows their meaning.
 """
 
 from array import array
@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 
 class CoveredInterval(NamedTuple):
-    """Sorts by first offset, the longest first."""
+    """A covered interval; sorts by first offset, the longest first."""
 
     first: int
     minus_last: int
@@ -31,7 +31,7 @@ class CoveredInterval(NamedTuple):
 
 
 class IntervalColumns(NamedTuple):
-    """All there is in an `EpochIntervals`, for a snapshot. Not a copy."""
+    """All columns of an `EpochIntervals`, for a snapshot; not a copy."""
 
     firsts: "array[int]"
     lasts: "array[int]"
@@ -41,7 +41,7 @@ class IntervalColumns(NamedTuple):
 
 
 class EpochIntervals:
-    """Intervals [first, last] of offsets; 20 bytes each. `has_aborted`: there are aborted transactions in it."""
+    """Intervals [first, last] of offsets, 20 bytes each. `has_aborted`: the segment has aborted transactions."""
 
     __slots__ = ("_aborted", "_covered", "_firsts", "_lasts", "_rows")
 
@@ -50,7 +50,7 @@ class EpochIntervals:
         self._firsts, self._lasts, self._rows, self._aborted, self._covered = columns or empty
 
     def columns(self) -> IntervalColumns:
-        """`aborted`: the first offsets of those that have aborted transactions and are not covered."""
+        """Return the columns. `aborted` are the first offsets of uncovered intervals with aborted transactions."""
         return IntervalColumns(self._firsts, self._lasts, self._rows, self._aborted, self._covered)
 
     def __bool__(self) -> bool:
@@ -62,45 +62,45 @@ class EpochIntervals:
         return self._lasts[-1] if self._lasts else None
 
     def rows(self) -> Iterator[int]:
-        """Of all intervals, covered ones last."""
+        """Iterate over the rows of all intervals, covered ones last."""
         return chain(self._rows, (interval.row for interval in self._covered))
 
     def find(self, offset: int) -> int | None:
-        """The row of the interval that holds an offset and reaches furthest."""
+        """Return the row of the furthest reaching interval that holds an offset."""
         at = bisect_right(self._firsts, offset) - 1
         return self._rows[at] if at >= 0 and self._lasts[at] >= offset else None
 
     def from_offset(self, offset: int) -> tuple[int, int, int] | None:
-        """The first, the last offset and the row of what `find` finds, or else of the first interval above `offset`."""
+        """Return (first, last, row) of the result of `find`, else of the first interval above `offset`."""
         at = bisect_right(self._firsts, offset) - 1
         if at < 0 or self._lasts[at] < offset:
             at += 1
         return None if at == len(self._firsts) else (self._firsts[at], self._lasts[at], self._rows[at])
 
     def next_first(self, offset: int) -> int | None:
-        """Where the first interval begins that begins above `offset`; those that are covered do not count."""
+        """Return the first offset of the next uncovered interval above `offset`."""
         at = bisect_right(self._firsts, offset)
         return self._firsts[at] if at < len(self._firsts) else None
 
     def first_within(self, first: int, last: int) -> int | None:
-        """Where that interval begins that begins first of those with an offset in [first, last]."""
+        """Return the first offset of the first interval with an offset in [first, last]."""
         at = bisect_left(self._lasts, first)
         return self._firsts[at] if at < len(self._firsts) and self._firsts[at] <= last else None
 
     def ending_within(self, first: int, last: int) -> Iterator[int]:
-        """The rows of all intervals whose last offset is in [first, last], covered ones last."""
+        """Iterate over the rows of all intervals whose last offset is in [first, last], covered ones last."""
         yield from self._rows[bisect_left(self._lasts, first) : bisect_right(self._lasts, last)]
         yield from (interval.row for interval in self._covered if first <= -interval.minus_last <= last)
 
     def covered_twins(self, first: int, last: int) -> Iterator[int]:
-        """The rows of covered intervals that are exactly [first, last]."""
+        """Iterate over the rows of covered intervals that equal [first, last]."""
         for at in range(bisect_left(self._covered, (first, -last)), len(self._covered)):
             if self._covered[at][:2] != (first, -last):
                 return
             yield self._covered[at].row
 
     def next_aborted(self, offset: int) -> int | None:
-        """The row of the first interval from the one that holds `offset` on that has aborted transactions."""
+        """Return the row of the first interval with aborted transactions, from the one that holds `offset` on."""
         at = bisect_right(self._firsts, offset) - 1
         if at < 0 or self._lasts[at] < offset:
             at += 1
@@ -110,8 +110,8 @@ class EpochIntervals:
         return None if found == len(self._aborted) else self._rows[bisect_left(self._firsts, self._aborted[found])]
 
     def add(self, first: int, last: int, row: int, has_aborted: bool) -> None:
-        """Of two that are the same, the newer comes in front: what was compacted again takes the place of what it was
-        made from.
+        """Add an interval. Of equal intervals the newest is preferred: a segment that was compacted again replaces its
+        source.
         """
         if not self._lasts or (first > self._firsts[-1] and last > self._lasts[-1]):
             self._put(len(self._firsts), first, last, row, has_aborted)
@@ -126,7 +126,7 @@ class EpochIntervals:
         self._put(begin, first, last, row, has_aborted)
 
     def remove(self, first: int, last: int, row: int) -> None:
-        """It must be there."""
+        """Remove an interval, which must exist."""
         at = bisect_left(self._firsts, first)
         if at < len(self._firsts) and self._firsts[at] == first and self._rows[at] == row:
             self._take(at)
@@ -158,9 +158,10 @@ class EpochIntervals:
         return CoveredInterval(first, -last, row, has_aborted)
 
     def _uncover(self, at: int, first: int) -> None:
-        """Bring forward what only the interval covered that was at `at` and began at `first`.
+        """Restore intervals that only the removed interval at `at` covered; it began at `first`.
 
-        It begins there at the earliest, before the next one, which covers the rest, and reaches beyond the one before.
+        They begin at `first` or later, before the next interval, which covers the rest, and reach beyond the previous
+        one.
         """
         covered = self._covered
         reach = self._lasts[at - 1] if at else -1

@@ -1,9 +1,9 @@
-"""Which offsets of a remote segment are part of a history of leader epochs, and how far a history is copied.
+"""Lineage: the offsets of a remote segment that belong to a leader-epoch history, and how far a history is copied.
 
-Two logs that hold a record of the same epoch at the same offset hold the same records before it (KIP-101). So a segment
-agrees with a history up to some offset and, where it was copied from a log that was later cut, parts from it there for
-good. What it holds below that point is as good as any other copy. Source: KIP-405, "Follower to leader transition",
-scenarios 3 to 5; Kafka's RemoteLogManager.isRemoteSegmentWithinLeaderEpochs.
+Two logs with a record of the same epoch at the same offset hold the same records below it (KIP-101). So a segment
+agrees with a history up to some offset; a segment of a log that was truncated later diverges from there on. Below that
+offset it is as good as any other copy. Source: KIP-405, "Follower to leader transition", scenarios 3 to 5; Kafka's
+RemoteLogManager.isRemoteSegmentWithinLeaderEpochs.
 """
 
 from bisect import bisect_right
@@ -17,9 +17,9 @@ NO_OFFSET = -1
 
 
 class Lineage:
-    """The history of one log up to its end: `entries` ascend, as a leader-epoch checkpoint has them.
+    """The leader-epoch history of one log up to its end: `entries` ascend, as in a leader-epoch checkpoint.
 
-    Epochs without a record, which end where they begin, are left out.
+    Epochs without records are left out.
     """
 
     def __init__(self, entries: Iterable[tuple[int, int]], log_end_offset: int) -> None:
@@ -29,17 +29,17 @@ class Lineage:
 
     @property
     def start_offset(self) -> int | None:
-        """What lies below is not known; None if nothing is."""
+        """The lowest offset with a known epoch, None if no epoch is known."""
         return self._starts[0] if self._starts else None
 
     def epoch_for(self, offset: int) -> int | None:
-        """The epoch that wrote `offset`; None outside of what is known."""
+        """Return the leader epoch of `offset`, None outside of the known offsets."""
         index = bisect_right(self._starts, offset)
         return self.entries[index - 1].epoch if index and offset < self.end_offset else None
 
     def agreed_end(self, segment: RemoteSegment) -> int:
-        """The last offset up to which `segment` is part of this history, from its start or from the history's, which
-        ever is later; -1 if there it is of another history already, or lies outside of this one.
+        """Return the last offset up to which `segment` agrees with this history, starting at the later of both starts;
+        -1 if they already disagree there or do not overlap.
         """
         first = max(segment.start_offset, self.start_offset or 0)
         last = min(segment.end_offset, self.end_offset - 1)
@@ -54,12 +54,12 @@ class Lineage:
         return last
 
     def holds(self, segment: RemoteSegment) -> bool:
-        """Whether all of `segment`, as far down as this history is known, is part of it."""
+        """Whether the whole `segment` belongs to this history, as far down as the history is known."""
         return self.agreed_end(segment) == segment.end_offset
 
 
 def without_empty_epochs(entries: Iterable[tuple[int, int]], end_offset: int) -> tuple[EpochEntry, ...]:
-    """The epochs that wrote something below `end_offset`: of several that begin at one offset, the last."""
+    """Return the epochs with records below `end_offset`: of several with one start offset, the last."""
     kept: list[EpochEntry] = []
     for epoch, start_offset in entries:
         if start_offset >= end_offset:
@@ -71,9 +71,9 @@ def without_empty_epochs(entries: Iterable[tuple[int, int]], end_offset: int) ->
 
 
 def epochs_of(entries: Sequence[tuple[int, int]], start_offset: int, end_offset: int) -> tuple[SegmentEpoch, ...]:
-    """The epochs of the offsets from `start_offset` to `end_offset`, both included, the first clipped to the start.
+    """Return the epochs of the offsets `start_offset` to `end_offset`, both included, the first clipped to the start.
 
-    An offset below all that is known counts to the first epoch: no batch has it. Empty if no epoch is known.
+    Offsets below the known history count to its first epoch: no batch has them. Empty if no epoch is known.
     """
     known = without_empty_epochs(entries, end_offset + 1)
     if not known:
@@ -86,10 +86,10 @@ def epochs_of(entries: Sequence[tuple[int, int]], start_offset: int, end_offset:
 
 
 def claimed_remote_offset(lineage: Lineage, highest_of_epoch: Callable[[int], int | None]) -> int:
-    """The highest offset of this history that remote storage claims to have; -1 if it has nothing of it.
+    """Return the highest offset of this history that remote storage claims to hold; -1 if there is none.
 
-    Walks the epochs from the latest down to one of which there is something (KIP-405); what goes beyond that epoch's
-    end was copied from a log that was cut later.
+    Walk the epochs from the latest down to the first with a segment (KIP-405). Offsets beyond the end of that epoch
+    were copied from a log that was truncated later.
     """
     following_start = lineage.end_offset
     for epoch, start_offset in reversed(lineage.entries):
@@ -106,10 +106,10 @@ def covered_remote_offset(
     claimed: int,
     segment_for: Callable[[int, int], RemoteSegment | None],
 ) -> int:
-    """The highest offset up to which no offset from `from_offset` on is missing in remote storage, at most `claimed`.
+    """Return the highest offset, at most `claimed`, up to which remote storage lacks no offset from `from_offset` on.
 
-    `segment_for(epoch, offset)` gives the finished segment that holds an offset. Nothing below `from_offset` is looked
-    at: what is not local any more cannot be copied again.
+    `segment_for(epoch, offset)` returns the finished segment that holds an offset. Offsets below `from_offset` are
+    ignored: they are no longer local and cannot be copied again.
     """
     offset = max(from_offset, lineage.start_offset or 0)
     while offset <= claimed:
@@ -123,13 +123,13 @@ def covered_remote_offset(
 
 
 def encode_epochs(entries: Iterable[tuple[int, int]]) -> bytes:
-    """The text of a leader-epoch checkpoint, as it goes with a segment."""
+    """Encode a leader-epoch checkpoint, as stored with a segment."""
     lines = [f"{epoch} {start_offset}" for epoch, start_offset in entries]
     return "".join(f"{line}\n" for line in ("0", str(len(lines)), *lines)).encode()
 
 
 def decode_epochs(text: bytes) -> list[EpochEntry]:
-    """What `encode_epochs` wrote, here or in Apache Kafka. Raises CorruptCheckpoint."""
+    """Decode a leader-epoch checkpoint of Ottla or Apache Kafka. Raises CorruptCheckpoint."""
     try:
         version, count, *lines = text.decode().splitlines()
         entries = [EpochEntry(*(int(field) for field in line.split())) for line in lines if line.strip()]

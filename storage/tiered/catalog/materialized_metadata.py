@@ -1,7 +1,7 @@
-"""What one partition of the metadata topic says of all partitions that it tells of: the result of reading it in order.
+"""State of one partition of the metadata topic: the result of reading its events in order.
 
-It keeps all of them, not only those that somebody here asks about: a partition that moves to this broker is known at
-once, what is left of a deleted topic can be removed by whoever is there, and the records can be written anew.
+All partitions in it are kept, not only the ones this broker hosts. So a partition that moves here is known at once,
+remote segments of deleted topics can be removed by any broker, and the records can be written again.
 """
 
 from collections.abc import Iterable, Iterator
@@ -19,7 +19,7 @@ from storage.tiered.segment_metadata import (
 
 
 class MaterializedMetadata:
-    """Caches by partition; one that knows nothing is dropped when nobody else holds it any more."""
+    """Caches by partition; an empty cache is dropped when no caller holds it."""
 
     __slots__ = ("_caches", "_empty")
 
@@ -31,8 +31,8 @@ class MaterializedMetadata:
         return iter(self._caches.values())
 
     def cache(self, partition: TopicIdPartition) -> RemoteLogMetadataCache:
-        """What is known of a partition, which must not be changed. Whoever holds on to an empty one has the one that
-        will know of what comes.
+        """Return the cache of a partition, read-only for the caller. A caller that holds an empty cache sees later
+        events in it.
         """
         known = self._caches.get(partition)
         if known is None:
@@ -46,7 +46,7 @@ class MaterializedMetadata:
         return sum(map(len, self._caches.values()))
 
     def apply(self, event: MetadataEvent) -> None:
-        """The next event. Raises InvalidSegmentTransition for one that does not count."""
+        """Apply the next event. Raises InvalidSegmentTransition for an event that must be ignored."""
         partition = partition_of(event)
         cache = self.cache(partition)
         match event:
@@ -63,14 +63,18 @@ class MaterializedMetadata:
             self._caches[partition] = cache
             self._empty.pop(partition, None)
 
-    # ---- saying it again
+    # ---- repeating events
 
     def partitions(self) -> list[TopicIdPartition]:
-        """All there is something to say of."""
+        """Return all partitions with any metadata."""
         return list(self._caches)
 
     def retold(self, partition: TopicIdPartition, first_row: int, count: int) -> tuple[list[MetadataEvent], int | None]:
-        """The same of `count` rows of segments, the first with the partition's removal; and the row to go on from."""
+        """Return events for `count` rows of segments, the first page with the partition's deletion, and the next row.
+
+        The events lead an empty reader, Ottla or Kafka, to the present state, and change nothing for an up-to-date one.
+        Kafka requires a segment to begin in COPY_STARTED, and takes custom metadata from the last event alone.
+        """
         cache = self.cache(partition)
         page = cache.page(first_row, count)
         events: list[MetadataEvent] = [cache.deletion] if cache.deletion is not None and not first_row else []
@@ -80,7 +84,7 @@ class MaterializedMetadata:
 
     @property
     def records_needed(self) -> int:
-        """How many records at most say all that is known."""
+        """Maximum number of records that express the present state."""
         return sum(2 * len(cache) + (cache.deletion is not None) for cache in self)
 
 

@@ -1,11 +1,11 @@
-"""What is known of one partition's remote segments: changed by events, asked in O(log n), some 100 bytes a segment.
+"""Remote segments of one partition: changed by events, queried in O(log n), about 100 bytes per segment.
 
-Segments that were compacted after they were copied are looked up first, others where there are none: what a leader
-copies late, or what is still there of segments that a compacted one replaced, hides nothing of it, however far it
-reaches. So a record that compaction took away does not come back (`remote_compaction.py`).
+Segments compacted in remote storage are looked up first, other segments only where there are none. So a late copy, or a
+segment that a compacted one replaced, never hides the compacted one, however far it reaches, and a record removed by
+compaction does not come back (`remote_compaction.py`).
 
-Pure. The tables in `segment_state.py` say which events count; `epoch_intervals.py` finds finished segments by epoch and
-offset, `segment_table.py` all of them by id. Whether what is known is also up to date is not known here.
+Pure. The tables in `segment_state.py` say which events are valid; `epoch_intervals.py` finds finished segments by epoch
+and offset, `segment_table.py` finds all segments by id. This class does not know whether it is up to date.
 """
 
 from collections.abc import Iterable, Iterator
@@ -27,7 +27,7 @@ from storage.tiered.segment_metadata import (
 
 
 class CacheColumns(NamedTuple):
-    """All there is in a `RemoteLogMetadataCache` beside its names, for a snapshot. Not a copy."""
+    """All columns of a `RemoteLogMetadataCache`, for a snapshot; not a copy."""
 
     table: TableColumns
     unfinished: set[int]
@@ -36,11 +36,11 @@ class CacheColumns(NamedTuple):
 
 
 class RemoteLogMetadataCache:
-    """The segments of one partition that are not deleted yet.
+    """Segments of one partition that are not deleted yet.
 
-    `deletion` is the last event in the removal of the whole partition; the last event of all leaves nothing behind.
-    `observer` is told what can be read from now on, and what cannot any more; whoever finds another one there, or none,
-    has missed something.
+    `deletion` is the last event in the removal of the whole partition; after the final one the cache is empty.
+    `observer` is called when a segment becomes readable or unreadable; an observer that finds itself replaced has
+    missed events.
     """
 
     __slots__ = ("__weakref__", "_compacted", "_epochs", "_table", "_unfinished", "deletion", "observer", "partition")
@@ -52,13 +52,13 @@ class RemoteLogMetadataCache:
         self._table = SegmentTable(partition)
         self._epochs: dict[int, EpochIntervals] = {}
         self._compacted: dict[int, EpochIntervals] = {}
-        self._unfinished: set[int] = set()  # rows of those that cannot be read: not copied yet, or being deleted
+        self._unfinished: set[int] = set()  # rows of unreadable segments: not copied yet, or being deleted
 
     @classmethod
     def of_columns(
         cls, partition: TopicIdPartition, deletion: PartitionDelete | None, columns: CacheColumns
     ) -> "RemoteLogMetadataCache":
-        """The cache that has them. Raises ValueError for what cannot be."""
+        """Restore a cache from its columns. Raises ValueError for invalid columns."""
         cache = cls(partition)
         cache.deletion = deletion
         cache._table = SegmentTable(partition, columns.table)
@@ -79,13 +79,13 @@ class RemoteLogMetadataCache:
 
     @property
     def is_empty(self) -> bool:
-        """Nothing is known, so that nothing is lost with this object."""
+        """Whether nothing is known, so that this object may be dropped."""
         return not len(self._table) and self.deletion is None
 
     # ---- events
 
     def add(self, segment: RemoteSegment) -> None:
-        """A new segment. Raises InvalidSegmentTransition, also where it comes in any state but COPY_STARTED."""
+        """Add a new segment. Raises InvalidSegmentTransition, also for any state but COPY_STARTED."""
         row = self._table.find(segment.id.id)
         check_segment(segment.id, None if row is None else self._table.state(row), segment.state)
         if row is None:
@@ -94,7 +94,7 @@ class RemoteLogMetadataCache:
             self._table.replace(row, segment)
 
     def update(self, update: SegmentUpdate) -> None:
-        """What became of a segment. Raises InvalidSegmentTransition, UnknownSegment."""
+        """Apply an update. Raises InvalidSegmentTransition, UnknownSegment."""
         row = self._table.find(update.id.id)
         if row is None:
             raise UnknownSegment(f"{update.id} is not known and cannot become {update.state.name}")
@@ -115,7 +115,7 @@ class RemoteLogMetadataCache:
             self.observer.on_available(row, self._table.segment(row))
 
     def add_plain(self, segment_id: bytes, facts: PlainFacts) -> bool:
-        """`add`, as `SegmentTable.add_plain`; False, and nothing done, where it has to be looked at more closely."""
+        """Add a segment as `SegmentTable.add_plain`; False, without effect, if `add` must decide."""
         row = self._table.add_plain(segment_id, *facts)
         if row is None:
             return False
@@ -123,7 +123,7 @@ class RemoteLogMetadataCache:
         return True
 
     def finish_plain(self, segment_id: bytes, event_timestamp_ms: int, broker_id: int) -> bool:
-        """`update` to COPY_FINISHED, as `SegmentTable.finish_plain`; False as above."""
+        """Finish a copy as `SegmentTable.finish_plain`; False, without effect, if `update` must decide."""
         if self.observer is not None:
             return False
         finished = self._table.finish_plain(segment_id, event_timestamp_ms, broker_id)
@@ -138,7 +138,7 @@ class RemoteLogMetadataCache:
         return True
 
     def delete_partition(self, event: PartitionDelete) -> None:
-        """An event in the removal of the partition. Raises InvalidSegmentTransition."""
+        """Apply an event in the removal of the partition. Raises InvalidSegmentTransition."""
         check_deletion(self.partition, None if self.deletion is None else self.deletion.state, event.state)
         if event.state is PartitionDeleteState.FINISHED:
             self.deletion = None
@@ -150,7 +150,7 @@ class RemoteLogMetadataCache:
             self.deletion = event
 
     def _offer(self, row: int) -> None:
-        """A segment can be read from now on."""
+        """Make a segment readable."""
         self._unfinished.discard(row)
         has_aborted = self._table.has_txn_index(row)
         layer = self._layer(row)
@@ -163,7 +163,7 @@ class RemoteLogMetadataCache:
             self.observer.on_available(row, self._table.segment(row))
 
     def _withdraw(self, row: int) -> None:
-        """A segment cannot be read any more."""
+        """Make a segment unreadable."""
         if self.observer is not None:
             self.observer.on_unavailable(row, self._table.segment(row))
         self._unfinished.add(row)
@@ -178,72 +178,72 @@ class RemoteLogMetadataCache:
         return self._compacted if self._table.is_compacted(row) else self._epochs
 
     def _layers(self, epoch: int) -> list[EpochIntervals]:
-        """Of an epoch, those that are looked up first."""
+        """Return the layers of an epoch in look-up order."""
         found = (self._compacted.get(epoch), self._epochs.get(epoch))
         return [intervals for intervals in found if intervals is not None]
 
-    # ---- questions
+    # ---- queries
 
     def get(self, segment_id: Uuid) -> RemoteSegment | None:
-        """A segment in whatever state."""
+        """Return a segment in any state."""
         row = self._table.find(segment_id)
         return None if row is None else self._table.segment(row)
 
     def page(self, first_row: int, count: int) -> SegmentPage:
-        """`count` rows from `first_row` on, of segments in whatever state, in no order that means anything."""
+        """Return segments of `count` rows from `first_row` on, in any state, in arbitrary order."""
         bound = min(first_row + count, self._table.row_count)
         found = [(row, self._table.segment(row)) for row in range(first_row, bound) if self._table.has(row)]
         return SegmentPage(found, bound if bound < self._table.row_count else None)
 
     def finished_at(self, row: int) -> RemoteSegment | None:
-        """What can be read."""
+        """Return the segment of a row if it is readable."""
         return self._table.segment(row) if self.is_finished(row) else None
 
     def is_finished(self, row: int) -> bool:
-        """Whether a row stands for a segment that can be read."""
+        """Whether a row stands for a readable segment."""
         return self._table.has(row) and row not in self._unfinished
 
     def offsets(self, row: int) -> tuple[int, int]:
-        """First and last, of a row that stands for a segment."""
+        """Return the first and last offset of a row that stands for a segment."""
         return self._table.offsets(row)
 
     def max_timestamp_ms(self, row: int) -> int:
-        """Of a row that stands for a segment."""
+        """Return the highest timestamp of a row that stands for a segment."""
         return self._table.max_timestamp_ms(row)
 
     def compacted_to(self, row: int) -> int | None:
-        """Of a row that stands for a segment."""
+        """Return `RemoteSegment.compacted_to` of a row that stands for a segment."""
         return self._table.compacted_to(row)
 
     def unfinished(self) -> list[RemoteSegment]:
-        """Those that cannot be read, by start and end offset: not copied yet, or being deleted."""
+        """Return the unreadable segments by start and end offset: not copied yet, or being deleted."""
         return self._in_order(self._unfinished)
 
     def segment_for(self, epoch: int, offset: int) -> RemoteSegment | None:
-        """The finished segment that holds `offset` as `epoch` wrote it: a compacted one if there is one, and of several
-        the one that in that epoch reaches furthest.
+        """Return the finished segment that holds `offset` of `epoch`: a compacted one if possible, and of several the
+        one that reaches furthest in that epoch.
         """
         rows = (intervals.find(offset) for intervals in self._layers(epoch))
         row = next((row for row in rows if row is not None), None)
         return None if row is None else self._table.segment(row)
 
     def next_offset(self, epoch: int, offset: int) -> int | None:
-        """The first offset above `offset` at which a finished segment, or its part of `epoch`, begins."""
+        """Return the next offset above `offset` at which a finished segment, or its part of `epoch`, begins."""
         found = (intervals.next_first(offset) for intervals in self._layers(epoch))
         return min((first for first in found if first is not None), default=None)
 
     def highest_offset(self, epoch: int) -> int | None:
-        """The last offset of `epoch` in any finished segment."""
+        """Return the last offset of `epoch` in any finished segment."""
         highest = (intervals.highest for intervals in self._layers(epoch))
         return max((offset for offset in highest if offset is not None), default=None)
 
     def first_within(self, epoch: int, first: int, last: int) -> int | None:
-        """Of the finished segments with an offset in [first, last] as `epoch` wrote it, the first offset of `epoch`."""
+        """Return the first offset of `epoch` in the finished segments with offsets of it in [first, last]."""
         found = (intervals.first_within(first, last) for intervals in self._layers(epoch))
         return min((offset for offset in found if offset is not None), default=None)
 
     def newest(self) -> list[RemoteSegment]:
-        """Of the latest leader that copied, the finished segments that end last."""
+        """Return the finished segments of the latest leader epoch that end last."""
         epoch = max((*self._epochs, *self._compacted), default=None)
         end = None if epoch is None else self.highest_offset(epoch)
         if epoch is None or end is None:
@@ -252,19 +252,19 @@ class RemoteLogMetadataCache:
         return self._in_order(rows)
 
     def ending_within(self, first: int, last: int) -> list[RemoteSegment]:
-        """The finished segments whose last offset is in [first, last], by start and end offset."""
+        """Return the finished segments whose last offset is in [first, last], by start and end offset."""
         layers = (*self._epochs.values(), *self._compacted.values())
         rows = {row for intervals in layers for row in intervals.ending_within(first, last)}
         return self._in_order(row for row in rows if first <= self._table.offsets(row)[1] <= last)
 
     def next_with_aborted(self, epoch: int, offset: int) -> RemoteSegment | None:
-        """The first finished segment from `offset` of `epoch` on, in that epoch, that has a transaction index."""
+        """Return the first finished segment with a transaction index, from `offset` of `epoch` on, within the epoch."""
         rows = (intervals.next_aborted(offset) for intervals in self._layers(epoch))
         found = [row for row in rows if row is not None]
         return self._table.segment(min(found, key=self._table.offsets)) if found else None
 
     def segments(self, epoch: int | None = None) -> list[RemoteSegment]:
-        """In whatever state, by start and end offset; those that hold records of `epoch`, if it is given."""
+        """Return segments in any state by start and end offset, optionally only those with records of `epoch`."""
         rows = self._table.rows() if epoch is None else self._rows_of(epoch)
         return self._in_order(rows)
 
@@ -277,7 +277,7 @@ class RemoteLogMetadataCache:
         return rows
 
     def _ranges(self, row: int) -> Iterator[tuple[int, int, int]]:
-        """The epochs that have records in a segment, each with the first and the last offset of it there."""
+        """Iterate over (epoch, first offset, last offset) of the epochs with records in a segment."""
         start, end = self._table.offsets(row)
         epochs = self._table.epochs(row)
         for number, (epoch, offset) in enumerate(epochs, 1):

@@ -1,10 +1,10 @@
-"""Events of remote segments from the bytes of records straight into what is known, for those that are as most are.
+"""Fast path from record bytes to cache entries, for the two usual kinds of events.
 
-A node that starts may have millions of them to read. Nearly all are of two shapes: a segment of one leader epoch whose
-copy begins, and the end of that copy, both without custom metadata. They have their fields at fixed places behind the
-name of the partition, which is the same bytes every time. So one look-up by these bytes and one struct is enough, where
-the general way makes five objects. Whatever is not exactly so, or does not simply follow, goes the general way
-(`metadata_records.py`, `MaterializedMetadata.apply`), which is the one to read for what events mean.
+A starting node may have millions of events to read. Nearly all have one of two shapes: COPY_STARTED of a segment with
+one leader epoch, and its COPY_FINISHED, both without custom metadata. Their fields have fixed positions behind the
+partition's name, whose bytes are the same every time. So one look-up by these bytes and one struct suffice, instead of
+five objects. Every other event takes the general path (`metadata_records.py`, `MaterializedMetadata.apply`), which
+defines the meaning of events.
 """
 
 import struct
@@ -21,9 +21,9 @@ _ADD_FRAME: Final = bytes((FRAME_VERSION, _ADD, RECORD_VERSION))
 _UPDATE_FRAME: Final = bytes((FRAME_VERSION, _UPDATE, RECORD_VERSION))
 _NAME_AT: Final = 3
 _AFTER_NAME: Final = _NAME_AT + 21
-"""The topic's id, the partition's number and no tagged fields; the name's size counts one more than its bytes."""
+"""Topic id, partition number and no tagged fields; the size of the name is encoded as size + 1."""
 _LONGEST_NAME: Final = 127
-"""Of a name whose size takes one byte. What names others is never looked up: its first byte is greater."""
+"""Longest name whose size takes one byte. The first byte of a longer one is greater and never found."""
 _ADD_FIELDS: Final = struct.Struct(">16sBqqiqqBiqBiBbB")
 """Id, no tags, start, end, broker, timestamps; one epoch: number, start, no tags; size, custom, state, tags."""
 _UPDATE_FIELDS: Final = struct.Struct(">16sBiqBbB")
@@ -31,11 +31,11 @@ _UPDATE_FIELDS: Final = struct.Struct(">16sBiqBbB")
 _ONE_EPOCH: Final = 2
 _NO_CUSTOM: Final = 0
 _TXN_INDEX_EMPTY: Final = b"\x00\x01\x01"
-"""The one tagged field of a segment without aborted transactions: number, size, value."""
+"""The only tagged field of a segment without aborted transactions: number, size, value."""
 
 
 class MetadataFolding:
-    """Applies values of records to `metadata`, one after the other. Nobody else may change that."""
+    """Applies record values to `metadata`, which nothing else may change."""
 
     __slots__ = ("_caches", "_metadata")
 
@@ -44,19 +44,21 @@ class MetadataFolding:
         self._caches: dict[bytes, RemoteLogMetadataCache] = {}
 
     def apply(self, value: bytes | None) -> None:
-        """The next event. Raises UndecodableEvent, and InvalidSegmentTransition for one that does not count."""
+        """Apply the next event. Raises UndecodableEvent, and InvalidSegmentTransition for an event that must be
+        ignored.
+        """
         if value is not None and len(value) > _AFTER_NAME and self._is_applied(value):
             return
         event = decode_event(value)
         self._metadata.apply(event)
         cache = self._metadata.cache(partition_of(event))
         if cache.is_empty:
-            self._caches.clear()  # from now on it is another one
+            self._caches.clear()  # the partition gets another cache next
         elif value is not None and (key := _partition_bytes(value)) is not None:
             self._caches[key] = cache
 
     def _is_applied(self, value: bytes) -> bool:
-        """Whether it was as most are, and has been applied."""
+        """Apply the event if it has a usual shape; return whether it did."""
         begin = value[_NAME_AT] + _AFTER_NAME
         cache = self._caches.get(value[_NAME_AT:begin])
         if cache is None:
@@ -79,7 +81,7 @@ class MetadataFolding:
 
 
 def _partition_bytes(value: bytes) -> bytes | None:
-    """Those that name its partition, if they are as most are."""
+    """Return the bytes that name the partition, if they have the usual shape."""
     size = value[_NAME_AT]
     end = size + _AFTER_NAME
     return value[_NAME_AT:end] if size <= _LONGEST_NAME and end <= len(value) and value[end - 1] == 0 else None

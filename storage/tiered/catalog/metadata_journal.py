@@ -1,7 +1,7 @@
-"""The history of remote segments as somebody from outside reads and writes it: all events, in order, by partition.
+"""Event history of remote segments for tools: all events, in order, by partition.
 
-A broker's view (`remote_metadata.py`) is of the partitions that it hosts, and is kept for it. A tool reads what was
-published up to a moment of its own choosing, also of topics that are gone, and adds to it.
+A broker's view (`remote_metadata.py`) covers the partitions it hosts. A tool reads everything published up to a moment
+of its choice, including deleted topics, and may publish events.
 """
 
 from collections.abc import Iterable, Sequence
@@ -23,7 +23,7 @@ __all__ = ["Event", "KnownPartition", "KnownPartitions", "MetadataJournal"]
 
 
 class KnownPartition:
-    """What the events so far say of a partition. `has_events` tells an empty partition from one never heard of."""
+    """Metadata of a partition after the events so far. `has_events` is False for a partition without any event."""
 
     def __init__(self, partition: TopicIdPartition) -> None:
         self.partition = partition
@@ -36,7 +36,7 @@ class KnownPartition:
         return self.is_deleted or self.segments.deletion is not None
 
     def apply(self, event: Event) -> None:
-        """An event that may not follow those before it changes nothing, as on brokers."""
+        """Apply an event; an invalid transition changes nothing, as on brokers."""
         self.has_events = True
         try:
             match event:
@@ -52,7 +52,7 @@ class KnownPartition:
 
 
 class KnownPartitions:
-    """All of them, by what they are called and by their ids."""
+    """Partitions by topic id, name and number."""
 
     def __init__(self) -> None:
         self._by_partition: dict[TopicIdPartition, KnownPartition] = {}
@@ -61,29 +61,29 @@ class KnownPartitions:
         self.get(partition_of(event)).apply(event)
 
     def get(self, partition: TopicIdPartition) -> KnownPartition:
-        """One of which nothing is known yet is new."""
+        """Return a partition; create an empty one if it is unknown."""
         known = self._by_partition.get(partition)
         if known is None:
             known = self._by_partition[partition] = KnownPartition(partition)
         return known
 
     def all(self) -> list[KnownPartition]:
-        """Those that there were events of, by name and number."""
+        """Return the partitions with events, by name and number."""
         known = (known for known in self._by_partition.values() if known.has_events)
         return sorted(known, key=lambda each: (each.partition.topic, each.partition.topic_id, each.partition.partition))
 
 
 class MetadataJournal(Protocol):
-    """Both may raise what the way to the metadata raises; then nothing is known of what was published."""
+    """Access to the metadata topic. Methods raise its errors; then it is unknown which events were published."""
 
     def catch_up(self, partition: TopicIdPartition) -> KnownPartition:
-        """With all events that were published before the call. The same object changes with later calls."""
+        """Return a partition with all events published before the call. Later calls update the same object."""
         ...
 
     def catch_up_all(self) -> Iterable[KnownPartition]:
-        """The same for all partitions that there were events of."""
+        """Return all partitions with events, up to date."""
         ...
 
     def publish(self, partition: TopicIdPartition, events: Sequence[Event]) -> None:
-        """All of them, durably and in this order, as one batch: all or none of them."""
+        """Publish the events durably, in order, as one batch: all or none."""
         ...

@@ -1,7 +1,7 @@
-"""Which partition of `__remote_log_metadata` tells of a partition: Kafka's RemoteLogMetadataTopicPartitioner.
+"""Mapping of partitions to partitions of `__remote_log_metadata`: Kafka's RemoteLogMetadataTopicPartitioner.
 
-Java's hash of the topic's id and the partition, 32 bits wide, hashed once more with murmur2. (KIP-405 has another
-formula; brokers and tools go by this one.)
+The 32-bit Java hash of topic id and partition, hashed again with murmur2. (KIP-405 has another formula; brokers and
+tools use this one.)
 """
 
 import struct
@@ -15,7 +15,7 @@ _SEED: Final = 0x9747B28C
 
 
 def metadata_partition(partition: TopicIdPartition, count: int) -> int:
-    """The number of the metadata partition, of `count`."""
+    """Return the number of the metadata partition among `count`."""
     high, low = struct.unpack(">QQ", partition.topic_id)
     mixed = 31 + _fold(low)
     mixed = (mixed * 31 + _fold(high)) * 31 + partition.partition
@@ -23,12 +23,12 @@ def metadata_partition(partition: TopicIdPartition, count: int) -> int:
 
 
 def _fold(value: int) -> int:
-    """Java's hash of a long."""
+    """Return Java's hash of a long."""
     return (value ^ value >> 32) & _MASK
 
 
 def _murmur2(value: int) -> int:
-    """Of the four bytes of `value`, the highest first."""
+    """Return murmur2 of the four bytes of `value`, big-endian."""
     block = int.from_bytes(value.to_bytes(4, "big"), "little") * _MULTIPLIER & _MASK
     block = (block ^ block >> 24) * _MULTIPLIER & _MASK
     mixed = (_SEED ^ 4) * _MULTIPLIER & _MASK ^ block

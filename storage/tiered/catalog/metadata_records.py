@@ -1,7 +1,7 @@
-"""Events of remote segments as values of records in `__remote_log_metadata`, byte for byte as Kafka writes them.
+"""Encoding of remote segment events as values in `__remote_log_metadata`, byte for byte as Kafka writes them.
 
-A value is a frame: version 1 of framing, the number of the record type, its version, each as uvarint, and then the
-record. Keys of records are null. Meaning is not judged here, apart from what cannot be a segment at all.
+A value is a frame: framing version 1, record type and record version, each a uvarint, then the record. Keys are null.
+Events are not checked against the state of their segment here.
 """
 
 from typing import Final, TypeAlias, TypeVar
@@ -44,11 +44,11 @@ _E = TypeVar("_E")
 
 
 class UndecodableEvent(Exception):
-    """A value that is no event, or one of a kind that is not known here."""
+    """A value that is no event, or an event of an unknown kind."""
 
 
 def partition_of(event: MetadataEvent) -> TopicIdPartition:
-    """Whose event it is."""
+    """Return the partition of an event."""
     return event.partition if isinstance(event, PartitionDelete) else event.id.partition
 
 
@@ -56,7 +56,7 @@ def partition_of(event: MetadataEvent) -> TopicIdPartition:
 
 
 def encode_event(event: MetadataEvent) -> bytes:
-    """The value of a record. Raises ValueError for a number that its field does not hold, such as a size of 2 GiB."""
+    """Return a record value. Raises ValueError for a number out of its field's range, such as a size of 2 GiB."""
     record = _record(event)
     try:
         return bytes((FRAME_VERSION, record.API_KEY, RECORD_VERSION)) + encode_bytes(record, RECORD_VERSION)
@@ -120,7 +120,7 @@ def _delete_record(event: PartitionDelete) -> RemotePartitionDeleteMetadataRecor
 
 
 def decode_event(value: bytes | None) -> MetadataEvent:
-    """The event in the value of a record, by Kafka or by us. Raises UndecodableEvent."""
+    """Decode a record value of Kafka or Ottla. Raises UndecodableEvent."""
     if value is None:
         raise UndecodableEvent("a tombstone says nothing of a segment")
     try:
@@ -143,7 +143,7 @@ def _decoded(value: bytes) -> MetadataEvent:
 
 
 def _frame(value: bytes) -> tuple[int, int]:
-    """The type of the record, and where it begins."""
+    """Return the record type and the position of the record."""
     frame_version, position = decode_uvarint(value, 0)
     if frame_version != FRAME_VERSION:
         raise UndecodableEvent(f"frame version {frame_version} is not {FRAME_VERSION}")

@@ -1,22 +1,22 @@
-"""The layout of `segment_spans.py`, kept as segments come and go, so that a look at it costs what has changed.
+"""The layout of `segment_spans.py`, maintained incrementally: each update costs in proportion to what changed.
 
 Theory of operation
 -------------------
-Which segment is the one for an offset where a span begins is a matter of that offset alone: of all that begin at or
-below it, the one that reaches furthest, a compacted one first. The next span begins behind it. So the layout from some
-span on does not depend on what lies before, and a segment that comes or goes between two offsets changes the spans
-between them, and those behind until one begins where one began before. As a rule that is one span.
+The segment that serves the first offset of a span depends on that offset alone: of all segments that begin at or below
+it, the one that reaches furthest, compacted ones first. The next span begins behind it. So the layout from some span on
+does not depend on what lies before. A segment that is added or removed changes the spans between its offsets, and those
+behind until one begins at a former boundary. Usually this is one span.
 
-Intervals of offsets, as far as each segment agrees with the history, are in `EpochIntervals`, which finds what reaches
-furthest in O(log n). What was touched is noted as a range of offsets and mended later (`settle`), a bounded piece at a
-time, as are the first reading of all that is known and a log start that moves up past many spans.
+Intervals of offsets, as far as each segment agrees with the history, are in `EpochIntervals`, which finds the furthest
+reaching one in O(log n). Changed ranges of offsets are noted and repaired later (`settle`) in bounded steps, as are the
+initial load of the known segments and a log start offset that passes many spans.
 
-Finished segments that are in no span are `outside`: below the log's start, of another history, or held by others. They
-are few unless they are on their way out.
+Finished segments without a span are `outside`: below the log start offset, of another history, or held by other
+segments. They are few, unless they are about to be deleted.
 
-The history may grow, and be cut at its front as the log start rises. Neither changes how far a segment agrees that
-ends before the history did: two logs that agree at one offset agree below it. Any other history needs another layout
-(`follows`).
+The history may grow, and lose its beginning as the log start offset rises. Neither changes how far a segment agrees
+that ends before the former end of the history: two logs that agree at one offset agree below it. Any other change of
+the history requires a new layout (`follows`).
 """
 
 from array import array
@@ -34,7 +34,7 @@ from storage.tiered.segment_metadata import RemoteSegment
 
 _END: Final = 2**63 - 1
 _FEWEST: Final = 2
-"""Links at a time: the first of them is made again to find where to go on."""
+"""Minimum number of spans per step: the first one is rebuilt to find the position to resume at."""
 
 
 class _Piece(NamedTuple):
@@ -46,7 +46,7 @@ class _Piece(NamedTuple):
 
 
 class SpanFigures(NamedTuple):
-    """What of a span tells whether its segment is to be compacted."""
+    """Figures of a span that decide whether its segment is to be compacted."""
 
     first: int
     last: int
@@ -56,50 +56,51 @@ class SpanFigures(NamedTuple):
 
 
 class RemoteLogLayout:
-    """A SegmentObserver. Questions may be asked once `settle` has said that all is done, until the next event; nothing
-    but `close` any more when `is_of` says no.
+    """A SegmentObserver. Queries are valid after `settle` returned True, until the next event. When `is_of` returns
+    False, only `close` may be called.
     """
 
     def __init__(self, known: KnownSegments, lineage: Lineage, log_start_offset: int) -> None:
-        """Observes `known` from now on, in the place of any other observer."""
+        """Observe `known` from now on, instead of any other observer."""
         self._known = known
         self._lineage = lineage
         self._floor = _floor(lineage, log_start_offset)
-        self._next_row: int | None = 0  # rows from there on are still to be read
+        self._next_row: int | None = 0  # rows from there on are still to be loaded
         self._compacted = EpochIntervals()
         self._copied = EpochIntervals()
-        self._parted: dict[int, int] = {}  # rows that do not agree to their end, with how far they do
-        self._beyond: set[int] = set()  # those of them that reach beyond the end of the history
+        self._parted: dict[int, int] = {}  # last agreed offset of rows that do not agree to their end
+        self._beyond: set[int] = set()  # rows of them that reach beyond the end of the history
         self._firsts, self._lasts = array("q"), array("q")
         self._rows, self._shares = array("i"), array("q")
         self._touched: list[tuple[int, int]] = []
         self.outside: dict[int, int] = {}
-        """Rows of finished segments that are in no span, and where each begins, or above if it is below the log's
-        start."""
+        """Rows of finished segments without a span, with their start offsets (or a higher one below the log start
+        offset).
+        """
         self.size_bytes = 0
-        """Of the layout, each offset once."""
+        """Size of the layout; each offset counts once."""
         self.finished_bytes = 0
-        """Of all finished segments, whole."""
+        """Size of all finished segments."""
         known.observer = self
 
     def close(self) -> None:
-        """Observe no more."""
+        """Stop observing."""
         if self._known.observer is self:
             self._known.observer = None
 
     def is_of(self, known: KnownSegments) -> bool:
-        """Whether it has heard of all that is known there."""
+        """Whether this layout has observed all changes of `known`."""
         return self._known is known and known.observer is self
 
     def follows(self, lineage: Lineage, log_start_offset: int) -> bool:
-        """Whether `use` can be called with these."""
+        """Whether `use` accepts these arguments."""
         before, end = self._lineage, self._lineage.end_offset
         if lineage.end_offset < end or _floor(lineage, log_start_offset) < self._floor:
             return False
         entries = [entry for entry in lineage.entries if entry.start_offset < end]
         return entries == _clipped(before.entries, entries[0].start_offset if entries else end)
 
-    # ---- what becomes of segments
+    # ---- events
 
     def on_available(self, row: int, segment: RemoteSegment) -> None:
         """See SegmentObserver."""
@@ -136,7 +137,7 @@ class RemoteLogLayout:
         return self._compacted if segment.is_compacted else self._copied
 
     def _touch(self, first: int, last: int) -> None:
-        """Segments mostly come and go in order: ranges that meet are one."""
+        """Note a changed range; segments mostly change in order, so adjacent ranges are merged."""
         if self._next_row is not None:
             return
         if self._touched:
@@ -149,12 +150,12 @@ class RemoteLogLayout:
     # ---- the log
 
     def use(self, lineage: Lineage, log_start_offset: int) -> None:
-        """The log has gone on; it must be one that this layout `follows`."""
+        """Adopt the present state of the log, which this layout must follow (`follows`)."""
         before, self._lineage = self._lineage, lineage
         floor = _floor(lineage, log_start_offset)
         if floor != self._floor:
             self._floor = floor
-            self._touch(floor, floor)  # a span may begin there in its middle
+            self._touch(floor, floor)  # a span may start in its middle now
         if lineage.end_offset == before.end_offset:
             return
         for row in list(self._beyond):
@@ -164,8 +165,9 @@ class RemoteLogLayout:
                 self._add(row, segment)
 
     def settle(self, steps: int) -> bool:
-        """Do what is to be done, about `steps` segments of it; whether nothing is left. The order matters: what is
-        below the log's start is not mended."""
+        """Repair about `steps` segments; return whether nothing is left. The order matters: spans below the log start
+        offset are dropped, not repaired.
+        """
         if self._next_row is not None:
             self._read(steps)
         elif self._lasts and self._lasts[0] < self._floor:
@@ -174,7 +176,7 @@ class RemoteLogLayout:
             self._mend(*self._touched.pop(), steps)
         is_done = self._next_row is None and not self._touched and not (self._lasts and self._lasts[0] < self._floor)
         if is_done and not self.outside:
-            self.outside = {}  # one that was large once is slow to look through for ever
+            self.outside = {}  # iterating over a dict that was large once stays slow
         return is_done
 
     def _read(self, steps: int) -> None:
@@ -188,14 +190,14 @@ class RemoteLogLayout:
             self._touched = [(0, _END)]
 
     def _drop(self, steps: int) -> None:
-        """Links below the log's start are none any more."""
+        """Drop spans below the log start offset."""
         count = min(steps, bisect_left(self._lasts, self._floor))
         gone = self._rows[:count]
         self._replace(0, count, [])
         self._sort_out(gone)
 
     def _mend(self, first: int, last: int, steps: int) -> None:
-        """Make anew the spans that an interval from `first` to `last` may have to do with."""
+        """Rebuild the spans that an interval from `first` to `last` may affect."""
         begin = end = bisect_left(self._lasts, first - 1)
         offset = self._lasts[begin - 1] + 1 if begin else self._floor
         made: list[_Piece] = []
@@ -215,7 +217,7 @@ class RemoteLogLayout:
         self._sort_out(chain(rows, (piece.row for piece in made)))
 
     def _piece_at(self, offset: int) -> _Piece | None:
-        """The first span at or above an offset at which a span might begin."""
+        """Return the first span at or above an offset at which a span might begin."""
         compacted = self._compacted.from_offset(offset)
         if compacted is not None and compacted[0] <= offset:
             return self._piece(self._compacted, compacted, offset, _END)
@@ -226,7 +228,7 @@ class RemoteLogLayout:
         return None if compacted is None else self._piece(self._compacted, compacted, offset, _END)
 
     def _piece(self, layer: EpochIntervals, interval: tuple[int, int, int], offset: int, bound: int) -> _Piece:
-        """Of several segments with the same offsets, the one that is preferred."""
+        """Make a span; of several segments with equal offsets choose the preferred one."""
         first, last, row = interval
         twins = list(layer.covered_twins(first, last))
         if twins:
@@ -246,39 +248,39 @@ class RemoteLogLayout:
         return share(segment.size_bytes, segment.start_offset, segment.end_offset, piece.first)
 
     def _sort_out(self, rows: Iterator[int] | Sequence[int]) -> None:
-        """Whether each of them is outside now. A row may have been given to another segment, or to none."""
+        """Update `outside` for rows, some of which may by now stand for another segment or none."""
         for row in rows:
             if self._known.is_finished(row) and not self.has_span(row):
                 self.outside[row] = self._known.offsets(row)[0]
             else:
                 self.outside.pop(row, None)
 
-    # ---- questions
+    # ---- queries
 
     @property
     def next_offset(self) -> int:
-        """Where the layout ends; 0 if it is empty."""
+        """The offset after the last span; 0 if there is none."""
         return self._lasts[-1] + 1 if self._lasts else 0
 
     def span(self, at: int) -> SegmentSpan | None:
-        """The span with so many before it."""
+        """Return the span at an index."""
         if at >= len(self._rows):
             return None
         return SegmentSpan(self.finished(self._rows[at]), self._firsts[at], self._lasts[at])
 
     def spans(self) -> Iterator[tuple[int, SegmentSpan]]:
-        """In order, each with the row of its segment."""
+        """Iterate over (row, span) in offset order."""
         for first, last, row in zip(self._firsts, self._lasts, self._rows, strict=True):
             yield row, SegmentSpan(self.finished(row), first, last)
 
     def spans_from(self, offset: int, most: int) -> list[SegmentSpan]:
-        """Some of those that reach an offset or begin above it, in order; what lies below it is cut off."""
+        """Return up to `most` spans with offsets at or above `offset`, clipped to it."""
         begin = bisect_left(self._lasts, offset)
         spans = zip(*(column[begin : begin + most] for column in (self._firsts, self._lasts, self._rows)), strict=True)
         return [SegmentSpan(self.finished(row), max(first, offset), last) for first, last, row in spans]
 
     def figures_from(self, offset: int, most: int) -> Iterator[SpanFigures]:
-        """The same in figures; several times as fast."""
+        """Iterate over the same spans as figures, several times as fast."""
         begin, known = bisect_left(self._lasts, offset), self._known
         columns = (column[begin : begin + most] for column in (self._firsts, self._lasts, self._shares, self._rows))
         for first, last, share_bytes, row in zip(*columns, strict=True):
@@ -287,7 +289,7 @@ class RemoteLogLayout:
             )
 
     def next_outside(self, most: int) -> dict[int, RemoteSegment]:
-        """Some of those outside, by row; the next call gives others, if there are others."""
+        """Return some segments outside, by row; the next call returns others, if there are others."""
         rows = list(islice(self.outside, most))
         if len(rows) < len(self.outside):
             for row in rows:
@@ -295,7 +297,7 @@ class RemoteLogLayout:
         return {row: self.finished(row) for row in rows}
 
     def has_span(self, row: int, begin: int = 0) -> bool:
-        """Whether a finished segment is in a span, of those from `begin` on."""
+        """Whether a finished segment has a span, among the spans from index `begin` on."""
         start, end = self._known.offsets(row)
         for at in range(max(begin, bisect_left(self._lasts, start)), len(self._firsts)):
             if self._firsts[at] > end:
@@ -305,7 +307,7 @@ class RemoteLogLayout:
         return False
 
     def finished(self, row: int) -> RemoteSegment:
-        """The segment of a row in a span, or outside."""
+        """Return the segment of a row that is in a span or outside."""
         segment = self._known.finished_at(row)
         assert segment is not None, f"row {row} cannot be read"
         return segment
@@ -316,7 +318,7 @@ def _floor(lineage: Lineage, log_start_offset: int) -> int:
 
 
 def _clipped(entries: Sequence[EpochEntry], first: int) -> list[EpochEntry]:
-    """A history from an offset on, as a log has it that begins there."""
+    """Return a history as a log has it that begins at `first`."""
     kept = [entry for entry in entries if entry.start_offset > first]
     present = next((entry for entry in reversed(entries) if entry.start_offset <= first), None)
     return kept if present is None else [EpochEntry(present.epoch, first), *kept]

@@ -1,9 +1,9 @@
-"""The segments that make up the remote part of a log, in order, each offset once.
+"""Layout of the remote part of a log: spans of segments in offset order, each offset in one span.
 
-Segments overlap: two leaders copied the same offsets, or what a compacted segment replaces is still there. For each
-offset one of them is the one, by the same rule as look-ups go by (`metadata_cache.py`): a compacted one goes before one
-as it was copied; of compacted ones, and of others, the one that reaches further; of two alike the one that was
-compacted against more, or is older. What is not in the chain holds nothing that the chain lacks.
+Segments overlap: two leaders copied the same offsets, or segments that a compacted one replaces still exist. For each
+offset one segment is chosen, by the same rule as in look-ups (`metadata_cache.py`): compacted segments first; of
+compacted ones, and of others, the one that reaches further; of two with the same offsets the one that was compacted
+further, or is older. Segments outside the layout hold no offset that the layout lacks.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -16,7 +16,7 @@ _END = 2**63 - 1
 
 
 class SegmentSpan(NamedTuple):
-    """A segment of the chain, and the offsets, both included, for which it is the one."""
+    """A segment and the offsets, both included, that it serves."""
 
     segment: RemoteSegment
     first: int
@@ -24,7 +24,7 @@ class SegmentSpan(NamedTuple):
 
     @property
     def share_bytes(self) -> int:
-        """What of the segment counts: an overlap with the span before does not."""
+        """Estimated size of the span: an overlap with the previous span does not count."""
         return share(self.segment.size_bytes, self.segment.start_offset, self.segment.end_offset, self.first)
 
 
@@ -40,15 +40,16 @@ class _Gap(NamedTuple):
 
 
 def share(size_bytes: int, start: int, end: int, first: int) -> int:
-    """What of a segment from `start` to `end` lies at or above `first`, were its offsets equally large."""
+    """Estimate the bytes of a segment at or above `first`, as if all offsets had equal size."""
     if first <= start:
         return size_bytes
     return size_bytes * max(0, end + 1 - first) // (end + 1 - start) if end >= start else 0
 
 
 def spans_of(segments: Iterable[RemoteSegment], lineage: Lineage, log_start_offset: int) -> list[SegmentSpan]:
-    """As few finished segments as hold all of a log that remote storage has; a segment is in it twice where others that
-    go before it hold something in its middle. Takes time in proportion to the number of segments, and to sort them.
+    """Return the spans of finished segments that hold all of a log that remote storage has; a segment has two spans
+    where preferred segments hold offsets in its middle. Takes time in proportion to the number of segments, plus
+    sorting.
     """
     floor = max(log_start_offset, lineage.start_offset or 0)
     finished = (each for each in segments if each.state is SegmentState.COPY_FINISHED and each.end_offset >= floor)
@@ -64,7 +65,7 @@ def _order(reach: _Reach) -> tuple[int, int, tuple[int, int, bytes]]:
 
 
 def preference(segment: RemoteSegment) -> tuple[int, int, bytes]:
-    """Of two segments that hold the same, the one with the lesser one of these is the one."""
+    """Sort key of segments with the same offsets; the lowest is preferred."""
     return -(segment.compacted_to or 0), segment.event_timestamp_ms, segment.id.id
 
 
@@ -77,7 +78,7 @@ def _gaps(spans: Iterable[SegmentSpan], first: int) -> Iterator[_Gap]:
 
 
 def _fill(known: Sequence[_Reach], gaps: Iterable[_Gap]) -> Iterator[SegmentSpan]:
-    """The spans within gaps, which ascend; `known` is sorted."""
+    """Yield the spans within gaps, which ascend; `known` is sorted."""
     index = 0
     best: _Reach | None = None
     for gap in gaps:
@@ -91,6 +92,6 @@ def _fill(known: Sequence[_Reach], gaps: Iterable[_Gap]) -> Iterator[SegmentSpan
                 yield SegmentSpan(best.segment, next_offset, min(best.last, gap.last))
                 next_offset = best.last + 1
             elif index < len(known):
-                next_offset = known[index].first  # nobody has what is between
+                next_offset = known[index].first  # no segment holds the offsets between
             else:
                 return

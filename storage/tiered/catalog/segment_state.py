@@ -1,7 +1,7 @@
-"""Which state may follow which, for a segment in remote storage and for the removal of a partition (KIP-405).
+"""State transitions of remote segments and of the removal of partitions (KIP-405).
 
-Two tables, and the question whether an event fits them. An event that repeats the present state is always taken:
-whoever published it may not have known that it was there already.
+Two tables, and the check of an event against them. An event that repeats the present state is always valid: its
+publisher may not have known the state.
 """
 
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ SEGMENT_TRANSITIONS: Final[Mapping[SegmentState | None, frozenset[SegmentState]]
     SegmentState.DELETE_STARTED: frozenset({SegmentState.DELETE_FINISHED}),
     SegmentState.DELETE_FINISHED: frozenset(),
 }
-"""As Kafka has it. None: nothing is known of the segment."""
+"""Transitions of Kafka. None: the segment is unknown."""
 
 DELETE_TRANSITIONS: Final[Mapping[PartitionDeleteState | None, frozenset[PartitionDeleteState]]] = {
     None: frozenset(PartitionDeleteState),
@@ -25,19 +25,19 @@ DELETE_TRANSITIONS: Final[Mapping[PartitionDeleteState | None, frozenset[Partiti
     PartitionDeleteState.STARTED: frozenset({PartitionDeleteState.FINISHED}),
     PartitionDeleteState.FINISHED: frozenset(),
 }
-"""Only forward. Unlike a segment's, these events say everything by themselves, so any may be the first that is read."""
+"""Transitions only forward. These events are self-contained, so any of them may be read first."""
 
 
 class UnknownSegment(InvalidSegmentTransition):
-    """An event of a segment that nobody has added, or that is deleted already."""
+    """An event of a segment that was never added or is already deleted."""
 
 
 class PastState(InvalidSegmentTransition):
-    """An event that lies behind: as a rule, the late twin of one that was taken long ago."""
+    """An event for an earlier state: usually a late duplicate."""
 
 
 def check_segment(name: object, present: SegmentState | None, event: SegmentState) -> None:
-    """Whether an event may follow. Raises InvalidSegmentTransition, or one of its kinds above."""
+    """Check that an event may follow. Raises InvalidSegmentTransition or a subclass above."""
     if event is present or event in SEGMENT_TRANSITIONS[present]:
         return
     if present is None:
@@ -46,7 +46,7 @@ def check_segment(name: object, present: SegmentState | None, event: SegmentStat
 
 
 def check_deletion(name: object, present: PartitionDeleteState | None, event: PartitionDeleteState) -> None:
-    """The same for the removal of a partition."""
+    """Check an event in the removal of a partition. Raises as `check_segment`."""
     if present is not None and event is not present and event not in DELETE_TRANSITIONS[present]:
         _refuse(name, present, event)
 

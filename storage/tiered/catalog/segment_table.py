@@ -1,7 +1,7 @@
-"""The remote segments of one partition as rows of bytes: some 80 bytes for each, where objects would take 700.
+"""Remote segments of one partition as rows of bytes: about 80 bytes each, instead of 700 as objects.
 
-A row number stands for a segment as long as it is in the table, and for another one later. Rows are found by segment id
-through a table of slots with open addressing: ids are random, so they are their own hash.
+A row number identifies a segment while it is in the table, and may identify another one later. Rows are found by
+segment id through an open-addressing hash table; ids are random and serve as their own hash.
 """
 
 import struct
@@ -37,7 +37,7 @@ _ID_BYTES: Final = 16
 _PLAIN: Final = struct.Struct("<16xqq16xi4xiBB")
 """Start and end offset, size, first epoch, state, flags."""
 _HOME: Final = struct.Struct(f">12xI{_FLAGS_AT - 16}xB")
-"""The last bytes of an id, which are as good as all for fewer slots than they count; flags."""
+"""The last four bytes of an id, a sufficient hash for fewer than 2^32 slots; flags."""
 _LAST_EVENT: Final = struct.Struct("<qii")
 """Time of the last event, size, broker."""
 
@@ -57,7 +57,7 @@ PlainFacts: TypeAlias = tuple[int, int, int, int, int, int, int, bool]
 
 
 class TableColumns(NamedTuple):
-    """All there is in a `SegmentTable`, for a snapshot. Not a copy."""
+    """All columns of a `SegmentTable`, for a snapshot; not a copy."""
 
     rows: bytearray
     slots: "array[int]"
@@ -67,12 +67,12 @@ class TableColumns(NamedTuple):
 
 
 class SegmentTable:
-    """Lookups by row number take any row that `add` returned and `remove` did not take back."""
+    """Table of segments; look-ups take any row that `add` returned and `remove` did not take back."""
 
     __slots__ = ("_compacted", "_count", "_custom", "_epochs", "_free", "_partition", "_rows", "_slots")
 
     def __init__(self, partition: TopicIdPartition, columns: TableColumns | None = None) -> None:
-        """Raises ValueError for columns that do not fit together."""
+        """Restore or create a table. Raises ValueError for inconsistent columns."""
         self._partition = partition
         empty = TableColumns(bytearray(), array("i", [_EMPTY]) * _SLOTS_MIN, {}, {}, {})
         self._rows, self._slots, self._custom, self._epochs, self._compacted = columns or empty
@@ -89,14 +89,14 @@ class SegmentTable:
         return self._count
 
     def rows(self) -> Iterator[int]:
-        """Of all segments, in no order that means anything."""
+        """Iterate over the rows of all segments in arbitrary order."""
         for row, flags in enumerate(self._rows[_FLAGS_AT :: _ROW.size]):
             if not flags & _IS_FREE:
                 yield row
 
     @property
     def row_count(self) -> int:
-        """All row numbers are below this."""
+        """Upper bound of all row numbers, exclusive."""
         return len(self._rows) // _ROW.size
 
     def has(self, row: int) -> bool:
@@ -104,12 +104,12 @@ class SegmentTable:
         return row < self.row_count and not self._rows[row * _ROW.size + _FLAGS_AT] & _IS_FREE
 
     def find(self, segment_id: Uuid) -> int | None:
-        """The row of a segment."""
+        """Return the row of a segment."""
         row = self._slots[self._slot(segment_id)]
         return None if row == _EMPTY else row
 
     def segment(self, row: int) -> RemoteSegment:
-        """Everything."""
+        """Return the segment of a row as an object."""
         segment_id, start, end, max_timestamp, event, size, broker, epoch, state, flags = _ROW.unpack_from(
             self._rows, row * _ROW.size
         )
@@ -135,7 +135,7 @@ class SegmentTable:
         return Uuid(_ID.unpack_from(self._rows, row * _ROW.size)[0])
 
     def offsets(self, row: int) -> tuple[int, int]:
-        """First and last."""
+        """Return the first and last offset of a row."""
         start, end = _OFFSETS.unpack_from(self._rows, row * _ROW.size)
         return start, end
 
@@ -160,7 +160,7 @@ class SegmentTable:
         return found
 
     def add(self, segment: RemoteSegment) -> int:
-        """The row of a segment that is new. Raises struct.error where a number is beyond what a record can hold."""
+        """Add a new segment and return its row. Raises struct.error for a number that a record cannot hold."""
         row = self._free[-1] if self._free else len(self._rows) // _ROW.size
         packed = self._pack(segment)
         if self._free:
@@ -177,7 +177,7 @@ class SegmentTable:
         return row
 
     def append(self, segment: RemoteSegment) -> None:
-        """In the next row, of a table that has nothing but such segments: nobody can find them by their ids."""
+        """Append a segment to a table that is filled by this method alone; ids cannot be looked up in it."""
         self._keep_rest(len(self._rows) // _ROW.size, segment)
         self._rows += self._pack(segment)
         self._count += 1
@@ -194,9 +194,9 @@ class SegmentTable:
         epoch: int,
         txn_index_empty: bool,
     ) -> int | None:
-        """`add`, of a segment with one epoch and nothing that is rare; None, and nothing done, if it is known already.
+        """Add a segment with one epoch and no rare fields; None, without effect, if it is known already.
 
-        Four times as fast: what is read when a node starts is this, as a rule.
+        Four times as fast as `add`: most events that a starting node reads are of this kind.
         """
         at = self._slot(segment_id)
         if self._slots[at] != _EMPTY:
@@ -228,8 +228,8 @@ class SegmentTable:
     def finish_plain(
         self, segment_id: bytes, event_timestamp_ms: int, broker_id: int
     ) -> tuple[int, int, int, int, bool] | None:
-        """From COPY_STARTED to COPY_FINISHED, of a segment with one epoch that was not compacted: its row, epoch, start
-        and end, and whether there are aborted transactions in it. None, and nothing done, for any other.
+        """Move a plain segment from COPY_STARTED to COPY_FINISHED; return its row, epoch, start and end offset, and
+        whether it has aborted transactions. Return None, without effect, for any other segment.
         """
         row = self._slots[self._slot(segment_id)]
         if row == _EMPTY:
@@ -243,13 +243,13 @@ class SegmentTable:
         return row, epoch, start, end, not flags & _TXN_INDEX_EMPTY
 
     def replace(self, row: int, segment: RemoteSegment) -> None:
-        """The same segment after an event."""
+        """Replace a row by the same segment after an event."""
         self._rows[row * _ROW.size : (row + 1) * _ROW.size] = self._pack(segment)
         self._forget_rest(row)
         self._keep_rest(row, segment)
 
     def update(self, row: int, update: SegmentUpdate) -> None:
-        """As `RemoteSegment.updated`, in place."""
+        """Apply `RemoteSegment.updated` in place."""
         begin = row * _ROW.size
         _EVENT_TIME.pack_into(self._rows, begin + _EVENT_TIME_AT, update.event_timestamp_ms)
         _BROKER.pack_into(self._rows, begin + _BROKER_AT, update.broker_id)
@@ -259,7 +259,7 @@ class SegmentTable:
             self._custom[row] = update.custom_metadata
 
     def remove(self, row: int) -> None:
-        """Forget a segment."""
+        """Remove a segment."""
         self._vacate(self._slot(self.id_of(row)))
         self._rows[row * _ROW.size + _FLAGS_AT] = _IS_FREE
         self._forget_rest(row)
@@ -288,7 +288,7 @@ class SegmentTable:
         )
 
     def _keep_rest(self, row: int, segment: RemoteSegment) -> None:
-        """What has no place in the row."""
+        """Store the fields that have no place in the row."""
         if segment.custom_metadata is not None:
             self._custom[row] = segment.custom_metadata
         if not _is_plain(segment):
@@ -304,7 +304,7 @@ class SegmentTable:
     # ---- slots
 
     def _slot(self, segment_id: bytes) -> int:
-        """Where the id is, or would be put."""
+        """Return the slot of an id, or the slot to put it in."""
         slots, rows = self._slots, self._rows
         mask = len(slots) - 1
         at = int.from_bytes(segment_id, "big") & mask
@@ -316,7 +316,7 @@ class SegmentTable:
         return at
 
     def _vacate(self, hole: int) -> None:
-        """Empty a slot, and move up what stands behind it only because the slot was taken."""
+        """Empty a slot, and move up later entries of its probe sequence."""
         slots = self._slots
         mask = len(slots) - 1
         at = hole
@@ -328,7 +328,7 @@ class SegmentTable:
         slots[hole] = _EMPTY
 
     def _rehash(self, size: int) -> None:
-        """As `_slot` finds them: some 10 milliseconds for 50,000, which nobody may have to wait for more often."""
+        """Rebuild the hash table with `size` slots; about 10 milliseconds for 50,000 rows."""
         slots = self._slots = array("i", [_EMPTY]) * size
         mask = size - 1
         for row, (home, flags) in enumerate(_HOME.iter_unpack(self._rows)):
