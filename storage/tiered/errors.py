@@ -1,20 +1,20 @@
-"""What can go wrong in remote storage. Stores raise the first four; what uses them turns those into the rest."""
+"""Errors of remote storage. Object stores raise the first four; their callers translate them into the others."""
 
 
 class ObjectStoreError(Exception):
-    """Something is wrong with an object store or with what was asked of it; repeating it does not help."""
+    """The object store or the request is at fault; a retry does not help."""
 
 
 class StoreUnavailable(ObjectStoreError):
-    """The store did not answer, or said that it cannot now; the same request may succeed later."""
+    """The store did not respond, or responded that it cannot now; a retry may succeed."""
 
 
 class StoreThrottled(StoreUnavailable):
-    """The store asks for fewer requests (503 SlowDown and its kin)."""
+    """The store requests a lower rate (503 SlowDown and similar)."""
 
 
 class ObjectNotFound(ObjectStoreError):
-    """There is no object of that name, or no bytes where they were asked for."""
+    """The object does not exist, or has no bytes in the requested range."""
 
 
 class RemoteStorageError(Exception):
@@ -22,7 +22,7 @@ class RemoteStorageError(Exception):
 
 
 class RetriableRemoteStorageError(RemoteStorageError):
-    """The same call may succeed later; nothing is wrong with the segment."""
+    """A temporary failure; the segment is intact and a retry may succeed."""
 
 
 class RemoteResourceNotFound(RemoteStorageError):
@@ -30,11 +30,11 @@ class RemoteResourceNotFound(RemoteStorageError):
 
 
 class CorruptRemoteData(RemoteStorageError):
-    """What the store gave back is not what was copied there."""
+    """The store returned other bytes than were copied there."""
 
 
 class RemoteMetadataNotReady(Exception):
-    """What remote storage holds of a partition is not known here yet."""
+    """The remote metadata of a partition are not loaded yet."""
 
 
 class InvalidSegmentTransition(Exception):

@@ -1,14 +1,14 @@
-"""What a partition of the metadata topic said up to some offset, as a file: a restart reads on from there.
+"""Snapshot file of a metadata partition up to some offset; a restart resumes reading there.
 
-The file is a cache of this broker's alone. It holds the very arrays of the caches, in the byte order of the machine, so
-that a million segments are back in a moment; whatever is odd about it (another format or byte order, a wrong checksum)
-makes it worth nothing, and the topic is read from its beginning. Written aside, fsynced, renamed, directory fsynced.
+The file is a private cache of this broker. It holds the arrays of the caches in the machine's byte order, so a million
+segments load in a moment. A file with another format, byte order or checksum is ignored, and the topic is read from its
+beginning. Written aside, fsynced, renamed, directory fsynced.
 
 ```
-magic, format, a number that shows the byte order, CRC-32C of all that follows
+magic, format, byte order mark, CRC-32C of the rest
 topic id, partition, next offset, leader epoch of the last record read
-caches: partition, state of its removal, rows, slots, custom metadata, epochs, how far compacted, unfinished rows,
-        twice, of segments as they were copied and of compacted ones,
+caches: partition, state of its removal, rows, slots, custom metadata, epochs, compacted_to, unfinished rows,
+        twice, for segments as copied and for compacted ones,
         per epoch: first offsets, last offsets, rows, first offsets with aborted transactions, covered intervals
 ```
 """
@@ -44,18 +44,19 @@ _COMPACTED: Final = struct.Struct("=iq")
 _NO_REMOVAL: Final = -1
 
 DIRECTORY: Final = "remote-log-metadata"
-"""In the first log directory."""
+"""Directory name in the first log directory."""
 
 
 class CorruptSnapshot(Exception):
-    """A file that cannot be used."""
+    """An unusable snapshot file."""
 
 
 @dataclass(frozen=True, slots=True)
 class SnapshotPosition:
-    """Of which partition of which topic, and how far: `next_offset` is the first that was not read.
+    """Position of a snapshot: `next_offset` is the first offset that was not read.
 
-    `leader_epoch` is that of the last record read, −1 if none was: a log that goes on otherwise has another there.
+    `leader_epoch` is the epoch of the last record read, -1 if there was none; a different epoch there means another
+    log.
     """
 
     topic_id: Uuid
@@ -65,18 +66,18 @@ class SnapshotPosition:
 
 
 def snapshot_path(directory: str, partition: int) -> str:
-    """The file for a partition of the metadata topic."""
+    """Return the path of the snapshot of a metadata partition."""
     return join(directory, f"{partition:05}.snapshot")
 
 
 def write_snapshot(fs: FileSystem, path: str, body: list[Buffer]) -> None:
-    """Puts what `pack_snapshot` made in the place of the file at `path`. Blocks. Raises OSError."""
+    """Replace the file at `path` by the result of `pack_snapshot`. Blocks. Raises OSError."""
     content = b"".join(body)
     replace_file(fs, path, _PREFIX.pack(_MAGIC, _FORMAT, _BYTE_ORDER, crc32c(content)) + content)
 
 
 def read_snapshot(fs: FileSystem, path: str) -> tuple[SnapshotPosition, MaterializedMetadata]:
-    """What `write_snapshot` wrote. Blocks. Raises CorruptSnapshot, FileNotFoundError, OSError."""
+    """Read a snapshot. Blocks. Raises CorruptSnapshot, FileNotFoundError, OSError."""
     data = read_file(fs, path)
     if len(data) < _PREFIX.size:
         raise CorruptSnapshot(f"{path} is cut off")
@@ -93,7 +94,7 @@ def read_snapshot(fs: FileSystem, path: str) -> tuple[SnapshotPosition, Material
 
 
 def pack_snapshot(position: SnapshotPosition, metadata: MaterializedMetadata) -> list[Buffer]:
-    """The bytes of the file's body, in parts: copies, so that the caches may change meanwhile."""
+    """Return the body of the file in parts, copied, so that the caches may change meanwhile."""
     caches = list(metadata)
     head = _POSITION.pack(
         position.topic_id, position.partition, position.next_offset, position.leader_epoch, len(caches)
@@ -204,7 +205,7 @@ def _pack_array(numbers: "array[int]") -> Iterator[Buffer]:
 
 
 class _Cursor:
-    """Reads on from where it is. Raises struct.error, ValueError."""
+    """Sequential reader of a snapshot body. Raises struct.error, ValueError."""
 
     def __init__(self, data: memoryview) -> None:
         self._data = data

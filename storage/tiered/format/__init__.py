@@ -1,1 +1,1 @@
-"""Format of remote objects: keys, manifests, chunk indexes, compression, and encryption."""
+"""Format of remote objects: keys, manifests, chunk indexes, compression and encryption."""

@@ -1,8 +1,8 @@
-"""Where the chunks of a file lie in the object that holds it, chunk by chunk transformed (Aiven's "chunk index").
+"""Index of the chunks of a file in the object that stores it (Aiven's "chunk index").
 
-A file is cut into chunks of one size, the last perhaps shorter. Stored chunks follow on each other: all of one size but
-the last where the transformation is encryption or none (fixed), each of its own where it compresses (variable). An
-empty file has no chunks.
+A file is cut into chunks of one size; the last one may be shorter. Stored chunks are adjacent. With encryption or no
+transformation all but the last have one size (fixed); with compression each has its own (variable). An empty file has
+no chunks.
 """
 
 import struct
@@ -17,7 +17,7 @@ _MAX_INT = 2**31 - 1
 
 
 class Chunk(NamedTuple):
-    """Chunk `number` of a file: where it lies there, and where in the object. Positions and sizes in bytes."""
+    """Chunk `number` of a file: its position in the file and in the object. Positions and sizes in bytes."""
 
     number: int
     position: int
@@ -28,7 +28,7 @@ class Chunk(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class FixedChunkIndex:
-    """Raises ValueError for sizes that do not fit together."""
+    """Index of chunks of one stored size. Raises ValueError for inconsistent sizes."""
 
     chunk_size: int
     file_size: int
@@ -44,11 +44,11 @@ class FixedChunkIndex:
 
     @property
     def stored_size(self) -> int:
-        """Of the whole object."""
+        """Size of the whole object."""
         return (self.count - 1) * self.stored_chunk_size + self.stored_final_chunk_size if self.count else 0
 
     def chunk(self, number: int) -> Chunk:
-        """`number` must be below `count`."""
+        """Return the chunk with a number below `count`."""
         position = number * self.chunk_size
         is_final = number == self.count - 1
         return Chunk(
@@ -62,7 +62,7 @@ class FixedChunkIndex:
 
 @dataclass(frozen=True, slots=True)
 class VariableChunkIndex:
-    """Raises ValueError for sizes that do not fit together."""
+    """Index of chunks of different stored sizes. Raises ValueError for inconsistent sizes."""
 
     chunk_size: int
     file_size: int
@@ -82,11 +82,11 @@ class VariableChunkIndex:
 
     @property
     def stored_size(self) -> int:
-        """Of the whole object."""
+        """Size of the whole object."""
         return self._ends[-1] if self._ends else 0
 
     def chunk(self, number: int) -> Chunk:
-        """`number` must be below `count`."""
+        """Return the chunk with a number below `count`."""
         position = number * self.chunk_size
         stored_size = self.stored_sizes[number]
         return Chunk(
@@ -103,35 +103,35 @@ ChunkIndex: TypeAlias = FixedChunkIndex | VariableChunkIndex
 
 def _check_sizes(chunk_size: int, file_size: int, stored_sizes: Iterable[int]) -> None:
     if chunk_size <= 0:
-        raise ValueError(f"chunks of {chunk_size} bytes")
+        raise ValueError(f"chunk size {chunk_size} is not positive")
     if file_size < 0 or min(stored_sizes, default=0) < 0:
-        raise ValueError("a size below zero")
+        raise ValueError("a file or chunk size is negative")
 
 
 def chunk_index(
     chunk_size: int, file_size: int, stored_sizes: Sequence[int], stored_chunk_size: int | None
 ) -> ChunkIndex:
-    """The index of a file that was stored in chunks of `stored_sizes`.
+    """Return the index of a file that was stored in chunks of `stored_sizes`.
 
-    `stored_chunk_size` is what every whole chunk makes; None where that depends on the chunk. Raises ValueError.
+    `stored_chunk_size` is the stored size of every whole chunk; None if it varies. Raises ValueError.
     """
     if stored_chunk_size is None and stored_sizes:
         return VariableChunkIndex(chunk_size, file_size, tuple(stored_sizes))
     whole = chunk_size if stored_chunk_size is None else stored_chunk_size
     index = FixedChunkIndex(chunk_size, file_size, whole, stored_sizes[-1] if stored_sizes else 0)
     if index.count != len(stored_sizes) or any(size != whole for size in stored_sizes[:-1]):
-        raise ValueError(f"chunks stored in {len(stored_sizes)} pieces that are not alike, for {file_size} bytes")
+        raise ValueError(f"{len(stored_sizes)} stored chunks of unequal size do not fit {file_size} bytes")
     return index
 
 
 def chunks_of(index: ChunkIndex, first: int, last: int) -> range:
-    """The numbers of the chunks that hold the bytes `first` to `last` of the file, `last` at most its last byte."""
+    """Return the numbers of the chunks with the bytes `first` to `last`; `last` is at most the last file byte."""
     return range(first // index.chunk_size, min(last // index.chunk_size + 1, index.count))
 
 
 def encode_sizes(sizes: Sequence[int]) -> bytes:
-    """Big-endian: count int32, base int32, width int8, all sizes but the last as (size - base) in `width` bytes, the
-    last one int32. A single size has no base and no width, and none is a count alone.
+    """Encode chunk sizes, big-endian: count int32, base int32, width int8, all but the last as (size - base) in `width`
+    bytes, the last as int32. A single size has no base and no width; no sizes are a count alone.
     """
     if not sizes:
         return _INT.pack(0)
@@ -145,29 +145,29 @@ def encode_sizes(sizes: Sequence[int]) -> bytes:
 
 
 def decode_sizes(data: bytes) -> tuple[int, ...]:
-    """What `encode_sizes` was given. Raises ValueError for other bytes."""
+    """Decode chunk sizes. Raises ValueError."""
     if len(data) < _INT.size:
-        raise ValueError(f"chunk sizes in {len(data)} bytes")
+        raise ValueError(f"{len(data)} bytes are too few for chunk sizes")
     (count,) = _INT.unpack_from(data)
     if count < 2:
         return _decode_few(data, count)
     if len(data) < _HEAD.size:
-        raise ValueError("chunk sizes are cut short")
+        raise ValueError("chunk sizes are truncated")
     _, base, width = _HEAD.unpack_from(data)
     end = _HEAD.size + (count - 1) * width
     if not 1 <= width <= 4 or base < 0 or len(data) != end + _INT.size:
-        raise ValueError(f"{count} chunk sizes of width {width} in {len(data)} bytes")
+        raise ValueError(f"{count} chunk sizes of width {width} do not fit {len(data)} bytes")
     most = (base + int.from_bytes(data[at : at + width], "big") for at in range(_HEAD.size, end, width))
     return _checked((*most, *_INT.unpack_from(data, end)))
 
 
 def _decode_few(data: bytes, count: int) -> tuple[int, ...]:
     if count < 0 or len(data) != _INT.size * (count + 1):
-        raise ValueError(f"{count} chunk sizes in {len(data)} bytes")
+        raise ValueError(f"{count} chunk sizes do not fit {len(data)} bytes")
     return _checked(_INT.unpack_from(data, _INT.size) if count else ())
 
 
 def _checked(sizes: tuple[int, ...]) -> tuple[int, ...]:
     if any(not 0 <= size <= _MAX_INT for size in sizes):
-        raise ValueError("a chunk size below zero or beyond 2^31 - 1")
+        raise ValueError("a chunk size is negative or above 2^31 - 1")
     return sizes

@@ -1,7 +1,7 @@
-"""The custom metadata of our segments (`custom.metadata.fields.include`): where the objects are and how large.
+"""Custom metadata of segments (`custom.metadata.fields.include`): location and size of the objects.
 
 The bytes are those of Aiven's plugin: a section of tagged fields (KIP-482), 0 a zigzag varlong, 1 and 2 compact
-strings. Kafka keeps them in the metadata topic and hands them back with every call. It refuses more than 128 bytes
+strings. Kafka stores them in the metadata topic and passes them to every call. It refuses more than 128 bytes
 (`remote.log.metadata.custom.metadata.max.bytes`), which the key of a topic with a long name exceeds.
 """
 
@@ -13,7 +13,7 @@ from protocol.primitives import compact_string_prefix, decode_uvarint, decode_va
 
 
 class CustomField(IntEnum):
-    """The tags; their names are those of the configuration."""
+    """Tags; the member names are the names in the configuration."""
 
     REMOTE_SIZE = 0
     OBJECT_PREFIX = 1
@@ -21,7 +21,7 @@ class CustomField(IntEnum):
 
 
 def encode_custom_metadata(fields: Mapping[CustomField, int | str]) -> bytes | None:
-    """None where there are no fields."""
+    """Encode the fields; None if there are none."""
     if not fields:
         return None
     out = [encode_uvarint(len(fields))]
@@ -39,13 +39,13 @@ def _encode_value(value: int | str) -> bytes:
 
 
 def decode_custom_metadata(data: bytes) -> dict[CustomField, int | str]:
-    """Tags that are not known are skipped. Raises ValueError for bytes of another kind."""
+    """Decode the fields; unknown tags are skipped. Raises ValueError for other bytes."""
     if not data:
         return {}
     try:
         return _decode_fields(data)
     except (DecodeError, UnicodeDecodeError) as error:
-        raise ValueError(f"custom metadata of another kind: {data.hex()}") from error
+        raise ValueError(f"invalid custom metadata: {data.hex()}") from error
 
 
 def _decode_fields(data: bytes) -> dict[CustomField, int | str]:
@@ -68,7 +68,7 @@ def _decode_value(field: CustomField, value: bytes) -> int | str:
         return decode_varint(value, 0)[0]
     size, position = decode_uvarint(value, 0)
     if position + size - 1 != len(value):
-        raise DecodeError(f"a string of {size - 1} bytes in {len(value)}")
+        raise DecodeError(f"a string of {size - 1} bytes does not fit {len(value)} bytes")
     return value[position:].decode()
 
 

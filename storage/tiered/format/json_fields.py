@@ -1,4 +1,4 @@
-"""JSON that others may have written, read field by field: what is wanted is checked, what is not known is let be."""
+"""Typed access to the fields of foreign JSON: requested fields are checked, unknown ones are ignored."""
 
 import base64
 import json
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 
 class JsonFields:
-    """One JSON object. All methods raise ValueError, with the path of the field, for one that is not as asked for."""
+    """One JSON object. Methods raise ValueError with the path of a field that is missing or has another type."""
 
     def __init__(self, fields: Mapping[str, object], path: str = "") -> None:
         self._fields = fields
@@ -17,11 +17,11 @@ class JsonFields:
         try:
             document: object = json.loads(content)
         except RecursionError as error:
-            raise ValueError("JSON that is nested too deep") from error
+            raise ValueError("the JSON is nested too deeply") from error
         return cls(_as_fields(document, "the document"))
 
     def __contains__(self, name: str) -> bool:
-        """Whether the field is there and not null."""
+        """Whether the field exists and is not null."""
         return self._fields.get(name) is not None
 
     def names(self) -> list[str]:
@@ -46,7 +46,7 @@ class JsonFields:
         return value
 
     def binary(self, name: str) -> bytes:
-        """From base64."""
+        """Return the bytes of a base64 field."""
         try:
             return base64.b64decode(self.text(name), validate=True)
         except ValueError as error:

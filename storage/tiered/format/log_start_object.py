@@ -1,10 +1,10 @@
-"""The log start offset of a partition, kept beside its segments: a rebuild must not bring deleted records back.
+"""Log start offset of a partition, stored beside its segments, so that a rebuild does not restore deleted records.
 
-DeleteRecords may move the log start into the middle of a segment, and nothing else in the store would tell. The leader
-writes the object from its regular task, so that it lags by one interval at most, and before segments below it are
-deleted. It is one object per leader epoch (see `epoch_stamped_objects.py`): a deposed leader writes under its own older
-epoch, and the value of the newest is the one that counts, though it may be lower: after an unclean election the new
-leader's log need not reach where the old one's began.
+DeleteRecords may move the log start offset into the middle of a segment, which no other object records. The leader
+writes the object from its periodic task, at most one interval late, and before it deletes segments below the offset.
+Each leader epoch has its own object (see `epoch_stamped_objects.py`): a deposed leader writes under its older epoch.
+The value of the newest epoch counts even if it is lower: after an unclean election the new leader's log may end below
+the former log start offset.
 """
 
 import json
@@ -20,7 +20,7 @@ _VERSION = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogStart:
-    """What one leader said. `cluster_id` tells whose objects these are where several clusters use one bucket."""
+    """Record of one leader. `cluster_id` names the owner where several clusters share a bucket."""
 
     log_start_offset: int
     leader_epoch: int
@@ -42,10 +42,10 @@ def encode_log_start(log_start: LogStart) -> bytes:
 
 
 def decode_log_start(content: bytes) -> LogStart:
-    """Raises ValueError for anything but what `encode_log_start` gives."""
+    """Decode a log start object. Raises ValueError."""
     document = json.loads(content)
     if not isinstance(document, dict) or document.get("version") != _VERSION:
-        raise ValueError("not a log start object, or of a version that is not known here")
+        raise ValueError("not a log start object, or an object of an unknown version")
     try:
         log_start = LogStart(
             log_start_offset=int(document["logStartOffset"]),
@@ -55,30 +55,29 @@ def decode_log_start(content: bytes) -> LogStart:
             timestamp_ms=int(document["timestampMs"]),
         )
     except (KeyError, TypeError) as error:
-        raise ValueError(f"a log start object without {error}") from error
+        raise ValueError(f"the log start object lacks {error}") from error
     if log_start.log_start_offset < 0:
-        raise ValueError(f"a log start offset of {log_start.log_start_offset}")
+        raise ValueError(f"log start offset {log_start.log_start_offset} is negative")
     return log_start
 
 
 def log_start_object(store: ObjectStore, directory: str) -> EpochStampedObject:
-    """`directory` is the beginning of the keys of the partition's objects, with the slash at its end."""
+    """Return the object; `directory` is the key prefix of the partition, with a trailing slash."""
     return EpochStampedObject(store, directory + LOG_START_STEM)
 
 
 def read_log_start(store: ObjectStore, directory: str) -> LogStart | None:
-    """What the newest leader said; None where none ever did. Raises ObjectStoreError, ValueError."""
+    """Return the newest leader's record, None if there is none. Raises ObjectStoreError, ValueError."""
     found = log_start_object(store, directory).read()
     return None if found is None else decode_log_start(found.content)
 
 
 class LogStartWriter:
-    """One leader's, for one partition and one leader epoch. Blocks, and is used by one thread at a time.
+    """Writer of one leader, for one partition and one leader epoch. Blocks; used by one thread at a time.
 
-    `write` is called whenever the leader looks after the partition; it writes what changed, and not more often than
-    every `interval_ms`. What leaders before left is looked up once; while there is nothing, and this one has nothing to
-    say, every `interval_ms` again, since one that does not know yet that it is deposed may still speak. `is_deposed`: a
-    later leader has written.
+    `write` is called periodically and writes a changed offset at most every `interval_ms`. Objects of former leaders
+    are looked up once. As long as there are none and this leader has written none, the look-up is repeated every
+    `interval_ms`, because a deposed leader may still write. `is_deposed`: a later leader has written.
     """
 
     def __init__(
@@ -104,10 +103,10 @@ class LogStartWriter:
         self._look_again_ms = 0
 
     def write(self, log_start_offset: int, now_ms: int) -> bool:
-        """Whether the store now says `log_start_offset`.
+        """Store the log start offset; return whether the store holds it now.
 
-        False while a change must wait, and for good when there is an object of a later leader: this one is deposed.
-        A log that begins at 0 and never had an object needs none. Raises ObjectStoreError; the next call tries again.
+        False while a change must wait, and forever after a later leader has written: this leader is deposed. A log that
+        starts at 0 and never had an object needs none. Raises ObjectStoreError; the next call retries.
         """
         if self._older is None or (self._is_silent and now_ms >= self._look_again_ms):
             self._look()
@@ -123,12 +122,12 @@ class LogStartWriter:
         return True
 
     def write_now(self, log_start_offset: int, now_ms: int) -> bool:
-        """As `write`, without a wait: for when data is about to be deleted on the strength of it."""
+        """Store the offset as `write`, without waiting for the interval, before records are deleted because of it."""
         self._not_before_ms = now_ms
         return self.write(log_start_offset, now_ms)
 
     def _look(self) -> None:
-        """What the leaders before left."""
+        """Look up the objects of former leaders."""
         epochs = self._object.epochs()
         self.is_deposed = bool(epochs) and epochs[-1] > self._leader_epoch
         self._written = None if epochs else 0

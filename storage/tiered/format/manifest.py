@@ -1,11 +1,10 @@
-"""The manifest of a segment: how its other two objects are to be read, and all that is known of it.
+"""Manifest of a segment: the layout of its other two objects, and its metadata.
 
-JSON, as Aiven's plugin writes it, version 1. It is put last and deleted first: where there is a manifest, there is a
-whole segment. From `remoteLogSegmentMetadata` a bucket alone gives back what the metadata topic knew: the state is
-that the copy was finished, the size is that of the chunk index, the transaction index is there or not. That plugin
-never reads this object, nor cares what else is in it, so what it has no place for is kept there: the custom metadata,
-how far the segment was compacted, CRC-32Cs of what was stored, chunk by chunk and index by index, and one of the
-manifest itself, at its very end.
+JSON, version 1, as written by Aiven's plugin. The manifest is written last and deleted first, so its existence proves a
+complete segment. `remoteLogSegmentMetadata` restores the metadata from the bucket alone: the state is COPY_FINISHED,
+the size is in the chunk index, and the transaction index exists or not. The plugin never reads that object and ignores
+unknown fields, so it also holds fields that the plugin has no place for: custom metadata, `compactedTo`, CRC-32Cs of
+the stored chunks and indexes, and a CRC-32C of the manifest itself, at its very end.
 """
 
 import base64
@@ -40,12 +39,14 @@ from storage.tiered.segment_metadata import (
 
 _VERSION = "1"
 _MAX_SIZES_BYTES = 10 * 1024 * 1024
-"""Of the encoded sizes of chunks: the limit of those who read our manifests, too."""
+"""Maximum size of the encoded chunk sizes; readers of our manifests have the same limit."""
 _CRC = struct.Struct(">I")
 _OWN_CRC = b',"manifestCrc32c":"'
-"""Eight hexadecimal digits follow, always: custom metadata tell how long the manifest is, and it tells them."""
+"""Always followed by eight hexadecimal digits: the custom metadata contain the size of the manifest, which contains
+them.
+"""
 _END = b"}}"
-"""Of the object with the CRC, and of the document."""
+"""End of the object with the CRC, and of the document."""
 
 INDEX_NAMES: Mapping[IndexKind, str] = MappingProxyType(
     {
@@ -56,13 +57,13 @@ INDEX_NAMES: Mapping[IndexKind, str] = MappingProxyType(
         IndexKind.TRANSACTION: "transaction",
     }
 )
-"""In the order in which they follow on each other in the object."""
+"""Index names in the order in which the indexes are stored."""
 
 
 class StoredIndex(NamedTuple):
-    """Where an index lies in its object; `size` is 0 for an empty one, and for a producer snapshot that is not there.
+    """Position of an index in the indexes object; `size` is 0 for an empty index and for an absent producer snapshot.
 
-    `crc` is the CRC-32C of these bytes, None where nobody took it.
+    `crc` is the CRC-32C of the stored bytes, None if unknown.
     """
 
     position: int
@@ -71,7 +72,7 @@ class StoredIndex(NamedTuple):
 
 
 class SegmentEncryption(NamedTuple):
-    """`data_key` is sealed, and says for whom; `aad` is the additional data that every chunk is bound to."""
+    """`data_key` is encrypted and names its key pair; `aad` is the additional data that authenticates every chunk."""
 
     data_key: str
     aad: bytes
@@ -79,9 +80,9 @@ class SegmentEncryption(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentManifest:
-    """`chunk_crcs` are CRC-32Cs of the chunks as they are stored, None where nobody took them.
+    """Contents of a manifest. `chunk_crcs` are CRC-32Cs of the stored chunks, None if unknown.
 
-    `segment` is None where the manifest does not tell of which segment it is.
+    `segment` is None if the manifest does not identify its segment.
     """
 
     chunks: ChunkIndex
@@ -93,11 +94,11 @@ class SegmentManifest:
 
     @property
     def indexes_size(self) -> int:
-        """Of the whole object with the indexes."""
+        """Size of the whole object with the indexes."""
         return max(index.position + index.size for index in self.indexes.values())
 
     def index(self, kind: IndexKind) -> StoredIndex | None:
-        """None where the segment has no such index."""
+        """Return the position of an index, None if the segment has no such index."""
         found = self.indexes.get(kind)
         if found is not None and found.size == 0 and kind is IndexKind.PRODUCER_SNAPSHOT:
             return None
@@ -129,7 +130,7 @@ def _json(document: dict[str, object]) -> bytes:
 
 
 def decode_manifest(content: bytes) -> SegmentManifest:
-    """Raises CorruptRemoteData, and RemoteStorageError for a version that is not known here."""
+    """Decode a manifest. Raises CorruptRemoteData, and RemoteStorageError for an unknown version."""
     try:
         _check_own_crc(content)
         fields = JsonFields.parse(content)
@@ -138,13 +139,13 @@ def decode_manifest(content: bytes) -> SegmentManifest:
             return _decode(fields)
     except (ValueError, MalformedRecords) as error:
         raise CorruptRemoteData(f"not the manifest of a segment: {error}") from error
-    raise RemoteStorageError(f"the manifest of a segment has version {version}, which is not known here")
+    raise RemoteStorageError(f"the manifest of a segment has the unknown version {version}")
 
 
 def _check_own_crc(content: bytes) -> None:
     covered, found, crc = content.rpartition(_OWN_CRC)
     if found and crc.removesuffix(_END) != _own_crc(covered):
-        raise ValueError("its CRC is another")
+        raise ValueError("its CRC does not match")
 
 
 def _decode(fields: JsonFields) -> SegmentManifest:
@@ -267,7 +268,7 @@ def _segment_id(fields: JsonFields) -> RemoteSegmentId:
 
 
 def _epochs(fields: JsonFields) -> Iterator[SegmentEpoch]:
-    """Ascending, whatever the order of the keys."""
+    """Yield the epochs in ascending order, whatever the order of the keys."""
     for name in sorted(fields.names(), key=int):
         yield SegmentEpoch(int(name), fields.integer(name))
 

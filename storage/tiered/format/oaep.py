@@ -1,6 +1,6 @@
-"""RSA-OAEP with SHA3-512 for the message and for MGF1, and no label: how segments in the buckets people have seal keys.
+"""RSA-OAEP with SHA3-512 for message and MGF1 and without label, as existing buckets encrypt their data keys.
 
-The one file that knows pycryptodome: `cryptography`, which has everything else, refuses SHA-3 here.
+The only module that uses pycryptodome: `cryptography`, used everywhere else, does not support SHA-3 here.
 """
 
 from Crypto.Cipher import PKCS1_OAEP
@@ -10,17 +10,17 @@ from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey, RSAPubl
 
 
 class OaepError(Exception):
-    """Bytes that were not encrypted for this key. There is nothing more to say."""
+    """The bytes were not encrypted for this key."""
 
 
 def encrypt(key: RSAPublicKey, message: bytes) -> bytes:
-    """Raises ValueError for a message that is too long for the key."""
+    """Encrypt a message. Raises ValueError if it is too long for the key."""
     numbers = key.public_numbers()
     return PKCS1_OAEP.new(RSA.construct((numbers.n, numbers.e)), SHA3_512).encrypt(message)
 
 
 def decrypt(key: RSAPrivateKey, ciphertext: bytes) -> bytes:
-    """Raises OaepError."""
+    """Decrypt a message. Raises OaepError."""
     numbers = key.private_numbers()
     public = numbers.public_numbers
     own = RSA.construct((public.n, public.e, numbers.d, numbers.p, numbers.q), consistency_check=False)

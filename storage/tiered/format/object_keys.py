@@ -1,8 +1,7 @@
-"""The names of a segment's objects (those Aiven's plugin gives them), to and fro.
+"""Keys of a segment's objects, as Aiven's plugin names them.
 
-`<prefix>TOPIC-TOPICID/PARTITION/%020d-SEGMENTID.{log,indexes,rsm-manifest}`: the prefix as it is configured, without a
-slash of its own. Names of topics may contain dashes and so may ids, which have 22 characters, so that what a name
-means is read from its end.
+`<prefix>TOPIC-TOPICID/PARTITION/%020d-SEGMENTID.{log,indexes,rsm-manifest}`, with the prefix as configured, without an
+added slash. Topic names and ids (22 characters) may contain dashes, so a key is parsed from its end.
 """
 
 import re
@@ -27,7 +26,7 @@ class ObjectSuffix(Enum):
 
 
 class ParsedKey(NamedTuple):
-    """What the name of a segment's object says."""
+    """Parts of the key of a segment's object."""
 
     id: RemoteSegmentId
     start_offset: int
@@ -35,20 +34,21 @@ class ParsedKey(NamedTuple):
 
 
 class ObjectKeys:
-    """Keys under one prefix. `mask_prefix` keeps the prefix out of what `shown` gives."""
+    """Keys under one prefix. `mask_prefix` hides the prefix in the result of `shown`."""
 
     def __init__(self, prefix: str, *, mask_prefix: bool = False) -> None:
         self.prefix = prefix
         self._mask_prefix = mask_prefix
 
     def partition(self, partition: TopicIdPartition) -> str:
-        """What the keys of all objects of a partition begin with, and no others; it ends in a slash."""
+        """Return the common prefix of all objects of a partition, with a trailing slash."""
         return self.prefix + _partition_path(partition)
 
     def key(self, segment: RemoteSegment, suffix: ObjectSuffix) -> str:
-        """Custom metadata, where they say so, outrank the prefix configured now: it may have been changed since.
+        """Return the key of an object. Custom metadata take precedence over the configured prefix, which may have
+        changed.
 
-        Raises ValueError for custom metadata that are not ours.
+        Raises ValueError for invalid custom metadata.
         """
         fields: Mapping[CustomField, int | str] = {}
         if segment.custom_metadata is not None:
@@ -58,7 +58,7 @@ class ObjectKeys:
         return f"{prefix}{path}.{suffix.value}"
 
     def parse(self, key: str) -> ParsedKey | None:
-        """None for the key of anything else than a segment's object under this prefix."""
+        """Parse the key of a segment's object under this prefix; None for any other key."""
         if not key.startswith(self.prefix):
             return None
         partition, position = _parse_partition(key, len(self.prefix))
@@ -68,16 +68,16 @@ class ObjectKeys:
         return ParsedKey(RemoteSegmentId(partition, identity), int(match["start"]), ObjectSuffix(match["suffix"]))
 
     def parse_partition(self, key: str) -> TopicIdPartition | None:
-        """The partition whose objects `key` is among; None for a key that is in no partition's place."""
+        """Return the partition whose directory contains the key; None for any other key."""
         return _parse_partition(key, len(self.prefix))[0] if key.startswith(self.prefix) else None
 
     def shown(self, text: str) -> str:
-        """`text`, which may contain keys, for a message or a log."""
+        """Return `text`, which may contain keys, for a message or a log."""
         return text.replace(self.prefix, _MASK) if self._mask_prefix and self.prefix else text
 
 
 def segment_path(segment: RemoteSegment) -> str:
-    """The key of a segment's objects without prefix and suffix."""
+    """Return the key of a segment's objects without prefix and suffix."""
     name = f"{segment.start_offset:020d}-{uuid_to_text(segment.id.id)}"
     return _partition_path(segment.id.partition) + name
 
@@ -87,7 +87,7 @@ def _partition_path(partition: TopicIdPartition) -> str:
 
 
 def _parse_partition(key: str, position: int) -> tuple[TopicIdPartition | None, int]:
-    """The partition, and the position after it."""
+    """Return the partition and the position after it."""
     match = _PARTITION.match(key, position)
     if match is None or (topic_id := _parse_id(match["topic_id"])) is None:
         return None, position
@@ -95,6 +95,6 @@ def _parse_partition(key: str, position: int) -> tuple[TopicIdPartition | None, 
 
 
 def _parse_id(text: str) -> Uuid | None:
-    """None for the few texts of 22 characters that decode, but are not what is written for any id."""
+    """Decode an id; None for the few texts of 22 characters that no id is encoded as."""
     uuid = uuid_from_text(text)
     return uuid if uuid_to_text(uuid) == text else None

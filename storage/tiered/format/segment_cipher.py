@@ -1,8 +1,8 @@
-"""AES-256-GCM for the chunks and indexes of one segment.
+"""AES-256-GCM encryption of the chunks and indexes of one segment.
 
-A sealed chunk is a random IV of 12 bytes, the ciphertext, and a tag of 16 bytes. The tag also covers the additional
-data of the segment, 32 random bytes kept in its manifest, so that chunks of two segments cannot be exchanged even if
-their keys were the same.
+An encrypted chunk is a random IV of 12 bytes, the ciphertext, and a tag of 16 bytes. The tag also authenticates the
+additional data of the segment, 32 random bytes in its manifest, so chunks of two segments cannot be exchanged even if
+their keys were equal.
 """
 
 import secrets
@@ -37,11 +37,11 @@ class SegmentCipher:
 
     def open(self, sealed: Buffer) -> Buffer:
         if len(sealed) < OVERHEAD_BYTES:
-            raise CorruptRemoteData(f"an encrypted chunk of {len(sealed)} bytes")
+            raise CorruptRemoteData(f"an encrypted chunk of {len(sealed)} bytes is too short")
         view = memoryview(sealed)
         chunk = bytearray(len(sealed) - OVERHEAD_BYTES)
         try:
             self._aead.decrypt_into(view[:IV_BYTES], view[IV_BYTES:], self._aad, chunk)
         except InvalidTag as error:
-            raise CorruptRemoteData("an encrypted chunk is not what was encrypted, or not with this key") from error
+            raise CorruptRemoteData("an encrypted chunk was modified or encrypted with another key") from error
         return chunk

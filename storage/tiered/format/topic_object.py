@@ -1,7 +1,7 @@
-"""What a topic is beside its records, kept with its segments: the number of its partitions, and its configs.
+"""Description of a topic, stored with its segments: partition count, replication factor and configs.
 
-A cluster that is lost leaves segments, and those do not tell of partitions that are empty, of replicas or of configs.
-The leader of partition 0 writes the object when the topic changed, under its epoch (see `epoch_stamped_objects.py`).
+Segments that survive their cluster do not tell of empty partitions, replicas or configs. The leader of partition 0
+writes the object when the topic changed, under its leader epoch (see `epoch_stamped_objects.py`).
 """
 
 import json
@@ -19,7 +19,7 @@ _VERSION = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicDescription:
-    """`configs` are the topic's own, without defaults. `metadata_offset` is that of the image it was read from."""
+    """Description of a topic. `configs` exclude defaults; `metadata_offset` is the offset of the described image."""
 
     topic: str
     topic_id: Uuid
@@ -45,10 +45,10 @@ def encode_topic(topic: TopicDescription) -> bytes:
 
 
 def decode_topic(content: bytes) -> TopicDescription:
-    """Raises ValueError for anything but what `encode_topic` gives."""
+    """Decode a topic object. Raises ValueError."""
     document = json.loads(content)
     if not isinstance(document, dict) or document.get("version") != _VERSION:
-        raise ValueError("not a topic object, or of a version that is not known here")
+        raise ValueError("not a topic object, or an object of an unknown version")
     try:
         topic = TopicDescription(
             topic=str(document["topic"]),
@@ -60,25 +60,27 @@ def decode_topic(content: bytes) -> TopicDescription:
             configs={str(key): str(value) for key, value in document["configs"].items()},
         )
     except (KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"a topic object without {error}") from error
+        raise ValueError(f"the topic object lacks {error}") from error
     if topic.partition_count < 1 or topic.replication_factor < 1:
-        raise ValueError(f"a topic of {topic.partition_count} partitions, {topic.replication_factor} times")
+        raise ValueError(
+            f"a topic cannot have {topic.partition_count} partitions and {topic.replication_factor} replicas"
+        )
     return topic
 
 
 def topic_object(store: ObjectStore, directory: str) -> EpochStampedObject:
-    """`directory` is the beginning of the keys of all of the topic's objects, with the slash at its end."""
+    """Return the object; `directory` is the key prefix of the topic, with a trailing slash."""
     return EpochStampedObject(store, directory + TOPIC_STEM)
 
 
 def read_topic(store: ObjectStore, directory: str) -> TopicDescription | None:
-    """What the newest leader said; None where none ever did. Raises ObjectStoreError, ValueError."""
+    """Return the newest description, None if there is none. Raises ObjectStoreError, ValueError."""
     found = topic_object(store, directory).read()
     return None if found is None else decode_topic(found.content)
 
 
 class TopicWriter:
-    """The leader's of partition 0, for one leader epoch. Blocks, and is used by one thread at a time."""
+    """Writer of the leader of partition 0, for one leader epoch. Blocks; used by one thread at a time."""
 
     def __init__(self, store: ObjectStore, directory: str, *, leader_epoch: int) -> None:
         self._object = topic_object(store, directory)
@@ -87,9 +89,9 @@ class TopicWriter:
         self._is_deposed = False
 
     def write(self, topic: TopicDescription) -> bool:
-        """Whether the store now says this of the topic; an image that changed nothing of it writes nothing.
+        """Store a changed description; return whether the store holds it now.
 
-        False for good when there is an object of a later leader. Raises ObjectStoreError; the next call tries again.
+        False forever after a later leader has written. Raises ObjectStoreError; the next call retries.
         """
         if self._is_deposed or self._says_so_already(topic):
             return not self._is_deposed

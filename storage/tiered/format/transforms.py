@@ -1,7 +1,7 @@
-"""What a chunk goes through on its way to the store and back: zstd, then encryption, each if wanted.
+"""Transformation of chunks on their way to the store and back: optional zstd, then optional encryption.
 
-Every chunk stands for itself: one zstd frame that says how large its content is, sealed with what its segment's key
-makes of it. So any chunk can be read without the others.
+Every chunk is transformed alone: one zstd frame with its content size, encrypted with the segment's key. So any chunk
+can be read without the others.
 """
 
 from dataclasses import dataclass
@@ -14,33 +14,33 @@ from storage.tiered.errors import CorruptRemoteData
 
 _ZSTD_LEVEL = 3
 _ZSTD_OVERHEAD_BYTES = 1024
-"""What zstd may need beside its bound for data it cannot shrink: size + size / 256."""
+"""Additional space that zstd may need for incompressible data, beside size / 256."""
 
 
 class ChunkCipher(Protocol):
-    """Seals chunks with the key of one segment. Several threads may use it at once."""
+    """Encrypts chunks with the key of one segment; thread-safe."""
 
     @property
     def overhead_bytes(self) -> int:
-        """By how much every sealed chunk is longer."""
+        """Additional size of every encrypted chunk."""
         ...
 
     def seal(self, chunk: Buffer) -> Buffer: ...
 
     def open(self, sealed: Buffer) -> Buffer:
-        """Raises CorruptRemoteData for anything that was not sealed with this key."""
+        """Decrypt a chunk. Raises CorruptRemoteData if it was not encrypted with this key."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class ChunkTransform:
-    """How the chunks of one segment are stored."""
+    """Transformation of the chunks of one segment."""
 
     compresses: bool = False
     cipher: ChunkCipher | None = None
 
     def stored_size(self, size: int) -> int | None:
-        """Of every chunk of `size` bytes; None where it depends on the chunk."""
+        """Return the stored size of every chunk of `size` bytes; None if it varies."""
         if self.compresses:
             return None
         return size if self.cipher is None else size + self.cipher.overhead_bytes
@@ -51,12 +51,12 @@ class ChunkTransform:
         return chunk if self.cipher is None else self.cipher.seal(chunk)
 
     def restore(self, stored: Buffer, size: int) -> Buffer:
-        """The chunk, which has `size` bytes. Raises CorruptRemoteData where it has not, or cannot be restored."""
+        """Restore a chunk of `size` bytes. Raises CorruptRemoteData if that fails or the size differs."""
         chunk = stored if self.cipher is None else self.cipher.open(stored)
         if self.compresses:
             chunk = _decompress(chunk, size)
         if len(chunk) != size:
-            raise CorruptRemoteData(f"a chunk of {len(chunk)} bytes, which had {size}")
+            raise CorruptRemoteData(f"a chunk has {len(chunk)} bytes instead of {size}")
         return chunk
 
 
@@ -66,7 +66,7 @@ def _compress(chunk: Buffer) -> Buffer:
 
 
 def _decompress(frame: Buffer, size: int) -> Buffer:
-    """Never more than `size` bytes, whatever the frame claims."""
+    """Decompress at most `size` bytes, whatever the frame claims."""
     output = bytearray(size)
     try:
         return memoryview(output)[: cramjam.zstd.decompress_into(frame, output)]

@@ -145,7 +145,7 @@ def test_an_unknown_version_is_not_taken_for_damage() -> None:
         (PLAIN_JSON, '{"version":1}', "version is not a string"),
         (PLAIN_JSON, "[" * 100_000, "not the manifest"),
         ('"type":"fixed"', '"type":"other"', "chunkIndex.type is 'other'"),
-        ('"originalChunkSize":100', '"originalChunkSize":0', "chunks of 0 bytes"),
+        ('"originalChunkSize":100', '"originalChunkSize":0', "chunk size 0 is not positive"),
         ('"originalChunkSize":100', '"originalChunkSize":true', "chunkIndex.originalChunkSize is not an integer"),
         ('"compression":false', '"compression":"no"', "compression is not a boolean"),
         ('"timestamp":{"position":1', '"timestamp":{"position":-1', "segmentIndexes.timestamp is at -1"),

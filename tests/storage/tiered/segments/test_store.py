@@ -236,7 +236,7 @@ def test_a_masked_prefix_is_in_no_message(store: MemoryObjectStore) -> None:
 
 
 def test_custom_metadata_of_another_kind_are_refused(store: MemoryObjectStore) -> None:
-    with pytest.raises(RemoteStorageError, match="custom metadata of another kind"):
+    with pytest.raises(RemoteStorageError, match="invalid custom metadata"):
         read_all(segment_store(store), segment(1, custom_metadata=b"\xff"))
 
 
