@@ -1,6 +1,6 @@
-"""The seam to object storage: put, get, delete, list, nothing more. Methods block, from several threads at once.
+"""The interface of object stores: put, get, delete, list. Methods block and are thread-safe.
 
-An object is there whole or not at all, and a put over another replaces it in one go. A listing may be stale by a while.
+An object exists completely or not at all, and a put replaces an object atomically. A listing may be stale for a while.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -16,29 +16,31 @@ class ObjectInfo(NamedTuple):
 
 
 class ObjectStore(Protocol):
-    """Every method may raise StoreUnavailable, StoreThrottled and, where it will never work, ObjectStoreError."""
+    """Every method may raise StoreUnavailable, StoreThrottled and, for permanent failures, ObjectStoreError."""
 
     def put(self, key: str, parts: Iterable[Buffer]) -> int:
-        """Stores what `parts` give one after another, held in memory by bounded pieces; returns the size in bytes.
+        """Store the concatenated `parts`, with bounded memory; return the size in bytes.
 
-        An error, also one that `parts` raises, leaves no object and nothing half-written behind, as far as the store
-        can still be reached.
+        After an error, also one raised by `parts`, no object and no partial upload remains, unless the store is
+        unreachable.
         """
         ...
 
     def get(self, key: str, first: int = 0, last: int | None = None) -> Iterator[bytes]:
-        """The bytes from `first` to `last`, both included, in pieces; `last` may lie beyond the end.
+        """Yield the bytes from `first` to `last`, both included, in pieces; `last` may lie beyond the end.
 
-        Raises ObjectNotFound, also for a `first` at or beyond the end of an object that is not empty.
+        Raises ObjectNotFound, also for a `first` at or beyond the end of a non-empty object.
         """
         ...
 
     def delete(self, keys: Sequence[str]) -> None:
-        """What is not there is deleted already. Raises if any could not be deleted; some may be gone then."""
+        """Delete objects; missing ones count as deleted. Raises if any deletion failed; some may have succeeded."""
         ...
 
     def list(self, prefix: str, start_after: str = "") -> Iterator[ObjectInfo]:
-        """Objects whose keys begin with `prefix` and sort after `start_after`, sorted by the bytes of their keys."""
+        """Yield the objects whose keys begin with `prefix` and sort after `start_after`, sorted by the bytes of the
+        keys.
+        """
         ...
 
     def close(self) -> None: ...

@@ -1,7 +1,8 @@
-"""The seam to what is known of remote segments (KIP-405, "RemoteLogMetadataManager").
+"""The interface of remote metadata managers (KIP-405, "RemoteLogMetadataManager").
 
-Implementations are loaded by name (`remote.log.metadata.manager.class.name`, see `metadata_loading.py`). Everything is
-called on the event loop; what waits returns an awaitable. `RemoteLogMetadataCache` answers look-ups from memory.
+Implementations are loaded by name (`remote.log.metadata.manager.class.name`, see `loading/remote_metadata.py`). Methods
+are called on the event loop; those that wait return an awaitable. `RemoteLogMetadataCache` answers look-ups from
+memory.
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
@@ -18,43 +19,43 @@ from storage.tiered.segment_metadata import (
 
 
 class SegmentPage(NamedTuple):
-    """Segments with the rows that stand for them, and the row to go on from; None at the end."""
+    """Segments with their rows, and the next row; None at the end."""
 
     segments: Sequence[tuple[int, RemoteSegment]]
     next_row: int | None
 
 
 class SegmentObserver(Protocol):
-    """Told synchronously. A row stands for another segment after its own has been deleted."""
+    """Observer of one partition, called synchronously. A row may stand for another segment after a deletion."""
 
     def on_available(self, row: int, segment: RemoteSegment) -> None:
-        """A segment has been finished and can be read."""
+        """Handle a segment that was finished and is readable."""
         ...
 
     def on_unavailable(self, row: int, segment: RemoteSegment) -> None:
-        """A segment that could be read is to be deleted."""
+        """Handle a readable segment that is about to be deleted."""
         ...
 
 
 class KnownSegments(Protocol):
-    """All that is known of one partition, for who looks at a part of it at a time: `RemoteLogMetadataCache`.
+    """All metadata of one partition, for incremental processing: `RemoteLogMetadataCache`.
 
-    What changes between two pages is told to `observer`, which is somebody else's, or None, where this is not what it
-    was before: then everything may have changed.
+    Changes between two pages are reported to `observer`. An observer that finds another one, or None, in its place may
+    have missed any change.
     """
 
     observer: SegmentObserver | None
 
     def __len__(self) -> int:
-        """How many, in whatever state."""
+        """Return the number of segments in any state."""
         ...
 
     def page(self, first_row: int, count: int) -> SegmentPage:
-        """The segments in `count` rows."""
+        """Return the segments in `count` rows."""
         ...
 
     def finished_at(self, row: int) -> RemoteSegment | None:
-        """None where the row stands for nothing that can be read."""
+        """Return the segment of a row, None unless it is readable."""
         ...
 
     def is_finished(self, row: int) -> bool: ...
@@ -64,76 +65,74 @@ class KnownSegments(Protocol):
         ...
 
     def offsets(self, row: int) -> tuple[int, int]:
-        """First and last, where there is a segment."""
+        """Return the first and last offset of a row that stands for a segment."""
         ...
 
     def max_timestamp_ms(self, row: int) -> int:
-        """Of a segment, where there is one."""
+        """Return the highest timestamp of a row that stands for a segment."""
         ...
 
     def compacted_to(self, row: int) -> int | None:
-        """Of a segment, where there is one."""
+        """Return `RemoteSegment.compacted_to` of a row that stands for a segment."""
         ...
 
     def first_within(self, epoch: int, first: int, last: int) -> int | None:
-        """Of the finished segments with an offset in [first, last] as `epoch` wrote it, the first offset of `epoch`."""
+        """Return the first offset of `epoch` in the finished segments with offsets of it in [first, last]."""
         ...
 
     def newest(self) -> list[RemoteSegment]:
-        """Of the latest leader that copied, the finished segments that end last: one, or several that overlap."""
+        """Return the finished segments of the latest leader epoch that end last: one, or several that overlap."""
         ...
 
     def ending_within(self, first: int, last: int) -> list[RemoteSegment]:
-        """The finished segments whose last offset is in [first, last], by start and end offset: few, if that is a
-        narrow range."""
+        """Return the finished segments whose last offset is in [first, last], by start and end offset."""
         ...
 
     def unfinished(self) -> list[RemoteSegment]:
-        """Those that are not copied yet, or are being deleted: few."""
+        """Return the segments that are not copied yet or are being deleted: few."""
         ...
 
 
 class RemoteLogMetadataManager(Protocol):
-    """Look-ups raise RemoteMetadataNotReady for a partition that is not assigned or not yet loaded here."""
+    """Look-ups raise RemoteMetadataNotReady for a partition that is not assigned, or not loaded yet."""
 
     def add(self, segment: RemoteSegment) -> Awaitable[None]:
-        """Notes a new segment, in COPY_STARTED; done when it is durable and look-ups here know of it.
+        """Add a new segment in COPY_STARTED; done when the event is durable and visible to look-ups here.
 
-        Raises RemoteMetadataNotReady and InvalidSegmentTransition; TimeoutError when it is not known whether it came
-        to be.
+        Raises RemoteMetadataNotReady and InvalidSegmentTransition; TimeoutError if the outcome is unknown.
         """
         ...
 
     def update(self, update: SegmentUpdate) -> Awaitable[None]:
-        """As `add`, for what follows."""
+        """Update a segment; otherwise as `add`."""
         ...
 
     def delete_partition(self, event: PartitionDelete) -> Awaitable[None]:
-        """As `add`, for the removal of a partition."""
+        """Publish an event in the removal of a partition; otherwise as `add`."""
         ...
 
     def segment_for(self, partition: TopicIdPartition, epoch: int, offset: int) -> RemoteSegment | None:
-        """The finished segment that holds `offset` of the history in which `epoch` wrote it."""
+        """Return the finished segment that holds `offset` as written in `epoch`."""
         ...
 
     def highest_offset(self, partition: TopicIdPartition, epoch: int) -> int | None:
-        """The last offset of `epoch` in any finished segment."""
+        """Return the last offset of `epoch` in any finished segment."""
         ...
 
     def segments(self, partition: TopicIdPartition, epoch: int | None = None) -> Sequence[RemoteSegment]:
-        """All that are not yet deleted, in whatever state, by start offset; those that hold `epoch`, if given. Takes
-        time in proportion to their number.
+        """Return the segments that are not deleted yet, in any state, by start offset, optionally only those with
+        records of `epoch`. Takes time in proportion to their number.
         """
         ...
 
     def known(self, partition: TopicIdPartition) -> KnownSegments:
-        """The same, to be looked at little by little. The same object for as long as somebody holds it, though nothing
-        be known yet; another one when it was learnt anew, and only then: who looks would begin again and again.
+        """Return the segments for incremental processing. The result is the same object as long as a caller holds it,
+        even while it is empty. It changes only when the metadata were loaded again, because callers then start over.
         """
         ...
 
     def next_with_aborted(self, partition: TopicIdPartition, epoch: int, offset: int) -> RemoteSegment | None:
-        """The first finished segment from `offset` of `epoch` on, in that epoch, that has a transaction index."""
+        """Return the first finished segment with a transaction index, from `offset` of `epoch` on, within the epoch."""
         ...
 
     def is_ready(self, partition: TopicIdPartition) -> bool: ...
@@ -141,28 +140,28 @@ class RemoteLogMetadataManager(Protocol):
     def wait_until_ready(self, partition: TopicIdPartition) -> Awaitable[None]: ...
 
     def assign(self, leaders: Iterable[TopicIdPartition], followers: Iterable[TopicIdPartition]) -> None:
-        """This broker hosts these from now on (or goes on to)."""
+        """Start to serve these partitions, which this broker hosts; some may be served already."""
         ...
 
     def unassign(self, partitions: Iterable[TopicIdPartition]) -> None: ...
 
     def held(self) -> Iterable[tuple[TopicIdPartition, PartitionDeleteState | None]]:
-        """Every partition with anything left of which it is for this broker to remove what is remote, should its topic
-        be deleted, and how far that is. Nothing where somebody else removes what is marked as deleted.
+        """Return the partitions whose remote segments this broker must delete if their topic is deleted, with the state
+        of that deletion. Empty if the implementation deletes partitions itself.
         """
         ...
 
     async def close(self) -> None:
-        """Tell of nothing any more."""
+        """Stop all updates."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RemoteMetadataContext:
-    """What an implementation is told beside its settings, `broker.id`, `cluster.id` and `log.dir` with Kafka.
+    """Context of an implementation, beside its settings: `broker.id`, `cluster.id` and `log.dir` in Kafka.
 
-    `bootstrap_server` tells where this broker is reached itself, as `host:port` of the listener named by
-    `remote.log.metadata.manager.listener.name`; None for as long as the metadata do not have its registration.
+    `bootstrap_server` returns the address of this broker as `host:port` of the listener
+    `remote.log.metadata.manager.listener.name`; None until the metadata contain its registration.
     """
 
     broker_id: int
@@ -172,10 +171,10 @@ class RemoteMetadataContext:
 
 
 class RemoteMetadataFactory(Protocol):
-    """What an import path must name: a class, or a function, that takes these two; called on the event loop.
+    """The type of an import path's target: a class or function with these arguments, called on the event loop.
 
-    Settings are those under `remote.log.metadata.manager.impl.prefix`, without it. Raises ValueError with one sentence
-    that names the key.
+    Settings are those under `remote.log.metadata.manager.impl.prefix`, without the prefix. Raises ValueError with one
+    sentence that names the key.
     """
 
     def __call__(self, settings: Mapping[str, str], context: RemoteMetadataContext) -> RemoteLogMetadataManager: ...

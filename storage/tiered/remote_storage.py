@@ -1,7 +1,6 @@
-"""The seam to remote storage (KIP-405, "RemoteStorageManager"): copy a segment, read it, delete it.
+"""The interface of remote storage managers (KIP-405, "RemoteStorageManager"): copy, read and delete segments.
 
-Implementations are loaded by name (`remote.log.storage.manager.class.name`). Their methods block and are called from
-several threads at once.
+Implementations are loaded by name (`remote.log.storage.manager.class.name`). Their methods block and are thread-safe.
 """
 
 from collections.abc import Iterator, Mapping
@@ -14,7 +13,7 @@ from storage.tiered.segment_metadata import RemoteSegment
 
 
 class IndexKind(Enum):
-    """The files that go with a segment's records; the value is the suffix of a cached copy."""
+    """Files beside a segment's records; the value is the suffix of a cached copy."""
 
     OFFSET = "index"
     TIME = "timeindex"
@@ -25,10 +24,10 @@ class IndexKind(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentFiles:
-    """What is copied of one segment: paths in `fs`. No transaction index where there are no aborted transactions.
+    """Files of one segment to copy, as paths in `fs`. Without aborted transactions there is no transaction index.
 
-    `leader_epochs` is the text of a leader-epoch checkpoint: the history of the log up to the end of the segment.
-    `producer_snapshot` is of the state at the segment's end; None where the log has none.
+    `leader_epochs` is a leader-epoch checkpoint: the history of the log up to the segment's end. `producer_snapshot` is
+    the producer state at the segment's end; None if the log has none.
     """
 
     fs: FileSystem
@@ -42,7 +41,7 @@ class SegmentFiles:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RemoteStorageContext:
-    """What an implementation is told beside its settings. `cache_directory` is its own; it may not exist yet."""
+    """Context of an implementation. It owns `cache_directory`, which may not exist yet."""
 
     fs: FileSystem
     cache_directory: str
@@ -52,54 +51,54 @@ class RemoteStorageContext:
 
 class RemoteStorageManager(Protocol):
     def copy_segment(self, segment: RemoteSegment, files: SegmentFiles) -> bytes | None:
-        """Copies everything, durably, or nothing that anybody would find; returns custom metadata, if it has any.
+        """Copy everything durably, or leave nothing visible; return custom metadata, if there are any.
 
-        Repeating it for the same id is harmless. Raises RetriableRemoteStorageError, RemoteStorageError.
+        Idempotent for one segment id. Raises RetriableRemoteStorageError, RemoteStorageError.
         """
         ...
 
     def read_segment(self, segment: RemoteSegment, first: int, last: int | None = None) -> Iterator[memoryview]:
-        """The bytes of the log file from position `first` to `last`, both included, in pieces; to the end if None.
+        """Yield the bytes of the log file from `first` to `last`, both included, in pieces; to the end if None.
 
-        `last` may lie beyond the end. To close the iterator early is fine. Raises RemoteResourceNotFound,
+        `last` may lie beyond the end. The iterator may be closed early. Raises RemoteResourceNotFound,
         RetriableRemoteStorageError, RemoteStorageError, CorruptRemoteData, at the call or while iterating.
         """
         ...
 
     def read_index(self, segment: RemoteSegment, kind: IndexKind) -> bytes:
-        """Raises RemoteResourceNotFound where the segment has no such index, and as `read_segment`."""
+        """Return an index. Raises RemoteResourceNotFound if the segment has none, and as `read_segment`."""
         ...
 
     def read_soon(self, segment: RemoteSegment, first: int) -> None:
-        """A hint: somebody is about to read from position `first` on. What makes that faster may begin now.
+        """Prefetch hint: a read from position `first` follows soon.
 
         May do nothing. Raises as `read_segment`.
         """
         ...
 
     def discard(self, segment: RemoteSegment) -> None:
-        """Keep nothing of a segment at hand: what came of it was damaged. The next read asks the store.
+        """Drop all cached data of a segment because some of it was damaged. The next read goes to the store.
 
         Raises nothing.
         """
         ...
 
     def location(self, segment: RemoteSegment) -> str:
-        """What an operator would look for in the store, for messages. Asks nobody, raises nothing."""
+        """Return the object's location for messages to operators. No access, raises nothing."""
         ...
 
     def delete_segment(self, segment: RemoteSegment) -> None:
-        """Deletes all that was copied; what is gone already is success. Raises as `copy_segment`."""
+        """Delete everything copied; missing objects are no error. Raises as `copy_segment`."""
         ...
 
     def close(self) -> None: ...
 
 
 class RemoteStorageFactory(Protocol):
-    """What an import path must name: a class, or a function, that takes these two.
+    """The type of an import path's target: a class or function with these arguments.
 
-    Settings are those under `remote.log.storage.manager.impl.prefix`, without it. Raises ConfigError's cousin
-    ValueError with one sentence that names the key.
+    Settings are those under `remote.log.storage.manager.impl.prefix`, without the prefix. Raises ValueError with one
+    sentence that names the key.
     """
 
     def __call__(self, settings: Mapping[str, str], context: RemoteStorageContext) -> RemoteStorageManager: ...

@@ -1,6 +1,6 @@
-"""What is known of one segment in remote storage, and the events that change it (KIP-405, "RemoteLogSegmentMetadata").
+"""Metadata of one remote segment, and the events that change them (KIP-405, "RemoteLogSegmentMetadata").
 
-Values only: which state may follow which is in `segment_state.py`, their bytes are in `metadata_records.py`.
+Values only: `catalog/segment_state.py` has the state transitions, `catalog/metadata_records.py` the encoding.
 """
 
 from dataclasses import dataclass, replace
@@ -11,7 +11,7 @@ from protocol.primitives import Uuid, uuid_to_text
 
 
 class TopicIdPartition(NamedTuple):
-    """A partition of one incarnation of a topic: a topic that is made again under its name has another id."""
+    """A partition of a topic id; a topic that is created again under its name has another id."""
 
     topic_id: Uuid
     topic: str
@@ -22,7 +22,7 @@ class TopicIdPartition(NamedTuple):
 
 
 class RemoteSegmentId(NamedTuple):
-    """Made anew for every attempt to copy a segment, so that no two attempts meet in the store."""
+    """Id of one attempt to copy a segment, so that no two attempts use the same objects."""
 
     partition: TopicIdPartition
     id: Uuid
@@ -45,7 +45,7 @@ class PartitionDeleteState(IntEnum):
 
 
 class SegmentEpoch(NamedTuple):
-    """From `start_offset` on, records of this segment were written by the leader of `epoch`."""
+    """Leader epoch of the records of a segment from `start_offset` on."""
 
     epoch: int
     start_offset: int
@@ -55,12 +55,12 @@ class SegmentEpoch(NamedTuple):
 class RemoteSegment:
     """One segment in remote storage.
 
-    `end_offset` is the last offset that the segment stands for, whether or not a record has it. `leader_epochs` ascend
-    and are never empty; the first starts at `start_offset`. `size_bytes` counts the log file alone. Times are in
-    milliseconds since 1970; `event_timestamp_ms` and `broker_id` are those of the last event.
+    `end_offset` is the last offset that the segment covers, even if compaction removed its record. `leader_epochs`
+    ascend and are never empty; the first starts at `start_offset`. `size_bytes` is the size of the log file alone.
+    Times are in milliseconds since 1970; `event_timestamp_ms` and `broker_id` belong to the last event.
 
-    `compacted_to`: the records were compacted here, against all that remote storage had below this offset; None for a
-    segment as its leader had it (see `remote_compaction.py`).
+    `compacted_to`: the segment was compacted in remote storage against all remote records below this offset; None for a
+    segment as its leader copied it (see `remote_compaction.py`).
     """
 
     id: RemoteSegmentId
@@ -82,12 +82,12 @@ class RemoteSegment:
 
     def __post_init__(self) -> None:
         if not self.leader_epochs:
-            raise ValueError(f"{self.id} has no leader epochs")
+            raise ValueError(f"segment {self.id} has no leader epochs")
         if not 0 <= self.start_offset <= self.end_offset:
-            raise ValueError(f"{self.id} is from {self.start_offset} to {self.end_offset}")
+            raise ValueError(f"segment {self.id} has invalid offsets: {self.start_offset} to {self.end_offset}")
 
     def updated(self, update: "SegmentUpdate") -> "RemoteSegment":
-        """This segment after an event; the custom metadata of an earlier event stays if the new one has none."""
+        """Return this segment after an event; custom metadata stay unless the event has others."""
         return replace(
             self,
             state=update.state,
@@ -98,7 +98,7 @@ class RemoteSegment:
 
 
 class SegmentUpdate(NamedTuple):
-    """An event in the life of a segment that is known already."""
+    """An event of a known segment."""
 
     id: RemoteSegmentId
     state: SegmentState
@@ -108,7 +108,7 @@ class SegmentUpdate(NamedTuple):
 
 
 class PartitionDelete(NamedTuple):
-    """An event in the removal of all that remote storage has of a partition."""
+    """An event in the removal of a partition from remote storage."""
 
     partition: TopicIdPartition
     state: PartitionDeleteState

@@ -1,1 +1,1 @@
-"""Construction of remote storage and of remote metadata managers from their settings."""
+"""Construction of remote storage and remote metadata managers from their settings."""

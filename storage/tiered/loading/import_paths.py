@@ -1,7 +1,7 @@
-"""From a setting that names somebody's implementation to what it names, and from that to one that works.
+"""Import of implementations that settings name by import path.
 
-Kafka has a class loader of its own for each class path. Here its directories and archives come first wherever modules
-are looked for, from then on.
+Kafka has a class loader for each class path. Here its directories and archives are put in front of the module search
+path, permanently.
 """
 
 import importlib
@@ -13,8 +13,8 @@ T = TypeVar("T")
 
 
 def imported(key: str, name: str, class_path: str | None, known: str) -> Callable[..., object]:
-    """What `package.module:Name` or `package.module.Name` names. `class_path`: where it is looked for first, with
-    colons in between; `known`: names that have a meaning of their own, for the sentence.
+    """Import `package.module:Name` or `package.module.Name`. `class_path`: locations to search first, separated by
+    colons; `known`: other valid names, for the message.
 
     Raises ValueError with one sentence that names the key.
     """
@@ -27,12 +27,12 @@ def imported(key: str, name: str, class_path: str | None, known: str) -> Callabl
     except Exception as error:
         raise ValueError(f"{key} names {name}, which cannot be imported: {error}.") from error
     if not callable(factory):
-        raise ValueError(f"{key} names {name}, which makes nothing.")
-    return factory  # type: ignore[no-any-return]  # of a module that nobody can know
+        raise ValueError(f"{key} names {name}, which is not callable.")
+    return factory  # type: ignore[no-any-return]  # the module is unknown to mypy
 
 
 def made(key: str, name: str, make: Callable[[], T]) -> T:
-    """What an implementation's factory returns. Raises ValueError with one sentence, whatever the factory raised."""
+    """Call an implementation's factory. Raises ValueError with one sentence, whatever the factory raised."""
     try:
         return make()
     except ValueError:

@@ -1,7 +1,7 @@
-"""From the name of what keeps remote metadata to one that works (`remote.log.metadata.manager.class.name`).
+"""Loader of the remote metadata manager (`remote.log.metadata.manager.class.name`).
 
-The one that comes with the broker lives on the metadata topic, and is put together where the broker is; every other is
-the import path of a RemoteMetadataFactory.
+The topic-based implementation comes with the broker and is built elsewhere; any other name is the import path of a
+RemoteMetadataFactory.
 """
 
 from collections.abc import Mapping
@@ -15,15 +15,15 @@ ON_TOPIC: Final = "org.apache.kafka.server.log.remote.metadata.storage.TopicBase
 
 
 def is_on_topic(name: str) -> bool:
-    """Whether that is the implementation that comes with the broker."""
+    """Whether the name stands for the topic-based implementation of the broker."""
     return name in ("topic", ON_TOPIC)
 
 
 def load_remote_metadata(
     name: str, settings: Mapping[str, str], context: RemoteMetadataContext, class_path: str | None = None
 ) -> RemoteLogMetadataManager:
-    """An implementation of somebody's own. `settings` are without their prefix, `class_path` is where its module is
-    looked for first. Raises ValueError with one sentence that names the key.
+    """Load a foreign implementation. `settings` are without their prefix; `class_path` is searched first for its
+    module. Raises ValueError with one sentence that names the key.
     """
     factory = cast(RemoteMetadataFactory, imported(CLASS_NAME_KEY, name, class_path, "topic"))
     return made(CLASS_NAME_KEY, name, lambda: factory(settings, context))

@@ -1,8 +1,8 @@
-"""From the name of a remote storage and its settings to one that works.
+"""Loader of the remote storage manager from its name and settings.
 
 `remote.log.storage.manager.class.name` is `s3`, `local`, the class of Aiven's plugin, or the import path of a
-RemoteStorageFactory. Where segments lie in a store of objects, that store can also be had by itself, for tools that
-look after it. This is the one place that knows all implementations, and it imports those that are wanted.
+RemoteStorageFactory. Tools can open an object store with segments directly. Only this module knows all implementations,
+and it imports the ones it needs.
 """
 
 import time
@@ -43,18 +43,18 @@ _BACKENDS = {
 _UPLOAD_WINDOW_MS = 1000
 _MAX_WAITING_DOWNLOADS = 1000
 _PREFETCH_PART = 2
-"""At most this part of a cache is fetched ahead, or it would push out what it is for."""
+"""Share of a cache that may be prefetched, as a divisor; more would evict chunks that readers use."""
 
 
 class LoadedRemoteStorage(NamedTuple):
-    """`warnings` are sentences about settings, for the log."""
+    """A loaded manager; `warnings` are sentences about settings, for the log."""
 
     manager: RemoteStorageManager
     warnings: tuple[str, ...]
 
 
 class OpenedStore(NamedTuple):
-    """A store of objects with segments in it: how they are named there, and what warnings there were."""
+    """An object store with segments, its keys, and warnings about settings."""
 
     store: ObjectStore
     keys: ObjectKeys
@@ -70,8 +70,8 @@ def load_remote_storage(
     prefix: str = DEFAULT_PREFIX,
     class_path: str | None = None,
 ) -> LoadedRemoteStorage:
-    """`settings` are without `prefix`; `local_root` is where `local` keeps objects if the settings do not say;
-    `class_path` is where the module of an import path is looked for first.
+    """Load a manager. `settings` are without `prefix`; `local_root` is the directory of `local` unless the settings
+    name one; `class_path` is searched first for the module of an import path.
 
     Raises ValueError with one sentence that names the key.
     """
@@ -99,9 +99,11 @@ def open_object_store(
     local_root: str,
     prefix: str = DEFAULT_PREFIX,
 ) -> OpenedStore:
-    """The store that `load_remote_storage` would use. Raises ValueError, also for a storage of another kind."""
+    """Open the store that `load_remote_storage` would use. Raises ValueError, also for other kinds of storage."""
     if not is_object_store(name):
-        raise ValueError(f"{CLASS_NAME_KEY} is {name!r}, which is not known to keep segments in a store of objects.")
+        raise ValueError(
+            f"{CLASS_NAME_KEY} is {name!r}, which does not keep segments in an object store; use s3 or local."
+        )
     parsed = parse_settings(settings, prefix)
     store, warnings = _open_store(name, parsed, context, local_root, prefix)
     keys = ObjectKeys(parsed.settings.key_prefix, mask_prefix=parsed.settings.masks_key_prefix)
@@ -112,16 +114,16 @@ def _monotonic_ms() -> float:
     return time.monotonic() * 1000
 
 
-# -- which -------------------------------------------------------------------------------------------------------------
+# -- names -------------------------------------------------------------------------------------------------------------
 
 
 def is_object_store(name: str) -> bool:
-    """Whether a storage of that name keeps segments in a store of objects (`open_object_store`)."""
+    """Whether a storage of that name keeps segments in an object store (`open_object_store`)."""
     return name in ("s3", "local", _PLUGIN)
 
 
 def _backend(name: str, reader: SettingsReader) -> str:
-    """`s3` or `local`: by the name, and by the plugin's own key."""
+    """Return `s3` or `local`, by the class name and the plugin's own key."""
     named = reader.text(BACKEND_CLASS)
     if name == _PLUGIN:
         reader.needed(BACKEND_CLASS, f"where {CLASS_NAME_KEY} is {_PLUGIN}")
@@ -129,19 +131,19 @@ def _backend(name: str, reader: SettingsReader) -> str:
         return name
     backend = _BACKENDS.get(named)
     if backend is None:
-        raise reader.wrong(BACKEND_CLASS, "s3 or local: Ottla has no other stores of objects")
+        raise reader.wrong(BACKEND_CLASS, "s3 or local: Ottla has no other object stores")
     if name not in (_PLUGIN, backend):
         raise reader.wrong(BACKEND_CLASS, f"left out where {CLASS_NAME_KEY} is {name}")
     return backend
 
 
-# -- stores of objects -------------------------------------------------------------------------------------------------
+# -- object stores -----------------------------------------------------------------------------------------------------
 
 
 def _open_store(
     name: str, parsed: ParsedSettings, context: RemoteStorageContext, local_root: str, prefix: str
 ) -> tuple[ObjectStore, tuple[str, ...]]:
-    """With warnings about keys that it has no use for."""
+    """Open a store; also return warnings about unknown keys."""
     reader = SettingsReader(parsed.storage, prefix)
     open_backend = _open_s3 if _backend(name, reader) == "s3" else _open_local
     store = open_backend(reader, context, local_root)
@@ -156,9 +158,7 @@ def _open_local(reader: SettingsReader, context: RemoteStorageContext, local_roo
     try:
         return DirectoryStore(context.fs, root)
     except ObjectStoreError as error:
-        raise ValueError(
-            f"{reader.full('storage.root')} must be a directory that can be written to: {error}."
-        ) from error
+        raise ValueError(f"{reader.full('storage.root')} must be a writable directory: {error}.") from error
 
 
 def _open_s3(reader: SettingsReader, context: RemoteStorageContext, local_root: str) -> ObjectStore:
@@ -168,7 +168,7 @@ def _open_s3(reader: SettingsReader, context: RemoteStorageContext, local_root: 
     return S3Store(s3_settings(reader), context.fs)
 
 
-# -- what goes around a store ------------------------------------------------------------------------------------------
+# -- caches, keys and limits -------------------------------------------------------------------------------------------
 
 
 def _chunk_reader(settings: SegmentStoreSettings, context: RemoteStorageContext, prefix: str) -> ChunkReader:
@@ -195,7 +195,7 @@ def _chunk_storage(settings: SegmentStoreSettings, context: RemoteStorageContext
         return DiskChunkStorage(context.fs, place, cache.limits, _monotonic_ms)
     except OSError as error:
         raise ValueError(
-            f"{prefix}fetch.chunk.cache.path must be a directory that can be written to, not {place}: {error.strerror}."
+            f"{prefix}fetch.chunk.cache.path must be a writable directory, not {place}: {error.strerror}."
         ) from error
 
 

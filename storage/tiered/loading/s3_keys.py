@@ -1,6 +1,6 @@
-"""The settings of a bucket, `storage.s3.` and `storage.aws.`, taken from those of remote storage.
+"""Settings of a bucket (`storage.s3.` and `storage.aws.`) out of the settings of remote storage.
 
-A field of S3Settings is named for its key and has the type of its value, so that none is listed here.
+A field of S3Settings has the name and type of its key, so keys are not listed here.
 """
 
 from collections.abc import Callable
@@ -21,11 +21,11 @@ _AWS_FIELDS = frozenset(
         "certificate_check_enabled",
     }
 )
-"""Of S3Settings: their keys begin with `storage.aws.`, those of the others with `storage.s3.`."""
+"""Fields of S3Settings whose keys begin with `storage.aws.`; the others begin with `storage.s3.`."""
 
 
 def s3_settings(reader: SettingsReader) -> S3Settings:
-    """Raises ValueError, one sentence that names the key."""
+    """Return the settings. Raises ValueError, one sentence that names the key."""
     values: dict[str, str | int | bool] = {}
     for each in fields(S3Settings):
         value = _typed(reader, _s3_key(each.name), each.type)

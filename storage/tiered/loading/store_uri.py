@@ -1,9 +1,8 @@
-"""Which store of objects a URI names, and the place in it: for what is given as one setting or option.
+"""Object stores named by a URI, for use in one setting or option.
 
-`/a/directory`, `file:///a/directory`, `s3://bucket/prefix`, or `s3a://`, which people who come from Hadoop write for
-the same; of a bucket, behind a `?`: `endpoint=http://…`, `region=…`, `path-style=true|false`. Credentials are never in
-a URI, which is shown in logs and lists of processes: they come from where boto3 looks for them, and so does a region
-that is not named.
+`/a/directory`, `file:///a/directory`, `s3://bucket/prefix`, or `s3a://` as in Hadoop. A bucket takes query options:
+`endpoint=http://…`, `region=…`, `path-style=true|false`. Credentials are never part of a URI, because logs and process
+lists show it; boto3 finds them, and an omitted region, in its usual places.
 """
 
 from dataclasses import dataclass
@@ -22,14 +21,14 @@ _FLAGS: Final = {"true": True, "false": False}
 
 
 class StoreUriError(ValueError):
-    """A URI that names no store; one sentence, which never repeats what may be a secret."""
+    """A URI that names no store; one sentence without secrets."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoreUri:
     """A directory (`bucket` is empty then) or a bucket. Holds no connection and may be pickled.
 
-    `prefix` is what all keys begin with: empty, or ending in a slash.
+    `prefix` starts all keys: empty, or with a trailing slash.
     """
 
     directory: str = ""
@@ -44,35 +43,33 @@ class StoreUri:
 
 
 class StoreAt(NamedTuple):
-    """A place in a store; closing it is closing `store`."""
+    """A prefix in a store; closed by closing `store`."""
 
     store: ObjectStore
     prefix: str
 
     def key(self, name: str) -> str:
-        """Of what is called `name` at this place."""
+        """Return the key of a name."""
         return self.prefix + name
 
     def name(self, key: str) -> str:
-        """What an object of this place is called here."""
+        """Return the name of a key."""
         return key.removeprefix(self.prefix)
 
 
 def parse_store_uri(uri: str) -> StoreUri:
-    """Touches nothing. Raises StoreUriError."""
+    """Parse a URI without any access. Raises StoreUriError."""
     if "://" not in uri and not uri.startswith("file:"):
         return StoreUri(directory=_directory(uri, uri))
     try:
         parts = urlsplit(uri)
     except ValueError as error:
-        raise StoreUriError(f"what should name a store of objects is no URI: {error}") from None
+        raise StoreUriError(f"the object store is not a valid URI: {error}") from None
     if parts.scheme == "file":
         return _of_directory(parts, uri)
     if parts.scheme in _BUCKET_SCHEMES:
         return _of_bucket(parts)
-    raise StoreUriError(
-        f"{parts.scheme or uri}:// is no store of objects: it must be a directory, file://, s3:// or s3a://"
-    )
+    raise StoreUriError(f"{parts.scheme or uri}:// is no object store: use a directory, file://, s3:// or s3a://")
 
 
 def open_store(
@@ -83,17 +80,17 @@ def open_store(
     call_timeout_ms: int | None = None,
     attempt_timeout_ms: int | None = None,
 ) -> StoreAt:
-    """The store and the place in it. Makes a directory that is not there, unless it `must_exist`, which is for those
-    who only read; a bucket is first asked when it is used.
+    """Open the store. Create a missing directory unless it `must_exist`, for readers; a bucket is accessed on first
+    use.
 
-    `call_timeout_ms` bounds a request to a bucket with all its attempts, `attempt_timeout_ms` how long it may be silent
-    within one; None leaves both to the store. Raises StoreUriError, and for a directory what ObjectStore raises.
+    `call_timeout_ms` bounds a request to a bucket with all its attempts, `attempt_timeout_ms` the silence within one;
+    None keeps the store's defaults. Raises StoreUriError, and for a directory the errors of ObjectStore.
     """
     place = parse_store_uri(uri) if isinstance(uri, str) else uri
     fs = fs or OsFileSystem()
     if place.directory:
         if must_exist and not fs.is_directory(place.directory):
-            raise StoreUnavailable(f"there is no directory {place.directory}")
+            raise StoreUnavailable(f"the directory {place.directory} does not exist")
         return StoreAt(DirectoryStore(fs, place.directory), "")
     settings = S3Settings(
         bucket_name=place.bucket,
@@ -103,7 +100,7 @@ def open_store(
         api_call_timeout=call_timeout_ms,
         api_call_attempt_timeout=attempt_timeout_ms,
     )
-    from storage.tiered.stores.s3 import S3Store  # which brings a lot along
+    from storage.tiered.stores.s3 import S3Store  # a slow import
 
     return StoreAt(S3Store(settings, fs), place.prefix)
 
@@ -120,15 +117,15 @@ def _of_directory(parts: SplitResult, uri: str) -> StoreUri:
 
 def _directory(path: str, uri: str) -> str:
     if not path.strip():
-        raise StoreUriError("a store of objects must be named: a directory, file://, s3:// or s3a://")
+        raise StoreUriError("an object store needs a name: a directory, file://, s3:// or s3a://")
     if "\0" in path:
-        raise StoreUriError(f"{uri!r} is no directory's name")
+        raise StoreUriError(f"{uri!r} is not the name of a directory")
     return path
 
 
 def _of_bucket(parts: SplitResult) -> StoreUri:
     if "@" in parts.netloc:
-        raise StoreUriError("an s3:// URI must not hold credentials, they come from boto3's usual places")
+        raise StoreUriError("an s3:// URI must not contain credentials; boto3 finds them in its usual places")
     bucket, path = parts.netloc, parts.path.strip("/")
     if not bucket or ":" in bucket:
         raise StoreUriError(f"{parts.scheme}://{bucket}/{path} does not name a bucket; an address goes into ?endpoint=")

@@ -1,1 +1,1 @@
-"""Writing, reading and checking one remote segment."""
+"""Writing, reading and checking of single remote segments."""

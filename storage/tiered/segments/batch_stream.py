@@ -1,7 +1,7 @@
-"""Batches out of the bytes of a remote segment, which come in pieces of any size, one behind the other.
+"""Batches from the bytes of a remote segment, which arrive in pieces of any size.
 
-What follows on each other in one piece is judged where it lies (`parts_of`); what lies across pieces, or has to be
-searched for, goes through a `BatchStream`. Where the bytes come from is not known here.
+Adjacent batches in one piece are checked in place (`parts_of`); batches across pieces, or ones to be searched for, go
+through a `BatchStream`. This module does not know the source of the bytes.
 """
 
 import struct
@@ -28,15 +28,16 @@ from storage.tiered.segment_metadata import RemoteSegment
 _ESSENTIALS: Final = struct.Struct(">qi4xbIhi")
 """Base offset, length, magic, checksum, attributes, last offset delta."""
 _AHEAD_BYTES: Final = 4096
-"""Copied with a header that is looked at: what lies between two entries of an index."""
+"""Bytes copied beyond a header: the distance between two index entries."""
 _TRANSACTIONAL_OR_CONTROL: Final = TRANSACTIONAL_FLAG | CONTROL_FLAG
 
 
 class RemoteBatches(NamedTuple):
-    """Whole batches as they were copied. `next_offset` follows the last; `is_transactional`: some are of transactions.
+    """Whole batches as they were copied. `next_offset` follows the last; `is_transactional`: some belong to
+    transactions.
 
-    Without `data`, `next_offset` tells what was in the way: the offset asked for where limits left nothing, or the
-    offset after the segment where compaction had left nothing in the rest of it.
+    Without `data`, `next_offset` is the requested offset if limits excluded every batch, or the offset after the
+    segment if compaction removed the rest of it.
     """
 
     data: memoryview
@@ -45,11 +46,11 @@ class RemoteBatches(NamedTuple):
 
 
 class ReadRange(NamedTuple):
-    """What is wanted: whole batches from the one with `offset` on, wholly below `upper`, at most `max_bytes`.
+    """A read: whole batches from the one with `offset` on, completely below `upper`, at most `max_bytes`.
 
-    The first batch comes whole, however large it is: a reader must get on. Who reads in order may take parts of
-    `max_bytes` each, `block_bytes` in all, where they lie at hand, and tells with `position` where in the segment the
-    last ones ended.
+    The first batch is returned whole, however large, so that readers make progress. A sequential reader may request
+    parts of `max_bytes` each, `block_bytes` in all, where they are available without a copy, and passes in `position`
+    the end of its last read in the segment.
     """
 
     offset: int
@@ -60,8 +61,8 @@ class ReadRange(NamedTuple):
 
 
 class RemoteBlock(NamedTuple):
-    """Parts that follow on each other, at least one. `next_position`, in the segment, is where the last ends, and
-    `held_bytes` the memory that is kept alive by any of them.
+    """Adjacent parts, at least one. `next_position` is the end of the last one in the segment, and `held_bytes` the
+    memory that any of them keeps alive.
     """
 
     parts: tuple[RemoteBatches, ...]
@@ -70,24 +71,24 @@ class RemoteBlock(NamedTuple):
 
     @property
     def next_offset(self) -> int:
-        """After the last part."""
+        """The offset after the last part."""
         return self.parts[-1].next_offset
 
     @property
     def size_bytes(self) -> int:
-        """Of all parts."""
+        """Size of all parts."""
         return sum(len(part.data) for part in self.parts)
 
 
 def block_of(batches: RemoteBatches, next_position: int = 0) -> RemoteBlock:
-    """One part alone, with memory of its own."""
+    """Wrap one part that has its own memory."""
     return RemoteBlock((batches,), next_position, len(batches.data))
 
 
 class BatchStream:
-    """Batch after batch out of pieces of any size. Standing at one, its header is known, and its bytes if asked for.
+    """Iterator over batches in pieces of any size. At a batch its header is known, and its bytes on request.
 
-    Bytes are dropped once they were passed.
+    Passed bytes are dropped.
     """
 
     def __init__(self, segment: RemoteSegment, position: int, pieces: Iterator[memoryview]) -> None:
@@ -96,28 +97,28 @@ class BatchStream:
         self._piece = memoryview(b"")
         self._buffer = bytearray()
         self._begins = position
-        """Where in the segment the buffer begins."""
+        """Position of the buffer in the segment."""
         self._at = 0
-        """Where in the buffer the present batch begins."""
+        """Position of the present batch in the buffer."""
         self._size = 0
-        """Of the present batch."""
+        """Size of the present batch."""
 
     def close(self) -> None:
-        """Read no more of the object."""
+        """Close the object's stream."""
         close = getattr(self._pieces, "close", None)
         if close is not None:
             close()
 
     @property
     def position(self) -> int:
-        """Of the present batch, in the segment."""
+        """Position of the present batch in the segment."""
         return self._begins + self._at
 
     def __iter__(self) -> "BatchStream":
         return self
 
     def __next__(self) -> BatchHeader:
-        """Go on to the next batch. Raises CorruptRemoteData for what is none, or is not this segment's."""
+        """Advance to the next batch. Raises CorruptRemoteData for invalid or foreign batches."""
         self._at += self._size
         self._size = 0
         if not self._fill(HEADER_SIZE):
@@ -129,31 +130,31 @@ class BatchStream:
         except MalformedBatch as error:
             raise self._corrupt(str(error)) from error
         if not self._segment.start_offset <= header.base_offset <= self._segment.end_offset:
-            raise self._corrupt(f"offset {header.base_offset} is not of this segment")
+            raise self._corrupt(f"offset {header.base_offset} is outside the segment")
         self._size = header.size
         return header
 
     def rest(self, max_bytes: int) -> memoryview:
-        """From the present batch on, so many bytes or more, or all that are left. Then the stream is over."""
+        """Return at least `max_bytes` from the present batch on, or everything left. Ends the stream."""
         self._fill(max_bytes)
         return self.so_far()
 
     def so_far(self) -> memoryview:
-        """From the present batch on, what is here. Then the stream is over."""
+        """Return the buffered bytes from the present batch on. Ends the stream."""
         return memoryview(self._buffer)[self._at :]
 
     def batch(self) -> bytes:
-        """The present batch. Raises CorruptRemoteData."""
+        """Return the present batch. Raises CorruptRemoteData."""
         if not self._fill(self._size):
-            raise self._corrupt("a batch is cut short")
+            raise self._corrupt("a batch is truncated")
         if not crc_is_valid(self._buffer, self._at, self._size):
             raise self._corrupt("a checksum does not match")
         return bytes(self._buffer[self._at : self._at + self._size])
 
     def _fill(self, size: int) -> bool:
-        """Have so many bytes from the beginning of the present batch; whether there are.
+        """Buffer `size` bytes from the beginning of the present batch; return whether they exist.
 
-        Of a piece, which may be a large one that others share, no more is copied than is wanted now or soon.
+        A piece may be large and shared with other readers, so no more of it is copied than is needed now or soon.
         """
         while len(self._buffer) < self._at + size:
             self._drop_passed()
@@ -171,7 +172,7 @@ class BatchStream:
         return True
 
     def _skip_in_piece(self) -> None:
-        """The present batch begins beyond the buffer, which is empty."""
+        """Skip to the present batch, which begins beyond the empty buffer."""
         skipped = min(self._at, len(self._piece))
         self._piece = self._piece[skipped:]
         self._begins += skipped
@@ -188,8 +189,8 @@ class BatchStream:
 
 
 def within(segment: RemoteSegment, piece: memoryview, position: int, wanted: ReadRange) -> RemoteBlock | None:
-    """What is wanted out of a piece that begins at `position`, without a copy, if the piece is worth it: at least half
-    of the memory that it keeps alive must be wanted, and half of a part be there. None where it is not. Raises
+    """Return the requested batches within a piece at `position`, without a copy; None unless that is worth it: at least
+    half of the memory that the piece keeps alive must be requested, and half of a part be present. Raises
     CorruptRemoteData.
     """
     begin = _begin_in(segment, piece, wanted.offset)
@@ -202,14 +203,14 @@ def within(segment: RemoteSegment, piece: memoryview, position: int, wanted: Rea
 
 
 def _size_of(data: memoryview) -> int:
-    """Of the batch at the beginning."""
+    """Return the size of the first batch."""
     _, length, *_ = _ESSENTIALS.unpack_from(data)
     return int(length) + LENGTH_PREFIX_SIZE
 
 
 def _begin_in(segment: RemoteSegment, piece: memoryview, offset: int) -> int:
-    """Where the batch with `offset` begins, or the first after it; the end if that is not in the piece, or if something
-    else is in the way.
+    """Return the position of the batch with `offset`, or the first after it; the end if it is not in the piece or an
+    invalid batch precedes it.
     """
     at = 0
     while at + HEADER_SIZE <= len(piece):
@@ -223,10 +224,10 @@ def _begin_in(segment: RemoteSegment, piece: memoryview, offset: int) -> int:
 
 
 def parts_of(segment: RemoteSegment, data: memoryview, wanted: ReadRange) -> tuple[tuple[RemoteBatches, ...], int]:
-    """The whole batches of `data` that are wanted, in parts, and where they end. The first is whole, and wanted.
+    """Return the requested whole batches of `data` in parts, and their end. The first batch is whole and requested.
 
-    Raises CorruptRemoteData for that one. A later one that is damaged ends them, so that the next read meets it. Lean:
-    batches may be small, and many.
+    Raises CorruptRemoteData if the first batch is damaged. A later damaged batch ends the parts, so the next read fails
+    on it. Kept lean, because batches may be small and many.
     """
     parts: list[RemoteBatches] = []
     begin, end, next_offset, is_transactional = 0, 0, wanted.offset, False
@@ -250,7 +251,7 @@ def parts_of(segment: RemoteSegment, data: memoryview, wanted: ReadRange) -> tup
 
 
 def whole_batches(data: memoryview, max_bytes: int, *, min_one: bool) -> memoryview:
-    """The batches of `data` that end within `max_bytes`; the first whole if `min_one`."""
+    """Return the batches of `data` that end within `max_bytes`; at least the first one if `min_one`."""
     if len(data) <= max_bytes:
         return data
     end = 0

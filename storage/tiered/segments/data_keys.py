@@ -1,7 +1,7 @@
-"""The keys of encrypted segments: a random data key each, sealed for a key pair that operators hold.
+"""Data keys of encrypted segments: one random key per segment, encrypted for a key pair of the operator.
 
-New data keys are sealed for the active pair; the others stay for what was sealed for them. So keys are rotated by
-adding a pair and making it the active one. A sealed key names its pair: `<pair id>:<base64>`.
+New data keys are encrypted for the active pair; other pairs decrypt older segments. Keys are rotated by adding a pair
+and activating it. An encrypted key names its pair: `<pair id>:<base64>`.
 """
 
 import base64
@@ -22,7 +22,7 @@ from storage.tiered.segments.writer import NewKey
 from storage.tiered.settings import KeyPairFiles
 
 _MIN_KEY_BITS = 2048
-"""Below, RSA is not safe any more, and OAEP with SHA3-512 has little room left."""
+"""Minimum RSA key size: smaller keys are unsafe and leave little room for OAEP with SHA3-512."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,22 +45,22 @@ class DataKeys:
         return NewKey(SegmentCipher(data_key, aad), SegmentEncryption(f"{self._active}:{sealed}", aad))
 
     def cipher(self, encryption: SegmentEncryption) -> SegmentCipher:
-        """Raises RemoteStorageError where the pair is not here, CorruptRemoteData for a key that it does not open."""
+        """Return the cipher. Raises RemoteStorageError for an unknown pair, CorruptRemoteData for a wrong key."""
         pair_id, _, sealed = encryption.data_key.partition(":")
         pair = self._pairs.get(pair_id)
         if pair is None:
-            raise RemoteStorageError(f"the key pair {pair_id!r} that a segment was encrypted for is not configured")
+            raise RemoteStorageError(f"key pair {pair_id!r} of an encrypted segment is not configured")
         try:
             data_key = decrypt(pair.private, base64.b64decode(sealed, validate=True))
         except (OaepError, ValueError) as error:
-            raise CorruptRemoteData(f"the key pair {pair_id!r} does not open the data key of a segment") from error
+            raise CorruptRemoteData(f"key pair {pair_id!r} cannot decrypt the data key of a segment") from error
         if len(data_key) != KEY_BYTES:
-            raise CorruptRemoteData(f"a data key of {len(data_key)} bytes")
+            raise CorruptRemoteData(f"a data key has {len(data_key)} bytes instead of {KEY_BYTES}")
         return SegmentCipher(data_key, encryption.aad)
 
 
 def load_data_keys(fs: FileSystem, active: str, files: Mapping[str, KeyPairFiles]) -> DataKeys:
-    """Raises ValueError with one sentence that names the key of the configuration."""
+    """Load the key pairs. Raises ValueError with one sentence that names the configuration key."""
     return DataKeys(active, {pair_id: _load_pair(fs, each) for pair_id, each in files.items()})
 
 

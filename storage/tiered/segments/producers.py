@@ -1,8 +1,8 @@
-"""The producers of a log before an offset, out of what remote storage has of them.
+"""Producer state of a log before an offset, from remote storage.
 
-A producer snapshot goes with each segment, of the state at its end. Where a log agrees with a segment only up to some
-offset within it, that snapshot tells of records that the log does not have. Then the snapshot of the segment before is
-brought up to date with the records up to the offset.
+Each segment has a producer snapshot of its end. If a log agrees with a segment only up to an offset within it, the
+snapshot covers records that the log does not have. Then the previous segment's snapshot is brought up to date with the
+records up to the offset.
 """
 
 from collections.abc import Iterable, Iterator
@@ -26,11 +26,12 @@ def producers_before(
     lineage: Lineage,
     storage: RemoteStorageManager,
 ) -> ProducerState:
-    """The state before `offset`, which lies within `segment` or right behind it, of the log with `lineage`.
+    """Return the producer state before `offset`, which lies within or right behind `segment`, for the log with
+    `lineage`.
 
-    `others` are finished segments, one of which may end where `segment` begins, or between that and `offset`. Without
-    one, what was before `segment` is forgotten: a producer that is not known is believed, one that is known wrongly is
-    not. Raises RemoteStorageError, CorruptRemoteData.
+    `others` are finished segments, one of which may end between the start of `segment` and `offset`. Without it the
+    state before `segment` is dropped: an unknown producer is accepted, a producer with a wrong state is not. Raises
+    RemoteStorageError, CorruptRemoteData.
     """
     if segment.end_offset + 1 == offset:
         return _snapshot(segment, storage)
@@ -47,7 +48,7 @@ def producers_before(
 
 
 def _snapshot(segment: RemoteSegment, storage: RemoteStorageManager) -> ProducerState:
-    """The state at the end of a segment; empty if it has none (logs older than producers)."""
+    """Return the state at the end of a segment; empty for logs older than producer snapshots."""
     end = segment.end_offset + 1
     try:
         content = storage.read_index(segment, IndexKind.PRODUCER_SNAPSHOT)
@@ -61,7 +62,7 @@ def _snapshot(segment: RemoteSegment, storage: RemoteStorageManager) -> Producer
 
 
 def _replay(state: ProducerState, segment: RemoteSegment, end: int, storage: RemoteStorageManager) -> None:
-    """Applies the records of a segment from where the state stands to before `end`."""
+    """Apply the records of a segment from the state's end to before `end`."""
     try:
         for header, batch in _batches(storage.read_segment(segment, 0)):
             if header.last_offset >= end:
@@ -75,7 +76,7 @@ def _replay(state: ProducerState, segment: RemoteSegment, end: int, storage: Rem
 
 
 def _batches(pieces: Iterator[memoryview]) -> Iterator[tuple[BatchHeader, Buffer]]:
-    """Whole batches out of pieces that end anywhere. Raises MalformedBatch, CorruptBatch."""
+    """Yield whole batches from pieces. Raises MalformedBatch, CorruptBatch."""
     held = bytearray()
     for piece in pieces:
         held += piece
@@ -85,7 +86,7 @@ def _batches(pieces: Iterator[memoryview]) -> Iterator[tuple[BatchHeader, Buffer
             if at + header.size > len(held):
                 break
             if not crc_is_valid(held, at, header.size):
-                raise CorruptBatch(f"the checksum of the batch at offset {header.base_offset} differs")
+                raise CorruptBatch(f"the checksum of the batch at offset {header.base_offset} does not match")
             yield header, bytes(held[at : at + header.size])
             at += header.size
         del held[:at]

@@ -1,10 +1,10 @@
-"""Reading records out of a remote segment: batches from an offset on, the first record of a time, who aborted.
+"""Reader of records in a remote segment: batches from an offset, the first record of a time, aborted transactions.
 
-One segment at a time; which one, and which comes next, is decided where the metadata is. Everything blocks and runs on
-the threads that read from remote storage, several at once.
+Each method reads one segment; the owner of the metadata chooses it. Everything blocks and runs on the threads that read
+from remote storage, several at once.
 
-Checksums are compared before anything leaves here: a client that met a wrong one would stop for good, while a read that
-fails is tried again. Source: KIP-405; Kafka's RemoteLogManager.read, .addAbortedTransactions, .findOffsetByTimestamp.
+Checksums are verified before data leave this module: a client stops at a wrong checksum, while a failed read is
+retried. Source: KIP-405; Kafka's RemoteLogManager.read, .addAbortedTransactions, .findOffsetByTimestamp.
 """
 
 import struct
@@ -42,11 +42,11 @@ _OFFSET: Final = struct.Struct(">q")
 
 
 class SegmentReader:
-    """Reads from segments in `storage`, with the help of their indexes in `cache`.
+    """Reads segments in `storage` with their indexes in `cache`.
 
     All methods raise RemoteResourceNotFound, RetriableRemoteStorageError, RemoteStorageError and CorruptRemoteData.
-    What turns out to be damaged is discarded, here and in what `storage` has at hand, and asked for once more: only
-    what is damaged in the store itself is an error, which then names it as the store does.
+    Damaged data are discarded from all caches and read once more: only damage in the store itself is an error, which
+    names the object.
     """
 
     def __init__(self, storage: RemoteStorageManager, cache: IndexCache) -> None:
@@ -54,23 +54,23 @@ class SegmentReader:
         self._cache = cache
 
     def batches(self, segment: RemoteSegment, wanted: ReadRange) -> RemoteBatches:
-        """Batches of one segment."""
+        """Return batches of one segment."""
         return self.block(segment, wanted._replace(block_bytes=0)).parts[0]
 
     def block(self, segment: RemoteSegment, wanted: ReadRange) -> RemoteBlock:
-        """Batches of one segment, perhaps in several parts."""
+        """Return batches of one segment, possibly in several parts."""
         return self._sound(segment, wanted.position, lambda position: self._block(segment, wanted, position))
 
     def prepare(self, segment: RemoteSegment, *, with_aborted: bool) -> None:
-        """Somebody reads the whole segment next: have its beginning under way, and who aborted if that is wanted."""
+        """Prefetch the beginning of a segment that is read next, and its aborted transactions on request."""
         self._storage.read_soon(segment, 0)
         if with_aborted and not segment.txn_index_empty:
             with self._cache.hold(segment, IndexKind.TRANSACTION):
                 pass
 
     def _sound(self, segment: RemoteSegment, position: int | None, read: Callable[[int | None], T]) -> T:
-        """What `read` gives, from `position` if that is known. What is damaged on the way here, or in a cache, is not
-        met by the second attempt.
+        """Return the result of `read`, from `position` if it is known. The second attempt bypasses caches that may have
+        been damaged.
         """
         try:
             return read(position)
@@ -99,22 +99,23 @@ class SegmentReader:
             return _collected(segment, BatchStream(segment, position, chain([piece], pieces)), wanted)
 
     def _position(self, segment: RemoteSegment, offset: int) -> int:
-        """Where to start looking for an offset."""
+        """Return the position from which to search for an offset."""
         if offset <= segment.start_offset:
             return 0
         with self._cache.hold(segment, IndexKind.OFFSET) as indexes:
             return indexes.position_of(offset)
 
     def aborted(self, segment: RemoteSegment, last: int, offset: int, upper: int) -> tuple[list[AbortedTxn], bool]:
-        """The aborted transactions with records in [offset, upper) whose markers are in the segment, at most at `last`.
+        """Return the aborted transactions with records in [offset, upper) whose markers are in the segment, at most at
+        `last`.
 
-        Also whether these are all there are: once all transactions below `upper` were decided, later markers tell
-        nothing more of them.
+        Also return whether the list is complete: after all transactions below `upper` were decided, later markers
+        concern none of them.
         """
         found: list[AbortedTxn] = []
         with self._cache.hold(segment, IndexKind.TRANSACTION) as indexes:
             for txn in indexes.aborted():
-                if txn.last_offset > last:  # what follows is of another history
+                if txn.last_offset > last:  # the rest belongs to another history
                     break
                 if txn.last_offset >= offset and txn.first_offset < upper:
                     found.append(txn)
@@ -125,7 +126,7 @@ class SegmentReader:
     def first_at_or_after(
         self, segment: RemoteSegment, timestamp: int, from_offset: int, upper: int
     ) -> FoundTimestamp | None:
-        """The first record in [from_offset, upper) whose timestamp is at least `timestamp`."""
+        """Return the first record in [from_offset, upper) whose timestamp is at least `timestamp`."""
         offsets = from_offset, upper
         return self._sound(segment, None, lambda _: self._first_at_or_after(segment, timestamp, offsets))
 
@@ -154,7 +155,7 @@ class SegmentReader:
 
 @contextmanager
 def _reading(pieces: Iterator[memoryview]) -> Iterator[Iterator[memoryview]]:
-    """At the end no more of the object is read."""
+    """Close the object's stream at the end."""
     try:
         yield pieces
     finally:
@@ -164,13 +165,13 @@ def _reading(pieces: Iterator[memoryview]) -> Iterator[Iterator[memoryview]]:
 
 
 def _check_lead(segment: RemoteSegment, piece: memoryview, offset: int) -> None:
-    """An entry of an index has an offset of the batch it leads to, so that batch never begins beyond what was asked."""
+    """Check an index entry: it holds an offset of its batch, so the batch never begins beyond the requested offset."""
     if len(piece) >= _OFFSET.size and _OFFSET.unpack_from(piece)[0] > offset:
         raise CorruptRemoteData(f"the index of {segment.id} leads past offset {offset}")
 
 
 def _collected(segment: RemoteSegment, stream: BatchStream, wanted: ReadRange) -> RemoteBlock:
-    """From the batch on that has the offset, or the first after it. Raises CorruptRemoteData."""
+    """Return the batch with the offset, or the first after it, and what follows. Raises CorruptRemoteData."""
     for header in stream:
         if header.last_offset >= wanted.upper:
             return block_of(RemoteBatches(memoryview(b""), wanted.offset))
@@ -180,7 +181,7 @@ def _collected(segment: RemoteSegment, stream: BatchStream, wanted: ReadRange) -
 
 
 def _collected_from(segment: RemoteSegment, stream: BatchStream, first: BatchHeader, wanted: ReadRange) -> RemoteBlock:
-    """From `first`, the batch that the stream stands at. What was read before a failure is worth an answer."""
+    """Return batches from `first`, the present batch of the stream. Bytes read before a failure are returned."""
     limit, begins = max(wanted.max_bytes, first.size), stream.position
     try:
         data = stream.rest(limit)
@@ -189,7 +190,7 @@ def _collected_from(segment: RemoteSegment, stream: BatchStream, first: BatchHea
         if len(data) < first.size:
             raise
     if len(data) < first.size:
-        raise CorruptRemoteData(f"{segment.id} at offset {first.base_offset}: a batch is cut short")
+        raise CorruptRemoteData(f"{segment.id} at offset {first.base_offset}: a batch is truncated")
     parts, end = parts_of(segment, data[:limit], wanted)
     return block_of(parts[0], begins + end)
 
@@ -203,5 +204,5 @@ def _records(segment: RemoteSegment, batch: Buffer) -> Iterator[FoundTimestamp]:
 
 
 def merged(aborted: Sequence[AbortedTxn], more: Sequence[AbortedTxn]) -> list[AbortedTxn]:
-    """Both, each transaction once: overlapping segments tell of the same markers."""
+    """Merge two lists without duplicates: overlapping segments contain the same markers."""
     return list(dict.fromkeys([*aborted, *more]))

@@ -1,11 +1,11 @@
-"""Segments in a store of objects: copy, read, delete (KIP-405, "RemoteStorageManager"; objects as Aiven's plugin's).
+"""Segments in an object store: copy, read, delete (KIP-405, "RemoteStorageManager"; object format of Aiven's plugin).
 
-A segment is three objects: the log, the indexes, the manifest. The manifest is put last and deleted first: where there
-is one there is a whole segment, and what a failure leaves is, at any moment, either a whole segment or objects without
-a manifest, which count for nothing and which `delete_segment` removes.
+A segment is three objects: log, indexes, manifest. The manifest is written last and deleted first. So a manifest proves
+a complete segment, and a failure leaves either a complete segment or objects without manifest, which are ignored and
+which `delete_segment` removes.
 
-Everything that comes back is checked against the sizes, tags and CRCs that the manifest tells of. What is cached of a
-segment is forgotten when it turns out wrong, so that the next attempt begins from the store.
+All data read are checked against the sizes, tags and CRCs in the manifest. Cached data of a segment that turn out wrong
+are dropped, so that the next attempt reads from the store.
 """
 
 import contextlib
@@ -37,18 +37,18 @@ from storage.tiered.settings import SegmentStoreSettings
 from storage.tiered.stores.byte_rate import ByteRate
 
 _MAX_MANIFEST_BYTES = 32 * 1024 * 1024
-"""Far above what any segment needs: of a larger object only the beginning is read, which is no manifest."""
+"""Read limit far above any manifest; the beginning of a larger object is not a valid manifest."""
 
 
 class _OpenManifest(NamedTuple):
-    """A manifest, and what opens what it tells of."""
+    """A manifest and the cipher of its segment."""
 
     manifest: SegmentManifest
     cipher: ChunkCipher | None
 
 
 class ObjectSegmentStore:
-    """Implements RemoteStorageManager. `key_ring` opens what is encrypted, and encrypts if settings say so."""
+    """Implements RemoteStorageManager. `key_ring` decrypts, and encrypts if the settings say so."""
 
     def __init__(
         self,
@@ -76,7 +76,7 @@ class ObjectSegmentStore:
         self._max_index_bytes = settings.index_cache.size
 
     def close(self) -> None:
-        """Copies and reads that are under way fail soon."""
+        """Close the store; copies and reads in progress fail soon."""
         self._closed.set()
         if self._upload_rate is not None:
             self._upload_rate.wake()
@@ -97,7 +97,7 @@ class ObjectSegmentStore:
             raise
 
     def _undo_earlier_copy(self, segment: RemoteSegment) -> None:
-        """Under one id a second copy replaces objects that a manifest describes, perhaps encrypted with another key."""
+        """Delete the manifest of a former copy under this id; it may describe objects with another key."""
         key = self._key(segment, ObjectSuffix.MANIFEST)
         try:
             any(self._store.get(key, 0, 0))
@@ -106,7 +106,9 @@ class ObjectSegmentStore:
         self._store.delete([key])
 
     def _clean_up(self, segment: RemoteSegment, error: BaseException) -> None:
-        """As far as possible: who copies deletes what failed, too, and says so if that does not work either."""
+        """Delete the objects of a failed copy; a failure is noted on the error, and the caller deletes the segment
+        again.
+        """
         try:
             self._delete_objects(segment)
         except ObjectStoreError as another:
@@ -131,7 +133,7 @@ class ObjectSegmentStore:
     # -- read --------------------------------------------------------------------------------------------------------
 
     def read_segment(self, segment: RemoteSegment, first: int, last: int | None = None) -> Iterator[memoryview]:
-        """By whole chunks. A `last` lets chunks that follow on each other come with one request."""
+        """Read whole chunks; with `last`, adjacent chunks share one request."""
         log = self._log(segment)
         end = log.index.file_size - 1
         last_byte = end if last is None else min(last, end)
@@ -140,13 +142,13 @@ class ObjectSegmentStore:
         return self._checked(segment, self._chunks.read(log, first, last_byte, is_open_ended=last is None))
 
     def read_soon(self, segment: RemoteSegment, first: int) -> None:
-        """Loads the manifest; chunks come by themselves."""
+        """Load the manifest and prefetch chunks."""
         log = self._log(segment)
         if first < log.index.file_size:
             self._chunks.read_soon(log, first)
 
     def discard(self, segment: RemoteSegment) -> None:
-        with contextlib.suppress(RemoteStorageError):  # of what has no name there is nothing
+        with contextlib.suppress(RemoteStorageError):  # without a key nothing is cached
             self._forget(segment)
 
     def location(self, segment: RemoteSegment) -> str:
@@ -168,7 +170,7 @@ class ObjectSegmentStore:
             raise
 
     def read_index(self, segment: RemoteSegment, kind: IndexKind) -> bytes:
-        """All indexes come with one request: who wants one wants others next."""
+        """Return an index; all indexes are fetched with one request, because readers need several."""
         manifest, cipher = self._open(segment)
         index = manifest.index(kind)
         if index is None:
@@ -178,14 +180,14 @@ class ObjectSegmentStore:
         try:
             stored = self._stored_index(segment, manifest, index)
             if len(stored) != index.size or (index.crc is not None and crc32c(stored) != index.crc):
-                raise CorruptRemoteData(f"the {INDEX_NAMES[kind]} index of {segment.id} is not what was stored")
+                raise CorruptRemoteData(f"the {INDEX_NAMES[kind]} index of {segment.id} differs from the stored one")
             return bytes(stored if cipher is None else cipher.open(stored))
         except (CorruptRemoteData, RemoteResourceNotFound):
             self._forget(segment)
             raise
 
     def _stored_index(self, segment: RemoteSegment, manifest: SegmentManifest, index: StoredIndex) -> memoryview:
-        """Of indexes that are too large to be kept together, this one alone."""
+        """Return the bytes of an index, fetched alone if all indexes together exceed the cache."""
         key = self._key(segment, ObjectSuffix.INDEXES)
         whole = manifest.indexes_size
         if self._max_index_bytes is not None and whole > self._max_index_bytes:
@@ -194,13 +196,13 @@ class ObjectSegmentStore:
         return content[index.position : index.position + index.size]
 
     def _open(self, segment: RemoteSegment) -> _OpenManifest:
-        """Raises RemoteResourceNotFound where there is no manifest, and thus no segment."""
+        """Return the manifest. Raises RemoteResourceNotFound if there is none, and thus no segment."""
         key = self._key(segment, ObjectSuffix.MANIFEST)
         opened = self._manifests.get(key, lambda: self._load_manifest(key))
         described = opened.manifest.segment
         if described is not None and described.id.id != segment.id.id:
             self._forget(segment)
-            raise CorruptRemoteData(f"the manifest of {segment.id} is that of {described.id}")
+            raise CorruptRemoteData(f"the manifest of {segment.id} describes {described.id}")
         return opened
 
     def _load_manifest(self, key: str) -> _OpenManifest:
@@ -208,11 +210,11 @@ class ObjectSegmentStore:
         if manifest.encryption is None:
             return _OpenManifest(manifest, None)
         if self._key_ring is None:
-            raise RemoteStorageError(f"{self._keys.shown(key)} is of an encrypted segment, and no keys are configured")
+            raise RemoteStorageError(f"{self._keys.shown(key)} is encrypted, and no keys are configured")
         return _OpenManifest(manifest, self._key_ring.cipher(manifest.encryption))
 
     def _load(self, key: str, position: int, size: int) -> bytes:
-        """Fewer bytes where the object ends."""
+        """Return the bytes of a range, fewer at the object's end."""
         with store_errors(self._keys, "reading"):
             return b"".join(self._store.get(key, position, position + size - 1))
 
@@ -220,4 +222,4 @@ class ObjectSegmentStore:
         try:
             return self._keys.key(segment, suffix)
         except ValueError as error:
-            raise RemoteStorageError(f"{segment.id} has {error}") from error
+            raise RemoteStorageError(f"segment {segment.id} has {error}") from error

@@ -1,4 +1,4 @@
-"""What goes wrong in a store of objects, and in local files, told in the words of remote storage: once, here."""
+"""Translation of object store errors and local file errors into remote storage errors."""
 
 import contextlib
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ from storage.tiered.format.object_keys import ObjectKeys
 
 @contextlib.contextmanager
 def store_errors(keys: ObjectKeys, doing: str) -> Iterator[None]:
-    """`doing` begins the message; keys in it are shown as configured."""
+    """Translate object store errors; `doing` starts the message, and keys are shown as configured."""
     try:
         yield
     except ObjectNotFound as error:

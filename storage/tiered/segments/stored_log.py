@@ -1,4 +1,4 @@
-"""The log of one segment as it lies in a store: whole chunks out of ranges of its object."""
+"""The log of one segment in an object store: whole chunks from ranges of its object."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -42,13 +42,13 @@ class StoredLog:
         crcs = self.manifest.chunk_crcs
         if crcs is not None and crc32c(stored) != crcs[number]:
             key = self.keys.shown(self.object_key)
-            raise CorruptRemoteData(f"chunk {number} of {key} is not what was stored: its CRC is another")
+            raise CorruptRemoteData(f"chunk {number} of {key} differs from the stored one: its CRC does not match")
 
 
 def cut(pieces: Iterator[bytes], sizes: Iterable[int]) -> Iterator[Buffer]:
-    """`pieces` cut anew, into pieces of `sizes`; one that is of the right size already is not copied.
+    """Cut `pieces` into pieces of `sizes`; a piece of the right size is not copied.
 
-    Raises CorruptRemoteData where there are too few bytes, or too many.
+    Raises CorruptRemoteData for too few or too many bytes.
     """
     rest: bytes | memoryview = b""
     for size in sizes:
@@ -60,12 +60,12 @@ def cut(pieces: Iterator[bytes], sizes: Iterable[int]) -> Iterator[Buffer]:
             data, rest = _gathered(rest, pieces, size)
             yield data
     if rest or any(pieces):
-        raise CorruptRemoteData("more bytes came than were asked for")
+        raise CorruptRemoteData("the store sent more bytes than requested")
 
 
 def _gathered(rest: bytes | memoryview, pieces: Iterator[bytes], size: int) -> tuple[bytes, memoryview]:
-    """So many bytes, and what is left of the last piece. A piece is let go of when it is copied, for the next to take
-    its memory: large memory that is new costs more than what is copied into it.
+    """Return `size` bytes and the rest of the last piece. Each piece is released after it was copied, so that the next
+    one reuses its memory: fresh large allocations cost more than the copy.
     """
     gathered = BytesIO()
     missing = size
@@ -80,7 +80,7 @@ def _gathered(rest: bytes | memoryview, pieces: Iterator[bytes], size: int) -> t
 
 
 def _next(pieces: Iterator[bytes], missing: int) -> bytes:
-    """The next that is not empty."""
+    """Return the next non-empty piece."""
     for piece in pieces:
         if piece:
             return piece

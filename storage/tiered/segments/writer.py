@@ -1,7 +1,6 @@
-"""Puts one segment into a store: the log, the indexes one after another, the manifest, in this order.
+"""Writer of one segment: the log, the indexes, then the manifest.
 
-The log passes through in chunks, one in memory at a time. What happens to the objects of a copy that failed is for the
-caller.
+The log passes through in chunks, one in memory at a time. The caller deletes the objects of a failed copy.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -36,25 +35,25 @@ from storage.tiered.stores.byte_rate import ByteRate, WaitCancelled
 
 
 class NewKey(NamedTuple):
-    """Of a segment about to be stored: what encrypts it, and what its manifest says of that."""
+    """Cipher of a new segment, and its description in the manifest."""
 
     cipher: ChunkCipher
     encryption: SegmentEncryption
 
 
 class KeyRing(Protocol):
-    """What makes data keys, and opens those of manifests."""
+    """Creates data keys, and decrypts those in manifests."""
 
     def new(self) -> NewKey: ...
 
     def cipher(self, encryption: SegmentEncryption) -> ChunkCipher:
-        """Raises RemoteStorageError, CorruptRemoteData."""
+        """Return the cipher. Raises RemoteStorageError, CorruptRemoteData."""
         ...
 
 
 @dataclass(slots=True)
 class _Noted:
-    """Sizes and CRC-32Cs of what was stored."""
+    """Sizes and CRC-32Cs of stored parts."""
 
     sizes: list[int] = field(default_factory=list)
     crcs: list[int] = field(default_factory=list)
@@ -67,7 +66,7 @@ class _Noted:
 
 
 class SegmentWriter:
-    """`upload_rate` limits all uploads together; who waits for it gives up when `is_closed`."""
+    """Writes segments; `upload_rate` limits all uploads together, and `is_closed` cancels waiting uploads."""
 
     def __init__(
         self,
@@ -87,7 +86,7 @@ class SegmentWriter:
         self._is_closed = is_closed
 
     def write(self, segment: RemoteSegment, files: SegmentFiles) -> bytes | None:
-        """Returns the custom metadata. Raises ObjectStoreError, RemoteStorageError."""
+        """Write a segment; return the custom metadata. Raises ObjectStoreError, RemoteStorageError."""
         new_key = self._key_ring.new() if self._key_ring is not None else None
         cipher = new_key.cipher if new_key is not None else None
         transform = ChunkTransform(self._is_to_be_compressed(files), cipher)
@@ -108,7 +107,7 @@ class SegmentWriter:
         return self._put_manifest(segment, manifest)
 
     def _is_to_be_compressed(self, files: SegmentFiles) -> bool:
-        """Records that their producers compressed hardly shrink; the first batch stands for all."""
+        """Decide by the first batch: records compressed by their producers hardly shrink."""
         if not self._settings.compresses_only_uncompressed:
             return self._settings.compresses
         with file_errors(f"reading {files.log}"), closing(files.fs.open_existing(files.log)) as file:
@@ -124,7 +123,9 @@ class SegmentWriter:
             file = files.fs.open_existing(files.log)
         with closing(file):
             if file.size() != segment.size_bytes:
-                raise RemoteStorageError(f"{files.log} has {file.size()} bytes, and {segment.id} {segment.size_bytes}")
+                raise RemoteStorageError(
+                    f"{files.log} has {file.size()} bytes instead of {segment.size_bytes} as {segment.id}"
+                )
             chunks = _chunks(file, files.log, segment.size_bytes, self._settings.chunk_bytes)
             self._put(segment, ObjectSuffix.LOG, noted.of(map(transform.store, chunks)))
         return noted
@@ -143,7 +144,7 @@ class SegmentWriter:
         return indexes
 
     def _put_manifest(self, segment: RemoteSegment, manifest: SegmentManifest) -> bytes | None:
-        """The custom metadata tell of the size of the manifest, which tells of them: both grow until they agree."""
+        """Write the manifest; it contains custom metadata with its own size, so both grow until they agree."""
         other_bytes = manifest.chunks.stored_size + manifest.indexes_size
         content, size, custom_metadata = encode_manifest(manifest), 0, None
         while self._settings.custom_metadata_fields and size != other_bytes + len(content):
@@ -174,7 +175,7 @@ class SegmentWriter:
         key = self._keys.key(segment, suffix)
         stored = self._store.put(key, limited())
         if stored != sent:
-            raise RemoteStorageError(f"of the {sent} bytes of {self._keys.shown(key)}, {stored} were stored")
+            raise RemoteStorageError(f"{self._keys.shown(key)}: {stored} of {sent} bytes were stored")
 
     def _wait_for_turn(self, size: int) -> None:
         if self._upload_rate is None:
@@ -182,7 +183,9 @@ class SegmentWriter:
         try:
             self._upload_rate.acquire(size, self._is_closed)
         except WaitCancelled as error:
-            raise RemoteStorageError("remote storage was closed while a copy waited for its turn") from error
+            raise RemoteStorageError(
+                "remote storage was closed while a copy waited for the upload rate limit"
+            ) from error
 
 
 def _chunks(file: File, path: str, size: int, chunk_bytes: int) -> Iterator[bytes]:
@@ -191,12 +194,12 @@ def _chunks(file: File, path: str, size: int, chunk_bytes: int) -> Iterator[byte
         with file_errors(f"reading {path}"):
             chunk = file.read(position, wanted)
         if len(chunk) != wanted:
-            raise RemoteStorageError(f"{path} became shorter while it was copied")
+            raise RemoteStorageError(f"{path} was truncated while it was copied")
         yield chunk
 
 
 def _index_contents(files: SegmentFiles) -> dict[IndexKind, bytes]:
-    """In the order in which they are stored; a producer snapshot that is not there is empty."""
+    """Return the indexes in stored order; an absent producer snapshot is empty."""
     paths = {
         IndexKind.OFFSET: files.offset_index,
         IndexKind.TIME: files.time_index,

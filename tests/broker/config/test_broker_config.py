@@ -191,9 +191,9 @@ def test_what_remote_storage_needs(settings: dict[str, str], key: str) -> None:
 @pytest.mark.parametrize(
     ("uri", "word"),
     [
-        ("gs://b", "gs:// is no store"),
+        ("gs://b", "gs:// is no object store"),
         ("s3://b?regoin=x", "'regoin'"),
-        ("s3://k:sesame@b", "must not hold credentials"),
+        ("s3://k:sesame@b", "must not contain credentials"),
     ],
 )
 def test_a_store_of_snapshots_that_is_none_is_refused(uri: str, word: str) -> None:

@@ -109,7 +109,7 @@ def test_wrong_usage_is_told_with_code_2(arguments: list[str], capsys: pytest.Ca
 @pytest.mark.parametrize(
     ("option", "value", "sentence"),
     [
-        ("--out", "ftp://x/y", "--out: ftp:// is no store of objects"),
+        ("--out", "ftp://x/y", "--out: ftp:// is no object store"),
         ("--tables", "s3://", "--tables: s3:/// does not name a bucket"),
         ("--client-config", "/nowhere.properties", "cannot read /nowhere.properties: No such file or directory."),
     ],

@@ -237,7 +237,7 @@ def _live(stage: Stage, random: Random) -> None:
         ({"topicPattern": "o.*"}, "Either topic or topicPattern must be given"),
         ({"topic": "a,,b"}, "topic must be names with commas"),
         ({"topicPattern": "("}, r"topicPattern=\( is no regular expression"),
-        ({"uri": "/nowhere/at/all"}, "uri: there is no directory /nowhere/at/all"),
+        ({"uri": "/nowhere/at/all"}, "uri: the directory /nowhere/at/all does not exist"),
         ({"rsm.chunk.size": "many"}, "chunk.size"),
     ],
 )

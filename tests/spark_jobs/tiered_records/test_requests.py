@@ -280,7 +280,7 @@ def test_what_is_damaged_in_the_store_is_named(tmp_path: Path, memory: MemoryObj
     content[150] ^= 1
     memory.replace(key, bytes(content))
     reading = Reading(memory)
-    with pytest.raises(CorruptRemoteData, match=f"^{key} is damaged: chunk 1 of {key} is not what was stored"):
+    with pytest.raises(CorruptRemoteData, match=f"^{key} is damaged: chunk 1 of {key} differs from the stored one"):
         reading.offsets()
 
 

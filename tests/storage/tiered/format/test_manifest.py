@@ -150,7 +150,7 @@ def test_an_unknown_version_is_not_taken_for_damage() -> None:
         ('"compression":false', '"compression":"no"', "compression is not a boolean"),
         ('"timestamp":{"position":1', '"timestamp":{"position":-1', "segmentIndexes.timestamp is at -1"),
         ('"timestamp":{"position":1,"size":1}', '"timestamp":null', "segmentIndexes.timestamp is not a JSON object"),
-        ('"startOffset":1000', '"startOffset":9000', "is from 9000 to 1200"),
+        ('"startOffset":1000', '"startOffset":9000', "has invalid offsets: 9000 to 1200"),
         ('{"0":1000,"3":1100}', "{}", "has no leader epochs"),
         ('{"0":1000,"3":1100}', '{"x":1000}', "not the manifest"),
         ("adh9f8BMS4anaUnD8KWfWg", "adh9", "not a UUID"),

@@ -66,7 +66,7 @@ def test_a_class_path_is_where_its_module_is_looked_for_first(tmp_path: Path, mo
         (".own:Own", {}, f"^{KEY} must be topic or an import path"),
         ("no.such.Thing", {}, f"^{KEY} names no.such.Thing, which cannot be imported: No module named 'no'.$"),
         (f"{HERE}:Nothing", {}, "Nothing, which cannot be imported"),
-        (f"{HERE}:NOT_A_FACTORY", {}, "NOT_A_FACTORY, which makes nothing.$"),
+        (f"{HERE}:NOT_A_FACTORY", {}, "NOT_A_FACTORY, which is not callable.$"),
         (f"{HERE}:demanding", {}, "^rlmm.config.url must say where the database is.$"),
         (f"{HERE}:demanding", {"url": "x"}, r"demanding, which does not start: ConnectionError\('nobody there'\).$"),
     ],

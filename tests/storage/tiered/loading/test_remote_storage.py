@@ -170,7 +170,7 @@ def test_every_setting_of_a_bucket_has_its_key() -> None:
             {},
             "names storage.tiered.loading.remote_storage:Nothing, which cannot be imported",
         ),
-        ("tests.storage.tiered.loading.test_remote_storage:NOT_A_FACTORY", {}, "NOT_A_FACTORY, which makes nothing."),
+        ("tests.storage.tiered.loading.test_remote_storage:NOT_A_FACTORY", {}, "NOT_A_FACTORY, which is not callable."),
         (PLUGIN, {}, "rsm.config.storage.backend.class must be set where"),
         (PLUGIN, {"storage.backend.class": f"{BACKENDS}.gcs.GcsStorage"}, "must be s3 or local: Ottla has no other"),
         ("s3", BUCKET | {"storage.backend.class": "local"}, "rsm.config.storage.backend.class must be left out where"),
@@ -186,11 +186,11 @@ def test_every_setting_of_a_bucket_has_its_key() -> None:
             BUCKET | {"storage.aws.session.token": "t"},
             "rsm.config.storage.aws.session.token needs rsm.config.storage.aws.access.key.id.",
         ),
-        ("local", {"storage.root": "file/below"}, "rsm.config.storage.root must be a directory that can be written to"),
+        ("local", {"storage.root": "file/below"}, "rsm.config.storage.root must be a writable directory"),
         (
             "local",
             {"fetch.chunk.cache.class": "disk", "fetch.chunk.cache.path": "file"},
-            "rsm.config.fetch.chunk.cache.path must be a directory that can be written to, not file",
+            "rsm.config.fetch.chunk.cache.path must be a writable directory, not file",
         ),
         ("local", {"chunk.size": "-1"}, "rsm.config.chunk.size must be from 1"),
     ],
@@ -206,5 +206,5 @@ def test_what_cannot_be_is_told_in_one_sentence(
 
 
 def test_the_store_of_a_storage_of_another_kind_is_not_known(fs: MemoryFileSystem) -> None:
-    with pytest.raises(ValueError, match="not known to keep segments in a store of objects"):
+    with pytest.raises(ValueError, match="does not keep segments in an object store"):
         open_object_store("tests.storage.tiered.loading.test_remote_storage:Own", {}, context(fs), local_root="remote")

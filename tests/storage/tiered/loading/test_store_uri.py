@@ -40,13 +40,13 @@ def test_what_a_uri_names(uri: str, expected: StoreUri) -> None:
 @pytest.mark.parametrize(
     ("uri", "word"),
     [
-        ("", "must be named"),
-        ("  ", "must be named"),
+        ("", "needs a name"),
+        ("  ", "needs a name"),
         ("file://", "from the root"),
         ("file:a", "from the root"),
         ("file://host/a", "another machine"),
         ("file:///a?region=x", "no options"),
-        ("hdfs://a/b", "hdfs:// is no store"),
+        ("hdfs://a/b", "hdfs:// is no object store"),
         ("s3://", "does not name a bucket"),
         ("s3:///a", "does not name a bucket"),
         ("s3://host:9000/a", "endpoint="),
@@ -59,8 +59,8 @@ def test_what_a_uri_names(uri: str, expected: StoreUri) -> None:
         ("s3://bucket?endpoint=localhost:9000", "http://host"),
         ("s3://bucket?endpoint=http://[1", "http://host"),
         ("s3://bucket?endpoint=http://h:99999", "http://host"),
-        ("s3://[bucket", "no URI"),
-        ("/a\0b", "no directory's name"),
+        ("s3://[bucket", "not a valid URI"),
+        ("/a\0b", "not the name of a directory"),
     ],
 )
 def test_what_names_no_store_is_refused_in_one_sentence(uri: str, word: str) -> None:
@@ -88,7 +88,7 @@ def test_a_directory_is_opened_at_its_root() -> None:
 
 def test_who_only_reads_makes_no_directory() -> None:
     fs = MemoryFileSystem()
-    with pytest.raises(StoreUnavailable, match="there is no directory /snapshots"):
+    with pytest.raises(StoreUnavailable, match="the directory /snapshots does not exist"):
         open_store("/snapshots", fs=fs, must_exist=True)
     assert not fs.exists("/snapshots")
     fs.make_directory("/snapshots")

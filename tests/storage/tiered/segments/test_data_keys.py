@@ -42,7 +42,7 @@ def test_a_pair_that_was_taken_away_is_named() -> None:
 
 @pytest.mark.parametrize("sealed", ["", "!", "AAAA"])
 def test_a_damaged_data_key_is_corrupt_data(sealed: str) -> None:
-    with pytest.raises(CorruptRemoteData, match="'one' does not open"):
+    with pytest.raises(CorruptRemoteData, match="'one' cannot decrypt"):
         data_keys(MemoryFileSystem(), "one").cipher(SegmentEncryption(f"one:{sealed}", b""))
 
 

@@ -253,7 +253,7 @@ class TestDamage:
 
     def test_another_segments_bytes_are_seen(self, stage: Stage) -> None:
         stage.storage.logs[stage.segment.id.id] = b"".join(batch(base) for base in (50, 52, 54, 56))
-        with pytest.raises(CorruptRemoteData, match="not of this segment"):
+        with pytest.raises(CorruptRemoteData, match="outside the segment"):
             stage.read(10)
 
     def test_cached_indexes_under_suspicion_are_fetched_again(self, stage: Stage) -> None:

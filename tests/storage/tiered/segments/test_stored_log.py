@@ -27,7 +27,7 @@ def test_a_small_chunk_does_not_keep_a_large_piece_in_memory() -> None:
     assert all(isinstance(chunk, bytes) for chunk in cut(iter([b"1234567890"]), [3, 7]))
 
 
-@pytest.mark.parametrize(("content", "complaint"), [(b"1234", "1 bytes too early"), (b"123456", "more bytes came")])
+@pytest.mark.parametrize(("content", "complaint"), [(b"1234", "1 bytes too early"), (b"123456", "sent more bytes")])
 def test_an_object_of_another_size_is_corrupt(content: bytes, complaint: str) -> None:
     with pytest.raises(CorruptRemoteData, match=complaint):
         list(cut(iter([content]), [5]))
