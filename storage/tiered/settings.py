@@ -1,11 +1,11 @@
-"""The settings of segments in an object store: `rsm.config.*`, by the names that Aiven's plugin made known.
+"""Settings of segments in an object store: `rsm.config.*`, with the names of Aiven's plugin.
 
-Values are checked once, here, and the rest of the code knows none of the names. What a store of objects wants for
-itself (`storage.*`) is only set apart; `loading.py` knows who takes it.
+Values are checked here once; the rest of the code knows none of the names. Settings of the object store itself
+(`storage.*`) are only separated; `loading/` passes them on.
 
-Four defaults are not that plugin's: `chunk.size` has one, as has the size of a cache; chunks are cached in memory
-unless `fetch.chunk.cache.class` says otherwise, because a reader that waits less long than a download takes would get
-nowhere without; and two chunks are fetched ahead of who reads in order, who would wait for each of them otherwise.
+Four defaults differ from the plugin's: `chunk.size` and the size of a cache have defaults; chunks are cached in memory
+unless `fetch.chunk.cache.class` says otherwise, because a reader whose patience is shorter than a download would make
+no progress; and chunks are prefetched for sequential readers.
 """
 
 from collections.abc import Mapping
@@ -36,12 +36,12 @@ _DEFAULT_MEMORY_CACHE_BYTES = 64 * 1024 * 1024
 _DEFAULT_DISK_CACHE_BYTES = 1024 * 1024 * 1024
 _DEFAULT_PREFETCH_BYTES = 16 * 1024 * 1024
 _DEFAULT_DOWNLOADS = 8
-"""Where `thread.pool.size` is 0: they wait for the network more than they compute."""
+"""Number of download threads if `thread.pool.size` is 0: they wait for the network more than they compute."""
 _MAX_THREADS = 1024
 
 _WITHOUT_EFFECT = {
-    "fetch.manifest.cache.thread.pool.size": "manifests are loaded by who reads them",
-    "fetch.indexes.cache.thread.pool.size": "indexes are loaded by who reads them",
+    "fetch.manifest.cache.thread.pool.size": "readers load manifests themselves",
+    "fetch.indexes.cache.thread.pool.size": "readers load indexes themselves",
     "metrics.num.samples": "metrics are those of the node",
     "metrics.sample.window.ms": "metrics are those of the node",
     "metrics.recording.level": "metrics are those of the node",
@@ -50,7 +50,7 @@ _ALIASES = {
     "segment.manifest.cache.size": "fetch.manifest.cache.size",
     "segment.manifest.cache.retention.ms": "fetch.manifest.cache.retention.ms",
 }
-"""Of older releases of the plugin."""
+"""Names of older releases of the plugin."""
 
 
 class ChunkCacheKind(Enum):
@@ -69,7 +69,7 @@ _CHUNK_CACHES = {
 
 
 class CacheSettings(NamedTuple):
-    """`size` counts bytes, or entries of manifests; None is without bound. Who waits longer than `wait_ms` gives up."""
+    """Limits of a cache. `size` counts bytes, or manifests; None is unbounded. `wait_ms` bounds the wait for a load."""
 
     size: int | None
     idle_ms: int | None
@@ -78,7 +78,7 @@ class CacheSettings(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChunkCacheSettings:
-    """`path` is for one on disk; None leaves the place to the node."""
+    """Settings of the chunk cache. `path` is the directory of a disk cache; None selects the default."""
 
     kind: ChunkCacheKind
     limits: CacheSettings
@@ -88,7 +88,7 @@ class ChunkCacheSettings:
 
 
 class KeyPairFiles(NamedTuple):
-    """Where the keys of a pair are, and the names of the settings that say so."""
+    """Files of a key pair, and the names of their settings."""
 
     public_key: str
     public_path: str
@@ -98,7 +98,7 @@ class KeyPairFiles(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentStoreSettings:
-    """`key_pairs` may be there without `encrypts`: what was encrypted once can then still be read."""
+    """All settings. `key_pairs` without `encrypts` still decrypt older segments."""
 
     chunk_bytes: int
     key_prefix: str
@@ -116,7 +116,7 @@ class SegmentStoreSettings:
 
 
 class ParsedSettings(NamedTuple):
-    """`storage` has what is for the store of objects, under its full name; `warnings` are sentences for the log."""
+    """Parsed settings. `storage` holds the object store's settings with full names; `warnings` are sentences to log."""
 
     settings: SegmentStoreSettings
     storage: Mapping[str, str]
@@ -124,7 +124,7 @@ class ParsedSettings(NamedTuple):
 
 
 class SettingsReader:
-    """Takes settings by their names and remembers which. Everything raises ValueError, one sentence with the name."""
+    """Typed access to settings that records the names used. Methods raise ValueError, one sentence with the name."""
 
     def __init__(self, settings: Mapping[str, str], prefix: str = DEFAULT_PREFIX) -> None:
         self._settings = settings
@@ -132,14 +132,14 @@ class SettingsReader:
         self.known: set[str] = set()
 
     def full(self, name: str) -> str:
-        """As it stands in the configuration."""
+        """Return the name as it stands in the configuration."""
         return self._prefix + name
 
     def is_set(self, name: str) -> bool:
         return self._settings.get(name, "").strip() != ""
 
     def text(self, name: str) -> str | None:
-        """None for what is not set, or empty."""
+        """Return the value, None if it is missing or empty."""
         self.known.add(name)
         return self._settings.get(name, "").strip() or None
 
@@ -173,19 +173,19 @@ class SettingsReader:
         return value
 
     def several(self, name: str) -> tuple[str, ...]:
-        """Separated by commas."""
+        """Return the values of a comma-separated list."""
         return tuple(each for part in (self.text(name) or "").split(",") if (each := part.strip()))
 
     def wrong(self, name: str, expected: str) -> ValueError:
         return ValueError(f"{self.full(name)} must be {expected}, not {self._settings.get(name)!r}.")
 
     def unknown(self) -> list[str]:
-        """Names that were never asked for."""
+        """Return the names that were never read."""
         return sorted(self._settings.keys() - self.known)
 
 
 def parse_settings(settings: Mapping[str, str], prefix: str = DEFAULT_PREFIX) -> ParsedSettings:
-    """`settings` are without `prefix`, which is for messages. Raises ValueError."""
+    """Parse `settings`, which are without `prefix`; messages contain it. Raises ValueError."""
     reader = SettingsReader(_with_new_names(settings), prefix)
     parsed = _parse(reader)
     storage = {name: value for name, value in settings.items() if name.startswith(STORAGE_PREFIX)}
@@ -205,8 +205,8 @@ def _warning(reader: SettingsReader, name: str) -> str:
 
 
 def unknown_key(reader: SettingsReader, name: str) -> str:
-    """A sentence that suggests the nearest name there is."""
-    import difflib  # only where somebody mistyped
+    """Return a sentence that suggests the most similar name."""
+    import difflib  # needed for a misspelled name only
 
     nearest = difflib.get_close_matches(name, sorted(reader.known), n=1)
     suggestion = f"; did you mean {reader.full(nearest[0])}?" if nearest else "."
@@ -243,7 +243,7 @@ def _parse(reader: SettingsReader) -> SegmentStoreSettings:
 
 def _check_format(reader: SettingsReader) -> None:
     if (reader.text("segment.format") or "kafka").lower() != "kafka":
-        raise reader.wrong("segment.format", "kafka, the only format that Ottla stores segments in")
+        raise reader.wrong("segment.format", "kafka, the only segment format that Ottla supports")
 
 
 def _key_pairs(reader: SettingsReader, encrypts: bool) -> dict[str, KeyPairFiles]:

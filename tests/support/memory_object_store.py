@@ -69,7 +69,7 @@ class MemoryObjectStore:
         self._note(StoreCall("get", key, first, last))
         stored = self._objects.get(key)
         if stored is None:
-            raise ObjectNotFound(f"there is no object {key}")
+            raise ObjectNotFound(f"object {key} does not exist")
         if stored.content and first >= len(stored.content):
             raise ObjectNotFound(f"{key} ends at {len(stored.content)}, before {first}")
         return self._pieces(stored.content[first : None if last is None else last + 1])

@@ -1,6 +1,6 @@
-"""What a pass of compaction would do, found out span by span, so that a look at many of them can be had in pieces.
+"""Estimate of a compaction pass, span by span, so that many spans are examined in bounded steps.
 
-`remote_compaction.py` says what dirty means. Links come in the order of their offsets and none of them twice.
+`remote_compaction.py` defines dirty. Spans are passed in offset order, each once.
 """
 
 from array import array
@@ -15,14 +15,14 @@ from storage.tiered.catalog.segment_table import SegmentTable
 from storage.tiered.segment_metadata import TopicIdPartition
 
 SPANS_PER_STEP: Final = 1_000
-"""About a millisecond."""
+"""Number of spans per step: about a millisecond."""
 COLLECTED_PER_STEP: Final = 150
-"""The same, where segments are made of the figures."""
+"""Number of spans per step if segments are built: about a millisecond."""
 
 
 class CompactionSurvey:
-    """`count` spans hold all from the log's start to below `end`, without holes, and are old enough to be compacted;
-    everything below `first_dirty` was compared with everything else below it.
+    """Spans to compact: the first `count` spans hold everything from the log start to below `end` without holes, and
+    are old enough. Everything below `first_dirty` was already compacted against everything else below it.
     """
 
     def __init__(self, config: LogConfig, now_ms: int) -> None:
@@ -34,7 +34,7 @@ class CompactionSurvey:
         self.dirty_bytes = 0
         self.all_bytes = 0
         self.is_overdue = False
-        """Whether something dirty has waited for longer than max.compaction.lag.ms."""
+        """Whether dirty records waited for longer than max.compaction.lag.ms."""
         self._dirty_end: int | None = None
 
     @property
@@ -47,14 +47,14 @@ class CompactionSurvey:
 
     @property
     def ratio(self) -> float:
-        """Of dirty bytes to all of them."""
+        """Ratio of dirty bytes to all bytes."""
         return self.dirty_bytes / self.all_bytes if self.all_bytes else 0.0
 
     def is_worth_it(self, min_ratio: float) -> bool:
         return self.dirty_bytes > 0 and (self.is_overdue or self.ratio > min_ratio)
 
     def step(self, layout: RemoteLogLayout) -> bool:
-        """Goes on where it stopped; whether this was all."""
+        """Examine the next spans; return whether all were examined."""
         if not self.count:
             first = layout.spans_from(0, 1)
             if not first or not self.add(figures_of(taken_whole(first[0]))):
@@ -64,7 +64,7 @@ class CompactionSurvey:
         return not goes_on or self.count == before
 
     def add(self, span: SpanFigures) -> bool:
-        """Whether the span is one of those, and what follows on it may be."""
+        """Add a span; return whether it belongs to the pass, and the next one may, too."""
         if self.count and span.first != self._next_offset:
             return False
         is_dirty = self._is_dirty(span)
@@ -80,8 +80,8 @@ class CompactionSurvey:
         return True
 
     def _is_dirty(self, span: SpanFigures) -> bool:
-        """Whether something of it is. What is clean ends where the first span begins that is not compacted, or before,
-        where one was not compacted further; never before a span that is clean, so that is what it stays.
+        """Whether some of the span is dirty. The clean part ends at the first span that is not compacted, or earlier,
+        at the lowest `compacted_to`; never before a clean span, so a clean span stays clean.
         """
         if self._clean_end is None or span.first < self._clean_end:
             reached = span.first if span.compacted_to is None else max(span.compacted_to, span.first)
@@ -90,8 +90,8 @@ class CompactionSurvey:
 
 
 class CollectedSpans:
-    """All spans of a layout, the first whole, in numbers: some 100 bytes each and nothing for the garbage collector to
-    visit, where objects would take 900, and hold up the loop for every collection.
+    """All spans of a layout as numbers: about 100 bytes each and none for the garbage collector, where objects would
+    take 900 and delay the loop at every collection.
     """
 
     def __init__(self, partition: TopicIdPartition) -> None:
@@ -102,18 +102,18 @@ class CollectedSpans:
         return len(self._lasts)
 
     def __getitem__(self, at: int) -> SegmentSpan:
-        """Made anew each time. Raises IndexError."""
+        """Build a span. Raises IndexError."""
         return SegmentSpan(self._segments.segment(range(len(self))[at]), self._firsts[at], self._lasts[at])
 
     def __iter__(self) -> Iterator[SegmentSpan]:
         return (self[at] for at in range(len(self)))
 
     def count_below(self, offset: int) -> int:
-        """How many spans end below an offset."""
+        """Return the number of spans that end below an offset."""
         return bisect_left(self._lasts, offset)
 
     def step(self, layout: RemoteLogLayout) -> bool:
-        """Goes on where it stopped; whether this was all."""
+        """Collect the next spans; return whether all were collected."""
         more = layout.spans_from(self._lasts[-1] + 1 if self._lasts else 0, COLLECTED_PER_STEP)
         for span in more:
             self._append(span if self._lasts else taken_whole(span))
@@ -126,7 +126,7 @@ class CollectedSpans:
 
 
 def taken_whole(span: SegmentSpan) -> SegmentSpan:
-    """The first span of all, whatever of it is below the log's start by now: who leads next may not know of that."""
+    """Return the first span with its whole segment: the next leader may not know the log start offset yet."""
     return span._replace(first=span.segment.start_offset)
 
 

@@ -1,11 +1,11 @@
-"""What is to be copied to remote storage next, and what is said of it there (KIP-405, "Copy log segments").
+"""Choice of the segments to copy to remote storage, and their metadata (KIP-405, "Copy log segments").
 
-A segment is copied once it is closed, everything in it is committed and no open transaction reaches into it: the next
-segment begins at or below the last stable offset. One after another, the oldest first. What was copied by another
-leader up to the middle of a segment of ours is copied again with it: overlaps are normal.
+A segment is copied after it is closed, all its records are committed and no open transaction reaches into it: the next
+segment begins at or below the last stable offset. Segments are copied one after another, the oldest first. Offsets that
+another leader copied up to the middle of a local segment are copied again with it; overlaps are normal.
 
-A topic may ask for segments to wait (KIP-1241): until their newest record is so old, or so many bytes follow them. They
-stay on the disk for as long anyway, and what is read soon is not read from far away.
+A topic may delay copies (KIP-1241) until the newest record of a segment is old enough, or enough bytes follow it. Such
+segments stay on the disk anyway, and recent records are not read from remote storage.
 """
 
 from collections.abc import Sequence
@@ -20,11 +20,11 @@ from storage.tiered.remote_storage import SegmentFiles
 from storage.tiered.segment_metadata import RemoteSegment, RemoteSegmentId
 
 SAME_AS_LOCAL_RETENTION = -1
-"""A lag that says: for as long as segments stay on the disk."""
+"""Lag that means: as long as segments stay on the disk."""
 
 
 class CopyLag(NamedTuple):
-    """`remote.copy.lag.ms` and `.bytes`, -1 where neither age nor size ever is enough."""
+    """`remote.copy.lag.ms` and `.bytes`; -1 disables a limit."""
 
     ms: int
     bytes: int
@@ -39,7 +39,7 @@ class CopyLag(NamedTuple):
 
 
 class ClosedSegment(NamedTuple):
-    """`end_offset` is the last that the segment stands for; `following_bytes` is what the log has after it."""
+    """A closed segment: `end_offset` is its last offset, `following_bytes` the size of the log after it."""
 
     base_offset: int
     end_offset: int
@@ -49,14 +49,14 @@ class ClosedSegment(NamedTuple):
 
 
 class Backlog(NamedTuple):
-    """What is closed and not yet copied."""
+    """Closed segments that are not copied yet."""
 
     segments: Sequence[LogSegment]
     size_bytes: int
 
 
 def backlog_of(log: Log, copied_offset: int) -> Backlog:
-    """The closed segments of `log` with anything above `copied_offset` that is part of the log, the oldest first."""
+    """Return the closed segments of `log` with offsets above `copied_offset` and the log start, the oldest first."""
     wanted = max(copied_offset + 1, log.log_start_offset)
     segments = [
         segment
@@ -67,7 +67,7 @@ def backlog_of(log: Log, copied_offset: int) -> Backlog:
 
 
 def closed(log: Log, segment: LogSegment, backlog: Backlog) -> ClosedSegment:
-    """The facts of the first segment of a backlog. OSError where its files have to be asked."""
+    """Return the facts of the first segment of a backlog. May raise OSError."""
     return ClosedSegment(
         segment.base_offset,
         log.segments.end_of(segment, log.log_end_offset) - 1,
@@ -78,7 +78,7 @@ def closed(log: Log, segment: LogSegment, backlog: Backlog) -> ClosedSegment:
 
 
 def may_be_copied(segment: ClosedSegment, last_stable_offset: int, lag: CopyLag, now_ms: int) -> bool:
-    """Whether it is time for the first segment of a backlog. Those after it wait for it."""
+    """Whether the first segment of a backlog may be copied now. Later segments wait for it."""
     if segment.end_offset >= last_stable_offset:
         return False
     if 0 in lag:
@@ -91,7 +91,7 @@ def may_be_copied(segment: ClosedSegment, last_stable_offset: int, lag: CopyLag,
 def describe(
     log: Log, segment: LogSegment, facts: ClosedSegment, segment_id: RemoteSegmentId, *, broker_id: int, now_ms: int
 ) -> RemoteSegment:
-    """What is said of a segment when its copy begins. ValueError if the log knows no leader epoch for it."""
+    """Return the metadata of a segment at the start of its copy. Raises ValueError without a known leader epoch."""
     return RemoteSegment(
         id=segment_id,
         start_offset=facts.base_offset,
@@ -106,7 +106,7 @@ def describe(
 
 
 def files_of(fs: FileSystem, log: Log, segment: LogSegment, facts: ClosedSegment) -> SegmentFiles:
-    """What goes with it. The history is that of the whole log up to the segment's end."""
+    """Return the files to copy, with the leader-epoch history of the log up to the segment's end."""
     end = facts.end_offset + 1
     history = [entry for entry in log.epochs.entries if entry.start_offset < end]
     return SegmentFiles(
@@ -121,5 +121,5 @@ def files_of(fs: FileSystem, log: Log, segment: LogSegment, facts: ClosedSegment
 
 
 def lineage_of(log: Log) -> Lineage:
-    """The history of a log up to its end."""
+    """Return the history of a log up to its end."""
     return Lineage(log.epochs.entries, log.log_end_offset)

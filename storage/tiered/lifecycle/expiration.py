@@ -1,18 +1,17 @@
-"""Which remote segments of a partition may go, and up to where its log start rises for it (KIP-405, "Handle expired
+"""Expiration of remote segments: the segments to delete and the resulting log start offset (KIP-405, "Handle expired
 remote segments").
 
-Of all finished segments, a layout is drawn through the log's history, each offset counted once (`segment_spans.py`):
-what retention by time and size goes by. Segments outside of the layout hold nothing that it lacks: their history is
-another one, or they are copies of what other segments have. They go too, though not before they have been outside for
-a while, so that nothing is lost to a passing misjudgement. What a crash left half copied is found by its age, what it
-left half deleted at once.
+The finished segments form a layout along the log's history that counts each offset once (`segment_spans.py`); retention
+by time and size applies to it. Segments outside of the layout hold no offset that it lacks: they belong to another
+history, or duplicate other segments. They are deleted after they have been outside for a grace time, so that a passing
+misjudgement loses nothing. Abandoned copies are found by their age, interrupted deletions are resumed at once.
 
-A look takes time in proportion to what goes, not to what is there: the layout is kept up to date elsewhere
-(`remote_log_layout.py`). Where much is to go, one look decides on so much of it, and the next one on more.
+A decision takes time in proportion to the segments to delete, not to all segments: the layout is maintained elsewhere
+(`remote_log_layout.py`). If there are many, one decision covers some of them, and the next one more.
 
-Nothing here believes how far this broker thinks it has copied: a leader that is new does not know yet.
+Decisions do not use the broker's copied offset, because a new leader does not know it yet.
 
-Kafka walks all segments and stops at the first that may stay, counts overlaps twice, and never collects what lies
+Kafka walks all segments and stops at the first that may stay, counts overlaps twice, and never collects segments
 outside of the history while nothing expires (KAFKA-15479, KAFKA-17062).
 """
 
@@ -29,11 +28,11 @@ from storage.tiered.catalog.segment_spans import SegmentSpan, share
 from storage.tiered.segment_metadata import RemoteSegment, SegmentState
 
 MAX_EXAMINED: Final = 500
-"""Links that may go, and segments outside of the layout, each; some 5 microseconds for one."""
+"""Maximum number of expired spans, and of segments outside of the layout, per decision; about 5 microseconds each."""
 
 
 class DeletionReason(Enum):
-    """Why a segment goes, in the words of a log line."""
+    """Reason for deleting a segment, as logged."""
 
     BELOW_LOG_START = "below the log start offset"
     TIME = "older than retention.ms"
@@ -49,7 +48,7 @@ class SegmentDeletion(NamedTuple):
 
 
 class LocalSegmentRange(NamedTuple):
-    """A segment on this disk; `end_offset` is its last."""
+    """A segment on the local disk; `end_offset` is its last offset."""
 
     base_offset: int
     end_offset: int
@@ -58,11 +57,12 @@ class LocalSegmentRange(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RemoteLogState:
-    """What a leader knows when it looks for what may go. Limits of -1 are none.
+    """Inputs of a decision. Limits of -1 are disabled.
 
-    `unfinished` are the segments that cannot be read, by start offset; `count` is how many there are of all. `local`
-    are those that reach above the layout. `copying` are the ids that this broker copies now; `outside_since_ms` is from
-    the last look. `grace_ms`: so long a segment must have been outside of the layout, and a foreign copy under way.
+    `unfinished` are the unreadable segments by start offset; `count` is the number of all segments. `local` are the
+    local segments that reach above the layout. `copying` are ids that this broker copies now; `outside_since_ms` is the
+    result of the last decision. `grace_ms`: minimum time outside of the layout, and minimum age of another broker's
+    copy.
     """
 
     unfinished: Sequence[RemoteSegment]
@@ -83,10 +83,10 @@ class RemoteLogState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExpirationResult:
-    """What to do: first raise the log start, so that followers learn of it, then delete, in this order.
+    """Decision: raise the log start offset first, so that followers learn it, then delete the segments in this order.
 
-    `first_offset` is where anything begins that is still kept anywhere. If it lies above `log_start_offset`, what is
-    between them is lost. `is_cut`: there may be more to decide_expiration.
+    `first_offset` is the lowest offset that is still stored anywhere. If it is above `log_start_offset`, the offsets
+    between are lost. `is_cut`: another decision may delete more.
     """
 
     log_start_offset: int
@@ -99,7 +99,7 @@ class ExpirationResult:
 
 
 class _Over(NamedTuple):
-    """A span at the beginning of the layout that is not to be kept."""
+    """An expired span at the beginning of the layout."""
 
     row: int
     span: SegmentSpan
@@ -107,7 +107,7 @@ class _Over(NamedTuple):
 
 
 def decide_expiration(state: RemoteLogState, layout: RemoteLogLayout, most: int = MAX_EXAMINED) -> ExpirationResult:
-    """What may go now. `layout` is settled, and of the same log; what is outside of it changes its order."""
+    """Decide what to delete now. `layout` is settled and of the same log; its order of segments outside changes."""
     over = list(islice(_over(state, layout), most))
     log_start = max([state.log_start_offset, *(each.span.last + 1 for each in over)])
     expired = {each.span.segment: each.reason for each in over if not layout.has_span(each.row, len(over))}
@@ -139,7 +139,7 @@ def decide_expiration(state: RemoteLogState, layout: RemoteLogLayout, most: int 
 
 
 def offset_above_deletions(state: RemoteLogState, log_start_offset: int) -> int:
-    """Where the log begins, from `log_start_offset` on, once the segments are gone whose deletion was begun."""
+    """Return the log start offset after all interrupted deletions, from `log_start_offset` on."""
     doomed = [
         segment
         for segment in state.unfinished
@@ -174,7 +174,7 @@ def _reason(
     expired: Mapping[Uuid, DeletionReason],
     outside_since_ms: Mapping[Uuid, int],
 ) -> DeletionReason | None:
-    """Why a segment goes; None if it stays, or if this broker is at work on it already."""
+    """Return the reason to delete a segment; None if it stays or this broker is processing it."""
     if segment.id.id in state.copying:
         return None
     if segment.state is SegmentState.DELETE_STARTED:
@@ -191,14 +191,14 @@ def _reason(
 
 
 def _is_abandoned(state: RemoteLogState, segment: RemoteSegment) -> bool:
-    """A process that was this broker before is no more; of another one may still come the end of its copy."""
+    """Whether a copy is abandoned: by a former process of this broker, or by another broker after the grace time."""
     return segment.broker_id == state.broker_id or state.now_ms - segment.event_timestamp_ms >= state.grace_ms
 
 
 def _outside_since_ms(
     state: RemoteLogState, log_start_offset: int, outside: Iterable[RemoteSegment]
 ) -> dict[Uuid, int]:
-    """Since when each segment outside of the layout has been there."""
+    """Return since when each segment has been outside of the layout."""
     return {
         segment.id.id: state.outside_since_ms.get(segment.id.id, state.now_ms)
         for segment in outside
@@ -209,19 +209,19 @@ def _outside_since_ms(
 def _with_unexamined(
     state: RemoteLogState, examined: Iterable[RemoteSegment], outside_since_ms: Mapping[Uuid, int]
 ) -> dict[Uuid, int]:
-    """With what is known of those whose turn comes later."""
+    """Add the known times of segments that this decision did not examine."""
     again = {segment.id.id for segment in examined}
     known = {id: since_ms for id, since_ms in state.outside_since_ms.items() if id not in again}
     return {**known, **outside_since_ms}
 
 
 def _starts_outside(layout: RemoteLogLayout, gone: Collection[int]) -> Iterator[int]:
-    """Where segments outside of the layout begin, but for the rows that go."""
+    """Yield the start offsets of segments outside of the layout, without the deleted rows."""
     return (start for row, start in layout.outside.items() if row not in gone)
 
 
 def _over(state: RemoteLogState, layout: RemoteLogLayout) -> Iterator[_Over]:
-    """The spans that outlived their time, or without which there is still enough: a beginning of the layout."""
+    """Yield the expired spans: beyond retention by time or size, at the beginning of the layout."""
     oldest_ms = state.now_ms - state.retention_ms
     excess = _total_bytes(state, layout) - state.retention_bytes
     for row, span in layout.spans():
@@ -238,16 +238,16 @@ def _over(state: RemoteLogState, layout: RemoteLogLayout) -> Iterator[_Over]:
 
 
 def _total_bytes(state: RemoteLogState, layout: RemoteLogLayout) -> int:
-    """The log's size, wherever it is."""
+    """Return the size of the log, local and remote."""
     local = (share(part.size_bytes, part.base_offset, part.end_offset, layout.next_offset) for part in state.local)
     return layout.size_bytes + sum(local)
 
 
 def _can_be_judged(state: RemoteLogState, segment: RemoteSegment) -> bool:
-    """Whether the history is known from the segment's beginning on, as far as it is part of the log.
+    """Whether the history covers the segment from its start, as far as it belongs to the log.
 
-    Where leader epochs were lost with a checkpoint, they are known from the first segment on this disk on alone. No
-    segment is part of a log that begins where it ends, whatever its history; but at 0 it may be a disk that was lost.
+    If leader epochs were lost with a checkpoint, they are known only from the first local segment on. An empty log
+    contains no segment, whatever its history; but a log at offset 0 may be on a disk that was lost.
     """
     known_from = state.lineage.start_offset
     if known_from is None:

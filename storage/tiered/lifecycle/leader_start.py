@@ -1,11 +1,11 @@
-"""How a leader begins whose disk is empty while remote storage is not: behind what is remote, never at 0 again.
+"""Start of a leader whose disk is empty while remote storage is not: after the remote offsets, never at 0.
 
-So it is for a topic that was recovered from the bucket, and for one whose last replica lost its disk and was elected
-all the same. A log that began at 0 would write offsets a second time that consumers have read, and all that remote
-storage has of them would be out of its lineage, to be deleted.
+This happens to a topic that was recovered from the bucket, and to one whose last replica lost its disk and was elected
+anyway. A log that restarted at 0 would write offsets again that consumers have read, and all its remote segments would
+leave the lineage and be deleted.
 
-Whether a leader must ask: its log is empty and ends where it begins, and its leader epoch is above 0 (nobody wrote
-under an epoch before the first). It must know what metadata say, and may not append before.
+The check applies to an empty log that ends where it begins, with a leader epoch above 0 (nothing was written under an
+epoch before the first). The leader must know the remote metadata, and may not append before.
 """
 
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ from storage.tiered.segment_metadata import RemoteSegment, TopicIdPartition
 
 
 class EmptyStart(NamedTuple):
-    """Nothing remote can be read any more, and the log goes on at this offset."""
+    """No remote segment is readable, and the log resumes at this offset."""
 
     offset: int
 
@@ -31,22 +31,22 @@ LeaderStart: TypeAlias = TierStart | EmptyStart | None
 
 
 def history_of(partition: TopicIdPartition, newest: Sequence[RemoteSegment], indexes: IndexReader) -> LatestHistory:
-    """What the newest segments tell, one as good as the other; the history of nothing without any. Blocks.
+    """Return the history in the newest segments, which are equivalent; an empty history without segments. Blocks.
 
-    Raises RetriableRemoteStorageError, and RemoteStorageError where none of them tells: then nobody may write.
+    Raises RetriableRemoteStorageError, and RemoteStorageError if none is readable; then the leader must not append.
     """
     latest = latest_history(newest, indexes)
     if newest and not latest.lineage.end_offset:
-        raise RemoteStorageError(f"{partition} cannot go on: {'; '.join(latest.faults)}")
+        raise RemoteStorageError(f"partition {partition} cannot resume: {'; '.join(latest.faults)}")
     return latest
 
 
 def leader_start(known: KnownSegments, latest: LatestHistory, log_start: LogStart | None) -> LeaderStart:
-    """None where the log may begin at 0. `latest` is what the newest of `known` tell, `log_start` what was kept beside
-    them. Takes time in proportion to the number of epochs.
+    """Return the start, None if the log may begin at 0. `latest` is read from the newest of `known`, `log_start` was
+    stored beside them. Takes time in proportion to the number of epochs.
 
-    Where remote storage lacks something in between, the log has a hole: to begin above it would delete what lies below,
-    and that is for an operator to say.
+    If remote storage lacks offsets in between, the log has a hole: starting above it would delete the offsets below,
+    which only an operator may decide.
     """
     end = latest.lineage.end_offset
     first = first_offset(known, latest.lineage)
@@ -65,11 +65,11 @@ def leader_start(known: KnownSegments, latest: LatestHistory, log_start: LogStar
 
 
 def first_offset(known: KnownSegments, lineage: Lineage) -> int | None:
-    """Where the first segment begins that is part of a history; None if none is. A history that is not known from the
-    beginning on may have one that begins earlier than it.
+    """Return the start of the first segment that belongs to a history; None if there is none. If the beginning of the
+    history is unknown, the segment may begin before it.
 
-    What agrees with it at one offset agrees with it from its own beginning on. So the first is among those with records
-    of the first epoch of which there are any.
+    A segment that agrees with the history at one offset agrees from its own start on. So the first one has records of
+    the first epoch with any remote records.
     """
     ends = [*(after.start_offset for _, after in pairwise(lineage.entries)), lineage.end_offset]
     for (epoch, start), end in zip(lineage.entries, ends, strict=False):
@@ -82,8 +82,8 @@ def first_offset(known: KnownSegments, lineage: Lineage) -> int | None:
 def is_ahead(start: TierStart | EmptyStart, log_end_offset: int, latest_epoch: int) -> bool:
     """Whether remote storage knows more of a history than an empty log that ends at `log_end_offset`.
 
-    An empty log need not have lost anything: all may have been deleted, and what is still remote is on its way out, or
-    was written by a leader that the log's own (`latest_epoch`, -1 if it knows none) made void.
+    An empty log need not have lost records: they may all be deleted, and remaining remote segments are about to be
+    deleted, or belong to a leader that the log's own `latest_epoch` (-1 if unknown) superseded.
     """
     if isinstance(start, EmptyStart):
         return start.offset > log_end_offset

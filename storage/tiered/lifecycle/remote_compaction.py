@@ -1,44 +1,45 @@
-"""Compaction of the remote part of a log: what is to be compacted, and why nothing is lost by it.
+"""Compaction of the remote part of a log: what is compacted, and why no record is lost.
 
 Kafka refuses compacted topics in remote storage; KIP-1272 discusses them. Here a leader copies closed segments as they
-are, and compacts what is remote now and then, in passes as the local cleaner makes them: map the newest offset of each
-key over the dirty part, as far as memory goes, then rewrite everything up to there, from the log's beginning on.
+are, and compacts remote segments in passes like those of the local cleaner: map the newest offset of each key in the
+dirty part, as far as memory allows, then rewrite everything up to there, from the log start on.
 
-    rewrite    a group of adjacent segments [a..b] is read, what is superseded is dropped, and one new segment for the
-               same offsets is made on the local disk; it tells how far it was compacted (`compacted_to`)
+    rewrite    a group of adjacent segments [a..b] is read, superseded records are dropped, and one new segment for the
+               same offsets is made on the local disk; it records how far it was compacted (`compacted_to`)
     publish    COPY_STARTED -> the upload -> COPY_FINISHED: from here on look-ups find it instead of the old ones
     replace    DELETE_STARTED -> the objects -> DELETE_FINISHED, for each of the old ones
 
-There is no other state. What is clean follows from `compacted_to` of the segments (`compaction_survey.py`), so any
-leader goes on where another stopped, and a bucket alone tells. Why that is sound:
+There is no other state. The clean part follows from `compacted_to` of the segments (`compaction_survey.py`), so any
+leader resumes where another stopped, and the bucket alone is sufficient. Why this is sound:
 
-1. *The last record of a key stays.* A record goes only where the map has a later one of its key, and the map knows only
-   records of finished remote segments. Whoever takes a superseding record away has another one that is later still. So
-   it does not matter which of several segments serves an offset, old or new, nor what this disk has: a reader meets the
-   last record of every key, and of all others some, in their order and at their offsets. And the bucket makes sense
-   without the disks; for that the local cleaner stays below what is copied, too (`storage.compaction.cleaner`).
-2. *Nothing comes back.* A tombstone may go only when no older record of its key can be read any more, anywhere. Local
-   cleaners of tiered logs never take one away, and what is on a disk is a suffix of the log. A pass takes away those
-   whose delete horizon is over, which an earlier pass wrote; by then all segments below had been compacted against
-   them, since segments are published in the order of their offsets. The time begins when a tombstone has left the
-   leader's disk, where older records may be read until then, and go on remotely once it is gone. (A replica whose
-   retention lags behind the leader's by delete.retention.ms could still show one to who then reads on elsewhere.) From
-   then on older records could come back only out
-   of segments that were read before. One as it was copied never hides a compacted one (`metadata_cache.py`); a
-   compacted one by a leader that was deposed meanwhile must be published within `LEASE_MS` of its reading, or not at
-   all; and while the copy of any segment is under way that reaches below, tombstones stay.
-3. *Aborted transactions.* Their data goes, and their keys are not mapped. What was aborted is told by the indexes of
-   the segments that are compacted, and by the local ones for markers that are not remote yet. The marker and its index
-   entry stay with the pass that drops the data, so that a reader in the middle still learns of it.
-4. *Crashes.* Before COPY_FINISHED nothing has changed for anybody: what was begun is collected as any copy is. After
-   it, the old segments are outside of the chain (`segment_spans.py`) and expiration collects them if nobody else did.
-   Whoever deletes a segment has a finished one that holds all its offsets. Two leaders at once only do work twice.
+1. *The last record of a key stays.* A record is dropped only if the map has a later one of its key, and the map
+contains only records of finished remote segments. A superseding record is only removed because of one that is later
+still. So it does not matter which of several segments serves an offset, old or new, nor what the local disk holds: a
+reader finds the last record of every key, and some of the others, in order and at their offsets. And the bucket is
+consistent without the disks; for that the local cleaner stays below the copied offset, too
+(`storage.compaction.cleaner`). 2. *Deleted records do not come back.* A tombstone may be dropped only when no older
+record of its key is readable anywhere. Local cleaners of tiered logs never drop one, and the local disk holds a suffix
+of the log. A pass drops those with an expired delete horizon, which an earlier pass set; by then all segments below had
+been compacted against them, since segments are published in offset order. The horizon starts when a tombstone has left
+the leader's disk, where older records are readable until then, for readers that then continue remotely. (A replica
+whose retention lags behind the leader's by delete.retention.ms could still return an older record to a reader that
+continues elsewhere.) From then on older records could come back only from segments that were read before. A plain copy
+never hides a compacted segment (`metadata_cache.py`); a compacted segment of a leader that was deposed meanwhile must
+be published within `LEASE_MS` of its reading, or not at all; and while the copy of any segment that reaches below is in
+progress, tombstones stay. 3. *Aborted transactions.* Their data are dropped, and their keys are not mapped. Aborted
+transactions are known from the indexes of the compacted segments, and from the local ones for markers that are not
+remote yet. The marker and its index entry stay in the pass that drops the data, so that a concurrent reader still
+learns of the abort. 4. *Crashes.* Before COPY_FINISHED nothing has changed for readers: the started copy is collected
+like any other. After it, the old segments are outside of the layout (`segment_spans.py`), and expiration collects them
+if the leader did not. A segment is deleted only while a finished one holds all its offsets. Two concurrent leaders only
+repeat work.
 
-What an unclean election loses is lost with what it superseded: a leader elected out of sync may have a log that ends
-within what was compacted. That is so on local disks, too (Kafka's cleaner does not wait for out-of-sync replicas).
+An unclean election loses superseded records with the records that superseded them: the log of a leader elected out of
+sync may end within the compacted part. The same is true of local disks (Kafka's cleaner does not wait for out-of-sync
+replicas).
 
-Segments keep their ranges while any of their offsets is on the leader's disk: a follower that begins at the end of one
-finds the producers of that moment. Only what lies wholly below is merged, up to segment.bytes.
+Segments keep their ranges while any of their offsets is on the leader's disk: a follower that starts at the end of one
+finds the producer state of that offset. Only segments completely below are merged, up to segment.bytes.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -53,15 +54,16 @@ from storage.tiered.remote_metadata import RemoteLogMetadataManager
 from storage.tiered.segment_metadata import RemoteSegment, RemoteSegmentId, SegmentState
 
 LEASE_MS: Final = 20 * 60_000
-"""So long after it began to read its segments, a rewritten one may be published: below the grace time after which a
-copy counts as abandoned, and below any sensible delete.retention.ms."""
+"""Maximum time between reading the segments and publishing the rewritten one: below the grace time after which a copy
+counts as abandoned, and below any sensible delete.retention.ms."""
 MAX_SPANS_PER_GROUP: Final = 500
-"""Each is looked at on the loop before and after; some milliseconds. Later passes join more, if they are that small."""
+"""Each span is checked on the loop before and after, in some milliseconds. Later passes merge more, if they are small.
+"""
 
 
 class CompactionPlan(NamedTuple):
-    """The first `taken` of `spans` hold everything from the log's start to below `end`, without holes; keys are to be
-    mapped from `first_dirty` on, if that is not the same. The other spans are what else is remote.
+    """Plan of a pass: the first `taken` spans hold everything from the log start to below `end` without holes; keys are
+    mapped from `first_dirty` on, unless both are equal. The other spans are the rest of the remote log.
     """
 
     spans: CollectedSpans
@@ -71,8 +73,9 @@ class CompactionPlan(NamedTuple):
 
 
 class SegmentGroup(NamedTuple):
-    """Adjacent spans that become one segment. `replaced` are the segments that nobody needs then: of which they have
-    the end, so that no later span can have more."""
+    """Adjacent spans that become one segment. `replaced` are the segments that are obsolete afterwards: those whose end
+    is in the group, so that no later span serves them.
+    """
 
     spans: tuple[SegmentSpan, ...]
     replaced: tuple[RemoteSegment, ...]
@@ -91,7 +94,7 @@ class SegmentGroup(NamedTuple):
 
 
 def plan(spans: CollectedSpans, config: LogConfig, now_ms: int) -> CompactionPlan:
-    """What a pass over the spans of a chain does. Takes time in proportion to their number."""
+    """Plan a pass over the spans of a layout. Takes time in proportion to their number."""
     survey = CompactionSurvey(config, now_ms)
     for span in spans:
         if not survey.add(figures_of(span)):
@@ -100,7 +103,7 @@ def plan(spans: CollectedSpans, config: LogConfig, now_ms: int) -> CompactionPla
 
 
 def group_segments(spans: Iterable[SegmentSpan], config: LogConfig, local_start_offset: int) -> Iterator[SegmentGroup]:
-    """What becomes one segment each: spans below the leader's disk that fit together, every other one alone."""
+    """Yield groups that become one segment each: small spans below the leader's disk are merged."""
     group: list[SegmentSpan] = []
     size_bytes = 0
     for span in spans:
@@ -135,7 +138,7 @@ def describe_group(
     broker_id: int,
     now_ms: int,
 ) -> RemoteSegment:
-    """What is said of the new segment. `max_timestamp_ms` is -1 where nothing of a time is left in it."""
+    """Return the metadata of the new segment. `max_timestamp_ms` is -1 if it has no timestamp left."""
     newest_ms = max(span.segment.max_timestamp_ms for span in group.spans)
     return RemoteSegment(
         id=segment_id,
@@ -152,7 +155,7 @@ def describe_group(
 
 
 def is_current(group: SegmentGroup, lineage: Lineage, metadata: RemoteLogMetadataManager) -> bool:
-    """Whether no other leader has compacted any of it meanwhile. Raises RemoteMetadataNotReady."""
+    """Whether no other leader has compacted a part of the group meanwhile. Raises RemoteMetadataNotReady."""
     for span in group.spans:
         first = max(span.first, lineage.start_offset or 0)
         epoch = lineage.epoch_for(first)
@@ -163,8 +166,8 @@ def is_current(group: SegmentGroup, lineage: Lineage, metadata: RemoteLogMetadat
 
 
 def final_below(segments: Sequence[RemoteSegment], group: SegmentGroup, local_start_offset: int) -> int:
-    """The offset below which a group may drop tombstones: what is on the leader's disk has older records, and so may a
-    copy that is under way; `group` itself is not begun yet.
+    """Return the offset below which a group may drop tombstones: the leader's disk has older records, and so may a
+    running copy; the copy of the group itself has not started yet.
     """
     is_copied = any(one.state is SegmentState.COPY_STARTED and one.start_offset <= group.end_offset for one in segments)
     return 0 if is_copied else local_start_offset

@@ -1,7 +1,7 @@
-"""One pass over the remote part of a log, step by step: keys are mapped, then groups of segments are rewritten.
+"""One compaction pass over the remote part of a log, step by step: map keys, then rewrite groups of segments.
 
-It reads remote storage and writes files of its own into one directory, which must be nobody else's. What is published
-of it, and in which order, is the caller's: `remote_compaction.py` says why that matters. Everything blocks.
+The pass reads remote storage and writes files into its own directory. The caller publishes the results;
+`remote_compaction.py` explains why the order matters. Everything blocks.
 """
 
 import contextlib
@@ -28,16 +28,16 @@ from storage.tiered.segments.batch_stream import BatchStream
 from storage.tiered.segments.producers import producers_before
 
 DIRECTORY = "remote-log-compaction"
-"""In the first log directory; emptied before each group."""
+"""Directory name in the first log directory; emptied before each group."""
 _SNAPSHOT = "producers"
 
 
 class PassCancelled(RemoteStorageError):
-    """Nobody wants the pass any more."""
+    """The pass was cancelled."""
 
 
 class RewrittenSegment(NamedTuple):
-    """A new segment, on this disk. `max_timestamp_ms` is -1 where there is none."""
+    """A new segment on the local disk. `max_timestamp_ms` is -1 if it has no timestamps."""
 
     files: SegmentFiles
     size_bytes: int
@@ -46,7 +46,7 @@ class RewrittenSegment(NamedTuple):
 
 
 class CompactionPassTools(NamedTuple):
-    """`is_wanted` is asked between batches, on whatever thread."""
+    """Collaborators of a pass. `is_wanted` is called between batches, on any thread."""
 
     fs: FileSystem
     directory: str
@@ -55,11 +55,10 @@ class CompactionPassTools(NamedTuple):
 
 
 class CompactionPass:
-    """`offsets` must be empty. `local_aborted` are those of the leader's disk, for markers that are not remote yet;
-    `producers` are the live ones.
+    """A pass; `offsets` must be empty. `local_aborted` are the aborted transactions of the leader's disk, for markers
+    that are not remote yet; `producers` are the live ones.
 
-    All methods raise RemoteStorageError and its kinds. What they did before counts, so that the step
-    that failed can be made again.
+    All methods raise RemoteStorageError and its subclasses. Completed steps count, so a failed step can be repeated.
     """
 
     def __init__(
@@ -88,16 +87,16 @@ class CompactionPass:
 
     @property
     def is_mapped(self) -> bool:
-        """Whether keys are mapped as far as the plan or memory goes."""
+        """Whether keys are mapped as far as the plan or memory allows."""
         return self._has_aborted and not self._to_map
 
     @property
     def compacted_to(self) -> int:
-        """Everything below is clean once all groups are published."""
+        """The offset below which everything is clean once all groups are published."""
         return max(self.plan.first_dirty, self._offsets.latest_offset + 1)
 
     def map_next(self) -> int:
-        """Maps one segment; the bytes read."""
+        """Map one segment; return the bytes read."""
         if not self._has_aborted:
             self._learn_aborted()
         span = self.plan.spans[self._to_map[0]]
@@ -119,8 +118,8 @@ class CompactionPass:
             raise CorruptRemoteData(f"the batch at offset {scanned.header.base_offset}: {error}") from error
 
     def _learn_aborted(self) -> None:
-        """Of the segments by their markers, so that each is told of by the segment that has its marker, and by no
-        other: one whose marker is not shown would count for the producer's next transactions, too.
+        """Read the aborted transactions of the segments. Each belongs to the segment with its marker only: without its
+        marker it would apply to the producer's next transactions, too.
         """
         aborted = list(self._local_aborted)
         for span in self.plan.spans:
@@ -135,26 +134,26 @@ class CompactionPass:
             return []
         try:
             data = self._tools.storage.read_index(span.segment, IndexKind.TRANSACTION)
-        except RemoteResourceNotFound:  # there may be none; if the segment is gone, its records tell
+        except RemoteResourceNotFound:  # no index, or the segment is gone and reading its records fails
             return []
         if len(data) % TXN_ENTRY.size:
             raise CorruptRemoteData(f"the transaction index of {span.segment.id} has {len(data)} bytes")
         return [AbortedTxn(*fields[1:]) for fields in TXN_ENTRY.iter_unpack(data)]
 
     def rewrite(self, group: SegmentGroup, *, now_ms: int, final_below: int) -> RewrittenSegment:
-        """Makes the new segment of a group; `publish`ed, the pass goes on with `accept`."""
+        """Make the new segment of a group; call `accept` after it was published."""
         try:
             self._clear_directory()
             return self._rewrite(group, now_ms, final_below)
         except OSError as error:
-            raise RemoteStorageError(f"remote segments cannot be rewritten on this disk: {error}") from error
+            raise RemoteStorageError(f"the local disk cannot hold rewritten remote segments: {error}") from error
 
     def accept(self) -> None:
-        """What was rewritten last is published."""
+        """Accept the segment rewritten last, after it was published."""
         self._rewriting = self._pending
 
     def close(self) -> None:
-        """Leaves nothing on the disk, as far as that goes: what is left is removed by the next pass."""
+        """Remove all files if possible; the next pass removes the rest."""
         with contextlib.suppress(OSError):
             self._tools.fs.remove_tree(self._tools.directory)
 
@@ -186,7 +185,9 @@ class CompactionPass:
             new.close()
 
     def _fill(self, new: LogSegment, group: SegmentGroup, rules: BatchRules) -> None:
-        """Never empty, if the group is not: some tools take an object without bytes for one that is lost."""
+        """Fill the new segment. A non-empty group never gives an empty one: some tools take an empty object for a lost
+        one.
+        """
         scanned: ScannedBatch | None = None
         try:
             for span in group.spans:
@@ -211,7 +212,7 @@ class CompactionPass:
         return RewrittenSegment(files, new.size, new.max_timestamp_so_far.timestamp, not new.txn_index.entries)
 
     def _producer_snapshot(self, group: SegmentGroup) -> str | None:
-        """That of the last segment, brought up to where the group ends if that is within it."""
+        """Write the producer snapshot: the last segment's, updated to the group's end if that lies within it."""
         end, last = group.end_offset + 1, group.spans[-1].segment
         path = join(self._tools.directory, _SNAPSHOT)
         if last.end_offset + 1 == end:
@@ -226,7 +227,7 @@ class CompactionPass:
         return path
 
     def _batches(self, span: SegmentSpan) -> Iterator[ScannedBatch]:
-        """What a span stands for, batch by batch, each with a sound checksum."""
+        """Yield the batches of a span with verified checksums."""
         stream = BatchStream(span.segment, 0, self._tools.storage.read_segment(span.segment, 0))
         with closing(stream):
             for header in stream:

@@ -1,4 +1,4 @@
-"""How long to wait after a failure: twice as long each time, up to a limit, and never quite the same.
+"""Exponential backoff with jitter.
 
 `remote.log.manager.task.retry.backoff.ms`, `.backoff.max.ms` and `.jitter` (KIP-405, "RLM/RSM tasks").
 """
@@ -7,18 +7,18 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 _MOST_DOUBLINGS = 40
-"""Longer than any limit; powers beyond would only be large numbers."""
+"""Maximum number of doublings; more would exceed any limit."""
 
 
 class Backoff(NamedTuple):
-    """`jitter` is the part of a wait that is random: with 0.2, from 80 % to 120 % of it."""
+    """Settings of a backoff. `jitter` is the random part of a delay: 0.2 varies it from 80 % to 120 %."""
 
     initial_ms: int
     max_ms: int
     jitter: float
 
     def delay_ms(self, failures: int, random: Callable[[], float]) -> float:
-        """After so many failures in a row; 0 after none. `random()` draws from [0, 1)."""
+        """Return the delay after consecutive failures; 0 after none. `random()` draws from [0, 1)."""
         if not failures:
             return 0.0
         wait_ms = min(self.max_ms, self.initial_ms << min(failures - 1, _MOST_DOUBLINGS))
@@ -26,7 +26,7 @@ class Backoff(NamedTuple):
 
 
 class Failures:
-    """Those of one task in a row."""
+    """Count of consecutive failures of one task."""
 
     __slots__ = ("count",)
 
@@ -34,10 +34,10 @@ class Failures:
         self.count = 0
 
     def next_delay_ms(self, backoff: Backoff, random: Callable[[], float]) -> float:
-        """It failed once more; how long to wait."""
+        """Count a failure and return the delay before the next attempt."""
         self.count += 1
         return backoff.delay_ms(self.count, random)
 
     def clear(self) -> None:
-        """It went well."""
+        """Reset the count after a success."""
         self.count = 0

@@ -1,8 +1,8 @@
-"""Bytes per second, shared by threads (KIP-956): how long to wait, who goes first, and a limit that can change.
+"""Rate limit in bytes per second, shared by threads in order of arrival (KIP-956).
 
-A bucket of tokens that may run into debt: whoever finds any tokens takes what it needs, however much that is, and the
-next one waits until the debt is paid. So an amount beyond the rate passes too, and nobody has to cut it up. Idle time
-fills the bucket up to what the windows of Kafka's quota hold together.
+A token bucket that may go into debt: a caller that finds any tokens takes its whole amount, and the next one waits
+until the debt is paid. So amounts above the rate pass without being split. Idle time fills the bucket up to the sum of
+the windows of Kafka's quota.
 """
 
 import threading
@@ -11,15 +11,15 @@ from collections.abc import Callable
 
 
 class WaitCancelled(Exception):
-    """Whoever waited for its turn does not want it any more."""
+    """The wait for the rate limit was cancelled."""
 
 
 class TokenBucket:
-    """The arithmetic. Times are in milliseconds and do not go backwards. Begins full."""
+    """Token arithmetic. Times are in milliseconds and monotonic. The bucket starts full."""
 
     def __init__(self, bytes_per_second: int, window_ms: int, now_ms: float) -> None:
-        assert bytes_per_second > 0, "a rate of nothing would never let anybody pass"
-        assert window_ms > 0, "idle time must count for something"
+        assert bytes_per_second > 0, "a rate of zero would block every caller"
+        assert window_ms > 0, "the bucket needs a capacity"
         self.bytes_per_second = bytes_per_second
         self._window_ms = window_ms
         self._updated_ms = now_ms
@@ -30,18 +30,18 @@ class TokenBucket:
         return self.bytes_per_second * self._window_ms / 1000
 
     def delay_ms(self, now_ms: float) -> float:
-        """How long until there are tokens; 0 if there are."""
+        """Return the time until there are tokens; 0 if there are some."""
         self._fill(now_ms)
         return max(0.0, (1 - self._tokens) * 1000 / self.bytes_per_second)
 
     def take(self, amount: int, now_ms: float) -> None:
-        """Whether or not there are tokens."""
+        """Take tokens, even if there are none."""
         self._fill(now_ms)
         self._tokens -= amount
 
     def change(self, bytes_per_second: int, now_ms: float) -> None:
-        """From now on. A debt stays the same number of bytes."""
-        assert bytes_per_second > 0, "a rate of nothing would never let anybody pass"
+        """Change the rate. A debt keeps its number of bytes."""
+        assert bytes_per_second > 0, "a rate of zero would block every caller"
         self._fill(now_ms)
         self.bytes_per_second = bytes_per_second
         self._tokens = min(self._tokens, self._capacity)
@@ -53,19 +53,19 @@ class TokenBucket:
 
 
 class ByteRate:
-    """A bucket that threads wait for, in the order in which they came."""
+    """A token bucket that threads wait for in order of arrival."""
 
     def __init__(self, bytes_per_second: int, window_ms: int, monotonic_ms: Callable[[], float]) -> None:
-        """`window_ms` is all windows together: how much idle time can be made up for in one go."""
+        """`window_ms` is the sum of all windows: the idle time that a burst can use."""
         self._monotonic_ms = monotonic_ms
         self._bucket = TokenBucket(bytes_per_second, window_ms, monotonic_ms())
         self._changed = threading.Condition()
         self._waiting: deque[object] = deque()
 
     def acquire(self, amount: int, is_cancelled: Callable[[], bool] = lambda: False) -> float:
-        """Waits until it is this caller's turn, and takes `amount`; returns how many milliseconds that took.
+        """Wait for this caller's turn and take `amount`; return the wait in milliseconds.
 
-        `is_cancelled` is asked before and after each wait: `wake` makes it be asked at once. Raises WaitCancelled.
+        `is_cancelled` is called before and after each wait; `wake` triggers a call. Raises WaitCancelled.
         """
         turn = object()
         with self._changed:
@@ -91,6 +91,6 @@ class ByteRate:
                 return
 
     def wake(self) -> None:
-        """Has everybody who waits look again, at the clock and at whether it is cancelled."""
+        """Make all waiting callers check the clock and their cancellation again."""
         with self._changed:
             self._changed.notify_all()

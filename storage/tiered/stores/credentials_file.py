@@ -1,4 +1,4 @@
-"""Access keys in a properties file that somebody else rotates: `aws.access.key.id` and its kin, read when changed."""
+"""Access keys in a properties file, such as `aws.access.key.id`, read again when the file changes."""
 
 import threading
 from typing import NamedTuple
@@ -9,7 +9,7 @@ from storage.files import FileSystem, read_file
 from storage.tiered.errors import StoreUnavailable
 
 _PREFIXES = ("rsm.config.storage.", "storage.", "")
-"""The keys may be written as a node's own settings write them."""
+"""Prefixes of the keys; a node's own settings have one."""
 
 
 class AccessKeys(NamedTuple):
@@ -25,7 +25,7 @@ class _Version(NamedTuple):
 
 
 class CredentialsFile:
-    """May be asked by several threads at once."""
+    """Reader of a credentials file; thread-safe."""
 
     def __init__(self, fs: FileSystem, path: str) -> None:
         self._fs = fs
@@ -35,13 +35,13 @@ class CredentialsFile:
         self._keys: AccessKeys | None = None
 
     def read(self) -> AccessKeys:
-        """The newest keys; while the file is gone or half-written, those before. Raises StoreUnavailable."""
+        """Return the newest keys; the former ones while the file is missing or incomplete. Raises StoreUnavailable."""
         with self._lock:
             try:
                 self._refresh()
             except (OSError, ValueError) as error:
                 if self._keys is None:
-                    raise StoreUnavailable(f"there are no access keys in {self._path}: {error}") from error
+                    raise StoreUnavailable(f"{self._path} contains no access keys: {error}") from error
             assert self._keys is not None
             return self._keys
 

@@ -1,7 +1,7 @@
-"""How keys of objects are written as paths, and read back: one directory per `/`, in the order of the keys.
+"""Mapping of object keys to paths and back: one directory per `/`, in key order.
 
-File systems take names of 255 bytes, and the name of a topic with its id may have 272. A longer name is cut: its
-beginning becomes a directory that no name can be confused with, because it is longer than names may be otherwise.
+File systems allow names of 255 bytes, and the name of a topic with its id may have 272. A longer name is cut: its
+beginning becomes a directory whose name is longer than other names may be, so that it is unambiguous.
 """
 
 import re
@@ -10,11 +10,11 @@ from collections.abc import Iterator
 from storage.tiered.errors import ObjectStoreError
 
 MAX_NAME_BYTES = 200
-"""Leaves room for the suffix of what is written aside."""
+"""Longest uncut name; leaves room for the suffix of a temporary file."""
 
 _CONTINUED = "~continued"
-"""At the end of a directory's name: the name goes on inside. As long as four UTF-8 bytes at least, which is what a cut
-between two characters may leave unused.
+"""Suffix of a directory that holds the rest of a long name. It has at least four bytes, the number of bytes that a cut
+between two UTF-8 characters may leave unused.
 """
 
 _ASIDE = re.compile(r"\.[0-9a-f]{32}\.tmp")
@@ -22,10 +22,10 @@ _ASIDE_LENGTH = len(".") + 32 + len(".tmp")
 
 
 def path_of(key: str) -> str:
-    """Relative to the root. Raises ObjectStoreError for a key that cannot be a path, or would be another's."""
+    """Return the path relative to the root. Raises ObjectStoreError for a key that cannot be a path of its own."""
     names = key.split("/")
     if any(name in ("", ".", "..") for name in names) or "\0" in key or is_aside(key):
-        raise ObjectStoreError(f"an object in a directory cannot be named {key!r}")
+        raise ObjectStoreError(f"a directory store cannot store an object with the key {key!r}")
     return "/".join(part for name in names for part in _cut(name))
 
 
@@ -38,14 +38,14 @@ def _cut(name: str) -> Iterator[str]:
 
 
 def key_of_directory(parent_key: str, name: str) -> str:
-    """What the keys of everything in a directory begin with, given the same for its parent."""
+    """Return the common beginning of the keys below a directory, given its parent's."""
     if len(name.encode()) > MAX_NAME_BYTES:
         return parent_key + name.removesuffix(_CONTINUED)
     return f"{parent_key}{name}/"
 
 
 def aside_of(path: str, unique: str) -> str:
-    """Where to write what shall take the place of `path`; `unique` is 32 hexadecimal digits."""
+    """Return the temporary path of a write to `path`; `unique` is 32 hexadecimal digits."""
     return f"{path}.{unique}.tmp"
 
 

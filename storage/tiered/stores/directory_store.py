@@ -1,8 +1,8 @@
-"""Objects as files below a directory, which several nodes may share.
+"""Object store in a directory, which several nodes may share.
 
-An object is written aside, synced, and renamed into place. Nobody holds a lock: whoever finds a directory gone that
-was there a moment ago, because another removed the last object in it, makes it anew. What a crash left aside is not an
-object; a listing removes it once nobody can be writing it any more.
+An object is written to a temporary file, synced and renamed. There are no locks: a directory that another node removed
+because it became empty is created again. Temporary files left by a crash are no objects; a listing removes them once no
+writer can own them.
 """
 
 import contextlib
@@ -20,13 +20,13 @@ from storage.tiered.object_store import ObjectInfo
 from storage.tiered.stores.directory_paths import aside_of, is_aside, key_of_directory, path_of
 
 _PIECE_BYTES = 4 * 1024 * 1024
-"""A chunk of the default size, which need not be put together from pieces then."""
+"""Read size: a chunk of the default size is one piece."""
 
 _LEFTOVER_AGE_MS = 60 * 60 * 1000
-"""Since the last write to a file; one that is being written gets older only while its source does not answer."""
+"""Minimum time since the last write to a leftover; a file being written ages only while its source stalls."""
 
 _OPEN_ATTEMPTS = 100
-"""Against directories that go as often as they are made."""
+"""Maximum number of attempts when other nodes keep removing the directory."""
 
 _HOPELESS = frozenset(
     {errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ENAMETOOLONG, errno.EACCES, errno.EPERM, errno.EROFS}
@@ -34,7 +34,7 @@ _HOPELESS = frozenset(
 
 
 class DirectoryStore:
-    """Raises StoreUnavailable while the directory is gone: what lies below a mount that failed is not deleted."""
+    """Implements ObjectStore. Raises StoreUnavailable while the root is missing: a failed mount deletes no objects."""
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class DirectoryStore:
         now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
         unique: Callable[[], str] = lambda: uuid.uuid4().hex,
     ) -> None:
-        """Makes the directory. `unique` gives 32 hexadecimal digits. Raises as the methods do."""
+        """Create the directory. `unique` returns 32 hexadecimal digits. Raises as the methods do."""
         self._fs = fs
         self._root = root.rstrip("/") or "/"
         self._now_ms = now_ms
@@ -54,7 +54,7 @@ class DirectoryStore:
             fs.sync_directory(parent(root))
 
     def close(self) -> None:
-        """There is nothing to close."""
+        """Do nothing: there are no resources."""
 
     # -- put ---------------------------------------------------------------------------------------------------------
 
@@ -76,7 +76,7 @@ class DirectoryStore:
         return size
 
     def _open_aside(self, aside: str) -> File:
-        """Again and again, while others remove the directory because it is empty."""
+        """Create a temporary file; retry while other nodes remove the empty directory."""
         for attempt in itertools.count(1):
             self._require_root()
             try:
@@ -88,7 +88,7 @@ class DirectoryStore:
         raise AssertionError("counting does not end")
 
     def _sync_upwards(self, directory: str) -> None:
-        """Any of them may be new. One that is gone was emptied by another, and the object is deleted already."""
+        """Sync all directories up to the root; a missing one was emptied by another node that deleted the object."""
         while True:
             with contextlib.suppress(FileNotFoundError):
                 self._fs.sync_directory(directory)
@@ -114,12 +114,12 @@ class DirectoryStore:
             return self._fs.open_existing(path)
         except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
             self._require_root()
-            raise ObjectNotFound(f"there is no object {key}") from None
+            raise ObjectNotFound(f"object {key} does not exist") from None
 
     # -- delete ------------------------------------------------------------------------------------------------------
 
     def delete(self, keys: Sequence[str]) -> None:
-        """Goes on after a failure, and raises the first."""
+        """Delete objects; continue after a failure and raise the first."""
         failures: list[ObjectStoreError] = []
         directories: dict[str, None] = {}
         for key in keys:
@@ -136,7 +136,7 @@ class DirectoryStore:
             raise failures[0]
 
     def _remove(self, key: str, path: str) -> None:
-        """What lies where nothing of that name can be is another object, or several."""
+        """Remove a file; a directory at its path belongs to other objects."""
         with _file_errors(key), contextlib.suppress(NotADirectoryError, IsADirectoryError):
             self._require_root()
             self._fs.remove(path)
@@ -155,15 +155,15 @@ class DirectoryStore:
     # -- list --------------------------------------------------------------------------------------------------------
 
     def list(self, prefix: str, start_after: str = "") -> Iterator[ObjectInfo]:
-        """Holds the names in the directories on the way down."""
+        """List objects; holds the names of the directories on the present path."""
         with _file_errors(prefix):
             for key, path in self._walk(prefix, start_after):
                 if key.startswith(prefix) and key > start_after and (info := self._info(key, path)):
                     yield info
-            self._require_root()  # if it went meanwhile, what was not found may be there nevertheless
+            self._require_root()  # if the root disappeared, missing objects may still exist
 
     def _walk(self, prefix: str, start_after: str) -> Iterator[tuple[str, str]]:
-        """Keys and paths, sorted: a directory is opened when all that is before the first it may hold was given."""
+        """Yield keys and paths in key order; a directory is read when all smaller keys were yielded."""
         self._require_root()
         waiting = list(self._entries(self._root, ""))
         heapq.heapify(waiting)
@@ -176,7 +176,7 @@ class DirectoryStore:
                     heapq.heappush(waiting, entry)
 
     def _entries(self, directory: str, key: str) -> Iterator[tuple[str, str, bool]]:
-        """Keys, or what all keys below begin with; paths; and whether they are directories."""
+        """Yield (key or common key prefix, path, whether it is a directory)."""
         try:
             names = self._fs.list(directory)
         except (FileNotFoundError, NotADirectoryError):
@@ -208,7 +208,7 @@ class DirectoryStore:
 
     def _require_root(self) -> None:
         if not self._fs.is_directory(self._root):
-            raise StoreUnavailable(f"there is no directory {self._root} any more")
+            raise StoreUnavailable(f"the directory {self._root} does not exist any more")
 
 
 def _may_hold(directory_key: str, prefix: str, start_after: str) -> bool:
@@ -217,7 +217,7 @@ def _may_hold(directory_key: str, prefix: str, start_after: str) -> bool:
 
 
 def _write(file: File, key: str, parts: Iterable[Buffer]) -> int:
-    """What `parts` raises is not ours to judge."""
+    """Write the parts and sync; errors raised by `parts` pass through."""
     size = 0
     with contextlib.closing(file):
         for part in parts:
@@ -235,7 +235,7 @@ def _pieces(file: File, key: str, first: int, end: int) -> Iterator[bytes]:
             with _file_errors(key):
                 piece = file.read(first, min(_PIECE_BYTES, end - first))
             if not piece:
-                raise StoreUnavailable(f"{key} got shorter while it was read")
+                raise StoreUnavailable(f"{key} was truncated while it was read")
             first += len(piece)
             yield piece
 

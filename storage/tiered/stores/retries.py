@@ -1,6 +1,6 @@
-"""When to ask a store again, and how long to wait before: bounded, longer each time, longest where it is throttling.
+"""Bounded retries of store requests with exponential backoff, longest while the store throttles.
 
-Knows no store. Time, waiting and chance are passed in.
+Independent of the store; time, waiting and randomness are passed in.
 """
 
 from collections.abc import Callable
@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetryLimits:
-    """`call_timeout_ms` is for all attempts together: after it none begins; one that runs is not cut short."""
+    """Limits of retries. No attempt begins after `call_timeout_ms`; a running attempt is not interrupted."""
 
     max_attempts: int
     call_timeout_ms: int | None = None
@@ -24,14 +24,14 @@ class RetryLimits:
     max_backoff_ms: int = 10_000
 
     def delay_ms(self, failures: int, error: StoreUnavailable, chance: float) -> float:
-        """How long to wait after that many failures: doubled each time, and between half of that and all of it."""
+        """Return the delay after `failures`: doubled each time, between half of that and all of it."""
         first = self.throttled_backoff_ms if isinstance(error, StoreThrottled) else self.backoff_ms
         return min(self.max_backoff_ms, first * (1 << (failures - 1))) * (0.5 + chance / 2)
 
 
 @dataclass(frozen=True, slots=True)
 class Retries:
-    """`wait` takes seconds and tells whether to give up, because nobody wants the answer any more."""
+    """Retry policy. `wait` takes seconds and returns whether to give up."""
 
     limits: RetryLimits
     monotonic_ms: Callable[[], float]
@@ -39,7 +39,7 @@ class Retries:
     random: Random
 
     def call(self, attempt: Callable[[], T]) -> T:
-        """What `attempt` returns, or the StoreUnavailable of its last time; any other error goes through at once."""
+        """Return the result of `attempt`, or raise its last StoreUnavailable; other errors are raised at once."""
         attempts = self.begin()
         while True:
             try:
@@ -49,12 +49,12 @@ class Retries:
                     raise
 
     def begin(self) -> "Attempts":
-        """For who attempts in a way of its own."""
+        """Start a sequence of attempts for a caller with its own loop."""
         return Attempts(self)
 
 
 class Attempts:
-    """Of one thing that may fail several times."""
+    """Attempts at one operation."""
 
     def __init__(self, retries: Retries) -> None:
         self._retries = retries
@@ -62,7 +62,7 @@ class Attempts:
         self._failures = 0
 
     def may_go_on(self, error: StoreUnavailable) -> bool:
-        """After a failure: whether there is another attempt, for which the time has come when this returns."""
+        """Count a failure; return whether another attempt is due, after waiting for it."""
         retries, limits = self._retries, self._retries.limits
         self._failures += 1
         if self._failures >= limits.max_attempts:

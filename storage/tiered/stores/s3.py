@@ -1,8 +1,8 @@
-"""Objects in a bucket of S3, or of what speaks like it. The one file that knows the SDK, imported when first used.
+"""Object store in an S3 or compatible bucket. The only module that uses the SDK, imported on first use.
 
-What can be done in one request is; a larger object is a multipart upload, whose parts are sent one after another out
-of one buffer. Every request is repeatable, so every request is repeated: by `Retries`, not by the SDK, for which a
-timeout of the whole call does not exist. The name of an object says nothing here.
+Small objects take one request; a larger one is a multipart upload whose parts are sent one after another from one
+buffer. Every request is idempotent and retried by `Retries`, not by the SDK, which has no timeout for a whole call.
+Keys have no meaning here.
 """
 
 import contextlib
@@ -30,28 +30,28 @@ from storage.tiered.stores.upload_parts import upload_parts
 __all__ = ["S3Settings", "S3Store"]
 
 _PIECE_BYTES = 4 * 1024 * 1024
-"""Of a body: a chunk of the default size, which need not be put together from pieces then."""
+"""Read size of a body: a chunk of the default size is one piece."""
 
 _CAREFUL_PIECE_BYTES = 512 * 1024
-"""Of a body that broke before: what came of a piece when it breaks has to come again."""
+"""Read size after a broken body, because the bytes of an incomplete piece are requested again."""
 
 _MAX_PARTS = 10_000
-"""S3's limit for an upload."""
+"""Maximum number of parts of an upload in S3."""
 
 _MAX_DELETES = 1_000
-"""S3's limit for a request."""
+"""Maximum number of keys per deletion request in S3."""
 
 _CONNECT_TIMEOUT_MS = 5_000
 _ATTEMPT_TIMEOUT_MS = 30_000
 
 _UPLOAD_MARK = "ottla-upload"
-"""Metadata of an object by which the upload that completed it is known again."""
+"""Object metadata that identify the upload that created the object."""
 
 T = TypeVar("T")
 
 
 class S3Store:
-    """One bucket. Keys are used as they are: a prefix is the business of whoever makes them."""
+    """Implements ObjectStore in one bucket. Keys are used as they are, without a prefix."""
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class S3Store:
         monotonic_ms: Callable[[], float] = lambda: time.monotonic() * 1000,
         wait: Callable[[float], bool] | None = None,
     ) -> None:
-        """`fs` is where a credentials file is. `wait` stands in for waiting between attempts, see Retries."""
+        """`fs` holds the credentials file. `wait` replaces the wait between attempts, see Retries."""
         self._settings = settings
         self._fs = fs or OsFileSystem()
         self._closed = threading.Event()
@@ -73,7 +73,7 @@ class S3Store:
     # -- put ---------------------------------------------------------------------------------------------------------
 
     def put(self, key: str, parts: Iterable[Buffer]) -> int:
-        """When it raises StoreUnavailable although the last request arrived, the object may be there, whole."""
+        """Store an object. After StoreUnavailable the object may exist, complete, if only the response was lost."""
         cut = upload_parts(parts, self._settings.multipart_upload_part_size)
         part, is_last = next(cut)
         if is_last:
@@ -107,7 +107,7 @@ class S3Store:
         return {"PartNumber": number, "ETag": answer["ETag"], **checksums}
 
     def _complete(self, upload: dict[str, object], mark: str, done: list[dict[str, object]]) -> None:
-        """The second attempt, after an answer that was lost, may find that there is no such upload any more."""
+        """Complete an upload. After a lost response the second attempt finds the upload gone and the object stored."""
         try:
             self._call(lambda client: client.complete_multipart_upload(**upload, MultipartUpload={"Parts": done}))
         except NoSuchUpload:
@@ -117,7 +117,7 @@ class S3Store:
                 raise
 
     def _abort(self, upload: dict[str, object]) -> None:
-        """As far as possible: an upload that stays is for `abandoned_uploads`, and the first error counts."""
+        """Abort an upload if possible; the first error counts, and `abandoned_uploads` finds what stays."""
         with contextlib.suppress(ObjectStoreError):
             self._call(lambda client: client.abort_multipart_upload(**upload))
 
@@ -148,7 +148,7 @@ class S3Store:
         return self._pieces(key, first, answer)
 
     def _pieces(self, key: str, first: int, answer: GetAnswer) -> Iterator[bytes]:
-        """The body, also where it breaks and the rest of it has to be asked for."""
+        """Yield the body; request the rest again if it breaks."""
         end, at, etag = first + answer["ContentLength"], first, answer.get("ETag")
         body: Body | None = answer["Body"]
         attempts, most = self._retries.begin(), _PIECE_BYTES
@@ -164,7 +164,7 @@ class S3Store:
                     if etag is None or not attempts.may_go_on(error):
                         raise
                     continue
-                if len(piece) == min(end - at, most):  # what breaks after a few bytes again is no progress
+                if len(piece) == min(end - at, most):  # a few bytes are no progress
                     attempts = self._retries.begin()
                 at += len(piece)
                 yield piece
@@ -173,7 +173,7 @@ class S3Store:
                 body.close()
 
     def _rest(self, key: str, first: int, last: int, etag: str | None) -> Body:
-        """From the very object whose beginning is here already; one attempt. Raises ObjectStoreError for another."""
+        """Request the rest of the same object version, in one attempt. Raises ObjectStoreError for another version."""
         client = self._connected()
         try:
             with _sdk_errors(self._forget_client):
@@ -184,10 +184,10 @@ class S3Store:
         return answer["Body"]
 
     def _nothing(self, key: str) -> Iterator[bytes]:
-        """An empty object has no range either, but whoever asks for it gets what it holds."""
+        """Return the body of an empty object, which has no satisfiable range. Raises ObjectNotFound otherwise."""
         size = self._call(lambda client: client.head_object(**self._named(key)))["ContentLength"]
         if size:
-            raise ObjectNotFound(f"{key} ends at {size}, before what was asked of it")
+            raise ObjectNotFound(f"{key} ends at {size}, before the requested range")
         return iter(())
 
     # -- delete ------------------------------------------------------------------------------------------------------
@@ -212,7 +212,7 @@ class S3Store:
     # -- list --------------------------------------------------------------------------------------------------------
 
     def list(self, prefix: str, start_after: str = "") -> Iterator[ObjectInfo]:
-        """A page of a thousand at a time, as they are asked for."""
+        """List objects, a page of a thousand at a time, on demand."""
         arguments: dict[str, object] = {"Bucket": self._settings.bucket_name, "Prefix": prefix}
         if start_after:
             arguments["StartAfter"] = start_after
@@ -228,7 +228,7 @@ class S3Store:
     # -- uploads in parts (UploadsInParts) ---------------------------------------------------------------------------
 
     def unfinished_uploads(self, prefix: str) -> Iterator[UnfinishedUpload]:
-        """A page at a time, as they are asked for."""
+        """List uploads, a page at a time, on demand."""
         arguments: dict[str, object] = {"Bucket": self._settings.bucket_name, "Prefix": prefix}
         while True:
             page = self._call(lambda client: client.list_multipart_uploads(**arguments))
@@ -246,7 +246,7 @@ class S3Store:
     # -- requests ----------------------------------------------------------------------------------------------------
 
     def create_bucket(self) -> bool:
-        """Makes the bucket that everything else takes for granted; False if it was there and is ours."""
+        """Create the bucket; return False if it exists and is ours."""
         region = self._settings.region
         place = {} if region in (None, "us-east-1") else {"CreateBucketConfiguration": {"LocationConstraint": region}}
         try:
@@ -256,7 +256,7 @@ class S3Store:
         return True
 
     def close(self) -> None:
-        """Who waits to try again gives up; a request that runs comes to its end."""
+        """Cancel waiting retries; a running request finishes."""
         self._closed.set()
         self._forget_client()
 
@@ -278,7 +278,7 @@ class S3Store:
             return self._client
 
     def _forget_client(self) -> None:
-        """Also because a client that once found no credentials never looks for them again."""
+        """Close the client. A client that found no credentials never looks for them again, so it is replaced, too."""
         with self._client_lock:
             client, self._client = self._client, None
         if client is not None:
@@ -286,26 +286,26 @@ class S3Store:
 
 
 def _check_range(answer: GetAnswer, key: str, first: int, last: int | None) -> None:
-    """Content-Range is `bytes FIRST-LAST/TOTAL`; a server that ignores Range sends everything, and none."""
+    """Check Content-Range, `bytes FIRST-LAST/TOTAL`; a server that ignores Range sends everything without it."""
     given, _, total = answer.get("ContentRange", "").removeprefix("bytes ").partition("/")
     end = int(total) - 1 if total.isdigit() else -1
     expected = f"{first}-{end if last is None else min(last, end)}"
     if given != expected:
         answer["Body"].close()
-        raise ObjectStoreError(f"of {key}, bytes {expected} were asked for and {given or 'all'} were sent")
+        raise ObjectStoreError(f"bytes {expected} of {key} were requested and {given or 'all'} were sent")
 
 
 def _piece(body: Body, key: str, left: int, most: int) -> bytes:
-    """The next of a body of which so many bytes are left."""
+    """Read the next piece of a body with `left` bytes."""
     with _sdk_errors(lambda: None):
         piece = body.read(min(left, most))
     if not piece:
-        raise StoreUnavailable(f"the last {left} bytes of {key} did not come")
+        raise StoreUnavailable(f"the last {left} bytes of {key} are missing")
     return piece
 
 
 def _deletion_error(failures: Sequence[DeleteFailure]) -> ObjectStoreError:
-    """One for all: the first that no repetition would change, if there is one."""
+    """Return one error for all failures: the first permanent one if there is one."""
     errors = [
         store_error(failure.get("Code", ""), 200, f"{failure['Key']}: {failure.get('Message', 'no reason given')}")
         for failure in failures
@@ -319,7 +319,7 @@ def _deletion_error(failures: Sequence[DeleteFailure]) -> ObjectStoreError:
 
 @contextlib.contextmanager
 def _sdk_errors(when_without_credentials: Callable[[], None]) -> Iterator[None]:
-    """Turns what the SDK raises into our words, once."""
+    """Translate the SDK's exceptions."""
     from botocore import exceptions as sdk
     from botocore.parsers import ResponseParserError
 
@@ -348,7 +348,7 @@ def _sdk_errors(when_without_credentials: Callable[[], None]) -> Iterator[None]:
 
 
 class _Answered(Protocol):
-    """A ClientError."""
+    """A ClientError of the SDK."""
 
     operation_name: str
     response: dict[str, dict[str, object]]
@@ -390,7 +390,7 @@ def _connect(settings: S3Settings, fs: FileSystem) -> S3Client:
 
 
 def _timestamp(value: str) -> datetime:
-    """Of a header or a listing. The SDK's own way tries all the world's formats: 50 microseconds a get, for 2."""
+    """Parse a time in a header or listing. The SDK's parser tries all formats: 50 microseconds a get instead of 2."""
     return datetime.fromisoformat(value) if value[:1].isdigit() else parsedate_to_datetime(value)
 
 
@@ -415,7 +415,7 @@ def _client_config(settings: S3Settings) -> object:
 
 
 class _FileCredentials:
-    """What the SDK asks for credentials, and the credentials themselves, which it asks before each request."""
+    """Credentials provider and credentials for the SDK, which reads them before each request."""
 
     def __init__(self, file: CredentialsFile) -> None:
         self._file = file
@@ -427,12 +427,12 @@ class _FileCredentials:
         return self._file.read()
 
     def get_deferred_property(self, name: str) -> Callable[[], None]:
-        """The number of the account, which nobody told."""
+        """Return the unknown account number."""
         return lambda: None
 
 
 def _use_md5(params: dict[str, object], **_: object) -> None:
-    """Content-MD5 in place of the checksum that the SDK would send."""
+    """Replace the SDK's checksum by Content-MD5."""
     from base64 import b64encode
     from hashlib import md5
 

@@ -1,4 +1,4 @@
-"""What is used of the SDK's client for S3, which has no types of its own. The words are the SDK's."""
+"""Types for the used part of the SDK's S3 client. The names are the SDK's."""
 
 from datetime import datetime
 from typing import NotRequired, Protocol, TypedDict
@@ -62,7 +62,7 @@ class ListUploadsAnswer(TypedDict):
 
 
 class S3Client(Protocol):
-    """What is used of the SDK's client, which has no types of its own."""
+    """The used part of the SDK's client, which has no types."""
 
     def create_bucket(self, **arguments: object) -> object: ...
 

@@ -1,9 +1,9 @@
-"""What a server of S3 answers instead of doing what it was asked to, in our words."""
+"""Translation of S3 error responses."""
 
 from storage.tiered.errors import ObjectNotFound, ObjectStoreError, StoreThrottled, StoreUnavailable
 
 _THROTTLING = ("SlowDown", "Throttl", "TooManyRequests", "RequestLimitExceeded", "BandwidthLimitExceeded")
-"""Parts of error codes; servers have variants such as SlowDownWrite and KMS.ThrottlingException."""
+"""Parts of throttling error codes; servers have variants such as SlowDownWrite and KMS.ThrottlingException."""
 
 _TRANSIENT = frozenset(
     {
@@ -18,28 +18,28 @@ _TRANSIENT = frozenset(
         "ExistingObjectIsDirectory",
     }
 )
-"""Codes that come with a status that would say otherwise. Keys are rotated and clocks are set; and gateways to file
-systems meet directories that another request is about to remove.
+"""Retriable codes whose status suggests otherwise: keys are rotated, clocks are corrected, and gateways to file systems
+meet directories that another request is about to remove.
 """
 
 _NEVER = frozenset({501, 505})
-"""Statuses above 500 that no repetition changes."""
+"""Statuses above 500 that are permanent."""
 
 
 class NoSuchUpload(ObjectStoreError):
-    """The upload was completed already, or aborted."""
+    """The upload was completed or aborted already."""
 
 
 class BucketExists(ObjectStoreError):
-    """And whoever asks for it owns it already."""
+    """The bucket exists and is ours."""
 
 
 class ObjectChanged(ObjectStoreError):
-    """It is another object by now than the one that was asked for."""
+    """The object was replaced by another version."""
 
 
 class RangeNotSatisfiable(ObjectNotFound):
-    """There is no such byte."""
+    """The range lies beyond the object's end."""
 
 
 def store_error(code: str, status: int, message: str) -> ObjectStoreError:

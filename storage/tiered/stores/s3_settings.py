@@ -1,12 +1,12 @@
-"""How to reach a bucket and what to store in it: the settings under `storage.s3.` and `storage.aws.`, as values.
+"""Settings of an S3 bucket: the keys under `storage.s3.` and `storage.aws.`, as values.
 
-A field is named for its key: `multipart_upload_part_size` is `storage.s3.multipart.upload.part.size`.
+A field has the name of its key: `multipart_upload_part_size` is `storage.s3.multipart.upload.part.size`.
 """
 
 from dataclasses import dataclass, field
 
 MIN_PART_BYTES = 5 * 1024 * 1024
-"""S3 refuses smaller ones, but for the last of an upload."""
+"""Minimum size of a part in S3, except for the last of an upload."""
 
 MAX_PART_BYTES = 2**31 - 1
 
@@ -22,31 +22,32 @@ PROVIDER_METHODS = {
     "ContainerCredentialsProvider": ("container-role",),
     "InstanceProfileCredentialsProvider": ("iam-role",),
 }
-"""The providers of the AWS SDK for Java that people name, and where the Python SDK looks for the same: None is
-everywhere, in the usual order, and nothing is requests without a signature."""
+"""Providers of the AWS SDK for Java, and the providers of the Python SDK with the same function. None: all, in the
+usual order; an empty tuple: unsigned requests.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class S3Settings:
-    """Times are in milliseconds, sizes in bytes. Raises ValueError with one sentence that names the key."""
+    """Settings of a bucket. Times are in milliseconds, sizes in bytes. Raises ValueError, one sentence with the key."""
 
     bucket_name: str
     region: str | None
-    """None: what the SDK finds in the environment or its own files."""
+    """None: the region that the SDK finds in the environment or its files."""
     endpoint_url: str | None = None
     path_style_access_enabled: bool | None = None
-    """None: virtual hosts at AWS, paths at an endpoint of one's own."""
+    """None: virtual hosts for AWS, paths for another endpoint."""
     multipart_upload_part_size: int = 25 * 1024 * 1024
-    """What a put holds in memory."""
+    """Memory used by a put."""
     storage_class: str | None = None
     server_side_encryption: str | None = None
     server_side_encryption_kms_key_id: str | None = None
     api_call_timeout: int | None = None
-    """For a request with all its attempts; None leaves it to their number."""
+    """Limit for a request with all its attempts; None: only their number is limited."""
     api_call_attempt_timeout: int | None = None
-    """For the server to send or take the next bytes."""
+    """Limit for a silence of the server within one attempt."""
     legacy_md5_plugin_enabled: bool = False
-    """Deletes with a Content-MD5, for servers that do not know newer checksums."""
+    """Send deletions with Content-MD5, for servers without newer checksums."""
     max_attempts: int = 4
     max_connections: int = 64
 
@@ -54,7 +55,7 @@ class S3Settings:
     secret_access_key: str | None = field(default=None, repr=False)
     session_token: str | None = field(default=None, repr=False)
     credentials_file: str | None = None
-    """A properties file with `aws.access.key.id` and its kin, read again when it changes."""
+    """A properties file with `aws.access.key.id` and the other keys, read again when it changes."""
     credentials_provider_class: str | None = None
     checksum_check_enabled: bool = False
     certificate_check_enabled: bool = True
@@ -89,7 +90,7 @@ class S3Settings:
 
     def _refuse_credentials(self) -> str | None:
         if (self.access_key_id is None) != (self.secret_access_key is None):
-            return "storage.aws.access.key.id and storage.aws.secret.access.key go together"
+            return "storage.aws.access.key.id and storage.aws.secret.access.key must be set together"
         if self.session_token is not None and self.access_key_id is None:
             return "storage.aws.session.token needs storage.aws.access.key.id"
         sources = (self.access_key_id, self.credentials_file, self.credentials_provider_class)
@@ -108,5 +109,5 @@ class S3Settings:
 
     @property
     def provider_methods(self) -> tuple[str, ...] | None:
-        """Where to look for credentials, by the Python SDK's names; None for the usual chain."""
+        """Credential providers of the Python SDK; None for the usual chain."""
         return PROVIDER_METHODS[self._provider_name] if self.credentials_provider_class is not None else None

@@ -1,8 +1,8 @@
-"""Uploads in parts that came to no end: no listing of objects tells of them, and a store keeps their parts for ever.
+"""Abandoned multipart uploads: no listing of objects shows them, and a store keeps their parts forever.
 
-Who uploads aborts what fails, if the store can be reached then; what a process leaves that is killed, nobody knows of.
-An upload is younger than the attempt that it is of, and an attempt is given up after its lease (`reconcile.py`): what
-was begun longer ago than a grace time above that will not be completed.
+A failed upload is aborted if the store is reachable; the uploads of a killed process are unknown. An upload is younger
+than its copy attempt, and an attempt ends with its lease (`reconcile.py`): an upload older than a grace time above the
+lease will not be completed.
 """
 
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ from storage.tiered.object_store import ObjectStore
 
 
 class UnfinishedUpload(NamedTuple):
-    """`key` is of the object that it was to become; several uploads may be of one key."""
+    """An upload to `key`; several uploads may have one key."""
 
     key: str
     id: str
@@ -22,23 +22,24 @@ class UnfinishedUpload(NamedTuple):
 
 @runtime_checkable
 class UploadsInParts(Protocol):
-    """What a store has beside `ObjectStore` that takes large objects in parts. Both raise as its methods."""
+    """Additional methods of an ObjectStore with multipart uploads. Both raise as its methods."""
 
     def unfinished_uploads(self, prefix: str) -> Iterator[UnfinishedUpload]:
-        """Of keys that begin with `prefix`."""
+        """Yield the uploads whose keys begin with `prefix`."""
         ...
 
     def abort_upload(self, upload: UnfinishedUpload) -> None:
-        """What was completed or aborted meanwhile is no error."""
+        """Abort an upload; no error if it was completed or aborted meanwhile."""
         ...
 
 
 def abandoned_uploads(
     store: ObjectStore, keys: ObjectKeys, topic: str | None, begun_before_ms: int
 ) -> Iterator[UnfinishedUpload]:
-    """Those of the objects of one name of a topic, or of all under the prefix of `keys`; none where there are no parts.
+    """Yield the abandoned uploads of one topic name, or of all objects under the prefix of `keys`; none without
+    multipart.
 
-    What has no place in the layout is somebody else's.
+    Uploads outside the layout belong to others.
     """
     if isinstance(store, UploadsInParts):
         for upload in store.unfinished_uploads(keys.prefix if topic is None else f"{keys.prefix}{topic}-"):
@@ -49,6 +50,6 @@ def abandoned_uploads(
 
 
 def abort(store: ObjectStore, upload: UnfinishedUpload) -> None:
-    """`store` is where it was found."""
+    """Abort an upload of `store`."""
     assert isinstance(store, UploadsInParts)
     store.abort_upload(upload)

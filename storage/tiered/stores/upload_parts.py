@@ -1,4 +1,4 @@
-"""Pieces of any size made into parts of one size, in one buffer."""
+"""Pieces of any size joined to parts of one size, in one buffer."""
 
 from collections.abc import Iterable, Iterator
 
@@ -6,9 +6,9 @@ from protocol.primitives import Buffer
 
 
 def upload_parts(pieces: Iterable[Buffer], part_bytes: int) -> Iterator[tuple[bytearray, bool]]:
-    """Parts and whether each is the last: all of `part_bytes` but the last, which is empty only if all is.
+    """Yield (part, whether it is the last): all have `part_bytes` but the last, which is empty only for no data.
 
-    Every part is the same buffer, filled anew: it is to be used before the next one is asked for.
+    Every part is the same buffer, so it must be used before the next one is requested.
     """
     part = bytearray()
     for piece in pieces:

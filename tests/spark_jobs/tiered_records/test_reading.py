@@ -226,7 +226,7 @@ def _live(stage: Stage, random: Random) -> None:
     [
         ({"topic": ""}, "topic must be given"),
         ({"topic": "nothing"}, "nothing of topic nothing"),
-        ({"uri": "ftp://x"}, "uri: ftp:// is no store"),
+        ({"uri": "ftp://x"}, "uri: ftp:// is no object store"),
         ({"partitions": "1,x"}, "partitions must be numbers"),
         ({"startingOffsets": "soon"}, "startingOffsets must be a number"),
         ({"endingOffsets": '{"0": "soon"}'}, "endingOffsets must be a number, or JSON"),
@@ -237,7 +237,7 @@ def _live(stage: Stage, random: Random) -> None:
         ({"topicPattern": "o.*"}, "Either topic or topicPattern must be given"),
         ({"topic": "a,,b"}, "topic must be names with commas"),
         ({"topicPattern": "("}, r"topicPattern=\( is no regular expression"),
-        ({"uri": "/nowhere/at/all"}, "uri: the directory /nowhere/at/all does not exist"),
+        ({"uri": "/nowhere/at/all"}, "uri: there is no directory /nowhere/at/all"),
         ({"rsm.chunk.size": "many"}, "chunk.size"),
     ],
 )

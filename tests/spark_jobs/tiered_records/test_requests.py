@@ -258,7 +258,7 @@ def test_a_log_that_goes_while_it_is_read(tmp_path: Path, memory: MemoryObjectSt
     reading = Reading(memory)
     (key,) = keys_of(memory, 0, ".log")
     memory.lose(key)
-    with pytest.raises(RecordsMissing, match=r"offsets 0 to 19 .*: reading: there is no object logs/orders"):
+    with pytest.raises(RecordsMissing, match=r"offsets 0 to 19 .*: reading: object logs/orders"):
         reading.offsets_of(reading.parts[0])
 
 

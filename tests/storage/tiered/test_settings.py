@@ -160,7 +160,7 @@ def test_keys_that_do_nothing_are_reported() -> None:
         ("chunk.size", "1073741824", "rsm.config.chunk.size must be from 1 to 1073741823, not 1073741824."),
         ("chunk.size", "4MiB", "rsm.config.chunk.size must be an integer, not '4MiB'."),
         ("key.prefix.mask", "yes", "rsm.config.key.prefix.mask must be true or false, not 'yes'."),
-        ("segment.format", "iceberg", "rsm.config.segment.format must be kafka, the only format that"),
+        ("segment.format", "iceberg", "rsm.config.segment.format must be kafka, the only segment format"),
         (
             "compression.heuristic.enabled",
             "true",

@@ -35,7 +35,7 @@ def test_after_a_rotation_old_segments_are_still_read() -> None:
 
 def test_a_pair_that_was_taken_away_is_named() -> None:
     old = data_keys(MemoryFileSystem(), "one").new()
-    with pytest.raises(RemoteStorageError, match="the key pair 'one'") as caught:
+    with pytest.raises(RemoteStorageError, match="key pair 'one'") as caught:
         data_keys(MemoryFileSystem(), "two").cipher(old.encryption)
     assert not isinstance(caught.value, CorruptRemoteData)
 
