@@ -1,5 +1,5 @@
-"""Cluster metadata as pure values: the record frames, the immutable image, its deltas, and the controller's decisions.
+"""Cluster metadata as pure values: record frames, the immutable image, its deltas, and the controller's decisions.
 
-Everything here is a function of its arguments: no clock, no randomness, no files, no loop. Drivers in `broker.runtime`
-append what the controller decided to the metadata log and bring back what was committed.
+Everything is a function of its arguments, without clock, randomness, files or event loop. Drivers in `broker.runtime`
+append the controller's records to the metadata log and feed back committed records.
 """

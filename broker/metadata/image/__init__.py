@@ -1,1 +1,1 @@
-"""Immutable metadata images, the deltas between them, and the records that they are folded from; pure."""
+"""Immutable metadata images, the deltas between them, and the records from which they are folded; pure."""

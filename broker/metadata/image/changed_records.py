@@ -1,8 +1,8 @@
-"""How many records of a snapshot a delta makes obsolete: what KIP-630 compares with `min.changed_records.ratio`.
+"""The number of snapshot records that a delta makes obsolete, for KIP-630's `min.changed_records.ratio`.
 
-Changes and removals count, additions do not; a record that was added after the snapshot and changed later counts, since
-the delta that changes it finds it in its base. Each change counts, also the second of the same record, so the number is
-an upper bound; to know better, one would have to remember a million keys. The cost is that of the delta.
+Changes and removals count, additions do not. A record added after the snapshot and changed later counts, since it is in
+the base of the changing delta. Repeated changes of one record count each time, so the number is an upper bound; an
+exact number would need the memory of a million keys. The cost is proportional to the delta.
 """
 
 from collections.abc import Container, Iterable
@@ -13,7 +13,7 @@ from broker.metadata.image.topic_image import TopicsDelta
 
 
 def changed_records(delta: MetadataDelta) -> int:
-    """Records that a snapshot of the image before would have held, and one of the image after holds otherwise."""
+    """Return how many records of a snapshot of the base image the delta changes or removes."""
     base, count = delta.image, 0
     if delta.features is not None:
         count += _known(base.features.finalized(), delta.features.changes)

@@ -1,6 +1,6 @@
-"""Who is registered: brokers and controllers, with endpoints, features, directories and fencing.
+"""Registered brokers and controllers, with endpoints, features, directories and fencing.
 
-A broker's record in here says what the log says; whether it was heard from lately is soft state (`broker_sessions.py`).
+A registration holds what the log states; the last contact of a broker is soft state (`broker_sessions.py`).
 """
 
 from collections.abc import Iterator, Mapping
@@ -26,14 +26,17 @@ from protocol.messages.metadata_records import (
 )
 from protocol.primitives import Uuid
 
-# Values of BrokerRegistrationChangeRecord.fenced; 0 is no change.
+# Values of BrokerRegistrationChangeRecord.fenced; 0 means no change.
 FENCE: Final = 1
 UNFENCE: Final = -1
 IN_CONTROLLED_SHUTDOWN: Final = 1
 
 
 class RegisteredEndpoint(NamedTuple):
-    """Where a listener can be reached. `security_protocol` is Kafka's number: 0 PLAINTEXT, 1 SSL, 2 and 3 SASL."""
+    """The address of a listener.
+
+    `security_protocol` is Kafka's number: 0 PLAINTEXT, 1 SSL, 2 SASL_PLAINTEXT, 3 SASL_SSL.
+    """
 
     host: str
     port: int
@@ -41,7 +44,7 @@ class RegisteredEndpoint(NamedTuple):
 
 
 class BrokerRegistration(NamedTuple):
-    """A registered broker. `endpoints` are by listener name in the order registered; `directories` are sorted ids."""
+    """A registered broker. `endpoints` are by listener name in registered order; `directories` are sorted ids."""
 
     id: BrokerId
     epoch: BrokerEpoch
@@ -55,12 +58,12 @@ class BrokerRegistration(NamedTuple):
 
     @property
     def is_active(self) -> bool:
-        """Unfenced and not shutting down: may lead and join an in-sync set."""
+        """Whether the broker is unfenced and not shutting down, so that it may lead and join in-sync sets."""
         return not self.fenced and not self.in_controlled_shutdown
 
     def has_online_directory(self, directory: Uuid) -> bool:
-        """Whether a replica's directory can serve: not yet assigned counts, lost never does."""
-        if directory in self.directories:  # which no reserved id is
+        """Whether a replica in this directory can serve; unassigned counts as online, lost does not."""
+        if directory in self.directories:  # no reserved id is
             return True
         number = int.from_bytes(directory, "big")
         if number <= 1:  # migrating, unassigned
@@ -144,22 +147,22 @@ class ClusterImage(NamedTuple):
     controllers: Map[int, ControllerRegistration] = Map()
 
     def get(self, broker_id: int) -> BrokerRegistration | None:
-        """The registration of a broker, fenced or not."""
+        """Return the registration of a broker, fenced or not."""
         return self.brokers.get(broker_id)
 
     def __contains__(self, broker_id: object) -> bool:
         return broker_id in self.brokers
 
     def all(self) -> list[BrokerRegistration]:
-        """Every registered broker by ascending id."""
+        """Return every registered broker by ascending id."""
         return [self.brokers[broker_id] for broker_id in sorted(self.brokers)]
 
     def alive(self, listener: str | None = None) -> list[BrokerRegistration]:
-        """The unfenced brokers by ascending id; with a listener's name, those that have it."""
+        """Return the unfenced brokers by ascending id; with a listener name, only brokers with that listener."""
         return [b for b in self.all() if not b.fenced and (listener is None or listener in b.endpoints)]
 
     def is_active(self, broker_id: int) -> bool:
-        """Registered, unfenced and not shutting down."""
+        """Whether a broker is registered, unfenced and not shutting down."""
         broker = self.brokers.get(broker_id)
         return broker is not None and broker.is_active
 
@@ -172,7 +175,7 @@ class ClusterImage(NamedTuple):
 
 
 class ClusterDelta:
-    """Changes of registrations. `changed_brokers` maps an id to its new registration, or to None when it is gone."""
+    """Changes of registrations. `changed_brokers` maps an id to its new registration, None after unregistration."""
 
     def __init__(self, image: ClusterImage) -> None:
         self._image = image
@@ -202,7 +205,7 @@ class ClusterDelta:
             broker = broker._replace(fenced=record.fenced == FENCE)
         if record.in_controlled_shutdown == IN_CONTROLLED_SHUTDOWN:
             broker = broker._replace(in_controlled_shutdown=True)
-        if record.log_dirs:  # an empty list is no change: losing every directory cannot be said here
+        if record.log_dirs:  # an empty list means no change; the record cannot express the loss of all directories
             broker = broker._replace(directories=tuple(sorted(record.log_dirs)))
         self.changed_brokers[broker.id] = broker
 

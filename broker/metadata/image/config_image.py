@@ -1,4 +1,4 @@
-"""Stored configuration overrides by resource. What a key means, and its default, is not known here."""
+"""Stored configuration overrides by resource. The meaning and defaults of keys are outside this module."""
 
 from collections.abc import Iterator, Mapping
 from enum import IntEnum
@@ -11,7 +11,7 @@ from protocol.messages.metadata_records import ConfigRecord
 
 
 class ResourceType(IntEnum):
-    """Config resource types as they travel in requests and records."""
+    """Config resource types with their numbers in requests and records."""
 
     UNKNOWN = 0
     TOPIC = 2
@@ -21,25 +21,25 @@ class ResourceType(IntEnum):
     GROUP = 32
 
 
-# The broker resource that stands for all brokers.
+# The name of the broker resource that applies to all brokers.
 CLUSTER_DEFAULT: Final = ""
 _NOTHING: Final[Map[str, str]] = Map()
 
 
 class ConfigResource(NamedTuple):
-    """What a configuration belongs to."""
+    """The owner of a set of configs."""
 
     type: int
     name: str
 
 
 class ConfigsImage(NamedTuple):
-    """Overrides by resource; a resource without any has no entry."""
+    """Overrides by resource; a resource without overrides has no entry."""
 
     resources: Map[ConfigResource, Map[str, str]] = Map()
 
     def of(self, resource_type: int, name: str) -> Mapping[str, str]:
-        """The overrides of one resource, empty if it has none."""
+        """Return the overrides of one resource, empty without any."""
         return self.resources.get(ConfigResource(resource_type, name), _NOTHING)
 
     def topic(self, name: str) -> Mapping[str, str]:
@@ -52,7 +52,7 @@ class ConfigsImage(NamedTuple):
         return self.of(ResourceType.BROKER, CLUSTER_DEFAULT)
 
     def names(self, resource_type: int) -> list[str]:
-        """The names of a type's resources that have overrides, sorted."""
+        """Return the sorted names of a type's resources with overrides."""
         return sorted(resource.name for resource in self.resources if resource.type == resource_type)
 
     def write(self) -> Iterator[VersionedRecord]:
@@ -62,9 +62,9 @@ class ConfigsImage(NamedTuple):
 
 
 class ConfigsDelta:
-    """Changes of overrides: `changes` maps a resource to keys with their new value, None where it was removed.
+    """Changes of overrides: `changes` maps a resource to keys with their new value, None after removal.
 
-    A resource in `removed` lost all its overrides before the changes listed for it.
+    A resource in `removed` lost all overrides before the changes listed for it.
     """
 
     def __init__(self, image: ConfigsImage) -> None:
@@ -81,7 +81,7 @@ class ConfigsDelta:
         self.changes.setdefault(resource, {})[record.name] = record.value
 
     def remove_topic(self, name: str) -> None:
-        """Drop a deleted topic's overrides: those in the base image and those of records in this delta."""
+        """Drop the overrides of a deleted topic, in the base image and in this delta."""
         resource = ConfigResource(ResourceType.TOPIC, name)
         self.changes.pop(resource, None)
         if resource in self._image.resources:
@@ -101,7 +101,7 @@ class ConfigsDelta:
 
 
 def config_record(resource: ConfigResource, key: str, value: str | None) -> VersionedRecord:
-    """The record that sets a key, or removes it when `value` is None."""
+    """Return the record that sets a key, or removes it if `value` is None."""
     return VersionedRecord(
         ConfigRecord(resource_type=resource.type, resource_name=resource.name, name=key, value=value), 0
     )

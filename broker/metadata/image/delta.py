@@ -1,4 +1,4 @@
-"""What a run of records changes: parts are made on first use, and an image shares the untouched ones with its base."""
+"""The changes of a run of records. Parts are created on first use; an image shares unchanged parts with its base."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
@@ -16,9 +16,9 @@ from protocol.messages import metadata_records as messages
 
 
 class MetadataDelta:
-    """Changes on top of `image`; a part is None while no record touched it.
+    """Changes on top of `image`; a part is None until a record changes it.
 
-    Transaction markers are not for a delta: `loader.py` decides what reaches it.
+    Transaction markers never reach a delta: `loader.py` consumes them.
     """
 
     __slots__ = (
@@ -52,7 +52,7 @@ class MetadataDelta:
         return all(getattr(self, part) is None for part in self.__slots__ if part != "image")
 
     def replay(self, record: MetadataRecord) -> None:
-        """Take one record in. Raises InvalidMetadata or UnsupportedFeatureLevel if it contradicts what came before."""
+        """Apply one record. Raises InvalidMetadata or UnsupportedFeatureLevel if it contradicts earlier records."""
         _REPLAY[type(record)](self, record)
 
     def replay_all(self, records: Iterable[MetadataRecord]) -> None:
@@ -60,7 +60,7 @@ class MetadataDelta:
             _REPLAY[type(record)](self, record)
 
     def apply(self, provenance: Provenance) -> MetadataImage:
-        """The image after these changes."""
+        """Return the image after these changes."""
         base = self.image
         return base._replace(
             provenance=provenance,
@@ -123,13 +123,13 @@ class MetadataDelta:
         return self.delegation_tokens
 
     def _remove_topic(self, record: messages.RemoveTopicRecord) -> None:
-        """A topic's configs are keyed by its name: a later topic of that name must not inherit them."""
+        """Remove a topic and its configs, which are keyed by name: a later topic of that name must not inherit them."""
         name = self._topics().remove_topic(record)
         self._configs().remove_topic(name)
 
 
 def _ignored(_delta: MetadataDelta, _record: Any) -> None:
-    """NoOpRecord only moves the offset; the migration state is a relic that some logs still carry."""
+    """Ignore a record without effect on the image; see `records.IgnoredRecord` for the reasons."""
 
 
 _REPLAY: Final[Mapping[type, Callable[[MetadataDelta, Any], None]]] = {

@@ -1,7 +1,7 @@
-"""Feature levels: what this program supports, what the cluster finalized, and the levels a new cluster begins with.
+"""Feature levels: supported by this program, finalized by the cluster, and initial for a new cluster.
 
-A feature is a name with an integer level (KIP-584); level 0 means off and is not listed. `metadata.version` is one of
-them. `kraft.version` lives in control records of the log and is only reported beside these.
+A feature is a name with an integer level (KIP-584); level 0 is off and not listed. `metadata.version` is a feature.
+`kraft.version` is stored in control records and only reported together with the others.
 """
 
 from collections.abc import Iterator, Mapping
@@ -24,7 +24,7 @@ ELIGIBLE_LEADER_REPLICAS_VERSION: Final = "eligible.leader.replicas.version"
 
 
 class VersionRange(NamedTuple):
-    """Levels from `minimum` to `maximum`, both included."""
+    """Levels from `minimum` to `maximum`, both inclusive."""
 
     minimum: int
     maximum: int
@@ -33,7 +33,7 @@ class VersionRange(NamedTuple):
         return isinstance(level, int) and self.minimum <= level <= self.maximum
 
 
-# What this program can run with. A feature enters this table together with the code that serves it.
+# The levels that this program can run with. A feature is added here together with the code that serves it.
 SUPPORTED_FEATURES: Final[Mapping[str, VersionRange]] = {
     ELIGIBLE_LEADER_REPLICAS_VERSION: VersionRange(0, 1),
     GROUP_VERSION: VersionRange(0, 1),
@@ -41,7 +41,7 @@ SUPPORTED_FEATURES: Final[Mapping[str, VersionRange]] = {
     METADATA_VERSION: VersionRange(MINIMUM_METADATA_VERSION, LATEST_METADATA_VERSION),
 }
 
-# What a newly formatted cluster finalizes besides metadata.version, by the level that switches each on by default.
+# The features that a new cluster finalizes besides metadata.version, by the level that enables each by default.
 _DEFAULT_LEVELS: Final[Mapping[str, tuple[MetadataVersion, int]]] = {
     ELIGIBLE_LEADER_REPLICAS_VERSION: (MetadataVersion.IV_4_1_0, 1),
     GROUP_VERSION: (MetadataVersion.IV_4_0_0, 1),
@@ -49,14 +49,14 @@ _DEFAULT_LEVELS: Final[Mapping[str, tuple[MetadataVersion, int]]] = {
 
 
 class UnsupportedFeatureLevel(Exception):
-    """The log finalizes a level that this program cannot read: going on would misread what follows."""
+    """The log finalizes a level that this program does not support; later records would be misread."""
 
 
 class FeaturesImage(NamedTuple):
-    """The finalized levels; `metadata_level` is that of metadata.version, None until the log names one.
+    """The finalized levels; `metadata_level` is that of metadata.version, None until the log has one.
 
-    `levels` holds the others. Levels beyond what this program knows are kept as they are; a node refuses to run with
-    them, a tool may still read.
+    `levels` holds the other features. Unsupported levels are kept as they are: a node refuses to run with them, a tool
+    may still read them.
     """
 
     metadata_level: int | None = None
@@ -64,7 +64,7 @@ class FeaturesImage(NamedTuple):
 
     @property
     def version(self) -> MetadataVersion:
-        """The rules to follow: the finalized metadata.version, else the nearest one that is known."""
+        """The metadata.version to follow: the finalized one, or the nearest known one."""
         level = self.metadata_level or MINIMUM_METADATA_VERSION
         return MetadataVersion(max(MINIMUM_METADATA_VERSION, min(level, LATEST_METADATA_VERSION)))
 
@@ -74,14 +74,14 @@ class FeaturesImage(NamedTuple):
         return self.levels.get(ELIGIBLE_LEADER_REPLICAS_VERSION, 0) >= 1
 
     def finalized(self) -> dict[str, int]:
-        """Every finalized feature with its level, metadata.version included, in name order."""
+        """Return every finalized feature with its level, including metadata.version, by name."""
         levels = dict(self.levels)
         if self.metadata_level is not None:
             levels[METADATA_VERSION] = self.metadata_level
         return dict(sorted(levels.items()))
 
     def write(self) -> Iterator[VersionedRecord]:
-        """metadata.version first, since it decides how the rest is read; then the others by name."""
+        """Yield metadata.version first, since it decides how other records are read, then the others by name."""
         if self.metadata_level is not None:
             yield feature_record(METADATA_VERSION, self.metadata_level)
         for name, level in sorted(self.levels.items()):
@@ -89,22 +89,22 @@ class FeaturesImage(NamedTuple):
 
 
 class FeaturesDelta:
-    """Changes of finalized levels on top of an image; level 0 switches a feature off."""
+    """Changes of finalized levels on top of an image; level 0 disables a feature."""
 
     def __init__(self, image: FeaturesImage) -> None:
         self._image = image
         self.changes: dict[str, int] = {}
 
     def replay(self, record: FeatureLevelRecord) -> None:
-        if record.name != KRAFT_VERSION:  # belongs to the control records; some writers of old left it here
+        if record.name != KRAFT_VERSION:  # stored in control records; old writers left it here too
             self.changes[record.name] = record.feature_level
 
     def check(self, supported: Mapping[str, VersionRange]) -> None:
-        """Raises UnsupportedFeatureLevel if a change is outside the supported ranges."""
+        """Raise UnsupportedFeatureLevel if a change is outside the supported ranges."""
         for name, level in self.changes.items():
             if level and (name not in supported or level not in supported[name]):
                 raise UnsupportedFeatureLevel(
-                    f"feature {name} is finalized at level {level}, which this program does not know"
+                    f"feature {name} is finalized at level {level}, which this program does not know; upgrade Ottla"
                 )
 
     def apply(self) -> FeaturesImage:
@@ -123,7 +123,7 @@ def feature_record(name: str, level: int) -> VersionedRecord:
 
 
 def bootstrap_records(version: MetadataVersion = LATEST_METADATA_VERSION) -> list[VersionedRecord]:
-    """The first records of a new cluster at a release's level, as formatting stores them in `bootstrap.checkpoint`."""
+    """Return the first records of a new cluster, as formatting stores them in `bootstrap.checkpoint`."""
     records = [feature_record(METADATA_VERSION, version)]
     for name, (since, level) in sorted(_DEFAULT_LEVELS.items()):
         if version >= since:

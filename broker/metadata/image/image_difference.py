@@ -1,7 +1,7 @@
-"""The delta that leads from one image to another, however either came about: what publishers are told after a snapshot.
+"""The delta between two arbitrary images, published after a snapshot was loaded.
 
-Parts that are equal stay None, as in a delta of records. A delta made here is for publishers to read, and for
-`MetadataDelta.apply`; no more records are to be replayed on it.
+Equal parts stay None, as in a delta of records. The delta is for publishers to read and for `MetadataDelta.apply`; no
+records may be replayed on it.
 """
 
 from collections.abc import Hashable, Mapping
@@ -21,12 +21,12 @@ from broker.metadata.image.topic_image import TopicDelta, TopicImage, TopicsDelt
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 
-# Comparing a topic of some ten partitions with another, or making its delta, takes about a microsecond or two.
+# Comparing or creating the delta of a topic of some ten partitions takes a microsecond or two.
 _TOPICS_PER_STEP = 256
 
 
 def difference(before: MetadataImage, after: MetadataImage) -> Steps[MetadataDelta]:
-    """What changed, in steps; topics and configs are many, the rest is compared in one."""
+    """Return the delta, in steps. Topics and configs may be many; the other parts are compared in one step."""
     delta = MetadataDelta(before)
     if before.features != after.features:
         delta.features = FeaturesDelta(before.features)
@@ -35,7 +35,7 @@ def difference(before: MetadataImage, after: MetadataImage) -> Steps[MetadataDel
     if before.brokers != after.brokers:
         delta.brokers = ClusterDelta(before.brokers)
         delta.brokers.changed_brokers.update(_changes(before.brokers.brokers, after.brokers.brokers))
-        old = before.brokers.controllers  # none of which can go
+        old = before.brokers.controllers  # controllers are never unregistered
         delta.brokers.changed_controllers.update(
             (id, new) for id, new in after.brokers.controllers.items() if old.get(id) != new
         )
@@ -116,7 +116,7 @@ def _quotas(before: ClientQuotasImage, after: ClientQuotasImage) -> ClientQuotas
 
 
 def _changes(before: Mapping[K, V], after: Mapping[K, V]) -> dict[K, V | None]:
-    """Each key whose value differs with the one it has now, None where it has none any more."""
+    """Return each key whose value differs, with its new value or None after removal."""
     changes: dict[K, V | None] = {key: value for key, value in after.items() if before.get(key) != value}
     changes.update((key, None) for key in before if key not in after)
     return changes

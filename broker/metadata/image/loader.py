@@ -1,7 +1,7 @@
-"""From committed batches to images: offsets in order, metadata transactions held back until they end (KIP-868).
+"""Replay of committed batches into images, with records of metadata transactions held back (KIP-868).
 
-One of these runs on every node. On the active controller it is fed the batches as they are written, which makes the
-controller's view and the published image the same object; on all others, what the quorum committed.
+Every node runs a loader. The active controller feeds it batches as it appends them, so that its view and the published
+image are the same object; all other nodes feed it committed batches.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,7 +18,7 @@ _MARKERS: Final = frozenset({BeginTransactionRecord, EndTransactionRecord, Abort
 
 
 class RecordBatch(NamedTuple):
-    """A batch of the metadata log, decoded. A control batch takes offsets and carries no records."""
+    """A decoded batch of the metadata log. A control batch covers offsets without records."""
 
     base_offset: int
     last_offset: int
@@ -28,7 +28,7 @@ class RecordBatch(NamedTuple):
 
 
 class Publication(NamedTuple):
-    """One step for publishers: what changed, and the image after it."""
+    """A delta and the image after it, for publishers."""
 
     delta: MetadataDelta
     image: MetadataImage
@@ -36,11 +36,11 @@ class Publication(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class LoaderState:
-    """All that a loader knows, immutable: keep one to be able to go back to it.
+    """The complete state of a loader; immutable, so that a reference suffices to revert.
 
-    `image` is the latest complete one. `pending` holds the records of an open transaction, which began at
-    `transaction_offset` (-1 when none is open). `last_offset` is the last offset consumed, control records included.
-    `has_records` tells a log that never held metadata from one whose metadata was removed again.
+    `image` is the latest complete image. `pending` holds the records of an open transaction, which began at
+    `transaction_offset` (-1 without one). `last_offset` is the last consumed offset, including control records.
+    `has_records` distinguishes a log without metadata from one whose metadata was removed.
     """
 
     image: MetadataImage = EMPTY_IMAGE
@@ -55,9 +55,9 @@ class LoaderState:
 
 
 class MetadataLoader:
-    """Replays batches in order; `state` may be read at any time and put back to undo.
+    """Replays batches in order; `state` may be read at any time, and assigned to revert.
 
-    `supported` are the feature levels to go on with: None takes any, as tools do that only read.
+    `supported` are the accepted feature levels; None accepts all, for tools that only read.
     """
 
     def __init__(
@@ -71,19 +71,19 @@ class MetadataLoader:
         return self.state.image
 
     def skip_to(self, offset: int) -> None:
-        """What lies before `offset` and was not loaded are control records, which the quorum wrote on its own."""
+        """Skip offsets below `offset`, which hold control records of the quorum."""
         self.state = replace(self.state, last_offset=offset - 1)
 
     def install(self, image: MetadataImage) -> None:
-        """Go on from an image that was not made here, as a snapshot gives it; an open transaction is forgotten."""
+        """Continue from another image, such as a snapshot's; an open transaction is dropped."""
         self.state = LoaderState(image, image.offset, has_records=True)
 
     def load(self, batches: Sequence[RecordBatch]) -> Publication:
-        """Take in batches that follow on from what was loaded; one delta covers them all.
+        """Replay consecutive batches into one delta.
 
-        While a transaction is open its records wait and the image stands before it, in content and offset. Raises
-        InvalidMetadata for a gap, a nested transaction, or an end without a beginning, and UnsupportedFeatureLevel; the
-        state is then as before.
+        Records of an open transaction are held back, and the image stays at the offset before it. Raises
+        InvalidMetadata for a gap, a nested transaction or an end without a beginning, and UnsupportedFeatureLevel; the
+        state is then unchanged.
         """
         state = self.state
         delta = MetadataDelta(state.image)
@@ -112,15 +112,17 @@ class MetadataLoader:
 
 
 def _route(record: MetadataRecord, offset: int, begun: int, delta: MetadataDelta, pending: list[MetadataRecord]) -> int:
-    """Send a record to the delta or to the open transaction; returns where the open transaction began, or -1."""
+    """Apply a record to the delta or hold it back; return where the open transaction began, or -1."""
     match record:
         case BeginTransactionRecord():
             if begun >= 0:
-                raise InvalidMetadata(f"a metadata transaction begins at {offset} inside the one begun at {begun}")
+                raise InvalidMetadata(
+                    f"the metadata transaction at offset {offset} is nested in that at offset {begun}"
+                )
             return offset
         case EndTransactionRecord() | AbortTransactionRecord():
             if begun < 0:
-                raise InvalidMetadata(f"a metadata transaction ends at {offset} that never began")
+                raise InvalidMetadata(f"the end of a metadata transaction at offset {offset} has no beginning")
             if isinstance(record, EndTransactionRecord):
                 delta.replay_all(pending)
             pending.clear()

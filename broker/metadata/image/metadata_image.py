@@ -1,4 +1,4 @@
-"""The whole of the cluster's metadata at one offset, immutable: what everybody reads and only replay produces."""
+"""The immutable image of all cluster metadata at one offset, produced by replay only."""
 
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -14,10 +14,11 @@ from broker.metadata.image.topic_image import TopicsImage
 
 
 class Provenance(NamedTuple):
-    """Where in the log an image stands: its last record's offset (-1 before any), that record's epoch and time.
+    """The position of an image in the log: offset (-1 before any record), leader epoch and timestamp of its last
+    record.
 
-    `is_batch_aligned` is false where the last record is not the last of its batch, because a metadata transaction
-    begins in the middle: no snapshot may end there.
+    `is_batch_aligned` is false if the last record is not the last of its batch, because a metadata transaction begins
+    in the middle; no snapshot may end there.
     """
 
     offset: int = -1
@@ -27,7 +28,7 @@ class Provenance(NamedTuple):
 
 
 class MetadataImage(NamedTuple):
-    """Nine parts and where they stand in the log. Two images with equal parts and provenance are equal."""
+    """Nine parts and their position in the log. Images with equal parts and provenance are equal."""
 
     provenance: Provenance = Provenance()
     features: FeaturesImage = FeaturesImage()
@@ -42,24 +43,24 @@ class MetadataImage(NamedTuple):
 
     @property
     def offset(self) -> int:
-        """Offset of the last record contained, -1 if there is none."""
+        """The offset of the last contained record, -1 without records."""
         return self.provenance.offset
 
     @property
     def epoch(self) -> int:
-        """Leader epoch of the last record contained."""
+        """The leader epoch of the last contained record."""
         return self.provenance.epoch
 
     @property
     def is_empty(self) -> bool:
-        """Whether no record was ever replayed that left a trace."""
+        """Whether the image has no content."""
         return next(self.write(), None) is None
 
     def write(self) -> Iterator[VersionedRecord]:
-        """Records that replay to an equal image, in the one order that every node writes (KIP-630 snapshots).
+        """Yield records that replay to an equal image, in the canonical order of snapshots (KIP-630).
 
-        Features come first because the metadata.version decides how the rest is written. Within a part the order is
-        by key, so that equal images give equal bytes whatever their history.
+        Features come first because metadata.version decides the versions of all other records. Each part is ordered by
+        key, so that equal images give equal bytes whatever their history.
         """
         version = self.features.version
         yield from self.features.write()

@@ -1,7 +1,7 @@
-"""The levels of `metadata.version` and what each of them changes in records and rules.
+"""The levels of `metadata.version` and their effects on records and rules.
 
-A level is finalized for the whole cluster by a FeatureLevelRecord; nothing may be written that the level does not know.
-Levels below 3.3-IV3 cannot be used with Kafka 4.x and are not listed.
+A FeatureLevelRecord finalizes a level for the whole cluster; writers use only what the level supports. Levels below
+3.3-IV3 are not usable with Kafka 4.x and not listed.
 """
 
 from enum import IntEnum
@@ -10,7 +10,7 @@ METADATA_VERSION = "metadata.version"
 
 
 class MetadataVersion(IntEnum):
-    """A finalized level; the value is what travels in FeatureLevelRecord."""
+    """A finalized level; the value is that of FeatureLevelRecord."""
 
     IV_3_3_3 = 7
     IV_3_4_0 = 8
@@ -38,25 +38,25 @@ class MetadataVersion(IntEnum):
 
     @property
     def release(self) -> str:
-        """The name Kafka gives the level, such as `4.2-IV1`."""
+        """Kafka's name of the level, such as `4.2-IV1`."""
         major, minor, step = self.name.removeprefix("IV_").split("_")
         return f"{major}.{minor}-IV{step}"
 
     @property
     def changes_records(self) -> bool:
-        """Whether records, or what they mean, differ from the level before: going back below loses metadata."""
+        """Whether records or their meaning changed at this level, so that a downgrade below it loses metadata."""
         return self in _CHANGING_RECORDS
 
     @property
     def register_broker_record_version(self) -> int:
-        """Version of RegisterBrokerRecord: 2 adds a migration flag, 3 the log directories (KIP-858)."""
+        """The version of RegisterBrokerRecord: 2 adds a migration flag, 3 the log directories (KIP-858)."""
         if self.supports_directories:
             return 3
         return 2 if self >= MetadataVersion.IV_3_4_0 else 1
 
     @property
     def partition_record_version(self) -> int:
-        """Version of PartitionRecord and PartitionChangeRecord: 1 has directories, 2 eligible leaders (KIP-966)."""
+        """The version of PartitionRecord and PartitionChangeRecord: 1 adds directories, 2 ELR (KIP-858, KIP-966)."""
         if self >= MetadataVersion.IV_4_0_1:
             return 2
         return 1 if self.supports_directories else 0

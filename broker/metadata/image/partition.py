@@ -1,6 +1,6 @@
-"""One partition's registration: replicas, in-sync set, leader and the two epochs, as records build it up.
+"""The registration of a partition: replicas, in-sync set, leader and the two epochs, as records state them.
 
-The rules that decide a change are in `partition_changes.py`; here are only the value and what a record does to it.
+`partition_changes.py` decides changes; this module holds the value and the effect of a record on it.
 """
 
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ NO_LEADER: Final = BrokerId(-1)
 NO_LEADER_CHANGE: Final = -2
 NO_RECOVERY_STATE_CHANGE: Final = -1
 
-# Directory ids with a meaning of their own (KIP-858); ids below 100 are reserved.
+# Reserved directory ids (KIP-858); ids below 100 are reserved.
 MIGRATING_DIRECTORY: Final = Uuid(bytes(16))
 UNASSIGNED_DIRECTORY: Final = Uuid(bytes(15) + b"\x01")
 LOST_DIRECTORY: Final = Uuid(bytes(15) + b"\x02")
@@ -25,21 +25,21 @@ RESERVED_DIRECTORY_COUNT: Final = 100
 
 
 def is_reserved_directory(directory: Uuid) -> bool:
-    """Whether an id is one that no real directory may have."""
+    """Whether a directory id is reserved, so that no real directory may have it."""
     return int.from_bytes(directory, "big") < RESERVED_DIRECTORY_COUNT
 
 
 class LeaderRecoveryState(IntEnum):
-    """Whether the leader came from the in-sync replicas or must first recover after an unclean election (KIP-704)."""
+    """Whether the leader was in sync, or must recover first after an unclean election (KIP-704)."""
 
     RECOVERED = 0
     RECOVERING = 1
 
 
 class PartitionRegistration(NamedTuple):
-    """One partition as the metadata log has it.
+    """A partition as the metadata log states it.
 
-    `directories` is parallel to `replicas`, or empty when the record carried none. `leader` is a broker id or -1.
+    `directories` is parallel to `replicas`, or empty if the record had none. `leader` is a broker id or -1.
     `leader_epoch` grows with every election, `partition_epoch` with every change.
     """
 
@@ -61,7 +61,7 @@ class PartitionRegistration(NamedTuple):
 
     @property
     def preferred_replica(self) -> BrokerId:
-        """The first replica, or -1 of an empty list."""
+        """The first replica, -1 without replicas."""
         return BrokerId(self.replicas[0]) if self.replicas else NO_LEADER
 
     @property
@@ -74,31 +74,31 @@ class PartitionRegistration(NamedTuple):
 
     @property
     def has_elr(self) -> bool:
-        """Whether anything is remembered of eligible or last known leaders."""
+        """Whether there are eligible or last known leader replicas."""
         return bool(self.elr or self.last_known_elr)
 
     def directory_of(self, replica: int) -> Uuid:
-        """The log directory that holds this replica. Raises KeyError if the broker is no replica."""
+        """Return the log directory of this replica. Raises KeyError if the broker is not a replica."""
         if replica not in self.replicas:
             raise KeyError(replica)
         return self.directories[self.replicas.index(replica)] if self.directories else MIGRATING_DIRECTORY
 
     def merge(self, change: PartitionChangeRecord) -> "PartitionRegistration":
-        """The registration after `change`.
+        """Return the registration after `change`.
 
         Every change adds one to the partition epoch. The leader epoch grows whenever the record names a leader, even
-        the present one; that is how an election is told from an update.
+        the present one, which distinguishes an election from an update.
         """
         replicas = self.replicas if change.replicas is None else tuple(change.replicas)
         if change.directories is not None:
             directories = tuple(change.directories)
         elif change.replicas is None or replicas == self.replicas:
             directories = self.directories
-        else:  # written by a level that knows no directories
+        else:  # written at a level without directories
             directories = tuple(self.directory_of(r) if r in self.replicas else UNASSIGNED_DIRECTORY for r in replicas)
         elects = change.leader != NO_LEADER_CHANGE
         recovery = change.leader_recovery_state
-        return PartitionRegistration(  # by position: a broker that leaves changes tens of thousands
+        return PartitionRegistration(  # positional for speed: removing a broker changes tens of thousands
             replicas,
             _replaced(self.isr, change.isr),
             BrokerId(change.leader) if elects else self.leader,
@@ -113,19 +113,19 @@ class PartitionRegistration(NamedTuple):
         )
 
     def without_elr(self) -> "PartitionRegistration":
-        """The same without eligible leader replicas: a change as any other, which moves the partition epoch."""
+        """Return the registration without ELR, which like any change increments the partition epoch."""
         if not self.has_elr:
             return self
         return self._replace(elr=(), last_known_elr=(), partition_epoch=self.partition_epoch + 1)
 
     @classmethod
     def from_record(cls, record: PartitionRecord) -> "PartitionRegistration":
-        """The registration that a PartitionRecord describes."""
+        """Return the registration that a PartitionRecord states."""
         replicas = tuple(record.replicas)
         isr = tuple(record.isr)
         return cls(
             replicas=replicas,
-            isr=replicas if isr == replicas else isr,  # one tuple serves both in the usual case
+            isr=replicas if isr == replicas else isr,  # usually equal; share one tuple
             leader=BrokerId(record.leader),
             leader_epoch=LeaderEpoch(record.leader_epoch),
             partition_epoch=record.partition_epoch,
@@ -138,7 +138,7 @@ class PartitionRegistration(NamedTuple):
         )
 
     def to_record(self, topic_id: Uuid, partition: int, version: MetadataVersion) -> VersionedRecord:
-        """The PartitionRecord from which `from_record` builds this registration again, at a metadata.version."""
+        """Return the PartitionRecord of this registration at a metadata.version, the inverse of `from_record`."""
         record_version = version.partition_record_version
         record = PartitionRecord(
             partition_id=partition,
@@ -154,7 +154,7 @@ class PartitionRegistration(NamedTuple):
         )
         if record_version >= 1:
             record.directories = list(self.directories or (MIGRATING_DIRECTORY,) * len(self.replicas))
-        if record_version >= 2:  # null and empty mean the same; an empty list is never written
+        if record_version >= 2:  # null and empty are equivalent; writers never use the empty list
             record.eligible_leader_replicas = list(self.elr) or None
             record.last_known_elr = list(self.last_known_elr) or None
         return VersionedRecord(record, record_version)

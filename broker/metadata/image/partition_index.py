@@ -1,7 +1,7 @@
-"""Which partitions a broker holds and leads, and which lack a leader, have not their preferred one, or are on the move.
+"""Index of partitions by broker, and of partitions that are leaderless, imbalanced or under reassignment.
 
-Kept as metadata changes, so that fencing a broker costs its own partitions, not all of them. Derived from images alone:
-it follows topic deltas and can step back through them. Mutable; owned by the controller.
+The index follows metadata changes, so that fencing a broker costs its own partitions only. It derives from images
+alone: topic deltas can be applied and reverted. Mutable; owned by the controller.
 """
 
 from collections.abc import Iterable, Iterator
@@ -12,21 +12,21 @@ from broker.metadata.image.slices import Steps, finish, sorted_in_steps
 from broker.metadata.image.topic_image import TopicImage, TopicsDelta, TopicsImage
 from protocol.primitives import Uuid
 
-_TOPICS_PER_STEP: Final = 64  # some ten partitions each, a millisecond together
+_TOPICS_PER_STEP: Final = 64  # a millisecond for some ten partitions each
 
 
 class PartitionId(NamedTuple):
-    """A partition by topic id and index."""
+    """A partition by topic id and partition index."""
 
     topic_id: Uuid
     partition: int
 
 
 class PartitionIndex:
-    """Follows `TopicsDelta`s. Sets are dicts, so that their order depends on history and not on hashing."""
+    """An index over `TopicsDelta`s. Sets are dicts, so that their order depends on history and not on hashing."""
 
     def __init__(self) -> None:
-        self._replicas: dict[int, dict[Uuid, int]] = {}  # broker -> topic -> partitions as bits
+        self._replicas: dict[int, dict[Uuid, int]] = {}  # broker -> topic -> bit set of partitions
         self._leader_counts: dict[int, int] = {}
         self._leaderless: dict[PartitionId, None] = {}
         self._imbalanced: dict[PartitionId, None] = {}
@@ -35,12 +35,12 @@ class PartitionIndex:
 
     @classmethod
     def of(cls, topics: TopicsImage) -> "PartitionIndex":
-        """The index of a whole image."""
+        """Return the index of an image."""
         return finish(cls.of_in_steps(topics))
 
     @classmethod
     def of_in_steps(cls, topics: TopicsImage) -> Steps["PartitionIndex"]:
-        """As `of`, in steps."""
+        """Return the index of an image, in steps."""
         index = cls()
         for count, topic_id in enumerate((yield from sorted_in_steps(topics.ids()))):
             topic = topics.by_id(topic_id)
@@ -51,7 +51,7 @@ class PartitionIndex:
         return index
 
     def apply(self, delta: TopicsDelta) -> None:
-        """Follow a delta that was applied to the image this index stands on."""
+        """Apply a delta on top of the image that the index reflects."""
         for topic in delta.deleted.values():
             self._remove_topic(topic)
         for topic_id, change in delta.changed.items():
@@ -63,7 +63,7 @@ class PartitionIndex:
                 self._change(topic_id, partition, known.get(partition), after)
 
     def revert(self, delta: TopicsDelta) -> None:
-        """Undo `apply` of the same delta; deltas must be undone last first."""
+        """Undo `apply` of the same delta; undo the last delta first."""
         for topic_id, change in delta.changed.items():
             if change.is_new:
                 self._remove_name(change.name)
@@ -74,16 +74,16 @@ class PartitionIndex:
             self._add_topic(topic)
 
     def partitions_of(self, broker: int) -> Iterator[PartitionId]:
-        """The partitions that have a replica on the broker, in sync or not."""
+        """Yield the partitions with a replica on the broker, in sync or not."""
         for topic_id, bits in list(self._replicas.get(broker, {}).items()):
             yield from (PartitionId(topic_id, partition) for partition in _set_bits(bits))
 
     def leader_count(self, broker: int) -> int:
-        """How many partitions the broker leads."""
+        """Return how many partitions the broker leads."""
         return self._leader_counts.get(broker, 0)
 
     def leaderless(self) -> list[PartitionId]:
-        """The partitions without a leader."""
+        """Return the partitions without a leader."""
         return list(self._leaderless)
 
     @property
@@ -91,7 +91,7 @@ class PartitionIndex:
         return len(self._leaderless)
 
     def imbalanced(self) -> list[PartitionId]:
-        """The partitions whose leader is not their first replica."""
+        """Return the partitions not led by their preferred replica."""
         return list(self._imbalanced)
 
     @property
@@ -99,11 +99,11 @@ class PartitionIndex:
         return len(self._imbalanced)
 
     def reassigning(self) -> list[PartitionId]:
-        """The partitions whose replicas are on the move."""
+        """Return the partitions under reassignment."""
         return list(self._reassigning)
 
     def colliding_name(self, name: str) -> str | None:
-        """An existing topic, other than `name`, that metrics could not tell from it."""
+        """Return an existing topic, other than `name`, with the same metric name."""
         if not _has_collision_character(name):
             return None
         others = self._names_by_metric.get(metric_name(name), {})
@@ -113,7 +113,7 @@ class PartitionIndex:
         self._add(topic.name, topic.id, topic.in_order())
 
     def _add(self, name: str, topic_id: Uuid, partitions: Iterable[tuple[int, PartitionRegistration]]) -> None:
-        """What `_change` would do for each partition, in a third of the time: a snapshot may hold a million."""
+        """Add partitions as `_change` would, in a third of the time: a snapshot may hold a million."""
         self._add_name(name)
         leader_counts = self._leader_counts
         held: dict[int, int] = {}
@@ -185,7 +185,7 @@ class PartitionIndex:
 
 
 def metric_name(topic: str) -> str:
-    """A topic's name as metrics show it; two topics that differ only here cannot be told apart there."""
+    """Return a topic's name in metrics, where dots become underscores."""
     return topic.replace(".", "_")
 
 

@@ -1,4 +1,4 @@
-"""How far producer ids have been given out."""
+"""The allocated range of producer ids."""
 
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -8,7 +8,7 @@ from protocol.messages.metadata_records import ProducerIdsRecord
 
 
 class ProducerIdsImage(NamedTuple):
-    """`next_id` is the first id that no block covers yet; 0 when none was ever issued."""
+    """`next_id` is the first id that is not allocated; 0 before any allocation."""
 
     next_id: int = 0
 
@@ -24,9 +24,9 @@ class ProducerIdsDelta:
         self.next_id = image.next_id
 
     def replay(self, record: ProducerIdsRecord) -> None:
-        """Raises InvalidMetadata if ids would be given out twice."""
+        """Apply an allocation. Raises InvalidMetadata if it would repeat ids."""
         if record.next_producer_id <= self.next_id:
-            raise InvalidMetadata(f"producer ids fall back from {self.next_id} to {record.next_producer_id}")
+            raise InvalidMetadata(f"the next producer id goes back from {self.next_id} to {record.next_producer_id}")
         self.next_id = record.next_producer_id
 
     def apply(self) -> ProducerIdsImage:

@@ -8,18 +8,18 @@ from immutables import Map
 from broker.metadata.image.records import VersionedRecord
 from protocol.messages.metadata_records import ClientQuotaRecord, EntityData
 
-# ((type, name), …) sorted by type; a name of None is the default entity of its type.
+# ((type, name), …) sorted by type; the name None is the default entity of its type.
 QuotaEntity: TypeAlias = tuple[tuple[str, str | None], ...]
 
 
-# The types of entities.
+# The entity types.
 USER: Final = "user"
 CLIENT_ID: Final = "client-id"
 IP: Final = "ip"
 
 
 class ClientQuotasImage(NamedTuple):
-    """Quota values by entity and key; an entity without any has no entry."""
+    """Quota values by entity and key; an entity without quotas has no entry."""
 
     entities: Map[QuotaEntity, Map[str, float]] = Map()
 
@@ -33,7 +33,7 @@ class ClientQuotasImage(NamedTuple):
 
 
 class ClientQuotasDelta:
-    """Changes of quotas: per entity, keys with their new value or None."""
+    """Changes of quotas: per entity, keys with their new value or None after removal."""
 
     def __init__(self, image: ClientQuotasImage) -> None:
         self._image = image
@@ -64,7 +64,7 @@ def quota_entity(parts: Mapping[str, str | None]) -> QuotaEntity:
 
 
 def quota_record(entity: QuotaEntity, key: str, value: float | None) -> VersionedRecord:
-    """The record that sets a quota, or removes it when `value` is None."""
+    """Return the record that sets a quota, or removes it if `value` is None."""
     return VersionedRecord(
         ClientQuotaRecord(
             entity=[EntityData(entity_type=kind, entity_name=name) for kind, name in entity],

@@ -1,7 +1,7 @@
-"""How a metadata record is framed in the log: frame version, record key, record version, body.
+"""Framing of metadata records in the log: frame version, record key, record version, body.
 
-The three numbers are unsigned varints and the frame version is always 1. The body is one of the messages of
-`protocol.messages.metadata_records`; control records never come here. Layout: KIP-631, "Record framing".
+The three numbers are unsigned varints; the frame version is always 1. The body is a message of
+`protocol.messages.metadata_records`; control records are framed differently. Layout: KIP-631, "Record framing".
 """
 
 from collections.abc import Mapping
@@ -65,24 +65,24 @@ _BY_KEY: Final[Mapping[int, type[MetadataRecord]]] = {
 
 
 class InvalidMetadata(Exception):
-    """Records that contradict each other or the state they meet: the log or its writer is broken, and we must stop."""
+    """Records that contradict each other or the state: the log or its writer is broken, and the node must stop."""
 
 
 class VersionedRecord(NamedTuple):
-    """A record and the version to write it in, which the finalized metadata.version decides."""
+    """A record with the version to write it in, which the finalized metadata.version decides."""
 
     message: MetadataRecord
     version: int
 
 
 def encode_record(message: MetadataRecord, version: int) -> bytes:
-    """The frame of one record, as the value of a log record holds it."""
+    """Return the frame of a record, the value of a log record."""
     head = _FRAME_VERSION_BYTE + encode_uvarint(message.API_KEY) + encode_uvarint(version)
     return head + encode_bytes(message, version)
 
 
 def decode_record(frame: Buffer) -> MetadataRecord:
-    """The message in a frame. Raises DecodeError for an unknown key or version, or bytes left over."""
+    """Return the record in a frame. Raises DecodeError for an unknown key or version, or remaining bytes."""
     frame_version, position = decode_uvarint(frame, 0)
     if frame_version != FRAME_VERSION:
         raise DecodeError(f"metadata record frame version is {frame_version}, not {FRAME_VERSION}")

@@ -1,4 +1,4 @@
-"""Listeners as nodes register them: whether anybody could reach a node through them."""
+"""Checks of the listeners in registrations."""
 
 from collections.abc import Iterable
 from typing import Final, Protocol
@@ -10,7 +10,7 @@ _PORTS: Final = range(1, 65_536)
 
 
 class RegisteredListener(Protocol):
-    """What the registrations of brokers and of controllers say about a listener."""
+    """A listener in the registration of a broker or controller."""
 
     name: str
     host: str
@@ -19,10 +19,11 @@ class RegisteredListener(Protocol):
 
 
 def check_listeners(listeners: Iterable[RegisteredListener]) -> None:
-    """Raises KafkaError INVALID_REGISTRATION for an unknown security protocol, an empty host or a port out of range."""
+    """Raise KafkaError INVALID_REGISTRATION for an unknown security protocol, an empty host or an invalid port."""
     for listener in listeners:
         known = listener.security_protocol in _SECURITY_PROTOCOLS
         if not known or listener.port not in _PORTS or not listener.host.strip():
             raise KafkaError(
-                ErrorCode.INVALID_REGISTRATION, f"listener {listener.name} cannot be reached as registered"
+                ErrorCode.INVALID_REGISTRATION,
+                f"listener {listener.name} has an empty host, an invalid port or an unknown security protocol",
             )

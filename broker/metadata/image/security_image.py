@@ -23,7 +23,7 @@ V = TypeVar("V")
 
 
 class AccessControlEntry(NamedTuple):
-    """One ACL; the numbers are those of the Acl APIs."""
+    """One ACL; the numbers are those of the ACL APIs."""
 
     resource_type: int
     resource_name: str
@@ -43,7 +43,7 @@ class AclsImage(NamedTuple):
 
 
 class AclsDelta:
-    """Changes in record order, since the order decides what an authorizer sees: id with the new entry or None."""
+    """Changes in record order, which authorizers depend on: ids with the new entry or None after removal."""
 
     def __init__(self, image: AclsImage) -> None:
         self._image = image
@@ -104,7 +104,7 @@ class ScramImage(NamedTuple):
 
 
 class ScramDelta:
-    """Changes of credentials: (mechanism, user) with the new credential or None."""
+    """Changes of credentials: (mechanism, user) with the new credential or None after removal."""
 
     def __init__(self, image: ScramImage) -> None:
         self._image = image
@@ -122,7 +122,7 @@ class ScramDelta:
 
 
 class DelegationToken(NamedTuple):
-    """A token's public part; its HMAC follows from the id and the cluster's secret."""
+    """The public part of a token; its HMAC derives from the id and the cluster's secret."""
 
     owner: str
     requester: str
@@ -157,7 +157,7 @@ class DelegationTokensImage(NamedTuple):
 
 
 class DelegationTokensDelta:
-    """Changes of tokens: id with the new token or None."""
+    """Changes of tokens: ids with the new token or None after removal."""
 
     def __init__(self, image: DelegationTokensImage) -> None:
         self._image = image

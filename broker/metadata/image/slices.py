@@ -1,7 +1,7 @@
-"""Work on images of a million partitions, cut into steps: an event loop gets its turn between any two of them.
+"""Work on images of a million partitions in steps, so that the event loop runs in between.
 
-Such work is a generator. It yields after about a millisecond's worth and returns its result; whoever drives it decides
-how many steps make a slice, since only drivers know the time. `finish` is for those who need not wait.
+Such work is a generator, which yields after about a millisecond and returns its result. The driver decides how many
+steps form a slice, since only drivers know the time. `finish` runs all steps at once.
 """
 
 from collections.abc import Generator, Iterable, Iterator
@@ -9,7 +9,7 @@ from heapq import merge
 from itertools import islice
 from typing import Any, Final, Protocol, TypeAlias, TypeVar
 
-# Units of cheap work (one dict entry, one comparison of keys) in a step.
+# Units of cheap work, such as one dict entry or one comparison of keys, in a step.
 UNITS_PER_STEP: Final = 4_096
 
 R = TypeVar("R")
@@ -17,7 +17,7 @@ Steps: TypeAlias = Generator[None, None, R]
 
 
 class Sortable(Protocol):
-    """What has an order."""
+    """A type with an order."""
 
     def __lt__(self, other: Any, /) -> bool: ...
 
@@ -26,7 +26,7 @@ K = TypeVar("K", bound=Sortable)
 
 
 def finish(steps: Steps[R]) -> R:
-    """Do all the steps at once."""
+    """Run all steps and return the result."""
     while True:
         try:
             next(steps)
@@ -36,7 +36,7 @@ def finish(steps: Steps[R]) -> R:
 
 
 def sorted_in_steps(keys: Iterable[K]) -> Steps[Iterator[K]]:
-    """The keys in order. Runs are sorted in steps, and merged as the result is read."""
+    """Return the keys in order. Runs are sorted in steps, and merged while the result is read."""
     unsorted = iter(keys)
     runs: list[list[K]] = []
     while run := list(islice(unsorted, UNITS_PER_STEP)):

@@ -1,6 +1,6 @@
-"""Topics and their partitions, by name and by id, and how records change them.
+"""Topics and their partitions by name and id, and the effect of records on them.
 
-Cost: a delta touches what its records touch; an image shares everything else with the one before it.
+A delta costs what its records change; an image shares everything else with its base.
 """
 
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ from protocol.primitives import Uuid
 
 
 class TopicImage(NamedTuple):
-    """One topic. Partitions are numbered from 0 without gaps."""
+    """A topic. Partitions are numbered from 0 without gaps."""
 
     name: str
     id: Uuid
@@ -36,13 +36,13 @@ class TopicImage(NamedTuple):
         return self.partitions.get(index)
 
     def in_order(self) -> Iterator[tuple[int, PartitionRegistration]]:
-        """(index, registration) by ascending index."""
+        """Yield (index, registration) by ascending index."""
         for index in sorted(self.partitions):
             yield index, self.partitions[index]
 
 
 class TopicsImage:
-    """All topics. Immutable; made by `TopicsDelta.apply`."""
+    """All topics; immutable, created by `TopicsDelta.apply`."""
 
     __slots__ = ("_by_id", "_by_name", "partition_count")
 
@@ -67,15 +67,15 @@ class TopicsImage:
         return None if topic is None else topic.partitions.get(index)
 
     def names(self) -> list[str]:
-        """Every topic's name, sorted."""
+        """Return all topic names, sorted."""
         return sorted(self._by_name)
 
     def ids(self) -> Iterator[Uuid]:
-        """Every topic's id, in no order that means anything."""
+        """Yield all topic ids in arbitrary order."""
         return iter(self._by_id)
 
     def __iter__(self) -> Iterator[TopicImage]:
-        """Every topic, in no order that means anything."""
+        """Yield all topics in arbitrary order."""
         return iter(self._by_id.values())
 
     def __len__(self) -> int:
@@ -88,7 +88,7 @@ class TopicsImage:
         return hash(self._by_id)
 
     def write(self, version: MetadataVersion) -> Iterator[VersionedRecord]:
-        """Each topic followed by its partitions, topics by ascending id, which makes the order the same everywhere."""
+        """Yield each topic followed by its partitions, by ascending topic id, in the same order on every node."""
         for topic_id in sorted(self._by_id):
             topic = self._by_id[topic_id]
             yield VersionedRecord(TopicRecord(name=topic.name, topic_id=topic.id), 0)
@@ -97,7 +97,7 @@ class TopicsImage:
 
 
 class TopicDelta:
-    """Changes of one topic. `before` is the topic in the base image, None if these records create it."""
+    """Changes of one topic. `before` is the topic in the base image, None for a topic created in this delta."""
 
     __slots__ = ("before", "changed_partitions", "id", "name")
 
@@ -112,7 +112,7 @@ class TopicDelta:
         return self.before is None
 
     def partition(self, index: int) -> PartitionRegistration | None:
-        """The registration as it is after the records so far."""
+        """Return the registration after the records so far."""
         changed = self.changed_partitions.get(index)
         if changed is None and self.before is not None:
             return self.before.partitions.get(index)
@@ -126,9 +126,8 @@ class TopicDelta:
 class TopicsDelta:
     """Changes of topics on top of an image.
 
-    `changed`: by topic id, created topics (`is_new`) and topics with new or changed partitions.
-    `deleted`: by topic id, what was in the base image and is gone. A topic created and deleted within the same delta
-    appears in neither.
+    `changed` has, by topic id, created topics (`is_new`) and topics with new or changed partitions. `deleted` has the
+    deleted topics of the base image. A topic created and deleted within the delta is in neither.
     """
 
     def __init__(self, image: TopicsImage) -> None:
@@ -139,16 +138,16 @@ class TopicsDelta:
 
     @property
     def base(self) -> TopicsImage:
-        """The image these changes stand on."""
+        """The image below these changes."""
         return self._image
 
     def create_topic(self, record: TopicRecord) -> None:
-        """Raises InvalidMetadata if a live topic has the name or id."""
+        """Create a topic. Raises InvalidMetadata if an existing topic has the name or id."""
         holder = self._image.by_name(record.name)
         if record.name in self._created_ids or (holder is not None and holder.id not in self.deleted):
-            raise InvalidMetadata(f"a record creates topic {record.name}, which exists")
+            raise InvalidMetadata(f'a record creates topic "{record.name}", which exists')
         if record.topic_id in self.changed or self._image.by_id(record.topic_id) is not None:
-            raise InvalidMetadata(f"a record creates topic {record.name} with an id that is in use")
+            raise InvalidMetadata(f'a record creates topic "{record.name}" with an id that is in use')
         self.changed[record.topic_id] = TopicDelta(record.name, record.topic_id, None)
         self._created_ids[record.name] = record.topic_id
 
@@ -161,12 +160,12 @@ class TopicsDelta:
         before = topic.partition(record.partition_id)
         if before is None:
             raise InvalidMetadata(
-                f"a record changes partition {record.partition_id} of {topic.name}, which does not exist"
+                f'a record changes partition {record.partition_id} of topic "{topic.name}", which does not exist'
             )
         topic.changed_partitions[record.partition_id] = before.merge(record)
 
     def remove_topic(self, record: RemoveTopicRecord) -> str:
-        """Returns the name, under which the topic's configs must go as well."""
+        """Remove a topic; return its name, so that its configs can be removed as well."""
         topic = self._topic(record.topic_id)
         del self.changed[record.topic_id]
         if topic.before is None:
@@ -176,14 +175,12 @@ class TopicsDelta:
         return topic.name
 
     def clear_elr(self, record: ClearElrRecord) -> None:
-        """Forget the eligible leader replicas of one topic, or of all when the record names none (KIP-966)."""
+        """Clear the ELR of one topic, or of all topics if the record names none (KIP-966)."""
         if record.topic_name:
             holder = self._image.by_name(record.topic_name)
             topic_id = self._created_ids.get(record.topic_name, None if holder is None else holder.id)
             if topic_id is None:
-                raise InvalidMetadata(
-                    f"a record clears eligible leaders of topic {record.topic_name}, which does not exist"
-                )
+                raise InvalidMetadata(f'a record clears the ELR of topic "{record.topic_name}", which does not exist')
             self._clear_elr_of(topic_id)
             return
         for topic_id in [
@@ -215,7 +212,7 @@ class TopicsDelta:
         return delta
 
     def _clear_elr_of(self, topic_id: Uuid) -> None:
-        """Touches only partitions that have a list: a cluster may be asked to clear a million."""
+        """Clear the ELR of partitions that have one, so that clearing a million partitions is affordable."""
         known = self.changed.get(topic_id)
         before = self._image.by_id(topic_id) if known is None else known.before
         candidates = set() if before is None else {i for i, each in before.partitions.items() if each.has_elr}

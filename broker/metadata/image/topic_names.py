@@ -1,4 +1,4 @@
-"""Which names a topic may have, and which topics are the cluster's own."""
+"""Valid topic names, and the names of internal topics."""
 
 import re
 from typing import Final
@@ -14,18 +14,18 @@ _LEGAL: Final = re.compile(r"[a-zA-Z0-9._-]+")
 
 
 def invalid_name_reason(name: str) -> str | None:
-    """What is wrong with a topic's name, as a sentence for the client; None if nothing is."""
+    """Return why a topic name is invalid, as a sentence for the client; None for a valid name."""
     if not name:
-        return "a topic's name must not be empty"
+        return "a topic name must not be empty"
     if name in (".", ".."):
         return f"a topic cannot be named '{name}'"
     if len(name) > MAX_NAME_LENGTH:
-        return f"a topic's name may have {MAX_NAME_LENGTH} characters; this one has {len(name)}"
+        return f"a topic name may have at most {MAX_NAME_LENGTH} characters, not {len(name)}"
     if not _LEGAL.fullmatch(name):
-        return f"topic name '{name}' has characters other than letters, digits, '.', '_' and '-'"
+        return f"topic name '{name}' has characters other than ASCII letters, digits, '.', '_' and '-'"
     return None
 
 
 def is_internal(name: str) -> bool:
-    """Whether clients are told that the topic is the cluster's own."""
+    """Whether clients see the topic as internal."""
     return name in INTERNAL_TOPICS

@@ -1,7 +1,7 @@
-"""Whether a node could load a snapshot, found out without loading it: for one that comes from who knows where.
+"""Validation of a snapshot from an untrusted source without loading it.
 
-Everything is decoded. Topics and their partitions are only followed, for there may be a million of them; all other
-records are replayed, as a node would. What is kept is a batch, the topics' names and ids, and the image of the rest.
+Everything is decoded. Topics and partitions, of which there may be a million, are only tracked by id; all other records
+are replayed. The check keeps one batch, the topics' names and ids, and the image of the other records.
 """
 
 from typing import Final
@@ -22,10 +22,10 @@ _TOPIC: Final = bytes((FRAME_VERSION, TopicRecord.API_KEY))
 
 
 class SnapshotCheck:
-    """Takes the bytes of one snapshot in pieces of any size. `records` counts its metadata records."""
+    """Checks the bytes of one snapshot in pieces of any size. `records` counts its metadata records."""
 
     def __init__(self, epoch: int) -> None:
-        """`epoch` is what its name says."""
+        """Expect the epoch in the snapshot's name."""
         self._epoch = epoch
         self._reading = SnapshotReading()
         self._fold = SnapshotFold(EMPTY_IMAGE)
@@ -35,11 +35,11 @@ class SnapshotCheck:
 
     @property
     def last_timestamp_ms(self) -> int:
-        """As the header says it; -1 before that was fed."""
+        """The last contained log timestamp in the header; -1 before the header."""
         return self._reading.last_timestamp_ms
 
     def feed(self, piece: Buffer) -> None:
-        """Raises InvalidSnapshot, whatever the bytes are."""
+        """Check the next bytes. Raises InvalidSnapshot for any invalid content."""
         try:
             for frames in self._reading.feed(piece):
                 self.records += len(frames)
@@ -48,10 +48,10 @@ class SnapshotCheck:
             raise InvalidSnapshot(str(error)) from error
 
     def end(self) -> None:
-        """All was fed. Raises InvalidSnapshot."""
+        """Check the end of the snapshot. Raises InvalidSnapshot."""
         self._reading.end()
         if self._reading.epoch != self._epoch:
-            raise InvalidSnapshot(f"its batches have epoch {self._reading.epoch}, its name says {self._epoch}")
+            raise InvalidSnapshot(f"the batches have epoch {self._reading.epoch}, the name has {self._epoch}")
 
     def _take(self, frames: list[bytes]) -> None:
         others: list[bytes] = []
@@ -59,7 +59,7 @@ class SnapshotCheck:
         for frame in frames:
             if frame.startswith(_PARTITION):
                 if (partition_topic_id(frame) or _topic_of(frame)) not in ids:
-                    raise InvalidMetadata("a snapshot holds a partition of a topic that it does not hold")
+                    raise InvalidMetadata("a snapshot holds a partition of a topic that it does not contain")
             elif frame.startswith(_TOPIC):
                 self._take_topic(frame)
             else:
@@ -76,11 +76,11 @@ class SnapshotCheck:
 
 
 def _topic_of(frame: bytes) -> Uuid:
-    """The topic id in a partition's frame of any form, if the partition can be registered."""
+    """Return the topic id in a partition frame of any form, after checking that the partition can be registered."""
     record = decode_record(frame)
     assert isinstance(record, PartitionRecord)
     try:
         PartitionRegistration.from_record(record)
     except ValueError as error:
-        raise InvalidMetadata(f"a snapshot holds a partition that cannot be: {error}") from error
+        raise InvalidMetadata(f"a snapshot holds an invalid partition: {error}") from error
     return record.topic_id

@@ -68,27 +68,27 @@ from protocol.records.reader import iter_records
 R = TypeVar("R")
 
 RECORDS_PER_BATCH: Final = 1_024
-# With 1,024 records of at most 20 bytes beside the frame, a batch stays below the 8 MiB that readers take.
+# With 1,024 records of at most 20 bytes besides the frame, a batch stays below the 8 MiB that readers accept.
 FRAME_BYTES_PER_BATCH: Final = 8_000_000
 MAX_BATCH_BYTES: Final = 8 * 1024 * 1024
-# Of a compressed batch that is read: no writer of metadata makes batches that are larger than 8 MiB when opened.
+# Limit of a decompressed batch: writers of metadata create batches of at most 8 MiB uncompressed.
 MAX_OPENED_BYTES: Final = 2 * MAX_BATCH_BYTES
-# Sections of topics are told apart by so many leading bits of the topic id.
+# Topic sections are distinguished by this many leading bits of the topic id.
 TOPIC_BUCKET_BITS: Final = 5
 _CONTROL_VERSION: Final = 0
 
 _PAUSE: Final = b""
 _SECTION_END: Final = None
 _Frames: TypeAlias = Iterator[bytes | None]
-"""Frames, and between them `_SECTION_END`, and `_PAUSE` where others may have their turn although no batch is whole."""
+"""Frames, with `_SECTION_END` between sections, and `_PAUSE` where the writer yields without a complete batch."""
 
 
 class InvalidSnapshot(Exception):
-    """Bytes that are not a whole snapshot."""
+    """Bytes that are not a complete valid snapshot."""
 
 
 class Snapshot(NamedTuple):
-    """A snapshot read: `last_timestamp_ms` is that of the last record it stands for."""
+    """A decoded snapshot; `last_timestamp_ms` is the timestamp of the last record that it stands for."""
 
     last_timestamp_ms: int
     epoch: int
@@ -100,9 +100,9 @@ class Snapshot(NamedTuple):
 
 
 def image_batches(image: MetadataImage, control: ControlState | None, *, codec: Codec = Codec.NONE) -> Iterator[bytes]:
-    """The canonical snapshot of an image at its offset, batch by batch; b"" where it only lets others have their turn.
+    """Yield the canonical snapshot of an image at its offset, batch by batch; b"" lets other work run.
 
-    A step takes some two milliseconds. `control` is as of the image's offset.
+    A step takes some two milliseconds. `control` is the control state at the image's offset.
     """
     return _batches(
         _sections(image),
@@ -122,7 +122,7 @@ def snapshot_batches(
     batch_timestamp_ms: int,
     control: ControlState | None = None,
 ) -> Iterator[bytes]:
-    """The batches of a snapshot with these records as its one section: what formatting leaves."""
+    """Yield the batches of a snapshot with these records as its only section, as formatting writes it."""
     return _batches(
         _encoded(records),
         epoch=epoch,
@@ -134,17 +134,17 @@ def snapshot_batches(
 
 
 def bootstrap_checkpoint(records: Iterable[VersionedRecord], now_ms: int) -> bytes:
-    """The content of `bootstrap.checkpoint`: the records with which the first controller begins an empty log."""
+    """Return the content of `bootstrap.checkpoint`, the first records of an empty log."""
     return b"".join(snapshot_batches(records, epoch=0, last_timestamp_ms=0, batch_timestamp_ms=now_ms))
 
 
 def voters_checkpoint(control: ControlState, now_ms: int) -> bytes:
-    """The content of the 0-0 checkpoint: the voters with which a dynamic quorum begins."""
+    """Return the content of the 0-0 checkpoint, the initial voters of a dynamic quorum."""
     return b"".join(snapshot_batches((), epoch=0, last_timestamp_ms=now_ms, batch_timestamp_ms=now_ms, control=control))
 
 
 def data_batch(frames: Sequence[bytes], *, base_offset: int, epoch: int, timestamp_ms: int) -> bytes:
-    """A batch of framed metadata records, as the log and snapshots hold them: null keys, one timestamp for all."""
+    """Return a batch of framed metadata records with null keys and one timestamp, as in the log and in snapshots."""
     return build_value_batch(frames, timestamp_ms, base_offset=base_offset, leader_epoch=epoch)
 
 
@@ -175,7 +175,7 @@ def _batches(
 
 
 def _gathered(frames: _Frames) -> Iterator[list[bytes]]:
-    """The frames of each batch; none for a pause."""
+    """Yield the frames of each batch; an empty list for a pause."""
     batch: list[bytes] = []
     size = 0
     for frame in frames:
@@ -233,7 +233,7 @@ def _config_frames(configs: ConfigsImage) -> _Frames:
 
 
 def _pausing(steps: Steps[R]) -> Generator[bytes, None, R]:
-    """The steps as pauses in a stream of frames."""
+    """Yield a pause for each step; return the result."""
     while True:
         try:
             next(steps)
@@ -248,7 +248,7 @@ def _encoded(records: Iterable[VersionedRecord]) -> Iterator[bytes]:
 
 
 def _in_order(control: ControlState) -> ControlState:
-    """The same with the voters by id."""
+    """Return the control state with voters by id."""
     if control.voters is None:
         return control
     voters = sorted(control.voters.voters, key=lambda voter: (voter.voter_id, voter.voter_directory_id))
@@ -259,10 +259,10 @@ def _in_order(control: ControlState) -> ControlState:
 
 
 class SnapshotReading:
-    """Takes a snapshot in as pieces of any size, checks it, and gives the frames of its data batches.
+    """Reads a snapshot in pieces of any size, checks it, and returns the frames of its data batches.
 
-    `last_timestamp_ms` and `epoch` are known after the first batch, `control` when `end` has returned. Nothing more
-    than a piece and an incomplete batch is kept.
+    `last_timestamp_ms` and `epoch` are known after the first batch, `control` after `end`. The reader buffers at most a
+    piece and an incomplete batch.
     """
 
     def __init__(self) -> None:
@@ -275,9 +275,9 @@ class SnapshotReading:
         self._ended = False
 
     def feed(self, piece: Buffer) -> Iterator[list[bytes]]:
-        """The frames of each data batch that the piece completes. Exhaust it before the next call.
+        """Yield the frames of each data batch that the piece completes. Exhaust the iterator before the next call.
 
-        Raises InvalidSnapshot for bytes that are damaged, out of place, or of no snapshot.
+        Raises InvalidSnapshot for damaged or misplaced bytes, and for bytes that are not a snapshot.
         """
         data = b"".join((self._rest, piece)) if self._rest else piece
         position = 0
@@ -293,9 +293,9 @@ class SnapshotReading:
         self._rest = bytes(memoryview(data)[position:])
 
     def end(self) -> None:
-        """All was fed. Raises InvalidSnapshot if the snapshot is not whole."""
+        """Check that the snapshot is complete. Raises InvalidSnapshot."""
         if not self._next_offset and not self._rest:
-            raise InvalidSnapshot("a snapshot must not be empty")
+            raise InvalidSnapshot("the snapshot is empty")
         if self._rest:
             raise InvalidSnapshot(f"the batch at byte {self._consumed} is cut short")
         if not self._ended:
@@ -332,7 +332,7 @@ class SnapshotReading:
 
 
 def read_snapshot(data: Buffer) -> Snapshot:
-    """Read a whole snapshot. Raises InvalidSnapshot unless header, footer, offsets and checksums are in order."""
+    """Return a complete snapshot. Raises InvalidSnapshot unless header, footer, offsets and checksums are valid."""
     reading = SnapshotReading()
     records: list[MetadataRecord] = []
     try:

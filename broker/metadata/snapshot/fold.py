@@ -1,7 +1,7 @@
-"""From the records of a snapshot to an image.
+"""Folding the records of a snapshot into an image.
 
-What the image before has in common with the new one is taken over: a replica that falls behind and loads a snapshot
-must not hold everything twice, and publishers must not be told of topics that are as they were.
+Topics equal to those of the base image are shared: a lagging replica that loads a snapshot must not hold everything
+twice, and publishers must not be notified of unchanged topics.
 """
 
 from collections.abc import Mapping, Sequence
@@ -28,28 +28,28 @@ from protocol.messages.metadata_records import (
 )
 from protocol.primitives import Uuid
 
-_PARTITION: Final = bytes((FRAME_VERSION, PARTITION_KEY))  # with which the frame of a PartitionRecord begins
+_PARTITION: Final = bytes((FRAME_VERSION, PARTITION_KEY))  # the prefix of a PartitionRecord's frame
 
 
 class SnapshotFold:
-    """Takes the records in, a thousand at a time; `finish` gives the image.
+    """Folds records, about a thousand at a time; `finish` returns the image.
 
-    `base` is the image that the new one will follow. `supported` as in `MetadataLoader`.
+    `base` is the image before the snapshot. `supported` is as in `MetadataLoader`.
     """
 
     def __init__(
         self, base: MetadataImage, *, supported: Mapping[str, VersionRange] | None = SUPPORTED_FEATURES
     ) -> None:
         self._supported = supported
-        self._image = EMPTY_IMAGE  # but for its topics
+        self._image = EMPTY_IMAGE  # without topics
         self._topics = _TopicsFold(base.topics)
         self._partitions = PartitionFrameReader()
 
     def add(self, frames: Sequence[bytes]) -> None:
-        """The frames of a data batch, or of part of one.
+        """Fold the frames of a data batch, or of a part of it.
 
-        Raises DecodeError for what is no record, InvalidMetadata for records that contradict each other or have no
-        place in a snapshot, UnsupportedFeatureLevel for a level that this program does not know.
+        Raises DecodeError for malformed records, InvalidMetadata for records that contradict each other or cannot occur
+        in a snapshot, UnsupportedFeatureLevel for an unsupported level.
         """
         delta = MetadataDelta(self._image)
         read, add_partition = self._partitions.read, self._topics.add_partition
@@ -65,7 +65,7 @@ class SnapshotFold:
             self._image = delta.apply(Provenance())
 
     def finish(self, provenance: Provenance) -> MetadataImage:
-        """The image, standing at `provenance`. No more can be added."""
+        """Return the image at `provenance`. Call once, after all records."""
         return self._image._replace(provenance=provenance, topics=self._topics.finish())
 
     def _add_record(self, record: MetadataRecord, delta: MetadataDelta) -> None:
@@ -89,7 +89,7 @@ class SnapshotFold:
 
 
 class _TopicsFold:
-    """Topics as they come, each followed by its partitions; one is open at a time."""
+    """Folds topics, each followed by its partitions; one topic is open at a time."""
 
     def __init__(self, base: TopicsImage) -> None:
         self._base = base
@@ -116,10 +116,10 @@ class _TopicsFold:
         return TopicsImage(self._names.finish(), self._ids.finish(), self._partition_count)
 
     def _open_again(self, topic_id: Uuid) -> None:
-        """Nobody writes partitions apart from their topic; still it would be no contradiction."""
+        """Reopen a topic: writers keep partitions together, but separated ones are valid."""
         self._close()
         if topic_id not in self._ids:
-            raise InvalidMetadata("a snapshot holds a partition of a topic that it does not hold")
+            raise InvalidMetadata("a snapshot holds a partition of a topic that it does not contain")
         topic = self._ids.pop(topic_id)
         del self._names[topic.name]
         self._partition_count -= topic.partition_count

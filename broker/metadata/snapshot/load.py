@@ -1,6 +1,6 @@
-"""A snapshot on its way into the controller: checked, folded, indexed, and compared with what publishers have seen.
+"""Loading a snapshot into the controller: checked, folded, indexed, and compared with the published image.
 
-In steps of a millisecond or two (`slices.py`), for it may hold a million partitions.
+The work runs in steps of a millisecond or two (`slices.py`), since a snapshot may hold a million partitions.
 """
 
 from typing import Final, NamedTuple
@@ -18,8 +18,8 @@ _FRAMES_PER_STEP: Final = 256
 
 
 class LoadedSnapshot(NamedTuple):
-    """`delta` leads from the image before to `image`, or is empty if nobody has seen that. `record_count` counts the
-    metadata records of the snapshot.
+    """A loaded snapshot. `delta` leads from the previous image to `image`, and is empty if none was published.
+    `record_count` counts the metadata records.
     """
 
     image: MetadataImage
@@ -29,10 +29,10 @@ class LoadedSnapshot(NamedTuple):
 
 
 class SnapshotLoad:
-    """Takes in the snapshot that stands for the records below `end_offset`, the last of which has `epoch`.
+    """Loads the snapshot of the records below `end_offset`, the last of which has `epoch`.
 
-    `base` is the image before, which publishers have seen if the new one is to be compared with it. Without
-    `is_indexed` the partitions' index stays empty.
+    `base` is the previous image; `is_compared` requests the delta from it. Without `is_indexed` the partition index
+    stays empty.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class SnapshotLoad:
         self._record_count = 0
 
     def take(self, piece: Buffer) -> Steps[None]:
-        """The next bytes. Raises InvalidSnapshot, DecodeError, InvalidMetadata or UnsupportedFeatureLevel."""
+        """Load the next bytes. Raises InvalidSnapshot, DecodeError, InvalidMetadata or UnsupportedFeatureLevel."""
         for frames in self._reading.feed(piece):
             self._record_count += len(frames)
             for start in range(0, len(frames), _FRAMES_PER_STEP):
@@ -56,11 +56,14 @@ class SnapshotLoad:
                 yield
 
     def finish(self) -> Steps[LoadedSnapshot]:
-        """All bytes were taken. Raises InvalidSnapshot if they are no whole snapshot of the id."""
+        """Return the result after all bytes.
+
+        Raises InvalidSnapshot if the snapshot is incomplete or has another epoch.
+        """
         reading = self._reading
         reading.end()
         if reading.epoch != self._epoch:
-            raise InvalidSnapshot(f"the snapshot's batches have epoch {reading.epoch}, its name says {self._epoch}")
+            raise InvalidSnapshot(f"the batches have epoch {reading.epoch}, the snapshot's name has {self._epoch}")
         image = self._fold.finish(Provenance(self._end_offset - 1, self._epoch, reading.last_timestamp_ms))
         partitions = (yield from PartitionIndex.of_in_steps(image.topics)) if self._is_indexed else PartitionIndex()
         delta = (yield from difference(self._base, image)) if self._is_compared else MetadataDelta(self._base)

@@ -1,8 +1,8 @@
-"""What lies beside a metadata snapshot in a store of objects and says what it is: a small JSON document.
+"""The manifest of a metadata snapshot in an object store: a small JSON document beside the snapshot.
 
-A snapshot is put first, `<end offset>-<epoch>.checkpoint`, then its manifest under the same name with `.json`, then the
-same manifest as `latest.json`. So whoever finds a manifest finds the whole snapshot, unless it was removed meanwhile.
-What it says is a claim by whoever may write to the store: nothing here knows whether it is true.
+The snapshot `<end offset>-<epoch>.checkpoint` is stored first, then its manifest under the same name with `.json`, then
+the same manifest as `latest.json`. A reader that finds a manifest therefore finds the whole snapshot, unless it was
+removed meanwhile. The content is a claim of any writer to the store; this module does not verify it.
 """
 
 import json
@@ -15,7 +15,7 @@ VERSION: Final = 1
 LATEST: Final = "latest.json"
 MANIFEST_SUFFIX: Final = ".json"
 MAX_MANIFEST_BYTES: Final = 16 * 1024
-"""Many times what one has; whoever reads one need read no more."""
+"""Many times the size of a manifest; readers need not read more."""
 
 _SHA256: Final = re.compile(r"[0-9a-f]{64}")
 _CLUSTER_ID: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
@@ -25,16 +25,16 @@ _NAME: Final = re.compile(r"([0-9]{20})-([0-9]{10})\.json")
 
 
 class InvalidManifest(ValueError):
-    """One sentence, fit for a log, about what is not the manifest of a snapshot."""
+    """The reason, as one sentence for a log, why bytes are not a snapshot manifest."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SnapshotManifest:
-    """`end_offset` is exclusive, `epoch` that of the last record before it; `size` in bytes of the snapshot, `sha256`
-    of all of them in lower-case hexadecimal digits, `records` without the control records,
-    `last_contained_log_timestamp` in milliseconds, as its header says it.
+    """A manifest. `end_offset` is exclusive, `epoch` the leader epoch of the last record before it.
 
-    Raises InvalidManifest for values that no snapshot has.
+    `size` counts the snapshot's bytes, `sha256` is their digest in lower-case hexadecimal digits, `records` excludes
+    control records, and `last_contained_log_timestamp` is the header's, in milliseconds. Raises InvalidManifest for
+    values that no snapshot has.
     """
 
     cluster_id: str
@@ -54,7 +54,7 @@ class SnapshotManifest:
         if not _SHA256.fullmatch(self.sha256):
             raise InvalidManifest("sha256 is not 64 hexadecimal digits in lower case")
         if not _CLUSTER_ID.fullmatch(self.cluster_id):
-            raise InvalidManifest("clusterId is not the id of a cluster")
+            raise InvalidManifest("clusterId is not a valid cluster id")
 
     @property
     def stem(self) -> str:
@@ -62,16 +62,16 @@ class SnapshotManifest:
 
     @property
     def file(self) -> str:
-        """What the snapshot is called beside this."""
+        """The name of the snapshot object."""
         return f"{self.stem}.checkpoint"
 
     @property
     def name(self) -> str:
-        """What this is called itself."""
+        """The name of the manifest object."""
         return self.stem + MANIFEST_SUFFIX
 
     def to_json(self) -> bytes:
-        """The same bytes for the same manifest."""
+        """Return the JSON document; equal manifests give equal bytes."""
         fields: dict[str, object] = {
             "version": VERSION,
             "file": self.file,
@@ -87,11 +87,11 @@ class SnapshotManifest:
 
     @classmethod
     def from_json(cls, content: bytes) -> "SnapshotManifest":
-        """Fields that are not known are let be. Raises InvalidManifest, whatever the bytes are."""
+        """Return a manifest from JSON, ignoring unknown fields. Raises InvalidManifest."""
         fields = _parse(content)
         version = _integer(fields, "version")
         if version != VERSION:
-            raise InvalidManifest(f"its version is {version}, this program knows {VERSION}")
+            raise InvalidManifest(f"version {version} is not supported, only {VERSION}; upgrade Ottla")
         manifest = cls(
             cluster_id=_text(fields, "clusterId"),
             end_offset=_integer(fields, "endOffset"),
@@ -102,12 +102,12 @@ class SnapshotManifest:
             last_contained_log_timestamp=_integer(fields, "lastContainedLogTimestamp"),
         )
         if _text(fields, "file") != manifest.file:
-            raise InvalidManifest(f"file is not {manifest.file}, which its offset and epoch make it")
+            raise InvalidManifest(f"file is not {manifest.file}, the name for this offset and epoch")
         return manifest
 
 
 def parse_manifest_name(name: str) -> tuple[int, int] | None:
-    """End offset and epoch in what a manifest is called; None for any other name, `latest.json` among them."""
+    """Return end offset and epoch of a manifest's name; None for any other name, including `latest.json`."""
     match = _NAME.fullmatch(name)
     if match is None:
         return None
@@ -117,13 +117,13 @@ def parse_manifest_name(name: str) -> tuple[int, int] | None:
 
 def _parse(content: bytes) -> Mapping[str, object]:
     if len(content) > MAX_MANIFEST_BYTES:
-        raise InvalidManifest(f"it has more than {MAX_MANIFEST_BYTES} bytes")
+        raise InvalidManifest(f"the document has more than {MAX_MANIFEST_BYTES} bytes")
     try:
         document: object = json.loads(content)
-    except (ValueError, RecursionError):  # the words of the parser may repeat what it read, which nobody vouches for
-        raise InvalidManifest("it is not JSON") from None
+    except (ValueError, RecursionError):  # the parser's message may quote untrusted content
+        raise InvalidManifest("the document is not JSON") from None
     if not isinstance(document, dict):
-        raise InvalidManifest("it is not a JSON object")
+        raise InvalidManifest("the document is not a JSON object")
     return document
 
 

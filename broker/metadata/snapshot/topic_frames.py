@@ -1,8 +1,8 @@
-"""Frames of topics and partitions, written and read without messages in between.
+"""Frames of topics and partitions, written and read without intermediate messages.
 
-Nearly all of a large cluster's metadata is these two records, and nearly all partitions look alike: replicas with their
-directories, some of them in sync, no reassignment, no eligible leaders. Those are packed and unpacked with one call;
-anything else goes the common way (`records.py`). The bytes are the same either way, and the tests hold them to it.
+Nearly all metadata of a large cluster is in these two records, and nearly all partitions have the same form: replicas
+with directories, an in-sync set, no reassignment, no ELR. These are packed and unpacked with one call; other forms go
+through `records.py`. The bytes are identical either way, which tests verify.
 """
 
 from collections.abc import Callable, Iterator
@@ -18,24 +18,24 @@ from protocol.messages.metadata_records import PartitionRecord, TopicRecord
 from protocol.primitives import Uuid
 
 PARTITION_KEY: Final = PartitionRecord.API_KEY
-_HEADS: Final = frozenset(bytes((FRAME_VERSION, PARTITION_KEY, version)) for version in (1, 2))  # 0 has no directories
-# An array's count of fewer elements takes one byte, as the packed forms have it.
+_HEADS: Final = frozenset(bytes((FRAME_VERSION, PARTITION_KEY, version)) for version in (1, 2))  # 0: no directories
+# The count of an array with fewer elements takes one byte, as the packed forms require.
 _MAX_COUNT: Final = 126
-_COUNT_POSITION: Final = 23  # of the replicas
-_FIXED_SIZE: Final = 41  # of a frame without replicas
-_EMPTY: Final = 1  # the count of an array without elements
+_COUNT_POSITION: Final = 23  # of the replica count
+_FIXED_SIZE: Final = 41  # bytes of a frame without replicas
+_EMPTY: Final = 1  # the count of an empty array
 _ID_LISTS: Final = tuple(Struct(f">{count}i").unpack for count in range(_MAX_COUNT + 1))
 _UUID_LISTS: Final = tuple(Struct("16s" * count).unpack for count in range(_MAX_COUNT + 1))
-_SHAPES: Final = 1_024  # more combinations of sizes than a cluster has
-# Equal lists of replicas and directories become one object, up to so many: most clusters have far fewer, and in those
-# that have more sharing would save little.
+_SHAPES: Final = 1_024  # more combinations of sizes than occur in a cluster
+# Equal replica and directory lists share one object, up to this many: most clusters have far fewer distinct lists, and
+# clusters with more would save little.
 _MAX_SHARED: Final = 16_384
 
-_new = tuple.__new__  # the generated constructor of a named tuple costs twice as much
+_new = tuple.__new__  # a named tuple's generated constructor costs twice as much
 
 
 def topic_frames(topic: TopicImage, version: MetadataVersion) -> Iterator[bytes]:
-    """The frame of a topic, and those of its partitions by ascending index."""
+    """Yield the frame of a topic, then those of its partitions by ascending index."""
     yield encode_record(TopicRecord(name=topic.name, topic_id=topic.id), 0)
     topic_id, record_version = topic.id, version.partition_record_version
     head = bytes((FRAME_VERSION, PARTITION_KEY, record_version))
@@ -74,9 +74,9 @@ def _packer(replicas: int, in_sync: int) -> Callable[..., bytes] | None:
 
 
 class PartitionFrameReader:
-    """Reads partitions out of frames. Equal replica lists, in-sync sets and directories become the same objects.
+    """Reads partition frames; equal replica lists, in-sync sets and directories become the same objects.
 
-    For one load: it remembers what it shares.
+    Use one instance per load, because it keeps the shared objects.
     """
 
     def __init__(self) -> None:
@@ -85,7 +85,7 @@ class PartitionFrameReader:
         self._directories: dict[bytes, Uuid] = {}
 
     def read(self, frame: bytes) -> tuple[Uuid, int, PartitionRegistration] | None:
-        """(topic id, index, registration) of a PartitionRecord's frame; None if it is not one of the usual form."""
+        """Return (topic id, index, registration) of a PartitionRecord's frame; None for an unusual form."""
         if len(frame) <= _COUNT_POSITION:
             return None
         shape = _shape(len(frame), frame[_COUNT_POSITION])
@@ -139,8 +139,9 @@ class PartitionFrameReader:
 
 
 def partition_topic_id(frame: bytes) -> Uuid | None:
-    """The topic id in a PartitionRecord's frame, for whoever only has to know that the frame is sound; None if it is
-    not one of the usual form, as `PartitionFrameReader.read` says it.
+    """Return the topic id of a valid PartitionRecord frame; None for an unusual form, as `PartitionFrameReader.read`.
+
+    Checks the form without unpacking the registration.
     """
     if len(frame) <= _COUNT_POSITION:
         return None
@@ -156,7 +157,7 @@ def partition_topic_id(frame: bytes) -> Uuid | None:
 
 @lru_cache(maxsize=_SHAPES)
 def _skeleton(size: int, count: int) -> tuple[Callable[[bytes], tuple[Any, ...]], int] | None:
-    """As `_shape`, for what makes a frame usual and the topic id alone."""
+    """Return what `_shape` returns, unpacking only the topic id and the fields that define the usual form."""
     shape = _shape(size, count)
     if shape is None:
         return None
@@ -166,8 +167,10 @@ def _skeleton(size: int, count: int) -> tuple[Callable[[bytes], tuple[Any, ...]]
 
 @lru_cache(maxsize=_SHAPES)
 def _shape(size: int, count: int) -> tuple[Callable[[bytes], tuple[Any, ...]], int] | None:
-    """How to unpack a frame of the usual form, by its size and its count of replicas, and the count of its in-sync
-    set, which follows from the two."""
+    """Return how to unpack a frame of the usual form, and the count of its in-sync set plus one; None for other forms.
+
+    Frame size and replica count determine both.
+    """
     replicas = count - 1
     in_sync, left = divmod(size - _FIXED_SIZE - 20 * replicas, 4)
     if left or not 0 <= replicas <= _MAX_COUNT or not 0 <= in_sync <= _MAX_COUNT:

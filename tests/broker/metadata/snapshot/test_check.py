@@ -56,7 +56,7 @@ def test_a_changed_byte_is_found(seed: int) -> None:
 
 
 def test_the_epoch_is_that_of_the_name() -> None:
-    with pytest.raises(InvalidSnapshot, match="epoch 3, its name says 4"):
+    with pytest.raises(InvalidSnapshot, match="epoch 3, the name has 4"):
         check(written([]), 4)
 
 
@@ -70,13 +70,13 @@ def test_a_snapshot_ends_with_its_footer() -> None:
 @pytest.mark.parametrize(
     ("records", "word"),
     [
-        ([PartitionRecord(topic_id=uuid(1))], "does not hold"),
-        ([PartitionRecord(topic_id=uuid(1), replicas=[1], isr=[1], adding_replicas=[2])], "does not hold"),
+        ([PartitionRecord(topic_id=uuid(1))], "does not contain"),
+        ([PartitionRecord(topic_id=uuid(1), replicas=[1], isr=[1], adding_replicas=[2])], "does not contain"),
         ([TopicRecord(name="t", topic_id=uuid(1)), TopicRecord(name="t", topic_id=uuid(2))], "twice"),
         ([TopicRecord(name="t", topic_id=uuid(1)), TopicRecord(name="u", topic_id=uuid(1))], "twice"),
         (
             [TopicRecord(name="t", topic_id=uuid(1)), PartitionRecord(topic_id=uuid(1), leader_recovery_state=7)],
-            "cannot be: 7",
+            "invalid partition: 7",
         ),
         ([RemoveTopicRecord(topic_id=uuid(1))], "no place"),
         ([PartitionChangeRecord(topic_id=uuid(1))], "no place"),

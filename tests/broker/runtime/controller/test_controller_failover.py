@@ -244,7 +244,7 @@ def test_a_snapshot_under_a_wrong_name_ends_the_node() -> None:
     done = node.driver.on_load_snapshot(SnapshotId(10, 4), Chunks(content))
     node.loop.run_soon()
     assert isinstance(done.exception(), UnusableSnapshot)
-    assert str(done.exception()) == "snapshot 10-4: the snapshot's batches have epoch 3, its name says 4"
+    assert str(done.exception()) == "snapshot 10-4: the batches have epoch 3, the snapshot's name has 4"
 
 
 def test_closing_while_a_snapshot_is_loaded() -> None:
