@@ -1,11 +1,11 @@
-"""Compacts the remote part of one partition, one segment a turn (rules: `storage.tiered.lifecycle.remote_compaction`).
+"""Compaction of the remote log of one partition, one segment per run (rules: `…lifecycle.remote_compaction`).
 
-    look: is it dirty enough? -> map the keys, segment by segment -> for each run of segments: rewrite it here, publish
-    the new segment, delete those that it replaces
+    survey: is it dirty enough? -> map the keys, segment by segment -> for each group of segments: rewrite it locally,
+    publish the new segment, delete the replaced ones
 
-One partition at a time on a node, since the map of keys takes memory (log.cleaner.dedupe.buffer.size), at the rate of
-log.cleaner.io.max.bytes.per.second. An error that may pass leaves the pass where it stands. Any other, and the end of
-the term, ends it; what was published stays, and what was begun is collected as any copy is.
+A node compacts one partition at a time, since the key map takes memory (log.cleaner.dedupe.buffer.size), at the rate of
+log.cleaner.io.max.bytes.per.second. A retriable error leaves the pass as it is. Any other error and the end of the
+term end the pass: published segments stay, unfinished ones are collected like unfinished copies.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ from broker.runtime.loop.throttle import Throttle
 from broker.runtime.remote_log.copying import CopyQuota
 from broker.runtime.remote_log.layout_tracker import RemoteLayoutTracker
 from broker.runtime.remote_log.leadership_term import LeadershipTerm
-from broker.runtime.remote_log.segments import PASSING_ERRORS, RemoteSegments, judged
+from broker.runtime.remote_log.segments import PASSING_ERRORS, RemoteSegments, with_storage_errors
 from broker.runtime.remote_log.settings import RemoteLogSettings
 from protocol.primitives import Uuid
 from storage.compaction.offset_map import OffsetMap
@@ -60,22 +60,24 @@ from storage.tiered.segment_metadata import RemoteSegment, RemoteSegmentId, Topi
 from storage.tiered.stores.backoff import Failures
 
 BUSY_PAUSE_MS = 1_000.0
-"""Until a partition looks again whether the pass over another one is through."""
+"""Pause before a partition checks again whether the pass over another partition is over."""
 REST_FACTOR = 100
-"""So many times longer rests a partition of which something cannot be read: it will be damaged the next time, too."""
-_TO_BE_REPEATED = (RetriableRemoteStorageError, RemoteMetadataNotReady, TimeoutError, PoolFull)
+"""Factor by which a partition with unreadable data waits longer: the data will be damaged the next time, too."""
+_RETRIABLE = (RetriableRemoteStorageError, RemoteMetadataNotReady, TimeoutError, PoolFull)
 
 _log = EventLog("broker.remote")
 
 
 class OutdatedRewrite(RemoteStorageError):
-    """What was rewritten is not what is remote any more, or took too long."""
+    """The rewritten segment does not match the present remote log, or the rewriting took too long."""
 
 
 @dataclass(slots=True)
 class CompactionTools:
-    """What all partitions share. `compacting` has the segments that are begun and not finished: they must not be
-    collected. `active` is whoever has a pass under way.
+    """The collaborators that all partitions share.
+
+    `compacting` maps partitions to their unfinished new segments, which must not be collected. `active` is the task
+    whose pass is in progress.
     """
 
     fs: FileSystem
@@ -98,15 +100,18 @@ class CompactionTools:
 
 @dataclass(slots=True)
 class _Pass:
-    """`runs` are those that are still to be rewritten, from `run` on; None until keys are mapped."""
+    """A pass. `groups` yields the segment groups after `group` that are to be rewritten; None until keys are mapped."""
 
     work: CompactionPass
-    runs: Iterator[SegmentGroup] | None = None
-    run: SegmentGroup | None = None
+    groups: Iterator[SegmentGroup] | None = None
+    group: SegmentGroup | None = None
 
 
 class RemoteCompactionTask:
-    """The turns of one term of a leader. It must have one more when the term is over, or `stop` be called."""
+    """The compaction of one partition during one leadership term.
+
+    After the term, the task must run once more, or `stop` be called.
+    """
 
     def __init__(self, term: LeadershipTerm, tools: CompactionTools, layout: RemoteLayoutTracker) -> None:
         self._term = term
@@ -117,17 +122,17 @@ class RemoteCompactionTask:
         self._is_stopped = False
 
     def stop(self) -> None:
-        """End soon what is under way on a thread."""
+        """Make work on a thread end soon."""
         self._is_stopped = True
 
     def _is_wanted(self) -> bool:
         return not (self._is_stopped or self._term.is_over())
 
     async def run_once(self) -> float | None:
-        """See RecurringTask: looks, maps a segment, or replaces a run of them."""
+        """See RecurringTask: survey the log, map a segment, or replace a group of segments."""
         try:
             return await self._step()
-        except _TO_BE_REPEATED as error:
+        except _RETRIABLE as error:
             if not isinstance(error, RemoteMetadataNotReady):
                 self._note_failure(error)
             return self._failures.next_delay_ms(self._tools.settings().backoff, self._tools.random)
@@ -135,12 +140,12 @@ class RemoteCompactionTask:
             return self._after_failure(error)
         except asyncio.CancelledError:
             self.stop()
-            self._leave()
+            self._close_pass()
             raise
 
     def _after_failure(self, error: Exception) -> float | None:
-        """The pass is over."""
-        self._leave()
+        """End the pass; return the milliseconds until the next survey."""
+        self._close_pass()
         if isinstance(error, PassCancelled):
             return 0.0
         self._note_failure(error)
@@ -154,32 +159,32 @@ class RemoteCompactionTask:
 
     async def _step(self) -> float | None:
         if not self._is_wanted():
-            self._leave()
+            self._close_pass()
             return None
         if not self._term.may_touch_log():
             return BUSY_PAUSE_MS
         if self._pass is None:
-            return await self._look()
+            return await self._survey()
         now = self._pass
         if now.work.is_mapped and (throttled_ms := self._tools.quota.delay_ms()):
             return throttled_ms
         moved_bytes = now.work.stats.bytes_moved
-        await self._go_on(now)
+        await self._advance(now)
         self._failures.clear()
         return self._tools.throttle.pause_ms(now.work.stats.bytes_moved - moved_bytes)
 
-    def _leave(self) -> None:
-        """The pass is over, however it went."""
+    def _close_pass(self) -> None:
+        """End the pass, if there is one, and let other partitions begin theirs."""
         if self._pass is not None:
             self._pass.work.close()
             self._pass = None
         if self._tools.active is self:
             self._tools.active = None
 
-    # ---- what is next
+    # ---- the next pass
 
-    async def _look(self) -> float:
-        """Begins a pass if it is worth it. Raises RemoteMetadataNotReady, PoolFull."""
+    async def _survey(self) -> float:
+        """Begin a pass if the log is dirty enough. Raises RemoteMetadataNotReady, PoolFull."""
         term, tools = self._term, self._tools
         interval_ms = float(tools.settings().task_interval_ms)
         config = term.partition.log.config
@@ -204,15 +209,15 @@ class RemoteCompactionTask:
         return survey.is_worth_it(config.min_cleanable_dirty_ratio)
 
     async def _begin(self, config: LogConfig) -> None:
-        """What takes time in proportion to all that is remote is done elsewhere, or in pieces."""
+        """Begin a pass; work proportional to the remote log runs on the pool or in slices."""
         log, tools = self._term.partition.log, self._tools
-        links = CollectedSpans(self._term.id)
-        if await self._layout.walk(links.step) is None:
+        spans = CollectedSpans(self._term.id)
+        if await self._layout.walk(spans.step) is None:
             return
         now = await tools.pool.submit(
             partial(
                 self._prepared,
-                links,
+                spans,
                 lineage_of(log),
                 config,
                 [txn for segment in log.segments for txn in segment.txn_index.entries],
@@ -227,15 +232,15 @@ class RemoteCompactionTask:
 
     def _prepared(
         self,
-        links: CollectedSpans,
+        spans: CollectedSpans,
         lineage: Lineage,
         config: LogConfig,
         local_aborted: Sequence[AbortedTxn],
         producers: Mapping[int, LastData],
     ) -> _Pass | None:
-        """On the pool. None where nothing is dirty any more."""
+        """Return a pass, or None if nothing is dirty any more; runs on the pool."""
         tools = self._tools
-        found = plan(links, config, tools.clock.now_ms())
+        found = plan(spans, config, tools.clock.now_ms())
         if found.first_dirty == found.end:
             return None
         return _Pass(
@@ -252,56 +257,56 @@ class RemoteCompactionTask:
 
     # ---- a pass
 
-    async def _go_on(self, now: _Pass) -> None:
-        """Maps a segment, or replaces a run; the last one ends the pass."""
+    async def _advance(self, now: _Pass) -> None:
+        """Map a segment, or replace a group; the last group ends the pass."""
         work, log = now.work, self._term.partition.log
         if not work.is_mapped:
-            await self._tools.pool.submit(partial(judged, work.map_next))
+            await self._tools.pool.submit(partial(with_storage_errors, work.map_next))
             return
-        if now.runs is None:
+        if now.groups is None:
             to = work.compacted_to
-            links = takewhile(lambda link: link.first < to, work.plan.spans)
-            now.runs = group_segments(links, log.config, log.local_log_start_offset)
-            now.run = await self._next_run(now.runs)
-        if now.run is not None:
-            await self._replace(work, now.run)
-            now.run = None
-            now.run = await self._next_run(now.runs)
-        if now.run is None:
+            spans = takewhile(lambda span: span.first < to, work.plan.spans)
+            now.groups = group_segments(spans, log.config, log.local_log_start_offset)
+            now.group = await self._next_group(now.groups)
+        if now.group is not None:
+            await self._replace(work, now.group)
+            now.group = None
+            now.group = await self._next_group(now.groups)
+        if now.group is None:
             _log.info("compacted the remote part of a log", partition=self._term, to=work.compacted_to,
                       stats=work.stats)  # fmt: skip
-            self._leave()
+            self._close_pass()
 
-    async def _next_run(self, runs: Iterator[SegmentGroup]) -> SegmentGroup | None:
-        """On the pool: it may have very many links."""
-        return await self._tools.pool.submit(partial(next, runs, None))
+    async def _next_group(self, groups: Iterator[SegmentGroup]) -> SegmentGroup | None:
+        """Return the next group; runs on the pool, since a group may have very many spans."""
+        return await self._tools.pool.submit(partial(next, groups, None))
 
-    async def _replace(self, work: CompactionPass, run: SegmentGroup) -> None:
-        """Raises PASSING_ERRORS; the run can be replaced again then, unless it is out of date."""
+    async def _replace(self, work: CompactionPass, group: SegmentGroup) -> None:
+        """Rewrite a group and publish the result. After PASSING_ERRORS it can be repeated, unless it is outdated."""
         tools = self._tools
         began_ms = tools.clock.monotonic_ms()
-        if not is_current(run, work.lineage, tools.segments.metadata):
-            raise OutdatedRewrite(f"somebody else has compacted {self._term} meanwhile")
+        if not is_current(group, work.lineage, tools.segments.metadata):
+            raise OutdatedRewrite(f"another broker has compacted {self._term} meanwhile")
         unfinished = tools.segments.metadata.known(self._term.id).unfinished()
-        below = final_below(unfinished, run, self._term.partition.log.local_log_start_offset)
-        rewrite = partial(work.rewrite, run, now_ms=tools.clock.now_ms(), final_below=below)
-        rewritten = await tools.pool.submit(partial(judged, rewrite))
+        below = final_below(unfinished, group, self._term.partition.log.local_log_start_offset)
+        rewrite = partial(work.rewrite, group, now_ms=tools.clock.now_ms(), final_below=below)
+        rewritten = await tools.pool.submit(partial(with_storage_errors, rewrite))
         tools.quota.take(rewritten.size_bytes)
-        segment = self._described(work, run, rewritten)
+        segment = self._described(work, group, rewritten)
         tools.compacting[self._term.id] = segment.id.id
         try:
-            await self._publish(work, run, segment, rewritten, began_ms)
+            await self._publish(work, group, segment, rewritten, began_ms)
         finally:
             tools.compacting.pop(self._term.id, None)
         work.accept()
         meters = tools.metrics.topic(self._term.id.topic)
-        meters.compaction_read_bytes += run.size_bytes
+        meters.compaction_read_bytes += group.size_bytes
         meters.compaction_written_bytes += segment.size_bytes
-        await self._delete_replaced(run)
+        await self._delete_replaced(group)
 
-    def _described(self, work: CompactionPass, run: SegmentGroup, rewritten: RewrittenSegment) -> RemoteSegment:
+    def _described(self, work: CompactionPass, group: SegmentGroup, rewritten: RewrittenSegment) -> RemoteSegment:
         return describe_group(
-            run,
+            group,
             work.lineage,
             RemoteSegmentId(self._term.id, self._tools.new_id()),
             compacted_to=work.compacted_to,
@@ -315,45 +320,45 @@ class RemoteCompactionTask:
     async def _publish(
         self,
         work: CompactionPass,
-        run: SegmentGroup,
+        group: SegmentGroup,
         segment: RemoteSegment,
         rewritten: RewrittenSegment,
         began_ms: float,
     ) -> None:
-        """From COPY_STARTED to COPY_FINISHED. What fails before the last event is taken back, as far as that goes."""
+        """Publish a segment, from COPY_STARTED to COPY_FINISHED; delete it after a failure before the last event."""
         segments = self._tools.segments
         await segments.announce(segment)
         try:
             custom_metadata = await segments.upload(segment, rewritten.files)
             if len(custom_metadata or b"") > self._tools.settings().custom_metadata_max_bytes:
                 raise RemoteStorageError(f"remote storage attaches {len(custom_metadata or b'')} bytes to a segment")
-            self._check_publishable(work, run, began_ms)
+            self._check_publishable(work, group, began_ms)
         except PASSING_ERRORS:
-            await self._take_back(segment)
+            await self._delete(segment)
             raise
         try:
             await segments.finish(segment, custom_metadata)
         except InvalidSegmentTransition:
-            await segments.discard(segment)  # collected by another leader, perhaps before the upload had ended
+            await segments.discard(segment)  # collected by another leader, perhaps before the upload ended
             raise
 
-    def _check_publishable(self, work: CompactionPass, run: SegmentGroup, began_ms: float) -> None:
+    def _check_publishable(self, work: CompactionPass, group: SegmentGroup, began_ms: float) -> None:
         if self._term.is_over():
-            raise OutdatedRewrite(f"{self._term} is led by another broker")
+            raise OutdatedRewrite(f"another broker leads {self._term} now")
         if self._tools.clock.monotonic_ms() - began_ms > LEASE_MS:
             raise OutdatedRewrite(f"a segment of {self._term} took too long to be rewritten")
-        if not is_current(run, work.lineage, self._tools.segments.metadata):
-            raise OutdatedRewrite(f"somebody else has compacted {self._term} meanwhile")
+        if not is_current(group, work.lineage, self._tools.segments.metadata):
+            raise OutdatedRewrite(f"another broker has compacted {self._term} meanwhile")
 
-    async def _take_back(self, segment: RemoteSegment) -> None:
+    async def _delete(self, segment: RemoteSegment) -> None:
         try:
             await self._tools.segments.delete(segment)
         except PASSING_ERRORS as error:
-            _log.info("what was rewritten is left to be collected", segment=segment.id, reason=error)
+            _log.info("a rewritten segment is left to be collected", segment=segment.id, reason=error)
 
-    async def _delete_replaced(self, run: SegmentGroup) -> None:
-        """What fails here, or is left because the term is over, is collected later: nobody needs it."""
-        for segment in run.replaced:
+    async def _delete_replaced(self, group: SegmentGroup) -> None:
+        """Delete the replaced segments. Those that remain, after a failure or the end of the term, are collected."""
+        for segment in group.replaced:
             if self._term.is_over():
                 return
             try:

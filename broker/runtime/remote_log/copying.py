@@ -1,13 +1,13 @@
-"""Copies the closed segments of one partition to remote storage, one a turn (KIP-405, "Copy log segments").
+"""Copying the closed segments of one partition to remote storage, one per run (KIP-405, "Copy log segments").
 
-    COPY_STARTED, waited for -> the upload -> COPY_FINISHED, waited for -> the segment may leave this disk
+    COPY_STARTED, acknowledged -> upload -> COPY_FINISHED, acknowledged -> the local segment may be deleted
 
-An attempt has an id of its own. If its upload or an event fails in a way that may pass, the same attempt goes on later
-where it stood: an outage leaves one record behind and not one a minute. If the upload fails for good, or the attempt is
-not over within `copy_lease_ms`, after which others may collect it, what it left is deleted and the next attempt begins
-anew. A copy that is under way when leadership is lost is finished: what it copied is committed, so it holds for the
-next leader too. If the process ends, what was begun is found by its age, or by this broker when it leads again
-(`storage.tiered.lifecycle.expiration`).
+An attempt has an id of its own. After a retriable error of the upload or of an event, the same attempt continues where
+it stopped, so an outage leaves one metadata record and not one per minute. After any other error, or if the attempt is
+not over within `copy_lease_ms`, its objects are deleted and the next attempt starts from the beginning; other brokers
+may collect the attempt after the lease. A copy that is in progress when leadership is lost is finished: the copied
+records are committed, so the copy is valid for the next leader. If the process ends, unfinished copies are found by
+their age, or by this broker when it leads again (`storage.tiered.lifecycle.expiration`).
 """
 
 import asyncio
@@ -49,7 +49,7 @@ _log = EventLog("broker.remote")
 
 
 class CopyQuota:
-    """`remote.log.manager.copy.max.bytes.per.second` over all partitions (KIP-956)."""
+    """The rate limit for copies of all partitions (`remote.log.manager.copy.max.bytes.per.second`, KIP-956)."""
 
     def __init__(self, clock: Clock, settings: Callable[[], RemoteLogSettings], metrics: RemoteStorageMetrics) -> None:
         self._clock = clock
@@ -59,7 +59,7 @@ class CopyQuota:
         self._bucket = TokenBucket(now.copy_bytes_per_second, now.copy_quota_window_ms, clock.monotonic_ms())
 
     def delay_ms(self) -> float:
-        """How long a copy has to wait, 0 for not at all."""
+        """Return the milliseconds that the next copy has to wait; 0 if it may start."""
         now_ms, rate = self._clock.monotonic_ms(), self._settings().copy_bytes_per_second
         if rate != self._bucket.bytes_per_second:
             self._bucket.change(rate, now_ms)
@@ -76,7 +76,7 @@ class CopyQuota:
 
 @dataclass(slots=True)
 class CopyAttempt:
-    """One copy of one segment, and how far it has come."""
+    """One copy of one segment, and its progress."""
 
     local: LogSegment
     segment: RemoteSegment
@@ -88,7 +88,7 @@ class CopyAttempt:
 
 
 class CopyTooOld(RemoteStorageError):
-    """An attempt was begun so long ago that others may take it for abandoned, and collect what it uploaded."""
+    """The copy's lease is over: other brokers may collect what the attempt uploaded."""
 
 
 class CustomMetadataTooLarge(RemoteStorageError):
@@ -97,8 +97,10 @@ class CustomMetadataTooLarge(RemoteStorageError):
 
 @dataclass(frozen=True, slots=True)
 class CopyTools:
-    """What all partitions share. `copying` has the attempts that are not over, one for a partition at most: they must
-    not be collected.
+    """The collaborators that all partitions share.
+
+    `copying` maps partitions to the segments of unfinished attempts, one at most per partition; they must not be
+    collected.
     """
 
     fs: FileSystem
@@ -112,8 +114,10 @@ class CopyTools:
 
 
 class SegmentCopyTask:
-    """The turns of one term of a leader. When the term is over it must have one more, to leave in good order; then
-    `on_over` is called, perhaps twice.
+    """The copying of one partition during one leadership term.
+
+    The task must run once more after the term, to finish or delete an unfinished copy; it calls `on_over` then, perhaps
+    twice.
     """
 
     def __init__(self, term: LeadershipTerm, tools: CopyTools, on_over: Callable[[LeadershipTerm], None]) -> None:
@@ -125,7 +129,7 @@ class SegmentCopyTask:
         self._is_seeded = False
 
     async def run_once(self) -> float | None:
-        """See RecurringTask: copies one segment, or goes on with one."""
+        """See RecurringTask: copy one segment, or continue a copy."""
         delay_ms = await self._attempt_one()
         if self._term.is_over():
             self._on_over(self._term)
@@ -137,7 +141,7 @@ class SegmentCopyTask:
         except (*PASSING_ERRORS, OSError) as error:
             return self._after_failure(error)
         except asyncio.CancelledError:
-            self._let_go()
+            self._release()
             raise
         self._failures.clear()
         return delay_ms
@@ -147,14 +151,14 @@ class SegmentCopyTask:
         if not isinstance(error, RemoteMetadataNotReady):
             _log.warning("could not copy a segment", partition=self._term, reason=error, failures=self._failures.count)
         if self._term.is_over():
-            self._let_go()
+            self._release()
             return None
         return delay_ms
 
     async def _step(self) -> float | None:
         term = self._term
-        if self._attempt is not None and (term.is_over() or not self._is_there(self._attempt)):
-            await self._leave(self._attempt)
+        if self._attempt is not None and (term.is_over() or not self._is_local(self._attempt)):
+            await self._close(self._attempt)
         if term.is_over() or term.is_blocked or not term.partition.log.is_copied_to_tier:
             return None
         if self._attempt is None:
@@ -162,19 +166,19 @@ class SegmentCopyTask:
             if wait_ms is not None:
                 return wait_ms
         assert self._attempt is not None
-        await self._go_on(self._attempt)
+        await self._run(self._attempt)
         return None if term.is_over() else 0.0
 
-    # ---- what is next
+    # ---- the next segment
 
     def _begin(self) -> float | None:
-        """Begins an attempt; if there is none to begin, how long to wait. Raises RemoteMetadataNotReady, OSError."""
+        """Begin an attempt, or return the milliseconds to wait for one. Raises RemoteMetadataNotReady, OSError."""
         term, tools = self._term, self._tools
         interval_ms = float(tools.settings().task_interval_ms)
         if not term.may_touch_log():
             return interval_ms
         if term.id in tools.copying:
-            return float(tools.settings().backoff.initial_ms)  # the last of an earlier term
+            return float(tools.settings().backoff.initial_ms)  # the last copy of an earlier term
         log = term.partition.log
         if not self._is_seeded:
             learn_remote_end(term, tools.segments.metadata)
@@ -208,26 +212,26 @@ class SegmentCopyTask:
             local, segment, files_of(tools.fs, term.partition.log, local, facts), tools.clock.monotonic_ms()
         )
 
-    def _is_there(self, attempt: CopyAttempt) -> bool:
-        """Whether the segment is still on this disk: deleted records may have taken it along."""
+    def _is_local(self, attempt: CopyAttempt) -> bool:
+        """Whether the segment is still on this disk; DeleteRecords may have removed it."""
         return self._term.partition.log.segments.floor(attempt.segment.start_offset) is attempt.local
 
     # ---- one attempt
 
-    async def _go_on(self, attempt: CopyAttempt) -> None:
-        """From where it stands to its end. Errors that may pass leave it as it is."""
+    async def _run(self, attempt: CopyAttempt) -> None:
+        """Run an attempt to its end. Retriable errors leave the attempt as it is."""
         try:
             await self._advance(attempt)
         except (RetriableRemoteStorageError, RemoteMetadataNotReady, TimeoutError):
             raise
         except InvalidSegmentTransition:
-            self._let_go()  # collected by another leader: what was uploaded since must go too
+            self._release()  # another leader has collected the segment; later uploads must be deleted, too
             await self._tools.segments.discard(attempt.segment)
             raise
         except RemoteStorageError:
-            await self._leave(attempt)
+            await self._close(attempt)
             raise
-        self._let_go()
+        self._release()
         if not self._term.is_over():
             self._term.partition.log.highest_remote_offset = attempt.segment.end_offset
         _log.info("copied a segment", partition=self._term, segment=attempt.segment.id, base=attempt.local.base_offset)
@@ -246,37 +250,37 @@ class SegmentCopyTask:
         await segments.finish(attempt.segment, attempt.custom_metadata)
 
     def _is_too_old(self, attempt: CopyAttempt) -> bool:
-        """By the wall clock, as others judge, and by one that nobody sets."""
+        """Whether the lease is over, by the wall clock, which other brokers use, or by the monotonic clock."""
         clock = self._tools.clock
-        told_ms = clock.now_ms() - attempt.segment.event_timestamp_ms
-        return max(told_ms, clock.monotonic_ms() - attempt.began_ms) >= copy_lease_ms(self._tools.settings().grace_ms)
+        age_ms = clock.now_ms() - attempt.segment.event_timestamp_ms
+        return max(age_ms, clock.monotonic_ms() - attempt.began_ms) >= copy_lease_ms(self._tools.settings().grace_ms)
 
     def _check_age(self, attempt: CopyAttempt) -> None:
         if self._is_too_old(attempt):
-            raise CopyTooOld(f"the copy of {attempt.segment.id} was begun too long ago to be finished")
+            raise CopyTooOld(f"the lease of the copy of {attempt.segment.id} is over; the segment will be copied again")
 
     def _check_size(self, custom_metadata: bytes) -> None:
         limit = self._tools.settings().custom_metadata_max_bytes
         if len(custom_metadata) > limit:
             self._term.is_blocked = True
             raise CustomMetadataTooLarge(
-                f"remote storage attaches {len(custom_metadata)} bytes to a segment, and "
-                f"remote.log.metadata.custom.metadata.max.bytes is {limit}: nothing more is copied of {self._term} "
-                "until another broker leads it or this one restarts"
+                f"remote storage attaches {len(custom_metadata)} bytes to a segment of {self._term}, and "
+                f"remote.log.metadata.custom.metadata.max.bytes is {limit}: copying of the partition stops until "
+                "another broker leads it or this broker restarts; raise the limit"
             )
 
-    async def _leave(self, attempt: CopyAttempt) -> None:
-        """Nothing of it is to remain, unless all but the last word is said. What fails here is collected later."""
+    async def _close(self, attempt: CopyAttempt) -> None:
+        """Finish an uploaded copy, delete any other. What fails here is collected later."""
         try:
             if attempt.is_uploaded and not self._is_too_old(attempt):
                 await self._tools.segments.finish(attempt.segment, attempt.custom_metadata)
             else:
                 await self._tools.segments.delete(attempt.segment)
         finally:
-            self._let_go()
+            self._release()
 
-    def _let_go(self) -> None:
-        """The attempt is over, or nobody goes on with it: from now on it may be collected."""
+    def _release(self) -> None:
+        """Drop the attempt; from now on, it may be collected."""
         if self._attempt is not None:
             self._tools.copying.pop(self._term.id, None)
             self._attempt = None

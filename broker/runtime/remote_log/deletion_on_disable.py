@@ -1,7 +1,7 @@
-"""What follows when tiering is turned off for a topic (`remote.log.delete.on.disable`, KIP-950).
+"""Deletion of a topic's remote log after tiering was disabled (`remote.log.delete.on.disable`, KIP-950).
 
-The leader lets its log begin with what is on its disk and deletes the rest, for as long as it takes; every later leader
-looks whether something is left. Followers have nothing to do: they learn the log's start from the leader.
+The leader raises the log start offset to the local log start offset and deletes all remote segments; every later leader
+checks whether any are left. Followers do nothing: they learn the log start offset from the leader.
 """
 
 from collections.abc import Callable
@@ -18,7 +18,7 @@ _log = EventLog("broker.remote")
 
 
 class RemoteLogDeletionTask:
-    """The turns of one term. `on_done` is called when nothing is left."""
+    """The deletion for one partition during one leadership term; calls `on_done` when no segment is left."""
 
     def __init__(self, term: LeadershipTerm, tools: ExpirationTools, on_done: Callable[[LeadershipTerm], None]) -> None:
         self._term = term
@@ -28,14 +28,14 @@ class RemoteLogDeletionTask:
         self._rounds = SegmentRounds()
 
     async def run_once(self) -> float | None:
-        """See RecurringTask: deletes some segments."""
+        """See RecurringTask: delete some segments."""
         if self._term.is_over():
             return None
         try:
             is_done = await self._step()
         except PASSING_ERRORS as error:
             if not isinstance(error, RemoteMetadataNotReady):
-                _log.warning("could not delete what is remote of a log", partition=self._term, reason=error)
+                _log.warning("could not delete remote segments of a log", partition=self._term, reason=error)
             return self._failures.next_delay_ms(self._tools.settings().backoff, self._tools.random)
         self._failures.clear()
         if is_done and not self._term.is_over():

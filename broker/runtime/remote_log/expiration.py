@@ -1,10 +1,10 @@
-"""Removes from remote storage what of a partition has outlived its use, some segments a turn (KIP-405).
+"""Deletion of remote segments by retention, and of segments that are of no use any more (KIP-405).
 
-    decide -> raise the log start -> have it remembered here and beside the segments -> wait until live
-    followers know of it, lest one of them leads and believes in what is gone -> delete, each with its events
+    decide -> raise the log start offset -> store it locally and beside the segments -> wait until live followers have
+    it, so that none of them becomes leader with an older one -> delete, with the events of each segment
 
-What is decided is carried out over as many turns as it takes; a failure leaves the rest to later turns. A look costs
-what has changed since the last one, and what goes; only a term's first one reads all that is known, in slices.
+A decision is carried out over several runs; a failure leaves the rest to later runs. A decision costs time in
+proportion to what has changed and what is deleted; only the first one of a term reads all known segments, in slices.
 """
 
 import asyncio
@@ -37,15 +37,16 @@ from storage.tiered.stores.backoff import Failures
 
 DELETIONS_A_TURN = 10
 FOLLOWER_PATIENCE_MS = 30_000
-"""So long a deletion waits for live followers to hear of the log start. They fetch twice a second at least."""
+"""Longest wait of a deletion for live followers to learn the log start offset; they fetch at least twice a second."""
 
 _log = EventLog("broker.remote")
 
 
 @dataclass(frozen=True, slots=True)
 class ExpirationTools:
-    """What all partitions share. `remember_start` writes a log's start to this disk; `copying` are attempts that are
-    not over.
+    """The collaborators that all partitions share.
+
+    `remember_start` writes a log start offset to the local disk; `copying` returns the segments of unfinished attempts.
     """
 
     segments: RemoteSegments
@@ -60,7 +61,7 @@ class ExpirationTools:
 
 
 class SegmentExpirationTask:
-    """The turns of one term of a leader."""
+    """The expiration of one partition's remote segments during one leadership term."""
 
     def __init__(self, term: LeadershipTerm, tools: ExpirationTools, layout: RemoteLayoutTracker) -> None:
         self._term = term
@@ -71,27 +72,27 @@ class SegmentExpirationTask:
         self._decided_ms = 0.0
 
     async def run_once(self) -> float | None:
-        """See RecurringTask: decides what goes, or deletes some of it."""
+        """See RecurringTask: decide what to delete, or delete some of it."""
         if self._term.is_over():
             return None
         settings = self._tools.settings()
         try:
             if not self._term.pending:
-                await self._look()
+                await self._decide()
             if self._must_wait_for_followers():
                 return float(settings.backoff.initial_ms)
             await self._delete_some()
         except PASSING_ERRORS as error:
             if not isinstance(error, RemoteMetadataNotReady):
-                _log.warning("could not delete what expired", partition=self._term, reason=error)
+                _log.warning("could not delete expired segments", partition=self._term, reason=error)
             return self._failures.next_delay_ms(settings.backoff, self._tools.random)
         self._failures.clear()
         if self._term.is_over():
             return None
         return 0.0 if self._term.pending or self._is_cut else float(settings.task_interval_ms)
 
-    async def _look(self) -> None:
-        """Decides, and prepares what is decided. Raises PASSING_ERRORS."""
+    async def _decide(self) -> None:
+        """Decide what to delete, and raise the log start offset accordingly. Raises PASSING_ERRORS."""
         term, tools = self._term, self._tools
         self._is_cut = False
         if not term.may_touch_log():
@@ -101,10 +102,10 @@ class SegmentExpirationTask:
         layout = await self._layout.settled()
         if layout is None:
             return
-        tier = self._tier(layout)
-        expiry = decide_expiration(tier, layout)
+        state = self._state(layout)
+        expiry = decide_expiration(state, layout)
         took_ms = tools.clock.monotonic_ms() - began_ms
-        start = await self._start_after(tier, expiry)
+        start = await self._start_after(state, expiry)
         if not term.may_touch_log():
             return
         term.outside_since_ms = dict(expiry.outside_since_ms)
@@ -115,36 +116,38 @@ class SegmentExpirationTask:
             log_size_bytes=expiry.size_bytes,
             log_size_computation_ms=round(took_ms),
         )
-        if await self._start_is_kept(at_once=bool(expiry.deletions)) and not term.is_over():
+        if await self._store_start(at_once=bool(expiry.deletions)) and not term.is_over():
             term.pending.extend(expiry.deletions)
             self._is_cut = expiry.is_cut and bool(expiry.deletions)
             self._note_lag()
             self._decided_ms = tools.clock.monotonic_ms()
 
     async def _restore_epochs(self) -> None:
-        """Where leader epochs were lost with their file, this disk tells those of what is on it alone. A remote segment
-        that holds what is first here was copied with all before: without that, nobody could read what is remote.
+        """Restore leader epochs that were lost with their file.
+
+        Without them, the local log knows only the epochs of its local records, and nobody can read the remote ones. The
+        remote segment that holds the first local record, or the one before, was copied with all earlier epochs.
         """
         term, segments, log = self._term, self._tools.segments, self._term.partition.log
         lineage = lineage_of(log)
         if lineage.start_offset is None or lineage.start_offset <= log.log_start_offset:
             return
         epoch, first = lineage.entries[0]
-        held = (segments.metadata.segment_for(term.id, epoch, offset) for offset in (first, first - 1))
-        segment = next((one for one in held if one is not None), None)
+        candidates = (segments.metadata.segment_for(term.id, epoch, offset) for offset in (first, first - 1))
+        segment = next((one for one in candidates if one is not None), None)
         if segment is None:
             return
         try:
             history = await segments.leader_epochs(segment)
         except RemoteStorageError as error:
-            _log.warning("could not read leader epochs that were lost here", partition=term, reason=error)
+            _log.warning("could not read lost leader epochs from remote storage", partition=term, reason=error)
             return
         if term.may_touch_log() and log.epochs.restore_below(history):
             log.epochs.truncate_from_start(log.log_start_offset)
             _log.info("restored leader epochs from remote storage", partition=term, segment=segment.id)
 
-    def _tier(self, layout: RemoteLogLayout) -> RemoteLogState:
-        """Raises RemoteMetadataNotReady."""
+    def _state(self, layout: RemoteLogLayout) -> RemoteLogState:
+        """Return the state to decide by. Raises RemoteMetadataNotReady."""
         term, log, tools = self._term, self._term.partition.log, self._tools
         config, settings = log.config, tools.settings()
         known = tools.segments.metadata.known(term.id)
@@ -165,30 +168,30 @@ class SegmentExpirationTask:
             outside_since_ms=term.outside_since_ms,
         )
 
-    # ---- the log start
+    # ---- the log start offset
 
-    async def _start_after(self, tier: RemoteLogState, expiry: ExpirationResult) -> int:
-        """Where the log is to begin: where retention says, and not above offsets that are merely missing.
+    async def _start_after(self, state: RemoteLogState, expiry: ExpirationResult) -> int:
+        """Return the new log start offset: where retention puts it, but not above offsets that are merely missing.
 
-        A log may believe too little of its start after a crash, right when what was before it was deleted by others.
-        But what is missing may also be what metadata lost, or what they do not tell yet, of objects that are all there:
-        to begin above would have what `ottla remote recover` could bring back deleted for good. So the log start passes
-        only what somebody is known to have given up: a leader said before it deleted, beside the segments, where the
-        log begins (nobody writes there what they have not decided), or metadata has a segment as being deleted, which
-        nobody can take back. The rest stays the log's, though nobody can read it: consumers are told to come again, and
-        are sent past it after a while (`remote_locations.py`); the log and a metric say so, and an operator recovers
-        it, or gives it up with DeleteRecords.
+        After a crash a log may have an old log start offset, and the segments above it may have been deleted by another
+        leader. But missing offsets may also have lost their metadata, or their metadata may be late, while the objects
+        exist: a higher log start offset would delete for good what `ottla remote recover` could bring back. So the
+        offset passes only what is known to be given up: up to the log start offset that a leader stored beside the
+        segments before it deleted, and over segments whose deletion the metadata has begun, which cannot be undone.
+        Other missing offsets stay in the log although they cannot be read: consumers wait, and skip them after a while
+        (`locations.py`). The log and a metric report them; an operator recovers them, or gives them up with
+        DeleteRecords.
         """
         term = self._term
-        start = max(expiry.log_start_offset, tier.log_start_offset)
+        start = max(expiry.log_start_offset, state.log_start_offset)
         if expiry.first_offset > start:
             kept = await kept_log_start(self._tools.log_starts, self._tools.pool, term.id)
-            start = min(offset_above_deletions(tier, max(start, kept or 0)), expiry.first_offset)
+            start = min(offset_above_deletions(state, max(start, kept or 0)), expiry.first_offset)
         missing = expiry.first_offset - start
         if missing > 0 and not term.has_gap:
             _log.error(
-                "the log begins with offsets that neither this disk nor remote storage has: `ottla remote recover"
-                " --metadata-only` finds what only metadata lack, DeleteRecords gives them up",
+                "the first offsets of the log are neither local nor remote: `ottla remote recover --metadata-only`"
+                " recovers segments without metadata, DeleteRecords gives the offsets up",
                 partition=term,
                 log_start=start,
                 first=expiry.first_offset,
@@ -203,9 +206,10 @@ class SegmentExpirationTask:
             _log.info("raised the log start", partition=self._term, before=before, now=partition.log.log_start_offset)
             partition.on_log_start_moved()
 
-    async def _start_is_kept(self, *, at_once: bool) -> bool:
-        """Has the log start kept where it outlives this process, before anything is deleted by it. Whether this is
-        still the leader that may.
+    async def _store_start(self, *, at_once: bool) -> bool:
+        """Store the log start offset where it survives this process, before segments are deleted.
+
+        Return false if a later leader has stored one.
         """
         term, tools, log = self._term, self._tools, self._term.partition.log
         if at_once:
@@ -215,17 +219,17 @@ class SegmentExpirationTask:
         )
 
     def _must_wait_for_followers(self) -> bool:
-        """Whether one of them does not know yet where the log begins; they are not waited for for long."""
+        """Whether a live follower does not have the log start offset yet; wait `FOLLOWER_PATIENCE_MS` at most."""
         partition = self._term.partition
         if not self._term.pending or not partition.is_leader:
             return False
         waited_ms = self._tools.clock.monotonic_ms() - self._decided_ms
         return waited_ms < FOLLOWER_PATIENCE_MS and partition.low_watermark() < partition.log.log_start_offset
 
-    # ---- deleting
+    # ---- deletion
 
     async def _delete_some(self) -> None:
-        """Raises PASSING_ERRORS; what was not deleted is decided anew then."""
+        """Delete some of the decided segments. After PASSING_ERRORS the rest is decided again."""
         term = self._term
         self._note_lag()
         try:
@@ -236,7 +240,7 @@ class SegmentExpirationTask:
                 await self._tools.segments.delete(segment)
                 if term.pending:
                     term.pending.popleft()
-                _tell_of(segment.id, segment.start_offset, reason)
+                _log_deletion(segment.id, segment.start_offset, reason)
         except PASSING_ERRORS:
             term.pending.clear()
             self._is_cut = False
@@ -251,11 +255,11 @@ class SegmentExpirationTask:
 
 
 def local_parts(log: Log, offset: int) -> list[LocalSegmentRange]:
-    """The segments of a log that are on this disk, as far as they reach up to an offset or beyond."""
+    """Return the local segments of a log that reach up to `offset` or beyond."""
     found = log.segments.from_offset(offset)
     ends = ((segment, log.segments.end_of(segment, log.log_end_offset) - 1) for segment in found)
     return [LocalSegmentRange(segment.base_offset, end, segment.size) for segment, end in ends]
 
 
-def _tell_of(segment: object, base: int, reason: DeletionReason) -> None:
+def _log_deletion(segment: object, base: int, reason: DeletionReason) -> None:
     _log.info("deleted a remote segment", segment=segment, base=base, reason=reason.value)

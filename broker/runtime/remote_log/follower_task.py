@@ -1,5 +1,6 @@
-"""Learns now and then how far remote storage has a log, so that its segments may leave this disk (KIP-405, follower
-task). A leader knows of its own copies at once, and looks too: should anything be missing, it is copied again.
+"""Periodic look-up of the highest remote offset of a log, below which local segments may be deleted (KIP-405).
+
+A leader updates the offset after its own copies, and runs the task as well: a missing segment is copied again then.
 """
 
 from collections.abc import Callable
@@ -12,7 +13,7 @@ from storage.tiered.stores.backoff import Failures
 
 
 class RemoteFollowerTask:
-    """The turns of one term."""
+    """The look-ups for one partition during one leadership term."""
 
     def __init__(
         self,

@@ -1,7 +1,7 @@
-"""The layout of what is remote (`remote_log_layout.py`) in one term of a leader, for all who work on that.
+"""The layout of a partition's remote log (`remote_log_layout.py`) during one leadership term.
 
-It is brought up to date on the loop, where segments come and go, in slices (`loop_slices.py`); only the first of a
-term reads all that is known.
+Expiration and compaction share the layout. The tracker updates it on the loop, where segments come and go, in slices
+(`loop_slices.py`); only the first update of a term reads all known segments.
 """
 
 from collections.abc import Callable
@@ -14,10 +14,12 @@ from storage.tiered.lifecycle.copying import lineage_of
 from storage.tiered.remote_metadata import RemoteLogMetadataManager
 
 SEGMENTS_A_SLICE: Final = 100
-"""Read or mended at once: about a millisecond on the loop."""
+"""Segments read or updated in one slice: about a millisecond on the loop."""
 
 
 class RemoteLayoutTracker:
+    """The layout of one partition's remote log, kept up to date until `close`."""
+
     def __init__(self, term: LeadershipTerm, metadata: RemoteLogMetadataManager, slices: LoopSlices) -> None:
         self._term = term
         self._metadata = metadata
@@ -25,20 +27,22 @@ class RemoteLayoutTracker:
         self._layout: RemoteLogLayout | None = None
 
     def close(self) -> None:
-        """The term is over: nothing is kept up to date any more."""
+        """Stop updating the layout; the term is over."""
         if self._layout is not None:
             self._layout.close()
             self._layout = None
 
     async def settled(self) -> RemoteLogLayout | None:
-        """The layout as it is now, until the next await; None where the log must not be touched. Raises
-        RemoteMetadataNotReady.
+        """Return the present layout, valid until the next await; None if the log must not be touched.
+
+        Raises RemoteMetadataNotReady.
         """
         return await self.walk(lambda layout: True)
 
     async def walk(self, step: Callable[[RemoteLogLayout], bool]) -> RemoteLogLayout | None:
-        """As `settled`, and has `step` look at it, some links at a time, until it says that this was all. Between two
-        looks the layout may become another one.
+        """Return the layout after `step` has examined it, a part at a time, until `step` returns true.
+
+        The layout may be replaced between two calls of `step`. Raises RemoteMetadataNotReady.
         """
         found: RemoteLogLayout | None = None
 
@@ -57,7 +61,7 @@ class RemoteLayoutTracker:
         return found
 
     def _current(self) -> RemoteLogLayout:
-        """Perhaps still to be settled."""
+        """Return the layout of the present lineage; it may have to be settled first."""
         known, log = self._metadata.known(self._term.id), self._term.partition.log
         layout, lineage = self._layout, lineage_of(log)
         if layout is None or not layout.is_of(known) or not layout.follows(lineage, log.log_start_offset):

@@ -1,13 +1,14 @@
-"""Finds out where a log goes on that is empty here, before its replica leads: perhaps behind what is in remote storage.
+"""The search for the log start of an empty log before its replica becomes leader (KIP-405).
 
-A topic that was recovered from the bucket begins so, and one whose last replica lost its disk and was elected all the
-same. `Partition` holds such a leader back (`awaits_log_start`); this is who lets it go on:
+The log may continue behind its remote segments: after a topic was recovered from the bucket, or when the last replica
+lost its disk and was elected nevertheless. `Partition` keeps such a replica from leading (`awaits_log_start`); the
+search lets it become leader:
 
-    what is remote is known here -> where the log goes on is read from the store -> the log begins there -> it leads
+    wait for remote metadata -> read the end of the remote log from the store -> start the local log there -> lead
 
-Whatever fails is tried again, for as long as the replica is to lead: nobody may write at an offset that consumers have
-read already. What the answer is, `tiered/lifecycle/leader_start.py` decides. Logs with records, topics without remote
-storage and leaders of the first epoch are never looked at.
+The search retries every failure for as long as the replica is to lead: a leader must not append at offsets that
+consumers have read already. `tiered/lifecycle/leader_start.py` decides the result. Logs with records, topics without
+remote storage and leaders of the first epoch are not searched for.
 """
 
 import asyncio
@@ -32,15 +33,15 @@ from storage.tiered.segment_metadata import RemoteSegment, TopicIdPartition
 from storage.tiered.stores.backoff import Failures
 
 ReadLogStart = Callable[[TopicIdPartition], LogStart | None]
-"""What was kept of a log's start beside its segments. Blocks, and may raise anything."""
+"""Reads the log start offset stored beside a partition's segments. Blocks, and may raise anything."""
 
 _log = EventLog("broker.remote")
 
 
 class LeaderStarts:
-    """A LogStartFinder. `run` gives the turns, as a task of whoever owns this; what blocks does so on `pool`.
+    """A LogStartFinder. The owner runs `run` as a task; blocking work runs on `pool`.
 
-    It is for others to assign the partitions to `metadata`.
+    The remote log manager assigns the partitions to `metadata`.
     """
 
     def __init__(
@@ -60,55 +61,55 @@ class LeaderStarts:
         self._read_log_start = read_log_start
         self._pool = pool
         self._scheduler = RoundRobinScheduler(loop, lambda: settings().expiration_threads)
-        self._seeking: dict[Partition, LogStartLookup] = {}
+        self._lookups: dict[Partition, LogStartLookup] = {}
 
     @property
-    def under_way(self) -> int:
-        """Partitions that are held back."""
-        return len(self._seeking)
+    def waiting_count(self) -> int:
+        """The number of partitions that wait for their log start."""
+        return len(self._lookups)
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Run the look-ups until cancelled."""
         await self._scheduler.run()
 
     def find_log_start(self, partition: Partition) -> None:
         """See LogStartFinder."""
-        seeking = self._seeking.get(partition)
-        if seeking is None:
-            seeking = self._seeking[partition] = LogStartLookup(partition, self)
-        self._scheduler.schedule(seeking)
+        lookup = self._lookups.get(partition)
+        if lookup is None:
+            lookup = self._lookups[partition] = LogStartLookup(partition, self)
+        self._scheduler.schedule(lookup)
 
-    def call(self, seeking: "LogStartLookup") -> None:
-        """What it waited for has come."""
-        self._scheduler.schedule(seeking)
+    def reschedule(self, lookup: "LogStartLookup") -> None:
+        """Run a look-up now: the metadata that it waited for are ready."""
+        self._scheduler.schedule(lookup)
 
     def end(self, partition: Partition) -> None:
-        """It leads, or need not any more."""
-        self._seeking.pop(partition, None)
+        """End a look-up: the partition has become leader, or no longer needs a log start."""
+        self._lookups.pop(partition, None)
 
     async def find(self, partition: TopicIdPartition) -> LeaderStart:
-        """Raises RemoteStorageError and its kinds, RemoteMetadataNotReady, PoolFull."""
+        """Return where the log continues. Raises RemoteStorageError and its kinds, RemoteMetadataNotReady, PoolFull."""
         while True:
             newest = self.metadata.known(partition).newest()
             latest, log_start = await self._pool.submit(partial(self._read, partition, newest))
             known = self.metadata.known(partition)
-            if known.newest() == newest:  # or else a leader that is none any more has copied until now
+            if known.newest() == newest:  # otherwise a former leader has copied meanwhile
                 return leader_start(known, latest, log_start)
 
     def _read(
         self, partition: TopicIdPartition, newest: Sequence[RemoteSegment]
     ) -> tuple[LatestHistory, LogStart | None]:
-        """On the pool, where whatever a foreign implementation raises becomes an error of remote storage."""
+        """Read from the store; runs on the pool. Turns any error of a plug-in into a RemoteStorageError."""
         try:
             return history_of(partition, newest, self._indexes), self._read_log_start(partition)
         except RemoteStorageError:
             raise
         except Exception as error:
-            raise RemoteStorageError(f"it cannot be told where {partition} goes on: {error!r}") from error
+            raise RemoteStorageError(f"the end of the remote log of {partition} cannot be read: {error!r}") from error
 
 
 class LogStartLookup:
-    """The turns of one partition, from when it is held back until it leads, or another broker does."""
+    """The look-up for one partition, from its election until it leads or another broker does."""
 
     def __init__(self, partition: Partition, starts: LeaderStarts) -> None:
         self._partition = partition
@@ -118,7 +119,7 @@ class LogStartLookup:
         self._ready: asyncio.Future[None] | None = None
 
     async def run_once(self) -> float | None:
-        """See RecurringTask."""
+        """See RecurringTask: look the log start up and become leader."""
         partition, settings = self._partition, self._starts.settings()
         try:
             if partition.awaits_log_start:
@@ -127,11 +128,11 @@ class LogStartLookup:
             self._call_when_ready()
             return float(settings.task_interval_ms)
         except PASSING_ERRORS as error:
-            _log.warning("nobody leads, for it is not known where the log goes on", partition=self, reason=error)
+            _log.warning("leader waits: the end of its remote log is not known", partition=self, reason=error)
             return self._failures.next_delay_ms(settings.backoff, self._starts.random)
-        except KafkaError as error:  # the disk failed, and takes the partition along
-            _log.warning("the log could not be begun", partition=self, reason=error)
-        if partition.awaits_log_start:  # another epoch has come meanwhile
+        except KafkaError as error:  # the log directory failed, and the partition with it
+            _log.warning("the log could not be started", partition=self, reason=error)
+        if partition.awaits_log_start:  # the leader epoch has changed meanwhile
             return float(settings.backoff.initial_ms)
         self._starts.end(partition)
         return None
@@ -142,20 +143,20 @@ class LogStartLookup:
     def _call_when_ready(self) -> None:
         if self._ready is None or self._ready.done():
             self._ready = asyncio.ensure_future(self._starts.metadata.wait_until_ready(self._id))
-            self._ready.add_done_callback(lambda _: self._starts.call(self))
+            self._ready.add_done_callback(lambda _: self._starts.reschedule(self))
 
     async def _begin(self, leader_epoch: int) -> None:
-        """Raises PASSING_ERRORS, KafkaError."""
+        """Start the log and become leader. Raises PASSING_ERRORS, KafkaError."""
         partition, log = self._partition, self._partition.log
-        if log.is_tiered:  # or else what was remote of it has been given up
+        if log.is_tiered:  # otherwise the remote log was given up
             start = await self._starts.find(self._id)
             if partition.leader_epoch != leader_epoch or not partition.awaits_log_start:
                 return
             if start is not None and is_ahead(start, log.log_end_offset, log.epochs.latest_epoch):
-                if not await self._cut(leader_epoch, start):
+                if not await self._start_log(leader_epoch, start):
                     return
                 _log.info(
-                    "the log goes on where remote storage ends",
+                    "the log continues where remote storage ends",
                     partition=self,
                     log_start=log.log_start_offset,
                     end=log.log_end_offset,
@@ -163,8 +164,8 @@ class LogStartLookup:
                 )
         partition.become_leader(leader_epoch)
 
-    async def _cut(self, leader_epoch: int, start: TierStart | EmptyStart) -> bool:
-        """Whether the log begins there, and this is still what is asked for."""
+    async def _start_log(self, leader_epoch: int, start: TierStart | EmptyStart) -> bool:
+        """Start the log at `start`; return whether the replica is still to lead in this epoch."""
         partition = self._partition
         if isinstance(start, EmptyStart):
             return await partition.follower.truncate_fully_and_start_at(leader_epoch, start.offset)

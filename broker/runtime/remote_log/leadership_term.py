@@ -1,4 +1,4 @@
-"""One replica with remote storage, as long as this node hosts it: in which role, and what its tasks know."""
+"""A leadership term of a tiered replica: its role, its leader epoch, and the state that its tasks share."""
 
 from collections import deque
 from enum import Enum, auto
@@ -16,7 +16,7 @@ from storage.tiered.segment_metadata import TopicIdPartition
 
 
 class TieredReplica(Protocol):
-    """What of a `Partition` matters here."""
+    """The part of `Partition` that remote log tasks use."""
 
     @property
     def topic(self) -> str: ...
@@ -42,19 +42,21 @@ class TieredReplica(Protocol):
     def on_log_start_moved(self) -> None: ...
 
     def low_watermark(self) -> int:
-        """Where the logs of all live replicas begin, or later. KafkaError if another broker leads."""
+        """Return the lowest log start offset of all live replicas, or more. Raises KafkaError on followers."""
         ...
 
 
 class RemoteLogRole(Enum):
+    """The role of a replica in the remote log."""
+
     LEADER = auto()
     FOLLOWER = auto()
     DISABLED = auto()
-    """It leads, and tiering was turned off: all that is remote has to go (KIP-950)."""
+    """A leader of a topic for which tiering was disabled: the remote log must be deleted (KIP-950)."""
 
 
 class LeadershipTerm:
-    """A role under one leader epoch. Tasks belong to one and end with it; a new one begins with nothing known."""
+    """A role of a replica under one leader epoch. Tasks belong to one term and end with it."""
 
     __slots__ = (
         "_figures",
@@ -80,11 +82,11 @@ class LeadershipTerm:
         self.epoch = partition.leader_epoch
         self._is_over = False
         self.is_blocked = False
-        """Whether copying has met something that only an operator can mend."""
+        """Whether copying has met an error that only an operator can resolve."""
         self.pending: deque[SegmentDeletion] = deque()
         self.outside_since_ms: dict[Uuid, int] = {}
         self.has_gap = False
-        """Whether it was told that the log begins with offsets that nobody has."""
+        """Whether the log has reported that its first offsets are in no known segment."""
         self._metrics = metrics
         self._figures = NO_GAUGES
 
@@ -92,15 +94,15 @@ class LeadershipTerm:
         return str(self.id)
 
     def is_of(self, partition: TieredReplica, role: RemoteLogRole | None) -> bool:
-        """Whether this is the term that a replica is in."""
+        """Whether this is the present term of a replica."""
         return self.partition is partition and self.role is role and self.epoch == partition.leader_epoch
 
     def is_over(self) -> bool:
-        """Whether another role has followed, or none; it may happen during any await."""
+        """Whether another term has followed or the replica was removed; may change during any await."""
         return self._is_over
 
     def may_touch_log(self) -> bool:
-        """Whether the role still holds and nobody else has the log."""
+        """Whether tasks may read and change the log: the term lasts and no truncation is in progress."""
         return not self._is_over and not self.partition.is_truncating
 
     @property
@@ -114,14 +116,16 @@ class LeadershipTerm:
             self._figures = now
 
     def end(self) -> None:
-        """Another role follows, or none."""
+        """End the term, and take its figures out of the metrics."""
         self.figures = NO_GAUGES
         self._is_over = True
 
 
 def learn_remote_end(term: LeadershipTerm, metadata: RemoteLogMetadataManager) -> None:
-    """Finds how far remote storage has the log's history (KIP-405, "Follower to leader transition"), and that nothing
-    is missing of what is here. Raises RemoteMetadataNotReady.
+    """Set the highest remote offset of the log (KIP-405, "Follower to leader transition").
+
+    The offset is lower than the claimed one if a segment is missing among those that are still local. Raises
+    RemoteMetadataNotReady.
     """
     log, id = term.partition.log, term.id
     lineage = lineage_of(log)

@@ -1,14 +1,14 @@
-"""Where in remote storage an offset of a hosted partition is, by the metadata and the partition's own leader epochs.
+"""The remote segments that hold given offsets of a hosted partition.
 
-The same offset may be in several segments, of several histories (KIP-405, scenarios 3 to 5). What counts is the history
-of this replica's log; a segment counts as far as it agrees with that.
+The same offset may be in several segments with different histories (KIP-405, scenarios 3 to 5). The leader epochs of
+this replica's log decide; a segment counts as far as it agrees with them.
 
-An offset that should be there and is not is a hole: nobody knows of a segment that has it. It may only be late, or what
-`ottla remote recover` would bring back; so it is waited for. Where a leader that has read all metadata has not found it
-for `ottla.remote.log.hole.patience.ms`, the next segment is given in its place: the records in between are lost, and
-consumers go on behind them as they do behind compacted ones. (Kafka answers OFFSET_OUT_OF_RANGE at once. A consumer
-resets then, to what it has read already and to the same hole once more, or past all that there is.) A hole that ends
-where the local log begins is waited for until segments behind it are remote alone.
+A hole is a remote offset that no known segment holds. Its metadata may be late, or `ottla remote recover` may bring the
+segment back, so readers wait. If a leader that has read all metadata has not found a segment for
+`ottla.remote.log.hole.patience.ms`, the next segment is returned instead: the records between are lost, and consumers
+skip them as they skip compacted ones. (Kafka returns OFFSET_OUT_OF_RANGE at once. A consumer then resets its position,
+either back to records that it has read, and to the same hole again, or past all records.) A hole that ends at the local
+log start offset is not skipped before later segments are remote only.
 """
 
 from collections.abc import Callable
@@ -23,25 +23,25 @@ from storage.tiered.remote_metadata import RemoteLogMetadataManager
 from storage.tiered.segment_metadata import RemoteSegment, TopicIdPartition
 
 HOLES_MAX: Final = 1_000
-"""So many are remembered; one that is forgotten is waited for anew."""
+"""Number of holes that are remembered; the wait for a forgotten one begins anew."""
 NEVER: Final = -1
 
 _log = EventLog("broker.remote_reads")
 
 
 class SegmentMissing(RemoteStorageError):
-    """An offset should be in remote storage, but no segment is known that has it: perhaps it is not known here yet."""
+    """No known segment holds an offset that should be remote; its metadata may not have been read yet."""
 
 
 class Located(NamedTuple):
-    """A segment that has the offset asked for, and the last offset up to which it is of the log's history."""
+    """A segment that holds an offset, and the last offset up to which it agrees with the log's leader epochs."""
 
     segment: RemoteSegment
     last_offset: int
 
 
 class Holes:
-    """Since when each of them has been known, in this process."""
+    """The holes that this process has met, with the times when it first met them."""
 
     def __init__(self, clock: Clock, patience_ms: Callable[[], int]) -> None:
         self._clock = clock
@@ -49,7 +49,7 @@ class Holes:
         self._since_ms: dict[tuple[TopicIdPartition, int, int], float] = {}
 
     def may_be_skipped(self, partition: TopicIdPartition, epoch: int, offset: int) -> bool:
-        """Whether one at `offset`, as `epoch` wrote it, has been known for long enough."""
+        """Whether the hole at `offset` of `epoch` has been known for long enough."""
         patience_ms, now_ms = self._patience_ms(), self._clock.monotonic_ms()
         if patience_ms == NEVER:
             return False
@@ -60,21 +60,21 @@ class Holes:
 
 
 class RemoteLocations:
-    """Questions about partitions; all raise RemoteMetadataNotReady. Without `holes` none is ever skipped."""
+    """Look-ups of remote offsets; all raise RemoteMetadataNotReady. Without `holes`, no hole is skipped."""
 
     def __init__(self, metadata: RemoteLogMetadataManager, holes: Holes | None = None) -> None:
         self._metadata = metadata
         self._holes = holes
 
     def locate(self, partition: Partition, offset: int) -> Located:
-        """The segment that has `offset`; or the one behind a hole, which begins above it. Raises SegmentMissing."""
+        """Return the segment that holds `offset`, or the one behind a hole. Raises SegmentMissing."""
         lineage = _lineage(partition)
         epoch = lineage.epoch_for(offset)
         located = None if epoch is None else self._located(partition, lineage, epoch, offset)
         if located is None and epoch is not None and self._may_skip(partition, epoch, offset):
             located = self._behind_hole(partition, lineage, epoch, offset)
         if located is None:
-            raise SegmentMissing(f"no remote segment of {partition} is known to hold offset {offset} of epoch {epoch}")
+            raise SegmentMissing(f"no known remote segment of {partition} holds offset {offset} of epoch {epoch}")
         return located
 
     def _located(self, partition: Partition, lineage: Lineage, epoch: int, offset: int) -> Located | None:
@@ -83,12 +83,12 @@ class RemoteLocations:
         return None if segment is None or last_offset < offset else Located(segment, last_offset)
 
     def _may_skip(self, partition: Partition, epoch: int, offset: int) -> bool:
-        """A follower leaves it to its leader, who knows where the log begins."""
-        is_patient = self._holes is None or not self._holes.may_be_skipped(_identity(partition), epoch, offset)
-        return partition.is_leader and not is_patient
+        """Whether to skip a hole; only a leader may, since it knows the log start offset."""
+        must_wait = self._holes is None or not self._holes.may_be_skipped(_identity(partition), epoch, offset)
+        return partition.is_leader and not must_wait
 
     def _behind_hole(self, partition: Partition, lineage: Lineage, present: int, offset: int) -> Located | None:
-        """The first segment above `offset`, below what is on this disk, that is of the log's history."""
+        """Return the first remote segment above `offset` that agrees with the log and begins below its local part."""
         known = self._metadata.known(_identity(partition))
         bound = partition.log.local_log_start_offset
         for entry, end in zip(
@@ -99,7 +99,7 @@ class RemoteLocations:
                 located = self._located(partition, lineage, entry.epoch, at)
                 if located is not None:
                     _log.error(
-                        "records are lost: nobody has them, and consumers are sent past them",
+                        "records are lost: no segment holds them, and consumers skip them",
                         partition=partition,
                         first=offset,
                         next=at,
@@ -109,7 +109,7 @@ class RemoteLocations:
         return None
 
     def with_aborted(self, partition: Partition, offset: int) -> Located | None:
-        """The first segment from `offset` on that may tell of aborted transactions; None if there is none."""
+        """Return the first segment from `offset` on whose index may list aborted transactions, if there is one."""
         lineage = _lineage(partition)
         present = lineage.epoch_for(offset)
         if present is not None:
@@ -129,7 +129,7 @@ class RemoteLocations:
         return None
 
     def highest_offset(self, partition: Partition) -> int:
-        """The last offset of this log that remote storage has; -1 if it has none."""
+        """Return the last offset of this log in remote storage; -1 if there is none."""
         identity = _identity(partition)
         return claimed_remote_offset(_lineage(partition), lambda epoch: self._metadata.highest_offset(identity, epoch))
 

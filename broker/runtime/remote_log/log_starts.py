@@ -1,4 +1,4 @@
-"""Log starts that outlive a disk: kept beside the segments, so that a rebuild brings no deleted records back."""
+"""Log start offsets stored beside the remote segments, so that a rebuilt replica restores no deleted records."""
 
 from collections.abc import Callable
 from functools import partial
@@ -11,23 +11,23 @@ T = TypeVar("T")
 
 
 class LogStarts(Protocol):
-    """All block, are called on a pool, and may raise what their store raises."""
+    """A store of log start offsets. All methods block, run on a pool, and may raise what their store raises."""
 
     def on_log_start(self, partition: TopicIdPartition, leader_epoch: int, offset: int, *, at_once: bool) -> bool:
-        """Keep it, at once or when it is convenient. False: a later leader has spoken, nothing may be deleted."""
+        """Store a log start offset, now if `at_once`. Return False if a later leader has stored one: delete nothing."""
         ...
 
     def kept(self, partition: TopicIdPartition) -> int | None:
-        """What the last leader that spoke has said; None where none has."""
+        """Return the offset that the last leader stored; None if there is none."""
         ...
 
     def forget(self, partition: TopicIdPartition) -> None:
-        """The partition is no more. What is forgotten already is no error."""
+        """Remove the offset of a deleted partition; removing it twice is no error."""
         ...
 
 
 class NoLogStarts:
-    """For remote storage that has no place for them."""
+    """The store for remote storage that cannot hold log start offsets."""
 
     def on_log_start(self, partition: TopicIdPartition, leader_epoch: int, offset: int, *, at_once: bool) -> bool:
         return True
@@ -40,31 +40,31 @@ class NoLogStarts:
 
 
 class LogStartStoreError(TimeoutError):
-    """It could not be told for now."""
+    """The store of log start offsets failed; the operation can be repeated."""
 
 
 async def keep_log_start(
     log_starts: LogStarts, pool: WorkPool, partition: TopicIdPartition, leader_epoch: int, offset: int, *, at_once: bool
 ) -> bool:
-    """`on_log_start` on the pool. Raises LogStartStoreError, PoolFull."""
-    return await _tell(pool, partial(log_starts.on_log_start, partition, leader_epoch, offset, at_once=at_once))
+    """Call `on_log_start` on the pool. Raises LogStartStoreError, PoolFull."""
+    return await _submit(pool, partial(log_starts.on_log_start, partition, leader_epoch, offset, at_once=at_once))
 
 
 async def kept_log_start(log_starts: LogStarts, pool: WorkPool, partition: TopicIdPartition) -> int | None:
-    """`kept` on the pool. Raises LogStartStoreError, PoolFull."""
-    return await _tell(pool, partial(log_starts.kept, partition))
+    """Call `kept` on the pool. Raises LogStartStoreError, PoolFull."""
+    return await _submit(pool, partial(log_starts.kept, partition))
 
 
 async def forget_log_start(log_starts: LogStarts, pool: WorkPool, partition: TopicIdPartition) -> None:
-    """`forget` on the pool. Raises LogStartStoreError, PoolFull."""
-    await _tell(pool, partial(log_starts.forget, partition))
+    """Call `forget` on the pool. Raises LogStartStoreError, PoolFull."""
+    await _submit(pool, partial(log_starts.forget, partition))
 
 
-async def _tell(pool: WorkPool, work: Callable[[], T]) -> T:
+async def _submit(pool: WorkPool, work: Callable[[], T]) -> T:
     try:
         return await pool.submit(work)
     except PoolFull:
         raise
     except Exception as error:
-        # What keeps them is remote storage, which may raise anything.
-        raise LogStartStoreError(f"the place where log starts are kept failed: {error!r}") from error
+        # The store is remote storage, whose plug-in may raise anything.
+        raise LogStartStoreError(f"the store of log start offsets failed: {error!r}") from error

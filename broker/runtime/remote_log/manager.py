@@ -1,16 +1,15 @@
-"""Looks after the remote part of every partition that this node hosts (KIP-405, "RemoteLogManager").
+"""The remote log manager: tasks for the remote log of every partition that this node hosts (KIP-405).
 
-A leader copies and expires, a follower learns how far remote storage has its log. Each of these is a task of one
-partition among those of all others (`round_robin.py`), so that slow ones do not hold up the rest; what waits for a
-store does so on bounded pools (`thread_pool.py`), and nothing here makes the loop wait. If the store is down, produce
-and local fetch do not notice.
+A leader copies, expires and compacts segments; a follower looks up the highest remote offset. Tasks of all partitions
+take turns (`round_robin.py`), so that slow ones do not hold up the others. Calls of the store run on bounded pools
+(`thread_pool.py`); nothing here makes the loop wait. An outage of the store affects neither produce nor local fetch.
 
-A partition's role comes from the metadata: `on_metadata` after `Partitions` has followed it, `on_hosted` for what came
-later. A role and its leader epoch are a `LeadershipTerm`; a new one begins with nothing known, what is under way for an
-old one is finished or left in good order.
+A partition's role comes from the cluster metadata: `on_metadata` runs after `Partitions` has applied an image,
+`on_hosted` for logs that are opened later. A role and its leader epoch are a `LeadershipTerm`. A new term starts
+without state; tasks of the former one are finished, or closed in good order.
 
-It does not know what remote storage is, how its metadata is kept, or when a segment leaves the local disk: that is for
-`storage.retention`, which goes by `Log.highest_remote_offset`.
+The manager knows neither remote storage itself, nor how its metadata are stored, nor when a local segment is deleted:
+`storage.retention` decides that by `Log.highest_remote_offset`.
 """
 
 import asyncio
@@ -43,7 +42,7 @@ from storage.tiered.segment_metadata import TopicIdPartition
 
 @dataclass(slots=True)
 class _Tasks:
-    """What is done for one partition in one term."""
+    """The tasks of one partition in one term."""
 
     term: LeadershipTerm
     copying: SegmentCopyTask | None = None
@@ -54,21 +53,21 @@ class _Tasks:
 
 
 class HostedReplicas(Protocol):
-    """The replicas of this node."""
+    """The tiered replicas of this node."""
 
     def all(self) -> Iterable[TieredReplica]: ...
 
     def of_topic(self, topic_id: Uuid) -> Iterable[TieredReplica]:
-        """Those of one topic."""
+        """Return the replicas of one topic."""
         ...
 
     def has_topic(self, topic_id: Uuid) -> bool:
-        """Whether the metadata knows of such a topic."""
+        """Whether the cluster metadata have such a topic."""
         ...
 
 
 class HostedTieredReplicas:
-    """As `Partitions` has them."""
+    """Implements HostedReplicas over `Partitions`."""
 
     def __init__(self, partitions: Partitions) -> None:
         self._partitions = partitions
@@ -86,7 +85,7 @@ class HostedTieredReplicas:
 
 @dataclass(frozen=True, slots=True)
 class RemotePools:
-    """Where remote storage is waited for: uploads, compaction, and everything else that leaders do."""
+    """The pools that wait for remote storage: for uploads, for compaction, and for all other work of leaders."""
 
     copier: ThreadPool
     expiration: ThreadPool
@@ -94,9 +93,10 @@ class RemotePools:
 
     @classmethod
     def open(cls, settings: RemoteLogSettings) -> "RemotePools":
-        """On the running loop. Nobody is refused: whoever submits has a turn, and one thing to do in it. There are as
-        many tasks at once as threads for each of copying, expiration with the removal of deleted topics, and leaders'
-        starts.
+        """Open the pools on the running loop. They refuse no work.
+
+        There are as many tasks at once as threads for each of copying, expiration with removals of deleted topics, and
+        look-ups of log start offsets; a task submits one piece of work at a time.
         """
         return cls(
             ThreadPool(settings.copier_threads, None, "remote-copy"),
@@ -109,14 +109,14 @@ class RemotePools:
         self.expiration.resize(settings.expiration_threads)
 
     async def stop(self) -> None:
-        """Returns when what has begun is done."""
+        """Return when the work that has begun is done."""
         await asyncio.gather(
             *(pool.stop(drop_waiting=True) for pool in (self.copier, self.expiration, self.compaction))
         )
 
 
 class RemoteLogManager:
-    """A metadata publisher and a PartitionListener. `run` runs the schedulers, as a task of whoever owns this."""
+    """A metadata publisher and a PartitionListener. The owner runs `run` as a task."""
 
     def __init__(
         self,
@@ -129,7 +129,7 @@ class RemoteLogManager:
         loop: asyncio.AbstractEventLoop,
         compaction_tools: CompactionTools | None = None,
     ) -> None:
-        """Without `compaction_tools` nothing remote is compacted."""
+        """Take the collaborators; without `compaction_tools`, remote logs are not compacted."""
         self.metrics = metrics
         self._hosting = hosting
         self._metadata = metadata
@@ -159,15 +159,17 @@ class RemoteLogManager:
         )
 
     async def run(self) -> None:
-        """Look after everything, until cancelled."""
+        """Run the tasks of all partitions until cancelled."""
         self._expirations.schedule(self._remover)
         async with asyncio.TaskGroup() as group:
             for schedulers in (self._copies, self._expirations, self._followings, self._compactions):
                 group.create_task(schedulers.run())
 
     async def finish(self) -> None:
-        """Begin nothing any more, and return when what is under way is done. For a node that is about to give up its
-        leadership; it may cancel this when it takes too long."""
+        """Begin no more work, and return when work in progress is done.
+
+        For a node that is about to resign its leaderships; the node may cancel the call if it takes too long.
+        """
         for tasks in self._tasks.values():
             if tasks.compaction is not None:
                 tasks.compaction.stop()
@@ -177,7 +179,7 @@ class RemoteLogManager:
     # ---- roles
 
     def on_metadata(self, delta: MetadataDelta, image: MetadataImage) -> None:
-        """Take up the roles that partitions have now."""
+        """Apply the roles that partitions have now."""
         if delta.topics is not None:
             if delta.topics.deleted:
                 self.on_topics_deleted(delta.topics.deleted)
@@ -192,32 +194,34 @@ class RemoteLogManager:
                 self.on_role(partition)
 
     def on_topics_deleted(self, topic_ids: Collection[Uuid]) -> None:
-        """These are no more: what is remote of them is to be removed, by whoever leads their metadata. To be told
-        before their partitions are let go."""
+        """Remove the remote data of deleted topics, through the leaders of their metadata.
+
+        Call it before the partitions of the topics are closed.
+        """
         self._remover.on_deleted(topic_ids, [id for id in self._tasks if id.topic_id in topic_ids])
 
     def _of_topic(self, topic_id: Uuid) -> list[TieredReplica]:
-        """The partitions of a topic that are hosted here, and those that were until now."""
-        here = list(self._hosting.of_topic(topic_id))
-        return here + [tasks.term.partition for id, tasks in self._tasks.items() if id.topic_id == topic_id]
+        """Return the partitions of a topic that this node hosts or has hosted until now."""
+        hosted = list(self._hosting.of_topic(topic_id))
+        return hosted + [tasks.term.partition for id, tasks in self._tasks.items() if id.topic_id == topic_id]
 
     def on_hosted(self, partition: Partition) -> None:
         """See PartitionListener."""
         self.on_role(partition)
 
     def on_directory_failed(self, directory: LogDir, lost: Sequence[Log]) -> None:
-        """Listens to failed directories, after `Partitions` did."""
+        """End the tasks of lost logs; call it after `Partitions` has handled the failure."""
         for tasks in list(self._tasks.values()):
             if tasks.term.partition.log in lost:
                 self.on_role(tasks.term.partition)
 
     def on_leadership_change(self, leaders: Iterable[TieredReplica], followers: Iterable[TieredReplica]) -> None:
-        """Followers first: what is under way for them makes room for others."""
+        """Apply roles, followers first: the end of their tasks makes room for others."""
         for partition in (*followers, *leaders):
             self.on_role(partition)
 
     def on_role(self, partition: TieredReplica) -> None:
-        """Do for a partition what its role and its configuration ask for; nothing if that is done already."""
+        """Run the tasks that a partition's role and configuration require; do nothing if they run already."""
         id = TopicIdPartition(partition.topic_id, partition.topic, partition.index)
         role = _role_of(partition) if self._is_in_service(partition) else None
         tasks = self._tasks.get(id)
@@ -236,7 +240,7 @@ class RemoteLogManager:
         return any(partition is hosted for hosted in self._hosting.of_topic(partition.topic_id))
 
     def stop(self, partitions: Iterable[TopicIdPartition]) -> None:
-        """These are not hosted here any more. What is remote of them stays."""
+        """End the tasks of partitions that this node no longer hosts. Their remote segments stay."""
         for id in partitions:
             tasks = self._tasks.get(id)
             if tasks is not None:
@@ -282,7 +286,7 @@ class RemoteLogManager:
         return RemoteLayoutTracker(term, self._metadata, self._expiration_tools.slices)
 
     def _release_unless_copying(self, tasks: _Tasks) -> None:
-        """The metadata is needed for as long as a copy is under way."""
+        """Release the metadata of a partition, unless a copy in progress needs them."""
         if tasks.copying is None:
             self._on_copying_over(tasks.term)
 
@@ -293,7 +297,7 @@ class RemoteLogManager:
             self.metrics.remove(term.id.topic)
 
     def _on_cleaned(self, term: LeadershipTerm) -> None:
-        """Nothing is remote any more of a topic that is not tiered; its tasks stay, so that nobody looks again."""
+        """Release the metadata of a topic without remote segments; its tasks stay, so that no new ones are begun."""
         self._metadata.unassign([term.id])
 
 

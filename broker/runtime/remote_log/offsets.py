@@ -1,8 +1,8 @@
-"""ListOffsets of logs whose older part is in remote storage (KIP-405, KIP-1005, KIP-1023, KIP-1075).
+"""ListOffsets for logs whose older part is remote (KIP-405, KIP-1005, KIP-1023, KIP-1075).
 
-The ends of the tiers are known at once. A time is looked for in remote storage first, on the threads that read from it,
-and then here; both parts belong to one log, so a segment that leaves the disk meanwhile is looked for again. Where in
-remote storage to look is remembered as a chain of pieces per partition, built once and extended as segments come.
+The tiered and pending-upload offsets are known at once. A timestamp is searched in remote storage first, on the remote
+reader threads, and then in the local log. Local segments may become remote meanwhile; the search is repeated then. An
+index of timestamps per partition, built once and extended as segments come, yields the remote segments to search.
 """
 
 import asyncio
@@ -42,16 +42,16 @@ T = TypeVar("T")
 
 RETRY_MS: Final = 100
 ATTEMPTS_MAX: Final = 4
-"""Of a look-up that remote storage fails; clients try again themselves."""
-CHAINS_MAX: Final = 256
-_PIECES_AT_ONCE: Final = 256
-"""Then others get their turn: a long chain is built in slices."""
+"""Attempts of a look-up that remote storage fails; clients retry themselves."""
+INDEXES_MAX: Final = 256
+_ENTRIES_AT_ONCE: Final = 256
+"""Index entries added in one turn of the loop."""
 
 _log = EventLog("broker.remote_offsets")
 
 
-class TimeChainKey(NamedTuple):
-    """Another leader epoch may have another history."""
+class TimestampIndexKey(NamedTuple):
+    """A partition in one leader epoch; another epoch may have another history."""
 
     topic_id: Uuid
     partition: int
@@ -59,9 +59,10 @@ class TimeChainKey(NamedTuple):
 
 
 class RemoteOffsets:
-    """`timeout_ms`: `remote.list.offsets.request.timeout.ms`, for requests that name no time of their own.
+    """All look-ups of a broker.
 
-    `expired` counts look-ups whose time was over, by topic and partition; `waiting` those that are not answered yet.
+    `timeout_ms` returns `remote.list.offsets.request.timeout.ms`, for requests without a timeout. `expired` counts
+    look-ups that timed out, by topic and partition; `waiting` is the number of unanswered ones.
     """
 
     def __init__(
@@ -83,20 +84,20 @@ class RemoteOffsets:
         self._deadlines = deadlines
         self._timeout_ms = timeout_ms
         self._outage = RemoteOutage()
-        self._chains: LRUCache[TimeChainKey, TimestampIndex] = LRUCache(CHAINS_MAX)
+        self._indexes: LRUCache[TimestampIndexKey, TimestampIndex] = LRUCache(INDEXES_MAX)
 
     def covers(self, partition: Partition) -> bool:
-        """Whether a partition has, or may come to have, a part in remote storage."""
+        """Whether a part of the partition is or may become remote."""
         log = partition.log
         return log.is_tiered or log.log_start_offset < log.local_log_start_offset
 
     def list_offset(
         self, partition: Partition, query: OffsetQuery, timeout_ms: int
     ) -> "FoundOffset | asyncio.Future[FoundOffset]":
-        """As `offset_lookup.list_offset`, with all there is; in a while where remote storage is asked.
+        """Look an offset up in the whole log, local and remote; a future where remote storage must be searched.
 
         `timeout_ms` is the request's, 0 if it has none. Raises KafkaError, or the future does: REQUEST_TIMED_OUT,
-        KAFKA_STORAGE_ERROR, CORRUPT_MESSAGE, and what may be wrong with the partition by then.
+        KAFKA_STORAGE_ERROR, CORRUPT_MESSAGE, and errors of the partition.
         """
         check_reader(partition, query.current_leader_epoch, needs_leader=query.needs_leader)
         if query.timestamp == offset_lookup.LATEST_TIERED:
@@ -104,29 +105,29 @@ class RemoteOffsets:
         if query.timestamp == offset_lookup.EARLIEST_PENDING_UPLOAD:
             return self._earliest_pending_upload(partition)
         log = partition.log
-        is_a_time = query.timestamp >= 0 or query.timestamp == offset_lookup.MAX_TIMESTAMP
-        if not is_a_time or log.log_start_offset >= log.local_log_start_offset:
+        is_timestamp = query.timestamp >= 0 or query.timestamp == offset_lookup.MAX_TIMESTAMP
+        if not is_timestamp or log.log_start_offset >= log.local_log_start_offset:
             return offset_lookup.list_offset(partition, query)
         return self._begin(partition, query, timeout_ms if timeout_ms > 0 else self._timeout_ms())
 
-    # ---- the ends
+    # ---- ends of the remote log
 
     def _latest_tiered(self, partition: Partition) -> FoundOffset:
-        """Raises KafkaError while it is unknown what was copied, which "nothing was" would not be told from."""
+        """Return the last remote offset. Raises KafkaError while it is unknown; an empty remote log has none."""
         highest = self._highest(partition)
         if highest is None:
             raise KafkaError(ErrorCode.OFFSET_NOT_AVAILABLE)
         return NOT_FOUND if highest < 0 else self._end(partition, highest)
 
     def _earliest_pending_upload(self, partition: Partition) -> FoundOffset:
-        """The log's start if nothing was copied; unknown while it is unknown what was, which followers wait out."""
+        """Return the first offset that is not remote; not found while it is unknown, which followers wait out."""
         highest = self._highest(partition)
         if highest is None:
             return NOT_FOUND
         return self._end(partition, max(highest + 1, partition.log.log_start_offset))
 
     def _highest(self, partition: Partition) -> int | None:
-        """None while that is unknown, also where the log is empty, and nothing would be looked up for it."""
+        """Return the highest remote offset; None while it is unknown, even for an empty log."""
         if not self._metadata.is_ready(TopicIdPartition(partition.topic_id, partition.topic, partition.index)):
             return None
         try:
@@ -138,7 +139,7 @@ class RemoteOffsets:
         epoch = partition.log.epochs.epoch_for_offset(offset)
         return FoundOffset(UNKNOWN, offset, UNKNOWN if epoch is None else epoch)
 
-    # ---- times
+    # ---- timestamps
 
     def _begin(self, partition: Partition, query: OffsetQuery, timeout_ms: int) -> "asyncio.Future[FoundOffset]":
         future: asyncio.Future[FoundOffset] = self._loop.create_future()
@@ -147,7 +148,7 @@ class RemoteOffsets:
         self.waiting += 1
 
         def on_done(_: "asyncio.Future[FoundOffset]") -> None:
-            """Answered, out of time, or nobody waits any more."""
+            """Clean up after an answer, a timeout, or a closed connection."""
             self.waiting -= 1
             deadline.cancel()
             task.cancel()
@@ -173,7 +174,7 @@ class RemoteOffsets:
                 future.set_result(answer)
 
     async def _find(self, partition: Partition, query: OffsetQuery) -> FoundOffset:
-        """Until there is an answer. What is not known here yet may be in a moment. Raises KafkaError."""
+        """Search until there is a result; missing metadata may arrive soon. Raises KafkaError."""
         failures = 0
         while True:
             try:
@@ -183,7 +184,7 @@ class RemoteOffsets:
                     found = await self._first_at_or_after(partition, query.timestamp)
             except (RemoteMetadataNotReady, SegmentMissing, PoolFull):
                 pass
-            except Exception as error:  # noqa: BLE001  remote storage may be anybody's code; what it raised is logged
+            except Exception as error:  # noqa: BLE001  a plug-in may raise anything; the error is logged
                 failures += 1
                 self._note_failure(partition, error, is_last=failures == ATTEMPTS_MAX)
             else:
@@ -193,19 +194,19 @@ class RemoteOffsets:
             await self._pause(RETRY_MS << min(failures, 4))
 
     def _note_failure(self, partition: Partition, error: Exception, *, is_last: bool) -> None:
-        """Raises KafkaError at the last, and for what is wrong here and not in remote storage."""
+        """Raise KafkaError after the last attempt, and for errors of the local partition."""
         if isinstance(error, KafkaError):
             raise error
-        if isinstance(error, RemoteResourceNotFound):  # its segment was deleted, perhaps
-            self._chains.pop(_key(partition), None)
+        if isinstance(error, RemoteResourceNotFound):  # the segment may have been deleted
+            self._indexes.pop(_key(partition), None)
         if is_last:
-            self._tell(partition, error)
+            self._log_failure(partition, error)
             is_damaged = isinstance(error, CorruptRemoteData)
             raise KafkaError(ErrorCode.CORRUPT_MESSAGE if is_damaged else ErrorCode.KAFKA_STORAGE_ERROR) from error
 
-    def _tell(self, partition: Partition, error: Exception) -> None:
-        """Of what may pass, once in a while; as an error only of what needs an operator."""
-        event = "Looking for a time in remote storage failed"
+    def _log_failure(self, partition: Partition, error: Exception) -> None:
+        """Log a retriable error once per outage, any other as an error; an unexpected one with its traceback."""
+        event = "Searching remote storage for a timestamp failed"
         if not isinstance(error, RetriableRemoteStorageError):
             unexpected = None if isinstance(error, RemoteStorageError) else error
             _log.error(event, unexpected, partition=partition, reason=error)
@@ -213,12 +214,12 @@ class RemoteOffsets:
             _log.warning(event, partition=partition, reason=error)
 
     async def _first_at_or_after(self, partition: Partition, timestamp: int) -> FoundOffset | None:
-        """In remote storage, then here. None if segments left this disk meanwhile."""
+        """Search remote storage, then the local log. Return None if local segments were deleted meanwhile."""
         log = partition.log
         local_start = log.local_log_start_offset
-        chain = await self._chain(partition, local_start)
-        for start in chain.candidates(timestamp, log.log_start_offset, local_start):
-            found = await self._look_into(partition, start, timestamp)
+        index = await self._index(partition, local_start)
+        for start in index.candidates(timestamp, log.log_start_offset, local_start):
+            found = await self._search_segment(partition, start, timestamp)
             if found is not None:
                 return FoundOffset(*found)
         if log.local_log_start_offset != local_start:
@@ -226,43 +227,43 @@ class RemoteOffsets:
         return offset_lookup.found_here(partition, timestamp)
 
     async def _latest(self, partition: Partition) -> FoundOffset | None:
-        """The first record with the greatest timestamp of both parts. None if segments left this disk meanwhile."""
+        """Return the first record with the greatest timestamp; None if local segments were deleted meanwhile."""
         log = partition.log
         local_start = log.local_log_start_offset
-        chain = await self._chain(partition, local_start)
-        for greatest, start in chain.latest(log.log_start_offset, local_start):
-            here = offset_lookup.found_here(partition, offset_lookup.MAX_TIMESTAMP)
-            if greatest < here.timestamp:
+        index = await self._index(partition, local_start)
+        for greatest, start in index.latest(log.log_start_offset, local_start):
+            local = offset_lookup.found_here(partition, offset_lookup.MAX_TIMESTAMP)
+            if greatest < local.timestamp:
                 break
-            found = await self._look_into(partition, start, greatest)
+            found = await self._search_segment(partition, start, greatest)
             if found is not None:
                 return FoundOffset(*found)
         if log.local_log_start_offset != local_start:
             return None
         return offset_lookup.found_here(partition, offset_lookup.MAX_TIMESTAMP)
 
-    async def _look_into(self, partition: Partition, start: int, timestamp: int) -> FoundTimestamp | None:
-        """The first record of a time in the piece that starts at `start`."""
+    async def _search_segment(self, partition: Partition, start: int, timestamp: int) -> FoundTimestamp | None:
+        """Return the first record with at least the timestamp in the segment that holds offset `start`."""
         segment, last_offset = self._locations.locate(partition, start)
         first = max(start, partition.log.log_start_offset)
         return await self._pool.submit(
             partial(self._reader.first_at_or_after, segment, timestamp, first, last_offset + 1)
         )
 
-    # ---- the chain
+    # ---- the timestamp index
 
-    async def _chain(self, partition: Partition, below: int) -> TimestampIndex:
-        """The pieces of a partition up to `below`. Raises SegmentMissing, RemoteMetadataNotReady."""
+    async def _index(self, partition: Partition, below: int) -> TimestampIndex:
+        """Return the index of a partition's segments up to `below`. Raises SegmentMissing, RemoteMetadataNotReady."""
         key = _key(partition)
-        chain = self._chains.setdefault(key, TimestampIndex())
+        index = self._indexes.setdefault(key, TimestampIndex())
         added = 0
-        while (offset := max(chain.next_offset, partition.log.log_start_offset)) < below:
+        while (offset := max(index.next_offset, partition.log.log_start_offset)) < below:
             segment, last_offset = self._locations.locate(partition, offset)
-            chain.append(offset, last_offset, segment.max_timestamp_ms)
+            index.append(offset, last_offset, segment.max_timestamp_ms)
             added += 1
-            if added % _PIECES_AT_ONCE == 0:
+            if added % _ENTRIES_AT_ONCE == 0:
                 await self._pause(0)
-        return chain
+        return index
 
     async def _pause(self, pause_ms: float) -> None:
         over: asyncio.Future[None] = self._loop.create_future()
@@ -273,5 +274,5 @@ class RemoteOffsets:
             deadline.cancel()
 
 
-def _key(partition: Partition) -> TimeChainKey:
-    return TimeChainKey(partition.topic_id, partition.index, partition.leader_epoch)
+def _key(partition: Partition) -> TimestampIndexKey:
+    return TimestampIndexKey(partition.topic_id, partition.index, partition.leader_epoch)

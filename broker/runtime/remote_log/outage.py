@@ -1,42 +1,43 @@
-"""Whether remote storage is away, as readers see it, so that the log has a line when that begins and one when it ends.
+"""Detection of remote storage outages, so that the log has one line when an outage begins and one when it ends.
 
-Many reads fail in an outage, each several times, and meanwhile others succeed out of caches. So an outage is over when
-something succeeds and nothing has failed for a while, and one that begins soon after another is not told again.
+Many reads fail during an outage, each several times, while others succeed from caches. An outage is over when a read
+succeeds and none has failed for `QUIET_MS`. An outage that begins less than `LOG_INTERVAL_MS` after the last log line
+is not logged.
 """
 
 from dataclasses import dataclass
 from typing import Final
 
 QUIET_MS: Final = 5_000
-"""Longer than any pause between attempts of a read that somebody waits for."""
-TOLD_EVERY_MS: Final = 60_000
+"""Longer than any pause between attempts of a read that a request waits for."""
+LOG_INTERVAL_MS: Final = 60_000
 
 
 @dataclass(slots=True)
 class RemoteOutage:
-    """Times are in milliseconds of a monotonic clock."""
+    """The present outage, if there is one. Times are in milliseconds of a monotonic clock."""
 
     failures: int = 0
-    """Of the present outage; 0: there is none."""
+    """Failures of the present outage; 0: no outage."""
     began_ms: float = 0.0
     _failed_ms: float = 0.0
-    _told_ms: float = float("-inf")
-    _is_told: bool = False
+    _logged_ms: float = float("-inf")
+    _is_logged: bool = False
 
     def failed(self, now_ms: float) -> bool:
-        """Something failed that may succeed later; whether to tell of it."""
+        """Note a retriable failure; return whether to log it."""
         if not self.failures:
-            self.began_ms, self._is_told = now_ms, False
+            self.began_ms, self._is_logged = now_ms, False
         self.failures += 1
         self._failed_ms = now_ms
-        if now_ms - self._told_ms < TOLD_EVERY_MS:
+        if now_ms - self._logged_ms < LOG_INTERVAL_MS:
             return False
-        self._told_ms, self._is_told = now_ms, True
+        self._logged_ms, self._is_logged = now_ms, True
         return True
 
     def succeeded(self, now_ms: float) -> int:
-        """Something was read. Of an outage that was told of, and is over by that: how many failures it had; else 0."""
+        """Note a success; return the number of failures if it ends an outage that was logged, else 0."""
         if not self.failures or now_ms - self._failed_ms < QUIET_MS:
             return 0
         ended, self.failures = self.failures, 0
-        return ended if self._is_told else 0
+        return ended if self._is_logged else 0

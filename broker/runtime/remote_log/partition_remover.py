@@ -1,18 +1,18 @@
-"""Removes from remote storage what is left of deleted topics (KIP-405, "Topic deletion lifecycle").
+"""Removal of the remote data of deleted topics (KIP-405, "Topic deletion lifecycle").
 
-Whoever leads a partition of the metadata topic sees to the user partitions that are told of in it, whether or not it
-ever had them: no leader need be alive when a topic is deleted, and nothing need be remembered but the metadata. Each
-partition goes through
+The leader of a partition of the metadata topic removes the user partitions listed there, whether or not it ever had a
+replica of them: no leader of the deleted topic need be alive, and the metadata are the only state. Each partition goes
+through
 
-    DELETE_PARTITION_MARKED -> _STARTED -> every segment, with its own events -> _FINISHED
+    DELETE_PARTITION_MARKED -> _STARTED -> deletion of every segment, with its events -> _FINISHED
 
-and whatever fails is done again, for ever and with longer and longer waits, here or by the next leader.
+and every failure is retried for ever, with growing pauses, here or by the next leader.
 
-That a topic is gone is believed where it was seen to go, or where it was marked by somebody. Every broker that had a
-replica and sees it go marks it at once, whoever led: from then on the removal outlives all of them. A topic that is
-merely unknown may be one that is being recovered, or the cluster's metadata were lost or come from an older backup.
-What is remote of it may be all there is, so it is kept for `ottla.remote.log.unknown.topic.retention.ms`, and the log
-says so.
+A topic counts as deleted if this broker saw the deletion in the cluster metadata, or if the partition is marked. Every
+broker with a replica marks its partitions when it sees the deletion, leader or not: from then on the removal survives
+all of them. A topic that is merely unknown may be in recovery, or the cluster metadata may be lost or restored from an
+older backup. Its remote data may be the only copy, so they are kept for
+`ottla.remote.log.unknown.topic.retention.ms`, and the log says so.
 """
 
 from collections.abc import Callable, Iterable
@@ -45,17 +45,19 @@ _log = EventLog("broker.remote")
 
 
 class RemoteCatalog(Protocol):
-    """What the metadata partitions that this broker leads, and has read to their ends, know of."""
+    """The remote metadata in the metadata partitions that this broker leads and has read to their ends."""
 
     def held(self) -> Iterable[tuple[TopicIdPartition, PartitionDeleteState | None]]:
-        """Every partition with anything left, and how far its removal is."""
+        """Return every partition with segments or a pending removal, with the state of the removal."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class RemoverTools:
-    """`is_known` says whether a topic exists, `is_hosted` whether this node has a replica of a partition; `copying` are
-    attempts of this node that are not over.
+    """The collaborators of the removals.
+
+    `is_known` returns whether a topic exists, `is_hosted` whether this node has a replica of a partition; `copying`
+    returns the segments of this node's unfinished attempts.
     """
 
     segments: RemoteSegments
@@ -71,7 +73,7 @@ class RemoverTools:
 
 
 class PartitionRemover:
-    """Looks now and then for what is to be removed; each partition then has a task of its own in `scheduler`."""
+    """Periodic search for partitions to remove; each partition then has a task of its own in `scheduler`."""
 
     def __init__(self, tools: RemoverTools, scheduler: RoundRobinScheduler) -> None:
         self._tools = tools
@@ -83,15 +85,15 @@ class PartitionRemover:
 
     @property
     def under_way(self) -> int:
-        """Partitions that are being removed here."""
+        """The number of partitions that are being removed here."""
         return len(self._removals)
 
     def is_removing(self, partition: TopicIdPartition) -> bool:
-        """Whether the metadata of a partition is needed here although it is not hosted."""
+        """Whether this broker needs the metadata of a partition although it may not host it."""
         return partition in self._removals or partition in self._markings
 
     def on_deleted(self, topic_ids: Iterable[Uuid], hosted: Iterable[TopicIdPartition]) -> None:
-        """Topics were seen to be deleted; `hosted` of their partitions had a replica here, and remote storage."""
+        """Note deleted topics; `hosted` are their tiered partitions with a replica on this broker."""
         self._seen_deleted_ms |= dict.fromkeys(topic_ids, self._tools.clock.now_ms())
         for partition in hosted:
             if not self.is_removing(partition):
@@ -100,10 +102,10 @@ class PartitionRemover:
         self._scheduler.schedule(self)
 
     async def run_once(self) -> float | None:
-        """See RecurringTask: begins the removals that are due."""
+        """See RecurringTask: begin the removals that are due."""
         now_ms, held = self._tools.clock.now_ms(), dict(self._tools.catalog.held())
         for partition in [partition for partition in self._removals if partition not in held]:
-            self._end(partition)  # done, or another broker's now
+            self._end(partition)  # removed, or another broker leads the metadata partition now
         self._note_unknown({partition for partition, state in held.items() if state is None}, now_ms)
         for partition, state in held.items():
             if partition not in self._removals and self._is_due(partition, state, now_ms):
@@ -114,12 +116,12 @@ class PartitionRemover:
             for topic_id, seen_ms in self._seen_deleted_ms.items()
             if now_ms - seen_ms < settings.grace_ms
         }
-        # The metadata of what was deleted of late may have to be read first, or their leader be elected.
+        # The metadata of recently deleted topics may have to be read first, or their leader be elected.
         interval_ms = settings.task_interval_ms if self._seen_deleted_ms else settings.remover_interval_ms
         return float(min(interval_ms, settings.remover_interval_ms))
 
     def _note_unknown(self, unmarked: Iterable[TopicIdPartition], now_ms: int) -> None:
-        """Since when each topic is unknown of which nobody says that it was deleted, and a line when that begins."""
+        """Note since when unmarked topics have been unknown; log a warning when a topic becomes unknown."""
         names = {partition.topic_id: partition.topic for partition in unmarked}
         unknown = [each for each in names if not self._tools.is_known(each) and each not in self._seen_deleted_ms]
         for topic_id in unknown:
@@ -161,7 +163,7 @@ class PartitionRemover:
     def _end_marking(self, partition: TopicIdPartition) -> None:
         del self._markings[partition]
         self._unassign_unless_needed(partition)
-        self._scheduler.schedule(self)  # it may be for this broker to go on
+        self._scheduler.schedule(self)  # this broker may lead the metadata partition
 
     def _unassign_unless_needed(self, partition: TopicIdPartition) -> None:
         if not self._tools.is_hosted(partition) and not self.is_removing(partition):
@@ -169,8 +171,10 @@ class PartitionRemover:
 
 
 class DeletionMarking:
-    """The task in which one partition is said to be deleted, so that whoever sees to its removal need not have seen
-    that. Its metadata stays assigned until then."""
+    """The task that marks one partition as deleted, so that any broker can remove it later.
+
+    The partition's metadata stay assigned to this broker until then.
+    """
 
     def __init__(
         self, partition: TopicIdPartition, tools: RemoverTools, on_end: Callable[[TopicIdPartition], None]
@@ -181,7 +185,7 @@ class DeletionMarking:
         self._failures = Failures()
 
     async def run_once(self) -> float | None:
-        """See RecurringTask."""
+        """See RecurringTask: publish the mark."""
         tools = self._tools
         event = PartitionDelete(
             self._partition, PartitionDeleteState.MARKED, tools.clock.now_ms(), tools.segments.broker_id
@@ -189,7 +193,7 @@ class DeletionMarking:
         try:
             await tools.segments.metadata.delete_partition(event)
         except InvalidSegmentTransition:
-            pass  # somebody has marked it, and the removal is on its way
+            pass  # marked already
         except PASSING_ERRORS as error:
             if not isinstance(error, RemoteMetadataNotReady):
                 _log.warning("could not mark a partition as deleted", partition=self._partition, reason=error)
@@ -199,7 +203,7 @@ class DeletionMarking:
 
 
 class PartitionRemoval:
-    """The task in which one partition goes."""
+    """The task that removes the remote data of one partition."""
 
     def __init__(
         self,
@@ -217,7 +221,7 @@ class PartitionRemoval:
         self.is_over = False
 
     async def run_once(self) -> float | None:
-        """See RecurringTask: deletes some segments; without any left, the partition."""
+        """See RecurringTask: delete some segments, or finish the removal if none are left."""
         if self.is_over:
             return None
         settings = self._tools.settings()
@@ -225,7 +229,7 @@ class PartitionRemoval:
             wait_ms = await self._step()
         except PASSING_ERRORS as error:
             if not isinstance(error, RemoteMetadataNotReady):
-                _log.warning("could not remove what is left of a partition", partition=self._partition, reason=error)
+                _log.warning("could not remove a deleted partition", partition=self._partition, reason=error)
             return self._failures.next_delay_ms(settings.backoff, self._tools.random)
         self._failures.clear()
         return wait_ms
@@ -233,31 +237,31 @@ class PartitionRemoval:
     async def _step(self) -> float | None:
         metadata = self._tools.segments.metadata
         if self._state is None:
-            metadata.known(self._partition)  # to be told whether it is ready
-            await self._tell(PartitionDeleteState.MARKED)
+            metadata.known(self._partition)  # raises RemoteMetadataNotReady
+            await self._publish(PartitionDeleteState.MARKED)
         if self._state is PartitionDeleteState.MARKED:
-            await self._tell(PartitionDeleteState.STARTED)
+            await self._publish(PartitionDeleteState.STARTED)
         known = metadata.known(self._partition)
-        segments, is_round = self._rounds.next(known, DELETIONS_A_TURN, lambda one: not self._may_be_copied_still(one))
+        segments, is_round = self._rounds.next(known, DELETIONS_A_TURN, lambda one: not self._may_still_be_copied(one))
         for segment in segments:
             await self._tools.segments.delete(segment)
         if len(metadata.known(self._partition)):
             return 0.0 if segments or not is_round else float(self._tools.settings().task_interval_ms)
         await forget_log_start(self._tools.log_starts, self._tools.pool, self._partition)
-        await self._tell(PartitionDeleteState.FINISHED)
-        _log.info("removed what was left of a partition", partition=self._partition)
+        await self._publish(PartitionDeleteState.FINISHED)
+        _log.info("removed a deleted partition", partition=self._partition)
         self._on_end(self._partition)
         return None
 
-    def _may_be_copied_still(self, segment: RemoteSegment) -> bool:
-        """A former leader may be in the middle of it, and what it uploads after a deletion would stay for ever."""
+    def _may_still_be_copied(self, segment: RemoteSegment) -> bool:
+        """Whether a former leader may still be uploading; objects uploaded after a deletion would stay for ever."""
         if segment.state is not SegmentState.COPY_STARTED:
             return False
         if segment.broker_id == self._tools.segments.broker_id:
             return segment.id.id in self._tools.copying()
         return self._tools.clock.now_ms() - segment.event_timestamp_ms < self._tools.settings().grace_ms
 
-    async def _tell(self, state: PartitionDeleteState) -> None:
+    async def _publish(self, state: PartitionDeleteState) -> None:
         tools = self._tools
         event = PartitionDelete(self._partition, state, tools.clock.now_ms(), tools.segments.broker_id)
         await tools.segments.metadata.delete_partition(event)

@@ -1,6 +1,6 @@
-"""What followers need of remote storage, from the real thing: metadata on the loop, the store on threads.
+"""The source of remote segments for followers: metadata is read on the loop, the store on threads.
 
-Only imported where tiering is on.
+Loaded only on brokers with remote storage.
 """
 
 from asyncio import Future
@@ -24,7 +24,7 @@ from storage.tiered.segments.producers import producers_before
 
 
 class RemoteSegmentSource:
-    """Implements RemoteLogSource. `skips_remote` is `follower.fetch.last.tiered.offset.enable`, as it is now."""
+    """Implements RemoteLogSource; `skips_remote` is the present `follower.fetch.last.tiered.offset.enable`."""
 
     def __init__(
         self,
@@ -51,7 +51,7 @@ class RemoteSegmentSource:
             found.set_result(self._metadata.segment_for(_partition(replica), epoch, offset))
         except RemoteMetadataNotReady as error:
             found.set_exception(RemoteLogUnavailable(str(error), is_failure=False))
-        except Exception as error:  # noqa: BLE001  a plug-in's fault concerns this replica alone, which is told
+        except Exception as error:  # noqa: BLE001  an error of a plug-in concerns this replica alone
             found.set_exception(error)
         return found
 
@@ -66,15 +66,17 @@ class RemoteSegmentSource:
         return refused
 
     def _others(self, replica: FetchedReplica, load: Load[RemoteSegment]) -> Sequence[RemoteSegment]:
-        """Those that end where the segment begins, or between that and the offset; only needed where the leader does
-        not agree with the whole segment."""
+        """Return the segments that end right before the segment, or between its start and the offset.
+
+        They are needed only if the leader does not agree with the whole segment.
+        """
         if load.next_offset > load.segment.end_offset:
             return ()
         known = self._metadata.known(_partition(replica))
         return known.ending_within(load.segment.start_offset - 1, load.next_offset - 1)
 
     def _load(self, load: Load[RemoteSegment], others: Sequence[RemoteSegment]) -> TierStart:
-        """On a thread."""
+        """Load the state at the offset; runs on a pool thread."""
         segment, offset = load.segment, load.next_offset
         try:
             epochs = history(decode_epochs(self._storage.read_index(segment, IndexKind.LEADER_EPOCH)), load)

@@ -1,7 +1,7 @@
-"""Segments in remote storage, one at a time: copied and deleted on a pool, with the events that tell everybody.
+"""Operations on single remote segments: copies and deletions on a pool, with their metadata events.
 
-Whatever implements remote storage is loaded by name and may raise anything. What it does is told apart here once: what
-may succeed later (RetriableRemoteStorageError) and what did not (RemoteStorageError).
+A plug-in for remote storage may raise anything. Errors are classified here once: RetriableRemoteStorageError for
+operations that may succeed later, RemoteStorageError for all others.
 """
 
 import asyncio
@@ -27,15 +27,15 @@ from storage.tiered.segment_metadata import RemoteSegment, SegmentState, Segment
 T = TypeVar("T")
 
 PASSING_ERRORS = (RemoteStorageError, RemoteMetadataNotReady, InvalidSegmentTransition, TimeoutError, PoolFull)
-"""What a task that works with remote storage may meet, and tries again after."""
+"""Errors after which a remote log task tries again."""
 
 
 _ROWS_EXAMINED = 500
-"""At once, about a millisecond on the loop."""
+"""Rows read at once: about a millisecond on the loop."""
 
 
 class SegmentRounds:
-    """Goes through all that is known of one partition, over and over, some segments at a time."""
+    """Repeated passes over the known segments of one partition, some segments at a time."""
 
     def __init__(self) -> None:
         self._row = 0
@@ -43,7 +43,7 @@ class SegmentRounds:
     def next(
         self, known: KnownSegments, most: int, is_wanted: Callable[[RemoteSegment], bool]
     ) -> tuple[list[RemoteSegment], bool]:
-        """The next ones that are wanted, `most` at most, and whether the round is over; perhaps none."""
+        """Return the next wanted segments, `most` at most and perhaps none, and whether the pass is over."""
         found: list[RemoteSegment] = []
         bound = self._row + _ROWS_EXAMINED
         while self._row < bound and len(found) < most:
@@ -57,7 +57,7 @@ class SegmentRounds:
 
 
 class RemoteSegments:
-    """`storage` is called on `pool`, which must not be stopped before this is of no use any more."""
+    """The segments of all partitions of this broker. `pool` runs the calls of `storage`; the owner stops it last."""
 
     def __init__(
         self,
@@ -76,15 +76,15 @@ class RemoteSegments:
         self._metrics = metrics
 
     async def announce(self, segment: RemoteSegment) -> None:
-        """COPY_STARTED; raises as `RemoteLogMetadataManager.add`."""
+        """Publish COPY_STARTED; raises as `RemoteLogMetadataManager.add`."""
         await self.metadata.add(segment)
 
     async def upload(self, segment: RemoteSegment, files: SegmentFiles) -> bytes | None:
-        """Copies files; returns the custom metadata. Raises RemoteStorageError and its kinds."""
+        """Copy a segment's files and return the custom metadata. Raises RemoteStorageError and its kinds."""
         meters = self._metrics.topic(segment.id.partition.topic)
         meters.copy_requests += 1
         try:
-            custom = await self._do(partial(self._storage.copy_segment, segment, files))
+            custom = await self._submit(partial(self._storage.copy_segment, segment, files))
         except RemoteStorageError:
             meters.copy_errors += 1
             raise
@@ -92,48 +92,49 @@ class RemoteSegments:
         return custom
 
     async def finish(self, segment: RemoteSegment, custom_metadata: bytes | None) -> None:
-        """COPY_FINISHED. Raises as `RemoteLogMetadataManager.update`."""
-        await self._tell(segment, SegmentState.COPY_FINISHED, custom_metadata)
+        """Publish COPY_FINISHED; raises as `RemoteLogMetadataManager.update`."""
+        await self._publish(segment, SegmentState.COPY_FINISHED, custom_metadata)
 
     async def delete(self, segment: RemoteSegment) -> None:
-        """DELETE_STARTED unless that was said, the objects, DELETE_FINISHED. One that is gone already is no error.
+        """Publish DELETE_STARTED unless it was published, delete the objects, and publish DELETE_FINISHED.
 
-        Raises RemoteStorageError, RemoteMetadataNotReady, TimeoutError; it can be repeated then, here or elsewhere.
+        A segment that is deleted already is no error. Raises RemoteStorageError, RemoteMetadataNotReady, TimeoutError;
+        the deletion can be repeated then, on any broker.
         """
         meters = self._metrics.topic(segment.id.partition.topic)
         meters.delete_requests += 1
         try:
             if segment.state is not SegmentState.DELETE_STARTED:
-                await self._tell(segment, SegmentState.DELETE_STARTED)
+                await self._publish(segment, SegmentState.DELETE_STARTED)
             await self.discard(segment)
-            await self._tell(segment, SegmentState.DELETE_FINISHED)
+            await self._publish(segment, SegmentState.DELETE_FINISHED)
         except InvalidSegmentTransition:
-            await self.discard(segment)  # somebody else was faster, though perhaps not faster than a late upload
+            await self.discard(segment)  # another broker has deleted it, though perhaps before a late upload
         except (RemoteStorageError, TimeoutError):
             meters.delete_errors += 1
             raise
 
     async def discard(self, segment: RemoteSegment) -> None:
-        """Deletes the objects and tells nobody."""
-        await self._do(partial(self._storage.delete_segment, segment))
+        """Delete the objects without any event."""
+        await self._submit(partial(self._storage.delete_segment, segment))
 
     async def leader_epochs(self, segment: RemoteSegment) -> list[EpochEntry]:
-        """The history of the log up to the segment's end, as it was copied with it. Raises RemoteStorageError."""
-        return await self._do(lambda: decode_epochs(self._storage.read_index(segment, IndexKind.LEADER_EPOCH)))
+        """Return the leader epochs up to the segment's end, as copied with the segment. Raises RemoteStorageError."""
+        return await self._submit(lambda: decode_epochs(self._storage.read_index(segment, IndexKind.LEADER_EPOCH)))
 
-    async def _tell(self, segment: RemoteSegment, state: SegmentState, custom_metadata: bytes | None = None) -> None:
+    async def _publish(self, segment: RemoteSegment, state: SegmentState, custom_metadata: bytes | None = None) -> None:
         update = SegmentUpdate(segment.id, state, self._clock.now_ms(), self.broker_id, custom_metadata)
         await self.metadata.update(update)
 
-    def _do(self, work: Callable[[], T]) -> "asyncio.Future[T]":
+    def _submit(self, work: Callable[[], T]) -> "asyncio.Future[T]":
         try:
-            return self._pool.submit(partial(judged, work))
+            return self._pool.submit(partial(with_storage_errors, work))
         except PoolFull as error:
             raise RetriableRemoteStorageError(str(error)) from error
 
 
-def judged(work: Callable[[], T]) -> T:
-    """On the pool: whatever a foreign implementation raises becomes an error of remote storage."""
+def with_storage_errors(work: Callable[[], T]) -> T:
+    """Run `work`; turn any error of a plug-in that is no RemoteStorageError into one. For calls on a pool."""
     try:
         return work()
     except RemoteStorageError:

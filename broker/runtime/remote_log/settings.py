@@ -1,4 +1,4 @@
-"""Kafka's keys for what copies to remote storage and deletes there, as one value; asked for anew with every use."""
+"""The settings of the remote log tasks, as one value that the tasks fetch anew for every use."""
 
 from dataclasses import dataclass
 
@@ -10,8 +10,10 @@ _BACKOFF = Backoff(500, 30_000, 0.2)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RemoteLogSettings:
-    """Kafka's defaults, and ours. `grace_ms`: how long a segment must have been of no use before it is collected, and a
-    foreign copy under way before it counts as abandoned.
+    """Settings with Kafka's defaults where Kafka has the key.
+
+    `grace_ms` is the time for which a segment must have been unused before it is collected, and for which a copy of
+    another broker may be in progress before it counts as abandoned.
     """
 
     copier_threads: int = 10  # remote.log.manager.copier.thread.pool.size

@@ -1,8 +1,8 @@
-"""Whether a broker may do without remote storage for topics that keep segments there: it may not.
+"""The check that a broker without remote storage has no topics that need it.
 
-It would find the beginning of their logs nowhere, take what is on its disk for all there is, and let go of the rest for
-good once remote storage is back. Kafka does not start either where it is off for all (KAFKA-15267); here topics may
-have it by a default, too, which nothing in the metadata tells of when it is gone, but the disk does.
+Such a broker would take its local segments for the whole log, and would delete the rest for good once remote storage is
+back. Kafka refuses to start, too, where remote storage is off for the cluster (KAFKA-15267). Here topics may also be
+tiered by a default; the cluster metadata do not show that the default was removed, but the disk does.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -24,7 +24,7 @@ _DEFAULT_SWITCH = "ottla.log.remote.storage.enable"
 
 
 def check_nothing_is_remote(image: MetadataImage) -> None:
-    """For a broker whose remote storage is off. Raises ConfigError."""
+    """Check that no topic of a broker without remote storage is tiered. Raises ConfigError."""
     configs = image.configs
     tiered = [
         name
@@ -34,39 +34,41 @@ def check_nothing_is_remote(image: MetadataImage) -> None:
     if tiered:
         raise ConfigError(
             _SWITCH,
-            f"{_SWITCH} must stay on while topics keep segments in remote storage, as {_named(tiered)}: delete them,"
-            f" or turn {_TOPIC_SWITCH} off for them, first.",
+            f"{_SWITCH} must stay on while topics keep segments in remote storage, such as {_named(tiered)}: first"
+            f" delete them or set {_TOPIC_SWITCH}=false for them.",
         )
 
 
 def check_nothing_is_cut_off(
     fs: FileSystem, directories: Sequence[str], image: MetadataImage, config_of: Callable[[str], LogConfig]
 ) -> None:
-    """Before logs are opened: no topic has lost a default that its logs depend on. Blocks. Raises ConfigError, OSError.
+    """Check, before logs are opened, that no log depends on a tiering default that was removed.
 
-    Such a log begins below its first segment, by its checkpoint, and remote storage is known to have something of it. A
-    crash alone may leave the first behind, of a log that never had remote storage.
+    Such a log begins below its first local segment, by its checkpoint, and the stored remote metadata list segments
+    of it. A crash alone may leave such a checkpoint for a log that was never tiered. Blocks. Raises ConfigError,
+    OSError.
     """
     starts = {directory: _log_starts(fs, directory) for directory in directories}
-    topics = {partition.topic for told in starts.values() for partition in told}
-    local = {topic for topic in topics if not _may_begin_elsewhere(config_of(topic))}
-    parted = {
+    topics = {partition.topic for offsets in starts.values() for partition in offsets}
+    local = {topic for topic in topics if not _may_begin_remotely(config_of(topic))}
+    incomplete = {
         partition
-        for directory, told in starts.items()
-        for partition, start_offset in told.items()
+        for directory, offsets in starts.items()
+        for partition, start_offset in offsets.items()
         if partition.topic in local
         and start_offset < _first_segment(fs, join(directory, f"{partition.topic}-{partition.partition}"))
     }
-    cut_off = sorted(_remote(fs, directories[0], parted, image)) if parted else []
+    cut_off = sorted(_with_remote_segments(fs, directories[0], incomplete, image)) if incomplete else []
     if cut_off:
         raise ConfigError(
             _DEFAULT_SWITCH,
-            f"{_DEFAULT_SWITCH} must stay on while topics keep segments in remote storage by it, as {_named(cut_off)}:"
-            f" set {_TOPIC_SWITCH}=true for them, or remote.log.delete.on.disable=true to give these up, first.",
+            f"{_DEFAULT_SWITCH} must stay on while it makes topics keep segments in remote storage, such as"
+            f" {_named(cut_off)}: first set {_TOPIC_SWITCH}=true for them, or remote.log.delete.on.disable=true to"
+            " delete their remote segments.",
         )
 
 
-def _may_begin_elsewhere(config: LogConfig) -> bool:
+def _may_begin_remotely(config: LogConfig) -> bool:
     return config.remote_storage_enable or config.remote_log_delete_on_disable
 
 
@@ -74,11 +76,11 @@ def _log_starts(fs: FileSystem, directory: str) -> dict[TopicPartition, int]:
     try:
         return read_offsets(fs, join(directory, LOG_START_OFFSET_FILE))
     except (CorruptCheckpoint, OSError):
-        return {}  # whoever opens the logs tells of it
+        return {}  # the log loader reports the error
 
 
 def _first_segment(fs: FileSystem, directory: str) -> int:
-    """-1 if there is none, or no such log."""
+    """Return the base offset of the first segment; -1 if there is none, or no such log."""
     try:
         names = fs.list(directory)
     except OSError:
@@ -87,14 +89,16 @@ def _first_segment(fs: FileSystem, directory: str) -> int:
     return min((int(stem) for stem in stems if stem.isdecimal()), default=-1)
 
 
-def _remote(fs: FileSystem, directory: str, parted: set[TopicPartition], image: MetadataImage) -> set[str]:
-    """Those topics that remote storage has something of, by what this broker kept of its metadata."""
-    # Here, because whoever has no remote storage need not load it.
+def _with_remote_segments(
+    fs: FileSystem, directory: str, partitions: set[TopicPartition], image: MetadataImage
+) -> set[str]:
+    """Return the topics of `partitions` that have remote segments, by the metadata snapshots on this disk."""
+    # Imported here: a broker without remote storage does not load it otherwise.
     from storage.tiered.catalog.metadata_snapshot import DIRECTORY, CorruptSnapshot, read_snapshot
 
     found: set[str] = set()
     kept = join(directory, DIRECTORY)
-    topic_ids = {(partition, _topic_id(image, partition.topic)) for partition in parted}
+    topic_ids = {(partition, _topic_id(image, partition.topic)) for partition in partitions}
     for name in fs.list(kept) if fs.is_directory(kept) else ():
         try:
             _, metadata = read_snapshot(fs, join(kept, name))

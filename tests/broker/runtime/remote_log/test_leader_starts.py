@@ -135,7 +135,7 @@ def test_a_leader_that_lost_its_disk_goes_on_behind_what_is_remote() -> None:
         assert stage.bounds == (0, 5, 5)
         assert partition.log.epochs.latest_epoch == 1
         assert stage.produce(b"x") == 5
-        assert stage.starts.under_way == 0
+        assert stage.starts.waiting_count == 0
 
     on_stage(test)
 
@@ -253,7 +253,7 @@ def test_who_leads_no_more_begins_nothing() -> None:
         await stage.settle()
         assert not stage.partition().is_leader
         assert not stage.partition().awaits_log_start
-        assert stage.starts.under_way == 0
+        assert stage.starts.waiting_count == 0
 
     on_stage(test)
 
@@ -286,7 +286,7 @@ def test_nothing_is_sought_for_a_topic_that_is_deleted() -> None:
         stage.delete_topic(identity)
         stage.remote.become_ready(partition)
         await stage.settle(100)
-        assert stage.starts.under_way == 0
+        assert stage.starts.waiting_count == 0
 
     on_stage(test)
 

@@ -1,6 +1,6 @@
 """When the log is told that remote storage is away (`broker.runtime.remote_log.outage`)."""
 
-from broker.runtime.remote_log.outage import QUIET_MS, TOLD_EVERY_MS, RemoteOutage
+from broker.runtime.remote_log.outage import LOG_INTERVAL_MS, QUIET_MS, RemoteOutage
 
 
 def test_an_outage_is_told_once_and_so_is_its_end() -> None:
@@ -15,8 +15,8 @@ def test_an_outage_is_told_once_and_so_is_its_end() -> None:
 
 def test_a_long_one_is_told_again() -> None:
     outage = RemoteOutage()
-    told = [now_ms for now_ms in range(0, 2 * TOLD_EVERY_MS + 1, 1000) if outage.failed(now_ms)]
-    assert told == [0, TOLD_EVERY_MS, 2 * TOLD_EVERY_MS]
+    told = [now_ms for now_ms in range(0, 2 * LOG_INTERVAL_MS + 1, 1000) if outage.failed(now_ms)]
+    assert told == [0, LOG_INTERVAL_MS, 2 * LOG_INTERVAL_MS]
 
 
 def test_one_that_follows_soon_is_not_told_at_all() -> None:
@@ -25,4 +25,4 @@ def test_one_that_follows_soon_is_not_told_at_all() -> None:
     assert outage.succeeded(QUIET_MS) == 1
     assert not outage.failed(QUIET_MS + 1)
     assert outage.succeeded(2 * QUIET_MS + 1) == 0
-    assert outage.failed(TOLD_EVERY_MS)
+    assert outage.failed(LOG_INTERVAL_MS)

@@ -47,7 +47,7 @@ def test_where_nothing_is_remote_nothing_is_in_the_way() -> None:
 
 
 def test_a_topic_that_is_says_which_and_what_to_do() -> None:
-    with pytest.raises(ConfigError, match=r"^remote\.log\.storage\.system\.enable must stay on .* as a: delete them"):
+    with pytest.raises(ConfigError, match=r"^remote\.log\.storage\.system\.enable must stay on .* as a: first"):
         check_nothing_is_remote(image_of([record("a", "true")]))
     with pytest.raises(ConfigError, match="as a and 2 more: "):
         check_nothing_is_remote(image_of([record(name, "True") for name in "cba"]))
@@ -86,7 +86,7 @@ class Disk:
 
 
 def test_a_topic_whose_default_is_gone_is_told_of() -> None:
-    with pytest.raises(ConfigError, match=r"^ottla\.log\.remote\.storage\.enable must stay on .* by it, as t: set"):
+    with pytest.raises(ConfigError, match=r"^ottla\.log\.remote\.storage\.enable must stay on .* such as t: first set"):
         Disk().check()
 
 
