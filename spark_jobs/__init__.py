@@ -1,1 +1,1 @@
-"""The Spark pipeline: snapshots and history from the metadata log. Nothing here is imported by a broker."""
+"""The Spark jobs: snapshots and history from the metadata log, and tiered records. No broker imports this package."""

@@ -1,8 +1,9 @@
-"""The Spark session of every job here, and whether this machine can have one.
+"""The Spark session of all jobs, and the check that this machine can run Spark.
 
-What is set here is what the jobs need to be right or bearable; where they run, and with how much memory, is for
-`spark-submit`, `spark-defaults.conf` and the environment to say, which all go first. Executors need what the driver
-has: `pip install 'ottla[spark]'` in their image, or in the environment that `PYSPARK_PYTHON` names.
+The settings here are those that the jobs need for correctness or acceptable speed. `spark-submit`,
+`spark-defaults.conf` and the environment decide where they run, and with how much memory, and take precedence.
+Executors need the driver's packages: `pip install 'ottla[spark]'` in their image, or in the environment of
+`PYSPARK_PYTHON`.
 """
 
 import logging
@@ -22,10 +23,10 @@ from pyspark.sql import SparkSession
 OLDEST_JAVA: Final = 17
 _SETTINGS: Final = {
     "spark.ui.enabled": "false",
-    # The rows are few columns of bytes: copies between JVM and Python are Arrow's, in batches of this many.
+    # Rows have a few columns of bytes: Arrow copies them between JVM and Python, in batches of this many.
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "100000",
-    # A state for each section is folded by itself; to split or join these tasks by size would only cost time.
+    # Each section's state is folded separately; splitting or joining these tasks by size would only cost time.
     "spark.sql.adaptive.enabled": "false",
     # The source's rows have no expressions worth compiling; a micro-batch would spend more time on that than on rows.
     "spark.sql.codegen.wholeStage": "false",
@@ -33,8 +34,8 @@ _SETTINGS: Final = {
 }
 _JVM_OPTIONS: Final = "SPARK_SUBMIT_OPTS"
 _LIGHT_JVM: Final = "-XX:TieredStopAtLevel=1"
-"""Where the JVM only passes bytes on: its second compiler takes a third of the processor time of a run of a minute, and
-gives none of it back. A collector is not chosen here, for Java refuses to start with two of them.
+"""For a JVM that only forwards bytes: its second compiler takes a third of the processor time of a one-minute run
+without benefit. No garbage collector is chosen here, because Java refuses to start with two of them.
 """
 _LOG4J: Final = Path(__file__).with_name("log4j2.properties")
 _VERSION: Final = re.compile(r'version "(\d+)')
@@ -42,14 +43,15 @@ _VERSION: Final = re.compile(r'version "(\d+)')
 
 @cache
 def unavailable_reason() -> str | None:
-    """Why Spark cannot run on this machine, in a sentence; None if it can."""
+    """Return the reason why Spark cannot run on this machine, in a sentence; None if it can."""
     java = _java()
     if java is None:
-        return f"Spark needs Java {OLDEST_JAVA}, and there is no java on PATH nor a JAVA_HOME."
+        return f"Spark needs Java {OLDEST_JAVA}, but there is no java on PATH and JAVA_HOME is not set."
     told = subprocess.run([java, "-version"], capture_output=True, text=True, check=False)
     found = _VERSION.search(told.stderr + told.stdout)
     if found is None or int(found[1]) < OLDEST_JAVA:
-        return f"Spark needs Java {OLDEST_JAVA}, and {java} is {found[1] if found else 'not saying what it is'}."
+        version = f"version {found[1]}" if found else "an unknown version"
+        return f"Spark needs Java {OLDEST_JAVA}, but {java} has {version}."
     return None
 
 
@@ -61,25 +63,25 @@ def _java() -> str | None:
 
 
 def open_session(name: str, settings: Mapping[str, str] | None = None, *, is_light: bool = False) -> SparkSession:
-    """The session of this process, made if there is none. What the environment sets is kept.
+    """Return the session of this process, creating one if needed. Settings of the environment are kept.
 
-    Workers run the interpreter that runs this, unless the environment names another. `is_light`: the work is in Python,
-    and the JVM, if it is started here and the environment says nothing else, is one that starts fast and stays small.
+    Workers run the current interpreter, unless the environment names another. `is_light`: the work is in Python, so a
+    JVM started here starts fast and stays small, unless the environment says otherwise.
     """
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    logging.getLogger("py4j").setLevel(logging.CRITICAL)  # what fails in a callback is raised where it was waited for
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)  # the failure of a callback is raised to its caller
     _prepare_jvm(is_light)
     builder = SparkSession.builder.appName(name)
     submitted = _submitted()
     for key, value in {**_SETTINGS, **(settings or {})}.items():
         if key not in submitted:
             builder = builder.config(key, value)
-    # PySpark itself asks for Spark's own bars, on any terminal; a job shows its progress in its own words.
+    # PySpark enables Spark's progress bars on any terminal; a job shows its own progress.
     return builder.config("spark.ui.showConsoleProgress", "false").getOrCreate()
 
 
 def _prepare_jvm(is_light: bool) -> None:
-    """For one that is still to be started here: nothing on stderr but what a command says, unless told otherwise."""
+    """Configure a JVM to be started here without output on stderr, unless configured otherwise."""
     options = os.environ.get(_JVM_OPTIONS, "")
     if is_light and "-XX:" not in options:
         options = f"{options} {_LIGHT_JVM}"
@@ -89,6 +91,8 @@ def _prepare_jvm(is_light: bool) -> None:
 
 
 def _submitted() -> frozenset[str]:
-    """What `spark-submit --conf` or spark-defaults.conf sets: known to the JVM, and a builder's setting would win."""
+    """Return the settings of `spark-submit --conf` and spark-defaults.conf, which a builder's setting would
+    override.
+    """
     SparkContext._ensure_initialized()
     return frozenset(key for key, _ in SparkConf().getAll())

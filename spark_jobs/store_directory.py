@@ -1,4 +1,4 @@
-"""A directory of a store of objects, by name: what driver and executors hand on, and each opens for itself."""
+"""A directory of an object store by URI, which driver and executors exchange and open separately."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -11,21 +11,21 @@ from storage.tiered.object_store import ObjectInfo
 
 @lru_cache(maxsize=4)
 def opened(uri: StoreUri) -> StoreAt:
-    """One store for each place in a process: connections to S3 are dear, and safe to share."""
+    """Return one store per location and process: S3 connections are expensive, and safe to share."""
     return open_store(uri)
 
 
 @dataclass(frozen=True, slots=True)
 class StoreDirectory:
-    """May be pickled. Names are those below `directory`, which ends in a slash if it is not empty. Raises as
-    `ObjectStore` does.
+    """A directory, which can be pickled. Names are relative to `directory`, which is empty or ends in a slash. Raises
+    the exceptions of `ObjectStore`.
     """
 
     uri: StoreUri
     directory: str = ""
 
     def put(self, name: str, parts: Iterable[Buffer]) -> int:
-        """The size in bytes."""
+        """Write an object; return its size in bytes."""
         place = opened(self.uri)
         return place.store.put(place.key(self.directory + name), parts)
 
@@ -34,7 +34,7 @@ class StoreDirectory:
         return place.store.get(place.key(self.directory + name))
 
     def listed(self, prefix: str = "", after: str = "") -> Iterator[ObjectInfo]:
-        """Those that sort behind `after`, with names as they are here in place of keys."""
+        """Yield the objects that sort after `after`, with names relative to the directory as keys."""
         place = opened(self.uri)
         whole = place.key(self.directory)
         for found in place.store.list(whole + prefix, whole + after if after else ""):

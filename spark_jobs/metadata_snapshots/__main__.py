@@ -1,7 +1,7 @@
-"""`python -m spark_jobs.metadata_snapshots`, and what `spark-submit` is given: options, signals, exit codes.
+"""`python -m spark_jobs.metadata_snapshots`, also for `spark-submit`: options, signals, exit codes.
 
-0 is success, and a tail that was told to end; 1 a failure told in one sentence on stderr, 2 wrong usage, 130 and 143 an
-end by force, by SIGINT and SIGTERM.
+Exit codes: 0 success or an ordered stop of a tail, 1 a failure with one sentence on stderr, 2 wrong usage, 130 and 143
+a forced stop by SIGINT and SIGTERM.
 """
 
 import sys
@@ -25,22 +25,22 @@ EXIT_INTERRUPTED = 130
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
 @click.option("--bootstrap-server", required=True, metavar="HOST:PORT[,…]", help="Any brokers of the cluster.")
-@click.option("--out", required=True, metavar="URI", help="Where snapshots go: a directory, file://, s3:// or s3a://.")
-@click.option("--checkpoint", metavar="URI", help="Where Spark keeps its offsets, any path that Spark can write to.")
-@click.option("--once", is_flag=True, help="Write one snapshot, at the high watermark as it is now, and end.")
-@click.option("--at", type=click.IntRange(1), metavar="OFFSET", help="Write the snapshot that ends there, and end.")
+@click.option("--out", required=True, metavar="URI", help="Snapshot location: a directory, file://, s3:// or s3a://.")
+@click.option("--checkpoint", metavar="URI", help="Location of Spark's offsets, any path that Spark can write to.")
+@click.option("--once", is_flag=True, help="Write one snapshot at the current high watermark, and exit.")
+@click.option("--at", type=click.IntRange(1), metavar="OFFSET", help="Write the snapshot that ends there, and exit.")
 @click.option(
     "--interval",
     type=click.FloatRange(0, min_open=True),
     metavar="SECONDS",
-    help="Write a snapshot so often, if there is news, in place of KIP-630's conditions.",
+    help="Write a snapshot at this interval if records were committed, instead of by KIP-630's conditions.",
 )
-@click.option("--tables", metavar="URI", help="Where the history goes, as Parquet.")
+@click.option("--tables", metavar="URI", help="Target of the history tables, as Parquet.")
 @click.option(
     "--client-config",
     metavar="FILE",
     type=click.Path(),
-    help="Properties of the client: client.id, security.protocol, time-outs and backoffs.",
+    help="Client properties: client.id, security.protocol, timeouts and backoffs.",
 )
 @click.option(
     "--min-changed-ratio",
@@ -62,10 +62,10 @@ EXIT_INTERRUPTED = 130
     default=1.0,
     show_default=True,
     metavar="SECONDS",
-    help="Begin micro-batches so far apart at least; 0 is as soon as there is news.",
+    help="Minimum time between starts of micro-batches; 0 starts one for every new record.",
 )
-@click.option("--max-rows", type=click.IntRange(1), metavar="ROWS", help="Take no more into one micro-batch.")
-@click.option("--keep", type=click.IntRange(1), metavar="N", help="Remove all but the newest snapshots. [default: all]")
+@click.option("--max-rows", type=click.IntRange(1), metavar="ROWS", help="Maximum rows of one micro-batch.")
+@click.option("--keep", type=click.IntRange(1), metavar="N", help="Keep only the newest N snapshots. [default: all]")
 @click.option("--json", "as_json", is_flag=True, help="Print each snapshot's manifest instead of text.")
 def metadata_snapshots(
     bootstrap_server: str,
@@ -85,20 +85,20 @@ def metadata_snapshots(
 ) -> None:
     """Fold the metadata log of a cluster into snapshots, byte for byte those that its nodes write (KIP-630).
 
-    Without --once or --at it goes on until it is told to stop (SIGTERM, Ctrl-C), and when started again goes on from
-    there. One such job for one --out: of two, the one that began first ends. --at may run beside it.
+    Without --once or --at the job runs until it is stopped (SIGTERM, Ctrl-C); a restart continues from there. Run one
+    such job per --out: of two, the earlier one ends. --at may run beside it.
     """
     if once + (at is not None) + (interval is not None) > 1:
         raise click.UsageError("--once, --at and --interval exclude each other.")
     if at is not None and at > MAX_OFFSET:
-        raise click.UsageError(f"--at is an offset, {MAX_OFFSET} at most.")
+        raise click.UsageError(f"--at must be an offset of at most {MAX_OFFSET}.")
     if tables is not None and at is not None:
-        raise click.UsageError("--tables goes with what is folded on and on, not with --at.")
+        raise click.UsageError("--tables cannot be combined with --at.")
     place = _place(out, "--out")
     history = None if tables is None else _place(tables, "--tables")
     properties = read_properties(client_config)
     if unknown := sorted(properties.keys() - CLIENT_PROPERTIES):
-        click.echo(f"Warning: {client_config}: without effect here: {', '.join(unknown)}.", err=True)
+        click.echo(f"Warning: {client_config}: these properties have no effect: {', '.join(unknown)}.", err=True)
     if (reason := _without_spark()) is not None:
         raise CommandFailed(reason)
 
@@ -111,7 +111,7 @@ def metadata_snapshots(
         bootstrap=bootstrap_server,
         out=place,
         client=properties,
-        checkpoint=checkpoint if at is None else None,  # that of a tail means nothing to it
+        checkpoint=checkpoint if at is None else None,  # a tail's checkpoint does not apply to --at
         trigger_s=trigger,
         max_rows=max_rows,
         keep=keep,
@@ -123,7 +123,9 @@ def metadata_snapshots(
 
 
 def _place(uri: str, option: str) -> StoreUri:
-    """A directory by its full name, for executors may stand elsewhere. Raises CommandFailed."""
+    """Return the location, a directory as an absolute path because executors may have another working directory. Raises
+    CommandFailed.
+    """
     try:
         place = parse_store_uri(uri)
     except StoreUriError as error:
@@ -132,7 +134,7 @@ def _place(uri: str, option: str) -> StoreUri:
 
 
 def _without_spark() -> str | None:
-    """Why there is no Spark here; imported late, so that --help and mistakes are answered at once."""
+    """Return the reason why Spark is unavailable; imported late, so that --help and usage errors are fast."""
     try:
         from spark_jobs.session import unavailable_reason
     except ImportError as error:
@@ -141,7 +143,7 @@ def _without_spark() -> str | None:
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run one command line; returns the exit code."""
+    """Run one command line; return the exit code."""
     try:
         metadata_snapshots.main(list(arguments), prog_name="metadata_snapshots", standalone_mode=False)
     except click.UsageError as error:

@@ -1,6 +1,6 @@
-"""The seam to the tables: what changed in each step of the fold, for whoever keeps it.
+"""The interface of the history tables: the changes of each step of the fold.
 
-A sink is given to `Job`, and pickled to the executors. Nothing here writes anything.
+`Job` gets a sink and pickles it to the executors.
 """
 
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from spark_jobs.metadata.registry import RegistryChange
 
 @dataclass(frozen=True, slots=True)
 class FoldedRange:
-    """The offsets that a step folded: from `start` to before `end`, the last of them in `epoch`."""
+    """The offsets folded by a step: from `start` to before `end`; the last one has leader epoch `epoch`."""
 
     start: int
     end: int
@@ -22,24 +22,26 @@ class FoldedRange:
 
 
 class ChangeSink(Protocol):
-    """May be pickled. Every call may come again with the same span, also after a crash, and must then leave the same
-    behind as one: what it writes goes by the span's offsets and replaces what is there.
+    """A receiver of changes, which can be pickled. Methods are idempotent: every call may be repeated with the same
+    range, also after a crash, and replaces the earlier output for the range's offsets.
     """
 
     def begin(self, end: int, cluster_id: str) -> None:
-        """In the driver, before the first step: the state of this cluster ends at `end`. What a step wrote that did not
-        come to its end is void.
+        """Begin in the driver before the first step: the state of this cluster ends at `end`, and output of unfinished
+        steps is void.
         """
         ...
 
     def section(self, span: FoldedRange, section: int, changes: pa.Table) -> None:
-        """In an executor: the changes of topics and partitions in a section, as SECTION_CHANGES; perhaps none."""
+        """Receive in an executor the changes of topics and partitions in a section, as SECTION_CHANGES; perhaps
+        none.
+        """
         ...
 
     def registry(self, span: FoldedRange, changes: Sequence[RegistryChange]) -> None:
-        """In an executor: the changes of everything else."""
+        """Receive in an executor the changes of the registry."""
         ...
 
     def finish(self, span: FoldedRange) -> None:
-        """In the driver: all executors have given theirs; the commit of the step follows, and may fail."""
+        """Finish a step in the driver after all executors; the commit of the step follows, and may fail."""
         ...

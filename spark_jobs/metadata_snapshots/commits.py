@@ -1,7 +1,7 @@
-"""What a commit of the state says: up to which offset the log was folded, and in which files the state lies.
+"""Commits of the state: the end offset of the fold, and the files of the state.
 
-A commit is written when all that it names is in place. The newest one is the truth; Spark's checkpoint only says where
-to go on reading, and may be lost.
+A commit is written after all its files. The newest commit is authoritative; Spark's checkpoint only holds the position
+to continue from, and may be lost.
 """
 
 import base64
@@ -20,12 +20,12 @@ _NAME: Final = re.compile(r"(\d{20})-(\d{10})\.json")
 
 
 class InvalidCommit(ValueError):
-    """One sentence about what is no commit."""
+    """The JSON is not a valid commit; the message is one sentence."""
 
 
 @dataclass(frozen=True, slots=True)
 class Since:
-    """What was folded since the last snapshot: bytes of frames, and records that became others (KIP-630)."""
+    """Work since the last snapshot: bytes of folded frames, and changed or removed records (KIP-630)."""
 
     bytes: int = 0
     changed: int = 0
@@ -33,13 +33,12 @@ class Since:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Commit:
-    """`end` is exclusive; `epoch` and `timestamp_ms` are those of the batch before it.
+    """A commit of the state before the exclusive `end`; `epoch` and `timestamp_ms` belong to the batch before it.
 
-    `open_since`: where a metadata transaction began that was open when this was written, and is held back; -1 if none
-    was. No snapshot can be cut then, and `epoch` is only the last one heard of. `control` is what the control records
-    established, as `control_to_bytes` gives it. `files` has the state's files by section, for those that have one;
-    `metadata_version` is the level by which a snapshot of it is written. `snapshot_records` is how many records the
-    last snapshot had, -1 before there was one, and `since` what came after.
+    `open_since`: begin of a metadata transaction that was open at the commit, or -1; its rows wait, no snapshot can be
+    taken, and `epoch` is that of the last batch read. `control`: the state of the control records, from
+    `control_to_bytes`. `files`: the state's files by section, without empty sections. `metadata_version`: level for
+    writing a snapshot. `snapshot_records`: records of the last snapshot, or -1; `since` counts the work after it.
     """
 
     cluster_id: str
@@ -63,7 +62,7 @@ class Commit:
 
     @property
     def position(self) -> MetadataPosition:
-        """Where to read on."""
+        """The position to continue from."""
         return MetadataPosition(self.end, NO_EPOCH if self.is_open or not self.end else self.epoch, self.cluster_id)
 
     def to_json(self) -> bytes:
@@ -85,11 +84,13 @@ class Commit:
 
     @classmethod
     def from_json(cls, content: bytes) -> "Commit":
-        """Raises InvalidCommit."""
+        """Parse a commit. Raises InvalidCommit."""
         try:
             fields = json.loads(content)
             if fields["version"] != VERSION:
-                raise InvalidCommit(f"a commit has version {fields['version']}, this program knows {VERSION}")
+                raise InvalidCommit(
+                    f"a commit has version {fields['version']}, but this program supports version {VERSION}"
+                )
             return cls(
                 cluster_id=str(fields["clusterId"]),
                 end=int(fields["end"]),
@@ -109,13 +110,13 @@ class Commit:
 
 
 def empty(cluster_id: str) -> Commit:
-    """Where a log begins at 0 and nothing was read yet."""
+    """Return the commit of a cluster's log that begins at 0 and was not read yet."""
     return Commit(
         cluster_id=cluster_id, end=0, epoch=0, timestamp_ms=-1, metadata_version=int(MINIMUM_METADATA_VERSION)
     )
 
 
 def commit_end(name: str) -> int | None:
-    """The end in what a commit is called, below COMMITS; None for another name."""
+    """Return the end in the name of a commit, below COMMITS; None for another name."""
     match = _NAME.fullmatch(name)
     return None if match is None else int(match[1])

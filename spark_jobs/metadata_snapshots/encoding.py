@@ -1,5 +1,5 @@
-"""A snapshot out of the state: sections are encoded in executors, each into a file of its own, and put together by the
-driver, through which the finished batches only pass.
+"""The encoding of a snapshot from the state: executors encode each section into a file, and the driver concatenates
+them.
 """
 
 from collections.abc import Iterator, Mapping
@@ -28,7 +28,7 @@ _AFTER: Final = "after"
 
 @dataclass(frozen=True, slots=True)
 class Encoding:
-    """Of the state whose `files` these are, at `end`. May be pickled. Raises as the store does."""
+    """The encoding of the state in `files` at `end`. Can be pickled. Raises the exceptions of the store."""
 
     store: StateStore
     files: Mapping[int, str]
@@ -46,11 +46,11 @@ class Encoding:
 
     @property
     def sections(self) -> list[int]:
-        """What there is to encode: the registry even if nothing was ever in it, for it opens the snapshot."""
+        """The sections to encode, always with the registry, which opens the snapshot."""
         return sorted({*self.files, REGISTRY})
 
     def encode(self, section: int) -> int:
-        """In an executor. Returns the section."""
+        """Encode a section in an executor; return the section."""
         if section == REGISTRY:
             self._encode_registry()
         else:
@@ -67,7 +67,9 @@ class Encoding:
         self.store.put(self._name(_AFTER), [encoded.after.batches])
 
     def pieces(self) -> Iterator[Buffer]:
-        """In the driver, once all sections are encoded: the bytes of the snapshot, a section in memory at a time."""
+        """Yield the bytes of the snapshot in the driver after all sections are encoded, one section in memory at a
+        time.
+        """
         registry = EncodedRegistry(
             self.store.read(self._name(_OPENING)),
             EncodedSection.of(REGISTRY, self.store.read(self._name(_BEFORE))),
@@ -83,7 +85,7 @@ class Encoding:
                 yield EncodedSection.of(section, self.store.read(self._name(f"{section:02d}")))
 
     def remove(self) -> None:
-        """The encoded sections, also those of an attempt that failed."""
+        """Remove the encoded sections, also those of a failed attempt."""
         self.store.delete([found.key for found in self.store.listed(self._root)])
 
     def _name(self, part: str) -> str:

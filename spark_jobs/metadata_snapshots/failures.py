@@ -1,7 +1,7 @@
-"""What went wrong, in a sentence for a person, and whether to try again.
+"""Translation of failures to one sentence for the operator, with the decision whether to retry.
 
-An error in an executor, or in the driver's worker that plans, comes back as the text of a traceback inside the text of
-another; the last line of the innermost one that we know is what happened.
+An error in an executor, or in the driver's worker that plans, arrives as the text of a traceback inside another text;
+the last line of the innermost known traceback names the cause.
 """
 
 import re
@@ -34,13 +34,13 @@ _CODE: Final = re.compile(r"^([A-Z_]+): (.+)$")
 _RETRIED_CODES: Final = frozenset(
     code.name for code in TRANSIENT | {ErrorCode.BROKER_NOT_AVAILABLE, ErrorCode.SNAPSHOT_NOT_FOUND}
 )
-"""Of Kafka's errors: what passes, though it took longer than a client waits for it; a broker that is away, and a
-snapshot that was replaced by a newer one while it was fetched.
+"""Transient Kafka errors that outlasted the client's timeout: an unavailable broker, and a snapshot that was replaced
+by a newer one during the fetch.
 """
 SHORT: Final = 300
 _FULL: Final = "No space left on device"
 _HINTS: Final = {
-    "InvalidCommit": " Without the _state in --out, which is of another version of this program, it is folded anew.",
+    "InvalidCommit": " Remove _state in --out, which another version of this program wrote, to fold the log again.",
 }
 
 
@@ -55,17 +55,17 @@ class Failure(NamedTuple):
 _DISK_FULL: Final = Failure(
     "DiskFull", "no space is left where Spark keeps its checkpoint or its own files (SPARK_LOCAL_DIRS).", True
 )
-"""Told by Java; a store that is full tells itself."""
+"""Reported by Java; a full store reports itself."""
 
 
 def in_short(error: BaseException) -> str:
-    """What is not known to go wrong, in a line."""
+    """Return one line for an unexpected failure."""
     first = (str(error).strip().splitlines() or [""])[0]
     return f"{type(error).__name__}: {first[:SHORT]}"
 
 
 def failure_of(error: BaseException) -> Failure | None:
-    """None for what is not expected, and therefore a fault of ours or of Spark's."""
+    """Return the failure for a known error; None for an unexpected one, which is a bug in Ottla or Spark."""
     text = f"{type(error).__name__}: {error}"
     found = _LINE.findall(text)
     if not found:

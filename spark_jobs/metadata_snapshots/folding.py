@@ -1,6 +1,6 @@
-"""One step of the fold, as it runs in executors: the rows of a section onto the state of that section, file by file.
+"""One step of the fold in executors: the rows of a section applied to the state of that section, file by file.
 
-Pure apart from the store. How rows come to the executor that has their section is Spark's affair, see `micro_batch.py`.
+The only IO is the store. Spark brings the rows of a section to one executor (`micro_batch.py`).
 """
 
 from collections import defaultdict
@@ -25,7 +25,7 @@ FOLDED: Final = pa.schema(
         pa.field("metadata_version", pa.int32()),
     ]
 )
-"""What an executor reports of a section; no file of one that is empty now."""
+"""An executor's report of a section; an empty section has no file."""
 
 
 class Folded(NamedTuple):
@@ -40,7 +40,7 @@ class Folded(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Fold:
-    """A step for all sections; `files` is the state before it. May be pickled."""
+    """A step for all sections; `files` is the state before it. Can be pickled."""
 
     store: StateStore
     files: Mapping[int, str]
@@ -49,15 +49,15 @@ class Fold:
     sink: ChangeSink | None = None
 
     def one(self, section: int, rows: pa.Table) -> Folded:
-        """Fold one section and write its file. Raises what the fold raises, and the store."""
+        """Fold one section and write its file. Raises the exceptions of the fold and the store."""
         return self._registry(rows) if section == REGISTRY else self._section(section, rows)
 
     def group(self, packs: pa.Table) -> pa.Table:
-        """The same for PACKS that are all of one section."""
+        """Fold PACKS of one section."""
         return _table([self.one(packs.column("section")[0].as_py(), unpacked(packs.column("content").to_pylist()))])
 
     def several(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The same for all PACKS of a small step at once."""
+        """Fold all PACKS of a small step at once."""
         contents: dict[int, list[bytes]] = defaultdict(list)
         for batch in batches:
             for pack in batch.to_pylist():

@@ -1,7 +1,7 @@
-"""The job: which rows are streamed from where to where, and when a snapshot of the state is written.
+"""The job: it streams rows into the fold and decides when to write a snapshot of the state.
 
-Three ways to run: `once`, `at` an offset, and `tail`, which ends when it is told to. All of them may be killed at any
-moment and started again.
+Three modes: `once`, `at` an offset, and `tail`, which runs until it is stopped. Every mode may be killed at any moment
+and started again.
 """
 
 import contextlib
@@ -50,20 +50,22 @@ from storage.tiered.errors import ObjectNotFound, ObjectStoreError
 from storage.tiered.loading.store_uri import StoreUri
 
 _FAILURES: Final = (PySparkException, Py4JJavaError, ObjectStoreError)
-"""What comes out of a query, out of a job of executors, and out of the store."""
+"""Exceptions of a query, of a job of executors, and of the store."""
 _LOCAL: Final = "file:"
-"""Before a path that is on this machine's disk: one without a scheme would be in the file system of a Spark cluster."""
+"""Prefix of a path on the local disk: without a scheme it would be in the file system of a Spark cluster."""
 POLL_S: Final = 1
-"""How often a tail looks whether it is to end, or a snapshot is due by time."""
+"""Seconds between a tail's checks for a stop and for a snapshot due by time."""
 OPEN_PATIENCE_S: Final = 60
-"""How long `once` waits for a metadata transaction to end: the controller ends them at once."""
+"""Seconds that `once` waits for a metadata transaction to end: the controller ends them at once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobSettings:
-    """`client` are properties of a client, `checkpoint` is where Spark keeps offsets (None: for a tail beside the
-    state, else nowhere), `trigger_s` how far apart the beginnings of micro-batches are at least, `keep` how many
-    snapshots stay (None: all).
+    """The settings of a job.
+
+    `client` are client properties. `checkpoint` is the location of Spark's offsets (None: beside the state for a tail,
+    else temporary). `trigger_s` is the minimum time between starts of micro-batches. `keep` is the number of snapshots
+    to keep (None: all).
     """
 
     bootstrap: str
@@ -76,32 +78,34 @@ class JobSettings:
     sink: ChangeSink | None = None
 
     def options(self) -> dict[str, str]:
-        """Of the data source."""
+        """The options of the data source."""
         options = {f"{CLIENT_PREFIX}{key}": value for key, value in self.client.items()}
         if self.max_rows is not None:
             options[MAX_ROWS] = str(self.max_rows)
         return options | {f"{CLIENT_PREFIX}bootstrap.servers": self.bootstrap}
 
     def open_log(self) -> MetadataLogClient:
-        """The log as the driver asks about it: at once or not at all. Raises what its questions raise."""
+        """Open the log for the driver, which does not wait for an unavailable cluster. Raises the exceptions of its
+        requests.
+        """
         return MetadataLogClient(Client(ClientConfig.parse(self.bootstrap, self.client)), is_patient=False)
 
 
 class Due(Protocol):
-    """`Schedule` has it."""
+    """The rule that `Schedule` implements."""
 
     def is_due(self, commit: Commit, since_last_ms: float) -> bool: ...
 
 
 class Stopping(Exception):
-    """The job is to end: no other step is begun."""
+    """The job is stopping and begins no further step."""
 
 
 class Job:
-    """Raises what `failures.failure_of` knows."""
+    """A run of the job. Raises the exceptions that `failures.failure_of` knows."""
 
     def __init__(self, spark: SparkSession, settings: JobSettings, log: MetadataLogClient, report: JobReport) -> None:
-        """`log` is the caller's to close."""
+        """`log` is closed by the caller."""
         self._spark = spark
         self._settings = settings
         self._report = report
@@ -122,31 +126,31 @@ class Job:
         self._snapshots.remove_left(now_ms)
 
     def stop(self) -> None:
-        """Let `tail` return soon. May be called from a signal's handler."""
+        """Make `tail` return soon. May be called from a signal handler."""
         self._stop.put_up()
 
     @property
     def is_stopping(self) -> bool:
         return self._stop.is_up()
 
-    # Three ways to run
+    # Modes
 
     def once(self) -> SnapshotManifest:
-        """A snapshot at the high watermark as it is now (or where the state is already further)."""
+        """Write a snapshot at the current high watermark, or at the end of the state if that is further."""
         batches = self._begin()
         end, deadline = self._log.bounds().end, time.monotonic() + OPEN_PATIENCE_S
         self._fold_up_to(batches, end)
         while batches.commit.is_open or not batches.commit.end:
             if time.monotonic() >= deadline:
                 since = batches.commit.open_since
-                is_open = f"a metadata transaction is open since offset {since}."
+                is_open = f"a metadata transaction has been open since offset {since}."
                 raise SourceRefused(is_open if since >= 0 else "nothing is committed in the metadata log.")
             self._stop.wait(POLL_S)
             self._fold_up_to(batches, self._log.bounds().end)
         return self._cut(batches)
 
     def at(self, offset: int) -> SnapshotManifest:
-        """The snapshot that ends at an offset, which is the end of a batch. The state of other runs stays as it is."""
+        """Write the snapshot that ends at an offset, the end of a batch. The state of other runs stays unchanged."""
         found = self._snapshots.manifest_at(offset)
         if found is not None and found.cluster_id == self._cluster_id:
             self._report.snapshot(found, str(self._settings.out), is_new=False)
@@ -158,7 +162,7 @@ class Job:
             failure = failure_of(error)
             if failure is None or failure.kind != ObjectNotFound.__name__:
                 raise
-            branch.remove_branch()  # a tail has let go of files that this began with: the log has it all
+            branch.remove_branch()  # a tail may have removed files of its begin; the log has all records
             return self._at(branch, offset, uses_trunk=False)
         finally:
             branch.remove_branch()
@@ -168,7 +172,7 @@ class Job:
         self._fold_up_to(batches, offset)
         if batches.commit.end > offset:
             raise SourceRefused(
-                f"the metadata log no longer reaches back to before offset {offset}: it begins with a snapshot that"
+                f"the metadata log no longer has the records before offset {offset}: it begins with a snapshot that"
                 f" ends at {batches.commit.end}."
             )
         if batches.commit.is_open or batches.commit.end != offset:
@@ -176,7 +180,7 @@ class Job:
         return self._cut(batches, branch)
 
     def tail(self, schedule: Due) -> None:
-        """Fold what comes, and write a snapshot whenever one is due, until `stop`."""
+        """Fold new records, and write a snapshot whenever one is due, until `stop`."""
         batches = self._begin()
         self.is_tailing = True
         last_s = self._last_snapshot_s()
@@ -205,7 +209,7 @@ class Job:
             self._retrying.until_done(tail, lambda: batches.commit, is_patient=True)
 
     def _run(self, query: StreamingQuery, cut_if_due: Callable[[], None]) -> None:
-        """Until it fails, or this is told to stop; then the step that is under way comes to its end."""
+        """Run until a failure or a stop; then finish the current step."""
         try:
             while not self._stop.is_up() and not query.awaitTermination(POLL_S):
                 if self._turn.acquire(blocking=False):
@@ -213,12 +217,12 @@ class Job:
                         cut_if_due()
                     finally:
                         self._turn.release()
-            with self._turn:  # the step under way; another one finds that it is to stop
+            with self._turn:  # the current step; a further step sees the stop
                 pass
         finally:
             query.stop()
 
-    # The state that a run begins with
+    # Initial state of a run
 
     def _begin(self) -> MicroBatches:
         self._owner.take()
@@ -229,7 +233,9 @@ class Job:
         return MicroBatches(branch, begin or empty(self._cluster_id), self._read, None, lambda: None)
 
     def _before(self, branch: StateStore, offset: int, commit: Commit | None) -> MicroBatches:
-        """The latest state at or before an offset that can be had: a commit, a snapshot of ours, or none at all."""
+        """Return the latest available state at or before an offset: a commit, a snapshot of the job, or an empty
+        state.
+        """
         if commit is not None and commit.end == offset and not commit.is_open:
             return self._branched(branch, commit)
         self._check_boundary(offset)
@@ -253,7 +259,7 @@ class Job:
             raise SourceRefused(f"the metadata log ends at offset {self._log.bounds().end}, before {offset}.")
         if batch.next_offset != offset:
             raise SourceRefused(
-                f"offset {offset} lies within a batch: the ends of batches beside it are {batch.base_offset} and"
+                f"offset {offset} lies within a batch; the nearest batch ends are {batch.base_offset} and"
                 f" {batch.next_offset}."
             )
 
@@ -282,7 +288,7 @@ class Job:
                 query.awaitTermination()
 
         self._retrying.until_done(fold, lambda: batches.commit)
-        if batches.commit.end < end and not batches.commit.is_open:  # a checkpoint that is ahead of the state
+        if batches.commit.end < end and not batches.commit.is_open:  # a checkpoint ahead of the state
             self._take(batches, self._read(batches.commit.end, end))
 
     def _take(self, batches: MicroBatches, rows: DataFrame) -> None:
@@ -300,7 +306,7 @@ class Job:
 
     @contextlib.contextmanager
     def _checkpoint(self, *, beside: bool = False) -> Iterator[str]:
-        """Where Spark was told to keep its offsets; else beside the state, if on a disk, or nowhere for long."""
+        """Yield the configured checkpoint location; else one beside a state on disk, or a temporary one."""
         directory = self._settings.out.directory
         own = _LOCAL + str(Path(directory, STATE, "checkpoint").absolute()) if directory else None
         place = self._settings.checkpoint or (own if beside else None)
@@ -311,7 +317,7 @@ class Job:
         try:
             yield place
         except _FAILURES as error:
-            # It may be what a crash of the machine left of it; and the state knows where to go on without.
+            # A machine crash may have damaged the checkpoint, and the state is enough to continue.
             if failure_of(error) is None and not self._stop.is_up():
                 self._distrusts_checkpoint = True
                 if place == own:
@@ -321,7 +327,7 @@ class Job:
     # Snapshots
 
     def _cut(self, batches: MicroBatches, store: StateStore | None = None) -> SnapshotManifest:
-        """Write the snapshot of the state as it is, unless there is one."""
+        """Write the snapshot of the current state, unless it exists."""
         commit = batches.commit
         found = self._snapshots.manifest(commit.end, commit.epoch)
         is_new = found is None or found.cluster_id != self._cluster_id
@@ -348,12 +354,12 @@ class Job:
             found = self._snapshots.manifest(commit.end, commit.epoch)
             if found is None or found.cluster_id != self._cluster_id:
                 raise
-            return found  # another run wrote the same one meanwhile, and cleaned up
+            return found  # another run wrote the same one meanwhile
         finally:
             encoding.remove()
 
     def _last_snapshot_s(self) -> float:
-        """By the monotonic clock: when the last snapshot was written, or now if none was."""
+        """Return the monotonic time of the last snapshot, or the current time without one."""
         written_ms = self._snapshots.latest_ms()
         ago_s = 0.0 if written_ms is None else max(0.0, time.time() - written_ms / 1000)
         return time.monotonic() - ago_s

@@ -1,8 +1,8 @@
-"""What `foreachBatch` does with the packs of a micro-batch: look at their heads, fold them in executors, commit.
+"""The processing of a micro-batch in `foreachBatch`: read the heads of packs, fold them in executors, commit.
 
-The driver sees a summary of the rows and a line for each section, never rows or state. Everything goes by offsets, so a
-micro-batch may come again, whole or in part, or leave a gap: what was folded before is passed over, what is missing is
-read from the log again.
+The driver sees a summary of the rows and a line per section, never rows or state. Processing goes by offsets, so a
+micro-batch may be repeated, whole or in part, or leave a gap: folded rows are skipped, and missing rows are read from
+the log again.
 """
 
 from collections import deque
@@ -30,27 +30,27 @@ from spark_jobs.metadata_snapshots.state_store import KEPT_COMMITS, StateStore
 from spark_jobs.metadata_source.packed import HEAD, NOTHING
 
 SMALL_ROWS: Final = 20_000
-"""As many rows are folded by one executor in one go: dealing them out would take longer."""
+"""Up to this many rows are folded by one executor in one go: distributing them would take longer."""
 
 
 class GapInLog(Exception):
-    """The source left out records: it must not be gone on."""
+    """The source left out records, so the fold must not continue."""
 
 
 ReadAgain = Callable[[int, int], DataFrame]
-"""The PACKS of the log from an offset to before another one."""
+"""Returns the PACKS of the log from one offset to before another."""
 
 Guard = Callable[[], None]
-"""Raises if the state is no longer to be written here."""
+"""Raises if another job owns the state."""
 
 
 class MicroBatches:
-    """Takes in micro-batches, one at a time; `commit` is the state as of the last one."""
+    """A fold of micro-batches, one at a time; `commit` is the state after the last one."""
 
     def __init__(
         self, store: StateStore, begin: Commit, read_again: ReadAgain, sink: ChangeSink | None, guard: Guard
     ) -> None:
-        """`begin` may be a commit of another store, which is left alone."""
+        """`begin` may be a commit of another store, which stays unchanged."""
         self.commit = begin
         self._store = store
         self._read_again = read_again
@@ -61,7 +61,7 @@ class MicroBatches:
             sink.begin(begin.end, begin.cluster_id)
 
     def take(self, packs: DataFrame) -> Summary:
-        """Fold PACKS and commit. Raises what the fold raises, as Spark tells it, and the store."""
+        """Fold PACKS and commit. Raises the exceptions of the fold, wrapped by Spark, and of the store."""
         kept = packs.persist(StorageLevel.MEMORY_AND_DISK)
         try:
             first, summary = _summary(kept)
@@ -70,7 +70,7 @@ class MicroBatches:
                 missing = self._read_again(before, first)
                 first_missing, of_missing = _summary(missing)
                 if first_missing > before and of_missing.snapshot_end <= before:
-                    raise GapInLog(f"the log goes on at offset {first_missing} after offset {before}")
+                    raise GapInLog(f"the log continues at offset {first_missing} after offset {before}")
                 self._step(missing.unionByName(kept), merge([of_missing, summary]))
             elif summary.end > before:
                 self._step(kept, summary)
@@ -82,7 +82,7 @@ class MicroBatches:
         before = self.commit
         context, transactions = context_of(summary, start=before.end, with_changes=self._sink is not None)
         if context.end <= before.end:
-            return  # all of it belongs to a transaction that is still open
+            return  # all rows belong to an open transaction
         span = FoldedRange(before.end, context.end, summary.epoch)
         fold = Fold(self._store, dict(before.files), context, span, self._sink)
         folded = self._folded(packs, summary, fold)
@@ -110,7 +110,7 @@ class MicroBatches:
         )
 
     def put(self, commit: Commit) -> None:
-        """Make a commit the newest one, and let go of what only old ones need."""
+        """Write a commit as the newest one, and remove files that only old commits need."""
         self._guard()
         self._store.write_commit(commit)
         self.commit = commit
@@ -149,7 +149,7 @@ def _files_after(before: Mapping[int, str], folded: Iterable[Folded]) -> dict[in
 
 
 def _summary(packs: DataFrame) -> tuple[int, Summary]:
-    """The first offset that came from the log (of none: the end), and the summary."""
+    """Return the first offset from the log (without one: the end), and the summary."""
     heads = packs.where(F.col("section") == HEAD).select("first", "content").collect()
     summary = merge(Summary.from_json(bytes(head["content"])) for head in heads)
     return min((head["first"] for head in heads if head["first"] != NOTHING), default=summary.end), summary

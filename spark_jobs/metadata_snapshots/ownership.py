@@ -1,9 +1,9 @@
-"""Whose a state is: of several jobs that fold into one place, the one that began last. The others end by themselves.
+"""Ownership of a state: of several jobs that fold into one location, the latest one owns it, and the others end.
 
-A job that does not know yet that it is dead for others, and one that was started by mistake, write the same bytes under
-the same names, but each removes what only the other still needs. So whoever begins leaves a token in the state, and
-looks for it before what a step did counts. Between a look and what follows another may begin: a
-commit that comes of that may name files that are gone, and is passed over by whoever begins next (`StateStore.settle`).
+A job that was replaced without noticing, or that was started by mistake, writes the same bytes under the same names,
+but removes files that the other job still needs. Each job therefore writes a token into the state at its start, and
+checks the token before a step takes effect. Another job may start between the check and the effect: the resulting
+commit may name removed files, and the next job skips it (`StateStore.settle`).
 """
 
 import json
@@ -17,26 +17,28 @@ OWNER: Final = "owner.json"
 
 
 class TakenOver(Exception):
-    """The state is no longer this job's: one sentence."""
+    """Another job owns the state; the message is one sentence."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ownership:
-    """`token` is no other job's; `where` tells people which job this is. Raises as the store does."""
+    """The ownership of one job. `token` is unique; `where` describes the job for people. Raises the exceptions of the
+    store.
+    """
 
     store: StateStore
     token: str
     where: str
 
     def take(self) -> None:
-        """From now on the state is this job's."""
+        """Take ownership of the state."""
         self.store.put(OWNER, [json.dumps({"token": self.token, "where": self.where}).encode() + b"\n"])
 
     def check(self) -> None:
-        """Raises TakenOver."""
+        """Raise TakenOver if another job owns the state."""
         token, where = self._found()
         if token != self.token:
-            raise TakenOver(f"{where} folds into {self.store.uri} now, so this one ends.")
+            raise TakenOver(f"{where} now folds into {self.store.uri}, so this job ends.")
 
     def _found(self) -> tuple[str, str]:
         try:

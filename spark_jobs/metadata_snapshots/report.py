@@ -1,4 +1,4 @@
-"""What the job says: a line for each snapshot on stdout, and, on a terminal alone, how far it is."""
+"""The output of the job: a line per snapshot on stdout and, on a terminal only, the progress."""
 
 import json
 import sys
@@ -12,10 +12,10 @@ from broker.metadata.snapshot.manifest import SnapshotManifest
 
 
 class JobReport:
-    """A context manager: the bar goes when it is left."""
+    """A context manager that removes the progress bar on exit."""
 
     def __init__(self, *, as_json: bool = False, is_shown: bool | None = None) -> None:
-        """`is_shown`: whether to show progress; None where stderr is a terminal."""
+        """`is_shown`: whether to show progress; None shows it if stderr is a terminal."""
         self._as_json = as_json
         shown = sys.stderr.isatty() if is_shown is None else is_shown
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
@@ -32,22 +32,22 @@ class JobReport:
         self._bar.stop()
 
     def begins(self, what: str, offset: int, end: int | None) -> None:
-        """Offsets are folded from one on, up to an end if there is one."""
+        """Show the start of a fold from `offset` on, up to `end` if there is one."""
         if self._task is not None:
             self._bar.remove_task(self._task)
         self._task = self._bar.add_task(what, total=end, completed=offset)
 
     def folded(self, offset: int) -> None:
-        """Up to an offset."""
+        """Show that the fold has reached an offset."""
         if self._task is not None:
             self._bar.update(self._task, completed=offset)
 
     def waits(self, why: str) -> None:
-        """Something did not work and is tried again: told on stderr, for logs too."""
+        """Print on stderr, also for logs, that a failed action is retried."""
         self._bar.console.print(f"{why} Trying again.", highlight=False, markup=False, soft_wrap=True)
 
     def snapshot(self, manifest: SnapshotManifest, place: str, *, is_new: bool = True) -> None:
-        """A snapshot is in place."""
+        """Report a complete snapshot."""
         if self._as_json:
             click.echo(json.dumps(json.loads(manifest.to_json())))
             return

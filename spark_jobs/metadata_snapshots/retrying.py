@@ -1,4 +1,4 @@
-"""How often something is tried again, and for how long: nothing is lost by a failure here, and nothing done twice."""
+"""Retries of a failed action, with their number and duration. A failure loses nothing, and repeats nothing."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,7 +13,9 @@ RETRY_S: Final = (1.0, 2.0, 5.0, 10.0, 30.0)
 
 @dataclass(frozen=True, slots=True)
 class Retrying:
-    """`failures` are the exceptions to try again after, `waits` is told why there is another try."""
+    """The policy of retries. `failures` are the exceptions to retry after; `waits` receives the reason of each
+    retry.
+    """
 
     failures: tuple[type[Exception], ...]
     stop: StopSign
@@ -22,11 +24,10 @@ class Retrying:
     def until_done(
         self, attempt: Callable[[], None], progress: Callable[[], object], *, is_patient: bool = False
     ) -> None:
-        """Do it until it works, as far as there is hope, or until it is to stop.
+        """Repeat `attempt` until it succeeds, fails for good, or the job stops.
 
-        What is known to pass, a store or a cluster that is away, is waited for as long as it takes if this
-        `is_patient`. Of all else a few failures in a row are enough; they are no longer in a row when `progress`
-        answers with another object than before.
+        With `is_patient`, transient failures, such as an unavailable store or cluster, are retried without limit. Other
+        failures are retried a few times in a row; the row ends when `progress` returns another object than before.
         """
         in_a_row, before = 0, progress()
         while not self.stop.is_up():

@@ -1,4 +1,4 @@
-"""A run of the job from a command line: session, signals, and failures turned into sentences."""
+"""A run of the job from a command line: session, signals, and translation of failures to sentences."""
 
 import contextlib
 import os
@@ -24,18 +24,18 @@ from storage.tiered.loading.store_uri import StoreUri
 
 _TRACEBACK = "OTTLA_TRACEBACK"
 _SPARK = {
-    # There are 33 sections to deal out, and never more.
+    # There are at most 33 sections to distribute.
     "spark.sql.shuffle.partitions": "16",
-    # Offsets of a few micro-batches are enough to go on: the state has its own.
+    # The state has its own offsets, so those of a few micro-batches are enough.
     "spark.sql.streaming.minBatchesToRetain": "10",
-    # As where rows are read and where sections are encoded, which never simplify: or Spark would keep two sets of
-    # Python workers, each with a daemon of its own. What failed is found in any traceback.
+    # As for reading rows and encoding sections, which never simplify: otherwise Spark would keep two sets of Python
+    # workers, each with its own daemon. The failure is found in any traceback.
     "spark.sql.execution.pyspark.udf.simplifiedTraceback.enabled": "false",
 }
 
 
 class Mode(NamedTuple):
-    """What the job is to do: one snapshot, one that ends at an offset, or, without either, any that is due."""
+    """The mode of the job: one snapshot, one that ends at an offset, or, without either, any that is due."""
 
     is_once: bool
     at: int | None
@@ -43,9 +43,9 @@ class Mode(NamedTuple):
 
 
 def run_job(settings: JobSettings, mode: Mode, tables: StoreUri | None = None, *, as_json: bool = False) -> None:
-    """`tables` is where the sink writes, if there is one. Raises CommandFailed."""
+    """Run the job; `tables` is the location of the sink, if there is one. Raises CommandFailed."""
     with plain_failures(), contextlib.closing(settings.open_log()) as log:
-        # What is wrong is told before the seconds that Spark takes to start, where it can be.
+        # Report wrong options before the seconds that Spark takes to start.
         SourceSettings.of(settings.options())
         log.bounds()
         check_out(settings.out, log.cluster_id)
@@ -60,7 +60,7 @@ def run_job(settings: JobSettings, mode: Mode, tables: StoreUri | None = None, *
 
 @contextlib.contextmanager
 def _session() -> Iterator[SparkSession]:
-    """Stopped at the end, unless Spark has ended by itself."""
+    """Yield a session and stop it at the end, unless Spark has ended by itself."""
     spark = open_session("ottla-metadata-snapshots", _SPARK, is_light=True)
     try:
         yield spark
@@ -80,7 +80,7 @@ def _run(job: Job, mode: Mode) -> None:
 
 @contextlib.contextmanager
 def plain_failures() -> Iterator[None]:
-    """What is known to go wrong as CommandFailed; the rest too, in fewer words, unless OTTLA_TRACEBACK is set."""
+    """Raise known failures as CommandFailed, and other failures in one line unless OTTLA_TRACEBACK is set."""
     try:
         yield
     except (CommandFailed, KeyboardInterrupt):
@@ -90,7 +90,7 @@ def plain_failures() -> Iterator[None]:
     except ClientError as error:
         raise CommandFailed(str(error)) from error
     except (Py4JNetworkError, ConnectionError) as error:
-        raise CommandFailed("the JVM of Spark has ended: it was stopped, or had too little memory.") from error
+        raise CommandFailed("the JVM of Spark has ended, because it was stopped or ran out of memory.") from error
     except Exception as error:
         failure = failure_of(error)
         if failure is not None:

@@ -1,7 +1,7 @@
-"""Whether the machines of a cluster see one and the same directory where the job is told to write into one.
+"""The check that the machines of a Spark cluster share the directory that the job writes to.
 
-Of a bucket there is no question. But what an executor writes to a disk of its own is not there for anybody else: the
-state would lack it sooner or later, the tables without a word.
+Buckets are always shared. A file that an executor writes to its own disk is invisible to the others: the state would
+miss it later, and the tables silently.
 """
 
 import socket
@@ -17,13 +17,13 @@ from storage.tiered.errors import ObjectNotFound, StoreUnavailable
 from storage.tiered.loading.store_uri import StoreUri, open_store
 
 LOOKS: Final = 4
-"""How many tasks look for each that can run at a time: executors take what comes, and all should have their turn."""
+"""Tasks per parallel slot: executors take tasks as they come, and every executor should get one."""
 
 
 def check_shared(spark: SparkSession, place: StoreUri) -> None:
-    """Raises SourceRefused if an executor does not find what is written here, and as the store does.
+    """Raise SourceRefused if an executor does not find a file written here; also the exceptions of the store.
 
-    Who comes later is not asked.
+    Executors that join later are not checked.
     """
     executors = spark.sparkContext
     if not place.directory or (executors.master or "").startswith("local"):
@@ -37,13 +37,15 @@ def check_shared(spark: SparkSession, place: StoreUri) -> None:
         directory.delete([name])
     if hosts := sorted(filter(None, without)):
         raise SourceRefused(
-            f"{place} is not the same directory on {hosts[0]}, where executors are: all machines must share it under"
+            f"{place} is another directory on {hosts[0]}, where executors run: all machines must share it under"
             " this name, or it must be a bucket."
         )
 
 
 def host_without(place: StoreUri, name: str, _look: int = 0) -> str:
-    """In an executor: where it runs, if there is no such file; else nothing. Makes no directory that is not there."""
+    """Return the executor's host if the file is missing there, else an empty text. Does not create a missing
+    directory.
+    """
     try:
         at = open_store(place, must_exist=True)
         any(at.store.get(at.key(name)))

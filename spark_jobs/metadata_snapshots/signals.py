@@ -1,4 +1,4 @@
-"""How signals end a job: in order, or by force."""
+"""The reaction to signals: an ordered or a forced stop."""
 
 import contextlib
 import signal
@@ -8,7 +8,7 @@ from typing import Protocol
 
 
 class Interrupted(KeyboardInterrupt):
-    """By a signal; `exit_code` is what a shell would give for it."""
+    """A signal forced the stop; `exit_code` is the shell's exit code for it."""
 
     def __init__(self, number: int) -> None:
         super().__init__(number)
@@ -16,7 +16,7 @@ class Interrupted(KeyboardInterrupt):
 
 
 class Stoppable(Protocol):
-    """`Job` is one. A run that does not tail ends by itself."""
+    """A job that can be stopped (`Job`). A run that does not tail ends by itself."""
 
     @property
     def is_tailing(self) -> bool: ...
@@ -29,7 +29,7 @@ class Stoppable(Protocol):
 
 @contextlib.contextmanager
 def stopped_by_signals(job: Stoppable) -> Iterator[None]:
-    """A tail ends in order. A second signal ends it at once, and so does one for a run that ends by itself, by way of
+    """Stop a tail in order on the first signal. A second signal, or any signal to a run that does not tail, raises
     Interrupted.
     """
 

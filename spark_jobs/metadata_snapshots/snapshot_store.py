@@ -1,6 +1,7 @@
-"""Snapshots in a store: each a file and then its manifest, and `latest.json`. Written aside, read back, then put.
+"""Snapshots in an object store: a file and then its manifest for each, and `latest.json`.
 
-So whoever finds a manifest finds a snapshot that was whole and right when it was written, and all may be done again.
+A snapshot is written to a temporary name, read back and checked, then put in place. A manifest therefore proves a
+complete and valid snapshot, and every step may be repeated.
 """
 
 import hashlib
@@ -19,16 +20,16 @@ ASIDE: Final = f"{STATE}aside/"
 PIECE_BYTES: Final = 1024 * 1024
 _SUFFIX: Final = ".checkpoint"
 _ANY: Final = "0"
-"""What all names of manifests begin with, for 20 digits are more than an offset has."""
+"""Common prefix of all manifest names, because 20 digits are more than an offset needs."""
 
 
 class WrongSnapshot(Exception):
-    """What was written is not what was meant: one sentence."""
+    """A snapshot differs from its manifest or from the bytes written; the message is one sentence."""
 
 
 @dataclass(frozen=True, slots=True)
 class ObjectSnapshotStore:
-    """The snapshots at a place. Raises as `ObjectStore` does."""
+    """The snapshots in one location. Raises the exceptions of `ObjectStore`."""
 
     uri: StoreUri
 
@@ -37,30 +38,30 @@ class ObjectSnapshotStore:
         return StateStore(self.uri, "")
 
     def manifest(self, end: int, epoch: int) -> SnapshotManifest | None:
-        """Of the snapshot with this id, if there is one."""
+        """Return the manifest of the snapshot with this id, or None."""
         return self._read(f"{end:020d}-{epoch:010d}.json")
 
     def manifest_at(self, end: int) -> SnapshotManifest | None:
-        """Of a snapshot that ends at this offset, if there is one."""
+        """Return the manifest of a snapshot that ends at this offset, or None."""
         found = self._names(f"{end:020d}-")
         return self._read(found[-1]) if found else None
 
     def newest_at_most(self, end: int) -> SnapshotManifest | None:
-        """Of the snapshot that ends last, at or before an offset."""
+        """Return the manifest of the latest snapshot at or before an offset, or None."""
         found = [name for name in self._names(_ANY) if name[:20] <= f"{end:020d}"]
         return self._read(max(found)) if found else None
 
     def latest(self) -> SnapshotManifest | None:
-        """Of the snapshot that ends last, as `latest.json` has it."""
+        """Return the manifest in `latest.json`, or None."""
         return self._read(LATEST)
 
     def latest_ms(self) -> int | None:
-        """When `latest.json` was written, by the store's clock."""
+        """Return the time at which `latest.json` was written, by the store's clock, or None."""
         found = [each for each in self._files.listed(LATEST) if each.key == LATEST]
         return found[0].modified_ms if found else None
 
     def write(self, cluster_id: str, end: int, epoch: int, pieces: Iterable[Buffer]) -> SnapshotManifest:
-        """Write a snapshot, or the same one again. Raises WrongSnapshot, InvalidSnapshot, and then leaves none."""
+        """Write or rewrite a snapshot. Raises WrongSnapshot, InvalidSnapshot; then no snapshot is left."""
         files, aside = self._files, f"{ASIDE}{end:020d}-{epoch:010d}.checkpoint"
         digest = hashlib.sha256()
         size = files.put(aside, _digested(_gathered(pieces), digest))
@@ -72,17 +73,17 @@ class ObjectSnapshotStore:
         return manifest
 
     def tell(self, manifest: SnapshotManifest) -> None:
-        """Name a snapshot in `latest.json`, unless that names a later one."""
+        """Write a manifest to `latest.json`, unless a later snapshot is there."""
         latest = self.latest()
         if latest is None or latest.cluster_id != manifest.cluster_id or latest.end_offset < manifest.end_offset:
             self._files.put(LATEST, [manifest.to_json()])
 
     def pieces(self, manifest: SnapshotManifest) -> Iterator[bytes]:
-        """The bytes of a snapshot. Raises WrongSnapshot at their end if they are not those of the manifest."""
+        """Yield the bytes of a snapshot. Raises WrongSnapshot at the end if they differ from the manifest."""
         return self._checked(manifest.file, manifest)
 
     def remove_old(self, keep: int) -> None:
-        """All but the newest so many, manifests first, and older files whose manifests are gone."""
+        """Remove all but the newest `keep` snapshots, manifests first, and older files without manifest."""
         names = sorted(self._names(_ANY))
         self._files.delete(names[:-keep])
         oldest = names[-keep:][0] if names else ""
@@ -90,7 +91,7 @@ class ObjectSnapshotStore:
         self._files.delete([_file_of(name) for name in files if name is not None and name < oldest])
 
     def remove_left(self, now_ms: int) -> None:
-        """What writers left that did not come to their end, once they cannot be at it any more."""
+        """Remove files of interrupted writers after the time limit of a write."""
         for found in list(self._files.listed(ASIDE)):
             name = _manifest_of(found.key.removeprefix(ASIDE))
             if name is not None and now_ms - found.modified_ms > LEFT_MS:
@@ -102,7 +103,7 @@ class ObjectSnapshotStore:
         return [each.key for each in self._files.listed(prefix) if parse_manifest_name(each.key) is not None]
 
     def _read(self, name: str) -> SnapshotManifest | None:
-        """None also for one that does not parse, which is then written again."""
+        """Read a manifest; None for a missing one, or for one that does not parse and is then rewritten."""
         try:
             return SnapshotManifest.from_json(self._files.read(name))
         except (ObjectNotFound, InvalidManifest):
@@ -112,7 +113,7 @@ class ObjectSnapshotStore:
         digest = hashlib.sha256()
         found = read_back(_digested(self._files.get(aside), digest))
         if (digest.hexdigest(), found.size, found.epoch) != (sha256, size, epoch):
-            raise WrongSnapshot(f"the snapshot that ends at {end} was read back as other bytes than were written")
+            raise WrongSnapshot(f"the snapshot that ends at {end} differs after reading it back from the bytes written")
         return SnapshotManifest(
             cluster_id=cluster_id,
             end_offset=end,
@@ -124,18 +125,18 @@ class ObjectSnapshotStore:
         )
 
     def _checked(self, name: str, manifest: SnapshotManifest) -> Iterator[bytes]:
-        """An object again, as the manifest has it; raises at its end, before it counts as put, if it is not."""
+        """Yield an object's bytes; raise at the end, before it counts as put, if they differ from the manifest."""
         digest, size = hashlib.sha256(), 0
         for piece in self._files.get(name):
             digest.update(piece)
             size += len(piece)
             yield piece
         if (digest.hexdigest(), size) != (manifest.sha256, manifest.size):
-            raise WrongSnapshot(f"{manifest.file} is not what its manifest says")
+            raise WrongSnapshot(f"{manifest.file} differs from its manifest")
 
 
 def _manifest_of(file: str) -> str | None:
-    """What the manifest of a snapshot's file is called; None for another file."""
+    """Return the name of the manifest of a snapshot's file; None for another file."""
     name = file.removesuffix(_SUFFIX) + ".json"
     return name if file.endswith(_SUFFIX) and parse_manifest_name(name) is not None else None
 
@@ -145,7 +146,7 @@ def _file_of(manifest: str) -> str:
 
 
 def _gathered(pieces: Iterable[Buffer]) -> Iterator[bytes]:
-    """The same bytes in larger pieces, for there are two of each batch."""
+    """Join the pieces into larger ones, because each batch has two."""
     waiting: list[Buffer] = []
     size = 0
     for piece in pieces:

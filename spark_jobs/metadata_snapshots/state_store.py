@@ -1,8 +1,8 @@
-"""The files of the state, below one directory of a store: written by executors and by the driver, named by offsets.
+"""The files of the state below one directory of a store, written by executors and by the driver, named by offsets.
 
-`sections/SS/%020d.arrow` is a section's rows at an end, `registry/%020d.checkpoint` all that is not a topic or a
-partition, `commits/%020d-%010d.json` what stands for a whole state, written last. To write any of them again changes
-nothing, so every step may be repeated.
+`sections/SS/%020d.arrow` has the rows of a section at an end offset, `registry/%020d.checkpoint` the registry, and
+`commits/%020d-%010d.json`, written last, names the files of a whole state. Writing any of them is idempotent, so every
+step may be repeated.
 """
 
 from collections.abc import Iterable
@@ -20,14 +20,14 @@ REGISTRIES: Final = "registry/"
 BRANCHES: Final = "at/"
 LEFT_MS: Final = 24 * 60 * 60 * 1000
 KEPT_COMMITS: Final = 4
-"""More than one, so that whoever begins from an older one while another goes on finds its files for a while."""
+"""More than one, so that a job that begins from an older commit finds its files for a while."""
 
 _ARROW: Final = pa.ipc.IpcWriteOptions(compression="lz4")
 
 
 @dataclass(frozen=True, slots=True)
 class StateStore(StoreDirectory):
-    """All that is written goes below `branch`; files of another branch can be read by their names, and stay."""
+    """The files of a state, written below `branch`; files of other branches can be read by name, and stay."""
 
     directory: str = STATE
     branch: str = ""
@@ -38,7 +38,7 @@ class StateStore(StoreDirectory):
     # Sections
 
     def write_section(self, section: int, end: int, rows: pa.Table) -> str:
-        """The name of the file."""
+        """Write a section; return the name of the file."""
         sink = pa.BufferOutputStream()
         with pa.ipc.new_file(sink, rows.schema, options=_ARROW) as writer:
             writer.write_table(rows)
@@ -57,16 +57,16 @@ class StateStore(StoreDirectory):
     # Commits
 
     def write_commit(self, commit: Commit) -> None:
-        """All that it names must be in place."""
+        """Write a commit; all its files must exist."""
         self.put(self.branch + commit.name, [commit.to_json()])
 
     def newest_commit(self, at_most: int | None = None) -> Commit | None:
-        """The one that ends last, at or before an offset. Raises InvalidCommit."""
+        """Return the latest commit at or before an offset. Raises InvalidCommit."""
         names = [name for end, name in self._commits() if at_most is None or end <= at_most]
         return self._read_commit(names[-1]) if names else None
 
     def commits(self) -> list[Commit]:
-        """All there are, the newest last. Raises InvalidCommit."""
+        """Return all commits, the newest last. Raises InvalidCommit."""
         return [self._read_commit(name) for _, name in self._commits()]
 
     def _commits(self) -> list[tuple[int, str]]:
@@ -78,10 +78,10 @@ class StateStore(StoreDirectory):
     def _read_commit(self, name: str) -> Commit:
         return Commit.from_json(self.read(name))
 
-    # What nobody needs any more
+    # Removal of unneeded files
 
     def remove_commits(self, old: Iterable[Commit], kept: Iterable[Commit]) -> None:
-        """Commits, and the files that only they name. The commits go first: one that is there is whole."""
+        """Remove commits, then the files that only they name: an existing commit is complete."""
         old = list(old)
         needed = {file for commit in kept for file in commit.files.values()}
         named = {file for commit in old for file in commit.files.values() if file.startswith(self.branch)}
@@ -89,8 +89,9 @@ class StateStore(StoreDirectory):
         self.delete(sorted(named - needed))
 
     def settle(self) -> Commit | None:
-        """Remove the files that no commit names, which a step left that did not come to its end, and commits whose
-        files are not all there. Returns the newest of the rest. For the one who folds, before the first step.
+        """Remove files of interrupted steps and incomplete commits; return the newest complete commit, or None.
+
+        Called by the owner of the state before its first step.
         """
         found = {file.key for prefix in (SECTIONS, REGISTRIES) for file in self.listed(self.branch + prefix)}
         commits = self.commits()
@@ -100,11 +101,11 @@ class StateStore(StoreDirectory):
         return whole[-1] if whole else None
 
     def remove_branch(self) -> None:
-        """All that was written below the branch."""
+        """Remove everything below the branch."""
         assert self.branch, "the trunk is not removed"
         self.delete([found.key for found in self.listed(self.branch)])
 
     def remove_left_branches(self, now_ms: int) -> None:
-        """Of jobs that did not come to their end, once nobody can be at them any more."""
+        """Remove the branches of interrupted jobs after the time limit of a run."""
         old = [found.key for found in self.listed(BRANCHES) if now_ms - found.modified_ms > LEFT_MS]
         self.delete(old)

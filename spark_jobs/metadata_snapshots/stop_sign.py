@@ -1,15 +1,17 @@
-"""That a job is to end: put up by a signal's handler, looked at between steps."""
+"""The stop flag of a job: set by a signal handler, checked between steps."""
 
 import time
 from collections.abc import Callable
 from typing import Final
 
 GLANCE_S: Final = 0.2
-"""How long it may go unseen."""
+"""Maximum seconds between checks of the flag."""
 
 
 class StopSign:
-    """There is no lock in it, as there is in `threading.Event`: a handler may interrupt the very one who holds that."""
+    """A flag without a lock, unlike `threading.Event`: a signal handler may interrupt the thread that holds the
+    lock.
+    """
 
     def __init__(
         self, monotonic: Callable[[], float] = time.monotonic, nap: Callable[[float], None] = time.sleep
@@ -25,7 +27,7 @@ class StopSign:
         return self._is_up
 
     def wait(self, seconds: float) -> None:
-        """So long, or until it is up."""
+        """Wait for `seconds`, or until the flag is set."""
         deadline = self._monotonic() + seconds
         while not self._is_up and (left := deadline - self._monotonic()) > 0:
             self._nap(min(left, GLANCE_S))

@@ -1,4 +1,4 @@
-"""What the commands about the tables begin with: a session that has them as views, or a sentence why not."""
+"""The start of the commands that query the tables: a session with views, or a failure in one sentence."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,7 +18,7 @@ from storage.tiered.errors import ObjectStoreError
 from storage.tiered.loading.store_uri import StoreUri, StoreUriError, parse_store_uri
 
 _SETTINGS: Final = {
-    # Days and hours are those of what is printed.
+    # Output is grouped by days and hours in UTC.
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.shuffle.partitions": "4",
 }
@@ -26,7 +26,7 @@ _SETTINGS: Final = {
 
 @contextmanager
 def session_of(tables: str, name: str) -> Iterator[SparkSession]:
-    """Raises CommandFailed, also for what goes wrong within."""
+    """Open a session with the views. Raises CommandFailed, also for failures inside the block."""
     try:
         _require_tables(parse_store_uri(tables))
         if (reason := unavailable_reason()) is not None:
@@ -47,11 +47,11 @@ def session_of(tables: str, name: str) -> Iterator[SparkSession]:
 
 
 def _require_tables(place: StoreUri) -> None:
-    """To open a store on a disk is to make its directory, which is for those who write."""
+    """Raise CommandFailed for a missing directory: opening a store on disk would create it."""
     if (place.directory and not Path(place.directory).is_dir()) or TableStore(place).end() is None:
-        raise CommandFailed(f"--tables: there are no tables in {place}.")
+        raise CommandFailed(f"--tables: {place} has no tables.")
 
 
 def _first_lines(error: Exception) -> str:
-    """What is wrong with the SQL and where, without the plan below."""
+    """Return the problem in the SQL and its position, without the query plan."""
     return str(error).strip().split("\n\nJVM stacktrace")[0].split(";\n'")[0].strip()

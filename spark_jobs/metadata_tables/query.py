@@ -1,4 +1,4 @@
-"""`python -m spark_jobs.metadata_tables.query`: an example or a query of one's own, asked of the tables."""
+"""`python -m spark_jobs.metadata_tables.query`: run an example query or a given query on the tables."""
 
 import re
 import sys
@@ -20,18 +20,18 @@ _LITERAL: Final = re.compile(r"'[^']*'")
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
 @click.argument("example", required=False)
-@click.option("--tables", metavar="URI", help="Where the job keeps its tables.")
-@click.option("--sql", metavar="SQL", help="A query of one's own, in Spark's SQL, in place of an example.")
-@click.option("--param", "given", multiple=True, metavar="NAME=VALUE", help="Stands for :NAME in the query.")
-@click.option("--limit", type=click.IntRange(1), default=1000, show_default=True, help="Print no more rows.")
+@click.option("--tables", metavar="URI", help="Location of the job's tables.")
+@click.option("--sql", metavar="SQL", help="A query in Spark SQL instead of an example.")
+@click.option("--param", "given", multiple=True, metavar="NAME=VALUE", help="Value of :NAME in the query.")
+@click.option("--limit", type=click.IntRange(1), default=1000, show_default=True, help="Maximum rows to print.")
 @click.option("--json", "as_json", is_flag=True, help="Print a list of objects.")
 def main(
     example: str | None, tables: str | None, sql: str | None, given: tuple[str, ...], limit: int, as_json: bool
 ) -> None:
-    """Ask the history of a cluster's metadata. Without EXAMPLE and --sql: what examples there are.
+    """Query the history of a cluster's metadata. Without EXAMPLE and --sql, list the examples.
 
-    Views are changes, topics, partitions, brokers, configs, acls, quotas, features, and <table>_now of what exists now.
-    Times are UTC.
+    Views are changes, topics, partitions, brokers, configs, acls, quotas, features, and <table>_now for the current
+    state. Times are UTC.
     """
     if example is None and sql is None:
         _print_examples()
@@ -52,14 +52,14 @@ def main(
 def answer(
     spark: SparkSession, text: str, values: Mapping[str, str], limit: int
 ) -> tuple[list[str], list[tuple[Any, ...]], bool]:
-    """Columns, rows with times of the zone of the session, and whether there are more of them."""
+    """Return columns, rows with times in the session's zone, and whether there are more rows."""
     found = spark.sql(text, args=dict(values)).limit(limit + 1).toArrow()
     rows = list(zip(*(column.to_pylist() for column in found.columns), strict=True))
     return found.schema.names, rows[:limit], len(rows) > limit
 
 
 def parameters_of(text: str) -> list[str]:
-    """The names that a query leaves open."""
+    """Return the names of the query's parameters."""
     return sorted({*_PARAMETER.findall(_LITERAL.sub("", _COMMENT.sub("", text)))})
 
 
@@ -97,7 +97,7 @@ def _print(names: Sequence[str], rows: Sequence[Sequence[object]], *, as_json: b
 
 
 def _plain(value: object) -> object:
-    """What JSON can say."""
+    """Convert a value for JSON."""
     if isinstance(value, list):
         return [_plain(each) for each in value]
     if isinstance(value, dict):

@@ -1,7 +1,7 @@
-"""Tables read while the job goes on writing them: whole steps, every row once. Without Spark.
+"""Consistent reads of tables while the job writes them: whole steps, every row once. Without Spark.
 
-A listing takes a while, and what is merged meanwhile may be missing in it; one that is like the one before was not
-disturbed. A file that was listed may be merged before it is read; then its rows are in another one.
+Files that are merged during a listing may be missing in it; a listing that equals the previous one is consistent. A
+listed file may be merged before it is read; its rows are then in the merged file.
 """
 
 from collections.abc import Iterator, Sequence
@@ -18,11 +18,11 @@ from storage.tiered.errors import ObjectNotFound
 from storage.tiered.loading.store_uri import parse_store_uri
 
 ATTEMPTS: Final = 20
-"""Of listing, and of reading what was merged. Merges are many steps apart."""
+"""Attempts at a listing, and at reading merged rows. Merges are many steps apart."""
 
 
 class Share(NamedTuple):
-    """Files of a span that are read together: all if they are small and may be merged, else one."""
+    """Files of a span that are read together: all of them if they are small and may be merged, else one."""
 
     span: FileSpan
     names: tuple[str, ...]
@@ -30,8 +30,9 @@ class Share(NamedTuple):
 
 
 def load_table(uri: str, table: str) -> pa.Table:
-    """A whole table, by offset, as it is now: `.to_pandas()`, or a table for DuckDB. Raises StoreUriError, KeyError for
-    a name that is no table's, and what the store raises.
+    """Load a whole table as of now, by offset: call `.to_pandas()`, or query it with DuckDB.
+
+    Raises StoreUriError, KeyError for an unknown table, and the exceptions of the store.
     """
     schema, store = TABLES[table], TableStore(parse_store_uri(uri))
     batches = [batch for share in shares(store, table) for batch in read_share(store, table, share)]
@@ -39,7 +40,7 @@ def load_table(uri: str, table: str) -> pa.Table:
 
 
 def shares(store: TableStore, table: str) -> list[Share]:
-    """All of a table, in shares that may be read apart."""
+    """Return the files of a table in shares that can be read separately."""
     found: list[Share] = []
     for of_span in by_span(live_files(store, table)):
         parts = [of_span] if is_small(of_span, SMALL_BYTES) else [[file] for file in of_span]
@@ -48,7 +49,7 @@ def shares(store: TableStore, table: str) -> list[Share]:
 
 
 def live_files(store: TableStore, table: str) -> list[TableFile]:
-    """What makes up a table now."""
+    """Return the current files of a table."""
     before: tuple[int, list[TableFile]] | None = None
     for _ in range(ATTEMPTS):
         end = store.end() or 0
@@ -57,13 +58,11 @@ def live_files(store: TableStore, table: str) -> list[TableFile]:
             merged = set(covered(found[1]))
             return [file for file in found[1] if file not in merged]
         before = found
-    raise ObjectNotFound(
-        f"the files of {table} in {store.uri} do not stay the same for as long as it takes to list them"
-    )
+    raise ObjectNotFound(f"the files of {table} in {store.uri} keep changing during the listing")
 
 
 def read_share(store: TableStore, table: str, share: Share) -> Iterator[pa.RecordBatch]:
-    """Its rows, also if they were merged into another file by now."""
+    """Yield the rows of a share, also if they were merged into another file meanwhile."""
     for found in _tables(store, table, share):
         yield from found.cast(TABLES[table]).to_batches(max_chunksize=100_000)
 

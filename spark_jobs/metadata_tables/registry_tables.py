@@ -1,7 +1,7 @@
-"""Changes of everything but topics and partitions as rows of the tables, one by one: they are few.
+"""Changes of the registry as rows of the tables, one by one because they are few.
 
-Secrets stay where they are: of credentials and tokens `changes` tells who has them, and of configs whose values are
-passwords that they were set.
+Secrets are left out: for credentials and tokens `changes` names the user only, and for passwords in configs only the
+fact that they were set.
 """
 
 import json
@@ -36,7 +36,7 @@ _Row = dict[str, Any]
 
 
 def tables_of_registry(changes: Iterable[RegistryChange]) -> dict[str, pa.Table]:
-    """In their order; tables without rows are left out."""
+    """Return the tables in order, without empty ones."""
     rows: dict[str, list[_Row]] = defaultdict(list)
     for change in changes:
         before, after = _state(change.before), _state(change.after)
@@ -64,7 +64,7 @@ _KEYS: Final[Mapping[str, tuple[str, ...]]] = {
 
 
 def _keys_of(table: str, state: _Row | None) -> _Row:
-    """What says of what a version is that says that it is gone."""
+    """Return the key columns of a version, for a row that marks the removal."""
     assert state is not None, "a change has a state on one side"
     return {key: state[key] for key in _KEYS[table]}
 
@@ -97,7 +97,7 @@ def _is_of_topic(change: RegistryChange) -> bool:
 
 
 def _name(change: RegistryChange) -> str:
-    """As a person would say it: `topic:orders:retention.ms`, `user=alice,client-id=<default>:producer_byte_rate`."""
+    """Return a readable name: `topic:orders:retention.ms`, `user=alice,client-id=<default>:producer_byte_rate`."""
     kind, key = change.entity
     match kind:
         case "config":
@@ -130,7 +130,7 @@ def _state(frame: bytes | None) -> _Row | None:
 
 
 def _fields(record: MetadataRecord) -> _Row:
-    """The columns of a record's table, or for `changes` alone what may be told of it."""
+    """Return the columns of a record's table, or for `changes` alone the columns that may be shown."""
     match record:
         case messages.RegisterBrokerRecord():
             return _broker(record)
@@ -200,7 +200,7 @@ def _others(record: MetadataRecord) -> _Row:
         case messages.DelegationTokenRecord():
             return {"owner": record.owner, "requester": record.requester, "expires_ms": record.expiration_timestamp}
         case _:
-            raise ValueError(f"{type(record).__name__} states no entity of the registry, but changes name it")
+            raise ValueError(f"{type(record).__name__} describes no entity of the registry, but changes refer to it")
 
 
 def _is_secret(key: str) -> bool:

@@ -1,7 +1,7 @@
 """`python -m spark_jobs.metadata_tables.report --tables URI --out FILE`: one HTML page about a cluster's history.
 
-What is shown comes from the queries beside this file; the page holds its plots and needs nothing else. Times are UTC.
-Of a large cluster it shows what stands out, and says that it leaves out the rest.
+The data comes from the queries beside this file; the page contains its plots and needs no other file. Times are UTC.
+The page of a large cluster shows the most notable rows and says that others are left out.
 """
 
 import html
@@ -26,12 +26,12 @@ from spark_jobs.metadata_tables.views import query, register_tables
 from storage.tiered.loading.store_uri import parse_store_uri
 
 MAX_ROWS: Final = 50
-"""Of each table on the page; which rows come first is for the query to say."""
+"""Rows of each table on the page; the query decides on their order."""
 
 MAX_HOURS: Final = 5_000
 MAX_DAYS: Final = 30
 MAX_BROKERS: Final = 8
-"""That have a colour of their own."""
+"""Number of brokers with a colour of their own."""
 MAX_BARS: Final = 40
 
 _SIZE_INCHES: Final = (8, 3)
@@ -44,13 +44,13 @@ _NONE: Final = "<p class=note>None.</p>"
 
 
 def report(spark: SparkSession, uri: str, now: datetime) -> str:
-    """The page, of the tables at a URI as they are now."""
+    """Return the page for the tables at a URI as of now."""
     register_tables(spark, uri)
     with mpl.rc_context({"date.converter": "concise", "timezone": "UTC"}):
         sections = _sections(spark, now)
     title = "Cluster metadata"
     place = html.escape(str(parse_store_uri(uri)))
-    made = f"<p>Made {now:%Y-%m-%d %H:%M} UTC from the tables in {place}. All times are UTC.</p>"
+    made = f"<p>Generated {now:%Y-%m-%d %H:%M} UTC from the tables in {place}. All times are UTC.</p>"
     head = (
         "<!doctype html><html lang=en><meta charset=utf-8><meta name=viewport content='width=device-width'>"
         f"<title>{title}</title><style>{_STYLE}</style>"
@@ -65,9 +65,9 @@ def _sections(spark: SparkSession, now: datetime) -> list[str]:
         ),
         _section("Replicas that left in-sync sets, by broker", shrinks_plot(_last_days(_found(spark, "isr_churn")))),
         _section("Who leads", balance_plot(_found(spark, "leader_balance").collect())),
-        _section("Partitions whose leader moved most", table_of(_first(_found(spark, "leader_moves")))),
+        _section("Partitions with the most leader changes", table_of(_first(_found(spark, "leader_moves")))),
         _section("Under-replicated now", table_of(_first(_found(spark, "under_replicated")))),
-        _section("Brokers that were away, the latest first", table_of(_first(_found(spark, "broker_absences")))),
+        _section("Broker absences, the latest first", table_of(_first(_found(spark, "broker_absences")))),
     ]
 
 
@@ -76,19 +76,19 @@ def _found(spark: SparkSession, name: str) -> DataFrame:
 
 
 def _latest(frame: DataFrame, time: str, count: int) -> list[Row]:
-    """The last so many rows, in order."""
+    """Return the last `count` rows, in order."""
     return frame.orderBy(F.desc(time)).limit(count).collect()[::-1]
 
 
 def _last_days(churn: DataFrame) -> list[Row]:
-    """Of the days up to the last one of all that has any."""
+    """Return the rows of the last days with data."""
     lost = churn.where("shrinks > 0")
     last: date | None = lost.agg(F.max("day")).collect()[0][0]
     return [] if last is None else lost.where(F.col("day") > last - timedelta(days=MAX_DAYS)).collect()
 
 
 def _first(frame: DataFrame) -> list[Row]:
-    """As many as are shown, and one more if there are more."""
+    """Return the rows to show, and one more if there are more."""
     return frame.limit(MAX_ROWS + 1).collect()
 
 
@@ -104,7 +104,7 @@ def _note(text: str) -> str:
 
 
 def growth_plot(rows: Sequence[Row], now: datetime) -> str:
-    """Up to now, so that one change long ago is a line too."""
+    """Plot the growth up to now, so that a single old change is a line too."""
     if not rows:
         return _NONE
     figure = Figure(figsize=_TALL_INCHES, layout="constrained")
@@ -117,11 +117,11 @@ def growth_plot(rows: Sequence[Row], now: datetime) -> str:
         axes.set_ylim(bottom=0)
         _count(axes, name)
     lower.set_xlabel("time (UTC)")
-    return _svg(figure, "How many topics and partitions there were")
+    return _svg(figure, "Number of topics and partitions over time")
 
 
 def shrinks_plot(rows: Sequence[Row]) -> str:
-    """A bar for each of the last days, a part of it for each of the brokers that lost most."""
+    """Plot a bar for each of the last days, divided by the brokers that lost most."""
     if not rows:
         return _NONE
     totals: Counter[int] = Counter()
@@ -156,7 +156,7 @@ def balance_plot(rows: Sequence[Row]) -> str:
     places = range(len(shown))
     for shift, name, label in (
         (-0.2, "leads", "leads"),
-        (0.2, "preferred", "would lead if all had their first choice"),
+        (0.2, "preferred", "preferred leader"),
     ):
         axes.bar([place + shift for place in places], [row[name] for row in shown], width=0.4, label=label)
     axes.set_xticks(list(places), [str(row["broker"]) for row in shown], rotation=90 if len(shown) > 20 else 0)
@@ -165,7 +165,7 @@ def balance_plot(rows: Sequence[Row]) -> str:
     figure.legend(fontsize="small", loc="outside upper right", ncols=2)
     leads = [row["leads"] for row in rows]
     told = f"{len(rows)} brokers lead {sum(leads)} partitions, each from {min(leads)} to {max(leads)}."
-    left_out = f" Shown are the {MAX_BARS} with most." if len(rows) > MAX_BARS else ""
+    left_out = f" The {MAX_BARS} brokers with the most partitions are shown." if len(rows) > MAX_BARS else ""
     return _svg(figure, "Partitions that each broker leads") + _note(told + left_out)
 
 
@@ -191,7 +191,7 @@ def table_of(rows: Sequence[Row]) -> str:
     names = list(rows[0].asDict())
     head = "".join(f"<th>{html.escape(name.replace('_', ' '))}</th>" for name in names)
     body = "".join(f"<tr>{''.join(f'<td>{_cell(row[name])}</td>' for name in names)}</tr>" for row in rows[:MAX_ROWS])
-    more = _note(f"Only the first {MAX_ROWS}.") if len(rows) > MAX_ROWS else ""
+    more = _note(f"Only the first {MAX_ROWS} rows are shown.") if len(rows) > MAX_ROWS else ""
     return f"<table><tr>{head}</tr>{body}</table>{more}"
 
 
@@ -210,10 +210,10 @@ def _cell(value: Any) -> str:
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
-@click.option("--tables", required=True, metavar="URI", help="Where the job keeps its tables.")
+@click.option("--tables", required=True, metavar="URI", help="Location of the job's tables.")
 @click.option("--out", required=True, metavar="FILE", type=click.Path(dir_okay=False), help="The page to write.")
 def main(tables: str, out: str) -> None:
-    """Write an HTML page about the history of a cluster's metadata: growth, in-sync sets, leaders, absences."""
+    """Write an HTML page about the history of a cluster's metadata: growth, in-sync replicas, leaders, absences."""
     with session_of(tables, "Cluster metadata report") as spark:
         Path(out).write_text(report(spark, tables, datetime.now(UTC)), encoding="utf-8")
 

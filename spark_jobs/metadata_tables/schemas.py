@@ -24,7 +24,9 @@ _WHERE: Final = (_required("epoch", pa.int32()), _required("time", _TIME))
 
 
 def _history(*fields: pa.Field) -> pa.Schema:
-    """Versions of an entity: `from_offset` is that of the record that made it so; state is null once `removed`."""
+    """Return the schema of the versions of an entity: `from_offset` is that of the record that set the version; the
+    state is null in a row with `removed`.
+    """
     return pa.schema([_required("from_offset", pa.int64()), *_WHERE, *fields, _required("removed", pa.bool_())])
 
 
@@ -93,11 +95,12 @@ TABLES: Final = {
     ),
     "features": _history(_required("feature", pa.string()), pa.field("level", pa.int16())),
 }
-"""`changes`: `before` and `after` are JSON objects, of what was created or removed all fields, else those that differ;
-`is_summarized` where the records in between were gone already, so that more may have happened. In the others, several
-rows of one entity at one `from_offset` cannot be: a record touches an entity once. Ids are text as Kafka prints it;
-`time` is the timestamp of the record's batch, by the clock of the controller that wrote it. As in Kafka, `leader` is -1
-where there is none, and `leader_recovery_state` 1 after an unclean election, until the leader has recovered.
+"""In `changes`, `before` and `after` are JSON objects with the fields that differ, or all fields of a created or
+removed entity; `is_summarized` marks a row for which intermediate records were no longer available, so that there may
+have been more changes. The other tables never have several rows of one entity at one `from_offset`, because a record
+changes an entity once. Ids are text as Kafka prints them; `time` is the timestamp of the record's batch, by the clock
+of the controller that wrote it. As in Kafka, `leader` is -1 without a leader, and `leader_recovery_state` 1 after an
+unclean election, until the leader has recovered.
 """
 
 KEYS: Final = {
@@ -109,4 +112,4 @@ KEYS: Final = {
     "quotas": ("entity", "key"),
     "features": ("feature",),
 }
-"""By which columns the versions of a history belong together."""
+"""The columns that identify the entity of each history table."""

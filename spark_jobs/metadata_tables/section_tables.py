@@ -1,4 +1,4 @@
-"""Changes of topics and partitions as rows of the tables, column by column: there may be millions."""
+"""Changes of topics and partitions as rows of the tables, column by column because there may be millions."""
 
 from collections.abc import Iterable
 from functools import lru_cache
@@ -18,7 +18,7 @@ _DIRECTORIES: Final = "directories"
 
 
 def tables_of_section(table: pa.Table) -> dict[str, pa.Table]:
-    """From rows of SECTION_CHANGES, in their order; tables without rows are left out."""
+    """Return the tables for rows of SECTION_CHANGES, in order and without empty ones."""
     if not len(table):
         return {}
     (changes,) = table.combine_chunks().to_batches()
@@ -92,7 +92,9 @@ def _times(changes: pa.RecordBatch) -> pa.Array:
 
 
 def _documents(changes: pa.RecordBatch) -> tuple[pa.Array, pa.Array]:
-    """What was and what is: of a change the fields that differ, else all that are not empty."""
+    """Return the JSON before and after: the fields that differ, or all non-empty fields of a created or removed
+    entity.
+    """
     is_change = pc.equal(changes.column("operation"), _CHANGED)
     before: list[pa.Array] = []
     after: list[pa.Array] = []
@@ -108,7 +110,7 @@ def _documents(changes: pa.RecordBatch) -> tuple[pa.Array, pa.Array]:
 
 
 def _named(name: str, values: pa.Array, left_out: pa.Array) -> pa.Array:
-    """`"name":value,`, and nothing where it is left out or there is no value."""
+    """Return `"name":value,`, or an empty text for an omitted field or an absent value."""
     named = pc.binary_join_element_wise(f'"{name}":', values, ",", "")
     return pc.if_else(left_out, "", pc.coalesce(named, ""))
 
@@ -120,7 +122,7 @@ def _object(fields: list[pa.Array], wanted: pa.Array) -> pa.Array:
 
 
 def _json_values(name: str, values: pa.Array) -> pa.Array:
-    """As text; null where there is no state."""
+    """Return the values as JSON text; null without state."""
     if not pa.types.is_list(values.type):
         return values.cast(pa.string())
     if name == _DIRECTORIES:
@@ -139,7 +141,7 @@ def _lists_of_ids(lists: pa.Array) -> pa.Array:
 
 
 def _id_texts(ids: pa.Array) -> pa.Array:
-    """Ids as Kafka prints them. The same few come again and again, so each is converted once."""
+    """Return ids as Kafka prints them, converting each distinct id once."""
     encoded = ids.dictionary_encode()
     texts = pa.array(_texts(encoded.dictionary.to_pylist()), pa.string())
     return texts.take(encoded.indices)

@@ -1,12 +1,12 @@
-"""Takes the changes of each step of the fold into the tables.
+"""The sink that writes the changes of each step of the fold to the tables.
 
-Executors write what is large where it belongs, and stage what is small; the driver makes of all that is small one file
-a table before the step is committed. A step that comes again writes the same files again. When enough small spans have
-come together, they are merged into one: first the merged file is put, then the others go, and whoever lists both sees
-by their names what was merged (`spans.py`).
+Executors write large output to its final location, and stage small output; the driver joins the staged output to one
+file per table before the step is committed. A repeated step writes the same files again. Enough adjacent small spans
+are merged into one: first the merged file is put, then the others are removed; a listing of both shows by the names
+which ones were merged (`spans.py`).
 
-The tables may be further than the state: by a step whose commit failed, or by all there is where the state was lost.
-What happened is in the log and does not change, so what they have stays, and what is folded again is left out.
+The tables may be ahead of the state: by a step whose commit failed, or by everything if the state was lost. The log
+does not change, so the tables keep their rows, and rows folded again are skipped.
 """
 
 from collections import defaultdict
@@ -26,32 +26,32 @@ from spark_jobs.metadata_tables.spans import MERGED, SMALL, FileSpan, covered, f
 from spark_jobs.metadata_tables.table_store import STAGED, TableStore
 
 STAGED_ROWS: Final = 20_000
-"""Up to so many rows of a section are staged: 33 of them are what the driver holds at most."""
+"""Largest number of a section's rows that is staged: the driver holds 33 of these at most."""
 SMALL_BYTES: Final = 4 * 1024 * 1024
-"""Spans below are merged sooner or later. The driver holds what it merges, unpacked some ten times as large."""
+"""Spans below this size are merged. The driver holds the merged rows, unpacked some ten times as large."""
 MERGE_SPANS: Final = 16
 _REGISTRY_PART: Final = "registry"
 
 
 class TablesRefused(Exception):
-    """The tables do not go with the state, and to write into them would make them wrong or lose some. One sentence."""
+    """The tables contradict the state, and writing would corrupt them or lose changes. The message is one sentence."""
 
 
 @dataclass(slots=True)
 class TablesSink:
-    """A `ChangeSink`. May be pickled. `reached` is where the tables end, from `begin` on."""
+    """A `ChangeSink`, which can be pickled. `reached` is the end of the tables, from `begin` on."""
 
     store: TableStore
     reached: int = field(default=0, init=False)
 
     def begin(self, end: int, cluster_id: str) -> None:
-        """Raises TablesRefused."""
+        """Begin a run. Raises TablesRefused."""
         self._require_cluster(cluster_id)
         self.reached = self.store.end() or 0
         if self.reached < end:
             raise TablesRefused(
-                f"the tables in {self.store.uri} end at offset {self.reached} and the state at {end}:"
-                " begin both anew, with another --out or with other --tables and without the old _state."
+                f"the tables in {self.store.uri} end at offset {self.reached}, but the state ends at {end}:"
+                " use another --out, or other --tables and remove the old _state."
             )
         self.store.delete(self.store.staged(""))
         for table in TABLES:
@@ -65,11 +65,11 @@ class TablesSink:
             self.store.set_cluster_id(cluster_id)
         elif found != cluster_id:
             raise TablesRefused(
-                f"the tables in {self.store.uri} are of cluster {found}, and the brokers are of {cluster_id}."
+                f"the tables in {self.store.uri} belong to cluster {found}, but the brokers belong to {cluster_id}."
             )
 
     def section(self, span: Step, section: int, changes: pa.Table) -> None:
-        """Raises TablesRefused."""
+        """Write the changes of a section. Raises TablesRefused."""
         news = changes
         if span.start < self.reached:
             news = changes.filter(pc.field("offset") >= self.reached)
@@ -78,7 +78,7 @@ class TablesSink:
         self._put(span, f"{section:02d}", tables_of_section(news))
 
     def registry(self, span: Step, changes: Sequence[RegistryChange]) -> None:
-        """Raises TablesRefused."""
+        """Write the changes of the registry. Raises TablesRefused."""
         news = [change for change in changes if change.offset >= self.reached]
         if span.start < self.reached and any(change.is_summarized for change in news):
             raise self._gap(span)
@@ -86,8 +86,8 @@ class TablesSink:
 
     def _gap(self, span: Step) -> TablesRefused:
         return TablesRefused(
-            f"the tables in {self.store.uri} end at offset {self.reached} and the state at {span.start}, and the log in"
-            " between is gone, so that nobody knows what has changed since: begin with other --tables."
+            f"the tables in {self.store.uri} end at offset {self.reached}, the state at {span.start}, and the log in"
+            " between was deleted, so that the changes are unknown: use other --tables."
         )
 
     def finish(self, span: Step) -> None:
@@ -108,7 +108,7 @@ class TablesSink:
             self._merge(table)
 
     def _news(self, span: Step) -> FileSpan:
-        """What a step adds to the tables."""
+        """Return the span that a step adds to the tables."""
         return FileSpan(max(span.start, self.reached), span.end)
 
     def _put(self, span: Step, part: str, tables: Mapping[str, pa.Table]) -> None:
@@ -120,7 +120,7 @@ class TablesSink:
                 self.store.write(f"{STAGED}{here}/{table}/{part}.parquet", rows)
 
     def _remove_other_attempts(self, span: FileSpan) -> None:
-        """A step that failed may have reached further, or less far."""
+        """Remove the files of a failed attempt of the step, which may have another end."""
         for table in TABLES:
             self.store.delete(file.name for file in self.store.files(table, span.start) if file.span != span)
 
@@ -132,7 +132,7 @@ class TablesSink:
             self.store.delete(file.name for file in run)
 
     def _joined(self, table: str, names: Sequence[str]) -> pa.Table:
-        """By offset, as they came."""
+        """Join files by offset, in their order."""
         tables = [self.store.read(name).cast(TABLES[table]) for name in sorted(names)]
         first = TABLES[table].names[0]
         return pa.concat_tables(tables).combine_chunks().sort_by(first)

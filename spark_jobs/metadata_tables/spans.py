@@ -1,7 +1,7 @@
-"""The names of the tables' files, which say what offsets they cover. Names only.
+"""The names of the tables' files, which contain the offsets that they cover.
 
-`<table>/<start %020d>-<end %020d>/part-<part>.parquet` holds what the records from `start` to before `end` did: a row's
-offset lies in its file's span. A span that lies within another one was merged into that.
+`<table>/<start %020d>-<end %020d>/part-<part>.parquet` holds the changes of the records from `start` to before `end`: a
+row's offset lies in its file's span. A span inside another one was merged into that.
 """
 
 import re
@@ -10,14 +10,14 @@ from itertools import groupby
 from typing import Final, NamedTuple
 
 MERGED: Final = "merged"
-"""Followed by a level: how often its rows were merged."""
+"""Followed by the level: the number of merges of its rows."""
 SMALL: Final = "small"
 _LEVEL: Final = re.compile(rf"/part-{MERGED}(\d+)\.parquet$")
 _NAME: Final = re.compile(r"(?P<table>[a-z]+)/(?P<start>\d{20})-(?P<end>\d{20})/part-(?P<part>[a-z0-9]+)\.parquet")
 
 
 class FileSpan(NamedTuple):
-    """From `start` to before `end`."""
+    """The offsets from `start` to before `end`."""
 
     start: int
     end: int
@@ -46,7 +46,7 @@ def file_name(table: str, span: tuple[int, int], part: str) -> str:
 
 
 def parse_file(name: str, size: int = 0) -> TableFile | None:
-    """None for a name of another kind."""
+    """Parse a file name; None for another kind of name."""
     match = _NAME.fullmatch(name)
     return (
         None
@@ -56,7 +56,7 @@ def parse_file(name: str, size: int = 0) -> TableFile | None:
 
 
 def covered(files: Iterable[TableFile]) -> list[TableFile]:
-    """Those of one table that were merged into others of them, and are still there."""
+    """Return the files of one table that were merged into other files of it and are still there."""
     found: list[TableFile] = []
     widest = FileSpan(0, 0)
     for file in sorted(files, key=lambda each: (each.span.start, -each.span.end)):
@@ -68,11 +68,11 @@ def covered(files: Iterable[TableFile]) -> list[TableFile]:
 
 
 def to_be_merged(files: Iterable[TableFile], small_bytes: int, at_least: int) -> list[list[TableFile]]:
-    """Neighbouring small spans of one table that are to be made one each, of twice as many bytes as are small at most.
+    """Return groups of adjacent small spans of one table to merge, each of at most twice `small_bytes`.
 
-    As digits of a counter: `at_least` steps make a span of level 1, as many of those one of level 2, so that what a
-    step brought is not written more often than there are levels. Those before a large span are merged as they are, for
-    they get no more.
+    Levels work like digits of a counter: `at_least` spans of level 0 make a span of level 1, as many of those one of
+    level 2, so that a row is rewritten at most once per level. Small spans before a large one are merged in any number,
+    because no more will come.
     """
     found: list[list[list[TableFile]]] = []
     small: list[list[TableFile]] = []
@@ -90,7 +90,7 @@ def to_be_merged(files: Iterable[TableFile], small_bytes: int, at_least: int) ->
 
 
 def _pieces(spans: Iterable[list[TableFile]], limit: int) -> Iterator[list[list[TableFile]]]:
-    """Each of so many spans as reach the limit."""
+    """Yield groups of as many spans as reach the limit."""
     piece: list[list[TableFile]] = []
     for of_span in spans:
         piece.append(of_span)
@@ -105,7 +105,7 @@ def _level(of_span: Iterable[TableFile]) -> int:
 
 
 def by_span(files: Iterable[TableFile]) -> list[list[TableFile]]:
-    """Files of one table, those of a span together, in order."""
+    """Group the files of one table by span, in order."""
     found: dict[FileSpan, list[TableFile]] = {}
     for file in files:
         found.setdefault(file.span, []).append(file)
@@ -113,7 +113,7 @@ def by_span(files: Iterable[TableFile]) -> list[list[TableFile]]:
 
 
 def is_small(of_span: Iterable[TableFile], limit: int) -> bool:
-    """Whether all files of a span may be merged with others, up to a limit of bytes."""
+    """Whether the files of a span are small enough, in bytes, to be merged."""
     return bytes_of(of_span) < limit
 
 

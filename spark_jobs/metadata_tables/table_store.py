@@ -1,7 +1,7 @@
-"""The tables' place in a store: files written and read by executors and by the driver.
+"""The location of the tables in a store: files written and read by executors and by the driver.
 
-A file is whole or not there. `_end.json` says up to which offset the tables are; what goes beyond it is of a step that
-did not come to its end. `_cluster.json` says whose history they are.
+Files are atomic. `_end.json` has the end offset of the tables; files beyond it belong to an unfinished step.
+`_cluster.json` has the cluster id.
 """
 
 import json
@@ -24,7 +24,7 @@ _PIECE_BYTES: Final = 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class TableStore(StoreDirectory):
-    """What is written and read in one go is bounded: by what a step brings to a section, and by what is merged."""
+    """The files of the tables. Reads and writes are bounded: by a section's rows in a step, and by merged rows."""
 
     def write(self, name: str, table: pa.Table) -> None:
         sink = pa.BufferOutputStream()
@@ -36,7 +36,7 @@ class TableStore(StoreDirectory):
         return pq.read_table(pa.BufferReader(b"".join(self.get(name))))
 
     def files(self, table: str, start: int = 0) -> Iterator[TableFile]:
-        """Of spans that begin at `start` or later."""
+        """Yield the files of spans that begin at `start` or later."""
         after = f"{table}/{start:020d}-" if start else ""
         for found in self.listed(f"{table}/", after):
             file = parse_file(found.key, found.size)
@@ -47,7 +47,7 @@ class TableStore(StoreDirectory):
         return [found.key for found in self.listed(STAGED + prefix)]
 
     def end(self) -> int | None:
-        """None where there are no tables yet."""
+        """Return the end offset of the tables; None before the first step."""
         found = self._told(END)
         return None if found is None else int(found["end"])
 
@@ -55,7 +55,7 @@ class TableStore(StoreDirectory):
         self.put(END, [json.dumps({"end": end}).encode()])
 
     def cluster_id(self) -> str | None:
-        """None where there are no tables yet."""
+        """Return the cluster of the tables; None before the first step."""
         found = self._told(CLUSTER)
         return None if found is None else str(found["clusterId"])
 

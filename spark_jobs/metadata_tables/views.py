@@ -1,4 +1,4 @@
-"""The tables in Spark: a view for each, and one of what is now for each history."""
+"""The tables in Spark: a view of each table, and one of the current state for each history."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -18,11 +18,11 @@ from storage.tiered.loading.store_uri import parse_store_uri
 
 NAME: Final = "ottla_table"
 QUERIES: Final = Path(__file__).parent / "queries"
-"""A file for each example, with parameters as `:name`."""
+"""SQL files of the examples, with parameters as `:name`."""
 
 
 def register_tables(spark: SparkSession, uri: str) -> None:
-    """Temporary views of all tables, and `<table>_now` of histories: what exists, without what is gone."""
+    """Create temporary views of all tables, and `<table>_now` views of existing entities for histories."""
     spark.dataSource.register(MetadataTable)
     for table in TABLES:
         read_table(spark, uri, table).createOrReplaceTempView(table)
@@ -31,12 +31,12 @@ def register_tables(spark: SparkSession, uri: str) -> None:
 
 
 def read_table(spark: SparkSession, uri: str, table: str) -> DataFrame:
-    """The table as it is when the query is planned; the job may go on meanwhile."""
+    """Return the table as of the planning of the query; the job may continue meanwhile."""
     return spark.read.format(NAME).option("uri", uri).option("table", table).load()
 
 
 def query(name: str) -> str:
-    """The text of an example."""
+    """Return the SQL of an example."""
     return (QUERIES / f"{name}.sql").read_text()
 
 
@@ -53,7 +53,7 @@ class TableInputPartition(InputPartition):
 
 
 class MetadataTable(DataSource):
-    """A table wherever it is: buckets need no Hadoop file system. Options: `uri`, `table`, `maxPartitions`."""
+    """A table in any location, without a Hadoop file system for buckets. Options: `uri`, `table`, `maxPartitions`."""
 
     @classmethod
     def name(cls) -> str:
@@ -83,7 +83,7 @@ class MetadataTableReader(DataSourceReader):
         self._partitions = partitions
 
     def partitions(self) -> Sequence[InputPartition]:
-        """Dealt out by size, the largest first."""
+        """Distribute shares by size, the largest first."""
         dealt: list[list[Share]] = [[] for _ in range(self._partitions)]
         sizes = [0] * self._partitions
         for share in sorted(shares(self._store, self._table), key=lambda each: -each.size):

@@ -1,4 +1,4 @@
-"""What numbers in records mean, in the words of Kafka's tools."""
+"""Names of numeric record values, as in Kafka's tools."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -42,5 +42,5 @@ SECURITY_PROTOCOLS: Final[Mapping[int, str]] = {0: "PLAINTEXT", 1: "SSL", 2: "SA
 
 
 def word(words: Mapping[int, str], number: int) -> str:
-    """The number itself if it means nothing here."""
+    """Return the name of a number, or the number itself if it has none."""
     return words.get(number, str(number))

@@ -1,15 +1,15 @@
-"""Tiered records without brokers: a batch data source that reads segments straight from their store.
+"""A batch data source for tiered records that reads segments from remote storage without brokers.
 
     from spark_jobs.tiered_records.datasource import register
 
     register(spark)
     spark.read.format("ottla_tiered").option("uri", "s3://bucket/segments").option("topic", "orders").load()
 
-What is still on the brokers' disks alone is not in it. Options: `options.py`; columns: `schema.py`.
+Records that only brokers' local disks have are not included. Options: `options.py`; columns: `schema.py`.
 
-    bucket      what a bucket has of topics: manifests, histories, who aborted; from there to slices (planning)
-    reading     one slice in one task: the bytes about it, asked for again where they are damaged
+    bucket      a bucket's content for topics: manifests, epochs, aborted transactions; plans segment ranges (planning)
+    reading     one segment range in one task: its bytes, read again if damaged
     windows     bytes to whole batches
-    rows        batches to records: opened, framed, their fields found (record_fields), chosen by offset and time
+    rows        batches to records: decompressed, framed, fields located (record_fields), selected by offset and time
     columns     fields to Arrow
 """

@@ -1,6 +1,6 @@
-"""Which part of a topic is wanted: by topic, partition, offset and time, from options and from filters of a query.
+"""The bounds of a read: topics, partitions, offsets and times, from options and from filters of a query.
 
-ReadBounds only ever leave out what cannot be wanted; a row that they let through may still fail the query's filter.
+Bounds exclude only rows that cannot match; an included row may still fail the query's filter.
 """
 
 from collections.abc import Iterable, Mapping
@@ -8,9 +8,9 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 EVERYTHING: Final = 2**63 - 1
-"""An end, of offsets or times, that leaves out nothing."""
+"""Upper bound of offsets or times that excludes nothing."""
 EVER: Final = -(2**63)
-"""A beginning of times, which a producer may have made up from before 1970, that leaves out nothing."""
+"""Lower bound of times that excludes nothing: a producer may send timestamps before 1970."""
 
 
 ANY_TOPIC: Final = ""
@@ -18,9 +18,10 @@ ANY_TOPIC: Final = ""
 
 @dataclass(frozen=True, slots=True)
 class ReadBounds:
-    """`topics` and `partitions` are None for all. Offsets from `first` to before `end`; where they are told by topic
-    and partition, these take the place of those told by partition alone, ANY_TOPIC, and these of the common one.
-    Records with `from_ms` <= timestamp < `to_ms`.
+    """The bounds. `topics` and `partitions` are None for all.
+
+    Offsets from `first` to before `end`; `firsts` and `ends` by topic and partition take precedence over those by
+    partition alone (ANY_TOPIC), and these over the common ones. Records with `from_ms` <= timestamp < `to_ms`.
     """
 
     topics: frozenset[str] | None = None
@@ -37,7 +38,7 @@ class ReadBounds:
         return is_wanted and (self.topics is None or topic in self.topics)
 
     def offsets_of(self, topic: str, partition: int) -> tuple[int, int]:
-        """(first, end)."""
+        """Return (first, end)."""
         first = _told(self.firsts, topic, partition, 0)
         end = _told(self.ends, topic, partition, EVERYTHING)
         return max(first, self.first), min(end, self.end)
@@ -51,11 +52,11 @@ class ReadBounds:
         return replace(self, partitions=wanted if self.partitions is None else self.partitions & wanted)
 
     def between(self, first: int, end: int) -> "ReadBounds":
-        """Also within these offsets."""
+        """Restrict the bounds to these offsets."""
         return replace(self, first=max(self.first, first), end=min(self.end, end))
 
     def during(self, from_ms: int, to_ms: int) -> "ReadBounds":
-        """Also within this time."""
+        """Restrict the bounds to this time."""
         return replace(self, from_ms=max(self.from_ms, from_ms), to_ms=min(self.to_ms, to_ms))
 
 

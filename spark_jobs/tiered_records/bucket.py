@@ -1,5 +1,5 @@
-"""The store of a reading: what it has of a topic, its indexes, and who aborted. Blocks; what it asks for several
-partitions it asks in a few threads.
+"""The store of a read: segments of topics, their indexes, and aborted transactions. Blocks, and queries several
+partitions in a few threads.
 """
 
 from collections.abc import Iterator, Sequence
@@ -35,13 +35,13 @@ from storage.tiered.remote_storage import IndexKind, RemoteStorageContext, Remot
 from storage.tiered.segment_metadata import RemoteSegment
 
 READERS: Final = 16
-"""Manifests and indexes asked for at a time: each is a round trip to the store."""
+"""Concurrent reads of manifests and indexes: each is a round trip to the store."""
 
 _NOBODY: Final = -1
 
 
 class TieredBucket(NamedTuple):
-    """The store, how objects are named there, and what knows how to read them."""
+    """The store, its object keys, and the remote storage manager that reads segments."""
 
     store: ObjectStore
     keys: ObjectKeys
@@ -49,7 +49,7 @@ class TieredBucket(NamedTuple):
 
 
 def bucket_of(options: Options) -> TieredBucket:
-    """Raises InvalidOption for settings that name no storage."""
+    """Open the bucket of a read. Raises InvalidOption for settings without a valid storage."""
     if options.directory and not OsFileSystem().is_directory(options.directory):
         raise InvalidOption(f"uri: there is no directory {options.directory}.")
     try:
@@ -60,24 +60,28 @@ def bucket_of(options: Options) -> TieredBucket:
 
 @lru_cache(maxsize=4)
 def opened(name: str, settings: tuple[tuple[str, str], ...]) -> TieredBucket:
-    """One for all tasks of a process: connections to S3 are dear, and safe to share. Raises ValueError."""
+    """Return one bucket for all tasks of a process: S3 connections are expensive, and safe to share. Raises
+    ValueError.
+    """
     context = RemoteStorageContext(fs=OsFileSystem(), cache_directory="", broker_id=_NOBODY, cluster_id="")
     store, keys, _ = open_object_store(name, dict(settings), context, local_root="")
     return TieredBucket(store, keys, load_remote_storage(name, dict(settings), context, local_root="").manager)
 
 
 def plan(options: Options) -> list[SegmentRange]:
-    """All that is to be read, in order. Raises InvalidOption, RecordsMissing, ObjectStoreError, RemoteStorageError."""
+    """Plan the read, in order. Raises InvalidOption, RecordsMissing, ObjectStoreError, RemoteStorageError."""
     return plan_in(bucket_of(options), options)
 
 
 def plan_in(bucket: TieredBucket, options: Options) -> list[SegmentRange]:
-    """As `plan`, of a bucket that is open. The manifests of the partitions that are wanted are read, the indexes of
-    the last segment of each, and more of them where there were transactions, or where segments are cut.
+    """Plan a read of an open bucket like `plan`.
+
+    Reads the manifests of the matching partitions and the indexes of the last segment of each; more indexes only for
+    transactions and divided segments.
     """
     try:
         return _plan_in(bucket, options)
-    except (RecordsMissing, RemoteResourceNotFound):  # perhaps what was listed went, or was replaced, since then
+    except (RecordsMissing, RemoteResourceNotFound):  # listed objects may have been removed or replaced
         return _plan_in(bucket, options)
 
 
@@ -94,7 +98,7 @@ def _plan_in(bucket: TieredBucket, options: Options) -> list[SegmentRange]:
 
 
 def _stored(bucket: TieredBucket, options: Options) -> Iterator[StoredPartition]:
-    """Of the topics that may be meant."""
+    """Yield the partitions of topics that may match."""
     for name in options.topics or [None]:
         for each in walk(bucket.store, bucket.keys, name):
             if isinstance(each, StoredPartition) and options.names(each.partition.topic):
@@ -119,7 +123,7 @@ class _Planning:
         return list(slices_of(links, options.bounds, transactions, splits))
 
     def _aborted(self, chain: Sequence[SegmentSpan], links: Sequence[SegmentSpan]) -> list[AbortedTxn]:
-        """As many indexes are asked for as are needed: once everything wanted was decided, later ones tell nothing."""
+        """Read as many indexes as needed: once every transaction is decided, later ones add nothing."""
         found: list[AbortedTxn] = []
         left = deciding(chain, links)
         while left and all(txn.last_stable_offset <= links[-1].last for txn in found):
@@ -131,7 +135,7 @@ class _Planning:
 
 
 def _splits(storage: RemoteStorageManager, max_bytes: int, link: SegmentSpan) -> list[int]:
-    """Offsets behind every `max_bytes` of a segment; an entry of the index has the last offset of a batch."""
+    """Return an offset after every `max_bytes` of a segment; index entries hold the last offset of a batch."""
     segment = link.segment
     if segment.size_bytes <= max_bytes:
         return []
@@ -144,7 +148,9 @@ def _splits(storage: RemoteStorageManager, max_bytes: int, link: SegmentSpan) ->
 
 
 def _undecided_from(storage: RemoteStorageManager, last: RemoteSegment) -> int:
-    """Transactions open where the copied log ends are decided by markers that are on the brokers' disks alone."""
+    """Return the first offset of transactions that are open at the end of the copied log: their markers are only on
+    brokers.
+    """
     try:
         content = storage.read_index(last, IndexKind.PRODUCER_SNAPSHOT)
     except RemoteResourceNotFound:

@@ -1,5 +1,5 @@
-"""Arrow columns out of the places where the fields of records lie. What is of any length is copied by Arrow, all of a
-column in one go.
+"""Arrow columns from the positions of record fields. Arrow copies the values of variable length, one column at a
+time.
 """
 
 from collections.abc import Callable
@@ -16,11 +16,11 @@ from storage.tiered.segment_metadata import TopicIdPartition
 
 _US: Final = 1000
 _MOST_MS: Final = (2**63 - 1) // _US
-"""A time that a producer made up may be later than there are microseconds for."""
+"""A producer's timestamp may exceed the range of microseconds."""
 
 
 class SelectedRecords(NamedTuple):
-    """Records that are wanted, by column: the batch of each, where its key begins to be told of and where it ends."""
+    """Selected records by column: the batch, and the start of the key and the end of each record in the pool."""
 
     batches: Ints
     offsets: Ints
@@ -31,7 +31,7 @@ class SelectedRecords(NamedTuple):
     stops: Ints
 
     def where(self, rows: Bools) -> "SelectedRecords":
-        """Some of them."""
+        """Return a selection of the records."""
         return SelectedRecords(
             self.batches[rows],
             self.offsets[rows],
@@ -51,14 +51,14 @@ class _Source(NamedTuple):
 
 
 class Columns:
-    """Of one partition. `schema` has some of the columns of RECORDS."""
+    """Builds Arrow batches of one partition. `schema` has some of the columns of RECORDS."""
 
     def __init__(self, partition: TopicIdPartition, schema: pa.Schema) -> None:
         self._partition = partition
         self._schema = schema
 
     def batch(self, pool: Bytes, found: SelectedRecords, fields: Fields) -> pa.RecordBatch:
-        """The records, whose fields lie in `pool`."""
+        """Return the records whose fields lie in `pool`."""
         source = _Source(self._partition, pool, found, fields)
         arrays = [_COLUMNS[name](source) for name in self._schema.names]
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
@@ -82,7 +82,7 @@ def _headers(source: _Source) -> pa.Array:
 
 
 def _text(keys: pa.Array) -> pa.Array:
-    """Names of headers, with a mark for what is not UTF-8, as Apache Kafka's consumers read them."""
+    """Return names of headers, with replacement characters for invalid UTF-8, as Apache Kafka's consumers do."""
     try:
         return keys.cast(pa.string())
     except pa.ArrowInvalid:
@@ -90,8 +90,8 @@ def _text(keys: pa.Array) -> pa.Array:
 
 
 def _strings(pool: Bytes, spans: Spans) -> pa.Array:
-    """A binary column of byte strings that lie in ascending order: together with what is between them, they are an
-    array already, of which every second string is wanted.
+    """Return a binary column of byte strings in ascending positions: with the bytes between them they already form an
+    array, of which every second string is taken.
     """
     count = len(spans.starts)
     if not count:

@@ -1,11 +1,10 @@
-"""`ottla_tiered`: the data source as Spark meets it. What it reads: `spark_jobs.tiered_records`.
+"""`ottla_tiered`: the Spark data source of `spark_jobs.tiered_records`.
 
-With `register`, filters on `topic`, `partition`, `offset` and `timestamp` leave out segments, and parts of them; Spark
-applies them to rows as well. It refuses a source that takes filters while `spark.sql.python.filterPushdown.enabled` is
-off, which is its default, so OttlaTiered registered by itself takes none, and options alone leave out segments.
+After `register`, filters on `topic`, `partition`, `offset` and `timestamp` exclude segments and parts of them; Spark
+applies the filters to rows as well. Spark refuses a source with filters while `spark.sql.python.filterPushdown.enabled`
+is off, its default, so OttlaTiered alone uses options only.
 
-Which columns a query needs is not told to data sources in Python: who wants few gives a schema of these alone, and the
-others are not made.
+Spark does not pass the columns of a query to data sources in Python: a schema with few columns avoids the others.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -29,7 +28,7 @@ _TAKES_FILTERS = "spark.sql.python.filterPushdown.enabled"
 
 
 def register(spark: SparkSession) -> None:
-    """Make the source known to a session, and have Spark hand it filters, as it does then to all sources in Python."""
+    """Register the source in a session and enable filter push-down, which then applies to all sources in Python."""
     spark.conf.set(_TAKES_FILTERS, "true")
     spark.dataSource.register(FilteredTiered)
 
@@ -54,20 +53,20 @@ class OttlaTiered(DataSource):
 
 
 class FilteredTiered(OttlaTiered):
-    """As OttlaTiered, without the segments that a query's filters leave out."""
+    """OttlaTiered without the segments that a query's filters exclude."""
 
     def reader(self, schema: StructType) -> "FilteredTieredReader":
         return FilteredTieredReader(Options.of(self.options), columns_of(schema))
 
 
 def columns_of(schema: StructType) -> pa.Schema:
-    """Those of RECORDS that a schema asks for, as nullable as it says. Raises InvalidOption."""
+    """Return the columns of RECORDS in a schema, with its nullability. Raises InvalidOption."""
     wanted = to_arrow_schema(schema, timezone="UTC")
     for column in wanted:
         if column.name not in RECORDS.names:
-            raise InvalidOption(f"There is no column {column.name}, but {', '.join(RECORDS.names)}.")
+            raise InvalidOption(f"there is no column {column.name}; the columns are {', '.join(RECORDS.names)}.")
         if column.type != RECORDS.field(column.name).type:
-            raise InvalidOption(f"Column {column.name} is {RECORDS.field(column.name).type}, not {column.type}.")
+            raise InvalidOption(f"column {column.name} has type {RECORDS.field(column.name).type}, not {column.type}.")
     return wanted
 
 
@@ -80,7 +79,7 @@ class TieredReader(DataSourceReader):
         return [TieredInputPartition(part) for part in plan(self._options)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Where nothing is to be read, Spark asks for a partition all the same, which is none of ours."""
+        """Read a partition; for an empty plan Spark passes a partition of another type."""
         if isinstance(partition, TieredInputPartition):
             storage = bucket_of(self._options).storage
             yield from read(storage, partition.part, schema=self._columns, may_miss=self._options.may_miss)
@@ -88,6 +87,6 @@ class TieredReader(DataSourceReader):
 
 class FilteredTieredReader(TieredReader):
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
-        """All of them are Spark's to apply, too."""
+        """Return all filters, so that Spark applies them too."""
         self._options = replace(self._options, bounds=narrowed(self._options.bounds, filters))
         return filters

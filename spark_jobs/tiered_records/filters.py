@@ -1,4 +1,4 @@
-"""What filters of a query say of topic, partition, offset and time."""
+"""Translation of a query's filters on topic, partition, offset and time to bounds."""
 
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime, timedelta
@@ -15,7 +15,7 @@ _MS: Final = timedelta(milliseconds=1)
 
 
 def narrowed(bounds: ReadBounds, filters: Iterable[Filter]) -> ReadBounds:
-    """ReadBounds that let through whatever all the filters let through; what means nothing here is not looked at."""
+    """Restrict the bounds to rows that all filters may accept, ignoring other filters."""
     for each in filters:
         match getattr(each, "attribute", None):
             case ("topic",):
@@ -32,7 +32,7 @@ def narrowed(bounds: ReadBounds, filters: Iterable[Filter]) -> ReadBounds:
 
 
 def _one_of(filter: Filter, kind: type[T]) -> list[T] | None:
-    """The values that a filter lets through; None if it is of another kind."""
+    """Return the values that a filter accepts; None for another kind of filter."""
     match filter:
         case EqualTo(value=wanted) if isinstance(wanted, kind):
             return [wanted]
@@ -42,7 +42,7 @@ def _one_of(filter: Filter, kind: type[T]) -> list[T] | None:
 
 
 def _between(filter: Filter, number: Callable[[Any], int | None]) -> tuple[int, int]:
-    """(from, to), from included, to not. A time between two milliseconds belongs to the one before."""
+    """Return (from, to), with `to` exclusive. A time between two milliseconds counts as the earlier one."""
     found = number(getattr(filter, "value", None))
     if found is None:
         return EVER, EVERYTHING
@@ -61,5 +61,5 @@ def _offset(value: object) -> int | None:
 
 
 def _floor_ms(value: object) -> int | None:
-    """None for a time without a zone: whose it is cannot be known here."""
+    """Return the milliseconds; None for a time without a zone."""
     return (value - _EPOCH) // _MS if isinstance(value, datetime) and value.tzinfo is not None else None

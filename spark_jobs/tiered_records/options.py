@@ -1,22 +1,18 @@
-"""The options of the data source, read once.
+"""The options of the data source.
 
-| option | meaning |
-|---|---|
-| `uri` | where segments are: a directory or `s3://bucket/key.prefix?endpoint=…&region=…&path-style=true` |
-| `topic` | its name, or several with commas between them |
-| `topicPattern` | instead: a regular expression that whole names match |
-| `topicId` | which, if the store has several topics of one name; with several names, ids with commas between them |
-| `partitions` | `0,3`; all, if absent |
-| `startingOffsets`, `endingOffsets` | a number or JSON, `{"0": 17}` or `{"orders": {"0": 17}}`; the end is excluded |
-| `startingTimestamp`, `endingTimestamp` | in ms since 1970; the end is excluded |
-| `isolationLevel` | `read_committed` (the default) or `read_uncommitted` |
-| `failOnDataLoss` | whether a hole in what is wanted is an error (the default), or is passed over |
-| `maxPartitionBytes` | what a task reads, more or less (128 MiB): a segment is a task, larger ones are cut |
-| `rsm.*` | any other setting of remote storage without its prefix, such as `rsm.encryption.key.pairs` |
+| option | meaning | |---|---| | `uri` | location of the segments: a directory or
+`s3://bucket/key.prefix?endpoint=…&region=…&path-style=true` | | `topic` | a topic name, or several separated by commas
+| | `topicPattern` | alternative: a regular expression for whole names | | `topicId` | the id, if the store has several
+topics of one name; with several names, ids separated by commas | | `partitions` | such as `0,3`; all by default | |
+`startingOffsets`, `endingOffsets` | a number or JSON, `{"0": 17}` or `{"orders": {"0": 17}}`; the end is exclusive | |
+`startingTimestamp`, `endingTimestamp` | in ms since 1970; the end is exclusive | | `isolationLevel` | `read_committed`
+(the default) or `read_uncommitted` | | `failOnDataLoss` | whether missing records are an error (the default), or are
+skipped | | `maxPartitionBytes` | approximate size of a task (128 MiB): a segment is a task, larger segments are divided
+| | `rsm.*` | any other setting of remote storage without its prefix, such as `rsm.encryption.key.pairs` |
 
-Manifests say which segments are compressed or encrypted. For encrypted ones, `rsm.encryption.key.pairs` and the two key
-files of each pair are needed, on every executor; credentials other than boto3 finds are `rsm.storage.aws.*`; a prefix
-that does not end in a slash is `rsm.key.prefix`.
+Manifests tell compressed and encrypted segments. Encrypted ones need `rsm.encryption.key.pairs` and the two key files
+of each pair on every executor; credentials other than those that boto3 finds are `rsm.storage.aws.*`; a prefix that
+does not end in a slash is `rsm.key.prefix`.
 """
 
 import json
@@ -51,13 +47,14 @@ _NAMES: Final = (
 
 
 class InvalidOption(ValueError):
-    """One sentence that names the option."""
+    """An invalid option; the message is one sentence that names it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """May be pickled. `storage_name` and `storage_settings` are those of `loading.remote_storage`; `directory` is where
-    objects are files, empty for a bucket. `topics` is empty where there is a `pattern`.
+    """The parsed options, which can be pickled. `storage_name` and `storage_settings` are arguments of
+    `loading.remote_storage`; `directory` is the directory of objects, empty for a bucket. `topics` is empty with a
+    `pattern`.
     """
 
     storage_name: str
@@ -73,7 +70,7 @@ class Options:
 
     @classmethod
     def of(cls, given: Mapping[str, str]) -> "Options":
-        """Names are as good in any case, as everywhere in Spark. Raises InvalidOption."""
+        """Parse options, whose names are case-insensitive as everywhere in Spark. Raises InvalidOption."""
         reader = _Reader({name.lower(): value for name, value in given.items()})
         reader.refuse_unknown()
         place = reader.place()
@@ -104,7 +101,7 @@ class Options:
         )
 
     def names(self, topic: str) -> bool:
-        """Whether a topic of that name is meant."""
+        """Whether the options select a topic of that name."""
         return re.fullmatch(self.pattern, topic) is not None if self.pattern else topic in self.topics
 
 
@@ -116,12 +113,12 @@ class _Reader:
         known = {name.lower() for name in _NAMES} | {"path"}
         for name in self._given:
             if name not in known and not name.startswith(_SETTING):
-                raise InvalidOption(f"{name} is no option; there are {', '.join(_NAMES)} and {_SETTING}*.")
+                raise InvalidOption(f"{name} is not an option; the options are {', '.join(_NAMES)} and {_SETTING}*.")
 
     def required(self, name: str) -> str:
         value = self._given.get(name.lower(), "").strip()
         if not value:
-            raise InvalidOption(f"{name} must be given.")
+            raise InvalidOption(f"{name} is required.")
         return value
 
     def place(self) -> StoreUri:
@@ -132,19 +129,19 @@ class _Reader:
             raise InvalidOption(f"uri: {error}.") from error
 
     def topics(self) -> tuple[str, ...]:
-        """A name has no comma in it."""
+        """Parse the topic names, which contain no comma."""
         names = tuple(dict.fromkeys(name.strip() for name in self.required("topic").split(",")))
         if not all(names):
-            raise InvalidOption("topic must be names with commas between them.")
+            raise InvalidOption("topic must be names separated by commas.")
         return names
 
     def pattern(self) -> str:
-        """Empty if there is none."""
+        """Return the pattern, empty without one."""
         text = self._given.get("topicpattern", "")
         try:
             re.compile(text)
         except re.error as error:
-            raise InvalidOption(f"topicPattern={text} is no regular expression: {error}.") from error
+            raise InvalidOption(f"topicPattern={text} is not a regular expression: {error}.") from error
         if text and "topic" in self._given:
             raise InvalidOption("Either topic or topicPattern must be given, not both.")
         return text
@@ -173,11 +170,11 @@ class _Reader:
             return None
         numbers = [part.strip() for part in text.split(",")]
         if not all(number.isdigit() for number in numbers):
-            raise InvalidOption(f"partitions must be numbers with commas between them, not {text!r}.")
+            raise InvalidOption(f"partitions must be numbers separated by commas, not {text!r}.")
         return frozenset(map(int, numbers))
 
     def offsets(self, name: str, default: int) -> tuple[Mapping[tuple[str, int], int], int]:
-        """(by topic and partition, for all)."""
+        """Return (by topic and partition, for all)."""
         text = self._given.get(name.lower(), "").strip()
         if not text.startswith("{"):
             return {}, self.number(name, default)
@@ -188,7 +185,7 @@ class _Reader:
             raise InvalidOption(f"{name} must be a number, or {example}, not {text!r}.") from error
 
     def storage_settings(self) -> dict[str, str]:
-        """Spark hands over names in lower case, but those of key pairs are of any."""
+        """Return the settings. Spark passes names in lower case, but names of key pairs are case-sensitive."""
         begin = len(_SETTING)
         found = {name[begin:]: value for name, value in self._given.items() if name.startswith(_SETTING)}
         pairs = [pair.strip() for pair in found.get(_KEY_PAIRS, "").split(",")]
@@ -199,11 +196,11 @@ def _topic_id(text: str) -> Uuid:
     try:
         return uuid_from_text(text)
     except ValueError as error:
-        raise InvalidOption(f"topicId={text} is no id.") from error
+        raise InvalidOption(f"topicId={text} is not a topic id.") from error
 
 
 def _told_offsets(told: dict[str, Any]) -> Iterator[tuple[tuple[str, int], int]]:
-    """Raises ValueError, TypeError, AttributeError."""
+    """Yield ((topic, partition), offset). Raises ValueError, TypeError, AttributeError."""
     for name, value in told.items():
         if isinstance(value, dict):
             yield from (((name, int(partition)), int(offset)) for partition, offset in value.items())
@@ -212,7 +209,7 @@ def _told_offsets(told: dict[str, Any]) -> Iterator[tuple[tuple[str, int], int]]
 
 
 def _with_pair(name: str, pairs: Sequence[str]) -> str:
-    """The name of a setting with that of a key pair in it as it is written where pairs are listed."""
+    """Return a setting's name with the key pair's name in its original case."""
     for pair in pairs:
         begin = f"{_KEY_PAIRS}.{pair}."
         if name.lower().startswith(begin.lower()):
@@ -221,7 +218,7 @@ def _with_pair(name: str, pairs: Sequence[str]) -> str:
 
 
 def _storage_settings(place: StoreUri) -> tuple[str, dict[str, str]]:
-    """Segments are read in order and once: nothing is worth keeping."""
+    """Return storage settings without a cache, because segments are read once and in order."""
     settings = {"key.prefix": place.prefix, "fetch.chunk.cache.class": "none"}
     if place.directory:
         return "local", settings | {"storage.root": place.directory}

@@ -1,5 +1,6 @@
-"""From what a bucket has of a partition to the slices that tasks read: every offset once, committed ones alone if so
-wanted, and nothing that the bounds leave out. No IO.
+"""The plan for one partition: its inventory in the bucket to the segment ranges that tasks read.
+
+Every offset is read once, only committed ones under read_committed, and none outside the bounds. No IO.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -15,14 +16,15 @@ from storage.tiered.segment_metadata import RemoteSegment
 
 
 class RecordsMissing(Exception):
-    """Offsets that the log must have are not in the store. One sentence."""
+    """Offsets of the log are missing in the store. The message is one sentence."""
 
 
 @dataclass(frozen=True, slots=True)
 class SegmentRange:
-    """Of one segment, the records with offsets from `first` to `last`, both included, but for those of `aborted`.
+    """A range of one segment: the records with offsets from `first` to `last`, both inclusive, except those of
+    `aborted`.
 
-    May be pickled. Timestamps as in `ReadBounds`.
+    Can be pickled. Timestamps as in `ReadBounds`.
     """
 
     segment: RemoteSegment
@@ -34,8 +36,8 @@ class SegmentRange:
 
 
 class Transactions(NamedTuple):
-    """Of one partition: those that ended in an abort, by their markers, and the first offset from which on some are
-    not decided by anything that is in the store.
+    """The transactions of one partition: the aborted ones, and the first offset from which on some transactions are
+    undecided in the store.
     """
 
     aborted: Sequence[AbortedTxn] = ()
@@ -43,7 +45,7 @@ class Transactions(NamedTuple):
 
 
 def chain_in(inventory: PartitionInventory) -> list[SegmentSpan]:
-    """All that the store has of the log, each offset once."""
+    """Return the segments of the log in the store, each offset once."""
     history = Lineage(inventory.history, inventory.next_offset)
     return spans_of(inventory.needed, history, inventory.log_start_offset)
 
@@ -51,8 +53,8 @@ def chain_in(inventory: PartitionInventory) -> list[SegmentSpan]:
 def links_of(
     inventory: PartitionInventory, chain: Iterable[SegmentSpan], bounds: ReadBounds, *, may_miss: bool = False
 ) -> list[SegmentSpan]:
-    """The segments to be read, and which offsets of each. Raises RecordsMissing for a hole in what is wanted,
-    and for objects that cannot be read.
+    """Return the segments to read with their offsets. Raises RecordsMissing for missing offsets within the bounds, and
+    for unreadable objects.
     """
     first, end = bounds.offsets_of(inventory.partition.topic, inventory.partition.partition)
     if not may_miss:
@@ -62,14 +64,14 @@ def links_of(
 
 
 def deciding(chain: Iterable[SegmentSpan], links: Sequence[SegmentSpan]) -> list[SegmentSpan]:
-    """Where markers may be told of that decide what is in `links`: they come after the records they decide."""
+    """Return the segments that may contain markers of transactions in `links`: markers come after the records."""
     first = min((link.first for link in links), default=EVERYTHING)
     return [link for link in chain if link.last >= first and not link.segment.txn_index_empty]
 
 
 def told_of(link: SegmentSpan, found: Iterable[AbortedTxn]) -> list[AbortedTxn]:
-    """Of the transactions whose markers are in a segment, those that were aborted in this log: what the segment has
-    outside of its link is of another history, or told of by another segment.
+    """Return the transactions with markers in a segment that were aborted in this log: offsets outside the segment's
+    span belong to another history or to another segment.
     """
     return [txn for txn in found if link.first <= txn.last_offset <= link.last]
 
@@ -77,7 +79,7 @@ def told_of(link: SegmentSpan, found: Iterable[AbortedTxn]) -> list[AbortedTxn]:
 def slices_of(
     links: Iterable[SegmentSpan], bounds: ReadBounds, transactions: Transactions, splits: Iterable[Sequence[int]] = ()
 ) -> Iterator[SegmentRange]:
-    """`splits` gives for each link the offsets at which it may be cut, ascending."""
+    """Yield the segment ranges. `splits` has for each link the offsets at which it may be divided, ascending."""
     cuts = iter(splits)
     for link in links:
         last = min(link.last, transactions.undecided_from - 1)
@@ -93,13 +95,13 @@ def _overlapping(aborted: Iterable[AbortedTxn], first: int, last: int) -> Iterat
 
 
 def _check_whole(inventory: PartitionInventory, first: int, end: int) -> None:
-    """What cannot be read may be of any offsets, also beyond all that can."""
+    """Raise RecordsMissing for missing offsets; an unreadable object may hold any offsets."""
     for fault in inventory.faults:
-        raise RecordsMissing(f"{fault}; failOnDataLoss=false reads what else is there.")
+        raise RecordsMissing(f"{fault}; failOnDataLoss=false reads the other records.")
     for hole in inventory.holes:
         missing = OffsetRange(max(hole.first, first), min(hole.last, end - 1))
         if missing.first <= missing.last:
             raise RecordsMissing(
                 f"offsets {missing.first} to {missing.last} of {inventory.partition} are not in the store;"
-                " failOnDataLoss=false reads what is there."
+                " failOnDataLoss=false reads the other records."
             )

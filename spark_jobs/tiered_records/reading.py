@@ -1,8 +1,7 @@
-"""One slice, from its store to rows. Blocks.
+"""One segment range, from its store to rows. Blocks.
 
-What is asked of the store is the part of the segment in which the slice lies, by one request whose body is taken in
-pieces as rows are wanted; a body that breaks goes on where it broke, and a store that throttles is asked again, as
-everywhere (`storage.tiered.stores.retries`).
+The part of the segment with the range is read by one request, whose body is consumed in pieces as rows are needed; an
+interrupted body is resumed and a throttled request retried as everywhere (`storage.tiered.stores.retries`).
 """
 
 from collections.abc import Iterator
@@ -20,7 +19,7 @@ from storage.tiered.remote_storage import RemoteStorageManager
 
 
 class Stretch(NamedTuple):
-    """Bytes of a segment from `begin` to before `end`, where batches begin or the segment ends."""
+    """Bytes of a segment from `begin` to before `end`, at batch boundaries or the end of the segment."""
 
     begin: int
     end: int
@@ -29,10 +28,10 @@ class Stretch(NamedTuple):
 def read(
     storage: RemoteStorageManager, part: SegmentRange, *, schema: pa.Schema = RECORDS, may_miss: bool = False
 ) -> Iterator[pa.RecordBatch]:
-    """The columns of `schema`, which are among RECORDS. What is damaged is asked for once more, for it may have been
-    damaged on its way. With `may_miss`, a segment that is gone has no more rows.
+    """Yield the rows of a segment range with the columns of `schema`, which are among RECORDS.
 
-    Raises CorruptRemoteData, which names the object and the batch, RecordsMissing, RemoteStorageError.
+    Damaged data is read a second time, because the transfer may have damaged it. With `may_miss`, a removed segment has
+    no more rows. Raises CorruptRemoteData, which names the object and the batch, RecordsMissing, RemoteStorageError.
     """
     try:
         yield from _read(storage, part, schema)
@@ -40,7 +39,7 @@ def read(
         if not may_miss:
             raise RecordsMissing(
                 f"offsets {part.first} to {part.last} of {part.segment.id.partition} were removed from the store after"
-                f" it was planned to read them: {error}; failOnDataLoss=false passes them over."
+                f" the read was planned: {error}; failOnDataLoss=false skips them."
             ) from error
 
 
@@ -73,7 +72,7 @@ def _rows(storage: RemoteStorageManager, part: SegmentRange, schema: pa.Schema) 
 
 
 def stretch_of(storage: RemoteStorageManager, part: SegmentRange) -> Stretch:
-    """Where a slice lies in its segment, as far as indexes tell; they are not asked for a slice that is all of it."""
+    """Return the position of a range in its segment by the indexes, which are not read for a whole segment."""
     segment, first, last = part.segment, part.first, part.last
     if part.from_ms > 0:
         first = max(first, offset_before(storage, segment, part.from_ms))

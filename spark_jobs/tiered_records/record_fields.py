@@ -1,8 +1,8 @@
-"""Where the fields of records lie, for many records at once (Apache Kafka's DefaultRecord).
+"""The positions of the fields of many records at once (Apache Kafka's DefaultRecord).
 
-The content of a record, behind its length: attributes int8, timestamp delta varlong, offset delta varint, key and
-value, each behind its length as a varint, -1 for null, the count of headers as a varint, and of each header the key and
-the value in the same way. All varints are zigzag.
+The content of a record, after its length: attributes int8, timestamp delta varlong, offset delta varint, key and value,
+each after its length as a varint, -1 for null, the count of headers as a varint, and the key and the value of each
+header in the same way. All varints are zigzag.
 """
 
 from typing import Final, NamedTuple
@@ -14,13 +14,13 @@ from spark_jobs.metadata.byte_columns import Bools, Bytes, Ints
 from spark_jobs.metadata.record_frames import LONG, VARINT_BYTES, VARLONG_BYTES, varints
 
 _LEAST_HEADER: Final = 2
-"""Bytes: two lengths."""
+"""Bytes of the shortest header: two lengths."""
 _LEAST_TOGETHER: Final = 48
 """The headers of fewer records are read faster one by one."""
 
 
 class Spans(NamedTuple):
-    """Byte strings in a pool, each where it begins and with its length, -1 for null; they lie in ascending order."""
+    """Byte strings in a pool, each with its start and length, -1 for null; starts ascend."""
 
     starts: Ints
     lengths: Ints
@@ -31,7 +31,7 @@ class Spans(NamedTuple):
 
 
 class FieldPositions(NamedTuple):
-    """Of each record its offset and its time, both less those of its batch, and where its key begins to be told of."""
+    """The offset delta, the timestamp delta and the position of the key's length, for each record."""
 
     offset_deltas: Ints
     timestamp_deltas: Ints
@@ -40,8 +40,8 @@ class FieldPositions(NamedTuple):
 
 
 class Fields(NamedTuple):
-    """`headers` are those of all records behind one another; `counts` tells how many each has. Of a record that is not
-    `sound` nothing is right.
+    """The fields of records. `headers` are those of all records in order; `counts` is the number of each record's
+    headers. The fields of a record that is not `sound` are undefined.
     """
 
     keys: Spans
@@ -53,7 +53,7 @@ class Fields(NamedTuple):
 
 
 def places_of(pool: Bytes, contents: Ints) -> FieldPositions:
-    """Of records whose contents begin at these places."""
+    """Return the positions for records whose contents begin at these positions."""
     times, size, sound = varints(pool, contents + 1, VARLONG_BYTES)
     at = contents + 1 + size
     offsets, size, is_whole = varints(pool, at, VARINT_BYTES)
@@ -61,7 +61,7 @@ def places_of(pool: Bytes, contents: Ints) -> FieldPositions:
 
 
 def fields_of(pool: Bytes, keys_at: Ints, stops: Ints) -> Fields:
-    """Of records whose keys begin to be told of at these places, and that end where told."""
+    """Return the fields of records whose key lengths lie at these positions, and that end at `stops`."""
     keys, sound = _spans(pool, keys_at)
     values, is_sound = _spans(pool, keys.ends)
     sound &= is_sound
@@ -79,7 +79,7 @@ def _spans(pool: Bytes, at: Ints) -> tuple[Spans, Bools]:
 
 
 def _headers(pool: Bytes, at: Ints, stops: Ints, counts: Ints) -> tuple[Spans, Spans, Ints]:
-    """(keys, values, where the last header of each record ends; beyond its stop if there is something wrong)."""
+    """Return (keys, values, end of the last header of each record; beyond its stop for a malformed record)."""
     total = int(counts.sum())
     keys, values = (Spans(np.zeros(total, np.int64), np.zeros(total, np.int64)) for _ in range(2))
     if not total:
@@ -106,7 +106,9 @@ def _headers(pool: Bytes, at: Ints, stops: Ints, counts: Ints) -> tuple[Spans, S
 
 
 def _headers_alone(pool: Bytes, at: int, limit: int, slots: Ints, keys: Spans, values: Spans) -> int:
-    """Read headers of one record into their slots. Returns where the last ends, beyond the limit if one is wrong."""
+    """Read the headers of one record into their slots; return the end of the last, beyond the limit for a malformed
+    one.
+    """
     data, begin = pool[at : max(at, limit)].tobytes(), at
     at = 0
     try:
@@ -123,7 +125,7 @@ def _headers_alone(pool: Bytes, at: int, limit: int, slots: Ints, keys: Spans, v
 
 
 def _varint(data: Buffer, at: int) -> tuple[int, int]:
-    """(value, where it ends) of a zigzag varint. Raises IndexError for one that is cut short or too long."""
+    """Return (value, end position) of a zigzag varint. Raises IndexError for one that is cut short or too long."""
     value = 0
     for shift in range(VARINT_BYTES):
         byte = data[at + shift]

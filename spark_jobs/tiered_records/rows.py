@@ -1,6 +1,6 @@
-"""The records of a slice as Arrow batches, of bounded size, from the bytes of a segment.
+"""The records of a segment range as Arrow batches of bounded size, from the bytes of a segment.
 
-Batches are opened as many at a time as make some megabytes, and their records read column by column.
+Batches are decompressed in groups of some megabytes, and their records read column by column.
 """
 
 from collections.abc import Iterable, Iterator
@@ -27,8 +27,8 @@ _LEAST_LENGTH: Final = 1
 
 
 class ReadLimits(NamedTuple):
-    """What is held at a time: `window_bytes` of a segment, or one batch of it that is larger; of these, `opened_bytes`
-    decompressed, and the rest of a batch; of these, rows in Arrow batches of `rows` and `bytes`, or one record.
+    """Limits of memory: `window_bytes` of a segment or one larger batch; `opened_bytes` of these decompressed, plus the
+    rest of a batch; Arrow batches of `rows` and `bytes`, or one record.
     """
 
     window_bytes: int = 8 * _MIB
@@ -38,7 +38,7 @@ class ReadLimits(NamedTuple):
 
 
 class Rows(NamedTuple):
-    """Some rows, and the first offset that they and those before leave to be read."""
+    """Some rows, and the first offset after them and earlier rows."""
 
     batch: pa.RecordBatch
     next_offset: int
@@ -48,7 +48,7 @@ _LIMITS: Final = ReadLimits()
 
 
 class _Opened(NamedTuple):
-    """Batches of a window, by their numbers there; their records lie in `pool` from `bodies` to `ends`."""
+    """Decompressed batches of a window, by their numbers there; their records lie in `pool` from `bodies` to `ends`."""
 
     pool: Bytes
     batches: Ints
@@ -64,10 +64,10 @@ def rows_of(
     schema: pa.Schema = RECORDS,
     limits: ReadLimits = _LIMITS,
 ) -> Iterator[Rows]:
-    """The columns of `schema`, which are among RECORDS, of a slice. `pieces` are the segment's bytes from `position` to
-    before `end`, where batches begin or the segment ends.
+    """Yield the rows of a segment range with the columns of `schema`, which are among RECORDS. `pieces` are the
+    segment's bytes from `position` to before `end`, at batch boundaries or the end of the segment.
 
-    Raises CorruptRemoteData, whose message does not say of which segment.
+    Raises CorruptRemoteData, whose message does not name the segment.
     """
     aborted = _Aborted(part.aborted)
     columns = Columns(part.segment.id.partition, schema)
@@ -79,7 +79,7 @@ def rows_of(
 
 
 def _wanted(window: Window, part: SegmentRange, aborted: "_Aborted") -> Ints:
-    """The batches that may hold what is wanted."""
+    """Return the batches that may hold matching records."""
     bases, attributes = window.column("base_offset"), window.column("attributes")
     wanted = (bases <= part.last) & (bases + window.column("last_offset_delta") >= part.first)
     wanted &= (attributes & CONTROL_FLAG == 0) & (window.column("record_count") != 0)
@@ -90,7 +90,7 @@ def _wanted(window: Window, part: SegmentRange, aborted: "_Aborted") -> Ints:
 
 
 class _Aborted:
-    """Which batches belong to transactions that were aborted: a producer's transactions follow one another."""
+    """The aborted transactions by producer; the transactions of a producer do not overlap."""
 
     def __init__(self, aborted: Iterable[AbortedTxn]) -> None:
         ordered = sorted(aborted, key=lambda txn: (txn.producer_id, txn.first_offset))
@@ -99,7 +99,9 @@ class _Aborted:
         self._lasts = np.array([txn.last_offset for txn in ordered], np.int64)
 
     def among(self, producers: Ints, offsets: Ints) -> Bools:
-        """Whether batches of transactions, of these producers and at these offsets, are."""
+        """Return a mask of the transactional batches, given by producer and offset, that belong to aborted
+        transactions.
+        """
         found = np.zeros(len(producers), np.bool_)
         for producer in np.intersect1d(producers, self._producers).tolist():
             mine = slice(*np.searchsorted(self._producers, [producer, producer + 1]).tolist())
@@ -110,7 +112,7 @@ class _Aborted:
 
 
 def _opened(window: Window, wanted: Ints, least_bytes: int) -> Iterator[_Opened]:
-    """The wanted batches, some at a time. Raises CorruptRemoteData."""
+    """Yield the decompressed batches in groups. Raises CorruptRemoteData."""
     if not len(wanted):
         return
     window.check(wanted)
@@ -134,7 +136,7 @@ def _opened(window: Window, wanted: Ints, least_bytes: int) -> Iterator[_Opened]
 
 
 def _decompressed(codec: int, body: memoryview) -> bytes | memoryview:
-    """What comes of a small batch has far more memory than it needs. Raises MalformedRecords."""
+    """Decompress a batch into exact memory, because small results have far larger buffers. Raises MalformedRecords."""
     if codec == Codec.NONE:
         return body
     opened = memoryview(decompress(codec, body))
@@ -164,7 +166,7 @@ def _rows(part: SegmentRange, columns: Columns, window: Window, opened: _Opened,
 
 
 def _cuts(contents: Ints, stops: Ints, limits: ReadLimits) -> Iterator[slice]:
-    """Records by as many as one Arrow batch may have."""
+    """Yield slices of as many records as one Arrow batch may hold."""
     first = 0
     while first < len(stops):
         last = int(np.searchsorted(stops, contents[first] + limits.bytes, side="right"))
@@ -176,7 +178,7 @@ def _cuts(contents: Ints, stops: Ints, limits: ReadLimits) -> Iterator[slice]:
 def _found(
     part: SegmentRange, window: Window, pool: Bytes, batches: Ints, contents: Ints, stops: Ints
 ) -> tuple[SelectedRecords, int]:
-    """(those of some records that are wanted, the offset after all of them)."""
+    """Return (the matching records, the offset after all records)."""
     places = places_of(pool, contents)
     _refuse(window, batches[~places.sound])
     offsets = window.column("base_offset")[batches] + places.offset_deltas
@@ -200,6 +202,6 @@ def _batch(columns: Columns, window: Window, pool: Bytes, found: SelectedRecords
 
 
 def _refuse(window: Window, batches: Ints) -> None:
-    """Raises CorruptRemoteData for the first of these."""
+    """Raise CorruptRemoteData for the first of these batches."""
     if len(batches):
-        raise window.corrupt(int(batches[0]), "its records do not parse")
+        raise window.corrupt(int(batches[0]), "the records do not parse")

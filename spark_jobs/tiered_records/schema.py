@@ -1,4 +1,4 @@
-"""The columns of a record, named as Spark's Kafka connector names them."""
+"""The columns of a record, with the names of Spark's Kafka connector."""
 
 from typing import Final
 
@@ -19,8 +19,8 @@ RECORDS: Final = pa.schema(
         pa.field("headers", pa.list_(HEADER), nullable=False),
     ]
 )
-"""`timestamp`: of the record, or of its batch where the leader's time counts, to the millisecond; what a producer made
-up beyond the year 294000 is cut down to that. `timestampType`: 0 what the producer said, 1 when the leader appended.
-`leaderEpoch` is that of the batch. `key` is null where there is none, `value` for a tombstone, a header's `value` where
-it has none; `headers` is empty, never null, and has what the record has in its order, duplicates too.
+"""`timestamp`: of the record, or of its batch under LogAppendTime, to the millisecond; later than the year 294000 is
+clipped. `timestampType`: 0 CreateTime, 1 LogAppendTime. `leaderEpoch` is that of the batch. `key` may be null, `value`
+is null for a tombstone, and a header's `value` may be null; `headers` is empty, never null, and has all headers in
+order, including duplicates.
 """

@@ -1,4 +1,4 @@
-"""Which of the topics in a store are meant. No IO."""
+"""The selection of topics in a store. No IO."""
 
 from collections import defaultdict
 from collections.abc import Iterable
@@ -9,8 +9,10 @@ from storage.tiered.bucket.listing import StoredPartition
 
 
 def chosen(stored: Iterable[StoredPartition], options: Options) -> list[StoredPartition]:
-    """By topic and partition. Raises InvalidOption for a topic that is not there, and for one of whose name there are
-    several, made one after another, where no id says which is meant.
+    """Return the selected partitions by topic and partition.
+
+    Raises InvalidOption for a missing topic, and for several topics of one name, created one after another, without an
+    id.
     """
     by_topic: dict[str, dict[Uuid, list[StoredPartition]]] = defaultdict(lambda: defaultdict(list))
     for each in stored:
@@ -23,18 +25,18 @@ def chosen(stored: Iterable[StoredPartition], options: Options) -> list[StoredPa
 def _refuse_missing(by_topic: dict[str, dict[Uuid, list[StoredPartition]]], options: Options) -> None:
     missing = [name for name in options.topics if name not in by_topic]
     if missing:
-        raise InvalidOption(f"The store has nothing of topic {missing[0]}.")
+        raise InvalidOption(f"the store has no segments of topic {missing[0]}.")
     if not by_topic:
-        raise InvalidOption(f"The store has nothing of a topic that topicPattern={options.pattern} matches.")
+        raise InvalidOption(f"the store has no segments of a topic that matches topicPattern={options.pattern}.")
     unknown = options.topic_ids - {id for ids in by_topic.values() for id in ids}
     if unknown:
         which = f"{options.topics[0]}-" if len(options.topics) == 1 else "with the id "
-        raise InvalidOption(f"The store has nothing of topic {which}{min(map(uuid_to_text, unknown))}.")
+        raise InvalidOption(f"the store has no segments of topic {which}{min(map(uuid_to_text, unknown))}.")
 
 
 def _of_one(name: str, ids: dict[Uuid, list[StoredPartition]], options: Options) -> list[StoredPartition]:
     wanted = [id for id in ids if id in options.topic_ids] or list(ids)
     if len(wanted) > 1:
         texts = " or ".join(sorted(uuid_to_text(id) for id in ids))
-        raise InvalidOption(f"The store has several topics called {name}: topicId must name one, {texts}.")
+        raise InvalidOption(f"the store has several topics named {name}; set topicId to one of {texts}.")
     return ids[wanted[0]]

@@ -1,4 +1,4 @@
-"""The bytes of a segment, which come in pieces of any size, cut into windows of whole batches."""
+"""Windows of whole batches, cut from a segment's bytes that arrive in pieces of any size."""
 
 import struct
 from collections.abc import Iterator
@@ -31,7 +31,7 @@ HEADERS: Final = np.dtype(
         ("record_count", ">i4"),
     ]
 )
-"""As `protocol.records.batch.BatchHeader`."""
+"""The layout of `protocol.records.batch.BatchHeader`."""
 
 _LENGTH_AND_MAGIC: Final = struct.Struct(">i4xb")
 _LENGTH_POSITION: Final = 8
@@ -39,8 +39,8 @@ _LENGTH_POSITION: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """Whole batches one behind the other. `position` is where `data` begins in the segment, a place is where a batch
-    begins in `data`; the last batch ends at `size`.
+    """Consecutive whole batches. `position` is the start of `data` in the segment, a place is the start of a batch in
+    `data`; the last batch ends at `size`.
     """
 
     data: bytes
@@ -54,30 +54,30 @@ class Window:
 
     @property
     def last_offset(self) -> int:
-        """Of the last batch."""
+        """The last offset of the last batch."""
         return int(self.headers["base_offset"][-1]) + int(self.headers["last_offset_delta"][-1])
 
     @property
     def ends(self) -> Ints:
-        """Where batches end in `data`."""
+        """The ends of batches in `data`."""
         return np.append(self.places[1:], self.size)
 
     def column(self, name: str) -> Ints:
-        """A field of the headers."""
+        """Return one header field of all batches."""
         values: Ints = self.headers[name].astype(np.int64)
         return values
 
     def check(self, batches: Ints) -> None:
-        """Raises CorruptRemoteData for a batch whose checksum is wrong."""
+        """Raise CorruptRemoteData for a batch with a wrong checksum."""
         data = memoryview(self.data)
         begins = (self.places[batches] + ATTRIBUTES_POSITION).tolist()
         said = self.headers["crc"][batches].tolist()
         for number, begin, end, crc in zip(batches.tolist(), begins, self.ends[batches].tolist(), said, strict=True):
             if crc32c(data[begin:end]) != crc:
-                raise self.corrupt(number, "its checksum does not match")
+                raise self.corrupt(number, "the checksum does not match")
 
     def corrupt(self, batch: int, reason: str) -> CorruptRemoteData:
-        """What to raise for a batch."""
+        """Return the exception for a batch."""
         base_offset, place = self.headers["base_offset"][batch], self.position + self.places[batch]
         return CorruptRemoteData(f"the batch at offset {base_offset}, byte {place}: {reason}")
 
@@ -85,10 +85,10 @@ class Window:
 def windows(
     segment: RemoteSegment, pieces: Iterator[memoryview], position: int, end: int, least_bytes: int
 ) -> Iterator[Window]:
-    """`pieces` are the bytes of a segment from `position` to before `end`, where batches begin or the segment ends. A
-    window has `least_bytes`, until they end, and a batch wholly.
+    """Yield windows. `pieces` are the bytes of a segment from `position` to before `end`, at batch boundaries or the
+    end of the segment. A window has whole batches and, except for the last, at least `least_bytes`.
 
-    Raises CorruptRemoteData for what is not a batch of this segment, after what comes before it.
+    Raises CorruptRemoteData for bytes that are no batch of this segment, after the batches before them.
     """
     held: list[bytes | memoryview] = []
     size, wanted = 0, least_bytes
@@ -108,11 +108,11 @@ def windows(
     held.clear()
     yield from cut.given()
     if position + cut.window.size != end:
-        raise CorruptRemoteData(f"it ends early, at byte {position + size} instead of {end}")
+        raise CorruptRemoteData(f"the segment ends early, at byte {position + size} instead of {end}")
 
 
 class _Cut(NamedTuple):
-    """`wanted` bytes are needed for the batch after the window; `fault` is what is wrong with that."""
+    """`wanted` bytes are needed for the batch after the window; `fault` is the problem of that batch."""
 
     window: Window
     wanted: int
@@ -132,7 +132,7 @@ def _cut(segment: RemoteSegment, data: bytes, position: int, end: int) -> _Cut:
         length, magic = _LENGTH_AND_MAGIC.unpack_from(data, at + _LENGTH_POSITION)
         after = at + length + LENGTH_PREFIX_SIZE
         if magic != MAGIC or length < MIN_BATCH_LENGTH or position + after > end:
-            fault = CorruptRemoteData(f"byte {position + at}: a batch of magic {magic} and length {length} cannot be")
+            fault = CorruptRemoteData(f"byte {position + at}: magic {magic} and length {length} are invalid")
             break
         if after > len(data):
             wanted = after - at
@@ -146,7 +146,7 @@ def _cut(segment: RemoteSegment, data: bytes, position: int, end: int) -> _Cut:
         return _Cut(window, wanted, fault)
     first = int(strange[0])
     known = Window(data, position, window.places[:first], window.headers[:first], places[first])
-    return _Cut(known, wanted, window.corrupt(first, "it is not of this segment"))
+    return _Cut(known, wanted, window.corrupt(first, "the batch does not belong to this segment"))
 
 
 def _headers(data: bytes, places: list[int]) -> npt.NDArray[Any]:

@@ -190,14 +190,16 @@ def test_what_must_not_be_folded_stops_it_with_a_sentence(
             assert job.at(end).sha256 == digest(by_a_node(log, -1)), "what comes before it can be had"
         served.grow(len(log.data))
         assert once(spark, settings) == digest(by_a_node(log, -1))
-        with opened(spark, settings) as job, pytest.raises(Exception, match="ends of batches beside it are"):
+        with opened(spark, settings) as job, pytest.raises(Exception, match="the nearest batch ends are"):
             job.at(next(each for each in log.batches if len(each.records) > 1).last_offset)
         with opened(spark, settings) as job, pytest.raises(Exception, match=f"ends at offset {end}, before"):
             job.at(end + 1)
         served.cluster_id = "another"
         failure = _failure(spark, settings)
         assert (failure.kind, failure.is_retriable) == ("SourceRefused", False)
-        assert failure.sentence.endswith("read from cluster fake, and the brokers are of another.")
+        assert failure.sentence.endswith(
+            "belongs to cluster fake, but the brokers belong to another; use another --out."
+        )
 
 
 def test_a_tail_follows_and_can_be_stopped_and_started(spark: SparkSession, log: Log, settings: JobSettings) -> None:
@@ -231,7 +233,7 @@ def test_of_two_in_one_place_the_one_that_began_first_ends(
         job.tail(_Overtaken(lambda: once(spark, settings)))
     failure = failure_of(told.value)
     assert failure is not None
-    assert failure.sentence.endswith(f"folds into {settings.out} now, so this one ends.")
+    assert failure.sentence.endswith(f"now folds into {settings.out}, so this job ends.")
     assert once(spark, settings) == digest(by_a_node(log, -1))
 
 

@@ -136,8 +136,10 @@ def test_a_place_that_cannot_be_used_is_told_before_spark_starts(
         assert run(given) == 1
         assert store.read(mine.name) == content
     foreign, later = capsys.readouterr().err.splitlines()
-    assert foreign == f"Error: {tmp_path} holds what was read from cluster x, and the brokers are of theirs."
-    assert later.startswith("Error: a commit has version 2, this program knows 1. Without the _state in --out, ")
+    assert foreign == f"Error: {tmp_path} belongs to cluster x, but the brokers belong to theirs; use another --out."
+    assert later.startswith(
+        "Error: a commit has version 2, but this program supports version 1. Remove _state in --out, "
+    )
 
 
 @pytest.mark.parametrize(
@@ -156,7 +158,7 @@ def test_client_properties_that_cannot_be_are_told(
     given = ["--bootstrap-server", "127.0.0.1:1", "--out", str(tmp_path), "--client-config", str(file)]
     assert run(given) == 1
     told = capsys.readouterr().err.splitlines()
-    assert told == [f"Warning: {file}: without effect here: acks, ssl.key.password.", f"Error: {sentence}"]
+    assert told == [f"Warning: {file}: these properties have no effect: acks, ssl.key.password.", f"Error: {sentence}"]
 
 
 class Running:

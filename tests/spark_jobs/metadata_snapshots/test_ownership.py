@@ -27,7 +27,7 @@ def test_the_one_that_began_last_has_the_state(store: StateStore) -> None:
     second.take()
     second.check()
     with pytest.raises(
-        TakenOver, match=r"^another job, process 2 on y, folds into .* now, so this one ends\.$"
+        TakenOver, match=r"^another job, process 2 on y, now folds into .*, so this job ends\.$"
     ) as told:
         first.check()
     failure = failure_of(told.value)
@@ -38,7 +38,7 @@ def test_the_one_that_began_last_has_the_state(store: StateStore) -> None:
 @pytest.mark.parametrize("content", [b"", b"[]", b"{}", b"\xff"])
 def test_a_token_that_cannot_be_read_is_not_ours(store: StateStore, content: bytes) -> None:
     store.put(OWNER, [content])
-    with pytest.raises(TakenOver, match=r"^another job folds"):
+    with pytest.raises(TakenOver, match=r"^another job now folds"):
         Ownership(store, "a", "x").check()
 
 
@@ -54,7 +54,9 @@ def test_a_place_is_for_one_cluster(store: StateStore) -> None:
     check_out(store.uri, "mine")
     store.write_commit(replace(empty("mine"), end=5))
     check_out(store.uri, "mine")
-    with pytest.raises(SourceRefused, match=r"holds what was read from cluster mine, and the brokers are of theirs\.$"):
+    with pytest.raises(
+        SourceRefused, match=r"belongs to cluster mine, but the brokers belong to theirs; use another --out\.$"
+    ):
         check_out(store.uri, "theirs")
 
 

@@ -19,8 +19,8 @@ from storage.tiered.errors import StoreUnavailable
         (KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "not for you."), "not for you."),
         (ConnectionLost("h:1 is away."), "h:1 is away."),
         (StoreUnavailable("s3 is away"), "s3 is away."),
-        (Py4JNetworkError("x"), "the JVM of Spark has ended: it was stopped, or had too little memory."),
-        (ConnectionRefusedError(), "the JVM of Spark has ended: it was stopped, or had too little memory."),
+        (Py4JNetworkError("x"), "the JVM of Spark has ended, because it was stopped or ran out of memory."),
+        (ConnectionRefusedError(), "the JVM of Spark has ended, because it was stopped or ran out of memory."),
         (ValueError("a\nb"), "ValueError: a (OTTLA_TRACEBACK=1 shows where it happened)"),
     ],
 )

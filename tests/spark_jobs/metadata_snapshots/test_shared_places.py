@@ -59,7 +59,7 @@ def test_what_an_executor_does_not_see_is_refused(tmp_path: Path) -> None:
         for path in tmp_path.iterdir():
             path.unlink()
 
-    with pytest.raises(SourceRefused, match=f"{tmp_path} is not the same directory on {socket.gethostname()}, where"):
+    with pytest.raises(SourceRefused, match=f"{tmp_path} is another directory on {socket.gethostname()}, where"):
         check(Cluster(elsewhere), StoreUri(directory=str(tmp_path)))
 
 

@@ -49,5 +49,5 @@ def test_where_no_tables_are_none_are_made(tmp_path: Path) -> None:
     for place in (tmp_path, tmp_path / "nothing"):
         result = run("leader_moves", "--tables", str(place))
         assert result.exit_code == 1
-        assert f"there are no tables in {place}." in result.output
+        assert f"{place} has no tables." in result.output
     assert list(tmp_path.iterdir()) == []

@@ -37,14 +37,14 @@ def test_a_long_table_says_that_it_was_cut() -> None:
     rows = [Row(topic=f"t{number}") for number in range(MAX_ROWS + 1)]
     assert f"t{MAX_ROWS - 1}" in table_of(rows)
     assert f"t{MAX_ROWS}" not in table_of(rows)
-    assert f"Only the first {MAX_ROWS}." in table_of(rows)
+    assert f"Only the first {MAX_ROWS} rows are shown." in table_of(rows)
     assert "Only" not in table_of(rows[:-1])
 
 
 def test_growth_is_drawn_up_to_now() -> None:
     local = NOW.astimezone().replace(tzinfo=None)
     page = growth_plot([Row(hour=local - timedelta(hours=2), topics=1, partitions=3)], NOW)
-    for label in (">topics<", ">partitions<", ">time (UTC)<", 'aria-label="How many topics and partitions there were"'):
+    for label in (">topics<", ">partitions<", ">time (UTC)<", 'aria-label="Number of topics and partitions over time"'):
         assert label in page
 
 
@@ -62,5 +62,6 @@ def test_of_many_brokers_those_are_shown_that_lead_most() -> None:
     page = balance_plot([Row(broker=broker, leads=1000 - broker, preferred=7) for broker in range(1, 101)])
     assert f">{MAX_BARS}<" in page
     assert f">{MAX_BARS + 1}<" not in page
-    assert f"100 brokers lead 94950 partitions, each from 900 to 999. Shown are the {MAX_BARS} with most." in page
+    assert "100 brokers lead 94950 partitions, each from 900 to 999." in page
+    assert f"The {MAX_BARS} brokers with the most partitions are shown." in page
     assert "Shown" not in balance_plot([Row(broker=1, leads=2, preferred=2)])

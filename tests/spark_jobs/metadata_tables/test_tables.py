@@ -246,15 +246,15 @@ def test_a_step_that_is_under_way_is_not_seen(store: TableStore) -> None:
 def test_what_does_not_go_with_the_state_is_refused(store: TableStore) -> None:
     """Rather than to leave something out."""
     sink = TablesSink(store)
-    with pytest.raises(TablesRefused, match="end at offset 0 and the state at 7"):
+    with pytest.raises(TablesRefused, match="end at offset 0, but the state ends at 7"):
         sink.begin(7, CLUSTER)
     take_steps(sink, [9])
-    with pytest.raises(TablesRefused, match="of cluster 4L6g3nShT-eMCtK--X86sw, and the brokers are of another"):
+    with pytest.raises(TablesRefused, match="to cluster 4L6g3nShT-eMCtK--X86sw, but the brokers belong to another"):
         sink.begin(9, "another")
     sink.begin(3, CLUSTER)
     summarized = [_config_change(offset, "a", "b")._replace(is_summarized=True) for offset in (8, 14)]
     sink.registry(Step(3, 9, 0), summarized[:1])
-    with pytest.raises(TablesRefused, match="end at offset 9 and the state at 3, and the log in between is gone"):
+    with pytest.raises(TablesRefused, match="end at offset 9, the state at 3, and the log in between was deleted"):
         sink.registry(Step(3, 15, 0), summarized)
     sink.registry(Step(9, 15, 0), summarized[1:])
 

@@ -159,9 +159,9 @@ def test_several_topics(tmp_path: Path) -> None:
     assert counts(topic="", topicPattern="payments") == {"payments": 11}
     started = {"startingOffsets": '{"orders": {"0": 4}, "0": 2}'}
     assert counts(topic="orders,payments", **started) == {"orders": 6, "payments": 9}
-    with pytest.raises(InvalidOption, match="nothing of topic refunds"):
+    with pytest.raises(InvalidOption, match="no segments of topic refunds"):
         counts(topic="orders,refunds")
-    with pytest.raises(InvalidOption, match="nothing of a topic that topicPattern=order matches"):
+    with pytest.raises(InvalidOption, match="no segments of a topic that matches topicPattern=order"):
         counts(topic="", topicPattern="order")
 
 
@@ -172,7 +172,7 @@ def test_of_two_topics_of_one_name_one_must_be_named(tmp_path: Path) -> None:
         stage = Stage(tmp_path / directory, topic_id=topic_id, storage={"storage.root": str(tmp_path / "bucket")})
         stage.append()
         stage.roll()
-    with pytest.raises(InvalidOption, match="topicId must name one"):
+    with pytest.raises(InvalidOption, match="set topicId to one of"):
         planned(tmp_path / "bucket")
     assert len(read(tmp_path / "bucket", topicId=uuid_to_text(other))) == 3
 
@@ -224,19 +224,19 @@ def _live(stage: Stage, random: Random) -> None:
 @pytest.mark.parametrize(
     ("more", "sentence"),
     [
-        ({"topic": ""}, "topic must be given"),
-        ({"topic": "nothing"}, "nothing of topic nothing"),
+        ({"topic": ""}, "topic is required"),
+        ({"topic": "nothing"}, "no segments of topic nothing"),
         ({"uri": "ftp://x"}, "uri: ftp:// is no object store"),
         ({"partitions": "1,x"}, "partitions must be numbers"),
         ({"startingOffsets": "soon"}, "startingOffsets must be a number"),
         ({"endingOffsets": '{"0": "soon"}'}, "endingOffsets must be a number, or JSON"),
         ({"isolationLevel": "serializable"}, "isolationLevel must be read_committed or read_uncommitted"),
-        ({"startingOffset": "3"}, "startingoffset is no option"),
-        ({"topicId": "x"}, "topicId=x is no id"),
-        ({"topicId": uuid_to_text(Uuid(bytes(15) + b"\x01"))}, "nothing of topic orders-AAAAAAAAAAAAAAAAAAAAAQ"),
+        ({"startingOffset": "3"}, "startingoffset is not an option"),
+        ({"topicId": "x"}, "topicId=x is not a topic id"),
+        ({"topicId": uuid_to_text(Uuid(bytes(15) + b"\x01"))}, "no segments of topic orders-AAAAAAAAAAAAAAAAAAAAAQ"),
         ({"topicPattern": "o.*"}, "Either topic or topicPattern must be given"),
-        ({"topic": "a,,b"}, "topic must be names with commas"),
-        ({"topicPattern": "("}, r"topicPattern=\( is no regular expression"),
+        ({"topic": "a,,b"}, "topic must be names separated by commas"),
+        ({"topicPattern": "("}, r"topicPattern=\( is not a regular expression"),
         ({"uri": "/nowhere/at/all"}, "uri: there is no directory /nowhere/at/all"),
         ({"rsm.chunk.size": "many"}, "chunk.size"),
     ],

@@ -248,7 +248,7 @@ def test_a_segment_that_goes_after_it_was_planned_for(tmp_path: Path, memory: Me
     for key in keys_of(memory, 20):
         memory.lose(key)
     assert reading.offsets_of(reading.parts[0]) == list(range(20))
-    with pytest.raises(RecordsMissing, match="offsets 20 to 39 of orders-0 were removed from the store after it"):
+    with pytest.raises(RecordsMissing, match="offsets 20 to 39 of orders-0 were removed from the store after the read"):
         reading.offsets_of(reading.parts[1])
     assert lenient.offsets() == [*range(20), *range(40, 80)]
 
@@ -310,7 +310,7 @@ def test_a_batch_that_was_damaged_before_it_was_copied(tmp_path: Path, memory: M
     key = f"logs/orders-{uuid_to_text(part.segment.id.partition.topic_id)}/0/00000000000000000020-"
     assert str(refusal.value).startswith(key)
     assert ".log is damaged: the batch at offset 25, byte " in str(refusal.value)
-    assert str(refusal.value).endswith(": its checksum does not match")
+    assert str(refusal.value).endswith(": the checksum does not match")
 
 
 @pytest.mark.parametrize("settings", [PLAIN, BOTH])

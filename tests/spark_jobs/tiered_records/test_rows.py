@@ -238,7 +238,7 @@ def test_no_time_is_too_strange_to_be_read(timestamp_ms: int, shown_us: int) -> 
 def test_a_record_that_is_none_is_refused_by_the_name_of_its_batch(batch: bytes, copies: int) -> None:
     batches = [raw_batch(GOOD)] * copies + [batch] * copies
     data = b"".join(struct.pack(">q", number) + each[8:] for number, each in enumerate(batches))
-    with pytest.raises(CorruptRemoteData, match=f"the batch at offset {copies}, byte {copies * len(batches[0])}: its"):
+    with pytest.raises(CorruptRemoteData, match=f"the batch at offset {copies}, byte {copies * len(batches[0])}: the"):
         rows(slice_of([data[: len(batches[0])], data[-len(batch) :]]), data)
 
 
@@ -249,10 +249,10 @@ def damaged(data: bytes, at: int) -> bytes:
 @pytest.mark.parametrize(
     ("at", "sentence"),
     [
-        (HEADER_SIZE + 3, "the batch at offset 3, byte {size}: its checksum does not match"),
-        (0, "the batch at offset 46[0-9]+, byte {size}: it is not of this segment"),
-        (16, "byte {size}: a batch of magic 66 and length [0-9]+ cannot be"),
-        (8, "byte {size}: a batch of magic 2 and length 1[0-9]+ cannot be"),
+        (HEADER_SIZE + 3, "the batch at offset 3, byte {size}: the checksum does not match"),
+        (0, "the batch at offset 46[0-9]+, byte {size}: the batch does not belong to this segment"),
+        (16, "byte {size}: magic 66 and length [0-9]+ are invalid"),
+        (8, "byte {size}: magic 2 and length 1[0-9]+ are invalid"),
     ],
 )
 def test_damage_is_named_after_what_comes_before_it(at: int, sentence: str) -> None:
@@ -270,7 +270,7 @@ def test_damage_is_named_after_what_comes_before_it(at: int, sentence: str) -> N
 def test_a_segment_that_ends_early(missing: int) -> None:
     data = build_batch([Record(1, None, b"v")] * 3)
     whole = data + build_batch([Record(1, None, b"v")] * 3, base_offset=3)
-    with pytest.raises(CorruptRemoteData, match="it ends early, at byte"):
+    with pytest.raises(CorruptRemoteData, match="the segment ends early, at byte"):
         list(rows_of(slice_of([data, whole[len(data) :]]), in_pieces(whole[:-missing], 60), 0, len(whole)))
 
 
