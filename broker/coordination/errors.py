@@ -1,7 +1,7 @@
-"""How an error of the log reaches the client of a coordinator.
+"""Mapping of log errors to the errors that a coordinator's client understands.
 
-A group's client knows nothing of the partition behind its coordinator, so an error of that partition becomes one that
-says what to do about the coordinator: ask again, or look for it elsewhere.
+A group's client does not know the partition behind its coordinator. An error of that partition therefore becomes an
+error about the coordinator: retry, or find the coordinator again.
 """
 
 from collections.abc import Mapping
@@ -22,7 +22,7 @@ _RESPONSE_ERRORS: Mapping[ErrorCode, ErrorCode] = {
     ErrorCode.NETWORK_EXCEPTION: ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
 }
 
-# OffsetFetch has no retry on COORDINATOR_NOT_AVAILABLE in old clients; NOT_COORDINATOR makes all of them look again.
+# Old clients do not retry OffsetFetch on COORDINATOR_NOT_AVAILABLE; NOT_COORDINATOR makes every client look again.
 _OFFSET_FETCH_ERRORS: Mapping[ErrorCode, ErrorCode] = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.NOT_COORDINATOR,
     ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.NOT_COORDINATOR,
@@ -32,10 +32,10 @@ _OFFSET_FETCH_ERRORS: Mapping[ErrorCode, ErrorCode] = {
 
 
 def response_error(error: ErrorCode) -> ErrorCode:
-    """What a client is told when a write or a wait on the coordinator's log ended in `error`."""
+    """Return the client's error when a write to the coordinator's log, or a wait for it, ended in `error`."""
     return _RESPONSE_ERRORS.get(error, error)
 
 
 def offset_fetch_error(error: ErrorCode) -> ErrorCode:
-    """The same for OffsetFetch."""
+    """Return the client's error for OffsetFetch."""
     return _OFFSET_FETCH_ERRORS.get(error) or response_error(error)

@@ -1,11 +1,11 @@
-"""Which partition of an internal topic coordinates a name: Java's string hash, as every Kafka broker computes it."""
+"""The mapping of names to partitions of an internal topic, by Java's string hash, equal on every Kafka broker."""
 
 _UNITS = 1 << 32
 _SIGN = 1 << 31
 
 
 def java_string_hash(text: str) -> int:
-    """`String.hashCode` of Java: h = 31·h + unit over the UTF-16 code units, as a signed 32-bit number."""
+    """Return Java's `String.hashCode`: h = 31·h + unit over the UTF-16 code units, as a signed 32-bit number."""
     encoded = text.encode("utf-16-be", "surrogatepass")
     value = 0
     for index in range(0, len(encoded), 2):
@@ -14,6 +14,6 @@ def java_string_hash(text: str) -> int:
 
 
 def partition_for(name: str, partition_count: int) -> int:
-    """The partition that coordinates `name`. The one number without a positive twin, −2^31, counts as 0."""
+    """Return the partition that coordinates `name`. The hash −2^31, which has no absolute value, counts as 0."""
     value = abs(java_string_hash(name))
     return 0 if value == _SIGN else value % partition_count

@@ -1,4 +1,4 @@
-"""Where the answer to a parked request goes."""
+"""The reply to a parked request."""
 
 from collections.abc import Callable
 from typing import Generic, TypeVar
@@ -7,7 +7,7 @@ T = TypeVar("T")
 
 
 class Reply(Generic[T]):
-    """The open end of one request; takes an answer once and ignores any later one.
+    """The reply to one request; delivers the first response and ignores any later one.
 
     A coordinator parks replies for minutes (a JoinGroup waits for all other members), so a reply is plain data that a
     member holds, and the core needs no futures.
@@ -20,11 +20,11 @@ class Reply(Generic[T]):
 
     @property
     def is_open(self) -> bool:
-        """Whether no answer was given yet."""
+        """Whether no response has been given yet."""
         return self._deliver is not None
 
     def complete(self, answer: T) -> bool:
-        """Answer; False when it had been answered before."""
+        """Deliver the response. Return False when there was one before."""
         if self._deliver is None:
             return False
         deliver, self._deliver = self._deliver, None

@@ -1,7 +1,7 @@
-"""Keyed timers over one heap: schedule replaces, cancel forgets, `due` hands out what ran out.
+"""Keyed timers over one heap: `schedule` replaces, `cancel` removes, `due` returns expired timers.
 
-Members push their session timer forward with every heartbeat, so moving a timer to a later time must cost nothing: the
-heap keeps the earlier entry, and only when that comes up is the timer put back at its present deadline. The heap thus
+Members move their session timer to a later time with every heartbeat, so this must be cheap: the heap keeps the earlier
+entry, and only when that entry comes up does the timer return to the heap with its current deadline. The heap thus
 holds about one entry per key, however often a key is rescheduled.
 """
 
@@ -15,7 +15,7 @@ Cause = TypeVar("Cause")
 
 
 class CoordinatorClock(Protocol):
-    """The two clocks of a coordinator: wall time for what is stored, monotonic time for what is waited for."""
+    """The clocks of a coordinator: wall-clock time for stored timestamps, monotonic time for waiting."""
 
     def now_ms(self) -> int: ...
 
@@ -23,7 +23,7 @@ class CoordinatorClock(Protocol):
 
 
 class _Timer(Generic[Cause]):
-    """`queued_ms` is the deadline of the heap entry that counts; infinite when there is none."""
+    """A timer. `queued_ms` is the deadline of its valid heap entry; infinite when there is none."""
 
     __slots__ = ("cause", "deadline_ms", "queued_ms")
 
@@ -34,7 +34,7 @@ class _Timer(Generic[Cause]):
 
 
 class TimerQueue(Generic[Cause]):
-    """Timers by key; each carries a cause, plain data that says what ran out."""
+    """Timers by key. Each carries a cause: plain data about what has expired."""
 
     def __init__(self, monotonic_ms: Callable[[], float]) -> None:
         self._monotonic_ms = monotonic_ms
@@ -49,7 +49,7 @@ class TimerQueue(Generic[Cause]):
         return key in self._timers
 
     def schedule(self, key: str, delay_ms: float, cause: Cause) -> None:
-        """Let `cause` be due `delay_ms` from now, in place of whatever the key stood for."""
+        """Make `cause` due `delay_ms` from now, in place of any earlier timer of the key."""
         deadline_ms = self._monotonic_ms() + delay_ms
         timer = self._timers.get(key)
         if timer is None:
@@ -61,31 +61,31 @@ class TimerQueue(Generic[Cause]):
             self._push(key, timer)
 
     def cancel(self, key: str) -> None:
-        """Forget the key; harmless when nothing is scheduled under it."""
+        """Remove the key's timer, if there is one."""
         self._timers.pop(key, None)
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Remove all timers."""
         self._timers.clear()
         self._heap.clear()
 
     def deadline_ms(self, key: str) -> float | None:
-        """When the key is due, on the monotonic clock."""
+        """Return the key's deadline on the monotonic clock."""
         timer = self._timers.get(key)
         return None if timer is None else timer.deadline_ms
 
     @property
     def next_wake_ms(self) -> float | None:
-        """When to look again: no timer is due before this, though possibly none is due at it."""
+        """The earliest time at which a timer can be due. No timer is due before; possibly none is due at that time."""
         while self._heap and not self._counts(self._heap[0]):
             heappop(self._heap)
         return self._heap[0][0] if self._heap else None
 
     def due(self, now_ms: float) -> Iterator[Cause]:
-        """The causes due at `now_ms`, earliest first, each forgotten as it is handed out.
+        """Yield the causes due at `now_ms`, earliest first, and remove each as it is yielded.
 
-        What handling one cause cancels or reschedules is not handed out any more, so the caller handles each before it
-        asks for the next.
+        The caller handles each cause before it takes the next: a cause that the handling cancels or reschedules is not
+        yielded.
         """
         for key, timer in self._take(now_ms):
             is_untouched = self._timers.get(key) is timer and timer.queued_ms == inf

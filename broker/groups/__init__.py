@@ -1,5 +1,5 @@
 """Consumer groups as pure decisions: membership, rebalances, committed offsets.
 
-Requests and time come in; records, answers and timers go out. No loop, no clock of its own, no randomness, no log:
-`broker.runtime` supplies them. One file per operation, named for it; `shard.py` joins them.
+Requests and time are inputs; records, responses and timers are outputs. `broker.runtime` supplies the event loop,
+clock, randomness and log. Each operation has a file with its name; `shard.py` joins them.
 """

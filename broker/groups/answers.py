@@ -1,31 +1,43 @@
-"""The answers that parked JoinGroup and SyncGroup requests get."""
+"""Responses to JoinGroup and SyncGroup requests."""
 
 from broker.groups.classic import ClassicGroup
 from broker.groups.member import ClassicGroupMember
 from protocol.errors import ErrorCode
-from protocol.messages.join_group import JoinGroupResponse
+from protocol.messages.join_group import JoinGroupResponse, JoinGroupResponseMember
 from protocol.messages.sync_group import SyncGroupResponse
 
 
 def joined(group: ClassicGroup, member: ClassicGroupMember, *, is_follower: bool = False) -> JoinGroupResponse:
-    """The present generation. The leader, who has to share out the partitions, also gets the list of members."""
+    """Return the current generation. The leader, which assigns the partitions, also gets the list of members."""
     return JoinGroupResponse(
         generation_id=group.generation,
         protocol_type=group.protocol_type,
         protocol_name=group.protocol,
         leader=group.leader or "",
         member_id=member.member_id,
-        members=group.as_join_members() if group.is_leader(member.member_id) and not is_follower else [],
+        members=_members(group) if group.leader == member.member_id and not is_follower else [],
     )
 
 
+def _members(group: ClassicGroup) -> list[JoinGroupResponseMember]:
+    """Return the members as the leader sees them."""
+    return [
+        JoinGroupResponseMember(
+            member_id=member.member_id,
+            group_instance_id=member.instance_id,
+            metadata=member.metadata(group.protocol),
+        )
+        for member in group.members.values()
+    ]
+
+
 def join_refused(error: ErrorCode, member_id: str = "") -> JoinGroupResponse:
-    """No generation, but perhaps a member id to go on with."""
+    """Return an error without a generation, possibly with a member id for the next attempt."""
     return JoinGroupResponse(error_code=error, protocol_name=None, member_id=member_id)
 
 
 def synced(group: ClassicGroup, member: ClassicGroupMember) -> SyncGroupResponse:
-    """The member's assignment in the present generation."""
+    """Return the member's assignment in the current generation."""
     return SyncGroupResponse(
         protocol_type=group.protocol_type, protocol_name=group.protocol, assignment=member.assignment
     )

@@ -1,4 +1,4 @@
-"""One attempt to join a group: a JoinGroup request with its caller, brought into the terms of the group."""
+"""An attempt to join a group: a JoinGroup request with its caller and reply."""
 
 from dataclasses import dataclass
 
@@ -12,18 +12,18 @@ from protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
 
 
 def requires_known_member_id(api_version: int) -> bool:
-    """Whether a newcomer is sent back for its member id (KIP-394)."""
+    """Whether a new member must retry with the member id that it is given (KIP-394)."""
     return api_version >= 4
 
 
 def can_skip_assignment(api_version: int) -> bool:
-    """Whether a leader understands that it need not share out the partitions (KIP-814)."""
+    """Whether a leader understands that it must not assign partitions (KIP-814)."""
     return api_version >= 9
 
 
 @dataclass(frozen=True, slots=True)
 class JoinAttempt:
-    """What somebody brings along. `member_id` is empty for those who have none yet."""
+    """The data of a JoinGroup request. `member_id` is empty for a client that has none yet."""
 
     group_id: str
     member_id: str
@@ -38,7 +38,7 @@ class JoinAttempt:
 
     @classmethod
     def of(cls, request: JoinGroupRequest, caller: Caller, reply: Reply[JoinGroupResponse]) -> "JoinAttempt":
-        """Version 0 knows one timeout for both purposes."""
+        """Build the attempt. In version 0 the session timeout is also the rebalance timeout."""
         has_one_timeout = caller.api_version == 0
         return cls(
             request.group_id,
@@ -54,7 +54,7 @@ class JoinAttempt:
         )
 
     def new_member(self, member_id: str) -> ClassicGroupMember:
-        """The member that this attempt makes."""
+        """Return the member that this attempt creates."""
         return ClassicGroupMember(
             member_id,
             self.instance_id,
@@ -67,7 +67,7 @@ class JoinAttempt:
         )
 
     def park(self, group: ClassicGroup, member: ClassicGroupMember) -> None:
-        """Bring the member up to date and hold the reply; an earlier JoinGroup of its still parked is sent back."""
+        """Update the member and park the reply. An earlier parked JoinGroup of the member gets an error."""
         group.answer_join(member, join_refused(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id))
         group.update(member, self.protocols)
         member.rebalance_timeout_ms = self.rebalance_timeout_ms
@@ -75,5 +75,5 @@ class JoinAttempt:
         group.park_join(member, self.reply)
 
     def refuse(self, error: ErrorCode, member_id: str = "") -> None:
-        """Answer with an error."""
+        """Respond with an error."""
         self.reply.complete(join_refused(error, member_id))

@@ -1,11 +1,11 @@
-"""Who sends a request to a group, as far as groups care."""
+"""The client that sends a request to a group, as far as groups need it."""
 
 from ipaddress import IPv6Address, ip_address
 from typing import NamedTuple
 
 
 class Caller(NamedTuple):
-    """`client_host` is Java's text of an address (`java_address`): clients show it, and it is in the records."""
+    """A client; `client_host` is Java's text of an address (`java_address`), as clients and records show it."""
 
     client_id: str
     client_host: str
@@ -13,7 +13,7 @@ class Caller(NamedTuple):
 
 
 def java_address(host: str) -> str:
-    """`InetAddress.toString` of an address without a name: a slash, and IPv6 written out in full."""
+    """Return `InetAddress.toString` of an address without a name: a slash, and IPv6 written out in full."""
     try:
         address = ip_address(host)
     except ValueError:

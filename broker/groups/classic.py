@@ -1,7 +1,7 @@
-"""A classic group: its members, who is parked, who leads, which protocol they share.
+"""A classic group: its members, parked requests, leader and protocol.
 
-Data and local rules only. When to rebalance is `rebalance.py`'s affair, what reaches the log `records.py`'s, and states
-change through `GroupTable.move` alone. Counters are kept by the methods here so that no request looks at all members.
+Holds data and local rules only. `rebalance.py` decides when to rebalance, `records.py` builds the records, and only
+`GroupTable.move` changes states. The methods here maintain counters, so that no request iterates over all members.
 """
 
 from collections.abc import Collection, Iterable
@@ -11,17 +11,17 @@ from broker.groups.member import ClassicGroupMember, SupportedProtocol
 from broker.groups.state import GroupState
 from broker.groups.subscription import CONSUMER_PROTOCOL_TYPE, all_subscribed_topics
 from protocol.errors import ErrorCode, KafkaError
-from protocol.messages.join_group import JoinGroupResponse, JoinGroupResponseMember
+from protocol.messages.join_group import JoinGroupResponse
 from protocol.messages.sync_group import SyncGroupResponse
 
 
 class ClassicGroup:
     """A group whose leader, a client, assigns the partitions.
 
-    `leader` is a member's id whenever there are members. `pending_joins` were given an id and asked to come back with
-    it (KIP-394); `pending_syncs` have been answered their JoinGroup and owe a SyncGroup. `topics` are those the members
-    subscribe to, None when unknown. `was_empty` tells an initial rebalance from a later one. `assigning` is the
-    generation whose assignment is on its way to the log, if any.
+    `leader` is a member's id whenever there are members. `pending_joins` are member ids that were given out and not
+    used yet (KIP-394). `pending_syncs` have received their JoinGroup response and must send SyncGroup. `topics` are the
+    topics that members subscribe to, None when unknown. `was_empty` distinguishes an initial rebalance from a later
+    one. `assigning` is the generation whose assignment is being written to the log, if any.
     """
 
     def __init__(self, group_id: str, *, state: GroupState = GroupState.EMPTY, state_since_ms: int = -1) -> None:
@@ -43,7 +43,7 @@ class ClassicGroup:
         self._supporters: dict[str, int] = {}
         self._parked_joins = 0
 
-    # Who is in, and in what condition.
+    # Membership.
 
     @property
     def is_empty(self) -> bool:
@@ -51,7 +51,7 @@ class ClassicGroup:
 
     @property
     def is_simple(self) -> bool:
-        """Whether it exists only because somebody stored offsets under its name."""
+        """Whether the group exists only because a client stored offsets under its name."""
         return self.protocol_type is None and self.is_empty and not self.pending_joins
 
     @property
@@ -63,25 +63,22 @@ class ClassicGroup:
         return self._parked_joins
 
     @property
-    def everybody_joined(self) -> bool:
+    def all_joined(self) -> bool:
         return len(self.members) == self._parked_joins and not self.pending_joins
 
     @property
     def rebalance_timeout_ms(self) -> int:
-        """The patience of the most patient member."""
+        """The longest rebalance timeout of all members."""
         return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
 
     def static_member_id(self, instance_id: str) -> str | None:
-        """Which member id the instance has at present."""
+        """Return the current member id of the instance."""
         return self._static_members.get(instance_id)
 
-    def is_leader(self, member_id: str) -> bool:
-        return self.leader is not None and self.leader == member_id
-
     def member_or_raise(self, member_id: str, instance_id: str | None) -> ClassicGroupMember:
-        """The member that a request comes from.
+        """Return the member that sent a request.
 
-        Raises KafkaError: UNKNOWN_MEMBER_ID, or FENCED_INSTANCE_ID when another process took over the instance.
+        Raise KafkaError: UNKNOWN_MEMBER_ID, or FENCED_INSTANCE_ID when another process took over the instance.
         """
         if instance_id is not None:
             owner = self._static_members.get(instance_id)
@@ -95,15 +92,17 @@ class ClassicGroup:
         return member
 
     def is_subscribed_to(self, topic: str) -> bool:
-        """Whether a member reads the topic; a consumer group that cannot be understood is taken to read them all."""
+        """Whether a member reads the topic. A consumer group with unreadable subscriptions counts as reading all
+        topics.
+        """
         return self.uses_consumer_protocol if self.topics is None else topic in self.topics
 
-    # Members come, change and go.
+    # Changes of members.
 
     def add(
         self, member: ClassicGroupMember, protocol_type: str | None, reply: Reply[JoinGroupResponse] | None = None
     ) -> None:
-        """Take in a member that `supports` accepted; the first one leads and decides the protocol type."""
+        """Add a member that `supports` accepted. The first member leads and decides the protocol type."""
         assert member.member_id not in self.members
         if not self.members:
             self.protocol_type = protocol_type
@@ -117,13 +116,13 @@ class ClassicGroup:
         self.park_join(member, reply)
 
     def update(self, member: ClassicGroupMember, protocols: tuple[SupportedProtocol, ...]) -> None:
-        """Let the member support other protocols."""
+        """Replace the protocols of the member."""
         self._count_support(member, -1)
         member.protocols = protocols
         self._count_support(member, 1)
 
     def remove(self, member_id: str) -> None:
-        """Forget a member, pending or not; its replies must have been answered. Another one may come to lead."""
+        """Remove a member, pending or not, whose replies have been answered. Another member may become the leader."""
         self.pending_joins.discard(member_id)
         self.pending_syncs.discard(member_id)
         member = self.members.pop(member_id, None)
@@ -137,7 +136,7 @@ class ClassicGroup:
             self.leader = next(iter(self.members), None)
 
     def rename_static(self, instance_id: str, new_member_id: str) -> ClassicGroupMember:
-        """Give a static member a new member id; slot, assignment and leadership stay. Its replies must be answered."""
+        """Give a static member a new member id; assignment and leadership stay. Its replies must have been answered."""
         old_member_id = self._static_members[instance_id]
         member = self.members.pop(old_member_id)
         member.member_id = new_member_id
@@ -154,12 +153,12 @@ class ClassicGroup:
     # Parked requests.
 
     def park_join(self, member: ClassicGroupMember, reply: Reply[JoinGroupResponse] | None) -> None:
-        """Hold the member's JoinGroup until the phase ends; None releases the slot without an answer."""
+        """Park the member's JoinGroup until the join phase ends; None removes a parked reply without a response."""
         self._parked_joins += (reply is not None) - member.awaits_join
         member.join_reply = reply
 
     def answer_join(self, member: ClassicGroupMember, response: JoinGroupResponse) -> bool:
-        """Answer a parked JoinGroup; False when none is parked."""
+        """Answer a parked JoinGroup. Return False when none is parked."""
         reply = member.join_reply
         if reply is None:
             return False
@@ -167,14 +166,14 @@ class ClassicGroup:
         return reply.complete(response)
 
     def answer_sync(self, member: ClassicGroupMember, response: SyncGroupResponse) -> bool:
-        """Answer a parked SyncGroup; False when none is parked."""
+        """Answer a parked SyncGroup. Return False when none is parked."""
         reply, member.sync_reply = member.sync_reply, None
         return reply is not None and reply.complete(response)
 
     # Leader and protocol.
 
     def elect_joined_leader(self) -> bool:
-        """See that a parked member leads; False when nobody is parked."""
+        """Make a member with a parked JoinGroup the leader. Return False when there is none."""
         if self.leader is not None and self.members[self.leader].awaits_join:
             return True
         joined = next((member.member_id for member in self.members.values() if member.awaits_join), None)
@@ -182,7 +181,7 @@ class ClassicGroup:
         return joined is not None
 
     def supports(self, protocol_type: str, names: Collection[str]) -> bool:
-        """Whether somebody who brings these protocols can be in one group with the present members."""
+        """Whether a client with these protocols can join the current members."""
         if self.is_empty:
             return bool(protocol_type) and bool(names)
         return self.protocol_type == protocol_type and any(
@@ -190,24 +189,15 @@ class ClassicGroup:
         )
 
     def elect_protocol(self) -> str | None:
-        """The protocol with the most votes among those that all support; of equals, the one voted for first."""
+        """Return the protocol with the most votes among those that all members support; of equals, the first one voted
+        for.
+        """
         candidates = {name for name, count in self._supporters.items() if count == len(self.members)}
         return _most_voted(member.vote(candidates) for member in self.members.values())
 
     def refresh_topics(self) -> None:
-        """Work out `topics` from what the members said under the elected protocol."""
+        """Update `topics` from the members' metadata under the elected protocol."""
         self.topics = self._subscribed_topics()
-
-    def as_join_members(self) -> list[JoinGroupResponseMember]:
-        """The members as their leader sees them."""
-        return [
-            JoinGroupResponseMember(
-                member_id=member.member_id,
-                group_instance_id=member.instance_id,
-                metadata=member.metadata(self.protocol),
-            )
-            for member in self.members.values()
-        ]
 
     def _subscribed_topics(self) -> frozenset[str] | None:
         if not self.uses_consumer_protocol:

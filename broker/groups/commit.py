@@ -1,8 +1,8 @@
-"""OffsetCommit: a group notes how far it has read.
+"""OffsetCommit: stores the positions up to which a group has read.
 
-Members commit under their generation, so that one who was dropped cannot overwrite its successor's offsets. Whoever
-uses no group management commits without a generation, into a group without members that need not exist yet (a
-simple group).
+Members commit under their generation, so that a removed member cannot overwrite its successor's offsets. Clients
+without group management commit without a generation, into a group without members that need not exist yet (a simple
+group).
 """
 
 from broker.coordination.shard import CoordinatorResult
@@ -28,12 +28,12 @@ _SESSION_KEEPING_STATES = (GroupState.STABLE, GroupState.PREPARING_REBALANCE)
 
 
 def knows_missing_groups(api_version: int) -> bool:
-    """Whether a commit into a group that does not exist is told so in as many words (KIP-848)."""
+    """Whether a commit into a missing group gets GROUP_ID_NOT_FOUND (KIP-848)."""
     return api_version >= 9
 
 
 class OffsetCommit:
-    """Takes OffsetCommit requests whose topics and partitions are known to exist."""
+    """Handles OffsetCommit requests whose topics and partitions exist."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class OffsetCommit:
     def run(
         self, request: OffsetCommitRequest, api_version: int
     ) -> CoordinatorResult[GroupEvent, OffsetCommitResponse]:
-        """Decide what to write. Raises KafkaError when the whole request is refused."""
+        """Decide the records to write. Raise KafkaError when the whole request is refused."""
         self._check(request, api_version)
         now_ms = self._clock.now_ms()
         expire_ms = -1 if request.retention_time_ms == -1 else now_ms + request.retention_time_ms
@@ -105,10 +105,10 @@ class OffsetCommit:
 def check_commit(
     group: ClassicGroup, member_id: str, instance_id: str | None, generation: int, *, is_transactional: bool = False
 ) -> None:
-    """Whether this caller may commit offsets of the group now. Raises KafkaError.
+    """Check that this caller may commit offsets of the group now. Raise KafkaError.
 
-    Old transactional clients know neither member nor generation, and a transaction may outlive a rebalance; so
-    those two rules are for plain commits alone.
+    Old transactional clients know neither member nor generation, and a transaction may outlive a rebalance, so those
+    two rules apply only to commits outside of transactions.
     """
     if group.state is GroupState.DEAD:
         raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
@@ -125,5 +125,5 @@ def check_commit(
 
 
 def _utf16_length(text: str) -> int:
-    """The length as Java counts it."""
+    """Return the length as Java counts it."""
     return len(text) if text.isascii() else len(text.encode("utf-16-le", "surrogatepass")) // 2

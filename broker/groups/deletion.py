@@ -1,4 +1,4 @@
-"""What removes offsets and groups on request: DeleteGroups, OffsetDelete, and the deletion of topics."""
+"""Deletion of offsets and groups on request: DeleteGroups, OffsetDelete, and the deletion of topics."""
 
 from broker.coordination.shard import CoordinatorResult
 from broker.groups.classic import ClassicGroup
@@ -38,9 +38,9 @@ class Deletions:
         return CoordinatorResult(DeletableGroupResult(group_id), [*removals, group_removed(group_id)])
 
     def delete_offsets(self, request: OffsetDeleteRequest) -> CoordinatorResult[GroupEvent, OffsetDeleteResponse]:
-        """Delete offsets of partitions known to exist, except where the group reads the topic.
+        """Delete offsets of existing partitions, except of topics that the group reads.
 
-        Raises KafkaError when the group has none to delete.
+        Raise KafkaError when the group has no offsets to delete.
         """
         group = self._groups.get_or_raise(request.group_id)
         _check_offset_deletion(group)
@@ -50,7 +50,7 @@ class Deletions:
         return CoordinatorResult(OffsetDeleteResponse(topics=topics), records)
 
     def on_topics_deleted(self, topics: set[str]) -> CoordinatorResult[GroupEvent, None]:
-        """Forget what any group has read of topics that are gone."""
+        """Delete all groups' offsets of deleted topics."""
         records = [offset_removed(key) for key in self._offsets.keys_of_topics(topics)]
         return CoordinatorResult(None, records, atomic=False)
 
@@ -70,7 +70,7 @@ class Deletions:
 
 
 def _check_offset_deletion(group: ClassicGroup) -> None:
-    """Without the consumer protocol nobody can tell which topics the members read, so there must be none."""
+    """Check that the group has no members, where their topics are unknown without the consumer protocol."""
     if group.state is GroupState.DEAD:
         raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND)
     if not group.is_empty and not group.uses_consumer_protocol:

@@ -1,4 +1,4 @@
-"""ListGroups and DescribeGroups: what an administrator sees."""
+"""ListGroups and DescribeGroups: the administrator's view of groups."""
 
 from collections.abc import Collection
 
@@ -14,12 +14,12 @@ CLASSIC_GROUP_TYPE = "classic"
 
 
 def reports_missing_groups(api_version: int) -> bool:
-    """Whether a group that does not exist is an error; before, it was described as Dead (KIP-1043)."""
+    """Whether a missing group is an error; earlier versions describe it as Dead (KIP-1043)."""
     return api_version >= 6
 
 
 def list_groups(groups: GroupTable, states: Collection[str], types: Collection[str]) -> list[ListedGroup]:
-    """The groups in one of the states and of one of the types, names in any case; an empty filter lets all pass."""
+    """Return the groups in one of the states and of one of the types, in any case; an empty filter accepts all."""
     wanted_states = {state.strip().lower() for state in states}
     if types and CLASSIC_GROUP_TYPE not in {each.lower() for each in types}:
         return []
@@ -27,7 +27,7 @@ def list_groups(groups: GroupTable, states: Collection[str], types: Collection[s
 
 
 def describe_group(groups: GroupTable, group_id: str, api_version: int) -> DescribedGroup:
-    """One group; what members said and were given is shown in a Stable group alone."""
+    """Describe one group. Members' metadata and assignments are shown only in a Stable group."""
     group = groups.get(group_id)
     if group is None:
         return _missing(group_id, api_version)

@@ -1,18 +1,19 @@
-"""Offsets that nobody has needed for long are forgotten, and empty groups with them (KIP-211).
+"""Expiry of offsets that have been unused for long, and of groups that become empty by it (KIP-211).
 
-The whole shard is looked through every `offsets.retention.check.interval.ms`, a slice of groups at a time so that no
-request waits for it. What counts as "for long" depends on the group:
+The whole shard is checked every `offsets.retention.check.interval.ms`, a slice of groups at a time, so that no request
+waits for it. The time from which the retention counts depends on the group:
 
 | group | an offset expires, unless a member reads the topic, when |
 |---|---|
-| Empty, of some protocol type | the group has been empty for the retention time |
+| Empty, with a protocol type | the group has been empty for the retention time |
 | "consumer" and Stable, subscriptions known | it was committed that long ago |
 | without protocol type (offsets only) | it was committed that long ago |
 | any other | never |
 
-A client of old may have set an expiry time of its own, which then counts instead. Nothing expires for which a
-transaction is open. An empty group goes with its last offset, or at once if it has none and nobody is about to
-join; Kafka does not wait for the latter, nor for open transactions of a group without committed offsets.
+An old client may have set an expiry time with its commit, which then applies instead. No offset with an open
+transaction expires. An empty group is removed with its last offset, or at once if it has none and no member is pending.
+Kafka removes such groups without regard to pending members, and to open transactions of a group without committed
+offsets.
 """
 
 from collections.abc import Callable
@@ -29,13 +30,13 @@ from broker.groups.state import GroupState
 from broker.groups.table import GroupTable
 from broker.groups.timers import ExpiryDue, GroupTimers
 
-_GROUPS_PER_SLICE = 50  # at a few offsets each well below a millisecond
+_GROUPS_PER_SLICE = 50  # with a few offsets each, a slice takes well below a millisecond
 
 _Base = Callable[[CommittedOffset], int]
 
 
 class OffsetExpiry:
-    """Writes tombstones for what has expired."""
+    """Writes tombstones for expired offsets and groups."""
 
     def __init__(
         self,
@@ -54,11 +55,11 @@ class OffsetExpiry:
         self._clock = clock
 
     def start(self) -> None:
-        """Have the shard looked through one interval from now."""
+        """Schedule the first check one interval from now."""
         self._timers.start_expiry(self._config.offsets_retention_check_interval_ms, ExpiryDue())
 
     def run(self, due: ExpiryDue) -> Outcome:
-        """Look through one slice, and schedule the next one or the next round before anything can fail."""
+        """Check one slice of groups. First schedule the next one, so that an error does not end the checks."""
         group_ids = tuple(self._groups.ids()) if due.is_new_round else due.remaining
         self._schedule_rest(group_ids[_GROUPS_PER_SLICE:])
         records: list[GroupRecord] = []
@@ -111,7 +112,7 @@ class OffsetExpiry:
 
 
 def _base_of(group: ClassicGroup) -> _Base | None:
-    """The moment from which the retention time counts for an offset of the group; None when nothing expires."""
+    """Return the time from which the retention counts for an offset of the group; None when none expires."""
     if group.protocol_type is None:
         return _commit_time
     if group.is_empty:

@@ -1,7 +1,7 @@
-"""OffsetFetch: how far has a group read?
+"""OffsetFetch: returns the committed offsets of a group.
 
-A group that does not exist has read nothing, which is no error. A partition for which a transaction is open has no
-stable answer; who asks for one gets UNSTABLE_OFFSET_COMMIT there and asks again (KIP-447).
+A missing group has no offsets, which is no error. A partition with an open transaction has no stable offset; a client
+that requires one gets UNSTABLE_OFFSET_COMMIT and retries (KIP-447).
 """
 
 from collections.abc import Iterable
@@ -19,13 +19,13 @@ from protocol.primitives import ZERO_UUID, Uuid
 
 
 class OffsetFetch:
-    """Reads offsets for one group at a time; topics must carry names."""
+    """Reads offsets of one group at a time; topics must have names."""
 
     def __init__(self, offsets: OffsetStore) -> None:
         self._offsets = offsets
 
     def run(self, request: OffsetFetchRequestGroup, require_stable: bool) -> OffsetFetchResponseGroup:
-        """The offsets asked for; all that the group has when no topics are named (None)."""
+        """Return the requested offsets; all offsets of the group when the request's topics are None."""
         if request.topics is None:
             stored = self._offsets.of_group(request.group_id)
             topics = [
@@ -62,7 +62,7 @@ class OffsetFetch:
 
 
 def _is_of_another_topic(stored: CommittedOffset, topic_id: Uuid) -> bool:
-    """Whether the offset belongs to an earlier topic of the same name; only ids that both sides know can tell."""
+    """Whether the offset belongs to an earlier topic of the same name. Both sides must know the topic id."""
     return ZERO_UUID not in (stored.topic_id, topic_id) and stored.topic_id != topic_id
 
 

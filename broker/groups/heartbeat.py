@@ -1,4 +1,4 @@
-"""Heartbeat: a member is alive, and learns whether it has to join again."""
+"""Heartbeat: renews a member's session and reports whether the member must rejoin."""
 
 from collections.abc import Mapping
 
@@ -8,7 +8,7 @@ from broker.groups.timers import GroupTimers
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.heartbeat import HeartbeatRequest
 
-# What a member of the present generation is told. A client may begin with heartbeats before it has its assignment.
+# Results for a member of the current generation. A client may send heartbeats before it has its assignment.
 _ANSWERS: Mapping[GroupState, ErrorCode] = {
     GroupState.EMPTY: ErrorCode.UNKNOWN_MEMBER_ID,
     GroupState.PREPARING_REBALANCE: ErrorCode.REBALANCE_IN_PROGRESS,
@@ -18,14 +18,14 @@ _ANSWERS: Mapping[GroupState, ErrorCode] = {
 
 
 class Heartbeat:
-    """Takes Heartbeat requests whose group id is in order."""
+    """Handles Heartbeat requests with a valid group id."""
 
     def __init__(self, groups: GroupTable, timers: GroupTimers) -> None:
         self._groups = groups
         self._timers = timers
 
     def run(self, request: HeartbeatRequest) -> ErrorCode:
-        """Renew the session and say how the group stands. Raises KafkaError when the caller is no member."""
+        """Renew the session and return the group's status. Raise KafkaError when the caller is no member."""
         group = self._groups.get(request.group_id)
         if group is None:
             raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)

@@ -1,8 +1,9 @@
-"""JoinGroup: somebody wants to be in the next generation.
+"""JoinGroup: a client joins the next generation of a group.
 
-The answer comes at once when it is a refusal or when the present generation still stands, else when the join phase ends
-(`rebalance.py`). A newcomer is given a member id; a dynamic one must come back with it before it counts (KIP-394), so
-that a client that lost its answer does not leave a ghost behind. A static one (KIP-345) takes over its instance's slot.
+The response follows at once for an error, or when the current generation remains valid; else when the join phase ends
+(`rebalance.py`). A new member gets a member id. A dynamic member must rejoin with it before it counts (KIP-394), so
+that a client that lost the response does not leave an unused member behind. A static member (KIP-345) takes over its
+instance's slot.
 """
 
 from collections.abc import Callable
@@ -24,7 +25,7 @@ from protocol.errors import ErrorCode, KafkaError
 
 
 class JoinGroup:
-    """Takes attempts to join whose group id and session timeout are in order."""
+    """Handles join attempts with a valid group id and session timeout."""
 
     def __init__(
         self,
@@ -44,7 +45,7 @@ class JoinGroup:
         self._static_replacement = StaticReplacement(rebalances, timers)
 
     def run(self, attempt: JoinAttempt) -> Outcome:
-        """Answer now or park the reply."""
+        """Answer the attempt now or park its reply."""
         group = self._groups.get(attempt.group_id)
         if group is not None:
             return self._join(group, attempt)
@@ -54,8 +55,8 @@ class JoinGroup:
         outcome = self._join(group, attempt)
         if outcome.records:
             return outcome
-        # In the log before it has a generation, so that a failover does not forget it. Should that fail, nobody waits
-        # for it: the group goes on here, and after a failover its members start afresh.
+        # The group is written before it has a generation, so that it survives a failover. If the write fails, the group
+        # continues here, and after a failover its members join again; no request waits for the write.
         return CoordinatorResult(None, [group_created(group)], replayed=False)
 
     def _join(self, group: ClassicGroup, attempt: JoinAttempt) -> Outcome:
@@ -69,10 +70,10 @@ class JoinGroup:
         return self._join_with_id(group, attempt) if attempt.member_id else self._join_without_id(group, attempt)
 
     def _has_room(self, group: ClassicGroup, member_id: str) -> bool:
-        """Whether the group is below `group.max.size`, or the member already counts.
+        """Whether the group is below `group.max.size`, or already counts the member.
 
-        While members join again, those who are in count instead of the members: should the limit have been lowered, the
-        last to join are the ones who have to go.
+        During a rebalance, members with a parked JoinGroup count instead of all members: if the limit has been lowered,
+        the last members to rejoin are refused.
         """
         member = group.members.get(member_id)
         match group.state:
@@ -85,7 +86,7 @@ class JoinGroup:
                 return True
 
     def _join_without_id(self, group: ClassicGroup, attempt: JoinAttempt) -> Outcome:
-        """Somebody new, or a static member's process that restarted."""
+        """Join a new member, or the restarted process of a static member."""
         instance_id = attempt.instance_id
         member_id = f"{attempt.caller.client_id if instance_id is None else instance_id}-{self._new_uuid()}"
         if instance_id is not None and group.static_member_id(instance_id) is not None:
@@ -97,7 +98,7 @@ class JoinGroup:
         return self._add(group, member_id, attempt)
 
     def _join_with_id(self, group: ClassicGroup, attempt: JoinAttempt) -> Outcome:
-        """A pending member that comes back, or a member that joins again."""
+        """Join a pending member that returns with its id, or an existing member."""
         member_id = attempt.member_id
         if member_id in group.pending_joins:
             if attempt.instance_id is not None:  # ids of static members are never pending
@@ -110,12 +111,14 @@ class JoinGroup:
         return self._rejoin(group, member, attempt)
 
     def _rejoin(self, group: ClassicGroup, member: ClassicGroupMember, attempt: JoinAttempt) -> Outcome:
-        """A member joins again. A leader does so to have the partitions shared out anew, so that always rebalances."""
+        """Rejoin an existing member. A leader rejoins to have partitions reassigned, so its JoinGroup always
+        rebalances.
+        """
         has_changed = member.protocols != attempt.protocols
         must_rebalance = {
             GroupState.PREPARING_REBALANCE: True,
             GroupState.COMPLETING_REBALANCE: has_changed,
-            GroupState.STABLE: has_changed or group.is_leader(member.member_id),
+            GroupState.STABLE: has_changed or group.leader == member.member_id,
         }.get(group.state)
         if must_rebalance is None:
             return _refuse(attempt, ErrorCode.UNKNOWN_MEMBER_ID, member.member_id)

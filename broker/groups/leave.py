@@ -1,4 +1,4 @@
-"""LeaveGroup: members go, of their own accord or removed by an administrator (KIP-345), with no timeout to wait for."""
+"""LeaveGroup: removes members at once, on their own request or an administrator's (KIP-345)."""
 
 from logging import getLogger
 
@@ -16,7 +16,7 @@ _log = getLogger(__name__)
 
 
 class LeaveGroup:
-    """Takes LeaveGroup requests whose group id is in order, as lists of members."""
+    """Handles LeaveGroup requests with a valid group id, as lists of members."""
 
     def __init__(self, groups: GroupTable, rebalances: Rebalances, timers: GroupTimers) -> None:
         self._groups = groups
@@ -24,7 +24,7 @@ class LeaveGroup:
         self._timers = timers
 
     def run(self, group_id: str, leavers: list[MemberIdentity]) -> CoordinatorResult[GroupEvent, LeaveGroupResponse]:
-        """Remove them, then let one rebalance follow from all of it."""
+        """Remove the members, then start at most one rebalance."""
         group = self._groups.get(group_id)
         if group is None:
             return CoordinatorResult(
@@ -54,7 +54,7 @@ class LeaveGroup:
 
 
 def _member_id(group: ClassicGroup, leaver: MemberIdentity) -> str:
-    """An administrator removes a static member by its instance alone."""
+    """Return the member's id; an administrator may name a static member by its instance alone."""
     if leaver.member_id or leaver.group_instance_id is None:
         return leaver.member_id
     return group.static_member_id(leaver.group_instance_id) or ""

@@ -10,14 +10,14 @@ from protocol.messages.sync_group import SyncGroupResponse
 
 
 class SupportedProtocol(NamedTuple):
-    """A way of sharing partitions that a member can take part in, and what it says about itself under it."""
+    """An assignment protocol that a member supports, with the member's metadata for it."""
 
     name: str
     metadata: bytes
 
 
 def supported_protocols(protocols: Iterable[JoinGroupRequestProtocol]) -> tuple[SupportedProtocol, ...]:
-    """A request's protocols in the client's order of preference; of two with one name the first counts."""
+    """Return a request's protocols in the client's order of preference; the first of two with the same name counts."""
     by_name: dict[str, SupportedProtocol] = {}
     for protocol in protocols:
         by_name.setdefault(protocol.name, SupportedProtocol(protocol.name, protocol.metadata))
@@ -26,10 +26,10 @@ def supported_protocols(protocols: Iterable[JoinGroupRequestProtocol]) -> tuple[
 
 @dataclass(slots=True)
 class ClassicGroupMember:
-    """One consumer (or Connect worker …) in a group.
+    """A consumer (or Connect worker …) in a group.
 
-    `instance_id` names a static member (KIP-345). `is_new` holds until the first JoinGroup is answered: such a member
-    knows no member id yet and cannot send heartbeats. At most one of the replies is open.
+    `instance_id` names a static member (KIP-345). `is_new` holds until the first JoinGroup is answered: until then the
+    member does not know its id and cannot send heartbeats. At most one of the replies is open.
     """
 
     member_id: str
@@ -57,14 +57,14 @@ class ClassicGroupMember:
         return self.sync_reply is not None
 
     @property
-    def keeps_its_session(self) -> bool:
-        """Whether it needs no heartbeats at present: it is parked, and it was in the group before."""
+    def is_session_suspended(self) -> bool:
+        """Whether the member needs no heartbeats now: a request of it is parked, and it was in the group before."""
         return not self.is_new and (self.awaits_join or self.awaits_sync)
 
     def metadata(self, protocol: str | None) -> bytes:
-        """What it said about itself under the protocol; empty when it does not support it."""
+        """Return the member's metadata for the protocol; empty when it does not support the protocol."""
         return next((each.metadata for each in self.protocols if each.name == protocol), b"")
 
     def vote(self, candidates: Collection[str]) -> str | None:
-        """Its favourite among the candidates; None when it supports none of them."""
+        """Return the member's preferred candidate; None when it supports none of them."""
         return next((each.name for each in self.protocols if each.name in candidates), None)

@@ -1,4 +1,4 @@
-"""Numbers about the groups of one shard: plain slots, kept up as things change, read whenever somebody looks."""
+"""Metrics of the groups of one shard: plain attributes, updated with every change and read at a scrape."""
 
 from dataclasses import dataclass, field
 
@@ -17,7 +17,7 @@ class GroupMetrics:
     completed_rebalances: int = 0
 
     def add(self, other: "GroupMetrics") -> None:
-        """Add another shard's numbers to these."""
+        """Add another shard's metrics to these."""
         for state, count in other.groups.items():
             self.groups[state] += count
         self.offsets += other.offsets

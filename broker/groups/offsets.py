@@ -1,9 +1,9 @@
-"""The committed offsets of a shard, and those that open transactions would commit.
+"""The committed offsets of a shard, and the pending offsets of open transactions.
 
-Everything in here follows from the log: `replay` and `end_transaction` are the only ways in. Offsets written under a
-producer id stay pending, visible to no one, until the producer's marker: COMMIT moves them to the store, ABORT drops
-them. Which commit of a partition counts is decided by the offsets of the records themselves, not by the order of
-replaying, because compaction may have removed the earlier one and kept its transaction's marker.
+All content follows from the log: only `replay_…` and `end_transaction` change it. Offsets written under a producer id
+stay pending and invisible until the producer's marker: COMMIT moves them to the committed offsets, ABORT drops them.
+The record offsets decide which commit of a partition counts, not the order of replay, because compaction may have
+removed the earlier commit and kept its transaction's marker.
 """
 
 from collections.abc import Iterator, Mapping
@@ -15,7 +15,7 @@ _NO_TOPICS: Mapping[str, Mapping[int, CommittedOffset]] = {}
 
 
 class _Offsets:
-    """Offsets by group, topic and partition; no empty branches."""
+    """Offsets by group, topic and partition, without empty levels."""
 
     __slots__ = ("groups",)
 
@@ -26,7 +26,7 @@ class _Offsets:
         return self.groups.get(key.group_id, _NO_TOPICS).get(key.topic, {}).get(key.partition)
 
     def put(self, key: OffsetKey, value: CommittedOffset) -> CommittedOffset | None:
-        """Store; the value that was there before."""
+        """Store an offset and return the previous one."""
         partitions = self.groups.setdefault(key.group_id, {}).setdefault(key.topic, {})
         previous = partitions.get(key.partition)
         partitions[key.partition] = value
@@ -51,7 +51,7 @@ class _Offsets:
 
 
 class OffsetStore:
-    """Committed and pending offsets. A group's id may be in here without any group of that id having members."""
+    """Committed and pending offsets. A group id may have offsets without any members."""
 
     def __init__(self, metrics: GroupMetrics) -> None:
         self._committed = _Offsets()
@@ -65,14 +65,14 @@ class OffsetStore:
         return self._committed.get(key)
 
     def of_group(self, group_id: str) -> Mapping[str, Mapping[int, CommittedOffset]]:
-        """The group's committed offsets by topic and partition."""
+        """Return the group's committed offsets by topic and partition."""
         return self._committed.groups.get(group_id, _NO_TOPICS)
 
     def has_offsets(self, group_id: str) -> bool:
         return group_id in self._committed.groups
 
     def has_open_transaction(self, group_id: str) -> bool:
-        """Whether some producer's marker is still to come for offsets of this group."""
+        """Whether a producer's marker is still missing for offsets of this group."""
         return group_id in self._producers_by_group
 
     def is_pending(self, key: OffsetKey) -> bool:
@@ -81,14 +81,14 @@ class OffsetStore:
         return any(self._pending[producer].get(key) is not None for producer in producers)
 
     def keys_of_group(self, group_id: str) -> list[OffsetKey]:
-        """Everything the group has, committed or pending, each once."""
+        """Return every key of the group, committed or pending, each once."""
         keys = dict.fromkeys(self._committed.keys_of(group_id))
         for producer in self._producers_by_group.get(group_id, ()):
             keys.update(dict.fromkeys(self._pending[producer].keys_of(group_id)))
         return list(keys)
 
     def keys_of_topics(self, topics: set[str]) -> list[OffsetKey]:
-        """Everything that any group has for the topics, committed or pending, each once."""
+        """Return every key of the topics in any group, committed or pending, each once."""
         groups = {group_id for topic in topics for group_id in self._groups_by_topic.get(topic, ())}
         groups.update(self._producers_by_group)
         return [key for group_id in sorted(groups) for key in self.keys_of_group(group_id) if key.topic in topics]
@@ -96,7 +96,7 @@ class OffsetStore:
     # Replay.
 
     def replay_commit(self, key: OffsetKey, value: CommittedOffset, record_offset: int, producer_id: int) -> None:
-        """A commit is in the log; `producer_id` −1 outside of transactions."""
+        """Apply a commit from the log; `producer_id` is −1 outside of transactions."""
         value.record_offset = record_offset
         if producer_id < 0:
             self._store(key, value)
@@ -106,7 +106,9 @@ class OffsetStore:
         self._producers_by_group.setdefault(key.group_id, set()).add(producer_id)
 
     def replay_removal(self, key: OffsetKey) -> None:
-        """A tombstone is in the log. It removes what is pending too, but not the knowledge that a marker will come."""
+        """Apply a tombstone from the log. It removes pending offsets too, but the transaction stays open until its
+        marker.
+        """
         if self._committed.pop(key) is not None:
             self._metrics.offsets -= 1
             self._forget_topic(key)
@@ -114,7 +116,7 @@ class OffsetStore:
             self._pending[producer].pop(key)
 
     def end_transaction(self, producer_id: int, committed: bool) -> None:
-        """The producer's marker is in the log."""
+        """Apply the producer's marker from the log."""
         pending = self._pending.pop(producer_id, None)
         if pending is None:
             return

@@ -1,14 +1,14 @@
-"""How a classic group gets from one generation to the next.
+"""The rebalance of a classic group, from one generation to the next.
 
-1. `prepare`: members are asked to join again (their heartbeats say so) and those who wait for an assignment are sent
-   back. The first members of an empty group instead cause a short wait, so that a fleet that starts together shares one
-   generation rather than one each.
-2. Joins are parked. The phase ends when all members are in and none is pending, or when time is up.
-3. `complete_join`: whoever did not come is dropped (static members stay, their process may be restarting), a leader and
-   a protocol are chosen, the generation is counted up, and everybody is answered.
-4. Members send SyncGroup (`sync.py`); those who do not within the rebalance timeout are dropped, and it starts over.
+1. `prepare`: heartbeats ask the members to rejoin, and parked SyncGroups get an error. For the first members of an
+   empty group, a short delay follows instead, so that consumers that start together share one generation.
+2. JoinGroups are parked. The phase ends when all members have rejoined and none is pending, or at the timeout.
+3. `complete_join`: absent members are removed (static members stay, since their process may be restarting), a leader
+   and a protocol are elected, the generation is incremented, and every JoinGroup is answered.
+4. Members send SyncGroup (`sync.py`). Members that do not within the rebalance timeout are removed, and the group
+   rebalances again.
 
-Nothing of this reaches the log but the end: an assignment, or that the group has become empty.
+Only the end of a rebalance is written to the log: an assignment, or that the group has become empty.
 """
 
 from logging import getLogger
@@ -33,7 +33,7 @@ _log = getLogger(__name__)
 
 
 class Rebalances:
-    """Drives groups through the phases above."""
+    """Runs the phases above for groups."""
 
     def __init__(self, groups: GroupTable, timers: GroupTimers, config: GroupConfig, clock: CoordinatorClock) -> None:
         self._groups = groups
@@ -42,13 +42,13 @@ class Rebalances:
         self._clock = clock
 
     def prepare_or_complete(self, group: ClassicGroup, reason: str) -> Outcome:
-        """Something about the members changed: start a rebalance, or see whether that ends the one under way."""
+        """Start a rebalance after a change of members, or complete the current one if it waits for no member."""
         if can_rebalance(group.state):
             return self.prepare(group, reason)
         return self.maybe_complete_join(group)
 
     def prepare(self, group: ClassicGroup, reason: str) -> Outcome:
-        """Ask the members to join again."""
+        """Start a rebalance: members must rejoin."""
         if group.state is GroupState.COMPLETING_REBALANCE:
             self.cancel_syncs(group, ErrorCode.REBALANCE_IN_PROGRESS)
         group.pending_syncs.clear()
@@ -59,24 +59,26 @@ class Rebalances:
         if is_initial:
             self._start_initial_delay(group)
             return NOTHING
-        if group.everybody_joined:
+        if group.all_joined:
             return self.complete_join(group)
         self._timers.start_join_phase(group)
         return NOTHING
 
     def maybe_complete_join(self, group: ClassicGroup) -> Outcome:
-        """End the join phase if everybody is in. An initial one runs its course, for there may always be one more."""
+        """End the join phase if all members have rejoined. An initial delay always runs to its end, for further
+        members.
+        """
         is_joining = group.state is GroupState.PREPARING_REBALANCE
-        if is_joining and not group.was_empty and group.everybody_joined:
+        if is_joining and not group.was_empty and group.all_joined:
             return self.complete_join(group)
         return NOTHING
 
     def complete_join(self, group: ClassicGroup) -> Outcome:
-        """End the join phase with those who are in."""
+        """End the join phase with the members that have rejoined."""
         self._timers.end_join_phase(group)
         self._drop_absent(group)
         if group.members and not group.elect_joined_leader():
-            # Only static members are left and none came: wait for them until their sessions end.
+            # Only static members are left and none has rejoined: wait for them until their sessions expire.
             self._timers.start_join_phase(group)
             return NOTHING
         group.generation += 1
@@ -84,7 +86,7 @@ class Rebalances:
         return self._start_generation(group) if group.members else self._become_empty(group)
 
     def on_initial_delay_over(self, group_id: str, delay_ms: int, remaining_ms: int) -> Outcome:
-        """Wait once more if somebody came meanwhile and there is time left; else go on with those who are there."""
+        """Wait once more if members joined during the delay and time remains; else complete the join phase."""
         group = self._groups.get(group_id)
         if group is None:
             return NOTHING
@@ -96,12 +98,12 @@ class Rebalances:
         return self.complete_join(group)
 
     def on_join_phase_over(self, group_id: str) -> Outcome:
-        """Time is up for joining."""
+        """End the join phase at its timeout."""
         group = self._groups.get(group_id)
         return NOTHING if group is None else self.complete_join(group)
 
     def on_sync_phase_over(self, group_id: str, generation: int) -> Outcome:
-        """Time is up for SyncGroup: whoever owes one is dropped."""
+        """Remove members without a SyncGroup at the timeout."""
         group = self._groups.get(group_id)
         is_past = group is None or group.generation != generation or not can_rebalance(group.state)
         if group is None or is_past or not group.pending_syncs:
@@ -112,7 +114,7 @@ class Rebalances:
         return self.prepare(group, f"no SyncGroup from {late}")
 
     def on_session_expired(self, group_id: str, member_id: str) -> Outcome:
-        """A member, or somebody who was about to become one, has not been heard of."""
+        """Remove a member or a pending member whose session has expired."""
         group = self._groups.get(group_id)
         if group is None:
             return NOTHING
@@ -120,20 +122,22 @@ class Rebalances:
             group.remove(member_id)
             return self._after_removal(group, "")
         member = group.members.get(member_id)
-        if member is None or member.keeps_its_session:
+        if member is None or member.is_session_suspended:
             return NOTHING
         self.drop(group, member)
         return self._after_removal(group, f"session of {member_id} expired")
 
     def drop(self, group: ClassicGroup, member: ClassicGroupMember) -> None:
-        """Take the member out; if it is parked it learns that its id is no longer known, and may start afresh."""
+        """Remove the member. A parked request of it gets UNKNOWN_MEMBER_ID, after which the client may join as a new
+        member.
+        """
         self._timers.end_session(group, member.member_id)
         group.answer_join(member, join_refused(ErrorCode.UNKNOWN_MEMBER_ID))
         group.answer_sync(member, sync_refused(ErrorCode.UNKNOWN_MEMBER_ID))
         group.remove(member.member_id)
 
     def cancel_syncs(self, group: ClassicGroup, error: ErrorCode) -> None:
-        """Drop whatever was assigned in this generation and tell those who wait for it."""
+        """Discard the assignments of this generation, and answer parked SyncGroups with `error`."""
         for member in group.members.values():
             member.assignment = b""
             if group.answer_sync(member, sync_refused(error)):
@@ -142,7 +146,7 @@ class Rebalances:
     def _after_removal(self, group: ClassicGroup, reason: str) -> Outcome:
         if reason and can_rebalance(group.state):
             return self.prepare(group, reason)
-        if group.state is GroupState.PREPARING_REBALANCE and group.everybody_joined:
+        if group.state is GroupState.PREPARING_REBALANCE and group.all_joined:
             return self.complete_join(group)
         return NOTHING
 
@@ -171,7 +175,6 @@ class Rebalances:
     def _become_empty(self, group: ClassicGroup) -> Outcome:
         group.protocol = None
         group.refresh_topics()
-        self._groups.move(group, Transition.NOBODY_JOINED, self._clock.now_ms())
-        # Should this write fail, the log keeps the last generation with its members, who will time out after a
-        # failover.
+        self._groups.move(group, Transition.NO_MEMBERS_LEFT, self._clock.now_ms())
+        # If this write fails, the log keeps the last generation with its members, which expire after a failover.
         return CoordinatorResult(None, [group_written(group, {})], replayed=False)

@@ -1,8 +1,8 @@
-"""The records that groups leave in `__consumer_offsets`, in Kafka's formats, and the events they stand for.
+"""The records of groups in `__consumer_offsets`, in Kafka's formats, and their events.
 
-A key is int16 type, then the message; a value is int16 version, then the message; no value is a tombstone. Types 0
-and 1 are committed offsets, 2 a classic group. The types of newer group protocols (3 and up) are left alone: not
-decoded, not replayed, not deleted.
+A key is an int16 type and a message; a value is an int16 version and a message; no value is a tombstone. Types 0 and 1
+are committed offsets, 2 is a classic group. The types of newer group protocols (3 and up) are ignored: not decoded, not
+replayed, not deleted.
 """
 
 from collections.abc import Mapping
@@ -26,7 +26,7 @@ LEGACY_OFFSET_COMMIT_TYPE: Final = 0
 OFFSET_COMMIT_TYPE: Final = 1
 GROUP_METADATA_TYPE: Final = 2
 
-# Version 1 is the only one that can carry an expiry time of its own; 4 is Kafka's present one, with the topic id.
+# Version 1 is the only one with an expiry time; 4 is Kafka's current one, with the topic id.
 _OFFSET_VALUE_VERSION: Final = 4
 _EXPIRING_OFFSET_VALUE_VERSION: Final = 1
 _GROUP_VALUE_VERSION: Final = 3
@@ -35,7 +35,7 @@ _KEY_VERSION: Final = 0
 
 @dataclass(slots=True)
 class CommittedOffset:
-    """A committed offset as stored. `expire_ms` is −1 unless the client asked for a retention time of its own."""
+    """A committed offset as stored. `expire_ms` is −1 unless the client set a retention time."""
 
     offset: int
     leader_epoch: int
@@ -47,7 +47,7 @@ class CommittedOffset:
 
 
 class OffsetKey(NamedTuple):
-    """Whose offset it is."""
+    """Group, topic and partition of a committed offset."""
 
     group_id: str
     topic: str
@@ -77,7 +77,7 @@ GroupRecord = CoordinatorRecord[GroupEvent]
 
 
 def offset_committed(key: OffsetKey, value: CommittedOffset) -> GroupRecord:
-    """The record of a commit."""
+    """Return the record of a commit."""
     version = _OFFSET_VALUE_VERSION if value.expire_ms < 0 else _EXPIRING_OFFSET_VALUE_VERSION
     message = OffsetCommitValue(
         offset=value.offset,
@@ -93,12 +93,12 @@ def offset_committed(key: OffsetKey, value: CommittedOffset) -> GroupRecord:
 
 
 def offset_removed(key: OffsetKey) -> GroupRecord:
-    """The tombstone of a commit."""
+    """Return the tombstone of a commit."""
     return CoordinatorRecord(_offset_key(key), None, OffsetRemoved(key))
 
 
 def group_written(group: ClassicGroup, assignments: Mapping[str, bytes]) -> GroupRecord:
-    """The record of a group in its present generation; of the members' protocols only the elected one is kept."""
+    """Return the record of a group in its current generation, with metadata for the elected protocol only."""
     value = GroupMetadataValue(
         protocol_type=group.protocol_type or "",
         generation=group.generation,
@@ -123,19 +123,19 @@ def group_written(group: ClassicGroup, assignments: Mapping[str, bytes]) -> Grou
 
 
 def group_created(group: ClassicGroup) -> GroupRecord:
-    """The record of a group that has only pending members so far: enough for it to exist after a failover."""
+    """Return the record of a group with pending members only, which makes the group exist after a failover."""
     return _group_record(
         group.group_id, GroupMetadataValue(protocol=None, leader=None, current_state_timestamp=group.state_since_ms)
     )
 
 
 def group_removed(group_id: str) -> GroupRecord:
-    """The tombstone of a group."""
+    """Return the tombstone of a group."""
     return CoordinatorRecord(_group_key(group_id), None, GroupRemoved(group_id))
 
 
 def decode_record(key: bytes, value: bytes | None) -> GroupEvent | None:
-    """The event behind a record of the log; None for the types that are left alone. Raises DecodeError."""
+    """Decode a record of the log to its event; None for ignored types. Raise DecodeError."""
     record_type = _leading_int16(key)
     if record_type in (LEGACY_OFFSET_COMMIT_TYPE, OFFSET_COMMIT_TYPE):
         return _decode_offset(key, value)

@@ -1,8 +1,8 @@
-"""Replay: how records of the log become groups and offsets again.
+"""Replay: turns records of the log back into groups and offsets.
 
-A group's record is its state at the end of its last rebalance, so a group with members comes back Stable, in the
-generation it had. While a node leads, group records describe what the live group already is, and are not replayed;
-group tombstones and offsets are, there as here.
+A group's record is its state at the end of its last rebalance, so a group with members returns Stable, in its last
+generation. While a node leads, group records describe the state of the live group and are not replayed. Group
+tombstones and offsets are always replayed.
 """
 
 from collections.abc import Iterable
@@ -17,14 +17,14 @@ from protocol.messages.group_records import GroupMetadataValue, MemberMetadata
 
 
 class Replay:
-    """Applies events to the table and the store."""
+    """Applies events to the group table and the offset store."""
 
     def __init__(self, groups: GroupTable, offsets: OffsetStore) -> None:
         self._groups = groups
         self._offsets = offsets
 
     def apply(self, event: GroupEvent, offset: int, producer_id: int) -> None:
-        """The event is in the log at `offset`."""
+        """Apply an event that is in the log at `offset`."""
         match event:
             case OffsetCommitted(key, value):
                 if self._groups.get(key.group_id) is None:
@@ -39,7 +39,7 @@ class Replay:
 
 
 def group_from_record(group_id: str, value: GroupMetadataValue) -> ClassicGroup:
-    """The group that a GroupMetadata record describes."""
+    """Build the group that a GroupMetadata record describes."""
     state = GroupState.STABLE if value.members else GroupState.EMPTY
     group = ClassicGroup(group_id, state=state, state_since_ms=value.current_state_timestamp)
     group.generation = value.generation

@@ -1,6 +1,6 @@
 """One partition of `__consumer_offsets` as a state machine: the groups it coordinates and their offsets.
 
-Wires the operations of this package together and is what the runtime drives. It holds no rules of its own.
+Joins the operations of this package behind the interface that the runtime drives. Holds no rules of its own.
 """
 
 from collections.abc import Callable, Collection
@@ -70,7 +70,7 @@ class GroupShard:
         self._deletions = Deletions(self.groups, self.offsets, self.metrics)
         self._expiry = OffsetExpiry(self.groups, self.offsets, self._timers, config, self.metrics, clock)
 
-    # What the runtime asks of every shard.
+    # Interface of every shard.
 
     @property
     def timers(self) -> TimerQueue[GroupCause]:
@@ -101,7 +101,7 @@ class GroupShard:
                 assert_never(cause)
 
     def on_loaded(self) -> None:
-        """Give every member a fresh session, and shrink groups that are over a size limit set meanwhile."""
+        """Give every member a new session, and shrink groups that exceed a size limit set meanwhile."""
         self._expiry.start()
         for group in self.groups:
             for member in group.members.values():

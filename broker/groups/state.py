@@ -1,14 +1,14 @@
-"""The states of a classic group, and every way from one to another.
+"""The states of a classic group, and every transition between them.
 
-Two rules: every transition is a row of the table below, and the table knows nothing of members, timers or records.
-An illegal transition is a missing row, which is a bug of ours and raises.
+Two rules: every transition is a row of the table below, and the table does not know members, timers or records.
+An illegal transition is a missing row: a bug in the coordinator, which raises.
 
-A group lives through generations. In each, members *join* (all are parked until everybody is in, or time is up), then
-*sync* (all are parked until the leader has sent the assignment and it is in the log):
+A group goes through generations. In each, members *join* (requests are parked until all members have joined, or until
+a timeout), then *sync* (requests are parked until the leader's assignment is in the log):
 
     Empty ──REBALANCE──► PreparingRebalance ──MEMBERS_JOINED──► CompletingRebalance ──ASSIGNED──► Stable
       ▲                      │     ▲                                   │                            │
-      └────NOBODY_JOINED─────┘     └─────────────REBALANCE─────────────┴────────────────────────────┘
+      └───NO_MEMBERS_LEFT────┘     └─────────────REBALANCE─────────────┴────────────────────────────┘
 
 | state | JoinGroup | SyncGroup | Heartbeat | OffsetCommit by a member |
 |---|---|---|---|---|
@@ -16,7 +16,7 @@ A group lives through generations. In each, members *join* (all are parked until
 | PreparingRebalance | parked | REBALANCE_IN_PROGRESS | REBALANCE_IN_PROGRESS | accepted |
 | CompletingRebalance | same generation, or a new rebalance | parked | accepted | REBALANCE_IN_PROGRESS |
 | Stable | same generation, or a new rebalance | the assignment | accepted | accepted |
-| Dead | COORDINATOR_NOT_AVAILABLE everywhere: the partition moved away | | | |
+| Dead | COORDINATOR_NOT_AVAILABLE everywhere: the partition has moved | | | |
 """
 
 from collections.abc import Mapping
@@ -34,11 +34,11 @@ class GroupState(Enum):
 
 
 class Transition(Enum):
-    """Why a group changes its state."""
+    """The reason for a change of state."""
 
     REBALANCE = "members are asked to join again"
     MEMBERS_JOINED = "the join phase ended with members"
-    NOBODY_JOINED = "the join phase ended without members"
+    NO_MEMBERS_LEFT = "the join phase ended without members"
     ASSIGNED = "the leader's assignment is committed"
     UNLOADED = "this node stopped coordinating the group"
 
@@ -48,7 +48,7 @@ _TRANSITIONS: Mapping[tuple[GroupState, Transition], GroupState] = {
     (GroupState.STABLE, Transition.REBALANCE): GroupState.PREPARING_REBALANCE,
     (GroupState.COMPLETING_REBALANCE, Transition.REBALANCE): GroupState.PREPARING_REBALANCE,
     (GroupState.PREPARING_REBALANCE, Transition.MEMBERS_JOINED): GroupState.COMPLETING_REBALANCE,
-    (GroupState.PREPARING_REBALANCE, Transition.NOBODY_JOINED): GroupState.EMPTY,
+    (GroupState.PREPARING_REBALANCE, Transition.NO_MEMBERS_LEFT): GroupState.EMPTY,
     (GroupState.COMPLETING_REBALANCE, Transition.ASSIGNED): GroupState.STABLE,
     (GroupState.EMPTY, Transition.UNLOADED): GroupState.DEAD,
     (GroupState.PREPARING_REBALANCE, Transition.UNLOADED): GroupState.DEAD,
@@ -58,16 +58,16 @@ _TRANSITIONS: Mapping[tuple[GroupState, Transition], GroupState] = {
 
 
 class IllegalGroupTransition(Exception):
-    """A transition that no row allows: the coordinator itself is at fault."""
+    """A transition that no row allows: a bug in the coordinator."""
 
 
 def can_rebalance(state: GroupState) -> bool:
-    """Whether a rebalance may start in this state: neither is one under way nor is the group gone."""
+    """Whether a rebalance may start: none is in progress, and the group is not dead."""
     return (state, Transition.REBALANCE) in _TRANSITIONS
 
 
 def next_state(state: GroupState, transition: Transition) -> GroupState:
-    """Where the transition leads. Raises IllegalGroupTransition."""
+    """Return the state after the transition. Raise IllegalGroupTransition."""
     try:
         return _TRANSITIONS[state, transition]
     except KeyError:

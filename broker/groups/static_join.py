@@ -1,8 +1,8 @@
-"""A static member's process restarted: the new one takes over its instance's slot (KIP-345).
+"""The takeover of a static member's slot by its restarted process (KIP-345).
 
-If the group is Stable and would elect the same protocol as before, nobody else notices: the new member id is
-written and the present generation is the answer. The leader among them must not share out the partitions again.
-From JoinGroup version 9 on it is told so (KIP-814); before, it is told that its predecessor still leads.
+If the group is Stable and would elect the same protocol as before, the group does not rebalance: the new member id is
+written, and the response is the current generation. A restarted leader must not assign the partitions again. From
+JoinGroup version 9 on the response says so (KIP-814); in earlier versions it names the old member id as the leader.
 """
 
 from dataclasses import replace
@@ -22,14 +22,14 @@ from protocol.messages.join_group import JoinGroupResponse
 
 
 class StaticReplacement:
-    """Puts a new member id in the place of an instance's old one."""
+    """Replaces the member id of a static member."""
 
     def __init__(self, rebalances: Rebalances, timers: GroupTimers) -> None:
         self._rebalances = rebalances
         self._timers = timers
 
     def run(self, group: ClassicGroup, instance_id: str, member_id: str, attempt: JoinAttempt) -> Outcome:
-        """Take over from whoever has `instance_id` now; the old process is fenced at once."""
+        """Take over the slot of `instance_id`; the old process is fenced at once."""
         old_leader = group.leader
         old = group.members[group.static_member_id(instance_id) or ""]
         group.answer_join(old, join_refused(ErrorCode.FENCED_INSTANCE_ID, old.member_id))
@@ -55,12 +55,12 @@ class StaticReplacement:
         def on_outcome(error: ErrorCode) -> Outcome:
             still_stands = group.state is GroupState.STABLE and group.generation == generation
             if not attempt.reply.is_open or not still_stands:
-                return NOTHING  # answered by what came between, or parked for the rebalance that began meanwhile
+                return NOTHING  # answered meanwhile, or parked for a rebalance that began meanwhile
             if error is ErrorCode.NONE:
-                group.answer_join(member, _unnoticed(group, member, old_leader, attempt.caller.api_version))
+                group.answer_join(member, _current_generation(group, member, old_leader, attempt.caller.api_version))
                 return NOTHING
             group.answer_join(member, _refusal(group, member, old_leader, response_error(error)))
-            if error is not ErrorCode.REQUEST_TIMED_OUT:  # then the new id is in the log, and will be committed
+            if error is not ErrorCode.REQUEST_TIMED_OUT:  # otherwise the new id is in the log, and will be committed
                 self._restore(group, member, before)
             return NOTHING
 
@@ -68,7 +68,7 @@ class StaticReplacement:
         return CoordinatorResult(None, [group_written(group, assignments)], replayed=False, on_outcome=on_outcome)
 
     def _restore(self, group: ClassicGroup, member: ClassicGroupMember, before: ClassicGroupMember) -> None:
-        """The new id did not reach the log: the old one is the member again."""
+        """Restore the old member id: the new one did not reach the log."""
         group.update(member, before.protocols)
         member.rebalance_timeout_ms = before.rebalance_timeout_ms
         member.session_timeout_ms = before.session_timeout_ms
@@ -82,12 +82,12 @@ class StaticReplacement:
         return renamed
 
 
-def _unnoticed(
+def _current_generation(
     group: ClassicGroup, member: ClassicGroupMember, old_leader: str | None, api_version: int
 ) -> JoinGroupResponse:
     if can_skip_assignment(api_version):
         response = joined(group, member)
-        response.skip_assignment = group.is_leader(member.member_id)
+        response.skip_assignment = group.leader == member.member_id
         return response
     response = joined(group, member, is_follower=True)
     response.leader = old_leader or ""

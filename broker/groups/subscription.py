@@ -1,7 +1,7 @@
-"""The topics a consumer subscribes to, read out of the opaque metadata that it joins with (protocol type "consumer").
+"""The topics that a consumer subscribes to, from its opaque JoinGroup metadata (protocol type "consumer").
 
-The layout is the client's affair: int16 version, then from version 0 on a list of topic names, then whatever newer
-versions add. All versions share that prefix, so only the prefix is read and any version that is not negative is taken.
+The client owns the layout: int16 version, then from version 0 on a list of topic names, then additions of newer
+versions. All versions share this prefix, so only the prefix is read, and any non-negative version is accepted.
 """
 
 from collections.abc import Iterable
@@ -10,7 +10,7 @@ CONSUMER_PROTOCOL_TYPE = "consumer"
 
 
 def subscribed_topics(metadata: bytes) -> frozenset[str] | None:
-    """The topics named in a member's metadata; None when it does not follow the consumer protocol."""
+    """Return the topics of a member's metadata; None when it does not follow the consumer protocol."""
     if len(metadata) < 6 or metadata[0] & 0x80:
         return None
     count = int.from_bytes(metadata[2:6], "big", signed=True)
@@ -32,7 +32,7 @@ def subscribed_topics(metadata: bytes) -> frozenset[str] | None:
 
 
 def all_subscribed_topics(members_metadata: Iterable[bytes]) -> frozenset[str] | None:
-    """The topics that any of the members subscribes to; None as soon as one member's metadata is unreadable."""
+    """Return the topics that any member subscribes to; None if one member's metadata is unreadable."""
     topics: frozenset[str] = frozenset()
     for metadata in members_metadata:
         member_topics = subscribed_topics(metadata)

@@ -1,7 +1,7 @@
-"""SyncGroup: members fetch what the leader assigned; the leader brings it along.
+"""SyncGroup: members fetch their assignment, which the leader's SyncGroup contains.
 
-Everybody is parked until the leader's assignment is committed, for a member must never work on partitions that a
-failover would not know to be its own. Then the group is Stable, and SyncGroup answers at once.
+Every SyncGroup is parked until the leader's assignment is committed, since a member must not work on partitions that it
+would not own after a failover. Then the group is Stable, and SyncGroup is answered at once.
 """
 
 from broker.coordination.errors import response_error
@@ -24,7 +24,7 @@ SyncReply = Reply[SyncGroupResponse]
 
 
 class SyncGroup:
-    """Takes SyncGroup requests whose group id is in order."""
+    """Handles SyncGroup requests with a valid group id."""
 
     def __init__(
         self,
@@ -41,7 +41,7 @@ class SyncGroup:
         self._clock = clock
 
     def run(self, request: SyncGroupRequest, reply: SyncReply) -> Outcome:
-        """Answer now or park the reply."""
+        """Answer the request now or park its reply."""
         try:
             group, member = self._check(request)
         except KafkaError as error:
@@ -50,7 +50,7 @@ class SyncGroup:
             case GroupState.COMPLETING_REBALANCE:
                 return self._park(group, member, request, reply)
             case GroupState.STABLE:
-                self._note_synced(group, member)
+                self._remove_pending_sync(group, member)
                 reply.complete(synced(group, member))
                 return NOTHING
             case _:
@@ -72,19 +72,19 @@ class SyncGroup:
     def _park(
         self, group: ClassicGroup, member: ClassicGroupMember, request: SyncGroupRequest, reply: SyncReply
     ) -> Outcome:
-        group.answer_sync(member, sync_refused(ErrorCode.REBALANCE_IN_PROGRESS))  # an earlier one, sent again since
+        group.answer_sync(member, sync_refused(ErrorCode.REBALANCE_IN_PROGRESS))  # an earlier SyncGroup
         member.sync_reply = reply
-        self._note_synced(group, member)
-        is_first_of_leader = group.is_leader(member.member_id) and group.assigning != group.generation
+        self._remove_pending_sync(group, member)
+        is_first_of_leader = group.leader == member.member_id and group.assigning != group.generation
         return self._write(group, request) if is_first_of_leader else NOTHING
 
-    def _note_synced(self, group: ClassicGroup, member: ClassicGroupMember) -> None:
+    def _remove_pending_sync(self, group: ClassicGroup, member: ClassicGroupMember) -> None:
         group.pending_syncs.discard(member.member_id)
         if not group.pending_syncs:
             self._timers.end_sync_phase(group)
 
     def _write(self, group: ClassicGroup, request: SyncGroupRequest) -> Outcome:
-        """Put the assignment into the log; members that the leader forgot get an empty one."""
+        """Write the assignment to the log; members that the leader left out get an empty one."""
         given = {each.member_id: each.assignment for each in request.assignments}
         assignments = {member_id: given.get(member_id, b"") for member_id in group.members}
         generation = group.assigning = group.generation
@@ -92,9 +92,9 @@ class SyncGroup:
         def on_outcome(error: ErrorCode) -> Outcome:
             group.assigning = None
             if group.state is not GroupState.COMPLETING_REBALANCE or group.generation != generation:
-                return NOTHING  # the members are past this generation
+                return NOTHING  # a newer generation has begun
             if error is not ErrorCode.NONE:
-                return self._give_up(group, response_error(error))
+                return self._fail_assignment(group, response_error(error))
             self._assign(group, assignments)
             return NOTHING
 
@@ -106,10 +106,10 @@ class SyncGroup:
         for member in group.members.values():
             member.assignment = assignments.get(member.member_id, b"")
             if group.answer_sync(member, synced(group, member)):
-                # It may have been parked past the end of its session, which is not counted while it is parked.
+                # The request may have been parked past the end of the session, which does not count while it is parked.
                 self._timers.renew_session(group, member)
 
-    def _give_up(self, group: ClassicGroup, error: ErrorCode) -> Outcome:
+    def _fail_assignment(self, group: ClassicGroup, error: ErrorCode) -> Outcome:
         self._rebalances.cancel_syncs(group, error)
         return self._rebalances.prepare(group, f"the assignment could not be written: {error.name}")
 

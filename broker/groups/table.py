@@ -1,4 +1,4 @@
-"""The groups of a shard by id; the one place where a group appears, disappears or changes its state."""
+"""The groups of a shard by id; the only place that adds or removes a group or changes its state."""
 
 from collections.abc import Iterator
 from logging import getLogger
@@ -31,7 +31,7 @@ class GroupTable:
         return self._groups.get(group_id)
 
     def get_or_raise(self, group_id: str) -> ClassicGroup:
-        """The group. Raises KafkaError(GROUP_ID_NOT_FOUND)."""
+        """Return the group. Raise KafkaError(GROUP_ID_NOT_FOUND)."""
         group = self._groups.get(group_id)
         if group is None:
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
@@ -50,7 +50,7 @@ class GroupTable:
             self._metrics.groups[group.state] -= 1
 
     def move(self, group: ClassicGroup, transition: Transition, now_ms: int) -> None:
-        """Change the group's state. Raises IllegalGroupTransition."""
+        """Change the group's state. Raise IllegalGroupTransition."""
         state = next_state(group.state, transition)
         self._metrics.groups[group.state] -= 1
         self._metrics.groups[state] += 1

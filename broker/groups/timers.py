@@ -1,4 +1,4 @@
-"""What groups wait for: the causes of timers, and the keys that let a newer timer replace an older one."""
+"""Timers of groups: their causes, and the keys by which a newer timer replaces an older one."""
 
 from typing import NamedTuple
 
@@ -9,14 +9,14 @@ from broker.groups.member import ClassicGroupMember
 
 
 class SessionExpired(NamedTuple):
-    """No sign of life from a member, pending or not, for its session timeout."""
+    """A member, pending or not, has sent no request for its session timeout."""
 
     group_id: str
     member_id: str
 
 
 class InitialDelayOver(NamedTuple):
-    """The wait for the first members of an empty group is over, or goes on: `remaining_ms` may still be spent."""
+    """The delay for the first members of an empty group is over; a further delay may take `remaining_ms`."""
 
     group_id: str
     delay_ms: int
@@ -24,20 +24,20 @@ class InitialDelayOver(NamedTuple):
 
 
 class JoinPhaseOver(NamedTuple):
-    """The members had their rebalance timeout to join again."""
+    """The rebalance timeout for JoinGroup is over."""
 
     group_id: str
 
 
 class SyncPhaseOver(NamedTuple):
-    """The members of a generation had their rebalance timeout to send SyncGroup."""
+    """The rebalance timeout for SyncGroup is over."""
 
     group_id: str
     generation: int
 
 
 class ExpiryDue(NamedTuple):
-    """Time to look for expired offsets; `remaining` are the groups not yet looked at in this round."""
+    """Expired offsets must be removed; `remaining` are the groups not yet checked in this round."""
 
     remaining: tuple[str, ...] = ()
     is_new_round: bool = True
@@ -55,15 +55,15 @@ class GroupTimers:
         self.queue = queue
 
     def renew_session(self, group: ClassicGroup, member: ClassicGroupMember) -> None:
-        """Give the member its session timeout from now."""
+        """Start the member's session timeout anew."""
         self._start_session(group.group_id, member.member_id, member.session_timeout_ms)
 
     def start_first_session(self, group: ClassicGroup, member: ClassicGroupMember) -> None:
-        """Give a member that has not had an answer yet the time new members get."""
+        """Start the timeout of a new member, which has no JoinGroup response yet."""
         self._start_session(group.group_id, member.member_id, NEW_MEMBER_JOIN_TIMEOUT_MS)
 
     def start_pending_session(self, group: ClassicGroup, member_id: str, timeout_ms: int) -> None:
-        """Give a client that was told its member id the time to come back with it."""
+        """Start the timeout for a pending member to rejoin with the id that it was given."""
         self._start_session(group.group_id, member_id, timeout_ms)
 
     def end_session(self, group: ClassicGroup, member_id: str) -> None:
@@ -94,7 +94,7 @@ class GroupTimers:
         self.queue.schedule(_session_key(group_id, member_id), timeout_ms, SessionExpired(group_id, member_id))
 
 
-# Lengths keep apart what concatenation would confuse: group "a", member "b c" and group "a b", member "c".
+# The length prevents equal keys for group "a", member "b c" and group "a b", member "c".
 def _session_key(group_id: str, member_id: str) -> str:
     return f"session {len(group_id)} {group_id} {member_id}"
 

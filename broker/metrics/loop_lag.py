@@ -33,7 +33,7 @@ class LoopLag:
         self._previous = 0.0
         self._rings = 0
         self._due = loop.time() + PERIOD_S
-        self._timer = loop.call_at(self._due, self._ring)
+        self._timer = loop.call_at(self._due, self._on_timer)
 
     @property
     def seconds(self) -> float:
@@ -54,11 +54,11 @@ class LoopLag:
     def _read(self) -> float:
         return self.seconds
 
-    def _ring(self) -> None:
+    def _on_timer(self) -> None:
         now = self._loop.time()
         self._latest = max(self._latest, now - self._due)
         self._rings += 1
         if self._rings % PERIODS_PER_WINDOW == 0:
             self._previous, self._latest = self._latest, 0.0
         self._due = now + PERIOD_S
-        self._timer = self._loop.call_at(self._due, self._ring)
+        self._timer = self._loop.call_at(self._due, self._on_timer)

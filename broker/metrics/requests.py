@@ -77,9 +77,9 @@ class RequestMetrics:
                 yield Sample(micros / 1000, {**labels, "quantile": str(quantile)})
             yield Sample(times.count, labels, "_count")
             yield Sample(times.total / 1000, labels, "_sum")
-        self._forget_the_past()
+        self._rotate_when_due()
 
-    def _forget_the_past(self) -> None:
+    def _rotate_when_due(self) -> None:
         """Rotate the histograms on reading, so that recording needs no clock. Quantiles of rare readers cover a longer
         time.
         """

@@ -1,7 +1,7 @@
-"""The group coordinator of this node: what the API handlers ask, over the shards of `__consumer_offsets`.
+"""The group coordinator of this node: the operations of API handlers, over the shards of `__consumer_offsets`.
 
-Finds the shard of a group, brings the request there, waits for what has to be waited for, and puts an error of the
-coordinator's own into the response where the protocol has a place for it. It holds no rules about groups.
+Finds the shard of a group, runs the request's command there, awaits its result, and puts errors of the coordinator into
+the response where the protocol has a field for them. Holds no rules about groups.
 """
 
 import asyncio
@@ -51,7 +51,7 @@ _log = EventLog(__name__)
 class GroupCoordinator:
     """Serves the groups whose partitions this node leads.
 
-    `partition_count` is that of `__consumer_offsets`, or what it will be created with.
+    `partition_count` returns the partition count of `__consumer_offsets`, or the count it will be created with.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class GroupCoordinator:
     # Membership.
 
     async def join_group(self, request: JoinGroupRequest, caller: Caller) -> JoinGroupResponse:
-        """Answered when the generation that the member joins begins."""
+        """Join a group. The response follows when the member's generation begins."""
         if not request.group_id:
             return join_refused(ErrorCode.INVALID_GROUP_ID, request.member_id)
         lowest, highest = self._config.group_min_session_timeout_ms, self._config.group_max_session_timeout_ms
@@ -86,7 +86,7 @@ class GroupCoordinator:
         return await answer
 
     async def sync_group(self, request: SyncGroupRequest) -> SyncGroupResponse:
-        """Answered when the leader's assignment is committed."""
+        """Return a member's assignment. The response follows when the leader's assignment is committed."""
         if not request.group_id:
             return sync_refused(ErrorCode.INVALID_GROUP_ID)
         reply, answer = self._open_reply(SyncGroupResponse)
@@ -97,7 +97,9 @@ class GroupCoordinator:
         return await answer
 
     def heartbeat(self, request: HeartbeatRequest) -> HeartbeatResponse:
-        """Never waits. While the group is being loaded, members are kept waiting with a friendly answer."""
+        """Renew a member's session, without waiting. While the group is being loaded, the response is NONE: members
+        stay.
+        """
         if not request.group_id:
             return HeartbeatResponse(error_code=ErrorCode.INVALID_GROUP_ID)
         try:
@@ -106,11 +108,11 @@ class GroupCoordinator:
         except KafkaError as error:
             is_loading = error.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
             return HeartbeatResponse(error_code=ErrorCode.NONE if is_loading else response_error(error.code))
-        assert isinstance(answer, ErrorCode)  # it writes nothing
+        assert isinstance(answer, ErrorCode)  # heartbeats write no records
         return HeartbeatResponse(error_code=answer)
 
     async def leave_group(self, group_id: str, leavers: list[MemberIdentity]) -> LeaveGroupResponse:
-        """One answer per leaver, unless the group as a whole cannot be reached."""
+        """Remove members. The response has one result per member, unless the request fails for the whole group."""
         if not group_id:
             return LeaveGroupResponse(error_code=ErrorCode.INVALID_GROUP_ID)
         try:
@@ -121,7 +123,9 @@ class GroupCoordinator:
     # Offsets.
 
     async def commit_offsets(self, request: OffsetCommitRequest, api_version: int) -> OffsetCommitResponse:
-        """Topics must have names, and partitions exist. An error of the coordinator is repeated for each partition."""
+        """Commit offsets. Topics must have names, and partitions must exist. Every partition repeats a coordinator's
+        error.
+        """
         try:
             return await self._execute(
                 request.group_id, lambda shard: shard.commit_offsets(request, api_version), lingers=True
@@ -130,14 +134,14 @@ class GroupCoordinator:
             return commit_refused(request, response_error(error.code))
 
     async def fetch_offsets(self, request: OffsetFetchRequestGroup, require_stable: bool) -> OffsetFetchResponseGroup:
-        """Topics must have names; None asks for all. The answer shows committed offsets only."""
+        """Return committed offsets. Topics must have names; None means all topics."""
         try:
             return await self._execute(request.group_id, lambda shard: shard.fetch_offsets(request, require_stable))
         except KafkaError as error:
             return OffsetFetchResponseGroup(group_id=request.group_id, error_code=offset_fetch_error(error.code))
 
     async def delete_offsets(self, request: OffsetDeleteRequest) -> OffsetDeleteResponse:
-        """Partitions must exist."""
+        """Delete offsets. Partitions must exist."""
         if not request.group_id:
             return OffsetDeleteResponse(error_code=ErrorCode.INVALID_GROUP_ID)
         try:
@@ -148,7 +152,7 @@ class GroupCoordinator:
     # Groups.
 
     async def list_groups(self, states: list[str], types: list[str]) -> ListGroupsResponse:
-        """The groups of all partitions led here; a partition that is being loaded fails the whole."""
+        """Return the groups of all partitions led here. A partition that is still loading fails the whole request."""
         groups: list[ListedGroup] = []
         try:
             for partition in self._runtime.partitions_in_service():
@@ -158,25 +162,25 @@ class GroupCoordinator:
         return ListGroupsResponse(groups=groups)
 
     async def describe_groups(self, group_ids: Iterable[str], api_version: int) -> list[DescribedGroup]:
-        """One description per id, in the order asked."""
+        """Return one description per id, in the order of the request."""
         return [await self._describe(group_id, api_version) for group_id in group_ids]
 
     async def delete_groups(self, group_ids: Iterable[str]) -> list[DeletableGroupResult]:
-        """One result per different id, in the order asked."""
+        """Return one result per distinct id, in the order of the request."""
         return [await self._delete(group_id) for group_id in dict.fromkeys(group_ids)]
 
-    # Life.
+    # Lifecycle.
 
     async def run(self) -> None:
-        """Load partitions as they are elected; runs until cancelled, as a task of whoever owns this."""
+        """Load elected partitions, one after another, until cancelled."""
         await self._runtime.run_loader()
 
     def close(self) -> None:
-        """Answer everything that waits with NOT_COORDINATOR."""
+        """Answer every parked request with NOT_COORDINATOR."""
         self._runtime.close()
 
     def on_metadata(self, delta: MetadataDelta, image: MetadataImage) -> None:
-        """Follow leadership and the deletion of topics. To be told after the partitions have changed their roles."""
+        """Apply changes of leadership and deletions of topics. Call after the partitions have changed their roles."""
         topics = delta.topics
         if topics is None:
             return
@@ -188,22 +192,22 @@ class GroupCoordinator:
             if changed.name == GROUP_METADATA_TOPIC:
                 for partition, registration in changed.changed_partitions.items():
                     self._follow(partition, registration.leader, registration.leader_epoch, registration.replicas)
-        self._forget_topics({topic.name for topic in topics.deleted.values()} - {GROUP_METADATA_TOPIC})
+        self._delete_topic_offsets({topic.name for topic in topics.deleted.values()} - {GROUP_METADATA_TOPIC})
 
     def on_hosted(self, partition: Partition) -> None:
-        """A partition has come into service, perhaps later than the metadata that made this node its leader."""
+        """Load a partition that has come into service after the metadata made this node its leader."""
         if partition.topic == GROUP_METADATA_TOPIC:
             self._runtime.log_ready(partition.index)
 
     def metrics(self) -> GroupMetrics:
-        """The sum over all shards in service."""
+        """Return the sum over all shards in service."""
         total = GroupMetrics()
         for shard in self._runtime.shards():
             total.add(shard.metrics)
         return total
 
     def partition_states(self) -> dict[int, ShardState]:
-        """The state of each partition led here."""
+        """Return the state of each partition led here."""
         return self._runtime.states()
 
     def _follow(self, partition: int, leader: int, leader_epoch: int, replicas: Iterable[int]) -> None:
@@ -212,7 +216,7 @@ class GroupCoordinator:
         else:
             self._runtime.resign(partition, leader_epoch if self._broker_id in replicas else None)
 
-    def _forget_topics(self, names: set[str]) -> None:
+    def _delete_topic_offsets(self, names: set[str]) -> None:
         if not names:
             return
         for partition, state in self._runtime.states().items():
@@ -220,10 +224,11 @@ class GroupCoordinator:
                 try:
                     self._runtime.post(partition, lambda shard: shard.on_topics_deleted(names))
                 except KafkaError as error:
-                    # They stay until they expire; a new topic of the name has another id, which tells them apart.
-                    _log.warning("offsets of deleted topics remain", partition=partition, error=str(error))
+                    # They remain until they expire; a new topic of the same name has another id, which tells the
+                    # offsets apart.
+                    _log.warning("Offsets of deleted topics stay until expiry", partition=partition, error=str(error))
 
-    # To a shard and back.
+    # Commands.
 
     def _partition_of(self, group_id: str) -> int:
         return partition_for(group_id, self._partition_count())
@@ -238,7 +243,7 @@ class GroupCoordinator:
         future: asyncio.Future[R] = self._loop.create_future()
 
         def deliver(answer: R) -> None:
-            if not future.done():  # cancelled when the client has gone
+            if not future.done():  # cancelled when the client has disconnected
                 future.set_result(answer)
 
         return Reply(deliver), future
@@ -269,7 +274,7 @@ async def _settled(answer: Answer[R]) -> R:
 
 
 def commit_refused(request: OffsetCommitRequest, error: ErrorCode) -> OffsetCommitResponse:
-    """The error for every partition of the request."""
+    """Return the error for every partition of the request."""
     return OffsetCommitResponse(
         topics=[
             OffsetCommitResponseTopic(

@@ -1,19 +1,20 @@
-"""One loaded shard on one led partition: runs commands, writes their records, answers when they are committed.
+"""A loaded shard on a led partition: runs commands, writes their records, answers when the records are committed.
 
-Memory is never ahead of the log. A command's records are replayed only after the local append succeeded, so a failed
-append leaves nothing to take back: its commands fail, and nobody has seen their effects. What is appended but not yet
-committed is visible to later commands, whose answers therefore wait until it is committed too.
+Memory is never ahead of the log. A command's records are replayed only after the local append, so a failed append needs
+no rollback: its commands fail, and their effects were never visible. Records that are appended but not committed are
+visible to later commands, whose responses therefore wait for the commit as well.
 
-Waiting a moment before the append lets many small writes share a batch, but commands that run in between would not see
-them. Commands therefore come in two kinds:
+A short wait before the append lets many small writes share a batch, but commands that run in between do not see them.
+Commands therefore come in two kinds:
 
-* `lingers=True` promises that it neither reads nor removes what other lingering commands write (an OffsetCommit looks
-  at the membership and adds an offset; a JoinGroup or SyncGroup looks at soft state). These share batches, and without
-  records of their own they are answered at once.
-* all others see everything: the open batch is appended and replayed before they run, their own records right after.
+* `lingers=True` promises that the command neither reads nor removes what other lingering commands write (an
+  OffsetCommit reads the membership and adds an offset; a JoinGroup or SyncGroup reads soft state). These commands share
+  batches; a command without records is answered at once.
+* all other commands see everything: the open batch is appended and replayed before they run, and their own records
+  right after.
 
-An append whose offset is not the expected one means that somebody else wrote into the partition: the shard is then no
-longer what the log says, and is given up to be loaded again.
+An append at an unexpected offset means that another writer has written to the partition. The shard then no longer
+matches the log, and is discarded and loaded again.
 """
 
 import asyncio
@@ -28,14 +29,14 @@ from broker.runtime.loop.runtime import Runtime
 from broker.runtime.loop.waiters import Deadline, Loop
 from protocol.errors import ErrorCode, KafkaError
 
-# A shard's event type is an affair between the shard and itself, and Python cannot say "S, a Shard of some E".
+# A shard's event type is private to the shard, and Python cannot express "S, a Shard of some E".
 S = TypeVar("S", bound=Shard[Any, Any])
 R = TypeVar("R")
 
 Command: TypeAlias = Callable[[S], CoordinatorResult[Any, R]]
 Answer: TypeAlias = R | asyncio.Future[R]
 
-# What a record costs beside key and value (varints of lengths and deltas), and a batch beside its records.
+# Bytes of a record beside key and value (varints of lengths and deltas), and of a batch beside its records.
 _RECORD_OVERHEAD_BYTES = 32
 _BATCH_OVERHEAD_BYTES = 61
 
@@ -46,8 +47,10 @@ _log = EventLog(__name__)
 
 @dataclass(frozen=True, slots=True)
 class WriteLimits:
-    """How long a write may wait for company (`linger_ms`: 0 not at all, −1 until the requests that came in together are
-    handled), and how long its answer may wait for the commit.
+    """Time limits of writes.
+
+    `linger_ms` is the time for which a write waits for others: 0 none, −1 until the requests that arrived together are
+    handled. `commit_timeout_ms` limits the wait for the commit.
     """
 
     linger_ms: int
@@ -55,7 +58,7 @@ class WriteLimits:
 
 
 class CoordinatorOperation(Generic[R]):
-    """A command that has run: its result, and what became of the result's records."""
+    """A command that has run: its result, and the outcome of the result's records."""
 
     __slots__ = ("_error", "_future", "_is_settled", "result")
 
@@ -66,7 +69,7 @@ class CoordinatorOperation(Generic[R]):
         self._future: asyncio.Future[R] | None = None
 
     def settle(self, error: ErrorCode) -> None:
-        """The response is due, or the error is."""
+        """Complete the operation: deliver the response, or the error."""
         self._is_settled = True
         self._error = error
         if self._future is None or self._future.done():
@@ -77,7 +80,7 @@ class CoordinatorOperation(Generic[R]):
             self._future.set_exception(KafkaError(error))
 
     def answer(self, loop: Loop) -> Answer[R]:
-        """The response, or a future of it. Raises KafkaError when it has failed already."""
+        """Return the response, or a future of it. Raise KafkaError when the operation has failed already."""
         if not self._is_settled:
             self._future = loop.create_future()
             return self._future
@@ -87,7 +90,7 @@ class CoordinatorOperation(Generic[R]):
 
 
 class _Uncommitted:
-    """Operations whose last record is at one offset, until that is committed or time is up."""
+    """Operations whose last record is at one offset, until its commit or a timeout."""
 
     __slots__ = ("deadline", "operations", "waiter")
 
@@ -97,7 +100,7 @@ class _Uncommitted:
         self.waiter: Cancellable | None = None
 
     def release(self) -> list[CoordinatorOperation[Any]]:
-        """Wait no longer; the operations, once."""
+        """Cancel the wait and return the operations, once."""
         operations, self.operations = self.operations, []
         if self.deadline is not None:
             self.deadline.cancel()
@@ -107,7 +110,7 @@ class _Uncommitted:
 
 
 class HostedShard(Generic[S]):
-    """Drives `shard`, whose state is that of the log up to `next_offset`. `on_broken`: it must be given up."""
+    """Drives `shard`, whose state is that of the log up to `next_offset`. Calls `on_broken` to discard it."""
 
     def __init__(
         self,
@@ -135,20 +138,20 @@ class HostedShard(Generic[S]):
         self._wake: Deadline | None = None
         self._wake_ms = 0.0
         self._is_closed = False
-        self._watch_timers()
+        self._schedule_wake()
 
     # Commands.
 
     def execute(self, command: Command[S, R], *, lingers: bool = False) -> Answer[R]:
-        """Run the command. Raises KafkaError when the command refuses or its write fails at once."""
+        """Run the command. Raise KafkaError when the command refuses, or its write fails at once."""
         return self._run(command, lingers).answer(self._loop)
 
     def post(self, command: Command[S, R], *, lingers: bool = False) -> None:
-        """Run a command that sees to its own answer through replies. Raises KafkaError if it refuses."""
+        """Run a command that answers through replies. Raise KafkaError if it refuses."""
         self._run(command, lingers)
 
     def close(self) -> None:
-        """Fail what is under way and unload the shard: this node coordinates the partition no longer."""
+        """Fail operations in progress and unload the shard: this node no longer coordinates the partition."""
         self._is_closed = True
         if self._wake is not None:
             self._wake.cancel()
@@ -164,7 +167,7 @@ class HostedShard(Generic[S]):
             self._flush()
         operation = CoordinatorOperation(command(self.shard))
         self._carry_out(operation, lingers)
-        self._watch_timers()
+        self._schedule_wake()
         return operation
 
     def _carry_out(self, operation: CoordinatorOperation[Any], lingers: bool) -> None:
@@ -221,7 +224,7 @@ class HostedShard(Generic[S]):
         return operations
 
     def _write_in_parts(self, operation: CoordinatorOperation[Any]) -> None:
-        """A clean-up's records may be more than fits one batch, and each of them stands for itself."""
+        """Write the records in several batches. A clean-up can exceed one batch, and its records are independent."""
         for part in _parts(operation.result.records, self._partition_log.max_batch_bytes):
             error = self._append_and_replay(
                 [CoordinatorOperation(CoordinatorResult(None, part, operation.result.replayed))]
@@ -236,10 +239,14 @@ class HostedShard(Generic[S]):
         try:
             first_offset = self._partition_log.append(pairs, self.leader_epoch, self._clock.now_ms())
         except KafkaError as error:
-            _log.warning("a coordinator's write failed", error=str(error), records=len(pairs))
+            _log.warning("Coordinator write failed", error=str(error), records=len(pairs))
             return error.code
         if first_offset != self._next_offset:
-            _log.error("somebody else wrote to a coordinator's partition", at=first_offset, expected=self._next_offset)
+            _log.error(
+                "Reloading a coordinator: another writer wrote to its partition",
+                at=first_offset,
+                expected=self._next_offset,
+            )
             self._on_broken()
             return ErrorCode.NOT_COORDINATOR
         for each in operations:
@@ -272,7 +279,7 @@ class HostedShard(Generic[S]):
         self._settle(uncommitted.release(), error)
 
     def _settle(self, operations: Iterable[CoordinatorOperation[Any]], error: ErrorCode) -> None:
-        """Tell the shard first, since that may change what later answers say, then whoever asked."""
+        """Complete operations: first notify the shard, which may change later responses, then the callers."""
         for operation in operations:
             on_outcome = operation.result.on_outcome
             further = None if on_outcome is None else on_outcome(error)
@@ -281,12 +288,12 @@ class HostedShard(Generic[S]):
                 self._add_to_open(CoordinatorOperation(further))
                 self._flush_in_time()
         if not self._is_closed:
-            self._watch_timers()
+            self._schedule_wake()
 
     # Timers.
 
-    def _watch_timers(self) -> None:
-        """Be woken for the shard's next timer. Being woken too early costs little, so a later one moves nothing."""
+    def _schedule_wake(self) -> None:
+        """Schedule a wake-up for the shard's next timer. An early wake-up is cheap, so later timers change nothing."""
         next_ms = self.shard.timers.next_wake_ms
         is_covered = self._wake is not None and self._wake.is_pending and self._wake_ms <= (next_ms or 0.0)
         if next_ms is None or is_covered or self._is_closed:
@@ -299,15 +306,15 @@ class HostedShard(Generic[S]):
     def _on_wake(self) -> None:
         self._wake = None
         self._flush()
-        now_ms = max(self._clock.monotonic_ms(), self._wake_ms)  # the loop's clock may ring a tick early
+        now_ms = max(self._clock.monotonic_ms(), self._wake_ms)  # the loop's clock may fire slightly early
         try:
             for cause in self.shard.timers.due(now_ms):
                 operation = CoordinatorOperation(self.shard.on_timer(cause))
                 self._carry_out(operation, lingers=False)
         except BaseException:
-            self._on_broken()  # the causes not handed out are lost, and with them the ends of sessions
+            self._on_broken()  # the remaining causes are lost, e.g. expired sessions
             raise
-        self._watch_timers()
+        self._schedule_wake()
 
 
 def _size_of(record: CoordinatorRecord[Any]) -> int:

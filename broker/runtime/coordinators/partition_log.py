@@ -1,7 +1,7 @@
-"""A led partition as the log of a coordinator: records in as one batch, batches out as records (`shard_log.ShardLog`).
+"""A led partition as the log of a coordinator: appends records as one batch and reads batches as records.
 
-Coordinators write what no client may (internal topics, compacted ones with whatever they please), and everything they
-read back was written by one of them; so here, and not on the way of clients' data, batches are opened.
+Coordinators write topics that clients cannot write, and everything they read was written by a coordinator. Batches are
+therefore decoded here, and not on the path of clients' data.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -23,7 +23,7 @@ from storage.producer_state import Origin
 
 
 class PartitionLog:
-    """Implements ShardLog over a hosted partition. `codec` is that of the batches it writes."""
+    """ShardLog over a hosted partition. `codec` compresses the batches that it writes."""
 
     def __init__(self, partition: Partition, io: BlockingIo, codec: Codec = Codec.NONE) -> None:
         self._partition = partition
@@ -44,12 +44,14 @@ class PartitionLog:
 
     @property
     def max_batch_bytes(self) -> int:
-        """`max.message.bytes` of the topic."""
+        """Largest batch: `max.message.bytes` of the topic."""
         return self._partition.log.config.max_message_bytes
 
     def append(self, records: Sequence[tuple[bytes, bytes | None]], leader_epoch: int, now_ms: int) -> int:
-        """Append the records as one batch, with acks=all; returns the offset of the first. Raises KafkaError, also if
-        another leader epoch has begun."""
+        """Append the records as one batch with acks=all, and return the offset of the first.
+
+        Raise KafkaError, also if another leader epoch has begun.
+        """
         if self._led().leader_role.epoch != leader_epoch:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         batch = build_batch([Record(now_ms, key, value) for key, value in records], codec=self._codec)
@@ -60,9 +62,9 @@ class PartitionLog:
         return self._led().when_acknowledged(offset + 1, ACKS_ALL, callback)
 
     async def read(self, offset: int, max_bytes: int) -> Sequence[LoadedBatch]:
-        """The batches from the one with `offset` on, about `max_bytes` of them; none at the log's end.
+        """Return the batches from the one with `offset` on, about `max_bytes` of them; none at the end of the log.
 
-        Raises KafkaError: CORRUPT_MESSAGE for what cannot be opened, and whatever reading may meet.
+        Raise KafkaError: CORRUPT_MESSAGE for batches that cannot be decoded, or a read error.
         """
         found = await self._warm(self._slice(offset, max_bytes))
         try:
@@ -105,7 +107,7 @@ def _transaction_of(header: BatchHeader) -> int:
 
 
 def _records(batch: memoryview, from_offset: int) -> Iterator[LoadedRecord]:
-    """Opened when they are asked for. A record without key is nobody's state, and is left out."""
+    """Yield records, decoded lazily. Records without key are no state, and are skipped."""
     for record in iter_records(batch):
         if record.offset >= from_offset and record.key is not None:
             yield LoadedRecord(record.offset, record.key, record.value)

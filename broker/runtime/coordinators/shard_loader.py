@@ -1,4 +1,4 @@
-"""Loading: a shard's memory rebuilt from its partition's log, a slice at a time so that the loop serves others too."""
+"""Loading: rebuilds a shard from its partition's log, in slices, so that the event loop runs other work in between."""
 
 import asyncio
 from typing import Any
@@ -11,7 +11,7 @@ SLICE_MS = 1.0
 
 
 class ShardLoader:
-    """Replays logs into shards. `buffer_bytes` bounds one read (`offsets.load.buffer.size`)."""
+    """Replays logs into shards. `buffer_bytes` limits one read (`offsets.load.buffer.size`)."""
 
     def __init__(self, clock: Clock, buffer_bytes: int) -> None:
         self._clock = clock
@@ -19,9 +19,9 @@ class ShardLoader:
         self._slice_end_ms = 0.0
 
     async def load(self, shard: Shard[Any, Any], log: ShardLog) -> int:
-        """Replay everything from the log's start to its end, committed or not; the offset after it.
+        """Replay the whole log, committed or not, and return the offset after it.
 
-        Raises KafkaError when the log cannot be read, DecodeError when a record is malformed.
+        Raise KafkaError when the log cannot be read, DecodeError when a record is malformed.
         """
         offset = log.start_offset
         self._start_slice()

@@ -1,16 +1,16 @@
 """Runs coordinator shards over the partitions of an internal topic that this node leads.
 
-| state | how it gets there | what requests get |
+| state | reached by | response to requests |
 |---|---|---|
 | (no shard) | not led here | NOT_COORDINATOR |
-| LOADING | elected; FAILED and elected again, or given up by itself | COORDINATOR_LOAD_IN_PROGRESS |
+| LOADING | election; another election in FAILED, or a discarded shard | COORDINATOR_LOAD_IN_PROGRESS |
 | ACTIVE | the log is replayed to its end | served |
 | FAILED | the log could not be read or replayed | NOT_COORDINATOR |
 | CLOSED | resigned, replica removed, topic deleted | NOT_COORDINATOR |
 
-Elections come with the partition's leader epoch and only a newer one counts, so news that arrive twice or late change
-nothing. A partition that is led but has no log yet (it is being created) waits in LOADING. One partition is loaded at a
-time; an empty one, on the spot.
+Elections carry the partition's leader epoch, and only a newer epoch counts, so repeated or late metadata changes
+nothing. A led partition without a log yet (it is being created) waits in LOADING. Partitions are loaded one at a time;
+an empty one is loaded at once.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ _log = EventLog(__name__)
 
 
 class ShardState(Enum):
-    """Where a partition's shard is in its life."""
+    """The state of a partition's shard."""
 
     LOADING = auto()
     ACTIVE = auto()
@@ -42,7 +42,7 @@ class ShardState(Enum):
 
 
 class _Slot(Generic[S]):
-    """A partition that this node leads, or led. `hosted` is there in ACTIVE alone, `awaits_log` is for LOADING."""
+    """A partition that this node leads or led. `hosted` is set only in ACTIVE; `awaits_log` applies to LOADING."""
 
     __slots__ = ("awaits_log", "hosted", "leader_epoch", "partition", "state")
 
@@ -55,10 +55,10 @@ class _Slot(Generic[S]):
 
 
 class ShardRuntime(Generic[S]):
-    """Loads and unloads shards with leadership, and brings commands to them.
+    """Loads and unloads shards with leadership, and runs commands on them.
 
-    `open_log` gives the log of a led partition; it raises KafkaError, NOT_LEADER_OR_FOLLOWER when there is none yet.
-    `run_loader` must be running as a task of whoever owns this. `deadlines` may be shared.
+    `open_log` returns the log of a led partition, or raises KafkaError: NOT_LEADER_OR_FOLLOWER when there is none yet.
+    The owner runs `run_loader` as a task.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class ShardRuntime(Generic[S]):
     # Leadership.
 
     def elect(self, partition: int, leader_epoch: int) -> None:
-        """This node leads the partition from `leader_epoch` on."""
+        """Load the partition, which this node leads from `leader_epoch` on."""
         slot = self._slots.get(partition)
         if slot is None:
             slot = self._slots[partition] = _Slot(partition, leader_epoch)
@@ -96,46 +96,48 @@ class ShardRuntime(Generic[S]):
                 self._start_loading(slot)
 
     def log_ready(self, partition: int) -> None:
-        """The partition's log is in service; it may be what an election has been waiting for."""
+        """Load the partition if an election waits for its log, which is now in service."""
         slot = self._slots.get(partition)
         if slot is not None and slot.awaits_log:
             self._start_loading(slot)
 
     def resign(self, partition: int, leader_epoch: int | None = None) -> None:
-        """Somebody else leads the partition from `leader_epoch` on; None when it is no longer here at all."""
+        """Unload the partition: another node leads it from `leader_epoch` on; None when this node no longer has a
+        replica.
+        """
         slot = self._slots.get(partition)
         if slot is None or (leader_epoch is not None and leader_epoch <= slot.leader_epoch):
             return
         del self._slots[partition]
         self._close(slot, ShardState.CLOSED)
-        _log.debug("unloaded a coordinator", topic=self._topic, partition=partition)
+        _log.debug("Unloaded a coordinator", topic=self._topic, partition=partition)
 
     def close(self) -> None:
-        """Resign everything; requests get COORDINATOR_NOT_AVAILABLE from now on."""
+        """Unload every partition; requests get COORDINATOR_NOT_AVAILABLE from now on."""
         self._is_running = False
         for partition in list(self._slots):
             self.resign(partition)
 
     def states(self) -> dict[int, ShardState]:
-        """The state of each partition led here."""
+        """Return the state of each partition led here."""
         return {partition: slot.state for partition, slot in self._slots.items()}
 
     def shards(self) -> Iterator[S]:
-        """The shards in service."""
+        """Iterate over the shards in service."""
         return (slot.hosted.shard for slot in self._slots.values() if slot.hosted is not None)
 
     # Commands.
 
     def execute(self, partition: int, command: Command[S, R], *, lingers: bool = False) -> Answer[R]:
-        """Run a command on the partition's shard; its response, or a future of it. Raises KafkaError."""
+        """Run a command on the partition's shard. Return the response, or a future of it. Raise KafkaError."""
         return self._hosted(partition).execute(command, lingers=lingers)
 
     def post(self, partition: int, command: Command[S, R], *, lingers: bool = False) -> None:
-        """Run a command that sees to its own answer. Raises KafkaError when it does not get to run."""
+        """Run a command that answers through replies. Raise KafkaError when it cannot run."""
         self._hosted(partition).post(command, lingers=lingers)
 
     def partitions_in_service(self) -> list[int]:
-        """Where to ask when everything is asked. Raises KafkaError(COORDINATOR_LOAD_IN_PROGRESS) while one loads."""
+        """Return all partitions in service. Raise KafkaError(COORDINATOR_LOAD_IN_PROGRESS) while one is loading."""
         if not self._is_running:
             raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
         if any(slot.state is ShardState.LOADING for slot in self._slots.values()):
@@ -154,7 +156,7 @@ class ShardRuntime(Generic[S]):
     # Loading.
 
     async def run_loader(self) -> None:
-        """Load what is elected, one after another, for ever."""
+        """Load elected partitions, one after another, until cancelled."""
         while True:
             await self._load(await self._to_load.get())
 
@@ -185,10 +187,10 @@ class ShardRuntime(Generic[S]):
         except Exception as error:  # noqa: BLE001 - whatever a log may hold, it fails this partition and not the node
             self._fail(slot, error)
             return
-        if slot.state is ShardState.LOADING:  # else it was resigned meanwhile
+        if slot.state is ShardState.LOADING:  # else resigned meanwhile
             self._activate(slot, shard, log, next_offset)
             took_ms = round(self._runtime.clock.monotonic_ms() - started_ms)
-            _log.info("loaded a coordinator", topic=self._topic, partition=slot.partition, ms=took_ms)
+            _log.info("Loaded a coordinator", topic=self._topic, partition=slot.partition, ms=took_ms)
 
     def _activate(self, slot: _Slot[S], shard: S, log: ShardLog, next_offset: int) -> None:
         shard.on_loaded()
@@ -204,7 +206,7 @@ class ShardRuntime(Generic[S]):
         slot.state = ShardState.ACTIVE
 
     def _on_broken(self, slot: _Slot[S]) -> None:
-        """The shard is not what its log says: serve nobody from it, and read the log again."""
+        """Discard a shard that does not match its log, and load it again."""
         if slot.state is ShardState.ACTIVE:
             self._close(slot, ShardState.FAILED)
             self._runtime.loop.call_soon(lambda: self._reload(slot))
@@ -216,7 +218,7 @@ class ShardRuntime(Generic[S]):
     def _fail(self, slot: _Slot[S], error: Exception) -> None:
         if slot.state is ShardState.LOADING:
             slot.state = ShardState.FAILED
-            _log.error("could not load a coordinator", error, topic=self._topic, partition=slot.partition)
+            _log.error("Loading a coordinator failed", error, topic=self._topic, partition=slot.partition)
 
     def _close(self, slot: _Slot[S], state: ShardState) -> None:
         slot.state = state

@@ -289,7 +289,7 @@ class World:
         for member in members.values():
             assert not (member.awaits_join and member.awaits_sync), "parked twice"
             has_session = f"session {len(group.group_id)} {group.group_id} {member.member_id}" in timers
-            assert has_session or member.keeps_its_session, f"{member.member_id} will never expire"
+            assert has_session or member.is_session_suspended, f"{member.member_id} will never expire"
         if group.state is GroupState.PREPARING_REBALANCE:
             assert f"join {group.group_id}" in timers, "the join phase will never end"
         else:

@@ -9,7 +9,7 @@ LEGAL = {
     (GroupState.STABLE, Transition.REBALANCE): GroupState.PREPARING_REBALANCE,
     (GroupState.COMPLETING_REBALANCE, Transition.REBALANCE): GroupState.PREPARING_REBALANCE,
     (GroupState.PREPARING_REBALANCE, Transition.MEMBERS_JOINED): GroupState.COMPLETING_REBALANCE,
-    (GroupState.PREPARING_REBALANCE, Transition.NOBODY_JOINED): GroupState.EMPTY,
+    (GroupState.PREPARING_REBALANCE, Transition.NO_MEMBERS_LEFT): GroupState.EMPTY,
     (GroupState.COMPLETING_REBALANCE, Transition.ASSIGNED): GroupState.STABLE,
 }
 
