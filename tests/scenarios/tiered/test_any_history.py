@@ -172,12 +172,12 @@ def play(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", [*range(20), 41, 78, 86, 90, 91])
-def test_in_the_end_all_have_the_same(seed: int) -> None:
+def test_replicas_converge_after_any_history(seed: int) -> None:
     """Among them those that noticed faults that were put in on purpose."""
     play(seed)
 
 
 @pytest.mark.slow
-def test_in_the_end_all_have_the_same_in_many_stories() -> None:
+def test_replicas_converge_after_many_histories() -> None:
     for seed in range(1000, 1500):
         play(seed)

@@ -50,6 +50,6 @@ PROMISED = {
 
 
 @pytest.mark.parametrize("name", PROMISED)
-def test_it_shows_what_was_promised(name: str) -> None:
+def test_transcript_matches_recorded_output(name: str) -> None:
     text = (HERE / f"{name}.txt").read_text()
     assert [promise for promise in PROMISED[name] if promise not in text] == []

@@ -117,7 +117,7 @@ def test_everything_can_be_set() -> None:
     )
 
 
-def test_what_was_encrypted_once_is_readable_where_nothing_is_encrypted_any_more() -> None:
+def test_key_pairs_without_encryption_read_old_segments() -> None:
     settings = parse_settings(ENCRYPTED | {"encryption.enabled": "false"}).settings
     assert not settings.encrypts
     assert settings.key_pairs.keys() == {"old", "new"}
@@ -139,13 +139,13 @@ def test_names_of_older_releases_are_understood_and_outranked() -> None:
     assert parse_settings(old).warnings == ()
 
 
-def test_what_is_for_the_store_of_objects_is_set_apart() -> None:
+def test_object_store_settings_are_separated() -> None:
     parsed = parse_settings({"storage.s3.bucket.name": "b", "storage.anything": "x", "chunk.size": "1"})
     assert parsed.storage == {"storage.s3.bucket.name": "b", "storage.anything": "x"}
     assert parsed.warnings == ()
 
 
-def test_keys_that_do_nothing_are_reported() -> None:
+def test_keys_without_effect_are_reported() -> None:
     assert parse_settings({"chunk.sise": "1", "zzz": "1", "metrics.num.samples": "2"}).warnings == (
         "rsm.config.chunk.sise is not known; did you mean rsm.config.chunk.size?",
         "rsm.config.metrics.num.samples has no effect: metrics are those of the node.",
@@ -181,7 +181,7 @@ def test_keys_that_do_nothing_are_reported() -> None:
         ),
     ],
 )
-def test_a_bad_value_is_told_in_one_sentence_with_the_full_key(name: str, value: str, complaint: str) -> None:
+def test_bad_value_is_refused_with_full_key(name: str, value: str, complaint: str) -> None:
     settings = ENCRYPTED | {name: value} if name.startswith("encryption") else {name: value}
     with pytest.raises(ValueError) as caught:
         parse_settings(settings)

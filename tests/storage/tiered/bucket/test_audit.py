@@ -124,7 +124,7 @@ def test_a_bucket_that_agrees_with_metadata_is_in_order(bench: Bench) -> None:
     assert bench.collect() == 0
 
 
-def test_objects_without_metadata_are_orphans_after_a_while(bench: Bench) -> None:
+def test_objects_without_metadata_are_orphans_after_grace_time(bench: Bench) -> None:
     bench.finished(1, 0, 9)
     bench.put(bench.segment(2, 0, 9), ObjectSuffix.LOG, at_ms=NOW_MS - GRACE_MS)
     bench.put(bench.segment(3, 0, 9), ObjectSuffix.LOG, at_ms=NOW_MS - GRACE_MS + 1)
@@ -133,7 +133,7 @@ def test_objects_without_metadata_are_orphans_after_a_while(bench: Bench) -> Non
     assert len(bench.store.keys()) == 4
 
 
-def test_what_a_deleted_segment_left_behind_is_an_orphan(bench: Bench) -> None:
+def test_leftover_of_deleted_segment_is_an_orphan(bench: Bench) -> None:
     """A request that arrived after the deletion was finished."""
     bench.finished(1, 0, 9)
     gone = bench.segment(2, 0, 9)
@@ -142,7 +142,7 @@ def test_what_a_deleted_segment_left_behind_is_an_orphan(bench: Bench) -> None:
     assert bench.collect() == 1
 
 
-def test_abandoned_copies_are_deleted_by_the_book(bench: Bench) -> None:
+def test_abandoned_copy_is_deleted_with_events(bench: Bench) -> None:
     bench.finished(1, 0, 9)
     begun = bench.segment(2, 10, 19)
     bench.say(begun)
@@ -160,7 +160,7 @@ def test_copies_without_any_object_are_abandoned_too(bench: Bench) -> None:
     assert bench.findings() == []
 
 
-def test_deletions_that_stopped_half_way_are_finished(bench: Bench) -> None:
+def test_interrupted_deletions_are_finished(bench: Bench) -> None:
     half = bench.segment(1, 0, 9)
     bench.put(half, ObjectSuffix.INDEXES, ObjectSuffix.LOG)
     bench.say(half, SegmentState.COPY_FINISHED, SegmentState.DELETE_STARTED)
@@ -194,7 +194,7 @@ def test_a_finished_segment_without_any_object_dangles(bench: Bench) -> None:
     assert bench.findings() == [Finding.DANGLING]
 
 
-def test_a_partition_of_which_metadata_know_nothing_is_not_touched(bench: Bench) -> None:
+def test_partition_without_metadata_is_not_touched(bench: Bench) -> None:
     bench.put(bench.segment(1, 0, 9))
     bench.put(bench.segment(2, 10, 19))
     [report] = bench.audit()
@@ -221,7 +221,7 @@ def test_objects_of_another_cluster_are_not_touched(bench: Bench) -> None:
     assert all(report.is_in_order for report in bench.audit())
 
 
-def test_what_neither_cluster_nor_metadata_know_is_not_touched(bench: Bench) -> None:
+def test_topic_unknown_to_cluster_and_metadata_is_not_touched(bench: Bench) -> None:
     """It may be another cluster's, which copies at this very moment."""
     bench.put(bench.segment(1, 0, 9), ObjectSuffix.LOG)
     bench.log_start_offset = None
@@ -229,7 +229,7 @@ def test_what_neither_cluster_nor_metadata_know_is_not_touched(bench: Bench) -> 
     assert bench.collect() == 0
 
 
-def test_segments_of_a_topic_that_is_gone_are_told_and_kept(bench: Bench) -> None:
+def test_segments_of_removed_topic_are_reported_and_kept(bench: Bench) -> None:
     bench.finished(1, 0, 9)
     bench.log_start_offset = None
     [report] = bench.audit()
@@ -238,7 +238,7 @@ def test_segments_of_a_topic_that_is_gone_are_told_and_kept(bench: Bench) -> Non
     assert bench.collect() == 0
 
 
-def test_what_a_deleted_partition_left_behind_is_collected(bench: Bench) -> None:
+def test_leftovers_of_deleted_partition_are_collected(bench: Bench) -> None:
     bench.finished(1, 0, 9)
     bench.journal.known.apply(PartitionDelete(FOO, PartitionDeleteState.FINISHED, 0, 1))
     bench.log_start_offset = None
@@ -247,7 +247,7 @@ def test_what_a_deleted_partition_left_behind_is_collected(bench: Bench) -> None
     assert bench.store.keys() == []
 
 
-def test_objects_with_names_that_mean_nothing_are_told_and_kept(bench: Bench) -> None:
+def test_unrecognized_objects_are_reported_and_kept(bench: Bench) -> None:
     bench.finished(1, 0, 9)
     bench.store.put(KEYS.partition(FOO) + "note.txt", (b"?",))
     [report] = bench.audit()
@@ -255,7 +255,7 @@ def test_objects_with_names_that_mean_nothing_are_told_and_kept(bench: Bench) ->
     assert not report.is_in_order
 
 
-def test_an_id_at_another_offset_than_metadata_say_is_a_stranger(bench: Bench) -> None:
+def test_segment_id_at_unexpected_offset_is_unrecognized(bench: Bench) -> None:
     bench.finished(1, 0, 9)
     bench.put(bench.segment(1, 5, 9))
     [report] = bench.audit()
@@ -263,7 +263,7 @@ def test_an_id_at_another_offset_than_metadata_say_is_a_stranger(bench: Bench) -
     assert [verdict.finding for verdict in report.segments] == [Finding.LIVE]
 
 
-def test_what_became_known_between_audit_and_collection_stays(bench: Bench) -> None:
+def test_segment_recorded_after_audit_is_not_collected(bench: Bench) -> None:
     bench.finished(1, 0, 9)
     late = bench.segment(2, 0, 9)
     bench.put(late)
@@ -274,7 +274,7 @@ def test_what_became_known_between_audit_and_collection_stays(bench: Bench) -> N
     assert len(bench.store.keys()) == 6
 
 
-def test_the_manifest_goes_first(bench: Bench) -> None:
+def test_manifest_is_deleted_first(bench: Bench) -> None:
     bench.finished(1, 0, 9)
     bench.put(bench.segment(2, 0, 9))
     bench.collect()
@@ -282,12 +282,12 @@ def test_the_manifest_goes_first(bench: Bench) -> None:
     assert deleted == ["rsm-manifest", "indexes", "log"]
 
 
-def test_there_is_nothing_to_judge_without_objects_and_metadata() -> None:
+def test_classification_requires_objects_or_metadata() -> None:
     with pytest.raises(ValueError):
         classify(None, None, now_ms=0, grace_ms=0)
 
 
-def test_coverage_is_of_finished_segments_without_gaps() -> None:
+def test_coverage_counts_finished_segments_without_gaps() -> None:
     bench = Bench()
     for number, (start, end) in enumerate([(0, 9), (5, 14), (20, 29)]):
         bench.finished(number, start, end)

@@ -78,7 +78,7 @@ def run_to_the_end(collector: Collector) -> None:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_nothing_live_is_removed_and_nothing_dead_is_left(seed: int) -> None:
+def test_collection_removes_exactly_the_leftovers(seed: int) -> None:
     run_to_the_end(Collector(BucketWorld(seed)))
 
 

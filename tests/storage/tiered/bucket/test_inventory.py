@@ -114,7 +114,7 @@ def test_a_segment_without_manifest_does_not_count(bucket: Bucket) -> None:
     assert (found.next_offset, found.incomplete) == (10, 1)
 
 
-def test_scenario_3_an_end_that_was_lost_is_not_brought_back(bucket: Bucket) -> None:
+def test_scenario_3_lost_log_end_is_not_restored(bucket: Bucket) -> None:
     u1 = bucket.copy(0, 1, [(0, 0)])
     u2 = bucket.copy(1, 1, [(1, 1)], [(0, 0), (1, 1)])
     found = bucket.inventory()
@@ -143,7 +143,7 @@ def test_scenario_5_the_latest_leader_decides(bucket: Bucket) -> None:
     assert (found.next_offset, found.highest_epoch) == (6, 2)
 
 
-def test_epochs_are_counted_wherever_they_were_seen(bucket: Bucket) -> None:
+def test_highest_epoch_covers_all_objects(bucket: Bucket) -> None:
     bucket.copy(0, 9, [(0, 0)])
     LogStartWriter(bucket.store, KEYS.partition(FOO), leader_epoch=8, cluster_id="c", broker_id=1, interval_ms=0).write(
         4, 0
@@ -170,7 +170,7 @@ def test_a_lost_segment_is_a_hole(bucket: Bucket) -> None:
     assert found.above_holes == 35
 
 
-def test_what_cannot_be_read_is_said(bucket: Bucket) -> None:
+def test_unreadable_objects_are_reported_as_faults(bucket: Bucket) -> None:
     bucket.copy(0, 9, [(0, 0)])
     bad = bucket.copy(10, 19, [(0, 10)], [(0, 0)])
     bucket.store.replace(KEYS.key(bad, ObjectSuffix.MANIFEST), b"{}")
@@ -178,7 +178,7 @@ def test_what_cannot_be_read_is_said(bucket: Bucket) -> None:
     assert (len(found.segments), len(found.faults), found.next_offset) == (1, 1, 10)
 
 
-def test_a_manifest_that_goes_meanwhile_is_said(bucket: Bucket) -> None:
+def test_manifest_deleted_meanwhile_is_reported_as_fault(bucket: Bucket) -> None:
     kept = bucket.copy(0, 9, [(0, 0)])
     gone = bucket.copy(10, 19, [(0, 10)], [(0, 0)])
     [stored] = [each for each in walk(bucket.store, KEYS) if isinstance(each, StoredPartition)]
@@ -196,7 +196,7 @@ def test_a_manifest_under_another_name_is_refused(bucket: Bucket) -> None:
     assert [fault for fault in bucket.inventory().faults if "is that of" in fault]
 
 
-def test_a_history_that_cannot_be_read_is_taken_from_the_segment_before(bucket: Bucket) -> None:
+def test_unreadable_history_falls_back_to_previous_segment(bucket: Bucket) -> None:
     bucket.copy(0, 9, [(0, 0)])
     late = bucket.copy(10, 19, [(0, 10)], [(0, 0)])
     bucket.indexes[late.id, IndexKind.LEADER_EPOCH] = b"?"
@@ -211,13 +211,13 @@ def test_the_highest_producer_id_is_that_of_the_last_snapshot(bucket: Bucket) ->
     assert bucket.inventory().highest_producer_id == 4_711
 
 
-def test_a_partition_of_which_nothing_can_be_read_is_empty(bucket: Bucket) -> None:
+def test_partition_with_unreadable_objects_is_empty(bucket: Bucket) -> None:
     bucket.copy(0, 9, [(0, 0)], objects=(ObjectSuffix.LOG,))
     found = bucket.inventory()
     assert (found.needed, found.log_start_offset, found.next_offset, found.highest_epoch) == ((), 0, 0, -1)
 
 
-def test_a_walk_gives_partitions_then_their_topic(bucket: Bucket) -> None:
+def test_walk_yields_partitions_before_their_topic(bucket: Bucket) -> None:
     bucket.copy(0, 9, [(0, 0)])
     bucket.copy(0, 9, [(0, 0)], partition=FOO._replace(partition=12))
     bucket.copy(0, 9, [(0, 0)], partition=FOO._replace(topic="foo-bar"))

@@ -40,7 +40,7 @@ def description(partitions: int) -> TopicDescription:
     )
 
 
-def test_changes_wait_unless_something_depends_on_them() -> None:
+def test_log_start_changes_wait_for_interval_unless_urgent() -> None:
     store, clock = MemoryObjectStore(), Clock()
     leader = broker(store, clock)
     assert leader.on_log_start(FOO, 3, 5, at_once=False)
@@ -53,21 +53,21 @@ def test_changes_wait_unless_something_depends_on_them() -> None:
     assert offset(store) == 8
 
 
-def test_what_the_last_leader_kept_is_told() -> None:
+def test_log_start_of_newest_leader_is_returned() -> None:
     store, clock = MemoryObjectStore(), Clock()
     assert broker(store, clock).kept(FOO) is None
     broker(store, clock).on_log_start(FOO, 3, 5, at_once=True)
     assert broker(store, clock, 2).kept(FOO) == 5
 
 
-def test_a_deposed_leader_is_told() -> None:
+def test_deposed_leader_receives_false() -> None:
     store, clock = MemoryObjectStore(), Clock()
     broker(store, clock, 2).on_log_start(FOO, 4, 9, at_once=True)
     assert not broker(store, clock).on_log_start(FOO, 3, 20, at_once=True)
     assert offset(store) == 9
 
 
-def test_who_leads_again_begins_anew() -> None:
+def test_returning_leader_creates_new_writer() -> None:
     store, clock = MemoryObjectStore(), Clock()
     one, two = broker(store, clock), broker(store, clock, 2)
     one.on_log_start(FOO, 3, 5, at_once=True)
@@ -88,7 +88,7 @@ def test_topics_are_described_when_they_change() -> None:
     assert read_topic(store, directory) == description(2)
 
 
-def test_nothing_stays_of_a_topic_that_is_gone() -> None:
+def test_objects_of_removed_topic_are_deleted() -> None:
     store, clock = MemoryObjectStore(), Clock()
     leader = broker(store, clock)
     other = FOO._replace(partition=1)

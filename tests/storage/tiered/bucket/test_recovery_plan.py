@@ -69,7 +69,7 @@ def scene() -> Scene:
     return Scene()
 
 
-def test_metadata_of_a_topic_that_is_alive_are_said_again(scene: Scene) -> None:
+def test_lost_metadata_of_existing_topic_are_published_again(scene: Scene) -> None:
     segments = [scene.copy(0, 9, [(0, 0)]), scene.copy(10, 19, [(0, 10)], [(0, 0)])]
     plan = scene.plan(ALIVE)
     assert plan.exists
@@ -78,20 +78,20 @@ def test_metadata_of_a_topic_that_is_alive_are_said_again(scene: Scene) -> None:
     assert scene.live() == [replace(segment, broker_id=-1, event_timestamp_ms=NOW_MS) for segment in segments]
 
 
-def test_a_recovery_that_is_repeated_has_nothing_to_do(scene: Scene) -> None:
+def test_repeated_recovery_plans_no_events(scene: Scene) -> None:
     scene.copy(0, 9, [(0, 0)])
     scene.publish(scene.plan(ALIVE))
     assert scene.plan(ALIVE).is_done
 
 
-def test_a_copy_under_way_is_left_to_its_leader(scene: Scene) -> None:
+def test_running_copy_is_left_to_its_leader(scene: Scene) -> None:
     segment = scene.copy(0, 9, [(0, 0)])
     scene.say(replace(segment, state=SegmentState.COPY_STARTED))
     assert scene.plan(ALIVE).event_count == 0
     assert scene.plan(EMPTY).event_count == 1, "of a topic that is lost, nobody is copying"
 
 
-def test_what_is_being_deleted_is_not_brought_back(scene: Scene) -> None:
+def test_segment_being_deleted_is_not_recovered(scene: Scene) -> None:
     segment = scene.copy(0, 9, [(0, 0)])
     scene.say(
         replace(segment, state=SegmentState.COPY_STARTED),
@@ -101,7 +101,7 @@ def test_what_is_being_deleted_is_not_brought_back(scene: Scene) -> None:
     assert scene.plan(EMPTY).event_count == 0
 
 
-def test_a_leftover_beside_what_is_known_is_not_brought_back(scene: Scene) -> None:
+def test_leftover_of_covered_offsets_is_not_recovered(scene: Scene) -> None:
     known = scene.copy(0, 9, [(0, 0)])
     scene.publish(scene.plan(ALIVE))
     scene.copy(0, 9, [(0, 0)])
@@ -113,14 +113,14 @@ def test_a_leftover_beside_what_is_known_is_not_brought_back(scene: Scene) -> No
     assert scene.live()[0].id == known.id
 
 
-def test_leaders_of_a_topic_that_is_alive_judge_lineage_themselves(scene: Scene) -> None:
+def test_existing_topic_recovers_segments_of_all_lineages(scene: Scene) -> None:
     scene.copy(0, 2, [(0, 0)])
     scene.copy(0, 1, [(0, 0), (1, 1)])
     assert scene.plan(ALIVE).event_count == 4
     assert scene.plan(EMPTY).event_count == 2
 
 
-def test_a_lost_topic_comes_back_under_its_id_above_all_epochs(scene: Scene) -> None:
+def test_lost_topic_is_recreated_under_its_id_above_all_epochs(scene: Scene) -> None:
     scene.copy(5, 9, [(2, 5)], [(0, 0), (2, 5)])
     scene.copy(0, 3, [(6, 0)], partition=FOO._replace(partition=1))
     scene.describe(term=11)
@@ -140,7 +140,7 @@ def test_a_lost_topic_comes_back_under_its_id_above_all_epochs(scene: Scene) -> 
     assert (plan.refusals, plan.warnings) == ((), ())
 
 
-def test_what_nobody_described_is_guessed_and_said(scene: Scene) -> None:
+def test_topic_without_description_gets_defaults_and_warning(scene: Scene) -> None:
     scene.copy(0, 9, [(0, 0)])
     plan = scene.plan()
     assert len(plan.partitions) == 4
@@ -148,14 +148,14 @@ def test_what_nobody_described_is_guessed_and_said(scene: Scene) -> None:
     assert len(plan.warnings) == 1
 
 
-def test_options_outrank_the_description(scene: Scene) -> None:
+def test_options_override_the_description(scene: Scene) -> None:
     scene.copy(0, 9, [(0, 0)])
     scene.describe()
     plan = scene.plan(options=replace(OPTIONS, replication_factor=1, configs={"retention.ms": "-1"}))
     assert (plan.replication_factor, plan.configs["retention.ms"]) == (1, "-1")
 
 
-def test_it_is_told_what_retention_would_take_at_once(scene: Scene) -> None:
+def test_plan_warns_of_segments_beyond_retention(scene: Scene) -> None:
     """The segments' records are of 500 ms after 1970."""
     scene.copy(0, 9, [(0, 0)])
     scene.describe()
@@ -167,7 +167,7 @@ def test_it_is_told_what_retention_would_take_at_once(scene: Scene) -> None:
     assert scene.plan(ALIVE, late).warnings == ()
 
 
-def test_the_log_start_offset_is_honoured(scene: Scene) -> None:
+def test_plan_keeps_log_start_offset(scene: Scene) -> None:
     scene.copy(0, 9, [(0, 0)])
     LogStartWriter(scene.store, KEYS.partition(FOO), leader_epoch=3, cluster_id="c", broker_id=1, interval_ms=0).write(
         4, 0
@@ -177,7 +177,7 @@ def test_the_log_start_offset_is_honoured(scene: Scene) -> None:
     assert plan.object_epoch == 4
 
 
-def test_holes_are_refused_unless_what_lies_below_is_given_up(scene: Scene) -> None:
+def test_holes_are_refused_without_above_holes(scene: Scene) -> None:
     scene.copy(0, 9, [(0, 0)])
     scene.copy(20, 29, [(0, 20)], [(0, 0)])
     assert "lacks the offsets 10 to 19" in scene.plan().refusals[0]
@@ -187,7 +187,7 @@ def test_holes_are_refused_unless_what_lies_below_is_given_up(scene: Scene) -> N
     assert (plan.partitions[3].log_start_offset, plan.partitions[3].raised_log_start) == (20, 20)
 
 
-def test_another_clusters_objects_are_taken_over_only_when_told(scene: Scene) -> None:
+def test_objects_of_another_cluster_need_from_cluster(scene: Scene) -> None:
     scene.copy(0, 9, [(0, 0)])
     scene.describe(cluster_id="elsewhere")
     assert "--from-cluster elsewhere" in scene.plan().refusals[0]
@@ -208,7 +208,7 @@ def test_a_name_that_is_taken_is_refused(scene: Scene) -> None:
     assert uuid_to_text(other) in refusal
 
 
-def test_all_incarnations_are_seen(scene: Scene) -> None:
+def test_inventory_lists_all_topic_ids_of_a_name(scene: Scene) -> None:
     other = FOO._replace(topic_id=Uuid(bytes(15) + b"\x55"))
     scene.copy(0, 9, [(0, 0)])
     scene.copy(0, 9, [(0, 0)], partition=other)

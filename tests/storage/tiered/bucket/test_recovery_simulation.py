@@ -136,7 +136,7 @@ def holds(seed: int) -> bool:
 
 
 @pytest.mark.parametrize("seed", range(120))
-def test_what_comes_back_is_the_log_of_the_last_leader_that_copied(seed: int) -> None:
+def test_recovered_log_is_that_of_last_copying_leader(seed: int) -> None:
     check(seed)
 
 

@@ -107,20 +107,20 @@ def test_a_sound_segment_has_no_faults(bench: Bench) -> None:
     assert bench.segment.id.partition == PARTITION
 
 
-def test_a_batch_whose_checksum_does_not_hold(bench: Bench) -> None:
+def test_wrong_batch_checksum_is_a_fault(bench: Bench) -> None:
     damaged = bytearray(bench.storage.log)
     damaged[len(batch(1000, 1049)) + 70] ^= 1
     bench.storage.log = bytes(damaged)
     assert bench.faults() == ["the checksum of the batch at offset 1050 does not hold"]
 
 
-def test_batches_that_are_out_of_place(bench: Bench) -> None:
+def test_misplaced_batches_are_faults(bench: Bench) -> None:
     bench.storage.log = batch(1000, 1049) + batch(1040, 1099) + batch(1100, 1201)
     faults = [fault for fault in bench.faults() if "place" in fault]
     assert faults == ["offset 1040 is out of place", "offset 1100 is out of place"]
 
 
-def test_a_log_that_is_cut_off(bench: Bench) -> None:
+def test_truncated_log_is_a_fault(bench: Bench) -> None:
     whole = len(bench.storage.log)
     bench.storage.log = bench.storage.log[:-10]
     rest = len(batch(1100, 1200)) - 10
@@ -130,19 +130,19 @@ def test_a_log_that_is_cut_off(bench: Bench) -> None:
     ]
 
 
-def test_what_is_no_batch_at_all(bench: Bench) -> None:
+def test_invalid_batch_is_a_fault(bench: Bench) -> None:
     bench.storage.log = bytes(len(bench.storage.log))
     assert len(bench.faults()) == 1
 
 
 @pytest.mark.parametrize("suffix", [ObjectSuffix.LOG, ObjectSuffix.INDEXES])
-def test_an_object_of_another_size_than_its_manifest_says(bench: Bench, suffix: ObjectSuffix) -> None:
+def test_object_size_differing_from_manifest_is_a_fault(bench: Bench, suffix: ObjectSuffix) -> None:
     bench.store.put(KEYS.key(bench.segment, suffix), (b"short",))
     [fault] = bench.faults()
     assert fault.startswith(f"the {suffix.value} object has 5 bytes")
 
 
-def test_metadata_that_say_otherwise_than_the_manifest(bench: Bench) -> None:
+def test_metadata_differing_from_manifest_are_faults(bench: Bench) -> None:
     bench.segment = replace(bench.segment, max_timestamp_ms=1, leader_epochs=(SegmentEpoch(9, 1000),))
     assert bench.faults() == [
         "the manifest has another max timestamp ms than metadata",
@@ -151,7 +151,7 @@ def test_metadata_that_say_otherwise_than_the_manifest(bench: Bench) -> None:
     ]
 
 
-def test_indexes_that_cannot_be_read(bench: Bench) -> None:
+def test_unreadable_indexes_are_faults(bench: Bench) -> None:
     bench.storage.indexes[IndexKind.LEADER_EPOCH] = b"?"
     bench.storage.indexes[IndexKind.PRODUCER_SNAPSHOT] = b"?"
     assert len(bench.faults()) == 2
@@ -159,6 +159,6 @@ def test_indexes_that_cannot_be_read(bench: Bench) -> None:
     assert bench.faults() == ["there is no index"]
 
 
-def test_what_the_storage_says_of_damage_is_told(bench: Bench) -> None:
+def test_damage_found_by_storage_is_a_fault(bench: Bench) -> None:
     bench.storage.error = CorruptRemoteData("chunk 7 is not what was stored")
     assert bench.faults() == ["chunk 7 is not what was stored"]

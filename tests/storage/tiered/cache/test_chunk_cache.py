@@ -110,7 +110,7 @@ def read(reader: ChunkReader, source: Source, first: int, last: int, *, is_open_
 
 @settings(deadline=None)  # threads take the time that others leave them
 @given(st.integers(0, 99), st.integers(0, 99), st.booleans(), st.booleans(), st.sampled_from([0, 15, 1000]))
-def test_what_is_read_are_the_bytes_of_the_log(
+def test_read_returns_the_bytes_of_the_log(
     one: int, other: int, is_open_ended: bool, is_cached: bool, size: int
 ) -> None:
     first, last = sorted((one, other))
@@ -132,20 +132,20 @@ def test_a_chunk_is_downloaded_once() -> None:
     assert source.requests == [range(1, 2)]
 
 
-def test_chunks_that_follow_on_each_other_come_with_one_request_up_to_a_bound() -> None:
+def test_adjacent_chunks_share_bounded_requests() -> None:
     source = Source()
     read(cache(), source, 5, 65)
     assert source.requests == [range(4), range(4, 7)]
 
 
-def test_what_is_here_already_is_not_asked_for() -> None:
+def test_cached_chunks_are_not_requested() -> None:
     chunks, source = cache(), Source()
     read(chunks, source, 20, 29)
     read(chunks, source, 0, 49)
     assert source.requests == [range(2, 3), range(2), range(3, 5)]
 
 
-def test_of_a_read_without_end_only_what_is_reached_is_downloaded() -> None:
+def test_open_ended_read_downloads_only_reached_chunks() -> None:
     chunks, source = cache(), Source()
     pieces = chunks.read(source, 0, 99, is_open_ended=True)
     assert bytes(next(pieces)) == CONTENT[:10]
@@ -153,7 +153,7 @@ def test_of_a_read_without_end_only_what_is_reached_is_downloaded() -> None:
     assert source.requests == [range(1), range(1, 2)]
 
 
-def test_those_who_miss_together_share_one_download() -> None:
+def test_concurrent_misses_share_one_download() -> None:
     chunks, source = cache(), Source()
     source.gate.clear()
     with ThreadPoolExecutor(2) as threads:
@@ -165,7 +165,7 @@ def test_those_who_miss_together_share_one_download() -> None:
     assert sorted(map(list, source.requests)) == [[0], [1]]
 
 
-def test_a_download_goes_on_when_its_reader_has_lost_patience() -> None:
+def test_download_continues_after_reader_timeout() -> None:
     shelf, source = NotedShelf(), Source()
     chunks = ChunkCache(shelf, HeldPool(), wait_ms=1)
     source.gate.clear()
@@ -177,7 +177,7 @@ def test_a_download_goes_on_when_its_reader_has_lost_patience() -> None:
     assert source.requests == [range(1)]
 
 
-def test_a_chunk_is_there_as_soon_as_it_came_though_its_request_goes_on() -> None:
+def test_chunk_is_available_before_its_request_ends() -> None:
     chunks, source = cache(), Source()
     source.held_from = 1
     source.gate.clear()
@@ -188,7 +188,7 @@ def test_a_chunk_is_there_as_soon_as_it_came_though_its_request_goes_on() -> Non
 
 
 @pytest.mark.parametrize("error", [RemoteStorageError("x"), CorruptRemoteData("x"), ValueError("x")])
-def test_a_failure_is_that_of_the_chunks_that_did_not_come_and_is_not_kept(error: Exception) -> None:
+def test_failure_hits_missing_chunks_and_is_not_cached(error: Exception) -> None:
     chunks, source = cache(), Source()
     source.error, source.fails_at = error, 2
     pieces = chunks.read(source, 0, 39, is_open_ended=False)
@@ -201,7 +201,7 @@ def test_a_failure_is_that_of_the_chunks_that_did_not_come_and_is_not_kept(error
     assert set(source.requests[1:]) == {range(2, 4)}
 
 
-def test_where_too_many_are_on_their_way_a_reader_must_come_again() -> None:
+def test_full_pool_makes_reader_retry() -> None:
     pool = HeldPool()
     chunks, source = cache(pool), Source()
     pool.is_full = True
@@ -211,7 +211,7 @@ def test_where_too_many_are_on_their_way_a_reader_must_come_again() -> None:
     assert read(chunks, source, 0, 9) == CONTENT[:10]
 
 
-def test_readers_in_order_have_what_follows_fetched_ahead() -> None:
+def test_sequential_reader_gets_following_chunks_prefetched() -> None:
     pool = HeldPool()
     chunks, source = cache(pool, prefetch_bytes=25), Source()
     read(chunks, source, 0, 4)
@@ -226,7 +226,7 @@ def test_readers_in_order_have_what_follows_fetched_ahead() -> None:
     assert source.requests[3:] == []
 
 
-def test_who_is_about_to_read_finds_it_here() -> None:
+def test_read_soon_prefetches_chunks() -> None:
     pool = HeldPool()
     chunks, source = cache(pool, prefetch_bytes=25), Source()
     chunks.read_soon(source, 15)
@@ -238,7 +238,7 @@ def test_who_is_about_to_read_finds_it_here() -> None:
     assert source.requests == [range(1, 4)]
 
 
-def test_readers_that_jump_about_have_nothing_fetched_ahead() -> None:
+def test_random_reader_gets_no_prefetch() -> None:
     pool = HeldPool()
     chunks, source = cache(pool, prefetch_bytes=25), Source()
     for first in (50, 20, 70):
@@ -249,7 +249,7 @@ def test_readers_that_jump_about_have_nothing_fetched_ahead() -> None:
     assert source.requests[-1] == range(9, 10)
 
 
-def test_a_reader_that_catches_up_waits_for_what_is_fetched_ahead() -> None:
+def test_reader_waits_for_running_prefetch() -> None:
     pool = HeldPool()
     chunks, source = cache(pool, prefetch_bytes=10), Source()
     read(chunks, source, 0, 0)
@@ -258,7 +258,7 @@ def test_a_reader_that_catches_up_waits_for_what_is_fetched_ahead() -> None:
     assert source.requests == [range(1), range(1, 2)]
 
 
-def test_fetching_ahead_ends_with_the_log_and_with_room_in_the_pool() -> None:
+def test_prefetch_ends_with_log_or_full_pool() -> None:
     pool = HeldPool()
     chunks, source = cache(pool, prefetch_bytes=1000), Source()
     read(chunks, source, 0, 0)
@@ -277,7 +277,7 @@ def shared(pool: HeldPool, now_ms: Callable[[], float] = lambda: 0.0) -> ChunkCa
     return ChunkCache(shelf, pool, wait_ms=10_000, prefetch_bytes=30, max_prefetch_bytes=30, now_ms=now_ms)
 
 
-def test_readers_share_what_may_be_fetched_ahead() -> None:
+def test_readers_share_prefetch_limit() -> None:
     pool, sources = HeldPool(), [Source(str(number)) for number in range(4)]
     chunks = shared(pool)
     for source in sources:
@@ -287,7 +287,7 @@ def test_readers_share_what_may_be_fetched_ahead() -> None:
     assert ahead == [[range(1, 4)], [range(1, 2)], [range(1, 2)], []]
 
 
-def test_who_is_about_to_read_has_a_share_too() -> None:
+def test_announced_reader_gets_a_share_of_prefetch_limit() -> None:
     pool, now, soon = HeldPool(), Source("now"), Source("soon")
     chunks = shared(pool)
     read(chunks, now, 60, 60)
@@ -299,7 +299,7 @@ def test_who_is_about_to_read_has_a_share_too() -> None:
     assert now.requests == [range(6, 7), range(7, 8), range(8, 9)]
 
 
-def test_readers_that_are_through_or_read_no_more_have_no_share() -> None:
+def test_finished_and_idle_readers_lose_their_share() -> None:
     pool, now_ms = HeldPool(), 0.0
     chunks, last = shared(pool, lambda: now_ms), Source("last")
     for name in ("through", "away"):
@@ -312,7 +312,7 @@ def test_readers_that_are_through_or_read_no_more_have_no_share() -> None:
     assert last.requests == [range(1), range(1, 4)]
 
 
-def test_what_is_forgotten_is_downloaded_again() -> None:
+def test_forgotten_chunk_is_downloaded_again() -> None:
     chunks, source, other = cache(), Source(), Source("other")
     read(chunks, source, 0, 9)
     read(chunks, other, 0, 9)
@@ -322,7 +322,7 @@ def test_what_is_forgotten_is_downloaded_again() -> None:
     assert (len(source.requests), len(other.requests)) == (2, 1)
 
 
-def test_what_is_forgotten_on_its_way_is_for_those_who_wait_and_nobody_after() -> None:
+def test_chunk_forgotten_in_flight_reaches_only_its_waiters() -> None:
     chunks, source = cache(), Source()
     source.gate.clear()
     with ThreadPoolExecutor(1) as threads:
@@ -335,7 +335,7 @@ def test_what_is_forgotten_on_its_way_is_for_those_who_wait_and_nobody_after() -
     assert len(source.requests) == 2
 
 
-def test_who_waits_when_the_cache_is_closed_is_told() -> None:
+def test_close_fails_waiting_readers() -> None:
     pool = DownloadPool(threads=1, max_waiting=10)
     chunks, slow, source = cache(pool), Source("slow"), Source()
     slow.gate.clear()
@@ -350,7 +350,7 @@ def test_who_waits_when_the_cache_is_closed_is_told() -> None:
         assert running.result() == CONTENT[:10]
 
 
-def test_without_a_cache_one_request_brings_everything_until_the_reader_has_enough() -> None:
+def test_uncached_reader_uses_one_request_until_closed() -> None:
     source = Source()
     pieces = UncachedChunkReader().read(source, 25, 99, is_open_ended=True)
     assert bytes(next(pieces)) == CONTENT[25:30]
@@ -360,7 +360,7 @@ def test_without_a_cache_one_request_brings_everything_until_the_reader_has_enou
     assert source.ended == 1
 
 
-def test_many_readers_at_once_read_what_is_there() -> None:
+def test_concurrent_readers_read_correct_bytes() -> None:
     pool = DownloadPool(threads=3, max_waiting=1000)
     chunks, source = cache(pool, size=35, prefetch_bytes=20), Source()
 

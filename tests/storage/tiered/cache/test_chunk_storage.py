@@ -46,7 +46,7 @@ def part(shelf: ChunkStorage, key: ChunkKey, start: int = 0, end: int = 10) -> b
     return None if data is None else bytes(data)
 
 
-def test_parts_of_chunks_are_given(shelf: MemoryChunkStorage | DiskChunkStorage) -> None:
+def test_get_returns_part_of_chunk(shelf: MemoryChunkStorage | DiskChunkStorage) -> None:
     assert part(shelf, A) is None
     assert A not in shelf
     shelf.put(A, b"0123456789")
@@ -55,7 +55,7 @@ def test_parts_of_chunks_are_given(shelf: MemoryChunkStorage | DiskChunkStorage)
     assert part(shelf, B) is None
 
 
-def test_the_least_recently_used_goes_when_there_are_too_many_bytes(
+def test_least_recently_used_chunk_is_evicted_above_size(
     shelf: MemoryChunkStorage | DiskChunkStorage,
 ) -> None:
     for key in (A, B, C):
@@ -78,7 +78,7 @@ def test_a_chunk_that_is_read_outlives_its_eviction(shelf: MemoryChunkStorage | 
     assert bytes(data) == b"0123456789"
 
 
-def test_chunks_that_nobody_reads_go(shelf: MemoryChunkStorage | DiskChunkStorage, clock: Clock) -> None:
+def test_idle_chunks_expire(shelf: MemoryChunkStorage | DiskChunkStorage, clock: Clock) -> None:
     shelf.put(A, b"0123456789")
     clock.ms = 1001
     assert part(shelf, A) is None
@@ -96,7 +96,7 @@ def disk_shelf(fs: MemoryFileSystem, size: int = 30) -> DiskChunkStorage:
     return DiskChunkStorage(fs, "place", CacheSettings(size, None, 1), lambda: 0)
 
 
-def test_files_come_and_go_with_their_chunks(fs: MemoryFileSystem) -> None:
+def test_files_exist_as_long_as_their_chunks(fs: MemoryFileSystem) -> None:
     shelf = disk_shelf(fs, size=20)
     shelf.put(A, b"0123456789")
     shelf.put(B, b"0123456789")
@@ -107,7 +107,7 @@ def test_files_come_and_go_with_their_chunks(fs: MemoryFileSystem) -> None:
     assert fs.list("place/cache") == ["2.log-0"]
 
 
-def test_what_an_earlier_process_left_is_removed_and_nothing_beside_it(fs: MemoryFileSystem) -> None:
+def test_restart_removes_only_files_of_former_process(fs: MemoryFileSystem) -> None:
     disk_shelf(fs).put(A, b"0123456789")
     write_file(fs, "place/mine", b"", sync=False)
     assert part(disk_shelf(fs), A) is None
@@ -126,7 +126,7 @@ def test_a_chunk_that_cannot_be_written_is_not_kept(fs: MemoryFileSystem, operat
 
 
 @pytest.mark.parametrize("damage", ["lost", "cut", "unreadable", "closed to us"])
-def test_a_chunk_that_cannot_be_read_is_not_here(fs: MemoryFileSystem, damage: str) -> None:
+def test_unreadable_chunk_is_absent(fs: MemoryFileSystem, damage: str) -> None:
     shelf = disk_shelf(fs)
     shelf.put(A, b"0123456789")
     match damage:
@@ -153,7 +153,7 @@ def test_a_file_that_cannot_be_removed_is_counted(fs: MemoryFileSystem) -> None:
     assert shelf.failures == 1
 
 
-def test_on_a_real_disk(tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_disk_storage_works_on_real_files(tmp_path_factory: pytest.TempPathFactory) -> None:
     directory = str(tmp_path_factory.mktemp("shelf"))
     shelf = DiskChunkStorage(OsFileSystem(), join(directory, "deep/place"), CacheSettings(20, None, 1), lambda: 0)
     for key in (A, B, C):

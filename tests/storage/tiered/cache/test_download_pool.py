@@ -25,7 +25,7 @@ class Job:
         return self
 
 
-def test_what_somebody_waits_for_goes_first() -> None:
+def test_download_with_waiting_reader_runs_first() -> None:
     log: list[str] = []
     pool = DownloadPool(threads=1, max_waiting=10)
     running, ahead, hurried, wanted = (
@@ -44,7 +44,7 @@ def test_what_somebody_waits_for_goes_first() -> None:
     pool.close()
 
 
-def test_there_are_no_more_threads_than_allowed_and_than_needed() -> None:
+def test_threads_are_bounded_and_started_on_demand() -> None:
     log: list[str] = []
     pool = DownloadPool(threads=2, max_waiting=10)
     assert pool._thread_count == 0
@@ -61,7 +61,7 @@ def test_there_are_no_more_threads_than_allowed_and_than_needed() -> None:
     pool.close()
 
 
-def test_queues_are_bounded_each_by_itself() -> None:
+def test_each_queue_is_bounded() -> None:
     log: list[str] = []
     pool = DownloadPool(threads=1, max_waiting=1)
     running = Job("running", log)
@@ -78,7 +78,7 @@ def test_queues_are_bounded_each_by_itself() -> None:
     pool.close()
 
 
-def test_a_closed_pool_abandons_what_waits_and_takes_no_more() -> None:
+def test_closed_pool_abandons_queue_and_rejects_downloads() -> None:
     log: list[str] = []
     pool = DownloadPool(threads=1, max_waiting=10)
     running = Job("running", log)
@@ -93,7 +93,7 @@ def test_a_closed_pool_abandons_what_waits_and_takes_no_more() -> None:
     assert running.done.wait(10)
 
 
-def test_threads_without_work_end_and_others_begin() -> None:
+def test_idle_threads_end_and_new_ones_start() -> None:
     log: list[str] = []
     pool = DownloadPool(threads=1, max_waiting=10, idle_seconds=0.001)
     for name in "ab":

@@ -115,7 +115,7 @@ class TestLookups:
 
 
 class TestFetching:
-    def test_all_three_at_the_first_touch_and_never_again(self, stage: Stage) -> None:
+    def test_first_use_fetches_all_three_indexes_once(self, stage: Stage) -> None:
         segment = stage.segment(aborted=True)
         stage.use(segment, segment)
         assert stage.fetched() == [("index", 100), ("timeindex", 100), ("txnindex", 100)]
@@ -135,7 +135,7 @@ class TestFetching:
         with stage.cache.hold(segment) as indexes:
             assert indexes.aborted() == []
 
-    def test_a_missing_index_is_said_so(self, stage: Stage) -> None:
+    def test_missing_index_raises_not_found(self, stage: Stage) -> None:
         segment = stage.segment()
         del stage.storage.indexes[segment.id.id, IndexKind.TIME]
         with pytest.raises(RemoteResourceNotFound), stage.cache.hold(segment):
@@ -144,7 +144,7 @@ class TestFetching:
 
     @pytest.mark.parametrize("kind", [IndexKind.OFFSET, IndexKind.TIME, IndexKind.TRANSACTION])
     @pytest.mark.parametrize("damage", ["cut", "swapped", "beyond"])
-    def test_what_makes_no_sense_is_refused_and_fetched_again(self, stage: Stage, kind: IndexKind, damage: str) -> None:
+    def test_invalid_index_is_rejected_and_fetched_again(self, stage: Stage, kind: IndexKind, damage: str) -> None:
         segment = stage.segment(aborted=True)
         good = stage.storage.indexes[segment.id.id, kind]
         width = {IndexKind.OFFSET: 8, IndexKind.TIME: 12, IndexKind.TRANSACTION: 34}[kind]
@@ -159,7 +159,7 @@ class TestFetching:
         stage.storage.indexes[segment.id.id, kind] = good
         stage.use(segment)
 
-    def test_a_full_disk_is_a_failure_that_passes(self, stage: Stage) -> None:
+    def test_full_disk_is_a_retriable_error(self, stage: Stage) -> None:
         segment = stage.segment()
         stage.fs.fail("write", errno.ENOSPC)
         with pytest.raises(RetriableRemoteStorageError), stage.cache.hold(segment):
@@ -167,7 +167,7 @@ class TestFetching:
         stage.use(segment)
         assert stage.names() == files_of(segment)
 
-    def test_those_who_want_the_same_at_once_share_one_fetch(self, stage: Stage) -> None:
+    def test_concurrent_readers_share_one_fetch(self, stage: Stage) -> None:
         segment = stage.segment()
         slow = SlowFiles(stage.storage.logs, stage.storage.indexes)
         stage.cache = IndexCache(checked(stage.fs), DIRECTORY, slow, 10_000)
@@ -182,7 +182,7 @@ class TestFetching:
         assert stage.cache.hits == 4
         assert slow.asked == [("index", 100), ("timeindex", 100)]
 
-    def test_those_who_wait_share_the_failure(self, stage: Stage) -> None:
+    def test_waiting_readers_share_the_failure(self, stage: Stage) -> None:
         segment = stage.segment()
         stage.storage.failures = [RetriableRemoteStorageError("down")]
         with pytest.raises(RetriableRemoteStorageError), stage.cache.hold(segment):
@@ -191,25 +191,25 @@ class TestFetching:
 
 
 class TestRoom:
-    def test_the_least_recently_used_goes(self) -> None:
+    def test_least_recently_used_indexes_are_evicted(self) -> None:
         stage = Stage(max_bytes=2 * SIZE)
         first, second, third = (stage.segment(number) for number in (1, 2, 3))
         stage.use(first, second, first, third)
         assert sorted(stage.names()) == sorted(files_of(first) + files_of(third))
         assert (stage.cache.size_bytes, stage.cache.evictions) == (2 * SIZE, 1)
 
-    def test_one_that_is_larger_than_the_cache_is_used_all_the_same(self) -> None:
+    def test_indexes_larger_than_the_cache_are_still_served(self) -> None:
         stage = Stage(max_bytes=1)
         stage.use(stage.segment(1), stage.segment(2))
         assert stage.names() == files_of(stage.segment(2))
 
-    def test_a_new_bound_holds_at_once(self, stage: Stage) -> None:
+    def test_resize_evicts_at_once(self, stage: Stage) -> None:
         segments = [stage.segment(number) for number in (1, 2, 3)]
         stage.use(*segments)
         stage.cache.resize(SIZE)
         assert stage.names() == files_of(segments[2])
 
-    def test_a_reader_keeps_what_is_evicted_under_it(self, stage: Stage) -> None:
+    def test_reader_keeps_evicted_indexes_open(self, stage: Stage) -> None:
         segment = stage.segment(aborted=True)
         with stage.cache.hold(segment) as indexes:
             stage.cache.resize(0)
@@ -225,7 +225,7 @@ class TestRoom:
         assert stage.names() == files_of(segments[1])
         assert stage.cache.size_bytes == SIZE
 
-    def test_what_is_deleted_from_remote_storage_is_forgotten(self, stage: Stage) -> None:
+    def test_deleting_segment_drops_cached_indexes(self, stage: Stage) -> None:
         storage: RemoteStorageManager = IndexInvalidatingStorage(stage.storage, stage.cache)
         segment = stage.segment(aborted=True)
         stage.use(segment)
@@ -236,7 +236,7 @@ class TestRoom:
         with pytest.raises(RemoteResourceNotFound), stage.cache.hold(segment):
             pass
 
-    def test_readers_and_eviction_race_in_peace(self) -> None:
+    def test_readers_survive_concurrent_evictions(self) -> None:
         stage = Stage(max_bytes=SIZE)
         segments = [stage.segment(number) for number in range(1, 5)]
         failures: list[BaseException] = []
@@ -296,18 +296,20 @@ class TestRestart:
         stage.fetched()
         return segments
 
-    def test_what_is_there_is_used(self, stage: Stage, segments: list[RemoteSegment]) -> None:
+    def test_restart_reuses_cached_files(self, stage: Stage, segments: list[RemoteSegment]) -> None:
         stage.restart()
         stage.use(*segments)
         assert stage.fetched() == []
         assert stage.cache.size_bytes == 3 * SIZE
 
-    def test_the_bound_holds_and_the_oldest_goes(self, stage: Stage, segments: list[RemoteSegment]) -> None:
+    def test_restart_evicts_oldest_above_bound(self, stage: Stage, segments: list[RemoteSegment]) -> None:
         stage.restart(max_bytes=2 * SIZE)
         stage.use(segments[2])
         assert sorted(stage.names()) == sorted(files_of(segments[1]) + files_of(segments[2]))
 
-    def test_leftovers_go_and_what_is_not_ours_stays(self, stage: Stage, segments: list[RemoteSegment]) -> None:
+    def test_restart_removes_leftovers_and_keeps_foreign_files(
+        self, stage: Stage, segments: list[RemoteSegment]
+    ) -> None:
         first, second, _ = segments
         for name in (f"{files_of(first)[0]}.tmp", f"{files_of(first)[0]}.deleted", "notes"):
             write_file(stage.fs, f"{DIRECTORY}/{name}", b"x", sync=False)
@@ -318,26 +320,26 @@ class TestRestart:
         stage.use(second)
         assert stage.fetched() == [("index", 200), ("timeindex", 200)]
 
-    def test_what_rotted_is_fetched_again(self, stage: Stage, segments: list[RemoteSegment]) -> None:
+    def test_rotted_index_is_fetched_again(self, stage: Stage, segments: list[RemoteSegment]) -> None:
         write_file(stage.fs, f"{DIRECTORY}/{files_of(segments[0])[0]}", b"\0" * 16 + b"\xff" * 8, sync=False)
         stage.restart()
         stage.use(segments[0])
         assert stage.fetched() == [("index", 100), ("timeindex", 100)]
 
-    def test_what_a_crash_left_nothing_of_is_fetched_again(self, stage: Stage, segments: list[RemoteSegment]) -> None:
+    def test_empty_index_after_crash_is_fetched_again(self, stage: Stage, segments: list[RemoteSegment]) -> None:
         write_file(stage.fs, f"{DIRECTORY}/{files_of(segments[0])[0]}", b"", sync=False)
         stage.restart()
         stage.use(segments[0])
         assert stage.fetched() == [("index", 100), ("timeindex", 100)]
 
-    def test_what_was_removed_by_hand_is_fetched_again(self, stage: Stage, segments: list[RemoteSegment]) -> None:
+    def test_manually_removed_index_is_fetched_again(self, stage: Stage, segments: list[RemoteSegment]) -> None:
         for name in stage.names():
             stage.fs.remove(f"{DIRECTORY}/{name}")
         stage.use(segments[0])
         assert stage.fetched() == [("index", 100), ("timeindex", 100)]
 
     @pytest.mark.parametrize("seed", range(30))
-    def test_a_crash_at_any_moment_leaves_nothing_wrong(self, seed: int) -> None:
+    def test_crash_never_leaves_wrong_index(self, seed: int) -> None:
         stage = Stage(max_bytes=2 * SIZE)
         stage.fs.make_directory(DIRECTORY)
         stage.fs.sync_directory("/data")

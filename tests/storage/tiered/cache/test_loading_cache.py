@@ -39,7 +39,7 @@ def test_a_value_is_loaded_once() -> None:
     assert values.get("a", load) == values.get("a", load) == "value 1"
 
 
-def test_values_are_bounded_by_weight() -> None:
+def test_values_are_bounded_by_size() -> None:
     values, load = cache(size=10), Loader().free()
     values.get("a", load)
     values.get("b", load)
@@ -69,7 +69,7 @@ def test_a_failure_is_shared_too_and_not_kept() -> None:
     assert values.get("a", Loader().free()) == "value 1"
 
 
-def test_who_waits_for_another_does_not_wait_for_ever() -> None:
+def test_wait_for_concurrent_load_times_out() -> None:
     values, load = cache(wait_ms=1), Loader()
     with ThreadPoolExecutor(1) as threads:
         first = threads.submit(values.get, "a", load)
@@ -90,7 +90,7 @@ def test_a_timeout_of_the_load_itself_stays_what_it_is() -> None:
         assert str(first.exception()) == str(second.exception()) == "the store"
 
 
-def test_what_was_forgotten_while_it_was_loaded_is_loaded_again() -> None:
+def test_value_forgotten_while_loading_is_loaded_again() -> None:
     values, load = cache(), Loader()
     with ThreadPoolExecutor(1) as threads:
         first = threads.submit(values.get, "a", load)

@@ -47,7 +47,7 @@ def test_a_segment_that_ends_beyond_the_log_is_not() -> None:
     assert Lineage([(0, 0)], 9).agreed_end(segment(9, 12, (0, 9))) == -1
 
 
-def test_scenario_4_what_another_leader_copied_before_it_lost_records_counts_up_to_there() -> None:
+def test_scenario_4_segment_counts_up_to_divergence() -> None:
     lineage = Lineage([(0, 0), (1, 1)], 3)
     assert lineage.agreed_end(segment(0, 2, (0, 0))) == 0
     assert lineage.holds(segment(0, 1, (0, 0), (1, 1)))
@@ -87,13 +87,13 @@ def test_the_epochs_of_a_segment_are_clipped_to_it() -> None:
     assert epochs_of([], 8, 12) == ()
 
 
-def test_the_transition_to_leader_goes_on_where_the_last_epoch_with_segments_ends() -> None:
+def test_new_leader_resumes_after_last_epoch_with_segments() -> None:
     """KIP-405, "Follower to leader transition": 4 is the highest of epoch 1, nothing is there of 2 and 3."""
     lineage = Lineage([(0, 0), (1, 3), (2, 6), (3, 7)], 8)
     assert claimed_remote_offset(lineage, lambda epoch: {0: 2, 1: 4}.get(epoch)) == 4
 
 
-def test_what_goes_beyond_an_epochs_end_was_copied_from_a_log_that_was_cut() -> None:
+def test_offsets_beyond_epoch_end_are_not_claimed() -> None:
     lineage = Lineage([(0, 0), (2, 5)], 7)
     assert claimed_remote_offset(lineage, lambda epoch: {0: 9}.get(epoch)) == 4
     assert claimed_remote_offset(lineage, lambda epoch: None) == -1
@@ -120,7 +120,7 @@ def test_leader_epochs_are_a_checkpoint_in_text() -> None:
 
 
 @pytest.mark.parametrize("text", [b"", b"0\n1\n", b"0\n1\n1 2 3\n", b"1\n0\n", b"0\n1\nx y\n", b"\xff\n"])
-def test_what_is_no_checkpoint_is_refused(text: bytes) -> None:
+def test_invalid_checkpoint_is_refused(text: bytes) -> None:
     with pytest.raises(CorruptCheckpoint):
         decode_epochs(text)
 

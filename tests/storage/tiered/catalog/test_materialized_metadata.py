@@ -32,7 +32,7 @@ def events(first: RemoteSegment, *states: SegmentState) -> list[SegmentUpdate]:
     return [SegmentUpdate(first.id, state, 1, 2) for state in states]
 
 
-def test_nothing_is_the_same_nothing_for_as_long_as_somebody_holds_it() -> None:
+def test_empty_cache_is_stable_while_referenced() -> None:
     metadata = MaterializedMetadata()
     held = metadata.cache(PARTITION)
     gc.collect()
@@ -44,7 +44,7 @@ def test_nothing_is_the_same_nothing_for_as_long_as_somebody_holds_it() -> None:
     assert gone() is None, "nobody who asked about what is not there may leave it behind"
 
 
-def test_who_holds_it_is_told_of_all_that_comes_and_goes() -> None:
+def test_observer_of_held_cache_sees_all_changes() -> None:
     metadata, observer, first = MaterializedMetadata(), Watching(), segment(100)
     held = metadata.cache(PARTITION)
     held.observer = observer
@@ -61,7 +61,7 @@ def test_who_holds_it_is_told_of_all_that_comes_and_goes() -> None:
     assert list(metadata) == [held]
 
 
-def test_a_removal_that_is_under_way_is_something_to_know() -> None:
+def test_partition_with_running_removal_is_listed() -> None:
     metadata = MaterializedMetadata()
     metadata.apply(PartitionDelete(PARTITION, PartitionDeleteState.MARKED, 1, 2))
     gc.collect()

@@ -14,7 +14,7 @@ from tests.support.memory_remote_metadata import MemoryRemoteMetadata, RemoteMet
 NEW = segment(1, 0, 9, [(0, 0)])
 
 
-def test_brokers_share_what_is_known() -> None:
+def test_brokers_share_one_metadata_log() -> None:
     async def run() -> None:
         log = RemoteMetadataLog()
         here, there = MemoryRemoteMetadata(log), MemoryRemoteMetadata(log)
@@ -35,7 +35,7 @@ def test_brokers_share_what_is_known() -> None:
     asyncio.run(run())
 
 
-def test_events_wait_and_fail_as_told() -> None:
+def test_events_are_delayed_and_fail_on_request() -> None:
     async def run() -> None:
         here = MemoryRemoteMetadata()
         here.assign([PARTITION], [])

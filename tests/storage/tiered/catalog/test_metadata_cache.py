@@ -111,7 +111,7 @@ def test_a_later_and_shorter_segment_does_not_hide_a_longer_one() -> None:
     assert cache.segment_for(0, 55) == long
 
 
-def test_what_was_covered_comes_forward_when_its_cover_is_deleted() -> None:
+def test_covered_segment_is_found_after_cover_is_deleted() -> None:
     cache = RemoteLogMetadataCache(PARTITION)
     small = [copied(cache, segment(number, number * 10, number * 10 + 9, [(0, number * 10)])) for number in range(5)]
     cover = copied(cache, segment(9, 5, 44, [(0, 5)]))
@@ -120,7 +120,7 @@ def test_what_was_covered_comes_forward_when_its_cover_is_deleted() -> None:
     assert [cache.segment_for(0, offset) for offset in (5, 15, 25, 35, 45)] == small
 
 
-def test_of_twins_one_stays_when_the_other_goes() -> None:
+def test_duplicate_segment_stays_when_the_other_is_deleted() -> None:
     cache = RemoteLogMetadataCache(PARTITION)
     twins = [copied(cache, segment(number, 0, 9, [(0, 0)])) for number in (1, 2, 3)]
     for twin in twins[:2]:
@@ -128,7 +128,7 @@ def test_of_twins_one_stays_when_the_other_goes() -> None:
     assert cache.segment_for(0, 9) == twins[2]
 
 
-def test_a_compacted_segment_goes_before_those_as_they_were_copied_however_far_they_reach() -> None:
+def test_compacted_segment_precedes_longer_copied_segments() -> None:
     cache = RemoteLogMetadataCache(PARTITION)
     copied(cache, segment(1, 0, 9, [(0, 0)]))
     late = copied(cache, segment(2, 5, 29, [(0, 5)]))
@@ -140,7 +140,7 @@ def test_a_compacted_segment_goes_before_those_as_they_were_copied_however_far_t
     assert cache.segment_for(0, 19) == late
 
 
-def test_of_compacted_segments_alike_the_newer_is_found() -> None:
+def test_newer_of_equal_compacted_segments_is_found() -> None:
     cache = RemoteLogMetadataCache(PARTITION)
     old = copied(cache, segment(1, 0, 9, [(0, 0)], compacted_to=10))
     new = copied(cache, segment(2, 0, 9, [(0, 0)], compacted_to=30))
@@ -149,7 +149,7 @@ def test_of_compacted_segments_alike_the_newer_is_found() -> None:
     assert cache.segment_for(0, 5) == old
 
 
-def test_an_epoch_without_records_is_nowhere() -> None:
+def test_epoch_without_records_is_not_indexed() -> None:
     cache = RemoteLogMetadataCache(PARTITION)
     copied(cache, segment(1, 0, 9, [(0, 0), (1, 0)]))
     assert cache.segment_for(0, 0) is None
@@ -158,7 +158,7 @@ def test_an_epoch_without_records_is_nowhere() -> None:
     assert cache.highest_offset(1) == 9
 
 
-def test_events_that_do_not_follow_are_refused() -> None:
+def test_invalid_transitions_are_refused() -> None:
     cache = RemoteLogMetadataCache(PARTITION)
     new = segment(1, 0, 9, [(0, 0)])
     with pytest.raises(UnknownSegment):
@@ -185,7 +185,7 @@ def test_the_next_segment_with_aborted_transactions_is_found_past_those_without(
     assert cache.next_with_aborted(1, 0) is None
 
 
-def test_the_last_event_of_a_partition_leaves_nothing() -> None:
+def test_finished_removal_empties_the_cache() -> None:
     cache = RemoteLogMetadataCache(PARTITION)
     copied(cache, segment(1, 0, 9, [(0, 0)]))
     cache.delete_partition(PartitionDelete(PARTITION, PartitionDeleteState.STARTED, 1, 1))
@@ -259,7 +259,7 @@ def assert_alike(cache: RemoteLogMetadataCache, twin: ReferenceMetadata) -> None
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_a_cache_answers_as_its_dumb_twin(seed: int) -> None:
+def test_cache_agrees_with_reference_model(seed: int) -> None:
     rng = random.Random(seed)
     cache, twin = RemoteLogMetadataCache(PARTITION), ReferenceMetadata()
     made: list[RemoteSegment] = []

@@ -96,7 +96,7 @@ def general(metadata: MaterializedMetadata, one: bytes | None) -> None:
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_the_short_way_leads_where_the_general_one_does(seed: int) -> None:
+def test_fast_path_agrees_with_general_path(seed: int) -> None:
     rng = random.Random(seed)
     folded, known, made = MaterializedMetadata(), MaterializedMetadata(), list[RemoteSegment]()
     folding = MetadataFolding(folded)
@@ -108,7 +108,7 @@ def test_the_short_way_leads_where_the_general_one_does(seed: int) -> None:
     assert folded.segment_count > 10
 
 
-def test_who_observes_is_told_of_what_is_finished() -> None:
+def test_observer_is_called_for_finished_segments() -> None:
     metadata, rng = MaterializedMetadata(), random.Random(1)
     folding, first = MetadataFolding(metadata), replace(segment(rng), state=SegmentState.COPY_STARTED)
     folding.apply(encode_event(first))

@@ -40,7 +40,7 @@ EVENTS = [SEGMENT, replace(SEGMENT, compacted_to=0), UPDATE, UPDATE._replace(cus
 
 
 @pytest.mark.parametrize("event", EVENTS)
-def test_events_come_back_as_they_were(event: RemoteSegment | SegmentUpdate | PartitionDelete) -> None:
+def test_events_round_trip(event: RemoteSegment | SegmentUpdate | PartitionDelete) -> None:
     assert decode_event(encode_event(event)) == event
     assert partition_of(event) == PARTITION
 
@@ -66,12 +66,12 @@ def test_the_bytes_are_those_of_kafka() -> None:
         (encode_event(DELETE)[:-2] + b"\xff\x00", "state -1"),
     ],
 )
-def test_what_is_no_event_is_refused_with_a_reason(value: bytes | None, reason: str) -> None:
+def test_invalid_event_is_refused_with_reason(value: bytes | None, reason: str) -> None:
     with pytest.raises(UndecodableEvent, match=reason):
         decode_event(value)
 
 
-def test_a_segment_that_cannot_be_is_refused() -> None:
+def test_invalid_segment_is_refused() -> None:
     no_epochs = encode_event(SEGMENT).replace(
         bytes.fromhex("03" + "00000003" + "00000000000003e8" + "00" + "00000007" + "00000000000005dc" + "00"), b"\x01"
     )
@@ -79,7 +79,7 @@ def test_a_segment_that_cannot_be_is_refused() -> None:
         decode_event(no_epochs)
 
 
-def test_a_size_that_no_field_holds_is_the_writers_fault() -> None:
+def test_size_out_of_range_raises_value_error() -> None:
     with pytest.raises(ValueError, match="cannot be written"):
         encode_event(
             RemoteSegment(

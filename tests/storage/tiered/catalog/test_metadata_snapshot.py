@@ -50,7 +50,7 @@ def file_system() -> MemoryFileSystem:
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_a_snapshot_brings_everything_back_and_it_goes_on(seed: int) -> None:
+def test_snapshot_restores_state_and_accepts_events(seed: int) -> None:
     fs = file_system()
     metadata, twin = filled(seed)
     metadata.apply(PartitionDelete(OTHER_PARTITION, PartitionDeleteState.STARTED, 8, 9))
@@ -71,7 +71,7 @@ def test_a_snapshot_brings_everything_back_and_it_goes_on(seed: int) -> None:
             assert_alike(restored.cache(PARTITION), twin)
 
 
-def test_what_was_packed_does_not_change_any_more() -> None:
+def test_packed_snapshot_is_a_copy() -> None:
     fs = file_system()
     cache = RemoteLogMetadataCache(PARTITION)
     known = copied(cache, segment(1, 0, 9, [(0, 0)]))
@@ -100,7 +100,7 @@ def test_a_broken_snapshot_is_refused() -> None:
             read_snapshot(fs, PATH)
 
 
-def test_what_is_said_again_leads_to_the_same_and_means_nothing_to_who_knows_it() -> None:
+def test_retold_events_restore_state_and_are_idempotent() -> None:
     metadata, twin = filled(3)
     metadata.apply(PartitionDelete(PARTITION, PartitionDeleteState.MARKED, 8, 9))
     twin.apply(PartitionDelete(PARTITION, PartitionDeleteState.MARKED, 8, 9))

@@ -139,7 +139,7 @@ def settle(chain: RemoteLogLayout, steps: int) -> None:
 
 @settings(max_examples=100, deadline=None)
 @given(st.data())
-def test_a_chain_that_is_kept_decides_as_a_look_at_everything_does(data: st.DataObject) -> None:
+def test_incremental_layout_decides_as_full_scan(data: st.DataObject) -> None:
     history = History(data)
     chain = RemoteLogLayout(history.cache, history.lineage(), history.log_start)
     for _ in range(data.draw(st.integers(1, 14))):
@@ -163,7 +163,7 @@ def test_a_chain_that_is_kept_decides_as_a_look_at_everything_does(data: st.Data
 
 @settings(max_examples=100, deadline=None)
 @given(st.data())
-def test_a_piece_at_a_time_it_comes_to_the_same(data: st.DataObject) -> None:
+def test_bounded_decisions_add_up_to_full_decision(data: st.DataObject) -> None:
     """Looks that decide_expiration on a few segments each delete, one after the other, what one look would."""
     history = History(data)
     for _ in range(30):
@@ -191,7 +191,7 @@ def test_a_piece_at_a_time_it_comes_to_the_same(data: st.DataObject) -> None:
     assert gone == {each.segment.id.id for each in expected.deletions}
 
 
-def test_a_chain_that_was_replaced_or_lost_its_cache_knows() -> None:
+def test_replaced_layout_is_not_of_its_cache() -> None:
     cache = RemoteLogMetadataCache(PARTITION)
     first = settled_chain(cache, Lineage([(0, 0)], 10), 0)
     assert first.is_of(cache)
@@ -205,7 +205,7 @@ def test_a_chain_that_was_replaced_or_lost_its_cache_knows() -> None:
     assert not second.is_of(RemoteLogMetadataCache(PARTITION))
 
 
-def test_histories_that_a_chain_follows() -> None:
+def test_layout_follows_compatible_histories() -> None:
     chain = settled_chain(RemoteLogMetadataCache(PARTITION), Lineage([(0, 0), (2, 30)], 50), 0)
     assert chain.follows(Lineage([(0, 0), (2, 30)], 50), 0)
     assert chain.follows(Lineage([(0, 0), (2, 30), (3, 50)], 60), 0), "it went on"
@@ -216,7 +216,7 @@ def test_histories_that_a_chain_follows() -> None:
     assert not chain.follows(Lineage([(0, 0), (2, 30), (3, 45)], 60), 0), "it was cut meanwhile"
 
 
-def test_links_are_those_of_a_chain_made_at_once() -> None:
+def test_spans_equal_those_of_full_computation() -> None:
     cache = RemoteLogMetadataCache(PARTITION)
     for number in range(100):
         segment = RemoteSegment(

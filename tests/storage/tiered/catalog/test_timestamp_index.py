@@ -16,7 +16,7 @@ def chain(*pieces: tuple[int, int, int]) -> TimestampIndex:
     return made
 
 
-def test_times_that_ascend() -> None:
+def test_ascending_timestamps_are_found() -> None:
     ascending = chain(*((10 * n, 10 * n + 9, 100 * n) for n in range(100)))
     assert list(ascending.candidates(9850, 0, END)) == [990]
     assert next(ascending.candidates(4201, 0, END)) == 430
@@ -26,7 +26,7 @@ def test_times_that_ascend() -> None:
     assert ascending.next_offset == 1000
 
 
-def test_times_that_go_back() -> None:
+def test_descending_timestamps_are_found() -> None:
     mixed = chain((0, 9, 500), (10, 19, 100), (20, 29, 300), (30, 39, 700))
     assert list(mixed.candidates(200, 0, END)) == [0, 20, 30]
     assert list(mixed.candidates(200, 10, END)) == [20, 30]
@@ -36,19 +36,19 @@ def test_times_that_go_back() -> None:
     assert next(chain((0, 9, 5), (10, 19, 5)).latest(0, END)) == (5, 0)
 
 
-def test_nothing() -> None:
+def test_empty_index_has_no_candidates() -> None:
     assert (len(TimestampIndex()), TimestampIndex().next_offset) == (0, 0)
     assert list(TimestampIndex().candidates(0, 0, END)) == []
     assert list(TimestampIndex().latest(0, END)) == []
 
 
-def test_pieces_come_in_order() -> None:
+def test_entries_must_be_appended_in_order() -> None:
     with pytest.raises(ValueError, match="a piece from 9 to 20"):
         chain((0, 9, 0), (9, 20, 0))
 
 
 @pytest.mark.parametrize("seed", range(30))
-def test_like_a_look_at_every_piece(seed: int) -> None:
+def test_index_agrees_with_linear_search(seed: int) -> None:
     random = Random(seed)
     pieces, offset = [], 0
     for _ in range(random.randint(0, 20)):

@@ -64,12 +64,12 @@ def test_the_chunks_of_a_range_are_those_that_share_bytes_with_it(size: int, tot
 
 
 @pytest.mark.parametrize("sizes", [(100, 110, 30), (100, 100, 30), (110, 30), (110, 110, 110, 30)])
-def test_chunks_that_are_not_alike_are_not_fixed(sizes: tuple[int, ...]) -> None:
+def test_chunks_of_unequal_size_have_no_fixed_index(sizes: tuple[int, ...]) -> None:
     with pytest.raises(ValueError, match="of unequal size"):
         chunk_index(100, 250, sizes, 110)
 
 
-def test_a_file_of_less_than_a_chunk_still_tells_what_a_whole_one_would_make() -> None:
+def test_small_file_keeps_stored_size_of_whole_chunk() -> None:
     assert chunk_index(100, 30, [58], 128) == FixedChunkIndex(100, 30, 128, 58)
     assert chunk_index(100, 30, [12], None) == VariableChunkIndex(100, 30, (12,))
 
@@ -116,7 +116,7 @@ def test_sizes_take_as_many_bytes_as_their_differences_need(sizes: list[int], wi
 
 
 @given(SIZES)
-def test_what_is_encoded_is_decoded(sizes: list[int]) -> None:
+def test_encoding_round_trips(sizes: list[int]) -> None:
     assert decode_sizes(encode_sizes(sizes)) == tuple(sizes)
 
 

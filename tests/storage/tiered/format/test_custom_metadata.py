@@ -26,7 +26,7 @@ def test_no_fields_are_no_metadata() -> None:
 
 
 @given(FIELDS)
-def test_what_is_encoded_is_decoded(fields: dict[CustomField, int | str]) -> None:
+def test_encoding_round_trips(fields: dict[CustomField, int | str]) -> None:
     assert decode_custom_metadata(encode_custom_metadata(fields) or b"") == fields
 
 
@@ -35,6 +35,6 @@ def test_unknown_tags_are_skipped() -> None:
 
 
 @pytest.mark.parametrize("data", ["01", "01 00 05 02", "01 01 04 03 61 62 63", "01 01 02 02 ff", "ffffffffffff"])
-def test_bytes_of_another_kind_are_refused(data: str) -> None:
+def test_invalid_bytes_are_refused(data: str) -> None:
     with pytest.raises(ValueError, match="invalid custom metadata"):
         decode_custom_metadata(bytes.fromhex(data))

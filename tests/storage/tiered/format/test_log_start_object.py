@@ -32,11 +32,11 @@ def offset(store: MemoryObjectStore) -> int | None:
     return None if found is None else found.log_start_offset
 
 
-def test_there_is_nothing_to_read_before_anybody_wrote() -> None:
+def test_read_without_objects_returns_none() -> None:
     assert offset(MemoryObjectStore()) is None
 
 
-def test_what_a_leader_wrote_is_read_back() -> None:
+def test_written_value_is_read_back() -> None:
     store = MemoryObjectStore()
     assert writer(store, 4).write(17, now_ms=1_000)
     assert store.keys() == [f"{DIRECTORY}log-start-0000000004"]
@@ -45,7 +45,7 @@ def test_what_a_leader_wrote_is_read_back() -> None:
     )
 
 
-def test_a_log_that_begins_at_zero_costs_one_look() -> None:
+def test_log_starting_at_zero_needs_one_listing() -> None:
     store = MemoryObjectStore()
     leader = writer(store, 0)
     assert leader.write(0, now_ms=0)
@@ -53,7 +53,7 @@ def test_a_log_that_begins_at_zero_costs_one_look() -> None:
     assert [call.operation for call in store.calls] == ["list"]
 
 
-def test_what_did_not_change_is_not_written_again() -> None:
+def test_unchanged_value_is_not_written_again() -> None:
     store = MemoryObjectStore()
     leader = writer(store, 0)
     assert leader.write(5, now_ms=0)
@@ -71,7 +71,7 @@ def test_changes_wait_for_the_interval() -> None:
     assert offset(store) == 6
 
 
-def test_what_cannot_wait_does_not() -> None:
+def test_write_now_skips_the_interval() -> None:
     store = MemoryObjectStore()
     leader = writer(store, 0, interval_ms=100)
     leader.write(5, now_ms=0)
@@ -87,7 +87,7 @@ def test_a_new_leader_takes_over_and_removes_what_was_there() -> None:
     assert offset(store) == 20
 
 
-def test_a_new_leader_says_zero_where_an_older_one_said_more() -> None:
+def test_new_leader_may_lower_the_log_start_to_zero() -> None:
     store = MemoryObjectStore()
     writer(store, 3).write(50, now_ms=0)
     assert writer(store, 7).write(0, now_ms=1)
@@ -125,7 +125,7 @@ def test_a_failed_write_is_tried_again() -> None:
     assert offset(store) == 5
 
 
-def test_an_object_that_goes_while_it_is_read_is_looked_up_again() -> None:
+def test_object_removed_while_read_is_looked_up_again() -> None:
     store = MemoryObjectStore()
     writer(store, 1).write(5, now_ms=0)
 
@@ -148,7 +148,7 @@ def test_an_object_that_goes_while_it_is_read_is_looked_up_again() -> None:
         max_size=20,
     )
 )
-def test_the_word_of_the_newest_epoch_counts_in_any_order(writes: list[tuple[int, int]]) -> None:
+def test_newest_epoch_wins_in_any_write_order(writes: list[tuple[int, int]]) -> None:
     """Leaders write in whatever order the network gives; readers hear the last word of the highest epoch."""
     store = MemoryObjectStore()
     leaders = {epoch: writer(store, epoch, interval_ms=0) for epoch in range(4)}
@@ -161,7 +161,7 @@ def test_the_word_of_the_newest_epoch_counts_in_any_order(writes: list[tuple[int
 
 
 @pytest.mark.parametrize("content", [b"", b"[]", b"{}", b'{"version":2}', b'{"version":1}', b"\xff"])
-def test_anything_else_is_refused(content: bytes) -> None:
+def test_invalid_content_is_refused(content: bytes) -> None:
     with pytest.raises(ValueError):
         decode_log_start(content)
 

@@ -100,7 +100,7 @@ def test_sizes_of_compressed_chunks_are_read_as_another_zstd_wrote_them() -> Non
     assert manifest.compression
 
 
-def test_what_ottla_adds_is_hidden_where_the_plugin_does_not_look() -> None:
+def test_additional_fields_are_where_the_plugin_ignores_them() -> None:
     checked = {kind: index._replace(crc=number + 7) for number, (kind, index) in enumerate(INDEXES.items())}
     known = segment(1000, custom_metadata=b"\x01\x00\x01\x02")
     known = replace(known, state=SegmentState.COPY_FINISHED, compacted_to=4711)
@@ -118,14 +118,14 @@ def test_what_ottla_adds_is_hidden_where_the_plugin_does_not_look() -> None:
     assert document == plain
 
 
-def test_unknown_fields_are_let_be() -> None:
+def test_unknown_fields_are_ignored() -> None:
     content = PLAIN_JSON.replace('"compression"', '"later":{"x":[1]},"compression"').replace(
         '"offset":{', '"bloom":null,"offset":{"crc":3,'
     )
     assert decode_manifest(content.encode()) == MANIFEST
 
 
-def test_a_manifest_that_does_not_tell_of_which_segment_it_is_can_be_read_from() -> None:
+def test_manifest_without_segment_id_is_readable() -> None:
     manifest = decode_manifest(PLAIN_JSON.replace(f",{METADATA_JSON}", "").encode())
     assert manifest.segment is None
     assert manifest.chunks == MANIFEST.chunks
@@ -184,7 +184,7 @@ def test_no_flipped_bit_changes_what_a_manifest_says(position: int, bit: int) ->
 
 
 @given(st.integers(0, len(PLAIN_JSON) - 1), st.binary(min_size=1, max_size=3))
-def test_whatever_the_damage_nothing_else_is_raised(position: int, bytes_there: bytes) -> None:
+def test_damage_raises_only_documented_errors(position: int, bytes_there: bytes) -> None:
     content = bytearray(PLAIN_JSON.encode())
     content[position : position + len(bytes_there)] = bytes_there
     try:
@@ -194,7 +194,7 @@ def test_whatever_the_damage_nothing_else_is_raised(position: int, bytes_there: 
 
 
 @given(st.integers(1, 40), st.lists(st.integers(0, 2**31 - 1), min_size=1, max_size=40), st.data())
-def test_what_is_encoded_is_decoded(chunk_size: int, sizes: list[int], data: st.DataObject) -> None:
+def test_encoding_round_trips(chunk_size: int, sizes: list[int], data: st.DataObject) -> None:
     file_size = chunk_size * (len(sizes) - 1) + data.draw(st.integers(1, chunk_size))
     crcs = tuple(data.draw(st.lists(st.integers(0, 2**32 - 1), min_size=len(sizes), max_size=len(sizes))))
     manifest = replace(

@@ -19,13 +19,13 @@ BY_JAVA = (
 MAX_BYTES = 2048 // 8 - 2 * 64 - 2
 
 
-def test_what_java_encrypted_is_decrypted() -> None:
+def test_ciphertext_of_java_is_decrypted() -> None:
     assert decrypt(private_key("written"), base64.b64decode(BY_JAVA)) == MESSAGE
 
 
 @settings(max_examples=25, deadline=None)
 @given(st.binary(max_size=MAX_BYTES))
-def test_what_is_encrypted_is_decrypted(message: bytes) -> None:
+def test_encryption_round_trips(message: bytes) -> None:
     key = private_key("written")
     ciphertext = encrypt(key.public_key(), message)
     assert len(ciphertext) == 256
@@ -52,7 +52,7 @@ def test_damage_anywhere_is_refused(position: int, difference: int) -> None:
 
 
 @pytest.mark.parametrize("ciphertext", [b"", bytes(255), bytes(256), bytes(257), b"\xff" * 256])
-def test_what_is_no_ciphertext_is_refused(ciphertext: bytes) -> None:
+def test_invalid_ciphertext_is_refused(ciphertext: bytes) -> None:
     with pytest.raises(OaepError):
         decrypt(private_key("written"), ciphertext)
 

@@ -23,7 +23,7 @@ def test_a_key_is_prefix_topic_partition_start_offset_and_segment() -> None:
 
 
 @given(UUIDS, TOPICS, st.integers(0, 2**31 - 1), st.integers(0, 2**60), UUIDS, st.sampled_from(["", "a/", "t-", "x"]))
-def test_what_a_key_says_is_read_back_from_its_end(
+def test_key_is_parsed_from_its_end(
     topic_id: Uuid, topic: str, number: int, start: int, segment_id: Uuid, prefix: str
 ) -> None:
     keys = ObjectKeys(prefix)
@@ -49,7 +49,7 @@ def test_what_a_key_says_is_read_back_from_its_end(
         "prefixtopic1-lZ6vvmajTWKDBUTV6SQAtQ/42/log-start-0000000005",
     ],
 )
-def test_keys_of_other_things_say_nothing(key: str) -> None:
+def test_foreign_keys_are_not_parsed(key: str) -> None:
     assert ObjectKeys("prefix").parse(key) is None
 
 
@@ -59,7 +59,7 @@ def test_other_objects_of_a_partition_are_known_as_such() -> None:
     assert ObjectKeys("prefix").parse_partition("prefixelsewhere/1/") is None
 
 
-def test_custom_metadata_outrank_the_prefix_of_today() -> None:
+def test_custom_metadata_override_configured_prefix() -> None:
     moved = encode_custom_metadata({CustomField.OBJECT_PREFIX: "then/"})
     key = ObjectKeys("now/").key(segment(1, custom_metadata=moved), ObjectSuffix.MANIFEST)
     assert key == f"then/{segment_path(segment(1))}.rsm-manifest"

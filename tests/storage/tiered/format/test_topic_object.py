@@ -31,11 +31,11 @@ def puts(store: MemoryObjectStore) -> int:
     return sum(call.operation == "put" for call in store.calls)
 
 
-def test_a_description_survives_its_bytes() -> None:
+def test_topic_description_round_trips() -> None:
     assert decode_topic(encode_topic(FOO)) == FOO
 
 
-def test_there_is_nothing_to_read_before_anybody_wrote() -> None:
+def test_read_without_objects_returns_none() -> None:
     assert read_topic(MemoryObjectStore(), DIRECTORY) is None
 
 
@@ -71,7 +71,7 @@ def test_a_deposed_leader_changes_nothing() -> None:
 
 
 @pytest.mark.parametrize("content", [b"[]", b"{}", b'{"version":1}', encode_topic(replace(FOO, partition_count=0))])
-def test_anything_else_is_refused(content: bytes) -> None:
+def test_invalid_content_is_refused(content: bytes) -> None:
     with pytest.raises(ValueError):
         decode_topic(content)
 

@@ -16,7 +16,7 @@ TRANSFORMS = st.sampled_from(
 
 
 @given(TRANSFORMS, st.binary(max_size=2000), st.integers(1, 50))
-def test_a_chunk_comes_back(transform: ChunkTransform, pattern: bytes, times: int) -> None:
+def test_chunk_round_trips(transform: ChunkTransform, pattern: bytes, times: int) -> None:
     chunk = pattern * times
     stored = transform.store(memoryview(chunk))
     assert transform.stored_size(len(chunk)) in (None, len(stored))
@@ -73,7 +73,7 @@ def test_a_chunk_of_another_size_is_corrupt_data(size: int) -> None:
             transform.restore(transform.store(bytes(100)), size)
 
 
-def test_a_frame_that_grows_without_end_is_not_followed() -> None:
+def test_decompression_is_bounded_by_chunk_size() -> None:
     bomb = zstandard.ZstdCompressor().compress(bytes(50_000_000))
     with pytest.raises(CorruptRemoteData):
         ChunkTransform(compresses=True).restore(bomb, 1000)

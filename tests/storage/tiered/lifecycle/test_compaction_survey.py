@@ -65,7 +65,7 @@ def dumb_look(links: list[SegmentSpan], config: LogConfig, now_ms: int) -> Looke
 
 @settings(max_examples=100, deadline=None)
 @given(st.data())
-def test_in_pieces_or_at_once_it_is_the_same(data: st.DataObject) -> None:
+def test_stepwise_survey_equals_full_survey(data: st.DataObject) -> None:
     history = History(data)
     for _ in range(data.draw(st.integers(0, 25))):
         history.step()
@@ -92,7 +92,7 @@ def test_in_pieces_or_at_once_it_is_the_same(data: st.DataObject) -> None:
 
 @settings(max_examples=50, deadline=None)
 @given(st.data())
-def test_a_chain_that_changes_meanwhile_is_gathered_without_overlaps(data: st.DataObject) -> None:
+def test_changing_layout_is_collected_without_overlaps(data: st.DataObject) -> None:
     history = History(data)
     for _ in range(20):
         history.step()
@@ -113,7 +113,7 @@ def test_a_chain_that_changes_meanwhile_is_gathered_without_overlaps(data: st.Da
     assert all(link.segment.start_offset <= link.first <= link.last for link in links)
 
 
-def test_what_was_compacted_less_far_than_its_own_beginning_is_dirty_from_there_on() -> None:
+def test_span_compacted_below_its_start_is_dirty() -> None:
     """No leader says so; whoever does makes nothing before it dirty."""
     survey = CompactionSurvey(replace(LogConfig(), max_compaction_lag_ms=2**63 - 1), NOW_MS)
     for first, compacted_to in ((0, 20), (10, 5), (20, 30)):
@@ -121,7 +121,7 @@ def test_what_was_compacted_less_far_than_its_own_beginning_is_dirty_from_there_
     assert (survey.first_dirty, survey.end, survey.dirty_bytes, survey.all_bytes) == (10, 30, 2, 3)
 
 
-def test_runs_are_of_what_fits_together_below_the_leaders_disk() -> None:
+def test_groups_merge_small_spans_below_local_log() -> None:
     links = [link_of(at * 10, at * 10 + 9, size_bytes=30) for at in range(8)]
     config = LogConfig(segment_bytes=100)
     assert [len(run.spans) for run in group_segments(links, config, 50)] == [3, 2, 1, 1, 1]
@@ -133,7 +133,7 @@ def test_runs_are_of_what_fits_together_below_the_leaders_disk() -> None:
     assert [len(run.spans) for run in group_segments(many, config, 2**40)] == [MAX_SPANS_PER_GROUP, 1]
 
 
-def test_a_segment_of_which_later_links_may_have_more_is_not_replaced() -> None:
+def test_segment_with_later_span_is_not_replaced() -> None:
     """What a leader copied late reaches over what was compacted meanwhile."""
     late, compacted = link_of(0, 29, size_bytes=1), link_of(10, 19, size_bytes=1)
     links = [late._replace(last=9), compacted, late._replace(first=20)]

@@ -121,14 +121,14 @@ def test_overlaps_count_once() -> None:
     assert chosen(decided(replace(tier(*overlapping), retention_bytes=500))) == [(1, DeletionReason.SIZE)]
 
 
-def test_the_log_start_takes_with_it_what_lies_below_whatever_its_history() -> None:
+def test_segments_below_log_start_are_deleted_in_any_history() -> None:
     foreign = segment(9, 5, 15, (7, 5))
     expiry = decided(replace(tier(*THREE, foreign), log_start_offset=25, lineage=Lineage([(0, 25)], 100)))
     assert chosen(expiry) == [(1, DeletionReason.BELOW_LOG_START), (9, DeletionReason.BELOW_LOG_START)]
     assert expiry.log_start_offset == 25
 
 
-def test_nothing_goes_beyond_the_high_watermark() -> None:
+def test_segments_above_high_watermark_are_kept() -> None:
     """Right after an election it may be behind."""
     old = [replace(one, max_timestamp_ms=0) for one in THREE]
     expiry = decided(replace(tier(*old), retention_ms=1, high_watermark=39))
@@ -136,16 +136,16 @@ def test_nothing_goes_beyond_the_high_watermark() -> None:
 
 
 class TestWhatWasLeftBehind:
-    def test_a_deletion_that_was_begun_is_taken_up_at_once(self) -> None:
+    def test_interrupted_deletion_is_resumed_at_once(self) -> None:
         begun = segment(2, 20, 39, state=SegmentState.DELETE_STARTED)
         assert chosen(decided(tier(THREE[0], begun, THREE[2]))) == [(2, DeletionReason.INTERRUPTED)]
 
-    def test_a_foreign_copy_is_given_time_even_without_any_limits(self) -> None:
+    def test_copy_of_another_broker_is_kept_for_grace_time(self) -> None:
         young = segment(4, 70, 80, state=SegmentState.COPY_STARTED, event_age_ms=HOUR_MS - 1)
         old = segment(5, 70, 80, state=SegmentState.COPY_STARTED, event_age_ms=HOUR_MS)
         assert chosen(decided(tier(*THREE, young, old))) == [(5, DeletionReason.ABANDONED)]
 
-    def test_a_copy_of_this_broker_that_it_does_not_know_of_is_from_before_a_crash(self) -> None:
+    def test_unknown_copy_of_this_broker_is_abandoned(self) -> None:
         ours = segment(4, 70, 80, state=SegmentState.COPY_STARTED, broker=US)
         assert chosen(decided(tier(*THREE, ours))) == [(4, DeletionReason.ABANDONED)]
         assert chosen(decided(replace(tier(*THREE, ours), copying={uuid(4)}))) == []
@@ -159,15 +159,15 @@ class TestOutsideOfTheChain:
         assert chosen(decided(replace(later, now_ms=later.now_ms - 1))) == []
         return chosen(decided(later))
 
-    def test_segments_of_a_history_that_was_cut_go(self) -> None:
+    def test_segments_of_truncated_history_are_deleted(self) -> None:
         lost = segment(9, 40, 69, (1, 40))
         assert self.after_grace(tier(*THREE, lost)) == [(9, DeletionReason.UNREFERENCED)]
 
-    def test_segments_beyond_the_end_of_the_log_go(self) -> None:
+    def test_segments_beyond_log_end_are_deleted(self) -> None:
         beyond = segment(9, 100, 120)
         assert self.after_grace(tier(*THREE, beyond)) == [(9, DeletionReason.UNREFERENCED)]
 
-    def test_what_others_hold_goes(self) -> None:
+    def test_duplicate_segments_are_deleted(self) -> None:
         """With unlimited retention nothing that overlaps would ever be reclaimed otherwise."""
         assert self.after_grace(tier(*THREE, segment(9, 25, 35))) == [(9, DeletionReason.UNREFERENCED)]
         assert self.after_grace(tier(*THREE, segment(9, 15, 45))) == [(2, DeletionReason.UNREFERENCED)]
@@ -185,31 +185,31 @@ class TestOutsideOfTheChain:
         assert [(link.first, link.last) for link in before.spans()] == [(0, 29), (30, 69)]
         assert self.after_grace(before) == []
 
-    def test_scenario_5_the_segment_of_the_lost_leader_goes(self) -> None:
+    def test_scenario_5_segment_of_lost_leader_is_deleted(self) -> None:
         u1, u2 = segment(1, 0, 3), segment(2, 0, 3, (0, 0), (1, 2))
         u3 = segment(3, 4, 5, (0, 4), (2, 5))
         before = replace(tier(u1, u2, u3, entries=[(0, 0), (2, 5)], end=7), local_start_offset=6, local=[])
         assert self.after_grace(before) == [(2, DeletionReason.UNREFERENCED)]
 
-    def test_a_segment_that_is_back_in_the_chain_begins_anew(self) -> None:
+    def test_segment_back_in_layout_restarts_grace_time(self) -> None:
         duplicate = segment(9, 20, 39, event_age_ms=-1)
         first = decided(tier(*THREE, duplicate))
         assert set(first.outside_since_ms) == {uuid(9)}
         again = replace(tier(THREE[0], duplicate, THREE[2]), outside_since_ms=first.outside_since_ms)
         assert decided(again).outside_since_ms == {}
 
-    def test_nothing_is_judged_by_a_history_that_is_not_known(self) -> None:
+    def test_unknown_history_deletes_no_segments(self) -> None:
         """Leader epochs that were lost are learnt again from what is on this disk alone."""
         before = tier(*THREE, entries=[(0, 50)])
         assert decided(before).outside_since_ms == {}
         assert decided(tier(*THREE, entries=[])).outside_since_ms == {}
 
-    def test_an_empty_log_with_a_history_that_begins_at_its_end_judges_nothing(self) -> None:
+    def test_empty_log_with_history_at_its_end_deletes_no_segments(self) -> None:
         """A replica that lost its disk leads: what remote storage has is all there is."""
         wiped = replace(tier(*THREE, entries=[(5, 0)], end=0), local=[], local_start_offset=0)
         assert decided(wiped).outside_since_ms == {}
 
-    def test_what_another_history_left_beyond_a_log_that_is_all_deleted_goes(self) -> None:
+    def test_foreign_segments_beyond_empty_log_are_deleted(self) -> None:
         """Of an unclean leader, say: all that it has has expired, and nobody writes."""
         across, beyond = segment(8, 95, 104, (1, 95)), segment(9, 105, 120, (1, 105))
         deleted = replace(
@@ -218,12 +218,12 @@ class TestOutsideOfTheChain:
         assert self.after_grace(deleted) == [(8, DeletionReason.UNREFERENCED), (9, DeletionReason.UNREFERENCED)]
         assert decided(deleted) == decided_by_scan(deleted)
 
-    def test_a_log_that_is_all_remote_judges_nothing_without_its_history(self) -> None:
+    def test_fully_remote_log_without_history_deletes_no_segments(self) -> None:
         remote = replace(tier(*THREE, entries=[], end=70), log_start_offset=20, local_start_offset=70, local=[])
         assert decided(remote).outside_since_ms == {}
 
 
-def test_what_nobody_has_is_told() -> None:
+def test_missing_offsets_are_reported() -> None:
     assert decided(tier(*THREE)).first_offset == 0
     assert decided(tier(*THREE[1:])).first_offset == 20
     assert decided(tier()).first_offset == 50
@@ -286,27 +286,27 @@ def test_nothing_at_or_above_the_new_log_start_becomes_unreadable(before: FullSc
 
 
 @given(tiers())
-def test_the_chain_has_every_offset_once(before: FullScanState) -> None:
+def test_layout_serves_every_offset_once(before: FullScanState) -> None:
     links = before.spans()
     offsets = [offset for link in links for offset in range(link.first, link.last + 1)]
     assert offsets == sorted(readable(before, before.segments))
 
 
 @given(tiers())
-def test_where_there_is_a_compacted_segment_the_chain_has_one(before: FullScanState) -> None:
+def test_layout_prefers_compacted_segments(before: FullScanState) -> None:
     compacted = readable(before, [one for one in before.segments if one.is_compacted])
     for link in before.spans():
         assert all((offset in compacted) is link.segment.is_compacted for offset in range(link.first, link.last + 1))
 
 
-def test_of_twins_the_chain_has_the_one_that_was_compacted_against_more() -> None:
+def test_layout_prefers_further_compacted_duplicate() -> None:
     twins = [replace(segment(number, 0, 49), compacted_to=to) for number, to in ((1, None), (2, 50), (3, 90))]
     before = replace(tier(*twins), outside_since_ms={uuid(number): NOW_MS - HOUR_MS for number in (1, 2, 3)})
     assert [link.segment for link in before.spans()] == [twins[2]]
     assert chosen(decided(before)) == [(1, DeletionReason.UNREFERENCED), (2, DeletionReason.UNREFERENCED)]
 
 
-def test_what_is_needed_on_both_sides_of_a_compacted_segment_does_not_expire_with_the_first() -> None:
+def test_segment_with_two_spans_does_not_expire_with_the_first() -> None:
     long = segment(1, 0, 49, age_ms=10)
     middle = replace(segment(2, 10, 29), compacted_to=30)
     expiry = decided(replace(tier(long, middle), retention_ms=5))

@@ -47,7 +47,7 @@ def test_a_new_log_begins_at_zero(bucket: Bucket) -> None:
     assert start(bucket) is None
 
 
-def test_a_log_goes_on_behind_what_is_remote(bucket: Bucket) -> None:
+def test_empty_log_resumes_after_remote_offsets(bucket: Bucket) -> None:
     first = bucket.copy(0, 9, [(0, 0)])
     second = bucket.copy(10, 19, [(0, 10), (3, 12)], [(0, 0), (3, 12)])
     producers = ProducerState()
@@ -77,7 +77,7 @@ def test_only_finished_segments_count(bucket: Bucket) -> None:
     assert found.next_offset == 10
 
 
-def test_what_lies_below_a_hole_is_kept(bucket: Bucket) -> None:
+def test_segments_below_a_hole_are_kept(bucket: Bucket) -> None:
     found = start(bucket, bucket.copy(0, 9, [(0, 0)]), bucket.copy(20, 29, [(0, 20)], [(0, 0)]))
     assert isinstance(found, TierStart)
     assert (found.log_start_offset, found.next_offset) == (0, 30)
@@ -98,14 +98,14 @@ def test_a_log_start_without_segments_is_honoured(bucket: Bucket) -> None:
     assert start(bucket, log_start=12) == EmptyStart(12)
 
 
-def test_nobody_writes_where_the_history_cannot_be_told(bucket: Bucket) -> None:
+def test_unreadable_history_prevents_appends(bucket: Bucket) -> None:
     segments = [bucket.copy(0, 9, [(0, 0)]), bucket.copy(10, 19, [(0, 10)], [(0, 0)])]
     bucket.indexes[segments[1].id, IndexKind.LEADER_EPOCH] = b"?"
     with pytest.raises(RemoteStorageError):
         start(bucket, *segments)
 
 
-def test_producers_that_cannot_be_told_cost_no_records(bucket: Bucket) -> None:
+def test_unreadable_producers_do_not_prevent_start(bucket: Bucket) -> None:
     segment = bucket.copy(0, 9, [(0, 0)])
     bucket.indexes[segment.id, IndexKind.PRODUCER_SNAPSHOT] = b"?"
     found = start(bucket, segment)
@@ -113,7 +113,7 @@ def test_producers_that_cannot_be_told_cost_no_records(bucket: Bucket) -> None:
     assert (found.next_offset, found.producers.entries) == (10, {})
 
 
-def test_of_segments_that_end_alike_one_that_can_be_read_tells(bucket: Bucket) -> None:
+def test_any_readable_newest_segment_gives_the_history(bucket: Bucket) -> None:
     bucket.copy(0, 9, [(0, 0)])
     damaged = bucket.copy(5, 19, [(0, 5), (1, 10)], [(0, 0), (1, 10)])
     whole = bucket.copy(10, 19, [(1, 10)], [(0, 0), (1, 10)])
@@ -123,7 +123,7 @@ def test_of_segments_that_end_alike_one_that_can_be_read_tells(bucket: Bucket) -
     assert found.epochs == (EpochEntry(0, 0), EpochEntry(1, 10))
 
 
-def test_another_leaders_segment_that_ends_alike_tells_nothing(bucket: Bucket) -> None:
+def test_segment_of_older_leader_does_not_give_the_history(bucket: Bucket) -> None:
     deposed, latest = bucket.copy(0, 9, [(0, 0)]), bucket.copy(0, 9, [(0, 0), (2, 5)])
     bucket.indexes[latest.id, IndexKind.LEADER_EPOCH] = b"?"
     with pytest.raises(RemoteStorageError):
@@ -132,7 +132,7 @@ def test_another_leaders_segment_that_ends_alike_tells_nothing(bucket: Bucket) -
 
 @settings(max_examples=100, deadline=None)
 @given(st.data())
-def test_a_log_begins_where_a_look_at_every_segment_says(data: st.DataObject) -> None:
+def test_log_start_agrees_with_full_scan(data: st.DataObject) -> None:
     history = History(data)
     for _ in range(12):
         history.step()

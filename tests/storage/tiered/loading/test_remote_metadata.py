@@ -40,20 +40,20 @@ def load(
     return load_remote_metadata(name, settings or {}, context, class_path)
 
 
-def test_kafkas_own_is_the_one_on_the_topic() -> None:
+def test_kafka_class_name_selects_topic_based_manager() -> None:
     assert is_on_topic("org.apache.kafka.server.log.remote.metadata.storage.TopicBasedRemoteLogMetadataManager")
     assert is_on_topic("topic")
     assert not is_on_topic(f"{HERE}:Own")
 
 
-def test_one_that_is_named_is_told_its_settings_and_its_broker() -> None:
+def test_import_path_receives_settings_and_context() -> None:
     loaded = load(f"{HERE}.Own", {"url": "x"})
     assert isinstance(loaded, Own)
     assert loaded.settings == {"url": "x"}
     assert (loaded.context.broker_id, loaded.context.bootstrap_server()) == (1, "127.0.0.1:9092")
 
 
-def test_a_class_path_is_where_its_module_is_looked_for_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_class_path_is_searched_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "path", list(sys.path))
     (tmp_path / "their_remote_metadata.py").write_text(f"from {HERE} import Own as Theirs\n")
     assert isinstance(load("their_remote_metadata:Theirs", class_path=f"/nowhere:{tmp_path}"), Own)
@@ -71,7 +71,7 @@ def test_a_class_path_is_where_its_module_is_looked_for_first(tmp_path: Path, mo
         (f"{HERE}:demanding", {"url": "x"}, r"demanding, which does not start: ConnectionError\('nobody there'\).$"),
     ],
 )
-def test_one_that_will_not_do_is_refused_with_one_sentence(
+def test_invalid_implementation_is_refused_with_one_sentence(
     name: str, settings: Mapping[str, str], sentence: str
 ) -> None:
     with pytest.raises(ValueError, match=sentence):

@@ -68,7 +68,7 @@ def test_s3_needs_no_connection_to_be_loaded(fs: MemoryFileSystem, name: str, se
 
 
 @pytest.mark.parametrize("separator", [":", "."])
-def test_an_import_path_names_what_makes_it(fs: MemoryFileSystem, separator: str) -> None:
+def test_import_path_selects_factory(fs: MemoryFileSystem, separator: str) -> None:
     storage = load(fs, f"tests.storage.tiered.loading.test_remote_storage{separator}Own", {"a": "b"})
     assert isinstance(storage, Own)
     assert storage.settings == {"a": "b"}
@@ -113,7 +113,7 @@ def test_caches_may_be_left_out_or_without_bound(fs: MemoryFileSystem, settings:
     storage.close()
 
 
-def test_keys_that_do_nothing_are_reported(fs: MemoryFileSystem) -> None:
+def test_keys_without_effect_are_reported(fs: MemoryFileSystem) -> None:
     settings = BUCKET | {"chunk.sise": "1", "storage.s3.buket.name": "x", "storage.zzzzzz": "y"}
     assert load_remote_storage("s3", settings, context(fs), local_root="remote").warnings == (
         "rsm.config.chunk.sise is not known; did you mean rsm.config.chunk.size?",
@@ -195,7 +195,7 @@ def test_every_setting_of_a_bucket_has_its_key() -> None:
         ("local", {"chunk.size": "-1"}, "rsm.config.chunk.size must be from 1"),
     ],
 )
-def test_what_cannot_be_is_told_in_one_sentence(
+def test_invalid_settings_are_refused_with_one_sentence(
     fs: MemoryFileSystem, name: str, settings: Mapping[str, str], complaint: str
 ) -> None:
     write_file(fs, "file", b"", sync=False)

@@ -32,7 +32,7 @@ from tests.support.stub_s3_server import Answer, StubS3Server
         ("s3://bucket?path-style=false", StoreUri(bucket="bucket", is_path_style=False)),
     ],
 )
-def test_what_a_uri_names(uri: str, expected: StoreUri) -> None:
+def test_uri_is_parsed(uri: str, expected: StoreUri) -> None:
     assert parse_store_uri(uri) == expected
     assert pickle.loads(pickle.dumps(parse_store_uri(uri))) == expected
 
@@ -63,7 +63,7 @@ def test_what_a_uri_names(uri: str, expected: StoreUri) -> None:
         ("/a\0b", "not the name of a directory"),
     ],
 )
-def test_what_names_no_store_is_refused_in_one_sentence(uri: str, word: str) -> None:
+def test_invalid_uri_is_refused_with_one_sentence(uri: str, word: str) -> None:
     with pytest.raises(StoreUriError) as raised:
         parse_store_uri(uri)
     assert word in str(raised.value)
@@ -86,7 +86,7 @@ def test_a_directory_is_opened_at_its_root() -> None:
     assert fs.exists("/snapshots/one")
 
 
-def test_who_only_reads_makes_no_directory() -> None:
+def test_reader_creates_no_directory() -> None:
     fs = MemoryFileSystem()
     with pytest.raises(StoreUnavailable, match="the directory /snapshots does not exist"):
         open_store("/snapshots", fs=fs, must_exist=True)
@@ -119,7 +119,7 @@ def test_a_prefix_of_a_bucket_is_part_of_its_keys(monkeypatch: pytest.MonkeyPatc
     assert "/eu-central-7/s3/" in request.headers["authorization"]
 
 
-def test_a_server_of_ones_own_needs_no_region(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_custom_endpoint_needs_no_region(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIDEXAMPLE")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
     for name in ("AWS_DEFAULT_REGION", "AWS_REGION", "AWS_PROFILE"):

@@ -82,13 +82,13 @@ class RemoteStorageContract:
         with pytest.raises(RemoteResourceNotFound):
             storage.read_index(remote, IndexKind.OFFSET)
 
-    def test_to_delete_what_is_gone_is_success(self, storage: RemoteStorageManager) -> None:
+    def test_deleting_missing_segment_succeeds(self, storage: RemoteStorageManager) -> None:
         remote = copied(storage, Contents(LOG))
         storage.delete_segment(remote)
         storage.delete_segment(remote)
         storage.delete_segment(segment(1, number=77))
 
-    def test_to_copy_again_is_harmless(self, storage: RemoteStorageManager) -> None:
+    def test_copy_is_idempotent(self, storage: RemoteStorageManager) -> None:
         first = copied(storage, Contents(LOG))
         assert read_all(storage, first) == LOG
         assert read_all(storage, copied(storage, Contents(LOG))) == LOG

@@ -33,7 +33,7 @@ def test_after_a_rotation_old_segments_are_still_read() -> None:
     assert rotated.new().encryption.data_key.startswith("two:")
 
 
-def test_a_pair_that_was_taken_away_is_named() -> None:
+def test_unconfigured_key_pair_is_named() -> None:
     old = data_keys(MemoryFileSystem(), "one").new()
     with pytest.raises(RemoteStorageError, match="key pair 'one'") as caught:
         data_keys(MemoryFileSystem(), "two").cipher(old.encryption)
@@ -55,7 +55,7 @@ def test_a_damaged_data_key_is_corrupt_data(sealed: str) -> None:
         ("keys/one.key", b"junk", "one.private.key.file names keys/one.key, which is not an unencrypted private key"),
     ],
 )
-def test_files_that_are_no_keys_are_named(path: str, content: bytes | None, complaint: str) -> None:
+def test_invalid_key_files_are_named(path: str, content: bytes | None, complaint: str) -> None:
     fs = MemoryFileSystem()
     pair = write_key_pair(fs, "keys", "one")
     fs.remove(path)

@@ -107,7 +107,7 @@ def busy() -> Copied:
     return copied
 
 
-def test_at_the_end_of_a_segment_it_is_what_was_copied_with_it() -> None:
+def test_state_at_segment_end_is_its_snapshot() -> None:
     copied = busy()
     third = copied.segments[2]
     state = copied.before(third.end_offset + 1, third)
@@ -117,7 +117,7 @@ def test_at_the_end_of_a_segment_it_is_what_was_copied_with_it() -> None:
 
 
 @pytest.mark.parametrize("offset", [15, 14, 13, 11, 10, 9, 8, 6])
-def test_within_a_segment_it_is_what_a_log_has_that_is_cut_there(offset: int) -> None:
+def test_state_within_segment_equals_truncated_log(offset: int) -> None:
     copied = busy()
     segment = next(each for each in copied.segments if each.end_offset >= offset)
     state = copied.before(offset, segment, *copied.segments)
@@ -127,7 +127,7 @@ def test_within_a_segment_it_is_what_a_log_has_that_is_cut_there(offset: int) ->
     assert state.open_transactions == copied.log.producers.open_transactions
 
 
-def test_a_segment_that_ends_there_too_has_it_without_any_replay() -> None:
+def test_segment_ending_at_offset_needs_no_replay() -> None:
     copied = busy()
     first = copied.segments[0]
     longer = RemoteSegment(
@@ -145,7 +145,7 @@ def test_a_segment_that_ends_there_too_has_it_without_any_replay() -> None:
     assert copied.storage.calls[-1] == f"read snapshot of {first.id}"
 
 
-def test_without_the_segment_before_what_was_there_is_forgotten() -> None:
+def test_missing_previous_segment_drops_older_producers() -> None:
     copied = busy()
     state = copied.before(11, copied.segments[1])
     assert set(state.entries) == {9, 1}
@@ -172,7 +172,7 @@ def test_a_segment_without_snapshot_has_no_producers() -> None:
     assert (state.end_offset, state.entries) == (17, {})
 
 
-def test_a_snapshot_that_is_damaged_is_not_believed() -> None:
+def test_damaged_snapshot_is_refused() -> None:
     copied = busy()
     third = copied.segments[2]
     indexes = copied.storage.segments[third.id.id].indexes
@@ -182,7 +182,7 @@ def test_a_snapshot_that_is_damaged_is_not_believed() -> None:
 
 
 @pytest.mark.parametrize("position", [16, 90])
-def test_nor_is_a_damaged_batch(position: int) -> None:
+def test_damaged_batch_is_refused(position: int) -> None:
     copied = busy()
     second = copied.segments[1]
     stored = copied.storage.segments[second.id.id]

@@ -93,7 +93,7 @@ def bases(found: RemoteBatches) -> list[int]:
 
 
 class TestBatches:
-    def test_from_the_one_with_the_offset_on(self, stage: Stage) -> None:
+    def test_read_starts_at_batch_with_offset(self, stage: Stage) -> None:
         for offset, first in ((10, 0), (11, 0), (12, 1), (15, 2), (17, 3)):
             found = stage.read(offset)
             assert bytes(found.data) == b"".join(stage.batches[first:])
@@ -103,14 +103,14 @@ class TestBatches:
         stage.storage.logs[stage.segment.id.id] = b"\xff" * len(stage.batches[0]) + b"".join(stage.batches[1:])
         assert bases(stage.read(14)) == [14, 16]
 
-    def test_whole_batches_within_the_limit_and_the_first_in_any_case(self, stage: Stage) -> None:
+    def test_read_returns_whole_batches_and_at_least_one(self, stage: Stage) -> None:
         size = len(stage.batches[0])
         for limit, expected in ((0, 1), (1, 1), (size, 1), (2 * size - 1, 1), (2 * size, 2), (4 * size, 4)):
             found = stage.read(10, max_bytes=limit)
             assert bases(found) == [10, 12, 14, 16][:expected]
             assert found.next_offset == 10 + 2 * expected
 
-    def test_nothing_at_or_above_the_upper_offset(self, stage: Stage) -> None:
+    def test_read_stops_below_upper_offset(self, stage: Stage) -> None:
         assert bases(stage.read(10, upper=14)) == [10, 12]
         assert bases(stage.read(10, upper=13)) == [10]
         assert stage.read(10, upper=11) == RemoteBatches(memoryview(b""), 10)
@@ -144,7 +144,7 @@ class TestBatches:
         stage.storage.indexes[stage.segment.id.id, IndexKind.OFFSET] = b""
         assert bases(stage.read(14)) == [14]
 
-    def test_says_whether_there_are_records_of_transactions(self, stage: Stage) -> None:
+    def test_read_reports_transactional_batches(self, stage: Stage) -> None:
         marker = bytearray(end_transaction_marker(ControlType.ABORT, 7, 0, 0, 0))
         patch(marker, 0, 14, 0)
         stage.put(batch(10), batch(12, pid=7), bytes(marker), end=14)
@@ -152,7 +152,7 @@ class TestBatches:
         assert stage.read(10).is_transactional
 
     @pytest.mark.parametrize("seed", range(20))
-    def test_like_a_look_at_every_batch(self, stage: Stage, seed: int) -> None:
+    def test_read_agrees_with_linear_scan(self, stage: Stage, seed: int) -> None:
         random = Random(seed)
         batches, offset = [], 10
         for _ in range(random.randint(1, 30)):
@@ -187,7 +187,7 @@ class TestBlocks:
         size = parts_of * len(stage.batches[0])
         return stage.reader.block(stage.segment, ReadRange(offset, END, size, 1_000_000, **wanted))
 
-    def test_parts_of_what_lies_at_hand_without_a_copy(self, stage: Stage) -> None:
+    def test_block_is_not_copied(self, stage: Stage) -> None:
         stage.storage.piece_bytes = 1_000_000
         block = self.block(stage, 10, 2)
         assert [(bases(part), part.next_offset) for part in block.parts] == [([10, 12], 14), ([14, 16], 18)]
@@ -195,26 +195,26 @@ class TestBlocks:
         assert all(part.data.obj is log for part in block.parts)
         assert (block.next_offset, block.next_position, block.held_bytes) == (18, len(log), len(log))
 
-    def test_little_of_much_memory_is_copied(self, stage: Stage) -> None:
+    def test_small_part_of_large_piece_is_copied(self, stage: Stage) -> None:
         stage.storage.piece_bytes = 1_000_000
         block = self.block(stage, 16, 1)
         assert bases(block.parts[0]) == [16]
         size = len(stage.batches[0])
         assert (len(block.parts), block.held_bytes, block.next_position) == (1, size, 4 * size)
 
-    def test_what_lies_across_pieces_is_copied(self, stage: Stage) -> None:
+    def test_batches_across_pieces_are_copied(self, stage: Stage) -> None:
         stage.storage.piece_bytes = len(stage.batches[0]) + 5
         block = self.block(stage, 10, 2)
         assert [bases(part) for part in block.parts] == [[10, 12]]
         assert block.next_position == 2 * len(stage.batches[0])
 
-    def test_who_knows_the_position_needs_no_index(self, stage: Stage) -> None:
+    def test_known_position_needs_no_index(self, stage: Stage) -> None:
         block = self.block(stage, 10, 2)
         block = self.block(stage, block.next_offset, 2, position=block.next_position)
         assert bases(block.parts[0]) == [14, 16]
         assert {what for what, _ in stage.storage.asked} == {"log"}
 
-    def test_a_position_that_is_wrong_is_damage_and_is_not_trusted_twice(self, stage: Stage) -> None:
+    def test_wrong_position_is_damage_and_is_discarded(self, stage: Stage) -> None:
         assert bases(self.block(stage, 14, 2, position=3).parts[0]) == [14, 16]
 
     def test_the_upper_offset_and_damage_end_a_block(self, stage: Stage) -> None:
@@ -226,7 +226,7 @@ class TestBlocks:
         block = stage.reader.block(stage.segment, ReadRange(10, 14, size, 1_000_000))
         assert ([bases(part) for part in block.parts], block.next_position) == ([[10], [12]], 2 * size)
 
-    def test_what_is_read_soon_is_under_way(self, stage: Stage) -> None:
+    def test_prepare_prefetches_the_segment(self, stage: Stage) -> None:
         segment = stage.put(batch(10), end=11, aborted=(AbortedTxn(1, 10, 11, 12),))
         for with_aborted, asked in ((False, []), (True, ["txnindex"])):
             stage.storage.asked.clear()
@@ -235,7 +235,7 @@ class TestBlocks:
 
 
 class TestDamage:
-    def test_a_wrong_checksum_never_leaves(self, stage: Stage) -> None:
+    def test_wrong_checksum_is_never_returned(self, stage: Stage) -> None:
         log = bytearray(stage.storage.logs[stage.segment.id.id])
         log[-1] ^= 1
         stage.storage.logs[stage.segment.id.id] = bytes(log)
@@ -251,12 +251,12 @@ class TestDamage:
             with pytest.raises(CorruptRemoteData):
                 stage.read(17)
 
-    def test_another_segments_bytes_are_seen(self, stage: Stage) -> None:
+    def test_bytes_of_another_segment_are_detected(self, stage: Stage) -> None:
         stage.storage.logs[stage.segment.id.id] = b"".join(batch(base) for base in (50, 52, 54, 56))
         with pytest.raises(CorruptRemoteData, match="outside the segment"):
             stage.read(10)
 
-    def test_cached_indexes_under_suspicion_are_fetched_again(self, stage: Stage) -> None:
+    def test_suspect_cached_indexes_are_fetched_again(self, stage: Stage) -> None:
         """An index that is sound in itself may still be another segment's."""
         good = stage.storage.indexes[stage.segment.id.id, IndexKind.OFFSET]
         stage.storage.indexes[stage.segment.id.id, IndexKind.OFFSET] = good[:7] + b"\x01" + good[8:]
@@ -275,7 +275,7 @@ class TestDamage:
         assert bases(stage.read(13)) == [12, 14, 16]
         assert ("index", 10) in stage.storage.asked
 
-    def test_so_it_is_where_a_time_is_looked_for(self, stage: Stage) -> None:
+    def test_timestamp_lookup_fetches_suspect_index_again(self, stage: Stage) -> None:
         """A record of that time would be passed over."""
         timestamp = stage.find(0, 13)
         assert timestamp is not None
@@ -283,7 +283,7 @@ class TestDamage:
         write_file(stage.fs, path, OFFSET_ENTRY.pack(1, 2 * len(stage.batches[0])), sync=False)
         assert stage.find(0, 13) == timestamp
 
-    def test_what_is_damaged_at_hand_is_asked_of_the_store_once_more(self) -> None:
+    def test_damaged_cached_data_are_read_again_from_store(self) -> None:
         storage = CachingFiles()
         stage = Stage(storage)
         good = stage.storage.logs[stage.segment.id.id]
@@ -292,7 +292,7 @@ class TestDamage:
             assert bases(stage.read(16)) == [16]
             assert bases(stage.read(10)) == [10, 12, 14, 16]
 
-    def test_what_is_damaged_in_the_store_is_asked_for_twice_and_named(self) -> None:
+    def test_damage_in_store_is_read_twice_and_named(self) -> None:
         storage = CachingFiles()
         stage = Stage(storage)
         storage.logs[stage.segment.id.id] = storage.logs[stage.segment.id.id][:-1] + b"!"
@@ -309,7 +309,7 @@ class TestDamage:
         with pytest.raises(RemoteResourceNotFound):
             stage.read(10)
 
-    def test_what_came_before_a_failure_is_served(self, stage: Stage) -> None:
+    def test_bytes_before_a_failure_are_returned(self, stage: Stage) -> None:
         stage.read(10)
         stage.storage.piece_bytes = len(stage.batches[0])
         stage.storage.pieces_before = 2
@@ -326,12 +326,12 @@ class TestTimes:
         assert stage.find(1601) == FoundTimestamp(1601, 17, 0)
         assert stage.find(1602) is None
 
-    def test_within_the_offsets(self, stage: Stage) -> None:
+    def test_timestamp_lookup_respects_offset_range(self, stage: Stage) -> None:
         assert stage.find(0, from_offset=13) == FoundTimestamp(1201, 13, 0)
         assert stage.find(1300, upper=14) is None
         assert stage.find(1200, upper=13) == FoundTimestamp(1200, 12, 0)
 
-    def test_times_that_go_back(self, stage: Stage) -> None:
+    def test_descending_timestamps_are_found(self, stage: Stage) -> None:
         stage.put(batch(10, timestamp=500), batch(12, timestamp=100), batch(14, timestamp=900), end=15)
         assert stage.find(100) == FoundTimestamp(500, 10, 0)
         assert stage.find(600) == FoundTimestamp(900, 14, 0)
@@ -341,7 +341,7 @@ class TestTimes:
         stage.put(batch(10, timestamp=100), batch(12, 3, timestamp=200, codec=1), end=14)
         assert stage.find(202) == FoundTimestamp(202, 14, 0)
 
-    def test_a_batch_that_does_not_open(self, stage: Stage) -> None:
+    def test_undecodable_batch_is_corrupt(self, stage: Stage) -> None:
         log = bytearray(stage.storage.logs[stage.segment.id.id])
         log[70] ^= 0xFF
         stage.storage.logs[stage.segment.id.id] = bytes(log)
@@ -352,7 +352,7 @@ class TestTimes:
 class TestAborted:
     ENTRIES = (AbortedTxn(1, 10, 14, 12), AbortedTxn(2, 12, 15, 16), AbortedTxn(3, 16, 17, 18))
 
-    def test_those_with_records_in_the_range_until_all_are_known(self, stage: Stage) -> None:
+    def test_aborted_transactions_of_range_are_returned(self, stage: Stage) -> None:
         one, two, three = self.ENTRIES
         stage.put(batch(10), end=17, aborted=self.ENTRIES)
         assert stage.reader.aborted(stage.segment, 17, 10, 12) == ([one], True)
@@ -360,16 +360,16 @@ class TestAborted:
         assert stage.reader.aborted(stage.segment, 17, 10, 18) == ([one, two, three], True)
         assert stage.reader.aborted(stage.segment, 17, 15, 19) == ([two, three], False)
 
-    def test_not_those_of_another_history(self, stage: Stage) -> None:
+    def test_aborted_transactions_of_another_history_are_excluded(self, stage: Stage) -> None:
         """What a segment holds above the offset up to which the log agrees with it tells nothing."""
         stage.put(batch(10), end=17, aborted=self.ENTRIES)
         assert stage.reader.aborted(stage.segment, 14, 10, 14) == ([self.ENTRIES[0]], False)
 
-    def test_none(self, stage: Stage) -> None:
+    def test_segment_without_aborted_transactions_returns_none(self, stage: Stage) -> None:
         assert stage.reader.aborted(stage.segment, 17, 10, 18) == ([], False)
 
 
-def test_cutting_what_was_read(stage: Stage) -> None:
+def test_whole_batches_are_cut_to_limit(stage: Stage) -> None:
     data = stage.read(10).data
     size = len(stage.batches[0])
     for limit, min_one, expected in (

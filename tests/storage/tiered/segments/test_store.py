@@ -70,7 +70,7 @@ def read_everything(storage: RemoteStorageManager, remote: RemoteSegment) -> Con
     is_cached=st.booleans(),
     data=st.data(),
 )
-def test_what_is_read_of_any_range_are_the_bytes_of_the_log(
+def test_any_range_returns_the_bytes_of_the_log(
     kind: Mapping[str, str], chunk_bytes: int, log: bytes, is_cached: bool, data: st.DataObject
 ) -> None:
     storage = segment_store(MemoryObjectStore(97), {**kind, "chunk.size": str(chunk_bytes)}, is_cached=is_cached)
@@ -151,9 +151,7 @@ def batch(codec: Codec) -> bytes:
     ("log", "is_compressed"),
     [(batch(Codec.NONE), True), (batch(Codec.LZ4), False), (b"no batch", False), (b"", False), (bytes(100), False)],
 )
-def test_what_producers_compressed_is_not_compressed_again(
-    store: MemoryObjectStore, log: bytes, is_compressed: bool
-) -> None:
+def test_compressed_batches_are_not_compressed_again(store: MemoryObjectStore, log: bytes, is_compressed: bool) -> None:
     storage = segment_store(store, {**COMPRESSED, "compression.heuristic.enabled": "true"})
     remote = copied(storage, Contents(log))
     assert decode_manifest(store.content(MANIFEST_KEY)).compression == is_compressed
@@ -313,7 +311,7 @@ def test_without_crcs_sizes_and_tags_are_checked_still(store: MemoryObjectStore)
         read_all(storage, remote)
 
 
-def test_what_turned_out_wrong_is_not_kept(store: MemoryObjectStore) -> None:
+def test_damaged_data_are_not_cached(store: MemoryObjectStore) -> None:
     storage = segment_store(store, is_cached=True)
     remote = copied(storage, Contents(LOG))
     whole = store.content(LOG_KEY)
@@ -324,7 +322,7 @@ def test_what_turned_out_wrong_is_not_kept(store: MemoryObjectStore) -> None:
     assert read_all(storage, remote) == LOG
 
 
-def test_what_is_discarded_is_asked_of_the_store(store: MemoryObjectStore) -> None:
+def test_discarded_data_are_read_from_store(store: MemoryObjectStore) -> None:
     """As when the disk of a cache gives back something else, which nothing here can know."""
     fs = MemoryFileSystem()
     shelf = DiskChunkStorage(fs, "/chunks", parse_settings({}).settings.chunk_cache.limits, lambda: 0)
@@ -344,7 +342,7 @@ def test_segments_are_called_what_they_are_called_in_the_store(store: MemoryObje
     assert storage.location(copied(storage, Contents(LOG))) == LOG_KEY
 
 
-def test_what_is_read_soon_is_fetched_by_then(store: MemoryObjectStore) -> None:
+def test_read_soon_fetches_chunks(store: MemoryObjectStore) -> None:
     storage = segment_store(store, chunks=chunk_cache(prefetch_bytes=len(LOG)))
     remote = copied(storage, Contents(LOG))
     storage.read_soon(remote, len(LOG))
@@ -430,7 +428,7 @@ def test_a_log_that_becomes_shorter_ends_the_copy(store: MemoryObjectStore) -> N
     assert shortening.keys() == []
 
 
-def test_a_store_that_loses_bytes_is_found_out() -> None:
+def test_lost_bytes_are_detected() -> None:
     class Forgetful(MemoryObjectStore):
         def put(self, key: str, parts: Iterable[Buffer]) -> int:
             return super().put(key, parts) - 1

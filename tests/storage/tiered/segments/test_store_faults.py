@@ -128,7 +128,7 @@ class Refusing(MemoryObjectStore):
         super().delete(keys)
 
 
-def test_what_will_never_work_is_not_to_be_tried_again() -> None:
+def test_permanent_failure_is_not_retriable() -> None:
     store = Refusing()
     storage = segment_store(store)
     copied(storage, CONTENTS)
@@ -180,7 +180,7 @@ def test_a_lost_object_is_told_as_such_even_where_the_manifest_is_cached(suffix:
 
 
 @pytest.mark.parametrize("seed", range(60))
-def test_whatever_happens_what_is_read_is_the_log_and_nothing_is_left_in_the_end(seed: int) -> None:
+def test_reads_stay_correct_and_deletion_leaves_no_objects(seed: int) -> None:
     inner = MemoryObjectStore(piece_bytes=500)
     chance = dict.fromkeys(set(FaultKind) - {FaultKind.LOST_OBJECT}, 0.06)
     store = FaultyObjectStore(inner, seed, chance)

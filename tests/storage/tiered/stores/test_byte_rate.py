@@ -24,7 +24,7 @@ def test_idle_time_is_made_up_for_as_far_as_the_windows_reach() -> None:
     assert bucket.delay_ms(3_600_001) == 0
 
 
-def test_an_amount_beyond_all_windows_passes_and_is_paid_for_by_who_comes_next() -> None:
+def test_large_amount_passes_and_delays_the_next() -> None:
     bucket = TokenBucket(1_000, WINDOWS_MS, 0)
     assert bucket.delay_ms(0) == 0
     bucket.take(111_000, 0)
@@ -47,7 +47,7 @@ def test_a_lower_rate_keeps_less() -> None:
     assert bucket.delay_ms(0) == 10
 
 
-def test_what_has_no_limit_never_waits_and_owes_nothing_once_it_has_one() -> None:
+def test_unlimited_rate_leaves_no_debt() -> None:
     bucket = TokenBucket(2**63 - 1, WINDOWS_MS, 0)
     for _ in range(1_000):
         assert bucket.delay_ms(0) == 0
@@ -60,9 +60,7 @@ def test_what_has_no_limit_never_waits_and_owes_nothing_once_it_has_one() -> Non
     rate=st.integers(1, 10**9),
     steps=st.lists(st.tuples(st.integers(0, 10**9), st.integers(0, 10_000)), min_size=1, max_size=50),
 )
-def test_over_any_stretch_no_more_passes_than_the_rate_the_windows_and_one_amount(
-    rate: int, steps: list[tuple[int, int]]
-) -> None:
+def test_throughput_is_bounded_by_rate_windows_and_one_amount(rate: int, steps: list[tuple[int, int]]) -> None:
     bucket = TokenBucket(rate, WINDOWS_MS, 0)
     now_ms, taken = 0.0, 0
     for amount, idle_ms in steps:
@@ -128,7 +126,7 @@ def test_waiters_pass_in_the_order_in_which_they_came(waiters: Waiters) -> None:
     assert waiters.order == ["first", "second"]
 
 
-def test_who_is_cancelled_leaves_and_the_next_one_moves_up(waiters: Waiters) -> None:
+def test_cancelled_waiter_lets_the_next_pass(waiters: Waiters) -> None:
     cancelled = threading.Event()
     first = waiters.come("first", 10, cancelled.is_set)
     second = waiters.come("second", 10)
@@ -149,7 +147,7 @@ def test_a_cancelled_wait_costs_nothing() -> None:
     assert rate.acquire(10) == 0
 
 
-def test_real_time_passes_too() -> None:
+def test_waiter_continues_without_wake() -> None:
     """A waiter whom nobody wakes goes on when the tokens are there."""
     clock = ManualClock()
 

@@ -54,7 +54,7 @@ def content(store: DirectoryStore, key: str) -> bytes:
 
 
 @pytest.mark.parametrize("seed", range(30))
-def test_what_was_put_survives_a_crash(fs: MemoryFileSystem, store: DirectoryStore, seed: int) -> None:
+def test_put_survives_a_crash(fs: MemoryFileSystem, store: DirectoryStore, seed: int) -> None:
     store.put("t/0/a", [b"first", b" and second"])
     store.put("t/1/a", [b"old"])
     store.put("t/1/a", [b"new"])
@@ -250,7 +250,7 @@ def test_errors_of_the_disk_are_told_apart(
     assert type(caught.value) is expected
 
 
-def test_what_cannot_be_deleted_does_not_keep_the_rest(fs: MemoryFileSystem, store: DirectoryStore) -> None:
+def test_failed_deletion_does_not_stop_the_others(fs: MemoryFileSystem, store: DirectoryStore) -> None:
     for key in ("a", "b", "c"):
         store.put(key, [b"x"])
     fs.fail("remove", errno.EACCES, path_part="/b")

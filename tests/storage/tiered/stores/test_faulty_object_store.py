@@ -192,7 +192,7 @@ def test_chance_is_the_same_for_the_same_seed() -> None:
 
 
 @pytest.mark.parametrize("kind", [FaultKind.LOST_OBJECT, FaultKind.CORRUPT_BYTES, FaultKind.SHORT_BODY])
-def test_what_is_not_there_is_neither_lost_nor_damaged(store: FaultyObjectStore, kind: FaultKind) -> None:
+def test_missing_object_is_neither_lost_nor_damaged(store: FaultyObjectStore, kind: FaultKind) -> None:
     store.fail(kind)
     with pytest.raises(ObjectNotFound):
         list(store.get("nothing"))

@@ -62,7 +62,7 @@ def keys(store: ObjectStore, prefix: str = "", start_after: str = "") -> list[st
 # -- put and get -------------------------------------------------------------------------------------------------------
 
 
-def test_what_was_put_is_read_whole(store: ObjectStore) -> None:
+def test_put_object_is_read_back(store: ObjectStore) -> None:
     assert store.put("topic/0/a.log", [b"one ", bytearray(b"two "), memoryview(b"three")]) == 13
     assert content(store, "topic/0/a.log") == b"one two three"
 
@@ -91,7 +91,7 @@ def test_a_range_beyond_the_end_is_not_found(store: ObjectStore, first: int, las
         store.get("digits", first, last)
 
 
-def test_what_is_not_there_is_not_found_at_the_call(store: ObjectStore) -> None:
+def test_missing_object_raises_at_the_call(store: ObjectStore) -> None:
     store.put("topic/0/a.log", [b"x"])
     for key in ("topic/0/b.log", "topic/1/a.log", "other", "topic/0"):
         with pytest.raises(ObjectNotFound):
@@ -138,7 +138,7 @@ def test_a_body_need_not_be_read_to_its_end(store: ObjectStore) -> None:
     assert len(content(store, "large")) == 3 * MIB
 
 
-def test_what_is_being_read_may_be_replaced_and_deleted(store: ObjectStore) -> None:
+def test_object_may_be_replaced_and_deleted_while_read(store: ObjectStore) -> None:
     """Bytes of the old object or an error, never a mixture."""
     old, new = b"o" * (3 * MIB), b"n" * (3 * MIB)
     store.put("a", [old])
@@ -187,7 +187,7 @@ def test_an_error_of_the_source_is_not_taken_for_one_of_the_store(store: ObjectS
 # -- delete ------------------------------------------------------------------------------------------------------------
 
 
-def test_what_is_deleted_is_gone_and_the_rest_is_not(store: ObjectStore) -> None:
+def test_delete_removes_only_named_objects(store: ObjectStore) -> None:
     for key in ("t/0/a", "t/0/b", "t/1/a", "u"):
         store.put(key, [b"x"])
     store.delete(["t/0/a", "t/1/a"])
@@ -196,7 +196,7 @@ def test_what_is_deleted_is_gone_and_the_rest_is_not(store: ObjectStore) -> None
         store.get("t/0/a")
 
 
-def test_what_is_not_there_is_deleted_already(store: ObjectStore) -> None:
+def test_deleting_missing_object_succeeds(store: ObjectStore) -> None:
     store.put("a", [b"x"])
     store.delete(["nowhere/at/all", "a", "a", "b"])
     store.delete(["a"])

@@ -139,7 +139,7 @@ def test_the_sdk_is_imported_when_a_store_is_used() -> None:
 # -- asking again ------------------------------------------------------------------------------------------------------
 
 
-def test_who_is_throttled_waits_longer_each_time(server: StubS3Server, store: S3Store, waits: Waits) -> None:
+def test_throttled_request_backs_off_longer(server: StubS3Server, store: S3Store, waits: Waits) -> None:
     server.plan = [SLOW_DOWN, SLOW_DOWN, SLOW_DOWN, Answer()]
     assert store.put("a", [b"x"]) == 1
     assert [request.body for request in server.requests] == [b"x"] * 4
@@ -187,7 +187,7 @@ def test_a_store_that_is_closed_gives_up_waiting(server: StubS3Server, store: S3
         store.put("a", [b"x"])
 
 
-def test_nobody_there_is_unavailable(settings: S3Settings, waits: Waits) -> None:
+def test_refused_connection_is_unavailable(settings: S3Settings, waits: Waits) -> None:
     with closed_port() as port:
         store = make(replace(settings, endpoint_url=f"http://127.0.0.1:{port}"), waits)
         for attempt in (lambda: store.put("a", [b"x"]), lambda: store.get("a"), lambda: list(store.list("a"))):
@@ -210,7 +210,7 @@ def test_silence_is_unavailable(server: StubS3Server, settings: S3Settings, wait
     store.close()
 
 
-def test_what_is_no_answer_of_s3_is_unavailable(server: StubS3Server, store: S3Store) -> None:
+def test_invalid_response_is_unavailable(server: StubS3Server, store: S3Store) -> None:
     """A proxy's page."""
     server.plan = [Answer(502, b"<html>Bad gateway"), Answer(200, b"<html>"), Answer(body=b"<ListBucketResult/>")]
     assert list(store.list("")) == []
@@ -352,7 +352,7 @@ def _mark(request: Request) -> str:
     return request.headers["x-amz-meta-ottla-upload"]
 
 
-def test_a_completion_that_was_answered_into_the_void_is_recognised(server: StubS3Server, store: S3Store) -> None:
+def test_completion_with_lost_response_is_recognised(server: StubS3Server, store: S3Store) -> None:
     def found() -> Answer:
         return Answer(headers={"x-amz-meta-ottla-upload": _mark(server.requests[0])})
 
@@ -378,13 +378,13 @@ def delete_answer(**failures: str) -> Answer:
     return Answer(body=f"<DeleteResult>{errors}</DeleteResult>".encode())
 
 
-def test_what_was_not_deleted_is_asked_for_again(server: StubS3Server, store: S3Store) -> None:
+def test_failed_deletions_are_retried(server: StubS3Server, store: S3Store) -> None:
     server.plan = [delete_answer(b="SlowDown", c="InternalError", d="NoSuchKey"), delete_answer()]
     store.delete(["a", "b", "c", "d"])
     assert [request.body.count(b"<Key>") for request in server.requests] == [4, 2]
 
 
-def test_what_cannot_be_deleted_is_told(server: StubS3Server, store: S3Store) -> None:
+def test_permanent_deletion_failure_is_reported(server: StubS3Server, store: S3Store) -> None:
     server.plan = [delete_answer(b="InternalError", c="AccessDenied")]
     with pytest.raises(ObjectStoreError, match=r"2 objects .* c: no reason given \(AccessDenied\)"):
         store.delete(["a", "b", "c"])

@@ -56,7 +56,7 @@ def test_a_topic_has_those_under_its_name_alone() -> None:
     assert list(abandoned_uploads(store, KEYS, "t-2", 1)) == [longer]
 
 
-def test_what_is_aborted_is_gone() -> None:
+def test_aborted_upload_is_gone() -> None:
     upload = UnfinishedUpload(key("t"), "1", 0)
     store = StoreOfParts(upload)
     abort(store, upload)
