@@ -47,7 +47,7 @@ def names(cluster: Cluster) -> list[str]:
 
 
 class TestCreate:
-    def test_entries_are_stored(self) -> None:
+    def test_created_entries_are_stored(self) -> None:
         cluster = Cluster()
         assert create(cluster, creation("a"), creation("b", PREFIXED)) == [ErrorCode.NONE] * 2
         cluster.fail_over()
@@ -56,7 +56,7 @@ class TestCreate:
             AccessControlEntry(TOPIC, "b", PREFIXED, "User:u", "*", READ, ALLOW),
         }
 
-    def test_what_exists_is_a_success_and_not_written_again(self) -> None:
+    def test_existing_entry_is_a_success_and_not_written_again(self) -> None:
         cluster = Cluster()
         assert create(cluster, creation(), creation()) == [ErrorCode.NONE] * 2
         before = cluster.controller.last_offset
@@ -79,12 +79,12 @@ class TestCreate:
             replace(creation(), resource_type=CLUSTER),
         ],
     )
-    def test_entries_that_cannot_be(self, asked: AclCreation) -> None:
+    def test_invalid_entries_are_refused(self, asked: AclCreation) -> None:
         cluster = Cluster()
         assert create(cluster, creation("fine"), asked) == [ErrorCode.NONE, ErrorCode.INVALID_REQUEST]
         assert names(cluster) == ["fine"]
 
-    def test_the_cluster_has_one_name(self) -> None:
+    def test_cluster_resource_has_one_name(self) -> None:
         asked = replace(creation("kafka-cluster"), resource_type=CLUSTER)
         assert create(Cluster(), asked) == [ErrorCode.NONE]
 
@@ -111,21 +111,21 @@ class TestDelete:
             (replace(named(None, ANY), permission_type=DENY), []),
         ],
     )
-    def test_what_a_filter_means_goes(self, cluster: Cluster, asked: DeleteAclsFilter, gone: list[str]) -> None:
+    def test_filter_removes_matching_entries(self, cluster: Cluster, asked: DeleteAclsFilter, gone: list[str]) -> None:
         before = names(cluster)
         assert delete(cluster, asked) == [gone]
         assert sorted([*names(cluster), *gone]) == before
 
-    def test_overlapping_filters_tell_the_same_entry_and_remove_it_once(self, cluster: Cluster) -> None:
+    def test_overlapping_filters_report_an_entry_twice_and_remove_it_once(self, cluster: Cluster) -> None:
         assert delete(cluster, named("ord"), named(None)) == [["ord"], ["*", "ord", "orders"]]
         assert names(cluster) == ["ord"]
 
-    def test_filters_that_nobody_understands(self, cluster: Cluster) -> None:
+    def test_filters_with_unknown_numbers_are_refused(self, cluster: Cluster) -> None:
         wrong = replace(named(None), operation=0)
         assert delete(cluster, wrong, named("*")) == [ErrorCode.INVALID_REQUEST, ["*"]]
 
 
-def test_a_prefix_bears_on_names_that_begin_with_it_alone() -> None:
+def test_prefixed_entry_applies_only_to_names_with_its_prefix() -> None:
     entry = AccessControlEntry(TOPIC, "ab", PREFIXED, "User:u", "*", READ, ALLOW)
     by_name = {name: AclFilter(ANY, name, MATCH, None, None, ANY, ANY).matches(entry) for name in ("abc", "ab", "a")}
     assert by_name == {"abc": True, "ab": True, "a": False}

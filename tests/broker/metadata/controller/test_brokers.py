@@ -37,7 +37,7 @@ def elsewhere(request: BrokerRegistrationRequest) -> BrokerRegistrationRequest:
 
 
 class TestRegistration:
-    def test_a_broker_is_admitted_fenced_and_its_epoch_is_the_offset_of_its_record(self) -> None:
+    def test_broker_registers_fenced_with_its_record_offset_as_epoch(self) -> None:
         cluster = Cluster()
         offset = cluster.controller.last_offset + 1
         assert cluster.register(1, rack="r1") == offset
@@ -47,21 +47,21 @@ class TestRegistration:
         assert broker.directories == (directory_of(1),)
         assert broker.features["metadata.version"] == VersionRange(7, 29)
 
-    def test_another_cluster_is_refused_first(self) -> None:
+    def test_cluster_id_is_checked_first(self) -> None:
         cluster = Cluster()
         request = cluster.registration(1)
         request.cluster_id = "other"
         request.log_dirs = []
         assert refusal(cluster, request) is ErrorCode.INCONSISTENT_CLUSTER_ID
 
-    def test_a_live_broker_cannot_be_replaced_until_its_session_ends(self) -> None:
+    def test_live_broker_cannot_be_replaced_until_its_session_ends(self) -> None:
         cluster = Cluster()
         cluster.start_brokers(1)
         assert refusal(cluster, elsewhere(cluster.registration(1, life=2))) is ErrorCode.DUPLICATE_BROKER_REGISTRATION
         cluster.now_ms += cluster.settings.session_timeout_ms
         assert cluster.register(1, life=2) == cluster.controller.last_offset
 
-    def test_who_has_its_directories_and_ports_comes_after_its_death(self) -> None:
+    def test_broker_with_same_directories_and_ports_replaces_a_live_session(self) -> None:
         cluster = Cluster()
         cluster.start_brokers(1)
         other_disk = cluster.registration(1, life=2)
@@ -69,12 +69,12 @@ class TestRegistration:
         assert refusal(cluster, other_disk) is ErrorCode.DUPLICATE_BROKER_REGISTRATION
         assert cluster.register(1, life=2) == cluster.controller.last_offset
 
-    def test_a_broker_that_was_never_heard_can_be_replaced_at_once(self) -> None:
+    def test_broker_without_heartbeat_can_be_replaced_at_once(self) -> None:
         cluster = Cluster()
         cluster.register(1)
         assert cluster.register(1, life=2) == cluster.controller.last_offset
 
-    def test_a_broker_that_is_just_starting_cannot_be_replaced(self) -> None:
+    def test_starting_broker_cannot_be_replaced(self) -> None:
         cluster = Cluster()
         cluster.register(1)
         cluster.heartbeat(1, want_fence=True)
@@ -82,21 +82,21 @@ class TestRegistration:
         cluster.now_ms += cluster.settings.session_timeout_ms
         assert cluster.register(1, life=2) == cluster.controller.last_offset
 
-    def test_a_broker_whose_session_ended_can_be_replaced(self) -> None:
+    def test_broker_with_expired_session_can_be_replaced(self) -> None:
         cluster = Cluster()
         cluster.start_brokers(1)
         cluster.stop_hearing(1)
         request = elsewhere(cluster.registration(1, life=2))
         assert cluster.write(cluster.controller.register_broker(request, now_ms=cluster.now_ms)).broker_epoch > 0
 
-    def test_a_broker_that_was_told_to_stop_can_be_replaced_at_once(self) -> None:
+    def test_broker_after_shutdown_can_be_replaced_at_once(self) -> None:
         cluster = Cluster()
         cluster.start_brokers(1)
         assert cluster.heartbeat(1, want_shut_down=True).should_shut_down
         request = elsewhere(cluster.registration(1, life=2))
         assert cluster.write(cluster.controller.register_broker(request, now_ms=cluster.now_ms)).broker_epoch > 0
 
-    def test_the_same_incarnation_keeps_epoch_and_state(self) -> None:
+    def test_same_incarnation_keeps_epoch_and_state(self) -> None:
         cluster = Cluster()
         cluster.start_brokers(1)
         before = cluster.image.brokers.get(1)
@@ -112,7 +112,7 @@ class TestRegistration:
         [[], [uuid(5), uuid(5)], [Uuid(bytes(15) + b"\x05")], [directory_of(2)]],
         ids=["none", "twice", "reserved", "another broker's"],
     )
-    def test_bad_directories(self, directories: list[Uuid]) -> None:
+    def test_invalid_directories_are_refused(self, directories: list[Uuid]) -> None:
         cluster = Cluster()
         cluster.register(2)
         request = cluster.registration(1)
@@ -120,20 +120,20 @@ class TestRegistration:
         assert refusal(cluster, request) is ErrorCode.INVALID_REGISTRATION
 
     @pytest.mark.parametrize(("host", "port", "protocol"), [("", 9092, 0), ("h", 0, 0), ("h", 9092, 7)])
-    def test_listeners_that_nobody_could_reach(self, host: str, port: int, protocol: int) -> None:
+    def test_unreachable_listeners_are_refused(self, host: str, port: int, protocol: int) -> None:
         cluster = Cluster()
         request = cluster.registration(1)
         listener = request.listeners[0]
         listener.host, listener.port, listener.security_protocol = host, port, protocol
         assert refusal(cluster, request) is ErrorCode.INVALID_REGISTRATION
 
-    def test_the_levels_of_metadata_version_must_be_told(self) -> None:
+    def test_registration_must_state_metadata_version_levels(self) -> None:
         cluster = Cluster()
         request = cluster.registration(1)
         request.features = [each for each in request.features if each.name != "metadata.version"]
         assert refusal(cluster, request) is ErrorCode.INVALID_REGISTRATION
 
-    def test_a_broker_cannot_ask_for_more_than_is_finalized(self) -> None:
+    def test_broker_must_support_the_finalized_metadata_version(self) -> None:
         cluster = Cluster()
         request = cluster.registration(1)
         request.features.append(Feature("to.come", 1, 3))
@@ -151,7 +151,7 @@ class TestRegistration:
         request.features.append(Feature(feature, 0, 99))
         cluster.controller.register_broker(request, now_ms=cluster.now_ms)
 
-    def test_migration_from_zookeeper_is_refused(self) -> None:
+    def test_zookeeper_migration_is_refused(self) -> None:
         cluster = Cluster()
         request = cluster.registration(1)
         request.is_migrating_zk_broker = True
@@ -159,7 +159,7 @@ class TestRegistration:
 
 
 class TestHeartbeat:
-    def test_unknown_brokers_and_old_epochs_are_stale(self) -> None:
+    def test_unknown_broker_and_old_epoch_are_stale(self) -> None:
         cluster = Cluster()
         cluster.register(1)
         for request in (BrokerHeartbeatRequest(broker_id=9), BrokerHeartbeatRequest(broker_id=1, broker_epoch=0)):
@@ -167,7 +167,7 @@ class TestHeartbeat:
                 cluster.controller.heartbeat(request, now_ms=cluster.now_ms)
             assert caught.value.code is ErrorCode.STALE_BROKER_EPOCH
 
-    def test_a_broker_is_unfenced_once_it_has_read_its_registration(self) -> None:
+    def test_broker_is_unfenced_once_it_has_read_its_registration(self) -> None:
         cluster = Cluster()
         epoch = cluster.register(1)
         behind = cluster.heartbeat(1, offset=epoch - 1)
@@ -178,7 +178,7 @@ class TestHeartbeat:
         assert (ready.is_caught_up, ready.is_fenced) == (True, False)
         assert cluster.image.brokers.is_active(1)
 
-    def test_a_registration_behind_clean_up_records_counts_by_its_own_offset(self) -> None:
+    def test_registration_after_clean_up_records_counts_by_its_own_offset(self) -> None:
         cluster = Cluster()
         cluster.start_brokers(1, 2)
         cluster.create_topic("t", [[1, 2]])
@@ -188,7 +188,7 @@ class TestHeartbeat:
         assert not cluster.heartbeat(1, want_fence=True, offset=epoch).is_caught_up
         assert cluster.heartbeat(1, want_fence=True).is_caught_up
 
-    def test_a_broker_that_wants_to_is_fenced_and_loses_its_leads(self) -> None:
+    def test_broker_that_asks_to_be_fenced_loses_its_leaderships(self) -> None:
         cluster = Cluster()
         cluster.start_brokers(1, 2)
         cluster.create_topic("t", [[1, 2]])
@@ -196,7 +196,7 @@ class TestHeartbeat:
         partition = cluster.partition("t")
         assert (partition.leader, partition.isr, partition.leader_epoch) == (2, (2,), 1)
 
-    def test_a_silent_broker_is_fenced_when_its_session_ends(self) -> None:
+    def test_silent_broker_is_fenced_when_its_session_expires(self) -> None:
         cluster = Cluster()
         cluster.start_brokers(1, 2)
         cluster.create_topic("t", [[1, 2], [2, 1]])
@@ -205,7 +205,7 @@ class TestHeartbeat:
         assert cluster.image.brokers.is_active(2)
         assert [cluster.partition("t", index).leader for index in (0, 1)] == [2, 2]
 
-    def test_a_broker_whose_process_is_gone_is_fenced_and_may_be_followed_by_a_stranger(self) -> None:
+    def test_ended_broker_is_fenced_and_can_be_replaced_by_any_process(self) -> None:
         cluster = Cluster()
         cluster.start_brokers(1, 2)
         cluster.create_topic("t", [[1, 2]])
@@ -217,7 +217,7 @@ class TestHeartbeat:
         assert cluster.partition("t").leader == 2
         assert cluster.register(1, life=2) > epoch
 
-    def test_it_leads_again_what_nobody_else_could(self) -> None:
+    def test_unfenced_broker_leads_leaderless_partitions_again(self) -> None:
         cluster = Cluster()
         cluster.start_brokers(1)
         cluster.create_topic("t", [[1]])
@@ -227,7 +227,7 @@ class TestHeartbeat:
         assert not cluster.heartbeat(1).is_fenced
         assert (cluster.partition("t").leader, cluster.partition("t").leader_epoch) == (1, 2)
 
-    def test_others_lead_again_as_well_where_by_now_they_may(self) -> None:
+    def test_unfencing_elects_other_brokers_where_eligible(self) -> None:
         cluster = Cluster()
         cluster.start_brokers(1, 2, 3)
         cluster.create_topic("t", [[1, 2]])
@@ -243,7 +243,7 @@ class TestHeartbeat:
         assert (cluster.partition("t").leader, cluster.partition("t").isr) == (2, (2,))
         assert cluster.partition("t").leader_recovery_state is LeaderRecoveryState.RECOVERING
 
-    def test_what_lies_in_an_offline_directory_is_not_led_by_a_broker_that_comes_back(self) -> None:
+    def test_unfenced_broker_does_not_lead_partitions_in_offline_directories(self) -> None:
         cluster = Cluster()
         request = cluster.registration(1)
         request.log_dirs = [uuid(70), uuid(71)]
@@ -259,7 +259,7 @@ class TestHeartbeat:
         assert cluster.image.brokers.brokers[1].directories == (uuid(71),)
         assert cluster.partition("t").leader == NO_LEADER
 
-    def test_an_offline_directory_takes_its_replicas_out_of_the_isr(self) -> None:
+    def test_offline_directory_removes_its_replicas_from_the_isr(self) -> None:
         cluster = Cluster()
         request = cluster.registration(1)
         request.log_dirs = [uuid(70), uuid(71)]
@@ -278,7 +278,7 @@ class TestHeartbeat:
 
 
 class TestControlledShutdown:
-    def test_leaders_move_away_and_the_others_must_have_seen_it(self) -> None:
+    def test_shutdown_completes_once_leaders_moved_and_other_brokers_applied_it(self) -> None:
         cluster = Cluster()
         cluster.start_brokers(1, 2)
         cluster.create_topic("t", [[1, 2]])
@@ -294,7 +294,7 @@ class TestControlledShutdown:
         assert (last.should_shut_down, last.is_fenced) == (True, True)
         assert not cluster.image.brokers.is_active(1)
 
-    def test_also_where_the_quorum_wrote_something_in_between(self) -> None:
+    def test_shutdown_completes_despite_control_records_in_between(self) -> None:
         cluster = Cluster()
         cluster.start_brokers(1, 2)
         cluster.create_topic("t", [[1, 2]])
@@ -305,17 +305,17 @@ class TestControlledShutdown:
         cluster.heartbeat(2)
         assert cluster.heartbeat(1, want_shut_down=True).should_shut_down
 
-    def test_a_broker_that_leads_nothing_may_go_at_once(self) -> None:
+    def test_broker_without_leaderships_shuts_down_at_once(self) -> None:
         cluster = Cluster()
         cluster.start_brokers(1)
         assert cluster.heartbeat(1, want_shut_down=True).should_shut_down
 
-    def test_a_fenced_broker_may_go_at_once(self) -> None:
+    def test_fenced_broker_shuts_down_at_once(self) -> None:
         cluster = Cluster()
         cluster.register(1)
         assert cluster.heartbeat(1, want_shut_down=True).should_shut_down
 
-    def test_a_broker_shutting_down_gets_no_new_replicas_to_lead(self) -> None:
+    def test_broker_in_shutdown_gets_no_new_leaderships(self) -> None:
         cluster = Cluster()
         cluster.start_brokers(1, 2, 3)
         cluster.create_topic("t", [[1, 2]])
@@ -327,7 +327,7 @@ class TestControlledShutdown:
 class TestNewIncarnation:
     """What a former life of a broker leaves behind, with and without eligible leaders."""
 
-    def test_is_out_of_every_isr(self) -> None:
+    def test_new_incarnation_is_out_of_every_isr(self) -> None:
         cluster = Cluster()
         cluster.start_brokers(1, 2)
         cluster.create_topic("t", [[1, 2]])
@@ -335,7 +335,7 @@ class TestNewIncarnation:
         cluster.register(1, life=2)
         assert (cluster.partition("t").isr, cluster.partition("t").leader) == ((2,), 2)
 
-    def test_after_a_clean_stop_it_stays_eligible(self) -> None:
+    def test_replica_stays_eligible_after_clean_shutdown(self) -> None:
         cluster = Cluster(elr=True)
         cluster.start_brokers(1)
         cluster.create_topic("t", [[1]])
@@ -349,7 +349,7 @@ class TestNewIncarnation:
         assert (partition.leader, partition.isr, partition.elr) == (1, (1,), ())
         assert partition.leader_recovery_state is LeaderRecoveryState.RECOVERED
 
-    def test_after_a_kill_the_last_known_leader_must_recover(self) -> None:
+    def test_last_known_leader_must_recover_after_a_kill(self) -> None:
         cluster = Cluster(elr=True)
         cluster.start_brokers(1)
         cluster.create_topic("t", [[1]])
@@ -363,7 +363,7 @@ class TestNewIncarnation:
 
 
 class TestFailover:
-    def test_a_new_controller_gives_every_broker_a_full_session(self) -> None:
+    def test_new_controller_grants_every_broker_a_full_session(self) -> None:
         cluster = Cluster()
         cluster.start_brokers(1)
         cluster.now_ms += cluster.settings.session_timeout_ms - 1
@@ -375,7 +375,7 @@ class TestFailover:
         cluster.run_jobs()
         assert not cluster.image.brokers.is_active(1)
 
-    def test_a_node_that_was_killed_does_not_wait_for_its_own_former_life(self) -> None:
+    def test_restarted_node_does_not_wait_for_its_previous_session(self) -> None:
         cluster = Cluster()
         cluster.start_brokers(1)
         cluster.commit()
@@ -385,7 +385,7 @@ class TestFailover:
         cluster.activate(local_broker=LocalBroker(BrokerId(1), incarnation_of(1, life=2)))
         assert cluster.register(1, life=2) > 0
 
-    def test_a_live_broker_keeps_its_session_when_its_own_controller_takes_over(self) -> None:
+    def test_live_broker_keeps_its_session_when_its_own_controller_takes_over(self) -> None:
         cluster = Cluster()
         cluster.start_brokers(1)
         controller = cluster.new_controller()
@@ -396,7 +396,7 @@ class TestFailover:
 
 
 class TestUnregister:
-    def test_forgets_the_broker_and_its_replicas_lead_no_more(self) -> None:
+    def test_unregistration_removes_the_broker_and_its_leaderships(self) -> None:
         cluster = Cluster()
         cluster.start_brokers(1, 2)
         cluster.create_topic("t", [[1, 2]])
@@ -404,7 +404,7 @@ class TestUnregister:
         assert cluster.image.brokers.get(1) is None
         assert cluster.partition("t").leader == 2
 
-    def test_unknown(self) -> None:
+    def test_unregistering_an_unknown_broker_is_refused(self) -> None:
         with pytest.raises(KafkaError) as caught:
             Cluster().controller.unregister_broker(UnregisterBrokerRequest(1))
         assert caught.value.code is ErrorCode.BROKER_ID_NOT_REGISTERED

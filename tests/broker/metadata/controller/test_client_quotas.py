@@ -58,7 +58,7 @@ def test_limits_are_stored(entity: Entity, limits: dict[str, float]) -> None:
     assert stored(cluster, entity) == limits
 
 
-def test_limits_are_removed_and_an_entity_without_any_is_forgotten() -> None:
+def test_removing_the_last_limit_removes_the_entity() -> None:
     cluster = Cluster()
     alter(cluster, entry({"user": "u"}, {"producer_byte_rate": 1.0, "consumer_byte_rate": 2.0}))
     alter(cluster, entry({"user": "u"}, {"producer_byte_rate": None}))
@@ -76,7 +76,7 @@ def test_only_differences_are_written() -> None:
     assert cluster.controller.last_offset == before
 
 
-def test_validate_only() -> None:
+def test_validate_only_writes_nothing() -> None:
     cluster = Cluster()
     assert alter(cluster, entry({"user": "u"}, {"producer_byte_rate": 1.0}), validate_only=True) == [ErrorCode.NONE]
     assert stored(cluster, {"user": "u"}) == {}
@@ -101,7 +101,7 @@ def test_validate_only() -> None:
         ({"user": "u"}, {"request_percentage": float("inf")}),
     ],
 )
-def test_what_cannot_be(entity: Entity, limits: Limits) -> None:
+def test_invalid_entities_and_limits_are_refused(entity: Entity, limits: Limits) -> None:
     cluster = Cluster()
     fine = entry({"user": "fine"}, {"consumer_byte_rate": 1.0})
     assert alter(cluster, fine, entry(entity, limits)) == [ErrorCode.NONE, ErrorCode.INVALID_REQUEST]
@@ -109,7 +109,7 @@ def test_what_cannot_be(entity: Entity, limits: Limits) -> None:
     assert len(cluster.image.client_quotas.entities) == 1
 
 
-def test_nothing_can_be_named_twice() -> None:
+def test_repeated_names_are_refused() -> None:
     cluster = Cluster()
     one = entry({"user": "u"}, {"producer_byte_rate": 1.0})
     assert alter(cluster, one, entry({"user": "u"}, {"consumer_byte_rate": 1.0})) == [ErrorCode.INVALID_REQUEST]

@@ -50,7 +50,7 @@ def stored(cluster: Cluster, resource: ConfigResource = TOPIC) -> dict[str, str]
 SET, DELETE, APPEND, SUBTRACT = AlterOperation
 
 
-def test_set_and_delete(cluster: Cluster) -> None:
+def test_set_and_delete_change_overrides(cluster: Cluster) -> None:
     assert alter(cluster, TOPIC, ("a", SET, "1"), ("b", SET, "2")) is ErrorCode.NONE
     assert stored(cluster) == {"a": "1", "b": "2"}
     assert alter(cluster, TOPIC, ("a", DELETE, None)) is ErrorCode.NONE
@@ -67,7 +67,7 @@ def test_append_and_subtract_edit_lists(cluster: Cluster) -> None:
     assert stored(cluster)["cleanup.policy"] == "compact"
 
 
-def test_only_lists_can_be_appended_to(cluster: Cluster) -> None:
+def test_append_needs_a_list(cluster: Cluster) -> None:
     assert alter(cluster, TOPIC, ("retention.ms", APPEND, "1")) is ErrorCode.INVALID_CONFIG
 
 
@@ -88,18 +88,18 @@ def test_only_lists_can_be_appended_to(cluster: Cluster) -> None:
         (ConfigResource(ResourceType.CLIENT_METRICS, "m"), ("a", SET, "1"), ErrorCode.NONE),
     ],
 )
-def test_checks(
+def test_invalid_changes_are_refused(
     cluster: Cluster, resource: ConfigResource, operation: tuple[str, int, str | None], code: ErrorCode
 ) -> None:
     assert alter(cluster, resource, operation) is code
 
 
-def test_a_resource_is_changed_wholly_or_not_at_all(cluster: Cluster) -> None:
+def test_resource_is_altered_completely_or_not_at_all(cluster: Cluster) -> None:
     assert alter(cluster, TOPIC, ("a", SET, "1"), ("b", SET, "bad")) is ErrorCode.INVALID_CONFIG
     assert stored(cluster) == {}
 
 
-def test_resources_succeed_and_fail_one_by_one(cluster: Cluster) -> None:
+def test_resources_succeed_and_fail_independently(cluster: Cluster) -> None:
     missing = ConfigResource(ResourceType.TOPIC, "nope")
     changes = {resource: [ConfigOperation("a", SET, "1")] for resource in (missing, TOPIC)}
     outcomes = cluster.write(cluster.controller.alter_configs(changes, validate_only=False))
@@ -112,14 +112,14 @@ def test_validate_only_writes_nothing(cluster: Cluster) -> None:
     assert stored(cluster) == {}
 
 
-def test_broker_configs_are_written_even_if_unchanged_so_that_files_are_read_again(cluster: Cluster) -> None:
+def test_unchanged_broker_configs_are_written_so_that_files_are_reloaded(cluster: Cluster) -> None:
     for _ in range(2):
         before = cluster.controller.last_offset
         assert alter(cluster, BROKER, ("log.cleaner.threads", SET, "2")) is ErrorCode.NONE
         assert cluster.controller.last_offset == before + 1
 
 
-def test_replace_drops_what_is_not_named(cluster: Cluster) -> None:
+def test_replace_removes_unnamed_keys(cluster: Cluster) -> None:
     alter(cluster, TOPIC, ("a", SET, "1"), ("b", SET, "2"))
     assert replace(cluster, TOPIC, {"b": "2", "c": "3"}) is ErrorCode.NONE
     assert stored(cluster) == {"b": "2", "c": "3"}
@@ -135,7 +135,7 @@ class TestMinimumInSyncSize:
     """With eligible leaders a changed minimum voids what was eligible under the old one (KIP-966)."""
 
     @pytest.mark.parametrize(("resource", "named"), [(TOPIC, "t"), (EVERYWHERE, "")])
-    def test_a_change_clears_the_eligible(self, cluster: Cluster, resource: ConfigResource, named: str) -> None:
+    def test_changed_minimum_clears_elr(self, cluster: Cluster, resource: ConfigResource, named: str) -> None:
         alter(cluster, TOPIC, ("min.insync.replicas", SET, "2"))
         cluster.stop_hearing(2, others=(1,))
         assert cluster.partition("t").elr == (2,)
@@ -149,14 +149,14 @@ class TestMinimumInSyncSize:
         assert (after.leader_epoch, after.partition_epoch) == (before.leader_epoch, before.partition_epoch + 1)
 
 
-def test_the_configuration_of_the_metadata_log_itself_is_read_only(cluster: Cluster) -> None:
+def test_metadata_log_configs_are_read_only(cluster: Cluster) -> None:
     log = ConfigResource(ResourceType.TOPIC, "__cluster_metadata")
     assert alter(cluster, log, ("cleanup.policy", SET, "snapshot")) is ErrorCode.POLICY_VIOLATION
     assert alter(cluster, log, ("retention.ms", DELETE, None)) is ErrorCode.POLICY_VIOLATION
     assert replace(cluster, log, {}) is ErrorCode.POLICY_VIOLATION
 
 
-def test_every_node_of_the_cluster_can_have_configs_and_nobody_else(cluster: Cluster) -> None:
+def test_only_nodes_of_the_cluster_can_have_configs(cluster: Cluster) -> None:
     cluster = Cluster(quorum=TwoVoters())
     cluster.start_brokers(3)
     codes = [
@@ -166,7 +166,7 @@ def test_every_node_of_the_cluster_can_have_configs_and_nobody_else(cluster: Clu
 
 
 @pytest.mark.parametrize("kind", [ResourceType.GROUP, ResourceType.CLIENT_METRICS])
-def test_groups_and_subscriptions_to_metrics_have_configs(cluster: Cluster, kind: ResourceType) -> None:
+def test_groups_and_client_metrics_have_configs(cluster: Cluster, kind: ResourceType) -> None:
     resource = ConfigResource(kind, "g")
     assert alter(cluster, resource, ("interval.ms", SET, "100")) is ErrorCode.NONE
     cluster.fail_over()
@@ -175,7 +175,7 @@ def test_groups_and_subscriptions_to_metrics_have_configs(cluster: Cluster, kind
     assert cluster.image.configs.names(kind) == []
 
 
-def test_a_new_minimum_leaves_the_last_trace_of_who_has_the_data(cluster: Cluster) -> None:
+def test_changed_minimum_keeps_elr_that_is_the_only_evidence(cluster: Cluster) -> None:
     cluster.create_topic("u", [[1, 2], [2, 1]])
     cluster.heartbeat(2, want_fence=True)
     cluster.heartbeat(1, want_fence=True)

@@ -235,7 +235,7 @@ def check_partition(partition: PartitionRegistration, cluster: Cluster) -> None:
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_the_log_alone_leads_to_the_same_state(seed: int) -> None:
+def test_log_alone_replays_to_the_same_state(seed: int) -> None:
     simulation = Simulation(seed)
     for _ in range(EVENTS):
         simulation.step()

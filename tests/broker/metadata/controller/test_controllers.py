@@ -21,7 +21,7 @@ def registration(
     )
 
 
-def test_a_controller_is_registered_with_its_endpoints_and_features() -> None:
+def test_controller_is_registered_with_its_endpoints_and_features() -> None:
     cluster = Cluster()
     response = cluster.write(cluster.controller.register_controller(registration()))
     assert (response.error_code, response.error_message) == (0, None)
@@ -33,7 +33,7 @@ def test_a_controller_is_registered_with_its_endpoints_and_features() -> None:
     )
 
 
-def test_a_repeated_registration_writes_nothing_and_a_new_life_replaces_the_old() -> None:
+def test_repeated_registration_writes_nothing_and_new_incarnation_replaces_it() -> None:
     cluster = Cluster()
     cluster.write(cluster.controller.register_controller(registration()))
     assert not cluster.controller.register_controller(registration()).records
@@ -50,19 +50,19 @@ def test_registrations_survive_failover() -> None:
 
 
 @pytest.mark.parametrize(("host", "port"), [("", 9093), ("h", 0), ("h", 65_536)])
-def test_listeners_that_nobody_could_reach(host: str, port: int) -> None:
+def test_unreachable_listeners_are_refused(host: str, port: int) -> None:
     with pytest.raises(KafkaError) as caught:
         Cluster().controller.register_controller(registration(host=host, port=port))
     assert caught.value.code is ErrorCode.INVALID_REGISTRATION
 
 
-def test_an_id_that_no_node_has() -> None:
+def test_negative_id_is_refused() -> None:
     with pytest.raises(KafkaError) as caught:
         Cluster().controller.register_controller(registration(-1))
     assert caught.value.code is ErrorCode.INVALID_REQUEST
 
 
-def test_levels_before_the_record_existed() -> None:
+def test_older_metadata_version_refuses_registration() -> None:
     cluster = Cluster(level=MetadataVersion.IV_3_6_2)
     with pytest.raises(KafkaError) as caught:
         cluster.controller.register_controller(registration())

@@ -66,7 +66,7 @@ def refusal(call: Callable[..., Any], *arguments: Any) -> ErrorCode:
 
 
 class TestCreate:
-    def test_a_token_lives_a_day_and_can_be_renewed_for_a_week(self) -> None:
+    def test_token_expires_after_a_day_and_is_renewable_for_a_week(self) -> None:
         scene = Scene()
         created = scene.create()
         assert (created.principal_name, created.token_requester_principal_name) == ("owner", "owner")
@@ -76,20 +76,20 @@ class TestCreate:
             created.token_id: DelegationToken(OWNER, OWNER, (RENEWER,), NOW, NOW + 7 * DAY, NOW + DAY)
         }
 
-    def test_a_shorter_life_can_be_asked_for_and_a_longer_one_cannot(self) -> None:
+    def test_requested_lifetime_can_only_shorten(self) -> None:
         scene = Scene()
         assert scene.create(CreateDelegationTokenRequest(max_lifetime_ms=HOUR)).expiry_timestamp_ms == NOW + HOUR
         assert scene.create(CreateDelegationTokenRequest(max_lifetime_ms=2**62)).max_timestamp_ms == NOW + 7 * DAY
 
-    def test_for_another_owner(self) -> None:
+    def test_token_can_be_issued_to_another_owner(self) -> None:
         created = Scene().create(CreateDelegationTokenRequest("User", "someone"))
         assert (created.principal_name, created.token_requester_principal_name) == ("someone", "owner")
 
-    def test_only_users_renew(self) -> None:
+    def test_renewers_must_be_users(self) -> None:
         request = CreateDelegationTokenRequest(renewers=[CreatableRenewers("Group", "g")])
         assert refusal(Scene().create, request) is ErrorCode.INVALID_PRINCIPAL_TYPE
 
-    def test_without_a_secret_or_below_the_level(self) -> None:
+    def test_tokens_need_a_secret_and_the_metadata_version(self) -> None:
         without = Scene(settings=replace(SETTINGS, tokens=TokenSettings()))
         below = Scene(level=MetadataVersion.IV_3_6_1)
         for scene, code in (
@@ -100,7 +100,7 @@ class TestCreate:
 
 
 class TestRenew:
-    def test_owner_and_renewers_prolong_it_up_to_its_longest_life(self) -> None:
+    def test_owner_and_renewers_extend_expiry_up_to_maximum_lifetime(self) -> None:
         scene = Scene()
         token = scene.create().hmac
         scene.now += HOUR
@@ -114,14 +114,14 @@ class TestRenew:
         scene.now = NOW + 7 * DAY + 1
         assert refusal(scene.renew, token) is ErrorCode.DELEGATION_TOKEN_EXPIRED
 
-    def test_nobody_else(self) -> None:
+    def test_other_principals_cannot_renew(self) -> None:
         scene = Scene()
         assert refusal(scene.renew, b"unknown") is ErrorCode.DELEGATION_TOKEN_NOT_FOUND
         assert refusal(scene.renew, scene.create().hmac, -1, STRANGER) is ErrorCode.DELEGATION_TOKEN_OWNER_MISMATCH
 
 
 class TestExpire:
-    def test_it_ends_sooner_or_at_once(self) -> None:
+    def test_expire_shortens_or_ends_the_lifetime(self) -> None:
         scene = Scene()
         token = scene.create().hmac
         assert scene.expire(token, HOUR) == NOW + HOUR
@@ -129,7 +129,7 @@ class TestExpire:
         assert scene.tokens == {}
         assert refusal(scene.expire, token, -1) is ErrorCode.DELEGATION_TOKEN_NOT_FOUND
 
-    def test_one_that_is_over_can_only_be_removed(self) -> None:
+    def test_expired_token_can_only_be_removed(self) -> None:
         scene = Scene()
         token = scene.create().hmac
         assert refusal(scene.expire, token, 1, STRANGER) is ErrorCode.DELEGATION_TOKEN_OWNER_MISMATCH
@@ -138,7 +138,7 @@ class TestExpire:
         assert scene.expire(token, -1) == scene.now
 
 
-def test_expired_tokens_are_swept_by_the_log_s_own_time() -> None:
+def test_expired_tokens_are_removed_by_log_time() -> None:
     scene = Scene()
     short = scene.create(CreateDelegationTokenRequest(max_lifetime_ms=HOUR)).token_id
     long = scene.create().token_id

@@ -40,26 +40,26 @@ def written(cluster: Cluster, changes: Sequence[FeatureChange]) -> list[object]:
     return [record.message for record in cluster.controller.update_features(changes, validate_only=False).records]
 
 
-def test_an_upgrade_is_finalized_and_survives_failover() -> None:
+def test_upgrade_is_finalized_and_survives_failover() -> None:
     cluster = Cluster(level=MetadataVersion.IV_4_0_0)
     update(cluster, FeatureChange(MV, 29), FeatureChange(GROUP, 1))
     cluster.fail_over()
     assert cluster.image.features.finalized() == {GROUP: 1, MV: 29}
 
 
-def test_metadata_version_is_written_before_what_needs_it() -> None:
+def test_metadata_version_is_written_before_dependent_features() -> None:
     cluster = Cluster(level=MetadataVersion.IV_4_0_0)
     records = written(cluster, [FeatureChange(ELR, 1), FeatureChange(MV, 25)])
     assert records[:2] == [FeatureLevelRecord(MV, 25), FeatureLevelRecord(ELR, 1)]
 
 
-def test_level_0_switches_a_feature_off() -> None:
+def test_level_0_disables_a_feature() -> None:
     cluster = Cluster()
     update(cluster, FeatureChange(GROUP, 0, SAFE))
     assert GROUP not in cluster.image.features.finalized()
 
 
-def test_what_is_so_already_is_not_written() -> None:
+def test_present_level_is_not_written() -> None:
     assert written(Cluster(), [FeatureChange(MV, 29), FeatureChange(GROUP, 1, SAFE)]) == []
 
 
@@ -88,7 +88,7 @@ def test_validate_only_checks_and_changes_nothing() -> None:
         FeatureChange(KRAFT, 2),
     ],
 )
-def test_one_fault_refuses_all(change: FeatureChange) -> None:
+def test_one_invalid_change_refuses_all(change: FeatureChange) -> None:
     cluster = Cluster()
     before = cluster.controller.last_offset
     assert f"feature {change.feature} cannot be set to level {change.level}" in refusal(
@@ -97,14 +97,14 @@ def test_one_fault_refuses_all(change: FeatureChange) -> None:
     assert cluster.controller.last_offset == before
 
 
-def test_metadata_version_goes_back_where_records_stay_the_same() -> None:
+def test_metadata_version_downgrades_without_record_changes() -> None:
     cluster = Cluster()
     update(cluster, FeatureChange(MV, 24, SAFE))
     assert cluster.image.features.metadata_level == 24
 
 
 @pytest.mark.parametrize(("level", "works"), [(22, False), (23, True)])
-def test_eligible_leaders_need_their_record_format(level: int, works: bool) -> None:
+def test_elr_needs_its_record_format(level: int, works: bool) -> None:
     cluster = Cluster(level=MetadataVersion(level))
     if works:
         update(cluster, FeatureChange(ELR, 1))
@@ -113,7 +113,7 @@ def test_eligible_leaders_need_their_record_format(level: int, works: bool) -> N
         assert "metadata.version must be at level 23" in refusal(cluster, FeatureChange(ELR, 1))
 
 
-def test_a_broker_that_cannot_hinders() -> None:
+def test_broker_without_support_blocks_an_update() -> None:
     cluster = Cluster(level=MetadataVersion.IV_4_0_0)
     request = cluster.registration(5)
     request.features = [Feature(MV, 7, 25), Feature(GROUP, 0, 1), Feature(KRAFT, 0, 1)]
@@ -132,36 +132,36 @@ class TestControllers:
         request = ControllerRegistrationRequest(controller, incarnation_of(controller), False, [], features)
         cluster.write(cluster.controller.register_controller(request))
 
-    def test_every_voter_must_have_registered(self) -> None:
+    def test_every_voter_must_be_registered(self) -> None:
         cluster = self.cluster()
         self.register(cluster, 2)
         assert "controller 3 is not registered" in refusal(cluster, FeatureChange(MV, 29))
         self.register(cluster, 3)
         update(cluster, FeatureChange(MV, 29))
 
-    def test_every_voter_must_be_able(self) -> None:
+    def test_every_voter_must_support_the_level(self) -> None:
         cluster = self.cluster()
         self.register(cluster, 2, highest=28)
         self.register(cluster, 3)
         assert "controller 2 supports levels 7 to 28" in refusal(cluster, FeatureChange(MV, 29))
 
-    def test_levels_without_registrations_take_it_on_trust(self) -> None:
+    def test_older_metadata_version_does_not_check_controllers(self) -> None:
         cluster = Cluster(level=MetadataVersion.IV_3_6_2, quorum=ThreeVoters())
         update(cluster, FeatureChange(MV, 17))
 
 
 class TestKraftVersion:
-    def test_it_is_checked_and_left_to_the_quorum(self) -> None:
+    def test_kraft_version_is_checked_and_left_to_the_quorum(self) -> None:
         cluster = Cluster(quorum=ThreeVoters(voter_ids=(1,)))
         assert written(cluster, [FeatureChange(KRAFT, 1)]) == []
 
-    def test_it_needs_a_metadata_version(self) -> None:
+    def test_kraft_version_needs_a_metadata_version(self) -> None:
         cluster = Cluster(level=MetadataVersion.IV_3_8_0, quorum=ThreeVoters(voter_ids=(1,)))
         assert "metadata.version must be at level 21" in refusal(cluster, FeatureChange(KRAFT, 1))
 
 
 class TestEligibleLeaders:
-    def test_switching_on_leaves_one_minimum_for_all(self) -> None:
+    def test_enabling_elr_pins_one_minimum_for_all_nodes(self) -> None:
         cluster = Cluster()
         node = ConfigResource(ResourceType.BROKER, "1")
         cluster.append([config_record(node, "min.insync.replicas", "2"), config_record(node, "other", "x")])
@@ -172,7 +172,7 @@ class TestEligibleLeaders:
             ConfigRecord(ResourceType.BROKER, "1", "min.insync.replicas", None),
         ]
 
-    def test_switching_off_forgets_who_was_eligible(self) -> None:
+    def test_disabling_elr_clears_the_lists(self) -> None:
         settings = ControllerSettings(CLUSTER_ID, node_id=1, auto_leader_rebalance=False)
         cluster = Cluster(settings, elr=True)
         cluster.start_brokers(1, 2)
@@ -183,7 +183,7 @@ class TestEligibleLeaders:
         assert cluster.partition("t").elr == ()
         assert not cluster.image.features.elr_enabled
 
-    def test_switching_off_leaves_the_trusted_in_the_in_sync_set(self) -> None:
+    def test_disabling_elr_moves_only_evidence_into_the_isr(self) -> None:
         cluster = Cluster(elr=True)
         cluster.start_brokers(1, 2)
         cluster.create_topic("t", [[1, 2]])
@@ -195,5 +195,5 @@ class TestEligibleLeaders:
         cluster.heartbeat(1)
         assert cluster.partition("t").leader == 1
 
-    def test_switching_off_what_is_off(self) -> None:
+    def test_disabling_a_disabled_feature_writes_nothing(self) -> None:
         assert ClearElrRecord("") not in written(Cluster(), [FeatureChange(ELR, 0)])

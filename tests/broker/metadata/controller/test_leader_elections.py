@@ -42,11 +42,11 @@ def cluster() -> Cluster:
 
 
 class TestPreferred:
-    def test_leaders_go_home(self, cluster: Cluster) -> None:
+    def test_preferred_leaders_are_elected(self, cluster: Cluster) -> None:
         assert elect(cluster, PREFERRED, {"a": [0]}) == {("a", 0): ErrorCode.NONE}
         assert cluster.partition("a").leader == 2
 
-    def test_what_was_asked_for_is_answered(self, cluster: Cluster) -> None:
+    def test_every_requested_partition_has_a_result(self, cluster: Cluster) -> None:
         assert elect(cluster, PREFERRED, {"a": [0, 1, 7], "b": [0], "x": [0]}) == {
             ("a", 0): ErrorCode.NONE,
             ("a", 1): ErrorCode.ELECTION_NOT_NEEDED,
@@ -55,44 +55,44 @@ class TestPreferred:
             ("x", 0): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
         }
 
-    def test_all_means_those_that_need_it(self, cluster: Cluster) -> None:
+    def test_null_elects_all_imbalanced_partitions(self, cluster: Cluster) -> None:
         assert elect(cluster, PREFERRED, None) == {
             ("a", 0): ErrorCode.NONE,
             ("b", 0): ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE,
         }
         assert elect(cluster, PREFERRED, None) == {("b", 0): ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE}
 
-    def test_a_partition_named_twice_is_elected_once(self, cluster: Cluster) -> None:
+    def test_partition_named_twice_is_elected_once(self, cluster: Cluster) -> None:
         before = cluster.partition("a").leader_epoch
         assert elect(cluster, PREFERRED, {"a": [0, 0]}) == {("a", 0): ErrorCode.NONE}
         assert cluster.partition("a").leader_epoch == before + 1
 
 
 class TestUnclean:
-    def test_any_leader_rather_than_none(self, cluster: Cluster) -> None:
+    def test_unclean_election_elects_any_replica(self, cluster: Cluster) -> None:
         assert elect(cluster, UNCLEAN, {"b": [0]}) == {("b", 0): ErrorCode.NONE}
         partition = cluster.partition("b")
         assert (partition.leader, partition.isr) == (1, (1,))
         assert partition.leader_recovery_state is LeaderRecoveryState.RECOVERING
 
-    def test_not_where_somebody_leads(self, cluster: Cluster) -> None:
+    def test_unclean_election_is_not_needed_with_a_leader(self, cluster: Cluster) -> None:
         assert elect(cluster, UNCLEAN, {"a": [0]}) == {("a", 0): ErrorCode.ELECTION_NOT_NEEDED}
 
-    def test_all_means_those_without_a_leader(self, cluster: Cluster) -> None:
+    def test_null_elects_all_leaderless_partitions(self, cluster: Cluster) -> None:
         assert elect(cluster, UNCLEAN, None) == {("b", 0): ErrorCode.NONE}
 
-    def test_with_nobody_left(self, cluster: Cluster) -> None:
+    def test_election_without_live_replicas_fails(self, cluster: Cluster) -> None:
         cluster.heartbeat(1, want_fence=True)
         assert elect(cluster, UNCLEAN, {"b": [0]}) == {("b", 0): ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE}
 
 
-def test_other_kinds_of_election(cluster: Cluster) -> None:
+def test_unknown_election_type_is_refused(cluster: Cluster) -> None:
     with pytest.raises(KafkaError) as caught:
         elect(cluster, 2, None)
     assert caught.value.code is ErrorCode.INVALID_REQUEST
 
 
-def test_more_elections_than_one_request_may_cause(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_many_elections_are_refused(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(leader_elections, "MAX_RECORDS_PER_BATCH", 0)
     with pytest.raises(KafkaError) as caught:
         elect(cluster, PREFERRED, None)

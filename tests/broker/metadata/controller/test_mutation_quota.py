@@ -40,12 +40,12 @@ class TestWhichApplies:
     SHARERS = (("u", "c"), ("u", "c"), ("u", None), ("u", "c"), ("u", "c"), ("u", None), (None, "c"), (None, "c"))
 
     @pytest.mark.parametrize("level", range(len(LEVELS)))
-    def test_the_most_specific(self, level: int) -> None:
+    def test_most_specific_quota_applies(self, level: int) -> None:
         rates = [(entity, 1.0 + number) for number, entity in enumerate(self.LEVELS)]
         quotas = cluster_with(*rates[level:]).image.client_quotas
         assert applied_quota(quotas, "u", "c") == (1.0 + level, self.SHARERS[level])
 
-    def test_none(self) -> None:
+    def test_client_without_quota_is_unlimited(self) -> None:
         cluster = cluster_with(({"user": "v"}, 1.0), ({"client-id": "d"}, 1.0))
         assert applied_quota(cluster.image.client_quotas, "u", "c") is None
         unlimited = quota(cluster)
@@ -54,7 +54,7 @@ class TestWhichApplies:
 
 
 class TestBucket:
-    def test_a_burst_passes_and_any_request_may_leave_a_debt(self) -> None:
+    def test_burst_passes_and_bucket_may_become_negative(self) -> None:
         cluster = cluster_with(({"user": "u"}, 2.0))  # a burst of 22
         quota(cluster).charge(20)
         last = quota(cluster)
@@ -66,7 +66,7 @@ class TestBucket:
         assert caught.value.code is ErrorCode.THROTTLING_QUOTA_EXCEEDED
         assert refused.throttle_ms == 4_000, "8 too many, at 2 a second"
 
-    def test_it_fills_again(self) -> None:
+    def test_bucket_refills(self) -> None:
         cluster = cluster_with(({"user": "u"}, 2.0))
         quota(cluster).charge(30)
         cluster.now_ms += 3_999
@@ -75,7 +75,7 @@ class TestBucket:
         cluster.now_ms += 1
         quota(cluster).charge(1)
 
-    def test_but_not_beyond_a_burst(self) -> None:
+    def test_bucket_refills_up_to_a_burst(self) -> None:
         cluster = cluster_with(({"user": "u"}, 2.0))
         quota(cluster)
         cluster.now_ms += 1_000_000
@@ -83,7 +83,7 @@ class TestBucket:
         with pytest.raises(KafkaError):
             quota(cluster).charge(1)
 
-    def test_older_clients_are_only_slowed_down(self) -> None:
+    def test_older_clients_are_only_throttled(self) -> None:
         cluster = cluster_with(({"user": "u"}, 2.0))
         first = quota(cluster, strict=False)
         first.charge(30)
@@ -91,14 +91,14 @@ class TestBucket:
         second.charge(2)
         assert (first.throttle_ms, second.throttle_ms) == (4_000, 5_000)
 
-    def test_who_shares_one(self) -> None:
+    def test_clients_share_buckets_by_quota_entity(self) -> None:
         cluster = cluster_with(({"user": None}, 1.0))
         quota(cluster, client="a").charge(12)
         quota(cluster, user="other").charge(1)
         with pytest.raises(KafkaError):
             quota(cluster, client="b").charge(1)
 
-    def test_only_so_many_are_remembered(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_bucket_count_is_bounded(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(mutation_quota, "MAX_BUCKETS", 2)
         cluster = cluster_with(({"user": None}, 1.0))
         for user in "abc":
@@ -107,7 +107,7 @@ class TestBucket:
         with pytest.raises(KafkaError):
             quota(cluster, user="c").charge(1)
 
-    def test_a_new_active_controller_begins_with_full_ones(self) -> None:
+    def test_new_active_controller_starts_with_full_buckets(self) -> None:
         cluster = cluster_with(({"user": "u"}, 1.0))
         quota(cluster).charge(100)
         cluster.activate()
@@ -126,7 +126,7 @@ class TestCommands:
         response = cluster.write(cluster.controller.create_topics(request, quota=quota(cluster)))
         return [ErrorCode(topic.error_code) for topic in response.topics]
 
-    def test_create_topics(self, cluster: Cluster) -> None:
+    def test_create_topics_charges_partitions(self, cluster: Cluster) -> None:
         topics = [CreatableTopic("a", 11, 1), CreatableTopic("bad name", 5, 1), CreatableTopic("b", 1, 1)]
         assert self.create(cluster, *topics, CreatableTopic("c", 1, 1)) == [
             ErrorCode.NONE,
@@ -136,18 +136,18 @@ class TestCommands:
         ]
         assert cluster.image.topics.names() == ["a", "b"]
 
-    def test_validating_costs_as_much(self, cluster: Cluster) -> None:
+    def test_validate_only_charges_as_much(self, cluster: Cluster) -> None:
         assert self.create(cluster, CreatableTopic("a", 12, 1), validate_only=True) == [ErrorCode.NONE]
         assert self.create(cluster, CreatableTopic("a", 1, 1)) == [ErrorCode.THROTTLING_QUOTA_EXCEEDED]
 
-    def test_create_partitions_costs_those_added(self, cluster: Cluster) -> None:
+    def test_create_partitions_charges_added_partitions(self, cluster: Cluster) -> None:
         cluster.create_topic("t", [[1], [1]])
         for count, code in ((13, ErrorCode.NONE), (14, ErrorCode.NONE), (15, ErrorCode.THROTTLING_QUOTA_EXCEEDED)):
             request = CreatePartitionsRequest([CreatePartitionsTopic("t", count, None)])
             result = cluster.controller.create_partitions(request, quota=quota(cluster))
             assert ErrorCode(cluster.write(result).results[0].error_code) is code
 
-    def test_delete_topics_costs_all_their_partitions(self, cluster: Cluster) -> None:
+    def test_delete_topics_charges_all_partitions(self, cluster: Cluster) -> None:
         ids = [cluster.create_topic(name, [[1]] * 12) for name in "ab"]
         answers = cluster.write(cluster.controller.delete_topics(ids, quota=quota(cluster)))
         assert [answers[each].error_code for each in ids] == [ErrorCode.NONE, ErrorCode.THROTTLING_QUOTA_EXCEEDED]

@@ -71,17 +71,17 @@ def expected(**fields: Any) -> PartitionChangeRecord:
     return PartitionChangeRecord(topic_id=TOPIC, partition_id=0, **fields)
 
 
-def test_nothing_to_change_writes_nothing() -> None:
+def test_unchanged_partition_writes_nothing() -> None:
     assert change(registration()).build() is None
 
 
-def test_a_leader_that_is_gone_is_followed_by_the_first_in_sync_replica() -> None:
+def test_first_in_sync_replica_follows_a_lost_leader() -> None:
     built = change(registration(), alive=(2, 3))
     built.isr = (2, 3)
     assert record_of(built) == expected(isr=[2, 3], leader=2)
 
 
-def test_the_replica_order_decides_not_the_order_of_the_isr() -> None:
+def test_replica_order_decides_elections() -> None:
     built = change(registration(replicas=(1, 3, 2), isr=(2, 3, 1)), alive=(2, 3))
     built.isr = (2, 3)
     record = record_of(built)
@@ -89,7 +89,7 @@ def test_the_replica_order_decides_not_the_order_of_the_isr() -> None:
     assert record.leader == 3
 
 
-def test_a_shrinking_isr_keeps_the_leader_epoch_since_3_6() -> None:
+def test_isr_shrink_keeps_leader_epoch_since_3_6() -> None:
     built = change(registration())
     built.isr = (1, 2)
     assert record_of(built) == expected(isr=[1, 2])
@@ -98,13 +98,13 @@ def test_a_shrinking_isr_keeps_the_leader_epoch_since_3_6() -> None:
     assert record_of(older) == expected(isr=[1, 2], leader=1)
 
 
-def test_the_last_in_sync_replica_is_kept_in_the_isr_without_eligible_leaders() -> None:
+def test_last_in_sync_replica_stays_in_the_isr_without_elr() -> None:
     built = change(registration(replicas=(1,)), alive=())
     built.isr = ()
     assert record_of(built) == expected(leader=NO_LEADER)
 
 
-def test_an_unclean_election_is_refused_unless_asked_for() -> None:
+def test_unclean_election_happens_only_on_request() -> None:
     before = registration(isr=(1,), leader=NO_LEADER)
     assert record_of(change(before, alive=(2, 3))) is None
     unclean = change(before, alive=(2, 3))
@@ -112,13 +112,13 @@ def test_an_unclean_election_is_refused_unless_asked_for() -> None:
     assert record_of(unclean) == expected(isr=[2], leader=2, leader_recovery_state=LeaderRecoveryState.RECOVERING)
 
 
-def test_an_unclean_election_prefers_a_clean_leader() -> None:
+def test_unclean_election_prefers_a_clean_leader() -> None:
     built = change(registration(isr=(3,), leader=NO_LEADER))
     built.election = Election.UNCLEAN
     assert record_of(built) == expected(leader=3)
 
 
-def test_a_preferred_election_moves_the_lead_home_only_if_it_is_in_sync() -> None:
+def test_preferred_election_needs_an_in_sync_replica() -> None:
     home = change(registration(leader=2))
     home.election = Election.PREFERRED
     assert record_of(home) == expected(leader=1)
@@ -127,7 +127,7 @@ def test_a_preferred_election_moves_the_lead_home_only_if_it_is_in_sync() -> Non
     assert record_of(behind) is None
 
 
-def test_a_reassignment_completes_when_all_that_stay_are_in_sync() -> None:
+def test_reassignment_completes_when_remaining_replicas_are_in_sync() -> None:
     before = registration(replicas=(4, 2, 3, 1), isr=(1, 2, 3), removing_replicas=(1,), adding_replicas=(4,))
     waiting = change(before)
     assert record_of(waiting) is None
@@ -143,7 +143,7 @@ def test_a_reassignment_completes_when_all_that_stay_are_in_sync() -> None:
     )
 
 
-def test_dropping_a_replica_bumps_the_leader_epoch_of_a_leader_that_stays() -> None:
+def test_removed_replica_bumps_the_leader_epoch_of_the_same_leader() -> None:
     before = registration(replicas=(1, 2, 3), removing_replicas=(3,))
     built = change(before)
     record = record_of(built)
@@ -152,7 +152,7 @@ def test_dropping_a_replica_bumps_the_leader_epoch_of_a_leader_that_stays() -> N
     assert before.merge(record).leader_epoch == 6
 
 
-def test_a_new_replica_gets_its_brokers_directory() -> None:
+def test_new_replica_gets_its_brokers_directory() -> None:
     built = change(registration(replicas=(1, 2)))
     built.replicas = (1, 2, 4)
     record = record_of(built)
@@ -160,7 +160,7 @@ def test_a_new_replica_gets_its_brokers_directory() -> None:
     assert record.directories == [directory_of(1), directory_of(2), directory_of(4)]
 
 
-def test_a_moved_replica_changes_directories_alone() -> None:
+def test_moved_replica_changes_directories_alone() -> None:
     built = change(registration(replicas=(1, 2)))
     built.move_replica(2, LOST_DIRECTORY)
     assert record_of(built) == expected(directories=[directory_of(1), LOST_DIRECTORY])
@@ -169,49 +169,49 @@ def test_a_moved_replica_changes_directories_alone() -> None:
 class TestEligibleLeaders:
     """KIP-966; the cases with one replica are what Apache Kafka 4.2 writes at a stop and a kill of a lone broker."""
 
-    def test_a_lone_replica_stays_eligible_when_its_broker_stops(self) -> None:
+    def test_lone_replica_stays_eligible_when_its_broker_stops(self) -> None:
         built = change(registration(replicas=(1,)), alive=(), elr=True)
         built.isr = ()
         assert record_of(built) == expected(isr=[], leader=NO_LEADER, eligible_leader_replicas=[1], last_known_elr=[1])
 
-    def test_and_leads_again_cleanly_when_it_is_back(self) -> None:
+    def test_eligible_replica_is_elected_cleanly_when_it_returns(self) -> None:
         before = registration(replicas=(1,), isr=(), leader=NO_LEADER, elr=(1,), last_known_elr=(1,))
         assert record_of(change(before, alive=(1,), elr=True)) == expected(
             isr=[1], leader=1, eligible_leader_replicas=[], last_known_elr=[]
         )
 
-    def test_after_an_unclean_stop_it_is_not_eligible(self) -> None:
+    def test_replica_is_not_eligible_after_unclean_shutdown(self) -> None:
         before = registration(replicas=(1,), isr=(), leader=NO_LEADER, elr=(1,), last_known_elr=(1,))
         built = change(before, alive=(), elr=True)
         built.unclean_shutdown_replicas = (1,)
         assert record_of(built) == expected(eligible_leader_replicas=[])
 
-    def test_but_the_last_known_leader_recovers(self) -> None:
+    def test_last_known_leader_is_elected_for_recovery(self) -> None:
         before = registration(replicas=(1,), isr=(), leader=NO_LEADER, last_known_elr=(1,))
         assert record_of(change(before, alive=(1,), elr=True)) == expected(
             isr=[1], leader=1, leader_recovery_state=LeaderRecoveryState.RECOVERING, last_known_elr=[]
         )
 
-    def test_a_dead_last_known_leader_is_not_elected(self) -> None:
+    def test_fenced_last_known_leader_is_not_elected(self) -> None:
         before = registration(replicas=(1, 2), isr=(), leader=NO_LEADER, last_known_elr=(1,))
         assert record_of(change(before, alive=(2,), elr=True)) is None
 
-    def test_who_leaves_the_isr_below_its_minimum_stays_eligible(self) -> None:
+    def test_replica_leaving_the_isr_below_its_minimum_stays_eligible(self) -> None:
         built = change(registration(), elr=True, min_isr=2)
         built.isr = (1,)
         assert record_of(built) == expected(isr=[1], eligible_leader_replicas=[2, 3])
 
-    def test_the_list_is_emptied_when_the_isr_is_large_enough(self) -> None:
+    def test_elr_is_cleared_when_the_isr_reaches_the_minimum(self) -> None:
         built = change(registration(isr=(1,), elr=(2, 3)), elr=True, min_isr=2)
         built.isr = (1, 2)
         assert record_of(built) == expected(isr=[1, 2], eligible_leader_replicas=[])
 
-    def test_the_minimum_is_at_most_the_number_of_replicas(self) -> None:
+    def test_minimum_is_capped_by_the_replica_count(self) -> None:
         built = change(registration(replicas=(1, 2), isr=(1,), elr=(2,)), elr=True, min_isr=5)
         built.isr = (1, 2)
         assert record_of(built) == expected(isr=[1, 2], eligible_leader_replicas=[])
 
-    def test_an_eligible_replica_is_elected_only_when_nobody_is_in_sync(self) -> None:
+    def test_eligible_replica_is_elected_only_with_an_empty_isr(self) -> None:
         before = registration(isr=(1,), elr=(2, 3))
         behind = change(before, alive=(2, 3), elr=True, min_isr=2)
         assert record_of(behind) == expected(leader=NO_LEADER, last_known_elr=[1])
@@ -219,7 +219,7 @@ class TestEligibleLeaders:
         gone.isr = ()
         assert record_of(gone) == expected(isr=[2], leader=2, eligible_leader_replicas=[3, 1])
 
-    def test_who_led_last_is_known_although_the_isr_went_later(self) -> None:
+    def test_last_leader_is_recorded_before_the_isr_empties(self) -> None:
         leaderless = registration(replicas=(1, 2), isr=(1,), leader=NO_LEADER, last_known_elr=(1,))
         gone = change(leaderless, alive=(), elr=True, min_isr=1)
         gone.isr = ()
@@ -229,7 +229,7 @@ class TestEligibleLeaders:
         back = change(after, alive=(1,), elr=True, min_isr=1)
         assert some_record_of(back).leader == 1
 
-    def test_a_partition_without_a_leader_forgets_nobody(self) -> None:
+    def test_leaderless_partition_keeps_its_last_known_leader(self) -> None:
         before = registration(replicas=(1, 2), isr=(), leader=NO_LEADER, elr=(2,), last_known_elr=(1,))
         built = change(before, alive=(), elr=True)
         built.replicas = (2,)
@@ -237,24 +237,24 @@ class TestEligibleLeaders:
 
 
 class TestMerge:
-    def test_every_change_moves_the_partition_epoch_and_elections_the_leader_epoch(self) -> None:
+    def test_every_change_bumps_partition_epoch_and_elections_bump_leader_epoch(self) -> None:
         before = registration()
         updated = before.merge(expected(isr=[1]))
         assert (updated.leader_epoch, updated.partition_epoch, updated.isr) == (5, 10, (1,))
         same_leader = updated.merge(expected(leader=1))
         assert (same_leader.leader_epoch, same_leader.partition_epoch) == (6, 11)
 
-    def test_replicas_without_directories_keep_what_is_known(self) -> None:
+    def test_replica_change_without_directories_keeps_known_directories(self) -> None:
         merged = registration(replicas=(1, 2)).merge(expected(replicas=[2, 4]))
         assert merged.directories == (directory_of(2), UNASSIGNED_DIRECTORY)
 
-    def test_a_record_builds_the_same_registration_again(self) -> None:
+    def test_record_round_trip_keeps_the_registration(self) -> None:
         before = registration(elr=(2,), last_known_elr=(1,), removing_replicas=(1,), adding_replicas=(3,))
         record, version = before.to_record(TOPIC, 0, LATEST_METADATA_VERSION)
         assert version == 2
         assert isinstance(record, PartitionRecord)
         assert PartitionRegistration.from_record(record) == before
 
-    def test_no_directory_of_a_broker_without_replica(self) -> None:
+    def test_directory_of_a_broker_without_replica_raises(self) -> None:
         with pytest.raises(KeyError):
             registration().directory_of(9)

@@ -32,7 +32,7 @@ class TestIdleLog:
     def noops(self, cluster: Cluster) -> int:
         return sum(isinstance(record, NoOpRecord) for batch in cluster.log for record in batch.records)
 
-    def test_one_every_interval(self) -> None:
+    def test_noop_record_is_written_every_interval(self) -> None:
         idle = cluster(idle_ms=500)
         for _ in range(4):
             idle.now_ms += 250
@@ -40,7 +40,7 @@ class TestIdleLog:
         assert self.noops(idle) == 2
         assert idle.controller.next_due_ms() == idle.now_ms + 500
 
-    def test_none_when_switched_off(self) -> None:
+    def test_noop_records_can_be_disabled(self) -> None:
         idle = cluster()
         idle.now_ms += 10_000
         idle.run_jobs()
@@ -49,7 +49,7 @@ class TestIdleLog:
 
 
 class TestElections:
-    def test_leaders_go_home_when_the_interval_is_over(self) -> None:
+    def test_preferred_leaders_are_elected_after_the_interval(self) -> None:
         balanced = cluster(rebalance=True)
         balanced.start_brokers(1, 2)
         topic = balanced.create_topic("t", [[1, 2]])
@@ -62,7 +62,7 @@ class TestElections:
         assert balanced.partition("t").leader == 1
 
     @pytest.mark.parametrize(("allowed", "leader"), [("true", 2), ("false", NO_LEADER)])
-    def test_unclean_leaders_only_where_the_topic_allows_them(self, allowed: str, leader: int) -> None:
+    def test_unclean_election_needs_the_topic_config(self, allowed: str, leader: int) -> None:
         stuck = cluster()
         stuck.start_brokers(1, 2)
         topic = stuck.create_topic("t", [[1, 2]])
@@ -74,7 +74,7 @@ class TestElections:
         assert stuck.partition("t").leader == leader
 
     @pytest.mark.parametrize(("where", "leader"), [("", 2), ("1", 2), ("2", NO_LEADER)])
-    def test_the_cluster_or_the_controllers_node_may_allow_unclean_leaders_too(self, where: str, leader: int) -> None:
+    def test_cluster_or_node_config_may_allow_unclean_election(self, where: str, leader: int) -> None:
         stuck = cluster()
         stuck.start_brokers(1, 2, 3)
         stuck.create_topic("t", [[1, 2, 3]])
@@ -91,7 +91,7 @@ class TestElections:
 
 
 class TestFailover:
-    def test_what_a_dead_leader_left_open_is_aborted_first(self) -> None:
+    def test_open_transaction_of_a_previous_leader_is_aborted_first(self) -> None:
         left = cluster()
         left.append_messages(BeginTransactionRecord(name="half"), ProducerIdsRecord(1, 1, 5_000))
         left.fail_over()
@@ -101,7 +101,7 @@ class TestFailover:
         left.create_topic("after", [[1]])
         assert left.image.topics.by_name("after") is not None
 
-    def test_a_transaction_at_a_level_without_them_is_fatal(self) -> None:
+    def test_transaction_below_its_metadata_version_is_fatal(self) -> None:
         left = Cluster(level=MetadataVersion.IV_3_6_0)
         left.append_messages(BeginTransactionRecord(name="half"))
         with pytest.raises(InvalidMetadata):

@@ -39,13 +39,13 @@ def test_fenced_brokers_follow_but_never_lead(seed: int) -> None:
     assert all(replicas[0] != 0 and 0 in replicas for replicas in placed)
 
 
-def test_the_same_randomness_gives_the_same_places() -> None:
+def test_same_randomness_gives_same_placement() -> None:
     cluster = brokers("a", "b", None, "a")
     assert place(cluster, 30, 2, Random(3)) == place(cluster, 30, 2, Random(3))
     assert place(cluster, 30, 2, Random(3)) != place(cluster, 30, 2, Random(4))
 
 
-def test_impossible_placements() -> None:
+def test_placement_without_enough_brokers_fails() -> None:
     with pytest.raises(PlacementImpossible, match="fenced"):
         place(brokers(None, fenced=(0,)), 1, 1, Random(1))
     with pytest.raises(PlacementImpossible, match="factor 3 needs 3 brokers, 2 are usable"):

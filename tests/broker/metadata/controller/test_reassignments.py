@@ -85,13 +85,13 @@ def scene() -> Scene:
 
 
 class TestBeginAndComplete:
-    def test_new_replicas_come_before_old_ones_go(self, scene: Scene) -> None:
+    def test_new_replicas_are_added_before_old_ones_are_removed(self, scene: Scene) -> None:
         assert scene.move([3, 4]) is ErrorCode.NONE
         assert scene.moves() == ((3, 4, 1, 2), (3, 4), (1, 2))
         assert (scene.partition.isr, scene.partition.leader, scene.partition.leader_epoch) == ((1, 2), 1, 0)
         assert len(scene.partition.directories) == 4
 
-    def test_it_ends_when_all_that_stay_are_in_sync(self, scene: Scene) -> None:
+    def test_reassignment_completes_when_remaining_replicas_are_in_sync(self, scene: Scene) -> None:
         scene.move([3, 4])
         assert scene.in_sync(1, 2, 3) is ErrorCode.NONE
         assert scene.partition.is_reassigning
@@ -99,45 +99,45 @@ class TestBeginAndComplete:
         assert scene.moves() == ((3, 4), (), ())
         assert (scene.partition.isr, scene.partition.leader, scene.partition.leader_epoch) == ((3, 4), 3, 1)
 
-    def test_a_leader_that_stays_gets_a_new_epoch_when_others_go(self, scene: Scene) -> None:
+    def test_removed_replicas_bump_the_leader_epoch_of_the_same_leader(self, scene: Scene) -> None:
         scene.move([1, 3])
         assert scene.in_sync(1, 2, 3) is ErrorCode.NONE
         assert (scene.moves(), scene.partition.leader, scene.partition.leader_epoch) == (((1, 3), (), ()), 1, 1)
 
-    def test_only_adding_does_not_disturb_the_leader(self, scene: Scene) -> None:
+    def test_adding_replicas_keeps_the_leader_epoch(self, scene: Scene) -> None:
         scene.move([1, 2, 3])
         scene.in_sync(1, 2, 3)
         assert (scene.moves(), scene.partition.leader_epoch) == (((1, 2, 3), (), ()), 0)
 
-    def test_only_removing_is_done_at_once(self, scene: Scene) -> None:
+    def test_removing_replicas_completes_at_once(self, scene: Scene) -> None:
         scene.move([2])
         assert (scene.moves(), scene.partition.isr, scene.partition.leader) == (((2,), (), ()), (2,), 2)
 
-    def test_another_order_is_done_at_once_without_an_election(self, scene: Scene) -> None:
+    def test_reordering_completes_at_once_without_election(self, scene: Scene) -> None:
         scene.move([2, 1])
         assert (scene.moves(), scene.partition.leader, scene.partition.leader_epoch) == (((2, 1), (), ()), 1, 0)
 
-    def test_what_is_so_already_writes_nothing(self, scene: Scene) -> None:
+    def test_present_assignment_writes_nothing(self, scene: Scene) -> None:
         before = scene.cluster.controller.last_offset
         assert scene.move([1, 2]) is ErrorCode.NONE
         assert scene.cluster.controller.last_offset == before
 
 
 class TestReplace:
-    def test_a_new_target_starts_from_the_original(self, scene: Scene) -> None:
+    def test_new_target_starts_from_the_original_replicas(self, scene: Scene) -> None:
         scene.move([1, 3])
         scene.move([1, 4])
         assert scene.moves() == ((1, 4, 2, 3), (3, 4), (2, 3))
         scene.in_sync(1, 2, 4)
         assert scene.moves() == ((1, 4), (), ())
 
-    def test_and_can_be_taken_back_to_it(self, scene: Scene) -> None:
+    def test_replaced_target_can_be_cancelled(self, scene: Scene) -> None:
         scene.move([1, 3])
         scene.move([1, 4])
         scene.move(None)
         assert scene.moves() == ((1, 2), (), ())
 
-    def test_a_wider_target_keeps_what_was_to_go(self, scene: Scene) -> None:
+    def test_wider_target_keeps_replicas_marked_for_removal(self, scene: Scene) -> None:
         scene.move([3, 2])
         scene.move([3, 2, 1])
         assert scene.moves() == ((3, 2, 1), (3,), ())
@@ -146,44 +146,44 @@ class TestReplace:
 
 
 class TestCancel:
-    def test_the_original_replicas_stay(self, scene: Scene) -> None:
+    def test_cancelling_restores_the_original_replicas(self, scene: Scene) -> None:
         scene.move([3, 4])
         scene.in_sync(1, 2, 3)
         assert scene.move(None) is ErrorCode.NONE
         assert (scene.moves(), scene.partition.isr) == (((1, 2), (), ()), (1, 2))
 
-    def test_a_leader_that_had_come_in_must_go(self, scene: Scene) -> None:
+    def test_cancelling_replaces_an_added_leader(self, scene: Scene) -> None:
         scene.move([3, 4])
         scene.cluster.append_messages(PartitionChangeRecord(0, scene.topic_id, isr=[2, 3], leader=3), version=2)
         scene.move(None)
         assert (scene.partition.leader, scene.partition.isr) == (2, (2,))
 
-    def test_not_if_that_would_lose_data(self, scene: Scene) -> None:
+    def test_cancelling_is_refused_if_data_would_be_lost(self, scene: Scene) -> None:
         scene.move([3, 4])
         scene.cluster.append_messages(PartitionChangeRecord(0, scene.topic_id, isr=[3], leader=3), version=2)
         assert scene.move(None) is ErrorCode.INVALID_REPLICA_ASSIGNMENT
 
-    def test_nothing_to_cancel(self, scene: Scene) -> None:
+    def test_cancelling_without_reassignment_is_refused(self, scene: Scene) -> None:
         assert scene.move(None) is ErrorCode.NO_REASSIGNMENT_IN_PROGRESS
 
 
 class TestRefusals:
     @pytest.mark.parametrize("target", [[], [1, 1], [9], [-1]])
-    def test_targets_that_cannot_be(self, scene: Scene, target: list[int]) -> None:
+    def test_invalid_targets_are_refused(self, scene: Scene, target: list[int]) -> None:
         assert scene.move(target) is ErrorCode.INVALID_REPLICA_ASSIGNMENT
 
     @pytest.mark.parametrize(("topic", "index"), [("x", 0), ("t", 9)])
-    def test_unknown_partitions(self, scene: Scene, topic: str, index: int) -> None:
+    def test_unknown_partitions_are_refused(self, scene: Scene, topic: str, index: int) -> None:
         assert scene.move([1], topic=topic, index=index) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         assert scene.move(None, topic=topic, index=index) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
-    def test_a_forbidden_change_of_the_replication_factor(self, scene: Scene) -> None:
+    def test_forbidden_replication_factor_change_is_refused(self, scene: Scene) -> None:
         assert scene.move([1, 2, 3], may_change_factor=False) is ErrorCode.INVALID_REPLICATION_FACTOR
         assert scene.move([1, 3], may_change_factor=False) is ErrorCode.NONE
         assert scene.move([4], may_change_factor=False) is ErrorCode.INVALID_REPLICATION_FACTOR
         assert scene.move([4, 5], may_change_factor=False) is ErrorCode.NONE
 
-    def test_one_fault_does_not_hinder_the_others(self, scene: Scene) -> None:
+    def test_one_error_does_not_affect_other_partitions(self, scene: Scene) -> None:
         asked = [ReassignablePartition(0, [9]), ReassignablePartition(1, [3, 5]), ReassignablePartition(1, [3, 1])]
         request = AlterPartitionReassignmentsRequest(topics=[ReassignableTopic("t", asked)])
         response = scene.cluster.write(scene.cluster.controller.alter_reassignments(request))
@@ -193,18 +193,18 @@ class TestRefusals:
 
 
 class TestList:
-    def test_all_on_the_move(self, scene: Scene) -> None:
+    def test_null_lists_all_reassignments(self, scene: Scene) -> None:
         assert scene.ongoing() == {}
         scene.move([3, 4])
         scene.move([3, 4, 5], index=1)
         assert scene.ongoing() == {("t", 0): [[3, 4, 1, 2], [3, 4], [1, 2]], ("t", 1): [[3, 4, 5], [5], []]}
 
-    def test_those_asked_for(self, scene: Scene) -> None:
+    def test_list_returns_requested_partitions(self, scene: Scene) -> None:
         scene.move([3, 4])
         assert scene.ongoing({"t": [1, 7], "x": [0]}) == {}
         assert scene.ongoing({"t": [0, 1]}).keys() == {("t", 0)}
 
-    def test_the_list_survives_failover(self, scene: Scene) -> None:
+    def test_reassignments_survive_failover(self, scene: Scene) -> None:
         scene.move([3, 4])
         scene.cluster.fail_over()
         assert scene.ongoing().keys() == {("t", 0)}

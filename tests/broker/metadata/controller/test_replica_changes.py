@@ -77,30 +77,30 @@ def scene() -> Scene:
 
 
 class TestAlterPartition:
-    def test_shrink_and_grow(self, scene: Scene) -> None:
+    def test_isr_shrinks_and_expands(self, scene: Scene) -> None:
         shrunk = scene.alter([1, 2])
         assert (shrunk.error_code, shrunk.isr, shrunk.partition_epoch, shrunk.leader_epoch) == (0, [1, 2], 1, 0)
         assert scene.partition.isr == (1, 2)
         assert scene.alter([1, 2, 3]).isr == [1, 2, 3]
 
-    def test_what_is_so_already_is_confirmed_without_a_record(self, scene: Scene) -> None:
+    def test_unchanged_isr_is_confirmed_without_a_record(self, scene: Scene) -> None:
         before = scene.cluster.controller.last_offset
         assert scene.alter([3, 1, 2]).isr == [1, 2, 3]
         assert scene.cluster.controller.last_offset == before
 
-    def test_members_by_id_alone_in_version_2(self, scene: Scene) -> None:
+    def test_version_2_names_members_by_id(self, scene: Scene) -> None:
         asked = AlterPartitionRequestPartitionData(new_isr=[1, 3])
         request = AlterPartitionRequest(1, scene.epoch(1), [AlterPartitionRequestTopicData(scene.topic_id, [asked])])
         scene.cluster.write(scene.cluster.controller.alter_partitions(request))
         assert scene.partition.isr == (1, 3)
 
-    def test_a_stale_sender(self, scene: Scene) -> None:
+    def test_stale_sender_is_refused(self, scene: Scene) -> None:
         for broker, epoch in ((1, 0), (9, 1)):
             with pytest.raises(KafkaError) as caught:
                 scene.cluster.controller.alter_partitions(AlterPartitionRequest(broker, epoch))
             assert caught.value.code is ErrorCode.STALE_BROKER_EPOCH
 
-    def test_checks_in_their_order(self, scene: Scene) -> None:
+    def test_checks_run_in_order(self, scene: Scene) -> None:
         scene.alter([1, 2])
         answers = {
             ErrorCode.UNKNOWN_TOPIC_ID: scene.alter([1], topic_id=uuid(99)),
@@ -114,24 +114,24 @@ class TestAlterPartition:
         assert scene.alter([1], partition_epoch=9).error_code == ErrorCode.NOT_CONTROLLER
         assert scene.partition.isr == (1, 2)
 
-    def test_a_leader_of_the_past(self, scene: Scene) -> None:
+    def test_former_leader_is_refused(self, scene: Scene) -> None:
         scene.cluster.stop_hearing(1, others=(2, 3))
         scene.cluster.heartbeat(1)
         assert scene.alter([1], leader_epoch=0).error_code == ErrorCode.FENCED_LEADER_EPOCH
         assert scene.alter([1, 2]).error_code == ErrorCode.INVALID_REQUEST, "it leads no more"
 
     @pytest.mark.parametrize("isr", [[], [2], [1, 1], [1, 4], [1, -1]])
-    def test_sets_that_cannot_be(self, scene: Scene, isr: list[int]) -> None:
+    def test_invalid_isr_is_refused(self, scene: Scene, isr: list[int]) -> None:
         assert scene.alter(isr).error_code == ErrorCode.INVALID_REQUEST
 
-    def test_members_that_are_not_active_or_were_restarted(self, scene: Scene) -> None:
+    def test_inactive_or_restarted_members_are_refused(self, scene: Scene) -> None:
         scene.alter([1])
         assert scene.alter([1, 2], epochs={2: 1}).error_code == ErrorCode.INELIGIBLE_REPLICA
         assert scene.alter([1, 2], epochs={2: -1}).error_code == ErrorCode.NONE
         scene.cluster.heartbeat(3, want_fence=True)
         assert scene.alter([1, 3]).error_code == ErrorCode.INELIGIBLE_REPLICA
 
-    def test_recovery(self, scene: Scene) -> None:
+    def test_recovery_state_follows_the_leader(self, scene: Scene) -> None:
         assert scene.alter([1], recovery=1).error_code == ErrorCode.INVALID_REQUEST
         assert scene.alter([1], recovery=7).error_code == ErrorCode.INVALID_REQUEST
         recovering = PartitionChangeRecord(0, scene.topic_id, isr=[1], leader=1, leader_recovery_state=1)
@@ -140,7 +140,7 @@ class TestAlterPartition:
         assert scene.alter([1], recovery=0).leader_recovery_state == LeaderRecoveryState.RECOVERED
         assert scene.partition.leader_recovery_state is LeaderRecoveryState.RECOVERED
 
-    def test_completing_a_reassignment_may_cost_the_sender_its_lead(self, scene: Scene) -> None:
+    def test_completing_a_reassignment_may_replace_the_sender_as_leader(self, scene: Scene) -> None:
         begun = PartitionChangeRecord(0, scene.topic_id, isr=[1, 2], removing_replicas=[1])
         scene.cluster.append([VersionedRecord(begun, 2)])
         assert scene.alter([1, 2, 3]).error_code == ErrorCode.NEW_LEADER_ELECTED
@@ -172,25 +172,25 @@ class TestAssignDirectories:
         scene.topic_id = scene.cluster.create_topic("two", [[4, 1]])
         return scene
 
-    def test_the_directory_is_noted_without_an_election(self, scene: Scene) -> None:
+    def test_directory_is_recorded_without_an_election(self, scene: Scene) -> None:
         assert self.assign(scene, uuid(71)) is ErrorCode.NONE
         partition = scene.cluster.partition("two")
         assert partition.directories[0] == uuid(71)
         assert (partition.leader, partition.leader_epoch, partition.partition_epoch) == (4, 0, 1)
 
-    def test_then_a_failure_of_that_directory_moves_the_lead(self, scene: Scene) -> None:
+    def test_failure_of_the_assigned_directory_moves_the_leader(self, scene: Scene) -> None:
         self.assign(scene, uuid(71))
         scene.cluster.heartbeat(4, offline=[uuid(70)])
         assert scene.cluster.partition("two").leader == 4
         scene.cluster.heartbeat(4, offline=[uuid(71)])
         assert (scene.cluster.partition("two").leader, scene.cluster.partition("two").isr) == (1, (1,))
 
-    def test_a_directory_that_is_offline_already(self, scene: Scene) -> None:
+    def test_assignment_to_an_offline_directory_moves_the_leader(self, scene: Scene) -> None:
         scene.cluster.heartbeat(4, offline=[uuid(70)])
         assert self.assign(scene, uuid(70)) is ErrorCode.NONE
         assert (scene.cluster.partition("two").leader, scene.cluster.partition("two").isr) == (1, (1,))
 
-    def test_the_only_replica_in_sync_lies_in_a_directory_that_is_offline(self, scene: Scene) -> None:
+    def test_only_in_sync_replica_in_an_offline_directory_needs_unclean_election(self, scene: Scene) -> None:
         """Where the topic allows it, another leads, which lacks what only that directory had."""
         allow = ConfigOperation("unclean.leader.election.enable", AlterOperation.SET, "true")
         topic = ConfigResource(ResourceType.TOPIC, "two")
@@ -204,12 +204,12 @@ class TestAssignDirectories:
         assert (partition.leader, partition.isr, partition.directories[0]) == (1, (1,), uuid(70))
         assert partition.leader_recovery_state is LeaderRecoveryState.RECOVERING
 
-    def test_refusals(self, scene: Scene) -> None:
+    def test_invalid_assignments_are_refused(self, scene: Scene) -> None:
         assert self.assign(scene, uuid(71), topic=uuid(99)) is ErrorCode.UNKNOWN_TOPIC_ID
         assert self.assign(scene, uuid(71), index=9) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         assert self.assign(scene, uuid(71), broker=2) is ErrorCode.NOT_LEADER_OR_FOLLOWER
 
-    def test_a_stale_sender(self, scene: Scene) -> None:
+    def test_stale_sender_is_refused(self, scene: Scene) -> None:
         with pytest.raises(KafkaError) as caught:
             scene.cluster.controller.assign_directories(AssignReplicasToDirsRequest(4, 1))
         assert caught.value.code is ErrorCode.STALE_BROKER_EPOCH

@@ -38,7 +38,7 @@ def codes(results: list[RestoredTopic]) -> list[ErrorCode]:
     return [ErrorCode(result.error_code) for result in results]
 
 
-def test_a_topic_comes_back_under_its_id_and_above_its_epochs(cluster: Cluster) -> None:
+def test_restored_topic_has_its_id_and_higher_epochs(cluster: Cluster) -> None:
     assert codes(restore(cluster, topic())) == [ErrorCode.NONE]
     image = cluster.image.topics.by_id(OLD_ID)
     assert image is not None
@@ -48,29 +48,29 @@ def test_a_topic_comes_back_under_its_id_and_above_its_epochs(cluster: Cluster) 
     assert dict(cluster.image.configs.topic("t")) == {"retention.ms": "1000"}
 
 
-def test_a_request_may_be_repeated(cluster: Cluster) -> None:
+def test_restore_request_can_be_repeated(cluster: Cluster) -> None:
     restore(cluster, topic())
     before = cluster.image.topics.by_id(OLD_ID)
     assert codes(restore(cluster, topic(epochs=(9,)))) == [ErrorCode.NONE]
     assert cluster.image.topics.by_id(OLD_ID) is before
 
 
-def test_a_name_that_is_taken_is_refused(cluster: Cluster) -> None:
+def test_name_in_use_is_refused(cluster: Cluster) -> None:
     cluster.create_topic("t", [[1]])
     assert codes(restore(cluster, topic(), topic("u", OTHER_ID))) == [ErrorCode.TOPIC_ALREADY_EXISTS, ErrorCode.NONE]
 
 
 @pytest.mark.parametrize("taken", [ZERO_UUID, ONE_UUID])
-def test_an_id_that_no_topic_can_have_is_refused(cluster: Cluster, taken: Uuid) -> None:
+def test_reserved_id_is_refused(cluster: Cluster, taken: Uuid) -> None:
     assert codes(restore(cluster, topic(topic_id=taken))) == [ErrorCode.INVALID_REQUEST]
 
 
-def test_an_id_that_another_topic_has_is_refused(cluster: Cluster) -> None:
+def test_id_of_another_topic_is_refused(cluster: Cluster) -> None:
     restore(cluster, topic())
     assert codes(restore(cluster, topic("u"))) == [ErrorCode.INVALID_REQUEST]
 
 
-def test_what_creating_refuses_is_refused(cluster: Cluster) -> None:
+def test_invalid_topics_are_refused(cluster: Cluster) -> None:
     bad_config = RestorableTopic("t", OLD_ID, 1, [1], [RestorableTopicConfig("a", "bad")])
     too_many = RestorableTopic("u", OTHER_ID, 4, [1])
     negative = RestorableTopic("v", Uuid(bytes(15) + b"\x79"), 1, [-1])
@@ -82,27 +82,27 @@ def test_what_creating_refuses_is_refused(cluster: Cluster) -> None:
     assert cluster.image.topics.names() == []
 
 
-def test_names_that_metrics_could_not_tell_apart_are_refused(cluster: Cluster) -> None:
+def test_names_that_collide_in_metrics_are_refused(cluster: Cluster) -> None:
     assert codes(restore(cluster, topic("a.b"), topic("a_b", OTHER_ID))) == [
         ErrorCode.NONE,
         ErrorCode.INVALID_TOPIC_EXCEPTION,
     ]
 
 
-def test_producer_ids_that_segments_may_know_are_not_given_out_again(cluster: Cluster) -> None:
+def test_producer_ids_in_restored_segments_are_not_allocated_again(cluster: Cluster) -> None:
     restore(cluster, topic(), min_next_producer_id=4_712)
     assert cluster.image.producer_ids.next_id == 4_712
     restore(cluster, min_next_producer_id=4_000)
     assert cluster.image.producer_ids.next_id == 4_712
 
 
-def test_validation_alone_writes_nothing(cluster: Cluster) -> None:
+def test_validate_only_writes_nothing(cluster: Cluster) -> None:
     assert codes(restore(cluster, topic(), min_next_producer_id=5, validate_only=True)) == [ErrorCode.NONE]
     assert cluster.image.topics.names() == []
     assert cluster.image.producer_ids.next_id == 0
 
 
-def test_more_than_fits_one_batch_is_refused(cluster: Cluster) -> None:
+def test_request_larger_than_one_batch_is_refused(cluster: Cluster) -> None:
     with pytest.raises(KafkaError) as refused:
         restore(cluster, topic(epochs=(0,) * 20_000))
     assert refused.value.code == ErrorCode.POLICY_VIOLATION

@@ -39,14 +39,14 @@ def alter(
     return {each.user: ErrorCode(each.error_code) for each in response.results}
 
 
-def test_the_keys_of_a_well_known_password() -> None:
+def test_keys_match_the_rfc_example() -> None:
     stored_key, server_key = scram_keys(SHA_256, SALTED)
     assert base64.b64encode(stored_key) == b"WG5d8oPm3OtcPnkdi4Uo7BkeZkBFzpcXkuLmtbsT4qY="
     assert base64.b64encode(server_key) == b"wfPLwcE6nTWhTAmQ7tl2KeoiWGPlZqQxSrmfPwDl2dU="
     assert [len(key) for key in scram_keys(SHA_512, SALTED)] == [64, 64]
 
 
-def test_a_credential_is_stored_without_the_password() -> None:
+def test_credential_is_stored_without_the_password() -> None:
     cluster = Cluster()
     assert alter(cluster, upsertion()) == {"u": ErrorCode.NONE}
     cluster.fail_over()
@@ -73,18 +73,18 @@ def test_credentials_are_deleted_one_mechanism_at_a_time() -> None:
         (upsertion(salted=b""), ErrorCode.UNACCEPTABLE_CREDENTIAL),
     ],
 )
-def test_credentials_that_cannot_be(asked: ScramCredentialUpsertion, code: ErrorCode) -> None:
+def test_invalid_credentials_are_refused(asked: ScramCredentialUpsertion, code: ErrorCode) -> None:
     cluster = Cluster()
     assert alter(cluster, upsertion("fine"), asked) == {"fine": ErrorCode.NONE, asked.name: code}
     assert list(cluster.image.scram.credentials) == [(SHA_256, "fine")]
 
 
-def test_deleting_what_is_not_there() -> None:
+def test_deleting_an_absent_credential_is_refused() -> None:
     assert alter(Cluster(), deletions=[ScramCredentialDeletion("u", SHA_256)]) == {"u": ErrorCode.RESOURCE_NOT_FOUND}
     assert alter(Cluster(), deletions=[ScramCredentialDeletion("u", 0)]) == {"u": ErrorCode.UNSUPPORTED_SASL_MECHANISM}
 
 
-def test_a_user_can_be_named_once_whatever_the_mechanism() -> None:
+def test_user_can_be_named_once_across_mechanisms() -> None:
     cluster = Cluster()
     assert alter(cluster, upsertion(), upsertion(mechanism=SHA_512)) == {"u": ErrorCode.DUPLICATE_RESOURCE}
     assert not cluster.image.scram.credentials
@@ -95,5 +95,5 @@ def test_a_user_can_be_named_once_whatever_the_mechanism() -> None:
     assert len(cluster.image.scram.credentials) == 1
 
 
-def test_levels_before_the_records_existed() -> None:
+def test_older_metadata_version_refuses_credentials() -> None:
     assert alter(Cluster(level=MetadataVersion.IV_3_5_1), upsertion()) == {"u": ErrorCode.UNSUPPORTED_VERSION}

@@ -83,7 +83,7 @@ def is_fenced(cluster: Cluster, broker: int) -> bool:
 # Fencing
 
 
-def test_a_broker_is_fenced_portion_by_portion_and_marked_fenced_last(cluster: Cluster) -> None:
+def test_broker_is_fenced_in_parts_and_marked_fenced_last(cluster: Cluster) -> None:
     outcome: CommandResult[object] = heartbeat(cluster, 1, want_fence=True)
     sizes = []
     while isinstance(outcome, PartialResult):
@@ -99,7 +99,7 @@ def test_a_broker_is_fenced_portion_by_portion_and_marked_fenced_last(cluster: C
     assert (in_sync_count(cluster, 1), led_count(cluster, 1)) == (0, 0)
 
 
-def test_a_leaving_broker_is_elected_nowhere_and_joins_nothing(cluster: Cluster) -> None:
+def test_leaving_broker_is_not_elected_and_joins_no_isr(cluster: Cluster) -> None:
     portion = begin(cluster, heartbeat(cluster, 1, want_fence=True))
     create(cluster, "meanwhile", 6)
     assert all(1 not in each.isr and each.leader != 1 for each in partitions(cluster, "meanwhile"))
@@ -107,7 +107,7 @@ def test_a_leaving_broker_is_elected_nowhere_and_joins_nothing(cluster: Cluster)
     assert in_sync_count(cluster, 1) == 0
 
 
-def test_a_leaving_broker_cannot_rejoin_an_in_sync_set_it_was_taken_out_of(cluster: Cluster) -> None:
+def test_leaving_broker_cannot_rejoin_an_isr(cluster: Cluster) -> None:
     begin(cluster, heartbeat(cluster, 1, want_fence=True))
     index, before = next((i, p) for i, p in enumerate(partitions_in_order(cluster)) if 1 not in p.isr)
     answer = propose(cluster, index, before, isr=[*before.isr, 1])
@@ -136,7 +136,7 @@ def propose(
     return cluster.write(cluster.controller.alter_partitions(request)).topics[0].partitions[0]
 
 
-def test_what_concerns_a_leaving_broker_waits_for_the_end(cluster: Cluster) -> None:
+def test_commands_on_a_leaving_broker_wait_until_it_has_left(cluster: Cluster) -> None:
     portion = begin(cluster, heartbeat(cluster, 1, want_fence=True))
     waiting = heartbeat(cluster, 1)
     assert isinstance(waiting, PartialResult)
@@ -149,7 +149,7 @@ def test_what_concerns_a_leaving_broker_waits_for_the_end(cluster: Cluster) -> N
     assert not is_fenced(cluster, 1)
 
 
-def test_a_topic_may_go_while_a_broker_leaves_its_partitions(cluster: Cluster) -> None:
+def test_topic_can_be_deleted_while_a_broker_leaves(cluster: Cluster) -> None:
     create(cluster, "other", RECORDS_PER_SPLIT_BATCH)
     portion = begin(cluster, heartbeat(cluster, 1, want_fence=True))
     for name in (BIG, "other"):
@@ -160,7 +160,7 @@ def test_a_topic_may_go_while_a_broker_leaves_its_partitions(cluster: Cluster) -
     assert is_fenced(cluster, 1)
 
 
-def test_brokers_whose_sessions_end_together_leave_one_after_the_other(cluster: Cluster) -> None:
+def test_brokers_with_sessions_expired_together_leave_one_at_a_time(cluster: Cluster) -> None:
     cluster.now_ms += cluster.settings.session_timeout_ms
     fence, *_ = cluster.controller.due_tasks(cluster.now_ms)
     portion = begin(cluster, fence(cluster.now_ms))
@@ -177,7 +177,7 @@ def test_brokers_whose_sessions_end_together_leave_one_after_the_other(cluster: 
 # A controller that fails in between
 
 
-def test_a_fencing_cut_short_is_done_again_when_the_session_ends(cluster: Cluster) -> None:
+def test_interrupted_fencing_is_repeated_when_the_session_expires(cluster: Cluster) -> None:
     begin(cluster, heartbeat(cluster, 1, want_fence=True))
     cluster.fail_over()
     assert not is_fenced(cluster, 1)
@@ -187,7 +187,7 @@ def test_a_fencing_cut_short_is_done_again_when_the_session_ends(cluster: Cluste
     assert (in_sync_count(cluster, 1), led_count(cluster, 1)) == (0, 0)
 
 
-def test_a_broker_whose_fencing_was_cut_short_may_stay_if_it_is_heard_from(cluster: Cluster) -> None:
+def test_broker_with_interrupted_fencing_stays_after_a_heartbeat(cluster: Cluster) -> None:
     begin(cluster, heartbeat(cluster, 1, want_fence=True))
     cluster.fail_over()
     response = cluster.heartbeat(1)
@@ -196,7 +196,7 @@ def test_a_broker_whose_fencing_was_cut_short_may_stay_if_it_is_heard_from(clust
     assert propose(cluster, index, before, isr=[*before.isr, 1]).error_code == ErrorCode.NONE
 
 
-def test_a_controlled_shutdown_cut_short_goes_on_under_the_next_controller(cluster: Cluster) -> None:
+def test_interrupted_controlled_shutdown_continues_under_the_next_controller(cluster: Cluster) -> None:
     begin(cluster, heartbeat(cluster, 1, want_shut_down=True))
     cluster.fail_over()
     assert led_count(cluster, 1) > 0
@@ -208,7 +208,7 @@ def test_a_controlled_shutdown_cut_short_goes_on_under_the_next_controller(clust
     assert cluster.heartbeat(1, want_shut_down=True).should_shut_down
 
 
-def test_an_unfencing_cut_short_leaves_nobody_without_a_leader(cluster: Cluster) -> None:
+def test_interrupted_unfencing_leaves_no_leaderless_partition(cluster: Cluster) -> None:
     cluster.now_ms += cluster.settings.session_timeout_ms
     for _ in range(3):
         cluster.run_jobs()
@@ -222,7 +222,7 @@ def test_an_unfencing_cut_short_leaves_nobody_without_a_leader(cluster: Cluster)
     assert cluster.controller.due_tasks(cluster.now_ms) == []
 
 
-def test_a_leadership_that_ends_forgets_who_was_leaving(cluster: Cluster) -> None:
+def test_lost_leadership_clears_leaving_brokers(cluster: Cluster) -> None:
     begin(cluster, heartbeat(cluster, 1, want_fence=True))
     cluster.controller.revert()
     cluster.activate()
@@ -232,7 +232,7 @@ def test_a_leadership_that_ends_forgets_who_was_leaving(cluster: Cluster) -> Non
 # Other ways to go
 
 
-def test_a_controlled_shutdown_waits_for_the_last_portion_to_be_read(cluster: Cluster) -> None:
+def test_controlled_shutdown_waits_until_the_last_part_is_applied(cluster: Cluster) -> None:
     assert not cluster.heartbeat(1, want_shut_down=True).should_shut_down
     behind = cluster.controller.last_offset - 1
     cluster.heartbeat(2, offset=behind)
@@ -242,7 +242,7 @@ def test_a_controlled_shutdown_waits_for_the_last_portion_to_be_read(cluster: Cl
     assert cluster.heartbeat(1, want_shut_down=True).should_shut_down
 
 
-def test_a_broker_is_unregistered_last(cluster: Cluster) -> None:
+def test_unregistration_record_is_written_last(cluster: Cluster) -> None:
     portion = begin(cluster, cluster.controller.unregister_broker(UnregisterBrokerRequest(1)))
     assert cluster.image.brokers.get(1) is not None
     again = cluster.controller.unregister_broker(UnregisterBrokerRequest(1))
@@ -254,7 +254,7 @@ def test_a_broker_is_unregistered_last(cluster: Cluster) -> None:
     assert refused.value.code is ErrorCode.BROKER_ID_NOT_REGISTERED
 
 
-def test_a_successor_registers_however_many_partitions_its_predecessor_served(cluster: Cluster) -> None:
+def test_new_incarnation_registers_with_any_number_of_partitions(cluster: Cluster) -> None:
     before = cluster.controller.last_offset
     epoch = cluster.register(1, life=2)
     assert before + 2 * RECORDS_PER_SPLIT_BATCH < epoch <= cluster.controller.last_offset
@@ -262,7 +262,7 @@ def test_a_successor_registers_however_many_partitions_its_predecessor_served(cl
     assert in_sync_count(cluster, 1) == 0
 
 
-def test_small_changes_are_whole(cluster: Cluster) -> None:
+def test_small_changes_are_a_single_result(cluster: Cluster) -> None:
     cluster.register(4)
     assert not isinstance(heartbeat(cluster, 4), PartialResult)
     cluster.heartbeat(4)

@@ -12,7 +12,7 @@ def follower_of(cluster: Cluster, *, may_lead: bool) -> Controller:
     return follower
 
 
-def test_a_standby_knows_what_the_active_controller_knows() -> None:
+def test_standby_replays_to_the_active_controllers_state() -> None:
     cluster = Cluster()
     cluster.start_brokers(1)
     cluster.create_topic("t", [[1], [1]])
@@ -22,7 +22,7 @@ def test_a_standby_knows_what_the_active_controller_knows() -> None:
     assert standby.leaderless_count == cluster.controller.leaderless_count == 2
 
 
-def test_who_may_never_lead_has_the_image_and_no_index() -> None:
+def test_controller_that_never_leads_has_no_index() -> None:
     cluster = Cluster()
     cluster.start_brokers(1)
     cluster.create_topic("t", [[1], [1]])

@@ -48,7 +48,7 @@ def assigned(name: str, *lists: Sequence[int], start: int = 0) -> CreatableTopic
 
 
 class TestCreate:
-    def test_placed_by_the_cluster(self, cluster: Cluster) -> None:
+    def test_controller_places_replicas(self, cluster: Cluster) -> None:
         (result,) = create(cluster, CreatableTopic("t", 4, 2))
         topic = cluster.image.topics.by_name("t")
         assert topic is not None
@@ -62,22 +62,22 @@ class TestCreate:
             assert (partition.leader_epoch, partition.partition_epoch) == (0, 0)
             assert partition.directories == tuple(directory_of(broker) for broker in partition.replicas)
 
-    def test_minus_one_takes_the_clusters_defaults(self, cluster: Cluster) -> None:
+    def test_minus_one_uses_cluster_defaults(self, cluster: Cluster) -> None:
         (result,) = create(cluster, CreatableTopic("t", -1, -1))
         assert (result.num_partitions, result.replication_factor) == (1, 1)
 
-    def test_answers_with_the_configs_in_effect(self, cluster: Cluster) -> None:
+    def test_response_has_effective_configs(self, cluster: Cluster) -> None:
         topic = CreatableTopic("t", 1, 1, configs=[CreatableTopicConfig("cleanup.policy", "compact")])
         (result,) = create(cluster, topic)
         assert result.configs is not None
         assert ("cleanup.policy", "compact") in [(each.name, each.value) for each in result.configs]
         assert dict(cluster.image.configs.topic("t")) == {"cleanup.policy": "compact"}
 
-    def test_keeps_defaults_that_must_not_change_under_a_topic(self, cluster: Cluster) -> None:
+    def test_pinned_defaults_are_stored_at_creation(self, cluster: Cluster) -> None:
         create(cluster, CreatableTopic("settled", 1, 1, configs=[CreatableTopicConfig("cleanup.policy", "compact")]))
         assert dict(cluster.image.configs.topic("settled")) == {"cleanup.policy": "compact", "default": "kept"}
 
-    def test_hides_configs_from_those_who_may_not_see_them(self, cluster: Cluster) -> None:
+    def test_configs_are_hidden_without_authorization(self, cluster: Cluster) -> None:
         result = cluster.controller.create_topics(
             CreateTopicsRequest([CreatableTopic("t", 1, 1)]), may_describe=lambda _name: False
         )
@@ -85,7 +85,7 @@ class TestCreate:
         assert (topic.topic_config_error_code, topic.configs) == (ErrorCode.TOPIC_AUTHORIZATION_FAILED, None)
         assert topic.error_code == ErrorCode.NONE
 
-    def test_validate_only_answers_alike_and_writes_nothing(self, cluster: Cluster) -> None:
+    def test_validate_only_responds_alike_and_writes_nothing(self, cluster: Cluster) -> None:
         results = create(cluster, CreatableTopic("t", 2, 1), CreatableTopic("..", 1, 1), validate_only=True)
         assert codes(results) == [ErrorCode.NONE, ErrorCode.INVALID_TOPIC_EXCEPTION]
         assert cluster.image.topics.names() == []
@@ -120,19 +120,19 @@ class TestCreate:
             (assigned("t", [1], start=1), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
         ],
     )
-    def test_checks(self, cluster: Cluster, topic: CreatableTopic, code: ErrorCode) -> None:
+    def test_invalid_requests_are_refused(self, cluster: Cluster, topic: CreatableTopic, code: ErrorCode) -> None:
         cluster.create_topic("old", [[1]])
         cluster.create_topic("old.topic", [[1]])
         (result,) = create(cluster, topic)
         assert ErrorCode(result.error_code) is code
         assert (result.error_message is None) is (code is ErrorCode.NONE)
 
-    def test_a_partition_assigned_twice(self, cluster: Cluster) -> None:
+    def test_partition_assigned_twice_is_refused(self, cluster: Cluster) -> None:
         topic = assigned("t", [1])
         topic.assignments.append(CreatableReplicaAssignment(0, [2]))
         assert codes(create(cluster, topic)) == [ErrorCode.INVALID_REPLICA_ASSIGNMENT]
 
-    def test_needs_an_active_broker(self) -> None:
+    def test_creation_needs_an_active_broker(self) -> None:
         cluster = Cluster()
         assert codes(create(cluster, CreatableTopic("t", 1, 1))) == [ErrorCode.INVALID_REPLICATION_FACTOR]
         cluster.register(1)
@@ -144,29 +144,29 @@ class TestCreate:
         create(cluster, assigned("t", [2, 3]))
         assert (cluster.partition("t").isr, cluster.partition("t").leader) == ((3,), 3)
 
-    def test_two_topics_of_a_request_must_differ_in_metrics_too(self, cluster: Cluster) -> None:
+    def test_topics_of_a_request_must_differ_in_metric_names(self, cluster: Cluster) -> None:
         results = create(cluster, CreatableTopic("a.b", 1, 1), CreatableTopic("a_b", 1, 1))
         assert codes(results) == [ErrorCode.NONE, ErrorCode.INVALID_TOPIC_EXCEPTION]
 
-    def test_one_bad_topic_does_not_spoil_the_others(self, cluster: Cluster) -> None:
+    def test_one_invalid_topic_does_not_affect_others(self, cluster: Cluster) -> None:
         results = create(cluster, CreatableTopic("bad name", 1, 1), CreatableTopic("good", 1, 1))
         assert codes(results) == [ErrorCode.INVALID_TOPIC_EXCEPTION, ErrorCode.NONE]
         assert cluster.image.topics.names() == ["good"]
 
     @pytest.mark.parametrize("counts", [[MAX_RECORDS_PER_BATCH + 1], [6_000, 6_000], [2**31 - 1]])
-    def test_a_request_for_too_many_partitions_is_refused_at_once(self, cluster: Cluster, counts: list[int]) -> None:
+    def test_request_for_too_many_partitions_is_refused_at_once(self, cluster: Cluster, counts: list[int]) -> None:
         topics = [CreatableTopic(f"t{number}", count, 1) for number, count in enumerate(counts)]
         with pytest.raises(KafkaError) as caught:
             cluster.controller.create_topics(CreateTopicsRequest(topics, validate_only=True))
         assert caught.value.code is ErrorCode.POLICY_VIOLATION
 
-    def test_a_request_that_fits_no_batch_is_refused(self, cluster: Cluster) -> None:
+    def test_request_larger_than_one_batch_is_refused(self, cluster: Cluster) -> None:
         request = CreateTopicsRequest([CreatableTopic("t", MAX_RECORDS_PER_BATCH, 1)], validate_only=True)
         with pytest.raises(KafkaError) as caught:
             cluster.controller.create_topics(request)
         assert caught.value.code is ErrorCode.POLICY_VIOLATION
 
-    def test_reserved_ids_are_never_given(self) -> None:
+    def test_reserved_ids_are_never_drawn(self) -> None:
         cluster = Cluster()
         dashed = Uuid(bytes([0xF8]) + bytes(15))
         ids = iter([ZERO_UUID, ONE_UUID, dashed, uuid(1)])
@@ -174,7 +174,7 @@ class TestCreate:
         cluster.start_brokers(1)
         assert cluster.create_topic("t", [[1]]) == uuid(1)
 
-    def test_replicas_of_a_broker_with_two_directories_wait_for_its_choice(self, cluster: Cluster) -> None:
+    def test_replicas_on_a_broker_with_two_directories_are_unassigned(self, cluster: Cluster) -> None:
         request = cluster.registration(4)
         request.log_dirs = [uuid(70), uuid(71)]
         cluster.write(cluster.controller.register_broker(request, now_ms=cluster.now_ms))
@@ -182,7 +182,7 @@ class TestCreate:
         cluster.create_topic("t", [[4, 1]])
         assert cluster.partition("t").directories == (UNASSIGNED_DIRECTORY, directory_of(1))
 
-    def test_a_topic_created_again_has_another_id(self, cluster: Cluster) -> None:
+    def test_recreated_topic_has_another_id(self, cluster: Cluster) -> None:
         first = cluster.create_topic("t", [[1]])
         cluster.write(cluster.controller.delete_topics([first]))
         assert cluster.create_topic("t", [[1]]) != first
@@ -196,14 +196,14 @@ class TestCreatePartitions:
         request = CreatePartitionsRequest([CreatePartitionsTopic(name, count, lists)])
         return cluster.write(cluster.controller.create_partitions(request)).results[0]
 
-    def test_new_partitions_have_the_factor_of_the_old(self, cluster: Cluster) -> None:
+    def test_new_partitions_have_the_same_replication_factor(self, cluster: Cluster) -> None:
         cluster.create_topic("t", [[1, 2]])
         assert self.add(cluster, 3).error_code == ErrorCode.NONE
         topic = cluster.image.topics.by_name("t")
         assert topic is not None
         assert [len(partition.replicas) for _, partition in topic.in_order()] == [2, 2, 2]
 
-    def test_assigned_by_hand(self, cluster: Cluster) -> None:
+    def test_manual_assignments_are_used(self, cluster: Cluster) -> None:
         cluster.create_topic("t", [[1, 2]])
         assert self.add(cluster, 2, [[3, 1]]).error_code == ErrorCode.NONE
         assert cluster.partition("t", 1).replicas == (3, 1)
@@ -222,20 +222,22 @@ class TestCreatePartitions:
             (2, [[1, 1]], ErrorCode.INVALID_REPLICA_ASSIGNMENT),
         ],
     )
-    def test_checks(self, cluster: Cluster, count: int, assignments: list[list[int]] | None, code: ErrorCode) -> None:
+    def test_invalid_requests_are_refused(
+        self, cluster: Cluster, count: int, assignments: list[list[int]] | None, code: ErrorCode
+    ) -> None:
         cluster.create_topic("t", [[1, 2]])
         assert ErrorCode(self.add(cluster, count, assignments).error_code) is code
         assert cluster.image.topics.partition_count == 1
 
-    def test_unknown_topic(self, cluster: Cluster) -> None:
+    def test_unknown_topic_is_refused(self, cluster: Cluster) -> None:
         assert self.add(cluster, 3, name="nope").error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
-    def test_nobody_is_active_among_the_assigned(self, cluster: Cluster) -> None:
+    def test_assignment_without_active_broker_is_refused(self, cluster: Cluster) -> None:
         cluster.create_topic("t", [[1]])
         cluster.heartbeat(2, want_fence=True)
         assert self.add(cluster, 2, [[2]]).error_code == ErrorCode.INVALID_REPLICA_ASSIGNMENT
 
-    def test_validate_only(self, cluster: Cluster) -> None:
+    def test_validate_only_adds_nothing(self, cluster: Cluster) -> None:
         cluster.create_topic("t", [[1]])
         request = CreatePartitionsRequest([CreatePartitionsTopic("t", 2, None)], validate_only=True)
         assert codes(cluster.write(cluster.controller.create_partitions(request)).results) == [ErrorCode.NONE]
@@ -243,7 +245,7 @@ class TestCreatePartitions:
 
 
 class TestDelete:
-    def test_takes_partitions_and_configs_along(self, cluster: Cluster) -> None:
+    def test_deletion_removes_partitions_and_configs(self, cluster: Cluster) -> None:
         create(cluster, CreatableTopic("t", 2, 2, configs=[CreatableTopicConfig("cleanup.policy", "compact")]))
         topic = cluster.image.topics.by_name("t")
         assert topic is not None
@@ -254,6 +256,6 @@ class TestDelete:
         create(cluster, CreatableTopic("t", 1, 1))
         assert dict(cluster.image.configs.topic("t")) == {}
 
-    def test_unknown_id(self, cluster: Cluster) -> None:
+    def test_unknown_id_is_refused(self, cluster: Cluster) -> None:
         results = cluster.write(cluster.controller.delete_topics([uuid(99)]))
         assert results[uuid(99)].error_code == ErrorCode.UNKNOWN_TOPIC_ID

@@ -11,7 +11,7 @@ from tests.broker.metadata.images import image_with, uuid
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_a_difference_leads_from_one_image_to_the_other(seed: int) -> None:
+def test_difference_leads_from_one_image_to_the_other(seed: int) -> None:
     batches = History(seed, steps=200).batches
     before, after = folded(batches[:50]), folded(batches)
     for base, target in ((before, after), (EMPTY_IMAGE, after), (after, before)):
@@ -21,12 +21,12 @@ def test_a_difference_leads_from_one_image_to_the_other(seed: int) -> None:
         assert delta.image is base
 
 
-def test_equal_images_differ_in_nothing() -> None:
+def test_equal_images_have_an_empty_difference() -> None:
     batches = History(1).batches
     assert finish(difference(folded(batches), folded(batches, at_once=5))).is_empty
 
 
-def test_removals_are_told() -> None:
+def test_removals_are_in_the_difference() -> None:
     before = image_with(topics={"a": 1, "b": 1}, brokers=(1, 2), configs={"a": {"k": "v"}, "b": {"k": "v"}})
     after = image_with(topics={"a": 2}, brokers=(1,), configs={"a": {"k": "w"}})
     delta = finish(difference(before, after))
@@ -40,7 +40,7 @@ def test_removals_are_told() -> None:
     assert delta.configs.changes == {ConfigResource(ResourceType.TOPIC, "a"): {"k": "w"}}
 
 
-def test_a_topic_of_the_same_name_is_another_topic() -> None:
+def test_recreated_topic_is_another_topic() -> None:
     before = image_with(topics={"a": 1})
     after = image_with(topics={"0": 1, "a": 1})  # now "0" has the id that "a" had
     delta = finish(difference(before, after))

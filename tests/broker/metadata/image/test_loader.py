@@ -26,21 +26,21 @@ def batch(base: int, *records: MetadataRecord, epoch: int = 1) -> RecordBatch:
     return RecordBatch(base, base + max(len(records), 1) - 1, epoch, 1_000 + base, records)
 
 
-def test_offsets_epochs_and_times_move_with_every_batch() -> None:
+def test_provenance_follows_every_batch() -> None:
     loader = MetadataLoader()
     loader.load([batch(0), batch(1, ids(1000), NoOpRecord(), epoch=2)])
     assert (loader.image.offset, loader.image.epoch, loader.image.provenance.timestamp_ms) == (2, 2, 1_001)
     assert loader.image.producer_ids.next_id == 1000
 
 
-def test_an_image_may_begin_anywhere_but_goes_on_without_gaps() -> None:
+def test_first_batch_may_have_any_offset_and_later_gaps_are_refused() -> None:
     loader = MetadataLoader()
     loader.load([batch(100, NoOpRecord())])
     with pytest.raises(InvalidMetadata, match="begins at 102 after offset 100"):
         loader.load([batch(102, NoOpRecord())])
 
 
-def test_a_control_batch_is_no_metadata() -> None:
+def test_control_batch_only_advances_the_offset() -> None:
     loader = MetadataLoader()
     loader.load([batch(0)])
     assert not loader.state.has_records
@@ -49,7 +49,7 @@ def test_a_control_batch_is_no_metadata() -> None:
 
 
 class TestTransactions:
-    def test_records_show_only_at_the_end(self) -> None:
+    def test_transaction_takes_effect_at_its_end(self) -> None:
         loader = MetadataLoader()
         loader.load([batch(0, ids(1000), BeginTransactionRecord(), ids(2000))])
         assert (loader.image.producer_ids.next_id, loader.image.offset) == (1000, 0)
@@ -58,7 +58,7 @@ class TestTransactions:
         publication = loader.load([batch(4, EndTransactionRecord(), ids(4000))])
         assert (publication.image.producer_ids.next_id, publication.image.offset) == (4000, 5)
 
-    def test_an_aborted_one_leaves_nothing(self) -> None:
+    def test_aborted_transaction_has_no_effect(self) -> None:
         loader = MetadataLoader()
         loader.load([batch(0, BeginTransactionRecord(), ids(2000))])
         publication = loader.load([batch(2, AbortTransactionRecord(), ids(500))])
@@ -72,23 +72,23 @@ class TestTransactions:
             [BeginTransactionRecord(), BeginTransactionRecord()],
         ],
     )
-    def test_out_of_order(self, records: list[MetadataRecord]) -> None:
+    def test_markers_out_of_order_are_refused(self, records: list[MetadataRecord]) -> None:
         with pytest.raises(InvalidMetadata):
             MetadataLoader().load([batch(0, *records)])
 
 
 class TestFeatures:
     @pytest.mark.parametrize(("name", "level"), [("metadata.version", 99), ("group.version", 2), ("surprise", 1)])
-    def test_a_node_stops_at_a_level_it_does_not_know(self, name: str, level: int) -> None:
+    def test_node_refuses_an_unsupported_level(self, name: str, level: int) -> None:
         with pytest.raises(UnsupportedFeatureLevel, match=name):
             MetadataLoader().load([batch(0, FeatureLevelRecord(name, level))])
 
-    def test_a_tool_reads_on(self) -> None:
+    def test_tool_accepts_an_unsupported_level(self) -> None:
         loader = MetadataLoader(supported=None)
         loader.load([batch(0, FeatureLevelRecord("metadata.version", 99), FeatureLevelRecord("surprise", 1))])
         assert loader.image.features.finalized() == {"metadata.version": 99, "surprise": 1}
 
-    def test_level_0_switches_off_and_kraft_version_is_not_ours(self) -> None:
+    def test_level_0_disables_and_kraft_version_is_ignored(self) -> None:
         loader = MetadataLoader()
         names = ("group.version", 1), ("kraft.version", 1), ("group.version", 0)
         loader.load([batch(0, *(FeatureLevelRecord(*each) for each in names))])
@@ -98,7 +98,7 @@ class TestFeatures:
 class TestActivation:
     """What a controller writes first."""
 
-    def test_an_empty_log_gets_the_bootstrap_in_one_transaction(self) -> None:
+    def test_empty_log_gets_the_bootstrap_in_one_transaction(self) -> None:
         records = [each.message for each in activation_records(LoaderState(), bootstrap_records(), "1")]
         assert isinstance(records[0], BeginTransactionRecord)
         assert isinstance(records[-1], EndTransactionRecord)
@@ -111,21 +111,21 @@ class TestActivation:
         }
         assert dict(loader.image.configs.cluster_default()) == {"min.insync.replicas": "1"}
 
-    def test_before_transactions_existed_it_is_one_plain_batch(self) -> None:
+    def test_older_bootstrap_is_one_batch_without_transaction(self) -> None:
         records = activation_records(LoaderState(), bootstrap_records(MetadataVersion.IV_3_6_0), "1")
         assert [each.message for each in records] == [FeatureLevelRecord("metadata.version", 12)]
 
-    def test_a_log_in_use_gets_nothing(self) -> None:
+    def test_log_in_use_gets_no_first_records(self) -> None:
         state = LoaderState(image_with(), 10, has_records=True)
         assert activation_records(state, bootstrap_records(), "1") == []
 
-    def test_what_a_dead_leader_left_open_is_aborted(self) -> None:
+    def test_open_transaction_of_a_previous_leader_is_aborted(self) -> None:
         loader = MetadataLoader(LoaderState(image_with(), 10, has_records=True))
         loader.load([batch(11, BeginTransactionRecord(), ids(1000))])
         (abort,) = activation_records(loader.state, bootstrap_records(), "1")
         assert isinstance(abort.message, AbortTransactionRecord)
 
-    def test_a_bootstrap_cut_short_is_aborted_and_begun_again(self) -> None:
+    def test_interrupted_bootstrap_is_aborted_and_repeated(self) -> None:
         loader = MetadataLoader()
         loader.load([batch(0, BeginTransactionRecord(), FeatureLevelRecord("metadata.version", 29))])
         records = [each.message for each in activation_records(loader.state, bootstrap_records(), "1")]
@@ -133,7 +133,7 @@ class TestActivation:
         loader.load([batch(2, *records)])
         assert loader.image.features.metadata_level == 29
 
-    def test_without_a_metadata_version_nothing_begins(self) -> None:
+    def test_activation_needs_a_metadata_version(self) -> None:
         with pytest.raises(InvalidMetadata):
             activation_records(LoaderState(), [feature_record("group.version", 1)], "1")
         with pytest.raises(InvalidMetadata):

@@ -70,14 +70,14 @@ def written(image: MetadataImage) -> list[MetadataRecord]:
     return [decode_record(encode_record(*record)) for record in image.write()]
 
 
-def test_replaying_what_an_image_writes_gives_an_equal_image() -> None:
+def test_written_records_replay_to_an_equal_image() -> None:
     image = everything()
     again = image_of(written(image))
     assert again._replace(provenance=image.provenance) == image
     assert written(again) == written(image)
 
 
-def test_the_order_of_writing_does_not_depend_on_history() -> None:
+def test_write_order_does_not_depend_on_history() -> None:
     image = everything()
     records = written(image)
     one_by_one = EMPTY_IMAGE
@@ -120,7 +120,7 @@ def test_each_topic_is_followed_by_its_partitions_in_order() -> None:
     ]
 
 
-def test_removals_leave_nothing() -> None:
+def test_removals_leave_no_entries() -> None:
     image = everything()
     removals: list[MetadataRecord] = [
         RemoveTopicRecord(uuid(1)),
@@ -150,7 +150,7 @@ def test_untouched_parts_are_shared() -> None:
     assert after.offset == image.offset + 1
 
 
-def test_a_deleted_topics_configs_go_even_if_all_happens_in_one_delta() -> None:
+def test_deleted_topic_loses_its_configs_within_one_delta() -> None:
     resource = ConfigResource(ResourceType.TOPIC, "t")
     image = image_of(
         [
@@ -164,7 +164,7 @@ def test_a_deleted_topics_configs_go_even_if_all_happens_in_one_delta() -> None:
     assert dict(image.configs.topic("t")) == {"segment.ms": "2"}
 
 
-def test_the_delta_tells_what_changed() -> None:
+def test_delta_holds_the_changes() -> None:
     image = image_with(topics={"a": 2, "b": 1, "c": 1})
     delta = MetadataDelta(image)
     delta.replay_all(
@@ -188,7 +188,7 @@ def test_the_delta_tells_what_changed() -> None:
     assert image.topics.names() == ["a", "b", "c"], "the base stays as it was"
 
 
-def test_clearing_eligible_leaders_of_one_topic_or_of_all() -> None:
+def test_clear_elr_record_applies_to_one_topic_or_all() -> None:
     image = image_with(topics={"a": 1, "b": 1}, brokers=(1, 2))
     both = image_of(
         [PartitionChangeRecord(0, uuid(number), isr=[1], eligible_leader_replicas=[2]) for number in (1, 2)], image
@@ -212,14 +212,14 @@ def eligible(image: MetadataImage, topic: int) -> tuple[int, ...]:
     return partition.elr
 
 
-def test_old_fencing_records_still_count() -> None:
+def test_old_fencing_records_are_replayed() -> None:
     image = image_with(brokers=(1,))
     fenced = image_of([FenceBrokerRecord(1, 1)], image)
     assert not fenced.brokers.is_active(1)
     assert image_of([UnfenceBrokerRecord(1, 1)], fenced).brokers.is_active(1)
 
 
-def test_an_entity_of_a_quota_is_the_same_in_any_order() -> None:
+def test_quota_entity_is_independent_of_part_order() -> None:
     parts: dict[str, str | None] = {"user": None, "client-id": "c"}
     assert dict(everything().client_quotas.of(quota_entity(parts))) == {"consumer_byte_rate": 2.5}
 

@@ -34,7 +34,7 @@ def test_frames_are_those_of_kafka(frame: str, record: NoOpRecord, version: int)
     assert encode_record(record, version) == raw
 
 
-def test_a_change_carries_only_what_changed() -> None:
+def test_partition_change_holds_only_changed_fields() -> None:
     record = PartitionChangeRecord(partition_id=1, topic_id=uuid_from_text("Gt1nPB-eT666DoxUs7depg"), isr=[], leader=-1)
     assert decode_record(encode_record(record, 2)) == record
 
@@ -51,6 +51,6 @@ def test_a_change_carries_only_what_changed() -> None:
         ("010c0011", "."),
     ],
 )
-def test_refuses_frames_that_are_none(frame: str, sentence: str) -> None:
+def test_invalid_frames_are_refused(frame: str, sentence: str) -> None:
     with pytest.raises(DecodeError, match=sentence):
         decode_record(bytes.fromhex(frame))

@@ -51,7 +51,7 @@ def headers(data: bytes) -> list[BatchHeader]:
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_every_way_to_fold_a_history_gives_the_same_bytes(seed: int) -> None:
+def test_snapshot_bytes_do_not_depend_on_how_records_are_folded(seed: int) -> None:
     batches = History(seed).batches
     expected = digest(folded(batches))
     assert digest(folded(batches, at_once=len(batches))) == expected
@@ -63,7 +63,7 @@ def test_every_way_to_fold_a_history_gives_the_same_bytes(seed: int) -> None:
         assert digest(folded(batches[cut:], restored, at_once=3)) == expected
 
 
-def test_other_hash_seeds_in_other_processes_give_the_same_bytes() -> None:
+def test_snapshot_bytes_do_not_depend_on_hash_seeds() -> None:
     expected = digest(folded(History(3).batches))
     for hash_seed in ("1", "2"):
         environment = os.environ | {"PYTHONHASHSEED": hash_seed}
@@ -74,20 +74,20 @@ def test_other_hash_seeds_in_other_processes_give_the_same_bytes() -> None:
 
 @pytest.mark.parametrize("level", [7, 14, 17, 20, 23, 29])
 @pytest.mark.parametrize("seed", range(3))
-def test_records_are_those_of_the_image_in_its_order(seed: int, level: int) -> None:
+def test_snapshot_records_are_the_images_in_order(seed: int, level: int) -> None:
     """The packed frames of partitions say what the common encoder would."""
     image = folded(History(seed).batches)
     image = image._replace(features=image.features._replace(metadata_level=level))
     assert read_snapshot(written(image)).records == [record.message for record in image.write()]
 
 
-def test_a_snapshot_replays_to_an_equal_image() -> None:
+def test_snapshot_replays_to_an_equal_image() -> None:
     image = folded(History(5).batches)
     assert list(loaded(written(image)).write()) == list(image.write())
 
 
 @pytest.mark.parametrize("codec", [Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD])
-def test_compression_concerns_data_batches_alone(codec: Codec) -> None:
+def test_compression_applies_to_data_batches_only(codec: Codec) -> None:
     image = folded(History(1).batches)
     plain, compressed = written(image), written(image, codec=codec)
     assert read_snapshot(compressed) == read_snapshot(plain)
@@ -98,7 +98,7 @@ def test_compression_concerns_data_batches_alone(codec: Codec) -> None:
     assert digest(image, codec) == digest(image, codec)
 
 
-def test_headers_come_from_the_log() -> None:
+def test_batch_headers_have_the_logs_epoch_and_timestamp() -> None:
     image = image_with(topics={"a": 3})._replace(provenance=Provenance(41, 9, 123_456))
     for header in headers(written(image)):
         assert (header.leader_epoch, header.base_timestamp, header.max_timestamp) == (9, 123_456, 123_456)
@@ -106,7 +106,7 @@ def test_headers_come_from_the_log() -> None:
     assert read_snapshot(written(image)).last_timestamp_ms == 123_456
 
 
-def test_batches_begin_anew_with_every_section_and_every_bucket_of_topics() -> None:
+def test_every_section_starts_a_new_batch() -> None:
     ids = [Uuid(bytes([first]) + bytes(15)) for first in (0x07, 0x08, 0x0F, 0xF8)]
     records: list[MetadataRecord] = [FeatureLevelRecord(METADATA_VERSION, 29)]
     for number, topic_id in enumerate(ids):
@@ -116,7 +116,7 @@ def test_batches_begin_anew_with_every_section_and_every_bucket_of_topics() -> N
     assert counts == [1, 1, 1, 2, 1, 1]  # header, features, three buckets, footer
 
 
-def test_a_section_fills_batches_of_1024_records() -> None:
+def test_section_batches_hold_1024_records() -> None:
     image = image_with(topics={"t": 2 * RECORDS_PER_BATCH})
     counts = [header.record_count for header in headers(written(image))]
     assert counts == [1, 3, 1, RECORDS_PER_BATCH, RECORDS_PER_BATCH, 1, 1]
@@ -134,7 +134,7 @@ def test_batches_stay_below_8_mib() -> None:
     assert 249 * (32_000 + 30) < FRAME_BYTES_PER_BATCH < 250 * (32_000 + 10)
 
 
-def test_voters_stand_in_the_opening_batch_by_id() -> None:
+def test_opening_batch_has_voters_by_id() -> None:
     voters = [
         VotersRecordVoter(id, Uuid(bytes([id]) * 16), [Endpoint("C", "h", 1)], KRaftVersionFeature(0, 1))
         for id in (3, 1, 2)
@@ -149,7 +149,7 @@ def test_voters_stand_in_the_opening_batch_by_id() -> None:
     assert headers(written(image_with(), ControlState(0, None)))[0].record_count == 1
 
 
-def test_partitions_apart_from_their_topic_are_understood() -> None:
+def test_partitions_separated_from_their_topic_are_folded() -> None:
     first, second = Uuid(b"a" * 16), Uuid(b"b" * 16)
     fold = SnapshotFold(EMPTY_IMAGE)
     image = image_of(

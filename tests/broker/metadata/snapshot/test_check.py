@@ -38,7 +38,7 @@ def written(records: Iterable[MetadataRecord]) -> bytes:
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_what_a_node_writes_passes_in_pieces_of_any_size(seed: int) -> None:
+def test_written_snapshot_passes_in_pieces_of_any_size(seed: int) -> None:
     image = folded(History(seed).batches)
     content = b"".join(image_batches(image, None))
     made = check(content, image.epoch, 100 + 977 * seed)
@@ -47,7 +47,7 @@ def test_what_a_node_writes_passes_in_pieces_of_any_size(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_a_changed_byte_is_found(seed: int) -> None:
+def test_changed_byte_is_detected(seed: int) -> None:
     image = folded(History(1).batches)
     content = bytearray(b"".join(image_batches(image, None)))
     content[Random(seed).randrange(len(content))] ^= 1 << seed % 8
@@ -55,12 +55,12 @@ def test_a_changed_byte_is_found(seed: int) -> None:
         check(bytes(content), image.epoch)
 
 
-def test_the_epoch_is_that_of_the_name() -> None:
+def test_epoch_must_match_the_name() -> None:
     with pytest.raises(InvalidSnapshot, match="epoch 3, the name has 4"):
         check(written([]), 4)
 
 
-def test_a_snapshot_ends_with_its_footer() -> None:
+def test_snapshot_must_end_with_its_footer() -> None:
     content = written([TopicRecord(name="t", topic_id=uuid(1))])
     for end in (0, 1, len(content) - 70, len(content) - 1):
         with pytest.raises(InvalidSnapshot):
@@ -84,13 +84,13 @@ def test_a_snapshot_ends_with_its_footer() -> None:
         ([FeatureLevelRecord(name="no.such.feature", feature_level=1)], "does not know"),
     ],
 )
-def test_records_that_a_node_could_not_load_are_found(records: list[MetadataRecord], word: str) -> None:
+def test_unloadable_records_are_refused(records: list[MetadataRecord], word: str) -> None:
     with pytest.raises(InvalidSnapshot, match=word):
         check(written(records), 3)
 
 
 @pytest.mark.parametrize("record", [PartitionRecord(topic_id=uuid(1)), TopicRecord(name="t"), ConfigRecord()])
-def test_a_later_version_of_a_record_is_refused(record: MetadataRecord) -> None:
+def test_later_version_of_a_record_is_refused(record: MetadataRecord) -> None:
     """Whatever else it may look like: byte by byte it is what this program knows."""
     frame = encode_record(record, record.MAX_VERSION)
     later = bytes((*frame[:2], record.MAX_VERSION + 1, *frame[3:]))
@@ -98,12 +98,12 @@ def test_a_later_version_of_a_record_is_refused(record: MetadataRecord) -> None:
         check(with_frames([encode_record(TopicRecord(name="other", topic_id=uuid(1)), 0), later]), 3)
 
 
-def test_a_record_of_a_kind_that_nobody_knows_is_refused() -> None:
+def test_unknown_record_type_is_refused() -> None:
     with pytest.raises(InvalidSnapshot, match="key 99 is unknown"):
         check(with_frames([b"\x01\x63\x00"]), 3)
 
 
-def test_a_batch_that_grows_out_of_all_proportion_is_refused() -> None:
+def test_batch_with_excessive_decompressed_size_is_refused() -> None:
     """A few kilobytes may claim half a gigabyte of memory."""
     content = with_frames([encode_record(TopicRecord(name="t"), 0) + bytes(MAX_OPENED_BYTES)], Codec.GZIP)
     assert len(content) < 100_000

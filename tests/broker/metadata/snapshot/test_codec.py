@@ -58,14 +58,14 @@ def voters() -> VotersRecord:
     )
 
 
-def test_reads_what_kafka_wrote() -> None:
+def test_kafka_snapshot_is_read() -> None:
     snapshot = read_snapshot(BOOTSTRAP_OF_KAFKA)
     assert snapshot.records == [FeatureLevelRecord(name, level) for name, level in KAFKAS_LEVELS.items()]
     assert (snapshot.last_timestamp_ms, snapshot.epoch, snapshot.control) == (0, 0, None)
     assert read_snapshot(VOTERS_OF_KAFKA).control == ControlState(1, voters())
 
 
-def test_writes_batches_of_the_same_shape_as_kafka() -> None:
+def test_written_batches_equal_kafkas() -> None:
     """All of Kafka's bytes but the three batches' timestamps, which tell when each was built."""
     records = [feature_record(name, level) for name, level in KAFKAS_LEVELS.items()]
     ours, theirs = bytearray(bootstrap_checkpoint(records, 7)), bytearray(BOOTSTRAP_OF_KAFKA)
@@ -82,7 +82,7 @@ def test_voters_survive_the_round_trip() -> None:
     assert (snapshot.control, snapshot.last_timestamp_ms, snapshot.records) == (control, 1_000, [])
 
 
-def test_a_static_quorum_states_no_voters() -> None:
+def test_static_quorum_has_no_voters_record() -> None:
     data = b"".join(
         snapshot_batches((), epoch=3, last_timestamp_ms=1, batch_timestamp_ms=1, control=ControlState(0, None))
     )
@@ -90,7 +90,7 @@ def test_a_static_quorum_states_no_voters() -> None:
     assert read_snapshot(data).epoch == 3
 
 
-def test_an_image_survives_in_as_many_batches_as_it_takes() -> None:
+def test_large_image_round_trips_over_several_batches() -> None:
     records = list(image_with(topics={"t": 2 * RECORDS_PER_BATCH}).write())
     data = b"".join(snapshot_batches(records, epoch=9, last_timestamp_ms=5, batch_timestamp_ms=5))
     assert read_snapshot(data).records == [record.message for record in records]
@@ -100,25 +100,25 @@ def test_an_image_survives_in_as_many_batches_as_it_takes() -> None:
     assert [header.base_offset for header in headers][1:] == [header.next_offset for header in headers][:-1]
 
 
-def test_the_same_input_gives_the_same_bytes() -> None:
+def test_same_input_gives_same_bytes() -> None:
     assert bootstrap_checkpoint(bootstrap_records(), 5) == bootstrap_checkpoint(bootstrap_records(), 5)
 
 
 @pytest.mark.parametrize("size", [0, 10, 82, 83, 200, len(BOOTSTRAP_OF_KAFKA) - 75, len(BOOTSTRAP_OF_KAFKA) - 1])
-def test_a_cut_file_is_no_snapshot(size: int) -> None:
+def test_truncated_file_is_refused(size: int) -> None:
     with pytest.raises(InvalidSnapshot):
         read_snapshot(BOOTSTRAP_OF_KAFKA[:size])
 
 
 @pytest.mark.parametrize("position", [30, 100, 150, len(BOOTSTRAP_OF_KAFKA) - 3])
-def test_a_flipped_bit_is_noticed(position: int) -> None:
+def test_flipped_bit_is_detected(position: int) -> None:
     damaged = bytearray(BOOTSTRAP_OF_KAFKA)
     damaged[position] ^= 1
     with pytest.raises(InvalidSnapshot):
         read_snapshot(damaged)
 
 
-def test_batches_out_of_place_are_noticed() -> None:
+def test_misplaced_batches_are_detected() -> None:
     first, *rest = snapshot_batches(bootstrap_records(), epoch=0, last_timestamp_ms=0, batch_timestamp_ms=0)
     with pytest.raises(InvalidSnapshot):
         read_snapshot(b"".join([*rest, first]))

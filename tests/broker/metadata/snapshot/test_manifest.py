@@ -29,7 +29,7 @@ def document(**changes: object) -> bytes:
     return json.dumps(json.loads(MANIFEST.to_json()) | changes).encode()
 
 
-def test_the_document() -> None:
+def test_manifest_document_has_the_documented_fields() -> None:
     assert json.loads(MANIFEST.to_json()) == {
         "version": 1,
         "file": "00000000000000001234-0000000007.checkpoint",
@@ -45,7 +45,7 @@ def test_the_document() -> None:
     assert SnapshotManifest.from_json(MANIFEST.to_json()) == MANIFEST
 
 
-def test_what_a_later_program_adds_is_let_be() -> None:
+def test_unknown_fields_are_ignored() -> None:
     assert SnapshotManifest.from_json(document(comment="made on a Tuesday")) == MANIFEST
 
 
@@ -71,7 +71,7 @@ def test_what_a_later_program_adds_is_let_be() -> None:
         ({"lastContainedLogTimestamp": "now"}, "lastContainedLogTimestamp"),
     ],
 )
-def test_a_wrong_field_is_named(changes: dict[str, object], word: str) -> None:
+def test_invalid_field_is_named(changes: dict[str, object], word: str) -> None:
     with pytest.raises(InvalidManifest, match=word):
         SnapshotManifest.from_json(document(**changes))
 
@@ -98,12 +98,12 @@ def test_hostile_bytes_are_refused(content: bytes) -> None:
 
 
 @given(st.binary(max_size=200))
-def test_any_bytes_are_refused(content: bytes) -> None:
+def test_random_bytes_are_refused(content: bytes) -> None:
     with pytest.raises(InvalidManifest):
         SnapshotManifest.from_json(content)
 
 
-def test_no_manifest_can_be_made_that_would_not_be_read() -> None:
+def test_every_valid_manifest_is_read_back() -> None:
     for changes in ({"end_offset": 0}, {"sha256": "x"}, {"size": -1}):
         with pytest.raises(InvalidManifest):
             replace(MANIFEST, **changes)
@@ -123,5 +123,5 @@ def test_no_manifest_can_be_made_that_would_not_be_read() -> None:
         ("٠٠٠٠٠٠٠٠٠٠٠٠٠٠٠٠١٢٣٤-٠٠٠٠٠٠٠٠٠٧.json", None),
     ],
 )
-def test_names(name: str, expected: tuple[int, int] | None) -> None:
+def test_manifest_names_are_parsed(name: str, expected: tuple[int, int] | None) -> None:
     assert parse_manifest_name(name) == expected

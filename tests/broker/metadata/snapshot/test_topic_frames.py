@@ -19,7 +19,7 @@ def partition_frames(seed: int) -> list[bytes]:
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_partitions_are_read_as_the_common_way_reads_them(seed: int) -> None:
+def test_packed_reader_equals_the_record_decoder(seed: int) -> None:
     reader, frames = PartitionFrameReader(), partition_frames(seed)
     assert frames
     for frame in frames:
@@ -32,7 +32,7 @@ def test_partitions_are_read_as_the_common_way_reads_them(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_what_is_taken_for_usual_is_a_partition_that_parses(seed: int) -> None:
+def test_usual_form_is_always_a_valid_partition(seed: int) -> None:
     """Whatever happened to its bytes."""
     random, reader, taken, left = Random(seed), PartitionFrameReader(), 0, 0
     for frame in partition_frames(seed):
@@ -49,7 +49,7 @@ def test_what_is_taken_for_usual_is_a_partition_that_parses(seed: int) -> None:
     assert min(taken, left) > 100
 
 
-def test_what_does_not_parse_is_left_to_the_common_way() -> None:
+def test_malformed_frames_are_left_to_the_record_decoder() -> None:
     for frame in (b"", b"\x01\x03", b"\x01\x03\x02" + bytes(60)):
         assert partition_topic_id(frame) is None
         assert PartitionFrameReader().read(frame) is None

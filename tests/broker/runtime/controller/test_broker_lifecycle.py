@@ -96,7 +96,7 @@ class Scene:
             await self.task
 
 
-async def test_states_follow_one_another_to_running() -> None:
+async def test_states_advance_to_running() -> None:
     scene = Scene()
     states = [scene.lifecycle.state]
     scene.controller.on_heartbeat = lambda _request: states.append(scene.lifecycle.state)
@@ -112,7 +112,7 @@ async def test_states_follow_one_another_to_running() -> None:
     assert scene.lifecycle.state is BrokerState.SHUTTING_DOWN
 
 
-async def test_serves_when_its_own_metadata_say_that_it_may_too() -> None:
+async def test_broker_serves_once_its_own_metadata_shows_it_unfenced() -> None:
     """The controller's answer comes first where the own log is slow; then clients would be told of no broker."""
     scene = Scene()
     scene.publish(EPOCH, fenced=True)
@@ -133,7 +133,7 @@ async def test_serves_when_its_own_metadata_say_that_it_may_too() -> None:
     await scene.shut_down()
 
 
-async def test_registers_with_what_it_is() -> None:
+async def test_registration_holds_the_identity() -> None:
     scene = Scene()
     await scene.reach_running()
     (request,) = scene.controller.registrations
@@ -144,7 +144,7 @@ async def test_registers_with_what_it_is() -> None:
     await scene.shut_down()
 
 
-async def test_wants_to_be_fenced_until_ready_and_reports_how_far_it_has_read() -> None:
+async def test_heartbeats_ask_for_fencing_until_ready_and_report_the_offset() -> None:
     scene = Scene()
     await scene.reach_running()
     first, last = scene.controller.heartbeats[0], scene.controller.heartbeats[-1]
@@ -153,7 +153,7 @@ async def test_wants_to_be_fenced_until_ready_and_reports_how_far_it_has_read() 
     await scene.shut_down()
 
 
-async def test_is_not_caught_up_before_its_own_registration_was_published() -> None:
+async def test_broker_is_not_caught_up_before_its_registration_is_published() -> None:
     scene = Scene()
     seen = asyncio.Event()
     scene.publish(EPOCH - 1)
@@ -164,7 +164,7 @@ async def test_is_not_caught_up_before_its_own_registration_was_published() -> N
     await scene.shut_down()
 
 
-async def test_a_refused_registration_is_tried_again() -> None:
+async def test_refused_registration_is_retried() -> None:
     scene = Scene()
     scene.controller.refusals += [ErrorCode.DUPLICATE_BROKER_REGISTRATION, ControllerUnavailable("no answer")]
     await scene.reach_running()
@@ -172,7 +172,7 @@ async def test_a_refused_registration_is_tried_again() -> None:
     await scene.shut_down()
 
 
-async def test_gives_up_when_nobody_registers_it_in_time() -> None:
+async def test_registration_times_out() -> None:
     scene = Scene()
     scene.controller.refusals += [ErrorCode.INCONSISTENT_CLUSTER_ID] * 10
     with pytest.raises(RegistrationTimedOut):
@@ -180,7 +180,7 @@ async def test_gives_up_when_nobody_registers_it_in_time() -> None:
     assert len(scene.controller.registrations) == 5
 
 
-async def test_failed_heartbeats_are_repeated() -> None:
+async def test_failed_heartbeats_are_retried() -> None:
     scene = Scene()
     scene.controller.beat_failures += [ControllerUnavailable("no answer"), ErrorCode.NOT_CONTROLLER]
     await scene.reach_running()
@@ -188,7 +188,7 @@ async def test_failed_heartbeats_are_repeated() -> None:
     await scene.shut_down()
 
 
-async def test_a_lost_registration_is_made_anew() -> None:
+async def test_lost_registration_is_repeated() -> None:
     scene = Scene(heartbeat_interval_ms=1)
     await scene.reach_running()
     scene.controller.beat_failures.append(ErrorCode.STALE_BROKER_EPOCH)
@@ -204,7 +204,7 @@ async def test_a_lost_registration_is_made_anew() -> None:
     await scene.shut_down()
 
 
-async def test_an_offline_directory_is_told_at_once_and_from_then_on() -> None:
+async def test_offline_directory_is_reported_at_once_and_repeatedly() -> None:
     scene = Scene()
     await scene.reach_running()
     told = asyncio.Event()
@@ -220,7 +220,7 @@ async def test_an_offline_directory_is_told_at_once_and_from_then_on() -> None:
     assert scene.controller.heartbeats[-1].offline_log_dirs == [directory_of(1)]
 
 
-async def test_a_directory_failure_that_nobody_can_be_told_of_ends_the_node() -> None:
+async def test_unreported_directory_failure_ends_the_node() -> None:
     scene = Scene()
     await scene.reach_running()
 
@@ -237,7 +237,7 @@ async def test_a_directory_failure_that_nobody_can_be_told_of_ends_the_node() ->
     assert len(failed) == 2  # 15 and 30 seconds after
 
 
-async def test_one_that_was_told_in_time_does_not() -> None:
+async def test_reported_directory_failure_does_not_end_the_node() -> None:
     scene = Scene(heartbeat_interval_ms=1)
     await scene.reach_running()
     scene.lifecycle.on_directory_failure(directory_of(1))
@@ -259,7 +259,7 @@ async def test_one_that_was_told_in_time_does_not() -> None:
     await scene.shut_down()
 
 
-async def test_an_offline_directory_is_no_part_of_a_later_registration() -> None:
+async def test_offline_directory_is_left_out_of_later_registrations() -> None:
     scene = Scene(heartbeat_interval_ms=1)
     await scene.reach_running()
     scene.lifecycle.on_directory_failure(directory_of(1))
@@ -277,7 +277,7 @@ async def test_an_offline_directory_is_no_part_of_a_later_registration() -> None
     await scene.shut_down()
 
 
-async def test_a_controlled_shutdown_waits_until_the_leads_are_gone() -> None:
+async def test_controlled_shutdown_waits_until_leaders_moved() -> None:
     scene = Scene()
     await scene.reach_running()
     scene.controller.leads = 2
@@ -286,7 +286,7 @@ async def test_a_controlled_shutdown_waits_until_the_leads_are_gone() -> None:
     assert len(wanting) == 3
 
 
-async def test_an_uncontrolled_one_just_goes() -> None:
+async def test_uncontrolled_shutdown_ends_at_once() -> None:
     scene = Scene()
     await scene.reach_running()
     before = len(scene.controller.heartbeats)
@@ -295,14 +295,14 @@ async def test_an_uncontrolled_one_just_goes() -> None:
     assert not any(request.want_shut_down for request in scene.controller.heartbeats[before:])
 
 
-async def test_a_broker_that_never_ran_has_nothing_to_hand_over() -> None:
+async def test_broker_that_never_ran_shuts_down_at_once() -> None:
     scene = Scene()
     scene.controller.refusals += [ErrorCode.NOT_CONTROLLER] * 3
     await scene.shut_down()
     assert scene.lifecycle.state is BrokerState.SHUTTING_DOWN
 
 
-async def test_a_controlled_shutdown_is_given_up_when_no_controller_answers_for_a_session() -> None:
+async def test_controlled_shutdown_ends_without_a_controller_for_half_a_session() -> None:
     scene = Scene()
     await scene.reach_running()
     scene.controller.leads = 2
@@ -315,7 +315,7 @@ async def test_a_controlled_shutdown_is_given_up_when_no_controller_answers_for_
 class TestLocalChannel:
     """The controller in the same process, when it is not the active one."""
 
-    async def test_it_refuses_at_once(self) -> None:
+    async def test_inactive_local_controller_refuses_at_once(self) -> None:
         channel = LocalControllerChannel(DriverNode().driver)
         for refused in (
             lambda: channel.register_broker(BrokerRegistrationRequest()),

@@ -100,14 +100,14 @@ def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(broker_watch, "FIRST_REACHABILITY_PAUSE_S", 0)
 
 
-async def test_a_broker_whose_connection_ends_and_whose_address_refuses_is_fenced() -> None:
+async def test_broker_with_closed_connection_and_refusing_listener_is_fenced() -> None:
     scene = Scene(ProbeResult.LISTENS, ProbeResult.REFUSED)
     await scene.introduce()
     scene.heartbeat().closed()
     assert await scene.settle() == [(2, EPOCH)]
 
 
-async def test_a_process_that_ends_may_listen_for_a_moment_after_its_connections_are_gone() -> None:
+async def test_ending_process_may_accept_for_a_moment() -> None:
     scene = Scene(
         ProbeResult.LISTENS, ProbeResult.LISTENS, ProbeResult.REFUSED, ProbeResult.LISTENS, ProbeResult.REFUSED
     )
@@ -119,7 +119,7 @@ async def test_a_process_that_ends_may_listen_for_a_moment_after_its_connections
 @pytest.mark.parametrize(
     "answers", [(ProbeResult.LISTENS,), (ProbeResult.UNKNOWN,), (ProbeResult.REFUSED, ProbeResult.LISTENS)]
 )
-async def test_a_broker_that_may_be_there_is_not(answers: tuple[ProbeResult, ...]) -> None:
+async def test_possibly_live_broker_is_not_fenced(answers: tuple[ProbeResult, ...]) -> None:
     scene = Scene(ProbeResult.LISTENS, *answers)
     await scene.introduce()
     scene.heartbeat().closed()
@@ -127,7 +127,7 @@ async def test_a_broker_that_may_be_there_is_not(answers: tuple[ProbeResult, ...
 
 
 @pytest.mark.parametrize("first", [ProbeResult.REFUSED, ProbeResult.UNKNOWN])
-async def test_an_address_that_never_answered_says_nothing_by_refusing(first: ProbeResult) -> None:
+async def test_refusal_of_an_unproven_address_is_ignored(first: ProbeResult) -> None:
     scene = Scene(first, ProbeResult.REFUSED)
     await scene.introduce()
     scene.heartbeat().closed()
@@ -135,14 +135,14 @@ async def test_an_address_that_never_answered_says_nothing_by_refusing(first: Pr
 
 
 @pytest.mark.parametrize("first", [ProbeResult.REFUSED, ProbeResult.UNKNOWN])
-async def test_an_address_may_take_a_moment_to_answer(first: ProbeResult) -> None:
+async def test_address_may_become_reachable_later(first: ProbeResult) -> None:
     scene = Scene(first, first, ProbeResult.LISTENS, ProbeResult.REFUSED)
     await scene.introduce()
     scene.heartbeat().closed()
     assert await scene.settle() == [(2, EPOCH)]
 
 
-async def test_nobody_goes_on_asking_for_an_earlier_life() -> None:
+async def test_probes_of_a_previous_incarnation_stop() -> None:
     scene = Scene(*[ProbeResult.REFUSED] * 9)
     scene.is_settling = False
     await scene.introduce()
@@ -152,7 +152,7 @@ async def test_nobody_goes_on_asking_for_an_earlier_life() -> None:
     assert len(scene.answers) == 8
 
 
-async def test_a_broker_that_speaks_on_another_connection_is_left_alone() -> None:
+async def test_broker_with_another_heartbeat_connection_is_not_fenced() -> None:
     scene = Scene(ProbeResult.LISTENS, ProbeResult.REFUSED)
     await scene.introduce()
     first = scene.heartbeat()
@@ -161,7 +161,7 @@ async def test_a_broker_that_speaks_on_another_connection_is_left_alone() -> Non
     assert await scene.settle() == []
 
 
-async def test_a_broker_that_speaks_again_meanwhile_is_left_alone() -> None:
+async def test_broker_that_reconnects_during_probes_is_not_fenced() -> None:
     scene = Scene(ProbeResult.LISTENS, ProbeResult.REFUSED)
     await scene.introduce()
     scene.heartbeat().closed()
@@ -169,7 +169,7 @@ async def test_a_broker_that_speaks_again_meanwhile_is_left_alone() -> None:
     assert await scene.settle() == []
 
 
-async def test_one_connection_is_listened_to_once() -> None:
+async def test_connection_is_watched_once() -> None:
     scene = Scene(ProbeResult.LISTENS, ProbeResult.REFUSED)
     await scene.introduce()
     connection = scene.heartbeat()
@@ -179,7 +179,7 @@ async def test_one_connection_is_listened_to_once() -> None:
     assert await scene.settle() == [(2, EPOCH)]
 
 
-async def test_a_new_active_controller_asks_all_that_are_unfenced() -> None:
+async def test_new_active_controller_probes_all_unfenced_brokers() -> None:
     scene = Scene(ProbeResult.LISTENS, ProbeResult.REFUSED)
     await scene.introduce()
     scene.controller.is_active = False
@@ -190,7 +190,7 @@ async def test_a_new_active_controller_asks_all_that_are_unfenced() -> None:
     assert await scene.settle() == [(2, EPOCH)]
 
 
-async def test_a_fenced_broker_is_nobodys_concern() -> None:
+async def test_fenced_broker_is_not_watched() -> None:
     scene = Scene(ProbeResult.LISTENS, ProbeResult.REFUSED)
     await scene.introduce()
     connection = scene.heartbeat()
@@ -200,7 +200,7 @@ async def test_a_fenced_broker_is_nobodys_concern() -> None:
     assert await scene.settle() == []
 
 
-async def test_the_end_of_an_earlier_life_says_nothing_of_this_one() -> None:
+async def test_closed_connection_of_a_previous_incarnation_is_ignored() -> None:
     scene = Scene(ProbeResult.LISTENS, ProbeResult.LISTENS, ProbeResult.REFUSED)
     await scene.introduce()
     connection = scene.heartbeat()
@@ -209,7 +209,7 @@ async def test_the_end_of_an_earlier_life_says_nothing_of_this_one() -> None:
     assert await scene.settle() == []
 
 
-async def test_knocking() -> None:
+async def test_probe_distinguishes_listening_refused_and_unknown() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         place = RegisteredEndpoint("127.0.0.1", server.getsockname()[1], 0)
         assert await probe(place, timeout_s=60) is ProbeResult.LISTENS

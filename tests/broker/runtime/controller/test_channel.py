@@ -100,7 +100,7 @@ HELLO = BrokerHeartbeatResponse(is_caught_up=True, is_fenced=False)
 
 
 @fast
-async def test_another_node_is_asked_through_its_endpoint() -> None:
+async def test_request_reaches_a_remote_controller() -> None:
     scene = Scene()
     scene.nodes.answers[SECOND] = always(HELLO)
     assert await scene.channel.heartbeat(BEAT) == HELLO
@@ -108,7 +108,7 @@ async def test_another_node_is_asked_through_its_endpoint() -> None:
 
 
 @fast
-async def test_the_own_controller_is_asked_when_it_is_active() -> None:
+async def test_request_reaches_the_active_local_controller() -> None:
     scene = Scene()
     scene.driver.is_active = True
     assert (await scene.channel.heartbeat(BEAT)).is_caught_up
@@ -116,7 +116,7 @@ async def test_the_own_controller_is_asked_when_it_is_active() -> None:
 
 
 @fast
-async def test_news_of_another_leader_is_followed_at_once() -> None:
+async def test_leader_change_triggers_an_immediate_retry() -> None:
     scene = Scene()
     scene.nodes.answers = {SECOND: always(NOT_CONTROLLER), THIRD: always(HELLO)}
     for _ in range(6):
@@ -129,7 +129,7 @@ async def test_news_of_another_leader_is_followed_at_once() -> None:
 
 
 @fast
-async def test_without_news_the_new_leader_is_found_all_the_same() -> None:
+async def test_new_leader_is_found_without_notification() -> None:
     scene = Scene()
     scene.nodes.leader = None
     scene.nodes.answers[THIRD] = always(HELLO)
@@ -139,7 +139,7 @@ async def test_without_news_the_new_leader_is_found_all_the_same() -> None:
 
 
 @fast
-async def test_this_node_becoming_active_ends_the_search() -> None:
+async def test_activation_of_this_node_ends_the_retries() -> None:
     scene = Scene()
     scene.nodes.leader = None
 
@@ -153,7 +153,7 @@ async def test_this_node_becoming_active_ends_the_search() -> None:
 
 
 @fast
-async def test_this_node_does_not_ask_itself_over_the_network() -> None:
+async def test_node_sends_no_requests_to_itself() -> None:
     nodes, driver = OtherNodes(), StandbyDriver()
     router = ControllerRouter(2, cast(ControllerDriver, driver), lambda: ControllerLocation(2, SECOND), nodes)
     with pytest.raises(ControllerUnavailable, match="is not active yet"):
@@ -162,7 +162,7 @@ async def test_this_node_does_not_ask_itself_over_the_network() -> None:
 
 
 @fast
-async def test_a_controller_that_hangs_is_left_when_another_is_elected() -> None:
+async def test_hanging_controller_is_dropped_when_another_is_elected() -> None:
     scene = Scene()
     scene.nodes.answers = {SECOND: always(None), THIRD: always(AllocateProducerIdsResponse(producer_id_len=1_000))}
     scene.in_ms(600, lambda: scene.elect(THIRD))
@@ -173,7 +173,7 @@ async def test_a_controller_that_hangs_is_left_when_another_is_elected() -> None
 
 
 @fast
-async def test_a_controller_that_hangs_is_left_when_this_node_is_elected() -> None:
+async def test_hanging_controller_is_dropped_when_this_node_is_elected() -> None:
     scene = Scene()
     scene.nodes.answers[SECOND] = always(None)
 
@@ -187,7 +187,7 @@ async def test_a_controller_that_hangs_is_left_when_this_node_is_elected() -> No
 
 
 @fast
-async def test_a_leader_that_is_merely_lost_sight_of_keeps_its_connection() -> None:
+async def test_unknown_leader_keeps_its_connection() -> None:
     scene = Scene()
     scene.nodes.answers[SECOND] = always(HELLO)
     await scene.channel.heartbeat(BEAT)
@@ -199,7 +199,7 @@ async def test_a_leader_that_is_merely_lost_sight_of_keeps_its_connection() -> N
 
 
 @fast
-async def test_a_heartbeat_gets_half_a_session() -> None:
+async def test_heartbeat_is_retried_for_half_a_session() -> None:
     scene = Scene()
     scene.nodes.answers[SECOND] = always(None)
     began = asyncio.get_running_loop().time()
@@ -210,7 +210,7 @@ async def test_a_heartbeat_gets_half_a_session() -> None:
 
 
 @fast
-async def test_when_the_time_is_up_the_last_real_failure_is_told() -> None:
+async def test_timeout_reports_the_last_real_failure() -> None:
     scene = Scene()
     scene.nodes.answers[SECOND] = lambda _request: PeerUnavailable("refused")
     with pytest.raises(ControllerUnavailable, match=r"within 4500 ms: refused$"):
@@ -219,7 +219,7 @@ async def test_when_the_time_is_up_the_last_real_failure_is_told() -> None:
 
 
 @fast
-async def test_an_active_controller_that_cannot_commit_is_not_waited_for() -> None:
+async def test_local_controller_without_commit_times_out() -> None:
     scene = Scene()
     scene.driver.is_active = scene.driver.is_stuck = True
     scene.nodes.answers[SECOND] = always(HELLO)
@@ -228,7 +228,7 @@ async def test_an_active_controller_that_cannot_commit_is_not_waited_for() -> No
 
 
 @fast
-async def test_refusals_are_final() -> None:
+async def test_error_codes_are_final() -> None:
     scene = Scene()
     scene.nodes.answers[SECOND] = always(BrokerHeartbeatResponse(error_code=ErrorCode.STALE_BROKER_EPOCH))
     with pytest.raises(KafkaError, match="STALE_BROKER_EPOCH"):
@@ -237,7 +237,7 @@ async def test_refusals_are_final() -> None:
 
 
 @fast
-async def test_a_code_from_the_future_is_a_refusal_too() -> None:
+async def test_unknown_error_code_is_an_error() -> None:
     scene = Scene()
     scene.nodes.answers[SECOND] = always(BrokerHeartbeatResponse(error_code=31_000))
     with pytest.raises(KafkaError, match="UNKNOWN_SERVER_ERROR"):
@@ -245,7 +245,7 @@ async def test_a_code_from_the_future_is_a_refusal_too() -> None:
 
 
 @fast
-async def test_a_controller_that_is_too_old_is_not_asked_again() -> None:
+async def test_unsupported_version_is_not_retried() -> None:
     scene = Scene()
     scene.nodes.answers[SECOND] = always(VersionMismatch("served there in versions 0 to 2"))
     with pytest.raises(KafkaError, match="UNSUPPORTED_VERSION"):
@@ -268,7 +268,7 @@ async def test_a_controller_that_is_too_old_is_not_asked_again() -> None:
     ],
     ids=["register", "register controller", "directories", "producer ids", "partitions", "topics"],
 )
-def test_everything_else_travels_as_well(
+def test_every_request_reaches_a_remote_controller(
     ask: Callable[[ControllerChannel], Coroutine[Any, Any, Message]], response: Message
 ) -> None:
     async def scenario() -> None:
@@ -282,7 +282,7 @@ def test_everything_else_travels_as_well(
 
 
 @fast
-async def test_topics_that_met_a_standby_are_asked_for_again() -> None:
+async def test_create_topics_is_retried_after_a_standby() -> None:
     scene = Scene()
     refused = CreateTopicsResponse(topics=[CreatableTopicResult("t", error_code=ErrorCode.NOT_CONTROLLER)])
     exists = CreateTopicsResponse(topics=[CreatableTopicResult("t", error_code=ErrorCode.TOPIC_ALREADY_EXISTS)])
@@ -293,7 +293,7 @@ async def test_topics_that_met_a_standby_are_asked_for_again() -> None:
 
 
 @fast
-async def test_what_is_served_is_what_the_active_controller_serves() -> None:
+async def test_controller_versions_are_those_of_the_active_controller() -> None:
     scene = Scene()
     assert scene.router.controller_versions() == {19: (2, 2)}
     scene.elect(THIRD)
@@ -306,7 +306,7 @@ async def test_what_is_served_is_what_the_active_controller_serves() -> None:
 
 
 @fast
-async def test_producer_ids_come_from_another_node() -> None:
+async def test_producer_ids_come_from_a_remote_controller() -> None:
     scene = Scene()
     scene.nodes.answers[SECOND] = always(AllocateProducerIdsResponse(producer_id_start=4_000, producer_id_len=1_000))
     ids = ProducerIds(ControllerBlocks(scene.channel, BrokerOf(77), OWN_ID))
@@ -315,7 +315,7 @@ async def test_producer_ids_come_from_another_node() -> None:
 
 
 @fast
-async def test_without_a_controller_clients_are_told_to_ask_again_for_ids() -> None:
+async def test_producer_ids_without_a_controller_are_retriable() -> None:
     scene = Scene()
     scene.nodes.leader = None
     ids = ProducerIds(ControllerBlocks(scene.channel, BrokerOf(77), OWN_ID))
@@ -329,7 +329,7 @@ class BrokerOf:
 
 
 @fast
-async def test_a_broker_heartbeats_the_new_controller_within_its_session() -> None:
+async def test_broker_heartbeats_the_new_controller_within_its_session() -> None:
     """The node that leads dies; three seconds later another is elected."""
     scene = Scene()
     loop = asyncio.get_running_loop()
@@ -365,7 +365,7 @@ async def test_a_broker_heartbeats_the_new_controller_within_its_session() -> No
     await running
 
 
-def test_the_own_controller_grants_blocks_to_registered_brokers_alone() -> None:
+def test_local_controller_allocates_blocks_to_registered_brokers_only() -> None:
     node = DriverNode().start()
     with pytest.raises(KafkaError, match="STALE_BROKER_EPOCH"):
         LocalControllerChannel(node.driver).allocate_producer_ids(AllocateProducerIdsRequest(1, 5))

@@ -154,7 +154,7 @@ def topic_frame(name: str, number: int) -> bytes:
     return encode_record(TopicRecord(name=name, topic_id=uuid(number)), 0)
 
 
-def test_a_standby_replays_what_others_write() -> None:
+def test_standby_replays_committed_batches() -> None:
     node = Node()
     node.quorum.elect(2, 1)
     node.quorum.write(1)
@@ -168,7 +168,7 @@ def test_a_standby_replays_what_others_write() -> None:
     assert caught.value.code is ErrorCode.NOT_CONTROLLER
 
 
-def test_what_a_deposed_leader_wrote_in_vain_is_forgotten() -> None:
+def test_uncommitted_batches_of_a_deposed_leader_are_reverted() -> None:
     node = leading_node()
     pending = node.driver.submit(creating("lost"))
     node.quorum.elect(2, 2)
@@ -181,7 +181,7 @@ def test_what_a_deposed_leader_wrote_in_vain_is_forgotten() -> None:
     assert node.driver.leaderless_count == 0
 
 
-def test_what_a_deposed_leader_wrote_may_yet_be_committed() -> None:
+def test_batches_of_a_deposed_leader_may_commit_later() -> None:
     node = leading_node()
     pending = node.driver.submit(creating("late"))
     node.quorum.elect(2, 2)
@@ -192,7 +192,7 @@ def test_what_a_deposed_leader_wrote_may_yet_be_committed() -> None:
     assert node.names == ["late"]
 
 
-def test_a_leader_that_returns_goes_on_from_what_others_wrote() -> None:
+def test_returning_leader_continues_from_other_leaders_records() -> None:
     node = leading_node()
     node.driver.submit(creating("lost"))
     node.quorum.elect(2, 2)
@@ -209,7 +209,7 @@ def test_a_leader_that_returns_goes_on_from_what_others_wrote() -> None:
     assert images == sorted(images)
 
 
-def test_a_snapshot_replaces_everything_and_publishers_see_what_is_gone() -> None:
+def test_snapshot_replaces_the_state_and_publishes_removals() -> None:
     """A standby fell so far behind that the leader's log begins after its end."""
     node = Node()
     node.quorum.elect(2, 1)
@@ -237,7 +237,7 @@ def test_a_snapshot_replaces_everything_and_publishers_see_what_is_gone() -> Non
     assert node.names == ["after", "kept", "new"]
 
 
-def test_a_snapshot_under_a_wrong_name_ends_the_node() -> None:
+def test_snapshot_under_a_wrong_name_ends_the_node() -> None:
     node = Node()
     node.quorum.elect(2, 1)
     content = list(image_batches(image_of([])._replace(provenance=Provenance(9, 3, 1)), None))
@@ -247,7 +247,7 @@ def test_a_snapshot_under_a_wrong_name_ends_the_node() -> None:
     assert str(done.exception()) == "snapshot 10-4: the batches have epoch 3, the snapshot's name has 4"
 
 
-def test_closing_while_a_snapshot_is_loaded() -> None:
+def test_close_cancels_a_snapshot_load() -> None:
     node = Node()
     chunks = Chunks(list(image_batches(image_of([]), None)))
     done = node.driver.on_load_snapshot(SnapshotId(1, 0), chunks)
@@ -256,7 +256,7 @@ def test_closing_while_a_snapshot_is_loaded() -> None:
     assert done.cancelled()
 
 
-def test_control_records_between_own_batches_leave_no_gap() -> None:
+def test_control_records_between_batches_leave_no_gap() -> None:
     """The quorum writes voters on its own while this controller leads."""
     node = leading_node()
     first = node.driver.submit(creating("a"))
@@ -274,7 +274,7 @@ def test_control_records_between_own_batches_leave_no_gap() -> None:
     assert node.driver.image.offset == node.quorum.log_end_offset - 1
 
 
-def test_a_leadership_that_is_over_before_it_began_is_no_failure() -> None:
+def test_leadership_lost_before_activation_is_not_a_failure() -> None:
     node = Node()
     node.quorum.refusal = NotLeader("deposed already")
     node.quorum.elect(NODE, 1)
@@ -284,7 +284,7 @@ def test_a_leadership_that_is_over_before_it_began_is_no_failure() -> None:
     assert node.driver.is_active
 
 
-def test_a_batch_that_is_too_large_costs_the_request_not_the_leadership() -> None:
+def test_oversized_batch_fails_the_request_and_keeps_leadership() -> None:
     node = leading_node()
     node.quorum.refusal = BatchTooLarge("2 records need 9000000 bytes")
     with pytest.raises(KafkaError) as caught:
@@ -313,7 +313,7 @@ def creating_in_portions(*names: str) -> Command[str]:
     return create
 
 
-def test_others_get_their_turn_between_portions_and_see_what_was_done() -> None:
+def test_other_commands_run_between_parts_and_see_their_effect() -> None:
     node = leading_node()
     long = node.driver.submit(creating_in_portions("a", "b"))
     twice = node.driver.submit(creating("a"))
@@ -328,7 +328,7 @@ def test_others_get_their_turn_between_portions_and_see_what_was_done() -> None:
     assert node.names == ["a", "b"]
 
 
-def test_portions_go_on_whoever_waits() -> None:
+def test_parts_continue_after_the_caller_is_gone() -> None:
     node = leading_node()
     node.driver.submit(creating_in_portions("a", "b", "c")).cancel()
     node.loop.run_soon()
@@ -336,7 +336,7 @@ def test_portions_go_on_whoever_waits() -> None:
     assert node.names == ["a", "b", "c"]
 
 
-def test_a_rest_ends_with_the_leadership_it_began_in() -> None:
+def test_remaining_parts_end_with_the_leadership() -> None:
     node = leading_node()
     cut = node.driver.submit(creating_in_portions("a", "b"))
     node.quorum.elect(2, 2)
@@ -350,7 +350,7 @@ def test_a_rest_ends_with_the_leadership_it_began_in() -> None:
     assert node.names == []
 
 
-def test_a_rest_that_is_refused_tells_who_waits() -> None:
+def test_error_in_a_later_part_reaches_the_caller() -> None:
     node = leading_node()
     long = node.driver.submit(creating_in_portions("a", "b"))
     node.quorum.refusal = BatchTooLarge("too large")
@@ -360,7 +360,7 @@ def test_a_rest_that_is_refused_tells_who_waits() -> None:
     assert error.code is ErrorCode.POLICY_VIOLATION
 
 
-def test_a_large_first_image_is_introduced_in_slices_and_what_follows_waits_for_it() -> None:
+def test_large_first_image_is_published_in_slices_before_later_ones() -> None:
     node = Node(large_image_partitions=0)
     for epoch, name in enumerate(("a", "b"), 1):
         node.quorum.write(epoch, [topic_frame(name, epoch)])
@@ -378,7 +378,7 @@ def test_a_large_first_image_is_introduced_in_slices_and_what_follows_waits_for_
     assert gc.isenabled()
 
 
-def test_closing_while_the_first_image_is_introduced() -> None:
+def test_close_cancels_the_first_publication() -> None:
     node = Node(large_image_partitions=0)
     node.quorum.write(1, [topic_frame("a", 1)])
     node.quorum.write(1, [topic_frame("b", 2)])

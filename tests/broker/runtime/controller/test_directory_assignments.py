@@ -69,7 +69,7 @@ def scene() -> Scene:
     return Scene()
 
 
-def test_a_choice_is_told_and_published(scene: Scene) -> None:
+def test_chosen_directory_is_reported_and_published(scene: Scene) -> None:
     assert scene.registered() == [UNASSIGNED_DIRECTORY] * 2
     scene.host(0, SECOND)
     scene.host(1, FIRST)
@@ -80,7 +80,7 @@ def test_a_choice_is_told_and_published(scene: Scene) -> None:
     assert scene.assignments.pending_count == 0
 
 
-def test_what_is_known_already_is_not_told_again(scene: Scene) -> None:
+def test_known_assignment_is_not_reported(scene: Scene) -> None:
     scene.host(0, SECOND)
     scene.node.pass_time(20)
     before = scene.node.driver.image.offset
@@ -89,12 +89,12 @@ def test_what_is_known_already_is_not_told_again(scene: Scene) -> None:
     assert scene.node.driver.image.offset == before
 
 
-def test_a_log_that_is_nowhere_is_not_told(scene: Scene) -> None:
+def test_missing_log_is_not_reported(scene: Scene) -> None:
     scene.host(0, None)
     assert scene.assignments.pending_count == 0
 
 
-def test_without_a_controller_it_is_told_later(scene: Scene) -> None:
+def test_assignment_is_retried_without_a_controller(scene: Scene) -> None:
     scene.node.node.io.is_held = True
     scene.node.node.quorum.resign(1)
     scene.host(0, SECOND)
@@ -106,7 +106,7 @@ def test_without_a_controller_it_is_told_later(scene: Scene) -> None:
     assert scene.assignments.pending_count == 0
 
 
-def test_leadership_lost_before_the_commit_is_tried_again(scene: Scene) -> None:
+def test_assignment_is_retried_after_lost_leadership(scene: Scene) -> None:
     scene.node.node.io.is_held = True
     scene.host(0, SECOND)
     scene.node.pass_time(20)
@@ -119,7 +119,7 @@ def test_leadership_lost_before_the_commit_is_tried_again(scene: Scene) -> None:
     assert scene.assignments.pending_count == 0
 
 
-def test_a_topic_that_is_gone_is_given_up(scene: Scene) -> None:
+def test_assignment_of_a_deleted_topic_is_dropped(scene: Scene) -> None:
     scene.host(0, SECOND)
     topic = scene.node.driver.image.topics.by_name("t")
     assert topic is not None
@@ -128,7 +128,7 @@ def test_a_topic_that_is_gone_is_given_up(scene: Scene) -> None:
     assert scene.assignments.pending_count == 0
 
 
-def test_nothing_is_told_after_close(scene: Scene) -> None:
+def test_closed_reporter_sends_nothing(scene: Scene) -> None:
     scene.host(0, SECOND)
     scene.assignments.close()
     scene.node.pass_time(1_000)

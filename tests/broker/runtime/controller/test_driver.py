@@ -95,18 +95,18 @@ def code_of(act: Callable[[], object]) -> ErrorCode:
 
 
 class TestStart:
-    def test_an_empty_log_is_bootstrapped_and_published_once(self) -> None:
+    def test_empty_log_is_bootstrapped_and_published_once(self) -> None:
         node = DriverNode().start()
         assert node.driver.is_active
         assert len(node.publisher.images) == 1
         assert node.publisher.images[0].features.metadata_level == 29
         assert node.publisher.deltas[0].image.is_empty
 
-    def test_before_the_election_nobody_decides(self) -> None:
+    def test_commands_before_the_election_are_refused(self) -> None:
         node = DriverNode()
         assert code_of(lambda: node.driver.submit(creating("t"))) is ErrorCode.NOT_CONTROLLER
 
-    def test_a_restart_publishes_everything_as_one_delta(self) -> None:
+    def test_restart_publishes_everything_as_one_delta(self) -> None:
         first = DriverNode().start()
         first.register_broker()
         first.run(creating("t"))
@@ -118,7 +118,7 @@ class TestStart:
         second.register_broker()
         assert second.driver.image.brokers.is_active(1)
 
-    def test_a_late_publisher_gets_the_whole_image_first(self) -> None:
+    def test_late_publisher_gets_the_whole_image_first(self) -> None:
         node = DriverNode().start()
         node.register_broker()
         node.run(creating("t"))
@@ -129,13 +129,13 @@ class TestStart:
         node.run(creating("u"))
         assert late.images[-1].topics.names() == ["t", "u"]
 
-    async def test_wait_active(self) -> None:
+    async def test_wait_active_returns_after_activation(self) -> None:
         node = DriverNode().start()
         await node.driver.wait_active()
 
 
 class TestCommands:
-    def test_the_answer_waits_for_the_commit(self) -> None:
+    def test_response_waits_for_the_commit(self) -> None:
         node = DriverNode().start()
         node.register_broker()
         node.node.io.is_held = True
@@ -148,7 +148,7 @@ class TestCommands:
         assert future.result().topics[0].error_code == ErrorCode.NONE
         assert node.publisher.images[-1].topics.names() == ["t"]
 
-    def test_a_command_sees_what_is_written_but_not_committed(self) -> None:
+    def test_command_sees_uncommitted_records(self) -> None:
         node = DriverNode().start()
         node.register_broker()
         node.node.io.is_held = True
@@ -159,12 +159,12 @@ class TestCommands:
         node.node.settle()
         assert second.result().topics[0].error_code == ErrorCode.TOPIC_ALREADY_EXISTS
 
-    def test_a_command_without_records_and_nothing_pending_is_answered_at_once(self) -> None:
+    def test_command_without_pending_records_completes_at_once(self) -> None:
         node = DriverNode().start()
         future = node.driver.submit(lambda _controller, _now: ControllerResult((), "answer"))
         assert future.result() == "answer"
 
-    def test_a_cancelled_client_disturbs_nobody(self) -> None:
+    def test_cancelled_caller_does_not_affect_others(self) -> None:
         node = DriverNode().start()
         node.register_broker()
         node.node.io.is_held = True
@@ -175,7 +175,7 @@ class TestCommands:
         assert other.result().topics[0].error_code == ErrorCode.NONE
         assert node.driver.image.topics.names() == ["t", "u"]
 
-    def test_refusals_pass_through(self) -> None:
+    def test_command_errors_reach_the_caller(self) -> None:
         node = DriverNode().start()
         request = BrokerHeartbeatRequest(9)
         act = lambda: node.driver.submit(lambda c, now: c.heartbeat(request, now_ms=now))  # noqa: E731
@@ -187,7 +187,7 @@ class TestFailures:
     def fail(self, _controller: Controller, _now: int) -> ControllerResult[None]:
         raise ValueError("a fault of ours")
 
-    def test_an_unforeseen_one_costs_the_leadership_and_begins_again(self) -> None:
+    def test_unexpected_error_resigns_and_recovers(self) -> None:
         node = DriverNode().start()
         node.register_broker()
         node.node.io.is_held = True
@@ -203,7 +203,7 @@ class TestFailures:
         node.run(creating("u"))
         assert node.publisher.images[-1].topics.names() == ["t", "u"]
 
-    def test_a_quorum_that_has_another_leader(self) -> None:
+    def test_command_fails_when_the_quorum_has_another_leader(self) -> None:
         node = DriverNode().start()
 
         def not_leader(_controller: Controller, _now: int) -> ControllerResult[None]:
@@ -212,7 +212,7 @@ class TestFailures:
         assert code_of(lambda: node.driver.submit(not_leader)) is ErrorCode.NOT_CONTROLLER
         assert not node.driver.is_active
 
-    def test_a_full_disk_costs_the_leadership_and_ends_the_node(self) -> None:
+    def test_full_disk_resigns_and_ends_the_node(self) -> None:
         node = DriverNode().start()
         node.register_broker()
         node.node.fs.fail("write", errno.ENOSPC)
@@ -224,21 +224,21 @@ class TestFailures:
         assert not node.driver.is_active
         assert code_of(unanswered.result) is ErrorCode.NOT_CONTROLLER
 
-    def test_records_that_do_not_replay_end_the_node(self) -> None:
+    def test_unreplayable_records_end_the_node(self) -> None:
         node = DriverNode().start()
         broken = ControllerResult([VersionedRecord(RemoveTopicRecord(uuid(77)), 0)], None)
         assert code_of(lambda: node.driver.submit(lambda _c, _now: broken)) is ErrorCode.UNKNOWN_SERVER_ERROR
         node.node.settle()
         assert [type(each) for each in node.node.failures] == [InvalidMetadata]
 
-    def test_committed_bytes_that_are_no_record_end_the_node(self) -> None:
+    def test_undecodable_committed_records_end_the_node(self) -> None:
         first = QuorumNode().start()
         first.append(b"\x07nonsense")
         first.settle()
         second = DriverNode(first.fs).start()
         assert [type(each) for each in second.node.failures] == [DecodeError]
 
-    def test_closing_tells_those_who_wait(self) -> None:
+    def test_close_fails_waiting_callers(self) -> None:
         node = DriverNode().start()
         node.register_broker()
         node.node.io.is_held = True
@@ -248,7 +248,7 @@ class TestFailures:
 
 
 class TestJobs:
-    def test_a_silent_broker_is_fenced_on_time(self) -> None:
+    def test_silent_broker_is_fenced_on_time(self) -> None:
         node = DriverNode().start()
         node.register_broker()
         node.pass_time(8_900)
@@ -256,7 +256,7 @@ class TestJobs:
         node.pass_time(200)
         assert not node.driver.image.brokers.is_active(1)
 
-    def test_an_idle_log_moves_on(self) -> None:
+    def test_idle_log_advances(self) -> None:
         fs = MemoryFileSystem()
         node = DriverNode(fs)
         node.driver._controller._state.settings = ControllerSettings(CLUSTER_ID, node_id=1, max_idle_interval_ms=500)
@@ -268,7 +268,7 @@ class TestJobs:
             node.node.settle()
         assert node.driver.image.offset == before + 2
 
-    def test_nothing_runs_after_close(self) -> None:
+    def test_no_task_runs_after_close(self) -> None:
         node = DriverNode().start()
         node.register_broker()
         node.driver.close()

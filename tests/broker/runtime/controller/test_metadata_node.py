@@ -122,7 +122,7 @@ async def running(fs: MemoryFileSystem, life: int = 1) -> AsyncIterator[LoneNode
     assert node.failures == []
 
 
-async def test_a_killed_node_serves_again_at_once_and_has_everything() -> None:
+async def test_killed_node_serves_again_at_once_with_all_metadata() -> None:
     fs = MemoryFileSystem()
     async with running(fs) as node:
         node.topics.request_topic("t")
@@ -139,7 +139,7 @@ async def test_a_killed_node_serves_again_at_once_and_has_everything() -> None:
 
 
 class TestTopicCreation:
-    async def test_one_creation_at_a_time_per_name(self) -> None:
+    async def test_topic_creation_runs_once_per_name(self) -> None:
         async with running(MemoryFileSystem()) as node:
             for _ in range(5):
                 node.topics.request_topic("t")
@@ -147,7 +147,7 @@ class TestTopicCreation:
             await node.background()
             assert node.cache.image.topics.names() == ["t"]
 
-    async def test_internal_topics_have_their_own_shape_fitted_to_one_broker(self) -> None:
+    async def test_internal_topics_have_their_own_settings_on_one_broker(self) -> None:
         async with running(MemoryFileSystem()) as node:
             node.topics.ensure_internal_topic(GROUP_OFFSETS_TOPIC)
             node.topics.request_topic(TRANSACTION_STATE_TOPIC)
@@ -161,7 +161,7 @@ class TestTopicCreation:
             node.topics.ensure_internal_topic(GROUP_OFFSETS_TOPIC)
             assert not node.tasks, "it exists"
 
-    async def test_what_cannot_be_created(self) -> None:
+    async def test_unknown_internal_topic_is_refused(self) -> None:
         async with running(MemoryFileSystem()) as node:
             node.topics.request_topic(CLUSTER_METADATA_TOPIC)
             node.topics.request_topic("bad name")
@@ -170,7 +170,7 @@ class TestTopicCreation:
             with pytest.raises(KafkaError):
                 node.topics.ensure_internal_topic("t")
 
-    async def test_a_failed_creation_may_be_tried_again(self) -> None:
+    async def test_failed_creation_can_be_retried(self) -> None:
         async with running(MemoryFileSystem()) as node:
             node.driver.close()
             node.topics.request_topic("t")
@@ -181,7 +181,7 @@ class TestTopicCreation:
 
 
 class TestProducerIds:
-    async def test_ids_are_never_given_twice_not_even_after_a_kill(self) -> None:
+    async def test_producer_ids_are_unique_across_a_kill(self) -> None:
         fs = MemoryFileSystem()
         given: list[int] = []
         for life in (1, 2):
@@ -192,7 +192,7 @@ class TestProducerIds:
         assert len(set(given)) == len(given) == 2 * (BLOCK_SIZE + 10)
         assert given[:3] == [0, 1, 2]
 
-    async def test_those_who_wait_share_one_request(self) -> None:
+    async def test_waiting_callers_share_one_request(self) -> None:
         class Source:
             asked = 0
 
@@ -207,7 +207,7 @@ class TestProducerIds:
         assert sorted(given) == list(range(1000, 1008))
         assert source.asked == 1
 
-    async def test_without_a_controller_clients_are_told_to_come_back(self) -> None:
+    async def test_missing_controller_is_retriable(self) -> None:
         class Source:
             async def allocate(self) -> ProducerIdBlock:
                 raise KafkaError(ErrorCode.NOT_CONTROLLER)
@@ -220,7 +220,7 @@ class TestProducerIds:
 class TestConfigSchema:
     NOTHING = ConfigLayers({}, {}, {})
 
-    def test_values_by_layer(self) -> None:
+    def test_topic_values_follow_the_layers(self) -> None:
         schema = KafkaConfigSchema(load_config(None, ("min.insync.replicas=2",), {})[0])
         key = "min.insync.replicas"
         assert schema.topic_value(key, self.NOTHING) == "2"
@@ -245,7 +245,9 @@ class TestConfigSchema:
             (ConfigResource(ResourceType.CLIENT_METRICS, "m"), {"interval.ms": "x"}, ErrorCode.INVALID_CONFIG),
         ],
     )
-    def test_refusals(self, resource: ConfigResource, configs: dict[str, str], code: ErrorCode) -> None:
+    def test_invalid_operations_are_refused(
+        self, resource: ConfigResource, configs: dict[str, str], code: ErrorCode
+    ) -> None:
         with pytest.raises(KafkaError) as caught:
             KafkaConfigSchema(CONFIG).validate(resource, configs, {}, self.NOTHING)
         assert caught.value.code is code
@@ -261,16 +263,14 @@ class TestConfigSchema:
             ("__consumer_offsets", {}, False),
         ],
     )
-    def test_a_topic_that_is_tiered_by_default_stays_so(
-        self, topic: str, configs: dict[str, str], is_tiered: bool
-    ) -> None:
+    def test_tiered_default_is_pinned_at_creation(self, topic: str, configs: dict[str, str], is_tiered: bool) -> None:
         storage = ("remote.log.storage.system.enable=true", "remote.log.storage.manager.class.name=local")
         by_default = load_config(None, (*storage, "ottla.log.remote.storage.enable=true"), {})[0]
         kept = KafkaConfigSchema(by_default).configs_stored_at_creation(topic, configs, self.NOTHING)
         assert kept == ({"remote.storage.enable": "true"} if is_tiered else {})
         assert KafkaConfigSchema(CONFIG).configs_stored_at_creation(topic, configs, self.NOTHING) == {}
 
-    def test_lists_and_defaults(self) -> None:
+    def test_schema_knows_lists_and_defaults(self) -> None:
         schema = KafkaConfigSchema(CONFIG)
         assert schema.is_list(ResourceType.TOPIC, "cleanup.policy")
         assert not schema.is_list(ResourceType.TOPIC, "retention.ms")
@@ -287,7 +287,7 @@ class TestLoggerLevels:
     def operation(self, name: str, operation: int, value: str | None = None) -> list[ConfigOperation]:
         return [ConfigOperation(name, operation, value)]
 
-    def test_set_show_and_delete(self) -> None:
+    def test_levels_are_set_shown_and_deleted(self) -> None:
         logging.getLogger("ottla.test.levels")
         levels = ProcessLoggers()
         levels.alter(self.operation("ottla.test.levels", AlterOperation.SET, "DEBUG"), validate_only=True)
@@ -306,7 +306,9 @@ class TestLoggerLevels:
             ("root", AlterOperation.APPEND, "INFO", ErrorCode.INVALID_REQUEST),
         ],
     )
-    def test_refusals(self, name: str, operation: int, value: str | None, code: ErrorCode) -> None:
+    def test_invalid_operations_are_refused(
+        self, name: str, operation: int, value: str | None, code: ErrorCode
+    ) -> None:
         with pytest.raises(KafkaError) as caught:
             ProcessLoggers().alter(self.operation(name, operation, value), validate_only=False)
         assert caught.value.code is code

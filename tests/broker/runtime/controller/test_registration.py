@@ -72,7 +72,7 @@ def fast(test: Callable[[], Awaitable[None]]) -> Callable[[], None]:
 
 
 @fast
-async def test_registers_once_with_what_it_is() -> None:
+async def test_controller_registers_once_with_its_identity() -> None:
     scene = await Scene().run_for(600)
     ((_, request),) = scene.asked
     assert (request.controller_id, request.incarnation_id) == (3, uuid(33))
@@ -81,7 +81,7 @@ async def test_registers_once_with_what_it_is() -> None:
 
 
 @fast
-async def test_refusals_and_silence_are_borne_later_and_later() -> None:
+async def test_refused_registration_is_retried_with_growing_pauses() -> None:
     refusals = [KafkaError(ErrorCode.NOT_CONTROLLER), ControllerUnavailable("no quorum")] * 6
     scene = await Scene(*refusals).run_for(600)
     assert len(scene.asked) == 13
@@ -89,7 +89,7 @@ async def test_refusals_and_silence_are_borne_later_and_later() -> None:
 
 
 @fast
-async def test_an_answer_without_effect_is_not_believed() -> None:
+async def test_registration_is_repeated_until_the_image_shows_it() -> None:
     scene = Scene()
     scene.publishes = False
     await scene.run_for(0.35)
@@ -97,7 +97,7 @@ async def test_an_answer_without_effect_is_not_believed() -> None:
 
 
 @fast
-async def test_a_registration_of_a_former_process_does_not_count() -> None:
+async def test_registration_of_a_previous_incarnation_is_replaced() -> None:
     scene = Scene()
     scene.publish(RegisterControllerRecord(controller_id=3, incarnation_id=uuid(1)))
     await scene.run_for(1)
@@ -105,7 +105,7 @@ async def test_a_registration_of_a_former_process_does_not_count() -> None:
 
 
 @fast
-async def test_what_the_log_shows_already_is_left_alone() -> None:
+async def test_present_registration_is_not_repeated() -> None:
     scene = Scene()
     scene.publish(RegisterControllerRecord(controller_id=3, incarnation_id=uuid(33)))
     await scene.run_for(1)
@@ -113,7 +113,7 @@ async def test_what_the_log_shows_already_is_left_alone() -> None:
 
 
 @fast
-async def test_a_lost_registration_is_made_anew() -> None:
+async def test_lost_registration_is_repeated() -> None:
     scene = Scene()
     asyncio.get_running_loop().call_later(
         5, scene.publish, RegisterControllerRecord(controller_id=3, incarnation_id=uuid(1))
@@ -123,7 +123,7 @@ async def test_a_lost_registration_is_made_anew() -> None:
 
 
 @fast
-async def test_a_cluster_too_old_for_it_is_left_alone_until_it_is_upgraded() -> None:
+async def test_registration_waits_for_the_metadata_version() -> None:
     scene = Scene(level=OLDER)
     asyncio.get_running_loop().call_later(5, scene.publish, FeatureLevelRecord(METADATA_VERSION, KNOWS_CONTROLLERS))
     began = asyncio.get_running_loop().time()
