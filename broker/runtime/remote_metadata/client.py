@@ -1,8 +1,7 @@
-"""Requests to the leaders of `__remote_log_metadata`: read some partitions, ask where they begin or end, append to one.
+"""Requests to the leaders of `__remote_log_metadata`: fetches, offset look-ups, and produce.
 
-Each broker has three connections, since a fetch that waits holds up what follows it: for fetches that wait, for those
-that catch up together with look-ups of offsets, and for records. What to ask, and what to do with an answer, is for the
-reader and the publisher to say.
+Each broker has three connections, since a long poll delays the requests behind it: one for long polls, one for fetches
+that catch up and for offset look-ups, and one for records. The reader and the publisher decide what to request.
 """
 
 from collections.abc import Callable, Sequence
@@ -37,11 +36,11 @@ EARLIEST: Final = -2
 LATEST: Final = -1
 ACKS_ALL: Final = -1
 _PRODUCE_VERSIONS: Final = (9, 12)
-"""Those that know topics by name and answer with the reason of a refusal."""
+"""Versions with topic names and error messages."""
 
 
 class MetadataReadPosition(NamedTuple):
-    """From where to read. The epochs are those of the leader and of the last record read, −1 if none was."""
+    """A position to read from, with the epochs of the leader and of the last record read; -1 if none was read."""
 
     partition: int
     leader_epoch: int
@@ -50,7 +49,7 @@ class MetadataReadPosition(NamedTuple):
 
 
 class MetadataReadResult(NamedTuple):
-    """`records`: whole batches up to the high watermark. `has_diverged`: what was read last is not in the log."""
+    """Whole batches up to the high watermark; `has_diverged` if the last record read is not in the log."""
 
     partition: int
     error: int = ErrorCode.NONE
@@ -59,7 +58,7 @@ class MetadataReadResult(NamedTuple):
 
 
 class MetadataOffsetRequest(NamedTuple):
-    """`which`: EARLIEST or LATEST, the end of what is committed."""
+    """A request for the start (EARLIEST) or the high watermark (LATEST) of a partition."""
 
     partition: int
     leader_epoch: int
@@ -67,6 +66,8 @@ class MetadataOffsetRequest(NamedTuple):
 
 
 class MetadataOffsetResult(NamedTuple):
+    """The offset for a MetadataOffsetRequest, or an error code."""
+
     partition: int
     error: int
     offset: int
@@ -78,23 +79,23 @@ AppendDone: TypeAlias = Callable[[int | Unanswered], None]
 
 
 class MetadataTopicClient(Protocol):
-    """`done` is called once each, in a later turn of the loop. A partition without an answer is left out of one."""
+    """Calls each `done` once, in a later turn of the loop. Results omit partitions that a response omits."""
 
     def read(self, leader: int, positions: Sequence[MetadataReadPosition], *, waits: bool, done: ReadDone) -> None:
-        """With `waits`, the answer comes when there is something to read, or after a while."""
+        """Fetch; with `waits`, wait for new records up to `fetch.max.wait.ms`."""
         ...
 
     def offsets(self, leader: int, questions: Sequence[MetadataOffsetRequest], done: OffsetsDone) -> None: ...
 
     def append(self, leader: int, partition: int, values: Sequence[bytes], done: AppendDone) -> None:
-        """One batch, acknowledged by all in sync. `done` gets the error code; Unanswered where nobody knows."""
+        """Produce one batch with acks=all; `done` gets the error code, or Unanswered if the outcome is unknown."""
         ...
 
     def close(self) -> None: ...
 
 
 class NetworkMetadataClient:
-    """Implements MetadataTopicClient over TCP. `listener` is the name of the brokers' listener to connect to."""
+    """Implements MetadataTopicClient over TCP. `listener` is the listener of the brokers to connect to."""
 
     def __init__(
         self,
@@ -155,7 +156,7 @@ class NetworkMetadataClient:
 
     def _topic_id(self) -> Uuid:
         topic = self._metadata.image.topics.by_name(TOPIC)
-        assert topic is not None, "nobody asks for a topic that is not there"
+        assert topic is not None, "requests are sent only if the topic exists"
         return topic.id
 
     def _position(self, position: MetadataReadPosition) -> FetchPartition:
@@ -189,7 +190,7 @@ class NetworkMetadataClient:
 
 
 def error_name(code: int) -> str:
-    """For people; a number that we do not know stays one."""
+    """Return the name of an error code, or the number if it is unknown."""
     return ErrorCode(code).name if code in ErrorCode._value2member_map_ else str(code)
 
 
@@ -224,4 +225,4 @@ def _append_result(outcome: Outcome) -> int | Unanswered:
     for topic in outcome.responses:
         for one in topic.partition_responses:
             return one.error_code
-    return Unanswered("an answer names no partition")
+    return Unanswered("the response names no partition")

@@ -1,4 +1,4 @@
-"""The partitions of the metadata topic that this broker leads, as those who prune them see them."""
+"""The partitions of the metadata topic that this broker leads, as pruning uses them."""
 
 from collections.abc import Iterator
 from typing import Final

@@ -1,7 +1,7 @@
-"""A RemoteLogMetadataManager that somebody else wrote, kept from harming the broker.
+"""A RemoteLogMetadataManager from a plug-in, isolated so that its errors do not harm the broker.
 
-Whatever it raises that the seam does not know is told in the log, and passes for metadata that is not there yet: tasks
-try again later, consumers are told to come again. It does not know what it keeps.
+Unexpected errors are logged and become RemoteMetadataNotReady: tasks try again later, and consumers retry. The wrapper
+knows nothing about the plug-in.
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
@@ -26,94 +26,94 @@ _log: Final = EventLog("broker.tiered.metadata")
 
 
 class PluginRemoteMetadata:
-    """Implements RemoteLogMetadataManager over another one."""
+    """Implements RemoteLogMetadataManager over a plug-in."""
 
-    def __init__(self, theirs: RemoteLogMetadataManager) -> None:
-        self._theirs = theirs
+    def __init__(self, plugin: RemoteLogMetadataManager) -> None:
+        self._plugin = plugin
 
     # ---- events
 
     def add(self, segment: RemoteSegment) -> Awaitable[None]:
-        return _told(lambda: self._theirs.add(segment))
+        return _publish(lambda: self._plugin.add(segment))
 
     def update(self, update: SegmentUpdate) -> Awaitable[None]:
-        return _told(lambda: self._theirs.update(update))
+        return _publish(lambda: self._plugin.update(update))
 
     def delete_partition(self, event: PartitionDelete) -> Awaitable[None]:
-        return _told(lambda: self._theirs.delete_partition(event))
+        return _publish(lambda: self._plugin.delete_partition(event))
 
-    # ---- questions
+    # ---- queries
 
     def segment_for(self, partition: TopicIdPartition, epoch: int, offset: int) -> RemoteSegment | None:
-        return _judged(lambda: self._theirs.segment_for(partition, epoch, offset))
+        return _query(lambda: self._plugin.segment_for(partition, epoch, offset))
 
     def highest_offset(self, partition: TopicIdPartition, epoch: int) -> int | None:
-        return _judged(lambda: self._theirs.highest_offset(partition, epoch))
+        return _query(lambda: self._plugin.highest_offset(partition, epoch))
 
     def segments(self, partition: TopicIdPartition, epoch: int | None = None) -> Sequence[RemoteSegment]:
-        return _judged(lambda: self._theirs.segments(partition, epoch))
+        return _query(lambda: self._plugin.segments(partition, epoch))
 
     def known(self, partition: TopicIdPartition) -> KnownSegments:
-        return _judged(lambda: self._theirs.known(partition))
+        return _query(lambda: self._plugin.known(partition))
 
     def next_with_aborted(self, partition: TopicIdPartition, epoch: int, offset: int) -> RemoteSegment | None:
-        return _judged(lambda: self._theirs.next_with_aborted(partition, epoch, offset))
+        return _query(lambda: self._plugin.next_with_aborted(partition, epoch, offset))
 
     def held(self) -> Iterable[tuple[TopicIdPartition, PartitionDeleteState | None]]:
-        return _tried(lambda: list(self._theirs.held()), [])
+        return _call_or_default(lambda: list(self._plugin.held()), [])
 
     # ---- assignment
 
     def is_ready(self, partition: TopicIdPartition) -> bool:
-        return _tried(lambda: self._theirs.is_ready(partition), False)
+        return _call_or_default(lambda: self._plugin.is_ready(partition), False)
 
     def wait_until_ready(self, partition: TopicIdPartition) -> Awaitable[None]:
-        return self._theirs.wait_until_ready(partition)
+        return self._plugin.wait_until_ready(partition)
 
     def assign(self, leaders: Iterable[TopicIdPartition], followers: Iterable[TopicIdPartition]) -> None:
-        _tried(lambda: self._theirs.assign(leaders, followers), None)
+        _call_or_default(lambda: self._plugin.assign(leaders, followers), None)
 
     def unassign(self, partitions: Iterable[TopicIdPartition]) -> None:
-        _tried(lambda: self._theirs.unassign(partitions), None)
+        _call_or_default(lambda: self._plugin.unassign(partitions), None)
 
     async def close(self) -> None:
         """See RemoteLogMetadataManager."""
         try:
-            await self._theirs.close()
-        except Exception as error:  # noqa: BLE001  anybody's code
-            _tell(error)
+            await self._plugin.close()
+        except Exception as error:  # noqa: BLE001  a plug-in may raise anything
+            _log_error(error)
 
 
-async def _told(tell: Callable[[], Awaitable[None]]) -> None:
+async def _publish(publish: Callable[[], Awaitable[None]]) -> None:
     try:
-        await tell()
+        await publish()
     except _EXPECTED:
         raise
     except Exception as error:
-        raise _passing(error) from error
+        raise _not_ready(error) from error
 
 
-def _judged(ask: Callable[[], T]) -> T:
+def _query(query: Callable[[], T]) -> T:
     try:
-        return ask()
+        return query()
     except _EXPECTED:
         raise
     except Exception as error:
-        raise _passing(error) from error
+        raise _not_ready(error) from error
 
 
-def _tried(call: Callable[[], T], otherwise: T) -> T:
+def _call_or_default(call: Callable[[], T], default: T) -> T:
     try:
         return call()
-    except Exception as error:  # noqa: BLE001  anybody's code
-        _tell(error)
-        return otherwise
+    except Exception as error:  # noqa: BLE001  a plug-in may raise anything
+        _log_error(error)
+        return default
 
 
-def _passing(error: Exception) -> RemoteMetadataNotReady:
-    _tell(error)
-    return RemoteMetadataNotReady(f"the keeper of remote metadata failed: {error!r}")
+def _not_ready(error: Exception) -> RemoteMetadataNotReady:
+    _log_error(error)
+    return RemoteMetadataNotReady(f"the remote log metadata manager failed: {error!r}")
 
 
-def _tell(error: Exception) -> None:
-    _log.error("The keeper of remote metadata failed", error)
+def _log_error(error: Exception) -> None:
+    _log.error("The remote log metadata manager failed", error)

@@ -1,10 +1,10 @@
-"""Publishes events to the metadata topic and waits until they are read back here.
+"""Publication of events to the metadata topic, confirmed when this broker reads them back.
 
-An event is done when the own reader meets its bytes: then it is committed, look-ups know of it, and it is known
-whether it counted. So nothing depends on the answer to a produce. One that is refused, lost or late is simply repeated,
-and the repetition means nothing to any reader: a segment's events carry its id and their time, the tables take the
-present state again and refuse a former one, and events of one segment follow one another on one connection, each after
-the one before was read back. That is why there is no idempotent producer here.
+An event is done when this broker's reader meets its bytes: then the event is committed, queries include it, and it is
+known whether it was applied. So nothing depends on produce responses. A batch that is refused, lost or late is sent
+again, and readers ignore the repetition: a segment's events carry its id and a timestamp, the state tables accept the
+present state again and refuse a former one, and the events of one segment follow one another on one connection, each
+after the former was read back. An idempotent producer is therefore not needed.
 """
 
 import asyncio
@@ -39,18 +39,18 @@ class _Entry:
 
 @dataclass(slots=True)
 class _Queue:
-    """What waits for one partition of the topic. One batch is on its way at a time, so that order is kept."""
+    """Events for one partition of the topic. One batch is in flight at a time, to keep their order."""
 
     waiting: deque[_Entry] = field(default_factory=deque)
     in_flight: list[_Entry] | None = None
-    flight: int = 0  # counts batches: the answer to a former one is void
+    flight: int = 0  # counts batches: responses to a former one are ignored
     failures: int = 0
     retry_at_s: float = 0.0
-    trouble: str = "it was not read back"
+    last_error: str = "it was not read back"
 
 
 class RemoteMetadataPublisher:
-    """All publishing of a node."""
+    """All publication of a node."""
 
     def __init__(
         self, client: MetadataTopicClient, loop: Loop, deadlines: Deadlines, settings: RemoteMetadataSettings
@@ -65,12 +65,13 @@ class RemoteMetadataPublisher:
         self._pending = 0
         self._is_closed = False
 
-    # ---- what the owner calls
+    # ---- interface
 
     def publish(self, partition: int, value: bytes) -> "asyncio.Future[None]":
-        """Ends when `value` is read back: as it counted, or with InvalidSegmentTransition; else with TimeoutError.
+        """Publish an event; the future ends when `value` is read back, or with TimeoutError.
 
-        Raises RemoteMetadataNotReady where too many wait already.
+        The future raises InvalidSegmentTransition if the event was not applied. Raises RemoteMetadataNotReady if too
+        many events wait.
         """
         if self._is_closed or self._pending >= self._settings.max_pending_events:
             raise RemoteMetadataNotReady("too many events wait for the metadata topic")
@@ -87,27 +88,27 @@ class RemoteMetadataPublisher:
         return entry.done
 
     def on_value(self, value: bytes, error: Exception | None) -> None:
-        """A record with that value was read."""
+        """Complete the events with this value: a record has been read."""
         if self._unread:
             for entry in self._unread.pop(value, ()):
                 self._settle(entry, error)
 
     def set_leaders(self, leaders: Mapping[int, MetadataLeader]) -> None:
-        """Whom to send to from now on."""
+        """Set the leaders to send to."""
         changed = [number for number in self._queues if self._leaders.get(number) != leaders.get(number)]
         self._leaders = leaders
         for number in changed:
             queue = self._queues[number]
             queue.retry_at_s = 0.0
-            self._take_back(queue)  # who led before may never answer
+            self._requeue(queue)  # the former leader may never respond
             self._flush(number)
 
     def close(self) -> None:
-        """Send nothing any more; who waits gets a TimeoutError."""
+        """Stop sending; events that wait end with a TimeoutError."""
         self._is_closed = True
         for entries in tuple(self._unread.values()):
             for entry in entries:
-                self._settle(entry, TimeoutError("this broker stops"))
+                self._settle(entry, TimeoutError("the broker is shutting down"))
         self._unread.clear()
 
     # ---- sending
@@ -118,7 +119,7 @@ class RemoteMetadataPublisher:
         if self._is_closed or queue.in_flight is not None or leader is None:
             return
         if queue.retry_at_s > self._loop.time():
-            return  # a timer is set
+            return  # a deadline is set
         batch = self._next_batch(queue)
         if batch:
             queue.in_flight = batch
@@ -148,26 +149,26 @@ class RemoteMetadataPublisher:
             queue.failures, queue.in_flight = 0, None
             self._flush(partition)
             return
-        queue.trouble = outcome.reason if isinstance(outcome, Unanswered) else error_name(outcome)
-        self._take_back(queue)
+        queue.last_error = outcome.reason if isinstance(outcome, Unanswered) else error_name(outcome)
+        self._requeue(queue)
         self._back_off(partition, queue)
 
-    def _take_back(self, queue: _Queue) -> None:
-        """What was sent is to be sent again, in front of what was not, unless it was read back meanwhile."""
+    def _requeue(self, queue: _Queue) -> None:
+        """Put the batch in flight back in front of the queue, without events that were read back meanwhile."""
         batch, queue.in_flight = queue.in_flight or [], None
         queue.waiting.extendleft(entry for entry in reversed(batch) if not entry.is_settled)
 
     def _back_off(self, partition: int, queue: _Queue) -> None:
         queue.failures += 1
         if queue.failures == 1:
-            _log.info("Remote metadata cannot be published now", partition=partition, reason=queue.trouble)
+            _log.info("Remote metadata cannot be published now", partition=partition, reason=queue.last_error)
         delay_ms = min(
             self._settings.retry_backoff_max_ms, self._settings.retry_backoff_ms * 2.0 ** min(queue.failures - 1, 16)
         )
         queue.retry_at_s = self._loop.time() + delay_ms / 1000
         self._deadlines.at(queue.retry_at_s, partial(self._flush, partition))
 
-    # ---- endings
+    # ---- completion
 
     def _settle(self, entry: _Entry, error: Exception | None) -> None:
         if entry.deadline is not None:
@@ -188,7 +189,7 @@ class RemoteMetadataPublisher:
         if not entries:
             self._unread.pop(entry.value, None)
         queue = self._queues[partition]
-        waited, trouble = self._settings.consume_wait_ms, queue.trouble
-        self._settle(entry, TimeoutError(f"an event was not read back within {waited} ms ({trouble})"))
+        waited, last_error = self._settings.consume_wait_ms, queue.last_error
+        self._settle(entry, TimeoutError(f"an event was not read back within {waited} ms ({last_error})"))
         while queue.waiting and queue.waiting[0].is_settled:
             queue.waiting.popleft()

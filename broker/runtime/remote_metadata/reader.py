@@ -1,17 +1,17 @@
-"""Reads the partitions of the metadata topic that matter here, each from where it was read to, from whoever leads it.
+"""The reader of the metadata topic: fetches the partitions that this broker needs from their leaders.
 
 Theory of operation
 -------------------
-Each leader is asked by up to three requests at a time: a *poll*, which waits, for all partitions that have been read
-to their end; a *load*, which does not wait, for those that are behind; and a look-up of where logs begin or end. So
-neither a long load nor a dead leader holds up what can go on. What is read is committed: consumers are given no more.
+Each leader gets up to three requests at a time: a *poll*, a long poll for all partitions that have been read to their
+end; a *load*, which returns at once, for those that are behind; and a look-up of start or end offsets. So neither a
+long load nor a dead leader delays the rest. Consumers receive committed records only.
 
-- A partition may be in a poll and a load at once; what comes twice is skipped by its offset.
-- Records are applied in slices, so that a million of them do not hold up the loop.
-- A log that no longer reaches back (pruned), or that goes on otherwise (an unclean election), is read anew from its
-  start: what stands there says all that is to be known.
-- What does not decode is said once and skipped: it was written by somebody who knew more, or by mistake. What does not
-  follow (a repetition, as a rule) is skipped as well, by every reader alike.
+- A partition may be in a poll and a load at once; records that arrive twice are skipped by their offset.
+- Records are applied in slices, so that a million of them do not block the loop.
+- A log that was pruned beyond the position, or that has diverged after an unclean election, is read again from its
+  start: the start of the log holds the complete state.
+- An undecodable record, written by a later version or by mistake, is logged and skipped. An event that does not follow
+  from the state, usually a repetition, is skipped as well, by every reader alike.
 """
 
 import asyncio
@@ -47,31 +47,31 @@ from storage.tiered.errors import InvalidSegmentTransition
 from storage.tiered.segment_metadata import TopicIdPartition
 
 SLICE_RECORDS: Final = 200
-"""Applied in one turn of the loop; most take 4 microseconds each, and none more than 20."""
+"""Records applied in one turn of the loop; most take 4 microseconds each, none more than 20."""
 
 _log: Final = EventLog("broker.tiered.metadata")
 
 
 class MetadataLeader(NamedTuple):
-    """Who leads a partition of the metadata topic, and in which epoch."""
+    """The leader of a partition of the metadata topic, and its epoch."""
 
     broker_id: int
     epoch: int
 
 
 class ReadObserver(Protocol):
-    """Told of what is read. Called synchronously; must not wait."""
+    """Receives what is read. Methods are called synchronously and must not wait."""
 
     def on_value(self, value: bytes, error: Exception | None) -> None:
-        """A record counts now, or does not because of `error`."""
+        """Handle a record that was applied, or refused because of `error`."""
         ...
 
     def on_ready(self, partitions: Sequence[TopicIdPartition]) -> None:
-        """User partitions are known up to the moment at which they were assigned."""
+        """Handle user partitions that are known up to the time of their assignment."""
         ...
 
     def on_progress(self, tail: MetadataTail) -> None:
-        """A partition of the topic has been read up to `tail.next_offset`."""
+        """Handle progress of a metadata partition up to `tail.next_offset`."""
         ...
 
 
@@ -82,10 +82,10 @@ class _RequestKind(Enum):
 
 
 class _SentPosition(NamedTuple):
-    """What a request was about: an answer counts as long as this is still so."""
+    """The state of a partition when a request was sent; the response applies while the state is the same."""
 
     tail: MetadataTail
-    life: int
+    generation: int
     offset: int
     seeks: bool
     waiting: Sequence[TopicIdPartition]
@@ -117,10 +117,10 @@ class RemoteMetadataReader:
         self._turn: asyncio.Handle | None = None
         self._is_closed = False
 
-    # ---- what the owner calls
+    # ---- interface
 
     def add(self, tail: MetadataTail) -> None:
-        """Read a partition as soon as it is open."""
+        """Read a partition as soon as its position is known."""
         self._tails[tail.partition] = tail
         self.wake()
 
@@ -128,7 +128,7 @@ class RemoteMetadataReader:
         self._tails.pop(partition, None)
 
     def set_leaders(self, leaders: Mapping[int, MetadataLeader]) -> None:
-        """Whom to ask from now on; a partition that is not in `leaders` has to wait."""
+        """Set the leaders to fetch from; partitions without a leader wait."""
         for number, tail in self._tails.items():
             if self._leaders.get(number) != leaders.get(number):
                 tail.failures, tail.retry_at_s = 0, 0.0
@@ -136,17 +136,17 @@ class RemoteMetadataReader:
         self.wake()
 
     def wake(self) -> None:
-        """Look soon whether there is something to ask."""
+        """Send requests that are due, in the next turn of the loop."""
         if self._turn is None and not self._is_closed:
             self._turn = self._loop.call_soon(self._pump)
 
     def close(self) -> None:
-        """Ask nothing any more; answers are void."""
+        """Stop sending requests; ignore responses."""
         self._is_closed = True
         if self._timer is not None:
             self._timer.cancel()
 
-    # ---- asking
+    # ---- requests
 
     def _pump(self) -> None:
         self._turn = None
@@ -155,7 +155,7 @@ class RemoteMetadataReader:
         for (leader, kind), tails in self._plan().items():
             if (leader, kind) not in self._busy:
                 self._busy.add((leader, kind))
-                self._ask(leader, kind, tails)
+                self._send(leader, kind, tails)
 
     def _plan(self) -> dict[tuple[int, _RequestKind], list[MetadataTail]]:
         now_s, next_s = self._loop.time(), None
@@ -177,34 +177,34 @@ class RemoteMetadataReader:
             self._timer.cancel()
         self._timer = None if moment_s is None else self._deadlines.at(moment_s, self.wake)
 
-    def _ask(self, leader: int, kind: _RequestKind, tails: Sequence[MetadataTail]) -> None:
-        asked = {
-            tail.partition: _SentPosition(tail, tail.life, tail.next_offset, tail.must_seek, tail.waiting())
+    def _send(self, leader: int, kind: _RequestKind, tails: Sequence[MetadataTail]) -> None:
+        sent = {
+            tail.partition: _SentPosition(tail, tail.generation, tail.next_offset, tail.must_seek, tail.waiting())
             for tail in tails
         }
         if kind is _RequestKind.OFFSETS:
-            questions = [
+            requests = [
                 MetadataOffsetRequest(tail.partition, self._epoch(tail), EARLIEST if tail.must_seek else LATEST)
                 for tail in tails
             ]
-            self._client.offsets(leader, questions, partial(self._on_answer, leader, kind, asked, self._take_offset))
+            self._client.offsets(leader, requests, partial(self._on_response, leader, kind, sent, self._take_offset))
             return
         positions = [
             MetadataReadPosition(tail.partition, self._epoch(tail), tail.next_offset, tail.last_epoch) for tail in tails
         ]
-        done = partial(self._on_answer, leader, kind, asked, self._take_records)
+        done = partial(self._on_response, leader, kind, sent, self._take_records)
         self._client.read(leader, positions, waits=kind is _RequestKind.POLL, done=done)
 
     def _epoch(self, tail: MetadataTail) -> int:
         return self._leaders[tail.partition].epoch
 
-    # ---- answers
+    # ---- responses
 
-    def _on_answer(
+    def _on_response(
         self,
         leader: int,
         kind: _RequestKind,
-        asked: dict[int, _SentPosition],
+        sent: dict[int, _SentPosition],
         take: Callable[[_SentPosition, _A], None],
         outcome: Sequence[_A] | Unanswered,
     ) -> None:
@@ -214,52 +214,52 @@ class RemoteMetadataReader:
         if isinstance(outcome, Unanswered):
             reason = outcome.reason
         else:
-            reason = "an answer leaves it out"
+            reason = "the response omits the partition"
             for result in outcome:
-                question = asked.pop(result.partition, None)
-                if question is not None and self._is_current(question):
-                    take(question, result)
-        for question in asked.values():
-            if self._is_current(question):
-                self._back_off(question.tail, reason)
+                position = sent.pop(result.partition, None)
+                if position is not None and self._is_current(position):
+                    take(position, result)
+        for position in sent.values():
+            if self._is_current(position):
+                self._back_off(position.tail, reason)
         self.wake()
 
-    def _is_current(self, asked: _SentPosition) -> bool:
-        tail = asked.tail
-        return self._tails.get(tail.partition) is tail and asked.life == tail.life and not tail.is_applying
+    def _is_current(self, sent: _SentPosition) -> bool:
+        tail = sent.tail
+        return self._tails.get(tail.partition) is tail and sent.generation == tail.generation and not tail.is_applying
 
-    def _take_offset(self, asked: _SentPosition, result: MetadataOffsetResult) -> None:
-        tail = asked.tail
+    def _take_offset(self, sent: _SentPosition, result: MetadataOffsetResult) -> None:
+        tail = sent.tail
         if result.error:
             self._back_off(tail, error_name(result.error))
-        elif asked.seeks:
-            _log.info("Remote metadata is read anew", partition=tail.partition, offset=result.offset)
+        elif sent.seeks:
+            _log.info("Remote metadata are read again from the start", partition=tail.partition, offset=result.offset)
             tail.begin(MaterializedMetadata(), max(0, result.offset), NO_EPOCH)
         elif not tail.must_seek:
             tail.failures = 0
-            tail.on_end(asked.waiting, result.offset)
-            self._tell_ready(tail)
+            tail.on_end(sent.waiting, result.offset)
+            self._report_ready(tail)
 
-    def _take_records(self, asked: _SentPosition, result: MetadataReadResult) -> None:
-        tail = asked.tail
+    def _take_records(self, sent: _SentPosition, result: MetadataReadResult) -> None:
+        tail = sent.tail
         if result.error or result.has_diverged:
-            if asked.offset == tail.next_offset:
+            if sent.offset == tail.next_offset:
                 self._on_refused(tail, result)
             return
         if len(result.records):
             tail.is_applying = True
-            self._apply_some(tail, tail.life, self._applied(tail, result.records))
+            self._apply_some(tail, tail.generation, self._applied(tail, result.records))
         elif tail.is_behind:
-            self._back_off(tail, "there is less than there was")
+            self._back_off(tail, "the log ends before its former end offset")
         else:
             tail.failures = 0
 
     def _on_refused(self, tail: MetadataTail, result: MetadataReadResult) -> None:
         if result.has_diverged or result.error == ErrorCode.OFFSET_OUT_OF_RANGE:
-            self._back_off(tail, "it goes on elsewhere")
+            self._back_off(tail, "the log has diverged or was pruned")
             tail.must_seek = True
             _log.warning(
-                "The metadata topic goes on elsewhere",
+                "The metadata topic has diverged or was pruned",
                 partition=tail.partition,
                 offset=tail.next_offset,
                 diverged=result.has_diverged,
@@ -278,16 +278,16 @@ class RemoteMetadataReader:
 
     # ---- records
 
-    def _apply_some(self, tail: MetadataTail, life: int, applied: Iterator[int]) -> None:
-        """Apply for a while, then let others have the loop."""
-        if self._is_closed or tail.life != life or self._tails.get(tail.partition) is not tail:
+    def _apply_some(self, tail: MetadataTail, generation: int, applied: Iterator[int]) -> None:
+        """Apply records for a slice of time, and continue in the next turn of the loop."""
+        if self._is_closed or tail.generation != generation or self._tails.get(tail.partition) is not tail:
             return
         count = 0
         try:
             for some in applied:
                 count += some
                 if count >= SLICE_RECORDS:
-                    self._loop.call_soon(partial(self._apply_some, tail, life, applied))
+                    self._loop.call_soon(partial(self._apply_some, tail, generation, applied))
                     return
         except MalformedBatch as error:
             self._finish(tail)
@@ -298,18 +298,19 @@ class RemoteMetadataReader:
 
     def _finish(self, tail: MetadataTail) -> None:
         tail.is_applying = False
-        self._tell_ready(tail)
+        self._report_ready(tail)
         self._observer.on_progress(tail)
         self.wake()
 
-    def _tell_ready(self, tail: MetadataTail) -> None:
+    def _report_ready(self, tail: MetadataTail) -> None:
         ready = tail.take_ready()
         if ready:
             self._observer.on_ready(ready)
 
     def _applied(self, tail: MetadataTail, records: Buffer) -> Iterator[int]:
-        """Applies a batch with each step, or a slice of a long one, and says how many records that were. Raises
-        MalformedBatch for what broke on its way; it will be read again.
+        """Apply a batch per step, or a slice of a long one, and yield its number of records.
+
+        Raises MalformedBatch for a batch with a wrong checksum, which will be read again.
         """
         for position, header in iter_headers(records):
             if header.next_offset <= tail.next_offset:
@@ -347,14 +348,14 @@ class RemoteMetadataReader:
             return
         except InvalidSegmentTransition as error:
             failure = error
-            tell = _log.debug if isinstance(error, PastState) or not tail.has_been_read else _log.warning
-            tell("An event of a remote segment does not count", partition=tail.partition, offset=offset, reason=error)
+            log = _log.debug if isinstance(error, PastState) or not tail.has_been_read else _log.warning
+            log("An event of a remote segment is ignored", partition=tail.partition, offset=offset, reason=error)
         assert value is not None
         self._observer.on_value(value, failure)
 
 
 def _request_kinds(tail: MetadataTail) -> Iterator[_RequestKind]:
-    """What is to be asked for a partition now."""
+    """Yield the kinds of requests that are due for a partition."""
     if tail.must_seek:
         yield _RequestKind.OFFSETS
         return

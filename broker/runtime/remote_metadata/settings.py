@@ -1,6 +1,6 @@
-"""The settings of what keeps remote metadata in a topic: keys under `rlmm.config.`, which is taken off before.
+"""The settings of topic-based remote metadata: keys without their prefix `rlmm.config.`.
 
-Kafka's keys have Kafka's defaults. Those of Kafka's clients are honoured where they mean something here; ours begin
+Kafka's keys have Kafka's defaults. Keys of Kafka's clients apply where they have a meaning here; additional keys begin
 with `ottla.`.
 """
 
@@ -19,17 +19,17 @@ TOPIC: Final = "__remote_log_metadata"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RemoteMetadataSettings:
-    """Times in ms, each named as its key. `unknown`: keys that nobody here knows, to be told of once."""
+    """Settings named like their keys; times are in ms. `unknown` holds unknown keys, for one log line."""
 
     topic_num_partitions: int
     topic_replication_factor: int
     topic_retention_ms: int
     topic_min_isr: int
     consume_wait_ms: int
-    """How long an event may take until it is read back."""
+    """Time in which an event must be read back."""
     initialization_retry_interval_ms: int
     initialization_retry_max_timeout_ms: int
-    """How long the topic's creation may fail before that is an error in the log. It is tried on and on."""
+    """Time after which a failing topic creation is logged as an error; attempts continue."""
     request_timeout_ms: int
     retry_backoff_ms: int
     retry_backoff_max_ms: int
@@ -38,11 +38,11 @@ class RemoteMetadataSettings:
     max_partition_fetch_bytes: int
     producer_batch_bytes: int
     max_pending_events: int
-    """`ottla.publish.max.pending`: events that wait to be published or read back, for all partitions together."""
+    """`ottla.publish.max.pending`: limit of events that wait to be published or read back, for all partitions."""
     snapshot_interval_ms: int
     prune_interval_ms: int
     prune_min_records: int
-    """A partition of the topic with fewer records is left alone. 0 turns pruning off."""
+    """Number of records from which a partition of the topic is pruned; 0 disables pruning."""
     unknown: tuple[str, ...] = ()
 
     @property
@@ -51,7 +51,7 @@ class RemoteMetadataSettings:
 
 
 def parse_remote_metadata_settings(given: Mapping[str, str]) -> RemoteMetadataSettings:
-    """From texts by key, without the prefix. Raises ValueError with one sentence that names the key."""
+    """Parse values by key, without the prefix. Raises ValueError with one sentence that names the key."""
     reader = _Reader(given)
     number = reader.number
     settings = RemoteMetadataSettings(
@@ -83,7 +83,7 @@ def parse_remote_metadata_settings(given: Mapping[str, str]) -> RemoteMetadataSe
 
 
 def _client(name: str, *prefixes: str) -> list[str]:
-    """A client's key: the more special prefixes come before the common one."""
+    """Return the keys of a client setting: special prefixes before the common one."""
     return [*(prefix + name for prefix in prefixes), _COMMON + name]
 
 
@@ -93,7 +93,7 @@ class _Reader:
         self._known: set[str] = set()
 
     def number(self, keys: list[str], default: int, least: int) -> int:
-        """The value of the first of `keys` that is given."""
+        """Return the value of the first of `keys` that is given."""
         self._known.update(keys)
         key = next((key for key in keys if key in self._given), None)
         if key is None:
@@ -108,7 +108,7 @@ class _Reader:
         return value
 
     def unknown(self) -> tuple[str, ...]:
-        """Keys of Kafka's clients are nobody's error, whatever they say."""
+        """Return the unknown keys, without those of Kafka's clients."""
         return tuple(
             sorted(key for key in self._given if key not in self._known and not key.startswith(CLIENT_PREFIXES))
         )

@@ -1,7 +1,7 @@
-"""Snapshots of what the metadata topic says, between the loop and the disk: packed here, written and read by a thread.
+"""Snapshots of materialized remote metadata: packed on the loop, written and read on the IO thread.
 
-They spare a restart the reading of the topic, and are worth no more: one that is missing, broken or of another topic is
-passed over, and a disk that takes none is told of and does not matter.
+A snapshot saves a restart from reading the whole topic. A missing or corrupt snapshot, or one of another topic, is
+ignored; a failed write is logged.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ Restored = tuple[SnapshotPosition, MaterializedMetadata]
 
 
 class MetadataSnapshots:
-    """The snapshots in one directory, which is made when it is needed."""
+    """The snapshots in one directory, which is created when needed."""
 
     def __init__(self, fs: FileSystem, directory: str, io: BlockingIo) -> None:
         self._fs = fs
@@ -37,12 +37,14 @@ class MetadataSnapshots:
         self._io = io
 
     def load(self, partition: int, topic_id: Uuid) -> "asyncio.Future[Restored | None]":
-        """The snapshot of a partition of the metadata topic, if there is one of that very topic."""
+        """Return the snapshot of a metadata partition, if there is one of this topic."""
         return self._io.submit(partial(self._read, partition, topic_id))
 
     def save(self, tail: MetadataTail, topic_id: Uuid) -> "asyncio.Future[bool] | None":
-        """Write one unless it is there already; whether it is written. None where there is nothing to do now, such as
-        for a partition that nothing was ever written to."""
+        """Write a snapshot unless it is up to date; the future returns whether it was written.
+
+        Return None if there is nothing to write now, for instance for an empty partition.
+        """
         if not tail.is_open or tail.is_applying or tail.next_offset in (0, tail.saved_offset):
             return None
         position = SnapshotPosition(topic_id, tail.partition, tail.next_offset, tail.last_epoch)

@@ -1,8 +1,8 @@
-"""How far one partition of the metadata topic was read here, what it says, and who waits for its end.
+"""The state of one partition of the metadata topic on this broker: position, contents, and user partitions.
 
-State and its changes, without IO: `remote_metadata_reader.py` asks and reads. A user partition is *ready* once
-everything was read that was committed when it was assigned. That end is asked for anew for each of them, since a
-partition that is read already may lag behind, and a leader tells it only when it is sure of it (KIP-207).
+State without IO: `reader.py` sends requests and reads. A user partition is *ready* once everything was read that was
+committed when it was assigned. The end offset is requested anew for each assignment, since a partition that is read
+already may lag behind, and a new leader returns it only once its high watermark is certain (KIP-207).
 """
 
 from collections.abc import Iterable
@@ -16,9 +16,10 @@ NO_EPOCH: Final = -1
 
 
 class MetadataTail:
-    """`life` counts beginnings: what was asked in a former one is void.
+    """The position in one partition of the metadata topic, and its contents so far.
 
-    `is_open`: it is known where to begin. `must_seek`: the log has no such offset, so that its start must be asked for.
+    `generation` counts restarts of reading; responses to requests of a former one are ignored. `is_open`: the position
+    to begin at is known. `must_seek`: the log has no such offset, so its start must be looked up.
     """
 
     __slots__ = (
@@ -26,10 +27,10 @@ class MetadataTail:
         "_waiting",
         "failures",
         "folding",
+        "generation",
         "is_applying",
         "is_open",
         "last_epoch",
-        "life",
         "metadata",
         "must_seek",
         "next_offset",
@@ -41,7 +42,7 @@ class MetadataTail:
 
     def __init__(self, partition: int) -> None:
         self.partition = partition
-        self.life = 0
+        self.generation = 0
         self.is_open = False
         self.must_seek = False
         self.is_applying = False
@@ -50,23 +51,23 @@ class MetadataTail:
         self.next_offset = 0
         self.last_epoch = NO_EPOCH
         self.saved_offset = -1
-        """Up to where there is a snapshot."""
+        """The end offset of the last snapshot."""
         self.was_at_end = False
-        """Of the log that this broker leads, since the last beginning."""
+        """Whether reading has reached the end of the log that this broker leads, since the last restart."""
         self.failures = 0
         self.retry_at_s = 0.0
         self._ready: dict[TopicIdPartition, None] = {}
-        self._waiting: dict[TopicIdPartition, int | None] = {}  # the end to be reached, once it is known
+        self._waiting: dict[TopicIdPartition, int | None] = {}  # the end offset to reach; None: not looked up yet
 
-    # ---- who is served
+    # ---- user partitions
 
     @property
     def is_needed(self) -> bool:
-        """There are user partitions that wait or are ready."""
+        """Whether any user partition is ready or waits."""
         return bool(self._ready or self._waiting)
 
     def assign(self, partition: TopicIdPartition) -> None:
-        """Serve a user partition; one that is served already is not disturbed."""
+        """Add a user partition; one that is ready stays ready."""
         if partition not in self._ready:
             self._waiting.setdefault(partition, None)
 
@@ -81,31 +82,31 @@ class MetadataTail:
 
     @property
     def end_is_sought(self) -> bool:
-        """Somebody waits for an end that nobody has asked for yet."""
+        """Whether a user partition waits for an end offset that has not been looked up."""
         return any(end is None for end in self._waiting.values())
 
     @property
     def is_behind(self) -> bool:
-        """There is more to be read before all that wait are ready."""
+        """Whether records are missing that a waiting user partition needs."""
         return any(end is not None and end > self.next_offset for end in self._waiting.values())
 
     @property
     def has_been_read(self) -> bool:
-        """Somebody is ready, or nobody is there to be: nothing is to be hurried."""
+        """Whether any user partition is ready, or none waits: reading is not urgent."""
         return bool(self._ready) or not self._waiting
 
     def waiting(self) -> tuple[TopicIdPartition, ...]:
-        """Those for whom an end that is asked for now will do."""
+        """Return the user partitions that an end offset looked up now applies to."""
         return tuple(partition for partition, end in self._waiting.items() if end is None)
 
     def on_end(self, asked: Iterable[TopicIdPartition], end: int) -> None:
-        """The log ended there, after they were assigned."""
+        """Set the end offset that was looked up after the partitions were assigned."""
         for partition in asked:
             if partition in self._waiting:
                 self._waiting[partition] = end
 
     def take_ready(self) -> list[TopicIdPartition]:
-        """Those that have become ready."""
+        """Return the user partitions that have become ready."""
         found = [one for one, end in self._waiting.items() if end is not None and end <= self.next_offset]
         for partition in found:
             del self._waiting[partition]
@@ -113,8 +114,8 @@ class MetadataTail:
         return found
 
     def begin(self, metadata: MaterializedMetadata, next_offset: int, last_epoch: int) -> None:
-        """Read on from there; nobody is ready any more."""
-        self.life += 1
+        """Restart reading from a position; no user partition is ready until the end is reached again."""
+        self.generation += 1
         self.is_open = True
         self.must_seek = False
         self.is_applying = False

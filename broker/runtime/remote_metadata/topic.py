@@ -1,11 +1,11 @@
-"""What remote storage holds, kept in the topic `__remote_log_metadata` as Kafka does: the RemoteLogMetadataManager.
+"""The RemoteLogMetadataManager that stores remote metadata in the topic `__remote_log_metadata`, as Kafka does.
 
-It joins the parts, each in a file of its own: who reads (`remote_metadata_reader.py`), publishes, makes the topic,
-prunes it, and keeps snapshots on disk. It owns which user partitions are assigned here, hence which partitions
-of the topic are read here, and it follows the metadata for their leaders.
+The manager joins the parts, each in a file of its own: reader, publisher, topic creation, pruning, and snapshots on
+disk. It owns the assignment of user partitions, which determines the partitions of the topic to read, and follows the
+cluster metadata for their leaders.
 
-Everything a partition of the topic says is kept, of all user partitions that it tells of: see
-`storage/tiered/catalog/materialized_metadata.py`. What is *asked about* must have been assigned, and be ready.
+Everything in a partition of the topic is kept, for all user partitions in it: see
+`storage/tiered/catalog/materialized_metadata.py`. Queries require a user partition that is assigned and ready.
 """
 
 import asyncio
@@ -45,7 +45,7 @@ _log: Final = EventLog("broker.tiered.metadata")
 
 
 class MetadataTopicProvider(Protocol):
-    """`MetadataTopicCreation`."""
+    """Creates the metadata topic if necessary, such as `MetadataTopicCreation`."""
 
     def ensure(self) -> None: ...
 
@@ -53,9 +53,9 @@ class MetadataTopicProvider(Protocol):
 
 
 class TopicRemoteMetadata:
-    """Implements RemoteLogMetadataManager. Install it as a metadata publisher after the cache and the partitions.
+    """Implements RemoteLogMetadataManager. Add it as a metadata publisher after the cache and the partitions.
 
-    The topic is made when a partition is assigned for the first time.
+    The first assignment of a partition creates the topic.
     """
 
     def __init__(
@@ -77,12 +77,12 @@ class TopicRemoteMetadata:
         self._publisher = RemoteMetadataPublisher(client, loop, deadlines, settings)
         self._reader = RemoteMetadataReader(client, loop, deadlines, settings, self)
         self._led = led
-        self._pruning = RemoteMetadataPruning(led, settings, self._tail_of, self._want)
+        self._pruning = RemoteMetadataPruning(led, settings, self._tail_of, self._set_needed)
         self._seen: TopicImage | None = None
-        self._topic: TopicImage | None = None  # the same, if it can be used
-        self._assigned: dict[TopicIdPartition, None] = {}  # in order, so that a seed is one history
-        self._wanted: set[int] = set()  # to be pruned
-        self._held: set[int] = set()  # asked about, because they are led here
+        self._topic: TopicImage | None = None  # the same, unless its partition count is wrong
+        self._assigned: dict[TopicIdPartition, None] = {}  # ordered, so that a seed determines a simulation
+        self._wanted: set[int] = set()  # metadata partitions to be pruned
+        self._held: set[int] = set()  # metadata partitions that this broker leads, for `held`
         self._tails: dict[int, MetadataTail] = {}
         self._until_ready: dict[TopicIdPartition, list[asyncio.Future[None]]] = {}
         self._is_closed = False
@@ -98,7 +98,7 @@ class TopicRemoteMetadata:
 
     def update(self, update: SegmentUpdate) -> Awaitable[None]:
         if update.state is SegmentState.COPY_STARTED:
-            return self._refused(InvalidSegmentTransition(f"{update.id} is made by another event"))
+            return self._refused(InvalidSegmentTransition(f"{update.id} cannot return to COPY_STARTED"))
         return self._publish(update)
 
     def delete_partition(self, event: PartitionDelete) -> Awaitable[None]:
@@ -116,7 +116,7 @@ class TopicRemoteMetadata:
         refused.set_exception(error)
         return refused
 
-    # ---- questions
+    # ---- queries
 
     def segment_for(self, partition: TopicIdPartition, epoch: int, offset: int) -> RemoteSegment | None:
         return self._cache(partition).segment_for(epoch, offset)
@@ -138,7 +138,7 @@ class TopicRemoteMetadata:
         return tail is not None and tail.is_ready(partition)
 
     def wait_until_ready(self, partition: TopicIdPartition) -> Awaitable[None]:
-        """Waits for as long as it takes, also for an assignment that has not come yet."""
+        """Wait without a limit, also for a later assignment."""
         ready: asyncio.Future[None] = self._loop.create_future()
         if self.is_ready(partition):
             ready.set_result(None)
@@ -147,13 +147,14 @@ class TopicRemoteMetadata:
         return ready
 
     def removals(self) -> list[PartitionDelete]:
-        """The removals of partitions that are under way, as far as what is read here tells of them."""
+        """Return the removals of partitions that are in progress, as far as the partitions read here have them."""
         caches = [cache for tail in self._tails.values() for cache in tail.metadata]
         return [cache.deletion for cache in caches if cache.deletion is not None]
 
     def held(self) -> list[tuple[TopicIdPartition, PartitionDeleteState | None]]:
-        """Of what the partitions of the topic tell that this broker leads: every partition with anything left, and how
-        far its removal is. Those that are not read yet tell nothing, and are read from now on.
+        """Return every partition with remote data in the metadata partitions that this broker leads, with its removal.
+
+        Metadata partitions that are not read yet are left out, and read from now on.
         """
         led = set(self._led.led())
         for number in self._held - led:
@@ -167,11 +168,11 @@ class TopicRemoteMetadata:
         return [(cache.partition, None if cache.deletion is None else cache.deletion.state) for cache in caches]
 
     def _is_read_whole(self, tail: MetadataTail) -> bool:
-        """Once it was it remains so: somebody may be writing all the time, and what is new is read in a moment."""
+        """Whether a metadata partition has been read to its end once; later records are read soon."""
         log = self._led.log(tail.partition)
         try:
             end = None if log is None else log.end_offset
-        except KafkaError:  # led no more
+        except KafkaError:  # another broker leads it now
             return False
         if end is not None and tail.is_open and tail.next_offset >= end:
             tail.was_at_end = True
@@ -179,13 +180,13 @@ class TopicRemoteMetadata:
 
     def _cache(self, partition: TopicIdPartition) -> RemoteLogMetadataCache:
         if not self.is_ready(partition):
-            raise RemoteMetadataNotReady(f"what remote storage holds of {partition} is not known here yet")
+            raise RemoteMetadataNotReady(f"the remote metadata of {partition} have not been read yet")
         return self._tails[self._number(partition)].metadata.cache(partition)
 
     # ---- assignment
 
     def ensure_topic(self) -> None:
-        """Have the topic made although nothing is assigned yet."""
+        """Create the topic although no partition is assigned yet."""
         self._creation.ensure()
 
     def assign(self, leaders: Iterable[TopicIdPartition], followers: Iterable[TopicIdPartition]) -> None:
@@ -208,8 +209,8 @@ class TopicRemoteMetadata:
                 self._tails[number].unassign(partition)
                 self._maybe_close(number)
 
-    def _want(self, number: int, wanted: bool) -> None:
-        if wanted:
+    def _set_needed(self, number: int, needed: bool) -> None:
+        if needed:
             self._wanted.add(number)
             if self._topic is not None:
                 self._open(number)
@@ -224,7 +225,7 @@ class TopicRemoteMetadata:
         return self._tails.get(number)
 
     def _open(self, number: int) -> MetadataTail:
-        """What is read of a partition of the topic, from its snapshot on if there is one."""
+        """Return the state of a metadata partition; begin to read it, from its snapshot if there is one."""
         tail = self._tails.get(number)
         if tail is None:
             assert self._topic is not None
@@ -252,7 +253,7 @@ class TopicRemoteMetadata:
             del self._tails[number]
             self._reader.remove(number)
 
-    # ---- metadata
+    # ---- cluster metadata
 
     def on_metadata(self, delta: MetadataDelta, image: MetadataImage) -> None:
         """Follow the leaders of the topic's partitions."""
@@ -264,7 +265,7 @@ class TopicRemoteMetadata:
     def _on_topic(self, topic: TopicImage | None) -> None:
         if topic is not None and topic.partition_count != self._settings.topic_num_partitions:
             _log.error(
-                "The metadata topic has another number of partitions than is configured, and cannot be used",
+                "The metadata topic cannot be used: its partition count differs from the configured one",
                 key="remote.log.metadata.topic.num.partitions",
                 configured=self._settings.topic_num_partitions,
                 partitions=topic.partition_count,
@@ -289,15 +290,15 @@ class TopicRemoteMetadata:
         self._publisher.set_leaders(leaders)
 
     def _forget_topic(self) -> None:
-        """The topic is gone: nothing is known any more, until there is another."""
-        _log.error("The metadata topic is gone", topic=TOPIC)
+        """Drop all remote metadata after the topic was deleted."""
+        _log.error("The metadata topic was deleted", topic=TOPIC)
         for number in self._tails:
             self._reader.remove(number)
         self._tails.clear()
         self._reader.set_leaders({})
         self._publisher.set_leaders({})
 
-    # ---- what is read
+    # ---- reader callbacks
 
     def on_value(self, value: bytes, error: Exception | None) -> None:
         self._publisher.on_value(value, error)
@@ -311,7 +312,7 @@ class TopicRemoteMetadata:
     def on_progress(self, tail: MetadataTail) -> None:
         self._pruning.on_progress(tail)
 
-    # ---- upkeep
+    # ---- pruning and snapshots
 
     def _begin_pruning(self) -> None:
         self._pruning_timer = self._deadlines.after_ms(self._settings.prune_interval_ms, self._prune)
@@ -325,7 +326,7 @@ class TopicRemoteMetadata:
         self._saving_timer = self._deadlines.after_ms(self._settings.snapshot_interval_ms, self._save_next)
 
     def _save_next(self, numbers: Sequence[int] | None = None) -> None:
-        """One snapshot after another, each in a turn of its own."""
+        """Write one snapshot after another, each in a turn of the loop."""
         rest = list(self._tails if numbers is None else numbers)
         while rest and not self._is_closed:
             tail = self._tails.get(rest.pop())
@@ -339,11 +340,11 @@ class TopicRemoteMetadata:
     def _save(self, tail: MetadataTail) -> "asyncio.Future[bool] | None":
         if self._topic is None:
             return None
-        offset, life = tail.next_offset, tail.life
+        offset, generation = tail.next_offset, tail.generation
         saving = self._snapshots.save(tail, self._topic.id)
 
         def note(saved: "asyncio.Future[bool]") -> None:
-            if not saved.cancelled() and saved.result() and tail.life == life:
+            if not saved.cancelled() and saved.result() and tail.generation == generation:
                 tail.saved_offset = offset
 
         if saving is not None:
@@ -351,7 +352,7 @@ class TopicRemoteMetadata:
         return saving
 
     async def close(self) -> None:
-        """Publish and read nothing any more, and leave snapshots behind."""
+        """Stop publishing and reading, and write snapshots."""
         self._is_closed = True
         self._saving_timer.cancel()
         self._pruning_timer.cancel()
@@ -366,7 +367,7 @@ class TopicRemoteMetadata:
 
 
 def _check(cache: RemoteLogMetadataCache, event: MetadataEvent) -> None:
-    """Whether an event would count now. Raises InvalidSegmentTransition."""
+    """Check that an event would be applied now. Raises InvalidSegmentTransition."""
     if isinstance(event, PartitionDelete):
         check_deletion(cache.partition, None if cache.deletion is None else cache.deletion.state, event.state)
         return

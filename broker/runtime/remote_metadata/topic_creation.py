@@ -1,7 +1,7 @@
-"""Sees that the metadata topic exists: asks the controller for it again and again until the metadata shows it.
+"""Creation of the metadata topic: requests to the controller, repeated until the cluster metadata show the topic.
 
-A cluster may start in any order, and a factor of three wants three brokers; so a failure is never the end of anything.
-Whoever needs the topic waits for it.
+The brokers of a cluster may start in any order, and a replication factor of three needs three brokers, so every failure
+is retried. Users of the topic wait for it.
 """
 
 from collections.abc import Callable, Coroutine
@@ -30,7 +30,7 @@ _log: Final = EventLog("broker.tiered.metadata")
 
 
 class RequestedTopicCreator(Protocol):
-    """Creates topics that clients asked for by name."""
+    """Creates topics that clients request by name."""
 
     def request_topic(self, name: str) -> None: ...
 
@@ -54,7 +54,7 @@ class MetadataTopicCreator:
 
 
 class MetadataTopicCreation:
-    """`spawn` starts a coroutine under somebody's care; `voter_count` tells the size of the quorum."""
+    """Creates the metadata topic. `spawn` starts a background task; `voter_count` returns the size of the quorum."""
 
     def __init__(
         self,
@@ -79,7 +79,7 @@ class MetadataTopicCreation:
         self._is_closed = False
 
     def ensure(self) -> None:
-        """Have the topic made unless it exists or is being made."""
+        """Create the topic unless it exists or is being created."""
         if self._began_s is None and not self._exists():
             self._began_s = self._loop.time()
             self._failures = 0
@@ -103,19 +103,19 @@ class MetadataTopicCreation:
                 CreateTopicsRequest([self._topic()], timeout_ms=self._settings.request_timeout_ms)
             )
         except (KafkaError, ControllerUnavailable) as error:
-            self._again(str(error))
+            self._retry_later(str(error))
             return
         refusals = [result for result in response.topics if result.error_code not in _DONE]
         if refusals:
             reason = error_name(refusals[0].error_code)
-            self._again(f"{reason}: {refusals[0].error_message}" if refusals[0].error_message else reason)
+            self._retry_later(f"{reason}: {refusals[0].error_message}" if refusals[0].error_message else reason)
         else:
-            self._again(None)
+            self._retry_later(None)
 
-    def _again(self, reason: str | None) -> None:
-        """Look later whether it is there, and have it made if not; a controller knows of it before this broker does."""
+    def _retry_later(self, reason: str | None) -> None:
+        """Check again later, and request the topic unless it exists: the controller has it before this broker does."""
         if reason is not None:
-            self._tell(reason)
+            self._log_failure(reason)
         delay_ms = min(
             _LONGEST_WAIT_MS, self._settings.initialization_retry_interval_ms * 2.0 ** min(self._failures, 16)
         )
@@ -123,8 +123,11 @@ class MetadataTopicCreation:
         self._deadlines.after_ms(delay_ms, self._try)
 
     def _broker_count(self) -> int:
-        """Brokers that are registered and down will be back, as a rule: a cluster that starts must not put what is
-        known of all remote data on the one broker that is the first. For some time they are waited for."""
+        """Return the number of brokers that the replication factor may count on.
+
+        Registered brokers that are down usually return: a cluster that starts must not place all remote metadata on its
+        first broker. They count until creation has taken `initialization.retry.max.timeout.ms`.
+        """
         brokers = self._metadata.image.brokers
         return len(brokers.alive()) if self._is_taking_long else len(brokers.all())
 
@@ -133,11 +136,11 @@ class MetadataTopicCreation:
         assert self._began_s is not None
         return (self._loop.time() - self._began_s) * 1000 > self._settings.initialization_retry_max_timeout_ms
 
-    def _tell(self, reason: str) -> None:
+    def _log_failure(self, reason: str) -> None:
         if self._failures == 0:
-            _log.info("The metadata topic cannot be made yet", topic=TOPIC, reason=reason)
+            _log.info("The metadata topic cannot be created yet", topic=TOPIC, reason=reason)
         elif self._is_taking_long:
-            _log.error("The metadata topic still cannot be made", topic=TOPIC, reason=reason)
+            _log.error("The metadata topic still cannot be created", topic=TOPIC, reason=reason)
 
     def _topic(self) -> CreatableTopic:
         settings = self._settings

@@ -1,4 +1,4 @@
-"""Somebody's own keeper of remote metadata that fails in ways nobody foresaw: the broker goes on and tries again."""
+"""Plug-ins for remote metadata that fail unexpectedly (`broker.runtime.remote_metadata.plugin_manager`)."""
 
 import asyncio
 from collections.abc import Iterable, Sequence
@@ -70,4 +70,4 @@ async def test_what_it_raises_passes_for_metadata_that_is_not_there_yet(caplog: 
     assert not ours.is_ready(PARTITION)
     ours.unassign([PARTITION])
     await ours.close()
-    assert caplog.messages == ["The keeper of remote metadata failed"] * 5
+    assert caplog.messages == ["The remote log metadata manager failed"] * 5
