@@ -15,6 +15,7 @@ from broker.api.serving.route import Route
 from broker.clock import Clock
 from broker.net.request import CloseConnection, EncodedResponse, Request
 from protocol.api_keys import ApiKey
+from protocol.compiler import decoder
 from protocol.errors import ErrorCode, KafkaError
 from protocol.headers import encode_response
 from protocol.messages import Message
@@ -58,7 +59,7 @@ class Dispatcher:
             raise CloseConnection(f"sent API key {header.api_key}, which this listener does not serve")
         if version not in route.versions:
             return self._unsupported(route, request)
-        message = route.decode(request.body, version)
+        message, _end = decoder(route.request_class, version)(request.body, 0)  # Route.decode, without its call
         context = RequestContext(version, header.client_id or "", request.connection, request)
         try:
             response = route.handler(message, context)
