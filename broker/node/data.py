@@ -89,7 +89,7 @@ def settle_duplicates(
         for partition, found in log_dirs.contested.items()
     }
     for partition, log in chosen.items():
-        store.settle(partition, log, config_of(partition.topic))
+        store.choose_log(partition, log, config_of(partition.topic))
 
 
 def set_aside_strays(store: LogStore, log_dirs: LogDirs, image: MetadataImage, broker_id: int) -> None:

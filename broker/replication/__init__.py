@@ -1,5 +1,5 @@
-"""The rules of replicated partitions, without IO: who leads, who is in sync, what is committed, who is fenced.
+"""The rules of replicated partitions, without IO: leadership, in-sync replicas, commits, fencing, and fetching.
 
-Pure: no clock, no sockets, no files, no event loop. Offsets, times and facts about other brokers come in as arguments;
-answers and state changes go out. `broker.runtime.partitions.partition` runs these rules over a real log.
+Pure: no clock, no sockets, no files, no event loop. Offsets, times and facts about other brokers are arguments;
+decisions and state changes are results. `broker.runtime.partitions.partition` applies the rules to a log.
 """

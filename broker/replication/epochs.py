@@ -1,7 +1,7 @@
-"""Leader epochs: which requests are fenced, and where two logs part (KIP-101, KIP-279, KIP-320, KIP-595's truncation).
+"""Leader epochs: fencing of requests, and divergence of logs (KIP-101, KIP-279, KIP-320, KIP-595).
 
-An epoch names one reign of one leader. A request may say which epoch its sender believes in; a log remembers at which
-offset each epoch began. Both facts together say what a reader may trust.
+An epoch names the term of one leader. A request may name its sender's leader epoch, and a log remembers the offset at
+which each epoch began; together they tell which records a reader may trust.
 """
 
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ UNKNOWN_OFFSET = -1
 
 @dataclass(frozen=True, slots=True)
 class EpochEnd:
-    """Where the leader's log ends for an epoch: the largest epoch it knows at or below the asked one, and its end."""
+    """The end of an epoch in a log: the greatest epoch at or below the requested one, and its end offset."""
 
     epoch: int
     end_offset: int
@@ -25,9 +25,9 @@ class EpochEnd:
 
 
 def check_leader_epoch(requested: int, current: int) -> ErrorCode:
-    """Compare the epoch of a request with ours: older is fenced, newer is one that we have yet to hear of.
+    """Compare a request's leader epoch with the current one: fenced if older, unknown if newer.
 
-    -1 asks for no check (old clients).
+    -1 requests no check (old clients).
     """
     if requested in (UNKNOWN_EPOCH, current):
         return ErrorCode.NONE
@@ -35,17 +35,17 @@ def check_leader_epoch(requested: int, current: int) -> ErrorCode:
 
 
 def has_diverged(last_fetched_epoch: int, fetch_offset: int, leader_end: EpochEnd) -> bool:
-    """Whether a reader whose last record has `last_fetched_epoch` holds something that this leader's log does not.
+    """Whether a reader, whose last record has `last_fetched_epoch`, has records that the leader's log lacks.
 
-    `leader_end` is the leader's end for that epoch. The log of the reader parts from ours if we never had that epoch,
-    or ended it before the reader's position.
+    `leader_end` is the leader's end for that epoch. The logs diverge if the leader never had the epoch, or ended it
+    before the reader's position.
     """
     return leader_end.epoch < last_fetched_epoch or leader_end.end_offset < fetch_offset
 
 
 @dataclass(frozen=True, slots=True)
 class TruncationPoint:
-    """Where a follower cuts its log; `is_final` false means: cut, then ask the leader again with the older epoch."""
+    """The offset at which a follower truncates; if not `is_final`, the leader must be asked again, with that epoch."""
 
     offset: int
     is_final: bool
@@ -54,10 +54,10 @@ class TruncationPoint:
 def truncation_point(
     leader_end: EpochEnd, own_end: EpochEnd, log_end_offset: int, initial_offset: int
 ) -> TruncationPoint:
-    """Decide how much a follower must forget after its leader told its end for an epoch (KIP-279).
+    """Decide where a follower truncates, by its leader's end for an epoch (KIP-279).
 
-    `own_end` is the follower's own end for `leader_end.epoch`; `initial_offset` is its high watermark, all that is left
-    to go by when the leader knows no end.
+    `own_end` is the follower's own end for `leader_end.epoch`. `initial_offset` is its high watermark, the fallback
+    when the leader knows no end.
     """
     if leader_end.end_offset == UNKNOWN_OFFSET:
         return TruncationPoint(min(initial_offset, log_end_offset), is_final=True)

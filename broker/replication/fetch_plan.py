@@ -1,4 +1,4 @@
-"""What a follower says in a Fetch request: which replicas, from where, within which bounds.
+"""The Fetch requests of followers.
 
 Messages have the shape of version 15 and later, with topic ids and the follower's broker epoch (KIP-516, KIP-903).
 """
@@ -23,7 +23,7 @@ class FetcherSettings(NamedTuple):
 
 
 class Sender(NamedTuple):
-    """Who fetches: the epoch is that of the broker's present registration."""
+    """The fetching broker: its id, and the epoch of its present registration."""
 
     broker_id: int
     broker_epoch: int
@@ -39,7 +39,7 @@ def fetch_request(
     session_epoch: int = SESSIONLESS_EPOCH,
     wait_ms: int,
 ) -> FetchRequest:
-    """Ask for `asked`, and take `forgotten` out of the session."""
+    """Return a request that names `asked` and removes `forgotten` from the session."""
     return FetchRequest(
         replica_state=ReplicaState(*sender),
         max_wait_ms=wait_ms,
@@ -53,7 +53,7 @@ def fetch_request(
 
 
 def _topics(asked: Iterable[PartitionFetchState[Any]], max_bytes: int) -> list[FetchTopic]:
-    """In the order given, which is the order of serving; a topic may come more than once."""
+    """Group the replicas by topic in the given order, the order of serving; a topic may appear more than once."""
     topics: list[FetchTopic] = []
     last_id: object = None
     for followed in asked:

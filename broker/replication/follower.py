@@ -1,11 +1,11 @@
-"""A partition as a follower keeps it: whom to follow, in which reign, and what a leader's marks mean for its own."""
+"""The follower's state of a partition, and its high watermark."""
 
 from dataclasses import dataclass
 
 
 @dataclass(slots=True)
 class FollowerRole:
-    """The follower's state for one reign. `leader_id` is None while the partition has no leader."""
+    """The follower's state for one leader epoch. `leader_id` is None while the partition has no leader."""
 
     broker_id: int
     leader_id: int | None
@@ -15,5 +15,5 @@ class FollowerRole:
 
 
 def follower_high_watermark(leader_high_watermark: int, log_start_offset: int, log_end_offset: int) -> int:
-    """The leader's high watermark as far as the follower's own log reaches; it may lie below an earlier one."""
+    """Return the leader's high watermark, limited to the follower's own log; it may be below an earlier one."""
     return max(log_start_offset, min(leader_high_watermark, log_end_offset))

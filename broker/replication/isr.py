@@ -1,12 +1,11 @@
-"""The in-sync replicas of a partition as its leader sees them, while the controller decides (KIP-497).
+"""The in-sync replicas (ISR) of a partition as its leader sees them while the controller decides (KIP-497).
 
-The leader proposes, the controller decides, and between the two nobody may be lost: admission (`min.insync.replicas`)
-counts only the members that the controller has confirmed, while the high watermark waits for every replica that might
-already be a member.
+The leader proposes, the controller decides. Meanwhile, admission (`min.insync.replicas`) counts only the members that
+the controller has confirmed, and the high watermark waits for every replica that might be a member.
 
     Committed --propose_expand--> PendingExpand --confirmed--> Committed
     Committed --propose_shrink--> PendingShrink --confirmed--> Committed
-    Pending… --rejected--> the Committed it came from
+    Pending… --refused--> the Committed state before
 """
 
 from dataclasses import dataclass
@@ -14,13 +13,13 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class CommittedIsr:
-    """What the controller last confirmed; nothing is in flight."""
+    """The ISR that the controller confirmed last; no proposal is under way."""
 
     committed: frozenset[int]
 
     @property
     def maximal(self) -> frozenset[int]:
-        """Everyone who may be a member."""
+        """All replicas that may be members."""
         return self.committed
 
     def propose_expand(self, broker_id: int) -> "PendingExpand":
@@ -32,7 +31,7 @@ class CommittedIsr:
 
 @dataclass(frozen=True, slots=True)
 class PendingExpand:
-    """We asked to admit `added`; it counts for the high watermark at once, for admission only when confirmed."""
+    """A proposal to add `added`, which counts for the high watermark at once, for admission only when confirmed."""
 
     committed: frozenset[int]
     added: int
@@ -48,7 +47,7 @@ class PendingExpand:
 
 @dataclass(frozen=True, slots=True)
 class PendingShrink:
-    """We asked to drop `removed`; until confirmed they may still be elected, so the high watermark waits for them."""
+    """A proposal to remove `removed`; until confirmed they may be elected, so the high watermark waits for them."""
 
     committed: frozenset[int]
     removed: frozenset[int]
@@ -68,9 +67,9 @@ IsrState = CommittedIsr | PendingExpand | PendingShrink
 
 @dataclass(frozen=True, slots=True, eq=False)
 class IsrProposal:
-    """What the controller is asked for, on top of the state with these epochs.
+    """A proposed ISR on top of the partition state with these epochs.
 
-    `members` are (broker id, broker epoch), with -1 for an epoch that is not known. `pending` waits for the answer.
+    `members` are pairs of (broker id, broker epoch), with -1 for an unknown epoch. `pending` waits for the answer.
     """
 
     pending: PendingIsr
@@ -80,5 +79,5 @@ class IsrProposal:
 
 
 def effective_min_isr(min_insync_replicas: int, replica_count: int) -> int:
-    """`min.insync.replicas`, but never more than there are replicas: otherwise nothing could ever be written."""
+    """Return `min.insync.replicas`, limited to the replica count: otherwise no write could ever succeed."""
     return min(min_insync_replicas, replica_count)

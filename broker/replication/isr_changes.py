@@ -1,15 +1,16 @@
-"""Proposed changes of in-sync sets on their way to the controller (AlterPartition, KIP-497, KIP-903).
+"""Proposed ISR changes on their way to the controller (AlterPartition, KIP-497, KIP-903).
 
-A leader has at most one proposal under way for each partition, and a broker one request, which carries what has been
-proposed until then. A proposal is asked again until there is an answer to it, or until metadata made it void, in which
-case the answer is nobody's any more:
+A leader has at most one proposal under way for each partition, and a broker one request, which carries all proposals
+made until then. A proposal is sent again until it has an answer, or until metadata makes it void and its answer is
+ignored:
 
     submitted --next_request--> in flight --answer--> Confirmed | Refused | Superseded
         ^                          |
         +--- Retried, no answer ---+          withdrawn, at any time: forgotten, whatever the answer
 
-Confirmed: the controller has written the change. Refused: it has not, and need not be asked again. Superseded: it knows
-more than we do, and metadata will tell us; until then nobody may be counted out, so the proposal stays pending.
+Confirmed: the controller has written the change. Refused: the change is not written and need not be sent again.
+Superseded: the controller has newer state, which arrives as metadata; until then every possible member counts, so the
+proposal stays pending.
 """
 
 from collections.abc import Mapping
@@ -24,7 +25,8 @@ PartitionKey: TypeAlias = tuple[Uuid, int]
 """Topic id and partition index."""
 
 MAX_CHANGES_PER_REQUEST = 5_000
-"""A controller that fell behind must not be handed more than it can decide and commit in one go."""
+"""The limit of changes in a request: a controller that has fallen behind must be able to commit them in one
+transaction."""
 
 _REFUSED = frozenset({ErrorCode.OPERATION_NOT_ATTEMPTED, ErrorCode.INELIGIBLE_REPLICA})
 _SUPERSEDED = frozenset(
@@ -41,7 +43,7 @@ _SUPERSEDED = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class IsrAnswer:
-    """What the controller says of one partition. Epochs and members only with NONE."""
+    """The controller's answer for one partition. Epochs and members are set only with NONE."""
 
     error: ErrorCode
     leader_epoch: int = -1
@@ -71,7 +73,7 @@ class Superseded:
 
 @dataclass(frozen=True, slots=True)
 class Retried:
-    """It goes into the next request again; without error where the controller said nothing of it."""
+    """The proposal joins the next request; `error` is None if the answer lacks the partition."""
 
     proposal: IsrProposal
     error: ErrorCode | None
@@ -92,24 +94,26 @@ class IsrChanges:
         return len(self._pending)
 
     def submit(self, key: PartitionKey, proposal: IsrProposal) -> None:
-        """Ask for a change, in the place of what was asked for this partition before."""
+        """Send a change with the next request, instead of the partition's former proposal."""
         self._pending.pop(key, None)
         self._pending[key] = proposal
 
     def withdraw(self, key: PartitionKey) -> None:
-        """Metadata made the proposal void, or the partition is gone."""
+        """Drop a proposal: metadata made it void, or the partition is gone."""
         self._pending.pop(key, None)
 
     def next_request(self) -> list[tuple[PartitionKey, IsrProposal]] | None:
-        """What to send now; None if there is nothing, or a request is under way. `on_response` or `on_failure` must
-        follow."""
+        """Return the proposals to send now; None if there are none, or a request is under way.
+
+        `on_response` or `on_failure` must follow.
+        """
         if self._in_flight is not None or not self._pending:
             return None
         self._in_flight = dict(list(self._pending.items())[:MAX_CHANGES_PER_REQUEST])
         return list(self._in_flight.items())
 
     def on_response(self, answers: Mapping[PartitionKey, IsrAnswer]) -> list[tuple[PartitionKey, Outcome]]:
-        """What became of what was sent and not withdrawn."""
+        """Return the outcomes of the proposals that were sent and not withdrawn."""
         sent, self._in_flight = self._in_flight or {}, None
         outcomes = [
             (key, _outcome(proposal, answers.get(key)))
@@ -121,11 +125,11 @@ class IsrChanges:
         return outcomes
 
     def on_failure(self) -> None:
-        """The request as a whole failed, or nobody answered: everything is asked again."""
+        """Note that the request failed or has no answer: all its proposals are sent again."""
         self._in_flight = None
 
     def _settle(self, key: PartitionKey, outcome: Outcome) -> None:
-        """What is asked again queues up behind the others."""
+        """Move a retried proposal to the end of the queue."""
         proposal = self._pending.pop(key)
         if isinstance(outcome, Retried):
             self._pending[key] = proposal

@@ -1,15 +1,15 @@
-"""A partition as its leader keeps it: how far each follower has come, what is committed, who belongs to the ISR.
+"""The leader's state of a partition: the progress of each follower, the high watermark, and the ISR.
 
-Theory. A record is committed once every replica that could be elected holds it. Those are the members of the ISR, and
-also the ones whose admission or removal is on its way (`isr.py`). The high watermark is the least log end among them;
-it never falls within a leader's reign, and it stands still while fewer members than `min.insync.replicas` remain, since
-then a commit would promise more than the topic's owner accepted.
+Theory. A record is committed once every replica that could be elected has it: the ISR members, and the replicas whose
+admission or removal is under way (`isr.py`). The high watermark is the least log end offset among them. It never falls
+within a leader epoch, and it does not move while the ISR has fewer members than `min.insync.replicas`: such a commit
+would promise more than the topic's owner accepted.
 
-What a follower holds is known only from its fetches: asking for offset N says "I have everything below N". That holds
-for the reign in which it was said; a new leader starts without knowledge and learns.
+A follower's fetches are the only source of its log end offset: a fetch from offset N acknowledges everything below N.
+The acknowledgement holds for the leader epoch of the fetch; a new leader starts without knowledge.
 
-Followers are in sync by time, not by count: one is caught up at a moment if its fetch reached the log end of that
-moment. `caught_up_ms` is the last such moment.
+A follower is in sync by time, not by lag in records: it is caught up at a moment if its fetch reached the log end of
+that moment. `caught_up_ms` is the last such moment.
 """
 
 from collections.abc import Callable
@@ -23,17 +23,20 @@ from protocol.errors import ErrorCode
 UNKNOWN_OFFSET = -1
 UNKNOWN_BROKER_EPOCH = -1
 NEVER_MS = -(2**62)
-"""Long before any moment: the clock of these rules is monotonic, and may have begun a second ago."""
+"""A time before any other: the clock is monotonic and may have started a second ago."""
 
-# (broker id, broker epoch it fetched with, or -1 from followers that do not tell) -> may it join the ISR?
-# True for a registered, unfenced broker that is not shutting down and whose registration has that epoch.
+# (broker id, broker epoch of its fetches, or -1 if unknown) -> whether the broker may join the ISR: registered with
+# that epoch, unfenced, and not shutting down.
 IsrEligibility = Callable[[int, int], bool]
 
 
 @dataclass(slots=True)
 class FollowerProgress:
-    """What this leader knows of one follower. Times are milliseconds of the leader's monotonic clock: a wall clock that
-    is set must not drop members, or keep them."""
+    """The leader's view of one follower.
+
+    Times are milliseconds of the leader's monotonic clock: setting the wall clock must neither remove nor keep ISR
+    members.
+    """
 
     log_end_offset: int = UNKNOWN_OFFSET
     log_start_offset: int = UNKNOWN_OFFSET
@@ -43,8 +46,12 @@ class FollowerProgress:
     broker_epoch: int = UNKNOWN_BROKER_EPOCH
 
     def on_fetch(self, fetch: "FollowerFetch", leader_end_offset: int, now_ms: int) -> None:
-        """Take note of a fetch. Reaching the present log end makes it caught up now; reaching the end of the previous
-        fetch makes it caught up as of then, so a busy leader does not lose a follower that is one round trip behind."""
+        """Record a fetch.
+
+        A fetch from the present log end offset makes the follower caught up now. A fetch from the log end offset of the
+        previous fetch makes it caught up as of then, so a busy leader does not lose a follower that is one round trip
+        behind.
+        """
         if fetch.fetch_offset >= leader_end_offset:
             self.caught_up_ms = max(self.caught_up_ms, now_ms)
         elif fetch.fetch_offset >= self.leader_end_at_last_fetch:
@@ -61,7 +68,7 @@ class FollowerProgress:
 
 @dataclass(frozen=True, slots=True)
 class FollowerFetch:
-    """What a fetch of a follower says about it; epochs are -1 where its version does not tell them."""
+    """The follower's state in its fetch; epochs are -1 where the request's version lacks them."""
 
     broker_id: int
     broker_epoch: int
@@ -72,8 +79,10 @@ class FollowerFetch:
 
 @dataclass(slots=True)
 class LeaderRole:
-    """The leader's state for one reign (`epoch`). `followers` are the other assigned replicas, `coming` those that a
-    reassignment adds."""
+    """The leader's state for one leader epoch (`epoch`).
+
+    `followers` are the other assigned replicas, `coming` the replicas that a reassignment adds.
+    """
 
     broker_id: int
     epoch: int
@@ -88,17 +97,17 @@ class LeaderRole:
     # ---- admission and commit
 
     def has_enough_replicas(self, min_insync_replicas: int) -> bool:
-        """Whether `acks=all` may be accepted: enough confirmed members."""
+        """Whether the leader accepts `acks=all`: the confirmed ISR has enough members."""
         return len(self.isr.committed) >= effective_min_isr(min_insync_replicas, len(self.replicas))
 
     def outcome_when_committed(self, min_insync_replicas: int) -> ErrorCode:
-        """How to answer `acks=all` once the high watermark passed its records."""
+        """Return the result of `acks=all` once the high watermark has passed its records."""
         if len(self.isr.maximal) >= effective_min_isr(min_insync_replicas, len(self.replicas)):
             return ErrorCode.NONE
         return ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
 
     def high_watermark(self, current: int, log_end_offset: int, terms: "CommitTerms") -> int:
-        """The high watermark that the present knowledge allows; never below `current`."""
+        """Return the high watermark by the present state; never below `current`."""
         if not self.followers:
             return max(current, log_end_offset)
         if not self.has_enough_replicas(terms.min_insync_replicas):
@@ -107,27 +116,33 @@ class LeaderRole:
         return max(current, min([log_end_offset, *held]))
 
     def _must_hold(self, broker_id: int, follower: FollowerProgress, log_end_offset: int, terms: "CommitTerms") -> bool:
-        """Members must; so must a caught-up replica that may join, or it would never find the moment to."""
+        """Whether the high watermark waits for a replica.
+
+        ISR members count. A caught-up, eligible replica counts as well, or it would never reach the high watermark of a
+        busy leader and could not join.
+        """
         if broker_id in self.isr.maximal:
             return True
         caught_up = follower.is_caught_up(log_end_offset, terms.now_ms, terms.lag_time_max_ms)
         return caught_up and terms.is_eligible(broker_id, follower.broker_epoch)
 
     def low_watermark(self, log_start_offset: int, is_alive: Callable[[int], bool]) -> int:
-        """The least log start over this log and the live followers: below it, nobody has records any more."""
+        """Return the least log start offset of this log and the live followers."""
         starts = (f.log_start_offset for broker_id, f in self.followers.items() if is_alive(broker_id))
         return min([log_start_offset, *starts])
 
     def has_committed_own_epoch(self, high_watermark: int) -> bool:
-        """Whether the high watermark has reached this reign: before that it may lie behind what a predecessor told."""
+        """Whether the high watermark has reached the start of this leader epoch; before, it may be below the
+        predecessor's."""
         return high_watermark >= self.epoch_start_offset
 
     # ---- followers
 
     def on_append(self, previous_end_offset: int, now_ms: int) -> None:
-        """The log grows: a follower that held all of it until now was caught up until now.
+        """Note that the log grows: a follower that held all of it until now was caught up until now.
 
-        Incremental fetch sessions leave idle partitions out, so this is how time passes for them.
+        Incremental fetch sessions leave idle partitions out, so an append is the only event that renews their caught-up
+        time.
         """
         for follower in self.followers.values():
             if follower.log_end_offset == previous_end_offset:
@@ -136,10 +151,10 @@ class LeaderRole:
     def on_follower_fetch(
         self, fetch: FollowerFetch, log_end_offset: int, now_ms: int, registered_broker_epoch: int
     ) -> ErrorCode:
-        """Take note of a follower's fetch, or say why it does not count.
+        """Record a follower's fetch, or return the error for a fetch that does not count.
 
-        A replica that is not assigned may know of a reassignment that we have yet to hear of, if it named an epoch. A
-        fetch of an earlier life of the broker (KIP-903) must not make its successor look caught up.
+        A replica that is not assigned, and names an epoch, may know of a newer reassignment. A fetch of a broker's
+        former registration (KIP-903) must not make the present one look caught up.
         """
         follower = self.followers.get(fetch.broker_id)
         if follower is None:
@@ -153,10 +168,10 @@ class LeaderRole:
     # ---- changes of the ISR
 
     def propose_expand(self, broker_id: int, high_watermark: int, is_eligible: IsrEligibility) -> PendingIsr | None:
-        """Admit a follower that has reached both the high watermark and this reign; None if there is nothing to ask.
+        """Propose to add a follower that has reached the high watermark and this leader epoch; None if it may not join.
 
-        Reaching the high watermark alone is not enough: it may lie behind the truth right after an election, and a
-        follower without the reign's start could still have to truncate.
+        The high watermark alone is not enough: right after an election it may be too low, and a follower that lacks the
+        start of the epoch could still have to truncate.
         """
         follower = self.followers.get(broker_id)
         if follower is None or not isinstance(self.isr, CommittedIsr) or broker_id in self.isr.committed:
@@ -169,7 +184,7 @@ class LeaderRole:
         return self.isr
 
     def propose_shrink(self, log_end_offset: int, now_ms: int, lag_time_max_ms: int) -> PendingIsr | None:
-        """Drop the members that have lagged for longer than allowed; None if there is nothing to ask."""
+        """Propose to remove the members that have lagged for too long; None if there are none."""
         if not isinstance(self.isr, CommittedIsr):
             return None
         lagging = frozenset(
@@ -183,14 +198,14 @@ class LeaderRole:
         return self.isr
 
     def proposal(self, pending: PendingIsr, own_broker_epoch: int) -> IsrProposal:
-        """What to tell the controller of a change: the members wanted, each in the life in which it was seen."""
+        """Return the proposal to send: the wanted members, each with the broker epoch of its fetches."""
         epochs = {broker_id: follower.broker_epoch for broker_id, follower in self.followers.items()}
         epochs[self.broker_id] = own_broker_epoch
         members = tuple((broker_id, epochs[broker_id]) for broker_id in self.replicas if broker_id in pending.proposed)
         return IsrProposal(pending, self.epoch, self.partition_epoch, members)
 
     def on_isr_confirmed(self, leader_epoch: int, partition_epoch: int, isr: frozenset[int]) -> bool:
-        """The controller's answer to a proposal; false if it speaks of another reign or of an older state."""
+        """Apply the controller's answer; return False if it is about another leader epoch or an older state."""
         if leader_epoch != self.epoch or partition_epoch < self.partition_epoch:
             return False
         self.isr = CommittedIsr(isr)
@@ -198,13 +213,16 @@ class LeaderRole:
         return True
 
     def on_isr_refused(self) -> None:
-        """The controller did not attempt the change or found the replica ineligible: as if it was never asked."""
+        """Drop the proposal: the controller did not attempt the change or found a replica ineligible."""
         self.isr = CommittedIsr(self.isr.committed)
 
     # ---- standing
 
     def standing(self, min_insync_replicas: int) -> "Standing":
-        """How the partition fares, by what the controller has confirmed. A replica on its way is not missing yet."""
+        """Return the partition's state for metrics, by the confirmed ISR.
+
+        Replicas that a reassignment adds do not count as missing yet.
+        """
         members = len(self.isr.committed)
         needed = effective_min_isr(min_insync_replicas, len(self.replicas))
         is_under_replicated = members < len(self.replicas) - len(self.coming)
@@ -212,7 +230,7 @@ class LeaderRole:
 
 
 class Standing(NamedTuple):
-    """What operators watch of a led partition."""
+    """The metrics of a led partition."""
 
     is_under_replicated: bool
     is_under_min_isr: bool
@@ -222,7 +240,7 @@ class Standing(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class CommitTerms:
-    """What the high watermark depends on besides the leader's own state."""
+    """The inputs of the high watermark besides the leader's own state."""
 
     min_insync_replicas: int
     now_ms: int

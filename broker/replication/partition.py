@@ -1,8 +1,8 @@
-"""What a replica is for its partition, and how metadata changes that.
+"""The role of a replica for its partition, and role changes by the metadata.
 
-    (none) ----> Leader <----> Follower
-                 new reign: a new leader epoch; what is known of followers starts anew
-                 same reign: only membership and the partition epoch change
+    (none) ----> LeaderRole <----> FollowerRole
+                 new leader epoch: the state of followers starts anew
+                 same leader epoch: only the replicas, the ISR and the partition epoch change
 
 Metadata may arrive late or twice: a lower partition epoch is ignored.
 """
@@ -20,7 +20,7 @@ Role = LeaderRole | FollowerRole
 
 
 class Assignment(Protocol):
-    """A partition as the metadata log has it (the image's registration fits). `leader` is -1 while there is none."""
+    """A partition in the metadata (implemented by `PartitionRegistration`). `leader` is -1 if there is none."""
 
     @property
     def leader(self) -> int: ...
@@ -46,8 +46,11 @@ class Assignment(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class RoleChange:
-    """The role after a change. `is_new_epoch` asks the caller to note the epoch in the log (as leader, with its log end
-    offset, even before anything is appended), to restart fetching (as follower), and to wake who waits."""
+    """The role after a change.
+
+    If `is_new_epoch`, the caller must note the epoch in the log (as leader, at the log end offset, even before the
+    first append), restart fetching (as follower), and wake all waiters.
+    """
 
     role: Role
     is_new_epoch: bool
@@ -62,9 +65,9 @@ def next_role(
     now_ms: int,
     may_lead: bool = True,
 ) -> RoleChange | None:
-    """Apply metadata; None if it is older than what is known.
+    """Apply metadata; return None if the metadata is older than the present role.
 
-    A replica that may not lead yet, because its log is not what it must be, follows nobody until it may.
+    A replica that must not lead yet (`may_lead` is false), because its log lacks records, follows no leader meanwhile.
     """
     if present is not None and assignment.partition_epoch < present.partition_epoch:
         return None
@@ -95,9 +98,12 @@ def _epoch_start(present: Role | None) -> int:
 
 
 def _isr(present: Role | None, assignment: Assignment, *, is_new_epoch: bool) -> IsrState:
-    """The in-sync set of the metadata; but where that is only what the controller has answered us already, a proposal
-    made since then stands. It may have been accepted, and then whoever it adds could be elected: to forget it would let
-    the high watermark pass that replica by. (Kafka forgets it.)"""
+    """Return the ISR of the metadata, or a proposal that was made since.
+
+    The metadata may only repeat the controller's last answer. A proposal made after that answer may have been accepted,
+    and its new member could be elected: forgetting the proposal would let the high watermark pass that replica. (Kafka
+    forgets it.)
+    """
     if isinstance(present, LeaderRole) and not is_new_epoch and not isinstance(present.isr, CommittedIsr):
         is_known = assignment.partition_epoch == present.partition_epoch
         if is_known and present.isr.maximal.issubset(assignment.replicas):
@@ -108,13 +114,17 @@ def _isr(present: Role | None, assignment: Assignment, *, is_new_epoch: bool) ->
 def _followers(
     present: Role | None, assignment: Assignment, broker_id: int, now_ms: int, *, is_new_epoch: bool
 ) -> dict[int, FollowerProgress]:
-    """What is known of the other replicas: kept within a reign, with a fresh caught-up time in the next reign of the
-    same leader, nothing (not even a log end, so that the high watermark waits for their fetches) if another led.
+    """Return the progress of the other replicas.
 
-    Another may have led, too, where the metadata skips an epoch: it comes in one piece, and this replica led before and
-    leads again. To a follower it may come piece by piece. One that still held what it told us in our last reign would
-    follow the leader in between, and be cut: to count it now would commit what it is about to lose (KIP-320: a leader
-    commits what followers have acknowledged in its epoch). (Kafka counts it.)
+    The progress is kept within a leader epoch. In the next epoch of the same leader, the caught-up times start anew. If
+    another broker led, the progress starts empty, even without log end offsets, so that the high watermark waits for
+    fetches.
+
+    Another broker may also have led where the metadata skips an epoch: this replica's metadata arrives in one piece,
+    with this broker as leader before and after, while a follower's metadata may arrive in pieces. Such a follower would
+    follow the leader in between and truncate; counting its former progress would commit records that it is about to
+    lose (KIP-320: a leader commits what followers have acknowledged in its own epoch). (Kafka counts the former
+    progress.)
     """
     known = (
         present.followers if isinstance(present, LeaderRole) and assignment.leader_epoch <= present.epoch + 1 else {}

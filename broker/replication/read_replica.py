@@ -1,4 +1,4 @@
-"""Which replica a consumer should read from (KIP-392): the nearest one that has what it asks for."""
+"""The preferred read replica of a consumer (KIP-392): the nearest replica that has the requested offset."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class ReplicaView:
-    """A replica that could serve a consumer. `rack` is "" if unknown; `lag_ms` is the time since it was caught up."""
+    """A replica that could serve a consumer. `rack` is "" if unknown; `lag_ms` is the time since the replica was caught
+    up."""
 
     broker_id: int
     rack: str
@@ -19,8 +20,8 @@ class ReplicaView:
 
 
 def nearest_replica(rack: str, offset: int, leader: ReplicaView, followers: Sequence[ReplicaView]) -> int:
-    """The broker to read from: the leader if it is in the consumer's rack or nobody else is, otherwise the most caught
-    up in-sync follower of that rack that holds `offset` (Kafka's RackAwareReplicaSelector)."""
+    """Return the broker to read from: the leader if it is in the consumer's rack or no other replica is, otherwise the
+    most caught-up in-sync follower of that rack that has `offset` (Kafka's RackAwareReplicaSelector)."""
     if not rack or leader.rack == rack:
         return leader.broker_id
     near = [f for f in followers if f.rack == rack and f.holds(offset)]

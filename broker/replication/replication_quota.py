@@ -1,8 +1,8 @@
-"""A bound on replication traffic (KIP-73): the replicas it is for, and how much went through lately.
+"""A quota of replication traffic (KIP-73): the listed replicas, and their recent rate.
 
-Kafka has two per broker, for what it sends as leader and for what it fetches as follower. The traffic of every listed
-replica counts, in sync or not; only those that are not in sync are ever held back, so a throttle never takes a replica
-out of its in-sync set.
+Kafka has two quotas per broker, for bytes sent as leader and for bytes fetched as follower. The traffic of every listed
+replica counts, in sync or not. Only replicas that are out of sync are held back, so a throttle never removes a replica
+from its ISR.
 """
 
 from collections import deque
@@ -17,8 +17,7 @@ class ReplicationQuota:
     """`rate` is in bytes per second, averaged over `window_count` samples of `window_ms` each
     (`replication.quota.window.num`, `….size.seconds`).
 
-    The whole of the oldest sample counts until it is left behind, as in Kafka, whose first second of traffic is thus
-    not taken for a burst.
+    The oldest sample counts in full until it expires, as in Kafka; the first second of traffic is thus not a burst.
     """
 
     __slots__ = ("_listed", "_samples", "_total", "_window_count", "_window_ms", "rate")
@@ -34,7 +33,7 @@ class ReplicationQuota:
     # ---- which replicas
 
     def list_topic(self, topic: str, partitions: Collection[int] | None) -> bool:
-        """Throttle these partitions of a topic, or all of it (None); whether that is a change."""
+        """Throttle these partitions of a topic, None for all partitions; return whether the list has changed."""
         listed = None if partitions is None else frozenset(partitions)
         before: object = self._listed.get(topic, frozenset())
         if listed is None or listed:
@@ -53,7 +52,7 @@ class ReplicationQuota:
     # ---- how much
 
     def record(self, size_bytes: int, now_ms: float) -> None:
-        """Traffic of a listed replica."""
+        """Count the traffic of a listed replica."""
         self._expire(now_ms)
         if not self._samples or now_ms - self._samples[-1][0] >= self._window_ms:
             self._samples.append([now_ms, 0.0])
@@ -61,7 +60,7 @@ class ReplicationQuota:
         self._total += size_bytes
 
     def observed(self, now_ms: float) -> float:
-        """Bytes per second lately."""
+        """Return the recent bytes per second."""
         self._expire(now_ms)
         if not self._samples:
             return 0.0
@@ -69,7 +68,7 @@ class ReplicationQuota:
         return self._total * 1000 / elapsed_ms
 
     def is_exceeded(self, now_ms: float) -> bool:
-        """Whether replicas that are not in sync have to wait."""
+        """Whether replicas that are out of sync must wait."""
         return self.rate != UNLIMITED and self.observed(now_ms) > self.rate
 
     def _expire(self, now_ms: float) -> None:
@@ -79,9 +78,9 @@ class ReplicationQuota:
 
 
 def listed_partitions(text: str, broker_id: int) -> Collection[int] | None:
-    """The partitions that `….replication.throttled.replicas` lists for a broker; None for all (`*`).
+    """Return the partitions that `….replication.throttled.replicas` lists for a broker; None for all (`*`).
 
-    What does not parse was refused when it was set; here it lists nothing.
+    Invalid values were refused when they were set; here they list nothing.
     """
     if text.strip() == ALL:
         return None

@@ -97,7 +97,7 @@ def test_of_a_log_in_two_directories_that_one_goes_on_which_the_metadata_names(t
         cluster[1].terminate()
         shutil.copytree(home / "t-0", other / "t-0")
         cluster.start(1)
-        assert "set aside a log that another one has replaced" in cluster[1].log_text
+        assert "set aside an outdated log" in cluster[1].log_text
         assert consume_all(cluster.bootstrap, "t", 0) == consume_all(cluster.bootstrap, "t", 1) == [b"kept"]
         assert homes(home, "t") == [0]
         assert homes(other, "t") == [1]

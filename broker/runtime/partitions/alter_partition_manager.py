@@ -1,8 +1,8 @@
-"""Brings proposed changes of in-sync sets to the controller, and its answers back to the partitions.
+"""The transport of ISR proposals to the controller and of its answers to the partitions (AlterPartition).
 
-The rules are `broker.replication.isr_changes`'. One request is under way at a time; what is proposed in one turn of the
-loop goes together. What failed is sent again after 50 ms, for as long as it takes: a leader that cannot reach the
-controller keeps its members, and waits.
+`broker.replication.isr_changes` holds the rules. One request is under way at a time; the proposals of one loop
+iteration go together. A failed request is repeated after 50 ms, without limit: a leader that cannot reach the
+controller keeps its ISR and waits.
 """
 
 import asyncio
@@ -34,13 +34,13 @@ _log: Final = EventLog("broker.isr")
 
 
 class AlterPartitionChannel(Protocol):
-    """The way to the active controller. Raises KafkaError, ControllerUnavailable."""
+    """The channel to the active controller. Raises KafkaError, ControllerUnavailable."""
 
     def alter_partitions(self, request: AlterPartitionRequest) -> Awaitable[AlterPartitionResponse]: ...
 
 
 class AlterPartitionManager:
-    """The proposals of this broker on their way."""
+    """The proposals of this broker."""
 
     def __init__(self, broker_id: int, channel: AlterPartitionChannel, broker: RegisteredBroker, loop: Loop) -> None:
         self._broker_id = broker_id
@@ -55,24 +55,24 @@ class AlterPartitionManager:
 
     @property
     def pending_count(self) -> int:
-        """Proposals without an answer."""
+        """The number of proposals without an answer."""
         return len(self._changes)
 
     def propose(self, proposer: IsrProposer, proposal: IsrProposal) -> None:
-        """Ask the controller for a change; the partition will hear of the outcome unless it withdraws."""
+        """Send a proposal; the proposer gets the outcome unless it withdraws."""
         key = _key(proposer)
         self._proposers[key] = proposer
         self._changes.submit(key, proposal)
         self._send_soon()
 
     def withdraw(self, proposer: IsrProposer) -> None:
-        """The partition's state has changed in another way, or it is gone."""
+        """Drop a proposal: the partition's role has changed, or the partition is gone."""
         key = _key(proposer)
         self._changes.withdraw(key)
         self._proposers.pop(key, None)
 
     def close(self) -> None:
-        """Ask for nothing any more."""
+        """Stop sending proposals."""
         self._is_closed = True
         if self._next_send is not None:
             self._next_send.cancel()
@@ -115,7 +115,7 @@ class AlterPartitionManager:
     def _fail(self, error: KafkaError | ControllerUnavailable) -> None:
         self._changes.on_failure()
         self._send_later()
-        _log.info("in-sync sets will be proposed again", reason=str(error), in_ms=RETRY_MS, count=len(self._changes))
+        _log.info("retrying ISR proposals", reason=str(error), in_ms=RETRY_MS, count=len(self._changes))
 
     def _on_response(self, response: AlterPartitionResponse) -> None:
         answers = {
@@ -129,9 +129,9 @@ class AlterPartitionManager:
         elif len(self._changes):
             self._send_soon()
         for key, outcome in outcomes:
-            self._tell(key, outcome)
+            self._report(key, outcome)
 
-    def _tell(self, key: PartitionKey, outcome: Outcome) -> None:
+    def _report(self, key: PartitionKey, outcome: Outcome) -> None:
         proposer = self._proposers[key] if isinstance(outcome, Retried) else self._proposers.pop(key)
         proposer.on_isr_outcome(outcome)
 
@@ -151,7 +151,8 @@ def _topics(changes: Iterable[tuple[PartitionKey, IsrProposal]]) -> list[AlterPa
 
 
 def _partition(index: int, proposal: IsrProposal) -> AlterPartitionRequestPartitionData:
-    """An unclean leader counts as recovered at once: there is no way yet to recover from an unclean election."""
+    """Build the request's entry. An unclean leader counts as recovered at once: recovery from an unclean election does
+    not exist yet."""
     return AlterPartitionRequestPartitionData(
         partition_index=index,
         leader_epoch=proposal.leader_epoch,

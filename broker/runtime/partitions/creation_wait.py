@@ -1,9 +1,9 @@
-"""Creation that is told when it can be used: answers of the controller, held until their partitions are hosted here.
+"""Delays of topic creation responses until the new partitions are hosted here.
 
-The controller's answer says that a topic is committed. This broker still has to hear of it, when the controller is
-another node, and to make the logs. A client that was told "created" asks for the topic right away, and would meet
-UNKNOWN_TOPIC_OR_PARTITION or NOT_LEADER_OR_FOLLOWER. Waiting is bounded, since creation can also fail for good (a disk
-that went offline), and what the client was promised is the commit alone.
+The controller's response means that a topic is committed. This broker may still have to receive the metadata and to
+create the logs. A client that got "created" uses the topic at once and would get UNKNOWN_TOPIC_OR_PARTITION or
+NOT_LEADER_OR_FOLLOWER. The wait is bounded, since the creation of a log can fail (its log directory is offline), and
+the response promises the commit alone.
 """
 
 import asyncio
@@ -15,13 +15,13 @@ from broker.metadata.image.metadata_image import EMPTY_IMAGE, MetadataImage
 
 
 class CreatingPartitions(Protocol):
-    """Makes logs after the metadata says so."""
+    """Creates logs as the metadata demands (`ReplicaAssignments`)."""
 
     async def wait_created(self) -> None: ...
 
 
 class CreationWait:
-    """A publisher of metadata behind `partitions`, so that what it has heard of they have begun to create."""
+    """A metadata publisher. Install it after `partitions`, so that the creation of the logs has begun."""
 
     def __init__(self, partitions: CreatingPartitions, *, wait_max_ms: int) -> None:
         self._partitions = partitions
@@ -31,11 +31,11 @@ class CreationWait:
 
     def on_metadata(self, delta: MetadataDelta, image: MetadataImage) -> None:
         self._image = image
-        self._published.set()  # wakes those who wait now, and nobody later
+        self._published.set()  # wakes the present waiters only
         self._published.clear()
 
     async def wait_for(self, is_known: Callable[[MetadataImage], bool]) -> None:
-        """Return when the metadata here satisfies `is_known` and no log is being created, or when time is up."""
+        """Return when this broker's metadata satisfies `is_known` and no log is being created, or at the time limit."""
         try:
             async with asyncio.timeout(self._wait_max_s):
                 while not is_known(self._image):

@@ -1,8 +1,8 @@
-"""Which one counts of several logs of the same partition, found in the directories of one broker (KIP-858).
+"""The choice between several logs of one partition, found in the log directories of one broker (KIP-858).
 
-There are several where a directory was offline while its replica was moved away and came back, or while its topic was
-deleted and created again: the new log went to another directory. The metadata names the directory of a replica, once it
-was told of it. Pure; it must not know how logs are opened or put away.
+There are several if a directory was offline while its replica was moved away and back, or while its topic was deleted
+and created again: the new log went to another directory. The metadata names the directory of a replica once the
+controller knows it. Pure: this module opens and removes no logs.
 """
 
 from collections.abc import Sequence
@@ -13,11 +13,11 @@ from storage.directories.log_dir import DuplicateLog, FoundLog
 
 
 def current_log(found: Sequence[FoundLog], topic: TopicImage | None, broker_id: int) -> FoundLog | None:
-    """The log to go on with; None if the replica is not assigned to this broker, or may as well begin anew.
+    """Return the current log; None if the replica is not assigned to this broker, or may start with a new log.
 
-    Logs of other topics of that name do not count, nor those in directories that the metadata does not name. Where it
-    names none of these, nobody knows which log holds what the replica has acknowledged: raises DuplicateLog, unless
-    nothing of it counts.
+    Logs of other topics of that name, and logs in directories that the metadata does not name, are outdated. If the
+    metadata names none of the directories, no log is known to have the acknowledged records: raises DuplicateLog,
+    unless the replica may start anew.
     """
     registration = None if topic is None else topic.partition(found[0].partition.partition)
     if topic is None or registration is None or broker_id not in registration.replicas:
@@ -33,5 +33,5 @@ def current_log(found: Sequence[FoundLog], topic: TopicImage | None, broker_id: 
 
 
 def _is_relied_on(registration: PartitionRegistration, broker_id: int) -> bool:
-    """Whether what this replica holds makes records committed, or may have it elected."""
+    """Whether this replica's records count for the high watermark or for an election."""
     return broker_id in (*registration.isr, *registration.elr, *registration.last_known_elr)

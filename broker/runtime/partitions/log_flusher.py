@@ -1,7 +1,7 @@
-"""Syncing logs off the loop: one flush of a log at a time, however often it is asked for meanwhile.
+"""Log flushes off the loop: at most one flush of a log at a time.
 
-A flush covers what was appended before it began. Whoever asks during one gets another after it, and everybody who asked
-shares it: that is how many small appends come to one fsync.
+A flush covers all appends before its start. A request during a flush causes one more flush after it, shared by all
+requests; many small appends thus share one fsync.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ from storage.errors import LogDirFailure
 
 
 class LogFlusher:
-    """Flushes the logs of partitions on the IO thread, and tells each partition when it is done."""
+    """Flushes the logs of partitions on the IO thread, and notifies each partition of the end."""
 
     def __init__(self, io: BlockingIo, deadlines: Deadlines) -> None:
         self._io = io
@@ -23,18 +23,18 @@ class LogFlusher:
         self._asked_again: set[Partition] = set()
 
     def flush(self, partition: Partition) -> None:
-        """Sync everything appended so far, soon."""
+        """Sync all appends so far, soon."""
         if partition in self._running:
             self._asked_again.add(partition)
         else:
             self._start(partition)
 
     def flush_within(self, partition: Partition, delay_ms: int) -> None:
-        """Sync in a while what is appended until then."""
+        """Sync all appends so far after a delay."""
         self._deadlines.after_ms(delay_ms, partial(self.flush, partition))
 
     async def idle(self, partition: Partition) -> None:
-        """Return at a moment when no flush of this log is under way."""
+        """Return when no flush of this log is under way."""
         while (flush := self._running.get(partition)) is not None:
             await asyncio.wait([flush])
 

@@ -1,11 +1,10 @@
-"""What the logs of a node need now and then: checkpoints, retention, compaction, forgetting of idle producers.
+"""Periodic tasks of a node's logs: checkpoints, retention, compaction, and expiration of idle producers.
 
-Each job comes round some time after its last run ended; its settings are asked for anew each time. Disks are waited for
-on the IO thread. Work on the loop pauses after every slice of a millisecond; work over all partitions takes them one at
-a time, and finds those gone that went meanwhile.
+Each task repeats some time after its last run ended and reads its settings anew each time. Blocking work runs on the IO
+thread. Work on the loop yields after every slice of a millisecond; work over all partitions takes one at a time and
+skips partitions that have left meanwhile.
 
-A job that meets an error it has no answer to ends all jobs with it: a node whose logs are no longer looked after must
-not look healthy.
+An unexpected error of one task ends all tasks: a node without log maintenance must not look healthy.
 """
 
 import asyncio
@@ -31,14 +30,14 @@ from storage.log import Log
 from storage.retention import delete_old_segments
 
 SLICE_MS = 1.0
-REMOVAL_INTERVAL_MS = 1_000  # how late a file may be removed; nobody waits for it
+REMOVAL_INTERVAL_MS = 1_000
 
 _log = EventLog("broker.logs")
 
 
 @dataclass(frozen=True, slots=True)
 class LogTaskSettings:
-    """Kafka's keys and defaults. `initial_delay_ms` is the time to the first run of what Kafka delays as well."""
+    """Kafka's keys and defaults. `initial_delay_ms` delays the first run of the same tasks as in Kafka."""
 
     initial_delay_ms: int = 30_000  # log.initial.task.delay.ms
     high_watermark_checkpoint_ms: int = 5_000  # replica.high.watermark.checkpoint.interval.ms
@@ -57,21 +56,21 @@ Interval = Callable[[LogTaskSettings], int]
 
 
 class Slices:
-    """Lets the loop serve others whenever a slice of work is over."""
+    """Yields to the loop after every slice of work."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._end_ms = clock.monotonic_ms() + SLICE_MS
 
     async def pause(self) -> None:
-        """Pause if the slice is over."""
+        """Yield if the slice is over."""
         if self._clock.monotonic_ms() >= self._end_ms:
             await asyncio.sleep(0)
             self._end_ms = self._clock.monotonic_ms() + SLICE_MS
 
 
 class LogTasks:
-    """The jobs. `run` runs them all, as a task of whoever owns this, until it is cancelled."""
+    """The tasks. `run` runs all of them until it is cancelled."""
 
     def __init__(
         self,
@@ -95,7 +94,7 @@ class LogTasks:
         self._compaction = Throttle(clock, lambda: settings().cleaner_bytes_per_second)
 
     async def run(self) -> None:
-        """Every job in its rhythm, for ever."""
+        """Run every task at its interval."""
         initial_ms = self._settings().initial_delay_ms
         async with asyncio.TaskGroup() as jobs:
             for work, first_ms, interval_ms in (
@@ -113,7 +112,7 @@ class LogTasks:
         return [(self.compact, None, lambda now: now.cleaner_backoff_ms)] if self._settings().cleaner_enable else []
 
     async def _repeat(self, work: Job, first_ms: int | None, interval_ms: Interval) -> None:
-        """Run a job for ever; the first time after `first_ms`, or after an interval like every other."""
+        """Repeat a task; the first run is after `first_ms`, or after one interval if None."""
         pause_ms = interval_ms(self._settings()) if first_ms is None else first_ms
         while True:
             await asyncio.sleep(pause_ms / 1000)
@@ -134,10 +133,10 @@ class LogTasks:
     # ---- retention
 
     async def apply_retention(self) -> None:
-        """Take segments out of the logs that have outlived their use."""
+        """Remove segments from the logs by retention."""
         slices = Slices(self._clock)
         for partition in self._in_service():
-            await self._flusher.idle(partition)  # taking segments away would wait for a running flush
+            await self._flusher.idle(partition)  # removing segments would wait for a running flush
             log = partition.log
             if log.is_tiered and not self._log_dirs.checkpoints.covers_log_start(log):
                 await self._io.submit(self._log_dirs.checkpoints.write_log_starts)
@@ -160,18 +159,18 @@ class LogTasks:
             partition.on_log_start_moved()
 
     async def remove_files(self) -> None:
-        """Unlink what has waited long enough."""
+        """Unlink the removed files whose delay is over."""
         due_ms, now_ms = self._removals.next_due_ms, self._clock.now_ms()
         if due_ms is not None and due_ms <= now_ms:
             try:
                 await self._io.submit(partial(self._removals.run_due, now_ms))
-            except OSError as error:  # the next start removes it; a disk that fails shows itself elsewhere
+            except OSError as error:  # the next start removes it; a failing disk fails elsewhere too
                 _log.warning("could not remove a file that is no longer needed", reason=str(error))
 
     # ---- producers
 
     async def expire_producers(self) -> None:
-        """Forget producers that have been silent for long."""
+        """Expire idle producers."""
         slices, expiration_ms = Slices(self._clock), self._settings().producer_expiration_ms
         for partition in self._in_service():
             if not partition.truncation.is_under_way:
@@ -179,7 +178,7 @@ class LogTasks:
             await slices.pause()
 
     def _in_service(self) -> Iterator[Partition]:
-        """All partitions; one that went away while a job paused is passed over."""
+        """Iterate over all partitions; skip partitions that are no longer hosted."""
         for partition in list(self._partitions.all()):
             if self._partitions.is_in_service(partition):
                 yield partition
@@ -187,7 +186,7 @@ class LogTasks:
     # ---- compaction
 
     async def compact(self) -> None:
-        """Compact the logs that are worth it, the dirtiest first, one after another."""
+        """Compact the logs that are dirty enough, the dirtiest first, one after another."""
         while (candidate := await self._next_candidate()) is not None:
             if self._may_change(candidate.log):
                 await self._compact_log(candidate)
@@ -200,8 +199,7 @@ class LogTasks:
         return await self._io.submit(partial(self._cleaner.next_candidate, logs, self._clock.now_ms()))
 
     def _may_change(self, log: Log) -> bool:
-        """Whether the log is still that of a partition here: it may have been deleted, or have lost its disk. And
-        whether it is ours to change: one that is being cut is not."""
+        """Whether compaction may change the log: its partition is still hosted here, and no truncation is under way."""
         topic = self._partitions.by_name.get(log.topic)
         partition = None if topic is None else topic.partitions.get(log.partition)
         return partition is not None and partition.log is log and not partition.truncation.is_under_way
@@ -217,12 +215,14 @@ class LogTasks:
             self._log_dirs.fail_log(cleaning.log.fail(error))
             await self._io.submit(partial(self._cleaner.abort, cleaning.log))
         except (CorruptBatch, MalformedRecords) as error:
-            _log.error("a log cannot be compacted and is left alone until restart", error, log=cleaning.log.name)
+            _log.error("cannot compact a log; it is skipped until the broker restarts", error, log=cleaning.log.name)
             await self._io.submit(partial(self._cleaner.fail, cleaning))
 
     async def _run_pass(self, cleaning: Cleaning) -> None:
-        """Step by step on the IO thread, others' jobs in between; segments change places on the loop, which owns the
-        log. A deletion or a cut of the log ends the pass from outside."""
+        """Clean in steps on the IO thread, with other work in between.
+
+        The loop, which owns the log, exchanges the segments. Deletion or truncation of the log aborts the pass.
+        """
         moved_bytes = 0
         while not cleaning.is_done:
             swap = await self._io.submit(cleaning.step)

@@ -1,6 +1,6 @@
-"""Which offset of a hosted partition stands for a point in time, or for one end of its log (ListOffsets).
+"""Offset lookups in hosted partitions: by timestamp, and the ends of the log (ListOffsets).
 
-Timestamps are milliseconds; the negative ones below have meanings of their own (KIP-734, KIP-405, KIP-1005, KIP-1023).
+Timestamps are milliseconds; the negative ones below are special (KIP-734, KIP-405, KIP-1005, KIP-1023).
 """
 
 from typing import Final, NamedTuple
@@ -23,7 +23,7 @@ EARLIEST_PENDING_UPLOAD: Final = -6
 
 
 class OffsetQuery(NamedTuple):
-    """What is asked of one partition, and by whom."""
+    """A lookup in one partition."""
 
     timestamp: int
     current_leader_epoch: int
@@ -32,7 +32,7 @@ class OffsetQuery(NamedTuple):
 
 
 class FoundOffset(NamedTuple):
-    """The ends of the log have no timestamp (-1); the leader epoch is -1 where it is not known."""
+    """The result of a lookup. The ends of the log have no timestamp (-1); an unknown leader epoch is -1."""
 
     timestamp: int
     offset: int
@@ -43,10 +43,10 @@ NOT_FOUND: Final = FoundOffset(UNKNOWN, UNKNOWN, UNKNOWN)
 
 
 def list_offset(partition: Partition, query: OffsetQuery) -> FoundOffset:
-    """The offset for a timestamp, special or real; NOT_FOUND if there is none. Raises KafkaError.
+    """Return the offset for a timestamp, special or real; NOT_FOUND if there is none. Raises KafkaError.
 
-    Right after an election the high watermark may lie behind what the last leader told consumers. They are not sent
-    back there: OFFSET_NOT_AVAILABLE, until the new leader has committed the start of its reign.
+    Right after an election the high watermark may be below the former leader's. Consumers must not move back there:
+    OFFSET_NOT_AVAILABLE until the new leader has committed the start of its epoch.
     """
     check_reader(partition, query.current_leader_epoch, needs_leader=query.needs_leader)
     if query.timestamp == LATEST:
@@ -57,7 +57,7 @@ def list_offset(partition: Partition, query: OffsetQuery) -> FoundOffset:
 
 
 def visible(partition: Partition, query: OffsetQuery, found: FoundOffset) -> FoundOffset:
-    """What was found, as far as the asker may see it. Raises KafkaError."""
+    """Limit a result to the offsets that the reader may see. Raises KafkaError."""
     is_start = query.timestamp in (EARLIEST, EARLIEST_LOCAL)
     if is_start or UNKNOWN < found.offset < bound_of(partition.log, query.isolation):
         return found
@@ -67,7 +67,7 @@ def visible(partition: Partition, query: OffsetQuery, found: FoundOffset) -> Fou
 
 
 def found_here(partition: Partition, timestamp: int) -> FoundOffset:
-    """What this disk has, whoever may see it. Raises KafkaError."""
+    """Look up in the local log, regardless of isolation. Raises KafkaError."""
     try:
         return look_up(partition.log, timestamp)
     except LogDirFailure as failure:
@@ -77,7 +77,7 @@ def found_here(partition: Partition, timestamp: int) -> FoundOffset:
 
 
 def _lags(partition: Partition, query: OffsetQuery) -> bool:
-    """Whether a consumer may have been told of more by the last leader."""
+    """Whether the former leader may have exposed a higher high watermark to consumers."""
     role = partition.role
     return (
         query.isolation is not FetchIsolation.LOG_END
@@ -87,7 +87,7 @@ def _lags(partition: Partition, query: OffsetQuery) -> bool:
 
 
 def look_up(log: Log, timestamp: int) -> FoundOffset:
-    """Anything but the latest offset, of what this disk has; remote storage is not asked for its ends here."""
+    """Look up anything but the latest offset in the local log, not in remote storage."""
     match timestamp:
         case -2:  # EARLIEST
             return _start(log, log.log_start_offset)

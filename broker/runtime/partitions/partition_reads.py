@@ -1,7 +1,7 @@
-"""Reading a hosted partition: for Fetch and OffsetForLeaderEpoch, with fencing, bounds and divergence.
+"""Reads of a hosted partition for Fetch and OffsetForLeaderEpoch: fencing, bounds and divergence.
 
-Functions over a `Partition`; they change nothing but, for a follower's fetch, what the leader knows of that follower.
-The order of checks is Kafka's, because it decides what a reader with two problems is told.
+Functions over a `Partition`. They change nothing but, for a follower's fetch, the leader's view of that follower. The
+checks run in Kafka's order, which decides the error code of a request with two errors.
 """
 
 from typing import NamedTuple
@@ -19,10 +19,11 @@ CONSUMER_ID = -1
 
 
 class FetchParams(NamedTuple):
-    """Who fetches. `broker_id` is -1 for consumers; `broker_epoch` -1 where a follower does not tell it.
+    """The reader of a fetch (Kafka's FetchParams). `broker_id` is -1 for consumers, `broker_epoch` -1 where a request
+    lacks it.
 
-    `needs_leader`: followers, and consumers of old versions, read from the leader only. `rack` is where a consumer is,
-    "" if it does not tell.
+    `needs_leader`: followers, and consumers of old versions, read from the leader only. `rack` is the consumer's rack,
+    "" if unknown.
     """
 
     isolation: FetchIsolation
@@ -37,7 +38,7 @@ class FetchParams(NamedTuple):
 
 
 class ReadLimits(NamedTuple):
-    """How much to read: `max_bytes`, but the first batch whole if `min_one`."""
+    """The size limit of a read: `max_bytes`, but at least one whole batch if `min_one`."""
 
     max_bytes: int
     min_one: bool
@@ -46,18 +47,19 @@ class ReadLimits(NamedTuple):
 def read(
     partition: Partition, target: FetchTarget, reader: FetchParams, limits: ReadLimits, *, is_first_look: bool
 ) -> LogReadResult:
-    """Read from where `target` stands. Never raises: what is wrong is in the result.
+    """Read from the position of `target`. Never raises: errors are in the result.
 
-    Only the first look of a request tells how far a follower has come; later ones repeat it. What remote storage alone
-    has is an error of its own, with the marks: followers are told it as it is, for consumers it is fetched.
+    Only the first look of a request reports the follower's position; later looks repeat it. For records in remote
+    storage only, the result is an error with the offsets: followers get the error, for consumers the records are
+    fetched.
     """
     try:
         result = _read(partition, target, reader, limits)
         if reader.is_follower and result.diverging is None:
             if is_first_look:
-                _note_follower(partition, target, reader)
-            # What this very fetch has committed is news for the next one. And a follower that is not in sync must be
-            # looked at with each fetch: the moment when it may join has nothing to do with the log.
+                _report_follower(partition, target, reader)
+            # Offsets that this fetch has committed are news for the next one. A follower that is out of sync must be
+            # examined with each fetch: the moment when it may join the ISR does not depend on the log.
             is_settled = partition.log.high_watermark == result.high_watermark
             result.is_idle = result.is_idle and is_settled and partition.isr_updater.is_in_sync(reader.broker_id)
     except KafkaError as error:
@@ -89,7 +91,7 @@ def _read(partition: Partition, target: FetchTarget, reader: FetchParams, limits
 
 
 def redirect(partition: Partition, target: FetchTarget, replica: int) -> LogReadResult:
-    """Send a reader to another replica, with the marks of this one. Never raises."""
+    """Redirect a reader to another replica, with the offsets of this one. Never raises."""
     try:
         check_epoch(partition, target.current_leader_epoch, needs_leader=False)
     except KafkaError as error:
@@ -101,14 +103,14 @@ def redirect(partition: Partition, target: FetchTarget, replica: int) -> LogRead
 
 
 def check_reader(partition: Partition, current_leader_epoch: int, *, needs_leader: bool) -> None:
-    """Fence a reader by the epoch that it believes in, and keep it from a log that is being cut. Raises KafkaError."""
+    """Fence a reader by its leader epoch, and refuse reads while the log is truncated. Raises KafkaError."""
     check_epoch(partition, current_leader_epoch, needs_leader=needs_leader)
     if partition.truncation.is_under_way:
         raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
 
 def check_epoch(partition: Partition, current_leader_epoch: int, *, needs_leader: bool) -> None:
-    """Fence a reader by the epoch that it believes in. Raises KafkaError."""
+    """Fence a reader by its leader epoch. Raises KafkaError."""
     role = partition.role
     error = check_leader_epoch(current_leader_epoch, role.epoch)
     if error is not ErrorCode.NONE:
@@ -118,27 +120,31 @@ def check_epoch(partition: Partition, current_leader_epoch: int, *, needs_leader
 
 
 def bound_of(log: Log, isolation: FetchIsolation) -> int:
-    """The offset below which a reader may see."""
+    """Return the offset below which a reader may read."""
     if isolation is FetchIsolation.HIGH_WATERMARK:
         return log.high_watermark
     return log.last_stable_offset if isolation is FetchIsolation.LAST_STABLE else log.log_end_offset
 
 
 def epoch_end(partition: Partition, current_leader_epoch: int, epoch: int) -> EpochEnd:
-    """The leader's answer to OffsetForLeaderEpoch. Raises KafkaError."""
+    """Answer OffsetForLeaderEpoch as the leader. Raises KafkaError."""
     check_reader(partition, current_leader_epoch, needs_leader=True)
     return EpochEnd(*partition.log.end_offset_for_epoch(epoch))
 
 
 def _check_replica(partition: Partition, target: FetchTarget, reader: FetchParams) -> None:
-    """A stranger that names an epoch may know of a reassignment that we have yet to hear of. Raises KafkaError."""
+    """Refuse a replica that is not assigned. Raises KafkaError.
+
+    A replica that names an epoch may know of a newer reassignment.
+    """
     if reader.broker_id not in partition.leader_role.followers:
         named_epoch = target.current_leader_epoch != UNKNOWN_EPOCH
         raise KafkaError(ErrorCode.UNKNOWN_LEADER_EPOCH if named_epoch else ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
 
-def _note_follower(partition: Partition, target: FetchTarget, reader: FetchParams) -> None:
-    """Asking for an offset says that everything below it is held. Raises KafkaError for a fetch that does not count."""
+def _report_follower(partition: Partition, target: FetchTarget, reader: FetchParams) -> None:
+    """Report a follower's position: its fetch offset acknowledges everything below. Raises KafkaError for an invalid
+    fetch."""
     error = partition.on_follower_fetch(
         FollowerFetch(
             reader.broker_id,
@@ -153,9 +159,9 @@ def _note_follower(partition: Partition, target: FetchTarget, reader: FetchParam
 
 
 def _divergence(log: Log, target: FetchTarget) -> EpochEnd | None:
-    """Where a reader must cut that holds records which this log does not (KIP-595, KIP-320).
+    """Return the offset to truncate to for a reader with records that this log lacks (KIP-595, KIP-320).
 
-    Raises OffsetOutOfRange where the log cannot tell, or no longer has the reader's position.
+    Raises OffsetOutOfRange if the log does not know the epoch, or no longer has the reader's position.
     """
     leader_end = EpochEnd(*log.end_offset_for_epoch(target.last_fetched_epoch))
     if not leader_end.is_known or target.fetch_offset < log.log_start_offset:
@@ -174,15 +180,15 @@ def _add_records(
         aborted = log.aborted_transactions(target.fetch_offset, found.next_offset) if result.size_bytes else ()
         result.aborted = [(txn.producer_id, txn.first_offset) for txn in aborted]
     if result.size_bytes:
-        result.is_cut_by_segment = _ends_before(bound, found, log)
+        result.is_cut_by_segment = _ends_at_segment(bound, found, log)
         if found.cold:
             result.cold = found
     else:
         result.is_idle = target.fetch_offset >= bound
 
 
-def _ends_before(bound: int, found: LogSlice, log: Log) -> bool:
-    """Whether more is readable, but only from a later segment: one answer holds records of one segment."""
+def _ends_at_segment(bound: int, found: LogSlice, log: Log) -> bool:
+    """Whether more records are readable, but in a later segment: one answer has records of one segment."""
     if found.segment_base == log.active_segment.base_offset:
         return False
     last = log.segments.floor(bound)

@@ -1,4 +1,4 @@
-"""What a reader asks of one partition, and what it gets: plain data between Fetch, its sessions and the partitions."""
+"""Reads of one partition and their results: plain data between Fetch, its sessions and the partitions."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,12 +12,12 @@ from storage.log_snapshots import CheckpointId
 
 UNKNOWN = -1
 
-# How a partition is named within one reader's set: by topic id (Fetch 13 and later) or by topic name, and its index.
+# The key of a partition within one reader's set: topic id (Fetch 13 and later) or topic name, and index.
 TargetKey = tuple[str | Uuid, int]
 
 
 class FetchIsolation(Enum):
-    """How far a reader may see."""
+    """The offset below which a reader may read (Kafka's FetchIsolation)."""
 
     LOG_END = "log end"  # followers, and readers that debug
     HIGH_WATERMARK = "high watermark"  # read_uncommitted
@@ -26,10 +26,10 @@ class FetchIsolation(Enum):
 
 @dataclass(slots=True, eq=False)
 class FetchTarget:
-    """One partition that a reader follows, and where it stands. Compared by identity: it is a place, not a value.
+    """One partition of a reader's fetch, with the reader's position. Compared by identity.
 
-    `current_leader_epoch` and `last_fetched_epoch` are -1 where the reader does not tell them. `log_start_offset` is
-    the follower's own. `sent_…` is what the reader was last told, for incremental sessions.
+    `current_leader_epoch` and `last_fetched_epoch` are -1 where the request lacks them. `log_start_offset` is the
+    follower's own. `sent_…` are the values in the last answer, for incremental sessions.
     """
 
     topic: str
@@ -49,7 +49,7 @@ class FetchTarget:
         return (self.topic if self.topic_id == ZERO_UUID else self.topic_id, self.index)
 
     def adopt(self, newer: "FetchTarget") -> None:
-        """Take over what a later request says of the same partition."""
+        """Take the position of a later request for the same partition."""
         self.fetch_offset = newer.fetch_offset
         self.max_bytes = newer.max_bytes
         self.current_leader_epoch = newer.current_leader_epoch
@@ -59,12 +59,12 @@ class FetchTarget:
 
 @dataclass(slots=True)
 class LogReadResult:
-    """What a partition answers to a read. With an error, the marks stay -1 and there are no records.
+    """The answer to a read. With an error, the offsets stay -1 and there are no records.
 
-    `aborted` is None unless the reader asked for committed data only. `is_idle`: there is nothing more to say until the
-    partition changes. `is_cut_by_segment`: more is readable, but not in the same segment, so waiting would be in vain.
-    `cold`: the records are on the disk; let the log warm this slice on the IO thread before they are touched.
-    `snapshot_id`: what stands for the records that are gone, where there is such a thing (KIP-630).
+    `aborted` is None unless the isolation is LAST_STABLE. `is_idle`: there is no news until the partition changes.
+    `is_cut_by_segment`: more records are readable, but in a later segment, so waiting would be in vain. `cold`: the
+    records are not in memory; the log must warm this slice on the IO thread before they are sent. `snapshot_id`: the
+    snapshot that replaces deleted records, where there is one (KIP-630).
     """
 
     error: ErrorCode = ErrorCode.NONE
@@ -83,7 +83,7 @@ class LogReadResult:
 
     @property
     def is_urgent(self) -> bool:
-        """Whether the reader should hear of it at once, however little data there is."""
+        """Whether the answer must be sent at once, however little data there is."""
         return (
             self.error is not ErrorCode.NONE
             or self.diverging is not None

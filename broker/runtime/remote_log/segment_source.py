@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from broker.replication.fetch_state import FetchedReplica
-from broker.replication.tier_state_machine import Load, history
+from broker.replication.tier_state_machine import Load, leader_epoch_entries
 from broker.runtime.loop.thread_pool import PoolFull, WorkPool
 from broker.runtime.loop.waiters import Loop
 from broker.runtime.replication.remote_log_aux_state import RemoteLogUnavailable
@@ -79,7 +79,9 @@ class RemoteSegmentSource:
         """Load the state at the offset; runs on a pool thread."""
         segment, offset = load.segment, load.next_offset
         try:
-            epochs = history(decode_epochs(self._storage.read_index(segment, IndexKind.LEADER_EPOCH)), load)
+            epochs = leader_epoch_entries(
+                decode_epochs(self._storage.read_index(segment, IndexKind.LEADER_EPOCH)), load
+            )
             producers = producers_before(offset, segment, others, Lineage(epochs, offset), self._storage)
             return TierStart(
                 next_offset=offset,

@@ -1,6 +1,6 @@
-"""How followers reach their leaders: a connection for each fetcher, since a waiting fetch holds up what follows it.
+"""The connections of fetchers to leaders: one per fetcher, since a waiting fetch blocks the requests behind it.
 
-Requests have the newest shape that followers use; what an older leader understands less of is said here in its way.
+Requests have the newest shape that followers use; this module adapts them to the versions of an older leader.
 """
 
 from collections.abc import Callable
@@ -19,18 +19,18 @@ from protocol.messages.offset_for_leader_epoch import OffsetForLeaderEpochReques
 M = TypeVar("M", bound=Message)
 
 FETCH_VERSIONS: Final = (13, 17)
-"""From the first with topic ids to the last that is meant for followers of partitions."""
+"""The versions from the first with topic ids to the last for followers of partitions."""
 LIST_OFFSETS_VERSIONS: Final = (4, 11)
-"""Special offsets of tiered logs are refused, each by itself, in versions that do not have them."""
+"""Versions without the special offsets of tiered logs refuse them per partition."""
 EPOCH_ENDS_VERSIONS: Final = (3, 4)
 _REPLICA_STATE_FROM: Final = 15
 
 FRAME_SLACK_BYTES: Final = 104_857_600
-"""A batch larger than all limits still gets through; it was taken in a request of at most so many bytes."""
+"""A batch larger than all limits still fits; a producer's request was limited to so many bytes."""
 
 
 class Unanswered(NamedTuple):
-    """A request has no answer."""
+    """The outcome of a request without answer."""
 
     reason: str
 
@@ -41,7 +41,8 @@ EpochEndsDone: TypeAlias = Callable[[OffsetForLeaderEpochResponse | Unanswered],
 
 
 class LeaderConnection(Protocol):
-    """Requests to one leader, answered in order. `done` is called once each, in a later turn, after `close` too."""
+    """Requests to one leader, answered in order. Each `done` is called once, in a later loop iteration, after `close`
+    too."""
 
     def fetch(self, request: FetchRequest, done: FetchDone) -> None: ...
 
@@ -50,12 +51,12 @@ class LeaderConnection(Protocol):
     def epoch_ends(self, request: OffsetForLeaderEpochRequest, done: EpochEndsDone) -> None: ...
 
     def close(self) -> None:
-        """Hang up; what is on its way has no answer."""
+        """Close the connection; requests under way have no answer."""
         ...
 
 
 class FetchTransport(Protocol):
-    """Opens connections; what cannot be reached shows with the first request."""
+    """Opens connections; an unreachable leader shows with the first request."""
 
     def connect(self, endpoint: SocketAddress, client_id: str) -> LeaderConnection: ...
 
@@ -76,7 +77,7 @@ class NetworkFetchTransport:
         )
 
     def connect(self, endpoint: SocketAddress, client_id: str) -> LeaderConnection:
-        """A connection of its own, opened with the first request and again when it was lost."""
+        """Return a connection that opens with the first request, and again after it was lost."""
         peers = NetworkClient(self._loop, self._connect, client_id=client_id, settings=self._settings)
         return _NetworkConnection(peers, endpoint, self._timeout_ms)
 
@@ -107,7 +108,7 @@ class _NetworkConnection:
 
 
 def fetch_in_version(request: FetchRequest, version: int) -> FetchRequest:
-    """Before version 15, a follower tells its id elsewhere, and its epoch not at all (KIP-903)."""
+    """Adapt a request: before version 15, another field has the replica id, none the broker epoch (KIP-903)."""
     if version >= _REPLICA_STATE_FROM:
         return request
     return replace(request, replica_id=request.replica_state.replica_id, replica_state=ReplicaState())
@@ -116,5 +117,5 @@ def fetch_in_version(request: FetchRequest, version: int) -> FetchRequest:
 def _answer(outcome: Outcome, kind: type[M]) -> M | Unanswered:
     if isinstance(outcome, PeerError):
         return Unanswered(str(outcome))
-    assert isinstance(outcome, kind), f"asked for {kind.__name__}, got {type(outcome).__name__}"
+    assert isinstance(outcome, kind), f"requested {kind.__name__}, got {type(outcome).__name__}"
     return outcome

@@ -1,7 +1,7 @@
-"""Where a leader's log begins and ends, for replicas that asked for something outside of it: two ListOffsets requests.
+"""The bounds of a leader's log, for replicas that were out of range: two ListOffsets requests.
 
-A request may not name a partition twice, so the end is asked for first and the start behind it, as Kafka does; both are
-on their way together.
+A request must not name a partition twice, so one request asks for the log end offsets and a second one for the log
+start offsets, as in Kafka; both are under way together.
 """
 
 from collections.abc import Callable, Sequence
@@ -32,32 +32,32 @@ class BoundsLookup(Generic[P]):
     def __init__(
         self,
         broker_id: int,
-        sought: Sequence[PartitionFetchState[P]],
+        replicas: Sequence[PartitionFetchState[P]],
         on_found: Callable[[PartitionFetchState[P], LogBound, LogBound], None],
     ) -> None:
         self._broker_id = broker_id
-        self._sought = sought
+        self._replicas = replicas
         self._on_found = on_found
         self._found: dict[int, _BoundsByName] = {}
 
     def begin(self, connection: LeaderConnection) -> None:
         """Send both requests."""
         for timestamp in (LATEST, EARLIEST):
-            connection.list_offsets(self._request(timestamp), partial(self._take, timestamp))
+            connection.list_offsets(self._request(timestamp), partial(self._on_response, timestamp))
 
     def _request(self, timestamp: int) -> ListOffsetsRequest:
-        """With the id of a broker the latest offset is the end of the log, not that of what is committed."""
+        """Build a request. With a replica id, LATEST is the log end offset instead of the high watermark."""
         topics: dict[str, ListOffsetsTopic] = {}
-        for followed in self._sought:
+        for followed in self._replicas:
             name = followed.partition.topic
             topic = topics.setdefault(name, ListOffsetsTopic(name))
             topic.partitions.append(ListOffsetsPartition(followed.partition.index, followed.leader_epoch, timestamp))
         return ListOffsetsRequest(replica_id=self._broker_id, topics=list(topics.values()))
 
-    def _take(self, timestamp: int, outcome: ListOffsetsResponse | Unanswered) -> None:
+    def _on_response(self, timestamp: int, outcome: ListOffsetsResponse | Unanswered) -> None:
         self._found[timestamp] = {} if isinstance(outcome, Unanswered) else _by_name(outcome)
         if len(self._found) == 2:
-            for followed in self._sought:
+            for followed in self._replicas:
                 name = (followed.partition.topic, followed.partition.index)
                 start, end = (self._found[which].get(name, _UNKNOWN) for which in (EARLIEST, LATEST))
                 self._on_found(followed, start, end)

@@ -1,6 +1,6 @@
-"""What followers ask their leader about single replicas: offsets, ends of epochs. All of one turn share a request.
+"""Offset queries of followers to their leader: ListOffsets and OffsetForLeaderEpoch, batched per loop iteration.
 
-Thousands of replicas begin anew at once when a broker lost its disk, and all of them ask the same things.
+Thousands of replicas restart at once when a broker has lost its disk, and all of them send the same queries.
 """
 
 from collections.abc import Callable
@@ -25,8 +25,8 @@ from protocol.messages.offset_for_leader_epoch import (
 )
 
 
-class Subject(Protocol):
-    """Whom a question is about, and in whose reign."""
+class QueriedPartition(Protocol):
+    """The partition of a query."""
 
     @property
     def topic(self) -> str: ...
@@ -56,21 +56,23 @@ _CLOSED: Final = Unanswered("the connection was closed")
 A = TypeVar("A")
 
 
-class _Question(NamedTuple, Generic[A]):
-    """`about` is the timestamp or the epoch that is asked for."""
+class _Query(NamedTuple, Generic[A]):
+    """`subject` is the timestamp or the epoch."""
 
     leader_epoch: int
-    about: int
+    subject: int
     done: Callable[[A], None]
 
 
-_Batch = dict[tuple[str, int], _Question[A]]
-"""By topic and index: a request may not name a partition twice."""
+_Batch = dict[tuple[str, int], _Query[A]]
+"""Queries by topic and index: a request must not name a partition twice."""
 
 
 class LeaderOffsetQueries:
-    """Questions to one leader, on a connection of their own, which is opened for the first: behind a waiting fetch they
-    would wait too. Every question has one answer, in a later turn.
+    """Queries to one leader on a separate connection, opened with the first query.
+
+    Behind a waiting fetch on the same connection, a query would wait as well. Every query has one answer, in a later
+    loop iteration.
     """
 
     def __init__(self, broker_id: int, loop: Loop, connect: Callable[[], LeaderConnection]) -> None:
@@ -83,28 +85,28 @@ class LeaderOffsetQueries:
         self._is_due = False
         self._is_closed = False
 
-    def ask_offset(self, subject: Subject, leader_epoch: int, timestamp: int, done: OnOffset) -> None:
-        """Which offset a special timestamp stands for."""
-        _put(self._offsets, subject, _Question(leader_epoch, timestamp, done))
-        self._ask_soon()
+    def query_offset(self, partition: QueriedPartition, leader_epoch: int, timestamp: int, done: OnOffset) -> None:
+        """Query the offset of a special timestamp."""
+        _put(self._offsets, partition, _Query(leader_epoch, timestamp, done))
+        self._send_soon()
 
-    def ask_epoch_end(self, subject: Subject, leader_epoch: int, epoch: int, done: OnEpochEnd) -> None:
-        """Where an epoch, or the greatest below it, ends."""
-        _put(self._epoch_ends, subject, _Question(leader_epoch, epoch, done))
-        self._ask_soon()
+    def query_epoch_end(self, partition: QueriedPartition, leader_epoch: int, epoch: int, done: OnEpochEnd) -> None:
+        """Query the end of an epoch or of the greatest epoch below."""
+        _put(self._epoch_ends, partition, _Query(leader_epoch, epoch, done))
+        self._send_soon()
 
     def close(self) -> None:
-        """Hang up: what is not answered is answered with an error."""
+        """Close the connection: open queries are answered with an error."""
         self._is_closed = True
         if self._connection is not None:
             self._connection.close()
 
-    def _ask_soon(self) -> None:
+    def _send_soon(self) -> None:
         if not self._is_due:
             self._is_due = True
-            self._loop.call_soon(self._ask)
+            self._loop.call_soon(self._send)
 
-    def _ask(self) -> None:
+    def _send(self) -> None:
         self._is_due = False
         offsets, self._offsets = self._offsets, []
         epoch_ends, self._epoch_ends = self._epoch_ends, []
@@ -129,16 +131,16 @@ class LeaderOffsetQueries:
 
     def _offsets_request(self, asked: _Batch[OffsetAnswer]) -> ListOffsetsRequest:
         topics: dict[str, ListOffsetsTopic] = {}
-        for (name, index), question in asked.items():
+        for (name, index), query in asked.items():
             topic = topics.setdefault(name, ListOffsetsTopic(name))
-            topic.partitions.append(ListOffsetsPartition(index, question.leader_epoch, question.about))
+            topic.partitions.append(ListOffsetsPartition(index, query.leader_epoch, query.subject))
         return ListOffsetsRequest(replica_id=self._broker_id, topics=list(topics.values()))
 
     def _epochs_request(self, asked: _Batch[EpochAnswer]) -> OffsetForLeaderEpochRequest:
         topics: dict[str, OffsetForLeaderTopic] = {}
-        for (name, index), question in asked.items():
+        for (name, index), query in asked.items():
             topic = topics.setdefault(name, OffsetForLeaderTopic(name))
-            topic.partitions.append(OffsetForLeaderPartition(index, question.leader_epoch, question.about))
+            topic.partitions.append(OffsetForLeaderPartition(index, query.leader_epoch, query.subject))
         return OffsetForLeaderEpochRequest(replica_id=self._broker_id, topics=list(topics.values()))
 
     def _on_offsets(self, asked: _Batch[OffsetAnswer], outcome: ListOffsetsResponse | Unanswered) -> None:
@@ -148,7 +150,7 @@ class LeaderOffsetQueries:
                 for each in topic.partitions:
                     answer = OffsetAnswer(each.error_code, each.offset, each.leader_epoch)
                     found[topic.name, each.partition_index] = answer
-        _tell(asked, found, OffsetAnswer(ErrorCode.NETWORK_EXCEPTION))
+        _answer_all(asked, found, OffsetAnswer(ErrorCode.NETWORK_EXCEPTION))
 
     def _on_epoch_ends(self, asked: _Batch[EpochAnswer], outcome: OffsetForLeaderEpochResponse | Unanswered) -> None:
         found: dict[tuple[str, int], EpochAnswer] = {}
@@ -157,19 +159,19 @@ class LeaderOffsetQueries:
                 for each in topic.partitions:
                     end = EpochEnd(each.leader_epoch, each.end_offset)
                     found[topic.topic, each.partition] = EpochAnswer(each.error_code, end)
-        _tell(asked, found, EpochAnswer(ErrorCode.NETWORK_EXCEPTION))
+        _answer_all(asked, found, EpochAnswer(ErrorCode.NETWORK_EXCEPTION))
 
 
-def _tell(asked: _Batch[A], found: dict[tuple[str, int], A], nothing: A) -> None:
-    for name, question in asked.items():
-        question.done(found.get(name, nothing))
+def _answer_all(asked: _Batch[A], found: dict[tuple[str, int], A], nothing: A) -> None:
+    for name, query in asked.items():
+        query.done(found.get(name, nothing))
 
 
-def _put(batches: list[_Batch[A]], subject: Subject, question: _Question[A]) -> None:
-    """Into the first request that does not name the partition yet: a former reign of it may have asked just now."""
-    name = (subject.topic, subject.index)
+def _put(batches: list[_Batch[A]], partition: QueriedPartition, query: _Query[A]) -> None:
+    """Add to the first request without that partition: a former leader epoch may have queried just now."""
+    name = (partition.topic, partition.index)
     for batch in batches:
         if name not in batch:
-            batch[name] = question
+            batch[name] = query
             return
-    batches.append({name: question})
+    batches.append({name: query})

@@ -37,7 +37,7 @@ _T = TypeVar("_T")
 
 
 class RemoteLogUnavailable(Exception):
-    """Remote storage, or what is known of it, is not to be had now. Not a failure: it is only not loaded yet."""
+    """Remote storage or its metadata is unavailable. Not a failure if the metadata is merely not loaded yet."""
 
     def __init__(self, reason: str, *, is_failure: bool = True) -> None:
         super().__init__(reason)
@@ -45,7 +45,7 @@ class RemoteLogUnavailable(Exception):
 
 
 class RemoteLogSource(Protocol):
-    """What followers need of remote storage (`remote_tier_source.py`)."""
+    """The remote storage that followers read (`segment_source.py`)."""
 
     @property
     def skips_remote(self) -> bool:
@@ -53,40 +53,40 @@ class RemoteLogSource(Protocol):
         ...
 
     def segment_for(self, replica: FetchedReplica, epoch: int, offset: int) -> "Future[RemoteSegment | None]":
-        """The finished segment that holds `offset` as `epoch` wrote it. Fails with RemoteLogUnavailable."""
+        """Find the finished segment that has `offset` in `epoch`. Fails with RemoteLogUnavailable."""
         ...
 
     def load(self, replica: FetchedReplica, load: "Load[RemoteSegment]") -> "Future[TierStart]":
-        """What a log that begins at `load.next_offset` must know. Fails with RemoteLogUnavailable."""
+        """Load the state of a log that starts at `load.next_offset`. Fails with RemoteLogUnavailable."""
         ...
 
 
 class BuildOutcome(Protocol):
-    """Who is told what became of attempts: exactly one of these each, unless the attempt is void."""
+    """The receiver of an attempt's outcome: exactly one call, unless the attempt is void."""
 
     def on_start(self, followed: _Followed, start: TierStart) -> None:
-        """The state is there; the log is to begin with it."""
+        """Restart the log with the loaded state."""
 
     def on_nothing_remote(self, followed: _Followed, offset: int) -> None:
-        """The log is to begin at `offset`, with nothing."""
+        """Restart the log at `offset`, without state."""
 
     def on_build_failed(self, followed: _Followed, *, is_fenced: bool) -> None:
-        """It is to be tried again, unless it was fenced."""
+        """Note a failed attempt, to be repeated unless the leader epoch was fenced."""
 
 
 class RemoteLogAuxStateBuild:
-    """One attempt for one replica. Use: `begin`."""
+    """One attempt for one replica. Single-use: call `begin` once."""
 
     def __init__(
         self,
         build: AuxStateBuild[FollowerReplica],
         source: RemoteLogSource,
-        questions: LeaderOffsetQueries,
+        offset_queries: LeaderOffsetQueries,
         outcome: BuildOutcome,
     ) -> None:
         self._followed = build.followed
         self._source = source
-        self._questions = questions
+        self._offset_queries = offset_queries
         self._outcome = outcome
         self._state: TierStateMachine[RemoteSegment] = TierStateMachine(
             build.leader_log_start, skips_remote=source.skips_remote and _is_empty(build.followed)
@@ -94,19 +94,19 @@ class RemoteLogAuxStateBuild:
 
     def begin(self) -> None:
         self._followed.partition.traffic.build_remote_log_aux_state_requests += 1
-        self._take(self._state.begin())
+        self._perform(self._state.begin())
 
     @property
     def _is_void(self) -> bool:
         return self._followed.phase is not FetchPhase.BUILDING
 
-    def _take(self, step: "Step[RemoteSegment]") -> None:
+    def _perform(self, step: "Step[RemoteSegment]") -> None:
         followed, partition = self._followed, self._followed.partition
         match step:
             case AskOffset(timestamp):
-                self._questions.ask_offset(partition, followed.leader_epoch, timestamp, self._on_offset)
+                self._offset_queries.query_offset(partition, followed.leader_epoch, timestamp, self._on_offset)
             case AskEpochEnd(epoch):
-                self._questions.ask_epoch_end(partition, followed.leader_epoch, epoch, self._on_epoch_end)
+                self._offset_queries.query_epoch_end(partition, followed.leader_epoch, epoch, self._on_epoch_end)
             case FindSegment(epoch, offset):
                 self._source.segment_for(partition, epoch, offset).add_done_callback(self._on_segment)
             case Load():
@@ -114,48 +114,48 @@ class RemoteLogAuxStateBuild:
             case BeginAt(offset):
                 self._outcome.on_nothing_remote(followed, offset)
             case GiveUp(reason, is_failure):
-                self._give_up(reason, is_failure=is_failure)
+                self._fail(reason, is_failure=is_failure)
             case Fenced():
                 self._outcome.on_build_failed(followed, is_fenced=True)
 
     def _on_offset(self, answer: OffsetAnswer) -> None:
         if not self._is_void:
-            self._take(self._state.on_offset(*answer))
+            self._perform(self._state.on_offset(*answer))
 
     def _on_epoch_end(self, answer: EpochAnswer) -> None:
         if not self._is_void:
-            self._take(self._state.on_epoch_end(*answer))
+            self._perform(self._state.on_epoch_end(*answer))
 
     def _on_segment(self, done: "Future[RemoteSegment | None]") -> None:
         if not self._is_over(done):
-            self._take(self._state.on_segment(done.result()))
+            self._perform(self._state.on_segment(done.result()))
 
     def _on_loaded(self, done: "Future[TierStart]") -> None:
         if not self._is_over(done):
             self._outcome.on_start(self._followed, done.result())
 
     def _is_over(self, done: "Future[_T]") -> bool:
-        """Whether there is nothing to go on with: the attempt is void, or given up just now."""
-        error = RemoteLogUnavailable("the node stops", is_failure=False) if done.cancelled() else done.exception()
+        """Whether the attempt has ended: void before, or failed with this result."""
+        error = RemoteLogUnavailable("the node is stopping", is_failure=False) if done.cancelled() else done.exception()
         if self._is_void or error is None:
             return self._is_void
         if isinstance(error, RemoteLogUnavailable):
-            self._give_up(str(error), is_failure=error.is_failure)
+            self._fail(str(error), is_failure=error.is_failure)
             return True
-        self._give_up(str(error), is_failure=True)
+        self._fail(str(error), is_failure=True)
         raise error
 
-    def _give_up(self, reason: str, *, is_failure: bool) -> None:
+    def _fail(self, reason: str, *, is_failure: bool) -> None:
         followed, partition = self._followed, self._followed.partition
         if is_failure:
             partition.traffic.build_remote_log_aux_state_errors += 1
         if not followed.failures:
             name = f"{partition.topic}-{partition.index}"
-            _log.warning("A replica cannot begin behind what is remote", partition=name, reason=reason)
+            _log.warning("Cannot build the remote log auxiliary state of a replica", partition=name, reason=reason)
         self._outcome.on_build_failed(followed, is_fenced=False)
 
 
 def _is_empty(followed: _Followed) -> bool:
-    """Whether the replica has, and ever had, nothing since it was made or emptied."""
+    """Whether the replica has no records and no epochs since its log was created or emptied."""
     position = followed.position
     return position.offset == position.log_start_offset and position.last_epoch < 0

@@ -1,4 +1,4 @@
-"""Keeps the two replication quotas of a broker as the metadata has them: rates by broker, replicas by topic (KIP-73).
+"""The two replication quotas of a broker, by the metadata: rates by broker, throttled replicas by topic (KIP-73).
 
 broker   leader.replication.throttled.rate        follower.replication.throttled.rate
 topic    leader.replication.throttled.replicas    follower.replication.throttled.replicas
@@ -15,10 +15,10 @@ _SIDES: Final = ("leader", "follower")
 
 
 class ReplicationThrottles:
-    """`leader` bounds what this broker sends to followers, `follower` what it fetches.
+    """`leader` limits the bytes sent to followers, `follower` the bytes fetched from leaders.
 
-    Install it as a metadata publisher before whoever works with the quotas. The windows are those of
-    `replication.quota.window.num` and `replication.quota.window.size.seconds`.
+    Install as a metadata publisher before the users of the quotas. The windows are `replication.quota.window.num` and
+    `replication.quota.window.size.seconds`.
     """
 
     def __init__(self, broker_id: int, *, window_count: int = 11, window_ms: int = 1000) -> None:
@@ -27,7 +27,7 @@ class ReplicationThrottles:
         self.follower = ReplicationQuota(window_count=window_count, window_ms=window_ms)
 
     def on_metadata(self, delta: MetadataDelta, image: MetadataImage) -> None:
-        """Take over what changed."""
+        """Apply changed configurations."""
         if delta.configs is None:
             return
         resources = list(delta.configs.changed_resources)
@@ -40,7 +40,7 @@ class ReplicationThrottles:
                     quota.list_topic(resource.name, listed_partitions(text, self._broker_id))
 
     def _rate(self, image: MetadataImage, key: str) -> int:
-        """The broker's own setting comes before the cluster's default; what does not parse limits nothing."""
+        """Return the broker's setting, else the cluster's default; an invalid value limits nothing."""
         for settings in (image.configs.broker(self._broker_id), image.configs.cluster_default()):
             text = settings.get(key, "").strip()
             if text.isdecimal():

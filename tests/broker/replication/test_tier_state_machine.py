@@ -18,7 +18,7 @@ from broker.replication.tier_state_machine import (
     Load,
     Step,
     TierStateMachine,
-    history,
+    leader_epoch_entries,
 )
 from protocol.errors import ErrorCode
 from storage.directories.checkpoints import EpochEntry
@@ -231,18 +231,18 @@ def test_it_is_that_of_what_the_log_stands_for(
     log_start: int, next_offset: int, last_epoch: int, expected: list[tuple[int, int]]
 ) -> None:
     load = Load(segment(0, 11, e0=0), next_offset, log_start, last_epoch)
-    assert history(ENTRIES, load) == expected
+    assert leader_epoch_entries(ENTRIES, load) == expected
 
 
 def test_it_may_begin_after_the_log() -> None:
     """A log older than leader epochs: nobody knows who wrote its first records."""
-    assert history([(2, 5)], Load(segment(0, 8, e2=5), 9, 0, 2)) == [(2, 5)]
+    assert leader_epoch_entries([(2, 5)], Load(segment(0, 8, e2=5), 9, 0, 2)) == [(2, 5)]
 
 
 @pytest.mark.parametrize("entries", [[], [(0, 0), (1, 3)], [(3, 9)]])
 def test_that_of_another_segment_is_refused(entries: list[tuple[int, int]]) -> None:
     with pytest.raises(ValueError, match="do not end with 3"):
-        history(entries, Load(segment(6, 8, e3=6), 9, 0, 3))
+        leader_epoch_entries(entries, Load(segment(6, 8, e3=6), 9, 0, 3))
 
 
 # ---- any two histories
@@ -299,4 +299,4 @@ def test_a_follower_believes_of_a_segment_what_its_leader_has_too_and_no_more(se
     step = Leader(first_local, len(leading.writers), *leading.epochs).build(segment)
     expected = min(shared, end + 1)
     assert step == Load(segment, expected, 0, copied.writers[expected - 1])
-    assert history(copied.epochs, step) == [entry for entry in leading.epochs if entry[1] < expected]
+    assert leader_epoch_entries(copied.epochs, step) == [entry for entry in leading.epochs if entry[1] < expected]

@@ -69,11 +69,11 @@ class Follower:
         self.wires.append(Wire())
         return self.wires[-1]
 
-    def ask_offset(self, topic: str, index: int, timestamp: int = -4, leader_epoch: int = 5) -> None:
-        self.questions.ask_offset(Subject(topic, index), leader_epoch, timestamp, self._note(f"{topic}-{index}"))
+    def query_offset(self, topic: str, index: int, timestamp: int = -4, leader_epoch: int = 5) -> None:
+        self.questions.query_offset(Subject(topic, index), leader_epoch, timestamp, self._note(f"{topic}-{index}"))
 
-    def ask_epoch_end(self, topic: str, index: int, epoch: int, leader_epoch: int = 5) -> None:
-        self.questions.ask_epoch_end(Subject(topic, index), leader_epoch, epoch, self._note(f"{topic}-{index}"))
+    def query_epoch_end(self, topic: str, index: int, epoch: int, leader_epoch: int = 5) -> None:
+        self.questions.query_epoch_end(Subject(topic, index), leader_epoch, epoch, self._note(f"{topic}-{index}"))
 
     def _note(self, name: str) -> Callable[[OffsetAnswer | EpochAnswer], None]:
         return lambda answer: self.told.append((name, answer))
@@ -99,9 +99,9 @@ def test_nothing_is_opened_before_there_is_a_question(follower: Follower) -> Non
 
 
 def test_the_offsets_of_one_turn_share_a_request(follower: Follower) -> None:
-    follower.ask_offset("t", 0)
-    follower.ask_offset("u", 0, timestamp=-6)
-    follower.ask_offset("t", 1, leader_epoch=7)
+    follower.query_offset("t", 0)
+    follower.query_offset("u", 0, timestamp=-6)
+    follower.query_offset("t", 1, leader_epoch=7)
     (request,) = follower.run()
     assert request.replica_id == BROKER_ID
     assert [
@@ -114,8 +114,8 @@ def test_the_offsets_of_one_turn_share_a_request(follower: Follower) -> None:
 
 
 def test_so_do_the_ends_of_epochs(follower: Follower) -> None:
-    follower.ask_epoch_end("t", 0, 3)
-    follower.ask_epoch_end("t", 1, 4, leader_epoch=7)
+    follower.query_epoch_end("t", 0, 3)
+    follower.query_epoch_end("t", 1, 4, leader_epoch=7)
     (request,) = follower.run()
     assert request.replica_id == BROKER_ID
     ((first, second),) = (topic.partitions for topic in request.topics)
@@ -124,16 +124,16 @@ def test_so_do_the_ends_of_epochs(follower: Follower) -> None:
 
 
 def test_a_partition_is_named_once_in_a_request(follower: Follower) -> None:
-    follower.ask_offset("t", 0, leader_epoch=5)
-    follower.ask_offset("t", 0, leader_epoch=6)
+    follower.query_offset("t", 0, leader_epoch=5)
+    follower.query_offset("t", 0, leader_epoch=6)
     first, second = follower.run()
     assert [request.topics[0].partitions[0].current_leader_epoch for request in (first, second)] == [5, 6]
 
 
 def test_everybody_is_told_his_own(follower: Follower) -> None:
-    follower.ask_offset("t", 0)
-    follower.ask_offset("t", 1)
-    follower.ask_epoch_end("t", 0, 3)
+    follower.query_offset("t", 0)
+    follower.query_offset("t", 1)
+    follower.query_epoch_end("t", 0, 3)
     follower.run()
     (_, on_offsets), (_, on_epochs) = follower.wires[0].asked
     on_offsets(
@@ -152,8 +152,8 @@ def test_everybody_is_told_his_own(follower: Follower) -> None:
 
 
 def test_who_is_left_out_of_an_answer_has_none(follower: Follower) -> None:
-    follower.ask_offset("t", 0)
-    follower.ask_epoch_end("t", 0, 3)
+    follower.query_offset("t", 0)
+    follower.query_epoch_end("t", 0, 3)
     follower.run()
     (_, on_offsets), (_, on_epochs) = follower.wires[0].asked
     on_offsets(ListOffsetsResponse())
@@ -163,17 +163,17 @@ def test_who_is_left_out_of_an_answer_has_none(follower: Follower) -> None:
 
 def test_one_connection_serves_all_turns(follower: Follower) -> None:
     for index in range(3):
-        follower.ask_offset("t", index)
+        follower.query_offset("t", index)
         follower.run()
     assert len(follower.wires) == 1
     assert len(follower.wires[0].asked) == 3
 
 
 def test_whoever_waits_when_it_is_closed_is_told_so(follower: Follower) -> None:
-    follower.ask_offset("t", 0)
+    follower.query_offset("t", 0)
     follower.run()
-    follower.ask_offset("t", 1)
-    follower.ask_epoch_end("t", 1, 3)
+    follower.query_offset("t", 1)
+    follower.query_epoch_end("t", 1, 3)
     follower.questions.close()
     follower.run()
     assert follower.wires[0].is_closed
@@ -186,7 +186,7 @@ def test_whoever_waits_when_it_is_closed_is_told_so(follower: Follower) -> None:
 
 def test_nothing_is_opened_after_it_is_closed(follower: Follower) -> None:
     follower.questions.close()
-    follower.ask_offset("t", 0)
+    follower.query_offset("t", 0)
     follower.run()
     assert follower.wires == []
     assert len(follower.told) == 1
