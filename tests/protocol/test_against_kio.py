@@ -15,7 +15,7 @@ COVERED = [(cls, version) for cls, version in all_versions() if kio.kio_class(cl
 
 
 @pytest.mark.parametrize(("cls", "version"), COVERED, ids=lambda value: getattr(value, "__name__", str(value)))
-def test_kio_reads_and_writes_the_same(cls: type[Message], version: int) -> None:
+def test_kio_encodes_and_decodes_the_same_bytes(cls: type[Message], version: int) -> None:
     model = kio.kio_class(cls, version)
 
     @few_examples

@@ -11,7 +11,7 @@ from protocol.schema import snake_case
 REQUESTS = [spec for path in schemas.message_paths() if (spec := schema.load(path)).kind == "request"]
 
 
-def test_keys_and_names_are_those_of_the_schemas() -> None:
+def test_keys_and_names_match_the_schemas() -> None:
     stated = {spec.api_key: snake_case(spec.name.removesuffix("Request")).upper() for spec in REQUESTS}
     assert {key.value: key.name for key in ApiKey} == stated
     ours = {key for key in stated if key >= FIRST_PRIVATE_KEY}
@@ -35,7 +35,7 @@ def test_versions_are_those_that_kafka_4_serves() -> None:
     assert [api.name for api in API_BY_KEY.values() if api.unstable] == ["InitProducerId"]
 
 
-def test_a_key_nobody_defines_is_an_error() -> None:
+def test_unknown_api_key_raises_key_error() -> None:
     with pytest.raises(KeyError):
         request_class(4)
 

@@ -46,7 +46,7 @@ from protocol.messages.produce import PartitionProduceData, ProduceRequest, Topi
         (lambda: FetchResponse(responses=[None]), 12, "NoneType"),  # type: ignore[list-item]
     ],
 )
-def test_values_that_do_not_fit_are_refused(make: Callable[[], Message], version: int, problem: str) -> None:
+def test_values_that_do_not_fit_raise_encode_error(make: Callable[[], Message], version: int, problem: str) -> None:
     with pytest.raises(EncodeError, match=problem):
         compiler.encode(make(), version)
 
@@ -101,7 +101,7 @@ def test_generated_lines_appear_in_tracebacks() -> None:
     assert 'raise DecodeError("HeartbeatRequest v0: GroupId exceeds the buffer")' in text
 
 
-def test_source_is_printed_for_people(capsys: pytest.CaptureFixture[str]) -> None:
+def test_compiler_prints_generated_source(capsys: pytest.CaptureFixture[str]) -> None:
     assert compiler.main(["FetchRequest", "12"]) == 0
     printed = capsys.readouterr().out
     assert "def decode(buf, pos):" in printed
@@ -117,7 +117,7 @@ def test_functions_are_compiled_once() -> None:
     assert "<encode HeartbeatRequest v3>" in linecache.cache
 
 
-def test_a_response_leaves_out_what_an_old_version_has_no_room_for() -> None:
+def test_response_omits_fields_that_an_old_version_lacks() -> None:
     full = ListOffsetsPartitionResponse(partition_index=1, offset=7, leader_epoch=3)
     response = ListOffsetsResponse(topics=[ListOffsetsTopicResponse("t", [full])])
     decoded, _end = compiler.decode(ListOffsetsResponse, compiler.encode_bytes(response, 2), 2)

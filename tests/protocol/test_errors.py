@@ -1,12 +1,12 @@
 from protocol.errors import ErrorCode, KafkaError
 
 
-def test_codes_are_dense_and_each_has_a_sentence() -> None:
+def test_error_codes_are_dense_and_have_messages() -> None:
     assert [code.value for code in sorted(ErrorCode)] == list(range(-1, 134))
     assert all(code.message.endswith(".") for code in ErrorCode)
 
 
-def test_retriable_codes_say_so() -> None:
+def test_retriable_error_codes_are_marked() -> None:
     assert ErrorCode.NOT_LEADER_OR_FOLLOWER.retriable
     assert ErrorCode.COORDINATOR_LOAD_IN_PROGRESS.retriable
     assert not ErrorCode.NONE.retriable

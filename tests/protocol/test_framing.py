@@ -30,7 +30,7 @@ def test_whole_frames_are_cut_and_the_rest_is_left() -> None:
 
 @more_examples
 @given(st.lists(st.binary(max_size=20), max_size=5), st.lists(st.integers(1, 7), min_size=1, max_size=40))
-def test_however_bytes_arrive_the_frames_are_the_same(bodies: list[bytes], sizes: list[int]) -> None:
+def test_frames_are_independent_of_chunking(bodies: list[bytes], sizes: list[int]) -> None:
     stream, reader, received = framed(*bodies), FrameReader(), []
     for size in sizes:
         received += [bytes(frame) for frame in reader.feed(stream[:size])]
@@ -39,7 +39,7 @@ def test_however_bytes_arrive_the_frames_are_the_same(bodies: list[bytes], sizes
     assert received == bodies
 
 
-def test_frames_handed_out_stay_what_they_were() -> None:
+def test_returned_frames_do_not_change() -> None:
     reader = FrameReader()
     source = bytearray(framed(b"first"))
     (frame,) = reader.feed(source)

@@ -44,7 +44,7 @@ def test_equality_and_text_before_anything_was_constructed() -> None:
     assert repr(other).endswith("Point(x=1, y=2, names=[])")
 
 
-def test_what_dataclasses_offers_works_first_thing() -> None:
+def test_dataclass_functions_complete_a_lazy_dataclass() -> None:
     assert dataclasses.is_dataclass(fresh())
     assert [f.name for f in dataclasses.fields(fresh())] == ["x", "y", "names"]
     assert dataclasses.asdict(fresh()(y=5)) == {"x": 0, "y": 5, "names": []}

@@ -72,14 +72,14 @@ def test_a_varint_without_end() -> None:
     refused(ListOffsetsRequest, 6, "ffffffff 00 ffffffffffff01", "varint is longer than 5 bytes")
 
 
-def test_a_tag_section_that_lies() -> None:
+def test_tag_section_with_a_false_count_is_refused() -> None:
     assert compiler.decode(MetadataRequest, bytes.fromhex("01 01 00 00 00"), 9)[1] == 5
     refused(MetadataRequest, 9, "01 01 00 00 01 05 7f 00", "tagged field exceeds the buffer")
     refused(MetadataRequest, 9, "01 01 00 00 02 05 01 00", "index")
     refused(MetadataRequest, 9, "01 01 00 00 ffffffffff01", "varint")
 
 
-def test_a_tagged_field_whose_size_is_not_its_own() -> None:
+def test_tagged_field_with_a_wrong_size_is_refused() -> None:
     encoded = compiler.encode_bytes(FetchRequest(cluster_id="abc"), 12)
     assert encoded.endswith(bytes.fromhex("01 00 04 04 616263"))
     with pytest.raises(DecodeError, match="wrong size"):
@@ -130,7 +130,7 @@ def test_random_bytes_are_refused_or_decoded(request: tuple[type[Message], int],
 
 
 @pytest.mark.parametrize("pattern", [b"\xff\xff\xff\x7f", b"\x7f", b"\x00\x00\x7f\xff", b"\x80\x80\x80\x01"])
-def test_a_lying_length_allocates_no_more_than_the_frame_allows(pattern: bytes) -> None:
+def test_false_length_allocates_at_most_the_frame_size(pattern: bytes) -> None:
     frame = pattern * 64
     for cls, version in REQUESTS:
         compiler.decoder(cls, version)

@@ -88,6 +88,6 @@ def test_every_uuid_survives_its_text(raw: bytes) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "A", "AAAAAAAAAAAAAAAAAAAAA", "AAAAAAAAAAAAAAAAAAAAAAAA", "!" * 22, "é" * 22])
-def test_other_texts_are_no_uuids(text: str) -> None:
+def test_invalid_uuid_texts_are_refused(text: str) -> None:
     with pytest.raises(ValueError, match="not a UUID"):
         uuid_from_text(text)

@@ -12,7 +12,7 @@ def test_ranges_are_read_and_written_alike(text: str, first: int, last: int) -> 
 
 
 @pytest.mark.parametrize("text", ["", "-1", "4-2", "1-", "+", "1+2", " 1", "40000", "all"])
-def test_anything_else_is_refused(text: str) -> None:
+def test_invalid_version_ranges_are_refused(text: str) -> None:
     with pytest.raises(ValueError, match="not a range of versions"):
         Versions.parse(text)
 

@@ -32,12 +32,12 @@ def test_a_light_jvm_is_silent_and_has_one_compiler(monkeypatch: pytest.MonkeyPa
     assert prepared(monkeypatch, f"{light} {log4j}") == [light, log4j], "once is enough"
 
 
-def test_what_the_environment_says_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_settings_of_the_environment_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     assert prepared(monkeypatch, "-XX:+UseG1GC -Dlog4j2.level=info") == ["-XX:+UseG1GC", "-Dlog4j2.level=info"]
     assert prepared(monkeypatch, "-Xss4m -Dlog4j2.level=info") == ["-Xss4m", "-Dlog4j2.level=info", LIGHT]
 
 
-def test_where_jobs_run_is_for_others_to_say() -> None:
+def test_session_leaves_master_and_sizes_to_spark_submit() -> None:
     """A master or sizes set here would win over those of spark-submit, or come too late."""
     theirs = ("spark.master", "spark.submit.", "spark.driver.", "spark.executor.", "spark.cores.", "spark.jars")
     assert not [key for key in {**_SETTINGS, **_SPARK} if key.startswith(theirs)]

@@ -131,7 +131,7 @@ def test_any_division_gives_the_bytes_of_a_node(
         assert job.at(latest.end_offset).sha256 == expected, "although a tail let go of the files of its commit"
 
 
-def test_it_may_fail_at_every_stage_and_goes_on(spark: SparkSession, log: Log, settings: JobSettings) -> None:
+def test_job_resumes_after_a_failure_at_any_stage(spark: SparkSession, log: Log, settings: JobSettings) -> None:
     """A directory where a file is to be is what no user can write over, neither here nor in an executor."""
     end, epoch = log.batches[-1].last_offset + 1, log.batches[-1].epoch
     name, out = f"{end:020d}-{epoch:010d}", Path(settings.out.directory)
@@ -156,7 +156,7 @@ def test_it_may_fail_at_every_stage_and_goes_on(spark: SparkSession, log: Log, s
     assert left == {"commits", "owner.json", "registry", "sections"}, "nothing of the attempts is left"
 
 
-def test_it_goes_on_where_the_log_was_trimmed(spark: SparkSession, log: Log, settings: JobSettings) -> None:
+def test_job_continues_after_the_log_was_trimmed(spark: SparkSession, log: Log, settings: JobSettings) -> None:
     """From the snapshot of a node in place of what is gone, as a node does that comes late."""
     aligned = log.aligned()
     first, second, third = (aligned[len(aligned) * part // 4] for part in (1, 2, 3))
@@ -175,7 +175,7 @@ def test_it_goes_on_where_the_log_was_trimmed(spark: SparkSession, log: Log, set
         assert once(spark, fresh) == digest(by_a_late_node(log, second, len(log.data) - 1)), "without a state, too"
 
 
-def test_what_must_not_be_folded_stops_it_with_a_sentence(
+def test_invalid_log_stops_the_job_with_a_sentence(
     spark: SparkSession, log: Log, settings: JobSettings, tmp_path: Path
 ) -> None:
     """A record of the future, another cluster, an offset within a batch: and nothing is lost by it."""
@@ -225,9 +225,7 @@ def test_a_tail_follows_and_can_be_stopped_and_started(spark: SparkSession, log:
             assert (latest.sha256, number) == (expected, number)
 
 
-def test_of_two_in_one_place_the_one_that_began_first_ends(
-    spark: SparkSession, log: Log, settings: JobSettings
-) -> None:
+def test_earlier_of_two_jobs_in_one_location_ends(spark: SparkSession, log: Log, settings: JobSettings) -> None:
     """Before it counts what it did, and without harm to the other one's state."""
     with opened(spark, settings) as job, pytest.raises(Exception, match="TakenOver") as told:
         job.tail(_Overtaken(lambda: once(spark, settings)))

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.integration
 PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 
 
-def test_every_example_answers_what_the_image_says(spark: SparkSession, tmp_path: Path) -> None:
+def test_every_example_query_agrees_with_the_image(spark: SparkSession, tmp_path: Path) -> None:
     log, uri = log_of(0), str(tmp_path / "tables")
     writer = Writer(TableStore(parse_store_uri(uri)))
     for number in range(0, len(log.images), 40):

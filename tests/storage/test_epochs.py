@@ -23,7 +23,7 @@ def test_epochs_end_where_the_next_begins() -> None:
     assert epochs.end_offset_for(5, 40) == EpochAndOffset(5, 40)
 
 
-def test_epochs_that_are_not_known_have_no_end() -> None:
+def test_unknown_epochs_have_no_end_offset() -> None:
     assert cache((1, 0)).end_offset_for(2, 40) == EpochAndOffset(-1, -1)
     assert cache((1, 0)).end_offset_for(-1, 40) == EpochAndOffset(-1, -1)
     assert cache().end_offset_for(0, 40) == EpochAndOffset(-1, -1)
@@ -33,19 +33,19 @@ def test_an_epoch_before_the_first_known_ends_where_that_begins() -> None:
     assert cache((4, 7), (5, 9)).end_offset_for(2, 40) == EpochAndOffset(2, 7)
 
 
-def test_offsets_know_their_epoch() -> None:
+def test_epoch_for_offset_is_found() -> None:
     epochs = cache((1, 5), (3, 10))
     assert [epochs.epoch_for_offset(offset) for offset in (4, 5, 9, 10, 99)] == [None, 1, 1, 3, 3]
 
 
-def test_the_latest_epoch_is_not_begun_twice() -> None:
+def test_assigning_the_latest_epoch_again_changes_nothing() -> None:
     epochs = cache((1, 5))
     epochs.assign(1, 8)
     assert epochs.entries == [(1, 5)]
     assert epochs.latest_epoch == 1
 
 
-def test_a_new_epoch_drops_what_contradicts_it() -> None:
+def test_new_epoch_drops_contradicting_entries() -> None:
     epochs = cache((1, 5), (2, 10), (4, 20))
     epochs.assign(3, 15)
     assert epochs.entries == [(1, 5), (2, 10), (3, 15)]
@@ -54,12 +54,12 @@ def test_a_new_epoch_drops_what_contradicts_it() -> None:
 
 
 @pytest.mark.parametrize("entry", [(-1, 0), (0, -1)])
-def test_negative_epochs_and_offsets_are_mistakes(entry: tuple[int, int]) -> None:
+def test_negative_epochs_and_offsets_raise_value_error(entry: tuple[int, int]) -> None:
     with pytest.raises(ValueError):
         cache().assign(*entry)
 
 
-def test_the_start_is_cut_within_an_epoch() -> None:
+def test_truncation_from_start_shortens_an_epoch() -> None:
     epochs = cache((1, 0), (2, 10), (3, 20))
     epochs.truncate_from_start(15)
     assert epochs.entries == [(2, 15), (3, 20)]
@@ -108,7 +108,7 @@ def test_the_cache_agrees_with_a_list_of_every_offsets_epoch(
         assert epochs.end_offset_for(asked, end) == EpochAndOffset(asked, last + 1)
 
 
-def test_what_another_copy_knows_of_before_is_put_in_front() -> None:
+def test_epochs_of_another_copy_are_restored_below_the_first() -> None:
     history = [EpochEntry(1, 0), EpochEntry(3, 10), EpochEntry(5, 25)]
     lost = cache((3, 18), (5, 25), (6, 30))
     assert lost.restore_below(history)

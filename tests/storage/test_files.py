@@ -52,7 +52,7 @@ def test_truncate_cuts_and_extends(fs: FileSystem, directory: str) -> None:
     file.close()
 
 
-def test_views_keep_showing_what_they_showed(fs: FileSystem, directory: str) -> None:
+def test_views_keep_their_content(fs: FileSystem, directory: str) -> None:
     path = join(directory, "a")
     file = fs.open(path)
     file.write(0, b"a" * 100_000)
@@ -87,7 +87,7 @@ def test_views_survive_a_cut_through_another_handle(fs: FileSystem, directory: s
     other.close()
 
 
-def test_cached_reads_agree_with_reads_or_decline(fs: FileSystem, directory: str) -> None:
+def test_cached_reads_agree_with_reads_or_return_none(fs: FileSystem, directory: str) -> None:
     file = fs.open(join(directory, "a"))
     file.write(0, b"x" * 10_000)
     assert file.read_cached(1, 9_000) in (None, b"x" * 9_000)
@@ -97,7 +97,7 @@ def test_cached_reads_agree_with_reads_or_decline(fs: FileSystem, directory: str
     file.close()
 
 
-def test_a_cold_memory_file_declines(tmp_path: Path) -> None:
+def test_cold_memory_file_returns_none_for_cached_reads(tmp_path: Path) -> None:
     fs = MemoryFileSystem()
     file = fs.open("a")
     file.write(0, b"abc")
@@ -106,7 +106,7 @@ def test_a_cold_memory_file_declines(tmp_path: Path) -> None:
     assert not file.is_cached(0, 3)
 
 
-def test_opening_what_does_not_exist_fails(fs: FileSystem, directory: str) -> None:
+def test_opening_a_missing_file_fails(fs: FileSystem, directory: str) -> None:
     with pytest.raises(FileNotFoundError):
         fs.open_existing(join(directory, "none"))
     with pytest.raises(FileNotFoundError):
@@ -154,7 +154,7 @@ def test_directories_are_made_renamed_and_removed_whole(fs: FileSystem, director
     assert fs.list(directory) == []
 
 
-def test_replacing_a_file_leaves_no_other_behind(fs: FileSystem, directory: str) -> None:
+def test_replacing_a_file_leaves_no_temporary_file(fs: FileSystem, directory: str) -> None:
     path = join(directory, "checkpoint")
     replace_file(fs, path, b"one, long")
     replace_file(fs, path, b"two")
@@ -183,7 +183,7 @@ def test_there_is_less_space_usable_than_in_total(fs: FileSystem, directory: str
     assert 0 < space.usable_bytes <= space.total_bytes
 
 
-def test_paths_are_taken_apart() -> None:
+def test_paths_are_split() -> None:
     assert parent("/a/b/c") == "/a/b"
     assert parent("c") == "."
     assert base_name("/a/b/c") == "c"
@@ -256,6 +256,6 @@ def test_unsynced_writes_may_become_holes() -> None:
 @pytest.mark.parametrize(
     ("path", "directory"), [("/a/b", "/a"), ("/a", "/"), ("a/b", "a"), ("a", "."), ("/data/t-0", "/data")]
 )
-def test_the_parent_of_a_path(path: str, directory: str) -> None:
+def test_parent_of_a_path_is_found(path: str, directory: str) -> None:
     assert parent(path) == directory
     assert join(directory, path.rpartition("/")[2]).removeprefix("./") == path

@@ -79,7 +79,7 @@ def test_memory_is_bounded_while_the_file_grows() -> None:
 
 @pytest.mark.parametrize("keep", [0, 1, BLOCK_ENTRIES, MANY - SPILL_ENTRIES - 30, MANY - 5, MANY])
 @pytest.mark.parametrize("saved", [True, False])
-def test_what_is_cut_is_gone_from_memory_and_file(keep: int, saved: bool) -> None:
+def test_cut_removes_entries_from_memory_and_file(keep: int, saved: bool) -> None:
     fs = MemoryFileSystem()
     file = entries(MANY, fs)
     if saved:
@@ -125,7 +125,7 @@ def test_offset_entries_are_relative_to_the_base_in_kafkas_format() -> None:
     assert index.position_floor(69, 1004) == -1
 
 
-def test_a_full_offset_index_takes_no_more() -> None:
+def test_full_offset_index_ignores_entries() -> None:
     index = OffsetIndex(MemoryFileSystem(), "i", 0, 8 * 2 + 7)
     index.entries.reset()
     for offset in range(3):
@@ -143,7 +143,7 @@ def test_offset_entries_at_or_above_a_truncation_are_dropped() -> None:
     assert list(index) == [(104, 104)]
 
 
-def test_time_entries_grow_and_keep_a_slot_for_the_last() -> None:
+def test_time_entries_grow_and_reserve_a_final_slot() -> None:
     fs = MemoryFileSystem()
     index = TimeIndex(fs, "t", 100, 12 * 3)
     index.reset()

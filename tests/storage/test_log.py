@@ -103,7 +103,7 @@ def test_a_writable_buffer_is_patched_in_place_and_any_other_left_alone(log: Log
     assert parse_header(data).base_offset == 0
 
 
-def test_log_append_time_is_answered(fs: MemoryFileSystem) -> None:
+def test_log_append_time_is_returned(fs: MemoryFileSystem) -> None:
     log = opened(fs, LogConfig(message_timestamp_type=MessageTimestampType.LOG_APPEND_TIME))
     info = log.append_as_leader(batch(timestamp=5), 0, now_ms=NOW + 3)
     assert info.log_append_time_ms == NOW + 3
@@ -122,7 +122,7 @@ def test_a_retried_batch_is_answered_with_its_first_offsets(log: Log) -> None:
     assert log.log_end_offset == 8
 
 
-def test_a_refused_batch_leaves_no_trace(log: Log, fs: MemoryFileSystem) -> None:
+def test_rejected_batch_changes_nothing(log: Log, fs: MemoryFileSystem) -> None:
     log.append_as_leader(batch(producer_id=9, producer_epoch=0, base_sequence=0), 0, now_ms=NOW)
     size = log.size_bytes
     with pytest.raises(InvalidRecords) as caught:
@@ -135,7 +135,7 @@ def test_a_refused_batch_leaves_no_trace(log: Log, fs: MemoryFileSystem) -> None
     assert (log.log_end_offset, log.size_bytes, log.epochs.latest_epoch) == (1, size, 0)
 
 
-def test_followers_take_batches_as_they_are_with_gaps(log: Log) -> None:
+def test_follower_appends_batches_with_gaps_unchanged(log: Log) -> None:
     data = replicated(0, 2, 1) + replicated(10, 3, 1) + replicated(13, 1, 4)
     info = log.append_as_follower(data + replicated(14)[:-1], now_ms=NOW)
     assert info is not None
@@ -146,7 +146,7 @@ def test_followers_take_batches_as_they_are_with_gaps(log: Log) -> None:
     assert log.append_as_follower(b"", now_ms=NOW) is None
 
 
-def test_followers_refuse_what_they_have(log: Log) -> None:
+def test_follower_refuses_batches_below_its_log_end(log: Log) -> None:
     append(log, 5)
     with pytest.raises(UnexpectedOffset) as caught:
         log.append_as_follower(replicated(4, 3), now_ms=NOW)
@@ -159,7 +159,7 @@ def test_an_empty_follower_starts_again_at_a_batch_that_straddles_its_end(fs: Me
     assert (log.log_start_offset, log.log_end_offset) == (100, 110)
 
 
-def test_followers_take_nothing_of_an_epoch_they_have_not_heard_of(log: Log) -> None:
+def test_follower_appends_no_batch_above_the_max_epoch(log: Log) -> None:
     info = log.append_as_follower(
         replicated(0, epoch=1) + replicated(1, epoch=3) + replicated(2), now_ms=NOW, max_epoch=2
     )
@@ -168,7 +168,7 @@ def test_followers_take_nothing_of_an_epoch_they_have_not_heard_of(log: Log) -> 
     assert log.append_as_follower(replicated(1, epoch=3), now_ms=NOW, max_epoch=2) is None
 
 
-def test_a_followers_high_watermark_goes_where_its_leader_says_within_its_own_log(log: Log) -> None:
+def test_follower_adopts_the_leaders_high_watermark_within_its_log(log: Log) -> None:
     append(log, 10)
     assert log.follow_high_watermark(12)
     assert log.high_watermark == 10
@@ -255,7 +255,7 @@ def offsets(log: Log, offset: int, max_bytes: int, upper: int, *, min_one: bool 
     return [r.offset for _, r in iter_all_records(log.read(offset, max_bytes, upper, min_one).data)]
 
 
-def test_reads_give_whole_batches_within_their_limits(log: Log) -> None:
+def test_reads_return_whole_batches_within_limits(log: Log) -> None:
     for _ in range(4):
         append(log, 2)
     size = len(batch(2))
@@ -272,7 +272,7 @@ def test_reads_give_whole_batches_within_their_limits(log: Log) -> None:
     assert offsets(log, 0, size - 1, 1) == []
 
 
-def test_reads_say_where_to_go_on(log: Log) -> None:
+def test_reads_return_the_next_offset(log: Log) -> None:
     for _ in range(4):
         append(log, 2)
     size = len(batch(2))
@@ -282,7 +282,7 @@ def test_reads_say_where_to_go_on(log: Log) -> None:
     assert log.read(8, 1, 8).next_offset == 8
 
 
-def test_the_ends_of_the_log_can_be_asked_for_and_nothing_beyond(log: Log) -> None:
+def test_reads_outside_the_log_raise_offset_out_of_range(log: Log) -> None:
     append(log, 5)
     log.advance_high_watermark(5)
     log.maybe_increment_log_start_offset(2)
@@ -309,7 +309,7 @@ def test_reads_below_the_first_segment_are_sent_to_remote_storage(log: Log) -> N
     assert log.read(10, 1000, 11).next_offset == 11
 
 
-def test_reads_go_on_in_the_next_segment_over_a_gap(log: Log) -> None:
+def test_reads_continue_in_the_next_segment_after_a_gap(log: Log) -> None:
     append(log, 2)
     log.roll(NOW)
     log.append_as_follower(replicated(10), now_ms=NOW)
@@ -319,7 +319,7 @@ def test_reads_go_on_in_the_next_segment_over_a_gap(log: Log) -> None:
 
 
 @pytest.mark.parametrize("size", [10, 3000, 70_000])
-def test_a_reader_that_goes_on_meets_every_batch_once(tmp_path: Path, size: int) -> None:
+def test_sequential_reader_reads_every_batch_once(tmp_path: Path, size: int) -> None:
     log = opened(OsFileSystem(), LogConfig(segment_bytes=1_000_000), path=str(tmp_path / "t-0"))
     for _ in range(60):
         append(log, 1, size=size)
@@ -349,7 +349,7 @@ def test_large_reads_are_views_that_outlive_the_segment(tmp_path: Path) -> None:
     assert bytes(found.data) == content
 
 
-def test_cold_reads_say_so(log: Log, fs: MemoryFileSystem) -> None:
+def test_cold_reads_are_marked(log: Log, fs: MemoryFileSystem) -> None:
     append(log, 1, size=100)
     append(log, 1, size=100_000)
     assert not log.read(0, 10, 2).cold
@@ -407,7 +407,7 @@ def test_the_greatest_timestamp_is_found_where_it_first_occurs(fs: MemoryFileSys
     assert (found.timestamp, found.offset) == (NOW + 9, 1)
 
 
-def test_epochs_have_ends(log: Log) -> None:
+def test_end_offset_for_epoch_is_found(log: Log) -> None:
     append(log, 3, epoch=1)
     append(log, 2, epoch=4)
     assert log.end_offset_for_epoch(1) == (1, 3)
@@ -542,7 +542,7 @@ def test_truncating_cuts_data_epochs_producers_and_the_high_watermark(fs: Memory
         log.truncate_to(-1, now_ms=NOW)
 
 
-def test_a_batch_that_straddles_the_cut_goes_whole(log: Log) -> None:
+def test_batch_across_the_truncation_offset_is_removed_whole(log: Log) -> None:
     append(log, 2)
     append(log, 5)
     log.truncate_to(4, now_ms=NOW)
@@ -552,7 +552,7 @@ def test_a_batch_that_straddles_the_cut_goes_whole(log: Log) -> None:
     assert offsets(log, 2, 1000, 5) == [4]
 
 
-def test_truncating_below_the_first_segment_starts_over_there(fs: MemoryFileSystem) -> None:
+def test_truncation_below_the_first_segment_empties_the_log_there(fs: MemoryFileSystem) -> None:
     log = opened(fs, log_start_offset=100)
     append(log, 5)
     log.truncate_to(40, now_ms=NOW)
@@ -563,7 +563,7 @@ def test_truncating_below_the_first_segment_starts_over_there(fs: MemoryFileSyst
     ("start", "cut", "first", "was_any"),
     [(3, 3, 3, True), (4, 3, 3, True), (5, 5, 5, False), (2, 3, 0, True), (4, 5, 0, False), (0, 0, 0, True)],
 )
-def test_a_cut_that_would_leave_nothing_but_deleted_records_takes_them_too(
+def test_truncation_that_leaves_only_deleted_records_empties_the_log(
     log: Log, start: int, cut: int, first: int, was_any: bool
 ) -> None:
     for _ in range(5):
@@ -577,7 +577,7 @@ def test_a_cut_that_would_leave_nothing_but_deleted_records_takes_them_too(
     assert not log.truncate_to(cut + 1, now_ms=NOW)
 
 
-def test_starting_over_leaves_nothing_behind(fs: MemoryFileSystem) -> None:
+def test_full_truncation_removes_all_files(fs: MemoryFileSystem) -> None:
     log = opened(fs, LogConfig(segment_bytes=200))
     for n in range(6):
         log.append_as_leader(batch(producer_id=1, producer_epoch=0, base_sequence=n), 3, now_ms=NOW)
@@ -672,7 +672,7 @@ def test_a_failed_write_keeps_the_offsets_and_fails_the_log_for_good(log: Log, f
     assert again.log_end_offset == 2
 
 
-def test_a_batch_that_was_written_but_not_indexed_is_taken_back(fs: MemoryFileSystem) -> None:
+def test_batch_that_was_written_but_not_indexed_is_cut_off(fs: MemoryFileSystem) -> None:
     log = opened(fs)
     append(log)
     log.close()

@@ -79,11 +79,11 @@ def test_the_name_is_kafkas() -> None:
         "00000000000005120793-0000000002.checkpoint.damaged",
     ],
 )
-def test_other_names_are_no_snapshots(name: str) -> None:
+def test_other_file_names_are_not_snapshots(name: str) -> None:
     assert parse_checkpoint_name(name) is None
 
 
-def test_names_read_back() -> None:
+def test_snapshot_names_round_trip() -> None:
     for id in (ID, CheckpointId(0, 0), CheckpointId(2**62, 2**31 - 1)):
         assert parse_checkpoint_name(checkpoint_name(id)) == id
 
@@ -95,12 +95,12 @@ def test_ids_order_by_epoch_then_offset() -> None:
     assert held.ids() == [(0, 0), (90, 3), (100, 3), (50, 4)]
 
 
-def test_a_whole_snapshot_passes_and_tells_its_time() -> None:
+def test_whole_snapshot_passes_the_check_and_returns_its_timestamp() -> None:
     assert checked(snapshot()) == TIME
     assert checked(snapshot(b"a", b"b", b"c")) == TIME
 
 
-def test_control_batches_are_handed_out() -> None:
+def test_check_passes_control_batches_to_the_callback() -> None:
     seen: list[bytes] = []
     content = snapshot(b"a", opening=(HEADER, OTHER))
     placed(MemoryFileSystem(), content).check(ID, lambda batch: seen.append(bytes(batch)))
@@ -125,7 +125,7 @@ def test_control_batches_are_handed_out() -> None:
         (snapshot() + b"rest", "at byte"),
     ],
 )
-def test_what_is_no_whole_snapshot_is_told(content: bytes, reason: str) -> None:
+def test_incomplete_snapshots_raise_damaged_snapshot(content: bytes, reason: str) -> None:
     with pytest.raises(DamagedSnapshot, match=reason):
         checked(content)
 
@@ -152,14 +152,14 @@ def test_any_flipped_bit_is_noticed() -> None:
             checked(content[:position] + bytes([content[position] ^ 4]) + content[position + 1 :])
 
 
-def test_a_length_that_cannot_be_claims_no_memory() -> None:
+def test_impossible_length_allocates_no_memory() -> None:
     huge = bytearray(snapshot(bytes(1000)))
     huge[8:12] = (MAX_BATCH_BYTES).to_bytes(4)
     with pytest.raises(DamagedSnapshot, match="at byte 0"):
         checked(bytes(huge) + bytes(2 * MAX_BATCH_BYTES))
 
 
-def test_batches_larger_than_a_read_are_checked_and_handed_out_whole() -> None:
+def test_batches_larger_than_a_read_are_checked_and_returned_whole() -> None:
     content = snapshot(b"a", bytes(3 * READ_BYTES), b"b", bytes(READ_BYTES), *[bytes(300_000)] * 9)
     fs = MemoryFileSystem()
     held = placed(fs, content)
@@ -172,7 +172,7 @@ def test_batches_larger_than_a_read_are_checked_and_handed_out_whole() -> None:
     assert reader.size == len(content)
 
 
-def test_a_reader_tells_of_damage() -> None:
+def test_reader_raises_damaged_snapshot() -> None:
     content = snapshot(b"a")
     for cut in (HEADER_SIZE - 1, len(content) - 1):
         reader = placed(MemoryFileSystem(), content[:cut]).open(ID)
@@ -187,7 +187,7 @@ def test_a_header_is_read_alone() -> None:
         placed(MemoryFileSystem(), b"").read_timestamp(ID)
 
 
-def test_pages_are_bytes_wherever_they_begin() -> None:
+def test_pages_start_at_any_position() -> None:
     content = snapshot(b"abc", b"def")
     held = placed(MemoryFileSystem(), content)
     pages = [held.read(ID, position, 7) for position in range(0, len(content), 7)]
@@ -211,7 +211,7 @@ def test_a_fetched_snapshot_appears_when_it_is_whole() -> None:
     assert held.size(ID) == len(content)
 
 
-def test_position_zero_begins_anew() -> None:
+def test_position_zero_restarts_the_part() -> None:
     held = files()
     fetched(held, bytes(500))
     fetched(held, snapshot(b"abc"))
@@ -237,7 +237,7 @@ def test_a_part_of_another_size_is_not_the_snapshot(size: int) -> None:
     assert held.ids() == []
 
 
-def test_a_snapshot_written_here_does_not_meet_the_same_one_fetched() -> None:
+def test_generated_and_fetched_parts_of_one_snapshot_are_separate() -> None:
     content, held = snapshot(b"abc"), files()
     writer = held.begin(ID)
     fetched(held, content[:-1])
@@ -249,7 +249,7 @@ def test_a_snapshot_written_here_does_not_meet_the_same_one_fetched() -> None:
     assert held.ids() == [ID]
 
 
-def test_an_abandoned_snapshot_leaves_nothing() -> None:
+def test_abandoned_snapshot_leaves_no_file() -> None:
     fs = MemoryFileSystem()
     writer = files(fs).begin(ID)
     writer.append(b"abc")
@@ -257,7 +257,7 @@ def test_an_abandoned_snapshot_leaves_nothing() -> None:
     assert fs.list("d") == []
 
 
-def test_leftovers_go_and_nothing_else() -> None:
+def test_only_leftovers_are_removed() -> None:
     fs = MemoryFileSystem()
     held = placed(fs, snapshot())
     held.begin(CheckpointId(200, 3)).append(b"abc")
@@ -268,7 +268,7 @@ def test_leftovers_go_and_nothing_else() -> None:
     assert fs.list("d") == ["00000000000000000000.log", checkpoint_name(ID)]
 
 
-def test_a_damaged_one_is_kept_for_people() -> None:
+def test_damaged_snapshot_is_kept_under_another_name() -> None:
     fs = MemoryFileSystem()
     held = placed(fs, b"abc")
     held.set_aside(ID)
@@ -285,7 +285,7 @@ def test_large_snapshots_are_synced_on_the_way() -> None:
 
 
 @pytest.mark.parametrize("way", ["written here", "fetched"])
-def test_whenever_power_fails_there_is_a_whole_snapshot_or_none(way: str) -> None:
+def test_power_loss_leaves_a_whole_snapshot_or_none(way: str) -> None:
     content = snapshot(b"abc" * 1000, b"def")
     for after in range(1000):
         fs = FailingPower()

@@ -59,7 +59,7 @@ def test_an_unknown_producer_may_begin_with_any_sequence() -> None:
     assert ProducerState().check(data(sequence=500), Origin.CLIENT) is None
 
 
-def test_sequences_go_on_where_they_stopped() -> None:
+def test_sequences_must_be_consecutive() -> None:
     state = state_after(data(0, 3))
     assert state.check(data(3), Origin.CLIENT) is None
     assert refusal(state, data(4)) is Rejection.OUT_OF_ORDER_SEQUENCE_NUMBER
@@ -98,7 +98,7 @@ def test_a_lower_epoch_is_fenced_and_a_higher_one_begins_at_zero() -> None:
     assert len(state.entries[7].batches) == 1
 
 
-def test_coordinators_are_not_held_to_sequences() -> None:
+def test_coordinator_appends_skip_sequence_checks() -> None:
     state = state_after(data(0))
     assert state.check(data(9), Origin.COORDINATOR) is None
     assert state.check(data(0), Origin.COORDINATOR) is None
@@ -171,7 +171,7 @@ def test_the_stable_offset_stops_at_the_oldest_transaction() -> None:
     assert state.first_unstable_offset == 11
 
 
-def test_idle_producers_are_forgotten_unless_a_transaction_is_open() -> None:
+def test_idle_producers_expire_unless_a_transaction_is_open() -> None:
     state = state_after(
         data(timestamp=1000), data(producer_id=8, timestamp=1500), data(producer_id=9, timestamp=0, transactional=True)
     )
@@ -212,6 +212,6 @@ def test_the_snapshot_format_is_kafkas() -> None:
         lambda content: b"\0\2" + content[2:],
     ],
 )
-def test_spoilt_snapshots_are_refused(spoil: Callable[[bytes], bytes]) -> None:
+def test_corrupt_snapshots_are_refused(spoil: Callable[[bytes], bytes]) -> None:
     with pytest.raises(CorruptCheckpoint):
         ProducerState.decode("x", spoil(state_after(data()).encode()), 1)

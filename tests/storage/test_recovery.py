@@ -122,7 +122,7 @@ def test_damage_in_the_middle_ends_the_log_there(fs: MemoryFileSystem) -> None:
     assert not [entry for entry in fs.list(DIRECTORY) if entry > f"{10:020d}" and entry[0] == "0"]
 
 
-def test_what_lies_below_the_recovery_point_is_not_read_again(fs: MemoryFileSystem) -> None:
+def test_recovery_skips_segments_below_the_recovery_point(fs: MemoryFileSystem) -> None:
     written = filled(fs, 20)
     size = len(written[0])
     log = opened(fs, recovery_point=16)
@@ -165,7 +165,7 @@ def test_offsets_that_go_backwards_are_damage(fs: MemoryFileSystem) -> None:
 @pytest.mark.parametrize("clean", [True, False])
 @pytest.mark.parametrize("suffix", [".index", ".timeindex"])
 @pytest.mark.parametrize("base", [0, 5, 10])
-def test_lost_indexes_are_made_anew(fs: MemoryFileSystem, clean: bool, suffix: str, base: int) -> None:
+def test_lost_indexes_are_rebuilt(fs: MemoryFileSystem, clean: bool, suffix: str, base: int) -> None:
     written = filled(fs, 12)
     entries = read_file(fs, name(base, suffix))
     fs.remove(name(base, suffix))
@@ -194,7 +194,7 @@ def test_lost_indexes_are_made_anew(fs: MemoryFileSystem, clean: bool, suffix: s
         (".timeindex", bytes(24)),
     ],
 )
-def test_an_index_that_cannot_be_the_segments_is_made_anew(fs: MemoryFileSystem, suffix: str, content: bytes) -> None:
+def test_implausible_index_is_rebuilt(fs: MemoryFileSystem, suffix: str, content: bytes) -> None:
     filled(fs, 12)
     entries = read_file(fs, name(0, suffix))
     write_file(fs, name(0, suffix), content, sync=False)
@@ -225,7 +225,7 @@ def test_a_segment_that_ends_at_the_recovery_point_may_have_unsynced_indexes(fs:
     assert read_file(fs, name(5, ".index")) == entries
 
 
-def test_an_index_made_anew_below_the_recovery_point_is_synced(fs: MemoryFileSystem) -> None:
+def test_index_rebuilt_below_the_recovery_point_is_synced(fs: MemoryFileSystem) -> None:
     filled(fs, 12)
     fs.remove(name(0, ".index"))
     fs.log.clear()
@@ -323,7 +323,7 @@ def test_a_finished_swap_is_read_at_once(fs: MemoryFileSystem) -> None:
 # -- snapshots, epochs, log start ----------------------------------------------------------------------------------
 
 
-def test_snapshots_above_the_recovery_point_are_not_believed(fs: MemoryFileSystem) -> None:
+def test_snapshots_above_the_recovery_point_are_discarded(fs: MemoryFileSystem) -> None:
     """They may be left from a history that was truncated; the batches are asked instead."""
     filled(fs, 7)
     assert fs.exists(name(5, ".snapshot"))
@@ -333,7 +333,7 @@ def test_snapshots_above_the_recovery_point_are_not_believed(fs: MemoryFileSyste
     assert opened(fs, recovery_point=0).producers.entries[1].last_sequence == 6
 
 
-def test_spoilt_snapshots_are_removed_and_an_older_one_taken(fs: MemoryFileSystem) -> None:
+def test_corrupt_snapshots_are_removed_and_an_older_one_loaded(fs: MemoryFileSystem) -> None:
     filled(fs, 12)
     write_file(fs, name(12, ".snapshot"), b"nonsense", sync=False)
     write_file(fs, name(10, ".snapshot"), b"", sync=False)
@@ -349,19 +349,19 @@ def test_a_clean_log_without_snapshots_has_no_producers(fs: MemoryFileSystem) ->
     assert opened(fs, clean=True).producers.entries == {}
 
 
-def test_a_spoilt_epoch_checkpoint_is_learnt_again(fs: MemoryFileSystem) -> None:
+def test_corrupt_epoch_checkpoint_is_rebuilt_from_batches(fs: MemoryFileSystem) -> None:
     filled(fs, 12)
     write_file(fs, join(DIRECTORY, "leader-epoch-checkpoint"), b"nonsense", sync=False)
     assert opened(fs, clean=True).epochs.entries == [(0, 0), (1, 4), (2, 8)]
 
 
-def test_epochs_beyond_the_end_are_forgotten(fs: MemoryFileSystem) -> None:
+def test_epochs_beyond_the_end_are_dropped(fs: MemoryFileSystem) -> None:
     filled(fs, 7)
     write_file(fs, join(DIRECTORY, "leader-epoch-checkpoint"), b"0\n3\n0 0\n1 4\n9 50\n", sync=False)
     assert opened(fs, clean=True).epochs.entries == [(0, 0), (1, 4)]
 
 
-def test_a_log_that_ends_below_its_start_begins_anew_there(fs: MemoryFileSystem) -> None:
+def test_log_that_ends_below_its_start_is_recreated_there(fs: MemoryFileSystem) -> None:
     filled(fs, 7)
     log = opened(fs, clean=True, log_start_offset=100)
     assert (log.log_start_offset, log.log_end_offset, bases(log)) == (100, 100, [100])
@@ -378,7 +378,7 @@ def test_the_log_starts_at_the_checkpoint_or_the_first_segment(fs: MemoryFileSys
     assert opened(fs, clean=True, log_start_offset=3).log_start_offset == 5
 
 
-def test_what_lies_below_the_log_start_tells_of_no_epochs(fs: MemoryFileSystem) -> None:
+def test_batches_below_the_log_start_set_no_epochs(fs: MemoryFileSystem) -> None:
     """All of it was deleted, and it went on with a history of lower epochs; what lies below is of the old one."""
     log = opened(fs, clean=True)
     for epoch in (7, 3, 5):
@@ -393,7 +393,7 @@ def test_what_lies_below_the_log_start_tells_of_no_epochs(fs: MemoryFileSystem) 
 
 @pytest.mark.parametrize("is_flushed", [True, False])
 @pytest.mark.parametrize("deleted", [3, 5])
-def test_no_crash_brings_back_what_was_deleted_before_a_cut_left_nothing_else(
+def test_crash_after_truncation_does_not_restore_deleted_records(
     fs: MemoryFileSystem, deleted: int, *, is_flushed: bool
 ) -> None:
     """The log goes on with lower epochs than those of its deleted records, where they ended; the checkpoint of its
@@ -419,7 +419,7 @@ def test_no_crash_brings_back_what_was_deleted_before_a_cut_left_nothing_else(
 @pytest.mark.parametrize(
     ("log_start", "epochs"), [(0, [(0, 0), (1, 4), (2, 8)]), (5, [(1, 5), (2, 8)]), (9, [(2, 9)]), (10, [(2, 10)])]
 )
-def test_epochs_of_deleted_records_that_a_crash_brings_back_are_learnt_again(
+def test_epochs_of_records_restored_by_a_crash_are_rebuilt(
     fs: MemoryFileSystem, recovery_point: int, log_start: int, epochs: list[tuple[int, int]]
 ) -> None:
     """A flush has written the epochs from 9 on; the checkpoint of the log's start is older, or newer."""
@@ -432,7 +432,7 @@ def test_epochs_of_deleted_records_that_a_crash_brings_back_are_learnt_again(
     assert opened(fs, recovery_point=recovery_point, log_start_offset=log_start).epochs.entries == epochs
 
 
-def test_a_log_whose_first_offsets_are_gone_knows_of_no_epochs_there(fs: MemoryFileSystem) -> None:
+def test_log_without_its_first_offsets_has_no_epochs_there(fs: MemoryFileSystem) -> None:
     """Compaction took them: an epoch does not begin before its first batch."""
     log = opened(fs, clean=True, config=COMPACTED)
     data = build_batch([Record(NOW, b"k", b"v")], base_offset=3, leader_epoch=4)

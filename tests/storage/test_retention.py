@@ -35,13 +35,13 @@ def bases(log: Log) -> list[int]:
     return [segment.base_offset for segment in log.segments]
 
 
-def test_nothing_goes_without_limits() -> None:
+def test_retention_without_limits_deletes_nothing() -> None:
     log = log_of(KEEP, [HOUR_MS * 1000, 0])
     assert delete_old_segments(log, NOW_MS) == []
     assert bases(log) == [0, 1, 2]
 
 
-def test_segments_go_when_their_youngest_record_is_too_old() -> None:
+def test_segments_are_deleted_when_their_newest_record_expires() -> None:
     log = log_of(replace(KEEP, retention_ms=HOUR_MS), [HOUR_MS * 3, HOUR_MS * 2, HOUR_MS, 0])
     (expired,) = delete_old_segments(log, NOW_MS)
     assert expired.reason is SegmentDeletionReason.TIME
@@ -50,13 +50,13 @@ def test_segments_go_when_their_youngest_record_is_too_old() -> None:
     assert log.log_start_offset == 2
 
 
-def test_a_young_segment_protects_the_older_ones_behind_it() -> None:
+def test_unexpired_segment_protects_the_segments_after_it() -> None:
     log = log_of(replace(KEEP, retention_ms=HOUR_MS), [HOUR_MS * 3, 0, HOUR_MS * 3])
     delete_old_segments(log, NOW_MS)
     assert bases(log) == [1, 2, 3]
 
 
-def test_if_all_is_too_old_the_active_segment_is_rolled_and_goes_too() -> None:
+def test_expired_active_segment_is_rolled_and_deleted() -> None:
     log = log_of(replace(KEEP, retention_ms=HOUR_MS), [HOUR_MS * 3, HOUR_MS * 2], roll_last=False)
     delete_old_segments(log, NOW_MS)
     assert bases(log) == [2]
@@ -69,7 +69,7 @@ def test_an_empty_active_segment_stays() -> None:
     assert bases(log) == [0]
 
 
-def test_segments_go_while_the_rest_is_still_large_enough() -> None:
+def test_segments_are_deleted_while_the_rest_reaches_the_size_limit() -> None:
     log = log_of(KEEP, [0] * 5)
     size = log.segments.first.size
     log.config = replace(KEEP, retention_bytes=size * 3)
@@ -87,7 +87,7 @@ def test_a_limit_of_no_bytes_empties_the_log() -> None:
     assert bases(log) == [3]
 
 
-def test_nothing_at_or_above_the_high_watermark_goes() -> None:
+def test_segments_at_or_above_the_high_watermark_are_kept() -> None:
     log = log_of(replace(KEEP, retention_bytes=0), [0, 0])
     log.append_as_leader(bytearray(build_batch([Record(NOW_MS, None, b"v")])), 0, now_ms=NOW_MS)
     log.roll(NOW_MS)
@@ -97,7 +97,7 @@ def test_nothing_at_or_above_the_high_watermark_goes() -> None:
 
 
 @pytest.mark.parametrize("policy", list(CleanupPolicy))
-def test_segments_below_the_log_start_go_under_every_policy(policy: CleanupPolicy) -> None:
+def test_segments_below_the_log_start_are_deleted_under_every_policy(policy: CleanupPolicy) -> None:
     log = log_of(replace(KEEP, cleanup_policy=frozenset({policy})), [0] * 4)
     log.maybe_increment_log_start_offset(2)
     (expired,) = delete_old_segments(log, NOW_MS)
@@ -105,14 +105,14 @@ def test_segments_below_the_log_start_go_under_every_policy(policy: CleanupPolic
     assert bases(log) == [2, 3, 4]
 
 
-def test_limits_mean_nothing_to_a_log_that_is_only_compacted() -> None:
+def test_compacted_log_ignores_retention_limits() -> None:
     config = LogConfig(retention_ms=1, retention_bytes=1, cleanup_policy=frozenset({CleanupPolicy.COMPACT}))
     log = log_of(replace(KEEP), [HOUR_MS] * 3)
     log.config = config
     assert delete_old_segments(log, NOW_MS) == []
 
 
-def test_an_empty_policy_keeps_everything_but_what_is_below_the_start() -> None:
+def test_empty_policy_keeps_everything_at_or_above_the_log_start() -> None:
     log = log_of(LogConfig(retention_ms=1, cleanup_policy=frozenset()), [HOUR_MS] * 3)
     assert delete_old_segments(log, NOW_MS) == []
 
@@ -150,7 +150,7 @@ def test_a_time_index_of_zeros_does_not_make_a_segment_old() -> None:
     assert [segment.base_offset for segment in expired.segments] == [0]
 
 
-def test_files_wait_for_their_delay() -> None:
+def test_files_are_removed_after_their_delay() -> None:
     log = log_of(replace(KEEP, retention_ms=HOUR_MS), [HOUR_MS * 3, 0])
     fs = log._fs
     removals = PendingRemovals(fs)
@@ -165,7 +165,7 @@ def test_files_wait_for_their_delay() -> None:
     assert len(removals) == 0
 
 
-def test_directories_wait_too_and_go_in_the_order_of_their_time() -> None:
+def test_directories_are_removed_in_order_of_due_time() -> None:
     fs = MemoryFileSystem()
     for name in ("a", "b"):
         fs.make_directory(join("logs", name))

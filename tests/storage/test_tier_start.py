@@ -110,7 +110,7 @@ def fs() -> FailingPower:
 
 
 @pytest.mark.parametrize("next_offset", [40, 12, 10, 7])
-def test_it_goes_on_where_the_tier_ends_with_what_is_known_of_the_rest(fs: FailingPower, next_offset: int) -> None:
+def test_log_continues_at_the_end_of_remote_storage_with_its_state(fs: FailingPower, next_offset: int) -> None:
     """Whatever the log had before: more, less, or a segment of the same name."""
     log, start = old_log(fs), tier_start(next_offset)
     begin(log, start)
@@ -120,7 +120,7 @@ def test_it_goes_on_where_the_tier_ends_with_what_is_known_of_the_rest(fs: Faili
     assert [name for name in fs.list(DIRECTORY) if name.endswith(".snapshot")] == [f"{next_offset:020d}.snapshot"]
 
 
-def test_it_is_appended_to_and_read_as_any_other(fs: FailingPower) -> None:
+def test_log_started_from_tier_is_appended_to_and_read(fs: FailingPower) -> None:
     log = old_log(fs)
     begin(log, tier_start())
     log.append_as_follower(batch(40, 7, NEW_PRODUCER), now_ms=NOW_MS)
@@ -130,7 +130,7 @@ def test_it_is_appended_to_and_read_as_any_other(fs: FailingPower) -> None:
 
 
 @pytest.mark.parametrize("clean", [True, False])
-def test_it_survives_a_restart(fs: FailingPower, clean: bool) -> None:
+def test_log_started_from_tier_survives_a_restart(fs: FailingPower, clean: bool) -> None:
     log, start = old_log(fs), tier_start()
     begin(log, start)
     log.close(clean=clean)
@@ -139,7 +139,7 @@ def test_it_survives_a_restart(fs: FailingPower, clean: bool) -> None:
     assert_started(opened(fs, clean=clean), start)
 
 
-def test_what_was_appended_since_is_found_again_after_a_crash(fs: FailingPower) -> None:
+def test_appends_after_a_tier_start_survive_a_crash(fs: FailingPower) -> None:
     """The recovery point on the disk may still be far below: what the new log began with is believed all the same."""
     log = old_log(fs)
     begin(log, tier_start())
@@ -155,9 +155,7 @@ def test_what_was_appended_since_is_found_again_after_a_crash(fs: FailingPower) 
 
 @pytest.mark.parametrize("next_offset", [40, 7])
 @pytest.mark.parametrize("seed", range(3))
-def test_whenever_the_power_fails_there_is_the_old_log_or_an_empty_one_or_the_whole_new_one(
-    next_offset: int, seed: int
-) -> None:
+def test_power_loss_leaves_the_old_log_an_empty_log_or_the_new_log(next_offset: int, seed: int) -> None:
     """Never one that begins where the new one does, and knows less."""
     seen = set()
     for after in range(1000):
@@ -183,7 +181,7 @@ def _what_is_left(log: Log, start: TierStart) -> str:
     return "old"
 
 
-def test_a_disk_that_fails_on_the_way_ends_the_log(fs: FailingPower) -> None:
+def test_disk_failure_during_a_tier_start_fails_the_log(fs: FailingPower) -> None:
     log = old_log(fs)
     fs.fail("sync", errno.EIO, path_part=".snapshot")
     with pytest.raises(LogDirFailure):
@@ -201,7 +199,7 @@ def test_a_disk_that_fails_on_the_way_ends_the_log(fs: FailingPower) -> None:
         ({"producers": ProducerState()}, "producer state ends at offset 0"),
     ],
 )
-def test_what_does_not_go_together_is_refused(changes: dict[str, object], complaint: str) -> None:
+def test_contradicting_tier_start_is_refused(changes: dict[str, object], complaint: str) -> None:
     good = tier_start()
     fields = {name: getattr(good, name) for name in ("next_offset", "log_start_offset", "epochs", "producers")}
     with pytest.raises(ValueError, match=complaint):

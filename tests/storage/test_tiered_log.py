@@ -77,7 +77,7 @@ class TestCompaction:
 
     COMPACTED = replace(TIERED, cleanup_policy=frozenset({CleanupPolicy.COMPACT}))
 
-    def test_limits_for_this_disk_hold_once_remote_storage_has_it(self) -> None:
+    def test_local_retention_applies_to_segments_in_remote_storage(self) -> None:
         node = Node(replace(self.COMPACTED, retention_ms=1, retention_bytes=1))
         log = node.fill(3, age_ms=HOUR_MS)
         log.highest_remote_offset = 29
@@ -87,13 +87,13 @@ class TestCompaction:
         ]
         assert (log.log_start_offset, log.local_log_start_offset) == (0, 30)
 
-    def test_without_copies_nothing_goes(self) -> None:
+    def test_segments_without_remote_copy_are_kept(self) -> None:
         node = Node(replace(self.COMPACTED, local_retention_ms=1, retention_ms=1, remote_log_copy_disable=True))
         log = node.fill(3, age_ms=HOUR_MS)
         log.highest_remote_offset = 29
         assert node.retain() == []
 
-    def test_what_is_still_to_be_copied_is_not_compacted(self) -> None:
+    def test_segments_not_yet_copied_are_not_compacted(self) -> None:
         log = Node(self.COMPACTED).fill(4)
         assert cleanable_range(log, 0, NOW_MS) == (0, 0)
         log.highest_remote_offset = 25  # in the middle of the third
@@ -101,7 +101,7 @@ class TestCompaction:
         log.highest_remote_offset = 39
         assert cleanable_range(log, 10, NOW_MS) == (10, 40)
 
-    def test_compaction_goes_on_above_what_has_left_this_disk(self) -> None:
+    def test_compaction_continues_above_deleted_local_segments(self) -> None:
         node = Node(replace(self.COMPACTED, local_retention_bytes=0))
         log = node.fill(2)
         log.highest_remote_offset = 19
@@ -113,7 +113,7 @@ class TestCompaction:
 
 
 class TestRetention:
-    def test_nothing_leaves_this_disk_that_is_not_in_remote_storage(self) -> None:
+    def test_local_deletion_requires_a_remote_copy(self) -> None:
         node = Node()
         log = node.fill(3)
         assert node.retain(KEEP_NOTHING_HERE) == []
@@ -123,7 +123,7 @@ class TestRetention:
         assert node.retain() == [(SegmentDeletionReason.LOCAL_SIZE, [10, 20])]
         assert (log.log_start_offset, log.local_log_start_offset, log.log_end_offset) == (0, 30, 30)
 
-    def test_local_time_counts_instead_of_total_time(self) -> None:
+    def test_local_retention_ms_replaces_retention_ms(self) -> None:
         node = Node()
         node.fill(1, age_ms=2 * HOUR_MS)
         log = node.fill(1)
@@ -131,14 +131,14 @@ class TestRetention:
         assert node.retain(replace(TIERED, local_retention_ms=HOUR_MS)) == [(SegmentDeletionReason.LOCAL_TIME, [0])]
         assert (log.log_start_offset, log.local_log_start_offset) == (0, 10)
 
-    def test_limits_are_inherited_from_the_total(self) -> None:
+    def test_local_limits_default_to_the_total_limits(self) -> None:
         node = Node()
         log = node.fill(2, age_ms=2 * HOUR_MS)
         log.highest_remote_offset = 9
         assert node.retain(replace(TIERED, retention_ms=HOUR_MS)) == [(SegmentDeletionReason.LOCAL_TIME, [0])]
         assert log.log_start_offset == 0, "remote segments have their own retention"
 
-    def test_an_active_segment_over_its_time_is_closed_so_that_it_can_be_copied(self) -> None:
+    def test_expired_active_segment_is_rolled_for_copying(self) -> None:
         node = Node()
         log = node.log
         log.append_as_leader(bytearray(build_batch([Record(NOW_MS - 2 * HOUR_MS, b"k", b"v")])), 0, now_ms=NOW_MS)
@@ -148,7 +148,7 @@ class TestRetention:
         assert node.retain() == []
         assert bases(log) == [0, 1], "an empty one stays"
 
-    def test_what_is_below_the_log_start_goes_wherever_else_it_is(self) -> None:
+    def test_segments_below_the_log_start_are_deleted_without_remote_copy(self) -> None:
         node = Node()
         log = node.fill(3)
         log.maybe_increment_log_start_offset(15)
@@ -163,7 +163,7 @@ class TestRetention:
         assert log.log_start_offset == 20
 
     @pytest.mark.parametrize("topic", ["__consumer_offsets", "__remote_log_metadata"])
-    def test_internal_topics_stay_here_whole(self, topic: str) -> None:
+    def test_internal_topics_are_never_tiered(self, topic: str) -> None:
         node = Node(KEEP_NOTHING_HERE, topic)
         log = node.fill(2)
         log.highest_remote_offset = 19
@@ -188,7 +188,7 @@ class TestRestart:
         with pytest.raises(OffsetMovedToTier):
             log.read(25, 1000, 40)
 
-    def test_the_start_is_on_the_disk_before_a_segment_leaves_it(self) -> None:
+    def test_log_start_is_checkpointed_before_a_segment_is_deleted(self) -> None:
         node = Node()
         log = node.fill(2)
         log.highest_remote_offset = 19
@@ -198,7 +198,7 @@ class TestRestart:
         log = node.restart(clean=False)
         assert (log.log_start_offset, log.local_log_start_offset) == (0, 20)
 
-    def test_the_start_is_not_older_than_the_epochs_on_the_disk(self) -> None:
+    def test_log_start_is_not_below_the_checkpointed_epochs(self) -> None:
         """They are saved before segments leave the disk, the checkpoint is written now and then."""
         node = Node()
         log = node.fill(3, epoch=3)
@@ -210,7 +210,7 @@ class TestRestart:
         assert (log.log_start_offset, log.local_log_start_offset) == (5, 20)
         assert log.epochs.entries == [EpochEntry(3, 5)]
 
-    def test_the_epochs_of_what_leaves_the_disk_are_on_the_disk_though_nothing_was_ever_flushed(self) -> None:
+    def test_epochs_of_deleted_segments_are_saved_without_a_flush(self) -> None:
         node = Node()
         node.fill(2, epoch=3)
         log = node.fill(1, epoch=5)
@@ -220,7 +220,7 @@ class TestRestart:
         assert (log.log_start_offset, log.local_log_start_offset) == (0, 30)
         assert log.epochs.entries == [EpochEntry(3, 0), EpochEntry(5, 20)]
 
-    def test_a_start_before_anything_that_epochs_tell_of_is_not_believed(self) -> None:
+    def test_log_start_below_the_first_epoch_is_raised(self) -> None:
         """The log was emptied, and forgot the epochs that ended there; the checkpoint is from before."""
         node = Node()
         log = node.fill(2, epoch=3)
@@ -232,7 +232,7 @@ class TestRestart:
         log = node.restart(clean=False)
         assert (log.log_start_offset, log.local_log_start_offset) == (20, 20)
 
-    def test_epochs_that_cannot_be_read_are_no_reason_to_forget_remote_records(self) -> None:
+    def test_unreadable_epochs_keep_the_remote_part(self) -> None:
         node = Node()
         log = node.fill(2, epoch=3)
         log.highest_remote_offset = 19
@@ -241,7 +241,7 @@ class TestRestart:
         log = node.restart(clean=False)
         assert (log.log_start_offset, log.local_log_start_offset) == (0, 20)
 
-    def test_a_log_that_becomes_tiered_begins_where_its_segments_do(self) -> None:
+    def test_newly_tiered_log_starts_at_its_first_segment(self) -> None:
         node = Node(replace(TIERED, remote_storage_enable=False))
         log = node.fill(2)
         log.maybe_increment_log_start_offset(10)
@@ -250,7 +250,7 @@ class TestRestart:
         log = node.restart(clean=False)
         assert (log.log_start_offset, log.local_log_start_offset) == (10, 10)
 
-    def test_a_log_that_is_no_longer_tiered_begins_where_its_segments_do(self) -> None:
+    def test_log_without_tiering_starts_at_its_first_segment(self) -> None:
         node = Node()
         log = node.fill(2)
         log.highest_remote_offset = 9
@@ -260,7 +260,7 @@ class TestRestart:
 
 
 class TestTruncation:
-    def test_a_cut_lowers_what_is_known_to_be_remote(self) -> None:
+    def test_truncation_lowers_the_highest_remote_offset(self) -> None:
         log = Node().fill(3)
         log.highest_remote_offset = 29
         log.truncate_to(25, now_ms=NOW_MS)
@@ -268,7 +268,7 @@ class TestTruncation:
         log.truncate_to(25, now_ms=NOW_MS)
         assert log.highest_remote_offset == 24
 
-    def test_a_cut_below_the_local_part_leaves_the_remote_part(self) -> None:
+    def test_truncation_below_the_local_log_keeps_the_remote_part(self) -> None:
         node = Node()
         node.fill(2, epoch=3)
         log = node.fill(2, epoch=5)
@@ -281,7 +281,7 @@ class TestTruncation:
         log = node.restart()
         assert (log.log_start_offset, log.log_end_offset) == (0, 15)
 
-    def test_starting_over_forgets_the_remote_part(self) -> None:
+    def test_full_truncation_resets_the_highest_remote_offset(self) -> None:
         node = Node()
         log = node.fill(2)
         log.highest_remote_offset = 19
@@ -292,7 +292,7 @@ class TestTruncation:
         with pytest.raises(OffsetOutOfRange):
             log.read(10, 1000, 100)
 
-    def test_a_leaders_high_watermark_never_leads_below_what_is_here(self) -> None:
+    def test_followed_high_watermark_stays_within_the_local_log(self) -> None:
         """KAFKA-16452."""
         node = Node()
         log = node.fill(3)

@@ -36,7 +36,7 @@ def refused(data: bytes, config: LogConfig = PLAIN, origin: Origin = Origin.CLIE
     return caught.value
 
 
-def test_a_good_batch_is_taken_as_it_is() -> None:
+def test_valid_batch_is_admitted_unchanged() -> None:
     data = batch(producer_id=4, producer_epoch=0, base_sequence=0, codec=Codec.ZSTD)
     (admitted,) = admit(data, PLAIN, NOW, Origin.CLIENT)
     assert bytes(admitted.batch) == data
@@ -66,7 +66,7 @@ def test_old_formats_are_refused(magic: int) -> None:
 
 
 @pytest.mark.parametrize(("position", "value"), [(16, b"\x03"), (16, b"\xff"), (8, struct.pack(">i", 13))])
-def test_what_is_no_batch_is_corrupt(position: int, value: bytes) -> None:
+def test_bytes_that_are_no_batch_are_corrupt(position: int, value: bytes) -> None:
     data = bytearray(batch())
     data[position : position + len(value)] = value
     with pytest.raises(CorruptBatch):
@@ -113,7 +113,7 @@ def test_batches_above_segment_bytes_are_refused() -> None:
 
 
 @pytest.mark.parametrize("codec", Codec)
-def test_a_compacted_topic_wants_keys_and_names_each_record_without(codec: Codec) -> None:
+def test_compacted_topic_requires_keys_and_lists_records_without(codec: Codec) -> None:
     data = batch(
         Record(NOW, b"k", b"v"), Record(NOW, None, b"v"), Record(NOW, b"", b"v"), Record(NOW, None, None), codec=codec
     )
@@ -123,7 +123,7 @@ def test_a_compacted_topic_wants_keys_and_names_each_record_without(codec: Codec
     assert admit(batch(codec=codec), COMPACTED, NOW, Origin.CLIENT)
 
 
-def test_keys_of_coordinators_are_not_looked_at() -> None:
+def test_coordinator_batches_skip_the_key_check() -> None:
     assert admit(batch(Record(NOW, None, b"v")), COMPACTED, NOW, Origin.COORDINATOR)
 
 
@@ -132,7 +132,7 @@ def test_the_list_of_bad_records_is_bounded() -> None:
     assert len(refused(data, COMPACTED).record_errors) == MAX_RECORD_ERRORS
 
 
-def test_a_body_that_must_be_opened_and_does_not_parse_is_refused() -> None:
+def test_malformed_body_is_refused_if_it_must_be_read() -> None:
     assert refused(pack_batch(parse_header(batch()), b"nonsense"), COMPACTED).kind is Rejection.INVALID_RECORD
 
 
@@ -146,7 +146,7 @@ def test_timestamps_out_of_bounds_are_refused_record_by_record(offset_ms: int) -
         assert [index for index, _ in refusal.record_errors] == wrong
 
 
-def test_timestamps_at_the_bounds_and_none_at_all_are_taken() -> None:
+def test_timestamps_at_the_bounds_and_absent_ones_are_accepted() -> None:
     config = LogConfig(message_timestamp_before_max_ms=10_000, message_timestamp_after_max_ms=5_000)
     for timestamp in (NOW - 10_000, NOW + 5_000, -1):
         assert admit(batch(Record(timestamp, None, b"v")), config, NOW, Origin.CLIENT)
@@ -161,7 +161,7 @@ def test_a_producer_may_not_claim_log_append_time(config: LogConfig, timestamp: 
 
 
 @pytest.mark.parametrize("writable", [True, False])
-def test_under_create_time_a_false_mark_of_log_append_time_is_dropped(writable: bool) -> None:
+def test_log_append_time_attribute_is_cleared_under_create_time(writable: bool) -> None:
     marked = batch(timestamp_type=TimestampType.LOG_APPEND_TIME)
     (admitted,) = admit(bytearray(marked) if writable else marked, PLAIN, NOW, Origin.CLIENT)
     assert bytes(admitted.batch) == batch()
@@ -190,7 +190,7 @@ def test_log_append_time_is_stamped_into_the_header(writable: bool) -> None:
 
 @pytest.mark.parametrize("source", Codec)
 @pytest.mark.parametrize("target", [c for c in CompressionType if c is not CompressionType.PRODUCER])
-def test_another_codec_is_put_in_the_place_of_the_producers(source: Codec, target: CompressionType) -> None:
+def test_topic_codec_replaces_the_producers(source: Codec, target: CompressionType) -> None:
     data = batch(
         Record(NOW, b"k", b"v" * 100, [("h", b"x")]),
         Record(NOW - 5, None, None),
@@ -213,13 +213,13 @@ def test_another_codec_is_put_in_the_place_of_the_producers(source: Codec, targe
     ]
 
 
-def test_a_recoded_batch_must_fit_too() -> None:
+def test_recompressed_batch_must_fit() -> None:
     data = batch(Record(NOW, None, b"x" * 10_000), codec=Codec.ZSTD)
     config = LogConfig(compression_type=CompressionType.UNCOMPRESSED, max_message_bytes=5_000)
     assert refused(data, config).kind is Rejection.MESSAGE_TOO_LARGE
 
 
-def test_markers_are_never_recoded() -> None:
+def test_markers_are_never_recompressed() -> None:
     marker = end_transaction_marker(ControlType.COMMIT, 1, 0, 0, NOW)
     config = replace(PLAIN, compression_type=CompressionType.ZSTD)
     assert bytes(admit(marker, config, NOW, Origin.COORDINATOR)[0].batch) == marker

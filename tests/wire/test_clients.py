@@ -21,7 +21,7 @@ def exchange(client: str, key: ApiKey) -> tuple[int, bytes, bytes]:
 
 
 @pytest.mark.parametrize("line", LINES, ids=lambda line: "-".join(line.split()[:3]))
-def test_requests_and_responses_are_read_and_written_again(line: str) -> None:
+def test_captured_requests_and_responses_round_trip(line: str) -> None:
     _, _, _, request_text, response_text = line.split()
     request_frame, response_frame = bytes.fromhex(request_text), bytes.fromhex(response_text)
 
@@ -38,7 +38,7 @@ def test_requests_and_responses_are_read_and_written_again(line: str) -> None:
     assert b"".join(answer)[4:] == response_frame
 
 
-def test_every_client_was_heard() -> None:
+def test_capture_contains_every_client() -> None:
     apis: dict[str, set[int]] = {}
     for line in LINES:
         client, key, *_ = line.split()
@@ -48,7 +48,7 @@ def test_every_client_was_heard() -> None:
     assert all(common <= keys for keys in apis.values())
 
 
-def test_a_produce_request_of_librdkafka_means_what_was_sent() -> None:
+def test_produce_request_of_librdkafka_decodes_to_the_sent_values() -> None:
     version, request, _ = exchange("librdkafka", ApiKey.PRODUCE)
     header, position = decode_request_header(request)
     message, _ = compiler.decode(ProduceRequest, request, version, position)
@@ -62,14 +62,14 @@ def test_a_produce_request_of_librdkafka_means_what_was_sent() -> None:
     assert b"value" in bytes(records)
 
 
-def test_a_create_topics_request_of_the_java_client_means_what_was_asked() -> None:
+def test_create_topics_request_of_the_java_client_decodes_to_its_arguments() -> None:
     version, request, _ = exchange("java", ApiKey.CREATE_TOPICS)
     _, position = decode_request_header(request)
     message, _ = compiler.decode(CreateTopicsRequest, request, version, position)
     assert [(topic.name, topic.num_partitions) for topic in message.topics] == [("java", 2)]
 
 
-def test_a_fetch_response_of_kafka_means_what_was_answered() -> None:
+def test_fetch_response_of_kafka_decodes_to_the_stored_records() -> None:
     version, _, response = exchange("java", ApiKey.FETCH)
     _, message = decode_response(FetchResponse, version, response)
     assert (message.error_code, message.throttle_time_ms) == (0, 0)

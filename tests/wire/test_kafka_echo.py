@@ -17,7 +17,7 @@ def test_every_message_and_version_has_a_line() -> None:
 
 
 @pytest.mark.parametrize("line", LINES, ids=lambda line: line.rpartition(" ")[0])
-def test_what_kafka_wrote_is_read_and_written_again(line: str) -> None:
+def test_bytes_written_by_kafka_round_trip(line: str) -> None:
     name, version, text = line.split(" ")
     written = bytes.fromhex(text)
     message, end = compiler.decode(compiler.class_named(name), written, int(version))
@@ -26,7 +26,7 @@ def test_what_kafka_wrote_is_read_and_written_again(line: str) -> None:
 
 
 @pytest.mark.interop
-def test_kafka_reads_and_writes_what_we_write() -> None:
+def test_bytes_written_by_ottla_round_trip_through_kafka() -> None:
     reason = apache_kafka.unavailable_reason()
     if reason:
         pytest.skip(reason)

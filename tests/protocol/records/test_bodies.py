@@ -103,7 +103,7 @@ def test_a_delete_horizon_changes_no_timestamp(codec: Codec) -> None:
     assert [(r.offset, r.timestamp) for r in iter_records(again)] == [(8, 90)]
 
 
-def test_nothing_left_is_a_header_of_its_own() -> None:
+def test_rebuilding_without_records_returns_a_bare_header() -> None:
     header = parse_header(build_batch([Record(5, b"k", b"v")] * 3, base_offset=7, codec=Codec.GZIP, producer_id=1))
     for batch in (empty_batch(header), rebuild_batch(header, [])):
         found = parse_header(batch)
@@ -170,14 +170,14 @@ def test_a_cut_batch_is_refused() -> None:
 
 @more_examples
 @given(st.binary(max_size=100_000), codecs)
-def test_every_codec_gives_back_what_it_was_given(data: bytes, codec: Codec) -> None:
+def test_every_codec_round_trips(data: bytes, codec: Codec) -> None:
     assert bytes(decompress(codec, compress(codec, data))) == data
 
 
 @pytest.mark.parametrize(
     ("codec", "levels"), [(Codec.GZIP, (-1, 1, 9)), (Codec.LZ4, (1, 17)), (Codec.ZSTD, (-5, 1, 22))]
 )
-def test_levels_are_taken(codec: Codec, levels: Sequence[int]) -> None:
+def test_compression_levels_are_accepted(codec: Codec, levels: Sequence[int]) -> None:
     data = b"the same again and again " * 1000
     for level in levels:
         assert bytes(decompress(codec, compress(codec, data, level))) == data

@@ -41,7 +41,7 @@ def test_strings_of_fixed_size() -> None:
 
 
 @pytest.mark.parametrize("kinds", [1, 3, 100])
-def test_copies_of_few_and_many_lengths(kinds: int) -> None:
+def test_copies_handle_few_and_many_lengths(kinds: int) -> None:
     draw = random.Random(kinds)
     pool = np.frombuffer(draw.randbytes(5_000), np.uint8)
     sizes = [draw.randrange(200) for _ in range(kinds)]

@@ -93,7 +93,7 @@ def test_every_record_is_a_row(codec: Codec) -> None:
         (ClearElrRecord("t"), -1),
     ],
 )
-def test_the_section_is_that_of_the_topic_id(record: MetadataRecord, section: int) -> None:
+def test_topic_id_determines_the_section(record: MetadataRecord, section: int) -> None:
     assert rows(batch(record))[0]["section"] == section
 
 
@@ -104,13 +104,13 @@ def test_bounds_cut_into_batches() -> None:
     assert rows(data, 9) == []
 
 
-def test_batches_outside_the_bounds_are_not_opened() -> None:
+def test_batches_outside_the_bounds_are_not_parsed() -> None:
     damaged = bytearray(batch(NoOpRecord()))
     damaged[-1] ^= 1
     assert len(rows(bytes(damaged) + batch(NoOpRecord(), base=1), 1)) == 1
 
 
-def test_rows_of_a_snapshot_stand_where_it_ends() -> None:
+def test_snapshot_rows_have_the_last_offset_of_the_snapshot() -> None:
     table = rows_of(batch(NoOpRecord(), NoOpRecord()), start=0, end=500, origin=FROM_SNAPSHOT)
     assert [(row["offset"], row["batch_end"], row["origin"]) for row in table.to_pylist()] == [(499, 500, 1)] * 2
 
@@ -169,12 +169,12 @@ def test_unknown_record_is_a_row_that_the_summary_refuses(key: int, version: int
     assert (caught.value.offset, caught.value.key, caught.value.version) == (1, key, version)
 
 
-def test_a_key_that_no_key_can_be() -> None:
+def test_key_beyond_int16_is_refused() -> None:
     with pytest.raises(UnknownRecord, match="70000"):
         rows(raw_batch(b"\x01" + encode_uvarint(70_000) + b"\x00"))
 
 
-def test_rows_are_dealt_out_to_sections() -> None:
+def test_rows_are_divided_by_section() -> None:
     records: list[MetadataRecord] = [
         *(TopicRecord("a", ID), PartitionRecord(0, ID), ClearElrRecord(""), NoOpRecord()),
         *(BeginTransactionRecord(), RemoveTopicRecord(OTHER), AbortTransactionRecord()),
@@ -187,7 +187,7 @@ def test_rows_are_dealt_out_to_sections() -> None:
     assert len(data_rows(table)) == 7
 
 
-def test_a_batch_that_counts_wrong() -> None:
+def test_wrong_record_count_is_refused() -> None:
     data = bytearray(batch(NoOpRecord(), NoOpRecord()))
     struct.pack_into(">i", data, 23, 4)
     from protocol.records.batch import write_crc

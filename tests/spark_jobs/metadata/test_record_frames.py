@@ -66,7 +66,7 @@ def test_records_of_all_lengths(least_together: int) -> None:
         (framed([7]) + b"\xff\xff\xff\xff\x0f" + bytes(30), 2),
     ],
 )
-def test_what_does_not_come_out_at_the_end_is_not_taken(body: bytes, count: int, least_together: int) -> None:
+def test_malformed_batches_are_left_to_the_reader(body: bytes, count: int, least_together: int) -> None:
     good = framed([6, 100])
     frames = found([good, body, good], [2, count, 2], least_together)
     assert frames.taken.tolist() == [True, False, True]

@@ -57,7 +57,7 @@ def test_a_registry_is_the_image_of_the_node(seed: int, with_changes: bool) -> N
 
 
 @pytest.mark.parametrize("level", [None, 7, 14, 29])
-def test_bytes_lose_nothing_at_any_level(level: int | None) -> None:
+def test_registry_bytes_round_trip_at_any_metadata_version(level: int | None) -> None:
     log = Log.of(EveryHistory(2, 60).batches, 2)
     image = without_partitions(log.images[log.aligned()[-1]] or EMPTY_IMAGE)
     image = image._replace(features=image.features._replace(metadata_level=level))
@@ -65,7 +65,7 @@ def test_bytes_lose_nothing_at_any_level(level: int | None) -> None:
     assert Registry(image).version == MetadataVersion(level or 7)
 
 
-def test_bytes_that_are_no_registry() -> None:
+def test_invalid_registry_bytes_are_refused() -> None:
     with pytest.raises(InvalidSnapshot):
         Registry.from_bytes(b"nonsense" * 20)
 
@@ -82,7 +82,7 @@ def _value(frame: bytes | None) -> str:
     return "" if frame is None else str(getattr(decode_record(frame), "value", "there"))
 
 
-def test_configs_change_one_by_one_and_go_with_their_topic() -> None:
+def test_configs_change_separately_and_are_removed_with_their_topic() -> None:
     def config(value: str | None, key: str = "k") -> messages.ConfigRecord:
         return messages.ConfigRecord(2, "t", key, value)
 
@@ -104,7 +104,7 @@ def test_configs_change_one_by_one_and_go_with_their_topic() -> None:
     assert [each.offset for each in changes] == [1, 2, 3, 5, 6, 7, 7, 9]
 
 
-def test_every_kind_of_entity_is_told_of() -> None:
+def test_every_entity_type_has_changes() -> None:
     log = log_without_transactions(EveryHistory(4, 400), 4)
     result = fold_registry(None, log.rows(0, len(log.batches)), FoldContext(0, 2**40, with_changes=True))
     kinds = {(each.entity.type, each.operation) for each in result.changes}
@@ -126,7 +126,7 @@ def test_every_kind_of_entity_is_told_of() -> None:
         assert change.operation == ("created" if not change.before else "changed" if change.after else "removed")
 
 
-def test_a_snapshot_replaces_the_registry_and_tells_the_difference() -> None:
+def test_snapshot_replaces_the_registry_and_reports_the_difference() -> None:
     log = log_without_transactions(EveryHistory(5, 200), 5)
     middle = len(log.batches) // 2
     before = fold_registry(None, log.rows(0, middle), FoldContext(0, 2**40))
@@ -145,7 +145,7 @@ def test_a_snapshot_replaces_the_registry_and_tells_the_difference() -> None:
     assert (again.registry, again.changes, again.records) == (after.registry, (), 0)
 
 
-def test_contradictions_and_damage() -> None:
+def test_contradicting_and_malformed_records_are_refused() -> None:
     topic = messages.TopicRecord("t", ID)
     contradictions: list[list[MetadataRecord]] = [
         [topic, messages.TopicRecord("t", Uuid(bytes([2]) * 16))],

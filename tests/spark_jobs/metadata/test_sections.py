@@ -70,7 +70,7 @@ def test_a_contradiction_of_the_state() -> None:
         fold(PartitionChangeRecord(1, ID), state=state)
 
 
-def test_an_id_may_come_again_after_its_topic() -> None:
+def test_topic_id_can_be_reused_after_removal() -> None:
     state = fold(TOPIC, PARTITION).state
     again = fold(RemoveTopicRecord(ID), TopicRecord("u", ID), PartitionRecord(3, ID, [7], [7], leader=7), state=state)
     assert again.state.column("partition").to_pylist() == [-1, 3]
@@ -105,7 +105,7 @@ def test_rows_come_in_any_order() -> None:
     assert whole.state.column("leader_epoch").to_pylist() == [None, 2]
 
 
-def test_what_a_transaction_aborted_never_happened() -> None:
+def test_aborted_transaction_has_no_effect() -> None:
     records: list[MetadataRecord] = [TOPIC, PARTITION, RemoveTopicRecord(ID), TopicRecord("u", NEW)]
     result = fold(*records, context=FoldContext(0, 1_000, aborted=((2, 3),)))
     assert result.state.column("name").to_pylist() == ["t", None, "u"]
@@ -137,7 +137,7 @@ def test_unknown_records_stop_every_fold() -> None:
 
 
 @pytest.mark.parametrize("record", [RemoveTopicRecord(ID), PartitionChangeRecord(0, ID), ClearElrRecord("")])
-def test_what_has_no_place_in_a_snapshot(record: MetadataRecord) -> None:
+def test_records_not_allowed_in_a_snapshot_are_refused(record: MetadataRecord) -> None:
     rows = rows_with(TOPIC, PARTITION, record, origin=FROM_SNAPSHOT, end=40)
     with pytest.raises(InvalidMetadata, match="not allowed in a snapshot"):
         fold_section(0, None, rows, FoldContext(0, 40, snapshot_end=40))

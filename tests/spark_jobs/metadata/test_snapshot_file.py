@@ -142,14 +142,14 @@ def test_a_snapshot_is_read_back_in_pieces_of_any_size(pieces: list[bytes]) -> N
         assert read_back([data[at : at + size] for at in range(0, len(data), size)]) == whole
 
 
-def test_damage_is_found(pieces: list[bytes]) -> None:
+def test_damaged_snapshot_is_refused(pieces: list[bytes]) -> None:
     data = b"".join(pieces)
     for broken in (data[:-1], data[1:], b"", data + data, data[:100] + b"x" + data[101:]):
         with pytest.raises(InvalidSnapshot):
             read_back([broken])
 
 
-def test_records_from_the_future_are_found(pieces: list[bytes]) -> None:
+def test_unknown_records_in_a_snapshot_are_refused(pieces: list[bytes]) -> None:
     opening, *_, footer = [b"".join(pieces)[at : at + header.size] for at, header in iter_headers(b"".join(pieces))]
     unknown = build_value_batch([b"\x01\x05\x09\x00"], 5, base_offset=1, leader_epoch=1)
     footer = (2).to_bytes(8, "big") + footer[8:]
@@ -157,7 +157,7 @@ def test_records_from_the_future_are_found(pieces: list[bytes]) -> None:
         read_back([opening, unknown, footer])
 
 
-def test_sections_kept_as_bytes_are_put_together_again() -> None:
+def test_sections_restored_from_bytes_assemble_to_the_snapshot() -> None:
     job = SingleProcess()
     topic_id = Uuid(b"\x42" * 16)
     job.take(rows_of_frames(_frame(TopicRecord("t", topic_id)), _frame(partition(topic_id, 0, 3, 3))))

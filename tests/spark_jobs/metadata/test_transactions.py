@@ -36,7 +36,7 @@ from tests.spark_jobs.metadata.logs import FOREVER, EveryHistory, Log
         ([(2, BEGIN), (5, BEGIN), (9, END), (100, BEGIN)], TransactionPlan(100)),
     ],
 )
-def test_plans(markers: list[tuple[int, int]], expected: TransactionPlan) -> None:
+def test_transaction_plans(markers: list[tuple[int, int]], expected: TransactionPlan) -> None:
     """From offset 3 up to 100; what lies outside means nothing."""
     found = plan([TransactionMarker(*each) for each in markers], start=3, end=100)
     assert found == expected
@@ -108,5 +108,5 @@ def test_a_snapshot_replaces_the_control_state() -> None:
     assert control_after(before, [rows[1]], start=10) == before
 
 
-def test_rows_above_the_bounds_do_not_exist() -> None:
+def test_rows_above_the_end_are_ignored() -> None:
     assert summarize(pa.Table.from_batches([rows_of(b"", start=0, end=FOREVER)])) == Summary()

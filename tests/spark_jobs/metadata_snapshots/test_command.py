@@ -32,7 +32,7 @@ def test_by_conditions_bytes_and_ratio_count_as_in_kip_630(records: int, size: i
     assert schedule.is_due(commit(records, size, changed), 0) is is_due
 
 
-def test_by_time_only_news_count() -> None:
+def test_schedule_by_time_requires_new_records() -> None:
     schedule = Schedule.by_time(2)
     assert schedule.is_due(commit(10, 1, 0), 2000)
     assert not schedule.is_due(commit(10, 1, 0), 1999)
@@ -63,9 +63,7 @@ pyspark.errors.exceptions.base.PySparkException: Traceback (most recent call las
         ("spark_jobs.b.SourceRefused: never.", "SourceRefused", "never.", False),
     ],
 )
-def test_what_went_wrong_is_found_in_the_texts_of_tracebacks(
-    line: str, kind: str, sentence: str, is_retriable: bool
-) -> None:
+def test_cause_is_found_in_the_texts_of_tracebacks(line: str, kind: str, sentence: str, is_retriable: bool) -> None:
     assert failure_of(RuntimeError(TRACE.format(line=line))) == (kind, sentence, is_retriable)
 
 
@@ -78,14 +76,14 @@ def test_unknown_record_is_reported_with_the_way_out() -> None:
     assert not failure.is_retriable
 
 
-def test_a_disk_that_is_full_for_spark_is_told_and_waited_for() -> None:
+def test_full_disk_of_spark_is_reported_and_transient() -> None:
     failure = failure_of(RuntimeError("[STREAM_FAILED] Query terminated: java.io.IOException: No space left on device"))
     assert failure is not None
     assert failure.is_retriable
     assert "SPARK_LOCAL_DIRS" in failure.sentence
 
 
-def test_what_nobody_expects_is_not_explained() -> None:
+def test_unexpected_failure_has_no_sentence() -> None:
     assert failure_of(ValueError("x")) is None
 
 
@@ -101,7 +99,7 @@ def test_what_nobody_expects_is_not_explained() -> None:
         ["--bootstrap-server", "h:1", "--out", "x", "--interval", "0"],
     ],
 )
-def test_wrong_usage_is_told_with_code_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_wrong_usage_exits_with_code_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert run(arguments) == 2
     assert "Usage:" in capsys.readouterr().err
 
@@ -114,7 +112,7 @@ def test_wrong_usage_is_told_with_code_2(arguments: list[str], capsys: pytest.Ca
         ("--client-config", "/nowhere.properties", "cannot read /nowhere.properties: No such file or directory."),
     ],
 )
-def test_mistakes_are_told_in_a_sentence_before_spark_starts(
+def test_wrong_options_are_reported_before_spark_starts(
     option: str, value: str, sentence: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     given = {"--bootstrap-server": "h:1", "--out": str(tmp_path), option: value}
@@ -122,9 +120,7 @@ def test_mistakes_are_told_in_a_sentence_before_spark_starts(
     assert f"Error: {sentence}" in capsys.readouterr().err
 
 
-def test_a_place_that_cannot_be_used_is_told_before_spark_starts(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_unusable_location_is_reported_before_spark_starts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Another cluster's, and one of a later version of this program."""
     with ServedMetadataLog([], cluster_id="theirs") as served:
         given = ["--bootstrap-server", served.address, "--out", str(tmp_path), "--once"]
@@ -150,7 +146,7 @@ def test_a_place_that_cannot_be_used_is_told_before_spark_starts(
         ("fetch.max.wait.ms=0", "kafka.fetch.max.wait.ms must be a positive number, not '0'."),
     ],
 )
-def test_client_properties_that_cannot_be_are_told(
+def test_invalid_client_properties_are_reported(
     line: str, sentence: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "client.properties"
@@ -172,7 +168,7 @@ class Running:
         self.is_stopping = True
 
 
-def test_a_tail_ends_in_order_and_at_once_if_told_again() -> None:
+def test_tail_stops_in_order_and_at_once_on_a_second_signal() -> None:
     job = Running(is_tailing=True)
     with stopped_by_signals(job):
         signal.raise_signal(signal.SIGINT)
@@ -182,7 +178,7 @@ def test_a_tail_ends_in_order_and_at_once_if_told_again() -> None:
     assert told.value.exit_code == 143
 
 
-def test_what_ends_by_itself_is_ended_at_once() -> None:
+def test_signal_ends_a_bounded_run_at_once() -> None:
     before = signal.getsignal(signal.SIGINT)
     with pytest.raises(Interrupted) as told, stopped_by_signals(Running(is_tailing=False)):
         signal.raise_signal(signal.SIGINT)

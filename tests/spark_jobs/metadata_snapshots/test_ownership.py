@@ -20,7 +20,7 @@ def store(tmp_path: Path) -> StateStore:
     return StateStore(StoreUri(directory=str(tmp_path)))
 
 
-def test_the_one_that_began_last_has_the_state(store: StateStore) -> None:
+def test_latest_job_owns_the_state(store: StateStore) -> None:
     first, second = Ownership(store, "a", "process 1 on x"), Ownership(store, "b", "process 2 on y")
     first.take()
     first.check()
@@ -36,13 +36,13 @@ def test_the_one_that_began_last_has_the_state(store: StateStore) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"[]", b"{}", b"\xff"])
-def test_a_token_that_cannot_be_read_is_not_ours(store: StateStore, content: bytes) -> None:
+def test_unreadable_token_belongs_to_another_job(store: StateStore, content: bytes) -> None:
     store.put(OWNER, [content])
     with pytest.raises(TakenOver, match=r"^another job now folds"):
         Ownership(store, "a", "x").check()
 
 
-def test_a_state_that_was_removed_is_not_written_on(store: StateStore) -> None:
+def test_removed_state_ends_the_job(store: StateStore) -> None:
     owner = Ownership(store, "a", "x")
     owner.take()
     store.delete([OWNER])
@@ -50,7 +50,7 @@ def test_a_state_that_was_removed_is_not_written_on(store: StateStore) -> None:
         owner.check()
 
 
-def test_a_place_is_for_one_cluster(store: StateStore) -> None:
+def test_location_belongs_to_one_cluster(store: StateStore) -> None:
     check_out(store.uri, "mine")
     store.write_commit(replace(empty("mine"), end=5))
     check_out(store.uri, "mine")
@@ -60,7 +60,7 @@ def test_a_place_is_for_one_cluster(store: StateStore) -> None:
         check_out(store.uri, "theirs")
 
 
-def test_a_place_that_has_snapshots_alone_is_for_one_cluster_too(store: StateStore) -> None:
+def test_location_with_snapshots_only_belongs_to_one_cluster(store: StateStore) -> None:
     manifest = SnapshotManifest(
         cluster_id="mine", end_offset=5, epoch=1, size=9, sha256="0" * 64, records=2, last_contained_log_timestamp=3
     )

@@ -48,42 +48,42 @@ class Trial:
         retrying.until_done(self.attempt, lambda: self.progress(), is_patient=is_patient)
 
 
-def test_a_store_that_is_away_for_long_is_waited_for_by_the_patient() -> None:
+def test_patient_retries_wait_for_an_unavailable_store() -> None:
     trial = Trial(*[StoreUnavailable("no answer")] * 50)
     trial.run(is_patient=True)
     assert (trial.attempts, trial.told) == (51, ["no answer."] * 50)
     assert trial.clock.now == pytest.approx(sum(RETRY_S[1:]) + 46 * RETRY_S[-1])
 
 
-def test_others_give_up_after_a_few() -> None:
+def test_impatient_retries_give_up_after_a_few() -> None:
     trial = Trial(*[StoreUnavailable("no answer")] * 50)
     with pytest.raises(StoreUnavailable):
         trial.run()
     assert trial.attempts == ATTEMPTS
 
 
-def test_what_nobody_expects_is_given_up_by_the_patient_too() -> None:
+def test_patient_retries_give_up_on_unexpected_failures() -> None:
     trial = Trial(*[RuntimeError("?")] * 50)
     with pytest.raises(RuntimeError):
         trial.run(is_patient=True)
     assert (trial.attempts, trial.told) == (ATTEMPTS, ["RuntimeError: ?"] * (ATTEMPTS - 1))
 
 
-def test_a_step_forward_begins_the_count_anew() -> None:
+def test_progress_resets_the_retry_count() -> None:
     trial = Trial(*[RuntimeError("?")] * 50)
     trial.progress = object
     trial.run()
     assert trial.attempts == 51
 
 
-def test_what_cannot_pass_is_not_tried_again() -> None:
+def test_permanent_failure_is_not_retried() -> None:
     trial = Trial(ObjectStoreError("access denied"))
     with pytest.raises(ObjectStoreError):
         trial.run(is_patient=True)
     assert trial.attempts == 1
 
 
-def test_who_is_told_to_stop_does_not_wait_any_longer() -> None:
+def test_stop_ends_the_wait() -> None:
     trial = Trial(*[StoreUnavailable("no answer")] * 50)
     trial.clock.then = (10.1, trial.stop.put_up)
     trial.run(is_patient=True)
@@ -91,7 +91,7 @@ def test_who_is_told_to_stop_does_not_wait_any_longer() -> None:
     assert trial.attempts == 3, "at once, after 2 seconds, and after 5 more"
 
 
-def test_a_failure_of_who_is_stopping_is_none() -> None:
+def test_failure_during_a_stop_is_ignored() -> None:
     trial = Trial(RuntimeError("Stopping"))
     trial.progress = trial.stop.put_up
     trial.run()

@@ -24,14 +24,16 @@ from storage.tiered.errors import StoreUnavailable
         (ValueError("a\nb"), "ValueError: a (OTTLA_TRACEBACK=1 shows where it happened)"),
     ],
 )
-def test_what_fails_is_a_sentence(error: Exception, sentence: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failures_are_reported_in_one_sentence(
+    error: Exception, sentence: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv("OTTLA_TRACEBACK", raising=False)
     with pytest.raises(CommandFailed) as told, plain_failures():
         raise error
     assert told.value.message == sentence
 
 
-def test_where_a_fault_of_ours_happened_can_be_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_traceback_of_an_unexpected_failure_can_be_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OTTLA_TRACEBACK", "1")
     with pytest.raises(ValueError, match=r"^a$"), plain_failures():
         raise ValueError("a")

@@ -47,14 +47,14 @@ def check(cluster: Cluster, place: StoreUri) -> None:
     check_shared(cast(SparkSession, cluster), place)
 
 
-def test_what_all_share_is_left_as_it_was(tmp_path: Path) -> None:
+def test_shared_directory_stays_unchanged(tmp_path: Path) -> None:
     cluster = Cluster()
     check(cluster, StoreUri(directory=str(tmp_path)))
     assert cluster.looks == LOOKS * CORES
     assert not list(tmp_path.iterdir())
 
 
-def test_what_an_executor_does_not_see_is_refused(tmp_path: Path) -> None:
+def test_directory_invisible_to_an_executor_is_refused(tmp_path: Path) -> None:
     def elsewhere() -> None:
         for path in tmp_path.iterdir():
             path.unlink()
@@ -63,12 +63,12 @@ def test_what_an_executor_does_not_see_is_refused(tmp_path: Path) -> None:
         check(Cluster(elsewhere), StoreUri(directory=str(tmp_path)))
 
 
-def test_an_executor_makes_no_directory_that_is_not_there(tmp_path: Path) -> None:
+def test_executor_creates_no_missing_directory(tmp_path: Path) -> None:
     assert host_without(StoreUri(directory=str(tmp_path / "out")), "x") == socket.gethostname()
     assert not list(tmp_path.iterdir())
 
 
-def test_where_there_is_no_question_nobody_is_asked(tmp_path: Path) -> None:
+def test_buckets_and_local_masters_need_no_check(tmp_path: Path) -> None:
     for cluster, place in (
         (Cluster(master="local[2]"), StoreUri(directory=str(tmp_path))),
         (Cluster(), StoreUri(bucket="b")),

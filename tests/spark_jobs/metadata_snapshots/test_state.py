@@ -107,12 +107,12 @@ def test_a_group_and_a_small_step_report_the_same(log: Log, store: StateStore) -
     assert grouped.to_pylist()[0]["metadata_version"] > 0
 
 
-def test_an_idle_cluster_touches_nothing() -> None:
+def test_idle_cluster_rewrites_no_section() -> None:
     (batch,) = batches(3)
     assert summarize(rows_of(batch, start=0, end=3)).sections == ()
 
 
-def test_a_sink_is_told_of_every_section(log: Log, store: StateStore) -> None:
+def test_sink_receives_every_section(log: Log, store: StateStore) -> None:
     sink = Told()
     encoding, _ = fold(store, log.rows(0, len(log.data)), sink)
     assert [section for _, section, _ in sink.calls] == list(ALL_SECTIONS)
@@ -141,19 +141,19 @@ def test_a_commit_survives_as_json() -> None:
     assert commit_end("latest.json") is None
 
 
-def test_where_to_read_on_has_an_epoch_if_it_is_certain() -> None:
+def test_position_has_an_epoch_only_if_it_is_certain() -> None:
     assert commit(9).position == MetadataPosition(9, 2, "x")
     assert commit(9, open_since=9).position == MetadataPosition(9, NO_EPOCH, "x")
     assert empty("x").position == MetadataPosition(0, NO_EPOCH, "x")
 
 
 @pytest.mark.parametrize("content", [b"", b"[]", b"{}", b"\xff", b'{"version": 2}', b'{"version": 1}'])
-def test_what_is_no_commit_is_refused(content: bytes) -> None:
+def test_invalid_commit_is_refused(content: bytes) -> None:
     with pytest.raises(InvalidCommit):
         Commit.from_json(content)
 
 
-def test_the_newest_commit_is_the_truth(store: StateStore) -> None:
+def test_newest_commit_is_used(store: StateStore) -> None:
     assert store.newest_commit() is None
     for end in (5, 100, 20):
         store.write_commit(commit(end))
@@ -162,7 +162,7 @@ def test_the_newest_commit_is_the_truth(store: StateStore) -> None:
     assert [each.end for each in store.commits()] == [5, 20, 100]
 
 
-def test_what_only_old_commits_name_goes_with_them(store: StateStore) -> None:
+def test_files_of_removed_commits_are_removed(store: StateStore) -> None:
     files = [store.write_section(1, end, LOG_ROWS.empty_table()) for end in (5, 20, 30)]
     old, kept = commit(5, files={1: files[0]}), commit(20, files={1: files[1], 2: files[1]})
     for each in (old, kept):
@@ -173,7 +173,7 @@ def test_what_only_old_commits_name_goes_with_them(store: StateStore) -> None:
     assert [found.key for found in store.listed()] == [kept.name, files[1]]
 
 
-def test_a_commit_whose_files_are_gone_is_passed_over(store: StateStore) -> None:
+def test_commit_with_missing_files_is_skipped(store: StateStore) -> None:
     """Of a job that did not know yet that another one had taken over."""
     whole = commit(20, files={1: store.write_section(1, 20, LOG_ROWS.empty_table())})
     later = store.write_section(2, 30, LOG_ROWS.empty_table())
@@ -184,7 +184,7 @@ def test_a_commit_whose_files_are_gone_is_passed_over(store: StateStore) -> None
     assert store.newest_commit() == whole
 
 
-def test_a_branch_reads_the_trunk_and_leaves_it(store: StateStore) -> None:
+def test_branch_reads_the_trunk_and_does_not_change_it(store: StateStore) -> None:
     trunk = store.write_section(1, 5, LOG_ROWS.empty_table())
     branch = replace(store, branch="at/7/")
     old = commit(6, files={1: trunk, 2: branch.write_section(2, 6, LOG_ROWS.empty_table())})
@@ -198,7 +198,7 @@ def test_a_branch_reads_the_trunk_and_leaves_it(store: StateStore) -> None:
     assert [found.key for found in store.listed()] == [trunk]
 
 
-def test_branches_of_the_dead_go_after_a_day(store: StateStore) -> None:
+def test_branches_of_dead_jobs_are_removed_after_a_day(store: StateStore) -> None:
     name = replace(store, branch="at/7/").write_registry(6, b"x")
     (written,) = store.listed("at/")
     store.remove_left_branches(written.modified_ms + LEFT_MS)
@@ -238,7 +238,7 @@ def test_an_older_snapshot_is_not_the_latest(uri: StoreUri, log: Log) -> None:
     assert snapshots.manifest_at(3) is None
 
 
-def test_with_the_old_ones_go_files_whose_manifests_are_gone(uri: StoreUri, log: Log, tmp_path: Path) -> None:
+def test_files_without_manifest_are_removed_with_old_snapshots(uri: StoreUri, log: Log, tmp_path: Path) -> None:
     """As a crash leaves them. What is newer may be about to get its manifest."""
     older, newest = written(uri, log, 3), written(uri, log)
     ahead = older.file.replace("3-", "9" * 9 + "-")
@@ -249,7 +249,7 @@ def test_with_the_old_ones_go_files_whose_manifests_are_gone(uri: StoreUri, log:
     assert {path.name for path in tmp_path.iterdir() if path.is_file()} == left
 
 
-def test_what_dead_writers_left_goes_after_a_day(uri: StoreUri, log: Log, tmp_path: Path) -> None:
+def test_files_of_dead_writers_are_removed_after_a_day(uri: StoreUri, log: Log, tmp_path: Path) -> None:
     manifest, snapshots, files = written(uri, log), ObjectSnapshotStore(uri), StateStore(uri, "")
     unfinished = manifest.file.replace(manifest.file[:20], f"{3:020d}")
     for name in (unfinished, ASIDE + unfinished, ASIDE + manifest.file):
@@ -263,7 +263,7 @@ def test_what_dead_writers_left_goes_after_a_day(uri: StoreUri, log: Log, tmp_pa
     assert not list(files.listed(ASIDE))
 
 
-def test_what_is_no_snapshot_never_gets_its_name(uri: StoreUri, log: Log, tmp_path: Path) -> None:
+def test_invalid_snapshot_is_never_put_in_place(uri: StoreUri, log: Log, tmp_path: Path) -> None:
     with pytest.raises(InvalidSnapshot):
         ObjectSnapshotStore(uri).write("x", 5, 1, [by_a_node(log)[:-1]])
     with pytest.raises(WrongSnapshot):
@@ -272,7 +272,7 @@ def test_what_is_no_snapshot_never_gets_its_name(uri: StoreUri, log: Log, tmp_pa
     assert not list(tmp_path.glob("*.json"))
 
 
-def test_a_snapshot_that_changed_is_not_read_on(uri: StoreUri, log: Log, tmp_path: Path) -> None:
+def test_altered_snapshot_raises_wrong_snapshot(uri: StoreUri, log: Log, tmp_path: Path) -> None:
     manifest = written(uri, log)
     (tmp_path / manifest.file).write_bytes(by_a_node(log)[:-1])
     with pytest.raises(WrongSnapshot):

@@ -38,13 +38,13 @@ def test_a_batch_that_was_cut_is_left_out(served: ServedMetadataLog, ask: Ask) -
     assert [header.next_offset for header in ask(served).fetch(0, size).headers()] == [3, 5]
 
 
-def test_nothing_is_at_the_end(served: ServedMetadataLog, ask: Ask) -> None:
+def test_fetch_at_the_log_end_is_empty(served: ServedMetadataLog, ask: Ask) -> None:
     log = ask(served)
     assert log.batch_at(9) is None
     assert log.fetch(9, max_wait_ms=1).headers() == []
 
 
-def test_news_end_the_waiting(served: ServedMetadataLog, ask: Ask) -> None:
+def test_new_records_end_the_wait(served: ServedMetadataLog, ask: Ask) -> None:
     served.grow(2)
     log = ask(served)
     log.bounds()
@@ -60,20 +60,20 @@ def test_news_end_the_waiting(served: ServedMetadataLog, ask: Ask) -> None:
     late.join()
 
 
-def test_what_was_trimmed_is_told_with_the_snapshot(served: ServedMetadataLog, ask: Ask) -> None:
+def test_fetch_below_the_log_start_names_the_snapshot(served: ServedMetadataLog, ask: Ask) -> None:
     served.trim(2, b"snapshot")
     with pytest.raises(LogTrimmed) as told:
         ask(served).fetch(1)
     assert told.value.snapshot == SnapshotName(5, 1)
 
 
-def test_a_snapshot_comes_page_by_page(served: ServedMetadataLog, ask: Ask) -> None:
+def test_snapshot_is_read_page_by_page(served: ServedMetadataLog, ask: Ask) -> None:
     served.trim(2, bytes(range(250)))
     served.page_bytes = 100
     assert [len(page) for page in ask(served).snapshot(SnapshotName(5, 1))] == [100, 100, 50]
 
 
-def test_a_snapshot_that_is_gone_is_told(served: ServedMetadataLog, ask: Ask) -> None:
+def test_missing_snapshot_raises_snapshot_not_found(served: ServedMetadataLog, ask: Ask) -> None:
     with pytest.raises(KafkaError) as told:
         list(ask(served).snapshot(SnapshotName(5, 1)))
     assert told.value.code is ErrorCode.SNAPSHOT_NOT_FOUND
@@ -84,7 +84,7 @@ def test_another_cluster_is_refused(served: ServedMetadataLog, ask: Ask) -> None
         ask(served, "mine").bounds()
 
 
-def test_brokers_that_do_not_show_the_log_are_told_so(served: ServedMetadataLog, ask: Ask) -> None:
+def test_brokers_that_do_not_serve_the_log_are_refused_with_a_reason(served: ServedMetadataLog, ask: Ask) -> None:
     served.is_readable = False
     with pytest.raises(SourceRefused, match=r"ottla\.cluster\.metadata\.readable"):
         ask(served).bounds()
@@ -93,25 +93,25 @@ def test_brokers_that_do_not_show_the_log_are_told_so(served: ServedMetadataLog,
 @pytest.mark.parametrize(
     "position", [MetadataPosition(0, NO_EPOCH, "fake"), MetadataPosition(3, 1, "fake"), MetadataPosition(9, 3, "fake")]
 )
-def test_a_position_of_this_log_holds(served: ServedMetadataLog, ask: Ask, position: MetadataPosition) -> None:
+def test_position_of_this_log_passes_the_check(served: ServedMetadataLog, ask: Ask, position: MetadataPosition) -> None:
     ask(served).check(position)
 
 
 @pytest.mark.parametrize(
     "position", [MetadataPosition(6, 1, "fake"), MetadataPosition(9, 2, "fake"), MetadataPosition(12, 3, "fake")]
 )
-def test_a_log_made_anew_is_refused(served: ServedMetadataLog, ask: Ask, position: MetadataPosition) -> None:
+def test_recreated_log_is_refused(served: ServedMetadataLog, ask: Ask, position: MetadataPosition) -> None:
     """By an epoch that ended before, by one that never was, by an end before what was read."""
     with pytest.raises(SourceRefused, match="was recreated or truncated since"):
         ask(served).check(position)
 
 
-def test_a_position_before_the_start_is_for_a_snapshot_to_judge(served: ServedMetadataLog, ask: Ask) -> None:
+def test_position_below_the_log_start_passes_the_check(served: ServedMetadataLog, ask: Ask) -> None:
     served.trim(2, b"")
     ask(served).check(MetadataPosition(4, 1, "fake"))
 
 
-def test_an_election_is_sat_out(served: ServedMetadataLog, ask: Ask) -> None:
+def test_requests_are_retried_through_an_election(served: ServedMetadataLog, ask: Ask) -> None:
     served.leader = -1
     naps: list[int] = []
 
@@ -130,14 +130,14 @@ def test_a_lost_connection_is_made_again(served: ServedMetadataLog, ask: Ask) ->
     assert (log.bounds().end, log.contacts) == (9, 2)
 
 
-def test_who_was_never_there_is_not_waited_for_in_a_first_contact(ask: Ask) -> None:
+def test_unknown_cluster_is_not_waited_for_at_first_contact(ask: Ask) -> None:
     with ServedMetadataLog([]) as gone:
         log = ask(gone, is_patient=False)
     with pytest.raises(ConnectionLost):
         log.bounds()
 
 
-def test_a_position_is_what_spark_keeps() -> None:
+def test_position_round_trips_through_json() -> None:
     position = MetadataPosition(5, 2, "x")
     assert MetadataPosition.from_json(position.to_json()) == position
     with pytest.raises(InvalidPosition):

@@ -31,7 +31,7 @@ def test_every_row_is_in_the_packs_of_the_sections_that_it_concerns(log: Log) ->
         assert unpacked([pack["content"]]).sort_by("offset").equals(expected), pack["section"]
 
 
-def test_packs_join_and_of_none_there_are_no_rows(log: Log) -> None:
+def test_packs_join_and_no_packs_give_no_rows(log: Log) -> None:
     halves = [log.rows(0, 3).to_batches()[0], log.rows(3, 6).to_batches()[0]]
     contents = [pack["content"] for each in packs(halves) for pack in each.to_pylist() if pack["section"] == 32]
     expected = [section_rows(log.rows(*bounds), 32) for bounds in ((0, 3), (3, 6))]
@@ -39,7 +39,7 @@ def test_packs_join_and_of_none_there_are_no_rows(log: Log) -> None:
     assert unpacked([]).equals(LOG_ROWS.empty_table())
 
 
-def test_rows_of_a_snapshot_are_no_beginning_and_concern_every_section(log: Log) -> None:
+def test_snapshot_rows_set_no_first_offset_and_concern_every_section(log: Log) -> None:
     batch = log.rows(0, 3).combine_chunks().to_batches()[0]
     of_snapshot = batch.set_column(
         LOG_ROWS.get_field_index("origin"),

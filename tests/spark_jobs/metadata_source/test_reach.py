@@ -29,7 +29,9 @@ def log(served: ServedMetadataLog, ask: Ask) -> MetadataLogClient:
     return ask(served)
 
 
-def test_without_a_limit_it_is_all_that_is_committed(served: ServedMetadataLog, log: MetadataLogClient) -> None:
+def test_micro_batch_without_limit_reaches_the_high_watermark(
+    served: ServedMetadataLog, log: MetadataLogClient
+) -> None:
     assert next_end(log, START, Reach()) == MetadataPosition(30, 4, "fake")
     served.grow(3)
     assert next_end(log, START, Reach()) == MetadataPosition(9, 3, "fake")
@@ -45,7 +47,7 @@ def test_a_number_of_rows_is_rounded_up_to_whole_batches(
     assert next_end(log, START, Reach(rows=rows)).offset == end
 
 
-def test_bytes_are_reckoned_by_what_the_probe_weighs(served: ServedMetadataLog, log: MetadataLogClient) -> None:
+def test_byte_limit_uses_the_density_of_the_probe(served: ServedMetadataLog, log: MetadataLogClient) -> None:
     whole = sum(map(len, served.batches))
     assert next_end(log, START, Reach(bytes=whole)).offset == 30
     assert next_end(log, START, Reach(bytes=whole // 3)).offset == 9
@@ -53,13 +55,13 @@ def test_bytes_are_reckoned_by_what_the_probe_weighs(served: ServedMetadataLog, 
 
 
 @pytest.mark.parametrize("before", [5, 10])
-def test_what_comes_after_an_ending_does_not_exist(log: MetadataLogClient, before: int) -> None:
+def test_records_after_the_ending_offset_are_ignored(log: MetadataLogClient, before: int) -> None:
     end = next_end(log, START, Reach(before=before))
     assert end.offset == before
     assert next_end(log, end, Reach(before=before)) == end
 
 
-def test_nothing_new_is_where_it_was(log: MetadataLogClient) -> None:
+def test_micro_batch_without_new_records_ends_at_its_start(log: MetadataLogClient) -> None:
     there = MetadataPosition(30, 4, "fake")
     assert next_end(log, there, Reach(), 1) == there
 
@@ -71,15 +73,15 @@ def test_one_fetch_is_enough_for_a_tail(served: ServedMetadataLog, log: Metadata
     assert len(served.broker.received(FetchRequest)) == 1
 
 
-def test_a_broker_that_knows_less_gives_no_end_beyond_that(served: ServedMetadataLog, log: MetadataLogClient) -> None:
+def test_lower_high_watermark_of_a_new_leader_ends_the_micro_batch(
+    served: ServedMetadataLog, log: MetadataLogClient
+) -> None:
     there = MetadataPosition(30, 4, "fake")
     served.grow(3)
     assert next_end(log, there, Reach()) == there
 
 
-def test_where_the_log_was_trimmed_the_snapshot_is_the_next_batch(
-    served: ServedMetadataLog, log: MetadataLogClient
-) -> None:
+def test_trimmed_log_continues_with_the_snapshot(served: ServedMetadataLog, log: MetadataLogClient) -> None:
     served.trim(3, b"")
     assert next_end(log, START, Reach()) == MetadataPosition(9, 3, "fake")
 
@@ -87,7 +89,7 @@ def test_where_the_log_was_trimmed_the_snapshot_is_the_next_batch(
 @pytest.mark.parametrize(
     ("end", "most", "count"), [(0, 4, 0), (1, 4, 1), (100_000, 4, 1), (100_001, 4, 2), (10**7, 4, 4)]
 )
-def test_ranges_follow_on_and_are_not_too_small(end: int, most: int, count: int) -> None:
+def test_ranges_are_adjacent_and_not_too_small(end: int, most: int, count: int) -> None:
     found = ranges(0, end, most)
     assert len(found) == count
     assert [each.start for each in found] == [0, *(each.end for each in found)][: len(found)]
@@ -100,9 +102,7 @@ def test_a_plan_is_ranges(log: MetadataLogClient, monkeypatch: pytest.MonkeyPatc
     assert plan(log, START, START, 3) == []
 
 
-def test_a_plan_over_what_was_trimmed_begins_with_the_snapshot(
-    served: ServedMetadataLog, log: MetadataLogClient
-) -> None:
+def test_plan_of_a_trimmed_log_begins_with_the_snapshot(served: ServedMetadataLog, log: MetadataLogClient) -> None:
     served.trim(3, b"")
     snapshot = WholeSnapshot(SnapshotName(9, 3))
     assert plan(log, START, MetadataPosition(30, 4, "fake"), 3) == [snapshot, LogRange(9, 30)]

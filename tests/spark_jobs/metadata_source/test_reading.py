@@ -52,7 +52,7 @@ def test_a_snapshot_is_rows_at_its_last_offset(served: ServedMetadataLog, log: M
     assert all(row["is_control"] for row in found)
 
 
-def test_what_is_committed_and_missing_for_long_is_an_error(served: ServedMetadataLog, log: MetadataLogClient) -> None:
+def test_committed_offset_missing_for_long_is_an_error(served: ServedMetadataLog, log: MetadataLogClient) -> None:
     served.grow(1)
     clock = iter(range(0, 1000, 40))
     with pytest.raises(ConnectionLost, match="no broker has the committed offset 3"):
@@ -66,12 +66,12 @@ def test_pieces_of_a_snapshot_may_have_any_size(size: int) -> None:
 
 
 @pytest.mark.parametrize("broken", [SNAPSHOT[:-1], SNAPSHOT[:100], b"", SNAPSHOT + SNAPSHOT])
-def test_a_snapshot_that_is_not_whole_is_refused(broken: bytes) -> None:
+def test_incomplete_snapshot_is_refused(broken: bytes) -> None:
     with pytest.raises(MalformedLog):
         list(snapshot_rows([broken], 5))
 
 
-def test_options_are_read_in_any_case() -> None:
+def test_option_names_are_case_insensitive() -> None:
     options = {"KAFKA.bootstrap.servers": "h:1", "maxrowspertrigger": "7", "kafka.client.id": "me"}
     settings = SourceSettings.of(options)
     assert (settings.client.client_id, settings.max_rows, settings.starting) == ("me", 7, "earliest")
@@ -91,7 +91,7 @@ class Asked(dict[str, str]):
         return default
 
 
-def test_all_that_a_client_looks_for_is_known_by_name() -> None:
+def test_every_client_property_is_an_option() -> None:
     asked = Asked()
     ClientConfig.parse("h:1", asked)
     assert asked.keys_asked == CLIENT_PROPERTIES - {"bootstrap.servers", MAX_WAIT}
@@ -108,6 +108,6 @@ def test_all_that_a_client_looks_for_is_known_by_name() -> None:
         {"kafka.bootstrap.servers": "h:no"},
     ],
 )
-def test_options_that_say_nothing_are_refused(options: dict[str, str]) -> None:
+def test_invalid_options_are_refused(options: dict[str, str]) -> None:
     with pytest.raises(SourceRefused):
         SourceSettings.of(options)

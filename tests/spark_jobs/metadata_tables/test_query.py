@@ -15,7 +15,7 @@ def run(*arguments: str) -> Result:
     return CliRunner().invoke(main, arguments)
 
 
-def test_without_a_query_it_tells_what_examples_there_are() -> None:
+def test_command_without_query_lists_the_examples() -> None:
     told = run()
     assert told.exit_code == 0
     lines = told.output.splitlines()
@@ -25,7 +25,7 @@ def test_without_a_query_it_tells_what_examples_there_are() -> None:
     assert "cluster_at_offset --param offset=…" in lines
 
 
-def test_parameters_are_what_a_query_leaves_open() -> None:
+def test_parameters_of_a_query_are_found() -> None:
     text = "-- at :never\nSELECT a::int, 'x :y', '10:30' FROM t WHERE b = :topic AND c < :offset OR d = :topic"
     assert parameters_of(text) == ["offset", "topic"]
 
@@ -40,12 +40,12 @@ def test_parameters_are_what_a_query_leaves_open() -> None:
         (["leader_moves", "--tables", "ftp://x"], 1, "--tables: "),
     ],
 )
-def test_mistakes_are_told(arguments: list[str], code: int, told: str) -> None:
+def test_wrong_usage_is_reported(arguments: list[str], code: int, told: str) -> None:
     result = run(*arguments)
     assert (result.exit_code, told in result.output) == (code, True), result.output
 
 
-def test_where_no_tables_are_none_are_made(tmp_path: Path) -> None:
+def test_missing_tables_are_reported_and_not_created(tmp_path: Path) -> None:
     for place in (tmp_path, tmp_path / "nothing"):
         result = run("leader_moves", "--tables", str(place))
         assert result.exit_code == 1

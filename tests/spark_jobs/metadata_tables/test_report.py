@@ -21,12 +21,12 @@ from spark_jobs.metadata_tables.report import (
 NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
 
 
-def test_where_nothing_happened_the_page_says_so() -> None:
+def test_page_of_an_empty_history_says_so() -> None:
     for part in (growth_plot([], NOW), shrinks_plot([]), balance_plot([]), table_of([])):
         assert part == "<p class=note>None.</p>"
 
 
-def test_names_from_the_cluster_are_no_markup() -> None:
+def test_names_are_escaped_in_the_page() -> None:
     page = table_of([Row(topic="<script>alert(1)</script>", missing=[1, 2], since=None)])
     assert "&lt;script&gt;" in page
     assert "<script>" not in page
@@ -48,7 +48,7 @@ def test_growth_is_drawn_up_to_now() -> None:
         assert label in page
 
 
-def test_of_many_brokers_those_are_told_apart_that_lost_most() -> None:
+def test_plot_colours_the_brokers_that_lost_most_replicas() -> None:
     days = [date(2026, 1, 31) - timedelta(days=ago) for ago in (0, 9)]
     rows = [Row(day=day, broker=broker, shrinks=broker) for day in days for broker in range(1, 101)]
     page = shrinks_plot(rows)
@@ -58,7 +58,7 @@ def test_of_many_brokers_those_are_told_apart_that_lost_most() -> None:
         assert label in page
 
 
-def test_of_many_brokers_those_are_shown_that_lead_most() -> None:
+def test_plot_shows_the_brokers_that_lead_most_partitions() -> None:
     page = balance_plot([Row(broker=broker, leads=1000 - broker, preferred=7) for broker in range(1, 101)])
     assert f">{MAX_BARS}<" in page
     assert f">{MAX_BARS + 1}<" not in page

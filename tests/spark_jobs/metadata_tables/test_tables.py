@@ -130,7 +130,7 @@ def _check_registry(found: Mapping[str, Mapping[tuple[Any, ...], Row]], image: M
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_what_was_at_any_offset_is_in_the_tables(seed: int, store: TableStore) -> None:
+def test_tables_give_the_state_at_any_offset(seed: int, store: TableStore) -> None:
     log, writer, draw = log_of(seed), Writer(store), random.Random(seed)
     number = 0
     while number < len(log.images):
@@ -142,7 +142,7 @@ def test_what_was_at_any_offset_is_in_the_tables(seed: int, store: TableStore) -
         check(store, image)
 
 
-def test_the_steps_make_no_difference(tmp_path: Path) -> None:
+def test_tables_are_independent_of_the_steps(tmp_path: Path) -> None:
     log = log_of(1)
     one, many = (TableStore(parse_store_uri(str(tmp_path / name))) for name in ("one", "many"))
     Writer(one).take(log.rows(0, len(log.images)))
@@ -159,7 +159,7 @@ def _sorted(rows: list[Row]) -> list[Row]:
     return sorted(rows, key=lambda row: json.dumps(row, default=str, sort_keys=True))
 
 
-def test_a_step_that_comes_again_leaves_the_same(store: TableStore) -> None:
+def test_repeated_step_leaves_the_same_tables(store: TableStore) -> None:
     log = log_of(2)
     half = len(log.images) // 2
     writer = Writer(store)
@@ -203,7 +203,7 @@ def test_an_attempt_of_another_length_is_replaced(store: TableStore, monkeypatch
     assert (store.end(), [file.span.end for file in store.files("configs")]) == (5, [5])
 
 
-def test_a_step_whose_commit_failed_is_not_lost_nor_told_twice(store: TableStore) -> None:
+def test_step_with_a_failed_commit_is_recorded_once(store: TableStore) -> None:
     """Whatever comes again in its place, and wherever spans are merged."""
     sink = TablesSink(store)
     sink.begin(0, CLUSTER)
@@ -220,7 +220,7 @@ def test_a_step_whose_commit_failed_is_not_lost_nor_told_twice(store: TableStore
     assert store.end() == 6 * MERGE_SPANS
 
 
-def test_history_outlives_a_state_that_is_lost(store: TableStore) -> None:
+def test_tables_survive_the_loss_of_the_state(store: TableStore) -> None:
     log = log_of(1)
     Writer(store).take(log.rows(0, len(log.images) * 2 // 3))
     before = {table: rows_of(store, table) for table in TABLES}
@@ -235,7 +235,7 @@ def test_history_outlives_a_state_that_is_lost(store: TableStore) -> None:
         check(store, image)
 
 
-def test_a_step_that_is_under_way_is_not_seen(store: TableStore) -> None:
+def test_unfinished_step_is_invisible(store: TableStore) -> None:
     sink = TablesSink(store)
     sink.begin(0, CLUSTER)
     take_steps(sink, [3])
@@ -243,7 +243,7 @@ def test_a_step_that_is_under_way_is_not_seen(store: TableStore) -> None:
     assert offsets_of(store) == [0, 1, 2]
 
 
-def test_what_does_not_go_with_the_state_is_refused(store: TableStore) -> None:
+def test_tables_that_contradict_the_state_are_refused(store: TableStore) -> None:
     """Rather than to leave something out."""
     sink = TablesSink(store)
     with pytest.raises(TablesRefused, match="end at offset 0, but the state ends at 7"):
@@ -259,7 +259,7 @@ def test_what_does_not_go_with_the_state_is_refused(store: TableStore) -> None:
     sink.registry(Step(9, 15, 0), summarized[1:])
 
 
-def test_small_spans_are_merged_and_covered_ones_not_seen(store: TableStore) -> None:
+def test_small_spans_are_merged_and_covered_ones_ignored(store: TableStore) -> None:
     sink = TablesSink(store)
     sink.begin(0, CLUSTER)
     take_steps(sink, range(1, 3 * MERGE_SPANS + 2))
@@ -272,7 +272,7 @@ def test_small_spans_are_merged_and_covered_ones_not_seen(store: TableStore) -> 
     assert [file for file in store.files("configs") if file.span == FileSpan(0, 1)] == []
 
 
-def test_what_was_merged_since_it_was_listed_is_read_from_where_it_is_now(store: TableStore) -> None:
+def test_rows_merged_after_the_listing_are_read_from_the_merged_file(store: TableStore) -> None:
     sink = TablesSink(store)
     sink.begin(0, CLUSTER)
     take_steps(sink, range(1, MERGE_SPANS // 2))
@@ -298,7 +298,7 @@ class Disturbed(TableStore):
         yield from found
 
 
-def test_a_listing_that_was_disturbed_is_not_believed(store: TableStore) -> None:
+def test_inconsistent_listing_is_repeated(store: TableStore) -> None:
     sink = TablesSink(store)
     sink.begin(0, CLUSTER)
     take_steps(sink, range(1, MERGE_SPANS + 1))
@@ -308,7 +308,7 @@ def test_a_listing_that_was_disturbed_is_not_believed(store: TableStore) -> None
     assert not Disturbed.first
 
 
-def test_of_a_change_what_differs_is_told(store: TableStore) -> None:
+def test_change_lists_the_fields_that_differ(store: TableStore) -> None:
     log = log_of(0)
     Writer(store).take(log.rows(0, len(log.images)))
     changed = [row for row in rows_of(store, "changes") if row["operation"] == "changed"]
@@ -334,7 +334,7 @@ def _config_change(offset: int, key: str, value: str | None, before: str | None 
     return RegistryChange(offset, 3, 1000, Entity("config", (4, "1", key)), operation, frame(before), frame(value))
 
 
-def test_passwords_are_not_told() -> None:
+def test_passwords_are_left_out() -> None:
     secret = "ssl.keystore.password"
     tables = tables_of_registry([_config_change(5, secret, "open", "sesame"), _config_change(6, secret, None, "open")])
     assert tables["configs"].column("value").to_pylist() == [HIDDEN, None]
@@ -342,7 +342,7 @@ def test_passwords_are_not_told() -> None:
     assert "open" not in str(tables["changes"].to_pylist())
 
 
-def test_endpoints_are_told_in_words() -> None:
+def test_endpoints_are_readable() -> None:
     from broker.metadata.image.records import encode_record
     from protocol.messages.metadata_records import BrokerEndpoint, RegisterBrokerRecord
 
@@ -354,7 +354,7 @@ def test_endpoints_are_told_in_words() -> None:
     assert row["time"].isoformat() == "1970-01-01T00:00:01+00:00"
 
 
-def test_names_are_read_from_behind_the_table() -> None:
+def test_file_names_are_parsed() -> None:
     assert parse_file(file_name("changes", (3, 9), "small"), 7) == TableFile(
         "changes/00000000000000000003-00000000000000000009/part-small.parquet", "changes", FileSpan(3, 9), 7
     )
@@ -395,7 +395,7 @@ def test_small_spans_are_merged_like_digits_of_a_counter(spans: str, runs: list[
 
 
 @pytest.mark.parametrize(("small", "content"), [(6_000, 700), (40_000, 20_000), (300_000, 300_000)])
-def test_what_is_merged_is_not_written_again_and_again(small: int, content: int) -> None:
+def test_rows_are_rewritten_once_per_level(small: int, content: int) -> None:
     """A quarter of an hour of steps a second apart, each a file of so many bytes: few files are left, each byte was
     written a few times, and the driver never held much.
     """
@@ -415,6 +415,6 @@ def test_what_is_merged_is_not_written_again_and_again(small: int, content: int)
     assert written < 4 * kept
 
 
-def test_numbers_have_words() -> None:
+def test_enum_numbers_have_names() -> None:
     assert word(ACL_RESOURCES, 2) == "topic"
     assert word(ACL_RESOURCES, 99) == "99"

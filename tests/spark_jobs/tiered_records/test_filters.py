@@ -53,7 +53,7 @@ BETWEEN = TIME + timedelta(microseconds=1)
         (EqualTo(("headers", "key"), "k"), ReadBounds()),
     ],
 )
-def test_a_filter_leaves_out_nothing_that_it_lets_through(filter: Filter, bounds: ReadBounds) -> None:
+def test_filter_excludes_no_matching_record(filter: Filter, bounds: ReadBounds) -> None:
     assert narrowed(ReadBounds(), [filter]) == bounds
 
 
@@ -67,7 +67,7 @@ def test_filters_and_options_all_count() -> None:
     assert narrowed(found, [EqualTo(("partition",), 1)]).partitions == frozenset()
 
 
-def test_offsets_are_told_for_a_topic_for_a_partition_and_for_all() -> None:
+def test_offsets_are_set_by_topic_by_partition_and_for_all() -> None:
     bounds = ReadBounds(first=1, firsts={("a", 0): 7, ("", 0): 5, ("", 1): 0}, ends={("a", 0): 9})
     assert bounds.offsets_of("a", 0) == (7, 9)
     assert bounds.offsets_of("b", 0) == (5, EVERYTHING)

@@ -52,7 +52,7 @@ def three_segments(stage: Stage) -> None:
         stage.lead_again()
 
 
-def test_every_record_of_closed_segments_comes_once_in_order(stage: Stage) -> None:
+def test_every_record_of_closed_segments_is_read_once_in_order(stage: Stage) -> None:
     three_segments(stage)
     expected = stage.read_by_now()
     stage.append(2)
@@ -61,14 +61,14 @@ def test_every_record_of_closed_segments_comes_once_in_order(stage: Stage) -> No
 
 
 @pytest.mark.parametrize("storage", [{"compression.enabled": "true", "chunk.size": "200"}, {"chunk.size": "100"}])
-def test_what_is_compressed_in_the_store(tmp_path: Path, storage: Mapping[str, str]) -> None:
+def test_compressed_segments_are_read(tmp_path: Path, storage: Mapping[str, str]) -> None:
     stage = Stage(tmp_path, storage=storage)
     three_segments(stage)
     assert read(stage.bucket) == stage.read_by_now()
 
 
 @pytest.mark.parametrize(("first", "end"), [(0, 1), (7, 8), (19, 21), (33, 60), (59, 1000), (60, 70)])
-def test_offsets_leave_out_segments_and_records(first: int, end: int, stage: Stage) -> None:
+def test_offset_bounds_exclude_segments_and_records(first: int, end: int, stage: Stage) -> None:
     three_segments(stage)
     found = read(stage.bucket, startingOffsets=str(first), endingOffsets=f'{{"0": {end}}}')
     assert found == [each for each in stage.read_by_now() if first <= each.offset < end]
@@ -77,14 +77,14 @@ def test_offsets_leave_out_segments_and_records(first: int, end: int, stage: Sta
 
 
 @pytest.mark.parametrize(("first", "end"), [(0, 5), (21, 22), (35, 60), (60, 99)])
-def test_times_leave_out_segments_and_records(first: int, end: int, stage: Stage) -> None:
+def test_time_bounds_exclude_segments_and_records(first: int, end: int, stage: Stage) -> None:
     three_segments(stage)
     bounds = {"startingTimestamp": str(BEGAN_MS + first), "endingTimestamp": str(BEGAN_MS + end)}
     assert read(stage.bucket, **bounds) == [each for each in stage.read_by_now() if first <= each.offset < end]
     assert all(part.segment.end_offset >= first for part in planned(stage.bucket, **bounds))
 
 
-def test_a_time_is_looked_for_from_where_the_index_says(stage: Stage) -> None:
+def test_time_bound_starts_at_the_indexed_position(stage: Stage) -> None:
     three_segments(stage)
     options = Options.of(options_of(stage.bucket, startingTimestamp=str(BEGAN_MS + 18)))
     assert stretch_of(bucket_of(options).storage, plan(options)[0]).begin > 0
@@ -114,7 +114,7 @@ def test_a_marker_in_a_later_segment_decides(stage: Stage) -> None:
     assert read(stage.bucket, endingOffsets="3") == []
 
 
-def test_what_no_marker_in_the_store_decides_is_not_read(stage: Stage) -> None:
+def test_transactions_undecided_in_the_store_are_not_read(stage: Stage) -> None:
     stage.append(3)
     stage.append(3, producer_id=1)
     stage.append(3)
@@ -165,7 +165,7 @@ def test_several_topics(tmp_path: Path) -> None:
         counts(topic="", topicPattern="order")
 
 
-def test_of_two_topics_of_one_name_one_must_be_named(tmp_path: Path) -> None:
+def test_topic_id_is_required_for_two_topics_of_one_name(tmp_path: Path) -> None:
     other = Uuid(bytes(15) + b"\x0a")
     for directory, topic_id in (("a", TOPIC_ID), ("b", other)):
         (tmp_path / directory).mkdir()
@@ -177,7 +177,7 @@ def test_of_two_topics_of_one_name_one_must_be_named(tmp_path: Path) -> None:
     assert len(read(tmp_path / "bucket", topicId=uuid_to_text(other))) == 3
 
 
-def test_a_hole_is_an_error_unless_it_may_be_passed_over(stage: Stage) -> None:
+def test_missing_offsets_are_an_error_unless_data_loss_is_allowed(stage: Stage) -> None:
     three_segments(stage)
     for each in stage.bucket.rglob("00000000000000000020-*"):
         each.unlink()
@@ -187,7 +187,7 @@ def test_a_hole_is_an_error_unless_it_may_be_passed_over(stage: Stage) -> None:
     assert len(read(stage.bucket, endingOffsets="20")) == 20
 
 
-def test_whatever_happened_to_a_log_its_committed_records_are_read(tmp_path: Path) -> None:
+def test_committed_records_of_any_history_are_read(tmp_path: Path) -> None:
     random = Random(405)
     for number in range(12):
         (tmp_path / str(number)).mkdir()

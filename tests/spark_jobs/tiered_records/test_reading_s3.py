@@ -39,7 +39,7 @@ def cloud(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cloud]:
         opened.cache_clear()
 
 
-def test_throttled_requests_and_bodies_that_break_cost_time_alone(tmp_path: Path, cloud: Cloud) -> None:
+def test_throttling_and_broken_bodies_only_cost_time(tmp_path: Path, cloud: Cloud) -> None:
     store = S3Store(cloud.server.settings)
     stage = Stage(tmp_path, store=store, storage=SMALL_CHUNKS)
     for codec in (Codec.NONE, Codec.ZSTD):

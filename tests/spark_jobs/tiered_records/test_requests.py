@@ -87,7 +87,7 @@ MANIFESTS = {"rsm-manifest 0": 1, "rsm-manifest 20": 1, "rsm-manifest 40": 1, "r
 """Each is looked at once, and the last again for the history that goes with it."""
 
 
-def test_a_segment_with_none_of_the_wanted_offsets_is_not_asked_for(tmp_path: Path, memory: MemoryObjectStore) -> None:
+def test_segment_outside_the_offset_bounds_is_not_requested(tmp_path: Path, memory: MemoryObjectStore) -> None:
     four_segments(staged(tmp_path, memory))
     reading = Reading(memory, startingOffsets="30", endingOffsets="32")
     assert reading.planned == {**MANIFESTS, "indexes 60": 1}
@@ -99,7 +99,7 @@ def test_a_segment_with_none_of_the_wanted_offsets_is_not_asked_for(tmp_path: Pa
     assert 0 < log.first < log.last < whole - 1, "of the segment, only the batches about there"
 
 
-def test_a_segment_older_than_what_is_wanted_is_not_asked_for(tmp_path: Path, memory: MemoryObjectStore) -> None:
+def test_segment_below_the_time_bound_is_not_requested(tmp_path: Path, memory: MemoryObjectStore) -> None:
     four_segments(staged(tmp_path, memory))
     reading = Reading(memory, startingTimestamp=str(BEGAN_MS + 68))
     assert reading.planned == {**MANIFESTS, "indexes 60": 1}
@@ -107,14 +107,14 @@ def test_a_segment_older_than_what_is_wanted_is_not_asked_for(tmp_path: Path, me
     assert reading.asked == {"rsm-manifest 60": 1, "indexes 60": 1, "log 60": 1}
 
 
-def test_of_a_whole_segment_no_index_is_asked_for(tmp_path: Path, memory: MemoryObjectStore) -> None:
+def test_whole_segment_is_read_without_indexes(tmp_path: Path, memory: MemoryObjectStore) -> None:
     four_segments(staged(tmp_path, memory))
     reading = Reading(memory, startingOffsets="20", endingOffsets="40")
     assert reading.offsets() == list(range(20, 40))
     assert reading.asked == {"rsm-manifest 20": 1, "log 20": 1}
 
 
-def test_nothing_of_a_partition_that_is_not_wanted(tmp_path: Path, memory: MemoryObjectStore) -> None:
+def test_excluded_partition_is_not_requested(tmp_path: Path, memory: MemoryObjectStore) -> None:
     for partition in range(3):
         stage = staged(tmp_path, memory, partition)
         stage.append(1 + partition)
@@ -123,13 +123,13 @@ def test_nothing_of_a_partition_that_is_not_wanted(tmp_path: Path, memory: Memor
     assert {call.key.split("/")[2] for call in memory.calls} == {"1"}
 
 
-def test_nothing_wanted_is_nothing_to_do(tmp_path: Path, memory: MemoryObjectStore) -> None:
+def test_empty_bounds_give_an_empty_plan(tmp_path: Path, memory: MemoryObjectStore) -> None:
     four_segments(staged(tmp_path, memory))
     assert Reading(memory, startingOffsets="80").parts == []
     assert Reading(memory, partitions="7").parts == []
 
 
-def test_markers_are_looked_for_until_all_is_decided(tmp_path: Path, memory: MemoryObjectStore) -> None:
+def test_transaction_indexes_are_read_until_all_is_decided(tmp_path: Path, memory: MemoryObjectStore) -> None:
     stage = staged(tmp_path, memory)
     for _ in range(40):
         stage.append(2, producer_id=1)
@@ -143,9 +143,7 @@ def test_markers_are_looked_for_until_all_is_decided(tmp_path: Path, memory: Mem
     assert Reading(memory, isolationLevel="read_uncommitted", endingOffsets="8").planned["indexes 0"] == 0
 
 
-def test_who_aborted_is_not_guessed_where_the_segment_with_the_marker_goes(
-    tmp_path: Path, memory: MemoryObjectStore
-) -> None:
+def test_lost_segment_with_a_marker_is_an_error(tmp_path: Path, memory: MemoryObjectStore) -> None:
     """It goes after its manifest was read, and before its index is."""
     stage = staged(tmp_path, memory)
     stage.append(3, producer_id=1)
@@ -176,7 +174,7 @@ def test_copies_of_two_leaders_are_read_once(tmp_path: Path, memory: MemoryObjec
     assert len(reading.parts) < 5
 
 
-def test_what_a_leader_copied_that_lost_it_is_not_read(tmp_path: Path, memory: MemoryObjectStore) -> None:
+def test_segments_of_a_lost_leader_epoch_are_not_read(tmp_path: Path, memory: MemoryObjectStore) -> None:
     """Both have offsets 0 to 9, where a transaction begins. What the first copied beyond is not of this log, nor is its
     word that the transaction was aborted."""
     first, second = (staged(tmp_path, memory, broker_id=broker_id) for broker_id in (1, 2))
@@ -197,7 +195,7 @@ def test_what_a_leader_copied_that_lost_it_is_not_read(tmp_path: Path, memory: M
     assert [(part.first, part.last) for part in reading.parts] == [(0, 9), (10, 18)]
 
 
-def test_a_compacted_segment_takes_the_place_of_what_it_replaces(tmp_path: Path, memory: MemoryObjectStore) -> None:
+def test_compacted_segment_replaces_its_sources(tmp_path: Path, memory: MemoryObjectStore) -> None:
     stage, compacted = (staged(tmp_path, memory, broker_id=broker_id) for broker_id in (1, 2))
     for end in (10, 20, 30):
         stage.append(10)
@@ -217,9 +215,7 @@ def _compact(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize("suffix", [".rsm-manifest", ".indexes"])
-def test_a_last_segment_that_cannot_be_read_is_not_passed_over(
-    tmp_path: Path, memory: MemoryObjectStore, suffix: str
-) -> None:
+def test_unreadable_last_segment_is_an_error(tmp_path: Path, memory: MemoryObjectStore, suffix: str) -> None:
     """Nothing comes after it, so that there is no hole where it was."""
     four_segments(staged(tmp_path, memory))
     (key,) = keys_of(memory, 60, suffix)
@@ -231,7 +227,7 @@ def test_a_last_segment_that_cannot_be_read_is_not_passed_over(
     assert Reading(memory, failOnDataLoss="false").offsets()[:60] == list(range(60))
 
 
-def test_what_goes_while_it_is_planned_for_is_planned_anew(tmp_path: Path, memory: MemoryObjectStore) -> None:
+def test_segment_removed_during_planning_repeats_the_plan(tmp_path: Path, memory: MemoryObjectStore) -> None:
     """Retention takes the first segment after the listing, or something takes one out of the middle."""
     four_segments(staged(tmp_path, memory))
     store = FaultyObjectStore(memory)
@@ -242,7 +238,7 @@ def test_what_goes_while_it_is_planned_for_is_planned_anew(tmp_path: Path, memor
         Reading(memory, store)
 
 
-def test_a_segment_that_goes_after_it_was_planned_for(tmp_path: Path, memory: MemoryObjectStore) -> None:
+def test_segment_removed_after_planning_is_an_error(tmp_path: Path, memory: MemoryObjectStore) -> None:
     four_segments(staged(tmp_path, memory))
     reading, lenient = Reading(memory), Reading(memory, failOnDataLoss="false")
     for key in keys_of(memory, 20):
@@ -253,7 +249,7 @@ def test_a_segment_that_goes_after_it_was_planned_for(tmp_path: Path, memory: Me
     assert lenient.offsets() == [*range(20), *range(40, 80)]
 
 
-def test_a_log_that_goes_while_it_is_read(tmp_path: Path, memory: MemoryObjectStore) -> None:
+def test_log_removed_during_the_read_is_an_error(tmp_path: Path, memory: MemoryObjectStore) -> None:
     four_segments(staged(tmp_path, memory))
     reading = Reading(memory)
     (key,) = keys_of(memory, 0, ".log")
@@ -262,7 +258,7 @@ def test_a_log_that_goes_while_it_is_read(tmp_path: Path, memory: MemoryObjectSt
         reading.offsets_of(reading.parts[0])
 
 
-def test_what_is_damaged_on_its_way_is_asked_for_again(tmp_path: Path, memory: MemoryObjectStore) -> None:
+def test_damaged_transfer_is_repeated(tmp_path: Path, memory: MemoryObjectStore) -> None:
     four_segments(staged(tmp_path, memory))
     store = FaultyObjectStore(memory)
     reading = Reading(memory, store)
@@ -272,7 +268,7 @@ def test_what_is_damaged_on_its_way_is_asked_for_again(tmp_path: Path, memory: M
     assert not store.planned_count
 
 
-def test_what_is_damaged_in_the_store_is_named(tmp_path: Path, memory: MemoryObjectStore) -> None:
+def test_damaged_object_is_named(tmp_path: Path, memory: MemoryObjectStore) -> None:
     stage = staged(tmp_path, memory)
     four_segments(stage)
     (key,) = keys_of(memory, 20, ".log")
@@ -284,7 +280,7 @@ def test_what_is_damaged_in_the_store_is_named(tmp_path: Path, memory: MemoryObj
         reading.offsets()
 
 
-def test_a_batch_that_was_damaged_before_it_was_copied(tmp_path: Path, memory: MemoryObjectStore) -> None:
+def test_batch_damaged_before_the_copy_is_named(tmp_path: Path, memory: MemoryObjectStore) -> None:
     """So that only its own checksum tells."""
     stage = staged(tmp_path, memory)
     four_segments(stage)
@@ -314,7 +310,7 @@ def test_a_batch_that_was_damaged_before_it_was_copied(tmp_path: Path, memory: M
 
 
 @pytest.mark.parametrize("settings", [PLAIN, BOTH])
-def test_what_is_encrypted_and_compressed_is_read_with_the_keys(
+def test_encrypted_and_compressed_segments_are_read_with_the_keys(
     tmp_path: Path, memory: MemoryObjectStore, settings: dict[str, str]
 ) -> None:
     stage = Stage(tmp_path, store=memory, storage=settings)

@@ -142,7 +142,7 @@ def test_a_hundred_thousand_tiny_records_in_a_batch() -> None:
     assert table.column("value").to_pylist() == [each.value for each in records] * 2
 
 
-def test_large_records_come_alone() -> None:
+def test_large_records_get_batches_of_their_own() -> None:
     values = [bytes([number]) * 1_000_000 for number in range(5)]
     batches = [build_batch([Record(1, b"k", value, [("h", value)]) for value in values], codec=Codec.LZ4)]
     found = arrow_batches(slice_of(batches), batches[0], ReadLimits(bytes=1_500_000))
@@ -151,7 +151,7 @@ def test_large_records_come_alone() -> None:
     assert found[4].column("headers").to_pylist() == [[{"key": "h", "value": values[4]}]]
 
 
-def test_no_more_than_a_window_is_held() -> None:
+def test_memory_is_limited_to_a_window() -> None:
     """What was read is let go of: pieces are asked for as rows are taken."""
     batches = [build_batch([Record(1, None, bytes(1000))] * 10, base_offset=10 * number) for number in range(200)]
     data = b"".join(batches)
@@ -201,7 +201,7 @@ GOOD = bytes([0, 0, 0, 1, 2, 7, 0])
 """No key, a value of one byte, no headers."""
 
 
-def test_a_header_whose_name_is_no_text() -> None:
+def test_header_name_with_invalid_utf8_is_replaced() -> None:
     data = raw_batch(GOOD, bytes([0, 0, 2, 1, 1, 2, 4, 0x61, 0xFF, 1]))
     assert [each["headers"] for each in rows(slice_of([data]), data)] == [[], [{"key": "a\ufffd", "value": None}]]
 
@@ -210,7 +210,7 @@ def test_a_header_whose_name_is_no_text() -> None:
     ("timestamp_ms", "shown_us"),
     [(-1, -1000), (-5, -5000), (2**62, (2**63 - 1) // 1000 * 1000), (2**63 - 1, (2**63 - 1) // 1000 * 1000)],
 )
-def test_no_time_is_too_strange_to_be_read(timestamp_ms: int, shown_us: int) -> None:
+def test_any_timestamp_is_read(timestamp_ms: int, shown_us: int) -> None:
     data = build_batch([Record(timestamp_ms, None, b"")])
     assert [each["timestamp"] for each in rows(slice_of([data]), data)] == [shown_us]
 
@@ -235,7 +235,7 @@ def test_no_time_is_too_strange_to_be_read(timestamp_ms: int, shown_us: int) -> 
     ],
 )
 @pytest.mark.parametrize("copies", [1, 100])
-def test_a_record_that_is_none_is_refused_by_the_name_of_its_batch(batch: bytes, copies: int) -> None:
+def test_malformed_record_is_refused_with_its_batch(batch: bytes, copies: int) -> None:
     batches = [raw_batch(GOOD)] * copies + [batch] * copies
     data = b"".join(struct.pack(">q", number) + each[8:] for number, each in enumerate(batches))
     with pytest.raises(CorruptRemoteData, match=f"the batch at offset {copies}, byte {copies * len(batches[0])}: the"):
@@ -255,7 +255,7 @@ def damaged(data: bytes, at: int) -> bytes:
         (8, "byte {size}: magic 2 and length 1[0-9]+ are invalid"),
     ],
 )
-def test_damage_is_named_after_what_comes_before_it(at: int, sentence: str) -> None:
+def test_damage_is_reported_after_the_batches_before_it(at: int, sentence: str) -> None:
     batches = [build_batch([Record(1, None, b"v")] * 3, base_offset=3 * number) for number in range(3)]
     data, size = b"".join(batches), len(batches[0])
     pieces = in_pieces(damaged(data, size + at), 50)
@@ -274,7 +274,7 @@ def test_a_segment_that_ends_early(missing: int) -> None:
         list(rows_of(slice_of([data, whole[len(data) :]]), in_pieces(whole[:-missing], 60), 0, len(whole)))
 
 
-def test_only_the_columns_that_are_asked_for() -> None:
+def test_only_requested_columns_are_built() -> None:
     data = raw_batch(GOOD, GOOD)
     schema = pa.schema([RECORDS.field("value"), pa.field("offset", pa.int64())])
     (found,) = arrow_batches(slice_of([data]), data, schema=schema)

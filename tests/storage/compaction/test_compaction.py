@@ -220,7 +220,7 @@ class Compacted:
 # -- the rules, one by one ---------------------------------------------------------------------------------------------
 
 
-def test_the_last_value_of_a_key_survives_where_it_was() -> None:
+def test_last_value_of_a_key_keeps_its_offset() -> None:
     log = Compacted()
     log.put(("a", "1"), ("b", "1"), ("c", "1"))
     log.put(("a", "2"), ("c", "2"))
@@ -242,7 +242,7 @@ def test_a_second_pass_has_nothing_to_do() -> None:
     assert read_offsets(log.fs, join("logs", CLEANER_OFFSET_FILE)) == {PARTITION: 1}
 
 
-def test_batches_that_lose_nothing_keep_their_bytes() -> None:
+def test_batches_without_removed_records_keep_their_bytes() -> None:
     log = Compacted()
     log.put(("a", "1"), ("b", "1"), codec=4)
     log.put(("c", "1"))
@@ -263,7 +263,7 @@ def test_a_batch_keeps_offsets_codec_and_timestamps_when_it_loses_records(codec:
     assert [(r.offset, r.timestamp, r.key) for r in iter_records(batch)] == [(1, NOW_MS, b"b"), (2, NOW_MS, b"a")]
 
 
-def test_the_end_of_what_was_compacted_stays_as_a_bare_header() -> None:
+def test_last_batch_of_the_cleaned_range_stays_as_a_bare_header() -> None:
     log = Compacted()
     log.put(("a", "1"))
     log.put(("b", "1"))
@@ -292,7 +292,7 @@ def test_a_tombstone_stays_on_the_disk_of_a_log_with_a_remote_part() -> None:
     assert log.keys() == ["a", "b"]
 
 
-def test_a_tombstone_goes_only_after_its_retention() -> None:
+def test_tombstone_is_removed_only_after_delete_retention() -> None:
     log = Compacted()
     log.put(("a", "1"), ("b", "1"))
     log.put(("a", None))
@@ -325,7 +325,7 @@ def test_a_record_without_key_is_dropped() -> None:
     assert log.keys() == ["a"]
 
 
-def test_data_of_aborted_transactions_goes_at_once_and_does_not_outdate_anything() -> None:
+def test_aborted_data_is_removed_at_once_and_outdates_nothing() -> None:
     log = Compacted()
     log.put(("a", "kept"))
     log.put_in_transaction(1, ("a", "aborted"))
@@ -367,7 +367,7 @@ def test_a_marker_outlives_its_data_by_the_delete_retention() -> None:
     assert markers() == [(5, None)]
 
 
-def test_where_a_leader_epoch_began_stays_as_a_bare_header() -> None:
+def test_first_batch_of_a_leader_epoch_stays_as_a_bare_header() -> None:
     """A follower that reads the log now learns the same epochs as one that read it before."""
     log = Compacted()
     for epoch in (0, 3, 7):
@@ -400,7 +400,7 @@ def test_the_last_batch_of_a_live_producer_stays_as_a_bare_header() -> None:
     assert reopened.producers.entries[1].last_sequence == 0
 
 
-def test_what_an_undecided_transaction_may_still_change_is_left_alone() -> None:
+def test_segments_with_an_undecided_transaction_are_not_cleaned() -> None:
     log = Compacted()
     log.put(("a", "1"), ("a", "2"))
     log.roll()
@@ -416,7 +416,7 @@ def test_what_an_undecided_transaction_may_still_change_is_left_alone() -> None:
     assert log.keys() == ["b", "a"]
 
 
-def test_young_records_wait_for_the_compaction_lag() -> None:
+def test_records_within_min_compaction_lag_are_not_cleaned() -> None:
     log = Compacted(replace(COMPACTED, min_compaction_lag_ms=1000))
     log.put(("a", "1"))
     log.roll()
@@ -442,7 +442,7 @@ def test_a_full_map_ends_the_pass_early_even_within_a_batch() -> None:
     assert [(record.offset, record.value) for record in log.records()] == [(o, b"2") for o in (4, 5, 6, 7)]
 
 
-def test_small_segments_are_put_together() -> None:
+def test_small_segments_are_merged() -> None:
     log = Compacted()
     for number in range(20):
         log.put((f"key-{number}", "x" * 50))
@@ -455,7 +455,7 @@ def test_small_segments_are_put_together() -> None:
     assert log.keys() == [f"key-{number}" for number in range(20)]
 
 
-def test_a_rewritten_segment_is_indexed_and_as_old_as_before() -> None:
+def test_rewritten_segment_keeps_its_modification_time_and_is_indexed() -> None:
     log = Compacted(replace(COMPACTED, segment_bytes=100_000))
     for number in range(30):
         log.pass_time(1000)
@@ -498,7 +498,7 @@ def test_a_record_that_waited_too_long_makes_a_log_eligible_whatever_the_ratio()
     assert log.cleaner.next_candidate([log.log], log.now_ms) is not None
 
 
-def test_a_log_that_failed_is_set_aside() -> None:
+def test_log_with_a_failed_pass_becomes_uncleanable() -> None:
     log = Compacted()
     log.put(("a", "1"))
     log.roll()
@@ -519,7 +519,7 @@ def _damage(log: Compacted) -> None:
     file.write(last, bytes([file.read(last, 1)[0] ^ 1]))
 
 
-def test_an_aborted_pass_leaves_nothing_behind() -> None:
+def test_aborted_pass_leaves_no_files() -> None:
     log = Compacted()
     log.put(("a", "1"), ("a", "2"))
     log.roll()
@@ -549,7 +549,7 @@ def test_after_a_truncation_the_checkpoint_is_not_above_the_active_segment() -> 
     assert read_offsets(log.fs, join("logs", CLEANER_OFFSET_FILE))[PARTITION] <= base
 
 
-def test_a_deleted_log_is_forgotten() -> None:
+def test_deleted_log_loses_its_cleaner_checkpoint() -> None:
     log = Compacted()
     log.put(("a", "1"))
     log.roll()
@@ -570,7 +570,7 @@ def test_the_pass_yields_between_batches() -> None:
     assert stats.bytes_moved == 3 * log.log.segments.first.size, "each batch was mapped, read and written"
 
 
-def test_long_keys_are_told_apart_in_bounded_memory() -> None:
+def test_long_keys_are_distinguished_in_bounded_memory() -> None:
     offsets = OffsetMap(3)
     assert offsets.put(b"x" * 1000, 1)
     assert offsets.put(b"x" * 999, 2)

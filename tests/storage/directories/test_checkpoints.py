@@ -60,7 +60,7 @@ def test_absent_and_empty_checkpoints_have_no_entries() -> None:
         b"\xff\n",
     ],
 )
-def test_spoilt_checkpoints_are_refused(content: bytes) -> None:
+def test_corrupt_checkpoints_are_refused(content: bytes) -> None:
     with pytest.raises(CorruptCheckpoint):
         read_epochs(holding(content), "f")
 
@@ -85,7 +85,7 @@ def test_partition_metadata_has_two_lines_and_no_newline_at_its_end() -> None:
         b"version 0\ntopic_id: AAECAwQFBgcICQoLDA0ODw",
     ],
 )
-def test_spoilt_partition_metadata_is_refused(content: bytes) -> None:
+def test_corrupt_partition_metadata_is_refused(content: bytes) -> None:
     fs = MemoryFileSystem()
     fs.make_directory("t-0")
     write_file(fs, "t-0/partition.metadata", content, sync=False)

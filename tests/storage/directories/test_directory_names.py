@@ -21,6 +21,6 @@ def test_directory_names_give_topic_and_partition(name: str, expected: tuple[str
 
 
 @pytest.mark.parametrize("name", ["t", "-0", "t-", "t-x", "t-3-delete", "", "t-3.x-deleted"])
-def test_other_names_are_refused(name: str) -> None:
+def test_other_directory_names_are_refused(name: str) -> None:
     with pytest.raises(ValueError, match="not the name"):
         parse_directory_name(name)

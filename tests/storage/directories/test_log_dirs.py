@@ -112,7 +112,7 @@ def test_new_directories_are_given_an_identity_that_lasts() -> None:
     assert [directory.id for directory in again.directories] == ids
 
 
-def test_an_unformatted_directory_is_known_as_such() -> None:
+def test_unformatted_directory_is_reported() -> None:
     dirs = LogDirs.open(MemoryFileSystem(), ["a/"], lambda directory, logs: None)
     assert dirs.unformatted == ["a"]
     assert dirs.identity is None
@@ -192,7 +192,7 @@ def test_a_checkpoint_that_does_not_parse_costs_a_longer_recovery(name: str) -> 
     assert [log.log_end_offset for log in node.dirs] == [2]
 
 
-def test_only_a_log_start_that_its_segments_do_not_tell_is_remembered() -> None:
+def test_log_start_is_checkpointed_only_if_segments_do_not_imply_it() -> None:
     node = Node()
     first, second = node.create(T0), node.create(T1)
     append(first, 3)
@@ -221,7 +221,7 @@ def test_checkpoints_are_written_only_where_something_changed() -> None:
     assert read_offsets(node.fs, f"a/{HIGH_WATERMARK_FILE}") == {T0: 2}
 
 
-def test_a_checkpoint_that_could_not_be_read_is_written_anew() -> None:
+def test_unreadable_checkpoint_is_rewritten() -> None:
     node = Node()
     append(node.create(T0))
     node.stop()
@@ -230,7 +230,7 @@ def test_a_checkpoint_that_could_not_be_read_is_written_anew() -> None:
     assert read_offsets(node.fs, f"a/{HIGH_WATERMARK_FILE}") == {T0: 0}
 
 
-def test_a_new_log_goes_where_the_fewest_are() -> None:
+def test_new_log_is_created_in_the_directory_with_the_fewest_logs() -> None:
     node = Node("a", "b")
     homes = []
     for number in range(4):
@@ -243,7 +243,7 @@ def test_a_new_log_goes_where_the_fewest_are() -> None:
     assert homes[0] != homes[1]
 
 
-def test_a_new_log_goes_where_the_metadata_says_if_that_is_online() -> None:
+def test_new_log_is_created_in_the_assigned_directory_if_online() -> None:
     node = Node("a", "b")
     wanted = node.dirs.directories[1].id
     for partition in (T0, T1):
@@ -251,13 +251,13 @@ def test_a_new_log_goes_where_the_metadata_says_if_that_is_online() -> None:
         assert log.directory.startswith("b/")
 
 
-def test_creating_what_is_there_gives_what_is_there() -> None:
+def test_creating_an_existing_log_returns_it() -> None:
     node = Node()
     assert node.create(T0) is node.create(T0)
     assert len(node.dirs) == 1
 
 
-def test_a_deleted_log_waits_under_another_name_and_its_name_is_free() -> None:
+def test_deleted_log_is_renamed_and_its_name_is_reusable() -> None:
     node = Node()
     append(node.create(T0), 5)
     node.dirs.checkpoints.write_recovery_points()
@@ -271,7 +271,7 @@ def test_a_deleted_log_waits_under_another_name_and_its_name_is_free() -> None:
     assert node.dirs.delete(T1) is None
 
 
-def test_a_deletion_that_a_stop_interrupted_is_found_at_the_next_start() -> None:
+def test_interrupted_deletion_is_found_at_the_next_start() -> None:
     node = Node()
     node.create(T0)
     path = node.dirs.delete(T0)
@@ -281,7 +281,7 @@ def test_a_deletion_that_a_stop_interrupted_is_found_at_the_next_start() -> None
     assert len(node.dirs) == 0
 
 
-def test_the_name_of_a_deleted_log_is_cut_to_what_a_file_system_takes() -> None:
+def test_name_of_a_deleted_log_is_truncated_to_the_file_system_limit() -> None:
     node = Node()
     partition = TopicPartition("x" * 249, 100)
     node.create(partition)
@@ -293,7 +293,7 @@ def test_the_name_of_a_deleted_log_is_cut_to_what_a_file_system_takes() -> None:
     assert node.dirs.directories[0].stale == [path]
 
 
-def test_a_replica_that_is_not_ours_is_kept_aside() -> None:
+def test_stray_replica_is_renamed_and_kept() -> None:
     node = Node()
     append(node.create(T0))
     node.create(T1)
@@ -344,7 +344,7 @@ def twice() -> Node:
     return node
 
 
-def test_of_a_partition_in_two_directories_nothing_is_opened_before_that_is_settled(twice: Node) -> None:
+def test_contested_logs_are_not_opened_before_settle(twice: Node) -> None:
     assert [log.name for log in twice.dirs] == ["t-1"]
     found = twice.dirs.contested[T0]
     assert [(log.path, log.topic_id) for log in found] == [("a/t-0", TOPIC_ID), ("b/t-0", TOPIC_ID)]
@@ -352,7 +352,7 @@ def test_of_a_partition_in_two_directories_nothing_is_opened_before_that_is_sett
 
 
 @pytest.mark.parametrize(("chosen", "end"), [(0, 2), (1, 3)])
-def test_one_of_two_logs_is_opened_and_the_other_one_kept_aside(twice: Node, chosen: int, end: int) -> None:
+def test_chosen_log_is_opened_and_the_other_becomes_stray(twice: Node, chosen: int, end: int) -> None:
     twice.dirs.settle(T0, twice.dirs.contested[T0][chosen], LogConfig(), now_ms=NOW_MS)
     log = twice.dirs.get(T0)
     assert log is not None
@@ -367,14 +367,14 @@ def test_one_of_two_logs_is_opened_and_the_other_one_kept_aside(twice: Node, cho
     assert {log.name for log in twice.dirs} == {"t-0", "t-1"}
 
 
-def test_none_of_two_logs_may_count(twice: Node) -> None:
+def test_all_contested_logs_can_become_stray(twice: Node) -> None:
     twice.dirs.settle(T0, None, LogConfig(), now_ms=NOW_MS)
     assert twice.dirs.get(T0) is None
     assert [len(directory.kept_aside) for directory in twice.dirs.directories] == [1, 1]
     assert T0 not in read_offsets(twice.fs, join("b", HIGH_WATERMARK_FILE))
 
 
-def test_a_stop_before_that_is_settled_forgets_nothing(twice: Node) -> None:
+def test_checkpoints_of_contested_logs_survive_a_restart(twice: Node) -> None:
     twice.stop()
     assert read_offsets(twice.fs, join("b", HIGH_WATERMARK_FILE))[T0] == 3
     twice.start()
@@ -382,14 +382,14 @@ def test_a_stop_before_that_is_settled_forgets_nothing(twice: Node) -> None:
     assert all(directory.was_clean for directory in twice.dirs.directories)
 
 
-def test_logs_that_were_not_recovered_are_not_called_clean(twice: Node) -> None:
+def test_unrecovered_logs_are_not_marked_clean(twice: Node) -> None:
     twice.crash()
     twice.start()
     twice.stop()
     assert not any(twice.fs.exists(join(path, CLEAN_SHUTDOWN_FILE)) for path in twice.paths)
 
 
-def test_a_directory_that_fails_takes_its_claim_with_it(twice: Node) -> None:
+def test_failed_directory_is_skipped_by_settle(twice: Node) -> None:
     first, second = twice.dirs.contested[T0]
     twice.dirs.fail(first.directory, OSError(errno.EIO, "gone"))
     twice.dirs.settle(T0, first, LogConfig(), now_ms=NOW_MS)
@@ -423,7 +423,7 @@ def test_logs_are_loaded_and_closed_in_threads_too(tmp_path: object) -> None:
 # -- failure -----------------------------------------------------------------------------------------------------------
 
 
-def test_a_directory_that_fails_goes_offline_with_its_logs_and_the_other_goes_on() -> None:
+def test_failed_directory_goes_offline_and_the_other_continues() -> None:
     node = Node("a", "b")
     first, second = node.create(T0), node.create(T1)
     node.fs.fail("write", errno.ENOSPC, path_part="a/t-0")
@@ -472,14 +472,14 @@ def test_a_log_whose_files_do_not_parse_takes_its_directory_offline() -> None:
     assert [path for path, _ in node.lost] == ["a"]
 
 
-def test_without_any_working_directory_there_is_no_start() -> None:
+def test_start_fails_if_every_directory_is_offline() -> None:
     fs = MemoryFileSystem()
     fs.fail("open", path_part="a/.lock")
     with pytest.raises(NoLogDir, match="Input/output error"):
         LogDirs.open(fs, ["a"], lambda directory, logs: None)
 
 
-def test_the_last_directory_to_fail_leaves_nowhere_to_create() -> None:
+def test_create_fails_if_every_directory_is_offline() -> None:
     node = Node()
     node.fs.fail("write", errno.ENOSPC, path_part="t-0")
     node.fs.fail("sync_directory", errno.EIO, path_part="a")

@@ -46,14 +46,14 @@ def with_file(content: str) -> MemoryFileSystem:
     return fs
 
 
-def test_what_is_written_is_read() -> None:
+def test_meta_properties_round_trip() -> None:
     fs = disk("d")
     meta = MetaProperties(CLUSTER, 7, FIRST_ID)
     write_meta_properties(fs, "d", meta)
     assert read_meta_properties(fs, "d") == meta
 
 
-def test_an_unformatted_directory_has_none() -> None:
+def test_unformatted_directory_has_no_meta_properties() -> None:
     assert read_meta_properties(disk("d"), "d") is None
 
 
@@ -65,7 +65,7 @@ def test_a_file_of_apache_kafka_is_read() -> None:
     assert read_meta_properties(with_file(content), "d") == MetaProperties(CLUSTER, 1, FIRST_ID)
 
 
-def test_a_file_of_version_0_has_a_broker_id_and_promises_nothing() -> None:
+def test_version_0_file_has_only_a_broker_id() -> None:
     assert read_meta_properties(with_file("broker.id=3\n"), "d") == MetaProperties(None, 3, None, version=0)
     assert read_meta_properties(with_file("version=0\ncluster.id=c\n"), "d") == MetaProperties("c", None, None, 0)
 
@@ -94,7 +94,7 @@ def test_a_name_with_separators_in_it_survives() -> None:
         "version=1\\",
     ],
 )
-def test_a_file_that_makes_no_sense_is_an_error_that_names_it(content: str) -> None:
+def test_malformed_meta_properties_raise_an_error_with_the_path(content: str) -> None:
     with pytest.raises(CorruptCheckpoint, match=r"d/meta\.properties"):
         read_meta_properties(with_file(content), "d")
 
@@ -107,12 +107,12 @@ def test_a_file_that_makes_no_sense_is_an_error_that_names_it(content: str) -> N
         (MetaProperties(CLUSTER, 1, FIRST_ID), "directory.id"),
     ],
 )
-def test_directories_must_belong_together(second: MetaProperties, blamed: str) -> None:
+def test_directories_of_different_nodes_are_refused(second: MetaProperties, blamed: str) -> None:
     with pytest.raises(MetaPropertiesMismatch, match=f"/b.*{blamed}|{blamed}.*"):
         check_together({"/a": MetaProperties(CLUSTER, 1, FIRST_ID), "/b": second})
 
 
-def test_directories_that_do() -> None:
+def test_directories_of_one_node_are_accepted() -> None:
     check_together({"/a": MetaProperties(CLUSTER, 1, FIRST_ID), "/b": MetaProperties(None, None, None, 0)})
     with pytest.raises(MetaPropertiesMismatch, match=r"/a belongs to node\.id 1, not 9"):
         check_together({"/a": MetaProperties(CLUSTER, 1, FIRST_ID)}, node_id=9)
@@ -121,7 +121,7 @@ def test_directories_that_do() -> None:
 # -- marker ------------------------------------------------------------------------------------------------------------
 
 
-def test_the_marker_of_a_clean_shutdown_is_there_once() -> None:
+def test_clean_shutdown_marker_is_taken_once() -> None:
     fs = disk("d")
     assert take_marker(fs, "d") is None
     write_marker(fs, "d", broker_epoch=42)
@@ -132,7 +132,7 @@ def test_the_marker_of_a_clean_shutdown_is_there_once() -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"version":0}', b'{"brokerEpoch":"x"}'])
-def test_a_marker_that_says_nothing_is_still_a_marker(content: bytes) -> None:
+def test_empty_marker_means_clean_shutdown_with_unknown_epoch(content: bytes) -> None:
     fs = disk("d")
     write_file(fs, join("d", CLEAN_SHUTDOWN_FILE), content, sync=True)
     assert take_marker(fs, "d") == -1
@@ -186,7 +186,7 @@ def test_formatted_directories_are_not_formatted_again() -> None:
         format_two(fs, ignore_formatted=True, node_id=2)
 
 
-def test_a_format_that_was_cut_short_can_be_repeated() -> None:
+def test_interrupted_format_can_be_repeated() -> None:
     fs = disk()
     fs.fail("sync", errno.ENOSPC, path_part="a/meta.properties")
     with pytest.raises(OSError, match="No space left"):
@@ -194,7 +194,7 @@ def test_a_format_that_was_cut_short_can_be_repeated() -> None:
     assert format_two(fs).new == ["a", "b"]
 
 
-def test_random_ids() -> None:
+def test_random_ids_are_distinct_and_never_start_with_a_dash() -> None:
     ids = {random_id() for _ in range(500)}
     assert len(ids) == 500
     assert not any(uuid_to_text(id).startswith("-") for id in ids)
