@@ -13,10 +13,14 @@ def applied_families(
     """Return the families. Before the first applied record, `last_offset` is -1 and the lag has no meaning."""
     return [
         gauge(f"{_APPLIED}last_applied_record_offset", "Offset of the last metadata record applied", last_offset),
-        gauge(f"{_APPLIED}last_applied_record_timestamp", "When it was written, in ms", last_timestamp_ms),
+        gauge(
+            f"{_APPLIED}last_applied_record_timestamp",
+            "Timestamp of the last metadata record applied, in ms",
+            last_timestamp_ms,
+        ),
         gauge(
             f"{_APPLIED}last_applied_record_lag_ms",
-            "Milliseconds since it was written",
+            "Milliseconds since that timestamp",
             lambda: max(0, now_ms() - last_timestamp_ms()),
         ),
     ]

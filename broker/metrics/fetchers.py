@@ -46,7 +46,7 @@ def fetcher_families(fetchers: Callable[[], list[FetcherFigures]]) -> list[Famil
         _total("minfetchrate", "Requests per second of the slowest fetcher", lambda: _min_rate(fetchers())),
         _total(
             "failedpartitionscount",
-            "Replicas that are not fetched for until their next leader",
+            "Replicas that are not fetched until their next leader",
             lambda: sum(each.failed_partitions for each in fetchers()),
         ),
         _total("deadthreadcount", "Fetchers that ended by an error", lambda: 0),

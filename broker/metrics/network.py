@@ -46,7 +46,7 @@ def network_families(stats: Mapping[str, ListenerStats], backlogs: Sequence[Requ
         ),
         gauge(
             "kafka_network_requestchannel_requestqueuesize",
-            "Requests that wait behind an earlier one of their connection",
+            "Requests that wait for an earlier one of their connection",
             lambda: sum(backlog.parked for backlog in backlogs),
         ),
     ]

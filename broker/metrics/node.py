@@ -46,7 +46,7 @@ def controller_families(
         gauge(f"{_CONTROLLER}offlinepartitionscount", "Partitions without leader", offline_partitions_count),
         gauge(
             f"{_CONTROLLER}preferredreplicaimbalancecount",
-            "Partitions that another than the preferred replica leads",
+            "Partitions whose leader is not the preferred replica",
             preferred_replica_imbalance_count,
         ),
     ]
@@ -64,7 +64,7 @@ def log_families(*, logs: Callable[[], Iterable[LogFigures]], offline_log_direct
         _log_gauge(logs, "logendoffset", "Offset of the next record of a partition", lambda log: log.log_end_offset),
         gauge(
             "kafka_log_logmanager_offlinelogdirectorycount",
-            "Log directories that failed and are out of use",
+            "Log directories that failed and are offline",
             offline_log_directory_count,
         ),
     ]
@@ -74,8 +74,8 @@ def group_families(*, group_count: Number, offset_count: Number) -> list[Family]
     """Return the gauges of GroupMetadataManager: the groups that this node coordinates."""
     prefix = "kafka_coordinator_group_groupmetadatamanager_"
     return [
-        gauge(f"{prefix}numgroups", "Groups coordinated here", group_count),
-        gauge(f"{prefix}numoffsets", "Committed offsets kept here", offset_count),
+        gauge(f"{prefix}numgroups", "Groups that this broker coordinates", group_count),
+        gauge(f"{prefix}numoffsets", "Committed offsets that this broker stores", offset_count),
     ]
 
 

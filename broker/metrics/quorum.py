@@ -58,10 +58,14 @@ def quorum_families(figures: Callable[[], QuorumFigures], counts: QuorumCounts) 
     """Return all families of a replica."""
     return [
         Family(_RAFT.rstrip("_"), "1 for the state that the replica is in", "gauge", lambda: _state(figures())),
-        gauge(f"{_RAFT}current_leader", "Who leads; -1 if unknown", lambda: figures().leader_id),
+        gauge(f"{_RAFT}current_leader", "Id of the leader; -1 if unknown", lambda: figures().leader_id),
         gauge(f"{_RAFT}current_epoch", "The epoch of the quorum", lambda: figures().epoch),
-        gauge(f"{_RAFT}current_vote", "For whom this node voted in the epoch; -1: nobody", lambda: figures().voted_id),
-        gauge(f"{_RAFT}high_watermark", "The end of what is committed", lambda: figures().high_watermark),
+        gauge(
+            f"{_RAFT}current_vote",
+            "Id of the candidate that this node voted for in the epoch; -1 if none",
+            lambda: figures().voted_id,
+        ),
+        gauge(f"{_RAFT}high_watermark", "The high watermark", lambda: figures().high_watermark),
         gauge(f"{_RAFT}log_end_offset", "The end of the log", lambda: figures().log_end_offset),
         gauge(f"{_RAFT}log_end_epoch", "The epoch of the last record", lambda: figures().log_end_epoch),
         gauge(f"{_RAFT}number_of_voters", "Voters, on the leader; else -1", lambda: figures().voters),
@@ -77,12 +81,14 @@ def quorum_families(figures: Callable[[], QuorumFigures], counts: QuorumCounts) 
             lambda: int(figures().ignores_static_voters),
         ),
         *_latency("commit_latency", "Time from an append to its commit in ms", counts.commit),
-        *_latency("election_latency", "Time from standing for election to a leader in ms", counts.election),
-        counter(f"{_RAFT}append_records_total", "Records appended here as leader", lambda: counts.appended_records),
+        *_latency("election_latency", "Time from becoming a candidate to a known leader in ms", counts.election),
+        counter(
+            f"{_RAFT}append_records_total", "Records that this node appended as leader", lambda: counts.appended_records
+        ),
         counter(f"{_RAFT}fetch_records_total", "Records fetched from leaders", lambda: counts.fetched_records),
         Family(
             "ottla_metadata_snapshots_received_total",
-            "Snapshots put in place of the log, by where they came from",
+            "Snapshots that replaced the log, by source",
             "counter",
             lambda: [
                 Sample(counts.fetched_snapshots, {"source": "leader"}),

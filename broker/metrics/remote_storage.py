@@ -73,12 +73,12 @@ class RemoteMeters:
 
 _COUNTERS = {
     "copy_bytes": ("remotecopybytes", "Bytes of segments copied to remote storage"),
-    "copy_requests": ("remotecopyrequests", "Copies of segments to remote storage that were begun"),
-    "copy_errors": ("remotecopyerrors", "Copies of segments to remote storage that failed"),
-    "delete_requests": ("remotedeleterequests", "Deletions of segments in remote storage that were begun"),
-    "delete_errors": ("remotedeleteerrors", "Deletions of segments in remote storage that failed"),
+    "copy_requests": ("remotecopyrequests", "Started copies of segments to remote storage"),
+    "copy_errors": ("remotecopyerrors", "Failed copies of segments to remote storage"),
+    "delete_requests": ("remotedeleterequests", "Started deletions of segments in remote storage"),
+    "delete_errors": ("remotedeleteerrors", "Failed deletions of segments in remote storage"),
     "compaction_read_bytes": ("remotecompactionreadbytes", "Bytes of remote segments that were compacted"),
-    "compaction_written_bytes": ("remotecompactionwrittenbytes", "Bytes of the remote segments made of them"),
+    "compaction_written_bytes": ("remotecompactionwrittenbytes", "Bytes of remote segments written by compaction"),
     "compaction_errors": ("remotecompactionerrors", "Compactions of remote segments that failed"),
 }
 _GAUGES = {
@@ -86,10 +86,13 @@ _GAUGES = {
     "copy_lag_segments": ("remotecopylagsegments", "Closed segments that are not in remote storage yet"),
     "delete_lag_bytes": ("remotedeletelagbytes", "Bytes of remote segments that are to be deleted"),
     "delete_lag_segments": ("remotedeletelagsegments", "Remote segments that are to be deleted"),
-    "log_metadata_count": ("remotelogmetadatacount", "Remote segments that are known of"),
+    "log_metadata_count": ("remotelogmetadatacount", "Remote segments in the metadata"),
     "log_size_bytes": ("remotelogsizebytes", "Bytes in remote storage"),
-    "log_size_computation_ms": ("remotelogsizecomputationtime", "Milliseconds that it took to find that out"),
-    "missing_offsets": ("remotelogmissingoffsets", "Offsets at the beginning of logs that are neither here nor there"),
+    "log_size_computation_ms": ("remotelogsizecomputationtime", "Milliseconds of the computation of the size"),
+    "missing_offsets": (
+        "remotelogmissingoffsets",
+        "Offsets at the start of logs that neither local nor remote storage has",
+    ),
     "dirty_bytes": ("remotelogdirtybytes", "Bytes in remote storage that are yet to be compacted"),
 }
 
@@ -186,17 +189,17 @@ def _of_quota(name: str, group: str, what: str, use: QuotaUse) -> list[Family]:
     return [
         gauge(
             f"{_QUOTAS}remote_{name}_throttle_time_avg",
-            f"Milliseconds that a {what} waited for its quota of late",
+            f"Milliseconds that a {what} waited for its quota recently",
             lambda: use.wait_avg_ms,
         ),
         gauge(
             f"{_QUOTAS}remote_{name}_throttle_time_max",
-            f"Most milliseconds that a {what} waited for its quota of late",
+            f"Most milliseconds that a {what} waited for its quota recently",
             lambda: use.wait_max_ms,
         ),
         gauge(
             f"kafka_server_{group}_byte_rate",
-            f"Bytes a second that count to the quota of a {what}",
+            f"Bytes per second that count towards the quota of a {what}",
             lambda: use.bytes_per_second,
         ),
     ]
@@ -252,20 +255,20 @@ def remote_families(
         ),
         counter(
             "kafka_server_delayedremotefetchmetrics_expires_total",
-            "Fetches whose time was over before remote storage had answered",
+            "Fetches that timed out before remote storage responded",
             lambda: reads.expired,
         ),
         Family(
             "kafka_server_delayedremotelistoffsetsmetrics_expires_total",
-            "Lookups by timestamp whose time was over before remote storage had answered",
+            "Lookups by timestamp that timed out before remote storage responded",
             "counter",
             expired_look_ups,
         ),
         *(
             _of_purgatory(name, text, open_reads, lambda: look_ups.waiting)
             for name, text in (
-                ("purgatorysize", "Reads from remote storage and lookups there that are watched"),
-                ("numdelayedoperations", "Reads from remote storage and lookups there that are waited for"),
+                ("purgatorysize", "Remote reads and lookups in the purgatory"),
+                ("numdelayedoperations", "Remote reads and lookups that requests wait for"),
             )
         ),
         *_of_quota("copy", "rlmcopy", "copy", copies.copy_quota),

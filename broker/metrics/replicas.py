@@ -52,42 +52,42 @@ class ReplicaFigures:
     def families(self, *, offline_replica_count: Callable[[], float]) -> list[Family]:
         """Return the gauges and counters under Kafka's names."""
         return [
-            gauge(f"{_PREFIX}partitioncount", "Partitions with a replica here", lambda: self.partition_count),
-            gauge(f"{_PREFIX}leadercount", "Partitions led from here", lambda: self.leader_count),
+            gauge(f"{_PREFIX}partitioncount", "Partitions with a replica on this broker", lambda: self.partition_count),
+            gauge(f"{_PREFIX}leadercount", "Partitions led by this broker", lambda: self.leader_count),
             gauge(
                 f"{_PREFIX}underreplicatedpartitions",
-                "Partitions led from here that lack an in-sync replica",
+                "Partitions led by this broker that lack an in-sync replica",
                 lambda: self.under_replicated,
             ),
             gauge(
                 f"{_PREFIX}underminisrpartitioncount",
-                "Partitions led from here with fewer in-sync replicas than min.insync.replicas",
+                "Partitions led by this broker with fewer in-sync replicas than min.insync.replicas",
                 lambda: self.under_min_isr,
             ),
             gauge(
                 f"{_PREFIX}atminisrpartitioncount",
-                "Partitions led from here with exactly min.insync.replicas in-sync replicas",
+                "Partitions led by this broker with exactly min.insync.replicas in-sync replicas",
                 lambda: self.at_min_isr,
             ),
             gauge(
                 f"{_PREFIX}reassigningpartitions",
-                "Partitions led from here whose replicas are being changed",
+                "Partitions led by this broker whose replicas are being changed",
                 lambda: self.reassigning,
             ),
-            gauge(f"{_PREFIX}offlinereplicacount", "Replicas here that are offline", offline_replica_count),
+            gauge(f"{_PREFIX}offlinereplicacount", "Offline replicas of this broker", offline_replica_count),
             counter(
                 f"{_PREFIX}isrshrinks_total",
-                "In-sync sets led from here that lost a member because it lagged",
+                "ISR shrinks: a lagging replica left",
                 lambda: self.isr_shrinks,
             ),
             counter(
                 f"{_PREFIX}isrexpands_total",
-                "In-sync sets led from here that gained a member that caught up",
+                "ISR expansions: a replica caught up",
                 lambda: self.isr_expands,
             ),
             counter(
                 f"{_PREFIX}failedisrupdates_total",
-                "Changes of in-sync sets that the controller did not make when asked",
+                "ISR changes that the controller refused",
                 lambda: self.failed_isr_updates,
             ),
         ]

@@ -53,10 +53,15 @@ class RequestMetrics:
         """Return counts by API and version, times by API, errors by API and code."""
         return [
             Family(f"{_PREFIX}requests_total", "Requests by API and version", "counter", self._read_counts),
-            Family(f"{_PREFIX}errors_total", "Requests refused whole, by API and error", "counter", self._read_errors),
+            Family(
+                f"{_PREFIX}errors_total",
+                "Requests that failed as a whole, by API and error",
+                "counter",
+                self._read_errors,
+            ),
             Family(
                 f"{_PREFIX}totaltimems",
-                "Milliseconds from a complete request to its answer; quantiles over the last minute or two",
+                "Milliseconds from a complete request to its response; quantiles over the last minute or two",
                 "summary",
                 self._read_times,
             ),

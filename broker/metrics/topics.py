@@ -49,15 +49,15 @@ _HELP = {
     "failed_fetch_requests": "Fetch requests that failed, counted once per partition",
     "replication_bytes_in": "Bytes of record batches fetched from leaders",
     "replication_bytes_out": "Bytes of record batches sent to followers",
-    "invalid_magic_number_records": "Batches refused for a record format that is not served",
-    "invalid_message_crc_records": "Batches refused for a checksum that does not match",
+    "invalid_magic_number_records": "Batches refused for an unsupported record format",
+    "invalid_message_crc_records": "Batches refused for a wrong checksum",
     "invalid_offset_or_sequence_records": "Batches refused for their offsets or sequence numbers",
     "no_key_compacted_topic_records": "Records refused on a compacted topic for having no key",
     "remote_fetch_requests": "Reads from remote storage for consumers",
     "remote_fetch_bytes": "Bytes of record batches read from remote storage for consumers",
     "remote_fetch_errors": "Reads from remote storage that failed, each attempt counted",
-    "build_remote_log_aux_state_requests": "Attempts of followers to begin behind what is in remote storage",
-    "build_remote_log_aux_state_errors": "Attempts that failed for what remote storage had, or did not answer",
+    "build_remote_log_aux_state_requests": "Attempts of followers to start after remote segments",
+    "build_remote_log_aux_state_errors": "Failed attempts of followers to start after remote segments",
 }
 
 

@@ -30,7 +30,7 @@ def fail() -> None:
     raise ValueError("two\nlines")
 
 
-def test_facts_follow_the_sentence() -> None:
+def test_fields_follow_the_message() -> None:
     stream = configured()
     EventLog("broker.net").info("closed a connection", peer="10.0.0.1:5", reason="two words", count=3, name="")
     (line,) = stream.getvalue().splitlines()
@@ -52,7 +52,7 @@ def test_facts_follow_the_sentence() -> None:
         ("back\\slash", r'"back\\slash"'),
     ],
 )
-def test_values_cannot_forge_other_facts_or_lines(value: str, shown: str) -> None:
+def test_values_cannot_forge_fields_or_lines(value: str, shown: str) -> None:
     stream = configured()
     EventLog("x").warning("event", value=value)
     assert stream.getvalue().endswith(f"event value={shown}\n")
@@ -64,13 +64,13 @@ def test_a_message_cannot_contain_a_line_break() -> None:
     assert stream.getvalue().endswith("x a b\\nc\n")
 
 
-def test_a_percent_sign_in_an_event_means_itself() -> None:
+def test_percent_sign_in_an_event_is_literal() -> None:
     stream = configured()
     EventLog("x").info("100 % done")
     assert stream.getvalue().endswith("100 % done\n")
 
 
-def test_an_exception_is_told_on_the_same_line() -> None:
+def test_exception_is_logged_on_the_same_line() -> None:
     stream = configured()
     try:
         fail()
@@ -89,7 +89,7 @@ def test_the_level_is_a_threshold() -> None:
     assert len(stream.getvalue().splitlines()) == 1
 
 
-def test_json_lines_have_the_same_facts() -> None:
+def test_json_lines_have_the_same_fields() -> None:
     stream = configured("json")
     try:
         fail()

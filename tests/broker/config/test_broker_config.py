@@ -36,18 +36,18 @@ def test_log_directories() -> None:
     assert (spelled.log_dirs, spelled.metadata_log_dir) == (("/a", "/b/c"), "/a")
 
 
-def test_directories_are_told_by_absolute_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_log_directories_are_absolute_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     config = config_with(log_dirs="./data,x", metadata_log_dir="meta")
     assert config.log_dirs == (f"{tmp_path}/data", f"{tmp_path}/x")
     assert config.metadata_log_dir == f"{tmp_path}/meta"
 
 
-def test_no_http_listener_when_empty() -> None:
+def test_empty_http_listener_is_none() -> None:
     assert config_with(ottla_http_listener="").http_listener is None
 
 
-def test_limits_per_address() -> None:
+def test_connection_overrides_are_parsed_by_host() -> None:
     config = config_with(max_connections_per_ip="0", max_connections_per_ip_overrides="127.0.0.1:5, h:6")
     assert config.max_connections_per_ip_overrides == {"127.0.0.1": 5, "h": 6}
 
@@ -87,7 +87,7 @@ def test_limits_per_address() -> None:
         ("listener.name.plaintext.max.connections", "x"),
     ],
 )
-def test_a_bad_value_is_one_sentence_that_names_its_key(key: str, value: str) -> None:
+def test_error_of_a_bad_value_is_one_sentence_that_names_the_key(key: str, value: str) -> None:
     with pytest.raises(ConfigError) as caught:
         parse_config(COMBINED | {key: value})
     assert caught.value.key == key
@@ -96,7 +96,7 @@ def test_a_bad_value_is_one_sentence_that_names_its_key(key: str, value: str) ->
     assert "\n" not in caught.value.sentence
 
 
-def test_a_secret_is_not_shown_in_the_refusal() -> None:
+def test_dynamic_password_is_accepted() -> None:
     config = config_with()
     changed, problems = config.with_dynamic(cluster={}, broker={"listener.name.x.ssl.key.password": "p"})
     assert problems == []
@@ -104,18 +104,18 @@ def test_a_secret_is_not_shown_in_the_refusal() -> None:
 
 
 @pytest.mark.parametrize("key", ["process.roles", "node.id", "controller.listener.names"])
-def test_required_keys(key: str) -> None:
+def test_required_keys_must_be_set(key: str) -> None:
     with pytest.raises(ConfigError, match="must be set"):
         parse_config({name: value for name, value in COMBINED.items() if name != key})
 
 
-def test_waiting_longer_than_the_lag_limit_is_refused() -> None:
+def test_replica_fetch_wait_above_lag_time_is_refused() -> None:
     with pytest.raises(ConfigError) as caught:
         config_with(replica_lag_time_max_ms="100")
     assert caught.value.key == "replica.fetch.wait.max.ms"
 
 
-def test_only_replica_selectors_that_exist_are_taken() -> None:
+def test_unknown_replica_selector_is_refused() -> None:
     for name in ("org.apache.kafka.common.replica.RackAwareReplicaSelector", ""):
         assert (config_with(replica_selector_class=name).replica_selector_class or "") == name
     with pytest.raises(ConfigError, match=r"replica\.selector\.class is org\.example\.Mine") as caught:
@@ -123,7 +123,7 @@ def test_only_replica_selectors_that_exist_are_taken() -> None:
     assert caught.value.key == "replica.selector.class"
 
 
-def test_dynamic_layers_win_over_static_ones() -> None:
+def test_dynamic_values_take_precedence_over_static_values() -> None:
     config = config_with(num_io_threads="4")
     changed, problems = config.with_dynamic(cluster={"num.io.threads": "5", "num.network.threads": "6"}, broker={})
     assert (changed.value("num.io.threads"), changed.value("num.network.threads"), problems) == (5, 6, [])
@@ -138,13 +138,13 @@ def test_a_stored_value_that_no_longer_parses_is_reported_and_left_out() -> None
     assert [problem.key for problem in problems] == ["num.io.threads"]
 
 
-def test_settings_for_a_plugin() -> None:
+def test_plugin_settings_are_returned_without_prefix() -> None:
     config = parse_config(COMBINED | {"rsm.config.storage.root": "/r", "rsm.config.chunk.size": "4"})
     assert config.settings_below("rsm.config.") == {"storage.root": "/r", "chunk.size": "4"}
 
 
 @pytest.mark.parametrize(("voters", "brokers", "factor"), [(1, 1, 1), (1, 2, 2), (1, 5, 3), (1, 0, 1), (3, 1, 3)])
-def test_internal_topics_shrink_only_where_one_voter_rules(voters: int, brokers: int, factor: int) -> None:
+def test_internal_replication_factor_is_limited_with_one_voter_only(voters: int, brokers: int, factor: int) -> None:
     assert internal_replication_factor(3, voter_count=voters, broker_count=brokers) == factor
     assert internal_min_isr(2, factor) == min(2, factor)
 
@@ -160,7 +160,7 @@ REMOTE_ON = {"remote_log_storage_system_enable": "true", "remote_log_storage_man
         {"log_local_retention_bytes": "10"},
     ],
 )
-def test_what_stays_on_the_disk_may_be_as_much_as_all(settings: dict[str, str]) -> None:
+def test_local_retention_may_equal_total_retention(settings: dict[str, str]) -> None:
     config_with(**REMOTE_ON, **settings)
 
 
@@ -182,7 +182,7 @@ def test_what_stays_on_the_disk_may_be_as_much_as_all(settings: dict[str, str]) 
         (REMOTE_ON | {"log_local_retention_bytes": "10", "log_retention_bytes": "9"}, "log.local.retention.bytes"),
     ],
 )
-def test_what_remote_storage_needs(settings: dict[str, str], key: str) -> None:
+def test_remote_storage_settings_are_checked_together(settings: dict[str, str], key: str) -> None:
     with pytest.raises(ConfigError) as caught:
         config_with(**settings)
     assert caught.value.key == key
@@ -196,7 +196,7 @@ def test_what_remote_storage_needs(settings: dict[str, str], key: str) -> None:
         ("s3://k:sesame@b", "must not contain credentials"),
     ],
 )
-def test_a_store_of_snapshots_that_is_none_is_refused(uri: str, word: str) -> None:
+def test_invalid_snapshot_store_uri_is_refused(uri: str, word: str) -> None:
     with pytest.raises(ConfigError, match=word) as refused:
         parse_config({**COMBINED, "ottla.metadata.snapshot.import.uri": uri})
     assert "sesame" not in refused.value.sentence

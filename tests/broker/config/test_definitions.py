@@ -37,7 +37,7 @@ def kafka_rows() -> Iterator[list[str]]:
 OURS = {"broker": {key.name for key in OTTLA_KEYS} | DYNAMIC_ONLY, "topic": LATER_THAN_4_2}
 
 
-def test_every_key_of_kafka_is_there_and_nothing_else_but_ours() -> None:
+def test_tables_contain_exactly_kafkas_keys_and_ottlas_own() -> None:
     for resource, table in TABLES.items():
         theirs = {row[1] for row in kafka_rows() if row[0] == resource}
         ours = OURS.get(resource, set())
@@ -57,7 +57,7 @@ def test_types_defaults_and_scopes_are_kafkas() -> None:
         )
 
 
-def test_every_default_keeps_its_own_rule() -> None:
+def test_every_default_satisfies_its_rule() -> None:
     for table in TABLES.values():
         for key in table.values():
             if key.default is not None:
@@ -85,7 +85,7 @@ def test_synonyms_of_topic_keys_exist() -> None:
         ("listener.name.internal.ssl.key.password", "ssl.key.password"),
     ],
 )
-def test_a_listener_prefix_is_seen_through(name: str, behind: str) -> None:
+def test_listener_prefix_is_resolved_to_its_key(name: str, behind: str) -> None:
     key = broker_key(name)
     assert key is not None
     assert key.name == behind
@@ -107,7 +107,7 @@ def test_unknown_names_have_no_key() -> None:
         ("no.such.key", None),
     ],
 )
-def test_scopes(name: str, scope: Scope | None) -> None:
+def test_scope_of_keys_and_listener_spellings(name: str, scope: Scope | None) -> None:
     assert scope_of(name) is scope
 
 
@@ -121,6 +121,6 @@ def test_synonyms_of_broker_keys() -> None:
     assert broker_synonyms("listener.name.x.max.connections") == ("listener.name.x.max.connections", "max.connections")
 
 
-def test_a_typo_is_answered_with_the_nearest_key() -> None:
+def test_typo_is_matched_with_the_nearest_key() -> None:
     assert nearest("num.partition", BROKER_KEYS) == "num.partitions"
     assert nearest("zzz", BROKER_KEYS) is None

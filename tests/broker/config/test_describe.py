@@ -73,12 +73,12 @@ def test_a_topic_is_described_as_kafka_does(broker: BrokerConfig) -> None:
     assert shown(describe_topic(overrides, broker)) == kafkas_answer("2 t")
 
 
-def test_a_key_that_kafka_does_not_know_yet_is_told_where_it_is_set(broker: BrokerConfig) -> None:
+def test_topic_key_newer_than_kafka_4_2_is_described_only_where_set(broker: BrokerConfig) -> None:
     entries = describe_topic({"remote.copy.lag.ms": "5"}, broker)
     assert [entry.value for entry in entries if entry.name in LATER_THAN_4_2] == ["5"]
 
 
-def test_what_topics_get_unless_they_say_otherwise_is_told_where_it_is_set() -> None:
+def test_remote_storage_default_is_a_synonym_only_where_set() -> None:
     system = {"remote.log.storage.system.enable": "true", "remote.log.storage.manager.class.name": "local"}
     broker = parse_config({**STATIC, **system, "ottla.log.remote.storage.enable": "true"})
     entry = next(entry for entry in describe_topic({}, broker) if entry.name == "remote.storage.enable")
@@ -103,12 +103,12 @@ def test_a_subscription_is_described_as_kafka_does() -> None:
     assert shown(describe_client_metrics({"interval.ms": "100"})) == kafkas_answer("16 m")
 
 
-def test_our_own_keys_are_described_too(broker: BrokerConfig) -> None:
+def test_ottlas_own_keys_are_described(broker: BrokerConfig) -> None:
     by_name = {entry.name: entry for entry in describe_broker(broker)}
     assert by_name["ottla.http.listener"].value == "127.0.0.1:9644"
     assert by_name["ottla.http.listener"].documentation
 
 
-def test_loggers() -> None:
+def test_logger_levels_are_described() -> None:
     (entry,) = describe_loggers({"ottla": "INFO"})
     assert (entry.name, entry.value, entry.source) == ("ottla", "INFO", ConfigSource.DYNAMIC_BROKER_LOGGER)

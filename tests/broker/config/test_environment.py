@@ -18,6 +18,6 @@ def test_variables_are_mapped_as_in_the_apache_image(variable: str, name: str) -
     assert setting_name(variable) == name
 
 
-def test_other_variables_and_those_of_the_jvm_are_left_alone() -> None:
+def test_unrelated_and_jvm_variables_are_ignored() -> None:
     environ = {"PATH": "/bin", "CLUSTER_ID": "x", "KAFKA_NODE_ID": "4"} | dict.fromkeys(IGNORED, "-Xmx1G")
     assert settings_from_environment(environ) == {"node.id": "4"}

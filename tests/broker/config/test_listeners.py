@@ -35,7 +35,7 @@ def combined(**changes: str) -> BrokerConfig:
     return parse_config(COMBINED | {name.replace("_", "."): value for name, value in changes.items()})
 
 
-def test_a_combined_node() -> None:
+def test_combined_node_binds_client_and_controller_listeners() -> None:
     config = combined()
     assert [str(listener) for listener in config.client_listeners] == ["PLAINTEXT://127.0.0.1:9092"]
     assert [str(listener) for listener in config.controller_listeners] == ["CONTROLLER://127.0.0.1:9093"]
@@ -45,7 +45,7 @@ def test_a_combined_node() -> None:
     assert config.controller_listeners[0].protocol == "PLAINTEXT"
 
 
-def test_a_broker_knows_the_controllers_listener_without_opening_it() -> None:
+def test_broker_does_not_bind_controller_listener() -> None:
     config = parse_config(BROKER)
     assert config.controller_listeners == ()
     assert config.controller_listener_names == ("CONTROLLER",)
@@ -78,7 +78,7 @@ def test_one_port_may_serve_both_ip_versions() -> None:
     assert [listener.host for listener in config.client_listeners] == ["127.0.0.1", "::1"]
 
 
-def test_the_quorum_is_told_where_a_controller_is_advertised_else_where_it_listens() -> None:
+def test_controller_endpoint_is_the_advertised_listener_else_the_bound_one() -> None:
     bound = {"listeners": "PLAINTEXT://h:9092,CONTROLLER://0.0.0.0:9093", "advertised_listeners": "PLAINTEXT://h:9092"}
     apart = {**bound, "advertised_listeners": "PLAINTEXT://h:9092,CONTROLLER://me:19093"}
     assert [str(each) for each in combined(**bound).advertised_controller_listeners] == ["CONTROLLER://0.0.0.0:9093"]
@@ -86,12 +86,12 @@ def test_the_quorum_is_told_where_a_controller_is_advertised_else_where_it_liste
     assert [str(each) for each in combined(**apart).controller_listeners] == ["CONTROLLER://0.0.0.0:9093"]
 
 
-def test_advertised_controller_listeners_are_left_out() -> None:
+def test_broker_does_not_advertise_controller_listeners() -> None:
     config = combined(advertised_listeners="PLAINTEXT://h:9092,CONTROLLER://h:9093")
     assert [str(listener) for listener in config.advertised_listeners] == ["PLAINTEXT://h:9092"]
 
 
-def test_a_later_pair_of_the_protocol_map_wins() -> None:
+def test_last_entry_of_a_name_in_the_protocol_map_wins() -> None:
     config = combined(listener_security_protocol_map="PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,PLAINTEXT:SASL_SSL")
     assert config.client_listeners[0].protocol == "SASL_SSL"
 
@@ -163,7 +163,7 @@ def test_a_node_with_one_role_opens_only_its_own_listeners(settings: dict[str, s
         parse_config(settings)
 
 
-def test_bootstrap_servers_stand_in_for_voters() -> None:
+def test_bootstrap_servers_replace_static_voters() -> None:
     config = combined(controller_quorum_voters="", controller_quorum_bootstrap_servers="h:9093,[::1]:9094")
     assert config.bootstrap_servers == (HostPort("h", 9093), HostPort("::1", 9094))
     assert config.voters == ()

@@ -22,7 +22,7 @@ controller.quorum.voters=7@127.0.0.1:19093
 """
 
 
-def test_without_anything_a_node_is_a_cluster_of_its_own() -> None:
+def test_node_without_settings_is_a_cluster_of_its_own() -> None:
     config, warnings = load_config(None, [], {})
     assert config.lone
     assert (config.node_id, config.is_broker, config.is_controller) == (1, True, True)
@@ -33,7 +33,7 @@ def test_without_anything_a_node_is_a_cluster_of_its_own() -> None:
     assert warnings == []
 
 
-def test_a_lone_node_keeps_what_it_was_told() -> None:
+def test_lone_node_keeps_given_settings() -> None:
     config, _ = load_config(None, ["listeners=PLAINTEXT://127.0.0.1:0", "log.dir=/x"], {"CLUSTER_ID": "abc"})
     assert config.lone
     assert config.cluster_id == "abc"
@@ -42,7 +42,7 @@ def test_a_lone_node_keeps_what_it_was_told() -> None:
     assert [str(listener) for listener in config.client_listeners] == ["PLAINTEXT://127.0.0.1:0"]
 
 
-def test_a_file_is_taken_at_its_word(tmp_path: Path) -> None:
+def test_settings_of_a_file_are_used_unchanged(tmp_path: Path) -> None:
     config, warnings = load_config(properties(tmp_path, COMBINED), [], {})
     assert not config.lone
     assert config.node_id == 7
@@ -50,19 +50,19 @@ def test_a_file_is_taken_at_its_word(tmp_path: Path) -> None:
     assert warnings == []
 
 
-def test_a_file_without_a_place_in_a_cluster_is_refused(tmp_path: Path) -> None:
+def test_file_without_process_roles_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"process\.roles must be set"):
         load_config(properties(tmp_path, "num.partitions=3"), [], {})
 
 
-def test_override_beats_environment_beats_file_beats_default(tmp_path: Path) -> None:
+def test_override_precedes_environment_precedes_file_precedes_default(tmp_path: Path) -> None:
     path = properties(tmp_path, COMBINED + "num.partitions=2\nlog.segment.bytes=2000000\n")
     environ = {"KAFKA_NUM_PARTITIONS": "3", "KAFKA_LOG_SEGMENT_BYTES": "3000000"}
     config, _ = load_config(path, ["num.partitions=4", "num.partitions=5"], environ)
     assert (config.num_partitions, config.value("log.segment.bytes")) == (5, 3_000_000)
 
 
-def test_a_typo_is_a_warning_that_suggests_the_nearest_key() -> None:
+def test_unknown_key_warns_with_the_nearest_key() -> None:
     _, warnings = load_config(None, ["num.partition=3", "zzz=1"], {"KAFKA_HEAP_OPTS": "-Xmx1G"})
     assert warnings == [
         "num.partition is not a configuration key and has no effect. Did you mean num.partitions?",
@@ -70,24 +70,24 @@ def test_a_typo_is_a_warning_that_suggests_the_nearest_key() -> None:
     ]
 
 
-def test_a_key_without_effect_here_is_a_warning_that_says_so() -> None:
+def test_key_that_is_not_honoured_warns() -> None:
     _, warnings = load_config(None, ["num.io.threads=3", "leader.replication.throttled.rate=1"], {})
     assert "num.io.threads" in warnings[0]
     assert "AlterConfigs" in warnings[1]
 
 
-def test_settings_of_plugins_are_nobodys_business() -> None:
+def test_plugin_settings_do_not_warn() -> None:
     _, warnings = load_config(None, ["rsm.config.storage.root=/r"], {})
     assert warnings == []
 
 
-def test_a_setting_without_its_prefix_is_told_of_it() -> None:
+def test_setting_without_its_prefix_warns_with_the_prefix() -> None:
     name = "remote.log.metadata.topic.replication.factor"
     _, warnings = load_config(None, [f"{name}=1"], {})
     assert warnings == [f"{name} is not a configuration key and has no effect. Did you mean rlmm.config.{name}?"]
 
 
-def test_the_name_a_kip_gave_a_key_is_an_alias() -> None:
+def test_kip_630_name_is_an_alias() -> None:
     config, warnings = load_config(None, ["metadata.snapshot.min.new_records.size=1000"], {})
     assert config.metadata_log_max_record_bytes_between_snapshots == 1000
     assert warnings == []
@@ -95,7 +95,7 @@ def test_the_name_a_kip_gave_a_key_is_an_alias() -> None:
         load_config(None, ["metadata.snapshot.min.new_records.size=x"], {})
 
 
-def test_an_alias_may_count_in_another_unit() -> None:
+def test_alias_value_is_converted_to_the_keys_unit() -> None:
     name = "remote.log.index.file.cache.total.size.mb"
     config, warnings = load_config(None, [f"{name}=64"], {})
     assert config.remote_log_index_file_cache_total_size_bytes == 64 * 1024 * 1024
@@ -104,7 +104,7 @@ def test_an_alias_may_count_in_another_unit() -> None:
         load_config(None, [f"{name}=1g"], {})
 
 
-def test_a_deprecated_key_counts_where_its_successor_is_not_given() -> None:
+def test_deprecated_key_applies_without_its_replacement() -> None:
     old, new = "remote.log.manager.thread.pool.size", "remote.log.manager.follower.thread.pool.size"
     config, warnings = load_config(None, [f"{old}=7"], {})
     assert config.remote_log_manager_follower_thread_pool_size == 7
@@ -113,7 +113,7 @@ def test_a_deprecated_key_counts_where_its_successor_is_not_given() -> None:
     assert config.remote_log_manager_follower_thread_pool_size == 3
 
 
-def test_the_old_spelling_of_the_node_id(tmp_path: Path) -> None:
+def test_broker_id_stands_for_node_id(tmp_path: Path) -> None:
     config, _ = load_config(properties(tmp_path, COMBINED.replace("node.id", "broker.id")), [], {})
     assert config.node_id == 7
 
@@ -124,22 +124,22 @@ def test_an_override_without_key_or_value_is_refused(override: str) -> None:
         load_config(None, [override], {})
 
 
-def test_an_override_may_hold_equal_signs() -> None:
+def test_override_value_may_contain_equal_signs() -> None:
     config, _ = load_config(None, ["broker.rack=a=b"], {})
     assert config.broker_rack == "a=b"
 
 
-def test_a_missing_file_is_one_sentence(tmp_path: Path) -> None:
+def test_missing_file_is_reported_in_one_sentence(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="cannot be read: No such file"):
         load_config(str(tmp_path / "none.properties"), [], {})
 
 
-def test_a_file_of_garbage_is_one_sentence(tmp_path: Path) -> None:
+def test_malformed_file_is_reported_in_one_sentence(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="not a properties file"):
         load_config(properties(tmp_path, "a=\\uZZZZ"), [], {})
 
 
-def test_a_value_that_is_not_acted_upon_is_doubted() -> None:
+def test_value_other_than_the_fixed_one_warns() -> None:
     assert load_config(None, ["log.cleaner.threads=1"], {})[1] == []
     (warning,) = load_config(None, ["log.cleaner.threads=4"], {})[1]
     assert warning.startswith("log.cleaner.threads is 4, but Ottla acts as if it were 1")

@@ -79,7 +79,7 @@ def test_refused_subscriptions(configs: dict[str, str]) -> None:
         validate_client_metrics_configs(configs)
 
 
-def test_an_unknown_subscription_setting_is_a_kind_of_its_own() -> None:
+def test_unknown_subscription_setting_has_its_own_error() -> None:
     with pytest.raises(UnknownSubscriptionSetting):
         validate_client_metrics_configs({"foo": "1"})
 
@@ -102,7 +102,7 @@ def test_an_unknown_subscription_setting_is_a_kind_of_its_own() -> None:
         ("log.retention.hours", "3", False, False),
     ],
 )
-def test_what_may_change_while_running(name: str, value: str, for_one: bool, for_all: bool) -> None:
+def test_dynamic_change_depends_on_the_keys_scope(name: str, value: str, for_one: bool, for_all: bool) -> None:
     for per_broker, allowed in ((True, for_one), (False, for_all)):
         if allowed:
             validate_dynamic_change({name: value}, per_broker=per_broker)

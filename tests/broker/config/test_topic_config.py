@@ -23,7 +23,7 @@ def test_the_defaults_of_a_broker_are_those_of_a_log() -> None:
     assert log_config({}, broker()) == LogConfig()
 
 
-def test_overrides_win_over_the_brokers_settings() -> None:
+def test_topic_overrides_take_precedence_over_broker_settings() -> None:
     config = log_config(
         {"cleanup.policy": "compact,delete", "retention.ms": "5", "compression.type": "zstd"},
         broker(log_cleanup_policy="delete", log_retention_ms="9", log_segment_bytes="2000000"),
@@ -44,7 +44,7 @@ def test_overrides_win_over_the_brokers_settings() -> None:
         ({"log.retention.ms": "-7"}, -1),
     ],
 )
-def test_the_first_of_several_synonyms_wins(settings: dict[str, str], retention_ms: int) -> None:
+def test_first_synonym_takes_precedence(settings: dict[str, str], retention_ms: int) -> None:
     assert log_config({}, parse_config(COMBINED | settings)).retention_ms == retention_ms
 
 
@@ -54,7 +54,7 @@ def test_dynamic_settings_of_the_broker_reach_its_logs() -> None:
     assert (config.flush_ms, config.segment_ms) == (10, 20)
 
 
-def test_segments_of_any_size_for_tests() -> None:
+def test_internal_segment_bytes_has_no_lower_bound() -> None:
     assert log_config({"internal.segment.bytes": "100"}, broker()).segment_bytes == 100
 
 
@@ -71,7 +71,7 @@ def test_segments_of_any_size_for_tests() -> None:
         {"local.retention.ms": "5", "retention.ms": "1"},
     ],
 )
-def test_accepted(configs: dict[str, str]) -> None:
+def test_valid_topic_configs_are_accepted(configs: dict[str, str]) -> None:
     validate_topic_configs(configs, broker())
 
 
@@ -97,7 +97,7 @@ def test_accepted(configs: dict[str, str]) -> None:
         {"min.insync.replicas": "0"},
     ],
 )
-def test_refused(configs: dict[str, str]) -> None:
+def test_invalid_topic_configs_are_refused(configs: dict[str, str]) -> None:
     with pytest.raises(ConfigError) as caught:
         validate_topic_configs(configs, broker())
     assert caught.value.key in configs
@@ -151,7 +151,7 @@ def test_compacted_topics_may_have_remote_storage_where_it_is_allowed() -> None:
         validate_topic_configs({"cleanup.policy": "compact,delete"} | local, on)
 
 
-def test_what_topics_get_unless_they_say_otherwise() -> None:
+def test_remote_storage_default_applies_to_topics_without_override() -> None:
     on = broker(**SYSTEM_ON, ottla_log_remote_storage_enable="true")
     assert validate_topic_configs({}, on).remote_storage_enable
     assert not validate_topic_configs({"remote.storage.enable": "false"}, on).remote_storage_enable
@@ -163,7 +163,7 @@ def test_what_topics_get_unless_they_say_otherwise() -> None:
 @pytest.mark.parametrize(
     "configs", [{"remote.storage.enable": "false"}, {"cleanup.policy": "compact"}, {"cleanup.policy": "compact,delete"}]
 )
-def test_what_a_topic_has_by_default_is_turned_off_as_what_it_asked_for(configs: dict[str, str]) -> None:
+def test_default_remote_storage_is_disabled_under_the_same_rules(configs: dict[str, str]) -> None:
     on = broker(**SYSTEM_ON, ottla_log_remote_storage_enable="true")
     with pytest.raises(ConfigError, match=r"only with remote\.log\.delete\.on\.disable=true"):
         validate_topic_configs(configs, on, existing={"retention.ms": "5"})

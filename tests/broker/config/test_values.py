@@ -20,7 +20,7 @@ from broker.config.values import ConfigType, parse_value, render_value
         (ConfigType.STRING, " x ", "x"),
     ],
 )
-def test_a_value_is_read_as_kafka_reads_it(kind: ConfigType, text: str, value: object) -> None:
+def test_values_are_parsed_as_by_kafka(kind: ConfigType, text: str, value: object) -> None:
     assert parse_value(kind, text) == value
 
 
@@ -41,7 +41,7 @@ def test_a_value_is_read_as_kafka_reads_it(kind: ConfigType, text: str, value: o
         (ConfigType.LIST, "a,,b"),
     ],
 )
-def test_what_kafka_does_not_read_is_refused(kind: ConfigType, text: str) -> None:
+def test_values_that_kafka_refuses_are_refused(kind: ConfigType, text: str) -> None:
     with pytest.raises(ValueError):
         parse_value(kind, text)
 
@@ -58,5 +58,5 @@ def test_what_kafka_does_not_read_is_refused(kind: ConfigType, text: str) -> Non
         (1.7976931348623157e308, "1.7976931348623157E308"),
     ],
 )
-def test_a_value_is_shown_as_java_shows_it(value: object, text: str | None) -> None:
+def test_values_are_rendered_as_by_java(value: object, text: str | None) -> None:
     assert render_value(value) == text  # type: ignore[arg-type]  # the table's column is of several types

@@ -18,10 +18,10 @@ from protocol.errors import ErrorCode
         (ErrorCode.ILLEGAL_GENERATION, ErrorCode.ILLEGAL_GENERATION),
     ],
 )
-def test_an_error_of_the_log_becomes_one_of_the_coordinator(error: ErrorCode, told: ErrorCode) -> None:
+def test_log_error_is_mapped_to_a_coordinator_error(error: ErrorCode, told: ErrorCode) -> None:
     assert response_error(error) is told
 
 
-def test_offset_fetch_is_sent_to_look_for_the_coordinator_instead_of_waiting_for_it() -> None:
+def test_offset_fetch_gets_not_coordinator_instead_of_not_available() -> None:
     assert offset_fetch_error(ErrorCode.REQUEST_TIMED_OUT) is ErrorCode.NOT_COORDINATOR
     assert offset_fetch_error(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS) is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS

@@ -19,11 +19,11 @@ def test_hash_equals_javas(text: str, expected: int) -> None:
     assert java_string_hash(text) == expected
 
 
-def test_a_group_is_coordinated_by_the_partition_that_kafka_picks() -> None:
+def test_group_is_mapped_to_kafkas_partition() -> None:
     assert partition_for("group-ü", 50) == 2
 
 
-def test_the_number_without_a_positive_twin_counts_as_zero() -> None:
+def test_minimum_integer_hash_counts_as_zero() -> None:
     assert partition_for("polygenelubricants", 50) == 0
 
 

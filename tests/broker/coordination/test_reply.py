@@ -3,7 +3,7 @@
 from broker.coordination.reply import Reply
 
 
-def test_a_reply_takes_one_answer() -> None:
+def test_reply_delivers_one_response() -> None:
     answers: list[str] = []
     reply = Reply(answers.append)
     was_open = reply.is_open

@@ -24,7 +24,7 @@ def test_causes_come_due_in_the_order_of_their_deadlines() -> None:
     assert len(fixture.timers) == 0
 
 
-def test_scheduling_a_key_again_replaces_what_it_stood_for() -> None:
+def test_rescheduled_key_replaces_its_cause() -> None:
     fixture = Fixture()
     fixture.timers.schedule("a", 10, "old")
     fixture.timers.schedule("a", 20, "new")
@@ -51,7 +51,7 @@ def test_a_cancelled_key_never_comes_due() -> None:
     assert fixture.due_after(10) == []
 
 
-def test_cancelling_and_scheduling_again_starts_afresh() -> None:
+def test_cancelled_key_can_be_scheduled_again() -> None:
     fixture = Fixture()
     fixture.timers.schedule("a", 10, "old")
     fixture.timers.cancel("a")
@@ -59,7 +59,7 @@ def test_cancelling_and_scheduling_again_starts_afresh() -> None:
     assert fixture.due_after(10) == ["new"]
 
 
-def test_what_an_earlier_cause_cancels_is_not_handed_out() -> None:
+def test_cause_cancelled_by_an_earlier_one_is_not_yielded() -> None:
     fixture = Fixture()
     fixture.timers.schedule("a", 10, "a")
     fixture.timers.schedule("b", 10, "b")
@@ -72,7 +72,7 @@ def test_what_an_earlier_cause_cancels_is_not_handed_out() -> None:
     assert handed_out == ["a", "c"]
 
 
-def test_what_is_rescheduled_at_once_waits_for_the_next_time() -> None:
+def test_cause_rescheduled_while_due_waits_for_its_new_deadline() -> None:
     """A cause that schedules itself with no delay must not keep the caller for ever."""
     fixture = Fixture()
     fixture.timers.schedule("a", 0, "a")
@@ -84,7 +84,7 @@ def test_what_is_rescheduled_at_once_waits_for_the_next_time() -> None:
     assert fixture.due_after(0) == ["again"]
 
 
-def test_a_session_renewed_a_thousand_times_takes_one_place_in_the_heap() -> None:
+def test_session_renewed_many_times_has_one_heap_entry() -> None:
     fixture = Fixture()
     for _ in range(1000):
         fixture.timers.schedule("session", 10_000, "expired")
@@ -105,7 +105,7 @@ def test_the_next_wake_is_never_later_than_the_next_deadline() -> None:
     assert fixture.timers.deadline_ms("b") is None
 
 
-def test_clear_forgets_everything() -> None:
+def test_clear_removes_all_timers() -> None:
     fixture = Fixture()
     fixture.timers.schedule("a", 10, "a")
     fixture.timers.clear()

@@ -52,7 +52,7 @@ def test_an_unknown_group_is_not_deleted() -> None:
     assert GroupHarness().delete_group("unknown").error_code == ErrorCode.GROUP_ID_NOT_FOUND
 
 
-def test_a_deletion_that_cannot_be_written_leaves_everything_as_it_was() -> None:
+def test_failed_deletion_changes_nothing() -> None:
     b = GroupHarness()
     b.commit(None, {("t", 0): 5})
     b.log.fail_next = ErrorCode.KAFKA_STORAGE_ERROR
@@ -64,7 +64,7 @@ def test_a_deletion_that_cannot_be_written_leaves_everything_as_it_was() -> None
 # OffsetDelete
 
 
-def test_offsets_are_deleted_where_there_are_some() -> None:
+def test_existing_offsets_are_deleted() -> None:
     b = GroupHarness()
     b.commit(None, {("t", 0): 5, ("t", 1): 6})
     before = len(b.log.records)
@@ -74,7 +74,7 @@ def test_offsets_are_deleted_where_there_are_some() -> None:
     assert b.fetch() == {("t", 1): 6}
 
 
-def test_offsets_of_a_topic_that_members_read_stay() -> None:
+def test_offsets_of_subscribed_topics_are_not_deleted() -> None:
     b = GroupHarness()
     b.stable_group("a")
     b.commit("a", {("t", 0): 5, ("u", 0): 6})
@@ -84,7 +84,7 @@ def test_offsets_of_a_topic_that_members_read_stay() -> None:
     assert b.fetch() == {("t", 0): 5}
 
 
-def test_a_consumer_group_that_cannot_be_understood_reads_everything() -> None:
+def test_consumer_group_with_unreadable_subscription_subscribes_to_all_topics() -> None:
     b = GroupHarness()
     b.stable_group("a", protocols={"range": b"?"})
     b.commit("a", {("u", 0): 6})
@@ -110,7 +110,7 @@ def test_offsets_of_an_unknown_group_cannot_be_deleted() -> None:
 # Deleted topics
 
 
-def test_offsets_of_a_deleted_topic_go_in_all_groups() -> None:
+def test_offsets_of_a_deleted_topic_are_deleted_in_all_groups() -> None:
     b = GroupHarness()
     for group in ("g", "h"):
         b.commit(None, {("t", 0): 5, ("u", 0): 6}, group=group)
@@ -159,7 +159,7 @@ def test_offsets_of_an_empty_group_expire_from_when_it_became_empty() -> None:
     assert b.shard.groups.get("g") is None
 
 
-def test_in_an_empty_group_of_the_first_record_versions_the_commit_time_counts() -> None:
+def test_offsets_of_an_empty_group_of_old_record_versions_expire_from_commit_time() -> None:
     b = bench()
     b.stable_group("a")
     b.commit("a", {("t", 0): 5})
@@ -169,7 +169,7 @@ def test_in_an_empty_group_of_the_first_record_versions_the_commit_time_counts()
     assert b.shard.groups.get("g") is None
 
 
-def test_members_keep_the_offsets_of_what_they_read() -> None:
+def test_offsets_of_subscribed_topics_do_not_expire() -> None:
     b = bench()
     b.stable_group("a", session_ms=1_800_000)
     b.commit("a", {("t", 0): 5, ("no longer read", 0): 6})
@@ -179,7 +179,7 @@ def test_members_keep_the_offsets_of_what_they_read() -> None:
 
 
 @pytest.mark.parametrize("protocol_type", ["consumer", "connect"])
-def test_nothing_expires_while_members_rebalance_or_cannot_be_understood(protocol_type: str) -> None:
+def test_no_offset_expires_during_a_rebalance_or_with_unreadable_subscriptions(protocol_type: str) -> None:
     b = bench()
     b.client("a", protocols={"p": b"?"})
     b.join("a", protocol_type=protocol_type, session_ms=1_800_000)
@@ -190,7 +190,7 @@ def test_nothing_expires_while_members_rebalance_or_cannot_be_understood(protoco
     assert b.fetch() == {("t", 0): 5}
 
 
-def test_an_expiry_time_of_the_clients_own_counts_instead() -> None:
+def test_expiry_time_of_the_client_takes_precedence() -> None:
     b = bench()
     b.commit(None, {("t", 0): 5}, retention_ms=1_000, version=4)
     b.commit(None, {("t", 1): 5}, retention_ms=5 * RETENTION_S * 1000, version=4)
@@ -200,7 +200,7 @@ def test_an_expiry_time_of_the_clients_own_counts_instead() -> None:
     assert b.fetch() == {("t", 1): 5}
 
 
-def test_nothing_expires_for_which_a_transaction_is_open() -> None:
+def test_offset_with_open_transaction_does_not_expire() -> None:
     b = bench()
     b.commit(None, {("t", 0): 5})
     b.shard.offsets.replay_commit(OffsetKey("g", "t", 0), CommittedOffset(6, -1, "", START_MS), 99, producer_id=7)
@@ -211,7 +211,7 @@ def test_nothing_expires_for_which_a_transaction_is_open() -> None:
     assert b.fetch() == {}
 
 
-def test_an_empty_group_without_offsets_goes_but_not_under_the_feet_of_a_newcomer() -> None:
+def test_empty_group_is_removed_unless_a_member_is_pending() -> None:
     b = bench()
     b.join("a", follow_up=False, session_ms=100_000)
     b.advance(CHECK_S)
@@ -220,7 +220,7 @@ def test_an_empty_group_without_offsets_goes_but_not_under_the_feet_of_a_newcome
     assert b.shard.groups.get("g") is None
 
 
-def test_an_expiry_that_cannot_be_written_is_tried_again() -> None:
+def test_failed_expiry_is_retried() -> None:
     b = bench()
     b.commit(None, {("t", 0): 5})
     b.advance(RETENTION_S - 1)
@@ -231,7 +231,7 @@ def test_an_expiry_that_cannot_be_written_is_tried_again() -> None:
     assert b.fetch() == {}
 
 
-def test_many_groups_are_looked_through_in_slices() -> None:
+def test_many_groups_are_checked_in_slices() -> None:
     b = bench()
     for index in range(120):
         b.shard.groups.put(ClassicGroup(f"g{index}"))

@@ -60,7 +60,7 @@ def test_a_stable_group_is_described_in_full() -> None:
     assert (second.member_metadata, second.member_assignment) == (subscription("t"), b"b")
 
 
-def test_a_group_that_rebalances_shows_its_members_but_not_what_they_said() -> None:
+def test_rebalancing_group_is_described_without_member_metadata() -> None:
     b = GroupHarness()
     b.stable_group("a", "b")
     b.join("a")
@@ -70,7 +70,7 @@ def test_a_group_that_rebalances_shows_its_members_but_not_what_they_said() -> N
 
 
 @pytest.mark.parametrize(("version", "error"), [(5, ErrorCode.NONE), (6, ErrorCode.GROUP_ID_NOT_FOUND)])
-def test_an_unknown_group_is_dead(version: int, error: ErrorCode) -> None:
+def test_unknown_group_is_described_as_dead(version: int, error: ErrorCode) -> None:
     """KIP-1043."""
     group = GroupHarness().describe("unknown", version=version)
     assert (group.group_state, group.error_code) == ("Dead", error)

@@ -14,7 +14,7 @@ def bench(**settings: int) -> GroupHarness:
     return GroupHarness(GroupConfig(group_coordinator_append_linger_ms=0, **settings))
 
 
-def test_a_newcomer_is_sent_back_for_its_member_id() -> None:
+def test_new_member_must_rejoin_with_its_member_id() -> None:
     """KIP-394."""
     b = bench()
     box = b.join("a", follow_up=False)
@@ -24,14 +24,14 @@ def test_a_newcomer_is_sent_back_for_its_member_id() -> None:
     assert b.group.pending_joins == {"a-1"}
 
 
-def test_old_clients_are_taken_in_at_once() -> None:
+def test_old_clients_join_without_a_member_id() -> None:
     b = bench()
     box = b.join("a", version=3)
     assert box.answer is None
     assert list(b.group.members) == ["a-1"]
 
 
-def test_a_pending_member_is_forgotten_after_its_session_timeout() -> None:
+def test_pending_member_expires_after_its_session_timeout() -> None:
     b = bench()
     b.join("a", follow_up=False, session_ms=6_000)
     b.advance(6)
@@ -46,7 +46,7 @@ def test_a_new_group_is_in_the_log_before_it_has_a_generation() -> None:
     assert (replayed.state, replayed.generation, replayed.protocol_type) == (GroupState.EMPTY, 0, None)
 
 
-def test_a_new_group_that_could_not_be_written_goes_on_all_the_same() -> None:
+def test_failed_write_of_a_new_group_does_not_stop_the_group() -> None:
     b = bench()
     b.log.fail_next = ErrorCode.NOT_ENOUGH_REPLICAS
     b.stable_group("a")
@@ -61,7 +61,7 @@ def test_a_member_id_is_unknown_in_a_group_that_does_not_exist() -> None:
     assert b.shard.groups.get("g") is None
 
 
-def test_the_first_members_wait_for_more() -> None:
+def test_first_members_wait_for_the_initial_delay() -> None:
     b = bench()
     first = b.join("a")
     b.advance(2.9)
@@ -76,7 +76,7 @@ def test_the_first_members_wait_for_more() -> None:
     assert second.joined.members == []
 
 
-def test_the_wait_for_the_first_members_ends_with_the_rebalance_timeout() -> None:
+def test_initial_delay_ends_at_the_rebalance_timeout() -> None:
     b = bench()
     boxes = [b.join("m0", rebalance_ms=7_000)]
     for index in range(1, 8):
@@ -94,7 +94,7 @@ def test_without_an_initial_delay_the_first_member_starts_at_once() -> None:
     assert box.joined.generation_id == 1
 
 
-def test_a_later_rebalance_ends_when_everybody_is_in() -> None:
+def test_later_rebalance_ends_when_all_members_have_rejoined() -> None:
     b = bench()
     b.stable_group("a", "b")
     newcomer = b.join("c")
@@ -107,7 +107,7 @@ def test_a_later_rebalance_ends_when_everybody_is_in() -> None:
     assert b.state() is GroupState.COMPLETING_REBALANCE
 
 
-def test_a_pending_member_is_waited_for() -> None:
+def test_join_phase_waits_for_pending_members() -> None:
     b = bench()
     b.stable_group("a")
     b.join("b", follow_up=False)
@@ -117,7 +117,7 @@ def test_a_pending_member_is_waited_for() -> None:
     assert box.joined.generation_id == 2
 
 
-def test_a_dynamic_member_that_does_not_come_back_is_dropped_at_the_rebalance_timeout() -> None:
+def test_dynamic_member_that_does_not_rejoin_is_removed_at_the_rebalance_timeout() -> None:
     b = bench()
     b.stable_group("a", "b", rebalance_ms=20_000, session_ms=30_000)
     box = b.join("a", rebalance_ms=20_000)
@@ -127,7 +127,7 @@ def test_a_dynamic_member_that_does_not_come_back_is_dropped_at_the_rebalance_ti
     assert b.heartbeat("b") is ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_when_the_leader_does_not_come_back_another_member_leads() -> None:
+def test_absent_leader_is_replaced_by_another_member() -> None:
     b = bench()
     b.stable_group("a", "b", rebalance_ms=20_000, session_ms=30_000)
     box = b.join("b", rebalance_ms=20_000, protocols={"range": subscription("other")})
@@ -136,7 +136,7 @@ def test_when_the_leader_does_not_come_back_another_member_leads() -> None:
     assert len(box.joined.members) == 1
 
 
-def test_a_follower_that_joins_a_stable_group_unchanged_gets_the_present_generation() -> None:
+def test_unchanged_follower_rejoining_a_stable_group_gets_the_current_generation() -> None:
     b = bench()
     b.stable_group("a", "b")
     box = b.join("b")
@@ -144,7 +144,7 @@ def test_a_follower_that_joins_a_stable_group_unchanged_gets_the_present_generat
     assert b.state() is GroupState.STABLE
 
 
-def test_the_leader_that_joins_a_stable_group_starts_a_rebalance() -> None:
+def test_leader_rejoining_a_stable_group_starts_a_rebalance() -> None:
     """Only the leader knows that topics have got more partitions."""
     b = bench()
     b.stable_group("a", "b")
@@ -159,7 +159,7 @@ def test_a_follower_with_other_metadata_starts_a_rebalance() -> None:
     assert b.state() is GroupState.PREPARING_REBALANCE
 
 
-def test_a_member_that_lost_its_answer_gets_it_again_while_assignments_are_awaited() -> None:
+def test_repeated_join_while_assignments_are_awaited_gets_the_same_response() -> None:
     b = bench()
     b.join("a")
     b.join("b")
@@ -171,7 +171,7 @@ def test_a_member_that_lost_its_answer_gets_it_again_while_assignments_are_await
     assert b.join("b").joined.members == []
 
 
-def test_changed_metadata_while_assignments_are_awaited_starts_over_and_sends_syncs_back() -> None:
+def test_changed_metadata_while_assignments_are_awaited_restarts_the_rebalance() -> None:
     b = bench()
     b.join("a")
     b.join("b")
@@ -182,7 +182,7 @@ def test_changed_metadata_while_assignments_are_awaited_starts_over_and_sends_sy
     assert parked.error is ErrorCode.REBALANCE_IN_PROGRESS
 
 
-def test_a_join_sent_again_takes_the_place_of_the_one_before() -> None:
+def test_repeated_join_replaces_the_parked_one() -> None:
     b = bench()
     b.stable_group("a", "b")
     lost = b.join("a")
@@ -192,7 +192,7 @@ def test_a_join_sent_again_takes_the_place_of_the_one_before() -> None:
     assert again.joined.generation_id == 2
 
 
-def test_the_protocol_with_most_votes_among_the_common_ones_is_elected() -> None:
+def test_common_protocol_with_most_votes_is_elected() -> None:
     b = bench()
     x, y, z = b"x", b"y", b"z"
     b.join("a", protocols={"sticky": x, "range": y, "mine": z})
@@ -206,14 +206,14 @@ def test_the_protocol_with_most_votes_among_the_common_ones_is_elected() -> None
     ("protocol_type", "protocols"),
     [("connect", {"range": b""}), ("consumer", {"other": b""}), ("consumer", {}), ("", {"range": b""})],
 )
-def test_a_newcomer_without_a_common_protocol_is_refused(protocol_type: str, protocols: dict[str, bytes]) -> None:
+def test_new_member_without_a_common_protocol_is_refused(protocol_type: str, protocols: dict[str, bytes]) -> None:
     b = bench()
     b.stable_group("a")
     box = b.join("b", protocol_type=protocol_type, protocols=protocols)
     assert box.error is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
 
 
-def test_an_empty_group_takes_any_protocol_type_but_none() -> None:
+def test_empty_group_accepts_any_non_empty_protocol_type() -> None:
     b = bench()
     b.stable_group("a")
     b.leave("a")
@@ -236,7 +236,7 @@ def test_a_pending_id_cannot_become_a_static_member() -> None:
     assert b.join("a", instance_id="i").error is ErrorCode.UNKNOWN_SERVER_ERROR
 
 
-def test_in_version_0_the_session_timeout_is_the_rebalance_timeout_too() -> None:
+def test_session_timeout_is_the_rebalance_timeout_in_version_0() -> None:
     b = bench()
     b.join("a", version=0, session_ms=7_000, rebalance_ms=-1)
     assert b.group.members["a-1"].rebalance_timeout_ms == 7_000
@@ -250,7 +250,7 @@ def test_a_group_has_room_for_group_max_size_members() -> None:
     assert b.join("b").error is ErrorCode.NONE
 
 
-def test_while_members_join_again_those_who_are_in_count() -> None:
+def test_group_max_size_counts_rejoined_members_during_a_rebalance() -> None:
     b = bench(group_max_size=2)
     b.stable_group("a", "b")
     b.join("a")
@@ -287,7 +287,7 @@ def test_a_parked_member_does_not_expire() -> None:
     assert "a-1" in b.group.members
 
 
-def test_unloading_sends_parked_members_to_look_for_the_coordinator() -> None:
+def test_unloading_answers_parked_joins_with_not_coordinator() -> None:
     b = bench()
     box = b.join("a")
     b.hosted.close()

@@ -22,7 +22,7 @@ def stored(b: GroupHarness, partition: int = 0) -> CommittedOffset | None:
 # OffsetCommit
 
 
-def test_a_member_commits() -> None:
+def test_member_commits_offsets() -> None:
     b = GroupHarness()
     b.stable_group("a")
     response = b.commit("a", {("t", 0): 5, ("t", 1): 6, ("u", 0): 7}, metadata="note")
@@ -34,7 +34,7 @@ def test_a_member_commits() -> None:
     assert b.fetch() == {("t", 0): 5, ("t", 1): 6, ("u", 0): 7}
 
 
-def test_the_answer_waits_for_the_commit_of_the_record() -> None:
+def test_response_waits_for_the_commit_of_the_record() -> None:
     b = GroupHarness()
     b.stable_group("a")
     b.log.holds_commits = True
@@ -62,7 +62,7 @@ def test_metadata_is_measured_in_utf_16_units() -> None:
         assert response.topics[0].partitions[0].error_code == error, metadata
 
 
-def test_a_retention_time_of_the_clients_own_is_kept() -> None:
+def test_retention_time_of_the_client_is_stored() -> None:
     b = GroupHarness()
     b.commit(None, {("t", 0): 5}, retention_ms=1_000, version=4)
     value = stored(b)
@@ -81,7 +81,7 @@ def test_a_commit_without_generation_makes_a_simple_group() -> None:
 
 
 @pytest.mark.parametrize(("version", "error"), [(8, ErrorCode.ILLEGAL_GENERATION), (9, ErrorCode.GROUP_ID_NOT_FOUND)])
-def test_a_generation_of_a_group_that_does_not_exist_is_refused(version: int, error: ErrorCode) -> None:
+def test_commit_with_generation_into_a_missing_group_is_refused(version: int, error: ErrorCode) -> None:
     b = GroupHarness()
     with pytest.raises(KafkaError) as caught:
         b.commit(None, {("t", 0): 5}, generation=1, version=version)
@@ -117,7 +117,7 @@ def test_commits_are_accepted_while_members_join_but_not_while_assignments_are_a
     assert refusal(b, "b") is ErrorCode.REBALANCE_IN_PROGRESS
 
 
-def test_an_empty_group_takes_commits_without_generation_only() -> None:
+def test_empty_group_accepts_only_commits_without_generation() -> None:
     b = GroupHarness()
     b.stable_group("a")
     b.leave("a")
@@ -140,7 +140,7 @@ def test_transactional_commits_of_old_clients_need_no_member() -> None:
 # OffsetFetch
 
 
-def test_what_was_never_committed_has_no_offset() -> None:
+def test_partition_without_commit_has_no_offset() -> None:
     b = GroupHarness()
     assert b.fetch([("t", 0)], group="unknown") == {("t", 0): -1}
     assert b.fetch(None, group="unknown") == {}
@@ -148,7 +148,7 @@ def test_what_was_never_committed_has_no_offset() -> None:
     assert b.fetch([("t", 0), ("t", 1), ("u", 0)]) == {("t", 0): 5, ("t", 1): -1, ("u", 0): -1}
 
 
-def test_an_offset_of_an_earlier_topic_of_the_same_name_is_none() -> None:
+def test_offset_of_a_deleted_topic_with_the_same_name_is_not_returned() -> None:
     b = GroupHarness()
     b.commit(None, {("t", 0): 5}, topic_id=Uuid(b"1" * 16))
     request = fetch_request("g", [("t", 0)])
@@ -175,7 +175,7 @@ def offset_in(offsets: OffsetStore, key: OffsetKey = KEY) -> int | None:
     return None if found is None else found.offset
 
 
-def test_pending_offsets_are_visible_to_no_one() -> None:
+def test_pending_offsets_are_invisible() -> None:
     offsets = store()
     offsets.replay_commit(KEY, value(5), 10, producer_id=7)
     assert offset_in(offsets) is None
@@ -184,7 +184,7 @@ def test_pending_offsets_are_visible_to_no_one() -> None:
 
 
 @pytest.mark.parametrize(("committed", "offset"), [(True, 5), (False, None)])
-def test_the_marker_decides(committed: bool, offset: int | None) -> None:
+def test_transaction_marker_commits_or_drops_pending_offsets(committed: bool, offset: int | None) -> None:
     offsets = store()
     offsets.replay_commit(KEY, value(5), 10, producer_id=7)
     offsets.end_transaction(7, committed)
@@ -193,7 +193,7 @@ def test_the_marker_decides(committed: bool, offset: int | None) -> None:
     assert not offsets.has_open_transaction("g")
 
 
-def test_a_later_plain_commit_wins_over_a_transaction_that_commits_after_it() -> None:
+def test_later_plain_commit_takes_precedence_over_a_transactional_one() -> None:
     """Also when compaction removed records in between: the record's own offset decides."""
     offsets = store()
     offsets.replay_commit(KEY, value(5), 10, producer_id=7)
@@ -202,7 +202,7 @@ def test_a_later_plain_commit_wins_over_a_transaction_that_commits_after_it() ->
     assert offset_in(offsets) == 6
 
 
-def test_a_transaction_wins_over_an_earlier_plain_commit() -> None:
+def test_transactional_commit_takes_precedence_over_an_earlier_plain_one() -> None:
     offsets = store()
     offsets.replay_commit(KEY, value(6), 9, producer_id=-1)
     offsets.replay_commit(KEY, value(5), 10, producer_id=7)
@@ -210,7 +210,7 @@ def test_a_transaction_wins_over_an_earlier_plain_commit() -> None:
     assert offset_in(offsets) == 5
 
 
-def test_of_two_transactions_the_later_record_wins_whichever_commits_first() -> None:
+def test_later_record_of_two_transactions_takes_precedence() -> None:
     offsets = store()
     offsets.replay_commit(KEY, value(1), 10, producer_id=7)
     offsets.replay_commit(KEY, value(2), 11, producer_id=8)
@@ -219,7 +219,7 @@ def test_of_two_transactions_the_later_record_wins_whichever_commits_first() -> 
     assert offset_in(offsets) == 2
 
 
-def test_a_tombstone_removes_pending_offsets_but_the_group_stays_open_until_the_marker() -> None:
+def test_tombstone_removes_pending_offsets_but_not_the_open_transaction() -> None:
     """KAFKA-19164: forgetting the link would leave the group with a transaction that never ends, or end it early."""
     offsets = store()
     offsets.replay_commit(KEY, value(5), 10, producer_id=7)
@@ -237,7 +237,7 @@ def test_a_marker_without_offsets_is_harmless() -> None:
     assert offsets.keys_of_group("g") == []
 
 
-def test_offsets_are_found_by_topic() -> None:
+def test_offset_keys_are_listed_by_topic() -> None:
     offsets = store()
     other = OffsetKey("h", "t", 1)
     for key in (KEY, other, OffsetKey("h", "u", 0)):
@@ -260,7 +260,7 @@ def test_offsets_are_counted() -> None:
     assert metrics.offsets == 0
 
 
-def test_a_stable_answer_is_refused_while_a_transaction_is_open() -> None:
+def test_stable_offset_is_refused_during_an_open_transaction() -> None:
     b = GroupHarness()
     b.commit(None, {("t", 0): 5, ("t", 1): 6})
     b.shard.offsets.replay_commit(KEY, value(7), 99, producer_id=7)

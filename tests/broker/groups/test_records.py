@@ -77,7 +77,7 @@ def test_tombstones_have_no_value() -> None:
     assert group_removed("g")[:2] == (bytes.fromhex(GROUP_KEY), None)
 
 
-def test_what_was_written_is_read_back() -> None:
+def test_written_records_are_decoded_again() -> None:
     key, value = OffsetKey("g", "t", 7), CommittedOffset(5, 3, "m", 1)
     for record in (
         offset_committed(key, value),
@@ -116,7 +116,7 @@ def test_a_group_of_the_first_version_is_read() -> None:
 
 
 @pytest.mark.parametrize("record_type", [3, 8, 9, 15, 16, 23, 99])
-def test_records_of_other_group_protocols_are_left_alone(record_type: int) -> None:
+def test_records_of_other_group_protocols_are_ignored(record_type: int) -> None:
     assert decode_record(record_type.to_bytes(2, "big") + b"anything", b"anything") is None
 
 
@@ -133,11 +133,11 @@ def test_records_of_other_group_protocols_are_left_alone(record_type: int) -> No
         (GROUP_KEY, "0003ff"),
     ],
 )
-def test_a_malformed_record_is_told_apart(key: str, value: str | None) -> None:
+def test_malformed_record_raises_decode_error(key: str, value: str | None) -> None:
     with pytest.raises(DecodeError):
         decode_record(bytes.fromhex(key), None if value is None else bytes.fromhex(value))
 
 
-def test_removals_are_read() -> None:
+def test_tombstones_are_decoded() -> None:
     assert decode_record(bytes.fromhex(OFFSET_KEY), None) == OffsetRemoved(OffsetKey("g", "t", 7))
     assert decode_record(bytes.fromhex(GROUP_KEY), None) == GroupRemoved("g")

@@ -367,5 +367,5 @@ def run_seed(seed: int) -> World:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_groups_keep_their_promises_whatever_happens(seed: int) -> None:
+def test_group_invariants_hold_under_random_operations(seed: int) -> None:
     run_seed(seed)

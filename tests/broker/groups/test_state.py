@@ -26,6 +26,6 @@ def test_a_transition_is_legal_if_kafka_allows_it(state: GroupState, transition:
             next_state(state, transition)
 
 
-def test_a_rebalance_starts_wherever_none_is_under_way() -> None:
+def test_rebalance_can_start_in_states_without_a_rebalance() -> None:
     able = {state for state in GroupState if can_rebalance(state)}
     assert able == {GroupState.EMPTY, GroupState.STABLE, GroupState.COMPLETING_REBALANCE}

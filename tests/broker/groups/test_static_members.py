@@ -24,13 +24,13 @@ def restarted(b: GroupHarness, name: str) -> str:
     return old
 
 
-def test_a_static_member_is_taken_in_without_a_second_round() -> None:
+def test_static_member_joins_without_a_second_request() -> None:
     b = GroupHarness()
     b.join("a", instance_id="i", follow_up=False)
     assert list(b.group.members) == ["i-1"]
 
 
-def test_a_restarted_member_takes_over_without_a_rebalance() -> None:
+def test_restarted_static_member_takes_over_without_a_rebalance() -> None:
     b = static_group("a", "b")
     old = restarted(b, "b")
     box = b.join("b")
@@ -60,7 +60,7 @@ def test_the_old_process_is_fenced() -> None:
     assert b.join("zombie").error is ErrorCode.FENCED_INSTANCE_ID
 
 
-def test_a_restarted_leader_is_told_to_skip_the_assignment() -> None:
+def test_restarted_leader_must_skip_the_assignment() -> None:
     """KIP-814: it gets the members, to know what they subscribe to, but shares nothing out."""
     b = static_group("a", "b")
     restarted(b, "a")
@@ -70,7 +70,7 @@ def test_a_restarted_leader_is_told_to_skip_the_assignment() -> None:
     assert len(box.joined.members) == 2
 
 
-def test_a_restarted_follower_skips_nothing() -> None:
+def test_restarted_follower_does_not_skip_the_assignment() -> None:
     b = static_group("a", "b")
     restarted(b, "b")
     box = b.join("b", version=9)
@@ -78,7 +78,7 @@ def test_a_restarted_follower_skips_nothing() -> None:
     assert box.joined.members == []
 
 
-def test_before_version_9_a_restarted_leader_is_told_that_its_predecessor_leads() -> None:
+def test_restarted_leader_before_version_9_sees_the_old_member_id_as_leader() -> None:
     b = static_group("a", "b")
     old = restarted(b, "a")
     box = b.join("a", version=8)
@@ -88,7 +88,7 @@ def test_before_version_9_a_restarted_leader_is_told_that_its_predecessor_leads(
     assert b.group.leader == "i-a-3"
 
 
-def test_a_failed_write_puts_the_old_member_back() -> None:
+def test_failed_takeover_restores_the_old_member_id() -> None:
     b = static_group("a", "b")
     old = restarted(b, "b")
     b.log.fail_next = ErrorCode.NOT_LEADER_OR_FOLLOWER
@@ -99,7 +99,7 @@ def test_a_failed_write_puts_the_old_member_back() -> None:
     assert b.group.members[old].session_timeout_ms == 10_000
 
 
-def test_a_takeover_that_is_in_the_log_but_not_committed_in_time_stands() -> None:
+def test_takeover_with_timed_out_commit_stays_in_effect() -> None:
     """The client is refused and tries again; but to put the old id back would make memory differ from the log."""
     b = static_group("a", "b")
     restarted(b, "b")
@@ -130,7 +130,7 @@ def test_a_takeover_with_another_subscription_keeps_the_generation() -> None:
     assert box.joined.generation_id == 1
 
 
-def test_a_takeover_while_members_join_fences_the_parked_one() -> None:
+def test_takeover_during_join_phase_fences_the_parked_member() -> None:
     b = static_group("a", "b")
     parked = b.join("a")  # the leader starts a rebalance
     restarted(b, "a")
@@ -140,7 +140,7 @@ def test_a_takeover_while_members_join_fences_the_parked_one() -> None:
     assert box.joined.generation_id == 2
 
 
-def test_a_takeover_while_assignments_are_awaited_starts_over() -> None:
+def test_takeover_while_assignments_are_awaited_restarts_the_rebalance() -> None:
     b = GroupHarness()
     for name in ("a", "b"):
         b.client(name, instance_id=f"i-{name}")
@@ -153,7 +153,7 @@ def test_a_takeover_while_assignments_are_awaited_starts_over() -> None:
     assert b.state() is GroupState.PREPARING_REBALANCE
 
 
-def test_a_takeover_in_flight_when_a_rebalance_begins_takes_part_in_it() -> None:
+def test_takeover_in_flight_joins_a_rebalance_that_begins() -> None:
     b = static_group("a", "b")
     restarted(b, "b")
     b.log.holds_commits = True
@@ -164,7 +164,7 @@ def test_a_takeover_in_flight_when_a_rebalance_begins_takes_part_in_it() -> None
     assert box.joined.generation_id == 2
 
 
-def test_a_static_member_that_does_not_join_again_stays_until_its_session_ends() -> None:
+def test_absent_static_member_stays_until_its_session_expires() -> None:
     b = GroupHarness()
     b.client("a", instance_id="i-a")
     b.client("b", instance_id="i-b")
@@ -175,7 +175,7 @@ def test_a_static_member_that_does_not_join_again_stays_until_its_session_ends()
     assert len(box.joined.members) == 2
 
 
-def test_a_rebalance_nobody_joins_goes_on_until_the_static_members_are_gone() -> None:
+def test_rebalance_without_joins_lasts_until_static_members_expire() -> None:
     b = GroupHarness()
     b.client("s", instance_id="i-s")
     b.stable_group("a", "s", session_ms=60_000, rebalance_ms=10_000)
@@ -195,7 +195,7 @@ def test_an_administrator_removes_a_static_member_by_its_instance() -> None:
 
 
 @pytest.mark.parametrize("member_id", ["i-b-2", "other"])
-def test_leaving_checks_that_the_instance_is_the_members_own(member_id: str) -> None:
+def test_leave_checks_the_instance_id_of_the_member(member_id: str) -> None:
     b = static_group("a", "b")
     leavers = [MemberIdentity(member_id, "i-a")]
     response = b.execute(lambda shard: shard.leave_group("g", leavers), lingers=True)

@@ -13,7 +13,7 @@ def test_topics_are_read_from_every_version(version: int) -> None:
     assert subscribed_topics(subscription("t", "ü", version=version)) == frozenset({"t", "ü"})
 
 
-def test_a_version_of_the_future_is_read_by_its_prefix() -> None:
+def test_unknown_subscription_version_is_read_by_its_prefix() -> None:
     metadata = (99).to_bytes(2, "big") + subscription("t")[2:] + b"whatever comes"
     assert subscribed_topics(metadata) == frozenset({"t"})
 
@@ -31,17 +31,17 @@ def test_a_version_of_the_future_is_read_by_its_prefix() -> None:
         b"\x00\x00\x00\x00\x00\x01\x00\x01\xff",
     ],
 )
-def test_what_is_no_subscription_is_unknown(metadata: bytes) -> None:
+def test_metadata_without_subscription_is_unknown(metadata: bytes) -> None:
     assert subscribed_topics(metadata) is None
 
 
 @given(st.binary(max_size=64))
-def test_any_bytes_are_either_understood_or_unknown(metadata: bytes) -> None:
+def test_arbitrary_metadata_is_parsed_or_unknown(metadata: bytes) -> None:
     topics = subscribed_topics(metadata)
     assert topics is None or all(isinstance(topic, str) for topic in topics)
 
 
-def test_one_unreadable_member_makes_the_whole_group_unknown() -> None:
+def test_one_unreadable_member_makes_the_groups_topics_unknown() -> None:
     assert all_subscribed_topics([subscription("a"), subscription("b")]) == frozenset({"a", "b"})
     assert all_subscribed_topics([subscription("a"), b"?"]) is None
     assert all_subscribed_topics([]) == frozenset()

@@ -21,7 +21,7 @@ def completing(*names: str, session_ms: int = 10_000, rebalance_ms: int = 60_000
 # SyncGroup
 
 
-def test_members_get_what_the_leader_assigned_once_it_is_committed() -> None:
+def test_members_get_their_assignment_once_it_is_committed() -> None:
     b = completing("a", "b")
     b.log.holds_commits = True
     follower = b.sync("b")
@@ -35,20 +35,20 @@ def test_members_get_what_the_leader_assigned_once_it_is_committed() -> None:
     assert b.state() is GroupState.STABLE
 
 
-def test_a_member_that_the_leader_forgot_gets_nothing_to_do() -> None:
+def test_member_without_assignment_gets_an_empty_one() -> None:
     b = completing("a", "b")
     follower = b.sync("b")
     b.sync("a", {"a": b"1"})
     assert (follower.error, follower.synced.assignment) == (ErrorCode.NONE, b"")
 
 
-def test_an_assignment_for_somebody_else_is_ignored() -> None:
+def test_assignment_of_an_unknown_member_is_ignored() -> None:
     b = completing("a")
     b.client("stranger", member_id="s-9")
     assert b.sync("a", {"a": b"1", "stranger": b"2"}).synced.assignment == b"1"
 
 
-def test_in_a_stable_group_the_answer_comes_at_once() -> None:
+def test_sync_in_a_stable_group_is_answered_at_once() -> None:
     b = GroupHarness()
     b.stable_group("a", "b")
     assert b.sync("b").synced.assignment == b"b"
@@ -83,7 +83,7 @@ def test_an_assignment_that_is_not_committed_in_time_starts_a_rebalance() -> Non
     assert b.state() is GroupState.PREPARING_REBALANCE
 
 
-def test_a_commit_that_comes_when_the_members_are_past_that_generation_changes_nothing() -> None:
+def test_late_commit_of_an_old_generations_assignment_changes_nothing() -> None:
     b = completing("a", "b")
     b.log.holds_commits = True
     parked = b.sync("a", {"a": b"1", "b": b"2"})
@@ -94,7 +94,7 @@ def test_a_commit_that_comes_when_the_members_are_past_that_generation_changes_n
     assert b.group.members["a-1"].assignment == b""
 
 
-def test_a_leader_that_sends_its_assignment_twice_is_heard_once() -> None:
+def test_repeated_assignment_of_the_leader_is_ignored() -> None:
     """The second must not reach the log: the members are about to work by the first."""
     b = completing("a", "b")
     b.log.holds_commits = True
@@ -131,7 +131,7 @@ def test_sync_in_an_empty_group_is_refused() -> None:
     assert b.sync("a").error is ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_members_that_do_not_sync_are_dropped_at_the_rebalance_timeout() -> None:
+def test_members_without_sync_are_removed_at_the_rebalance_timeout() -> None:
     b = completing("a", "b", rebalance_ms=20_000, session_ms=120_000)
     b.sync("a", {"a": b"1", "b": b"2"})
     assert b.state() is GroupState.STABLE
@@ -140,7 +140,7 @@ def test_members_that_do_not_sync_are_dropped_at_the_rebalance_timeout() -> None
     assert b.state() is GroupState.PREPARING_REBALANCE
 
 
-def test_if_the_leader_never_syncs_the_group_starts_over_without_it() -> None:
+def test_leader_without_sync_is_removed_and_the_group_rebalances() -> None:
     b = completing("a", "b", rebalance_ms=20_000, session_ms=120_000)
     parked = b.sync("b")
     b.advance(20)
@@ -148,7 +148,7 @@ def test_if_the_leader_never_syncs_the_group_starts_over_without_it() -> None:
     assert b.group.leader == "b-2"
 
 
-def test_unloading_sends_those_who_wait_for_an_assignment_away() -> None:
+def test_unloading_answers_parked_syncs_with_not_coordinator() -> None:
     b = completing("a", "b")
     parked = b.sync("b")
     b.hosted.close()
@@ -158,7 +158,7 @@ def test_unloading_sends_those_who_wait_for_an_assignment_away() -> None:
 # Heartbeat
 
 
-def test_heartbeats_keep_a_member_in() -> None:
+def test_heartbeats_renew_the_session() -> None:
     b = GroupHarness()
     b.stable_group("a", session_ms=6_000)
     for _ in range(10):
@@ -168,7 +168,7 @@ def test_heartbeats_keep_a_member_in() -> None:
     assert b.state() is GroupState.EMPTY
 
 
-def test_heartbeats_are_welcome_before_the_assignment() -> None:
+def test_heartbeats_are_accepted_before_the_assignment() -> None:
     assert completing("a").heartbeat("a") is ErrorCode.NONE
 
 
@@ -180,7 +180,7 @@ def test_heartbeat_checks_group_member_and_generation() -> None:
     assert b.heartbeat("a", generation=0) is ErrorCode.ILLEGAL_GENERATION
 
 
-def test_a_member_that_falls_silent_makes_the_others_rebalance() -> None:
+def test_expired_session_starts_a_rebalance() -> None:
     b = GroupHarness()
     b.stable_group("a", "b", session_ms=10_000)
     b.advance(9)
@@ -190,7 +190,7 @@ def test_a_member_that_falls_silent_makes_the_others_rebalance() -> None:
     assert b.heartbeat("a") is ErrorCode.REBALANCE_IN_PROGRESS
 
 
-def test_the_last_silent_member_ends_the_join_phase_of_the_others() -> None:
+def test_expiry_of_the_last_absent_member_ends_the_join_phase() -> None:
     b = GroupHarness()
     b.stable_group("a", "b", session_ms=10_000)
     box = b.join("a")
@@ -199,7 +199,7 @@ def test_the_last_silent_member_ends_the_join_phase_of_the_others() -> None:
     assert box.joined.generation_id == 2
 
 
-def test_an_offset_commit_is_a_sign_of_life() -> None:
+def test_offset_commit_renews_the_session() -> None:
     b = GroupHarness()
     b.stable_group("a", session_ms=6_000)
     b.advance(5)
@@ -211,7 +211,7 @@ def test_an_offset_commit_is_a_sign_of_life() -> None:
 # LeaveGroup
 
 
-def test_a_member_that_leaves_makes_the_others_rebalance() -> None:
+def test_leave_starts_a_rebalance() -> None:
     b = GroupHarness()
     b.stable_group("a", "b")
     response = b.leave("a")
@@ -220,7 +220,7 @@ def test_a_member_that_leaves_makes_the_others_rebalance() -> None:
     assert (b.state(), b.group.leader) == (GroupState.PREPARING_REBALANCE, "b-2")
 
 
-def test_when_the_last_one_leaves_the_group_is_empty_and_written_so() -> None:
+def test_leave_of_the_last_member_writes_an_empty_group() -> None:
     b = GroupHarness()
     b.stable_group("a")
     b.leave("a")
@@ -229,7 +229,7 @@ def test_when_the_last_one_leaves_the_group_is_empty_and_written_so() -> None:
     assert (replayed.state, replayed.generation, replayed.protocol_type) == (GroupState.EMPTY, 2, "consumer")
 
 
-def test_several_leave_at_once_for_one_rebalance() -> None:
+def test_leave_of_several_members_starts_one_rebalance() -> None:
     b = GroupHarness()
     b.stable_group("a", "b", "c")
     b.leave("a", "b")
@@ -237,7 +237,7 @@ def test_several_leave_at_once_for_one_rebalance() -> None:
     assert b.join("c").joined.generation_id == 2
 
 
-def test_leaving_ends_the_join_phase_if_all_others_are_in() -> None:
+def test_leave_ends_the_join_phase_if_all_others_have_rejoined() -> None:
     b = GroupHarness()
     b.stable_group("a", "b")
     box = b.join("a")
@@ -261,13 +261,13 @@ def test_a_pending_member_may_leave() -> None:
     assert not b.group.pending_joins
 
 
-def test_leaving_an_unknown_group_is_told_per_member() -> None:
+def test_leave_of_an_unknown_group_is_an_error_per_member() -> None:
     b = GroupHarness()
     response = b.execute(lambda shard: shard.leave_group("unknown", [MemberIdentity("m", None)]), lingers=True)
     assert (response.error_code, response.members[0].error_code) == (0, ErrorCode.UNKNOWN_MEMBER_ID)
 
 
-def test_a_stranger_that_leaves_disturbs_nobody() -> None:
+def test_leave_of_an_unknown_member_starts_no_rebalance() -> None:
     b = GroupHarness()
     b.stable_group("a")
     assert b.leave("stranger").members[0].error_code == ErrorCode.UNKNOWN_MEMBER_ID

@@ -77,21 +77,21 @@ class Client:
 
 
 @pytest.mark.parametrize("sent", ["", "GET / HT", "GET / HTTP/1.1\r\nHost: x\r\n", "GET / HTTP/1.1\r\nHost: x\r\n\r\n"])
-async def test_silence_ends_a_connection_wherever_it_sets_in(sent: str) -> None:
+async def test_idle_connection_is_closed_in_every_phase(sent: str) -> None:
     client = Client()
     client.send(sent)
     client.timers.ring()
     assert client.transport.ended == "aborted"
 
 
-async def test_dripping_bytes_gains_no_time() -> None:
+async def test_slow_bytes_do_not_extend_the_timeout() -> None:
     client = Client()
     for character in "GET / HTTP/1.1\r\n":
         client.send(character)
     assert len(client.timers.handles) == 1
 
 
-async def test_a_page_that_takes_long_is_waited_for() -> None:
+async def test_slow_handler_is_awaited() -> None:
     client = Client()
     client.send("GET /later HTTP/1.1\r\nHost: x\r\n\r\n")
     client.timers.ring()
@@ -101,7 +101,7 @@ async def test_a_page_that_takes_long_is_waited_for() -> None:
     assert client.transport.sent.endswith(b"at last")
 
 
-async def test_a_response_that_is_not_taken_ends_the_connection() -> None:
+async def test_unread_response_ends_the_connection() -> None:
     client = Client()
     client.send("GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
     assert client.transport.ended == "closed"
@@ -109,7 +109,7 @@ async def test_a_response_that_is_not_taken_ends_the_connection() -> None:
     assert client.transport.ended == "aborted"
 
 
-async def test_a_half_closed_client_gets_its_page() -> None:
+async def test_half_closed_client_gets_its_response() -> None:
     client = Client()
     client.send("GET /later HTTP/1.1\r\nHost: x\r\n\r\n")
     assert client.connection.eof_received()
@@ -119,7 +119,7 @@ async def test_a_half_closed_client_gets_its_page() -> None:
     assert client.transport.ended == "closed"
 
 
-async def test_the_end_of_the_connection_is_told_and_cancels_everything() -> None:
+async def test_closed_connection_cancels_its_handler() -> None:
     client = Client()
     client.send("GET /later HTTP/1.1\r\nHost: x\r\n\r\n")
     client.connection.connection_lost(None)

@@ -32,15 +32,15 @@ def port() -> Iterator[int]:
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0", ""])
-def test_a_node_that_is_ready(host: str, port: int) -> None:
+def test_probe_succeeds_for_a_ready_node(host: str, port: int) -> None:
     assert answer(f"{host}:{port}", READY) == (True, '{"status": "ready"}')
 
 
-def test_a_node_that_is_not(port: int) -> None:
+def test_probe_fails_for_a_node_that_is_not_ready(port: int) -> None:
     assert answer(f"127.0.0.1:{port}", "/health/live") == (False, '{"reason": "no controller"}')
 
 
-def test_nobody_there(port: int) -> None:
+def test_probe_fails_without_a_listener(port: int) -> None:
     is_well, words = answer("127.0.0.1:1", READY)
     assert not is_well
     assert words.startswith("127.0.0.1:1 does not answer")
@@ -56,7 +56,7 @@ def test_nobody_there(port: int) -> None:
         ({"KAFKA_OTTLA_HTTP_LISTENER": ":3"}, "ottla.http.listener=:1\n", ":3"),
     ],
 )
-def test_it_asks_where_the_node_was_told_to_answer(
+def test_probe_uses_the_nodes_http_listener(
     environ: dict[str, str], settings: str | None, listener: str, tmp_path: Path
 ) -> None:
     mounted = tmp_path / "server.properties"

@@ -80,7 +80,7 @@ def test_a_node_that_does_not_serve_is_live_and_says_why_it_is_not_ready(run: Ru
     run(scenario())
 
 
-def test_metrics_are_text(run: Run) -> None:
+def test_metrics_are_served_as_text(run: Run) -> None:
     async def scenario() -> None:
         async with serving(node_routes(not_ready_because=lambda: None, render_metrics=page)) as server:
             code, headers, body = await fetch(server, get("/metrics"))
@@ -105,7 +105,7 @@ def test_requests_on_one_connection_are_answered_in_order(run: Run) -> None:
     run(scenario())
 
 
-def test_a_head_request_gets_the_head(run: Run) -> None:
+def test_head_request_gets_headers_only(run: Run) -> None:
     async def scenario() -> None:
         async with serving(node_routes(not_ready_because=lambda: None, render_metrics=page)) as server:
             code, headers, body = await fetch(server, get("/metrics", method="HEAD"))
@@ -134,7 +134,7 @@ def fail(request: HttpRequest) -> HttpResponse:
     ],
     ids=["unknown", "method", "body", "continue", "large body", "large head", "nonsense", "no host", "bug", "HTTP/1.0"],
 )
-def test_the_answer_to_unusual_requests(run: Run, text: str, status: int) -> None:
+def test_unusual_requests_get_an_error_status(run: Run, text: str, status: int) -> None:
     async def scenario() -> None:
         routes = node_routes(not_ready_because=lambda: None, render_metrics=page)
         async with serving({**routes, "/fails": fail}) as server:

@@ -48,7 +48,7 @@ def fixed(value: float) -> Callable[[], float]:
 
 
 class TestTopics:
-    async def test_traffic_is_told_by_topic_and_in_total(self) -> None:
+    async def test_traffic_is_counted_by_topic_and_in_total(self) -> None:
         metrics = BrokerTopicMetrics()
         metrics.topic("a").messages_in += 3
         metrics.topic("b").messages_in += 4
@@ -91,7 +91,7 @@ class TestRequests:
         )
         assert values['kafka_network_requestmetrics_errors_total{error="OFFSET_OUT_OF_RANGE",request="Fetch"}'] == 1
 
-    async def test_quantiles_forget_while_counts_stay(self) -> None:
+    async def test_quantiles_cover_recent_requests_and_counts_all(self) -> None:
         clock = ManualClock()
         metrics = RequestMetrics(clock.monotonic_ms)
         metrics.on_request(ApiKey.FETCH, 17, 500.0)
@@ -104,7 +104,7 @@ class TestRequests:
 
 
 class TestNode:
-    async def test_the_names_that_dashboards_look_for(self) -> None:
+    async def test_families_have_the_names_that_dashboards_use(self) -> None:
         families = [
             *broker_families(broker_state=fixed(3)),
             *ReplicaFigures(1, 2, 3, 4, 5, 6, 7, 8, 10).families(offline_replica_count=fixed(9)),
@@ -144,7 +144,7 @@ class TestNode:
             "kafka_coordinator_group_groupmetadatamanager_numoffsets": 2,
         }
 
-    async def test_logs_are_told_by_partition(self) -> None:
+    async def test_log_metrics_are_labelled_by_partition(self) -> None:
         logs = [LogFigures("a", 0, 100, 1, 5, 9), LogFigures("a", 1, 200, 2, 0, 7)]
         values = await scrape(log_families(logs=lambda: logs, offline_log_directory_count=fixed(1)))
         assert values['kafka_log_log_size{partition="1",topic="a"}'] == 200
@@ -153,7 +153,7 @@ class TestNode:
         assert values['kafka_log_log_logendoffset{partition="0",topic="a"}'] == 9
         assert values["kafka_log_logmanager_offlinelogdirectorycount{}"] == 1
 
-    async def test_listeners_are_told_by_name(self) -> None:
+    async def test_network_metrics_are_labelled_by_listener(self) -> None:
         backlog = RequestBacklog(10, 1000)
         backlog.adjust(2, 300)
         stats = {"PLAINTEXT": ListenerStats(connections=3, expired_idle=1), "B": ListenerStats(expired_idle=1)}
@@ -177,7 +177,7 @@ class TestExposition:
             f'a{{n="{n}"}} {float(n)}' for n in range(count)
         ]
 
-    async def test_topics_may_come_and_go_while_they_are_rendered(self) -> None:
+    async def test_topics_may_change_during_rendering(self) -> None:
         count = 3 * SAMPLES_PER_SLICE
         metrics = BrokerTopicMetrics()
         for number in range(count):
@@ -193,7 +193,7 @@ class TestExposition:
         assert number > 3
         assert sum('topic="old' in name for name in rendering.result()) == count
 
-    async def test_the_process_tells_about_itself(self) -> None:
+    async def test_exposition_includes_process_metrics(self) -> None:
         values = await scrape([])
         assert values["process_resident_memory_bytes{}"] > 0
         assert values["process_open_fds{}"] > 0
@@ -203,19 +203,19 @@ class TestExposition:
         values = await scrape([Family("a_total", "help", "counter", lambda: [Sample(1, {"topic": 'x"\\\n'})])])
         assert values['a_total{topic="x"\\\n"}'] == 1
 
-    def test_two_families_of_one_name_are_a_mistake(self) -> None:
+    def test_two_families_of_one_name_are_refused(self) -> None:
         with pytest.raises(AssertionError):
             Exposition([gauge("a", "", fixed(1)), counter("a", "", fixed(1))])
 
 
 class TestLoopLag:
-    def test_a_loop_that_is_on_time_has_none(self) -> None:
+    def test_loop_without_delay_has_no_lag(self) -> None:
         loop = ManualLoop()
         lag = LoopLag(loop)
         loop.advance(10 * PERIOD_S)
         assert lag.seconds == pytest.approx(0)
 
-    async def test_a_stall_is_seen_at_once_and_for_a_window_after(self) -> None:
+    async def test_stall_shows_at_once_and_for_a_window_afterwards(self) -> None:
         loop = StallingLoop()
         lag = LoopLag(loop)
         loop.now += PERIOD_S + 2.0
@@ -232,7 +232,7 @@ class TestLoopLag:
         assert lag.seconds == pytest.approx(0.0)
         assert "ottla_event_loop_lag_seconds{}" in await scrape([lag.family()])
 
-    def test_stopped_it_sets_no_timer(self) -> None:
+    def test_stopped_lag_measurement_sets_no_timer(self) -> None:
         loop = ManualLoop()
         LoopLag(loop).stop()
         assert loop.live_timers == 0

@@ -9,7 +9,7 @@ from broker.metrics.histogram import BUCKETS_PER_DOUBLING, Histogram
 
 
 @given(values=st.lists(st.integers(0, 2**42), min_size=1), quantile=st.floats(0.0, 1.0))
-def test_a_quantile_is_at_most_one_bucket_above_the_true_one(values: list[int], quantile: float) -> None:
+def test_quantile_is_at_most_one_bucket_above_the_true_value(values: list[int], quantile: float) -> None:
     histogram = Histogram()
     for value in values:
         histogram.record(value)
@@ -30,17 +30,17 @@ def test_quantiles_ascend() -> None:
     assert 999 <= top <= 1062
 
 
-def test_nothing_observed_is_zero() -> None:
+def test_quantiles_without_observations_are_zero() -> None:
     assert Histogram().quantiles((0.5, 0.99)) == [0, 0]
 
 
-def test_a_negative_duration_counts_as_none() -> None:
+def test_negative_duration_counts_as_zero() -> None:
     histogram = Histogram()
     histogram.record(-5)
     assert (histogram.count, histogram.total, histogram.quantiles((1.0,))) == (1, 0, [0])
 
 
-def test_the_past_is_forgotten_after_two_rotations_but_stays_in_the_totals() -> None:
+def test_observations_leave_quantiles_after_two_rotations_but_not_totals() -> None:
     histogram = Histogram()
     histogram.record(1000)
     histogram.rotate()

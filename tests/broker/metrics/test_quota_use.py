@@ -6,7 +6,7 @@ from broker.metrics.quota_use import QuotaUse
 from tests.support.clock import ManualClock
 
 
-def test_waits_are_those_of_the_last_half_minutes() -> None:
+def test_waits_cover_the_last_half_minutes() -> None:
     clock = ManualClock()
     use = QuotaUse(clock)
     assert (use.wait_avg_ms, use.wait_max_ms) == (0, 0)
@@ -21,7 +21,7 @@ def test_waits_are_those_of_the_last_half_minutes() -> None:
     assert (use.wait_avg_ms, use.wait_max_ms) == (0, 0)
 
 
-def test_the_rate_is_that_of_the_windows() -> None:
+def test_rate_covers_the_quotas_windows() -> None:
     clock = ManualClock()
     use = QuotaUse(clock, 11_000)
     for _ in range(22):

@@ -44,7 +44,7 @@ def test_gauges_are_sums_over_partitions() -> None:
     assert values(metrics, "remotecopylagbytes") == {None: 10, "a": 5, "b": 5}
 
 
-def test_the_names_are_kafkas() -> None:
+def test_families_have_kafkas_names() -> None:
     names = {
         family.name.removeprefix("kafka_server_brokertopicmetrics_") for family in RemoteStorageMetrics().families()
     }
@@ -64,7 +64,7 @@ def test_the_names_are_kafkas() -> None:
     }
 
 
-def test_what_the_kip_named_otherwise_has_both_names() -> None:
+def test_renamed_meters_have_both_names() -> None:
     metrics, traffic = RemoteStorageMetrics(), BrokerTopicMetrics()
     metrics.topic("a").copy_bytes += 7
     metrics.topic("a").copy_errors += 6
@@ -105,7 +105,7 @@ class LookUps:
         self.waiting = 6
 
 
-def test_what_a_node_does_itself_has_kafkas_names() -> None:
+def test_remote_work_metrics_have_kafkas_names() -> None:
     clock = ManualClock()
     use = QuotaUse(clock)
     use.waited(8)

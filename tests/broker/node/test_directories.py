@@ -45,7 +45,7 @@ def test_a_lone_node_without_configuration_formats_itself() -> None:
 
 
 @pytest.mark.parametrize("settings", [(*COMBINED, STATIC), MERE_BROKER])
-def test_a_node_whose_environment_names_the_cluster_formats_itself(settings: tuple[str, ...]) -> None:
+def test_node_with_cluster_id_in_environment_formats_itself(settings: tuple[str, ...]) -> None:
     cluster_id, fs = _open(settings, {"CLUSTER_ID": CLUSTER_ID})
     assert cluster_id == CLUSTER_ID
     assert fs.exists("/data/meta.properties")
@@ -61,7 +61,7 @@ def test_a_node_whose_environment_names_the_cluster_formats_itself(settings: tup
         ((*COMBINED, STATIC), {"CLUSTER_ID": "mine"}, "CLUSTER_ID is 'mine' but must be a cluster id"),
     ],
 )
-def test_any_other_node_says_which_command_to_run(
+def test_error_of_an_unformatted_node_names_the_command(
     settings: tuple[str, ...], environ: dict[str, str], sentence: str
 ) -> None:
     with pytest.raises(NotFormatted) as refused:

@@ -36,21 +36,21 @@ def host(**settings: str) -> str:
     return listener.host
 
 
-def test_a_voter_is_where_the_configuration_says() -> None:
+def test_static_voter_address_is_used() -> None:
     assert host() == "node-2"
 
 
 @pytest.mark.parametrize("address", ["2@:9093", "2@0.0.0.0:9093"])
-def test_an_address_that_says_nothing_gives_way_to_the_name_of_the_machine(address: str) -> None:
+def test_unusable_voter_address_is_replaced_by_the_hosts_name(address: str) -> None:
     assert host(controller_quorum_voters=f"1@node-1:9093,{address}") == "machine.example"
 
 
-def test_what_is_bound_or_advertised_goes_before() -> None:
+def test_bound_and_advertised_hosts_take_precedence() -> None:
     assert host(listeners="PLAINTEXT://:9092,CONTROLLER://10.0.0.7:9093") == "10.0.0.7"
     assert host(advertised_listeners="PLAINTEXT://a:9092,CONTROLLER://outside:9093") == "outside"
 
 
-def test_brokers_without_a_host_have_the_name_of_the_machine() -> None:
+def test_broker_listener_without_host_advertises_the_hosts_name() -> None:
     config = parse_config(NODE)
     endpoints = advertised_endpoints(config, cast(Server, _Bound(BOUND)))
     assert (endpoints["PLAINTEXT"].host, endpoints["PLAINTEXT"].port) == ("machine.example", 9092)

@@ -21,7 +21,7 @@ def test_output_is_appended_to_what_is_there(log: BoundedLog, tmp_path: Path) ->
     assert (tmp_path / "ottla.log").read_bytes() == b"old\nnew\n"
 
 
-def test_a_full_file_is_set_aside_and_only_so_many_are_kept(log: BoundedLog, tmp_path: Path) -> None:
+def test_full_file_is_rotated_and_old_files_are_limited(log: BoundedLog, tmp_path: Path) -> None:
     for piece in (b"first...", b"second..", b"third...", b"fourth..", b"5"):
         log.write(piece)
     found = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
@@ -33,7 +33,7 @@ def test_a_piece_larger_than_the_bound_is_kept_whole(log: BoundedLog, tmp_path: 
     assert (tmp_path / "ottla.log").read_bytes() == b"x" * 30
 
 
-def test_what_cannot_be_written_is_counted_and_told_later(tmp_path: Path) -> None:
+def test_dropped_output_is_counted_and_logged_later(tmp_path: Path) -> None:
     directory = tmp_path / "later"
     with closing(BoundedLog(directory / "ottla.log", max_bytes=1000)) as log:
         log.write(b"lost\n")

@@ -25,16 +25,16 @@ def test_nodes_have_directories_ports_and_ids_of_their_own() -> None:
     assert config.http_listener.port == 9646
 
 
-def test_what_the_user_sets_wins() -> None:
+def test_user_settings_take_precedence() -> None:
     config, _ = load_config(None, node_layout(0, Path("/c"), 9092, {0: 9644}).settings(["node.id=9"]), {})
     assert config.node_id == 9
 
 
-def test_the_command_hands_every_setting_over() -> None:
+def test_start_command_contains_every_setting() -> None:
     assert start_command(["a=1", "b=2"])[-4:] == ("--override", "a=1", "--override", "b=2")
 
 
-def test_a_predecessor_is_waited_for_but_not_for_ever() -> None:
+def test_wait_for_an_orphaned_node_has_a_timeout() -> None:
     fs = MemoryFileSystem()
     fs.make_directory("/data")
     lock = fs.lock("/data/.lock")

@@ -51,7 +51,7 @@ async def stop_soon(node_supervisor: NodeSupervisor, _stage: Stage) -> None:
     node_supervisor.stop()
 
 
-def test_a_node_that_serves_is_reported_and_stopped_politely(tmp_path: Path) -> None:
+def test_serving_node_is_reported_and_stopped_by_sigterm(tmp_path: Path) -> None:
     stage = Stage(SERVING)
     said = keep(tmp_path, stage, stop_soon)
     assert said == [
@@ -61,7 +61,7 @@ def test_a_node_that_serves_is_reported_and_stopped_politely(tmp_path: Path) -> 
     assert stage.processes[0].signals == ["TERM"]
 
 
-def test_a_node_that_picks_a_port_for_http_is_where_it_says_in_each_of_its_lives(tmp_path: Path) -> None:
+def test_picked_http_port_is_reported_at_every_start(tmp_path: Path) -> None:
     said: list[str] = []
     plays: list[dict[str, object]] = [
         {"output": b"HTTP is served url=http://127.0.0.1:%d\n[KafkaServer id=1] started\n" % port, "exit_code": code}
@@ -86,7 +86,7 @@ def test_a_node_that_picks_a_port_for_http_is_where_it_says_in_each_of_its_lives
     ]
 
 
-def test_the_pid_file_is_there_as_long_as_the_process(tmp_path: Path) -> None:
+def test_pid_file_exists_while_the_process_runs(tmp_path: Path) -> None:
     async def play(node_supervisor: NodeSupervisor, _stage: Stage) -> None:
         await settle()
         assert (tmp_path / "ottla.pid").read_text() == "100\n"
@@ -96,12 +96,12 @@ def test_the_pid_file_is_there_as_long_as_the_process(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["ottla.log"]
 
 
-def test_what_the_node_prints_goes_to_its_log(tmp_path: Path) -> None:
+def test_output_is_written_to_the_nodes_log(tmp_path: Path) -> None:
     keep(tmp_path, Stage(SERVING), stop_soon)
     assert (tmp_path / "ottla.log").read_bytes() == SERVING["output"]
 
 
-def test_a_killed_node_is_started_again(tmp_path: Path) -> None:
+def test_killed_node_is_restarted(tmp_path: Path) -> None:
     async def play(node_supervisor: NodeSupervisor, stage: Stage) -> None:
         await settle()
         stage.processes[0].exit(-signal.SIGKILL)
@@ -115,7 +115,7 @@ def test_a_killed_node_is_started_again(tmp_path: Path) -> None:
     ]
 
 
-def test_a_node_that_keeps_dying_does_not_spin(tmp_path: Path) -> None:
+def test_restarts_of_a_failing_node_back_off(tmp_path: Path) -> None:
     async def play(node_supervisor: NodeSupervisor, _stage: Stage) -> None:
         await asyncio.sleep(100)
         node_supervisor.stop()
@@ -129,7 +129,7 @@ def test_a_node_that_keeps_dying_does_not_spin(tmp_path: Path) -> None:
     assert len(moments) < 20
 
 
-def test_a_node_that_was_never_to_be_restarted_is_left_alone(tmp_path: Path) -> None:
+def test_node_is_not_restarted_where_restarts_are_off(tmp_path: Path) -> None:
     async def play(_keeper: NodeSupervisor, stage: Stage) -> None:
         await settle()
         stage.processes[0].exit(-signal.SIGKILL)
@@ -148,9 +148,7 @@ def test_a_node_that_was_never_to_be_restarted_is_left_alone(tmp_path: Path) -> 
         (OSError(12, "Cannot allocate memory"), "node 1 did not start: Cannot allocate memory."),
     ],
 )
-def test_a_first_start_that_fails_is_not_repeated(
-    tmp_path: Path, play: dict[str, object] | OSError, sentence: str
-) -> None:
+def test_failed_first_start_is_not_repeated(tmp_path: Path, play: dict[str, object] | OSError, sentence: str) -> None:
     stage = Stage(play)
 
     async def main() -> None:
@@ -163,7 +161,7 @@ def test_a_first_start_that_fails_is_not_repeated(
     assert len(stage.started) <= 1
 
 
-def test_a_later_start_that_fails_is_repeated(tmp_path: Path) -> None:
+def test_failed_later_start_is_repeated(tmp_path: Path) -> None:
     async def play(node_supervisor: NodeSupervisor, _stage: Stage) -> None:
         await asyncio.sleep(2)
         node_supervisor.stop()
@@ -177,7 +175,7 @@ def test_a_later_start_that_fails_is_repeated(tmp_path: Path) -> None:
     assert "ready again" in said[-1]
 
 
-def test_a_node_killed_before_it_served_is_started_again(tmp_path: Path) -> None:
+def test_node_killed_before_serving_is_restarted(tmp_path: Path) -> None:
     async def play(node_supervisor: NodeSupervisor, _stage: Stage) -> None:
         await asyncio.sleep(1)
         node_supervisor.stop()
@@ -221,7 +219,7 @@ def test_a_node_is_prepared_before_every_start(tmp_path: Path) -> None:
     assert "node 1 has exited (not started) and is restarted in 0.2 s: the disk is gone." in said
 
 
-def test_a_node_that_cannot_be_prepared_at_first_is_not_tried_again(tmp_path: Path) -> None:
+def test_failed_first_preparation_is_not_repeated(tmp_path: Path) -> None:
     def prepare(_node: LocalNode) -> None:
         raise NotPrepared("it belongs to another cluster.")
 
@@ -233,7 +231,7 @@ def test_a_node_that_cannot_be_prepared_at_first_is_not_tried_again(tmp_path: Pa
         run_fast(main())
 
 
-def test_the_active_controller_is_told_once_per_reign_where_there_are_several_nodes(tmp_path: Path) -> None:
+def test_active_controller_of_several_nodes_is_reported_once_per_term(tmp_path: Path) -> None:
     said: list[str] = []
     nodes = [a_node(tmp_path, 1), a_node(tmp_path, 2)]
     report = StatusReport(nodes, said.append)
@@ -242,13 +240,13 @@ def test_the_active_controller_is_told_once_per_reign_where_there_are_several_no
     assert said == ["node 1 is the active controller", "node 2 is the active controller"]
 
 
-def test_a_lone_node_does_not_boast(tmp_path: Path) -> None:
+def test_active_controller_of_a_single_node_is_not_reported(tmp_path: Path) -> None:
     leading: dict[str, object] = {"output": b"This node is the active controller\n[KafkaServer id=1] started\n"}
     said = keep(tmp_path, Stage(leading), stop_soon)
     assert not any("controller" in line for line in said)
 
 
-def test_a_stop_during_the_pause_starts_nothing_more(tmp_path: Path) -> None:
+def test_stop_during_back_off_starts_no_process(tmp_path: Path) -> None:
     async def play(node_supervisor: NodeSupervisor, stage: Stage) -> None:
         await settle()
         stage.processes[0].exit(1)
@@ -260,7 +258,7 @@ def test_a_stop_during_the_pause_starts_nothing_more(tmp_path: Path) -> None:
     assert len(stage.started) == 1
 
 
-def test_a_stop_while_the_process_is_being_made_reaches_it(tmp_path: Path) -> None:
+def test_stop_during_process_creation_stops_the_process(tmp_path: Path) -> None:
     stage = Stage(SERVING)
 
     async def main() -> None:
@@ -279,7 +277,7 @@ def test_a_stop_while_the_process_is_being_made_reaches_it(tmp_path: Path) -> No
     assert stage.processes[0].signals == ["TERM"]
 
 
-def test_a_directory_that_takes_no_files_is_told_and_lived_with(tmp_path: Path) -> None:
+def test_unwritable_pid_file_is_reported_without_stopping_the_node(tmp_path: Path) -> None:
     said = keep(tmp_path / "gone", Stage(SERVING), stop_soon)
     assert "cannot write" in said[0]
     assert "ready in" in said[1]

@@ -16,25 +16,25 @@ def output(tmp_path: Path) -> Iterator[NodeOutput]:
         yield NodeOutput(3, log)
 
 
-def test_a_node_serves_from_its_own_word_on_however_it_is_cut(output: NodeOutput) -> None:
+def test_started_line_marks_the_node_as_serving_in_any_chunks(output: NodeOutput) -> None:
     for byte in b"INFO [KafkaServer id=3] started took_ms=9\n":
         assert not output.is_serving
         output.feed(bytes([byte]))
     assert output.is_serving
 
 
-def test_another_nodes_word_does_not_count(output: NodeOutput) -> None:
+def test_started_line_of_another_node_is_ignored(output: NodeOutput) -> None:
     output.feed(b"INFO [KafkaServer id=33] started\n[KafkaServer id=3] stopped\n")
     assert not output.is_serving
 
 
-def test_a_node_says_where_its_http_is(output: NodeOutput) -> None:
+def test_http_address_is_read_from_output(output: NodeOutput) -> None:
     assert output.http_url is None
     output.feed(b"INFO ottla HTTP is served url=http://127.0.0.1:40961\n")
     assert output.http_url == "http://127.0.0.1:40961"
 
 
-def test_a_node_says_when_it_leads_and_when_no_longer(output: NodeOutput) -> None:
+def test_active_controller_is_read_from_output(output: NodeOutput) -> None:
     output.feed(b"INFO This node is the active controller epoch=3\n")
     assert output.is_active_controller
     output.feed(b"INFO This node is not the active controller any more epoch=3\n")
@@ -50,7 +50,7 @@ def test_a_node_says_when_it_leads_and_when_no_longer(output: NodeOutput) -> Non
         (b"\n", "no output."),
     ],
 )
-def test_the_last_words_are_the_last_line_that_says_something(output: NodeOutput, printed: bytes, words: str) -> None:
+def test_last_message_is_the_last_line_with_text(output: NodeOutput, printed: bytes, words: str) -> None:
     output.feed(printed)
     assert output.last_message == words
 

@@ -34,7 +34,7 @@ def code_of(error: pytest.ExceptionInfo[KafkaError]) -> ErrorCode:
 
 
 @pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP])
-async def test_records_come_back_as_they_were_written(node: DataPlane, codec: Codec) -> None:
+async def test_written_records_are_read_unchanged(node: DataPlane, codec: Codec) -> None:
     log = open_log(node, codec)
     assert log.append([(b"a", b"1"), (b"b", None)], 0, 5) == 0
     assert log.append([(b"c", b"3")], 0, 6) == 2
@@ -53,7 +53,7 @@ async def test_reading_starts_at_the_offset_inside_a_batch(node: DataPlane) -> N
     assert list(loaded.records) == [LoadedRecord(1, b"b", b"2")]
 
 
-async def test_transactions_are_told_with_their_ends(node: DataPlane) -> None:
+async def test_transactions_are_read_with_their_markers(node: DataPlane) -> None:
     partition = node.partition(TOPIC)
     partition.append(batch(b"v", producer_id=7, producer_epoch=0, sequence=0, transactional=True), 1)
     for kind in (ControlType.COMMIT, ControlType.ABORT):
@@ -63,14 +63,14 @@ async def test_transactions_are_told_with_their_ends(node: DataPlane) -> None:
     assert [(one.producer_id, one.committed) for one in loaded] == [(7, None), (7, True), (7, False)]
 
 
-def test_a_batch_that_is_too_large_is_refused_whole(node: DataPlane) -> None:
+def test_batch_above_max_message_bytes_is_refused(node: DataPlane) -> None:
     with pytest.raises(KafkaError) as error:
         open_log(node).append([(b"a", b"1"), (b"b", b"x" * 1000)], 0, 5)
     assert code_of(error) is ErrorCode.MESSAGE_TOO_LARGE
     assert node.partition(TOPIC).log.log_end_offset == 0
 
 
-def test_another_leader_epoch_writes_nothing(node: DataPlane) -> None:
+def test_append_under_another_leader_epoch_is_refused(node: DataPlane) -> None:
     log = open_log(node)
     node.elect(node.partition(TOPIC).topic_id, 1)
     with pytest.raises(KafkaError) as error:
@@ -79,7 +79,7 @@ def test_another_leader_epoch_writes_nothing(node: DataPlane) -> None:
     assert log.append([(b"a", b"1")], 1, 5) == 0
 
 
-def test_commits_are_waited_for_and_lost_with_the_leadership() -> None:
+def test_wait_for_commit_fails_when_leadership_ends() -> None:
     node = DataPlane()
     identity = node.create_topic(TOPIC, replicas=(1, 2), config=COMPACTED)
     log = open_log(node)
@@ -93,7 +93,7 @@ def test_commits_are_waited_for_and_lost_with_the_leadership() -> None:
         assert log.end_offset
 
 
-def test_a_shrunken_in_sync_set_refuses_appends() -> None:
+def test_append_below_min_insync_replicas_is_refused() -> None:
     node = DataPlane()
     node.create_topic(TOPIC, replicas=(1, 2), isr=(1,), config=LogConfig(min_insync_replicas=2))
     with pytest.raises(KafkaError) as error:
@@ -101,7 +101,7 @@ def test_a_shrunken_in_sync_set_refuses_appends() -> None:
     assert code_of(error) is ErrorCode.NOT_ENOUGH_REPLICAS
 
 
-async def test_reading_outside_of_the_log(node: DataPlane) -> None:
+async def test_read_outside_of_the_log_is_an_error(node: DataPlane) -> None:
     with pytest.raises(KafkaError) as error:
         await open_log(node).read(5, 10)
     assert code_of(error) is ErrorCode.OFFSET_OUT_OF_RANGE
@@ -115,7 +115,7 @@ async def test_cold_records_are_warmed_first(node: DataPlane) -> None:
     assert [record.key for record in loaded.records] == [b"a"]
 
 
-async def test_a_disk_that_fails_while_reading(node: DataPlane) -> None:
+async def test_failing_disk_takes_the_partition_offline(node: DataPlane) -> None:
     log = open_log(node)
     log.append([(b"a", b"1")], 0, 5)
     node.memory.fail("read", path_part=TOPIC)

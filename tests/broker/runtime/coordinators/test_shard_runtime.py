@@ -159,7 +159,7 @@ def code_of(answer: "asyncio.Future[str]") -> ErrorCode:
 # Leadership
 
 
-def test_without_leadership_there_is_no_coordinator() -> None:
+def test_partition_not_led_here_has_no_coordinator() -> None:
     assert Stage().refusal() is ErrorCode.NOT_COORDINATOR
 
 
@@ -172,7 +172,7 @@ def test_an_empty_partition_is_in_service_at_once() -> None:
     assert s.log.leader_epoch == 1
 
 
-def test_after_resigning_there_is_no_coordinator() -> None:
+def test_resigned_partition_has_no_coordinator() -> None:
     s = stage()
     shard = s.shard
     s.runtime.resign(P, 2)
@@ -187,7 +187,7 @@ def test_an_old_resignation_is_ignored(epoch: int) -> None:
     assert s.state() is ShardState.ACTIVE
 
 
-def test_a_removed_replica_resigns_whatever_the_epoch() -> None:
+def test_removed_replica_resigns_at_any_epoch() -> None:
     s = stage()
     s.runtime.resign(P)
     assert s.state() is None
@@ -201,7 +201,7 @@ def test_an_old_election_is_ignored() -> None:
     assert s.log.leader_epoch == 1
 
 
-def test_elected_again_it_keeps_its_state_and_writes_under_the_new_epoch() -> None:
+def test_reelected_shard_keeps_its_state_and_writes_under_the_new_epoch() -> None:
     s = stage()
     s.write("a")
     shard = s.shard
@@ -270,7 +270,7 @@ async def test_a_log_is_replayed_from_its_start_to_its_end() -> None:
     assert s.shard.last_offset == 4
 
 
-async def test_what_is_not_committed_yet_is_loaded_but_not_shown() -> None:
+async def test_uncommitted_records_are_loaded_but_not_visible() -> None:
     s = Stage(first_log=filled_log())
     s.log.holds_commits = True
     s.log.add([(b"late", b"")])
@@ -282,7 +282,7 @@ async def test_what_is_not_committed_yet_is_loaded_but_not_shown() -> None:
     assert answer.result() == 1
 
 
-async def test_offsets_of_transactions_count_when_their_marker_says_so() -> None:
+async def test_transactional_records_count_after_their_commit_marker() -> None:
     log = MemoryShardLog()
     log.add([(b"committed", b"")], producer_id=7)
     log.add([(b"aborted", b"")], producer_id=8)
@@ -318,7 +318,7 @@ async def test_a_partition_resigned_while_it_is_loaded_stays_out_of_service() ->
     assert s.state() is None
 
 
-async def test_loading_lets_others_run_in_between() -> None:
+async def test_loading_runs_in_slices() -> None:
     """Replaying a large log must not hold the loop: after each slice of a millisecond everybody else has a turn."""
     log = MemoryShardLog()
     log.add([(b"a", b"")] * 100)
@@ -348,7 +348,7 @@ async def test_loading_lets_others_run_in_between() -> None:
 # Writing and committing
 
 
-def test_a_write_is_answered_when_it_is_committed() -> None:
+def test_write_is_answered_after_its_commit() -> None:
     s = stage()
     s.log.holds_commits = True
     answer = s.write_later("a")
@@ -357,7 +357,7 @@ def test_a_write_is_answered_when_it_is_committed() -> None:
     assert answer.result() == "written"
 
 
-def test_what_is_read_must_be_committed_too() -> None:
+def test_read_waits_for_the_commit_of_what_it_saw() -> None:
     s = stage()
     s.log.holds_commits = True
     s.write_later("a")
@@ -367,7 +367,7 @@ def test_what_is_read_must_be_committed_too() -> None:
     assert read.result() == 1
 
 
-def test_a_write_that_is_not_committed_in_time_fails_though_it_stays() -> None:
+def test_write_without_commit_times_out_but_stays_in_the_log() -> None:
     s = stage()
     s.log.holds_commits = True
     answer = s.write_later("a")
@@ -377,7 +377,7 @@ def test_a_write_that_is_not_committed_in_time_fails_though_it_stays() -> None:
     assert s.count("a") == 1
 
 
-def test_resigning_fails_what_waits() -> None:
+def test_resignation_fails_waiting_operations() -> None:
     s = stage()
     s.log.holds_commits = True
     answer = s.write_later("a")
@@ -387,7 +387,7 @@ def test_resigning_fails_what_waits() -> None:
     assert s.loop.failures == []
 
 
-def test_a_commit_under_another_leader_does_not_count_as_ours() -> None:
+def test_commit_under_another_leader_fails_waiting_operations() -> None:
     """KAFKA-20634."""
     s = stage()
     s.log.holds_commits = True
@@ -396,7 +396,7 @@ def test_a_commit_under_another_leader_does_not_count_as_ours() -> None:
     assert code_of(answer) is ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
-def test_a_failed_append_leaves_nothing_behind() -> None:
+def test_failed_append_changes_no_state() -> None:
     s = stage()
     s.log.fail_next = ErrorCode.NOT_ENOUGH_REPLICAS
     with pytest.raises(KafkaError) as caught:
@@ -406,7 +406,7 @@ def test_a_failed_append_leaves_nothing_behind() -> None:
     assert s.write("b") == "written"
 
 
-def test_a_record_of_somebody_else_makes_the_shard_read_its_log_again() -> None:
+def test_record_of_another_writer_reloads_the_shard() -> None:
     s = stage()
     s.write("a")
     s.log.add([(b"intruder", b"")])
@@ -418,7 +418,7 @@ def test_a_record_of_somebody_else_makes_the_shard_read_its_log_again() -> None:
     assert s.state() is ShardState.LOADING
 
 
-def test_a_fault_in_replay_gives_the_shard_up() -> None:
+def test_error_in_replay_discards_the_shard() -> None:
     s = stage()
     with pytest.raises(RuntimeError):
         s.write("fault")
@@ -428,7 +428,7 @@ def test_a_fault_in_replay_gives_the_shard_up() -> None:
 # Lingering
 
 
-def test_writes_that_come_in_together_share_a_batch() -> None:
+def test_concurrent_writes_share_a_batch() -> None:
     s = stage(linger_ms=-1)
     answers = [s.write_later(word, lingers=True) for word in "abc"]
     assert s.log.batch_sizes == []
@@ -438,7 +438,7 @@ def test_writes_that_come_in_together_share_a_batch() -> None:
     assert s.shard.last_offset == 2
 
 
-def test_a_linger_time_gathers_writes_for_so_long() -> None:
+def test_linger_time_delays_the_append() -> None:
     s = stage(linger_ms=10)
     s.write_later("a", lingers=True)
     s.loop.advance(0.009)
@@ -448,26 +448,26 @@ def test_a_linger_time_gathers_writes_for_so_long() -> None:
     assert s.log.batch_sizes == [2]
 
 
-def test_without_linger_a_write_goes_at_once() -> None:
+def test_write_without_linger_is_appended_at_once() -> None:
     s = stage(linger_ms=0)
     assert s.write("a", lingers=True) == "written"
 
 
-def test_a_command_that_looks_at_what_was_written_sees_all_of_it() -> None:
+def test_command_that_does_not_linger_sees_earlier_writes() -> None:
     s = stage(linger_ms=10)
     first = s.write_later("a", lingers=True)
     assert s.count("a") == 1
     assert first.done()
 
 
-def test_a_command_that_does_not_linger_is_written_at_once_after_those_that_do() -> None:
+def test_command_that_does_not_linger_is_appended_after_the_open_batch() -> None:
     s = stage(linger_ms=10)
     s.write_later("a", lingers=True)
     assert s.write("b") == "written"
     assert s.log.batch_sizes == [1, 1]
 
 
-def test_a_full_batch_does_not_wait() -> None:
+def test_full_batch_is_appended_at_once() -> None:
     s = stage(linger_ms=10)
     s.log.max_batch_bytes = 210
     for word in ("a" * 40, "b" * 40, "c" * 40):
@@ -477,7 +477,7 @@ def test_a_full_batch_does_not_wait() -> None:
     assert s.log.batch_sizes == [2, 1]
 
 
-def test_a_failed_batch_fails_everybody_in_it() -> None:
+def test_failed_batch_fails_all_its_operations() -> None:
     s = stage(linger_ms=-1)
     answers = [s.write_later(word, lingers=True) for word in "ab"]
     s.log.fail_next = ErrorCode.KAFKA_STORAGE_ERROR
@@ -486,7 +486,7 @@ def test_a_failed_batch_fails_everybody_in_it() -> None:
     assert s.shard.words == {}
 
 
-def test_resigning_fails_what_lingers_without_writing_it() -> None:
+def test_resignation_fails_lingering_writes_without_appending_them() -> None:
     s = stage(linger_ms=10)
     answer = s.write_later("a", lingers=True)
     s.runtime.resign(P, 2)
@@ -495,7 +495,7 @@ def test_resigning_fails_what_lingers_without_writing_it() -> None:
     assert s.log.batch_sizes == []
 
 
-def test_a_client_that_has_gone_is_not_answered() -> None:
+def test_cancelled_request_is_not_answered() -> None:
     s = stage()
     s.log.holds_commits = True
     s.write_later("a").cancel()
@@ -506,7 +506,7 @@ def test_a_client_that_has_gone_is_not_answered() -> None:
 # Outcomes and timers
 
 
-def test_the_shard_hears_how_its_write_ended_before_the_client_does() -> None:
+def test_shard_is_notified_of_an_outcome_before_the_client() -> None:
     s = stage()
     assert s.runtime.execute(P, lambda shard: shard.write_and_hear("a")) == "heard"
     s.log.fail_next = ErrorCode.NOT_ENOUGH_REPLICAS
@@ -519,13 +519,13 @@ def test_the_shard_hears_how_its_write_ended_before_the_client_does() -> None:
     assert shard.outcomes == [ErrorCode.NONE, ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.NOT_COORDINATOR]
 
 
-def test_what_the_shard_decides_on_an_outcome_is_written() -> None:
+def test_records_decided_on_an_outcome_are_written() -> None:
     s = stage()
     s.runtime.post(P, lambda shard: shard.write_and_hear("a", follow_up="b"))
     assert s.count("b") == 1
 
 
-def test_timers_ring_at_their_time() -> None:
+def test_timers_fire_at_their_deadline() -> None:
     s = stage()
     s.shard.timers.schedule("k", 30, "first")
     s.count("any")  # any command makes the runtime look at the timers
@@ -539,7 +539,7 @@ def test_timers_ring_at_their_time() -> None:
     assert s.shard.timed == ["first", "second"]
 
 
-def test_what_a_timer_decides_is_written() -> None:
+def test_records_decided_by_a_timer_are_written() -> None:
     s = stage()
     s.shard.timer_result = s.shard.write("timed").answering(None)
     s.shard.timers.schedule("k", 30, "cause")
@@ -548,7 +548,7 @@ def test_what_a_timer_decides_is_written() -> None:
     assert s.count("timed") == 1
 
 
-def test_timers_of_a_resigned_partition_are_silent() -> None:
+def test_timers_of_a_resigned_partition_do_not_fire() -> None:
     s = stage()
     shard = s.shard
     shard.timers.schedule("k", 30, "cause")
@@ -558,7 +558,7 @@ def test_timers_of_a_resigned_partition_are_silent() -> None:
     assert shard.timed == []
 
 
-def test_a_fault_in_a_timer_gives_the_shard_up() -> None:
+def test_error_in_a_timer_discards_the_shard() -> None:
     """The causes behind it were not handled, so sessions would never end."""
     s = stage()
     s.shard.timers.schedule("k", 30, "fault")
