@@ -1,7 +1,7 @@
-"""Random histories of metadata records: everything that the log may hold, in an order that contradicts nothing.
+"""Random histories of metadata records: every record type, in a consistent order.
 
-Run as a program it prints the SHA-256 of the snapshot to which the history of a seed leads, for comparison with another
-process whose hashes are seeded differently.
+The module run as a program prints the SHA-256 of the snapshot of a seed's history, for comparison with a process that
+has another hash seed.
 """
 
 import hashlib
@@ -25,7 +25,7 @@ NAMES = [f"topic.{number}-\u00e9" if number % 5 == 0 else f"topic-{number}" for 
 
 
 class History:
-    """Draws records; `batches` is the log so far."""
+    """Draws random records; `batches` is the log so far."""
 
     def __init__(self, seed: int, steps: int = 400) -> None:
         self._random = random.Random(seed)
@@ -204,7 +204,7 @@ class History:
 
 
 def folded(batches: Sequence[RecordBatch], base: MetadataImage = EMPTY_IMAGE, *, at_once: int = 1) -> MetadataImage:
-    """The image after the batches, taken in so many at a time."""
+    """Return the image after the batches, loaded `at_once` at a time."""
     loader = MetadataLoader(LoaderState(base, base.offset, has_records=True))
     for start in range(0, len(batches), at_once):
         loader.load(batches[start : start + at_once])
@@ -212,7 +212,7 @@ def folded(batches: Sequence[RecordBatch], base: MetadataImage = EMPTY_IMAGE, *,
 
 
 def digest(image: MetadataImage, codec: Codec = Codec.NONE) -> str:
-    """SHA-256 of the image's snapshot."""
+    """Return the SHA-256 of the image's snapshot."""
     sha = hashlib.sha256()
     for batch in image_batches(image, None, codec=codec):
         sha.update(batch)

@@ -1,4 +1,4 @@
-"""Images and controllers for tests: made by records, as all images are."""
+"""Images and controllers for tests, built from records."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from random import Random
@@ -35,7 +35,7 @@ LISTENER = "PLAINTEXT"
 
 
 def uuid(number: int) -> Uuid:
-    """A UUID that shows its number; not a reserved one."""
+    """Return a UUID that ends with a number; never a reserved one."""
     return Uuid(bytes([0xAA]) + bytes(7) + number.to_bytes(8, "big"))
 
 
@@ -48,7 +48,7 @@ def incarnation_of(broker: int, life: int = 1) -> Uuid:
 
 
 def image_of(records: Iterable[MetadataRecord], base: MetadataImage = EMPTY_IMAGE) -> MetadataImage:
-    """The image that records lead to."""
+    """Return the image after records."""
     state = LoaderState(base, base.offset)
     batch = list(records)
     first = base.offset + 1
@@ -63,7 +63,7 @@ def image_with(
     configs: Mapping[str, Mapping[str, str]] | None = None,
     listeners: Sequence[str] = (LISTENER,),
 ) -> MetadataImage:
-    """An image with so many partitions per topic, each on all brokers and led by the first unfenced one."""
+    """Return an image with partition counts per topic; partitions are on all brokers, led by the first unfenced one."""
     records: list[MetadataRecord] = [each.message for each in bootstrap_records()]
     records += [_registered(broker, broker in fenced, listeners) for broker in brokers]
     active = [broker for broker in brokers if broker not in fenced]
@@ -106,7 +106,7 @@ def _partition(topic: Uuid, index: int, replicas: Sequence[int], active: Sequenc
 
 
 class PlainSchema:
-    """A configuration of three topic keys; a value of "bad" is refused."""
+    """A configuration of three topic keys; the value "bad" is invalid."""
 
     DEFAULTS: Mapping[str, str] = {
         "min.insync.replicas": "1",
@@ -147,9 +147,9 @@ class PlainSchema:
 
 
 class Cluster:
-    """An active controller on a log in memory, with a clock of its own: the language of controller tests.
+    """An active controller on a log in memory with a manual clock, with the verbs of controller tests.
 
-    Every command's records pass through their bytes, so that what cannot be written cannot be tested either.
+    Every command's records are encoded and decoded, so that unwritable records fail the test.
     """
 
     def __init__(
@@ -164,7 +164,7 @@ class Cluster:
         self.now_ms = 1_000_000
         self.settings = settings or ControllerSettings(CLUSTER_ID, node_id=1, auto_leader_rebalance=False)
         self.log: list[RecordBatch] = []
-        self.quorum_writes = 0  # so many control records lie in front of the next batch
+        self.quorum_writes = 0  # control records in front of the next batch
         self.published: list[Publication] = []
         self._random = Random(seed)
         self._quorum = quorum
@@ -187,7 +187,7 @@ class Cluster:
         self.write(self.controller.activate(self._bootstrap, local_broker=local_broker, now_ms=self.now_ms))
 
     def fail_over(self) -> None:
-        """Another controller takes over with nothing but the committed log."""
+        """Replace the controller by one that replays the committed log."""
         self.commit()
         self.controller = self.new_controller()
         if self.log:
@@ -199,9 +199,9 @@ class Cluster:
         return self.controller.image
 
     def write(self, result: CommandResult[R], *, commit: bool = True) -> R:
-        """Append and replay a command's records, portion by portion, as if nothing happened in between."""
+        """Append and replay a command's records, part by part, without other commands in between."""
         while isinstance(result, PartialResult):
-            self.write_portion(result)
+            self.write_part(result)
             result = result.rest(self.now_ms)
         for records in result.batches():
             self.append(records)
@@ -209,8 +209,8 @@ class Cluster:
             self.commit()
         return result.response
 
-    def write_portion(self, portion: PartialResult[R]) -> None:
-        for records in portion.batches():
+    def write_part(self, part: PartialResult[R]) -> None:
+        for records in part.batches():
             self.append(records)
 
     def append(self, records: Sequence[VersionedRecord]) -> None:
@@ -222,13 +222,13 @@ class Cluster:
         self.log.append(batch)
 
     def append_messages(self, *messages: MetadataRecord, version: int = 0) -> None:
-        """Put records into the log that no command wrote."""
+        """Append records that no command wrote."""
         self.append([VersionedRecord(message, version) for message in messages])
 
     def commit(self) -> None:
         self.published += self.controller.commit(self.controller.last_offset)
 
-    # What brokers and clients do
+    # Requests of brokers and clients
 
     def registration(self, broker: int, *, life: int = 1, rack: str | None = None) -> BrokerRegistrationRequest:
         features = {**SUPPORTED_FEATURES, KRAFT_VERSION: VersionRange(0, 1)}
@@ -268,28 +268,28 @@ class Cluster:
         return self.write(self.controller.heartbeat(request, now_ms=self.now_ms))
 
     def start_brokers(self, *brokers: int) -> None:
-        """Register and unfence."""
+        """Register and unfence brokers."""
         for broker in brokers:
             self.register(broker)
             self.heartbeat(broker)
 
-    def stop_hearing(self, broker: int, others: Iterable[int] = ()) -> None:
-        """Let a broker's session end while the others go on sending heartbeats."""
+    def expire_session(self, broker: int, others: Iterable[int] = ()) -> None:
+        """Let a broker's session expire while the others send heartbeats."""
         for other in others:
             self.heartbeat(other)
         self.now_ms += self.settings.session_timeout_ms - 1
         for other in others:
             self.heartbeat(other)
         self.now_ms += 1
-        self.run_jobs()
+        self.run_periodic_tasks()
 
     def fence_terminated_broker(self, broker: int, epoch: int) -> None:
-        """The process of a broker was found to have ended."""
+        """Fence a broker whose process has ended."""
         self.write(self.controller.fence_terminated_broker(BrokerId(broker), BrokerEpoch(epoch)))
 
-    def run_jobs(self) -> None:
-        for job in self.controller.due_tasks(self.now_ms):
-            self.write(job(self.now_ms))
+    def run_periodic_tasks(self) -> None:
+        for task in self.controller.due_tasks(self.now_ms):
+            self.write(task(self.now_ms))
 
     def create_topic(self, name: str, assignments: Sequence[Sequence[int]]) -> Uuid:
         topic = CreatableTopic(

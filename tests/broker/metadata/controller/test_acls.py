@@ -1,4 +1,4 @@
-"""CreateAcls and DeleteAcls, and which entries a filter means (KIP-11, KIP-290)."""
+"""CreateAcls, DeleteAcls and filters over entries (KIP-11, KIP-290)."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -30,7 +30,7 @@ def create(cluster: Cluster, *asked: AclCreation) -> list[ErrorCode]:
 
 
 def delete(cluster: Cluster, *asked: DeleteAclsFilter) -> list[Sequence[str] | ErrorCode]:
-    """Per filter the names of the resources whose entries were deleted, or the error."""
+    """Return per filter the resource names of the deleted entries, or the error."""
     response = cluster.write(cluster.controller.delete_acls(DeleteAclsRequest(list(asked))))
     return [
         sorted(acl.resource_name for acl in each.matching_acls) if each.error_code == 0 else ErrorCode(each.error_code)

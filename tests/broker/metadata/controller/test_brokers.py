@@ -1,4 +1,4 @@
-"""Registration, heartbeats, fencing, controlled shutdown: a broker's life as the controller decides it (KIP-631)."""
+"""Broker registration, heartbeats, fencing and controlled shutdown in the controller (KIP-631)."""
 
 import pytest
 
@@ -30,7 +30,7 @@ def refusal(cluster: Cluster, request: BrokerRegistrationRequest) -> ErrorCode:
 
 
 def elsewhere(request: BrokerRegistrationRequest) -> BrokerRegistrationRequest:
-    """The same broker id at another place."""
+    """Return a request of the same broker id with other endpoints and directories."""
     for listener in request.listeners:
         listener.host = "elsewhere"
     return request
@@ -85,7 +85,7 @@ class TestRegistration:
     def test_broker_with_expired_session_can_be_replaced(self) -> None:
         cluster = Cluster()
         cluster.start_brokers(1)
-        cluster.stop_hearing(1)
+        cluster.expire_session(1)
         request = elsewhere(cluster.registration(1, life=2))
         assert cluster.write(cluster.controller.register_broker(request, now_ms=cluster.now_ms)).broker_epoch > 0
 
@@ -200,7 +200,7 @@ class TestHeartbeat:
         cluster = Cluster()
         cluster.start_brokers(1, 2)
         cluster.create_topic("t", [[1, 2], [2, 1]])
-        cluster.stop_hearing(1, others=(2,))
+        cluster.expire_session(1, others=(2,))
         assert not cluster.image.brokers.is_active(1)
         assert cluster.image.brokers.is_active(2)
         assert [cluster.partition("t", index).leader for index in (0, 1)] == [2, 2]
@@ -211,7 +211,7 @@ class TestHeartbeat:
         cluster.create_topic("t", [[1, 2]])
         epoch = cluster.image.brokers.brokers[1].epoch
         cluster.fence_terminated_broker(1, epoch - 1)
-        assert cluster.image.brokers.is_active(1), "that was an earlier life"
+        assert cluster.image.brokers.is_active(1), "the epoch is that of a previous incarnation"
         cluster.fence_terminated_broker(1, epoch)
         assert not cluster.image.brokers.is_active(1)
         assert cluster.partition("t").leader == 2
@@ -221,7 +221,7 @@ class TestHeartbeat:
         cluster = Cluster()
         cluster.start_brokers(1)
         cluster.create_topic("t", [[1]])
-        cluster.stop_hearing(1)
+        cluster.expire_session(1)
         assert cluster.partition("t").leader == NO_LEADER
         assert cluster.partition("t").isr == (1,)
         assert not cluster.heartbeat(1).is_fenced
@@ -231,10 +231,10 @@ class TestHeartbeat:
         cluster = Cluster()
         cluster.start_brokers(1, 2, 3)
         cluster.create_topic("t", [[1, 2]])
-        cluster.stop_hearing(2, others=(1, 3))
-        cluster.stop_hearing(1, others=(3,))
+        cluster.expire_session(2, others=(1, 3))
+        cluster.expire_session(1, others=(3,))
         cluster.heartbeat(2)
-        assert cluster.partition("t").leader == NO_LEADER, "it was not in sync any more"
+        assert cluster.partition("t").leader == NO_LEADER, "the broker is not in sync any more"
         allow = ConfigOperation("unclean.leader.election.enable", AlterOperation.SET, "true")
         topic = ConfigResource(ResourceType.TOPIC, "t")
         cluster.write(cluster.controller.alter_configs({topic: [allow]}, validate_only=False))
@@ -274,7 +274,7 @@ class TestHeartbeat:
         assert cluster.partition("t").isr == (1, 2), "the replica's directory is not known yet"
         before = cluster.controller.last_offset
         cluster.heartbeat(1, offline=[uuid(70)])
-        assert cluster.controller.last_offset == before, "repeating what is known changes nothing"
+        assert cluster.controller.last_offset == before, "a repeated report changes nothing"
 
 
 class TestControlledShutdown:
@@ -288,7 +288,9 @@ class TestControlledShutdown:
         registration = cluster.image.brokers.get(1)
         assert registration is not None
         assert registration.in_controlled_shutdown
-        assert not cluster.heartbeat(1, want_shut_down=True).should_shut_down, "broker 2 has not read so far"
+        assert not cluster.heartbeat(1, want_shut_down=True).should_shut_down, (
+            "broker 2 has not applied the shutdown yet"
+        )
         cluster.heartbeat(2)
         last = cluster.heartbeat(1, want_shut_down=True)
         assert (last.should_shut_down, last.is_fenced) == (True, True)
@@ -325,7 +327,7 @@ class TestControlledShutdown:
 
 
 class TestNewIncarnation:
-    """What a former life of a broker leaves behind, with and without eligible leaders."""
+    """The effect of a new incarnation on its partitions, with and without ELR."""
 
     def test_new_incarnation_is_out_of_every_isr(self) -> None:
         cluster = Cluster()
@@ -369,10 +371,10 @@ class TestFailover:
         cluster.now_ms += cluster.settings.session_timeout_ms - 1
         cluster.fail_over()
         cluster.now_ms += cluster.settings.session_timeout_ms - 1
-        cluster.run_jobs()
+        cluster.run_periodic_tasks()
         assert cluster.image.brokers.is_active(1)
         cluster.now_ms += 1
-        cluster.run_jobs()
+        cluster.run_periodic_tasks()
         assert not cluster.image.brokers.is_active(1)
 
     def test_restarted_node_does_not_wait_for_its_previous_session(self) -> None:

@@ -1,4 +1,4 @@
-"""AlterClientQuotas: entities, limits, and that only differences are written (KIP-546, KIP-612)."""
+"""AlterClientQuotas: entities, limits, and records of differences only (KIP-546, KIP-612)."""
 
 from collections.abc import Mapping
 

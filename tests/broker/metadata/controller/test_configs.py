@@ -1,4 +1,4 @@
-"""Altering stored configs: operations, validation, what is written and what is not."""
+"""Altering stored configs: operations, validation, and the written records."""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -62,7 +62,7 @@ def test_append_and_subtract_edit_lists(cluster: Cluster) -> None:
     assert stored(cluster)["cleanup.policy"] == "delete,compact"
     before = cluster.controller.last_offset
     assert alter(cluster, TOPIC, ("cleanup.policy", APPEND, "compact")) is ErrorCode.NONE
-    assert cluster.controller.last_offset == before, "what is there already is not written again"
+    assert cluster.controller.last_offset == before, "a present item is not written again"
     assert alter(cluster, TOPIC, ("cleanup.policy", SUBTRACT, "delete")) is ErrorCode.NONE
     assert stored(cluster)["cleanup.policy"] == "compact"
 
@@ -132,12 +132,12 @@ def test_replace_refuses_null(cluster: Cluster) -> None:
 
 
 class TestMinimumInSyncSize:
-    """With eligible leaders a changed minimum voids what was eligible under the old one (KIP-966)."""
+    """A changed minimum invalidates ELR members of the old one (KIP-966)."""
 
     @pytest.mark.parametrize(("resource", "named"), [(TOPIC, "t"), (EVERYWHERE, "")])
     def test_changed_minimum_clears_elr(self, cluster: Cluster, resource: ConfigResource, named: str) -> None:
         alter(cluster, TOPIC, ("min.insync.replicas", SET, "2"))
-        cluster.stop_hearing(2, others=(1,))
+        cluster.expire_session(2, others=(1,))
         assert cluster.partition("t").elr == (2,)
         before = cluster.partition("t")
         changes = {resource: [ConfigOperation("min.insync.replicas", SET, "3")]}

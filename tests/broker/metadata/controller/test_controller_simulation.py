@@ -1,4 +1,4 @@
-"""A seeded run over the controller's commands: after every event the log alone must lead to the same state.
+"""A seeded simulation of the controller's commands: after every event the log alone must replay to the same state.
 
 Checked each time: a fresh loader gives an equal image; what the image writes replays to an equal image; the indexes
 equal those computed anew by plain loops; every partition obeys the rules that no sequence of events may break.
@@ -62,7 +62,7 @@ class Simulation:
                     self.create,
                 ),
                 *(self.add_partitions, self.delete, self.alter, self.shut_down, self.unregister, self.allocate),
-                *(self.reassign, self.reassign, self.tell_isr, self.tell_isr, self.elect, self.switch_elr),
+                *(self.reassign, self.reassign, self.propose_isr, self.propose_isr, self.elect, self.switch_elr),
                 *(self.fail_over, self.lose_leadership),
             )
         )
@@ -88,7 +88,7 @@ class Simulation:
 
     def pass_time(self) -> None:
         self.cluster.now_ms += self.random.randrange(6_000)
-        self.cluster.run_jobs()
+        self.cluster.run_periodic_tasks()
 
     def create(self) -> None:
         count, factor = self.random.randrange(1, 5), self.random.randrange(1, 4)
@@ -129,7 +129,7 @@ class Simulation:
             assert (block.first, block.first + block.size) == (before, self.cluster.image.producer_ids.next_id)
 
     def reassign(self) -> None:
-        """Begin, replace or cancel the move of a partition."""
+        """Begin, replace or cancel a reassignment."""
         target = self.random.sample(BROKERS, self.random.randrange(1, 4)) if self.random.random() < 0.7 else None
         partition = ReassignablePartition(self.random.randrange(3), target)
         may_change = self.random.random() < 0.7
@@ -137,8 +137,8 @@ class Simulation:
         request = AlterPartitionReassignmentsRequest(allow_replication_factor_change=may_change, topics=topics)
         self.cluster.write(self.cluster.controller.alter_reassignments(request))
 
-    def tell_isr(self) -> None:
-        """A leader tells that some followers are in sync: any that may be."""
+    def propose_isr(self) -> None:
+        """Let a leader propose a random valid in-sync set."""
         topic = self.cluster.image.topics.by_name(self.random.choice(NAMES))
         before = None if topic is None else topic.partitions.get(self.random.randrange(3))
         leader = None if before is None else self.cluster.image.brokers.get(before.leader)
@@ -166,7 +166,7 @@ class Simulation:
             self.cluster.fail_over()
 
     def lose_leadership(self) -> None:
-        """Write some changes that never commit; afterwards the controller must be as if they had not been."""
+        """Write changes that never commit; the controller must revert them completely."""
         before, log_length = self.cluster.image, len(self.cluster.log)
         for name in self.random.sample(NAMES, 3):
             topic = before.topics.by_name(name)
@@ -220,8 +220,8 @@ def check_partition(partition: PartitionRegistration, cluster: Cluster) -> None:
     assert set(partition.isr) <= replicas
     assert set(partition.elr) <= replicas - set(partition.isr)
     assert set(partition.adding_replicas) | set(partition.removing_replicas) <= replicas
-    assert replicas - set(partition.removing_replicas), "somebody must stay"
-    assert replicas - set(partition.adding_replicas), "somebody was there before"
+    assert replicas - set(partition.removing_replicas), "a replica remains"
+    assert replicas - set(partition.adding_replicas), "a replica existed before"
     if not cluster.image.features.elr_enabled:
         assert not partition.elr
         assert not partition.last_known_elr
@@ -241,4 +241,4 @@ def test_log_alone_replays_to_the_same_state(seed: int) -> None:
         simulation.step()
         simulation.check()
     names = {event for event in simulation.seen if event.islower()}
-    assert len(names) == 16, f"seed {seed} saw too little: {simulation.seen}"
+    assert len(names) == 16, f"seed {seed} covered too few commands: {simulation.seen}"

@@ -1,4 +1,4 @@
-"""Delegation tokens: issued, renewed, ended and swept, for those who may (KIP-48, KIP-373)."""
+"""Delegation tokens: issue, renewal, expiry and removal, with authorization (KIP-48, KIP-373)."""
 
 import hashlib
 import hmac
@@ -29,7 +29,7 @@ OWNER, RENEWER, STRANGER = "User:owner", "User:renewer", "User:stranger"
 
 
 class Scene:
-    """A cluster with tokens enabled; `now` is the time of day."""
+    """A cluster with tokens enabled; `now` is wall-clock time."""
 
     def __init__(
         self, level: MetadataVersion = MetadataVersion.IV_4_2_1, settings: ControllerSettings = SETTINGS
@@ -145,6 +145,6 @@ def test_expired_tokens_are_removed_by_log_time() -> None:
     scene.cluster.now_ms = NOW + HOUR + 1  # the log's timestamps follow this clock
     scene.create()
     assert {short, long} < scene.tokens.keys()
-    scene.cluster.run_jobs()
+    scene.cluster.run_periodic_tasks()
     assert short not in scene.tokens
     assert long in scene.tokens

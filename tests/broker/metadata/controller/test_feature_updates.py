@@ -1,4 +1,4 @@
-"""UpdateFeatures: all or nothing, within every member's range, and what a downgrade may lose (KIP-584, KIP-778)."""
+"""UpdateFeatures: atomic, within every member's range, and safe downgrades (KIP-584, KIP-778)."""
 
 from collections.abc import Sequence
 from typing import NamedTuple

@@ -27,14 +27,14 @@ def elect(cluster: Cluster, kind: int, asked: Mapping[str, Sequence[int]] | None
 
 @pytest.fixture
 def cluster() -> Cluster:
-    """Topic a: 0 and 1 led by 1, though 0 prefers 2; topic b without a leader; topic c as it should be."""
+    """Topic a: 0 and 1 led by 1, but 0 prefers 2; topic b leaderless; topic c with its preferred leader."""
     cluster = Cluster()
     cluster.start_brokers(1, 2, 3)
     topic = cluster.create_topic("a", [[2, 1], [1, 2]])
     cluster.append_messages(PartitionChangeRecord(0, topic, leader=1), version=2)
     topic = cluster.create_topic("b", [[3, 1]])
     cluster.append_messages(PartitionChangeRecord(0, topic, isr=[3]), version=2)
-    cluster.stop_hearing(3, others=(1, 2))
+    cluster.expire_session(3, others=(1, 2))
     cluster.create_topic("c", [[1]])
     cluster.commit()
     assert cluster.partition("b").leader == NO_LEADER

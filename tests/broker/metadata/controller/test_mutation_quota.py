@@ -1,4 +1,4 @@
-"""Controller mutation quotas: which one applies, who shares it, how a bucket empties and fills (KIP-599)."""
+"""Controller mutation quotas: precedence, sharing, and the token bucket (KIP-599)."""
 
 from collections.abc import Mapping, Sequence
 
@@ -115,7 +115,7 @@ class TestBucket:
 
 
 class TestCommands:
-    """Every command that makes or removes partitions pays for them, topic by topic."""
+    """Every command that creates or deletes partitions charges them, topic by topic."""
 
     @pytest.fixture
     def cluster(self) -> Cluster:

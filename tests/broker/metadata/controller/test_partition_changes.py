@@ -167,7 +167,7 @@ def test_moved_replica_changes_directories_alone() -> None:
 
 
 class TestEligibleLeaders:
-    """KIP-966; the cases with one replica are what Apache Kafka 4.2 writes at a stop and a kill of a lone broker."""
+    """KIP-966; the cases with one replica are the records of Apache Kafka 4.2 at a stop and a kill of one broker."""
 
     def test_lone_replica_stays_eligible_when_its_broker_stops(self) -> None:
         built = change(registration(replicas=(1,)), alive=(), elr=True)

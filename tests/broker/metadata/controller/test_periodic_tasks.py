@@ -1,4 +1,4 @@
-"""What the active controller does by itself, and when."""
+"""Periodic tasks of the active controller."""
 
 import pytest
 
@@ -27,7 +27,7 @@ def cluster(*, idle_ms: int = 0, rebalance: bool = False) -> Cluster:
 
 
 class TestIdleLog:
-    """NoOp records keep the log moving, whatever else is written."""
+    """NoOpRecords advance the log, regardless of other records."""
 
     def noops(self, cluster: Cluster) -> int:
         return sum(isinstance(record, NoOpRecord) for batch in cluster.log for record in batch.records)
@@ -36,14 +36,14 @@ class TestIdleLog:
         idle = cluster(idle_ms=500)
         for _ in range(4):
             idle.now_ms += 250
-            idle.run_jobs()
+            idle.run_periodic_tasks()
         assert self.noops(idle) == 2
         assert idle.controller.next_due_ms() == idle.now_ms + 500
 
     def test_noop_records_can_be_disabled(self) -> None:
         idle = cluster()
         idle.now_ms += 10_000
-        idle.run_jobs()
+        idle.run_periodic_tasks()
         assert self.noops(idle) == 0
         assert idle.controller.next_due_ms() is None
 
@@ -55,10 +55,10 @@ class TestElections:
         topic = balanced.create_topic("t", [[1, 2]])
         balanced.append_messages(PartitionChangeRecord(0, topic, leader=2), version=2)
         balanced.now_ms += 299_999
-        balanced.run_jobs()
+        balanced.run_periodic_tasks()
         assert balanced.partition("t").leader == 2
         balanced.now_ms += 1
-        balanced.run_jobs()
+        balanced.run_periodic_tasks()
         assert balanced.partition("t").leader == 1
 
     @pytest.mark.parametrize(("allowed", "leader"), [("true", 2), ("false", NO_LEADER)])
@@ -70,7 +70,7 @@ class TestElections:
         stuck.heartbeat(1, want_fence=True)
         stuck.append_messages(ConfigRecord(2, "t", "unclean.leader.election.enable", allowed))
         stuck.now_ms += 300_000
-        stuck.run_jobs()
+        stuck.run_periodic_tasks()
         assert stuck.partition("t").leader == leader
 
     @pytest.mark.parametrize(("where", "leader"), [("", 2), ("1", 2), ("2", NO_LEADER)])
@@ -86,7 +86,7 @@ class TestElections:
         resource = ConfigResource(ResourceType.BROKER, where)
         stuck.write(stuck.controller.alter_configs({resource: [allow]}, validate_only=False))
         stuck.now_ms += 300_000
-        stuck.run_jobs()
+        stuck.run_periodic_tasks()
         assert stuck.partition("t").leader == leader
 
 

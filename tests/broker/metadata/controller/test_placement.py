@@ -1,4 +1,4 @@
-"""Where new replicas go."""
+"""Placement of new replicas."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ from broker.metadata.controller.placement import PlacementImpossible, UsableBrok
 
 
 def brokers(*racks: str | None, fenced: Sequence[int] = ()) -> list[UsableBroker]:
-    """Brokers 0, 1, … on these racks."""
+    """Return brokers 0, 1, … on these racks."""
     return [UsableBroker(number, rack, number in fenced) for number, rack in enumerate(racks)]
 
 

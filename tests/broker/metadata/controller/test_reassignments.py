@@ -1,4 +1,4 @@
-"""Reassignments: begun, completed by the leader's AlterPartition, replaced, cancelled (KIP-455, KIP-860)."""
+"""Reassignments: begin, completion by the leader's AlterPartition, replacement, cancellation (KIP-455, KIP-860)."""
 
 from collections.abc import Mapping, Sequence
 
@@ -54,7 +54,7 @@ class Scene:
         return ErrorCode(response.responses[0].partitions[0].error_code)
 
     def in_sync(self, *isr: int) -> ErrorCode:
-        """The leader tells who is in sync."""
+        """Propose an in-sync set as the leader."""
         before, brokers = self.partition, self.cluster.image.brokers.brokers
         asked = AlterPartitionRequestPartitionData(
             partition_index=0,

@@ -115,10 +115,10 @@ class TestAlterPartition:
         assert scene.partition.isr == (1, 2)
 
     def test_former_leader_is_refused(self, scene: Scene) -> None:
-        scene.cluster.stop_hearing(1, others=(2, 3))
+        scene.cluster.expire_session(1, others=(2, 3))
         scene.cluster.heartbeat(1)
         assert scene.alter([1], leader_epoch=0).error_code == ErrorCode.FENCED_LEADER_EPOCH
-        assert scene.alter([1, 2]).error_code == ErrorCode.INVALID_REQUEST, "it leads no more"
+        assert scene.alter([1, 2]).error_code == ErrorCode.INVALID_REQUEST, "the sender is not the leader any more"
 
     @pytest.mark.parametrize("isr", [[], [2], [1, 1], [1, 4], [1, -1]])
     def test_invalid_isr_is_refused(self, scene: Scene, isr: list[int]) -> None:
@@ -191,11 +191,11 @@ class TestAssignDirectories:
         assert (scene.cluster.partition("two").leader, scene.cluster.partition("two").isr) == (1, (1,))
 
     def test_only_in_sync_replica_in_an_offline_directory_needs_unclean_election(self, scene: Scene) -> None:
-        """Where the topic allows it, another leads, which lacks what only that directory had."""
+        """A topic that allows it elects another replica, which lacks the failed directory's records."""
         allow = ConfigOperation("unclean.leader.election.enable", AlterOperation.SET, "true")
         topic = ConfigResource(ResourceType.TOPIC, "two")
         scene.cluster.write(scene.cluster.controller.alter_configs({topic: [allow]}, validate_only=False))
-        scene.cluster.stop_hearing(1, others=(2, 3, 4))
+        scene.cluster.expire_session(1, others=(2, 3, 4))
         scene.cluster.heartbeat(1)
         assert scene.cluster.partition("two").isr == (4,)
         scene.cluster.heartbeat(4, offline=[uuid(70)])

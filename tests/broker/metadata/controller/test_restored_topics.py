@@ -1,4 +1,4 @@
-"""RestoreTopics as the controller decides it: topics come back under the ids and above the epochs that they had."""
+"""RestoreTopics in the controller: topics with their former ids and higher leader epochs."""
 
 import pytest
 

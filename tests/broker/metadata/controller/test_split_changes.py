@@ -1,4 +1,4 @@
-"""Brokers with thousands of partitions come and go portion by portion; what others see and do in between is right."""
+"""Removal of brokers with thousands of partitions in parts, with other commands in between."""
 
 from collections.abc import Iterator
 
@@ -25,7 +25,7 @@ BIG = "big"
 
 @pytest.fixture
 def cluster() -> Cluster:
-    """Three brokers, each with a replica of more partitions than fit two portions."""
+    """Three brokers, each with a replica of more partitions than fit two parts."""
     cluster = Cluster()
     cluster.start_brokers(1, 2, 3)
     create(cluster, BIG, PARTITIONS)
@@ -64,14 +64,14 @@ def led_count(cluster: Cluster, broker: int) -> int:
 
 
 def begin(cluster: Cluster, outcome: CommandResult[object]) -> PartialResult[object]:
-    """Write the first portion."""
+    """Write the first part."""
     assert isinstance(outcome, PartialResult)
-    cluster.write_portion(outcome)
+    cluster.write_part(outcome)
     return outcome
 
 
-def finish(cluster: Cluster, portion: PartialResult[object]) -> None:
-    cluster.write(portion.rest(cluster.now_ms))
+def finish(cluster: Cluster, part: PartialResult[object]) -> None:
+    cluster.write(part.rest(cluster.now_ms))
 
 
 def is_fenced(cluster: Cluster, broker: int) -> bool:
@@ -88,7 +88,7 @@ def test_broker_is_fenced_in_parts_and_marked_fenced_last(cluster: Cluster) -> N
     sizes = []
     while isinstance(outcome, PartialResult):
         sizes.append(len(outcome.records))
-        cluster.write_portion(outcome)
+        cluster.write_part(outcome)
         assert not is_fenced(cluster, 1)
         outcome = outcome.rest(cluster.now_ms)
     response = cluster.write(outcome)
@@ -100,10 +100,10 @@ def test_broker_is_fenced_in_parts_and_marked_fenced_last(cluster: Cluster) -> N
 
 
 def test_leaving_broker_is_not_elected_and_joins_no_isr(cluster: Cluster) -> None:
-    portion = begin(cluster, heartbeat(cluster, 1, want_fence=True))
+    part = begin(cluster, heartbeat(cluster, 1, want_fence=True))
     create(cluster, "meanwhile", 6)
     assert all(1 not in each.isr and each.leader != 1 for each in partitions(cluster, "meanwhile"))
-    finish(cluster, begin(cluster, portion.rest(cluster.now_ms)))
+    finish(cluster, begin(cluster, part.rest(cluster.now_ms)))
     assert in_sync_count(cluster, 1) == 0
 
 
@@ -137,44 +137,44 @@ def propose(
 
 
 def test_commands_on_a_leaving_broker_wait_until_it_has_left(cluster: Cluster) -> None:
-    portion = begin(cluster, heartbeat(cluster, 1, want_fence=True))
+    part = begin(cluster, heartbeat(cluster, 1, want_fence=True))
     waiting = heartbeat(cluster, 1)
     assert isinstance(waiting, PartialResult)
     assert not waiting.records
     still = waiting.rest(cluster.now_ms)
     assert isinstance(still, PartialResult)
-    finish(cluster, portion)
+    finish(cluster, part)
     response = cluster.write(still.rest(cluster.now_ms))
-    assert not response.is_fenced  # a heartbeat after the fencing: it is welcome again
+    assert not response.is_fenced  # a heartbeat after the fencing unfences the broker again
     assert not is_fenced(cluster, 1)
 
 
 def test_topic_can_be_deleted_while_a_broker_leaves(cluster: Cluster) -> None:
     create(cluster, "other", RECORDS_PER_SPLIT_BATCH)
-    portion = begin(cluster, heartbeat(cluster, 1, want_fence=True))
+    part = begin(cluster, heartbeat(cluster, 1, want_fence=True))
     for name in (BIG, "other"):
         topic = cluster.image.topics.by_name(name)
         assert topic is not None
         cluster.write(cluster.controller.delete_topics([topic.id]))
-    finish(cluster, portion)
+    finish(cluster, part)
     assert is_fenced(cluster, 1)
 
 
 def test_brokers_with_sessions_expired_together_leave_one_at_a_time(cluster: Cluster) -> None:
     cluster.now_ms += cluster.settings.session_timeout_ms
     fence, *_ = cluster.controller.due_tasks(cluster.now_ms)
-    portion = begin(cluster, fence(cluster.now_ms))
-    cluster.run_jobs()
+    part = begin(cluster, fence(cluster.now_ms))
+    cluster.run_periodic_tasks()
     assert not any(is_fenced(cluster, broker) for broker in (1, 2, 3))
-    finish(cluster, portion)
+    finish(cluster, part)
     assert sum(is_fenced(cluster, broker) for broker in (1, 2, 3)) == 1
     for _ in range(2):
-        cluster.run_jobs()
+        cluster.run_periodic_tasks()
     assert all(is_fenced(cluster, broker) for broker in (1, 2, 3))
     assert cluster.controller.leaderless_count == PARTITIONS
 
 
-# A controller that fails in between
+# A controller failure in between
 
 
 def test_interrupted_fencing_is_repeated_when_the_session_expires(cluster: Cluster) -> None:
@@ -182,7 +182,7 @@ def test_interrupted_fencing_is_repeated_when_the_session_expires(cluster: Clust
     cluster.fail_over()
     assert not is_fenced(cluster, 1)
     assert 0 < in_sync_count(cluster, 1) < PARTITIONS
-    cluster.stop_hearing(1, others=(2, 3))
+    cluster.expire_session(1, others=(2, 3))
     assert is_fenced(cluster, 1)
     assert (in_sync_count(cluster, 1), led_count(cluster, 1)) == (0, 0)
 
@@ -211,13 +211,13 @@ def test_interrupted_controlled_shutdown_continues_under_the_next_controller(clu
 def test_interrupted_unfencing_leaves_no_leaderless_partition(cluster: Cluster) -> None:
     cluster.now_ms += cluster.settings.session_timeout_ms
     for _ in range(3):
-        cluster.run_jobs()
+        cluster.run_periodic_tasks()
     last = next(broker for broker in (1, 2, 3) if in_sync_count(cluster, broker))
     begin(cluster, heartbeat(cluster, last))
     assert not is_fenced(cluster, last)
     cluster.fail_over()
     assert cluster.controller.leaderless_count > 0
-    cluster.run_jobs()
+    cluster.run_periodic_tasks()
     assert cluster.controller.leaderless_count == 0
     assert cluster.controller.due_tasks(cluster.now_ms) == []
 
@@ -229,7 +229,7 @@ def test_lost_leadership_clears_leaving_brokers(cluster: Cluster) -> None:
     assert not isinstance(heartbeat(cluster, 1), PartialResult)
 
 
-# Other ways to go
+# Controlled shutdown, unregistration and replacement
 
 
 def test_controlled_shutdown_waits_until_the_last_part_is_applied(cluster: Cluster) -> None:
@@ -243,11 +243,11 @@ def test_controlled_shutdown_waits_until_the_last_part_is_applied(cluster: Clust
 
 
 def test_unregistration_record_is_written_last(cluster: Cluster) -> None:
-    portion = begin(cluster, cluster.controller.unregister_broker(UnregisterBrokerRequest(1)))
+    part = begin(cluster, cluster.controller.unregister_broker(UnregisterBrokerRequest(1)))
     assert cluster.image.brokers.get(1) is not None
     again = cluster.controller.unregister_broker(UnregisterBrokerRequest(1))
     assert isinstance(again, PartialResult)
-    finish(cluster, portion)
+    finish(cluster, part)
     assert cluster.image.brokers.get(1) is None
     with pytest.raises(KafkaError) as refused:
         cluster.write(again.rest(cluster.now_ms))

@@ -1,4 +1,4 @@
-"""CreateTopics, CreatePartitions, DeleteTopics as the controller decides them: every check and its code."""
+"""CreateTopics, CreatePartitions and DeleteTopics in the controller: every check and its error code."""
 
 from collections.abc import Sequence
 

@@ -16,7 +16,7 @@ def test_difference_leads_from_one_image_to_the_other(seed: int) -> None:
     before, after = folded(batches[:50]), folded(batches)
     for base, target in ((before, after), (EMPTY_IMAGE, after), (after, before)):
         delta = finish(difference(base, target))
-        if target is not before:  # nothing forgets a metadata.version or a controller again
+        if target is not before:  # metadata.version and controllers are never removed
             assert delta.apply(target.provenance) == target
         assert delta.image is base
 
@@ -42,7 +42,7 @@ def test_removals_are_in_the_difference() -> None:
 
 def test_recreated_topic_is_another_topic() -> None:
     before = image_with(topics={"a": 1})
-    after = image_with(topics={"0": 1, "a": 1})  # now "0" has the id that "a" had
+    after = image_with(topics={"0": 1, "a": 1})  # "0" has the former id of "a"
     delta = finish(difference(before, after))
     assert delta.topics is not None
     assert delta.topics.changed[uuid(2)].is_new

@@ -1,4 +1,4 @@
-"""From batches to images: offsets, metadata transactions (KIP-868), levels we do not know."""
+"""Loading batches into images: offsets, metadata transactions (KIP-868), unsupported levels."""
 
 import pytest
 
@@ -96,7 +96,7 @@ class TestFeatures:
 
 
 class TestActivation:
-    """What a controller writes first."""
+    """The first records of an active controller."""
 
     def test_empty_log_gets_the_bootstrap_in_one_transaction(self) -> None:
         records = [each.message for each in activation_records(LoaderState(), bootstrap_records(), "1")]

@@ -1,4 +1,4 @@
-"""Images: every record replays, `write` gives it back in one order, deltas share what they do not touch."""
+"""Images: every record replays, `write` has a canonical order, deltas share unchanged parts."""
 
 import pytest
 
@@ -38,7 +38,7 @@ from tests.broker.metadata.images import image_of, image_with, uuid
 
 
 def everything() -> MetadataImage:
-    """An image with something in every part."""
+    """Return an image with content in every part."""
     base = image_with(
         topics={"b.topic": 3, "a": 1}, brokers=(1, 2, 3), fenced=(3,), configs={"a": {"retention.ms": "1"}}
     )
@@ -66,7 +66,7 @@ def everything() -> MetadataImage:
 
 
 def written(image: MetadataImage) -> list[MetadataRecord]:
-    """What an image writes, through its bytes."""
+    """Return the records that an image writes, after a round trip through bytes."""
     return [decode_record(encode_record(*record)) for record in image.write()]
 
 
@@ -185,7 +185,7 @@ def test_delta_holds_the_changes() -> None:
     after = delta.apply(Provenance(100, 1, 0))
     assert after.topics.names() == ["a", "c", "d"]
     assert after.topics.partition_count == 4
-    assert image.topics.names() == ["a", "b", "c"], "the base stays as it was"
+    assert image.topics.names() == ["a", "b", "c"], "the base is unchanged"
 
 
 def test_clear_elr_record_applies_to_one_topic_or_all() -> None:
@@ -195,7 +195,7 @@ def test_clear_elr_record_applies_to_one_topic_or_all() -> None:
     )
     one = image_of([ClearElrRecord("a")], both)
     assert [eligible(one, number) for number in (1, 2)] == [(), (2,)]
-    assert [epoch(one, number) for number in (1, 2)] == [2, 1], "cleared is changed, to every node alike"
+    assert [epoch(one, number) for number in (1, 2)] == [2, 1], "clearing bumps the partition epoch on every node"
     none = image_of([ClearElrRecord("")], both)
     assert [eligible(none, number) for number in (1, 2)] == [(), ()]
 

@@ -1,4 +1,4 @@
-"""Record frames, against bytes that Apache Kafka 4.2 wrote."""
+"""Record frames, compared with bytes that Apache Kafka 4.2 wrote."""
 
 import pytest
 

@@ -1,4 +1,6 @@
-"""The bytes of a snapshot depend on its SnapshotId alone: not on how, where or in what steps records were folded."""
+"""Canonical snapshots: the bytes depend on the SnapshotId alone, not on how, where or in what steps records were
+folded.
+"""
 
 import os
 import random
@@ -33,7 +35,7 @@ ROOT = Path(__file__).parents[4]
 
 
 def loaded(data: bytes, base: MetadataImage = EMPTY_IMAGE, piece_bytes: int = 1_000) -> MetadataImage:
-    """The image of a snapshot that comes in pieces, at the provenance that its id and header give."""
+    """Return the image of a snapshot read in pieces, at the provenance of its id and header."""
     reading, fold = SnapshotReading(), SnapshotFold(base)
     for start in range(0, len(data), piece_bytes):
         for frames in reading.feed(data[start : start + piece_bytes]):
@@ -75,7 +77,7 @@ def test_snapshot_bytes_do_not_depend_on_hash_seeds() -> None:
 @pytest.mark.parametrize("level", [7, 14, 17, 20, 23, 29])
 @pytest.mark.parametrize("seed", range(3))
 def test_snapshot_records_are_the_images_in_order(seed: int, level: int) -> None:
-    """The packed frames of partitions say what the common encoder would."""
+    """The packed partition frames equal those of the record encoder."""
     image = folded(History(seed).batches)
     image = image._replace(features=image.features._replace(metadata_level=level))
     assert read_snapshot(written(image)).records == [record.message for record in image.write()]

@@ -1,4 +1,4 @@
-"""Whether a snapshot could be loaded, without loading it: what a node would load passes, and nothing else does."""
+"""SnapshotCheck accepts exactly the snapshots that a node can load."""
 
 from collections.abc import Iterable
 from random import Random
@@ -91,7 +91,7 @@ def test_unloadable_records_are_refused(records: list[MetadataRecord], word: str
 
 @pytest.mark.parametrize("record", [PartitionRecord(topic_id=uuid(1)), TopicRecord(name="t"), ConfigRecord()])
 def test_later_version_of_a_record_is_refused(record: MetadataRecord) -> None:
-    """Whatever else it may look like: byte by byte it is what this program knows."""
+    """The version is refused although the bytes are those of a supported version."""
     frame = encode_record(record, record.MAX_VERSION)
     later = bytes((*frame[:2], record.MAX_VERSION + 1, *frame[3:]))
     with pytest.raises(InvalidSnapshot, match=f"version {record.MAX_VERSION + 1} of"):
@@ -104,7 +104,7 @@ def test_unknown_record_type_is_refused() -> None:
 
 
 def test_batch_with_excessive_decompressed_size_is_refused() -> None:
-    """A few kilobytes may claim half a gigabyte of memory."""
+    """A few compressed kilobytes may claim half a gigabyte of memory."""
     content = with_frames([encode_record(TopicRecord(name="t"), 0) + bytes(MAX_OPENED_BYTES)], Codec.GZIP)
     assert len(content) < 100_000
     with pytest.raises(InvalidSnapshot, match="does not parse"):
@@ -112,7 +112,7 @@ def test_batch_with_excessive_decompressed_size_is_refused() -> None:
 
 
 def with_frames(frames: list[bytes], codec: Codec = Codec.NONE) -> bytes:
-    """A snapshot of these."""
+    """Return a snapshot of these frames."""
     whole = written([FeatureLevelRecord(name=METADATA_VERSION, feature_level=25)] * len(frames))
     opening, data, footer = (position for position, _ in iter_headers(whole))
     assert opening == 0

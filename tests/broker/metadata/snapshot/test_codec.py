@@ -1,4 +1,4 @@
-"""Snapshot files, against two that Apache Kafka's storage tool (4.2.0) wrote."""
+"""Snapshot files, compared with two that Apache Kafka's storage tool (4.2.0) wrote."""
 
 import pytest
 
@@ -66,7 +66,7 @@ def test_kafka_snapshot_is_read() -> None:
 
 
 def test_written_batches_equal_kafkas() -> None:
-    """All of Kafka's bytes but the three batches' timestamps, which tell when each was built."""
+    """All bytes equal Kafka's except the timestamps of the three batches."""
     records = [feature_record(name, level) for name, level in KAFKAS_LEVELS.items()]
     ours, theirs = bytearray(bootstrap_checkpoint(records, 7)), bytearray(BOOTSTRAP_OF_KAFKA)
     for data in (ours, theirs):

@@ -1,4 +1,4 @@
-"""Manifests of snapshots: the document as it is written, and that no document makes more of itself than it is."""
+"""Manifests of snapshots: the written document, and the refusal of invalid ones."""
 
 import json
 from dataclasses import replace

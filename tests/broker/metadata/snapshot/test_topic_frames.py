@@ -1,4 +1,4 @@
-"""The short ways to write and read topics and partitions, held to the common one (`records.py`)."""
+"""The packed frames of topics and partitions, compared with the record codec (`records.py`)."""
 
 from random import Random
 
@@ -33,7 +33,7 @@ def test_packed_reader_equals_the_record_decoder(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(8))
 def test_usual_form_is_always_a_valid_partition(seed: int) -> None:
-    """Whatever happened to its bytes."""
+    """Random damage never passes as the usual form unless it parses."""
     random, reader, taken, left = Random(seed), PartitionFrameReader(), 0, 0
     for frame in partition_frames(seed):
         for damaged in (frame, *(_damaged(frame, random) for _ in range(40))):
@@ -58,6 +58,6 @@ def test_malformed_frames_are_left_to_the_record_decoder() -> None:
 
 
 def _damaged(frame: bytes, random: Random) -> bytes:
-    """With a byte changed, left out or put in."""
+    """Return the frame with a byte changed, removed or inserted."""
     at, value = random.randrange(2, len(frame)), bytes((random.choice((0, 1, 2, 4, random.randrange(256))),))
     return frame[:at] + random.choice((value, b"", value + frame[at : at + 1])) + frame[at + 1 :]

@@ -1,4 +1,4 @@
-"""Controllers of other nodes, as the router meets them: each answers from a script, or does not."""
+"""Controllers of other nodes for the router: each responds from a script, or hangs."""
 
 import asyncio
 from collections.abc import Callable
@@ -21,7 +21,7 @@ Answer = Callable[[Any], Message | PeerError | None]
 
 
 class OtherNodes:
-    """Implements `Requests`. `leader` is where the active controller is believed to be."""
+    """Implements `ControllerConnections`. `leader` is the presumed location of the active controller."""
 
     def __init__(self) -> None:
         self.leader: SocketAddress | None = SECOND
@@ -46,7 +46,7 @@ class OtherNodes:
         timeout_ms: float,
         versions: tuple[int, int] | None = None,
     ) -> "asyncio.Future[M]":
-        """Everything passes through the codec, so that what a version lacks is missed here too."""
+        """Encode and decode messages, so that fields missing in a version are missing here too."""
         assert not isinstance(request, Versioned)
         loop = asyncio.get_running_loop()
         future: asyncio.Future[M] = loop.create_future()
@@ -67,7 +67,7 @@ class OtherNodes:
         return future
 
     def versions(self, endpoint: SocketAddress) -> dict[int, ApiVersionRange] | None:
-        """Each node serves one version of CreateTopics, that of its id."""
+        """Return one version of CreateTopics per node, equal to its id."""
         return {19: ApiVersionRange(NODES[endpoint], NODES[endpoint])}
 
     def drop(self, endpoint: SocketAddress) -> None:

@@ -1,4 +1,4 @@
-"""A broker's membership: registration, catching up, readiness, heartbeats, orderly leaving."""
+"""A broker's membership: registration, catching up, readiness, heartbeats, controlled shutdown."""
 
 import asyncio
 from collections import deque
@@ -32,9 +32,9 @@ IDENTITY = BrokerIdentity(BrokerId(1), "test-cluster", uuid(77), {LISTENER: endp
 
 
 class ScriptedController:
-    """Answers registrations from a script and heartbeats by the rules, remembering what it was asked.
+    """Responds to registrations from a script and to heartbeats by the rules, and records requests.
 
-    Every exchange advances the clock a little, so that time passes without anybody sleeping.
+    Every exchange advances the clock a little, so that tests need no sleeps.
     """
 
     def __init__(self, clock: ManualClock) -> None:
@@ -78,7 +78,7 @@ class Scene:
         self.task = asyncio.get_running_loop().create_task(self.lifecycle.run())
 
     def publish(self, offset: int, *, fenced: bool = False, epoch: int = EPOCH) -> None:
-        """The metadata up to `offset`, in which broker 1 is registered."""
+        """Publish metadata up to `offset`, in which broker 1 is registered."""
         own = image_with().brokers.brokers[1]._replace(fenced=fenced, epoch=BrokerEpoch(epoch))
         image = EMPTY_IMAGE._replace(provenance=Provenance(offset, 1, 0), brokers=ClusterImage(Map({1: own})))
         self.lifecycle.on_metadata(MetadataDelta(EMPTY_IMAGE), image)
@@ -113,7 +113,7 @@ async def test_states_advance_to_running() -> None:
 
 
 async def test_broker_serves_once_its_own_metadata_shows_it_unfenced() -> None:
-    """The controller's answer comes first where the own log is slow; then clients would be told of no broker."""
+    """The heartbeat response may precede the broker's own log; clients would then see no broker."""
     scene = Scene()
     scene.publish(EPOCH, fenced=True)
     await scene.lifecycle.wait_caught_up()
@@ -313,7 +313,7 @@ async def test_controlled_shutdown_ends_without_a_controller_for_half_a_session(
 
 
 class TestLocalChannel:
-    """The controller in the same process, when it is not the active one."""
+    """The inactive controller in the same process."""
 
     async def test_inactive_local_controller_refuses_at_once(self) -> None:
         channel = LocalControllerChannel(DriverNode().driver)

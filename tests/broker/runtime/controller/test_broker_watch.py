@@ -1,4 +1,4 @@
-"""When a controller believes that a broker's process has ended."""
+"""Detection of ended broker processes by the controller."""
 
 import asyncio
 import socket
@@ -28,15 +28,15 @@ HERE = RegisteredEndpoint("broker-2", 9092, 0)
 EPOCH = 7
 
 
-class Fences:
-    """A controller that notes whom it was told to fence."""
+class FenceRecorder:
+    """A controller that records fence commands."""
 
     def __init__(self) -> None:
         self.is_active = True
         self.fenced: list[tuple[int, int]] = []
 
     def submit(self, command: Command[None]) -> "asyncio.Future[None]":
-        command(self, 0)  # type: ignore[arg-type]  # a controller that can do one thing
+        command(self, 0)  # type: ignore[arg-type]  # implements one command only
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         done.set_result(None)
         return done
@@ -46,10 +46,10 @@ class Fences:
 
 
 class Scene:
-    """Broker 2 registered and unfenced; `answers` are what its address says, the last again and again."""
+    """Broker 2, registered and unfenced; `answers` are the probe results, the last one repeated."""
 
     def __init__(self, *answers: ProbeResult) -> None:
-        self.controller = Fences()
+        self.controller = FenceRecorder()
         self.answers = list(answers)
         self.tasks: list[asyncio.Task[None]] = []
         self.is_settling = True
@@ -66,7 +66,7 @@ class Scene:
         return task
 
     async def settle(self) -> list[tuple[int, int]]:
-        """Whom the controller was told to fence, when all is quiet."""
+        """Return the fence commands once all tasks are done."""
         while self.tasks:
             await self.tasks.pop(0)
         return self.controller.fenced

@@ -1,4 +1,4 @@
-"""Finding the active controller, and what this broker says to it, there and here."""
+"""The router to the active controller, local and remote, and the channel's requests."""
 
 import asyncio
 import itertools
@@ -45,7 +45,7 @@ BEAT = BrokerHeartbeatRequest(broker_id=OWN_ID, broker_epoch=5)
 
 
 class StandbyDriver:
-    """The controller of this node: it answers heartbeats at once while it is active."""
+    """The controller of this node, which responds to heartbeats at once while active."""
 
     def __init__(self) -> None:
         self.is_active = False
@@ -82,7 +82,7 @@ class Scene:
 
 
 def fast(test: Callable[[], Coroutine[Any, Any, None]]) -> Callable[[], None]:
-    """Runs a test on a loop that does not wait."""
+    """Run a test on a loop that skips waiting."""
 
     def run() -> None:
         run_fast(test())
@@ -125,7 +125,7 @@ async def test_leader_change_triggers_an_immediate_retry() -> None:
     assert await scene.channel.heartbeat(BEAT) == HELLO
     assert scene.times[-1] - scene.times[0] == pytest.approx(1.001)
     gaps = [later - earlier for earlier, later in itertools.pairwise(scene.times)]
-    assert gaps[:5] == pytest.approx([0.02, 0.04, 0.08, 0.16, 0.32]), "and nobody is asked in a busy loop"
+    assert gaps[:5] == pytest.approx([0.02, 0.04, 0.08, 0.16, 0.32]), "the router backs off"
 
 
 @fast
@@ -206,7 +206,7 @@ async def test_heartbeat_is_retried_for_half_a_session() -> None:
     with pytest.raises(ControllerUnavailable, match="within 4500 ms"):
         await scene.channel.heartbeat(BEAT)
     assert asyncio.get_running_loop().time() - began == pytest.approx(4.5)
-    assert len(scene.nodes.asked) == 3, "an attempt gets a heartbeat's interval"
+    assert len(scene.nodes.asked) == 3, "an attempt lasts one heartbeat interval"
 
 
 @fast
@@ -302,7 +302,7 @@ async def test_controller_versions_are_those_of_the_active_controller() -> None:
     assert scene.router.controller_versions() is None
     scene.elect(SECOND)
     scene.driver.is_active = True
-    assert scene.router.controller_versions() is None, "this program's own versions are known anyway"
+    assert scene.router.controller_versions() is None, "the local controller has this program's versions"
 
 
 @fast
@@ -330,7 +330,7 @@ class BrokerOf:
 
 @fast
 async def test_broker_heartbeats_the_new_controller_within_its_session() -> None:
-    """The node that leads dies; three seconds later another is elected."""
+    """The leader fails, and another node is elected three seconds later."""
     scene = Scene()
     loop = asyncio.get_running_loop()
     beats: list[tuple[int, float]] = []
@@ -356,7 +356,7 @@ async def test_broker_heartbeats_the_new_controller_within_its_session() -> None
     lifecycle.on_metadata(MetadataDelta(EMPTY_IMAGE), image_with(brokers=[OWN_ID]))
     await lifecycle.wait_unfenced()
     last = beats[-1][1]
-    scene.nodes.answers[SECOND] = always(None)  # it hangs: not even a reset
+    scene.nodes.answers[SECOND] = always(None)  # hangs without a reset
     scene.in_ms(3_000, lambda: scene.elect(THIRD))
     await found.wait()
     assert beats[-1][1] - last < 5

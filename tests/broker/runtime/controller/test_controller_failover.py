@@ -1,4 +1,4 @@
-"""The controller's driver among others: leaders come and go, own batches commit late or never, snapshots arrive."""
+"""The controller's driver across leader changes, late and lost commits, and snapshots."""
 
 import gc
 from collections.abc import Sequence
@@ -31,7 +31,7 @@ NODE = 1
 
 
 class ScriptedQuorum:
-    """A quorum whose elections and commits the test decides. `tail` is what is appended and not committed."""
+    """A quorum whose elections and commits the test decides. `tail` holds uncommitted batches."""
 
     node_id = NODE
 
@@ -57,10 +57,10 @@ class ScriptedQuorum:
     def resign(self, epoch: int) -> None:
         self.resigned.append(epoch)
 
-    # What tests do
+    # Test actions
 
     def write(self, epoch: int, frames: Sequence[bytes] = ()) -> Appended:
-        """A batch at the end of the log; without frames a control batch."""
+        """Append a batch; without frames, a control batch."""
         base, count = self.log_end_offset, len(frames) or 1
         self.log_end_offset += count
         time_ms = 1_000 + base
@@ -68,14 +68,14 @@ class ScriptedQuorum:
         return Appended(base, base + count - 1, time_ms)
 
     def commit(self) -> None:
-        """All of the tail."""
+        """Commit the whole tail."""
         batches, self.tail = self.tail, []
         self.high_watermark = self.log_end_offset
         assert self.listener is not None
         self.listener.on_commit(batches)
 
     def elect(self, leader: int | None, epoch: int) -> None:
-        """A leader's own first record commits before it hears of its leadership."""
+        """Elect a leader; its first record commits before it is notified."""
         self.leader = LeaderAndEpoch(leader, epoch)
         assert self.listener is not None
         if leader == NODE:
@@ -84,7 +84,7 @@ class ScriptedQuorum:
         self.listener.on_leader_change(self.leader)
 
     def truncate(self) -> None:
-        """The tail is gone: another leader never had it."""
+        """Drop the tail, which the new leader never had."""
         self.log_end_offset = self.tail[0].base_offset
         self.tail.clear()
 
@@ -127,7 +127,7 @@ class Node:
 
 
 def leading_node() -> Node:
-    """A node that leads in epoch 1 and knows a broker which may hold partitions."""
+    """Return a node that leads in epoch 1 with one broker that can hold partitions."""
     node = Node().lead(1).with_broker()
     epoch = node.driver.image.brokers.brokers[1].epoch
     heartbeat = BrokerHeartbeatRequest(1, epoch, node.driver.image.offset)
@@ -137,7 +137,7 @@ def leading_node() -> Node:
 
 
 class Chunks:
-    """A snapshot's reader."""
+    """A reader of a snapshot in chunks."""
 
     def __init__(self, chunks: list[bytes]) -> None:
         self._chunks = [chunk for chunk in chunks if chunk]
@@ -147,7 +147,7 @@ class Chunks:
         return self._chunks.pop(0) if self._chunks else b""
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: the reader holds no resources."""
 
 
 def topic_frame(name: str, number: int) -> bytes:
@@ -210,7 +210,7 @@ def test_returning_leader_continues_from_other_leaders_records() -> None:
 
 
 def test_snapshot_replaces_the_state_and_publishes_removals() -> None:
-    """A standby fell so far behind that the leader's log begins after its end."""
+    """The standby lags so far that the leader's log begins after its end."""
     node = Node()
     node.quorum.elect(2, 1)
     node.quorum.write(1)
@@ -257,7 +257,7 @@ def test_close_cancels_a_snapshot_load() -> None:
 
 
 def test_control_records_between_batches_leave_no_gap() -> None:
-    """The quorum writes voters on its own while this controller leads."""
+    """The quorum writes voters while this controller leads."""
     node = leading_node()
     first = node.driver.submit(creating("a"))
     node.quorum.write(1)
@@ -297,8 +297,8 @@ def test_oversized_batch_fails_the_request_and_keeps_leadership() -> None:
     assert node.quorum.resigned == []
 
 
-def creating_in_portions(*names: str) -> Command[str]:
-    """Topics one by one; the answer is the last one's name."""
+def creating_in_parts(*names: str) -> Command[str]:
+    """Return a command that creates topics in parts and responds with the last name."""
 
     def create(controller: Controller, now_ms: int) -> CommandResult[str]:
         return proceed(controller, list(names))
@@ -315,7 +315,7 @@ def creating_in_portions(*names: str) -> Command[str]:
 
 def test_other_commands_run_between_parts_and_see_their_effect() -> None:
     node = leading_node()
-    long = node.driver.submit(creating_in_portions("a", "b"))
+    long = node.driver.submit(creating_in_parts("a", "b"))
     twice = node.driver.submit(creating("a"))
     ahead = node.driver.submit(creating("b"))
     node.quorum.commit()
@@ -330,7 +330,7 @@ def test_other_commands_run_between_parts_and_see_their_effect() -> None:
 
 def test_parts_continue_after_the_caller_is_gone() -> None:
     node = leading_node()
-    node.driver.submit(creating_in_portions("a", "b", "c")).cancel()
+    node.driver.submit(creating_in_parts("a", "b", "c")).cancel()
     node.loop.run_soon()
     node.quorum.commit()
     assert node.names == ["a", "b", "c"]
@@ -338,7 +338,7 @@ def test_parts_continue_after_the_caller_is_gone() -> None:
 
 def test_remaining_parts_end_with_the_leadership() -> None:
     node = leading_node()
-    cut = node.driver.submit(creating_in_portions("a", "b"))
+    cut = node.driver.submit(creating_in_parts("a", "b"))
     node.quorum.elect(2, 2)
     node.quorum.truncate()
     node.lead(3)
@@ -352,7 +352,7 @@ def test_remaining_parts_end_with_the_leadership() -> None:
 
 def test_error_in_a_later_part_reaches_the_caller() -> None:
     node = leading_node()
-    long = node.driver.submit(creating_in_portions("a", "b"))
+    long = node.driver.submit(creating_in_parts("a", "b"))
     node.quorum.refusal = BatchTooLarge("too large")
     node.loop.run_soon()
     error = long.exception()

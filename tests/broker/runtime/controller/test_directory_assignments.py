@@ -1,4 +1,4 @@
-"""Telling the controller in which directory a replica lies."""
+"""Reports of replica directories to the controller."""
 
 from dataclasses import dataclass
 
@@ -25,7 +25,7 @@ class Replica:
 
 
 class Scene:
-    """A broker with two directories, alone with its controller, and a topic of two partitions."""
+    """A broker with two directories on its own controller, and a topic of two partitions."""
 
     def __init__(self) -> None:
         self.node = DriverNode().start()
@@ -51,7 +51,7 @@ class Scene:
         return self.node.driver.image.brokers.brokers[1].epoch
 
     def host(self, index: int, home: Uuid | None) -> None:
-        """A partition comes into service, its log in this directory."""
+        """Host a partition whose log is in this directory."""
         topic = self.node.driver.image.topics.by_name("t")
         assert topic is not None
         if home is not None:

@@ -1,4 +1,4 @@
-"""The controller on a quorum: answers after commit, images in order, and what becomes of failures."""
+"""The controller on a quorum: responses after commit, images in order, and failures."""
 
 import errno
 from collections.abc import Callable
@@ -28,7 +28,7 @@ from tests.support.runtimes import make_runtime
 
 
 class RecordingPublisher:
-    """Follows the metadata and checks that each delta leads from the image before to the one after."""
+    """A publisher that checks that each delta leads from the previous image to the next."""
 
     def __init__(self) -> None:
         self.images: list[MetadataImage] = []
@@ -43,7 +43,7 @@ class RecordingPublisher:
 
 
 class DriverNode:
-    """A node with a controller, one life of it."""
+    """One incarnation of a node with a controller."""
 
     def __init__(self, fs: MemoryFileSystem | None = None, *, life: int = 1) -> None:
         self.node = QuorumNode(fs)
@@ -154,7 +154,7 @@ class TestCommands:
         node.node.io.is_held = True
         node.driver.submit(creating("t"))
         second = node.driver.submit(creating("t"))
-        assert not second.done(), "a refusal that rests on an uncommitted record waits for it"
+        assert not second.done(), "an error based on an uncommitted record waits for its commit"
         node.node.io.release()
         node.node.settle()
         assert second.result().topics[0].error_code == ErrorCode.TOPIC_ALREADY_EXISTS
@@ -185,7 +185,7 @@ class TestCommands:
 
 class TestFailures:
     def fail(self, _controller: Controller, _now: int) -> ControllerResult[None]:
-        raise ValueError("a fault of ours")
+        raise ValueError("an unexpected failure")
 
     def test_unexpected_error_resigns_and_recovers(self) -> None:
         node = DriverNode().start()
@@ -199,7 +199,7 @@ class TestFailures:
         node.node.settle()
         assert node.driver.is_active
         assert node.driver.leader.epoch > 1
-        assert node.driver.image.topics.names() == ["t"], "what was written commits; only the answer was unsure"
+        assert node.driver.image.topics.names() == ["t"], "written records commit; only the response was uncertain"
         node.run(creating("u"))
         assert node.publisher.images[-1].topics.names() == ["t", "u"]
 
@@ -247,7 +247,7 @@ class TestFailures:
         assert code_of(pending.result) is ErrorCode.NOT_CONTROLLER
 
 
-class TestJobs:
+class TestPeriodicTasks:
     def test_silent_broker_is_fenced_on_time(self) -> None:
         node = DriverNode().start()
         node.register_broker()

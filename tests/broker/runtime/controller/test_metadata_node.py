@@ -1,4 +1,4 @@
-"""Controller, quorum, lifecycle and their helpers together on one event loop, as a lone node runs them."""
+"""Controller, quorum, lifecycle and their helpers on one event loop, as in a single node."""
 
 import asyncio
 import logging
@@ -48,7 +48,7 @@ CONFIG = load_config(None, (), {})[0]
 
 
 class LoneNode:
-    """The metadata side of a node, wired by hand."""
+    """The metadata components of a node, wired by hand."""
 
     def __init__(self, fs: MemoryFileSystem, life: int) -> None:
         clock, loop = SystemClock(), asyncio.get_running_loop()
@@ -99,14 +99,14 @@ class LoneNode:
         self.tasks.add(asyncio.get_running_loop().create_task(work))
 
     async def background(self) -> None:
-        """Wait for what was started in the background."""
+        """Wait for the background tasks."""
         while self.tasks:
             await self.tasks.pop()
 
 
 @asynccontextmanager
 async def running(fs: MemoryFileSystem, life: int = 1) -> AsyncIterator[LoneNode]:
-    """A node that serves; on leaving it is killed."""
+    """Run a node; kill it at the end."""
     node = LoneNode(fs, life)
     node.quorum.start()
     async with asyncio.timeout(60):
@@ -159,7 +159,7 @@ class TestTopicCreation:
             assert configs.topic(GROUP_OFFSETS_TOPIC)["cleanup.policy"] == "compact"
             assert configs.topic(TRANSACTION_STATE_TOPIC)["min.insync.replicas"] == "1"
             node.topics.ensure_internal_topic(GROUP_OFFSETS_TOPIC)
-            assert not node.tasks, "it exists"
+            assert not node.tasks, "the topic exists"
 
     async def test_unknown_internal_topic_is_refused(self) -> None:
         async with running(MemoryFileSystem()) as node:

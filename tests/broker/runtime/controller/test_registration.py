@@ -1,4 +1,4 @@
-"""A controller that sees to its own registration."""
+"""Registration of a controller by itself."""
 
 import asyncio
 import itertools
@@ -23,7 +23,7 @@ KNOWS_CONTROLLERS, OLDER = 15, 14
 
 
 class Scene:
-    """An image that grows when the active controller says yes, and a script of its refusals before that."""
+    """An image that shows the registration once the active controller accepts, after scripted refusals."""
 
     def __init__(self, *refusals: Exception, level: int = KNOWS_CONTROLLERS) -> None:
         self.registrar = ControllerRegistrar(IDENTITY, self)
@@ -60,7 +60,7 @@ class Scene:
 
 
 def fast(test: Callable[[], Awaitable[None]]) -> Callable[[], None]:
-    """Runs a test on a loop that does not wait."""
+    """Run a test on a loop that skips waiting."""
 
     def run() -> None:
         async def scenario() -> None:
