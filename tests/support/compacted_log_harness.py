@@ -1,5 +1,5 @@
-"""A compacted partition with a remote part, on two brokers, and a reader of all of it: what was written, and what is
-read back by the code that serves consumers.
+"""Harness of a compacted partition with a remote part on two brokers, and a reader that compares written records with
+the records served to consumers.
 """
 
 import asyncio
@@ -57,7 +57,7 @@ class Producer:
 
 
 class CompactedLogHarness:
-    """`leader` leads; the other follows when told to. `committed` is what readers are to find, before compaction."""
+    """`leader` leads; the other broker follows on request. `committed` is the expected table of a reader."""
 
     def __init__(self, **changes: object) -> None:
         self.bucket = Bucket()
@@ -85,7 +85,7 @@ class CompactedLogHarness:
     # ---- roles
 
     def lead(self, broker: Broker) -> None:
-        """Elected cleanly."""
+        """Elect a broker cleanly."""
         if self.epoch:
             self.replicate()
         self.epoch += 1
@@ -105,7 +105,7 @@ class CompactedLogHarness:
         return self.follower.replica().log.log_end_offset >= self.log.local_log_start_offset
 
     async def restart(self, broker: Broker) -> None:
-        """It crashes, and takes up the role that it had."""
+        """Crash a broker and restart it in its role."""
         await broker.crash()
         broker.start()
         if broker is self.leader:
@@ -169,7 +169,7 @@ class CompactedLogHarness:
     # ---- the disks
 
     def clean(self, broker: Broker) -> bool:
-        """The local cleaner makes a pass, if it sees a reason."""
+        """Run the local cleaner if the log is dirty enough."""
         log = broker.replica().log
         cleaner = LogCleaner(
             broker.fs,
@@ -190,7 +190,7 @@ class CompactedLogHarness:
         cleaner.finish(cleaning)
         return True
 
-    # ---- what is to be read
+    # ---- reading
 
     def expected(self) -> dict[bytes, bytes]:
         table: dict[bytes, bytes] = {}
@@ -208,7 +208,7 @@ class CompactedLogHarness:
 
 
 class TableReader:
-    """A read_committed consumer that builds a table, a piece of the log at a time."""
+    """A read_committed consumer that builds a table, one fetch at a time."""
 
     def __init__(self, stage: CompactedLogHarness) -> None:
         self._stage = stage
@@ -240,7 +240,7 @@ class TableReader:
         return self
 
     def read_some(self, max_bytes: int = 700) -> None:
-        """What one fetch brings, or one remote segment that has nothing more."""
+        """Consume one fetch, or one exhausted remote segment."""
         log = self._stage.log
         upper = log.last_stable_offset
         if self.offset >= log.local_log_start_offset:
@@ -286,7 +286,7 @@ class TableReader:
                     self.seen.append(Seen(record.offset, record.key, record.value))
 
     def _committed(self, data: Buffer, aborted: list[AbortedTxn]) -> Iterator[tuple[BatchHeader, bytes]]:
-        """As consumers do: an aborted transaction is skipped from its first offset to its marker."""
+        """Drop aborted transactions as consumers do, from the first offset to the marker."""
         ahead = sorted(aborted, key=lambda txn: txn.first_offset)
         skipping: set[int] = set()
         for position, header in iter_headers(data):

@@ -1,4 +1,4 @@
-"""What followers on the table find in remote storage: segments of records that are numbers, and how long that takes."""
+"""Remote storage as followers see it in tests: segments of numbered records, with configurable delays."""
 
 from asyncio import Future
 from collections.abc import Callable
@@ -31,7 +31,7 @@ class FakeRemoteLog:
     histories: dict[tuple[str, int], list[tuple[RemoteSegment, list[tuple[int, int]]]]] = field(default_factory=dict)
 
     def add(self, topic: str, index: int, first: int, last: int, epochs: list[tuple[int, int]]) -> None:
-        """A finished segment, and the history (epoch, first offset) of the log that it was copied from."""
+        """Add a finished segment, and the history (epoch, first offset) of the log that it was copied from."""
         present = self.histories.setdefault((topic, index), [])
         partition = TopicIdPartition(Uuid(topic.encode().rjust(16, b"\0")), topic, index)
         before = [epoch for epoch, start in epochs if start <= first][-1:]
@@ -95,7 +95,7 @@ class FakeRemoteLog:
 
 
 def _writer(segment: RemoteSegment, offset: int) -> int | None:
-    """The epoch that wrote an offset of a segment."""
+    """Return the epoch that wrote an offset of a segment."""
     if not segment.start_offset <= offset <= segment.end_offset:
         return None
     return [each.epoch for each in segment.leader_epochs if each.start_offset <= offset][-1]

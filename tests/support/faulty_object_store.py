@@ -1,7 +1,7 @@
-"""Any object store, with all that a distant one does to those who trust it.
+"""Object store wrapper that injects the faults of a remote store.
 
-Faults come by chance, from a seed and a probability for each kind, or as planned (`fail`): the next requests that
-match. The store can also be gone altogether for a while (`vanish`). What was done is in `injected`.
+Faults are random, from a seed and a probability for each kind, or planned (`fail`) for the next matching requests. The
+whole store can be unavailable for a while (`vanish`). `injected` records the faults.
 """
 
 import threading
@@ -45,10 +45,10 @@ STRIKES: dict[FaultKind, tuple[Operation, ...]] = {
     FaultKind.LOST_OBJECT: ("get",),
     FaultKind.STALE_LIST: ("list",),
 }
-"""Which operations a fault can happen to."""
+"""Operations that a fault can hit."""
 
 _OF_OBJECTS = {FaultKind.SHORT_BODY, FaultKind.CORRUPT_BYTES, FaultKind.LOST_OBJECT}
-"""What happens only to an object that is there."""
+"""Faults that hit existing objects only."""
 
 
 class Injected(NamedTuple):
@@ -85,7 +85,7 @@ class FaultyObjectStore:
         pause: Callable[[], None] = lambda: None,
         max_staleness: int = 8,
     ) -> None:
-        """`pause` is called, by the thread of the request, where the store is slow; a test may hold it there."""
+        """`pause` is called in the requesting thread when the store is slow; a test may block there."""
         self.inner = inner
         self.probabilities = dict(probabilities or {})
         self.injected: list[Injected] = []
@@ -97,7 +97,8 @@ class FaultyObjectStore:
         self._gone_for: float = 0
         self._lock = threading.RLock()
 
-    # -- what tests plan ---------------------------------------------------------------------------------------------
+    # -- planned faults
+    # --------------------------------------------------------------------------------------------------
 
     def fail(
         self,
@@ -108,12 +109,12 @@ class FaultyObjectStore:
         skip: int = 0,
         times: int = 1,
     ) -> None:
-        """Strikes `times` requests whose key (or prefix) contains `key_part`, after `skip` that it spares."""
+        """Fail `times` requests whose key or prefix contains `key_part`, after the first `skip` of them."""
         assert operation is None or operation in STRIKES[kind], f"{kind} does not happen to {operation}"
         self._planned.append(_Planned(kind, operation, key_part, skip, times))
 
     def vanish(self, requests: int | None = None) -> None:
-        """Every request fails, and every body that is being read breaks off: for that many, or until `come_back`."""
+        """Fail every request and break open bodies, for a number of requests or until `come_back`."""
         with self._lock:
             self._gone_for = float("inf") if requests is None else requests
 
@@ -122,7 +123,7 @@ class FaultyObjectStore:
             self._gone_for = 0
 
     def heal(self) -> None:
-        """No faults any more, planned or by chance."""
+        """Stop all faults, planned and random."""
         with self._lock:
             self.come_back()
             self._planned.clear()
@@ -130,7 +131,7 @@ class FaultyObjectStore:
 
     @property
     def planned_count(self) -> int:
-        """Planned faults that have not struck."""
+        """Number of planned faults that have not hit yet."""
         return sum(planned.times for planned in self._planned)
 
     # -- ObjectStore -------------------------------------------------------------------------------------------------
@@ -204,10 +205,11 @@ class FaultyObjectStore:
     def close(self) -> None:
         self.inner.close()
 
-    # -- what strikes when -------------------------------------------------------------------------------------------
+    # -- selection of faults
+    # ---------------------------------------------------------------------------------------------
 
     def _begin(self, operation: Operation, key: str) -> set[FaultKind]:
-        """The faults that strike this request; those that are its end are raised."""
+        """Return the faults of this request; raise those that end it."""
         with self._lock:
             if self._gone_for:
                 self._gone_for -= 1
@@ -241,7 +243,7 @@ class FaultyObjectStore:
         return False
 
     def _change(self, keys: Sequence[str], change: Callable[[], T]) -> T:
-        """Remembers what was there, for lists that are behind."""
+        """Remember the former state for stale lists."""
         before = [_Change(key, self._info(key)) for key in keys]
         done = change()
         with self._lock:
@@ -256,5 +258,5 @@ class FaultyObjectStore:
 
 
 def checked(store: FaultyObjectStore) -> ObjectStore:
-    """For the type checker: the fake is an ObjectStore."""
+    """Prove to the type checker that the fake is an ObjectStore."""
     return store

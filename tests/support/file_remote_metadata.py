@@ -1,6 +1,6 @@
-"""Somebody's own keeper of remote metadata, as simple as can be: every event in a file, all of them read at the start.
+"""A minimal foreign remote metadata manager: every event in one file that is read at startup.
 
-For one broker; what a broker names in `remote.log.metadata.manager.class.name`. The setting `shelf.path` says where.
+For one broker, as target of `remote.log.metadata.manager.class.name`. The setting `shelf.path` names the file.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ from tests.support.memory_remote_metadata import Event, MemoryRemoteMetadata
 
 
 class FileRemoteMetadata(MemoryRemoteMetadata):
-    """A RemoteMetadataFactory, and what it makes."""
+    """Both the RemoteMetadataFactory and the manager."""
 
     def __init__(self, settings: Mapping[str, str], context: RemoteMetadataContext) -> None:
         super().__init__()

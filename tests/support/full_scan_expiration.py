@@ -1,6 +1,6 @@
-"""What may go of a remote log, found by a look at all of it: the dumb twin of `storage.tiered.lifecycle.expiration`.
+"""Expiration by a full scan of all segments: reference model of `storage.tiered.lifecycle.expiration`.
 
-`decided` has the real one decide_expiration on the same, with a chain that has just been read.
+`decided` returns the product's decision on the same state, with a layout that was just loaded.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -25,7 +25,7 @@ from storage.tiered.segment_metadata import RemoteSegment, SegmentState, Segment
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FullScanState:
-    """As `RemoteLogState`, with all `segments` instead of a chain of them."""
+    """As `RemoteLogState`, with all `segments` instead of a layout."""
 
     segments: Sequence[RemoteSegment]
     lineage: Lineage
@@ -45,14 +45,14 @@ class FullScanState:
         return spans_of(self.segments, self.lineage, self.log_start_offset)
 
     def known(self) -> RemoteLogState:
-        """Without what the chain has."""
+        """Return the state without the layout."""
         same = {each.name: getattr(self, each.name) for each in fields(self) if each.name != "segments"}
         unfinished = [one for one in self.segments if one.state is not SegmentState.COPY_FINISHED]
         return RemoteLogState(unfinished=unfinished, count=len(self.segments), **same)
 
 
 def learn(cache: RemoteLogMetadataCache, segment: RemoteSegment) -> None:
-    """Has `cache` hear of a segment in whatever state."""
+    """Add a segment in any state to `cache`."""
     last = SegmentUpdate(segment.id, segment.state, segment.event_timestamp_ms, segment.broker_id)
     cache.add(segment.updated(last._replace(state=SegmentState.COPY_STARTED)))
     if segment.state is not SegmentState.COPY_STARTED:
@@ -69,7 +69,7 @@ def settled_chain(
 
 
 def decided(tier: FullScanState, most: int = MAX_EXAMINED) -> ExpirationResult:
-    """What is decided in earnest."""
+    """Return the product's decision."""
     partition = TopicIdPartition(Uuid(bytes(16)), "t", 0)
     cache = RemoteLogMetadataCache(tier.segments[0].id.partition if tier.segments else partition)
     for segment in tier.segments:
@@ -78,7 +78,7 @@ def decided(tier: FullScanState, most: int = MAX_EXAMINED) -> ExpirationResult:
 
 
 def decided_by_scan(tier: FullScanState) -> ExpirationResult:
-    """The same, by a look at everything."""
+    """Return the decision by a full scan."""
     links = tier.spans()
     over = list(_expired(tier, links))
     needed = {link.segment.id.id for link in links[len(over) :]}

@@ -1,4 +1,4 @@
-"""A cluster whose brokers tier to a directory that they share, and that outlives them."""
+"""Cluster whose brokers tier to a shared directory that outlives them."""
 
 import json
 import shutil
@@ -48,7 +48,7 @@ TIERED = {
 
 
 class Read(NamedTuple):
-    """A record as a consumer sees it."""
+    """A record as a consumer receives it."""
 
     offset: int
     key: bytes | None
@@ -58,7 +58,7 @@ class Read(NamedTuple):
 
 
 def until(condition: Callable[[], T | None], what: str, patience_s: float = PATIENCE_S) -> T:
-    """What a condition gives once it is true."""
+    """Return the value of a condition once it is true."""
     deadline = time.monotonic() + patience_s
     while not (found := condition()):
         assert time.monotonic() < deadline, f"{what} did not come in {patience_s} s"
@@ -91,7 +91,7 @@ class LocalTieredCluster:
 
     @property
     def bootstrap(self) -> str:
-        """Of the brokers that run."""
+        """Bootstrap servers of the running brokers."""
         return ",".join(broker.bootstrap for broker in self.cluster.brokers.values() if broker.is_running)
 
     def stop(self) -> None:
@@ -106,13 +106,13 @@ class LocalTieredCluster:
     # ---- disks
 
     def lose_logs(self, topic: str, *broker_ids: int) -> None:
-        """Of brokers that are stopped."""
+        """Delete the logs of stopped brokers."""
         for broker_id in broker_ids:
             for path in self.cluster[broker_id].data.glob(f"{topic}-*"):
                 shutil.rmtree(path)
 
     def lose_remote_metadata(self) -> None:
-        """The topic, and all that was derived from it."""
+        """Delete the metadata topic and everything derived from it."""
         self.cluster.ottla("topics", "--delete", "--topic", METADATA_TOPIC)
         self.stop()
         for broker in self.cluster.brokers.values():
@@ -120,7 +120,7 @@ class LocalTieredCluster:
         self.start()
 
     def lose_everything(self) -> None:
-        """All nodes and their directories; empty ones take their places, under the same cluster id."""
+        """Replace all nodes by empty ones with the same cluster id."""
         self.stop()
         self.cluster.controller.kill()
         for node in (self.cluster.controller, *self.cluster.brokers.values()):
@@ -129,7 +129,7 @@ class LocalTieredCluster:
         self.start()
 
     def objects(self, topic: str | None = None) -> list[str]:
-        """What lies in the bucket, of one topic or of all."""
+        """Return the objects in the bucket, of one topic or of all."""
         found = (path.relative_to(self.root).as_posix() for path in files_below(self.root))
         return sorted(key for key in found if topic is None or key.startswith(f"{topic}-"))
 
@@ -140,7 +140,7 @@ class LocalTieredCluster:
         create_topic(self.bootstrap, topic, partitions, 3, assignment, **(TIERED | more))
 
     def produce(self, topic: str, count: int, partitions: int = 2, *, first: int = 0, size: int = 1000) -> None:
-        """As many records to each partition, idempotently, each as its number has it; `size` in bytes."""
+        """Produce records to each partition, idempotently, with contents by number; `size` in bytes."""
         failures: list[object] = []
         producer = Producer(
             {"bootstrap.servers": self.bootstrap, "enable.idempotence": True, "linger.ms": 5, "log_level": 0}
@@ -160,7 +160,7 @@ class LocalTieredCluster:
         assert failures == []
 
     def read(self, topic: str, partition: int = 0, *, first: int = 0, end: int | None = None) -> list[Read]:
-        """From `first` on, by librdkafka, which may not reset."""
+        """Read records from `first` on with librdkafka, without offset resets."""
         consumer = Consumer(
             {
                 "bootstrap.servers": self.bootstrap,
@@ -198,7 +198,7 @@ class LocalTieredCluster:
             yield client
 
     def remote_ends(self, topic: str) -> dict[int, int]:
-        """By partition, the offset above the last that is remote."""
+        """Return the offset above the last remote one, by partition."""
         return {
             number: -1 if each.remote_end is None else each.remote_end + 1
             for number, each in self.bounds(topic).items()
@@ -210,7 +210,7 @@ class LocalTieredCluster:
             done.result(PATIENCE_S)
 
     def wait_until_tiered(self, topic: str, below: int) -> dict[int, int]:
-        """Until everything below an offset is remote, and the local logs are short; returns `remote_ends`."""
+        """Wait until all offsets below a bound are remote and the local logs are short; return `remote_ends`."""
 
         def ends() -> dict[int, int] | None:
             bounds = self.bounds(topic)
@@ -221,7 +221,7 @@ class LocalTieredCluster:
         return until(ends, f"{topic} in remote storage up to {below}")
 
     def is_idle(self, topic: str) -> bool:
-        """Whether nothing of a topic is being copied."""
+        """Whether no copy of a topic is running."""
         with self.client() as client:
             known = MetadataTopic(client, lambda: 0).catch_up_all()
         return not any(
@@ -262,12 +262,12 @@ class LocalTieredCluster:
         return ["remote", command, "--bootstrap-server", self.bootstrap, *overrides, *arguments]
 
     def remote(self, command: str, *arguments: str, check: bool = True) -> str:
-        """`ottla remote`; what it printed."""
+        """Run `ottla remote` and return its output."""
         done = run_ottla(*self.remote_arguments(command, *arguments), check=check)
         return done.stdout + done.stderr
 
     def wait_until_verified(self, *arguments: str) -> None:
-        """`ottla remote verify` finds nothing amiss, once nobody is in the middle of a copy or a deletion."""
+        """Wait until `ottla remote verify` finds no fault, without running copies and deletions."""
         deadline = time.monotonic() + PATIENCE_S
         while (done := run_ottla(*self.remote_arguments("verify", *arguments), check=False)).returncode:
             assert time.monotonic() < deadline, done.stdout + done.stderr

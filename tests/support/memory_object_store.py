@@ -1,4 +1,4 @@
-"""An object store in memory: what a well-behaved one does, with the requests it got written down."""
+"""Object store in memory that records its requests."""
 
 import threading
 from collections.abc import Iterable, Iterator, Sequence
@@ -12,7 +12,7 @@ Operation: TypeAlias = Literal["put", "get", "delete", "list"]
 
 
 class StoreCall(NamedTuple):
-    """One request. `key` is the prefix of a list; a delete of several keys is several of these."""
+    """One request. `key` is the prefix of a list; a delete of several keys is several calls."""
 
     operation: Operation
     key: str
@@ -31,11 +31,12 @@ class MemoryObjectStore:
         self._lock = threading.Lock()
         self._piece_bytes = piece_bytes
         self.now_ms = 0
-        """When what is put from now on will have been modified."""
+        """Modification time of objects put from now on."""
         self.calls: list[StoreCall] = []
         self.is_closed = False
 
-    # -- what tests look at and change ------------------------------------------------------------------------------
+    # -- access for tests
+    # ------------------------------------------------------------------------------------------------
 
     def keys(self) -> list[str]:
         return sorted(self._objects)
@@ -48,11 +49,11 @@ class MemoryObjectStore:
         return stored and ObjectInfo(key, len(stored.content), stored.modified_ms)
 
     def replace(self, key: str, content: bytes) -> None:
-        """Behind everybody's back: no request, same time of modification. The object must exist."""
+        """Replace an existing object without a request and without a new modification time."""
         self._objects[key] = self._objects[key]._replace(content=content)
 
     def lose(self, key: str) -> None:
-        """Behind everybody's back. The object must exist."""
+        """Remove an existing object without a request."""
         del self._objects[key]
 
     # -- ObjectStore ------------------------------------------------------------------------------------------------
@@ -91,7 +92,7 @@ class MemoryObjectStore:
         return self._infos(found)
 
     def _infos(self, keys: Iterable[str]) -> Iterator[ObjectInfo]:
-        """What is deleted in the meantime is left out."""
+        """Yield the listed objects that still exist."""
         for key in keys:
             if info := self.info(key):
                 yield info
@@ -105,5 +106,5 @@ class MemoryObjectStore:
 
 
 def checked(store: MemoryObjectStore) -> ObjectStore:
-    """For the type checker: the fake is an ObjectStore."""
+    """Prove to the type checker that the fake is an ObjectStore."""
     return store

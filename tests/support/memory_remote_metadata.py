@@ -24,10 +24,11 @@ MakeFuture = Callable[[], "asyncio.Future[Any]"]
 
 
 class RemoteMetadataLog:
-    """What all brokers share. `events` are those that were applied, in order; `is_held`: the rest waits for `release`.
+    """The log that all brokers share. `events` are the applied events in order; `is_held`: later ones wait for
+    `release`.
 
-    `fail_next(error)` makes the next event fail with `error` without being applied; with `applies` it is applied all
-    the same, as when an answer is lost.
+    `fail_next(error)` makes the next event fail without being applied; with `applies` it is applied all the same, like
+    an event whose response is lost.
     """
 
     def __init__(self) -> None:
@@ -38,11 +39,11 @@ class RemoteMetadataLog:
         self._failures: list[tuple[Exception, bool]] = []
 
     def cache(self, partition: TopicIdPartition) -> RemoteLogMetadataCache:
-        """What is known of a partition, whoever is assigned to it."""
+        """Return the metadata of a partition, assigned or not."""
         return self.caches.setdefault(partition, RemoteLogMetadataCache(partition))
 
     def fail_next(self, error: Exception, *, applies: bool = False) -> None:
-        """May be called several times, for as many events."""
+        """Fail the next event; repeated calls fail as many events."""
         self._failures.append((error, applies))
 
     def publish(self, event: Event, done: "asyncio.Future[None]") -> None:
@@ -52,7 +53,7 @@ class RemoteMetadataLog:
             self.release()
 
     def release(self, count: int | None = None) -> None:
-        """Apply what waits: all of it, and hold no longer; or only the first `count`."""
+        """Apply waiting events: all, and stop holding; or only the first `count`."""
         if count is None:
             self.is_held = False
         for _ in range(len(self._waiting) if count is None else count):
@@ -126,7 +127,7 @@ class MemoryRemoteMetadata:
         done.set_exception(error)
         return done
 
-    # ---- questions
+    # ---- queries
 
     def segment_for(self, partition: TopicIdPartition, epoch: int, offset: int) -> RemoteSegment | None:
         return self._cache(partition).segment_for(epoch, offset)
@@ -160,7 +161,7 @@ class MemoryRemoteMetadata:
         return ready
 
     def become_ready(self, partition: TopicIdPartition) -> None:
-        """Loaded from now on."""
+        """Mark a partition as loaded."""
         self.not_ready.discard(partition)
         self._tell(partition)
 
@@ -177,12 +178,12 @@ class MemoryRemoteMetadata:
         self.followers -= gone
 
     def held(self) -> list[tuple[TopicIdPartition, PartitionDeleteState | None]]:
-        """As if this broker had to see to all of them."""
+        """Return all partitions, as if this broker had to delete all of them."""
         caches = [cache for cache in self.log.caches.values() if len(cache)]
         return [(one.partition, None if one.deletion is None else one.deletion.state) for one in caches]
 
     async def close(self) -> None:
-        """Nothing is kept open."""
+        """Do nothing: there are no resources."""
 
     def _is_assigned(self, partition: TopicIdPartition) -> bool:
         return partition in self.leaders or partition in self.followers

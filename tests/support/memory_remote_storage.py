@@ -1,4 +1,4 @@
-"""Remote storage in memory, whole: what is copied there can be read, and deleted; what is asked can be told to fail."""
+"""Remote storage in memory: copied segments can be read and deleted; calls can be made to fail."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -10,12 +10,12 @@ from storage.tiered.remote_storage import IndexKind, SegmentFiles
 from storage.tiered.segment_metadata import RemoteSegment
 
 PIECE_BYTES = 100
-"""Small, so that batches lie across pieces."""
+"""Piece size, small enough that batches span pieces."""
 
 
 @dataclass(slots=True)
 class StoredSegment:
-    """`metadata` as it was when the copy began."""
+    """Objects of a segment; `metadata` is the state at the start of the copy."""
 
     metadata: RemoteSegment
     log: bytes
@@ -24,7 +24,7 @@ class StoredSegment:
 
 @dataclass(slots=True)
 class MemoryRemoteStorage:
-    """Implements RemoteStorageManager. `failures` are raised by the next calls, one each; `calls` notes all of them."""
+    """Implements RemoteStorageManager. Each of the `failures` is raised by one call; `calls` records all calls."""
 
     segments: dict[Uuid, StoredSegment] = field(default_factory=dict)
     failures: list[Exception] = field(default_factory=list)
@@ -58,10 +58,10 @@ class MemoryRemoteStorage:
         return found
 
     def read_soon(self, segment: RemoteSegment, first: int) -> None:
-        """Everything is at hand."""
+        """Do nothing: there is no cache."""
 
     def discard(self, segment: RemoteSegment) -> None:
-        """There is nothing else to read it from."""
+        """Do nothing: there is no cache."""
 
     def location(self, segment: RemoteSegment) -> str:
         return str(segment.id)

@@ -1,6 +1,6 @@
-"""Remote storage for tests of readers: segments made of any batches, in memory; calls are noted, and fail when told to.
+"""Remote storage in memory for tests of readers: segments of arbitrary batches, recorded calls, injected failures.
 
-`tests.support.memory_remote_storage` is for those that copy and delete.
+`tests.support.memory_remote_storage` is for tests that copy and delete.
 """
 
 from collections.abc import Iterator, Sequence
@@ -88,10 +88,10 @@ class RemoteFiles:
             raise RemoteResourceNotFound(f"{segment.id} {kind}") from None
 
     def read_soon(self, segment: RemoteSegment, first: int) -> None:
-        """Everything is at hand."""
+        """Do nothing: there is no cache."""
 
     def discard(self, segment: RemoteSegment) -> None:
-        """There is nothing else to read it from."""
+        """Do nothing: there is no cache."""
 
     def location(self, segment: RemoteSegment) -> str:
         return str(segment.id)
@@ -102,7 +102,7 @@ class RemoteFiles:
             self.indexes.pop((segment.id.id, kind), None)
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: there are no resources."""
 
     def _failure(self) -> Exception | None:
         if self.is_down:
@@ -112,7 +112,7 @@ class RemoteFiles:
     def _put_index(self, segment: RemoteSegment, kind: IndexKind, content: bytes) -> None:
         self.indexes[segment.id.id, kind] = content
 
-    # ---- what is stored
+    # ---- stored segments
 
     def put(
         self,
@@ -125,7 +125,7 @@ class RemoteFiles:
         aborted: Sequence[AbortedTxn] = (),
         partition: TopicIdPartition,
     ) -> RemoteSegment:
-        """A segment of `batches`, indexed batch by batch; one epoch, 0, unless given."""
+        """Store a segment of `batches`, indexed batch by batch, with epoch 0 unless given."""
         fs = MemoryFileSystem()
         fs.make_directory("/s")
         local = LogSegment.create(fs, "/s", start_offset, INDEX_EVERY_BATCH, created_ms=0)
@@ -137,7 +137,7 @@ class RemoteFiles:
         return self._store(fs, local, number, (start_offset, end_offset), epochs or [(0, start_offset)], partition)
 
     def upload(self, fs: FileSystem, log: Log, number: int, segment: LogSegment, topic_id: Uuid) -> RemoteSegment:
-        """A closed segment of a log, with the log's own epochs."""
+        """Store a closed segment of a log, with the log's epochs."""
         end = log.segments.end_of(segment, log.log_end_offset) - 1
         epochs = epochs_of(log.epochs.entries, segment.base_offset, end)
         partition = TopicIdPartition(topic_id, log.topic, log.partition)
@@ -181,7 +181,7 @@ class RemoteFiles:
 
 
 def announce(metadata: RemoteMetadataLog, *segments: RemoteSegment) -> None:
-    """Make segments known as copied."""
+    """Record segments as copied."""
     for segment in segments:
         cache = metadata.cache(segment.id.partition)
         cache.add(segment)

@@ -1,7 +1,7 @@
-"""Brokers with a RemoteLogManager each, over logs in memory, that share remote storage and its metadata.
+"""Harness of brokers with RemoteLogManagers over logs in memory that share remote storage and its metadata.
 
-For tests of what copies, expires and removes: partitions have the roles that the test gives them, replication is by
-hand (`replicate`), time is that of a `FastForwardLoop`.
+For tests of copying, expiration and removal: the test assigns roles, replication is explicit (`replicate`), and time is
+that of a `FastForwardLoop`.
 """
 
 import asyncio
@@ -44,7 +44,7 @@ SETTINGS = RemoteLogSettings(task_interval_ms=1_000, remover_interval_ms=1_000, 
 
 
 class LoopClock:
-    """The running loop's time."""
+    """Clock with the running loop's time."""
 
     def now_ms(self) -> int:
         return EPOCH_MS + round((asyncio.get_running_loop().time() - 1000) * 1000)
@@ -70,7 +70,7 @@ class HarnessReplica:
         self.starts.append(self.log.log_start_offset)
 
     def low_watermark(self) -> int:
-        """Followers know at once, unless a test says otherwise."""
+        """Return the low watermark; followers are up to date unless a test says otherwise."""
         return self.log.log_start_offset
 
     @property
@@ -79,7 +79,7 @@ class HarnessReplica:
 
 
 class Bucket:
-    """What brokers share. `topics` are those that exist."""
+    """Storage and metadata shared by brokers. `topics` are the existing ones."""
 
     def __init__(self) -> None:
         self.metadata = RemoteMetadataLog()
@@ -94,7 +94,7 @@ class Bucket:
         return [(one.start_offset, one.end_offset) for one in self.segments(state, partition)]
 
     def states(self) -> list[str]:
-        """Every event that counted, as a short text."""
+        """Return every applied event as a short text."""
         told = []
         for event in self.metadata.events:
             base = f" {event.start_offset}-{event.end_offset}" if isinstance(event, RemoteSegment) else ""
@@ -102,13 +102,13 @@ class Bucket:
         return told
 
     def orphans(self) -> set[Uuid]:
-        """Objects that no metadata knows of."""
+        """Return the objects without metadata."""
         known = {one.id.id for cache in self.metadata.caches.values() for one in cache.segments()}
         return set(self.storage.stored) - known
 
 
 class Catalog:
-    """RemoteCatalog of the one broker that leads the metadata partitions; the others' are empty."""
+    """RemoteCatalog of the broker that leads the metadata partitions; others are empty."""
 
     def __init__(self, bucket: Bucket) -> None:
         self._bucket = bucket
@@ -126,7 +126,7 @@ class Catalog:
 
 
 class Broker:
-    """One node. `start` makes a manager that runs until `crash` or `stop`; disks outlive both."""
+    """One node. `start` creates a manager that runs until `crash` or `stop`; disks outlive both."""
 
     def __init__(
         self,
@@ -139,7 +139,7 @@ class Broker:
         storage: RemoteStorageManager | None = None,
         answer_s: Callable[[], float] = lambda: 0.0,
     ) -> None:
-        """`storage` is its own way to what is shared, the bucket's unless given; `answer_s` is how late it answers."""
+        """`storage` is the broker's remote storage, the bucket's by default; `answer_s` delays its results."""
         self.bucket = bucket
         self.storage: RemoteStorageManager = storage or bucket.storage
         self.id = number
@@ -158,7 +158,7 @@ class Broker:
         self._running: asyncio.Task[None] | None = None
         self.is_up = False
 
-    # ---- life
+    # ---- lifecycle
 
     def start(self) -> "Broker":
         self.fs.locked.clear()
@@ -242,22 +242,22 @@ class Broker:
 
     @property
     def has_ended(self) -> bool:
-        """Whether its manager is not at work."""
+        """Whether the manager is not running."""
         return self._running is None or self._running.done()
 
     @property
     def failure(self) -> BaseException | None:
-        """Why its manager has ended by itself."""
+        """Return the error that ended the manager."""
         return None if self._running is None or not self._running.done() else self._running.exception()
 
     async def crash(self) -> None:
-        """Nothing more comes of what was under way; what was written stays."""
+        """Crash: running work has no effect any more, written data stay."""
         self.copy_pool.is_dead = self.pool.is_dead = True
         self.is_up = False
         await self._end()
 
     async def give_up(self) -> None:
-        """The test is over, however it went."""
+        """End the broker at the end of a test, whatever its outcome."""
         if self._running is not None:
             self._running.cancel()
             await asyncio.gather(self._running, return_exceptions=True)
@@ -284,10 +284,10 @@ class Broker:
     def has_topic(self, topic_id: Uuid) -> bool:
         return topic_id in self.bucket.topics
 
-    # ---- what befalls it
+    # ---- events
 
     def replica(self, index: int = 0) -> HarnessReplica:
-        """Made if it is not there."""
+        """Return a replica; create it if necessary."""
         if index not in self.replicas:
             partition = TopicPartition(TOPIC, index)
             log = self.dirs.create(partition, self.config, now_ms=self.clock.now_ms(), topic_id=TOPIC_ID)
@@ -314,13 +314,13 @@ class Broker:
             self.manager.on_role(replica)
 
     def unhost(self, index: int = 0) -> None:
-        """The partition is deleted, or reassigned."""
+        """Remove a replica, as after a deletion or reassignment."""
         replica = self.replicas.pop(index)
         self.manager.on_role(replica)
         self.dirs.delete(TopicPartition(TOPIC, index))
 
     def fill(self, segments: int, *, index: int = 0, records: int = 10, size: int = 20, commit: bool = True) -> Log:
-        """Closed segments, by the leader, committed."""
+        """Append committed, closed segments on the leader."""
         replica = self.replica(index)
         for _ in range(segments):
             data = build_batch([Record(self.clock.now_ms(), b"k", b"v" * size)] * records)
@@ -331,7 +331,7 @@ class Broker:
         return replica.log
 
     def retain(self, index: int = 0) -> list[Expired]:
-        """Local retention."""
+        """Apply local retention."""
         log = self.replica(index).log
         if not self.dirs.checkpoints.covers_log_start(log):
             self.dirs.checkpoints.write_log_starts()
@@ -339,7 +339,7 @@ class Broker:
 
 
 def replicate(source: Log, target: Log, now_ms: int) -> None:
-    """All that `source` has on its disk and `target` lacks; marks too."""
+    """Copy all local records of `source` that `target` lacks, and its watermarks."""
     target.truncate_to(min(target.log_end_offset, source.log_end_offset), now_ms=now_ms)
     while target.log_end_offset < source.log_end_offset:
         found = source.read(target.log_end_offset, 10_000, source.log_end_offset)

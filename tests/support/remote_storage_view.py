@@ -1,6 +1,6 @@
-"""What can be seen of a tier from outside: the metadata topic, the objects, the bounds of logs, the disks of brokers.
+"""External view of tiered storage: metadata topic, objects, log offsets, disks of brokers.
 
-Whoever runs brokers and a store derives from `RemoteStorageView` and says where they are.
+A harness that runs brokers and a store derives from `RemoteStorageView` and names their locations.
 """
 
 import contextlib
@@ -25,33 +25,33 @@ KEY_PREFIX = "tier/"
 
 @dataclass(frozen=True, slots=True)
 class Bucket:
-    """Keys by what they are for."""
+    """Object keys by kind."""
 
     segments: frozenset[str]
     others: frozenset[str]
 
 
 class RemoteStorageView(ABC):
-    """Objects are named with KEY_PREFIX."""
+    """View of a cluster whose objects have KEY_PREFIX."""
 
     @property
     @abstractmethod
     def bootstrap(self) -> str:
-        """Of the brokers that run."""
+        """Bootstrap servers of the running brokers."""
 
     @property
     @abstractmethod
     def objects(self) -> Path:
-        """Where the objects are, as files named for their keys."""
+        """Directory of the objects, as files named by their keys."""
 
     @property
     @abstractmethod
     def tool_settings(self) -> Mapping[str, str]:
-        """By which tools find the store, on a straight way."""
+        """Store settings for tools, without the proxy."""
 
     @abstractmethod
     def data_directory(self, broker_id: int) -> Path:
-        """Of a broker's logs."""
+        """Log directory of a broker."""
 
     # ---- topics
 
@@ -61,14 +61,14 @@ class RemoteStorageView(ABC):
             yield client
 
     def bounds(self, topic: str) -> dict[int, LogBounds]:
-        """By ListOffsets, as the leaders have them."""
+        """Return log start and end offsets by ListOffsets, from the leaders."""
         with self.client() as client:
             return dict(Cluster(client).bounds(topic))
 
-    # ---- what is remote
+    # ---- remote segments
 
     def segments(self, topic: str | None = None) -> list[RemoteSegment]:
-        """All that the metadata topic tells of now, of one topic or of all, in whatever state."""
+        """Return the segments in the metadata topic, of one topic or of all, in any state."""
         with self.client() as client:
             metadata = MetadataTopic(client, lambda: time.time_ns() // 1_000_000)
             known = list(metadata.catch_up_all()) if metadata.exists() else []
@@ -77,7 +77,7 @@ class RemoteStorageView(ABC):
         ]
 
     def finished(self, topic: str, partition: int = 0) -> list[RemoteSegment]:
-        """By their start."""
+        """Return the finished segments by start offset."""
         found = [
             each
             for each in self.segments(topic)
@@ -86,7 +86,7 @@ class RemoteStorageView(ABC):
         return sorted(found, key=lambda each: each.start_offset)
 
     def bucket(self, topic: str | None = None) -> Bucket:
-        """Read from the store's disk, whatever its way is like."""
+        """Return the bucket as read from the store's disk, without the proxy."""
         keys = ObjectKeys(KEY_PREFIX)
         found = (path.relative_to(self.objects).as_posix() for path in files_below(self.objects))
         mine = [key for key in found if key.startswith(KEY_PREFIX + ("" if topic is None else f"{topic}-"))]
@@ -94,13 +94,13 @@ class RemoteStorageView(ABC):
         return Bucket(segments, frozenset(mine) - segments)
 
     def expected_objects(self, topic: str | None = None) -> frozenset[str]:
-        """What must be there, and nothing more: three objects for each finished segment."""
+        """Return the objects that must exist, three for each finished segment."""
         keys = ObjectKeys(KEY_PREFIX)
         finished = (each for each in self.segments(topic) if each.state is SegmentState.COPY_FINISHED)
         return frozenset(keys.key(each, suffix) for each in finished for suffix in ObjectSuffix)
 
     def remote(self, command: str, *arguments: str, check: bool = True) -> str:
-        """`ottla remote`, on the straight way to the store; what it printed."""
+        """Run `ottla remote` without the proxy and return its output."""
         done = self.run_remote(command, *arguments, check=check)
         return done.stdout + done.stderr
 
@@ -118,17 +118,17 @@ class RemoteStorageView(ABC):
         return self.data_directory(broker_id) / f"{topic}-{partition}"
 
     def local_bytes(self, broker_id: int, topic: str, partition: int = 0) -> int:
-        """Of the segments of a replica; 0 for one that is deleted right now."""
+        """Return the size of a replica's segments; 0 if it is being deleted."""
         return total_bytes(self.partition_directory(broker_id, topic, partition).glob("*.log"))
 
     def leader_epochs(self, broker_id: int, topic: str, partition: int = 0) -> list[tuple[int, int]]:
-        """Epochs and where they begin, as the replica's checkpoint has them."""
+        """Return epochs and start offsets from the replica's checkpoint."""
         text = (self.partition_directory(broker_id, topic, partition) / "leader-epoch-checkpoint").read_text()
         return [(int(epoch), int(offset)) for epoch, offset in (line.split() for line in text.splitlines()[2:])]
 
 
 def clipped(epochs: list[tuple[int, int]], first: int, last: int) -> tuple[tuple[int, int], ...]:
-    """The epochs of the offsets from `first` to `last`, the first one beginning at `first`."""
+    """Return the epochs of the offsets from `first` to `last`, the first one starting at `first`."""
     ends = [start for _, start in epochs[1:]] + [last + 1]
     return tuple(
         (epoch, max(start, first))

@@ -1,9 +1,9 @@
-"""A bad way to a good S3 server: a proxy that refuses, delays and cuts requests, loses and damages answers, tells of
-objects as if they were lost and of listings as they once were, and goes away.
+"""Fault-injecting proxy in front of a real S3 server: it refuses, delays and cuts requests, loses and damages
+responses, hides objects, repeats stale listings, and disappears.
 
-It passes requests on as they are, names and signatures with them, so that a client that is told of this port works as
-with the server itself. A process of its own (`python -m tests.support.s3_proxy`), which takes orders as lines on its
-standard input and answers each with a line of JSON; it ends when that closes.
+Requests pass unchanged, with host names and signatures, so a client uses this port as if it were the server. The proxy
+is a process (`python -m tests.support.s3_proxy`) that takes commands as lines on standard input and responds to each
+with a line of JSON; it ends when the input closes.
 """
 
 import asyncio
@@ -21,15 +21,15 @@ from tests.support.apache_kafka import REPOSITORY, free_ports, wait_for_port
 
 _PIECE = 1 << 16
 _LONG_S = 60.0
-"""So long the answer of nobody is waited for, unless the client gives up before."""
+"""Maximum delay of a missing response, unless the client gives up before."""
 _DRIPS = 8
-"""A slow body comes in so many pieces."""
+"""Number of pieces of a slow body."""
 _STARTED = 20
 """Seconds for the process to listen."""
 
 
 class Fault(StrEnum):
-    """What happens to a request."""
+    """Fault of a request."""
 
     THROTTLED = "throttled"
     FAILED = "failed"
@@ -37,22 +37,22 @@ class Fault(StrEnum):
     CUT_REQUEST = "cut request"
     CUT_ANSWER = "cut answer"
     LOST_ANSWER = "lost answer"
-    """What was asked for is done, and the connection ends."""
+    """The request is executed and the connection ends without a response."""
     LATE_ANSWER = "late answer"
-    """What was asked for is done, and nothing comes: the client runs into its timeout."""
+    """The request is executed and the response is withheld until the client times out."""
     SLOW_BODY = "slow body"
     CORRUPT_BODY = "corrupt body"
-    """One bit of an object is another when it arrives."""
+    """One bit of an object is flipped."""
     NO_SUCH_KEY = "no such key"
-    """An object is asked for, and said not to be there."""
+    """A get responds that an existing object does not exist."""
     STALE_LIST = "stale list"
-    """A listing comes as it was when somebody asked for the same last, if anybody did."""
+    """A listing repeats the last one for the same request, if there was one."""
 
 
 PASSING = tuple(Fault)[: tuple(Fault).index(Fault.CORRUPT_BODY)]
-"""What any request can meet by chance: it goes wrong, or well, and no lie is told."""
+"""Random faults: failures and successes without wrong contents."""
 _OF_OBJECTS = (Fault.SLOW_BODY, Fault.CORRUPT_BODY, Fault.NO_SUCH_KEY)
-"""What happens only where an object is read."""
+"""Faults of object reads only."""
 
 
 _REFUSALS = {
@@ -81,27 +81,28 @@ class S3Proxy:
         return f"http://{self._host}:{self.port}"
 
     def set_share(self, share: float) -> None:
-        """So many of the requests from now on meet a fault."""
+        """Inject faults into this share of the requests from now on."""
         self._order("share", share)
 
     def strike(self, fault: Fault, share: float = 1.0, *, method: str = "", key_part: str = "") -> None:
-        """So many of the requests that `fault` can happen to meet it, if they are of this method and have this in what
-        they ask for; until `relent`. The first that strikes counts."""
+        """Inject `fault` into this share of the requests with this method and text in the target, until `relent`. The
+        first matching strike applies.
+        """
         self._order("strike", fault, share, method, key_part)
 
     def relent(self) -> None:
-        """Takes back every `strike`."""
+        """Remove every `strike`."""
         self._order("relent")
 
     def vanish(self) -> None:
-        """Connections end in the middle of what they carry, and new ones are refused, until `come_back`."""
+        """Break all connections and refuse new ones until `come_back`."""
         self._order("vanish")
 
     def come_back(self) -> None:
         self._order("come_back")
 
     def counts(self) -> dict[str, int]:
-        """How many requests came so far, `requests`, and how many met each fault."""
+        """Return the number of requests as `requests`, and the number of injected faults by kind."""
         return dict(self._order("counts"))
 
     def _order(self, *words: object) -> dict[str, int]:
@@ -130,19 +131,19 @@ class S3Proxy:
 
 
 class _Cut(Exception):
-    """This connection ends now."""
+    """Signal to end this connection."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Head:
-    """The first line of a request or an answer, and its headers."""
+    """The first line and the headers of a request or response."""
 
     first: bytes
     headers: list[tuple[bytes, bytes]]
 
     @classmethod
     async def read(cls, reader: asyncio.StreamReader) -> "_Head":
-        """Raises IncompleteReadError at the end of a connection."""
+        """Read a head. Raises IncompleteReadError at the end of a connection."""
         first, *lines = (await reader.readuntil(b"\r\n\r\n")).rstrip(b"\r\n").split(b"\r\n")
         pairs = (line.partition(b":") for line in lines)
         return cls(first, [(name.strip().lower(), value.strip()) for name, _, value in pairs])
@@ -163,7 +164,7 @@ class _Head:
         return int(self.first.split()[1])
 
     def with_length(self, length: int) -> "_Head":
-        """For a body that is sent whole."""
+        """Return the head for a body that is sent whole."""
         rest = [each for each in self.headers if each[0] not in (b"content-length", b"transfer-encoding")]
         return _Head(self.first, [*rest, (b"content-length", b"%d" % length)])
 
@@ -173,12 +174,12 @@ class _Head:
 
     @property
     def method(self) -> str:
-        """Of a request."""
+        """Method of a request."""
         return self.first.split()[0].decode()
 
     @property
     def target(self) -> str:
-        """Of a request."""
+        """Target of a request."""
         return self.first.split()[1].decode()
 
     @property
@@ -187,13 +188,13 @@ class _Head:
 
     @property
     def is_read(self) -> bool:
-        """Whether an object is asked for."""
+        """Whether the request reads an object."""
         return self.method == "GET" and "?" not in self.target
 
 
 @dataclass(frozen=True, slots=True)
 class _Strike:
-    """What was ordered by `S3Proxy.strike`."""
+    """A fault planned by `S3Proxy.strike`."""
 
     fault: Fault
     share: float
@@ -211,7 +212,7 @@ class _Strike:
 async def _relay(
     head: _Head, source: asyncio.StreamReader, target: asyncio.StreamWriter | None, *, share: float = 1.0
 ) -> None:
-    """Passes a body on, or so much of it and then raises _Cut."""
+    """Relay a body, or only its beginning and then raise _Cut."""
     if head.is_chunked:
         await _relay_chunks(source, target)
     left = head.length
@@ -257,7 +258,7 @@ class _Proxy:
         self._strikes: list[_Strike] = []
         self._listings: dict[str, bytes] = {}
 
-    # ---- orders
+    # ---- commands
 
     async def obey(self) -> None:
         orders = asyncio.StreamReader()
@@ -327,7 +328,7 @@ class _Proxy:
         client: tuple[asyncio.StreamReader, asyncio.StreamWriter],
         server: tuple[asyncio.StreamReader, asyncio.StreamWriter],
     ) -> None:
-        """One request and its answer."""
+        """Relay one request and its response."""
         fault = self._fate(request)
         if request.get(b"expect"):
             client[1].write(b"HTTP/1.1 100 Continue\r\n\r\n")
@@ -370,7 +371,7 @@ class _Proxy:
     async def _send_whole(
         self, request: _Head, fault: Fault | None, answer: _Head, body: bytes, client: asyncio.StreamWriter
     ) -> None:
-        """An answer of which all is known; an error that the server gives is passed on as it is."""
+        """Send a complete response; the server's errors pass unchanged."""
         is_good = answer.status in (200, 206)
         if request.is_listing and is_good:
             if fault is Fault.STALE_LIST:

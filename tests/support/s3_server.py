@@ -29,7 +29,7 @@ BUCKET = "ottla-tests"
 
 @cache
 def unavailable_reason() -> str | None:
-    """Why there can be no server on this machine, or None once it is built, for which it may ask a registry."""
+    """Return why there can be no server on this machine, None if it is built; may access a module proxy."""
     BUILD.mkdir(parents=True, exist_ok=True)
     with (BUILD / ".lock").open("w") as lock:  # one of several test processes builds it
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -75,7 +75,7 @@ class S3Server:
 
     @property
     def settings(self) -> S3Settings:
-        """How to reach it: parts are small, and failures are found out fast."""
+        """Return settings with small parts and fast failure detection."""
         return S3Settings(
             bucket_name=BUCKET,
             region=REGION,
@@ -88,11 +88,11 @@ class S3Server:
 
     @property
     def impatient_settings(self) -> S3Settings:
-        """As `settings`, but one failed attempt is a failure."""
+        """Return `settings` with a single attempt."""
         return replace(self.settings, max_attempts=1)
 
     def node_settings(self, prefix: str = "rsm.config.") -> dict[str, str]:
-        """The same, as a node's configuration says it."""
+        """Return the settings as a node's configuration."""
         return {
             f"{prefix}storage.s3.bucket.name": BUCKET,
             f"{prefix}storage.s3.region": REGION,
@@ -105,11 +105,11 @@ class S3Server:
 
     @property
     def objects(self) -> Path:
-        """Where the objects are, as files named for their keys."""
+        """Directory of the objects, as files named by their keys."""
         return self.directory / "data" / BUCKET
 
     def start(self) -> "S3Server":
-        """Also after `stop`: same port, same objects."""
+        """Start the server, also after `stop`, with the same port and objects."""
         assert self._process is None, "it runs already"
         for name in ("data", "metadata"):
             (self.directory / name).mkdir(parents=True, exist_ok=True)
@@ -141,14 +141,14 @@ class S3Server:
         return self
 
     def stop(self) -> None:
-        """Vanishes at once, in the middle of whatever it does."""
+        """Kill the server."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
             self._process = None
 
     def pause(self) -> None:
-        """Takes connections and says nothing more, until `resume`."""
+        """Accept connections without responding, until `resume`."""
         assert self._process is not None
         suspend(self._process.pid)
 
@@ -166,5 +166,5 @@ class S3Server:
 
 
 def _ends_with_us() -> list[str]:
-    """What to put before a command so that the kernel kills it when the thread that started it ends."""
+    """Return a command prefix that makes the kernel kill the process when the starting thread ends."""
     return ["setpriv", "--pdeathsig", "KILL"] if shutil.which("setpriv") else []

@@ -1,7 +1,7 @@
-"""Remote storage that several brokers share, in memory, and a pool without threads, for tests of copying and deleting.
+"""Remote storage in memory, shared by several brokers, and a pool without threads, for tests of copying and deleting.
 
-What calls do beside their work is the test's: `fault(operation, segment)` may return a `Fault`. It knows what it holds,
-so that orphans can be told.
+A test injects faults: `fault(operation, segment)` may return a `Fault`. The storage knows its objects, so tests can
+find orphans.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ Operation = Literal["copy", "read", "index", "delete"]
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """`error` is raised; with `applies`, after the work was done, as when an answer is lost."""
+    """`error` is raised; with `applies`, after the work was done, like a lost response."""
 
     error: Exception
     applies: bool = False
@@ -40,7 +40,7 @@ FaultPlan = Callable[[Operation, RemoteSegment], Fault | None]
 
 
 class SharedRemoteStorage:
-    """A RemoteStorageManager. `stored` is by segment id; `calls` are (operation, base offset) in their order."""
+    """Implements RemoteStorageManager. `stored` is by segment id; `calls` are (operation, base offset) in order."""
 
     def __init__(self, fault: FaultPlan | None = None, *, custom_metadata: bytes | None = None) -> None:
         self.stored: dict[Uuid, Stored] = {}
@@ -67,10 +67,10 @@ class SharedRemoteStorage:
         return content
 
     def read_soon(self, segment: RemoteSegment, first: int) -> None:
-        """Everything is at hand."""
+        """Do nothing: there is no cache."""
 
     def discard(self, segment: RemoteSegment) -> None:
-        """There is nothing else to read it from."""
+        """Do nothing: there is no cache."""
 
     def location(self, segment: RemoteSegment) -> str:
         return str(segment.id)
@@ -81,7 +81,7 @@ class SharedRemoteStorage:
         _end(fault)
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: there are no resources."""
 
     def _begin(self, operation: Operation, segment: RemoteSegment) -> Fault | None:
         self.calls.append((operation, segment.start_offset))

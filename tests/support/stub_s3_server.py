@@ -1,6 +1,6 @@
-"""An HTTP server on loopback that answers as planned, one answer for each request, and writes down what it was asked.
+"""HTTP server on loopback that sends one planned response per request and records the requests.
 
-For what a real server does not do when told to: refusals, bodies that end early, answers that never come.
+For behaviour that a real server does not show on demand: errors, truncated bodies, missing responses.
 """
 
 import contextlib
@@ -15,14 +15,14 @@ from typing import cast
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """`cut_after` bytes of the body the connection ends, and at once if there is no `status`."""
+    """A response. The connection ends after `cut_after` bytes of the body, and at once without `status`."""
 
     status: int | None = 200
     body: bytes = b""
     headers: Mapping[str, str] = field(default_factory=dict)
     cut_after: int | None = None
     never: bool = False
-    """Not before the server is closed."""
+    """Respond only when the server is closed."""
 
 
 def refusal(status: int, code: str) -> Answer:
@@ -33,9 +33,9 @@ def refusal(status: int, code: str) -> Answer:
 class Request:
     method: str
     path: str
-    """With the query."""
+    """Path and query."""
     headers: Mapping[str, str]
-    """Names in lower case."""
+    """Headers with names in lower case."""
     body: bytes
 
 
@@ -78,11 +78,11 @@ class _Handler(BaseHTTPRequestHandler):
     do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = _answer
 
     def log_message(self, format: str, *args: object) -> None:
-        """To nobody."""
+        """Suppress logging."""
 
 
 class StubS3Server:
-    """A context manager. Requests beyond the plan fail the test that made them: they get 418."""
+    """A context manager. Unplanned requests get status 418, which fails the requesting test."""
 
     def __init__(self, tls: ssl.SSLContext | None = None) -> None:
         self.plan: list[Answer | Callable[[], Answer]] = []
@@ -113,7 +113,7 @@ class StubS3Server:
 
     @property
     def asked(self) -> list[str]:
-        """Methods and paths."""
+        """Methods and paths of the requests."""
         return [f"{request.method} {request.path}" for request in self.requests]
 
     def __enter__(self) -> "StubS3Server":

@@ -1,6 +1,6 @@
-"""The data plane of one broker whose older segments are in remote storage: what tests of remote reads speak.
+"""Data plane of one broker with remote segments, for tests of remote reads.
 
-Segments are made by hand (`roll`), copied (`tier`) and taken off the disk (`drop_local`). The threads that read from
+Tests create segments (`roll`), copy them (`tier`) and delete them locally (`drop_local`). The threads that read from
 remote storage are one queue, `pool`, which a test may hold.
 """
 
@@ -43,7 +43,7 @@ TIERED = LogConfig(remote_storage_enable=True, message_timestamp_after_max_ms=2*
 
 
 class Pool(InlineIo):
-    """A WorkPool. `room`: how many pieces of work may wait, if that is bounded."""
+    """A WorkPool. `room`: maximum number of waiting tasks, if bounded."""
 
     room: int | None = None
 
@@ -53,12 +53,12 @@ class Pool(InlineIo):
         return super().submit(work)
 
     def run_one(self) -> None:
-        """Do what was submitted first."""
+        """Run the oldest task."""
         self._jobs.popleft()()
 
 
 class CountingMetadata(MemoryRemoteMetadata):
-    """Notes for which offsets a segment was looked up."""
+    """Records the offsets of segment look-ups."""
 
     def __init__(self, make_future: MakeFuture) -> None:
         super().__init__(make_future=make_future)
@@ -70,7 +70,7 @@ class CountingMetadata(MemoryRemoteMetadata):
 
 
 class TieredPlane(DataPlane):
-    """Topic `t` is tiered, with one partition led from here, unless a test makes others."""
+    """A broker that leads the only partition of tiered topic `t`, unless a test adds others."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -113,7 +113,7 @@ class TieredPlane(DataPlane):
         return self.partition(topic, index).log
 
     def fill(self, *segments: int, index: int = 0, topic: str = "t") -> None:
-        """Closed segments of so many batches each, a record in each batch; its time is 1000 times its offset."""
+        """Append closed segments of one-record batches; a record's timestamp is 1000 times its offset."""
         for batches in segments:
             for _ in range(batches):
                 offset = self.log(index, topic).log_end_offset
@@ -121,7 +121,7 @@ class TieredPlane(DataPlane):
             self.roll(index, topic)
 
     def transact(self, producer_id: int, sequence: int = 0) -> int:
-        """A batch of a transaction, which stays open; returns its offset."""
+        """Append a batch of an open transaction and return its offset."""
         data = batch(b"t", producer_id=producer_id, producer_epoch=0, sequence=sequence, transactional=True)
         return self.partition().append(data, 1).first_offset
 
@@ -133,7 +133,7 @@ class TieredPlane(DataPlane):
         self.log(index, topic).roll(self.clock.now_ms())
 
     def tier(self, index: int = 0, topic: str = "t", *, below: int | None = None) -> list[RemoteSegment]:
-        """Copy the closed segments that begin below an offset; all, if none is given."""
+        """Copy the closed segments that begin below an offset; all without one."""
         log, topic_id = self.log(index, topic), self.partition(topic, index).topic_id
         copied = [
             self.storage.upload(self.fs, log, next(self._segment_ids), segment, topic_id)
@@ -144,37 +144,37 @@ class TieredPlane(DataPlane):
         return copied
 
     def drop_local(self, below: int, index: int = 0, topic: str = "t") -> None:
-        """Take segments that end below an offset off the disk."""
+        """Delete local segments that end below an offset."""
         log = self.log(index, topic)
         gone = [s for s in log.segments if s is not log.active_segment and log.segments.end_of(s, 0) <= below]
         for segment in log.detach_segments(gone):
             segment.remove_files()
 
     def make_remote(self, *segments: int, index: int = 0, topic: str = "t") -> list[RemoteSegment]:
-        """A log whose closed segments, of so many batches each, are in remote storage alone."""
+        """Create a log whose closed segments are in remote storage only."""
         self.fill(*segments, index=index, topic=topic)
         copied = self.tier(index, topic)
         self.drop_local(self.log(index, topic).log_end_offset, index, topic)
         return copied
 
     def foreign_batch(self, offset: int, epoch: int) -> bytearray:
-        """A batch as another leader wrote it."""
+        """Return a batch of another leader."""
         data = batch(b"foreign")
         patch(data, 0, offset, epoch)
         return data
 
     def announce(self, *segments: RemoteSegment) -> None:
-        """Let remote metadata know of segments that are stored already."""
+        """Record stored segments in the remote metadata."""
         announce(self.remote_metadata.log, *segments)
 
     def forget(self, segment: RemoteSegment) -> None:
-        """As if nobody had ever told of a segment."""
+        """Remove a segment from the remote metadata."""
         cache = self.remote_metadata.log.cache(segment.id.partition)
         for state in (SegmentState.DELETE_STARTED, SegmentState.DELETE_FINISHED):
             cache.update(SegmentUpdate(segment.id, state, 0, 1))
 
     def replace_remote(self, segment: RemoteSegment, log: bytes) -> None:
-        """Let a segment hold other bytes, with metadata to match and an empty index, as when it was compacted."""
+        """Replace a segment's bytes, with matching metadata and an empty index, as compaction does."""
         self.forget(segment)
         compacted = replace(segment, size_bytes=len(log))
         self.storage.logs[segment.id.id] = log
@@ -182,12 +182,12 @@ class TieredPlane(DataPlane):
         self.announce(compacted)
 
     def overstate_times(self, segment: RemoteSegment, timestamp: int) -> None:
-        """Let the metadata claim a greater timestamp than any record of the segment has that counts here."""
+        """Set a timestamp in the metadata above all timestamps in the segment."""
         self.forget(segment)
         self.announce(replace(segment, max_timestamp_ms=timestamp))
 
     def forgo_remote_storage(self) -> None:
-        """As a broker for which it is switched off."""
+        """Disable remote storage, as on a broker without it."""
         self.handler = self._handler(None)
 
     def _handler(self, remote: RemoteReads | None) -> FetchHandler:
@@ -238,7 +238,7 @@ class TieredPlane(DataPlane):
         return answer
 
     def settle(self, milliseconds: int = 10) -> None:
-        """Let what is ready run, and linger."""
+        """Run all ready tasks and timers of the loop."""
         self.advance_ms(milliseconds)
 
 
@@ -256,6 +256,6 @@ def only(answer: Answer[FetchResponse]) -> PartitionData:
 
 
 def offsets(entry: PartitionData) -> list[int]:
-    """Base offsets of the batches."""
+    """Return the base offsets of the batches."""
     assert entry.error_code == 0, entry.error_code
     return [header.base_offset for _, header in iter_headers(entry.records or b"")]
