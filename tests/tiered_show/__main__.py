@@ -1,8 +1,8 @@
-"""The tiered log under fire: gigabytes through a bad S3 server, and every byte read back.
+"""Tiered topics under load: gigabytes through a faulty S3 proxy, and every byte read back.
 
-Three brokers tier small segments to a real S3 server. One in ten requests to it fails, is slow, is cut, or is done
-without an answer; in the middle it is gone for a minute; a broker is killed. Idempotent producers write all the time.
-When local logs are at their retention, librdkafka and Java read everything from offset 0, by timestamp too, and bucket,
+Three brokers tier small segments to a real S3 server. One in ten requests fails, is slow, is cut, or is executed
+without a response; the server is gone for a minute; a broker is killed. Idempotent producers write all the time. When
+local logs have reached their retention, librdkafka and Java read everything from offset 0 and by timestamp, and bucket,
 metadata and brokers are compared.
 """
 
@@ -38,7 +38,7 @@ BUILD = REPOSITORY / "build" / "tiered"
 WARM_UP_S = 15.0
 PROBE_BYTES = 200
 NOTICED_FACTOR, NOTICED_MS = 2.0, 50.0
-"""An outage is noticed if the 99th percentile is so many times, and so many milliseconds, above what it was before."""
+"""Thresholds of the 99th percentile during an outage: a factor and milliseconds above the value before it."""
 TIMESTAMPS = 50
 HISTORY_MS = 3_600_000
 SHRINK_S = 1800.0
@@ -49,7 +49,7 @@ SETTINGS = {
     "auto.leader.rebalance.enable": "true",
     "leader.imbalance.check.interval.seconds": "10",
 }
-"""Nobody is to be fenced because a machine is busy, and who was killed leads again."""
+"""Broker settings: no fencing on a busy machine, and a killed broker leads again."""
 
 
 def parsed() -> argparse.Namespace:
@@ -70,7 +70,7 @@ def parsed() -> argparse.Namespace:
 
 @dataclass
 class Phases:
-    """When what happened, by the monotonic clock."""
+    """Times of the phases, by the monotonic clock."""
 
     began: float = field(default_factory=time.monotonic)
     outage: tuple[float, float] = (0.0, 0.0)
@@ -79,7 +79,7 @@ class Phases:
     shrunk: float = 0.0
 
     def latencies(self, all_of_them: list[Latency]) -> dict[str, list[Latency]]:
-        """After the outage only up to the first kill, which nobody is asked not to notice."""
+        """Return latencies; after the outage only up to the first kill, which may raise them."""
         start, end = self.outage
         last = min([*self.kills, self.produced])
         return {
@@ -90,7 +90,7 @@ class Phases:
 
 
 class Show:
-    """One run; `faults` are sentences about what must not be."""
+    """One run; `faults` are sentences about violations."""
 
     def __init__(self, tier: TieredCluster, arguments: argparse.Namespace) -> None:
         self.tier = tier
@@ -114,7 +114,7 @@ class Show:
         return list(itertools.islice(orders, partitions))
 
     def _writers(self) -> list[Writer]:
-        """Two, each with every other partition."""
+        """Return two writers, each for every other partition."""
         rate = self.arguments.rate * 1e6 / self.arguments.size
         partitions = range(self.arguments.partitions)
         shares = [share for share in (partitions[0::2], partitions[1::2]) if share]
@@ -129,7 +129,7 @@ class Show:
     # ---- writing
 
     def write(self) -> None:
-        """Everything, with all that goes wrong meanwhile."""
+        """Write all records while faults are injected."""
         self.tier.proxy.set_share(self.arguments.share)
         self.phases.began = time.monotonic()
         for thread in (*self.writers, self.probe, self.copies, self.samples):
@@ -147,7 +147,7 @@ class Show:
             watch.finish()
 
     def _wait_for_share(self, share: float, rest_s: float = 0.0) -> None:
-        """Until so much is acknowledged, or nothing more will be; at least so long."""
+        """Wait until a share is acknowledged or writing has ended, and for a minimum time."""
         least = time.monotonic() + rest_s
         while any(writer.is_alive() for writer in self.writers):
             done = sum(self.acknowledged().values()) / (self.count * self.arguments.partitions)
@@ -171,10 +171,10 @@ class Show:
         self.tier.brokers.start(broker_id)
         say(f"broker {broker_id} was killed and is back")
 
-    # ---- afterwards
+    # ---- evaluation
 
     def shrink(self) -> None:
-        """Until no replica has more than its local retention, an active segment, and one on its way."""
+        """Wait until no replica exceeds its local retention, an active segment and one being copied."""
         most = 4 * SEGMENT_BYTES + 2 * SEGMENT_BYTES
         began = time.monotonic()
         while (largest := self._largest_local_log()) > most:
@@ -212,7 +212,7 @@ class Show:
         return readings
 
     def report(self, readings: list[Reading]) -> None:
-        """Prints the figures; what they say that must not be becomes a fault."""
+        """Print the figures; add faults for violated thresholds."""
         arguments, phases = self.arguments, self.phases
         total = self.count * arguments.partitions
         size = total * arguments.size

@@ -1,4 +1,4 @@
-"""What bucket, metadata and brokers say of each other in the end, read from outside."""
+"""Final comparison of bucket, metadata and brokers, from outside."""
 
 import re
 from dataclasses import dataclass
@@ -10,10 +10,10 @@ from tests.support.remote_storage_view import RemoteStorageView
 
 @dataclass(frozen=True, slots=True)
 class Audit:
-    """`collected` is what `ottla remote collect` said, and `verified` what `verify` did; bytes are `describe`'s.
+    """`collected` and `verified` are results of `ottla remote collect` and `verify`; bytes are those of `describe`.
 
-    `orphans` are objects that no metadata tell of, `dangling` are those that they tell of and that are not there;
-    the epochs of `compared` segments were compared with those of their leaders.
+    `orphans` are objects without metadata, `dangling` are missing objects; the epochs of `compared` segments were
+    compared with those of their leaders.
     """
 
     collected: str
@@ -30,7 +30,7 @@ class Audit:
 
 
 def audit(tier: RemoteStorageView, topic: str, *, deep: bool) -> Audit:
-    """Collects what is left over, and then compares. Nothing is produced any more."""
+    """Collect leftovers, then compare. Producers have stopped."""
     collected = tier.remote("collect", "--grace-ms", "0", check=False).strip()
     verified = tier.remote("verify", "--grace-ms", "0", *(["--deep"] if deep else []), check=False).strip()
     bucket, expected = tier.bucket(), tier.expected_objects()
@@ -58,14 +58,14 @@ def audit(tier: RemoteStorageView, topic: str, *, deep: bool) -> Audit:
 
 
 def described(tier: RemoteStorageView, topic: str) -> list[dict[str, int]]:
-    """What `ottla remote describe` says of each partition, by ListOffsets and DescribeLogDirs."""
+    """Return the output of `ottla remote describe` by partition, with ListOffsets and DescribeLogDirs."""
     rows = tier.remote_json("describe", "--topic", topic)
     assert isinstance(rows, list)
     return rows
 
 
 def bounds_faults(row: dict[str, int]) -> list[str]:
-    """The log begins where its remote part does, and that reaches to where the local part begins, or beyond."""
+    """Check that the log begins with its remote part, which reaches at least to the local part."""
     bounds = [row[name] for name in ("logStartOffset", "localLogStartOffset", "highestRemoteOffset", "logEndOffset")]
     start, local_start, remote_end, end = bounds
     if start == row["remoteStartOffset"] < local_start <= remote_end + 1 <= end:

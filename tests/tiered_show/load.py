@@ -1,7 +1,7 @@
-"""What is written during the show, and how long acknowledgements take meanwhile.
+"""Load of the run, and the latency of acknowledgements.
 
-Idempotent producers write checkable records at a steady rate; beside them a probe sends single records of its own, so
-that its latency is that of a client whose producer does not queue.
+Idempotent producers write checkable records at a steady rate; a probe sends single records, so its latency is that of a
+client without queueing.
 """
 
 import math
@@ -28,26 +28,26 @@ _SETTINGS = {
 
 
 class Latency(NamedTuple):
-    """Of one acknowledgement: when it came, by the monotonic clock, and how long it took. Seconds."""
+    """Latency of one acknowledgement: its time by the monotonic clock, and the duration. Seconds."""
 
     at: float
     took: float
 
 
 def percentile(latencies: Sequence[Latency], share: float) -> float:
-    """Milliseconds; not a number where there are none."""
+    """Return a percentile in milliseconds; not a number without latencies."""
     took = sorted(latency.took for latency in latencies)
     return took[min(len(took) - 1, math.floor(share * len(took)))] * 1000 if took else math.nan
 
 
 def between(latencies: Sequence[Latency], start: float, end: float) -> list[Latency]:
-    """Of what was sent and acknowledged in this time."""
+    """Return the latencies of records sent and acknowledged in this time."""
     return [each for each in latencies if start <= each.at - each.took and each.at <= end]
 
 
 @dataclass
 class Heard:
-    """What acknowledgements tell. `acknowledged` counts records by partition."""
+    """Acknowledgements. `acknowledged` counts records by partition."""
 
     acknowledged: dict[int, int] = field(default_factory=dict)
     latencies: list[Latency] = field(default_factory=list)
@@ -65,7 +65,7 @@ class Heard:
 
 
 class Writer(threading.Thread):
-    """One producer that writes `count` records to each of its partitions, `rate` a second in all."""
+    """One producer that writes `count` records to each of its partitions, `rate` per second in all."""
 
     def __init__(
         self, bootstrap: str, topic: str, recipe: Recipe, partitions: Sequence[int], count: int, rate: float
@@ -114,7 +114,7 @@ class Writer(threading.Thread):
 
 
 class Probe(threading.Thread):
-    """Single small records to one partition after the other, `RATE` a second, each sent at once."""
+    """Single small records to one partition after the other, `RATE` per second, each sent at once."""
 
     RATE = 50
 

@@ -1,4 +1,4 @@
-"""Reading everything back, by both client libraries, and comparing what they found with what was written."""
+"""Reading of all records with both client libraries, and comparison with the written ones."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -15,7 +15,7 @@ LONGEST_S = 3600.0
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What there is to be read: `ends` by partition, and the CRC over all values of each."""
+    """Records to read: `ends` by partition, and the CRC over all values of each."""
 
     topic: str
     recipe: Recipe
@@ -27,7 +27,7 @@ class Written:
         return sum(self.ends.values()) * self.recipe.size
 
     def asked(self, count: int) -> dict[int, list[int]]:
-        """Numbers all over each partition, the first and the last among them."""
+        """Return numbers across each partition, including the first and the last."""
         return {
             partition: sorted({round(step * (end - 1) / (count - 1)) for step in range(count)})
             for partition, end in self.ends.items()
@@ -36,7 +36,7 @@ class Written:
 
 @dataclass
 class Reading:
-    """One reader's: what was wrong, and how fast it was."""
+    """Result of one reader: its faults and its speed."""
 
     title: str
     seconds: float = 0.0
@@ -67,7 +67,7 @@ def read_with_librdkafka(bootstrap: str, written: Written, isolation: str) -> Re
 
 
 def look_up_with_librdkafka(bootstrap: str, written: Written, count: int) -> Reading:
-    """Offsets by timestamp, `count` of each partition."""
+    """Look up `count` offsets by timestamp in each partition."""
     reading = Reading(f"librdkafka, {count} timestamps of each partition")
     asked = written.asked(count)
     times = {partition: map(written.recipe.timestamp_ms, numbers) for partition, numbers in asked.items()}
@@ -80,7 +80,7 @@ def look_up_with_librdkafka(bootstrap: str, written: Written, count: int) -> Rea
 
 
 def read_with_java(bootstrap: str, written: Written, isolation: str, count: int) -> Reading | str:
-    """Everything, and then offsets by timestamp; in words why there is no Java."""
+    """Read everything, then look up offsets by timestamp; return the reason if Java is missing."""
     if (reason := unavailable_reason()) is not None:
         return reason
     reading = Reading(f"Java, {isolation}, and {count} timestamps of each partition")

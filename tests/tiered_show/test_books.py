@@ -1,4 +1,4 @@
-"""What the show goes by: records that tell when they are not what they were, histories, and percentiles."""
+"""Tools of the run: self-checking records, histories, percentiles."""
 
 import math
 import zlib
@@ -12,7 +12,7 @@ RECIPE = Recipe(200, 1000)
 
 
 class Record:
-    """A message as far as it is looked at."""
+    """The used part of a message."""
 
     def __init__(self, offset: int, value: bytes | None = None, key: bytes | None = None, late_ms: int = 0) -> None:
         self._offset = offset

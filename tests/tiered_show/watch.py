@@ -1,8 +1,8 @@
-"""What must hold at any moment of the show, looked at from outside while it runs.
+"""Invariants checked from outside during the run.
 
-Copies never go past the last stable offset: for every copy that the metadata topic tells of, the leader is asked.
-Every acknowledged offset can be read, once and as it was written: ranges at random are read. While the store is away a
-reader may have to wait; it is never told that what it asks for does not exist.
+Copies never pass the last stable offset: the leader is queried for every copy in the metadata topic. Every acknowledged
+offset is readable, once and unchanged: random ranges are read. While the store is gone a reader may wait, but never
+receives an error that the offset does not exist.
 """
 
 import random
@@ -22,7 +22,7 @@ _QUIET = {"group.id": "watch", "enable.auto.commit": False, "log_level": 0, "top
 
 
 class CopyWatch(threading.Thread):
-    """Follows the metadata topic. `copies` counts the beginnings it heard of."""
+    """Follows the metadata topic. `copies` counts the COPY_STARTED events."""
 
     def __init__(self, bootstrap: str, topic: str) -> None:
         super().__init__(daemon=True)
@@ -82,14 +82,14 @@ class CopyWatch(threading.Thread):
 
 @dataclass
 class Samples:
-    """How many ranges were read, and how many did not come in time."""
+    """Number of ranges read, and of ranges that timed out."""
 
     whole: int = 0
     late: int = 0
 
 
 class SampleWatch(threading.Thread):
-    """Reads ranges of what `acknowledged` says is there."""
+    """Reads random ranges below the acknowledged offsets."""
 
     RANGE = 100
     PATIENCE_S = 2.0

@@ -1,7 +1,8 @@
-"""A broker with one partition on a table: a real log on a disk in memory, led or followed by the real rules.
+"""A broker with one partition for KIP-405 scenarios: a real log on a disk in memory, with the real leader and follower
+rules.
 
-It leads by the rules of Fetch, ListOffsets and OffsetForLeaderEpoch, as far as followers come across them, and follows
-with a real fetcher. What is a loop's and a network's is the world's (`world.py`).
+The leader applies the rules of Fetch, ListOffsets and OffsetForLeaderEpoch that followers depend on; the follower uses
+a real fetcher. `harness.py` provides loop and network.
 """
 
 from asyncio import Future
@@ -46,7 +47,9 @@ _NAME = TopicPartition(TOPIC, 0)
 
 
 class Broker:
-    """Broker `name`. `leader` is whom it follows; nobody while it leads or is stopped. Implements FollowerReplica."""
+    """Broker `name`. `leader` is the followed broker, None on a leader and a stopped broker. Implements
+    FollowedPartition.
+    """
 
     topic = TOPIC
     topic_id = TOPIC_ID
@@ -89,10 +92,10 @@ class Broker:
     def _write_log_start(self, log: Log) -> None:
         write_offsets(self.fs, join(_ROOT, LOG_START_OFFSET_FILE), {_NAME: log.log_start_offset})
 
-    # ---- life
+    # ---- lifecycle
 
     def stop(self) -> None:
-        """The process ends; what it wrote is on the disk."""
+        """Stop the process; written data stay on the disk."""
         self.log.flush()
         self._write_recovery_point(self.log)
         self.log.close(clean=False)
@@ -104,13 +107,13 @@ class Broker:
         self.log = self._open()
 
     def lose_unflushed(self, seed: int) -> None:
-        """The power fails. What was flushed is there; of the rest, as the dice fall."""
+        """Cut the power: flushed data stay, the rest is lost at random."""
         self.is_running = self.is_leading = False
         self.leader = None
         self.fs.crash(Random(seed))
 
     def wipe(self) -> None:
-        """A new disk."""
+        """Replace the disk by an empty one."""
         self._make_disk()
 
     def flush(self) -> None:
@@ -127,7 +130,7 @@ class Broker:
         self.is_leading, self.leader, self.leader_epoch = False, leader, leader.leader_epoch
 
     def write(self, value: str, producer_id: int = PRODUCER) -> None:
-        """As a producer that goes on where this log has heard of it last."""
+        """Append as a producer that continues after its last record in this log."""
         known = self.log.producers.entries.get(producer_id)
         sequence = 0 if known is None else known.last_sequence + 1
         record = Record(NOW_MS, None, value.encode())
@@ -135,7 +138,7 @@ class Broker:
         self.log.append_as_leader(batch, self.leader_epoch, now_ms=NOW_MS)
 
     def delete_records(self, offset: int) -> None:
-        """The log starts there, and a restart knows."""
+        """Raise the log start offset durably."""
         if self.log.maybe_increment_log_start_offset(offset):
             self._write_log_start(self.log)
 

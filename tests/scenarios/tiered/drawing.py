@@ -1,4 +1,4 @@
-"""How a world looks: a column for each broker, one for remote storage, as in KIP-405.
+"""Drawing of a cluster: one column per broker and one for remote storage, as in KIP-405.
 
 B follows A
 log 0-8, disk from 3, HW 8
@@ -19,7 +19,7 @@ GAP = "   "
 
 
 def draw(world: World) -> str:
-    """Side by side, no blanks at the ends of lines."""
+    """Return the columns side by side, without trailing blanks."""
     columns = [_broker(broker) for broker in world.brokers.values()] + [_remote(world)]
     widths = [max(map(len, column)) for column in columns]
     rows = zip_longest(*columns, fillvalue="")

@@ -1,7 +1,7 @@
-"""Brokers with one partition, remote storage, and what is known of it: KIP-405's scenarios are played here.
+"""Cluster with one partition and remote storage, to execute KIP-405's scenarios.
 
-Everything that decides is real: logs, retention, what is copied and how it is described, remote metadata, lineages,
-fetchers, and how followers begin behind what is remote. Disks, remote storage and the network are in memory.
+All decisions are real: logs, retention, the choice and description of copies, remote metadata, lineages, fetchers, and
+the start of followers after remote offsets. Disks, remote storage and the network are in memory.
 """
 
 from asyncio import Future
@@ -50,16 +50,16 @@ from tests.support.runtimes import make_runtime
 PARTITION = TopicIdPartition(TOPIC_ID, TOPIC, 0)
 ONE_WAY_S = 0.001
 NEWS_WITHIN_S = 0.02
-"""So long a leader waits for something to answer with."""
+"""Maximum wait of a leader for data to respond with."""
 SETTLED_MS = 100
-"""A follower that is behind has caught up by then; one that is not asks every few milliseconds, in vain."""
+"""Time in which a lagging follower catches up; one that cannot retries every few milliseconds."""
 AT_ONCE = CopyLag(0, 0)
 
 T = TypeVar("T")
 
 
 class World:
-    """Brokers by name; remote segments are u1, u2, … in the order in which their copies began."""
+    """Brokers by name; remote segments are u1, u2, … in the order of their copies."""
 
     def __init__(self, names: Iterable[str]) -> None:
         self.loop = ManualLoop()
@@ -88,7 +88,7 @@ class World:
         return next(broker for broker in self.brokers.values() if broker.is_leading)
 
     def lead(self, name: str, epoch: int) -> None:
-        """Elected, cleanly or not; whoever led before does not any more."""
+        """Elect a leader, cleanly or not; the former leader stops leading."""
         for broker in self.brokers.values():
             broker.is_leading = False
         self.unfollow(name)
@@ -96,7 +96,7 @@ class World:
         self._commit()
 
     def follow(self, name: str) -> None:
-        """Follow the leader, and catch up with it as far as that goes."""
+        """Follow the leader, and catch up as far as possible."""
         self.unfollow(name)
         broker, leader = self.brokers[name], self.leader
         broker.follow(leader)
@@ -117,7 +117,7 @@ class World:
         self.settle()
 
     def unfollow(self, name: str) -> None:
-        """Fetch no more."""
+        """Stop fetching."""
         fetcher = self._fetchers.pop(name, None)
         if fetcher is not None:
             fetcher.close()
@@ -128,12 +128,12 @@ class World:
         self.brokers[name].stop()
 
     def crash(self, name: str, seed: int = 1) -> None:
-        """The power fails."""
+        """Cut the power of a broker."""
         self.unfollow(name)
         self.brokers[name].lose_unflushed(seed)
 
     def settle(self) -> None:
-        """Let followers fetch, and the leader commit what all of them have."""
+        """Let followers fetch, and the leader advance the high watermark."""
         for _ in range(2):
             self.loop.advance(SETTLED_MS / 1000)
             self._commit()
@@ -141,7 +141,7 @@ class World:
         assert not self.loop.failures, self.loop.failures
 
     def _commit(self) -> None:
-        """Whoever follows counts as in sync. (The real rules are tested elsewhere.)"""
+        """Advance the high watermark; every follower counts as in sync. (Other tests cover the real rules.)"""
         leaders = [broker for broker in self.brokers.values() if broker.is_leading]
         for leader in leaders:
             followers = [broker for broker in self.brokers.values() if broker.leader is leader]
@@ -158,17 +158,17 @@ class World:
     def connect(self, endpoint: SocketAddress, client_id: str) -> "Wire":
         return Wire(self, self.brokers[endpoint.host])
 
-    # ---- the tier
+    # ---- remote storage
 
     def copied(self, log: Log) -> int:
-        """The offset of a log's history up to which remote storage has all that is not on the log's disk any more."""
+        """Return the offset up to which remote storage holds all that has left the log's disk."""
         lineage = lineage_of(log)
         claimed = claimed_remote_offset(lineage, lambda epoch: self.metadata.highest_offset(PARTITION, epoch))
         segment_for = partial(self.metadata.segment_for, PARTITION)
         return covered_remote_offset(lineage, log.local_log_start_offset, claimed, segment_for)
 
     def upload(self, name: str) -> list[RemoteSegment]:
-        """What a leader's task does: copy all that may be copied."""
+        """Copy all segments that may be copied, as a leader's task does."""
         broker = self.brokers[name]
         log = broker.log
         log.highest_remote_offset = self.copied(log)
@@ -206,7 +206,7 @@ class World:
         log.config = CONFIG
 
     def segments(self) -> list[RemoteSegment]:
-        """Finished ones, by name."""
+        """Return the finished segments by name."""
         known = self.metadata.segments(PARTITION)
         return sorted((each for each in known if each.state is SegmentState.COPY_FINISHED), key=lambda each: each.id.id)
 
@@ -238,7 +238,7 @@ class World:
         return _record_at(data, offset, name_of(segment)) or "nothing"
 
     def history_in(self, segment: RemoteSegment) -> list[tuple[int, int]]:
-        """The leader epochs that went with a segment."""
+        """Return the leader epochs stored with a segment."""
         return [(each.epoch, each.start_offset) for each in self._epochs(segment)]
 
     def _epochs(self, segment: RemoteSegment) -> list[EpochEntry]:
@@ -246,7 +246,7 @@ class World:
 
 
 class Wire:
-    """Implements LeaderConnection. Whoever is not running does not answer."""
+    """Implements LeaderConnection. A stopped broker does not respond."""
 
     def __init__(self, world: World, leader: Broker) -> None:
         self._world = world

@@ -1,6 +1,6 @@
-"""Brokers that do anything in any order, elections without regard to who has what among it. In the end all are alike.
+"""Random histories of brokers, including unclean elections, after which all replicas must be equal.
 
-Each seed is one story. What is compared are whole logs: what consumers read, on whatever broker, from whatever tier.
+Each seed is one history. Whole logs are compared: the records that consumers read, from any broker, local or remote.
 """
 
 from random import Random
@@ -13,11 +13,11 @@ from tests.scenarios.tiered.harness import World
 NAMES = ("A", "B", "C")
 STEPS = 60
 PRODUCERS = 6
-"""So many that not all of them write after a follower has begun behind what is remote."""
+"""Number of producers: some of them are idle after a follower has started after the remote offsets."""
 
 
 class Story:
-    """One world, and what happens in it."""
+    """One cluster and its random history."""
 
     def __init__(self, seed: int) -> None:
         self.random = Random(seed)
@@ -50,7 +50,7 @@ class Story:
     def tell(self, *words: object) -> None:
         self.told.append(" ".join(map(str, words)))
 
-    # ---- deeds
+    # ---- steps
 
     def write(self) -> None:
         values = [f"m{self.written + each}" for each in range(self.random.randint(1, 4))]
@@ -75,7 +75,7 @@ class Story:
         self.world.expire(broker.name, offset)
 
     def leave_to_tier(self) -> None:
-        """All that may go from the leader's disk."""
+        """Delete all segments from the leader's disk that may be deleted."""
         leader = self.leader
         self.tell("copy and expire", leader.name)
         leader.log.roll(NOW_MS)
@@ -90,7 +90,7 @@ class Story:
         self.world.follow(broker.name)
 
     def delete(self) -> None:
-        """With everybody there: a leader that is elected uncleanly and has not heard of it would undo it."""
+        """Delete records while all brokers run: an uncleanly elected leader without the new log start would undo it."""
         log = self.leader.log
         if log.high_watermark and all(broker.leader is self.leader for broker in self.others()):
             offset = self.random.randint(0, log.high_watermark - 1)
@@ -117,7 +117,7 @@ class Story:
             broker.wipe()
 
     def elect(self) -> None:
-        """Anybody who has anything; whoever followed has to be told again."""
+        """Elect any broker with data; followers must be redirected."""
         candidates = [broker for broker in self.others() if broker.is_running and broker.log.log_end_offset]
         if not candidates:
             return
@@ -128,7 +128,7 @@ class Story:
             self.world.unfollow(other)
         self.world.lead(broker.name, self.epoch)
 
-    # ---- the end
+    # ---- comparison
 
     def play(self) -> None:
         for _ in range(STEPS):
@@ -152,14 +152,14 @@ class Story:
 
 
 def _outline(broker: Broker) -> tuple[object, ...]:
-    """A follower does not hear of an epoch before its first record."""
+    """Return the comparable part: a follower does not learn of an epoch before its first record."""
     log = broker.log
     epochs = [entry for entry in log.epochs.entries if entry.start_offset < log.log_end_offset]
     return log.log_start_offset, log.log_end_offset, log.high_watermark, epochs
 
 
 def _producers(broker: Broker) -> dict[int, tuple[int, int]]:
-    """Last sequences and where they are. Of who wrote only what was deleted since, not everybody has heard."""
+    """Return last sequences and offsets; producers with deleted records only are not known to every broker."""
     entries = broker.log.producers.entries.values()
     known = {entry.producer_id: (entry.last_sequence, entry.last_data_offset) for entry in entries}
     return {name: last for name, last in known.items() if last[1] >= broker.log.log_start_offset}
@@ -173,7 +173,7 @@ def play(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", [*range(20), 41, 78, 86, 90, 91])
 def test_replicas_converge_after_any_history(seed: int) -> None:
-    """Among them those that noticed faults that were put in on purpose."""
+    """Run seeds, among them some that detected planted faults."""
     play(seed)
 
 

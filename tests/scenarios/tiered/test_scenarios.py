@@ -1,4 +1,4 @@
-"""Drawings show what KIP-405 promises."""
+"""Check that every drawing matches and shows the results that KIP-405 promises."""
 
 from pathlib import Path
 
@@ -46,7 +46,7 @@ PROMISED = {
         "B, offset 4: m4 of LE-1 from u3",
     ],
 }
-"""KIP-405, "Follower fetch scenarios" 1 to 5 and "Follower to leader transition", whatever else a drawing shows."""
+"""KIP-405, "Follower fetch scenarios" 1 to 5 and "Follower to leader transition"."""
 
 
 @pytest.mark.parametrize("name", PROMISED)

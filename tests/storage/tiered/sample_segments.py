@@ -1,4 +1,4 @@
-"""Segments for tests: what is known of one, and its files."""
+"""Sample segments: metadata and files."""
 
 from typing import NamedTuple
 
@@ -22,7 +22,7 @@ def segment(
     start_offset: int = 1000,
     custom_metadata: bytes | None = None,
 ) -> RemoteSegment:
-    """A segment that ends 200 offsets after it begins; `number` makes its id."""
+    """Return a segment of 200 offsets; `number` determines its id."""
     return RemoteSegment(
         id=RemoteSegmentId(partition, SEGMENT_ID if number is None else Uuid(number.to_bytes(16, "big"))),
         start_offset=start_offset,
@@ -37,7 +37,7 @@ def segment(
 
 
 class Contents(NamedTuple):
-    """The bytes of a segment's files; None where there is no such file."""
+    """Bytes of a segment's files; None for a missing file."""
 
     log: bytes
     offset_index: bytes = b"offset index" * 4
@@ -57,7 +57,7 @@ class Contents(NamedTuple):
 
 
 def write_files(fs: FileSystem, contents: Contents, directory: str = DIRECTORY) -> SegmentFiles:
-    """Puts `contents` into files, as a log has them."""
+    """Write `contents` to files as a log does."""
     fs.make_directory(directory)
 
     def put(name: str, content: bytes) -> str:

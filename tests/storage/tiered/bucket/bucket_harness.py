@@ -1,9 +1,9 @@
-"""A partition whose leaders copy and delete segments, crash, are deposed and go on unawares, while somebody collects.
+"""Harness of a partition whose leaders copy and delete segments, crash and are deposed, while a collector runs.
 
-Everything that happens is one step of `BucketWorld.step`: a request that reaches the store, an event that reaches the
-log of metadata, a crash, an election, time that passes. The store and the journal that the collector is given let some
-steps happen before and after each of its own calls, so that its passes are cut by the rest of the world anywhere.
-After every step whatever metadata say is finished must be there, and all that was ever copied from the log start on.
+Everything is one step of `BucketWorld.step`: a request that reaches the store, an event that reaches the metadata log,
+a crash, an election, passing time. The collector's store and journal run some steps before and after each call, so its
+passes interleave with all other steps. After every step, the objects of all segments finished in the metadata must
+exist, and so must all offsets copied from the log start on.
 """
 
 from collections.abc import Generator, Iterable, Iterator, Sequence
@@ -33,7 +33,7 @@ SEGMENT_OFFSETS = 10
 LEASE_MS = 400
 GRACE_MS = 1_000
 SLOWEST_PUT_MS = 300
-"""A request may reach the store so long after its sender is dead."""
+"""Maximum delay with which a request reaches the store after its sender died."""
 
 UPLOAD_ORDER = (ObjectSuffix.LOG, ObjectSuffix.INDEXES, ObjectSuffix.MANIFEST)
 
@@ -41,12 +41,12 @@ Task = Generator[None, None, None]
 
 
 class Violation(AssertionError):
-    """Something that metadata promise is not in the store."""
+    """An object that the metadata promise is missing."""
 
 
 @dataclass
 class _Put:
-    """On its way; `is_there` once it arrived."""
+    """A put in flight; `is_there` once it arrived."""
 
     key: str
     content: bytes
@@ -61,7 +61,7 @@ class _Leader:
 
 
 class BucketWorld:
-    """`is_leased`: copiers give up what they began longer ago than the lease."""
+    """`is_leased`: copiers give up copies older than the lease."""
 
     def __init__(self, seed: int, *, is_leased: bool = True) -> None:
         self.random = Random(seed)
@@ -104,7 +104,7 @@ class BucketWorld:
         self.check()
 
     def settle(self) -> None:
-        """Everybody stops; what is under way arrives; the leader copies once more, and is done with it."""
+        """Stop all brokers and deliver requests in flight; the leader copies once more."""
         self._leaders = [_Leader(self._leaders[-1].epoch + 1)]
         self.now_ms += SLOWEST_PUT_MS + 1
         self._arrivals()
@@ -124,10 +124,11 @@ class BucketWorld:
             put.is_there = True
             self._puts.remove(put)
 
-    # -- what brokers do --------------------------------------------------------------------------------------------
+    # -- brokers
+    # ---------------------------------------------------------------------------------------------------------
 
     def _copy(self, leader: _Leader) -> Task:
-        """One attempt. A deposed leader does not notice anything of it."""
+        """Run one copy attempt; a deposed leader does not notice it."""
         self._ids += 1
         start, began_ms = self.next_offset, self.now_ms
         segment = RemoteSegment(
@@ -155,7 +156,7 @@ class BucketWorld:
             yield from self._delete(segment)
 
     def _expire(self) -> Task:
-        """The oldest segment, or any that another leader has begun and that must be given up."""
+        """Delete the oldest segment, or an abandoned one of another leader."""
         finished = [each for each in self.truth.segments() if each.state is SegmentState.COPY_FINISHED]
         if len(finished) > 3:
             self.log_start = max(self.log_start, finished[0].end_offset + 1)
@@ -179,7 +180,7 @@ class BucketWorld:
         return SegmentUpdate(segment.id, state, self.now_ms, segment.broker_id)
 
     def append(self, event: Event) -> bool:
-        """An event reaches the log; whether it counts there."""
+        """Append an event to the log; return whether it is valid."""
         self.log.append(event)
         try:
             self.truth.add(event) if isinstance(event, RemoteSegment) else self._update(event)
@@ -191,7 +192,8 @@ class BucketWorld:
         assert isinstance(event, SegmentUpdate), "nobody deletes partitions here"
         self.truth.update(event)
 
-    # -- what must hold ---------------------------------------------------------------------------------------------
+    # -- invariants
+    # ------------------------------------------------------------------------------------------------------
 
     def check(self) -> None:
         there = set(self.store.keys())
@@ -216,7 +218,7 @@ class BucketWorld:
 
 
 class InterruptedStore:
-    """The world's store, as the collector sees it: every call is cut, and a listing may be stale by a while."""
+    """The store as the collector sees it: steps interleave with every call, and a listing may be stale."""
 
     def __init__(self, world: BucketWorld, stale_ms: int = 50) -> None:
         self._world = world
@@ -248,7 +250,7 @@ class InterruptedStore:
 
 
 class InterruptedJournal:
-    """The world's log of metadata, as the collector sees it."""
+    """The metadata log as the collector sees it."""
 
     def __init__(self, world: BucketWorld) -> None:
         self._world = world

@@ -1,4 +1,4 @@
-"""What an audit finds in a bucket beside metadata, and what it lets nobody touch."""
+"""Findings of an audit, and the objects that it protects."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -32,7 +32,7 @@ KEYS = ObjectKeys("logs/")
 
 
 class Journal:
-    """All events there are; `publish` adds to them."""
+    """All events; `publish` appends."""
 
     def __init__(self) -> None:
         self.known = KnownPartitions()
@@ -50,7 +50,7 @@ class Journal:
 
 @dataclass
 class Bench:
-    """A bucket and metadata, written as tests need them."""
+    """A bucket and metadata written by tests."""
 
     store: MemoryObjectStore = field(default_factory=MemoryObjectStore)
     journal: Journal = field(default_factory=Journal)
@@ -75,7 +75,7 @@ class Bench:
             self.store.put(KEYS.key(segment, suffix), (str(segment.end_offset).encode(),))
 
     def say(self, segment: RemoteSegment, *states: SegmentState, at_ms: int = 0) -> None:
-        """That it was begun, and what followed."""
+        """Publish COPY_STARTED and further events."""
         self.journal.known.apply(segment)
         for state in states:
             self.journal.known.apply(SegmentUpdate(segment.id, state, at_ms, 1))
@@ -134,7 +134,7 @@ def test_objects_without_metadata_are_orphans_after_grace_time(bench: Bench) -> 
 
 
 def test_leftover_of_deleted_segment_is_an_orphan(bench: Bench) -> None:
-    """A request that arrived after the deletion was finished."""
+    """A request arrived after the deletion was finished."""
     bench.finished(1, 0, 9)
     gone = bench.segment(2, 0, 9)
     bench.say(gone, SegmentState.DELETE_STARTED, SegmentState.DELETE_FINISHED)
@@ -205,7 +205,7 @@ def test_partition_without_metadata_is_not_touched(bench: Bench) -> None:
 
 
 def test_a_segment_that_metadata_lost_is_not_touched_though_they_know_others(bench: Bench) -> None:
-    """The metadata topic was lost, and the leader went on copying."""
+    """The metadata topic was lost, and the leader continued to copy."""
     bench.put(bench.segment(1, 0, 9))
     bench.finished(2, 10, 19)
     assert bench.findings() == [Finding.UNRECORDED, Finding.LIVE]
@@ -222,7 +222,7 @@ def test_objects_of_another_cluster_are_not_touched(bench: Bench) -> None:
 
 
 def test_topic_unknown_to_cluster_and_metadata_is_not_touched(bench: Bench) -> None:
-    """It may be another cluster's, which copies at this very moment."""
+    """Another cluster may own the objects and be copying them."""
     bench.put(bench.segment(1, 0, 9), ObjectSuffix.LOG)
     bench.log_start_offset = None
     assert bench.findings() == [Finding.ORPHAN]

@@ -1,6 +1,6 @@
-"""A collector at work while leaders copy, delete, crash and are deposed: nothing live goes, nothing dead stays.
+"""Simulation of a collector while leaders copy, delete, crash and are deposed: it deletes exactly the leftovers.
 
-Seeded, and shown to be able to fail: each of the rules of `reconcile.py`, left out, is caught.
+Seeded. Each rule of `reconcile.py` is disabled in turn to prove that the simulation detects it.
 """
 
 from collections.abc import Callable
@@ -27,7 +27,7 @@ PASSES = 6
 
 
 class Collector:
-    """Passes over a world, as the command makes them."""
+    """Collection passes as the command runs them."""
 
     def __init__(self, world: BucketWorld, grace_ms: int = GRACE_MS) -> None:
         self.world = world
@@ -61,7 +61,7 @@ class Collector:
 
 
 def run_to_the_end(collector: Collector) -> None:
-    """Raises Violation, or AssertionError if anything is left."""
+    """Run a seed. Raises Violation, or AssertionError if anything is left over."""
     world = collector.world
     for _ in range(PASSES):
         for _ in range(60):
@@ -83,7 +83,7 @@ def test_collection_removes_exactly_the_leftovers(seed: int) -> None:
 
 
 def test_the_simulation_has_something_to_collect() -> None:
-    """Of every kind that is collectable, over all seeds."""
+    """Check that the seeds contain leftovers of every collectable kind."""
     kinds: set[Finding] = set()
     removed = 0
     for seed in range(15):
@@ -98,7 +98,7 @@ def test_the_simulation_has_something_to_collect() -> None:
 
 
 class ReadsMetadataFirst(Collector):
-    """Asks metadata once, before the listing, and believes it throughout."""
+    """Faulty rule: read the metadata once, before the listing."""
 
     def audit(self, context: AuditContext) -> Audit:
         known = self.journal.catch_up(PARTITION)
@@ -115,7 +115,7 @@ class ReadsMetadataFirst(Collector):
 
 
 class TrustsTheListing(Collector):
-    """Calls dangling whatever was not listed, without asking again."""
+    """Faulty rule: every unlisted segment is dangling, without a second check."""
 
     def audit(self, context: AuditContext) -> Audit:
         class Hasty(Audit):
@@ -126,7 +126,7 @@ class TrustsTheListing(Collector):
 
 
 class CollectsWhatHasNoManifest(Collector):
-    """Takes every segment without a manifest for garbage, whatever metadata say."""
+    """Faulty rule: every segment without a manifest is garbage, whatever the metadata say."""
 
     def also(self, verdicts: list[AuditedSegment]) -> list[AuditedSegment]:
         return [
@@ -144,7 +144,7 @@ class CollectsWhatHasNoManifest(Collector):
 
 
 class HasNoPatience(Collector):
-    """Does not wait until copies are certainly given up."""
+    """Faulty rule: do not wait until copies are certainly abandoned."""
 
     def __init__(self, world: BucketWorld) -> None:
         super().__init__(world, grace_ms=0)

@@ -1,4 +1,4 @@
-"""What a bucket alone says of a partition, KIP-405's scenarios 3 to 5 among it."""
+"""Inventory of a partition from the bucket alone, including KIP-405's scenarios 3 to 5."""
 
 import pytest
 
@@ -28,7 +28,7 @@ KEYS = ObjectKeys("logs/")
 
 
 class Bucket:
-    """Segments as leaders leave them: objects, and the indexes that a storage manager would read from them."""
+    """Segments as leaders leave them: objects, and indexes as a storage manager returns them."""
 
     def __init__(self) -> None:
         self.store = MemoryObjectStore()
@@ -50,7 +50,7 @@ class Bucket:
         partition: TopicIdPartition = FOO,
         objects: tuple[ObjectSuffix, ...] = tuple(ObjectSuffix),
     ) -> RemoteSegment:
-        """`history` is that of the leader; what the segment has of it if there is no more."""
+        """Copy a segment; `history` is the leader's, by default the segment's."""
         self._count += 1
         segment = RemoteSegment(
             id=RemoteSegmentId(partition, Uuid(self._count.to_bytes(16, "big"))),

@@ -1,4 +1,4 @@
-"""What leaders keep beside segments, through the one object that brokers have for it."""
+"""Log start and topic objects, through the class that brokers use."""
 
 from protocol.primitives import Uuid
 from storage.tiered.bucket.partition_objects import PartitionObjects

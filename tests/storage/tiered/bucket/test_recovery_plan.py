@@ -1,4 +1,4 @@
-"""How topics come back: what metadata lack, ids and epochs, and what is refused. A recovery may be repeated."""
+"""Recovery plans: missing events, ids and epochs, refusals, and repeatability."""
 
 from dataclasses import replace
 
@@ -29,7 +29,7 @@ DIRECTORY = KEYS.partition(FOO).removesuffix("3/")
 
 
 class Scene(Bucket):
-    """A bucket, and what metadata say of it."""
+    """A bucket and its metadata."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -156,7 +156,7 @@ def test_options_override_the_description(scene: Scene) -> None:
 
 
 def test_plan_warns_of_segments_beyond_retention(scene: Scene) -> None:
-    """The segments' records are of 500 ms after 1970."""
+    """The records have timestamps 500 ms after 1970."""
     scene.copy(0, 9, [(0, 0)])
     scene.describe()
     late = replace(OPTIONS, now_ms=77_501)

@@ -1,7 +1,7 @@
-"""Unclean elections and overlapping copies at random; then everything but the bucket is lost.
+"""Simulation of unclean elections and overlapping copies, after which everything but the bucket is lost.
 
-What is recovered must be, record for record, the log of the leader that copied last, up to what it copied; and who
-reads through recovered metadata, epoch by epoch, must find these records and no others.
+The recovered log must equal, record for record, the log of the leader that copied last, up to its last copied offset; a
+reader through the recovered metadata, epoch by epoch, must find these records and no others.
 """
 
 from collections.abc import Sequence
@@ -26,7 +26,7 @@ BROKERS = 3
 
 @dataclass(frozen=True)
 class Written:
-    """One record: no two are the same."""
+    """One unique record."""
 
     epoch: int
     serial: int
@@ -57,7 +57,7 @@ class World:
             self.log.append(Written(self.epoch, self.serial))
 
     def follow(self) -> None:
-        """A follower cuts off what the leader does not have, and catches up by some."""
+        """Truncate to the leader's log and catch up by some records."""
         follower = self.random.randrange(BROKERS)
         log = self.logs[follower]
         while log and (len(log) > len(self.log) or self.log[len(log) - 1] != log[-1]):
@@ -65,7 +65,7 @@ class World:
         log += self.log[len(log) : len(log) + self.random.randint(0, 8)]
 
     def elect(self) -> None:
-        """Anybody, in sync or not."""
+        """Elect any replica, in sync or not."""
         self.leader = self.random.randrange(BROKERS)
         self.epoch += 1
 
@@ -77,7 +77,7 @@ class World:
         return entries
 
     def copy(self) -> None:
-        """The leader goes on where the history says that copies end (KIP-405)."""
+        """Copy from the end of the copied part of the history on (KIP-405)."""
         lineage = Lineage(self.history(), len(self.log))
         start = claimed_remote_offset(lineage, self.metadata.highest_offset) + 1
         start = max(0, start - self.random.choice((0, 0, 0, 2)))  # other boundaries of segments
@@ -97,7 +97,7 @@ def learn(cache: RemoteLogMetadataCache, segment: RemoteSegment) -> None:
 
 
 def recovered(world: World) -> tuple[PartitionInventory, RemoteLogMetadataCache, int]:
-    """The inventory, what metadata are after a recovery, and where the log goes on."""
+    """Return the inventory, the recovered metadata and the next offset."""
     [evidence] = topics_in(world.bucket.store, KEYS, world.bucket.reader)
     plan = plan_topic(evidence, {}, ClusterTopics({}, {}), OPTIONS)
     known = KnownPartition(FOO)
@@ -150,13 +150,13 @@ def only_within(segments: Sequence[RemoteSegment], history: Lineage) -> tuple[Re
 
 @pytest.mark.parametrize(("rule", "mistake"), [("recency", furthest), ("needed_segments", only_within)])
 def test_planted_mistakes_are_caught(rule: str, mistake: object, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The longest history instead of the latest; segments that parted from it given up as a whole."""
+    """Planted faults: the longest history instead of the latest; diverging segments dropped completely."""
     monkeypatch.setattr(f"storage.tiered.bucket.inventory.{rule}", mistake)
     assert not all(map(holds, range(120)))
 
 
 def test_the_simulation_has_segments_out_of_lineage() -> None:
-    """Otherwise it would show little."""
+    """Check that the seeds are meaningful."""
     superfluous = parting = 0
     for seed in range(40):
         world = World(Random(seed))

@@ -1,4 +1,4 @@
-"""Segments read whole: each thing that may be wrong is told, and a sound one has no faults."""
+"""Complete checks of segments: each fault is reported, and a sound segment has none."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -28,7 +28,7 @@ def batch(first: int, last: int) -> bytes:
 
 
 class Storage:
-    """A segment of offsets 1000 to 1200, in three batches, and its indexes."""
+    """A segment of offsets 1000 to 1200 in three batches, and its indexes."""
 
     def __init__(self) -> None:
         self.log = batch(1000, 1049) + batch(1050, 1099) + batch(1100, 1200)

@@ -18,7 +18,7 @@ CONTENT = bytes(range(100))
 
 
 class Source:
-    """A log of 100 bytes in chunks of 10; whoever closes the gate holds downloads up."""
+    """A log of 100 bytes in chunks of 10; a closed gate blocks downloads."""
 
     def __init__(self, name: str = "log") -> None:
         self.name = name
@@ -27,11 +27,11 @@ class Source:
         self.gate = threading.Event()
         self.gate.set()
         self.held_from = 0
-        """The first chunk that the gate holds up."""
+        """The first chunk that the gate blocks."""
         self.error: Exception | None = None
         self.fails_at = 0
         self.ended = 0
-        """Requests whose iteration was closed or came to its end."""
+        """Number of requests whose iteration ended or was closed."""
 
     @property
     def object_key(self) -> str:
@@ -55,7 +55,7 @@ class Source:
 
 
 class NotedShelf(MemoryChunkStorage):
-    """Tells when a chunk came."""
+    """Chunk storage that signals puts."""
 
     def __init__(self) -> None:
         super().__init__(CacheSettings(1000, None, 1), lambda: 0)
@@ -67,7 +67,7 @@ class NotedShelf(MemoryChunkStorage):
 
 
 class HeldPool:
-    """What somebody waits for runs at once on a thread; what is fetched ahead waits until it is let go or hurried."""
+    """Pool that runs downloads at once, and prefetches when released or prioritized."""
 
     def __init__(self) -> None:
         self.ahead: list[Download] = []
@@ -272,7 +272,7 @@ def test_prefetch_ends_with_log_or_full_pool() -> None:
 
 
 def shared(pool: HeldPool, now_ms: Callable[[], float] = lambda: 0.0) -> ChunkCache:
-    """Up to 30 bytes ahead of each reader, and of all together."""
+    """Return a cache with up to 30 bytes of prefetch per reader, and for all readers together."""
     shelf = MemoryChunkStorage(CacheSettings(1000, None, 1), lambda: 0)
     return ChunkCache(shelf, pool, wait_ms=10_000, prefetch_bytes=30, max_prefetch_bytes=30, now_ms=now_ms)
 

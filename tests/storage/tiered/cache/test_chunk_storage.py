@@ -1,4 +1,4 @@
-"""Both shelves keep one contract; the one on disk also bears with its disk."""
+"""Both chunk storages have one contract; the one on disk also survives disk failures."""
 
 import errno
 from collections.abc import Callable

@@ -25,7 +25,7 @@ ABORTED = AbortedTxn(7, 101, 103, 104)
 
 
 class SlowFiles(RemoteFiles):
-    """Says when it was asked for an index, and waits until it may answer."""
+    """Remote files that signal a request for an index, and wait before they respond."""
 
     def __init__(self, logs: dict[Uuid, bytes], indexes: dict[tuple[Uuid, IndexKind], bytes]) -> None:
         super().__init__(logs, indexes)
@@ -68,7 +68,7 @@ class Stage:
                 assert indexes.position_of(segment.start_offset) == 0
 
     def fetched(self) -> list[tuple[str, int]]:
-        """What was asked of remote storage since the last look."""
+        """Return the requests to remote storage since the last call."""
         asked, self.storage.asked = self.storage.asked, []
         return asked
 
@@ -129,7 +129,7 @@ class TestFetching:
         assert stage.fs.size(f"{DIRECTORY}/{files_of(segment)[2]}") == 0
 
     def test_an_old_segment_may_turn_out_to_have_none(self, stage: Stage) -> None:
-        """Metadata of older releases does not tell."""
+        """Metadata of older releases do not tell whether there is an index."""
         segment = stage.segment(aborted=True)
         del stage.storage.indexes[segment.id.id, IndexKind.TRANSACTION]
         with stage.cache.hold(segment) as indexes:
@@ -259,7 +259,7 @@ class TestRoom:
 
 
 class TestRot:
-    """A bit that flips on the local disk."""
+    """Flipped bits on the local disk."""
 
     @pytest.mark.parametrize("kind", [IndexKind.TIME, IndexKind.TRANSACTION])
     @pytest.mark.parametrize("is_restarted", [False, True])

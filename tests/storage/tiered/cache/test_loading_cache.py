@@ -9,7 +9,7 @@ from storage.tiered.settings import CacheSettings
 
 
 class Loader:
-    """Loads when it is let."""
+    """Loader that waits for a signal."""
 
     def __init__(self, error: Exception | None = None) -> None:
         self.began = threading.Event()

@@ -1,4 +1,4 @@
-"""The dumb twin of a metadata cache: all segments in a dict, every question a scan."""
+"""Reference model of a metadata cache: all segments in a dict, every query a scan."""
 
 from storage.tiered.errors import InvalidSegmentTransition
 from storage.tiered.segment_metadata import (
@@ -13,7 +13,7 @@ ALLOWED = {(None, 0), (0, 0), (0, 1), (0, 2), (1, 1), (1, 2), (2, 2), (2, 3)}
 
 
 def reach(segment: RemoteSegment, epoch: int, offset: int) -> int | None:
-    """The last offset of `epoch` in a segment that holds `offset` of it."""
+    """Return the last offset of `epoch` in a segment that holds `offset` of it."""
     bounds = [*(start for _, start in segment.leader_epochs[1:]), segment.end_offset + 1]
     for (number, start), bound in zip(segment.leader_epochs, bounds, strict=True):
         if number == epoch and start <= offset < bound:
@@ -27,7 +27,7 @@ class ReferenceMetadata:
         self.deletion: PartitionDelete | None = None
 
     def apply(self, event: RemoteSegment | SegmentUpdate | PartitionDelete) -> bool:
-        """Whether it was taken."""
+        """Apply an event; return whether it was valid."""
         if isinstance(event, PartitionDelete):
             if self.deletion is not None and event.state < self.deletion.state:
                 return False
@@ -52,17 +52,17 @@ class ReferenceMetadata:
         return [segment for segment in self.known.values() if segment.state is SegmentState.COPY_FINISHED]
 
     def furthest(self, epoch: int, offset: int) -> tuple[bool, int] | None:
-        """Of the segments that hold `offset` of `epoch`: whether one is compacted, and of those the last offset."""
+        """Return whether a segment with `offset` of `epoch` is compacted, and the last offset of such ones."""
         ends = ((one.is_compacted, end) for one in self.finished() if (end := reach(one, epoch, offset)) is not None)
         return max(ends, default=None)
 
     def highest(self, epoch: int) -> int | None:
-        """The last offset of `epoch`."""
+        """Return the last offset of `epoch`."""
         ends = (reach(one, epoch, at) for one in self.finished() for at in range(one.end_offset + 1))
         return max((end for end in ends if end is not None), default=None)
 
     def first_within(self, epoch: int, first: int, last: int) -> int | None:
-        """The first offset of `epoch` in any segment that has one between these two."""
+        """Return the first offset of `epoch` in the segments with offsets of it in the range."""
         parts = (
             [at for at in range(one.start_offset, one.end_offset + 1) if reach(one, epoch, at) is not None]
             for one in self.finished()
@@ -70,7 +70,7 @@ class ReferenceMetadata:
         return min((part[0] for part in parts if any(first <= at <= last for at in part)), default=None)
 
     def newest(self) -> set[bytes]:
-        """Segments that end where the last one of the highest epoch does."""
+        """Return the segments that end with the last one of the highest epoch."""
         ends = {
             one.id.id: (epoch, one.end_offset)
             for one in self.finished()
@@ -80,7 +80,7 @@ class ReferenceMetadata:
         return {id for id, end in ends.items() if end == max(ends.values())}
 
     def ids(self, epoch: int) -> set[bytes]:
-        """Segments in whatever state with records of `epoch`."""
+        """Return the segments in any state with records of `epoch`."""
         return {
             segment.id.id
             for segment in self.known.values()
@@ -88,7 +88,7 @@ class ReferenceMetadata:
         }
 
     def next_aborted_offset(self, epoch: int, offset: int, bound: int) -> int | None:
-        """The first offset from `offset` on of an aborted transaction in a finished segment."""
+        """Return the first offset, from `offset` on, of an aborted transaction in a finished segment."""
         for at in range(offset, bound):
             if is_aborted(epoch, at) and any(reach(one, epoch, at) is not None for one in self.finished()):
                 return at
@@ -96,7 +96,7 @@ class ReferenceMetadata:
 
 
 def is_aborted(epoch: int, offset: int) -> bool:
-    """Whether the record of that offset and epoch ends an aborted transaction, in whatever segment it is."""
+    """Whether the record at an offset of an epoch ends an aborted transaction, in any segment."""
     return (offset * 7 + epoch) % 31 == 0
 
 

@@ -61,7 +61,7 @@ def test_scenario_5_two_unclean_elections() -> None:
 
 
 def test_the_head_of_a_segment_below_the_history_is_not_looked_at() -> None:
-    """KAFKA-16511: the log start lies inside of a segment with older epochs."""
+    """KAFKA-16511: the log start offset lies within a segment with older epochs."""
     lineage = Lineage([(1, 5), (2, 8)], 20)
     assert lineage.holds(segment(0, 9, (0, 0), (1, 4), (2, 8)))
     assert lineage.agreed_end(segment(0, 9, (0, 0), (1, 6), (2, 8))) == -1
@@ -88,7 +88,7 @@ def test_the_epochs_of_a_segment_are_clipped_to_it() -> None:
 
 
 def test_new_leader_resumes_after_last_epoch_with_segments() -> None:
-    """KIP-405, "Follower to leader transition": 4 is the highest of epoch 1, nothing is there of 2 and 3."""
+    """KIP-405, "Follower to leader transition": 4 is the highest offset of epoch 1; epochs 2 and 3 have no segments."""
     lineage = Lineage([(0, 0), (1, 3), (2, 6), (3, 7)], 8)
     assert claimed_remote_offset(lineage, lambda epoch: {0: 2, 1: 4}.get(epoch)) == 4
 
@@ -126,7 +126,7 @@ def test_invalid_checkpoint_is_refused(text: bytes) -> None:
 
 
 def histories() -> st.SearchStrategy[tuple[list[int], list[int]]]:
-    """Two logs as lists of the epoch of each offset, that share a beginning and then have no epoch in common."""
+    """Two logs as lists of the epoch of each offset, with a common beginning and no common epoch after it."""
     ours, theirs = st.integers(1, 4).map(lambda n: 2 * n), st.integers(1, 4).map(lambda n: 2 * n + 1)
     return st.tuples(
         st.lists(st.just(0), max_size=6),
@@ -158,7 +158,7 @@ def test_against_a_comparison_offset_by_offset(logs: tuple[list[int], list[int]]
 
 
 def _from(entries: list[tuple[int, int]], start: int) -> list[tuple[int, int]]:
-    """The entries of a log that was trimmed below `start`."""
+    """Return the entries of a log that was trimmed below `start`."""
     kept = [entry for entry in entries if entry[1] > start]
     before = [entry for entry in entries if entry[1] <= start]
     return [*before[-1:], *kept]

@@ -1,4 +1,4 @@
-"""Who asks for what is known of a partition gets one thing, from before anything is known until nothing is any more."""
+"""The metadata cache of a partition is one object, from before its first event to after its last."""
 
 import gc
 import weakref

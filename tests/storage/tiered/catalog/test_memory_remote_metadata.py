@@ -1,4 +1,4 @@
-"""The shared log in memory that stands for the metadata topic in other tests."""
+"""The shared log in memory that replaces the metadata topic in other tests."""
 
 import asyncio
 

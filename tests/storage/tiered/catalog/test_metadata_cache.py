@@ -1,4 +1,4 @@
-"""Caches against their dumb twin, and KIP-405's scenarios as questions to a cache."""
+"""Caches against a reference model, and KIP-405's scenarios as queries."""
 
 import random
 from collections.abc import Sequence

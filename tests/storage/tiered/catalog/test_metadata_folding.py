@@ -1,4 +1,4 @@
-"""Values of records folded the short way against the general one: the same is known, and the same refused."""
+"""The fast path of record values against the general path: same state, same refusals."""
 
 import random
 from dataclasses import replace

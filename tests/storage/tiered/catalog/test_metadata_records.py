@@ -1,4 +1,4 @@
-"""Records of `__remote_log_metadata`: bytes of Kafka's own serializer, and what is none."""
+"""Records of `__remote_log_metadata`: bytes of Kafka's own serializer, and invalid bytes."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Snapshots of what the metadata topic says: whole after a crash, or worth nothing."""
+"""Snapshots of the metadata topic: complete after a crash, or ignored."""
 
 import random
 
@@ -29,7 +29,7 @@ POSITION = SnapshotPosition(ONE_UUID, 7, 1234, 5)
 
 
 def filled(seed: int) -> tuple[MaterializedMetadata, ReferenceMetadata]:
-    """Metadata after random events, and its twin."""
+    """Return metadata after random events, and a reference model."""
     rng = random.Random(seed)
     metadata, twin = MaterializedMetadata(), ReferenceMetadata()
     made: list[RemoteSegment] = []

@@ -1,4 +1,4 @@
-"""A chain that is kept up to date against one that is made anew, and decisions by it against a look at everything."""
+"""An incrementally maintained layout against a full computation, and its decisions against a full scan."""
 
 from dataclasses import replace
 
@@ -35,7 +35,9 @@ def entries_of(log: list[int]) -> list[tuple[int, int]]:
 
 
 class History:
-    """Two logs that share a beginning; ours grows and begins later and later. What is remote was copied from either."""
+    """Two logs with a common beginning; the present one grows and loses its beginning. Remote segments belong to
+    either.
+    """
 
     def __init__(self, data: st.DataObject) -> None:
         draw = data.draw
@@ -51,12 +53,12 @@ class History:
         self.now_ms = NOW_MS
 
     def lineage(self) -> Lineage:
-        """As a log has it: cut at the log's start."""
+        """Return the lineage as a log has it: cut at the log start."""
         entries = epochs_of(entries_of(self.logs[0]), self.log_start, self.end - 1) if self.log_start < self.end else ()
         return Lineage(entries, self.end)
 
     def step(self) -> None:
-        """Something happens."""
+        """Execute a random step."""
         match self._draw(st.sampled_from(["copy", "copy", "copy", "event", "event", "grow", "start", "wait", "gone"])):
             case "copy":
                 self._copy()
@@ -120,8 +122,9 @@ class History:
 
 
 def told(expiry: ExpirationResult) -> ExpirationResult:
-    """What counts of it: in which order deletions of the same offsets are, and where below its start a log has
-    something, means nothing."""
+    """Return the comparable part of a decision: neither the order of deletions with equal offsets nor the start of
+    segments below the log start matters.
+    """
     return replace(
         expiry,
         deletions=tuple(sorted(expiry.deletions, key=lambda each: each.segment.id.id)),
@@ -164,7 +167,7 @@ def test_incremental_layout_decides_as_full_scan(data: st.DataObject) -> None:
 @settings(max_examples=100, deadline=None)
 @given(st.data())
 def test_bounded_decisions_add_up_to_full_decision(data: st.DataObject) -> None:
-    """Looks that decide_expiration on a few segments each delete, one after the other, what one look would."""
+    """Decisions limited to a few segments each add up to one unlimited decision."""
     history = History(data)
     for _ in range(30):
         history.step()

@@ -1,4 +1,4 @@
-"""Which remote segments may hold a time (`storage.tiered.catalog.timestamp_index`)."""
+"""Index of remote segments by timestamp (`storage.tiered.catalog.timestamp_index`)."""
 
 from random import Random
 

@@ -1,4 +1,4 @@
-"""Key pairs for tests: one that is written down, for what was made with it elsewhere, and others made on the spot."""
+"""Key pairs for tests: one fixed pair, for data encrypted elsewhere, and generated ones."""
 
 import functools
 
@@ -46,12 +46,12 @@ def _written_down() -> RSAPrivateKey:
 
 @functools.cache
 def private_key(name: str) -> RSAPrivateKey:
-    """The same for the same name, in one run; "written" is the one that is written down."""
+    """Return the same key for the same name within one run; "written" is the fixed one."""
     return _written_down() if name == "written" else generate_private_key(_EXPONENT, 2048)
 
 
 def write_key_pair(fs: FileSystem, directory: str, name: str) -> KeyPairFiles:
-    """The files of a pair, with settings named for it."""
+    """Write the files of a pair; return settings with its name."""
     key = private_key(name)
     fs.make_directory(directory)
     public_path, private_path = join(directory, f"{name}.pub"), join(directory, f"{name}.key")

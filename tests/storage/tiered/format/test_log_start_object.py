@@ -1,4 +1,4 @@
-"""The log start offset beside the segments: what leaders write, whose word counts, what a deposed one cannot do."""
+"""Log start objects: writes of leaders, precedence of epochs, and deposed leaders."""
 
 from collections.abc import Iterable, Iterator
 
@@ -149,7 +149,7 @@ def test_object_removed_while_read_is_looked_up_again() -> None:
     )
 )
 def test_newest_epoch_wins_in_any_write_order(writes: list[tuple[int, int]]) -> None:
-    """Leaders write in whatever order the network gives; readers hear the last word of the highest epoch."""
+    """Writes of leaders arrive in any order; readers get the last write of the highest epoch."""
     store = MemoryObjectStore()
     leaders = {epoch: writer(store, epoch, interval_ms=0) for epoch in range(4)}
     expected: tuple[int, int] | None = None

@@ -1,4 +1,4 @@
-"""The examples in JSON are in the form that Aiven's plugin 1.x writes, without and with what only Ottla adds."""
+"""JSON examples in the form of Aiven's plugin 1.x, without and with Ottla's additions."""
 
 import json
 import re

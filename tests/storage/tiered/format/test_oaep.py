@@ -14,7 +14,7 @@ BY_JAVA = (
     "9pj+Y4GAz+irLGx+HZWRFS7hVfP12xUKQRayx8pQQkwATmRJI0pYyBSbcAgRCdPeqo9nh1RBZYkFjw9FqeS+AsoUXFNtOBUl+iPS"
     "y0hiD04Xc/WnCiiZkkZYM9teSyIpG55EeQ0LvT79dQ=="
 )
-"""MESSAGE, encrypted for the key that is written down, by the JDK (RSA/ECB/OAEPPadding, SHA3-512 for both)."""
+"""MESSAGE, encrypted for the fixed key by the JDK (RSA/ECB/OAEPPadding, SHA3-512 for both)."""
 
 MAX_BYTES = 2048 // 8 - 2 * 64 - 2
 

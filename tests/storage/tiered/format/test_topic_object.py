@@ -1,4 +1,4 @@
-"""What a topic is beside its records: what leaders of partition 0 write, and whose word counts."""
+"""Topic objects: writes of leaders of partition 0, and precedence of epochs."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""What a pass of compaction would do: found out in pieces, by a plan, and by a dumb look at every link."""
+"""A compaction pass as estimated stepwise, by a plan, and by a full scan of all spans."""
 
 from dataclasses import replace
 from itertools import pairwise
@@ -33,7 +33,7 @@ class Looked(NamedTuple):
 
 
 def dumb_look(links: list[SegmentSpan], config: LogConfig, now_ms: int) -> Looked:
-    """Each question by a look of its own at all links, the first of them whole."""
+    """Return the result of a full scan of all spans, the first of them whole."""
     links = [link._replace(first=link.segment.start_offset) if not at else link for at, link in enumerate(links)]
     ends = [link.last + 1 for link in links]
     holes = (at for at in range(1, len(links)) if links[at].first != ends[at - 1])
@@ -114,7 +114,7 @@ def test_changing_layout_is_collected_without_overlaps(data: st.DataObject) -> N
 
 
 def test_span_compacted_below_its_start_is_dirty() -> None:
-    """No leader says so; whoever does makes nothing before it dirty."""
+    """No leader writes such a value; everything before it stays clean."""
     survey = CompactionSurvey(replace(LogConfig(), max_compaction_lag_ms=2**63 - 1), NOW_MS)
     for first, compacted_to in ((0, 20), (10, 5), (20, 30)):
         assert survey.add(SpanFigures(first, first + 9, 1, NOW_MS, compacted_to))
@@ -134,7 +134,7 @@ def test_groups_merge_small_spans_below_local_log() -> None:
 
 
 def test_segment_with_later_span_is_not_replaced() -> None:
-    """What a leader copied late reaches over what was compacted meanwhile."""
+    """A late copy of a leader reaches beyond the segments that were compacted meanwhile."""
     late, compacted = link_of(0, 29, size_bytes=1), link_of(10, 19, size_bytes=1)
     links = [late._replace(last=9), compacted, late._replace(first=20)]
     (both,) = group_segments(links[:2], LogConfig(), 100)

@@ -1,4 +1,4 @@
-"""Which segment is copied next, and what is said of it."""
+"""Choice and description of the next segment to copy."""
 
 from dataclasses import replace
 
@@ -135,7 +135,7 @@ def test_its_files_are_those_of_its_end(log: Log, fs: MemoryFileSystem) -> None:
 
 
 def test_a_log_without_a_snapshot_there_says_so(log: Log, fs: MemoryFileSystem) -> None:
-    """KIP-952: topics older than 2.8 lack them."""
+    """KIP-952: topics older than 2.8 lack producer snapshots."""
     log.snapshots.remove(10)
     assert files_of(fs, log, backlog_of(log, 6).segments[0], facts(log, 1)).producer_snapshot is None
 

@@ -1,4 +1,4 @@
-"""Which remote segments go, and up to where the log start rises."""
+"""Expiration of remote segments and the resulting log start offset."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -52,7 +52,7 @@ def segment(
 
 
 def tier(*segments: RemoteSegment, entries: Sequence[tuple[int, int]] = ((0, 0),), end: int = 100) -> FullScanState:
-    """An unlimited partition whose last offsets, from 50 on, are on this disk, 500 bytes of them."""
+    """An unlimited partition with 500 local bytes from offset 50 on."""
     return FullScanState(
         segments=sorted(segments, key=lambda one: one.start_offset),
         lineage=Lineage(entries, end),
@@ -94,7 +94,7 @@ def test_a_young_segment_protects_those_behind_it() -> None:
 
 
 def test_segments_go_by_size_while_the_rest_is_large_enough() -> None:
-    """300 bytes are remote, of which what lies above 69 is not: 300 are local alone."""
+    """300 bytes are remote, of which offsets above 69 do not count: 300 bytes are local alone."""
     assert chosen(decided(replace(tier(*THREE), retention_bytes=600))) == []
     assert chosen(decided(replace(tier(*THREE), retention_bytes=501))) == []
     assert chosen(decided(replace(tier(*THREE), retention_bytes=500))) == [(1, DeletionReason.SIZE)]
@@ -105,7 +105,7 @@ def test_segments_go_by_size_while_the_rest_is_large_enough() -> None:
 
 
 def test_what_is_here_and_there_counts_once() -> None:
-    """A leader that is new does not know how far it has copied; Kafka deleted data inside of its limit then."""
+    """A new leader does not know its copied offset; Kafka deleted data within the limit then."""
     before = tier(*THREE)
     assert chosen(decided(replace(before, retention_bytes=600, high_watermark=100))) == []
     everything_here = replace(
@@ -129,7 +129,7 @@ def test_segments_below_log_start_are_deleted_in_any_history() -> None:
 
 
 def test_segments_above_high_watermark_are_kept() -> None:
-    """Right after an election it may be behind."""
+    """The high watermark may lag right after an election."""
     old = [replace(one, max_timestamp_ms=0) for one in THREE]
     expiry = decided(replace(tier(*old), retention_ms=1, high_watermark=39))
     assert expiry.log_start_offset == 20
@@ -168,7 +168,7 @@ class TestOutsideOfTheChain:
         assert self.after_grace(tier(*THREE, beyond)) == [(9, DeletionReason.UNREFERENCED)]
 
     def test_duplicate_segments_are_deleted(self) -> None:
-        """With unlimited retention nothing that overlaps would ever be reclaimed otherwise."""
+        """With unlimited retention overlaps would never be reclaimed otherwise."""
         assert self.after_grace(tier(*THREE, segment(9, 25, 35))) == [(9, DeletionReason.UNREFERENCED)]
         assert self.after_grace(tier(*THREE, segment(9, 15, 45))) == [(2, DeletionReason.UNREFERENCED)]
         assert self.after_grace(tier(*THREE, segment(9, 0, 45))) == [
@@ -177,7 +177,7 @@ class TestOutsideOfTheChain:
         ]
 
     def test_the_only_copy_of_the_beginning_stays_though_its_end_was_cut(self) -> None:
-        """Scenario 4: what a leader copied before it lost records holds what nobody copies again."""
+        """Scenario 4: a segment copied before its leader lost records holds offsets that are not copied again."""
         entries = [(0, 0), (2, 30)]
         first = segment(1, 0, 49)
         second = segment(2, 30, 69, (2, 30))
@@ -199,18 +199,18 @@ class TestOutsideOfTheChain:
         assert decided(again).outside_since_ms == {}
 
     def test_unknown_history_deletes_no_segments(self) -> None:
-        """Leader epochs that were lost are learnt again from what is on this disk alone."""
+        """Lost leader epochs are restored from local segments alone."""
         before = tier(*THREE, entries=[(0, 50)])
         assert decided(before).outside_since_ms == {}
         assert decided(tier(*THREE, entries=[])).outside_since_ms == {}
 
     def test_empty_log_with_history_at_its_end_deletes_no_segments(self) -> None:
-        """A replica that lost its disk leads: what remote storage has is all there is."""
+        """A replica that lost its disk leads: remote storage holds all data."""
         wiped = replace(tier(*THREE, entries=[(5, 0)], end=0), local=[], local_start_offset=0)
         assert decided(wiped).outside_since_ms == {}
 
     def test_foreign_segments_beyond_empty_log_are_deleted(self) -> None:
-        """Of an unclean leader, say: all that it has has expired, and nobody writes."""
+        """An unclean leader whose records have all expired and that receives no new ones."""
         across, beyond = segment(8, 95, 104, (1, 95)), segment(9, 105, 120, (1, 105))
         deleted = replace(
             tier(across, beyond, entries=[(2, 100)]), log_start_offset=100, local_start_offset=100, local=[]
@@ -242,7 +242,7 @@ def test_a_deletion_that_was_begun_cannot_be_taken_back() -> None:
 
 @st.composite
 def tiers(draw: st.DrawFn) -> FullScanState:
-    """Segments copied by two leaders whose logs share a beginning, and the log of one of them."""
+    """Segments copied by two leaders whose logs have a common beginning, and the log of one of them."""
     shared = draw(st.integers(0, 12))
     ours = [0] * shared + [2] * draw(st.integers(1, 12))
     theirs = [0] * shared + [1] * draw(st.integers(1, 12))
@@ -270,7 +270,7 @@ def tiers(draw: st.DrawFn) -> FullScanState:
 
 
 def readable(before: FullScanState, segments: Sequence[RemoteSegment]) -> set[int]:
-    """The offsets of the log that some segment holds."""
+    """Return the offsets of the log that some segment holds."""
     return {
         offset for one in segments for offset in range(one.start_offset, before.lineage.agreed_end(one) + 1)
     }  # fmt: skip

@@ -1,4 +1,4 @@
-"""Where a leader begins whose disk is empty while remote storage is not."""
+"""Start of a leader whose disk is empty while remote storage is not."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Somebody's own keeper of remote metadata: found by name, told who it works for, refused with one sentence."""
+"""Foreign remote metadata managers: import, context, and refusals with one sentence."""
 
 import sys
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ KEY = "remote.log.metadata.manager.class.name"
 
 
 class Own(MemoryRemoteMetadata):
-    """As somebody may write one: a RemoteMetadataFactory."""
+    """A foreign RemoteMetadataFactory."""
 
     def __init__(self, settings: Mapping[str, str], context: RemoteMetadataContext) -> None:
         super().__init__()

@@ -32,7 +32,7 @@ def load(fs: MemoryFileSystem, name: str, settings: Mapping[str, str] | None = N
 
 
 class Own:
-    """As somebody may write one: a RemoteStorageFactory."""
+    """A foreign RemoteStorageFactory."""
 
     def __init__(self, settings: Mapping[str, str], context: RemoteStorageContext) -> None:
         self.settings = settings

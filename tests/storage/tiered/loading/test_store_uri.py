@@ -1,4 +1,4 @@
-"""URIs of stores: what each names, what is refused and in which words, and that what is opened works."""
+"""Object store URIs: parsing, refusals with their messages, and opening."""
 
 import pickle
 from pathlib import Path
@@ -103,7 +103,7 @@ def test_a_relative_directory_is_below_where_the_process_runs(tmp_path: Path, mo
 
 
 def test_a_prefix_of_a_bucket_is_part_of_its_keys(monkeypatch: pytest.MonkeyPatch) -> None:
-    """And credentials and the region come from the environment."""
+    """Credentials and region come from the environment."""
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIDEXAMPLE")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
     monkeypatch.setenv("AWS_DEFAULT_REGION", "eu-central-7")

@@ -1,7 +1,7 @@
-"""What everybody relies on in remote storage, whatever is behind it: one contract for every RemoteStorageManager.
+"""Contract of every RemoteStorageManager.
 
-A test file derives a class from `RemoteStorageContract` and gives it a fixture `storage`. Sources: KIP-405, "Remote
-Storage Manager"; the docstrings of `storage/tiered/remote_storage.py`.
+A test module derives a class from `RemoteStorageContract` with a fixture `storage`. Sources: KIP-405, "Remote Storage
+Manager"; the docstrings of `storage/tiered/remote_storage.py`.
 """
 
 import random
@@ -25,7 +25,7 @@ def read_all(storage: RemoteStorageManager, remote: RemoteSegment, first: int = 
 
 
 def copied(storage: RemoteStorageManager, contents: Contents, remote: RemoteSegment | None = None) -> RemoteSegment:
-    """The segment as it is known once its copy is finished."""
+    """Return the segment with the metadata of a finished copy."""
     remote = remote or segment(len(contents.log))
     custom_metadata = storage.copy_segment(remote, write_files(MemoryFileSystem(), contents))
     return replace(remote, state=SegmentState.COPY_FINISHED, custom_metadata=custom_metadata)

@@ -1,4 +1,4 @@
-"""Segment stores for tests, put together in one line."""
+"""Segment stores for tests."""
 
 import functools
 from collections.abc import Mapping
@@ -36,7 +36,7 @@ def segment_store(
     key_ring: KeyRing | None = None,
     upload_rate: ByteRate | None = None,
 ) -> ObjectSegmentStore:
-    """The keys, where there are any, are those written down."""
+    """Return a store, with the fixed key pair if it encrypts."""
     parsed = parse_settings(settings).settings
     return ObjectSegmentStore(
         store,
@@ -50,7 +50,7 @@ def segment_store(
 
 @functools.cache
 def _written_down() -> DataKeys:
-    """Loading keys takes its time."""
+    """Load the fixed keys once, because loading is slow."""
     return data_keys(MemoryFileSystem(), "written")
 
 

@@ -1,4 +1,4 @@
-"""The producers before an offset, from what was copied with segments (`storage.tiered.segments.producers`)."""
+"""Producer state before an offset, from remote segments (`storage.tiered.segments.producers`)."""
 
 from dataclasses import dataclass, field
 
@@ -26,7 +26,7 @@ CONFIG = LogConfig(index_interval_bytes=0, remote_storage_enable=True)
 
 @dataclass
 class Copied:
-    """A log of one leader in epoch 0, of which all closed segments are copied."""
+    """A log of one leader in epoch 0 whose closed segments are all copied."""
 
     fs: MemoryFileSystem = field(default_factory=MemoryFileSystem)
     storage: MemoryRemoteStorage = field(default_factory=MemoryRemoteStorage)
@@ -72,7 +72,7 @@ class Copied:
 
 
 def facts(state: ProducerState) -> dict[int, tuple[int, ...]]:
-    """By producer: epoch, last sequence and offset, coordinator epoch, where its transaction began."""
+    """Return by producer: epoch, last sequence and offset, coordinator epoch, start of its transaction."""
     return {
         entry.producer_id: (
             entry.epoch,

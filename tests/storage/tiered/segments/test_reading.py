@@ -1,4 +1,4 @@
-"""Reading records out of remote segments (`storage.tiered.segments.reading`)."""
+"""Reading of records from remote segments (`storage.tiered.segments.reading`)."""
 
 from collections.abc import Iterator
 from random import Random
@@ -43,7 +43,7 @@ def batch(base: int, records: int = 2, *, timestamp: int = 0, size: int = 10, co
 
 
 class CachingFiles(RemoteFiles):
-    """What is `at_hand` of a segment is given, until it is discarded."""
+    """Remote files that return cached bytes in `at_hand` until they are discarded."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -181,7 +181,7 @@ class TestBatches:
 
 
 class TestBlocks:
-    """What readers in order are given."""
+    """Blocks for sequential readers."""
 
     def block(self, stage: Stage, offset: int, parts_of: int, **wanted: int) -> RemoteBlock:
         size = parts_of * len(stage.batches[0])
@@ -257,7 +257,7 @@ class TestDamage:
             stage.read(10)
 
     def test_suspect_cached_indexes_are_fetched_again(self, stage: Stage) -> None:
-        """An index that is sound in itself may still be another segment's."""
+        """A valid index may belong to another segment."""
         good = stage.storage.indexes[stage.segment.id.id, IndexKind.OFFSET]
         stage.storage.indexes[stage.segment.id.id, IndexKind.OFFSET] = good[:7] + b"\x01" + good[8:]
         with pytest.raises(CorruptRemoteData):
@@ -266,7 +266,7 @@ class TestDamage:
         assert bases(stage.read(13)) == [12, 14, 16]
 
     def test_an_index_that_leads_too_far_is_fetched_again(self, stage: Stage) -> None:
-        """Nothing else would tell that records are left out."""
+        """A wrong position would silently skip records."""
         stage.read(13)
         (path,) = (path for path in map("/cache/".__add__, stage.fs.list("/cache")) if path.endswith(".index"))
         size = len(stage.batches[0])
@@ -276,7 +276,7 @@ class TestDamage:
         assert ("index", 10) in stage.storage.asked
 
     def test_timestamp_lookup_fetches_suspect_index_again(self, stage: Stage) -> None:
-        """A record of that time would be passed over."""
+        """A matching record would be skipped."""
         timestamp = stage.find(0, 13)
         assert timestamp is not None
         (path,) = (path for path in map("/cache/".__add__, stage.fs.list("/cache")) if path.endswith(".index"))
@@ -361,7 +361,7 @@ class TestAborted:
         assert stage.reader.aborted(stage.segment, 17, 15, 19) == ([two, three], False)
 
     def test_aborted_transactions_of_another_history_are_excluded(self, stage: Stage) -> None:
-        """What a segment holds above the offset up to which the log agrees with it tells nothing."""
+        """Markers above the agreed end of a segment belong to another history."""
         stage.put(batch(10), end=17, aborted=self.ENTRIES)
         assert stage.reader.aborted(stage.segment, 14, 10, 14) == ([self.ENTRIES[0]], False)
 

@@ -82,7 +82,7 @@ def test_any_range_returns_the_bytes_of_the_log(
     assert storage.read_index(remote, IndexKind.LEADER_EPOCH) == Contents(log).leader_epochs
 
 
-# -- what lies in the store --------------------------------------------------------------------------------------------
+# -- objects in the store ----------------------------------------------------------------------------------------------
 
 
 def test_objects_are_put_in_order_after_a_look_for_an_earlier_copy(store: MemoryObjectStore) -> None:
@@ -258,7 +258,7 @@ def test_a_copy_that_waits_for_its_turn_gives_up_when_all_is_closed() -> None:
             return super().put(key, parts)
 
         def close(self) -> None:
-            """Takes what is under way to its end."""
+            """Let running downloads finish."""
 
     store = ClosedMeanwhile()
     storage = segment_store(store, upload_rate=ByteRate(1, 1000, lambda: 0.0))
@@ -323,7 +323,7 @@ def test_damaged_data_are_not_cached(store: MemoryObjectStore) -> None:
 
 
 def test_discarded_data_are_read_from_store(store: MemoryObjectStore) -> None:
-    """As when the disk of a cache gives back something else, which nothing here can know."""
+    """A cache disk may return wrong data, which the cache cannot detect."""
     fs = MemoryFileSystem()
     shelf = DiskChunkStorage(fs, "/chunks", parse_settings({}).settings.chunk_cache.limits, lambda: 0)
     chunks = ChunkCache(shelf, DownloadPool(threads=2, max_waiting=10, idle_seconds=0.1), wait_ms=10_000)

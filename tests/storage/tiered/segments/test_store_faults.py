@@ -1,7 +1,7 @@
-"""What a distant store can do to copies, reads and deletes, and what must be true afterwards.
+"""Faults of a remote store in copies, reads and deletes, and the guarantees after them.
 
-After any failure the store holds a whole segment, manifest included, or objects without a manifest, which a delete
-removes. A read gives the bytes of the log or an error that says whether to come again; never other bytes.
+After any failure the store holds a complete segment, or objects without a manifest, which a delete removes. A read
+returns the bytes of the log or a classified error, never other bytes.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -31,7 +31,7 @@ REMOTE = segment(len(LOG))
 
 
 def assert_whole_or_garbage(inner: MemoryObjectStore, remote: RemoteSegment, settings: Mapping[str, str]) -> None:
-    """By the eyes of another node, to whom the store is kind; deletes in the end."""
+    """Check from another node with a faultless store, then delete the segment."""
     key = ObjectKeys("").key(remote, ObjectSuffix.MANIFEST)
     storage = segment_store(inner, settings)
     if inner.keys().count(key):
@@ -67,7 +67,7 @@ def test_a_copy_that_fails_leaves_nothing_and_can_be_repeated(
 def test_a_store_that_goes_away_leaves_a_whole_segment_or_garbage(
     skip: int, requests: int, settings: Mapping[str, str]
 ) -> None:
-    """`skip` puts and looks go well, then `requests` fail, the clean-up's among them."""
+    """`skip` requests succeed, then `requests` fail, including those of the clean-up."""
     inner = MemoryObjectStore()
     store = FaultyObjectStore(inner)
     storage = segment_store(store, settings)
@@ -92,7 +92,7 @@ def test_a_manifest_that_arrived_though_nobody_heard_is_that_of_a_whole_segment(
 
 @pytest.mark.parametrize("skip", range(1, 5))
 def test_a_second_copy_that_fails_half_way_leaves_no_manifest_of_the_first(skip: int) -> None:
-    """Its log would be encrypted with another key than the manifest tells of."""
+    """Its log would be encrypted with another key than the manifest names."""
     inner = MemoryObjectStore()
     store = FaultyObjectStore(inner)
     storage = segment_store(store, ENCRYPTED)
@@ -118,7 +118,7 @@ def test_a_delete_that_fails_can_be_repeated(kind: FaultKind, skip: int) -> None
 
 
 class Refusing(MemoryObjectStore):
-    """As one whose credentials were taken away."""
+    """A store without valid credentials."""
 
     is_refusing = False
 
@@ -176,7 +176,7 @@ def test_a_lost_object_is_told_as_such_even_where_the_manifest_is_cached(suffix:
         storage.read_index(REMOTE, IndexKind.OFFSET) if suffix is ObjectSuffix.INDEXES else read_all(storage, REMOTE)
 
 
-# -- by chance ---------------------------------------------------------------------------------------------------------
+# -- random faults -----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("seed", range(60))

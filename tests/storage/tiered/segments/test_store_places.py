@@ -1,4 +1,4 @@
-"""Remote storage as a node loads it, in a directory and in S3: the same contract in real places."""
+"""Remote storage as a node loads it, in a directory and in S3, against one contract."""
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Waits after failures (KIP-405, "remote.log.manager.task.retry.*")."""
+"""Backoff after failures (KIP-405, "remote.log.manager.task.retry.*")."""
 
 from storage.tiered.stores.backoff import Backoff, Failures
 

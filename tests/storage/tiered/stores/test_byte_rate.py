@@ -1,4 +1,4 @@
-"""Rates of bytes (KIP-956): arithmetic first, then threads that wait their turn. No test sleeps: clocks are moved."""
+"""Rate limits in bytes (KIP-956): arithmetic, then waiting threads. Tests advance clocks and never sleep."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -76,7 +76,7 @@ def test_throughput_is_bounded_by_rate_windows_and_one_amount(rate: int, steps: 
 
 
 class Waiters:
-    """Threads that want bytes; each starts to wait before the next one comes."""
+    """Threads that acquire bytes; each starts to wait before the next one comes."""
 
     def __init__(self, rate: ByteRate, clock: ManualClock, pool: ThreadPoolExecutor) -> None:
         self.rate = rate
@@ -148,7 +148,7 @@ def test_a_cancelled_wait_costs_nothing() -> None:
 
 
 def test_waiter_continues_without_wake() -> None:
-    """A waiter whom nobody wakes goes on when the tokens are there."""
+    """A waiter continues without `wake` when the tokens are there."""
     clock = ManualClock()
 
     def later() -> float:

@@ -1,4 +1,4 @@
-"""What is particular to a directory: crashes, leftovers, directories that come and go, names, a mount that fails."""
+"""Directory store: crashes, leftovers, vanishing directories, names, failed mounts."""
 
 import errno
 from collections.abc import Callable, Iterator
@@ -69,7 +69,7 @@ def test_put_survives_a_crash(fs: MemoryFileSystem, store: DirectoryStore, seed:
 
 @pytest.mark.parametrize("seed", range(100))
 def test_a_crash_in_the_middle_leaves_the_old_object_or_the_new(seed: int) -> None:
-    """Whatever operation fails for lack of power, at whatever point."""
+    """The power fails at any operation."""
     random = Random(seed)
     fs = MemoryFileSystem()
     store = make(fs)
@@ -98,7 +98,7 @@ def test_a_put_that_fails_leaves_nothing_aside(fs: MemoryFileSystem, store: Dire
     assert keys(store) == []
 
 
-# -- what a crash left -------------------------------------------------------------------------------------------------
+# -- leftovers of crashes ----------------------------------------------------------------------------------------------
 
 
 def _leave_aside(fs: MemoryFileSystem, path: str) -> None:
@@ -139,7 +139,7 @@ def test_names_of_leftovers_are_refused(store: DirectoryStore) -> None:
     assert keys(store) == ["a.123.tmp/b", "a.tmp"]
 
 
-# -- directories that come and go --------------------------------------------------------------------------------------
+# -- vanishing directories ---------------------------------------------------------------------------------------------
 
 
 def test_empty_directories_are_removed_and_others_are_not(fs: MemoryFileSystem, store: DirectoryStore) -> None:
@@ -180,7 +180,7 @@ def test_a_directory_that_goes_every_time_is_unavailable_and_not_tried_for_ever(
 
 
 def test_an_object_that_is_deleted_while_it_is_put_is_no_failure(fs: MemoryFileSystem) -> None:
-    """Between the rename and the sync of its directory, which goes with it."""
+    """The deletion happens between the rename and the sync of its directory."""
 
     class Raced(MemoryFileSystem):
         def rename(self, source: str, target: str) -> None:
@@ -193,7 +193,7 @@ def test_an_object_that_is_deleted_while_it_is_put_is_no_failure(fs: MemoryFileS
 
 
 def test_nodes_empty_and_fill_the_same_directories_at_once(tmp_path: Path) -> None:
-    """Each with a store of its own, as several processes would have."""
+    """Each node has a store object of its own, like separate processes."""
 
     def work(node: int) -> None:
         store = DirectoryStore(OsFileSystem(), f"{tmp_path}/objects")
@@ -208,7 +208,7 @@ def test_nodes_empty_and_fill_the_same_directories_at_once(tmp_path: Path) -> No
     assert OsFileSystem().list(f"{tmp_path}/objects") == []
 
 
-# -- a mount that fails ------------------------------------------------------------------------------------------------
+# -- failed mounts -----------------------------------------------------------------------------------------------------
 
 
 def test_nothing_is_deleted_lost_or_written_while_the_root_is_gone(fs: MemoryFileSystem, store: DirectoryStore) -> None:
@@ -271,7 +271,7 @@ def test_names_that_are_no_paths_are_refused(store: DirectoryStore, key: str) ->
 
 
 def test_the_longest_topic_has_a_place(tmp_path: Path) -> None:
-    """249 characters and an id are more than a file system takes for a name; and beside it lies what sorts around."""
+    """A topic name of 249 characters with an id exceeds the limit of a file name; its neighbours sort correctly."""
     store = DirectoryStore(OsFileSystem(), f"{tmp_path}/objects/")
     head = "t" * MAX_NAME_BYTES
     expected = sorted(

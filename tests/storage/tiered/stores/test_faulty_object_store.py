@@ -1,4 +1,4 @@
-"""The faults that other tests rely on do happen, and only where they were asked for."""
+"""The fault-injecting store injects exactly the requested faults."""
 
 from collections.abc import Callable, Iterator
 

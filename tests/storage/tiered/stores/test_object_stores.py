@@ -1,4 +1,4 @@
-"""What every object store promises (storage/tiered/object_store.py): in memory, in a directory, on a real S3 server."""
+"""Contract of every object store (storage/tiered/object_store.py): in memory, in a directory, on a real S3 server."""
 
 import itertools
 import threading
@@ -31,7 +31,7 @@ def s3_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
 
 @pytest.fixture(params=["memory", "faulty", "directory", pytest.param("s3", marks=pytest.mark.integration)])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ObjectStore]:
-    """Empty."""
+    """An empty store."""
     made = _make(request, tmp_path)
     yield made
     made.delete([info.key for info in made.list("")])
@@ -108,7 +108,7 @@ def test_a_put_replaces(store: ObjectStore) -> None:
 
 
 def test_a_large_object_comes_back_in_pieces(store: ObjectStore) -> None:
-    """Larger than a part of a multipart upload, and not a multiple of anything; pieces of any size go in."""
+    """An object larger than an upload part, of an odd size, from pieces of any size."""
     data = bytes(range(251)) * (12 * MIB // 251) + b"end"
     view = memoryview(data)
     cuts = [0, 1, 1, 7, 5 * MIB - 1, 5 * MIB + 3, len(data)]
@@ -139,7 +139,7 @@ def test_a_body_need_not_be_read_to_its_end(store: ObjectStore) -> None:
 
 
 def test_object_may_be_replaced_and_deleted_while_read(store: ObjectStore) -> None:
-    """Bytes of the old object or an error, never a mixture."""
+    """A reader gets bytes of the old object or an error, never a mixture."""
     old, new = b"o" * (3 * MIB), b"n" * (3 * MIB)
     store.put("a", [old])
     pieces = store.get("a")
@@ -215,7 +215,7 @@ def test_more_can_be_deleted_than_fit_in_a_request(store: ObjectStore) -> None:
 # -- list --------------------------------------------------------------------------------------------------------------
 
 NAMES = ["a", "a-b", "a.b/c", "ab/c", "ab/d-1/z", "ab/d/x", "ab/d/y", "ab/d0", "b", "Ä", "ä/1"]
-"""Sorted by their bytes: `-` and `.` come before the `/` of a longer key, digits after it."""
+"""Names sorted by their bytes: `-` and `.` come before the `/` of a longer key, digits after it."""
 
 
 @pytest.fixture
@@ -250,7 +250,7 @@ def test_a_list_tells_sizes_and_times(store: ObjectStore) -> None:
 
 
 def test_a_list_of_more_than_a_page_is_whole_and_sorted(store: ObjectStore) -> None:
-    """S3 gives a thousand at a time."""
+    """S3 returns a thousand keys per page."""
     expected = [f"many/{number:05}" for number in range(1_050)]
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(lambda key: store.put(key, [b"x"]), expected))

@@ -1,4 +1,4 @@
-"""What is particular to S3: what servers answer, what is asked again and after how long, headers, credentials."""
+"""S3 store: error responses, retries and their delays, headers, credentials."""
 
 import datetime
 import ipaddress
@@ -38,7 +38,7 @@ def part_answer(number: int) -> Answer:
 
 
 class Waits:
-    """Nobody waits; how long it would have taken is written down, in seconds."""
+    """Records the waits in seconds without waiting."""
 
     def __init__(self) -> None:
         self.seconds: list[float] = []
@@ -86,7 +86,8 @@ def make(settings: S3Settings, waits: Waits, fs: MemoryFileSystem | None = None)
     return S3Store(settings, fs, monotonic_ms=waits.monotonic_ms, wait=waits)
 
 
-# -- what servers answer -----------------------------------------------------------------------------------------------
+# -- responses
+# -----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -127,7 +128,7 @@ def test_answers_are_told_apart(status: int, code: str, expected: type[ObjectSto
 
 
 def test_the_sdk_is_imported_when_a_store_is_used() -> None:
-    """Nodes without tiering start without it."""
+    """Nodes without remote storage start without the SDK."""
     code = (
         "import sys; from storage.tiered.stores.s3 import S3Settings, S3Store; "
         "S3Store(S3Settings(bucket_name='b', region='r')); "
@@ -136,7 +137,8 @@ def test_the_sdk_is_imported_when_a_store_is_used() -> None:
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
-# -- asking again ------------------------------------------------------------------------------------------------------
+# -- retries
+# -------------------------------------------------------------------------------------------------------------
 
 
 def test_throttled_request_backs_off_longer(server: StubS3Server, store: S3Store, waits: Waits) -> None:
@@ -211,7 +213,7 @@ def test_silence_is_unavailable(server: StubS3Server, settings: S3Settings, wait
 
 
 def test_invalid_response_is_unavailable(server: StubS3Server, store: S3Store) -> None:
-    """A proxy's page."""
+    """The response is an error page of a proxy."""
     server.plan = [Answer(502, b"<html>Bad gateway"), Answer(200, b"<html>"), Answer(body=b"<ListBucketResult/>")]
     assert list(store.list("")) == []
 
@@ -231,7 +233,7 @@ CONTENT = bytes(range(256)) * (3 * MIB // 256)
 
 
 def rest(first: int, *, cut_after: int | None = None) -> Answer:
-    """Of CONTENT, from `first` to the last but one."""
+    """Return CONTENT from `first` to its last byte but one."""
     told = {"Content-Range": f"bytes {first}-{len(CONTENT) - 2}/{len(CONTENT)}", "ETag": '"one"'}
     return Answer(206, CONTENT[first:-1], told, cut_after=cut_after)
 
@@ -252,7 +254,7 @@ def test_a_body_that_breaks_goes_on_where_it_broke(server: StubS3Server, store: 
 
 
 def test_a_body_that_broke_is_read_in_smaller_pieces(server: StubS3Server, store: S3Store) -> None:
-    """Or one that breaks every megabyte would never come."""
+    """Otherwise a body that breaks every megabyte would never arrive."""
     server.plan = [rest(7, cut_after=MIB), rest(7 + MIB)]
     pieces = [len(piece) for piece in store.get("a", 7, len(CONTENT) - 2)]
     assert pieces[0] == MIB
@@ -297,7 +299,8 @@ def test_connections_are_kept(server: StubS3Server, store: S3Store) -> None:
     assert server.connection_count == 1
 
 
-# -- uploads in parts --------------------------------------------------------------------------------------------------
+# -- multipart uploads
+# ---------------------------------------------------------------------------------------------------
 
 
 def test_parts_are_of_one_size_and_completed_in_order(server: StubS3Server, store: S3Store) -> None:
@@ -422,7 +425,8 @@ def test_pages_are_fetched_as_they_are_asked_for(server: StubS3Server, store: S3
     assert "continuation-token=t1" in server.asked[2]
 
 
-# -- what is sent along ------------------------------------------------------------------------------------------------
+# -- headers and parameters
+# ----------------------------------------------------------------------------------------------
 
 
 def test_class_and_encryption_go_with_every_new_object(
@@ -591,7 +595,7 @@ def test_keys_in_a_file_may_be_rotated(server: StubS3Server, settings: S3Setting
 
 @pytest.fixture
 def tls(tmp_path: Path) -> ssl.SSLContext:
-    """Of a server whose certificate nobody signed but itself."""
+    """Context of a server with a self-signed certificate."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "stub")])
     now = datetime.datetime.now(datetime.UTC)

@@ -1,4 +1,4 @@
-"""A real S3 server that goes and comes back, and what an upload leaves on it."""
+"""A real S3 server that stops and restarts, and leftovers of uploads on it."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -36,7 +36,7 @@ def content(store: S3Store, key: str) -> bytes:
 
 
 def open_uploads(server: S3Server) -> list[str]:
-    """Keys of multipart uploads that were neither completed nor aborted."""
+    """Return the keys of open multipart uploads."""
     from botocore.session import Session
 
     client = Session().create_client(

@@ -1,4 +1,4 @@
-"""Uploads in parts that came to no end: which of them nobody will complete, and where there are none."""
+"""Abandoned multipart uploads, and stores without multipart."""
 
 from collections.abc import Iterator
 
@@ -12,7 +12,7 @@ KEYS = ObjectKeys("tier/")
 
 
 class StoreOfParts(MemoryObjectStore):
-    """With uploads that a test puts there."""
+    """A store with uploads set by a test."""
 
     def __init__(self, *uploads: UnfinishedUpload) -> None:
         super().__init__()
