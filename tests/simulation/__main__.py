@@ -1,77 +1,48 @@
-"""`python -m tests.simulation --seeds N`: the command behind `make sim`, for quorum, data plane and tier."""
+"""`python -m tests.simulation --seeds N`: seeded simulation of the quorum, of replication and of remote storage."""
 
 import argparse
 import os
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from multiprocessing import Pool
-from typing import Final, NamedTuple, Protocol
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple
 
-from tests.simulation import campaign as quorum
-from tests.simulation.checker import Counts as QuorumCounts
-from tests.simulation.data import campaign as data
-from tests.simulation.data.checker import Counts as DataCounts
-from tests.simulation.tiered import campaign as tiered
-from tests.simulation.tiered.state import Counts as TieredCounts
+from tests.simulation.campaign import RunSeed, run_seeds
+from tests.simulation.data.campaign import run_seed as run_replication_seed
+from tests.simulation.data.checker import ReplicationCounts
+from tests.simulation.quorum.campaign import run_seed as run_quorum_seed
+from tests.simulation.quorum.checker import QuorumCounts
+from tests.simulation.simulator import SimulationResult
+from tests.simulation.tiered.campaign import run_seed as run_remote_storage_seed
+from tests.simulation.tiered.state import RemoteStorageCounts
 
+_SEEDS_OF_A_CAMPAIGN: Final = 100
+"""A campaign of this many seeds must contain every incident."""
 DEFAULT_EVENTS: Final = 2_000
 
 
-class FoundViolation(Protocol):
-    """A violation, and what led to it."""
-
-    @property
-    def seed(self) -> int: ...
-    @property
-    def event(self) -> int: ...
-    @property
-    def invariant(self) -> str: ...
-    @property
-    def text(self) -> str: ...
-    @property
-    def last_lines(self) -> list[str]: ...
-
-
-class CountsSeen(Protocol):
-    @property
-    def by_name(self) -> dict[str, int]: ...
-
-
-class RunResult(Protocol):
-    """What became of a seed."""
-
-    @property
-    def seed(self) -> int: ...
-    @property
-    def events(self) -> int: ...
-    @property
-    def counts(self) -> CountsSeen: ...
-    @property
-    def found(self) -> FoundViolation | None: ...
-    @property
-    def lines(self) -> list[str]: ...
-
-
-Job = tuple[int, int]
-"""A seed and its events."""
-
-
 class Plane(NamedTuple):
-    """What is simulated. A run of many seeds must have seen everything in `names`."""
+    """A simulator, and the incidents that a campaign of many seeds must contain."""
 
-    results: Callable[[list[Job], int], Iterable[RunResult]]
-    names: Sequence[str]
+    run_seed: RunSeed
+    incidents: Sequence[str]
+
+
+PLANES: Final[Mapping[str, Plane]] = {
+    "quorum": Plane(run_quorum_seed, QuorumCounts.NAMES),
+    "data": Plane(run_replication_seed, ReplicationCounts.NAMES),
+    "tiered": Plane(run_remote_storage_seed, RemoteStorageCounts.NAMES),
+}
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run seeds; 1 if any violates an invariant, or if something that must happen never did."""
+    """Run seeds; return 1 if one violates an invariant, or if an incident that must occur never occurs."""
     parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__)
-    parser.add_argument("--plane", choices=("all", *PLANES), default="all", help="what to simulate (default: all)")
-    parser.add_argument("--seeds", type=int, default=1_000, help="how many seeds of each (default: 1000)")
-    parser.add_argument("--first", type=int, default=1, help="the first of them (default: 1)")
-    parser.add_argument("--seed", type=int, help="replay one seed and tell its story")
-    parser.add_argument("--events", type=int, default=DEFAULT_EVENTS, help="events under faults per seed, at least")
+    parser.add_argument("--plane", choices=("all", *PLANES), default="all", help="simulator (default: all)")
+    parser.add_argument("--seeds", type=int, default=1_000, help="number of seeds of each (default: 1000)")
+    parser.add_argument("--first", type=int, default=1, help="first seed (default: 1)")
+    parser.add_argument("--seed", type=int, help="replay one seed and print its history")
+    parser.add_argument("--events", type=int, default=DEFAULT_EVENTS, help="minimum events under faults per seed")
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
     options = parser.parse_args(arguments)
     names = tuple(PLANES) if options.plane == "all" else (options.plane,)
@@ -82,7 +53,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _replay(plane: str, seed: int, events: int) -> int:
-    (result,) = PLANES[plane].results([(seed, events)], 1)
+    result = PLANES[plane].run_seed(seed, events)
     print(f"{plane}:")
     print("\n".join(result.lines))
     return _sum_up(plane, [result], must_see_all=False)
@@ -91,46 +62,17 @@ def _replay(plane: str, seed: int, events: int) -> int:
 def _run(plane: str, seeds: range, events: int, processes: int) -> int:
     started = time.monotonic()
     results = []
-    for result in PLANES[plane].results([(seed, events) for seed in seeds], processes):
+    for result in run_seeds(PLANES[plane].run_seed, seeds, events, processes=processes):
         results.append(result)
         if sys.stderr.isatty():
             print(f"\r{plane}: {len(results)} of {len(seeds)} seeds", end="", file=sys.stderr)
     if sys.stderr.isatty():
         print(file=sys.stderr)
     print(f"{plane}: {time.monotonic() - started:.0f} s")
-    return _sum_up(plane, results, must_see_all=len(seeds) >= 100)
+    return _sum_up(plane, results, must_see_all=len(seeds) >= _SEEDS_OF_A_CAMPAIGN)
 
 
-def _quorum_results(jobs: list[Job], processes: int) -> Iterator[RunResult]:
-    if processes <= 1:
-        yield from map(_run_quorum_job, jobs)
-        return
-    with Pool(processes) as pool:
-        yield from pool.imap_unordered(_run_quorum_job, jobs, chunksize=4)
-
-
-def _run_quorum_job(job: Job) -> RunResult:
-    return quorum.run_seed(*job)
-
-
-def _data_results(jobs: list[Job], processes: int) -> Iterator[RunResult]:
-    with data.workers(processes) as pool:
-        yield from pool.imap_unordered(data.run_job, jobs, chunksize=min(4, len(jobs)))
-
-
-def _tiered_results(jobs: list[Job], processes: int) -> Iterator[RunResult]:
-    with tiered.workers(processes) as pool:
-        yield from pool.imap_unordered(tiered.run_job, jobs, chunksize=min(4, len(jobs)))
-
-
-PLANES: Final[Mapping[str, Plane]] = {
-    "quorum": Plane(_quorum_results, QuorumCounts.NAMES),
-    "data": Plane(_data_results, DataCounts.NAMES),
-    "tiered": Plane(_tiered_results, TieredCounts.NAMES),
-}
-
-
-def _sum_up(plane: str, results: Sequence[RunResult], *, must_see_all: bool) -> int:
+def _sum_up(plane: str, results: Sequence[SimulationResult], *, must_see_all: bool) -> int:
     found = sorted((result.found for result in results if result.found is not None), key=lambda each: each.seed)
     for each in found:
         print(f"\nseed {each.seed}: {each.invariant} at event {each.event}: {each.text}")
@@ -142,9 +84,9 @@ def _sum_up(plane: str, results: Sequence[RunResult], *, must_see_all: bool) -> 
     if found:
         print(f"\nreplay with: make sim PLANE={plane} SEED={found[0].seed}")
     print(", ".join(f"{count} {name}" for name, count in totals.items()))
-    never = [name for name in PLANES[plane].names if totals.get(name, 0) == 0] if must_see_all else []
+    never = [name for name in PLANES[plane].incidents if totals.get(name, 0) == 0] if must_see_all else []
     if never:
-        print(f"never seen: {', '.join(never)}")
+        print(f"never occurred: {', '.join(never)}")
     print(f"{len(results)} seeds, {sum(result.events for result in results)} events, {len(found)} violations")
     return 1 if found or never else 0
 

@@ -8,7 +8,8 @@ import pytest
 from broker.quorum.identity import SocketAddress
 from broker.quorum.messages import ProbeRequest, ProbeResponse, Request, Response, SendFailure
 from protocol.errors import ErrorCode
-from tests.simulation.network import Network, Outcome, Weather
+from tests.simulation.quorum.network import Network, Outcome
+from tests.simulation.weather import Weather
 from tests.simulation.world import EndlessLoop, PowerFailure, Process, SimulatedIo, World
 
 HERE, THERE = SocketAddress("here", 1), SocketAddress("there", 1)

@@ -19,10 +19,8 @@ The rules, by the names that violations carry:
 - ConsistentReads: a consumer reads what is committed, and goes on behind what it read, or learns that it was cut off.
 """
 
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from itertools import islice
-from typing import Final, NoReturn
+from typing import Final
 
 from broker.metadata.image.metadata_image import MetadataImage
 from broker.metadata.image.partition import NO_LEADER, PartitionRegistration
@@ -32,16 +30,16 @@ from tests.simulation.data.broker import Node
 from tests.simulation.data.clients import ACKS_ALL, Read
 from tests.simulation.data.disk import ReplicaName
 from tests.simulation.data.history import History, Seen
-from tests.simulation.history import Violation
+from tests.simulation.simulator import Counts, EventLog
 from tests.simulation.watched_disk import LoggedBatch
 
-_REMEMBERED: Final = 600
+KEPT_LINES: Final = 600
 
 
-class Counts:
-    """What a run saw; a run in which something never happened proves nothing about it."""
+class ReplicationCounts(Counts):
+    """Incidents of brokers and clients."""
 
-    NAMES: Final = (
+    NAMES = (
         "elections",
         "unclean elections",
         "truncations",
@@ -59,24 +57,16 @@ class Counts:
         "truncations noticed",
     )
 
-    def __init__(self) -> None:
-        self.by_name: dict[str, int] = dict.fromkeys(self.NAMES, 0)
 
-    def add(self, name: str, count: int = 1) -> None:
-        self.by_name[name] = self.by_name.get(name, 0) + count
-
-
-class Checker:
+class Checker(EventLog):
     """The witness of all disks, brokers and clients."""
 
     def __init__(self, nodes: Mapping[int, Node], now_ms: Callable[[], float]) -> None:
-        self.counts = Counts()
-        self.events = 0
+        super().__init__(ReplicationCounts(), now_ms, kept_lines=KEPT_LINES)
         self.histories: dict[ReplicaName, History] = {}
         self.lost: set[int] = set()
         """Nodes that lost data, and whose successors are not registered yet."""
         self._nodes = nodes
-        self._now_ms = now_ms
         self._seen: dict[tuple[int, ReplicaName], Seen] = {}
         self._held: dict[tuple[int, int, ReplicaName], tuple[int, int, int]] = {}
         self._registered: dict[ReplicaName, PartitionRegistration] = {}
@@ -84,20 +74,6 @@ class Checker:
         self._idempotent: set[int] = set()
         self._crcs: set[int] = set()
         self._decided: MetadataImage | None = None
-        self._lines: deque[str] = deque(maxlen=_REMEMBERED)
-
-    # The story
-
-    def note(self, text: str) -> None:
-        self._lines.append(f"{self.events:6} {self._now_ms():10.1f}  {text}")
-
-    def last_lines(self, count: int) -> list[str]:
-        return list(islice(self._lines, max(0, len(self._lines) - count), None))
-
-    def fail(self, name: str, text: str) -> NoReturn:
-        """Raises Violation."""
-        self.note(f"{name}: {text}")
-        raise Violation(name, text)
 
     # Disks
 

@@ -19,7 +19,7 @@ from broker.runtime.replication.fetch_transport import Unanswered
 from protocol.compiler import decode, encode_bytes
 from protocol.headers import RequestHeader
 from protocol.messages import Message
-from tests.simulation.network import Weather
+from tests.simulation.weather import Weather
 from tests.simulation.world import Process, World
 
 T = TypeVar("T")

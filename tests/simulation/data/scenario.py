@@ -6,8 +6,7 @@ from random import Random
 from typing import Final
 
 from storage.config import MAX_LONG
-from tests.simulation.network import Weather
-from tests.simulation.scenario import draw_weather
+from tests.simulation.weather import Weather, draw_weather
 
 CONTROLLER_ID: Final = 0
 FIRST_CLIENT_ID: Final = 101

@@ -21,8 +21,8 @@ from tests.simulation.data.broker import Node
 from tests.simulation.data.clients import Producer
 from tests.simulation.data.disk import ReplicaName
 from tests.simulation.data.scenario import Mood
-from tests.simulation.data.simulation import Simulation
-from tests.simulation.scenario import draw_weather
+from tests.simulation.data.simulation import ReplicationSimulator
+from tests.simulation.weather import draw_weather
 
 _PENDING_MAX: Final = 12
 """A producer with so many batches waiting gets no more for now."""
@@ -33,7 +33,7 @@ _UNCLEAN: Final = 1
 class RandomSchedule:
     """Implements Schedule."""
 
-    def __init__(self, simulation: Simulation) -> None:
+    def __init__(self, simulation: ReplicationSimulator) -> None:
         self._simulation = simulation
         self._random = Random(f"schedule {simulation.seed}")
         self._world = simulation.world

@@ -20,8 +20,8 @@ from storage.config import MAX_LONG
 from tests.simulation.data.broker import Node
 from tests.simulation.data.disk import ReplicaName
 from tests.simulation.data.scenario import Mood, Scenario, TopicScenario
-from tests.simulation.data.simulation import Simulation
-from tests.simulation.network import Weather
+from tests.simulation.data.simulation import ReplicationSimulator
+from tests.simulation.weather import Weather
 
 _NAME: Final = ReplicaName("clean", 0)
 _FOR_EVER: Final = 1e12
@@ -47,12 +47,12 @@ class Stage:
     """A cluster in calm weather, and what a script does to it."""
 
     def __init__(self, seed: int, *, elr: bool = True) -> None:
-        self.simulation = Simulation(seed, lambda _: _NothingElse(), events=0, scenario=_scenario(elr=elr))
+        self.simulation = ReplicationSimulator(seed, lambda _: _NothingElse(), events=0, scenario=_scenario(elr=elr))
         self._number = 0
 
     def begin(self) -> None:
         """Everybody in sync, broker 1 leading in epoch 0."""
-        self.simulation.begin()
+        self.simulation.create_cluster()
         self.until(lambda: all(self._partition(node_id) is not None for node_id in (1, 2, 3)))
         self.until(lambda: self.partition(1).is_leader)
 
@@ -188,7 +188,7 @@ def follower_from_an_older_epoch(seed: int) -> None:
             stage.node(3).feed.bring_one()
         stage.wait_ms(2_000.0)
     finally:
-        stage.simulation.end_processes()
+        stage.simulation.close()
 
 
 def fetch_of_a_former_life(seed: int) -> None:
@@ -212,7 +212,7 @@ def fetch_of_a_former_life(seed: int) -> None:
         stage.cut()
         stage.wait_ms(2_000.0)
     finally:
-        stage.simulation.end_processes()
+        stage.simulation.close()
 
 
 def fetch_of_an_unregistered_life(seed: int) -> None:
@@ -238,7 +238,7 @@ def fetch_of_an_unregistered_life(seed: int) -> None:
         stage.cut()
         stage.wait_ms(2_000.0)
     finally:
-        stage.simulation.end_processes()
+        stage.simulation.close()
 
 
 def parted_below_a_deletion(seed: int) -> None:
@@ -263,7 +263,7 @@ def parted_below_a_deletion(seed: int) -> None:
         stage.start(2, 3)
         stage.end_alike()
     finally:
-        stage.simulation.end_processes()
+        stage.simulation.close()
 
 
 def parted_below_a_forgotten_deletion(seed: int) -> None:
@@ -285,7 +285,7 @@ def parted_below_a_forgotten_deletion(seed: int) -> None:
         stage.cut()
         stage.end_alike()
     finally:
-        stage.simulation.end_processes()
+        stage.simulation.close()
 
 
 def _part(stage: Stage) -> None:

@@ -1,13 +1,10 @@
-"""One seed, one history: a cluster and its clients, what befalls them, and then peace in which all must come to an end.
+"""Simulator of replication: brokers, their controller, and clients, under faults and in recovery.
 
-The first part runs for a number of events under faults. Then faults stop, every node is up, no new work is given, and
-within `PEACE_MS` of simulated time all replicas must be in sync and alike, with everything committed, nothing moving
-and nothing pending, and consumers at the end. Everything that is random comes out of the seed, and nothing else does.
+After the faults all replicas must be in sync and equal, with everything committed and nothing pending; consumers must
+have read to the end.
 """
 
-import traceback
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from random import Random
 from typing import Any, Final, Protocol
 
@@ -25,43 +22,18 @@ from protocol.primitives import ZERO_UUID, Uuid
 from storage.directories.log_dir import NoLogDir
 from storage.errors import LogDirFailure
 from tests.simulation.data.broker import Broker, Node
-from tests.simulation.data.checker import Checker, Counts
+from tests.simulation.data.checker import KEPT_LINES, Checker
 from tests.simulation.data.clients import ACKS_ALL, Client, Consumer, Producer
 from tests.simulation.data.disk import PartitionDisk, ReplicaName
 from tests.simulation.data.history import History
 from tests.simulation.data.metadata import CONTROLLER, Feed, MetadataService
 from tests.simulation.data.network import Wires
 from tests.simulation.data.scenario import FIRST_CLIENT_ID, Scenario, TopicScenario, draw_scenario
-from tests.simulation.history import Violation
-from tests.simulation.world import PowerFailure, World
+from tests.simulation.simulator import EventSimulator
+from tests.simulation.world import Process, World
 
-PEACE_MS: Final = 120_000.0
-PEACE_EVENTS: Final = 60_000
-"""So many happen in that time at most, unless somebody runs in circles."""
-_LOOK_EVERY: Final = 16
-_SETTLED_LOOKS: Final = 3
 _BEGIN_MS: Final = 20_000.0
 """By then a cluster without faults has its topics."""
-
-
-@dataclass(slots=True)
-class Found:
-    """A violation, and what led to it."""
-
-    seed: int
-    event: int
-    invariant: str
-    text: str
-    last_lines: list[str]
-
-
-@dataclass(slots=True)
-class Result:
-    seed: int
-    events: int
-    counts: Counts
-    found: Found | None = None
-    lines: list[str] = field(default_factory=list)
 
 
 class Schedule(Protocol):
@@ -74,31 +46,31 @@ class Schedule(Protocol):
         ...
 
 
-class Simulation:
-    """Use once: `run`. Implements Surroundings for brokers and Cluster for clients."""
+class ReplicationSimulator(EventSimulator):
+    """Simulator of brokers and clients. Implements Surroundings for brokers and Cluster for clients."""
+
+    kept_lines = KEPT_LINES
 
     def __init__(
         self,
         seed: int,
-        make_schedule: "Callable[[Simulation], Schedule]",
+        make_schedule: "Callable[[ReplicationSimulator], Schedule]",
         *,
         events: int,
         scenario: Scenario | None = None,
     ) -> None:
-        self.seed = seed
+        self.nodes: dict[int, Node] = {}
+        world = World()
+        self.checker = Checker(self.nodes, lambda: world.now_ms)
+        super().__init__(seed, world, self.checker, planned_events=events)
         self.random = Random(f"history {seed}")
         self.scenario = scenario or draw_scenario(Random(f"scenario {seed}"))
-        self.world = World()
         self.wires = Wires(self.world, Random(f"network {seed}"))
         self.wires.in_bytes = self.scenario.in_bytes
-        self.nodes: dict[int, Node] = {}
-        self.checker = Checker(self.nodes, lambda: self.world.now_ms)
         self.service = MetadataService(self.world, seed, self.scenario)
         self.wires.listen(CONTROLLER, self.service)
         self.producers: list[Producer] = []
         self.consumers: list[Consumer] = []
-        self.is_peace = False
-        self._planned_events = events
         self._create_nodes()
         self._schedule = make_schedule(self)
 
@@ -138,40 +110,18 @@ class Simulation:
 
     # Running
 
-    def run(self) -> Result:
-        """The whole history."""
-        try:
-            self._run()
-        except Violation as violation:
-            return self._result(violation)
-        finally:
-            self.end_processes()
-        return self._result(None)
-
-    def end_processes(self) -> None:
-        """No more events."""
+    def close(self) -> None:
         brokers = (node.broker.process for node in self.nodes.values() if node.broker is not None)
         for process in (self.service.process, *(client.process for client in clients_of(self)), *brokers):
             process.die()
 
-    def _run(self) -> None:
-        self.begin()
+    def begin(self) -> None:
+        self.create_cluster()
         self.wires.weather = self.scenario.weather
         self._schedule.begin()
-        while self.checker.events < self._planned_events:
-            self.step()
-        self._make_peace()
-        deadline, last, settled = self.world.now_ms + PEACE_MS, self.checker.events + PEACE_EVENTS, 0
-        while settled < _SETTLED_LOOKS:
-            for _ in range(_LOOK_EVERY):
-                self.step()
-            complaint = self._complaint()
-            settled = settled + 1 if complaint is None else 0
-            if self.world.now_ms > deadline or self.checker.events > last:
-                self.checker.fail("Liveness", f"long after the last fault, {complaint}")
 
-    def begin(self) -> None:
-        """Without faults: brokers and topics, then clients."""
+    def create_cluster(self) -> None:
+        """Start brokers, create topics, then start clients, without faults."""
         self.world.run(self.service.process, self.service.quorum.elect)
         while len(list(self.service.image.brokers.alive())) < self.scenario.brokers:
             self._step_to("the brokers are not registered")
@@ -181,10 +131,10 @@ class Simulation:
             self._step_to("topics are not created")
         self._create_clients()
 
-    def _step_to(self, complaint: str) -> None:
+    def _step_to(self, reason: str) -> None:
         self.step()
         if self.world.now_ms > _BEGIN_MS:
-            self.checker.fail("Liveness", f"although nothing bad has happened, {complaint}")
+            self.checker.fail("Liveness", f"without any fault, {reason}")
 
     def _create_topic(self, topic: TopicScenario) -> None:
         assignments = [
@@ -239,63 +189,32 @@ class Simulation:
                 self.consumers.append(consumer)
                 consumer.start()
 
-    def step(self) -> None:
-        """One event, and the look at whom it was of."""
-        self.checker.events += 1
-        try:
-            self.world.step()
-        except PowerFailure:
-            self._lose_power()
-        except Violation:
-            raise
-        except Exception as error:  # noqa: BLE001  whatever a node did not foresee is a violation
-            self._on_error(error)
-        process = self.world.current
-        if process is None or not process.is_alive:
-            return
+    def observe(self, process: Process) -> None:
         if process is self.service.process:
             self.checker.on_controller_event(self.service.decided, self.service.image)
-        else:
-            node = self.nodes.get(process.node_id)
-            if node is not None and node.broker is not None and node.broker.process is process:
-                self.checker.on_broker_event(node)
+            return
+        node = self.nodes.get(process.node_id)
+        if node is not None and node.broker is not None and node.broker.process is process:
+            self.checker.on_broker_event(node)
 
-    def _lose_power(self) -> None:
-        process = self.world.current
-        assert process is not None, "only nodes have power to lose"
+    def on_power_failure(self, process: Process) -> None:
         node = self.nodes[process.node_id]
-        self.checker.note(f"node {node.id} loses its power in the middle of something")
+        self.checker.note(f"node {node.id} loses its power in the middle of an operation")
         process.die()
         self.checker.on_broker_event(node)
         self.crash(node, power=True)
         self.start_later(node)
 
-    def _on_error(self, error: Exception) -> None:
-        process = self.world.current
-        if process is not None and not process.is_alive:
-            return  # the rest of an event in which the node died
+    def on_error(self, process: Process | None, error: Exception) -> None:
         node = None if process is None else self.nodes.get(process.node_id)
         if node is not None and node.broker is not None:
             self.on_end(node, node.broker, error)
-            return
-        where = "".join(traceback.format_exception(error))
-        who = "the simulation" if process is None else f"process {process.node_id}"
-        self.checker.fail("NodesDoNotFail", f"{who} raised {error!r}\n{where}")
+        else:
+            super().on_error(process, error)
 
-    def _result(self, violation: Violation | None) -> Result:
-        result = Result(self.seed, self.checker.events, self.checker.counts)
-        if violation is not None:
-            result.found = Found(
-                self.seed, self.checker.events, violation.invariant, violation.text, self.checker.last_lines(40)
-            )
-        result.lines = self.checker.last_lines(600)
-        return result
+    # Recovery
 
-    # Peace
-
-    def _make_peace(self) -> None:
-        self.is_peace = True
-        self.checker.note("peace")
+    def stop_faults(self) -> None:
         self._schedule.end()
         self.wires.clear_up()
         for feed in self.service.feeds:
@@ -308,22 +227,21 @@ class Simulation:
                 self.crash(node, power=False)
                 self.start_later(node)
 
-    def _complaint(self) -> str | None:
-        """What is still missing; None if everything is settled."""
+    def unsettled_reason(self) -> str | None:
         for producer in self.producers:
             if producer.pending_count:
                 return f"producer {producer.process.node_id} of {producer.name} has {producer.pending_count} pending"
         for name, history in self.checker.histories.items():
-            complaint = self._complaint_about(name, history)
-            if complaint is not None:
-                return f"{name} {complaint}"
+            reason = self._unsettled_reason_of(name, history)
+            if reason is not None:
+                return f"{name} {reason}"
         for consumer in self.consumers:
             end = self.checker.histories[consumer.name].end
             if consumer.position < end:
                 return f"consumer {consumer.process.node_id} of {consumer.name} is at {consumer.position} of {end}"
         return None
 
-    def _complaint_about(self, name: ReplicaName, history: History) -> str | None:
+    def _unsettled_reason_of(self, name: ReplicaName, history: History) -> str | None:
         registration = self.registration(name)
         assert registration is not None
         if registration.adding_replicas or registration.removing_replicas:
@@ -363,7 +281,7 @@ class Simulation:
         self.world.run(broker.process, broker.start)
 
     def start_later(self, node: Node) -> None:
-        mean_ms = 100.0 if self.is_peace else self.scenario.restart_mean_ms
+        mean_ms = 100.0 if self.is_recovering else self.scenario.restart_mean_ms
         mean_ms = mean_ms or self.random.choice((50.0, 1_000.0, 4_000.0))
         self.world.schedule(self.random.expovariate(1.0 / mean_ms), self.start, node)
 
@@ -411,15 +329,14 @@ class Simulation:
         if error is not None:
             may_end = isinstance(error, OSError | LogDirFailure | NoLogDir) and node.disk.has_failed
             if not may_end and not isinstance(error, RegistrationTimedOut):
-                where = "".join(traceback.format_exception(error))
-                self.checker.fail("NodesDoNotFail", f"node {node.id} ended itself: {error!r}\n{where}")
+                self.fail_on_error(f"node {node.id}", "ended itself:", error)
         self.checker.note(f"node {node.id} ends: {error or 'it has shut down'}")
         self.checker.on_broker_event(node)
         self.crash(node, power=False)
         self.start_later(node)
 
 
-def clients_of(simulation: Simulation) -> list[Client]:
+def clients_of(simulation: ReplicationSimulator) -> list[Client]:
     """Producers and consumers."""
     return [*simulation.producers, *simulation.consumers]
 

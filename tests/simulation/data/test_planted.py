@@ -1,11 +1,12 @@
-"""The checker can fail: bugs that others have had are found within a few seeds, by the rules about them."""
+"""The checker finds planted bugs, which other systems have had, within a few seeds."""
 
 from collections.abc import Iterator
 from multiprocessing.pool import Pool
 
 import pytest
 
-from tests.simulation.data.campaign import run_script, workers
+from tests.simulation.campaign import workers
+from tests.simulation.data.campaign import run_script
 from tests.simulation.data.planted import PLANTED, run_planted
 from tests.simulation.data.scripts import (
     fetch_of_a_former_life,
@@ -23,7 +24,7 @@ def worker() -> Iterator[Pool]:
 
 
 @pytest.mark.parametrize("bug", PLANTED)
-def test_a_planted_bug_is_found(bug: str, worker: Pool) -> None:
+def test_planted_bug_is_found(bug: str, worker: Pool) -> None:
     planted = PLANTED[bug]
     noticed = []
     for seed in range(planted.first, planted.first + planted.seeds):
@@ -45,6 +46,6 @@ def test_a_planted_bug_is_found(bug: str, worker: Pool) -> None:
     ],
 )
 @pytest.mark.parametrize("seed", range(1, 6))
-def test_a_script_without_a_planted_bug_breaks_no_rule(script: object, seed: int) -> None:
+def test_script_without_a_planted_bug_violates_nothing(script: object, seed: int) -> None:
     assert callable(script)
     assert run_script(script, seed) is None

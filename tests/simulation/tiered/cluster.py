@@ -23,10 +23,11 @@ from storage.tier_start import TierStart
 from storage.tiered.cache.index_cache import IndexCache
 from storage.tiered.segment_metadata import RemoteSegment, SegmentUpdate
 from storage.tiered.segments.reading import SegmentReader
+from tests.simulation.simulator import Simulator
 from tests.simulation.tiered.checker import Checker
 from tests.simulation.tiered.collector import Collector, Journal
 from tests.simulation.tiered.consumer import Consumer
-from tests.simulation.tiered.state import RECORDS, SEGMENT_BYTES, Server, State
+from tests.simulation.tiered.state import RECORDS, SEGMENT_BYTES, RemoteStorageCounts, Server, State
 from tests.simulation.tiered.store import Connection, Weather
 from tests.support.fast_forward_loop import run_fast
 from tests.support.remote_log_harness import SETTINGS, TIERED, Broker, Bucket, HarnessReplica, LoopClock
@@ -37,10 +38,11 @@ GRACE_S = SETTINGS.grace_ms / 1000
 INDEX_CACHE_BYTES = 2_000
 
 
-class Cluster:
-    """Use once: `run`. What is to be told of it is in `state`."""
+class RemoteStorageSimulator(Simulator):
+    """Simulator of a tiered partition; its history is in `state`."""
 
     def __init__(self, seed: int, events: int) -> None:
+        super().__init__(seed)
         self.random = Random(f"tiered {seed}")
         self._least_events = events
         self.clock = LoopClock()
@@ -55,17 +57,29 @@ class Cluster:
 
     # ---- one history
 
-    def run(self) -> State:
-        """Raises Violation."""
+    @property
+    def events(self) -> int:
+        return self.state.events
+
+    @property
+    def counts(self) -> RemoteStorageCounts:
+        return self.state.counts
+
+    def last_lines(self, count: int) -> list[str]:
+        return list(self.state.lines)[-count:]
+
+    def play(self) -> None:
         try:
             run_fast(self._main())
         except Exception:
-            if self.state.found is not None:  # inside of a broker, perhaps
+            if self.state.found is not None:  # raised inside of a broker, which wraps it
                 raise self.state.found from None
             raise
         finally:
             self.state.counts.set(self.state.weather.happened)
-        return self.state
+
+    def close(self) -> None:
+        """Do nothing: `play` stops all brokers."""
 
     async def _main(self) -> None:
         publish = self.state.bucket.metadata.publish
@@ -110,7 +124,7 @@ class Cluster:
             self._tell_marks()
             self.consumer.poll()
             self.checker.check()
-        await self._make_peace()
+        await self._recover()
 
     def _delay_metadata(self) -> None:
         """Events take effect a little later, in order; now and then the answer gets lost."""
@@ -375,9 +389,9 @@ class Cluster:
     def _collect(self) -> None:
         self.collector.remove()
 
-    async def _make_peace(self) -> None:
+    async def _recover(self) -> None:
         state = self.state
-        state.note("peace")
+        state.note("faults end")
         state.weather.heal()
         self.uploads_s = 0.2
         for server in state.servers:

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from random import Random
 from typing import Final, NoReturn
@@ -11,7 +10,7 @@ from storage.config import LogConfig
 from storage.log import Log
 from storage.tiered.segment_metadata import TopicIdPartition
 from storage.tiered.segments.reading import SegmentReader
-from tests.simulation.history import Violation
+from tests.simulation.simulator import Counts, Violation
 from tests.simulation.tiered.store import NAMES, Connection, Weather
 from tests.support.remote_log_harness import TOPIC, TOPIC_ID, Broker, Bucket
 
@@ -23,10 +22,10 @@ RECORDS: Final = 5
 _REMEMBERED: Final = 400
 
 
-class Counts:
-    """What a history had; many in which something never happened prove nothing about it."""
+class RemoteStorageCounts(Counts):
+    """Incidents of a tiered partition and its store."""
 
-    NAMES: Final = (
+    NAMES = (
         "elections",
         "unclean elections",
         "crashes",
@@ -44,17 +43,6 @@ class Counts:
         "audits that failed",
         "segments collected",
     )
-
-    def __init__(self) -> None:
-        self.by_name: dict[str, int] = dict.fromkeys(self.NAMES, 0)
-
-    def add(self, name: str, count: int = 1) -> None:
-        self.by_name[name] += count
-
-    def set(self, counts: Mapping[str, int]) -> None:
-        """What was counted elsewhere."""
-        assert counts.keys() <= self.by_name.keys()
-        self.by_name.update(counts)
 
 
 @dataclass(slots=True)
@@ -107,7 +95,7 @@ class State:
     trimmed_to: int = 0
     gone_below: int = 0
     may_be_told_late: bool = False
-    counts: Counts = field(default_factory=Counts)
+    counts: RemoteStorageCounts = field(default_factory=RemoteStorageCounts)
     actions: int = 0
     found: Violation | None = None
     lines: deque[str] = field(default_factory=lambda: deque(maxlen=_REMEMBERED))

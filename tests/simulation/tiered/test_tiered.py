@@ -6,10 +6,13 @@ from pathlib import Path
 import pytest
 
 from tests.simulation.__main__ import main
-from tests.simulation.tiered.campaign import Result, run_seed
+from tests.simulation.campaign import regression_seeds
+from tests.simulation.simulator import SimulationResult
+from tests.simulation.tiered.campaign import run_seed
 from tests.simulation.tiered.planted import PLANTED, planted
-from tests.simulation.tiered.state import Counts
+from tests.simulation.tiered.state import RemoteStorageCounts
 
+HERE = Path(__file__).parent
 EVENTS = 1_500
 SEEDS = range(1, 13)
 FOUND_BY: dict[str, tuple[range, set[str]]] = {
@@ -32,50 +35,43 @@ FOUND_BY: dict[str, tuple[range, set[str]]] = {
 
 
 @pytest.fixture(scope="module")
-def results() -> list[Result]:
+def results() -> list[SimulationResult]:
     """Of all histories that held."""
     return []
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_what_must_hold_does(seed: int, results: list[Result]) -> None:
+def test_seed_holds_every_invariant(seed: int, results: list[SimulationResult]) -> None:
     result = run_seed(seed, EVENTS)
     assert result.found is None, f"{result.found}\nreplay with: make sim PLANE=tiered SEED={seed}"
     assert result.events >= EVENTS
     results.append(result)
 
 
-def regression_seeds() -> list[tuple[int, int]]:
-    """With the number of events of each."""
-    lines = Path(__file__).with_name("regression_seeds.txt").read_text().splitlines()
-    first_words = [line.split()[0].partition(":") for line in lines if line and not line.startswith("#")]
-    return [(int(seed), int(events or EVENTS)) for seed, _, events in first_words]
-
-
-@pytest.mark.parametrize(("seed", "events"), regression_seeds())
-def test_seeds_that_once_found_something_hold(seed: int, events: int) -> None:
+@pytest.mark.parametrize(("seed", "events"), regression_seeds(HERE, EVENTS))
+def test_regression_seeds_hold(seed: int, events: int) -> None:
     result = run_seed(seed, events)
     assert result.found is None, f"{result.found}"
     assert result.events >= events
 
 
-def test_the_histories_had_what_they_are_about(results: list[Result]) -> None:
+def test_histories_contain_every_incident(results: list[SimulationResult]) -> None:
     if len(results) < len(SEEDS):
         pytest.skip("not all histories ran, or held")
     seen: Counter[str] = Counter()
     for result in results:
         seen.update(result.counts.by_name)
-    assert [name for name in Counts.NAMES if not seen[name]] == []
+    assert [name for name in RemoteStorageCounts.NAMES if not seen[name]] == []
 
 
-def test_a_seed_is_one_history(results: list[Result]) -> None:
+def test_seed_determines_the_history(results: list[SimulationResult]) -> None:
     again = run_seed(SEEDS[0], EVENTS)
     first = results[0] if results else run_seed(SEEDS[0], EVENTS)
     assert (again.lines, again.counts.by_name) == (first.lines, first.counts.by_name)
 
 
 @pytest.mark.parametrize("name", PLANTED)
-def test_planted_bugs_are_found(name: str) -> None:
+def test_planted_bug_is_found(name: str) -> None:
     seeds, catchers = FOUND_BY[name]
     noticed = []
     with planted(name):
@@ -90,5 +86,5 @@ def test_planted_bugs_are_found(name: str) -> None:
 def test_the_command_tells_how_often_each_fault_struck(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--plane", "tiered", "--seed", "5", "--events", "300"]) == 0
     *_, totals, last = capsys.readouterr().out.splitlines()
-    assert all(f" {name}" in totals for name in Counts.NAMES)
+    assert all(f" {name}" in totals for name in RemoteStorageCounts.NAMES)
     assert last.startswith("1 seeds, ")

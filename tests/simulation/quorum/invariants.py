@@ -18,8 +18,9 @@ from broker.quorum.messages import (
     VoteResponse,
 )
 from protocol.errors import ErrorCode
-from tests.simulation.disk import SimulatedDisk
-from tests.simulation.history import Cluster, Observed, Subject, Violation
+from tests.simulation.quorum.disk import SimulatedDisk
+from tests.simulation.quorum.history import Cluster, Observed, Subject
+from tests.simulation.simulator import Violation
 from tests.simulation.watched_disk import LoggedBatch
 
 

@@ -13,11 +13,11 @@ from broker.quorum.identity import ReplicaKey
 from broker.quorum.membership.voters import VoterSet
 from broker.quorum.messages import AddVoterRequest, ChangeVotersResponse, RemoveVoterRequest, Response
 from protocol.errors import ErrorCode
-from tests.simulation.node import LISTENER, Node
-from tests.simulation.offers import OfferSchedule
-from tests.simulation.scenario import draw_weather
-from tests.simulation.simulation import Simulation
-from tests.simulation.state_machine import frame_of
+from tests.simulation.quorum.node import LISTENER, Node
+from tests.simulation.quorum.offers import OfferSchedule
+from tests.simulation.quorum.simulation import QuorumSimulator
+from tests.simulation.quorum.state_machine import frame_of
+from tests.simulation.weather import draw_weather
 from tests.simulation.world import Process
 
 _REQUEST_TIMEOUT_MS: Final = 30_000.0
@@ -30,7 +30,7 @@ CLUSTER_ID: Final = "simulated-cluster-0001"
 class RandomSchedule:
     """Implements Schedule."""
 
-    def __init__(self, simulation: Simulation) -> None:
+    def __init__(self, simulation: QuorumSimulator) -> None:
         self._simulation = simulation
         self._random = Random(f"schedule {simulation.seed}")
         self._world = simulation.world

@@ -1,4 +1,4 @@
-"""Seeded histories of quorums hold every invariant, and are the same for the same seed, and eventful."""
+"""Seeded histories of quorums hold every invariant, are reproducible, and contain every incident."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -7,21 +7,18 @@ from pathlib import Path
 import pytest
 
 from tests.simulation.__main__ import main
-from tests.simulation.campaign import run_seed
-from tests.simulation.checker import Counts
+from tests.simulation.campaign import regression_seeds
+from tests.simulation.quorum.campaign import run_seed
+from tests.simulation.quorum.checker import QuorumCounts
 
+HERE = Path(__file__).parent
 EVENTS = 2_000
 FAST_SEEDS = range(1_000_001, 1_000_041)
 SLOW_SEEDS = range(2_000_001, 2_001_001)
 
 
-def regression_seeds() -> list[int]:
-    lines = Path(__file__).with_name("regression_seeds.txt").read_text().splitlines()
-    return [int(line.split()[0]) for line in lines if line and not line.startswith("#")]
-
-
 def run_all(seeds: Iterable[int]) -> Counter[str]:
-    """What they saw together; the first violation fails the test."""
+    """Return the incidents of all seeds; fail at the first violation."""
     seen: Counter[str] = Counter()
     for seed in seeds:
         result = run_seed(seed, EVENTS)
@@ -31,38 +28,38 @@ def run_all(seeds: Iterable[int]) -> Counter[str]:
     return seen
 
 
-def test_a_seed_is_one_history() -> None:
+def test_seed_determines_the_history() -> None:
     first, second = run_seed(7, EVENTS), run_seed(7, EVENTS)
     assert first.lines == second.lines
     assert (first.events, first.counts.by_name) == (second.events, second.counts.by_name)
     assert run_seed(8, EVENTS).lines != first.lines
 
 
-def test_some_seeds_hold_every_invariant_and_see_everything() -> None:
+def test_seeds_hold_every_invariant_and_contain_every_incident() -> None:
     seen = run_all(FAST_SEEDS)
-    assert all(seen[name] > 0 for name in Counts.NAMES), seen
+    assert all(seen[name] > 0 for name in QuorumCounts.NAMES), seen
 
 
-def test_seeds_that_once_found_something_hold() -> None:
-    run_all(regression_seeds())
+def test_regression_seeds_hold() -> None:
+    run_all(seed for seed, _ in regression_seeds(HERE, EVENTS))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("tenth", range(10))
-def test_a_thousand_seeds_hold_every_invariant(tenth: int) -> None:
+def test_thousand_seeds_hold_every_invariant(tenth: int) -> None:
     seen = run_all(SLOW_SEEDS[tenth * 100 : (tenth + 1) * 100])
-    assert all(seen[name] > 0 for name in Counts.NAMES), seen
+    assert all(seen[name] > 0 for name in QuorumCounts.NAMES), seen
 
 
-def test_the_command_ends_with_one_line_of_totals(capsys: pytest.CaptureFixture[str]) -> None:
+def test_command_ends_with_one_line_of_totals(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--plane", "quorum", "--seeds", "2", "--first", "5", "--events", "300", "--processes", "1"]) == 0
     words = capsys.readouterr().out.splitlines()[-1].split()
     assert [words[0], words[1], words[3], words[4], words[5]] == ["2", "seeds,", "events,", "0", "violations"]
     assert int(words[2]) >= 600
 
 
-def test_the_command_replays_a_seed_with_its_story(capsys: pytest.CaptureFixture[str]) -> None:
+def test_command_replays_a_seed_with_its_history(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--plane", "quorum", "--seed", "5", "--events", "300"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert any("peace" in line for line in lines)
+    assert any("faults end" in line for line in lines)
     assert lines[-1].startswith("1 seeds, ")

@@ -1,50 +1,38 @@
 """Holds every invariant against everything that happens, and remembers the last things for whoever must explain one."""
 
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from itertools import islice
-from typing import Final, NoReturn
 
 from broker.quorum.identity import ReplicaKey, SnapshotId
 from broker.quorum.membership.voters import VoterSet
 from broker.quorum.messages import Request, Response
 from protocol.primitives import ZERO_UUID
-from tests.simulation.disk import SimulatedDisk
-from tests.simulation.history import History, Observed, Subject, Violation
-from tests.simulation.invariants import INVARIANTS, Invariant, OneLeaderPerEpoch
+from tests.simulation.quorum.disk import SimulatedDisk
+from tests.simulation.quorum.history import History, Observed, Subject
+from tests.simulation.quorum.invariants import INVARIANTS, Invariant, OneLeaderPerEpoch
+from tests.simulation.simulator import Counts, EventLog
 from tests.simulation.watched_disk import LoggedBatch
 
-_REMEMBERED: Final = 400
+
+class QuorumCounts(Counts):
+    """Incidents of a quorum."""
+
+    NAMES = ("elections", "truncations", "snapshot installs", "snapshot imports", "reconfigurations", "restarts")
+    OPTIONAL = ("commits", "snapshots", "trims")
 
 
-class Counts:
-    """What a run saw; a run in which something never happened proves nothing about it."""
-
-    NAMES: Final = ("elections", "truncations", "snapshot installs", "snapshot imports", "reconfigurations", "restarts")
-
-    def __init__(self) -> None:
-        self.by_name: dict[str, int] = dict.fromkeys((*self.NAMES, "commits", "snapshots", "trims"), 0)
-
-    def add(self, name: str, count: int = 1) -> None:
-        self.by_name[name] = self.by_name.get(name, 0) + count
-
-
-class Checker:
+class Checker(EventLog):
     """The witness of all nodes. Implements the cluster that invariants look at, and dispatches hooks to them."""
 
     def __init__(self, subjects: Mapping[int, Subject], now_ms: Callable[[], float]) -> None:
+        super().__init__(QuorumCounts(), now_ms)
         self.history = History()
-        self.counts = Counts()
-        self.events = 0
         self.lost_disks: dict[ReplicaKey, SimulatedDisk] = {}
         """Disks that were wiped, as they were: a leader may rightly go by what they told it before."""
         self.on_elected: Callable[[], None] = _nothing
         """Called when somebody begins to lead."""
         self._subjects = subjects
-        self._now_ms = now_ms
         self._seen: dict[int, Observed] = {}
         self._voters: VoterSet | None = None
-        self._lines: deque[str] = deque(maxlen=_REMEMBERED)
         invariants = [invariant(self) for invariant in INVARIANTS]
         self._leaders = next(each for each in invariants if isinstance(each, OneLeaderPerEpoch))
         self._on_start = _overriders(invariants, "on_start")
@@ -82,13 +70,6 @@ class Checker:
             invariant.on_committed(batches)
 
     # What happens
-
-    def note(self, text: str) -> None:
-        """A line of the story."""
-        self._lines.append(f"{self.events:6} {self._now_ms():10.1f}  {text}")
-
-    def last_lines(self, count: int) -> list[str]:
-        return list(islice(self._lines, max(0, len(self._lines) - count), None))
 
     def on_start(self, node: Subject) -> None:
         self._seen.pop(node.id, None)
@@ -165,10 +146,6 @@ class Checker:
             self.fail(
                 "LeadersHearOfItLast", f"node {node.id} is told to lead in {epoch}, having applied {applied_epoch}"
             )
-
-    def fail(self, name: str, text: str) -> NoReturn:
-        """A rule that is not about the protocol's state alone. Raises Violation."""
-        raise Violation(name, text)
 
 
 def _nothing() -> None:

@@ -12,7 +12,7 @@ from broker.quorum.wire import elections, membership, replication
 from broker.quorum.wire.outgoing import outgoing
 from protocol.compiler import decode, encode_bytes
 from protocol.messages import Message
-from tests.simulation.node import LISTENER
+from tests.simulation.quorum.node import LISTENER
 
 _READ: Final[Mapping[type, Callable[[Any], core.Request]]] = {
     core.VoteRequest: elections.decode_vote,

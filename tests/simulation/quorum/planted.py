@@ -29,7 +29,7 @@ from broker.runtime.quorum.replica_io import ReplicaIo
 from broker.runtime.quorum.state_file import QuorumStateFile
 from protocol.errors import ErrorCode
 from storage.log_snapshots import CheckpointId
-from tests.simulation.replica import Parts
+from tests.simulation.quorum.replica import Parts
 
 
 class _ForgetfulStateFile(QuorumStateFile):

@@ -17,11 +17,11 @@ from protocol.records.batch import iter_headers
 from storage.tiered.errors import StoreUnavailable
 from storage.tiered.loading.store_uri import StoreAt
 from storage.tiered.object_store import ObjectInfo
-from tests.simulation.disk import METADATA_DIRECTORY
+from tests.simulation.quorum.disk import METADATA_DIRECTORY
 from tests.support.memory_object_store import MemoryObjectStore
 
 if TYPE_CHECKING:
-    from tests.simulation.simulation import Simulation
+    from tests.simulation.quorum.simulation import QuorumSimulator
 
 CLUSTER_ID: Final = "simulated-cluster-0001"
 _EPOCH_AT: Final = 12
@@ -92,7 +92,7 @@ def any_records(epoch: int) -> RecordCheck:
 class OfferSchedule:
     """Puts things into the store at random moments, until it is told to end."""
 
-    def __init__(self, simulation: "Simulation", wipe: Callable[[], None]) -> None:
+    def __init__(self, simulation: "QuorumSimulator", wipe: Callable[[], None]) -> None:
         """`wipe` takes some node's disk away, if one can be spared: then it has all the log to get."""
         self._simulation = simulation
         self._random = Random(f"offers {simulation.seed}")

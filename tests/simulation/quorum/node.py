@@ -8,10 +8,10 @@ from typing import Protocol
 from broker.quorum.identity import ListenerEndpoint, ReplicaKey, SocketAddress
 from broker.quorum.messages import Request, Response
 from protocol.primitives import Uuid
-from tests.simulation.disk import SimulatedDisk
-from tests.simulation.history import Observed
-from tests.simulation.offers import Offered
-from tests.simulation.state_machine import State
+from tests.simulation.quorum.disk import SimulatedDisk
+from tests.simulation.quorum.history import Observed
+from tests.simulation.quorum.offers import Offered
+from tests.simulation.quorum.state_machine import State
 from tests.simulation.world import Process
 
 LISTENER = "CONTROLLER"

@@ -1,53 +1,23 @@
-"""One seed, one history: a cluster, what befalls it, and then peace in which it must come to an end of everything.
+"""Simulator of a KRaft quorum under faults and in recovery.
 
-The first part runs for a number of events under faults. Then faults stop, every node is up, no new work is given, and
-within `PEACE_MS` of simulated time there must be a leader, with everything committed, and everybody at its high
-watermark with nothing pending. Everything that is random comes out of the seed, and nothing else does.
+After the faults there must be a leader with everything committed; every node must have applied everything up to the
+high watermark, with nothing pending.
 """
 
-import traceback
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from random import Random
-from typing import Final, Protocol
+from typing import Protocol
 
 from broker.quorum.messages import Request, Response
 from storage.errors import LogDirFailure
-from tests.simulation.checker import Checker, Counts
-from tests.simulation.disk import SimulatedDisk
-from tests.simulation.history import Violation
-from tests.simulation.network import Network
-from tests.simulation.node import Node, Replica
-from tests.simulation.offers import OfferedSnapshots
-from tests.simulation.scenario import Scenario, draw_scenario
-from tests.simulation.world import PowerFailure, Process, World
-
-PEACE_MS: Final = 120_000.0
-PEACE_EVENTS: Final = 60_000
-"""So many happen in that time at most, unless somebody runs in circles."""
-_LOOK_EVERY: Final = 16
-"""Events between looks whether peace has come."""
-_SETTLED_LOOKS: Final = 3
-
-
-@dataclass(slots=True)
-class Found:
-    """A violation, and what led to it."""
-
-    seed: int
-    event: int
-    invariant: str
-    text: str
-    last_lines: list[str]
-
-
-@dataclass(slots=True)
-class Result:
-    seed: int
-    events: int
-    counts: Counts
-    found: Found | None = None
-    lines: list[str] = field(default_factory=list)
+from tests.simulation.quorum.checker import Checker
+from tests.simulation.quorum.disk import SimulatedDisk
+from tests.simulation.quorum.network import Network
+from tests.simulation.quorum.node import Node, Replica
+from tests.simulation.quorum.offers import OfferedSnapshots
+from tests.simulation.quorum.scenario import Scenario, draw_scenario
+from tests.simulation.simulator import EventSimulator
+from tests.simulation.world import Process, World
 
 
 class ReplicaFactory(Protocol):
@@ -57,7 +27,7 @@ class ReplicaFactory(Protocol):
         """Write what formatting leaves; `initial` are the first voters, None for a node that is to find them."""
         ...
 
-    def start(self, node: Node, process: Process, simulation: "Simulation") -> Replica: ...
+    def start(self, node: Node, process: Process, simulation: "QuorumSimulator") -> Replica: ...
 
 
 class Schedule(Protocol):
@@ -75,31 +45,29 @@ class Schedule(Protocol):
         ...
 
 
-class Simulation:
-    """Use once: `run`. `network`, `nodes`, `offers` and `world` are for the schedule and the replicas."""
+class QuorumSimulator(EventSimulator):
+    """Simulator of a quorum. `network`, `nodes`, `offers` and `world` are for the schedule and the replicas."""
 
     def __init__(
         self,
         seed: int,
         factory: ReplicaFactory,
-        make_schedule: "Callable[[Simulation], Schedule]",
+        make_schedule: "Callable[[QuorumSimulator], Schedule]",
         *,
         events: int,
         scenario: Scenario | None = None,
     ) -> None:
-        self.seed = seed
+        self.nodes: dict[int, Node] = {}
+        world = World()
+        self.checker = Checker(self.nodes, lambda: world.now_ms)
+        super().__init__(seed, world, self.checker, planned_events=events)
         self.random = Random(f"history {seed}")
         self.scenario = scenario or draw_scenario(Random(f"scenario {seed}"))
-        self.world = World()
-        self.nodes: dict[int, Node] = {}
-        self.checker = Checker(self.nodes, lambda: self.world.now_ms)
         self.network = Network(self.world, Random(f"network {seed}"), self.checker)
         self.network.weather = self.scenario.weather
         self.network.in_bytes = self.scenario.in_bytes
         self.offers = OfferedSnapshots()
-        self.is_peace = False
         self._factory = factory
-        self._planned_events = events
         self._create_nodes()
         self._schedule = make_schedule(self)
 
@@ -120,54 +88,22 @@ class Simulation:
 
     # Running
 
-    def run(self) -> Result:
-        """The whole history."""
-        try:
-            self._run()
-        except Violation as violation:
-            return self._result(violation)
-        return self._result(None)
-
-    def _run(self) -> None:
+    def begin(self) -> None:
         self._schedule.begin()
-        while self.checker.events < self._planned_events:
-            self.step()
-        self._make_peace()
-        deadline, last, settled = self.world.now_ms + PEACE_MS, self.checker.events + PEACE_EVENTS, 0
-        while settled < _SETTLED_LOOKS:
-            for _ in range(_LOOK_EVERY):
-                self.step()
-            complaint = self._complaint()
-            settled = settled + 1 if complaint is None else 0
-            if (
-                self.world.now_ms > deadline
-                or self.checker.events > last
-                or (complaint is not None and self.world.is_idle)
-            ):
-                self.checker.fail("Liveness", f"long after the last fault, {complaint}")
 
-    def step(self) -> None:
-        """One event, and the look at whom it was of."""
-        self.checker.events += 1
-        try:
-            self.world.step()
-        except PowerFailure:
-            self._lose_power()
-        except Violation:
-            raise
-        except Exception as error:  # noqa: BLE001  whatever a node did not foresee is a violation
-            self._on_error(error)
-        process = self.world.current
-        if process is not None and process.is_alive:
-            node = self.nodes[process.node_id]
-            if node.replica is not None and node.replica.process is process:
-                self.checker.on_event(node, node.replica.observe())
+    def close(self) -> None:
+        for node in self.nodes.values():
+            if node.replica is not None:
+                node.replica.process.die()
 
-    def _lose_power(self) -> None:
-        process = self.world.current
-        assert process is not None, "only nodes have power to lose"
+    def observe(self, process: Process) -> None:
         node = self.nodes[process.node_id]
-        self.checker.note(f"node {node.id} loses its power in the middle of something")
+        if node.replica is not None and node.replica.process is process:
+            self.checker.on_event(node, node.replica.observe())
+
+    def on_power_failure(self, process: Process) -> None:
+        node = self.nodes[process.node_id]
+        self.checker.note(f"node {node.id} loses its power in the middle of an operation")
         process.die()
         self._look_once_more(node)
         self.crash(node, power=True)
@@ -178,28 +114,9 @@ class Simulation:
         if node.replica is not None:
             self.checker.on_event(node, node.replica.observe())
 
-    def _on_error(self, error: Exception) -> None:
-        process = self.world.current
-        if process is not None and not process.is_alive:
-            return  # the rest of an event in which the node died
-        who = "the simulation" if process is None else f"node {process.node_id}"
-        where = "".join(traceback.format_exception(error))
-        self.checker.fail("NodesDoNotFail", f"{who} raised {error!r}\n{where}")
+    # Recovery
 
-    def _result(self, violation: Violation | None) -> Result:
-        result = Result(self.seed, self.checker.events, self.checker.counts)
-        if violation is not None:
-            result.found = Found(
-                self.seed, self.checker.events, violation.invariant, violation.text, self.checker.last_lines(40)
-            )
-        result.lines = self.checker.last_lines(400)
-        return result
-
-    # Peace
-
-    def _make_peace(self) -> None:
-        self.is_peace = True
-        self.checker.note("peace")
+    def stop_faults(self) -> None:
         self._schedule.end()
         self.network.clear_up()
         for node in self.nodes.values():
@@ -207,8 +124,7 @@ class Simulation:
             if not node.is_up:
                 self.world.schedule(self.random.uniform(0.0, 500.0), self.start, node)
 
-    def _complaint(self) -> str | None:
-        """What is still missing; None if everything is settled."""
+    def unsettled_reason(self) -> str | None:
         leaders = [
             (now.epoch, node.id, now)
             for node in self.nodes.values()
@@ -220,16 +136,16 @@ class Simulation:
         if leader.high_watermark != leader.log_end_offset:
             return f"leader {leader_id} has committed {leader.high_watermark} of {leader.log_end_offset}"
         for node in self.nodes.values():
-            complaint = self._complaint_of(node, leader_id, epoch, leader.log_end_offset)
-            if complaint is not None:
-                return f"node {node.id} {complaint}"
+            reason = self._unsettled_reason_of(node, leader_id, epoch, leader.log_end_offset)
+            if reason is not None:
+                return f"node {node.id} {reason}"
         if self.scenario.auto_join and leader.kraft_version > 0:
             outside = [node.id for node in self.nodes.values() if node.can_vote and not leader.voters.has(node.key)]
             if outside:
                 return f"nodes {outside} have not joined the voters {leader.voters.ids}"
         return None if self._schedule.is_over else "something that was asked for is pending"
 
-    def _complaint_of(self, node: Node, leader_id: int, epoch: int, end: int) -> str | None:
+    def _unsettled_reason_of(self, node: Node, leader_id: int, epoch: int, end: int) -> str | None:
         now, replica = self.checker.observed(node.id), node.replica
         if now is None or replica is None:
             return "is not up"
@@ -277,8 +193,7 @@ class Simulation:
     def on_fatal(self, node: Node, error: BaseException) -> None:
         """A node ends itself. It may, when its disk failed."""
         if not isinstance(error, OSError | LogDirFailure) or not node.disk.has_failed:
-            where = "".join(traceback.format_exception(error))
-            self.checker.fail("NodesDoNotFail", f"node {node.id} ended itself: {error!r}\n{where}")
+            self.fail_on_error(f"node {node.id}", "ended itself:", error)
         self.checker.note(f"node {node.id} ends itself: {error}")
         self._look_once_more(node)
         self.crash(node, power=self.random.random() < 0.5)

@@ -6,17 +6,8 @@ from typing import NamedTuple, Protocol
 
 from broker.quorum.identity import ReplicaKey
 from broker.quorum.membership.voters import VoterSet
-from tests.simulation.disk import SimulatedDisk
+from tests.simulation.quorum.disk import SimulatedDisk
 from tests.simulation.watched_disk import LoggedBatch
-
-
-class Violation(BaseException):
-    """An invariant does not hold. No handler of ordinary errors may swallow it."""
-
-    def __init__(self, invariant: str, text: str) -> None:
-        super().__init__(f"{invariant}: {text}")
-        self.invariant = invariant
-        self.text = text
 
 
 class Observed(NamedTuple):

@@ -28,13 +28,13 @@ from protocol.records.quorum_control import ControlState
 from storage.config import LogConfig
 from storage.errors import LogDirFailure
 from storage.files import join, parent, replace_file
-from tests.simulation.disk import METADATA_DIRECTORY
-from tests.simulation.history import Observed
-from tests.simulation.node import LISTENER, Node
-from tests.simulation.offers import Offered, any_records
-from tests.simulation.scenario import Scenario
-from tests.simulation.simulation import Simulation
-from tests.simulation.state_machine import State, StateMachine
+from tests.simulation.quorum.disk import METADATA_DIRECTORY
+from tests.simulation.quorum.history import Observed
+from tests.simulation.quorum.node import LISTENER, Node
+from tests.simulation.quorum.offers import Offered, any_records
+from tests.simulation.quorum.scenario import Scenario
+from tests.simulation.quorum.simulation import QuorumSimulator
+from tests.simulation.quorum.state_machine import State, StateMachine
 from tests.simulation.world import Process, SimulatedIo
 from tests.support.runtimes import make_runtime
 
@@ -69,7 +69,7 @@ class RealReplicas:
                 disk, join(METADATA_DIRECTORY, VOTERS_CHECKPOINT), voters_checkpoint(control, _FORMATTED_AT_MS)
             )
 
-    def start(self, node: Node, process: Process, simulation: Simulation) -> "RealReplica":
+    def start(self, node: Node, process: Process, simulation: QuorumSimulator) -> "RealReplica":
         return RealReplica(self.parts, node, process, simulation)
 
 
@@ -80,7 +80,7 @@ def _voters(nodes: list[Node]) -> VoterSet:
 class RealReplica:
     """Implements Replica and Server. Also the witness of its state machine."""
 
-    def __init__(self, parts: Parts, node: Node, process: Process, simulation: Simulation) -> None:
+    def __init__(self, parts: Parts, node: Node, process: Process, simulation: QuorumSimulator) -> None:
         self.process = process
         self._node = node
         self._simulation = simulation
@@ -257,7 +257,7 @@ class RealReplica:
     @property
     def _does_without_new_snapshots(self) -> bool:
         """After the last fault of every second seed: who comes back must get on with the snapshots that there are."""
-        return self._simulation.is_peace and self._simulation.seed % 2 == 0
+        return self._simulation.is_recovering and self._simulation.seed % 2 == 0
 
     def on_load(self, snapshot_id: SnapshotId) -> None:
         self._checker.on_load(self._node, snapshot_id)
@@ -286,7 +286,7 @@ class RealReplica:
         return done
 
 
-def settings_of(node: Node, simulation: Simulation) -> QuorumSettings:
+def settings_of(node: Node, simulation: QuorumSimulator) -> QuorumSettings:
     """The configuration file of a node."""
     scenario = simulation.scenario
     controllers = [other for other in simulation.nodes.values() if other.can_vote]

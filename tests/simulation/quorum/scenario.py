@@ -1,10 +1,10 @@
 """What one seed stands for before anything happens: how many nodes, how configured, how bad the world is."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from random import Random
 from typing import Final
 
-from tests.simulation.network import Weather
+from tests.simulation.weather import Weather, draw_weather
 
 MAX_VOTERS: Final = 5
 MAX_OBSERVERS: Final = 5
@@ -95,17 +95,3 @@ def draw_scenario(random: Random) -> Scenario:
         import_min_records=random.choice((10, 100, 10_000)),
         import_delay_ms=random.choice((1.0, 100.0, 1_000.0)),
     )
-
-
-def draw_weather(random: Random) -> Weather:
-    """Fine, rainy or stormy."""
-    fine = Weather(delay_ms=random.choice((1.0, 5.0, 20.0)))
-    match random.randrange(4):
-        case 0:
-            return fine
-        case 1:
-            return replace(fine, lost=0.02, twice=0.02, slow=0.02)
-        case 2:
-            return replace(fine, lost=0.1, twice=0.1, slow=0.1)
-        case _:
-            return replace(fine, lost=0.3, twice=0.1, slow=0.3, slow_ms=random.choice((300.0, 1500.0)))

@@ -6,30 +6,20 @@ direction at a time. What arrives is what was sent: TCP has checksums.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from random import Random
 from typing import Protocol, TypeAlias
 
 from broker.quorum.identity import SocketAddress
 from broker.quorum.messages import Request, Response, SendFailure
 from protocol.errors import ErrorCode
-from tests.simulation.wire import as_answered, as_received
+from tests.simulation.quorum.wire import as_answered, as_received
+from tests.simulation.weather import Weather
 from tests.simulation.world import Handle, Process, World
 
 Outcome: TypeAlias = "Response | SendFailure"
 
 _REFUSED_AFTER_MS = 1.0
-
-
-@dataclass(frozen=True, slots=True)
-class Weather:
-    """How bad the network is at the moment. Shares are of messages; `slow_ms` is the mean delay of slow ones."""
-
-    lost: float = 0.0
-    twice: float = 0.0
-    slow: float = 0.0
-    delay_ms: float = 1.0
-    slow_ms: float = 400.0
 
 
 class Server(Protocol):

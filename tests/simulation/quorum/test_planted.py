@@ -3,8 +3,8 @@
 import pytest
 
 from tests.simulation.__main__ import _sum_up
-from tests.simulation.campaign import run_seed
-from tests.simulation.planted import PLANTED
+from tests.simulation.quorum.campaign import run_seed
+from tests.simulation.quorum.planted import PLANTED
 
 
 @pytest.mark.parametrize("bug", PLANTED)
@@ -33,8 +33,8 @@ def test_what_is_found_is_told_with_invariant_event_and_history(capsys: pytest.C
     assert told.splitlines()[-1] == f"1 seeds, {result.events} events, 1 violations"
 
 
-def test_a_run_that_never_saw_something_fails(capsys: pytest.CaptureFixture[str]) -> None:
+def test_campaign_without_an_incident_fails(capsys: pytest.CaptureFixture[str]) -> None:
     result = run_seed(1, 50)
     result.counts.by_name["truncations"] = 0
     assert _sum_up("quorum", [result], must_see_all=True) == 1
-    assert "never seen: " in capsys.readouterr().out
+    assert "never occurred: " in capsys.readouterr().out

@@ -13,7 +13,7 @@ from broker.runtime.quorum.state_file import QuorumStateFile
 from protocol.primitives import Uuid
 from protocol.records.quorum_control import ControlState
 from storage.files import join, replace_file
-from tests.simulation.disk import METADATA_DIRECTORY, SimulatedDisk
+from tests.simulation.quorum.disk import METADATA_DIRECTORY, SimulatedDisk
 from tests.simulation.watched_disk import LoggedBatch
 from tests.simulation.world import PowerFailure
 
