@@ -52,7 +52,7 @@ class DescribeTopicPartitionsHandler:
                 response.next_cursor = DescribeTopicPartitionsResponseCursor(name, start)
                 break
             topic = image.topics.by_name(name)
-            if topic is None and self._metadata_topic is not None and self._metadata_topic.is_meant(name):
+            if topic is None and self._metadata_topic is not None and self._metadata_topic.matches(name):
                 topic = self._metadata_topic.topic(image)
             if topic is None:
                 response.topics.append(_missing(name))

@@ -120,7 +120,7 @@ class ListOffsetsHandler:
         self, topic: str, index: int, query: OffsetQuery, timeout_ms: int
     ) -> "FoundOffset | asyncio.Future[FoundOffset]":
         """Return the offset, or a future of it. Raises KafkaError."""
-        if self._metadata_topic is not None and self._metadata_topic.is_meant(topic):
+        if self._metadata_topic is not None and self._metadata_topic.matches(topic):
             return self._metadata_topic.serving(self._partitions.image, index).list_offset(query)
         partition = self._partitions.hosted(topic, index)
         if self._remote is not None and self._remote.covers(partition):

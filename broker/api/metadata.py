@@ -114,7 +114,7 @@ class MetadataHandler:
         return _missing(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name, operations)
 
     def _metadata_log(self, name: str | None, topic_id: Uuid, image: MetadataImage) -> TopicImage | None:
-        if self._metadata_topic is None or not self._metadata_topic.is_meant(name, topic_id):
+        if self._metadata_topic is None or not self._metadata_topic.matches(name, topic_id):
             return None
         return self._metadata_topic.topic(image)
 

@@ -43,7 +43,7 @@ class OffsetForLeaderEpochHandler:
 
     def _epoch_end(self, topic: str, asked: OffsetForLeaderPartition) -> EpochEnd:
         """Return the epoch's end. Raises KafkaError."""
-        if self._metadata_topic is not None and self._metadata_topic.is_meant(topic):
+        if self._metadata_topic is not None and self._metadata_topic.matches(topic):
             partition = self._metadata_topic.serving(self._partitions.image, asked.partition)
             return partition.epoch_end(asked.current_leader_epoch, asked.leader_epoch)
         hosted = self._partitions.hosted(topic, asked.partition)

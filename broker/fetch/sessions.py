@@ -1,7 +1,7 @@
-"""Incremental fetch sessions (KIP-227): the broker remembers what a reader follows, and answers only with changes.
+"""Incremental fetch sessions (KIP-227): the broker stores a reader's partitions, and responds only with changes.
 
-A reader of many partitions names them once; later requests carry only what moved, and answers only what is new. Both
-ends count the requests of a session (its epoch), so that neither a lost nor a repeated request goes unnoticed.
+A reader names its partitions once; later requests carry only changed ones, and responses only new results. Both ends
+count the requests of a session (its epoch), so that a lost or repeated request is detected.
 
     request (id, epoch)   meaning
     (0, -1)               no session
@@ -9,14 +9,14 @@ ends count the requests of a session (its epoch), so that neither a lost nor a r
     (n, 0), (n, -1)       close n; then as above
     (n, e > 0)            incremental: the e-th request of session n; after 2147483647 comes 1
 
-What makes a thousand idle partitions free: of a reader's targets only the *due* ones are looked at. A target that had
-nothing to say and is read up to its bound leaves that set with a watch on its partition, and comes back when the
-partition changes or the reader moves it.
+Idle partitions cost nothing: only the *due* targets of a reader are read. A target without news that is read up to its
+bound leaves the due set with a watch on its partition, and returns when the partition changes or the reader moves the
+target.
 
-Kafka splits its cache into eight shards to spread a lock; one event loop needs no lock, so here the slots are one cache
-and its eviction rules see all sessions.
+Kafka splits its cache into eight shards to reduce lock contention. One event loop needs no lock, so the slots here are
+one cache, and the eviction rules apply to all sessions.
 
-This module knows no wire format, no log and no clock: time comes in as `now_ms`.
+The module knows no wire format, no log and no clock: `now_ms` is an argument.
 """
 
 from collections import OrderedDict
@@ -33,21 +33,21 @@ INITIAL_EPOCH = 0
 FINAL_EPOCH = -1
 _LAST_EPOCH = 2**31 - 1
 
-# A session unused for this long may be replaced by anybody; one younger than this is safe from consumers (KIP-227).
+# Any session may replace one that was unused for longer; younger ones are safe from consumers (KIP-227).
 EVICTION_MS = 120_000
 
 
 def next_epoch(epoch: int) -> int:
-    """The epoch after `epoch`; 0 opens sessions and -1 ends them, so counting goes on from 1."""
+    """Return the epoch after `epoch`. Epochs count from 1 again after the last; 0 opens a session, -1 ends it."""
     if epoch == FINAL_EPOCH:
         return FINAL_EPOCH
     return 1 if epoch == _LAST_EPOCH else epoch + 1
 
 
 class TargetSet:
-    """A reader's targets in the order in which they are served, and which of them are due to be looked at.
+    """A reader's targets in the order of reading, and the due ones among them.
 
-    `on_change` is who waits on them now, if anybody: it is told when a resting target becomes due again.
+    `on_change` is called when a resting target becomes due; None if no request waits.
     """
 
     __slots__ = ("_by_key", "_due", "_is_closed", "_next_order", "_watches", "on_change")
@@ -66,17 +66,17 @@ class TargetSet:
         return len(self._by_key)
 
     def all(self) -> list[FetchTarget]:
-        """Every target, in order."""
+        """Return all targets, in order."""
         return list(self._by_key.values())
 
     def due(self) -> list[FetchTarget]:
-        """The targets that may have something to say, in order."""
+        """Return the targets that may have news, in order."""
         if len(self._due) == len(self._by_key):
             return list(self._by_key.values())
         return sorted(self._due, key=_order)
 
     def put(self, target: FetchTarget) -> None:
-        """Add a target at the end, or take over what it says if that partition is a target already; due either way."""
+        """Add a target at the end, or update the target of the same partition; it becomes due."""
         known = self._by_key.get(target.key)
         if known is None:
             self._append(target)
@@ -86,25 +86,25 @@ class TargetSet:
             self._make_due(known)
 
     def forget(self, key: TargetKey) -> None:
-        """Drop a target, if it is one."""
+        """Remove a target if it is in the set."""
         target = self._by_key.pop(key, None)
         if target is not None:
             self._due.pop(target, None)
             self._unwatch(target)
 
     def rest(self, target: FetchTarget, bounds: tuple[Watches, ...]) -> None:
-        """Not due again until one of `bounds` changes (or the reader moves the target)."""
+        """Take a target off the due ones until one of `bounds` changes, or the reader moves the target."""
         if not self._is_closed:
             self.watch(target, bounds)
             self._due.pop(target, None)
 
     def recall(self, target: FetchTarget) -> None:
-        """Due again, although nothing it rests on has changed."""
+        """Make a target due although its bounds have not changed."""
         if self._by_key.get(target.key) is target:
             self._make_due(target)
 
     def watch(self, target: FetchTarget, bounds: tuple[Watches, ...]) -> None:
-        """Tell `on_change` of the next change of one of `bounds`."""
+        """Make the target due, and call `on_change`, at the next change of one of `bounds`."""
         if self._is_closed:
             return
         watch = self._watches.get(target)
@@ -114,12 +114,12 @@ class TargetSet:
         watch.arm()
 
     def move_to_end(self, target: FetchTarget) -> None:
-        """Serve the others first next time."""
+        """Move a target to the end, so that the others are read before it."""
         del self._by_key[target.key]
         self._append(target)
 
     def close(self) -> None:
-        """Stop watching, for good: an evicted session may still have a request in hand."""
+        """Stop watching for good; a request of an evicted session may still wait."""
         self._is_closed = True
         self.on_change = None
         for watch in self._watches.values():
@@ -154,7 +154,7 @@ def _order(target: FetchTarget) -> int:
 
 @dataclass(slots=True, eq=False)
 class FetchSession:
-    """One session. `epoch` is the one that the next request must carry; `size` is as of the last use."""
+    """One session. `epoch` is the epoch of the next request; `size` is as of the last use."""
 
     id: int
     is_privileged: bool
@@ -167,11 +167,11 @@ class FetchSession:
 
     @property
     def worth(self) -> tuple[bool, int, int]:
-        """Sessions are replaced in this order: consumers before followers, small before large."""
+        """The order of eviction: consumers before followers, small sessions before large ones."""
         return (self.is_privileged, self.size, self.id)
 
     def may_yield_to(self, *, privileged: bool) -> bool:
-        """Whether a newcomer may replace this session: one of age by anybody, a consumer's at once by a follower."""
+        """Whether a new session may replace this one: it is old, or a consumer's where the new one is a follower's."""
         is_aged = self.last_used_ms - self.created_ms > EVICTION_MS
         return is_aged or (privileged and not self.is_privileged)
 
@@ -199,19 +199,19 @@ class SessionResponse:
 
 @dataclass(frozen=True, slots=True)
 class SessionRefused:
-    """The request does not fit a session: nothing is read, and the reader starts anew."""
+    """The request does not fit a session: nothing is read, and the reader opens another session."""
 
     error: ErrorCode
 
 
 @dataclass(slots=True)
 class Sessionless:
-    """A request that stands alone."""
+    """A request without a session."""
 
     targets: TargetSet
 
     def answer(self, results: "Results", now_ms: int) -> SessionResponse:
-        """List everything that was asked."""
+        """List all targets."""
         listed = self.targets.all()
         self.release()
         return SessionResponse(ErrorCode.NONE, NO_SESSION, listed)
@@ -222,7 +222,7 @@ class Sessionless:
 
 @dataclass(slots=True)
 class FullFetch:
-    """A request that names everything and would like a session; whether it gets one is decided with the answer."""
+    """A request that names all its targets; `answer` opens a session if there is room."""
 
     targets: TargetSet
     sessions: "FetchSessions"
@@ -230,7 +230,7 @@ class FullFetch:
     uses_topic_ids: bool
 
     def answer(self, results: "Results", now_ms: int) -> SessionResponse:
-        """List everything that was asked, and remember it."""
+        """List all targets, and store them in a session if there is room."""
         self.targets.on_change = None
         listed = self.targets.all()
         for target in listed:
@@ -249,7 +249,7 @@ class FullFetch:
 
 @dataclass(slots=True)
 class IncrementalFetch:
-    """A request within a session. `epoch` is what the session expected after receiving it."""
+    """A request within a session. `epoch` is the session's epoch after the request."""
 
     session: FetchSession
     epoch: int
@@ -259,18 +259,18 @@ class IncrementalFetch:
         return self.session.targets
 
     def answer(self, results: "Results", now_ms: int) -> SessionResponse:
-        """List what is new; what brought records is served last next time."""
-        if self.session.epoch != self.epoch:  # a later request of the session arrived while this one waited
+        """List the targets with news; those with records move to the end of the set."""
+        if self.session.epoch != self.epoch:  # a later request of the session has arrived meanwhile
             return SessionResponse(ErrorCode.INVALID_FETCH_SESSION_EPOCH, self.session.id, ())
         self.targets.on_change = None
-        listed = [target for target in sorted(results, key=_order) if _is_news(target, results[target])]
+        listed = [target for target in sorted(results, key=_order) if _note_sent(target, results[target])]
         for target in listed:
             if results[target].size_bytes > 0:
                 self.targets.move_to_end(target)
         return SessionResponse(ErrorCode.NONE, self.session.id, listed)
 
     def release(self) -> None:
-        """Nobody waits any more; the session stays."""
+        """Stop the notifications for a cancelled request; the session stays."""
         if self.session.epoch == self.epoch:
             self.targets.on_change = None
 
@@ -279,10 +279,10 @@ Results = Mapping[FetchTarget, LogReadResult]
 OpenFetch = Sessionless | FullFetch | IncrementalFetch
 
 
-def _is_news(target: FetchTarget, result: LogReadResult) -> bool:
-    """Whether an incremental answer lists a partition; takes note of what the reader is told by it.
+def _note_sent(target: FetchTarget, result: LogReadResult) -> bool:
+    """Return whether an incremental response lists a target; store the offsets that it sends.
 
-    After an error the noted high watermark is -1, so that the first answer without one is listed again.
+    After an error the stored high watermark is -1, so that the first response without an error lists the target.
     """
     marks_moved = (
         target.sent_high_watermark != result.high_watermark or target.sent_log_start_offset != result.log_start_offset
@@ -295,7 +295,7 @@ def _is_news(target: FetchTarget, result: LogReadResult) -> bool:
 
 
 class FetchSessions:
-    """The cache of sessions: at most `slots`. `pick_id` draws a positive 31-bit number; drawn again if in use."""
+    """The cache of sessions: at most `slots`. `pick_id` draws a positive 31-bit number, again if it is in use."""
 
     def __init__(self, slots: int, pick_id: Callable[[], int]) -> None:
         self._slots = slots
@@ -308,24 +308,24 @@ class FetchSessions:
 
     @property
     def partition_count(self) -> int:
-        """Targets remembered in all sessions."""
+        """The number of targets in all sessions."""
         return sum(session.size for session in self._by_last_use.values())
 
-    def open(self, ask: SessionRequest, now_ms: int) -> OpenFetch | SessionRefused:
-        """Find out what a request wants to read. Receiving it advances its session's epoch."""
-        if ask.epoch in (INITIAL_EPOCH, FINAL_EPOCH):
-            return self._open_full(ask)
-        session = self._by_last_use.get(ask.session_id)
+    def open(self, request: SessionRequest, now_ms: int) -> OpenFetch | SessionRefused:
+        """Open or continue the session of a request, and advance the session's epoch."""
+        if request.epoch in (INITIAL_EPOCH, FINAL_EPOCH):
+            return self._open_full(request)
+        session = self._by_last_use.get(request.session_id)
         if session is None:
             return SessionRefused(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
-        if session.epoch != ask.epoch:
+        if session.epoch != request.epoch:
             return SessionRefused(ErrorCode.INVALID_FETCH_SESSION_EPOCH)
-        if session.uses_topic_ids != ask.uses_topic_ids:
+        if session.uses_topic_ids != request.uses_topic_ids:
             return SessionRefused(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
-        return self._open_incremental(session, ask, now_ms)
+        return self._open_incremental(session, request, now_ms)
 
     def maybe_create(self, full: FullFetch, now_ms: int) -> FetchSession | None:
-        """A session for the targets of `full`, or None if nobody may be replaced for it."""
+        """Create a session for the targets of `full`; None if the cache is full and no session may be evicted."""
         if len(self._by_last_use) >= self._slots and not self._evict_for(full, now_ms):
             return None
         session = FetchSession(
@@ -340,22 +340,22 @@ class FetchSessions:
         self._by_last_use[session.id] = session
         return session
 
-    def _open_full(self, ask: SessionRequest) -> OpenFetch:
-        if ask.session_id != NO_SESSION:
-            self._remove(ask.session_id)
-        targets = TargetSet(ask.targets)
-        if ask.epoch == FINAL_EPOCH:
+    def _open_full(self, request: SessionRequest) -> OpenFetch:
+        if request.session_id != NO_SESSION:
+            self._remove(request.session_id)
+        targets = TargetSet(request.targets)
+        if request.epoch == FINAL_EPOCH:
             return Sessionless(targets)
-        return FullFetch(targets, self, ask.is_follower, ask.uses_topic_ids)
+        return FullFetch(targets, self, request.is_follower, request.uses_topic_ids)
 
-    def _open_incremental(self, session: FetchSession, ask: SessionRequest, now_ms: int) -> OpenFetch:
-        for target in ask.targets:
+    def _open_incremental(self, session: FetchSession, request: SessionRequest, now_ms: int) -> OpenFetch:
+        for target in request.targets:
             session.targets.put(target)
-        for key in ask.forgotten:
+        for key in request.forgotten:
             session.targets.forget(key)
         if not len(session.targets):
             self._remove(session.id)
-            return Sessionless(TargetSet(ask.targets))
+            return Sessionless(TargetSet(request.targets))
         session.last_used_ms = now_ms
         session.size = len(session.targets)
         self._by_last_use.move_to_end(session.id)
@@ -363,8 +363,11 @@ class FetchSessions:
         return IncrementalFetch(session, session.epoch)
 
     def _evict_for(self, full: FullFetch, now_ms: int) -> bool:
-        """Make room by the rules of KIP-227: the least recently used if it is stale, else the one worth least, if it is
-        worth no more than the newcomer."""
+        """Evict a session by the rules of KIP-227; return whether there was one to evict.
+
+        The least recently used session is evicted if it is stale, else the one of the least worth, unless the new
+        session is worth less.
+        """
         victim = next(iter(self._by_last_use.values()), None)
         if victim is None:
             return False

@@ -29,7 +29,7 @@ class FetchSource:
         hosted = self.partitions.by_id.get(target.topic_id) if by_id else self.partitions.by_name.get(target.topic)
         if hosted is not None:
             return hosted.partitions.get(target.index)
-        if self._metadata_topic is not None and self._metadata_topic.is_meant(target.topic, target.topic_id):
+        if self._metadata_topic is not None and self._metadata_topic.matches(target.topic, target.topic_id):
             return self._metadata_topic.partition(self.partitions.image, target.index)
         return None
 
@@ -39,6 +39,6 @@ class FetchSource:
         by_id = target.topic_id != ZERO_UUID
         found = image.topics.by_id(target.topic_id) if by_id else image.topics.by_name(target.topic)
         special = self._metadata_topic
-        if found is None and special is not None and special.is_meant(target.topic, target.topic_id):
+        if found is None and special is not None and special.matches(target.topic, target.topic_id):
             return special.topic(image)
         return found

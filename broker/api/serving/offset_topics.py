@@ -17,12 +17,12 @@ class OffsetTopics:
 
     def by_name(self, name: str) -> TopicImage | None:
         image = self._image()
-        if self._metadata_topic is not None and self._metadata_topic.is_meant(name):
+        if self._metadata_topic is not None and self._metadata_topic.matches(name):
             return self._metadata_topic.topic(image)
         return image.topics.by_name(name)
 
     def by_id(self, topic_id: Uuid) -> TopicImage | None:
         image = self._image()
-        if self._metadata_topic is not None and self._metadata_topic.is_meant(None, topic_id):
+        if self._metadata_topic is not None and self._metadata_topic.matches(None, topic_id):
             return self._metadata_topic.topic(image)
         return image.topics.by_id(topic_id)

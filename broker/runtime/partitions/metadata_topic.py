@@ -1,12 +1,11 @@
-"""`__cluster_metadata` as ordinary clients see it: a topic of one partition, read-only, served by one broker at a time.
+"""`__cluster_metadata` as clients see it: a read-only topic of one partition, served by one broker at a time.
 
-Owns who that broker is and how the metadata log is read for a consumer. Replication of the log is the quorum's affair
-and knows nothing of this; here only what is committed is shown, on a log that this node holds as voter or as observer.
+The module owns the choice of that broker, and reads of the metadata log for consumers. Replication of the log belongs
+to the quorum. Clients see only committed records, from a log that this node holds as a voter or as an observer.
 
-The topic looks like any other in the image (`topic`), so that handlers describe it with the words they have: its
-leader is the active controller where that is a broker too, otherwise the live broker with the lowest id, and its
-leader epoch is the quorum's. Every broker has the whole log, but one alone answers, so that positions and epochs never
-come from two.
+The topic has the form of any other topic image (`topic`), so that handlers describe it as usual. Its leader is the
+active controller if that is a broker, too, otherwise the live broker with the lowest id; its leader epoch is the
+quorum's. Every broker has the whole log, but only one serves it, so that offsets and epochs have one source.
 """
 
 from collections.abc import Callable
@@ -40,7 +39,7 @@ _EARLIEST: Final = (-2, -4)
 
 
 class QuorumState(Protocol):
-    """What the quorum knows; `broker.runtime.quorum.quorum.Quorum` has it."""
+    """The quorum's state that reads depend on, such as `broker.runtime.quorum.quorum.Quorum`."""
 
     @property
     def leader(self) -> LeaderAndEpoch: ...
@@ -50,28 +49,28 @@ class QuorumState(Protocol):
 
     @property
     def is_truncating(self) -> bool:
-        """Whether another thread is cutting the log at the moment, so that nobody may read it here."""
+        """Whether another thread truncates the log, so that it must not be read."""
         ...
 
 
 class Snapshots(Protocol):
-    """The snapshots beside the log, as files. Pages block."""
+    """The snapshots beside the log, as files. `read` blocks."""
 
     def ids(self) -> list[CheckpointId]:
-        """In their order, the one of formatting, (0, 0), among them."""
+        """Return the ids in order, including the bootstrap snapshot (0, 0)."""
 
     def size(self, id: CheckpointId) -> int:
-        """Raises FileNotFoundError."""
+        """Return the size in bytes. Raises FileNotFoundError."""
 
     def read(self, id: CheckpointId, position: int, max_bytes: int) -> bytes:
-        """Raises FileNotFoundError."""
+        """Return a page of a snapshot. Raises FileNotFoundError."""
 
 
 class MetadataPartition:
-    """The committed part of the metadata log, for consumers. On the event loop alone.
+    """The committed part of the metadata log, for consumers. Used on the event loop only.
 
-    `log` belongs to the quorum, which writes it; `on_failure` is told of its disk's. `marks` fires when there may be
-    more to read, or another broker to ask.
+    The quorum owns and writes `log`; `on_failure` handles failures of its disk. `marks` fires when there may be more
+    records, or another broker serves the topic.
     """
 
     def __init__(
@@ -87,8 +86,9 @@ class MetadataPartition:
 
     @property
     def end_offset(self) -> int:
-        """The high watermark. Raises KafkaError OFFSET_NOT_AVAILABLE while this node has not heard of one, or cuts its
-        log; everything that reads the log asks here first.
+        """The high watermark, to be read before any access to the log.
+
+        Raises KafkaError OFFSET_NOT_AVAILABLE while it is unknown, or while the log is truncated.
         """
         high_watermark = self._quorum.high_watermark
         if high_watermark is None or self._quorum.is_truncating:
@@ -96,7 +96,7 @@ class MetadataPartition:
         return min(high_watermark, self.log.log_end_offset)
 
     def read(self, target: FetchTarget, reader: FetchParams, limits: ReadLimits) -> LogReadResult:
-        """Read from where `target` stands. Never raises: what is wrong is in the result."""
+        """Read from the offset of `target`. Never raises; the result contains the error."""
         try:
             return self._read(target, reader, limits)
         except KafkaError as error:
@@ -121,7 +121,7 @@ class MetadataPartition:
         return result
 
     def _add_records(self, result: LogReadResult, offset: int, end_offset: int, limits: ReadLimits) -> None:
-        """A position past the end is one that another broker, which knew of more, has given out: it waits."""
+        """Add records up to the end offset. A higher offset waits: another broker, with a later end, returned it."""
         if offset >= end_offset:
             result.is_idle = True
             return
@@ -133,7 +133,7 @@ class MetadataPartition:
         result.is_cut_by_segment = bool(result.size_bytes) and found.next_offset < end_offset
 
     def _divergence(self, target: FetchTarget) -> EpochEnd | None:
-        """Where a reader must cut that holds records which were never committed here. Raises OffsetOutOfRange."""
+        """Return where a reader with uncommitted records must truncate, if it has any. Raises OffsetOutOfRange."""
         log = self.log
         end = EpochEnd(*log.end_offset_for_epoch(target.last_fetched_epoch))
         if not end.is_known or target.fetch_offset < log.log_start_offset:
@@ -141,13 +141,13 @@ class MetadataPartition:
         return end if has_diverged(target.last_fetched_epoch, target.fetch_offset, end) else None
 
     def check_epoch(self, current_leader_epoch: int) -> None:
-        """Fence a reader by the epoch that it believes in. Raises KafkaError."""
+        """Fence a reader by its leader epoch. Raises KafkaError."""
         error = check_leader_epoch(current_leader_epoch, self._quorum.leader.epoch)
         if error is not ErrorCode.NONE:
             raise KafkaError(error)
 
     def list_offset(self, query: OffsetQuery) -> FoundOffset:
-        """The offset for a timestamp, special or real, below the end. Raises KafkaError."""
+        """Return the offset for a timestamp, special or real, below the end offset. Raises KafkaError."""
         self.check_epoch(query.current_leader_epoch)
         end_offset = self.end_offset
         if query.timestamp == LATEST:
@@ -161,39 +161,39 @@ class MetadataPartition:
         return found if query.timestamp in _EARLIEST or UNKNOWN < found.offset < end_offset else NOT_FOUND
 
     def epoch_end(self, current_leader_epoch: int, epoch: int) -> EpochEnd:
-        """Where an epoch ended, as far as it is committed. Raises KafkaError.
+        """Return the end offset of an epoch, as far as it is committed. Raises KafkaError.
 
-        A reader may have been told of more than this node knows to be committed, by whoever served before; it would
-        take less for a truncation. So nobody is told before the present reign has begun here too, above all of that.
+        The broker that served the topic before may have returned committed records beyond this node's high watermark.
+        A lower end offset would look like a truncation: the current leader epoch must have begun here, above them all.
         """
         self.check_epoch(current_leader_epoch)
         end_offset = self.end_offset
-        if not self._has_begun_reign(end_offset):
+        if not self._has_current_epoch(end_offset):
             raise KafkaError(ErrorCode.OFFSET_NOT_AVAILABLE)
         end = EpochEnd(*self.log.end_offset_for_epoch(epoch))
         return EpochEnd(end.epoch, min(end.end_offset, end_offset))
 
-    def _has_begun_reign(self, end_offset: int) -> bool:
+    def _has_current_epoch(self, end_offset: int) -> bool:
         entries = self.log.epochs.entries
         return (
             bool(entries) and entries[-1].epoch == self._quorum.leader.epoch and entries[-1].start_offset <= end_offset
         )
 
     def newest_snapshot(self) -> CheckpointId | None:
-        """What a reader whose records are gone can take instead."""
+        """Return the latest snapshot, for a reader whose offset has been deleted."""
         ids = [id for id in self.snapshots.ids() if id.end_offset > 0]
         return ids[-1] if ids else None
 
     def offline(self, failure: LogDirFailure) -> KafkaError:
-        """Hand a failure on; returns what the client is told."""
+        """Report a disk failure; return the error for the client."""
         self._on_failure(failure)
         return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR)
 
 
 class ClusterMetadataTopic:
-    """The topic around the partition. Install as the last metadata publisher, so that readers are woken by commits.
+    """The topic of the partition. Add it as the last metadata publisher, so that commits wake readers.
 
-    `on_quorum_changed` is for changes that no commit tells of: another leader, an epoch without one.
+    Call `on_quorum_changed` for changes without a commit: another leader, or an epoch without one.
     """
 
     def __init__(self, node_id: int, partition: MetadataPartition, quorum: QuorumState) -> None:
@@ -203,31 +203,31 @@ class ClusterMetadataTopic:
         self._known: tuple[ClusterImage, LeaderAndEpoch, TopicImage] | None = None
 
     def on_metadata(self, delta: MetadataDelta, image: MetadataImage) -> None:
-        """Something was committed."""
+        """Wake readers after a commit."""
         self._partition.marks.fire()
 
     def on_quorum_changed(self) -> None:
-        """Readers look again, and find that another broker serves them now, or that more is committed."""
+        """Wake readers: another broker may serve them now, or more may be committed."""
         self._partition.marks.fire()
 
-    def is_meant(self, name: str | None, topic_id: Uuid = ZERO_UUID) -> bool:
-        """Whether a client speaks of this topic, by its name or by its id."""
+    def matches(self, name: str | None, topic_id: Uuid = ZERO_UUID) -> bool:
+        """Whether a name or an id denotes this topic."""
         return topic_id == METADATA_TOPIC_ID or name == CLUSTER_METADATA_TOPIC
 
     def topic(self, image: MetadataImage) -> TopicImage:
-        """The topic as it is by an image of the cluster. Made anew only when a broker or the leader changes."""
+        """Return the topic image for a cluster image; rebuilt only when a broker or the leader changes."""
         brokers, leader = image.brokers, self._quorum.leader
         if self._known is None or self._known[0] is not brokers or self._known[1] != leader:
             self._known = brokers, leader, _topic(_serving_broker(brokers, leader.leader_id), leader.epoch)
         return self._known[2]
 
     def partition(self, image: MetadataImage, index: int) -> MetadataPartition | None:
-        """The partition, if it is this node that serves it."""
+        """Return the partition if this node serves it."""
         registration = self.topic(image).partition(index)
         return self._partition if registration is not None and registration.leader == self._node_id else None
 
     def serving(self, image: MetadataImage, index: int) -> MetadataPartition:
-        """The same. Raises KafkaError with the reason if it is not served here."""
+        """Return the partition if this node serves it. Raises KafkaError otherwise."""
         partition = self.partition(image, index)
         if partition is None:
             unknown = self.topic(image).partition(index) is None

@@ -1,7 +1,7 @@
-"""Keeps beside the segments of a topic what the topic is: its partitions, replicas and configs, for when all is lost.
+"""Descriptions of topics, stored beside their segments for disaster recovery: partition count, replicas and configs.
 
-Whoever leads partition 0 does so, whenever it begins to lead and whenever the topic or its configs change. What fails
-is tried again until somebody else leads. See `storage.tiered.format.topic_object`.
+The leader of partition 0 stores the description when it becomes leader and when the topic or its configs change, and
+retries until another broker leads. See `storage.tiered.format.topic_object`.
 """
 
 import asyncio
@@ -25,25 +25,28 @@ from storage.tiered.segment_metadata import TopicIdPartition
 from storage.tiered.stores.backoff import Failures
 
 _AT_ONCE = 2
-"""Small objects, and nobody waits for them."""
+"""Number of descriptions written at once; the objects are small, and no request waits for them."""
 
 _log = EventLog("broker.remote")
 
 
 class DescribedTopics(Protocol):
-    """Where descriptions are kept. Both are called off the loop or quick, and `on_topic` may raise anything."""
+    """A store of descriptions. Methods run off the loop or are quick; `on_topic` may raise anything."""
 
     def on_topic(self, topic: TopicDescription, leader_epoch: int) -> bool:
-        """Keep it, if it changed. False: a later leader has spoken."""
+        """Store a description if it has changed. Return False if a later leader has stored one."""
         ...
 
     def stop_leading(self, partition: TopicIdPartition) -> None:
-        """Another broker leads; what is kept stays."""
+        """Note that another broker leads; the stored description stays."""
         ...
 
 
 class TopicDescriptions:
-    """A metadata publisher, to be told after `Partitions`, and a PartitionListener. `run` runs the scheduler."""
+    """Stores descriptions of the topics that this broker leads; a metadata publisher and a PartitionListener.
+
+    Add it as a publisher after `Partitions`. `run` runs the scheduler.
+    """
 
     def __init__(
         self,
@@ -65,33 +68,33 @@ class TopicDescriptions:
         self._led: dict[Uuid, _Description] = {}
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Store descriptions until cancelled."""
         await self._scheduler.run()
 
     def on_metadata(self, delta: MetadataDelta, _image: MetadataImage) -> None:
-        """Topics and configs may have changed."""
+        """Check the topics that have changed, or whose configs have."""
         if delta.topics is not None:
             for topic_id in (*delta.topics.deleted, *delta.topics.changed):
-                self._look(topic_id)
+                self._check(topic_id)
         if delta.configs is not None:
             resources = delta.configs.changed_resources
-            if any(resource.type == ResourceType.BROKER for resource in resources):  # who is tiered may have changed
-                self._look_at_all(topic.id for topic in tuple(self._partitions.by_id.values()))
+            if any(resource.type == ResourceType.BROKER for resource in resources):  # topics may become tiered
+                self._check_all(topic.id for topic in tuple(self._partitions.by_id.values()))
             else:
                 names = (resource.name for resource in resources if resource.type == ResourceType.TOPIC)
                 hosted = (self._partitions.by_name.get(name) for name in names)
-                self._look_at_all(topic.id for topic in hosted if topic is not None)
+                self._check_all(topic.id for topic in hosted if topic is not None)
 
     def on_hosted(self, partition: Partition) -> None:
         """See PartitionListener."""
         if partition.index == 0:
-            self._look(partition.topic_id)
+            self._check(partition.topic_id)
 
-    def _look_at_all(self, topic_ids: Iterable[Uuid]) -> None:
+    def _check_all(self, topic_ids: Iterable[Uuid]) -> None:
         for topic_id in topic_ids:
-            self._look(topic_id)
+            self._check(topic_id)
 
-    def _look(self, topic_id: Uuid) -> None:
+    def _check(self, topic_id: Uuid) -> None:
         partition = self.led(topic_id)
         if partition is not None:
             self._scheduler.schedule(self._led.setdefault(topic_id, _Description(topic_id, self)))
@@ -101,13 +104,13 @@ class TopicDescriptions:
                 self._kept.stop_leading(description.kept_for)
 
     def led(self, topic_id: Uuid) -> Partition | None:
-        """Partition 0 of a tiered topic, if it is led from here."""
+        """Return partition 0 of a tiered topic if this broker leads it."""
         hosted = self._partitions.by_id.get(topic_id)
         partition = None if hosted is None else hosted.partitions.get(0)
         return partition if partition is not None and partition.is_leader and partition.log.is_tiered else None
 
     async def keep(self, topic_id: Uuid, leader_epoch: int, failures: Failures) -> float | None:
-        """Writes down what the topic is now; in how many milliseconds to try again."""
+        """Store the present description of a topic; return the milliseconds until the next attempt after a failure."""
         topic = self._partitions.image.topics.by_id(topic_id)
         if topic is None:
             return None
@@ -115,8 +118,8 @@ class TopicDescriptions:
             await self._pool.submit(partial(self._kept.on_topic, self._described(topic), leader_epoch))
         except PoolFull:
             return failures.next_delay_ms(self._settings().backoff, self._random)
-        except Exception as error:  # noqa: BLE001  what keeps them is remote storage, which may raise anything
-            _log.warning("could not keep the description of a topic", topic=topic.name, reason=error)
+        except Exception as error:  # noqa: BLE001  a plug-in may raise anything; the error is logged
+            _log.warning("could not store the description of a topic", topic=topic.name, reason=error)
             return failures.next_delay_ms(self._settings().backoff, self._random)
         failures.clear()
         return None
@@ -136,7 +139,7 @@ class TopicDescriptions:
 
 
 class _Description:
-    """The scheduler of one topic."""
+    """The task that stores the description of one topic."""
 
     def __init__(self, topic_id: Uuid, descriptions: TopicDescriptions) -> None:
         self._topic_id = topic_id
@@ -145,7 +148,7 @@ class _Description:
         self.kept_for: TopicIdPartition | None = None
 
     async def run_once(self) -> float | None:
-        """See RecurringTask."""
+        """See RecurringTask: store the description if this broker leads the topic."""
         partition = self._descriptions.led(self._topic_id)
         if partition is None:
             return None
