@@ -54,9 +54,9 @@ class Acls:
         """Remove the entries that each filter matches. Raises KafkaError POLICY_VIOLATION for too many records."""
         removed: dict[Uuid, None] = {}
         response = DeleteAclsResponse()
-        for asked in request.filters:
+        for requested in request.filters:
             try:
-                matches = _filter(asked).matches
+                matches = _filter(requested).matches
             except KafkaError as error:
                 response.filter_results.append(DeleteAclsFilterResult(error.code, error.message))
                 continue
@@ -84,30 +84,31 @@ class Acls:
         return next(drawn for drawn in iter(self._state.new_id, None) if drawn not in entries)
 
 
-def _checked(asked: AclCreation) -> AccessControlEntry:
+def _checked(requested: AclCreation) -> AccessControlEntry:
     """Return the entry that a request creates. Raises KafkaError INVALID_REQUEST."""
     faults = {
-        f"resource type {asked.resource_type} is unknown": asked.resource_type not in _RESOURCE_TYPES,
-        f"an entry cannot have pattern type {asked.resource_pattern_type}": asked.resource_pattern_type
+        f"resource type {requested.resource_type} is unknown": requested.resource_type not in _RESOURCE_TYPES,
+        f"an entry cannot have pattern type {requested.resource_pattern_type}": requested.resource_pattern_type
         not in (AclPattern.LITERAL, AclPattern.PREFIXED),
-        f"operation {asked.operation} is unknown": asked.operation not in _OPERATIONS,
-        f"permission type {asked.permission_type} is neither ALLOW nor DENY": asked.permission_type not in _PERMISSIONS,
-        f'a cluster resource must be named "{CLUSTER_NAME}"': asked.resource_type == _CLUSTER
-        and asked.resource_name != CLUSTER_NAME,
-        "the resource name is empty": not asked.resource_name,
-        f'principal "{asked.principal}" does not have the form type:name': not _is_principal(asked.principal),
+        f"operation {requested.operation} is unknown": requested.operation not in _OPERATIONS,
+        f"permission type {requested.permission_type} is neither ALLOW nor DENY": requested.permission_type
+        not in _PERMISSIONS,
+        f'a cluster resource must be named "{CLUSTER_NAME}"': requested.resource_type == _CLUSTER
+        and requested.resource_name != CLUSTER_NAME,
+        "the resource name is empty": not requested.resource_name,
+        f'principal "{requested.principal}" does not have the form type:name': not _is_principal(requested.principal),
     }
     for sentence, is_so in faults.items():
         if is_so:
             raise KafkaError(ErrorCode.INVALID_REQUEST, sentence)
     return AccessControlEntry(
-        asked.resource_type,
-        asked.resource_name,
-        asked.resource_pattern_type,
-        asked.principal,
-        asked.host,
-        asked.operation,
-        asked.permission_type,
+        requested.resource_type,
+        requested.resource_name,
+        requested.resource_pattern_type,
+        requested.principal,
+        requested.host,
+        requested.operation,
+        requested.permission_type,
     )
 
 
@@ -116,14 +117,14 @@ def _is_principal(text: str) -> bool:
     return bool(kind and colon and name)
 
 
-def _filter(asked: DeleteAclsFilter) -> AclFilter:
+def _filter(requested: DeleteAclsFilter) -> AclFilter:
     """Return the checked filter. Raises KafkaError INVALID_REQUEST."""
     return AclFilter.checked(
-        asked.resource_type_filter,
-        asked.resource_name_filter,
-        asked.pattern_type_filter,
-        asked.principal_filter,
-        asked.host_filter,
-        asked.operation,
-        asked.permission_type,
+        requested.resource_type_filter,
+        requested.resource_name_filter,
+        requested.pattern_type_filter,
+        requested.principal_filter,
+        requested.host_filter,
+        requested.operation,
+        requested.permission_type,
     )

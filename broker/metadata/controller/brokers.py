@@ -334,5 +334,5 @@ def _replaces_ended_process(existing: BrokerRegistration, request: BrokerRegistr
     """
     if not set(existing.directories) & set(request.log_dirs):
         return False
-    asked = {listener.name: (listener.host, listener.port) for listener in request.listeners}
-    return asked == {name: (endpoint.host, endpoint.port) for name, endpoint in existing.endpoints.items()}
+    requested = {listener.name: (listener.host, listener.port) for listener in request.listeners}
+    return requested == {name: (endpoint.host, endpoint.port) for name, endpoint in existing.endpoints.items()}

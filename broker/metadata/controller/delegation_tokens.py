@@ -121,8 +121,8 @@ class DelegationTokens:
         return token_id, tokens[token_id]
 
 
-def _renewers(asked: Iterable[CreatableRenewers]) -> tuple[str, ...]:
-    renewers = list(asked)
+def _renewers(requested: Iterable[CreatableRenewers]) -> tuple[str, ...]:
+    renewers = list(requested)
     if any(renewer.principal_type != _USER for renewer in renewers):
         raise KafkaError(ErrorCode.INVALID_PRINCIPAL_TYPE)
     return tuple(f"{_USER}:{renewer.principal_name}" for renewer in renewers)

@@ -44,10 +44,10 @@ class LeaderElections:
         election = _ELECTIONS.get(request.election_type)
         if election is None:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"election type {request.election_type} is unknown")
-        asked = self._electable(election) if request.topic_partitions is None else request.topic_partitions
+        requested = self._electable(election) if request.topic_partitions is None else request.topic_partitions
         records: dict[PartitionId, VersionedRecord] = {}
         response = ElectLeadersResponse()
-        for topic in asked:
+        for topic in requested:
             results = [self._result(topic.topic, partition, election, records) for partition in topic.partitions]
             response.replica_election_results.append(ReplicaElectionResult(topic.topic, results))
         return ControllerResult(list(records.values()), response, atomic=False)

@@ -54,13 +54,13 @@ class Reassignments:
         )
         for topic in request.topics:
             answer = ReassignableTopicResponse(topic.name)
-            for asked in topic.partitions:
-                outcome = ReassignablePartitionResponse(asked.partition_index, error_message=None)
+            for requested in topic.partitions:
+                outcome = ReassignablePartitionResponse(requested.partition_index, error_message=None)
                 try:
                     self._alter(
                         topic.name,
-                        asked.partition_index,
-                        asked.replicas,
+                        requested.partition_index,
+                        requested.replicas,
                         may_change_factor=request.allow_replication_factor_change,
                         records=records,
                     )
@@ -128,8 +128,8 @@ class Reassignments:
 
     def list(self, request: ListPartitionReassignmentsRequest) -> ControllerResult[ListPartitionReassignmentsResponse]:
         """List ongoing reassignments of the requested partitions, null meaning all."""
-        asked = self._all() if request.topics is None else request.topics
-        answers = [self._ongoing(topic) for topic in asked]
+        requested = self._all() if request.topics is None else request.topics
+        answers = [self._ongoing(topic) for topic in requested]
         return ControllerResult(
             (), ListPartitionReassignmentsResponse(error_message=None, topics=[a for a in answers if a.partitions])
         )
@@ -142,10 +142,10 @@ class Reassignments:
             by_topic.setdefault(topic.name, []).append(partition)
         return [ListPartitionReassignmentsTopics(name, sorted(indexes)) for name, indexes in sorted(by_topic.items())]
 
-    def _ongoing(self, asked: ListPartitionReassignmentsTopics) -> OngoingTopicReassignment:
-        answer = OngoingTopicReassignment(asked.name)
-        topic = self._state.image.topics.by_name(asked.name)
-        for index in asked.partition_indexes if topic is not None else ():
+    def _ongoing(self, requested: ListPartitionReassignmentsTopics) -> OngoingTopicReassignment:
+        answer = OngoingTopicReassignment(requested.name)
+        topic = self._state.image.topics.by_name(requested.name)
+        for index in requested.partition_indexes if topic is not None else ():
             registration = topic.partitions.get(index) if topic is not None else None
             if registration is not None and registration.is_reassigning:
                 answer.partitions.append(

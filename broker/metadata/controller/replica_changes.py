@@ -56,12 +56,12 @@ class ReplicaChanges:
         response = AlterPartitionResponse()
         for topic in request.topics:
             answer = alter_partition.AlterPartitionResponseTopicData(topic_id=topic.topic_id)
-            for asked in topic.partitions:
+            for requested in topic.partitions:
                 try:
-                    answer.partitions.append(self._alter(request.broker_id, topic.topic_id, asked, records))
+                    answer.partitions.append(self._alter(request.broker_id, topic.topic_id, requested, records))
                 except KafkaError as error:
                     answer.partitions.append(
-                        alter_partition.AlterPartitionResponsePartitionData(asked.partition_index, error.code)
+                        alter_partition.AlterPartitionResponsePartitionData(requested.partition_index, error.code)
                     )
             response.topics.append(answer)
         return ControllerResult(records, response)
@@ -70,25 +70,25 @@ class ReplicaChanges:
         self,
         sender: int,
         topic_id: Uuid,
-        asked: alter_partition.AlterPartitionRequestPartitionData,
+        requested: alter_partition.AlterPartitionRequestPartitionData,
         records: list[VersionedRecord],
     ) -> alter_partition.AlterPartitionResponsePartitionData:
-        partition = PartitionId(topic_id, asked.partition_index)
+        partition = PartitionId(topic_id, requested.partition_index)
         before = self._registration(partition)
-        members = _members(asked)
-        _check_epochs(before, sender, asked)
-        _check_isr(before, sender, asked, members)
+        members = _members(requested)
+        _check_epochs(before, sender, requested)
+        _check_isr(before, sender, requested, members)
         self._check_eligible(members)
         change = self._leader_and_isr.change(partition, before)
         change.isr = _in_replica_order(before, members)
-        change.recovery_state = LeaderRecoveryState(asked.leader_recovery_state)
+        change.recovery_state = LeaderRecoveryState(requested.leader_recovery_state)
         if self._allows_unclean(topic_id):
             change.election = Election.UNCLEAN
         after = self._built(change, before, records)
         if after.leader != sender:  # completing a reassignment changed the leader
             raise KafkaError(ErrorCode.NEW_LEADER_ELECTED)
         return alter_partition.AlterPartitionResponsePartitionData(
-            partition_index=asked.partition_index,
+            partition_index=requested.partition_index,
             leader_id=after.leader,
             leader_epoch=after.leader_epoch,
             isr=list(after.isr),
@@ -184,11 +184,13 @@ class ReplicaChanges:
         return topic is not None and self._state.allows_unclean_election(topic.name)
 
 
-def _members(asked: alter_partition.AlterPartitionRequestPartitionData) -> list[_Member]:
+def _members(requested: alter_partition.AlterPartitionRequestPartitionData) -> list[_Member]:
     """Return the proposed set; version 3 has the members' epochs, version 2 only their ids."""
-    if asked.new_isr_with_epochs:
-        return [_Member(BrokerId(each.broker_id), BrokerEpoch(each.broker_epoch)) for each in asked.new_isr_with_epochs]
-    return [_Member(BrokerId(broker), ANY_EPOCH) for broker in asked.new_isr]
+    if requested.new_isr_with_epochs:
+        return [
+            _Member(BrokerId(each.broker_id), BrokerEpoch(each.broker_epoch)) for each in requested.new_isr_with_epochs
+        ]
+    return [_Member(BrokerId(broker), ANY_EPOCH) for broker in requested.new_isr]
 
 
 def _in_replica_order(before: PartitionRegistration, members: Iterable[_Member]) -> tuple[int, ...]:
@@ -198,31 +200,33 @@ def _in_replica_order(before: PartitionRegistration, members: Iterable[_Member])
 
 
 def _check_epochs(
-    before: PartitionRegistration, sender: int, asked: alter_partition.AlterPartitionRequestPartitionData
+    before: PartitionRegistration, sender: int, requested: alter_partition.AlterPartitionRequestPartitionData
 ) -> None:
     """Refuse stale senders, and answer NOT_CONTROLLER to senders that know more than this controller."""
-    if asked.leader_epoch > before.leader_epoch or asked.partition_epoch > before.partition_epoch:
+    if requested.leader_epoch > before.leader_epoch or requested.partition_epoch > before.partition_epoch:
         raise KafkaError(ErrorCode.NOT_CONTROLLER)
-    if asked.leader_epoch < before.leader_epoch:
+    if requested.leader_epoch < before.leader_epoch:
         raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH)
     if sender != before.leader:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"broker {sender} does not lead the partition")
-    if asked.partition_epoch < before.partition_epoch:
+    if requested.partition_epoch < before.partition_epoch:
         raise KafkaError(ErrorCode.INVALID_UPDATE_VERSION)
 
 
 def _check_isr(
     before: PartitionRegistration,
     sender: int,
-    asked: alter_partition.AlterPartitionRequestPartitionData,
+    requested: alter_partition.AlterPartitionRequestPartitionData,
     members: list[_Member],
 ) -> None:
     brokers = [member.broker for member in members]
     if len(set(brokers)) != len(brokers) or not set(brokers) <= set(before.replicas) or sender not in brokers:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"brokers {brokers} are not a valid in-sync set")
-    if asked.leader_recovery_state not in tuple(LeaderRecoveryState):
-        raise KafkaError(ErrorCode.INVALID_REQUEST, f"leader recovery state {asked.leader_recovery_state} is unknown")
-    if asked.leader_recovery_state == LeaderRecoveryState.RECOVERING:
+    if requested.leader_recovery_state not in tuple(LeaderRecoveryState):
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST, f"leader recovery state {requested.leader_recovery_state} is unknown"
+        )
+    if requested.leader_recovery_state == LeaderRecoveryState.RECOVERING:
         if len(brokers) > 1:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "a recovering leader must be the only in-sync replica")
         if before.leader_recovery_state is LeaderRecoveryState.RECOVERED:

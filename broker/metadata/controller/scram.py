@@ -95,21 +95,21 @@ def _mechanism(change: ScramCredentialDeletion | ScramCredentialUpsertion) -> Sc
     return ScramMechanism(change.mechanism)
 
 
-def _credential(asked: ScramCredentialUpsertion, mechanism: ScramMechanism) -> VersionedRecord:
-    if not MIN_ITERATIONS <= asked.iterations <= MAX_ITERATIONS:
+def _credential(requested: ScramCredentialUpsertion, mechanism: ScramMechanism) -> VersionedRecord:
+    if not MIN_ITERATIONS <= requested.iterations <= MAX_ITERATIONS:
         raise KafkaError(
             ErrorCode.UNACCEPTABLE_CREDENTIAL,
-            f"{asked.iterations} iterations are not between {MIN_ITERATIONS} and {MAX_ITERATIONS}",
+            f"{requested.iterations} iterations are not between {MIN_ITERATIONS} and {MAX_ITERATIONS}",
         )
-    if not asked.salted_password:
+    if not requested.salted_password:
         raise KafkaError(ErrorCode.UNACCEPTABLE_CREDENTIAL, "the salted password is empty")
-    keys = scram_keys(mechanism, asked.salted_password)
+    keys = scram_keys(mechanism, requested.salted_password)
     record = UserScramCredentialRecord(
-        name=asked.name,
+        name=requested.name,
         mechanism=mechanism,
-        salt=asked.salt,
+        salt=requested.salt,
         stored_key=keys.stored_key,
         server_key=keys.server_key,
-        iterations=asked.iterations,
+        iterations=requested.iterations,
     )
     return VersionedRecord(record, 0)

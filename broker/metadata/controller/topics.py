@@ -150,7 +150,7 @@ class Topics:
         Raises KafkaError POLICY_VIOLATION for more partitions than one batch holds, before any are placed.
         """
         default_count = self._state.settings.default_partition_count
-        _check_partition_count(sum(_asked_count(topic, default_count) for topic in request.topics))
+        _check_partition_count(sum(_requested_count(topic, default_count) for topic in request.topics))
         records: list[VersionedRecord] = []
         response = CreateTopicsResponse()
         context = _PlacementContext(self._state, self._leader_and_isr)
@@ -412,7 +412,7 @@ class Topics:
             check_same_factor(replicas, factor)
 
 
-def _asked_count(topic: CreatableTopic, default: int) -> int:
+def _requested_count(topic: CreatableTopic, default: int) -> int:
     """Return the partition count of a requested topic; an invalid count is 0 here and refused later."""
     return len(topic.assignments) or max(0, default if topic.num_partitions == UNSET else topic.num_partitions)
 

@@ -1,8 +1,8 @@
-"""Snapshot files of the metadata log: the bytes of `bootstrap.checkpoint`, of the 0-0 checkpoint and of any other.
+"""Snapshot files of the metadata log: `bootstrap.checkpoint`, the 0-0 checkpoint and all others.
 
-A snapshot is a run of record batches, magic 2, with offsets from 0 (KIP-630, KIP-853). `image_batches` writes canonical
-bytes: the file for a SnapshotId is the same whichever node writes it, whatever it loaded and replayed before, and in
-whatever language the records were folded. This is the definition.
+A snapshot is a sequence of record batches, magic 2, with offsets from 0 (KIP-630, KIP-853). `image_batches` writes
+canonical bytes: the file of a SnapshotId is identical on every node, independent of what the node loaded and replayed
+before, and of the program that folded the records. This docstring is the definition.
 
 **Id.** (E, e) stands for the records of the log below offset E; e is the epoch of the last of them and T the timestamp
 of its batch (the maximum in the batch's header, control batches count). Records of a metadata transaction that is open
@@ -16,12 +16,12 @@ record offsets follow on from 0 through the whole file. Records have no headers,
    order of the record that set them.
 2. Data batches in *sections*: features · registrations · topics whose id begins with the five bits 00000 · … · topics
    whose id begins with 11111 · configs · client quotas · producer ids · ACLs · SCRAM credentials · delegation tokens.
-   Every section begins a new batch, and one without records leaves no trace. Within a section a batch ends after 1,024
+   Every section begins a new batch; a section without records is omitted. Within a section a batch ends after 1,024
    records, or before the record whose frame would make the frames of the batch more than 8,000,000 bytes.
 3. A control batch with the SnapshotFooter alone.
 
-32 sections of topics let as many workers encode a large cluster apart from each other, each 32,000 of a million
-partitions, and cost a small cluster 61 bytes for each of those that it has topics in.
+32 topic sections let as many workers encode a large cluster independently, each 32,000 of a million partitions. They
+cost a small cluster 61 bytes per section with topics.
 
 **Order.** Features: metadata.version, then the others by name. Registrations: brokers by id, then controllers by id.
 Topics by id, unsigned byte by byte, each followed by its partitions by index. Configs by (resource type, resource name,

@@ -86,12 +86,12 @@ class DirectoryAssignments:
 
     def on_hosted(self, partition: HostedReplica) -> None:
         """Report the directory of a newly hosted partition if it differs from the registered one."""
-        home = self._directory_of(partition.topic, partition.index)
+        directory = self._directory_of(partition.topic, partition.index)
         registration = self._metadata.image.topics.partition(partition.topic_id, partition.index)
-        if home is None or registration is None or self._broker_id not in registration.replicas:
+        if directory is None or registration is None or self._broker_id not in registration.replicas:
             return
-        if registration.directory_of(self._broker_id) != home:
-            self._pending[partition.topic_id, partition.index] = home
+        if registration.directory_of(self._broker_id) != directory:
+            self._pending[partition.topic_id, partition.index] = directory
             self._send_in(GATHER_MS)
 
     def close(self) -> None:

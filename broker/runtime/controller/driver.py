@@ -300,7 +300,7 @@ class ControllerDriver:
                 return
             try:
                 self._install_snapshot(snapshot_id, loading.result(), size, self._clock.monotonic_ms() - began_ms)
-            except Exception as error:  # noqa: BLE001  whatever it is, there is no state to go on with
+            except Exception as error:  # noqa: BLE001  without a loaded state the node cannot continue
                 failure = UnusableSnapshot(f"snapshot {snapshot_id.end_offset}-{snapshot_id.epoch}: {error}")
                 failure.__cause__ = error
                 self._pauses.end_load(None)
