@@ -1,4 +1,4 @@
-"""The blocking client against a broker of bytes: versions, routing, retries, and peers that misbehave."""
+"""The blocking client against scripted brokers: versions, routing, retries, and misbehaving peers."""
 
 import socket
 import threading
@@ -30,7 +30,7 @@ from tests.support.fake_broker import NODE_ID, FakeBroker, HangUp
 
 
 class FakeTime:
-    """A clock that only sleeping moves."""
+    """A clock that only `sleep` advances."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -251,7 +251,7 @@ def test_security_protocols_that_are_not_there_are_refused(broker: FakeBroker) -
 
 @contextmanager
 def a_peer_that(behaves: Callable[[socket.socket], None]) -> Iterator[Endpoint]:
-    """A listener whose only connection is handed to `behaves` in a thread."""
+    """Run a listener whose only connection `behaves` handles in a thread."""
     with socket.create_server(("127.0.0.1", 0)) as server:
 
         def serve() -> None:

@@ -1,4 +1,4 @@
-"""The shape of log lines."""
+"""The format of log lines."""
 
 import io
 import json
@@ -12,7 +12,7 @@ from broker.logs import EventLog, LogFormat, configure_logging
 
 @pytest.fixture(autouse=True)
 def restore_logging() -> Iterator[None]:
-    """Leave the root logger as it was."""
+    """Restore the root logger after the test."""
     root = logging.getLogger()
     handlers, level = root.handlers[:], root.level
     yield

@@ -1,4 +1,4 @@
-"""A group coordinator on memory logs and on the test's own event loop, for handlers to ask."""
+"""A group coordinator on memory logs and the test's own event loop, for tests of API handlers."""
 
 import asyncio
 from collections.abc import Mapping
@@ -32,14 +32,14 @@ PARTITIONS = 2
 
 
 def topic_id_of(name: str) -> Uuid:
-    """The id that topics of that name have in the tests."""
+    """Return the id that topics of that name have in the tests."""
     return Uuid(name.encode().rjust(16, b"-")[:16])
 
 
 def context(
     version: int, *, client_id: str = "client", host: str = "127.0.0.1", listener: str = LISTENER
 ) -> RequestContext:
-    """The circumstances of a request."""
+    """Return a request context."""
     connection = ConnectionInfo("connection", listener, host, 50_000)
     request = Request(RequestHeader(0, version, 1, client_id), memoryview(b""), connection, 0)
     return RequestContext(version, client_id, connection, request)
@@ -75,7 +75,7 @@ class GroupCoordinatorHarness:
         self._runtime.deadlines.close()
 
     def current_image(self) -> MetadataImage:
-        """What handlers are given as their view of the metadata."""
+        """Return the metadata image that handlers see."""
         return self.image
 
     def register_broker(self, broker_id: int, *, fenced: bool = False) -> None:

@@ -1,7 +1,7 @@
-"""A group shard on a memory log, and clients that talk to it: the language of the group tests.
+"""A group shard on a memory log, with clients that send requests to it.
 
-Everything goes through the real `HostedShard`, with a manual loop for time. A client remembers its member id and
-generation as real ones do, so that tests name only what is special.
+All requests pass the real `HostedShard`, with a manual loop for time. Clients remember their member id and generation
+like real ones, so that tests state only what differs.
 """
 
 import asyncio
@@ -53,7 +53,7 @@ GROUP = "g"
 
 
 class LoopClock:
-    """Both times of a clock, told by a manual loop."""
+    """A clock driven by a manual loop."""
 
     def __init__(self, loop: ManualLoop) -> None:
         self._loop = loop
@@ -67,8 +67,8 @@ class LoopClock:
 
 
 @dataclass
-class Box:
-    """Collects the answer to one parked request."""
+class ReplyBox:
+    """Collects the response to one parked request."""
 
     answer: JoinGroupResponse | SyncGroupResponse | None = None
 
@@ -100,13 +100,13 @@ class Client:
 
 
 def subscription(*topics: str, version: int = 3) -> bytes:
-    """The metadata of a consumer that subscribes to the topics."""
+    """Return the metadata of a consumer that subscribes to the topics."""
     message = ConsumerProtocolSubscription(topics=list(topics))
     return version.to_bytes(2, "big") + encode_bytes(message, version)
 
 
 class GroupHarness:
-    """One shard, its log, its time."""
+    """One shard with its log and clock."""
 
     def __init__(self, config: GroupConfig | None = None, log: MemoryShardLog | None = None) -> None:
         self.config = config or GroupConfig(group_coordinator_append_linger_ms=0)
@@ -125,15 +125,15 @@ class GroupHarness:
 
     @property
     def group(self) -> ClassicGroup:
-        """The group that most tests are about."""
+        """The default group of the tests."""
         return self.shard.groups.get_or_raise(GROUP)
 
     def state(self) -> GroupState:
-        """The state of the group that most tests are about."""
+        """The state of the default group."""
         return self.group.state
 
     def restart(self) -> None:
-        """Unload, and load again from the log, as after a failover."""
+        """Unload the shard and load it from the log, as after a failover."""
         self.hosted.close()
         self.hosted = self._load()
 
@@ -142,7 +142,7 @@ class GroupHarness:
         self.loop.advance(seconds)
 
     def client(self, name: str, **settings: object) -> Client:
-        """The client of that name, with these settings from now on."""
+        """Return the client of that name, with these settings from now on."""
         client = self.clients.setdefault(name, Client(name))
         for key, value in settings.items():
             setattr(client, key, value)
@@ -161,10 +161,10 @@ class GroupHarness:
         protocol_type: str = "consumer",
         follow_up: bool = True,
         **settings: object,
-    ) -> Box:
-        """JoinGroup; a client that is sent back for its member id comes back at once, unless told not to."""
+    ) -> ReplyBox:
+        """Send JoinGroup. A client that must rejoin with its member id does so at once, unless told otherwise."""
         client = self.client(name, **settings)
-        box = Box()
+        box = ReplyBox()
         request = JoinGroupRequest(
             group_id=group,
             session_timeout_ms=session_ms,
@@ -203,10 +203,10 @@ class GroupHarness:
         generation: int | None = None,
         protocol_type: str | None = "consumer",
         protocol: str | None = None,
-    ) -> Box:
-        """SyncGroup; assignments are by the clients' names."""
+    ) -> ReplyBox:
+        """Send SyncGroup, with assignments by client name."""
         client = self.client(name)
-        box = Box()
+        box = ReplyBox()
         request = SyncGroupRequest(
             group_id=group,
             generation_id=client.generation if generation is None else generation,
@@ -252,7 +252,7 @@ class GroupHarness:
         version: int = 9,
         topic_id: Uuid = ZERO_UUID,
     ) -> OffsetCommitResponse:
-        """OffsetCommit by a member, or by nobody in particular (None). Raises KafkaError when it is refused."""
+        """Send OffsetCommit for a member, or without a member (None). Raise KafkaError when it is refused."""
         return self.execute(
             lambda shard: shard.commit_offsets(
                 self.commit_request(name, offsets, group, generation, metadata, retention_ms, topic_id), version
@@ -287,7 +287,7 @@ class GroupHarness:
     def fetch(
         self, partitions: Iterable[tuple[str, int]] | None = None, *, group: str = GROUP, stable: bool = False
     ) -> dict[tuple[str, int], int | ErrorCode]:
-        """OffsetFetch: offset or error by partition; None asks for all."""
+        """Send OffsetFetch. Return offset or error by partition; None requests all."""
         response = self.execute(lambda shard: shard.fetch_offsets(fetch_request(group, partitions), stable))
         return offsets_of(response)
 
@@ -308,7 +308,7 @@ class GroupHarness:
     def describe(self, group: str = GROUP, *, version: int = 6) -> DescribedGroup:
         return self.execute(lambda shard: shard.describe_group(group, version))
 
-    # Whole stories.
+    # Complete rebalances.
 
     def stable_group(
         self,
@@ -317,7 +317,7 @@ class GroupHarness:
         rebalance_ms: int = 60_000,
         protocols: Mapping[str, bytes] | None = None,
     ) -> None:
-        """Bring the clients into a Stable group, the first one leading."""
+        """Join the clients to a Stable group, led by the first."""
         for name in names:
             if protocols is not None:
                 self.client(name, protocols=protocols)
@@ -327,20 +327,20 @@ class GroupHarness:
             self.sync(name)
         self.sync(names[0], {name: name.encode() for name in names})
 
-    # To the shard.
+    # Commands of the shard.
 
     def start(self, command: Command[GroupShard, T], *, lingers: bool = False) -> Answer[T]:
-        """Run a command whose answer may take its time."""
+        """Run a command whose response may come later."""
         return self.hosted.execute(command, lingers=lingers)
 
     def start_later(self, command: Command[GroupShard, T], *, lingers: bool = False) -> asyncio.Future[T]:
-        """Run a command whose answer must not be there yet."""
+        """Run a command that must not respond yet."""
         answer = self.start(command, lingers=lingers)
         assert isinstance(answer, asyncio.Future)
         return answer
 
     def execute(self, command: Command[GroupShard, T], *, lingers: bool = False) -> T:
-        """Run a command whose answer must be there. Raises KafkaError."""
+        """Run a command that must respond at once. Raise KafkaError."""
         answer = self.start(command, lingers=lingers)
         if isinstance(answer, asyncio.Future):
             self.loop.run_soon()
@@ -354,7 +354,7 @@ class GroupHarness:
             return error.code
 
     def replayed_shard(self) -> GroupShard:
-        """Another shard with the log's contents and no soft state."""
+        """Return another shard with the log's contents and no soft state."""
         shard = GroupShard(self.config, self.clock, self._new_id)
         for batch in self.log.batches:
             if batch.committed is not None:
@@ -379,7 +379,7 @@ class GroupHarness:
 
 
 def fetch_request(group: str, partitions: Iterable[tuple[str, int]] | None) -> OffsetFetchRequestGroup:
-    """An OffsetFetch for these partitions of one group, or for all it has."""
+    """Return an OffsetFetch for these partitions of one group, or for all its partitions."""
     if partitions is None:
         return OffsetFetchRequestGroup(group_id=group, topics=None)
     topics: dict[str, OffsetFetchRequestTopics] = {}
@@ -389,7 +389,7 @@ def fetch_request(group: str, partitions: Iterable[tuple[str, int]] | None) -> O
 
 
 def offsets_of(response: OffsetFetchResponseGroup) -> dict[tuple[str, int], int | ErrorCode]:
-    """Offset, or error where there is one, by partition."""
+    """Return the offset, or the error where there is one, by partition."""
     return {
         (topic.name, each.partition_index): ErrorCode(each.error_code) if each.error_code else each.committed_offset
         for topic in response.topics

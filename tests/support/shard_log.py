@@ -1,4 +1,4 @@
-"""A coordinator's partition in memory, whose commits and failures a test decides."""
+"""A coordinator's partition in memory, with commits and failures under the test's control."""
 
 from collections.abc import Callable, Sequence
 
@@ -10,7 +10,7 @@ READ_BATCHES = 3
 
 
 class MemoryShardLog:
-    """Keeps batches. While `holds_commits`, the high watermark stays; `fail_next` refuses the next append."""
+    """Stores batches. While `holds_commits`, the high watermark stays; `fail_next` refuses the next append."""
 
     def __init__(self) -> None:
         self.batches: list[LoadedBatch] = []
@@ -27,7 +27,7 @@ class MemoryShardLog:
 
     @property
     def records(self) -> list[LoadedRecord]:
-        """Everything in the log, oldest first."""
+        """All records in the log, oldest first."""
         return [record for batch in self.batches for record in batch.records]
 
     def append(self, records: Sequence[tuple[bytes, bytes | None]], leader_epoch: int, now_ms: int) -> int:
@@ -44,7 +44,7 @@ class MemoryShardLog:
         producer_id: int = -1,
         committed: bool | None = None,
     ) -> int:
-        """Put a batch into the log, whoever wrote it; the marker of a transaction is a batch without records."""
+        """Append a batch of any writer; a transaction marker is a batch without records."""
         first = self.end_offset
         loaded = [LoadedRecord(first + index, key, value) for index, (key, value) in enumerate(records)]
         self.end_offset = first + (len(loaded) or 1)
@@ -55,12 +55,12 @@ class MemoryShardLog:
         return first
 
     def commit(self) -> None:
-        """Let everything that was appended be committed."""
+        """Commit everything that was appended."""
         self.high_watermark = self.end_offset
         self._waiters.reached(self.high_watermark)
 
     def lose_leadership(self) -> None:
-        """Fail whoever waits for a commit."""
+        """Fail everything that waits for a commit."""
         self._waiters.fail(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
     def when_committed(self, offset: int, callback: Callable[[ErrorCode], None]) -> OffsetWaiter:

@@ -1,4 +1,4 @@
-"""The tables against what Apache Kafka 4.2.0 printed of its own."""
+"""The tables against the keys that Apache Kafka 4.2.0 printed."""
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Descriptions against what Apache Kafka 4.2.0 answered for the same settings."""
+"""Descriptions against the responses of Apache Kafka 4.2.0 for the same settings."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -52,7 +52,7 @@ def kafkas_answer(resource: str) -> list[str]:
 
 
 def shown(entries: Iterable[ConfigEntry]) -> list[str]:
-    """In the form in which the answers of Apache Kafka were written down."""
+    """Format entries like the recorded responses of Apache Kafka."""
     return sorted(map(show, entries), key=lambda line: line.partition("=")[0])
 
 

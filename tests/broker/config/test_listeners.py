@@ -1,4 +1,4 @@
-"""The listener keys, case by case as Apache Kafka 4.2 decides them."""
+"""The listener keys, with the decisions of Apache Kafka 4.2."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Group configs, client metrics subscriptions and dynamic broker settings, as Apache Kafka 4.2 decides them."""
+"""Group configs, client metrics subscriptions and dynamic broker settings, with the decisions of Apache Kafka 4.2."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Topic configs, case by case as Apache Kafka 4.2 decides them."""
+"""Topic configs, with the decisions of Apache Kafka 4.2."""
 
 from collections.abc import Mapping
 
@@ -82,7 +82,7 @@ def test_valid_topic_configs_are_accepted(configs: dict[str, str]) -> None:
         {"min.compaction.lag.ms": "10", "max.compaction.lag.ms": "5"},
         {"retention.ms": "-2"},
         {"cleanup.policy": "delete,foo"},
-        {"cleanup.policy": "snapshot"},  # of the metadata log alone (KIP-630)
+        {"cleanup.policy": "snapshot"},  # only for the metadata log (KIP-630)
         {"cleanup.policy": "compact,,delete"},
         {"remote.storage.enable": "true"},
         {"leader.replication.throttled.replicas": "x"},

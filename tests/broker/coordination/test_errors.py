@@ -1,4 +1,4 @@
-"""What clients are told when the log behind their coordinator fails."""
+"""Errors of clients when the log of their coordinator fails."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Java's string hash; the numbers come from `String.hashCode` and Kafka's `Utils.abs`."""
+"""Java's string hash; expected values come from `String.hashCode` and Kafka's `Utils.abs`."""
 
 import pytest
 

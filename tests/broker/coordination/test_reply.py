@@ -14,7 +14,7 @@ def test_reply_delivers_one_response() -> None:
 
 
 def test_a_reply_is_closed_before_it_is_delivered() -> None:
-    """Delivering may come back to whoever completes; it must not find the reply open."""
+    """The receiver may call the completing code again, which must not see an open reply."""
     seen: list[bool] = []
     reply: Reply[str] = Reply(lambda _: seen.append(reply.is_open))
     reply.complete("answer")

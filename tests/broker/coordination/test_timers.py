@@ -73,7 +73,7 @@ def test_cause_cancelled_by_an_earlier_one_is_not_yielded() -> None:
 
 
 def test_cause_rescheduled_while_due_waits_for_its_new_deadline() -> None:
-    """A cause that schedules itself with no delay must not keep the caller for ever."""
+    """A cause that reschedules itself without delay must not loop forever."""
     fixture = Fixture()
     fixture.timers.schedule("a", 0, "a")
     handed_out = []

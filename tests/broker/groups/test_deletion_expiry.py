@@ -1,4 +1,4 @@
-"""DeleteGroups, OffsetDelete, deleted topics, and offsets nobody has needed for long."""
+"""DeleteGroups, OffsetDelete, deleted topics, and the expiry of unused offsets."""
 
 import pytest
 
@@ -130,7 +130,7 @@ def test_more_tombstones_than_fit_one_batch_are_written_as_several() -> None:
     assert len(b.log.batch_sizes) > 5
 
 
-# What expires: KIP-211
+# Expiry, KIP-211
 
 
 def test_offsets_of_a_simple_group_expire_and_the_group_with_them() -> None:

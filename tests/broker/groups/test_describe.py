@@ -1,4 +1,4 @@
-"""ListGroups, DescribeGroups and the numbers."""
+"""ListGroups, DescribeGroups and metrics of groups."""
 
 import pytest
 

@@ -67,7 +67,7 @@ def test_first_members_wait_for_the_initial_delay() -> None:
     b.advance(2.9)
     second = b.join("b")
     b.advance(0.1)
-    assert first.answer is None  # somebody came, so it goes on
+    assert first.answer is None  # a member joined during the delay, so it continues
     b.advance(INITIAL_DELAY_S)
     assert first.joined.generation_id == 1
     assert second.joined.generation_id == 1
@@ -83,7 +83,7 @@ def test_initial_delay_ends_at_the_rebalance_timeout() -> None:
         b.advance(1)
         boxes.append(b.join(f"m{index}", rebalance_ms=7_000))
     assert boxes[0].joined.generation_id == 1
-    assert boxes[6].joined.generation_id == 1  # the last one to come within 7 s
+    assert boxes[6].joined.generation_id == 1  # the last member that joined within 7 s
     assert boxes[7].answer is None  # a new rebalance
 
 
@@ -145,7 +145,7 @@ def test_unchanged_follower_rejoining_a_stable_group_gets_the_current_generation
 
 
 def test_leader_rejoining_a_stable_group_starts_a_rebalance() -> None:
-    """Only the leader knows that topics have got more partitions."""
+    """Only the leader notices that topics have more partitions."""
     b = bench()
     b.stable_group("a", "b")
     assert b.join("a").answer is None
@@ -254,7 +254,7 @@ def test_group_max_size_counts_rejoined_members_during_a_rebalance() -> None:
     b = bench(group_max_size=2)
     b.stable_group("a", "b")
     b.join("a")
-    assert b.join("c").answer is None  # one is in, so there is room for one more
+    assert b.join("c").answer is None  # one member has rejoined, so there is room for one more
     assert b.join("b").error is ErrorCode.GROUP_MAX_SIZE_REACHED
     assert b.group.generation == 1
     assert "b-2" not in b.group.members

@@ -194,7 +194,7 @@ def test_transaction_marker_commits_or_drops_pending_offsets(committed: bool, of
 
 
 def test_later_plain_commit_takes_precedence_over_a_transactional_one() -> None:
-    """Also when compaction removed records in between: the record's own offset decides."""
+    """Also when compaction removed records in between: the offset of the record decides."""
     offsets = store()
     offsets.replay_commit(KEY, value(5), 10, producer_id=7)
     offsets.replay_commit(KEY, value(6), 11, producer_id=-1)
@@ -220,7 +220,7 @@ def test_later_record_of_two_transactions_takes_precedence() -> None:
 
 
 def test_tombstone_removes_pending_offsets_but_not_the_open_transaction() -> None:
-    """KAFKA-19164: forgetting the link would leave the group with a transaction that never ends, or end it early."""
+    """KAFKA-19164: without the link, the group's transaction would never end, or end too early."""
     offsets = store()
     offsets.replay_commit(KEY, value(5), 10, producer_id=7)
     offsets.replay_removal(KEY)

@@ -1,7 +1,8 @@
-"""Groups under chance: members join, work, leave, crash, restart and fall silent, while the log stalls, refuses and
-changes its leader. After every event the invariants below must hold; at the end of it everybody must have work.
+"""Random group operations: members join, work, leave, crash, restart and pause, while the log delays or refuses appends
+and changes its leader. The invariants below must hold after every event, and at the end every process must have an
+assignment.
 
-A failing seed is printed by pytest; `run_seed(n)` repeats it exactly.
+pytest prints a failing seed; `run_seed(n)` repeats it exactly.
 """
 
 from asyncio import Future
@@ -16,7 +17,7 @@ from broker.groups.records import OffsetKey
 from broker.groups.state import GroupState
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.leave_group import MemberIdentity
-from tests.support.group_harness import Box, Client, GroupHarness
+from tests.support.group_harness import Client, GroupHarness, ReplyBox
 
 SEEDS = range(20)
 EVENTS = 250
@@ -30,14 +31,14 @@ FATAL = (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION, ErrorCode.FE
 
 @dataclass
 class Worker:
-    """A consumer process: joins, syncs, sends heartbeats, commits, and joins again when it is told to."""
+    """A consumer process: joins, syncs, sends heartbeats, commits, and rejoins when required."""
 
     name: str
     group: str
     instance_id: str | None
     is_alive: bool = True
-    joining: Box | None = None
-    syncing: Box | None = None
+    joining: ReplyBox | None = None
+    syncing: ReplyBox | None = None
     assignment: bytes | None = None
     next_beat: float = 0.0
 
@@ -48,7 +49,7 @@ class Worker:
 
 @dataclass
 class World:
-    """The shard, the processes, and what the test remembers to check against."""
+    """The shard, the processes, and the expected state to check against."""
 
     seed: int
     random: Random = field(init=False)
@@ -63,10 +64,10 @@ class World:
         linger_ms = self.random.choice([0, -1, 5])
         self.bench = GroupHarness(GroupConfig(group_coordinator_append_linger_ms=linger_ms))
 
-    # What workers do.
+    # Actions of workers.
 
     def act(self, worker: Worker) -> None:
-        """One step of a process, by the answers it has got so far."""
+        """Run one step of a process, depending on the responses so far."""
         if not worker.is_alive:
             return
         if worker.joining is not None:
@@ -90,7 +91,7 @@ class World:
         except KafkaError:
             worker.joining = None
 
-    def after_join(self, worker: Worker, box: Box) -> None:
+    def after_join(self, worker: Worker, box: ReplyBox) -> None:
         if box.answer is None:
             return
         worker.joining = None
@@ -110,10 +111,10 @@ class World:
         by_id = {client.member_id: client.name for client in self.bench.clients.values()}
         return {by_id[member_id]: "+".join(part).encode() for member_id, part in parts.items() if member_id in by_id}
 
-    def sync(self, worker: Worker, shares: dict[str, bytes]) -> Box | None:
+    def sync(self, worker: Worker, shares: dict[str, bytes]) -> ReplyBox | None:
         return self.bench.sync(worker.name, shares, group=worker.group)
 
-    def after_sync(self, worker: Worker, box: Box) -> None:
+    def after_sync(self, worker: Worker, box: ReplyBox) -> None:
         if box.answer is None:
             return
         worker.syncing = None
@@ -133,7 +134,7 @@ class World:
             self.join(worker)
 
     def commit(self, worker: Worker) -> None:
-        """Whether or not the answer arrives, the offset may count from now on; once it is answered, it does."""
+        """Commit an offset. It may count even without a response; after a successful response it must count."""
         if not worker.assignment:
             return
         partition = int(worker.assignment.split(b"+")[0])
@@ -159,7 +160,7 @@ class World:
             self.possible_offsets[key] = {offset, *later}
 
     def reset(self, worker: Worker) -> None:
-        """Forget the member id and start afresh."""
+        """Discard the member id and join as a new member."""
         self.forget_work(worker)
         self.bench.client(worker.name, member_id="", generation=-1)
 
@@ -167,7 +168,7 @@ class World:
         worker.assignment = None
 
     def claim(self, worker: Worker) -> None:
-        """Two processes must not be given the same partition in the same generation."""
+        """Check that no two processes get the same partition in the same generation."""
         client = self.bench.client(worker.name)
         assert worker.assignment is not None
         for partition in filter(None, worker.assignment.decode().split("+")):
@@ -175,7 +176,7 @@ class World:
             who = worker.instance_id or worker.name
             assert self.owners.setdefault(claim, who) == who, f"{claim} belongs to {self.owners[claim]} and {who}"
 
-    # What happens to them.
+    # Failures.
 
     def start_worker(self) -> None:
         number = len(self.workers)
@@ -188,7 +189,7 @@ class World:
         self.forget_work(worker)
 
     def revive(self, worker: Worker) -> None:
-        """A new process in the place of one that crashed: it remembers its instance at most."""
+        """Start a new process in place of a crashed one; it keeps at most its instance id."""
         worker.is_alive = True
         self.bench.clients[worker.name] = Client(worker.name)
 
@@ -199,11 +200,11 @@ class World:
         except KafkaError:
             return
         if isinstance(answer, Future):
-            answer.add_done_callback(Future.exception)  # nobody waits for it
+            answer.add_done_callback(Future.exception)  # no process waits for it
         self.crash(worker)
 
     def fail_over(self) -> None:
-        """Whatever was in the log of the old coordinator is in that of the new one, committed."""
+        """Load a new coordinator from the old one's log, all of it committed."""
         self.bench.log.holds_commits = False
         self.bench.log.fail_next = None
         self.bench.restart()
@@ -211,7 +212,7 @@ class World:
         self.generations = {group.group_id: group.generation for group in self.bench.shard.groups}
 
     def trouble(self) -> None:
-        """Something goes wrong with the log, or ends going wrong."""
+        """Start or end a failure of the log."""
         match self.random.randrange(4):
             case 0:
                 self.bench.log.holds_commits = True
@@ -224,7 +225,7 @@ class World:
                 )
 
     def event(self) -> None:
-        """One thing happens, and time passes."""
+        """Run one random event and let time pass."""
         chance = self.random.random()
         worker = self.random.choice(self.workers) if self.workers else None
         if worker is None or (chance < 0.04 and len(self.workers) < 10):
@@ -246,7 +247,7 @@ class World:
         self.check()
 
     def calm_down(self) -> None:
-        """The trouble is over: every process lives, and time passes in steps that heartbeats can keep up with."""
+        """End all failures: every process runs, and time passes in steps shorter than heartbeat intervals."""
         self.bench.log.holds_commits = False
         self.bench.log.fail_next = None
         self.bench.log.commit()
@@ -269,7 +270,7 @@ class World:
             self.check_group(group)
         self.check_counts()
         self.check_parked()
-        if not self.in_flight() and self.random.random() < 0.1:  # it takes long
+        if not self.in_flight() and self.random.random() < 0.1:  # loading takes longer
             self.check_log()
 
     def in_flight(self) -> bool:
@@ -306,7 +307,7 @@ class World:
         assert self.bench.shard.metrics.groups == counts
 
     def check_parked(self) -> None:
-        """Nobody waits whom the group does not know: such a request would never be answered."""
+        """Check that every waiting request belongs to a known member; other requests would never be answered."""
         known = {
             member.member_id
             for group in self.bench.shard.groups
@@ -320,7 +321,7 @@ class World:
             assert not waits or not has_id or client.member_id in known, f"{worker.name} waits for ever"
 
     def check_log(self) -> None:
-        """Replaying the log gives what memory holds, as far as it is meant to be in the log."""
+        """Check that replaying the log yields the state in memory, as far as the log should contain it."""
         replayed = self.bench.replayed_shard()
         for group in self.bench.shard.groups:
             if group.state is GroupState.STABLE:
@@ -357,7 +358,7 @@ def _persistent(group: ClassicGroup) -> object:
 
 
 def run_seed(seed: int) -> World:
-    """One history."""
+    """Run one random history."""
     world = World(seed)
     for _ in range(EVENTS):
         world.event()

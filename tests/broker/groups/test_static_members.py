@@ -1,4 +1,4 @@
-"""Static membership (KIP-345) and the leader that need not share out the partitions (KIP-814)."""
+"""Static membership (KIP-345), and leaders that must not assign partitions (KIP-814)."""
 
 import pytest
 
@@ -9,7 +9,7 @@ from tests.support.group_harness import GroupHarness, subscription
 
 
 def static_group(*names: str) -> GroupHarness:
-    """A Stable group whose clients' instances are called i-<name>."""
+    """Return a Stable group whose clients have the instance ids i-<name>."""
     b = GroupHarness()
     for name in names:
         b.client(name, instance_id=f"i-{name}")
@@ -18,7 +18,7 @@ def static_group(*names: str) -> GroupHarness:
 
 
 def restarted(b: GroupHarness, name: str) -> str:
-    """The client's process has restarted and remembers only its instance."""
+    """Restart the client's process, which keeps only its instance id; return its new member id."""
     old = b.client(name).member_id
     b.client(name, member_id="")
     return old
@@ -61,7 +61,7 @@ def test_the_old_process_is_fenced() -> None:
 
 
 def test_restarted_leader_must_skip_the_assignment() -> None:
-    """KIP-814: it gets the members, to know what they subscribe to, but shares nothing out."""
+    """KIP-814: the leader gets the members, with their subscriptions, but does not assign partitions."""
     b = static_group("a", "b")
     restarted(b, "a")
     box = b.join("a", version=9)
@@ -100,7 +100,7 @@ def test_failed_takeover_restores_the_old_member_id() -> None:
 
 
 def test_takeover_with_timed_out_commit_stays_in_effect() -> None:
-    """The client is refused and tries again; but to put the old id back would make memory differ from the log."""
+    """The client gets an error and retries. Restoring the old id would make memory differ from the log."""
     b = static_group("a", "b")
     restarted(b, "b")
     b.log.holds_commits = True

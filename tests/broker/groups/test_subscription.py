@@ -1,4 +1,4 @@
-"""Reading what consumers say about themselves."""
+"""Parsing of consumers' subscriptions."""
 
 import pytest
 from hypothesis import given
@@ -24,7 +24,7 @@ def test_unknown_subscription_version_is_read_by_its_prefix() -> None:
         b"",
         b"\x00\x00",
         b"\xff\xff" + subscription("t")[2:],  # a negative version
-        b"\x00\x00\x7f\xff\xff\xff",  # more topics than there can be
+        b"\x00\x00\x7f\xff\xff\xff",  # an impossible number of topics
         b"\x00\x00\xff\xff\xff\xff",
         b"\x00\x00\x00\x00\x00\x01\x00\x05abc",
         b"\x00\x00\x00\x00\x00\x01\xff\xff",

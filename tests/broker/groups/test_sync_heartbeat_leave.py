@@ -9,7 +9,7 @@ from tests.support.group_harness import GroupHarness
 
 
 def completing(*names: str, session_ms: int = 10_000, rebalance_ms: int = 60_000) -> GroupHarness:
-    """A group whose members are in and owe a SyncGroup; the first one leads."""
+    """Return a group whose members have joined and must send SyncGroup; the first one leads."""
     b = GroupHarness()
     for name in names:
         b.join(name, session_ms=session_ms, rebalance_ms=rebalance_ms)
@@ -95,7 +95,7 @@ def test_late_commit_of_an_old_generations_assignment_changes_nothing() -> None:
 
 
 def test_repeated_assignment_of_the_leader_is_ignored() -> None:
-    """The second must not reach the log: the members are about to work by the first."""
+    """The second assignment must not reach the log: the members are about to use the first."""
     b = completing("a", "b")
     b.log.holds_commits = True
     lost = b.sync("a", {"a": b"1", "b": b"2"})

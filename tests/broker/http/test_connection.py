@@ -10,7 +10,7 @@ from broker.http.messages import HttpRequest, HttpResponse, Routes
 
 
 class Transport(asyncio.Transport):
-    """Keeps what is written."""
+    """A transport that stores written data."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -37,7 +37,7 @@ class Transport(asyncio.Transport):
 
 
 class Timers:
-    """Sets real handles that ring when a test says so."""
+    """Timers with real handles that fire on the test's command."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -52,14 +52,14 @@ class Timers:
         return handle
 
     def ring(self) -> None:
-        """Let the time of all timers come."""
+        """Fire all timers."""
         for handle, callback in zip(self.handles, self._callbacks, strict=True):
             if not handle.cancelled():
                 callback()
 
 
 class Client:
-    """A connection and its surroundings."""
+    """A connection with its transport and timers."""
 
     def __init__(self) -> None:
         self.transport = Transport()

@@ -19,7 +19,7 @@ Run = Callable[[Coroutine[Any, Any, None]], None]
 
 @pytest.fixture(params=[asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
 def run(request: pytest.FixtureRequest) -> Iterator[Run]:
-    """Runs a test's coroutine on one of the loops."""
+    """Run a test's coroutine on one of the event loops."""
     with asyncio.Runner(loop_factory=request.param) as runner:
         yield runner.run
 
@@ -36,7 +36,7 @@ async def serving(routes: Routes) -> AsyncIterator[HttpServer]:
 
 
 async def fetch(server: HttpServer, text: str) -> tuple[int, dict[str, str], bytes]:
-    """Status, headers and body of what comes until the server closes."""
+    """Return status, headers and body of all data until the server closes."""
     reader, writer = await asyncio.open_connection(*server.address)
     writer.write(text.encode())
     answer = await reader.read()
@@ -52,7 +52,7 @@ def get(path: str, *, method: str = "GET") -> str:
 
 
 async def page() -> bytes:
-    """Metrics that take a turn of the loop."""
+    """Render metrics after one iteration of the event loop."""
     await asyncio.sleep(0)
     return b"a_metric 1\n"
 

@@ -1,4 +1,4 @@
-"""Names and values of the metrics, as a scraper reads them."""
+"""Names and values of metrics, as a monitoring system scrapes them."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -31,7 +31,7 @@ Values = dict[str, float]
 
 
 async def scrape(families: Sequence[Family]) -> Values:
-    """Every value of a page by `name{label="value",…}`; the page must parse."""
+    """Return every value of a page by `name{label="value",…}`; the page must parse."""
     page = (await Exposition(families).render()).decode()
     return {
         sample.name
@@ -239,7 +239,7 @@ class TestLoopLag:
 
 
 class StallingLoop:
-    """Its clock may run past a timer before that rings, as when a callback blocks."""
+    """An event loop whose clock may pass a timer before the timer fires, as when a callback blocks."""
 
     def __init__(self) -> None:
         self.now = 0.0

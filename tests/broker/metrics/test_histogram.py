@@ -1,4 +1,4 @@
-"""Quantiles that are never too low and hardly too high, in constant space."""
+"""Quantiles of a histogram in constant space: never too low, at most one bucket too high."""
 
 import math
 

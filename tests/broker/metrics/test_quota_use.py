@@ -1,4 +1,4 @@
-"""What is told of a quota is of late (`broker.metrics.quota_use`)."""
+"""Recent use of a quota (`broker.metrics.quota_use`)."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The meters of tiering (`broker.metrics.remote_storage`)."""
+"""Metrics of remote storage (`broker.metrics.remote_storage`)."""
 
 from collections import Counter
 
@@ -84,7 +84,7 @@ def test_renamed_meters_have_both_names() -> None:
 
 
 def read(family: Family) -> dict[tuple[str, str], float]:
-    """Values by topic and partition, or by operation; empty where there is none."""
+    """Return values by topic and partition, or by operation; an empty key stands for no labels."""
     return {
         (sample.labels.get("topic", sample.labels.get("delayedOperation", "")), sample.labels.get("partition", "")): (
             sample.value
@@ -94,7 +94,7 @@ def read(family: Family) -> dict[tuple[str, str], float]:
 
 
 class Figures:
-    """What reads and look-ups count."""
+    """Counts of remote reads."""
 
     requests, expired, read_ms = 3, 2, 1.5
 

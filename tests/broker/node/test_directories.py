@@ -1,4 +1,4 @@
-"""Which nodes format themselves, and what the others are told."""
+"""Formatting at start, and the errors of nodes that may not format their directories."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Where others are told to reach a node whose listeners name no host."""
+"""Advertised endpoints of listeners without a host."""
 
 from typing import NamedTuple, cast
 

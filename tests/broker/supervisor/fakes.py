@@ -1,4 +1,4 @@
-"""Processes of nodes that do what a test says."""
+"""Processes of nodes with scripted behaviour."""
 
 import asyncio
 import signal
@@ -13,11 +13,11 @@ def a_node(directory: Path, node_id: int = 1) -> LocalNode:
 
 
 def nothing_to_prepare(_node: LocalNode) -> None:
-    """A node whose directories are in order."""
+    """Prepare nothing: the node's directories are valid."""
 
 
 class FakeProcess:
-    """Prints `output`, then lives until it is told to go or, given an `exit_code`, exits by itself."""
+    """Prints `output`, then runs until it is terminated or, given an `exit_code`, exits by itself."""
 
     def __init__(self, pid: int, output: bytes = b"", *, exit_code: int | None = None, deaf: bool = False) -> None:
         self.pid = pid
@@ -52,8 +52,8 @@ class FakeProcess:
             self._exit_code.set_result(code)
 
 
-class Stage:
-    """Where fake processes are started: `plays` says what each start brings, the last one again and again."""
+class FakeSpawner:
+    """Starts fake processes: `plays` has the behaviour of each start, the last one repeats."""
 
     def __init__(self, *plays: dict[str, object] | OSError) -> None:
         self._plays = list(plays)

@@ -1,4 +1,4 @@
-"""A log of bounded size, and what becomes of it on a full disk."""
+"""A log of bounded size, also on a full disk."""
 
 from collections.abc import Iterator
 from contextlib import closing

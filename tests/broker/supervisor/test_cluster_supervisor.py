@@ -1,4 +1,4 @@
-"""All keepers together: stopped by a signal, or by the one node that does not start."""
+"""The supervisors of all nodes: stopped by a signal, or by one node that does not start."""
 
 import asyncio
 import os
@@ -16,7 +16,7 @@ from tests.support.fast_forward_loop import run_fast
 
 
 class Cluster:
-    """Three nodes with directories; `failing` is the one that does not start."""
+    """Three nodes with directories; `failing` is the node that does not start."""
 
     def __init__(self, root: Path, failing: int | None = None) -> None:
         self.nodes = [a_node(root / str(node_id), node_id) for node_id in (1, 2, 3)]

@@ -1,4 +1,4 @@
-"""Where nodes live, and with what they are started."""
+"""Layout of a local cluster, and the command line of its nodes."""
 
 from pathlib import Path
 
@@ -41,7 +41,7 @@ def test_wait_for_an_orphaned_node_has_a_timeout() -> None:
     slept: list[float] = []
     assert not wait_until_free(fs, "/data", slept.append)
     assert sum(slept) >= PATIENCE_S - POLL_S
-    assert PATIENCE_S > GRACE_S, "so long may a node take to stop whose supervisor was killed"
+    assert PATIENCE_S > GRACE_S, "an orphaned node may take GRACE_S to stop"
 
     def free_it(_seconds: float) -> None:
         lock.release()

@@ -1,4 +1,4 @@
-"""One node's node_supervisor, with processes and time that the tests make."""
+"""The supervisor of one node, with fake processes and a manual clock."""
 
 import asyncio
 import dataclasses
@@ -13,52 +13,54 @@ from broker.supervisor.layout import LocalNode
 from broker.supervisor.node_supervisor import STOP_TIMEOUT_S, NodeDidNotStart, NodeSupervisor, NotPrepared, Prepare
 from broker.supervisor.restart_backoff import FIRST_DELAY_S, MAX_DELAY_S
 from broker.supervisor.status_report import StatusReport
-from tests.broker.supervisor.fakes import FakeProcess, Stage, a_node, nothing_to_prepare
+from tests.broker.supervisor.fakes import FakeProcess, FakeSpawner, a_node, nothing_to_prepare
 from tests.support.fast_forward_loop import run_fast
 
 SERVING: dict[str, object] = {"output": b"[KafkaServer id=1] started took_ms=7\n"}
 FAILING: dict[str, object] = {"output": b"Error: the port is taken.\n", "exit_code": 1}
 DYING: dict[str, object] = {**SERVING, "exit_code": -9}
 
-Play = Callable[[NodeSupervisor, Stage], Awaitable[None]]
+Play = Callable[[NodeSupervisor, FakeSpawner], Awaitable[None]]
 
 
-def keep(
-    directory: Path, stage: Stage, play: Play, *, restart: bool = True, prepare: Prepare = nothing_to_prepare
+def supervise(
+    directory: Path, spawner: FakeSpawner, play: Play, *, restart: bool = True, prepare: Prepare = nothing_to_prepare
 ) -> list[str]:
-    """Keep a node while `play` has its way; returns what was reported."""
+    """Supervise a node while `play` runs; return the status lines."""
     said: list[str] = []
 
     async def main() -> None:
         node = a_node(directory)
-        node_supervisor = NodeSupervisor(node, stage.spawn, StatusReport([node], said.append), prepare, restart=restart)
+        node_supervisor = NodeSupervisor(
+            node, spawner.spawn, StatusReport([node], said.append), prepare, restart=restart
+        )
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(node_supervisor.run())
-            await play(node_supervisor, stage)
+            await play(node_supervisor, spawner)
 
     run_fast(main())
     return said
 
 
 async def settle() -> None:
-    """Let everything happen that needs no time."""
+    """Run all callbacks that need no time."""
     for _ in range(20):
         await asyncio.sleep(0)
 
 
-async def stop_soon(node_supervisor: NodeSupervisor, _stage: Stage) -> None:
+async def stop_soon(node_supervisor: NodeSupervisor, _stage: FakeSpawner) -> None:
     await settle()
     node_supervisor.stop()
 
 
 def test_serving_node_is_reported_and_stopped_by_sigterm(tmp_path: Path) -> None:
-    stage = Stage(SERVING)
-    said = keep(tmp_path, stage, stop_soon)
+    spawner = FakeSpawner(SERVING)
+    said = supervise(tmp_path, spawner, stop_soon)
     assert said == [
         "node 1  127.0.0.1:9092  http://127.0.0.1:9644  pid 100  ready in 0.00 s",
         "bootstrap server: 127.0.0.1:9092",
     ]
-    assert stage.processes[0].signals == ["TERM"]
+    assert spawner.processes[0].signals == ["TERM"]
 
 
 def test_picked_http_port_is_reported_at_every_start(tmp_path: Path) -> None:
@@ -67,12 +69,12 @@ def test_picked_http_port_is_reported_at_every_start(tmp_path: Path) -> None:
         {"output": b"HTTP is served url=http://127.0.0.1:%d\n[KafkaServer id=1] started\n" % port, "exit_code": code}
         for port, code in ((40_001, -9), (40_002, None))
     ]
-    stage = Stage(*plays)
+    spawner = FakeSpawner(*plays)
 
     async def main() -> None:
         node = dataclasses.replace(a_node(tmp_path), http_url=None)
         node_supervisor = NodeSupervisor(
-            node, stage.spawn, StatusReport([node], said.append), nothing_to_prepare, restart=True
+            node, spawner.spawn, StatusReport([node], said.append), nothing_to_prepare, restart=True
         )
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(node_supervisor.run())
@@ -87,28 +89,28 @@ def test_picked_http_port_is_reported_at_every_start(tmp_path: Path) -> None:
 
 
 def test_pid_file_exists_while_the_process_runs(tmp_path: Path) -> None:
-    async def play(node_supervisor: NodeSupervisor, _stage: Stage) -> None:
+    async def play(node_supervisor: NodeSupervisor, _stage: FakeSpawner) -> None:
         await settle()
         assert (tmp_path / "ottla.pid").read_text() == "100\n"
         node_supervisor.stop()
 
-    keep(tmp_path, Stage(SERVING), play)
+    supervise(tmp_path, FakeSpawner(SERVING), play)
     assert [path.name for path in tmp_path.iterdir()] == ["ottla.log"]
 
 
 def test_output_is_written_to_the_nodes_log(tmp_path: Path) -> None:
-    keep(tmp_path, Stage(SERVING), stop_soon)
+    supervise(tmp_path, FakeSpawner(SERVING), stop_soon)
     assert (tmp_path / "ottla.log").read_bytes() == SERVING["output"]
 
 
 def test_killed_node_is_restarted(tmp_path: Path) -> None:
-    async def play(node_supervisor: NodeSupervisor, stage: Stage) -> None:
+    async def play(node_supervisor: NodeSupervisor, spawner: FakeSpawner) -> None:
         await settle()
-        stage.processes[0].exit(-signal.SIGKILL)
+        spawner.processes[0].exit(-signal.SIGKILL)
         await asyncio.sleep(2 * FIRST_DELAY_S)
         node_supervisor.stop()
 
-    said = keep(tmp_path, Stage(SERVING), play)
+    said = supervise(tmp_path, FakeSpawner(SERVING), play)
     assert said[2:] == [
         "node 1 has exited (SIGKILL) and is restarted in 0.1 s",
         "node 1  127.0.0.1:9092  http://127.0.0.1:9644  pid 101  ready again in 0.00 s",
@@ -116,13 +118,13 @@ def test_killed_node_is_restarted(tmp_path: Path) -> None:
 
 
 def test_restarts_of_a_failing_node_back_off(tmp_path: Path) -> None:
-    async def play(node_supervisor: NodeSupervisor, _stage: Stage) -> None:
+    async def play(node_supervisor: NodeSupervisor, _stage: FakeSpawner) -> None:
         await asyncio.sleep(100)
         node_supervisor.stop()
 
-    stage = Stage(DYING)
-    keep(tmp_path, stage, play)
-    moments = [moment for moment, _ in stage.started]
+    spawner = FakeSpawner(DYING)
+    supervise(tmp_path, spawner, play)
+    moments = [moment for moment, _ in spawner.started]
     pauses = [round(b - a, 3) for a, b in itertools.pairwise(moments)]
     assert pauses[:3] == [FIRST_DELAY_S, 2 * FIRST_DELAY_S, 4 * FIRST_DELAY_S]
     assert pauses[-1] == MAX_DELAY_S
@@ -130,14 +132,14 @@ def test_restarts_of_a_failing_node_back_off(tmp_path: Path) -> None:
 
 
 def test_node_is_not_restarted_where_restarts_are_off(tmp_path: Path) -> None:
-    async def play(_keeper: NodeSupervisor, stage: Stage) -> None:
+    async def play(_keeper: NodeSupervisor, spawner: FakeSpawner) -> None:
         await settle()
-        stage.processes[0].exit(-signal.SIGKILL)
+        spawner.processes[0].exit(-signal.SIGKILL)
 
-    stage = Stage(SERVING)
-    said = keep(tmp_path, stage, play, restart=False)
+    spawner = FakeSpawner(SERVING)
+    said = supervise(tmp_path, spawner, play, restart=False)
     assert "is not restarted" in said[-1]
-    assert len(stage.started) == 1
+    assert len(spawner.started) == 1
 
 
 @pytest.mark.parametrize(
@@ -149,24 +151,24 @@ def test_node_is_not_restarted_where_restarts_are_off(tmp_path: Path) -> None:
     ],
 )
 def test_failed_first_start_is_not_repeated(tmp_path: Path, play: dict[str, object] | OSError, sentence: str) -> None:
-    stage = Stage(play)
+    spawner = FakeSpawner(play)
 
     async def main() -> None:
         node = a_node(tmp_path)
-        await NodeSupervisor(node, stage.spawn, StatusReport([node], print), nothing_to_prepare, restart=True).run()
+        await NodeSupervisor(node, spawner.spawn, StatusReport([node], print), nothing_to_prepare, restart=True).run()
 
     with pytest.raises(NodeDidNotStart) as failed:
         run_fast(main())
     assert str(failed.value) == sentence
-    assert len(stage.started) <= 1
+    assert len(spawner.started) <= 1
 
 
 def test_failed_later_start_is_repeated(tmp_path: Path) -> None:
-    async def play(node_supervisor: NodeSupervisor, _stage: Stage) -> None:
+    async def play(node_supervisor: NodeSupervisor, _stage: FakeSpawner) -> None:
         await asyncio.sleep(2)
         node_supervisor.stop()
 
-    said = keep(tmp_path, Stage(DYING, FAILING, OSError(12, "Cannot allocate memory"), SERVING), play)
+    said = supervise(tmp_path, FakeSpawner(DYING, FAILING, OSError(12, "Cannot allocate memory"), SERVING), play)
     assert [line.partition(" and is")[0] for line in said if "exited" in line] == [
         "node 1 has exited (SIGKILL)",
         "node 1 has exited (code 1)",
@@ -176,27 +178,27 @@ def test_failed_later_start_is_repeated(tmp_path: Path) -> None:
 
 
 def test_node_killed_before_serving_is_restarted(tmp_path: Path) -> None:
-    async def play(node_supervisor: NodeSupervisor, _stage: Stage) -> None:
+    async def play(node_supervisor: NodeSupervisor, _stage: FakeSpawner) -> None:
         await asyncio.sleep(1)
         node_supervisor.stop()
 
-    said = keep(tmp_path, Stage({"exit_code": -9}, SERVING), play)
+    said = supervise(tmp_path, FakeSpawner({"exit_code": -9}, SERVING), play)
     assert "pid 101  ready in" in said[1]
 
 
 def test_a_node_that_does_not_stop_is_killed(tmp_path: Path) -> None:
-    stage = Stage({**SERVING, "deaf": True})
+    spawner = FakeSpawner({**SERVING, "deaf": True})
     spent: list[float] = []
 
-    async def play(node_supervisor: NodeSupervisor, _stage: Stage) -> None:
+    async def play(node_supervisor: NodeSupervisor, _stage: FakeSpawner) -> None:
         await settle()
         began = asyncio.get_running_loop().time()
         node_supervisor.stop()
-        await stage.processes[0].wait()
+        await spawner.processes[0].wait()
         spent.append(asyncio.get_running_loop().time() - began)
 
-    keep(tmp_path, stage, play)
-    assert stage.processes[0].signals == ["TERM", "KILL"]
+    supervise(tmp_path, spawner, play)
+    assert spawner.processes[0].signals == ["TERM", "KILL"]
     assert spent == [pytest.approx(STOP_TIMEOUT_S)]
 
 
@@ -208,13 +210,13 @@ def test_a_node_is_prepared_before_every_start(tmp_path: Path) -> None:
         if len(prepared) == 2:
             raise NotPrepared("the disk is gone.")
 
-    async def play(node_supervisor: NodeSupervisor, stage: Stage) -> None:
+    async def play(node_supervisor: NodeSupervisor, spawner: FakeSpawner) -> None:
         await settle()
-        stage.processes[0].exit(-signal.SIGKILL)
+        spawner.processes[0].exit(-signal.SIGKILL)
         await asyncio.sleep(2)
         node_supervisor.stop()
 
-    said = keep(tmp_path, Stage(SERVING), play, prepare=prepare)
+    said = supervise(tmp_path, FakeSpawner(SERVING), play, prepare=prepare)
     assert prepared == [1, 1, 1]
     assert "node 1 has exited (not started) and is restarted in 0.2 s: the disk is gone." in said
 
@@ -225,7 +227,7 @@ def test_failed_first_preparation_is_not_repeated(tmp_path: Path) -> None:
 
     async def main() -> None:
         node = a_node(tmp_path)
-        await NodeSupervisor(node, Stage(SERVING).spawn, StatusReport([node], print), prepare, restart=True).run()
+        await NodeSupervisor(node, FakeSpawner(SERVING).spawn, StatusReport([node], print), prepare, restart=True).run()
 
     with pytest.raises(NodeDidNotStart, match="another cluster"):
         run_fast(main())
@@ -242,31 +244,31 @@ def test_active_controller_of_several_nodes_is_reported_once_per_term(tmp_path: 
 
 def test_active_controller_of_a_single_node_is_not_reported(tmp_path: Path) -> None:
     leading: dict[str, object] = {"output": b"This node is the active controller\n[KafkaServer id=1] started\n"}
-    said = keep(tmp_path, Stage(leading), stop_soon)
+    said = supervise(tmp_path, FakeSpawner(leading), stop_soon)
     assert not any("controller" in line for line in said)
 
 
 def test_stop_during_back_off_starts_no_process(tmp_path: Path) -> None:
-    async def play(node_supervisor: NodeSupervisor, stage: Stage) -> None:
+    async def play(node_supervisor: NodeSupervisor, spawner: FakeSpawner) -> None:
         await settle()
-        stage.processes[0].exit(1)
+        spawner.processes[0].exit(1)
         await settle()
         node_supervisor.stop()
 
-    stage = Stage(SERVING)
-    keep(tmp_path, stage, play)
-    assert len(stage.started) == 1
+    spawner = FakeSpawner(SERVING)
+    supervise(tmp_path, spawner, play)
+    assert len(spawner.started) == 1
 
 
 def test_stop_during_process_creation_stops_the_process(tmp_path: Path) -> None:
-    stage = Stage(SERVING)
+    spawner = FakeSpawner(SERVING)
 
     async def main() -> None:
         node = a_node(tmp_path)
 
         async def stop_then_spawn(command: object) -> FakeProcess:
             node_supervisor.stop()
-            return await stage.spawn(())
+            return await spawner.spawn(())
 
         node_supervisor = NodeSupervisor(
             node, stop_then_spawn, StatusReport([node], print), nothing_to_prepare, restart=True
@@ -274,10 +276,10 @@ def test_stop_during_process_creation_stops_the_process(tmp_path: Path) -> None:
         await node_supervisor.run()
 
     run_fast(main())
-    assert stage.processes[0].signals == ["TERM"]
+    assert spawner.processes[0].signals == ["TERM"]
 
 
 def test_unwritable_pid_file_is_reported_without_stopping_the_node(tmp_path: Path) -> None:
-    said = keep(tmp_path / "gone", Stage(SERVING), stop_soon)
+    said = supervise(tmp_path / "gone", FakeSpawner(SERVING), stop_soon)
     assert "cannot write" in said[0]
     assert "ready in" in said[1]

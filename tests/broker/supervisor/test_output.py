@@ -1,4 +1,4 @@
-"""What a supervisor gathers from a node's output."""
+"""Parsing of a node's output."""
 
 from collections.abc import Iterator
 from contextlib import closing

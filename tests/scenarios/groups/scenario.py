@@ -9,7 +9,7 @@ the coordinator requires a member id, as real clients do, unless `id` is given.
     sync a [assign=a:t0+t1,b:t2] [generation=1]
     heartbeat a [generation=1] [id=X [instance=i]]
     leave a b …                       leave instance=i
-    commit a t-0=5 u-1=7 [generation=1] [metadata=M]       (a name that never joined commits as nobody)
+    commit a t-0=5 u-1=7 [generation=1] [metadata=M]       (a client that never joined has no member id)
     fetch [t-0 t-1] [stable]          all offsets when none are named
     delete-group                      delete-offsets t-0 …             topic-deleted t
     list [state=S] [type=T]           describe
@@ -41,7 +41,7 @@ from protocol.messages.leave_group import MemberIdentity
 from protocol.messages.offset_commit import OffsetCommitResponse
 from protocol.messages.sync_group import SyncGroupResponse
 from tests.scenarios.transcript import Command, Named, Scenario, Words
-from tests.support.group_harness import GROUP, Box, GroupHarness, subscription
+from tests.support.group_harness import GROUP, GroupHarness, ReplyBox, subscription
 
 
 class GroupScenario(Scenario):
@@ -50,7 +50,7 @@ class GroupScenario(Scenario):
     def __init__(self) -> None:
         super().__init__()
         self.harness = GroupHarness(GroupConfig(group_coordinator_append_linger_ms=0))
-        self.waiting: list[tuple[str, Box]] = []
+        self.waiting: list[tuple[str, ReplyBox]] = []
         self.committing: list[tuple[str, asyncio.Future[OffsetCommitResponse]]] = []
         self.logged = 0
         self.commands: Mapping[str, Command] = {
@@ -90,7 +90,7 @@ class GroupScenario(Scenario):
         self.harness = GroupHarness(GroupConfig(**{"group_coordinator_append_linger_ms": 0, **settings}))
 
     def collect(self) -> None:
-        """Put down what was logged and who was answered since last time."""
+        """Show the records appended and the responses sent since the last call."""
         self.harness.loop.run_soon()
         for record in self.harness.log.records[self.logged :]:
             self.show(f"log: {_show_record(record)}")
@@ -217,10 +217,10 @@ class GroupScenario(Scenario):
             instance = f" instance {member.group_instance_id}" if member.group_instance_id else ""
             self.show(f"  {member.member_id}{instance} has {member.member_assignment.decode()!r}")
 
-    # The world.
+    # Time, log and failover.
 
     def advance(self, words: Words, named: Named) -> None:
-        """In small steps, so that what happens is put down in the order of time."""
+        """Advance in small steps, so that output is shown in the order of time."""
         (duration,) = words
         end = self.harness.loop.time() + _milliseconds(duration) / 1000
         while self.harness.loop.time() < end:
@@ -242,7 +242,7 @@ class GroupScenario(Scenario):
     def restart(self, words: Words, named: Named) -> None:
         self.harness.restart()
 
-    def show_answer(self, box: Box) -> str:
+    def show_answer(self, box: ReplyBox) -> str:
         answer = box.answer
         if isinstance(answer, SyncGroupResponse):
             return f"sync {box.error.name}" if answer.error_code else f"sync has {answer.assignment.decode()!r}"
@@ -266,7 +266,7 @@ def _show_record(record: LoadedRecord) -> str:
             return f"{key.topic}-{key.partition} removed"
         case GroupWritten(group_id, value):
             members = ", ".join(f"{each.member_id} has {each.assignment.decode()!r}" for each in value.members)
-            return f"group {group_id} generation {value.generation}" + (f", {members}" if members else ", nobody")
+            return f"group {group_id} generation {value.generation}" + (f", {members}" if members else ", no members")
         case GroupRemoved(group_id):
             return f"group {group_id} removed"
         case None:

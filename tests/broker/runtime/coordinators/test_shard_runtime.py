@@ -1,4 +1,4 @@
-"""Shards on partition logs: leadership, loading, batching, commits, timers. The shard here just counts words."""
+"""Shards on partition logs: leadership, loading, batching, commits, timers. The test's shard counts words."""
 
 import asyncio
 from collections.abc import Callable
@@ -22,7 +22,7 @@ TIMEOUT_MS = 5_000
 
 
 class WordShard:
-    """Counts the words written to its partition; remembers at which offset each was last seen."""
+    """Counts the words written to its partition, and stores the last offset of each word."""
 
     def __init__(self, clock: LoopClock) -> None:
         self.words: dict[str, int] = {}
@@ -89,8 +89,8 @@ class WordShard:
 
 
 @dataclass
-class Stage:
-    """A runtime, its one partition's log, and the time."""
+class ShardHarness:
+    """A runtime, the log of its only partition, and a manual clock."""
 
     linger_ms: int = 0
     first_log: MemoryShardLog | None = None
@@ -143,9 +143,9 @@ class Stage:
         return caught.value.code
 
 
-def stage(linger_ms: int = 0) -> Stage:
-    """A stage whose partition is led and loaded."""
-    made = Stage(linger_ms)
+def loaded_harness(linger_ms: int = 0) -> ShardHarness:
+    """Return a harness whose partition is led and loaded."""
+    made = ShardHarness(linger_ms)
     made.runtime.elect(P, 1)
     return made
 
@@ -160,11 +160,11 @@ def code_of(answer: "asyncio.Future[str]") -> ErrorCode:
 
 
 def test_partition_not_led_here_has_no_coordinator() -> None:
-    assert Stage().refusal() is ErrorCode.NOT_COORDINATOR
+    assert ShardHarness().refusal() is ErrorCode.NOT_COORDINATOR
 
 
 def test_an_empty_partition_is_in_service_at_once() -> None:
-    s = stage()
+    s = loaded_harness()
     assert s.state() is ShardState.ACTIVE
     assert s.shard.is_loaded
     assert s.write("a") == "written"
@@ -173,7 +173,7 @@ def test_an_empty_partition_is_in_service_at_once() -> None:
 
 
 def test_resigned_partition_has_no_coordinator() -> None:
-    s = stage()
+    s = loaded_harness()
     shard = s.shard
     s.runtime.resign(P, 2)
     assert s.refusal() is ErrorCode.NOT_COORDINATOR
@@ -182,19 +182,19 @@ def test_resigned_partition_has_no_coordinator() -> None:
 
 @pytest.mark.parametrize("epoch", [0, 1])
 def test_an_old_resignation_is_ignored(epoch: int) -> None:
-    s = stage()
+    s = loaded_harness()
     s.runtime.resign(P, epoch)
     assert s.state() is ShardState.ACTIVE
 
 
 def test_removed_replica_resigns_at_any_epoch() -> None:
-    s = stage()
+    s = loaded_harness()
     s.runtime.resign(P)
     assert s.state() is None
 
 
 def test_an_old_election_is_ignored() -> None:
-    s = stage()
+    s = loaded_harness()
     s.runtime.elect(P, 1)
     s.runtime.elect(P, 0)
     s.write("a")
@@ -202,7 +202,7 @@ def test_an_old_election_is_ignored() -> None:
 
 
 def test_reelected_shard_keeps_its_state_and_writes_under_the_new_epoch() -> None:
-    s = stage()
+    s = loaded_harness()
     s.write("a")
     shard = s.shard
     s.runtime.elect(P, 5)
@@ -212,7 +212,7 @@ def test_reelected_shard_keeps_its_state_and_writes_under_the_new_epoch() -> Non
 
 
 def test_a_partition_whose_log_is_still_being_created_waits_for_it() -> None:
-    s = Stage()
+    s = ShardHarness()
     s.is_hosted = False
     s.runtime.elect(P, 1)
     assert s.refusal() is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
@@ -227,7 +227,7 @@ def test_a_partition_whose_log_is_still_being_created_waits_for_it() -> None:
 
 
 def test_a_closed_runtime_is_not_available() -> None:
-    s = stage()
+    s = loaded_harness()
     s.runtime.close()
     assert s.refusal() is ErrorCode.COORDINATOR_NOT_AVAILABLE
     with pytest.raises(KafkaError):
@@ -245,8 +245,8 @@ def filled_log() -> MemoryShardLog:
     return log
 
 
-async def run_loader(s: Stage, until: Callable[[], bool]) -> None:
-    """Let the loader work on the test's own loop until the condition holds."""
+async def run_loader(s: ShardHarness, until: Callable[[], bool]) -> None:
+    """Run the loader on the test's event loop until the condition holds."""
     task = asyncio.create_task(s.runtime.run_loader())
     for _ in range(1000):
         if until():
@@ -257,7 +257,7 @@ async def run_loader(s: Stage, until: Callable[[], bool]) -> None:
 
 
 async def test_a_log_is_replayed_from_its_start_to_its_end() -> None:
-    s = Stage(first_log=filled_log())
+    s = ShardHarness(first_log=filled_log())
     s.runtime.elect(P, 1)
     assert s.refusal() is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     with pytest.raises(KafkaError) as caught:
@@ -271,7 +271,7 @@ async def test_a_log_is_replayed_from_its_start_to_its_end() -> None:
 
 
 async def test_uncommitted_records_are_loaded_but_not_visible() -> None:
-    s = Stage(first_log=filled_log())
+    s = ShardHarness(first_log=filled_log())
     s.log.holds_commits = True
     s.log.add([(b"late", b"")])
     s.runtime.elect(P, 1)
@@ -289,7 +289,7 @@ async def test_transactional_records_count_after_their_commit_marker() -> None:
     log.add([(b"open", b"")], producer_id=9)
     log.add(producer_id=8, committed=False)
     log.add(producer_id=7, committed=True)
-    s = Stage(first_log=log)
+    s = ShardHarness(first_log=log)
     s.runtime.elect(P, 1)
     await run_loader(s, lambda: s.state() is ShardState.ACTIVE)
     assert s.shard.words == {"committed": 1}
@@ -298,7 +298,7 @@ async def test_transactional_records_count_after_their_commit_marker() -> None:
 
 @pytest.mark.parametrize("record", [b"malformed", b"fault"])
 async def test_a_record_that_cannot_be_replayed_fails_the_partition_until_the_next_election(record: bytes) -> None:
-    s = Stage()
+    s = ShardHarness()
     s.log.add([(record, b"")])
     s.runtime.elect(P, 1)
     await run_loader(s, lambda: s.state() is ShardState.FAILED)
@@ -311,7 +311,7 @@ async def test_a_record_that_cannot_be_replayed_fails_the_partition_until_the_ne
 
 
 async def test_a_partition_resigned_while_it_is_loaded_stays_out_of_service() -> None:
-    s = Stage(first_log=filled_log())
+    s = ShardHarness(first_log=filled_log())
     s.runtime.elect(P, 1)
     s.runtime.resign(P, 2)
     await run_loader(s, lambda: True)
@@ -319,10 +319,10 @@ async def test_a_partition_resigned_while_it_is_loaded_stays_out_of_service() ->
 
 
 async def test_loading_runs_in_slices() -> None:
-    """Replaying a large log must not hold the loop: after each slice of a millisecond everybody else has a turn."""
+    """Replaying a large log must not block the loop: other callbacks run after each slice of a millisecond."""
     log = MemoryShardLog()
     log.add([(b"a", b"")] * 100)
-    s = Stage(first_log=log)
+    s = ShardHarness(first_log=log)
 
     class TickingClock(LoopClock):
         def monotonic_ms(self) -> float:
@@ -349,7 +349,7 @@ async def test_loading_runs_in_slices() -> None:
 
 
 def test_write_is_answered_after_its_commit() -> None:
-    s = stage()
+    s = loaded_harness()
     s.log.holds_commits = True
     answer = s.write_later("a")
     assert not answer.done()
@@ -358,7 +358,7 @@ def test_write_is_answered_after_its_commit() -> None:
 
 
 def test_read_waits_for_the_commit_of_what_it_saw() -> None:
-    s = stage()
+    s = loaded_harness()
     s.log.holds_commits = True
     s.write_later("a")
     read = s.count_later("a")
@@ -368,7 +368,7 @@ def test_read_waits_for_the_commit_of_what_it_saw() -> None:
 
 
 def test_write_without_commit_times_out_but_stays_in_the_log() -> None:
-    s = stage()
+    s = loaded_harness()
     s.log.holds_commits = True
     answer = s.write_later("a")
     s.loop.advance(TIMEOUT_MS / 1000)
@@ -378,7 +378,7 @@ def test_write_without_commit_times_out_but_stays_in_the_log() -> None:
 
 
 def test_resignation_fails_waiting_operations() -> None:
-    s = stage()
+    s = loaded_harness()
     s.log.holds_commits = True
     answer = s.write_later("a")
     s.runtime.resign(P, 2)
@@ -389,7 +389,7 @@ def test_resignation_fails_waiting_operations() -> None:
 
 def test_commit_under_another_leader_fails_waiting_operations() -> None:
     """KAFKA-20634."""
-    s = stage()
+    s = loaded_harness()
     s.log.holds_commits = True
     answer = s.write_later("a")
     s.log.lose_leadership()
@@ -397,7 +397,7 @@ def test_commit_under_another_leader_fails_waiting_operations() -> None:
 
 
 def test_failed_append_changes_no_state() -> None:
-    s = stage()
+    s = loaded_harness()
     s.log.fail_next = ErrorCode.NOT_ENOUGH_REPLICAS
     with pytest.raises(KafkaError) as caught:
         s.write("a")
@@ -407,7 +407,7 @@ def test_failed_append_changes_no_state() -> None:
 
 
 def test_record_of_another_writer_reloads_the_shard() -> None:
-    s = stage()
+    s = loaded_harness()
     s.write("a")
     s.log.add([(b"intruder", b"")])
     with pytest.raises(KafkaError) as caught:
@@ -419,7 +419,7 @@ def test_record_of_another_writer_reloads_the_shard() -> None:
 
 
 def test_error_in_replay_discards_the_shard() -> None:
-    s = stage()
+    s = loaded_harness()
     with pytest.raises(RuntimeError):
         s.write("fault")
     assert s.state() is ShardState.FAILED
@@ -429,7 +429,7 @@ def test_error_in_replay_discards_the_shard() -> None:
 
 
 def test_concurrent_writes_share_a_batch() -> None:
-    s = stage(linger_ms=-1)
+    s = loaded_harness(linger_ms=-1)
     answers = [s.write_later(word, lingers=True) for word in "abc"]
     assert s.log.batch_sizes == []
     s.loop.run_soon()
@@ -439,7 +439,7 @@ def test_concurrent_writes_share_a_batch() -> None:
 
 
 def test_linger_time_delays_the_append() -> None:
-    s = stage(linger_ms=10)
+    s = loaded_harness(linger_ms=10)
     s.write_later("a", lingers=True)
     s.loop.advance(0.009)
     s.write_later("b", lingers=True)
@@ -449,26 +449,26 @@ def test_linger_time_delays_the_append() -> None:
 
 
 def test_write_without_linger_is_appended_at_once() -> None:
-    s = stage(linger_ms=0)
+    s = loaded_harness(linger_ms=0)
     assert s.write("a", lingers=True) == "written"
 
 
 def test_command_that_does_not_linger_sees_earlier_writes() -> None:
-    s = stage(linger_ms=10)
+    s = loaded_harness(linger_ms=10)
     first = s.write_later("a", lingers=True)
     assert s.count("a") == 1
     assert first.done()
 
 
 def test_command_that_does_not_linger_is_appended_after_the_open_batch() -> None:
-    s = stage(linger_ms=10)
+    s = loaded_harness(linger_ms=10)
     s.write_later("a", lingers=True)
     assert s.write("b") == "written"
     assert s.log.batch_sizes == [1, 1]
 
 
 def test_full_batch_is_appended_at_once() -> None:
-    s = stage(linger_ms=10)
+    s = loaded_harness(linger_ms=10)
     s.log.max_batch_bytes = 210
     for word in ("a" * 40, "b" * 40, "c" * 40):
         s.write_later(word, lingers=True)
@@ -478,7 +478,7 @@ def test_full_batch_is_appended_at_once() -> None:
 
 
 def test_failed_batch_fails_all_its_operations() -> None:
-    s = stage(linger_ms=-1)
+    s = loaded_harness(linger_ms=-1)
     answers = [s.write_later(word, lingers=True) for word in "ab"]
     s.log.fail_next = ErrorCode.KAFKA_STORAGE_ERROR
     s.loop.run_soon()
@@ -487,7 +487,7 @@ def test_failed_batch_fails_all_its_operations() -> None:
 
 
 def test_resignation_fails_lingering_writes_without_appending_them() -> None:
-    s = stage(linger_ms=10)
+    s = loaded_harness(linger_ms=10)
     answer = s.write_later("a", lingers=True)
     s.runtime.resign(P, 2)
     s.loop.advance(1)
@@ -496,7 +496,7 @@ def test_resignation_fails_lingering_writes_without_appending_them() -> None:
 
 
 def test_cancelled_request_is_not_answered() -> None:
-    s = stage()
+    s = loaded_harness()
     s.log.holds_commits = True
     s.write_later("a").cancel()
     s.log.commit()
@@ -507,7 +507,7 @@ def test_cancelled_request_is_not_answered() -> None:
 
 
 def test_shard_is_notified_of_an_outcome_before_the_client() -> None:
-    s = stage()
+    s = loaded_harness()
     assert s.runtime.execute(P, lambda shard: shard.write_and_hear("a")) == "heard"
     s.log.fail_next = ErrorCode.NOT_ENOUGH_REPLICAS
     with pytest.raises(KafkaError):
@@ -520,15 +520,15 @@ def test_shard_is_notified_of_an_outcome_before_the_client() -> None:
 
 
 def test_records_decided_on_an_outcome_are_written() -> None:
-    s = stage()
+    s = loaded_harness()
     s.runtime.post(P, lambda shard: shard.write_and_hear("a", follow_up="b"))
     assert s.count("b") == 1
 
 
 def test_timers_fire_at_their_deadline() -> None:
-    s = stage()
+    s = loaded_harness()
     s.shard.timers.schedule("k", 30, "first")
-    s.count("any")  # any command makes the runtime look at the timers
+    s.count("any")  # any command makes the runtime check the timers
     s.shard.timers.schedule("l", 50, "second")
     s.count("any")
     s.loop.advance(0.029)
@@ -540,7 +540,7 @@ def test_timers_fire_at_their_deadline() -> None:
 
 
 def test_records_decided_by_a_timer_are_written() -> None:
-    s = stage()
+    s = loaded_harness()
     s.shard.timer_result = s.shard.write("timed").answering(None)
     s.shard.timers.schedule("k", 30, "cause")
     s.count("any")
@@ -549,7 +549,7 @@ def test_records_decided_by_a_timer_are_written() -> None:
 
 
 def test_timers_of_a_resigned_partition_do_not_fire() -> None:
-    s = stage()
+    s = loaded_harness()
     shard = s.shard
     shard.timers.schedule("k", 30, "cause")
     s.count("any")
@@ -559,11 +559,11 @@ def test_timers_of_a_resigned_partition_do_not_fire() -> None:
 
 
 def test_error_in_a_timer_discards_the_shard() -> None:
-    """The causes behind it were not handled, so sessions would never end."""
-    s = stage()
+    """The remaining causes were not handled, so sessions would never expire."""
+    s = loaded_harness()
     s.shard.timers.schedule("k", 30, "fault")
     s.count("any")
     s.loop.advance(0.03)
     assert len(s.loop.failures) == 1
-    assert s.state() is ShardState.ACTIVE  # read again from its log, which is empty
+    assert s.state() is ShardState.ACTIVE  # reloaded from its log, which is empty
     assert s.shard.timed == []
