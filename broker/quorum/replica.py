@@ -107,7 +107,7 @@ class QuorumReplica:
 
     @property
     def committed(self) -> int:
-        """On the leader: the high watermark; -1 before a record of the leader's epoch is committed."""
+        """The leader's high watermark; -1 before a record of its epoch is committed, and in all other roles."""
         if not isinstance(self.role, LeaderState) or self.high_watermark is None:
             return UNKNOWN_OFFSET
         return self.high_watermark if self.high_watermark > self.role.start_offset else UNKNOWN_OFFSET

@@ -150,6 +150,6 @@ def test_voters_of_two_clusters_tell_that_they_are(tmp_path: Path) -> None:
         node.format(cluster_id=cluster_id)
     with nodes[0].running(), nodes[1].running():
         for node, other in zip(nodes, reversed(nodes), strict=True):
-            line = node.wait_for_line("A node refuses this one", "INCONSISTENT_CLUSTER_ID")
+            line = node.wait_for_line("A node refuses requests of this node", "INCONSISTENT_CLUSTER_ID")
             assert f":{other.controller_port}" in line
         assert [node.terminate() for node in nodes] == [0, 0]

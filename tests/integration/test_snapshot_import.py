@@ -177,9 +177,9 @@ def test_what_is_no_snapshot_of_this_log_is_refused_and_the_leader_asked(stage: 
             name: line_with(log, "A metadata snapshot is refused", name) for name in (corrupt, foreign, stray, ahead)
         }
         assert "damaged" in refused[corrupt], log[-6000:]
-        assert "it is of cluster Kl4BjzYmTn6OJy1vG5itzw" in refused[foreign]
+        assert "its cluster id is Kl4BjzYmTn6OJy1vG5itzw" in refused[foreign]
         assert "the leader" in refused[stray]
-        assert "ahead of what is committed" in refused[ahead]
+        assert "ahead of the committed log" in refused[ahead]
         assert "not JSON" in line_with(log, "A metadata snapshot is refused", f"{end + 3:020d}")
         assert log.count("is refused") == 5
         assert "Traceback" not in log

@@ -1,4 +1,4 @@
-"""Changes of who votes, between the leader that makes them and the operations that know how (`reconfiguration.py`)."""
+"""The link between the leader and the voter change operations in `reconfiguration.py`."""
 
 from typing import Final
 
@@ -22,24 +22,24 @@ from broker.quorum.state import LeaderState, Role
 from protocol.errors import ErrorCode
 
 RECENT_MS: Final = 3_600_000
-"""An observer that had the whole log and has fetched within this time can become a voter."""
+"""The age limit of an observer's last fetch for becoming a voter."""
 
 
 class VoterChanges:
-    """A `ChangingLeader`; what is under way ends with the leadership."""
+    """Implements `ChangingLeader`. A change in progress ends with the leadership."""
 
     def __init__(self, replica: QuorumReplica, leadership: QuorumLeadership, now: Instant) -> None:
         self._replica = replica
         self._leadership = leadership
         self._now = now
-        self._changes = self._fresh()
+        self._changes = self._new_changes()
         self._probed: ReplicaKey | None = None
         replica.on_leaving.append(self._on_leaving)
 
-    def _fresh(self) -> Reconfiguration:
+    def _new_changes(self) -> Reconfiguration:
         return Reconfiguration(self, self._replica.settings.request_timeout_ms)
 
-    # Being asked
+    # Requests
 
     def on_request(
         self, token: int, request: AddVoterRequest | RemoveVoterRequest | UpdateVoterRequest, now: Instant
@@ -47,7 +47,7 @@ class VoterChanges:
         self._now = now
         epoch = request.epoch if isinstance(request, UpdateVoterRequest) else None
         if error := leader_error(self._replica, request.cluster_id, epoch):
-            self.answer(token, error, None)
+            self.respond(token, error, None)
             return
         match request:
             case AddVoterRequest():
@@ -58,10 +58,10 @@ class VoterChanges:
                 self._changes.update(token, request)
 
     def upgrade(self, token: int, version: int, now: Instant) -> None:
-        """To a higher kraft.version."""
+        """Upgrade kraft.version."""
         self._now = now
         if error := leader_error(self._replica, None, None):
-            self.answer(token, error, None)
+            self.respond(token, error, None)
         else:
             self._changes.upgrade(token, version, now.monotonic_ms)
 
@@ -70,10 +70,10 @@ class VoterChanges:
         if self._probed is not None:
             self._changes.on_probe(self._probed, outcome)
 
-    # Acting
+    # Progress
 
     def poll(self, now: Instant) -> None:
-        """While this node leads, after everything that happened: perhaps something was committed, or is late."""
+        """Complete or time out the change in progress, on the leader."""
         self._now = now
         self._changes.on_committed()
         self._changes.tick(now.monotonic_ms)
@@ -86,16 +86,16 @@ class VoterChanges:
 
     @property
     def is_pending(self) -> bool:
-        """Whether a change is under way, or appended and not committed."""
+        """Whether a change is in progress, or appended and not committed."""
         offset = self.voters_offset
         return self._changes.is_pending or (offset is not None and offset >= self.committed)
 
     def _on_leaving(self, before: Role) -> None:
         if isinstance(before, LeaderState):
             self._changes.abandon()
-            self._changes = self._fresh()
+            self._changes = self._new_changes()
 
-    # What the operations see and do
+    # ChangingLeader
 
     @property
     def own(self) -> VoterNode:
@@ -140,5 +140,5 @@ class VoterChanges:
         records = [] if kraft_version is None else [batches.kraft_version(kraft_version)]
         return self._leadership.append_control([*records, batches.voters(voters)], self._now)
 
-    def answer(self, token: int, error: ErrorCode, message: str | None) -> None:
+    def respond(self, token: int, error: ErrorCode, message: str | None) -> None:
         self._replica.out.respond(token, ChangeVotersResponse(error, self._replica.hint, message))

@@ -1,11 +1,11 @@
-"""Fetching a snapshot from the leader, page after page, in place of a log that it has not got any more (KIP-630).
+"""Fetching a snapshot from the leader in pages, when the leader's log no longer has the records (KIP-630).
 
-1. A fetch is answered with a snapshot id; fetching the log pauses.
-2. Pages go to a `.part` file at their position.
-3. When all is there, the driver checks the file and puts it in its place, durably.
-4. The log is emptied and starts, and ends, where the snapshot ends; fetching goes on from there.
+1. The response to a fetch names a snapshot id; log fetches pause.
+2. Pages are written to a `.part` file at their position.
+3. After the last page the driver checks and renames the file, durably.
+4. The log is emptied and starts and ends at the snapshot's end offset; log fetches continue from there.
 
-Until step 4 the node votes with its log as it was. A change of role before step 3 throws the pages away.
+Until step 4 the node votes with its previous log. A role change before step 3 discards the pages.
 """
 
 from broker.quorum.control_history import IncompatibleVoters
@@ -21,6 +21,8 @@ from protocol.errors import ErrorCode
 
 
 class SnapshotFetch:
+    """The fetch of one snapshot at a time."""
+
     def __init__(self, replica: QuorumReplica, elections: QuorumElections) -> None:
         self._replica = replica
         self._elections = elections
@@ -32,31 +34,31 @@ class SnapshotFetch:
 
     @property
     def is_being_checked(self) -> bool:
-        """All pages are there and the driver looks at them: nothing is fetched meanwhile."""
+        """Whether the driver checks a complete snapshot; no fetch is sent meanwhile."""
         return self._checked is not None
 
     @property
     def resume_at(self) -> float:
-        """Until then nothing is fetched, because a snapshot was no good; a monotonic time."""
+        """The monotonic time until which no fetch is sent, after an invalid snapshot."""
         return self._resume_at
 
     def is_idle(self, now: Instant) -> bool:
-        """Whether all fetching waits: for a check, or because the last one failed."""
+        """Whether all fetches pause, for a check or after an invalid snapshot."""
         return self.is_being_checked or now.monotonic_ms < self._resume_at
 
     def is_under_way(self, snapshot_id: SnapshotId) -> bool:
-        """Whether pages of this one are there already."""
+        """Whether pages of this snapshot were already received."""
         return self._wanted == snapshot_id and self._position > 0
 
     def is_missing(self, snapshot_id: SnapshotId) -> bool:
-        """Whether it stands for what this node has not, and contradicts nothing that it knows to be committed."""
+        """Whether the snapshot has records that this log lacks and contradicts no record known to be committed."""
         replica = self._replica
         return snapshot_id.end_offset >= max(1, replica.high_watermark or 0) and replica.log.lacks(snapshot_id)
 
     def begin(self, snapshot_id: SnapshotId) -> bool:
-        """The leader has this in place of the log. False if it is nothing that is missing: then something is wrong.
+        """Start to fetch a snapshot named by the leader. Return False if this node does not need the snapshot.
 
-        It may be of an earlier epoch than the own last records, which then never counted.
+        Its epoch may be earlier than that of the own last records, which are uncommitted in that case.
         """
         if not self.is_missing(snapshot_id):
             return False
@@ -66,17 +68,17 @@ class SnapshotFetch:
         return True
 
     def give_up(self) -> None:
-        """What there is of one is thrown away: it is got elsewhere."""
+        """Discard received pages, because an import loads the snapshot."""
         self._discard()
 
     def finish_import(self, snapshot_id: SnapshotId, size: int) -> None:
-        """All of it came from elsewhere, and lies aside: as if its last page were there."""
+        """Check and install an imported snapshot, as after the last page of a fetch."""
         self._discard()
         self._replica.out.log.append(FinishPart(snapshot_id, size, is_imported=True))
         self._checked = snapshot_id
 
     def next_request(self) -> FetchSnapshotRequest | None:
-        """For the next page; None if no snapshot is being fetched."""
+        """Return the request for the next page; None if no snapshot is being fetched."""
         if self._wanted is None:
             return None
         settings = self._replica.settings
@@ -101,20 +103,18 @@ class SnapshotFetch:
             return
         if response.error is not ErrorCode.NONE:
             if response.error in (ErrorCode.SNAPSHOT_NOT_FOUND, ErrorCode.POSITION_OUT_OF_RANGE):
-                self._discard()  # the next fetch learns which one there is now
+                self._discard()  # the next fetch returns the id of the present snapshot
             replica.requests.failed(in_flight.to_id, now)
             return
         replica.on_leader_response(now)
-        if self._take_page(response):
+        if self._write_page(response):
             replica.requests.succeeded(in_flight.to_id)
         else:
             replica.protocol_violations += 1
             replica.requests.failed(in_flight.to_id, now)
 
-    def _take_page(self, page: FetchSnapshotResponse) -> bool:
-        """A page that is not the one asked for is asked for again; of a snapshot that is shorter than its pages nothing
-        is kept.
-        """
+    def _write_page(self, page: FetchSnapshotResponse) -> bool:
+        """Write the requested page. Return False for another page, or for a page that exceeds the snapshot's size."""
         wanted, end = self._wanted, self._position + len(page.data)
         if wanted is None or page.snapshot_id != wanted or page.position != self._position or not page.data:
             return False
@@ -131,9 +131,9 @@ class SnapshotFetch:
     def on_checked(
         self, snapshot_id: SnapshotId, stored: StoredSnapshot | None, control: tuple[ControlRecord, ...], now: Instant
     ) -> None:
-        """The driver has looked at the file: it is in place, or (None) it is no good and gone.
+        """Install a checked snapshot; None if it was invalid and deleted.
 
-        It is used whatever the role has become, because it is on disk; except by a leader, which has all of it.
+        A snapshot on disk is installed in any role except leader, which already has the records.
         """
         if self._checked != snapshot_id:
             return
@@ -155,7 +155,7 @@ class SnapshotFetch:
         self._replica.raise_high_watermark(stored.id.end_offset, now)
 
     def _reject(self, now: Instant) -> None:
-        """It is no good. After a pause there may be a better one; without it, this one would come again and again."""
+        """Reject an invalid snapshot and pause, so that the same snapshot is not fetched again at once."""
         self._replica.protocol_violations += 1
         self._resume_at = now.monotonic_ms + self._replica.settings.fetch_timeout_ms // 4
 

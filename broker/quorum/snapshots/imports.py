@@ -1,6 +1,6 @@
-"""What a replica and whoever knows a store of snapshots say to each other: steps wanted, and what came of them.
+"""Steps of a snapshot import that the core requests from the importer, and their outcomes.
 
-Each step but a refusal has a `serial`; the outcome bears the same. What comes under an old one is ignored.
+Each step except a refusal has a `serial`, which its outcome repeats. Outcomes with an old serial are ignored.
 """
 
 from dataclasses import dataclass
@@ -9,18 +9,19 @@ from typing import Final, TypeAlias
 from broker.quorum.identity import SnapshotId
 
 TIMED_BYTES: Final = 64 * 1024 * 1024
-"""Of a snapshot, for each of which there is the timeout: a large one out of a slow store is worth more patience."""
+"""Snapshot bytes per import timeout; a larger snapshot may take proportionally longer."""
 
 
 def allowed_ms(timeout_ms: int, size: int) -> int:
-    """What `size` bytes out of a store may take, until the next `TIMED_BYTES` are whole."""
+    """Return the time limit for loading `size` bytes: one timeout per started `TIMED_BYTES`."""
     return timeout_ms * (1 + size // TIMED_BYTES)
 
 
 @dataclass(frozen=True, slots=True)
 class FindImport:
-    """Look for the newest snapshot that ends from `least` to `most`, both included, in no later epoch than `epoch`, and
-    was not refused before. The outcome is ImportFound.
+    """Find the newest snapshot with an end offset from `least` to `most` inclusive and an epoch up to `epoch`.
+
+    Refused snapshots are skipped. The outcome is ImportFound.
     """
 
     serial: int
@@ -31,8 +32,9 @@ class FindImport:
 
 @dataclass(frozen=True, slots=True)
 class LoadImport:
-    """The snapshot found is part of this log's history: get it, check it, and leave it aside for a FinishPart. The
-    outcome is ImportLoaded or ImportFailed.
+    """Load and check the found snapshot, which belongs to this log's history, into a file for FinishPart.
+
+    The outcome is ImportLoaded or ImportFailed.
     """
 
     serial: int
@@ -41,7 +43,7 @@ class LoadImport:
 
 @dataclass(frozen=True, slots=True)
 class RefuseImport:
-    """The snapshot found is not of this log: tell people why, and do not find it again."""
+    """Log why the found snapshot is not of this log's history, and do not find it again. Has no outcome."""
 
     snapshot_id: SnapshotId
     reason: str
@@ -49,7 +51,7 @@ class RefuseImport:
 
 @dataclass(frozen=True, slots=True)
 class EndImport:
-    """Nobody waits for this step any more: stop, and leave nothing aside. `is_late`: because it took too long."""
+    """Cancel a step and delete its file. `is_late`: the step exceeded its time limit."""
 
     serial: int
     is_late: bool
@@ -57,7 +59,7 @@ class EndImport:
 
 @dataclass(frozen=True, slots=True)
 class ImportFound:
-    """None: there is nothing of use, or the store does not answer. `size` in bytes, as the store says."""
+    """The snapshot found; None if there is none or the store does not respond. `size` in bytes, from the manifest."""
 
     serial: int
     snapshot_id: SnapshotId | None
@@ -66,7 +68,7 @@ class ImportFound:
 
 @dataclass(frozen=True, slots=True)
 class ImportLoaded:
-    """All `size` bytes are aside, and are what their manifest says."""
+    """All `size` bytes are in the import file and match the manifest."""
 
     serial: int
     size: int
@@ -74,7 +76,7 @@ class ImportLoaded:
 
 @dataclass(frozen=True, slots=True)
 class ImportFailed:
-    """Nothing is aside. `is_refused`: the snapshot was no good, and there may be another."""
+    """The import file is deleted. `is_refused`: the snapshot is invalid; another one may be valid."""
 
     serial: int
     is_refused: bool

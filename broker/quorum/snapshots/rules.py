@@ -1,7 +1,4 @@
-"""When a replica snapshots its state, when the log may begin later, and how pages of snapshots are dealt out (KIP-630).
-
-Rules only: what is in a snapshot, and where it lies, is known elsewhere.
-"""
+"""Rules for snapshots (KIP-630): when to generate one, how far to raise the log start offset, and page sizes."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,7 +13,7 @@ from protocol.errors import ErrorCode
 
 
 class SnapshotReason(Enum):
-    """Why a snapshot is due."""
+    """The reason for generating a snapshot."""
 
     REQUEST = auto()
     CHANGES = auto()
@@ -25,8 +22,11 @@ class SnapshotReason(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TriggerSettings:
-    """`min_changed_ratio` is metadata.snapshot.min.changed_records.ratio, `min_bytes` (a minimum, for all its name)
-    metadata.log.max.record.bytes.between.snapshots, `interval_ms` metadata.log.max.snapshot.interval.ms (0: off).
+    """Settings of SnapshotTrigger.
+
+    `min_changed_ratio` is metadata.snapshot.min.changed_records.ratio, `min_bytes` is
+    metadata.log.max.record.bytes.between.snapshots (a minimum despite its name), and `interval_ms` is
+    metadata.log.max.snapshot.interval.ms (0: disabled).
     """
 
     min_changed_ratio: float
@@ -36,22 +36,22 @@ class TriggerSettings:
 
 @dataclass(slots=True)
 class _Since:
-    """What was committed after a snapshot: bytes of records, and how many records of the snapshot became others."""
+    """Committed bytes since a snapshot, and the number of its records that were modified or deleted."""
 
     bytes: int = 0
     changed: int = 0
 
 
 class SnapshotTrigger:
-    """Says when a snapshot is due, on every replica for itself. It is due when any of these holds:
+    """Decides when this replica generates a snapshot. A snapshot is due under any of these conditions:
 
-    1. Somebody asked for one.
-    2. `min_bytes` were committed since the last one, and of its records `min_changed_ratio` were modified or deleted
-       since. Records that were added do not count, so a log of nothing but additions is not written again for nothing;
-       those that were added since and then changed do. Both hold, so that a small snapshot whose one record changes all
-       the time is not written all the time. Before there is a last one, or if it was empty, no ratio can be reached,
-       and the bytes alone decide: otherwise there would never be a first.
-    3. `interval_ms` went by since the last one (or since the start), and something was committed since.
+    1. An explicit request.
+    2. Since the last snapshot `min_bytes` were committed, and the share `min_changed_ratio` of its records was modified
+       or deleted. Added records do not count, so a log of additions only causes no repeated snapshots; records that
+       were added and then modified do count. Both limits apply, so a small snapshot with one frequently changing record
+       is not written constantly. Without a previous snapshot, or with an empty one, only the bytes count, because no
+       ratio could be reached.
+    3. `interval_ms` elapsed since the last snapshot (or the start), and records were committed since.
 
     Times are monotonic, in ms.
     """
@@ -62,31 +62,29 @@ class SnapshotTrigger:
         self._since = _Since()
         self._covered: _Since | None = None
         self._began_ms = now_ms
-        self._is_asked = False
+        self._is_requested = False
 
     def on_log_read(self, size_bytes: int) -> None:
-        """So many bytes of batches were committed and are in the state now."""
+        """Count committed and applied batches."""
         self._since.bytes += size_bytes
 
     def on_changed(self, records: int) -> None:
-        """So many records of the last snapshot, or added after it, were modified or deleted. To count one again makes
-        snapshots come sooner, never later.
-        """
+        """Count modified or deleted records. A record counted twice makes the next snapshot earlier, never later."""
         self._since.changed += records
 
     def request(self) -> None:
-        """Somebody wants one now."""
-        self._is_asked = True
+        """Make a snapshot due now."""
+        self._is_requested = True
 
     def is_due(self, now_ms: float) -> bool:
-        """Never while one is being made."""
+        """Whether a snapshot is due; False while one is being generated."""
         return self.reason(now_ms) is not None
 
     def reason(self, now_ms: float) -> SnapshotReason | None:
-        """Why one is due, if it is."""
+        """Return why a snapshot is due; None if none is."""
         if self._covered is not None:
             return None
-        if self._is_asked:
+        if self._is_requested:
             return SnapshotReason.REQUEST
         if self._has_changed_enough:
             return SnapshotReason.CHANGES
@@ -94,7 +92,7 @@ class SnapshotTrigger:
 
     @property
     def deadline(self) -> float:
-        """When one is due by time, if nothing else happens."""
+        """The time at which a snapshot becomes due by the interval."""
         is_on = self._settings.interval_ms > 0 and self._since.bytes > 0 and self._covered is None
         return self._began_ms + self._settings.interval_ms if is_on else inf
 
@@ -105,33 +103,31 @@ class SnapshotTrigger:
         return self._records == 0 or self._since.changed >= self._settings.min_changed_ratio * self._records
 
     def begin(self, now_ms: float) -> None:
-        """The state was captured: what comes from now on is not in this snapshot."""
+        """Start a snapshot. Later changes count towards the next snapshot."""
         self._covered, self._since = self._since, _Since()
         self._began_ms = now_ms
-        self._is_asked = False
+        self._is_requested = False
 
     def end(self, records: int) -> None:
-        """The snapshot is in place; it holds so many records."""
+        """Complete the snapshot, which has this number of records."""
         self._covered = None
         self._records = records
 
     def fail(self) -> None:
-        """It could not be made: all that it covered is still to be covered, so that by changes one is due again. How
-        long to wait after a failure is for whoever makes it to say.
-        """
+        """Abandon the snapshot. Its changes count again, so one may be due at once; the caller delays the retry."""
         covered, self._covered = self._covered, None
         if covered is not None:
             self.on_log_read(covered.bytes)
             self.on_changed(covered.changed)
 
     def on_snapshot(self, records: int, now_ms: float) -> None:
-        """A snapshot of so many records stands for the whole state: it was loaded, or made in one go."""
+        """Restart the counts after a snapshot of the whole state was loaded."""
         self._covered, self._since = None, _Since()
         self._records, self._began_ms = records, now_ms
 
 
 class LogFacts(NamedTuple):
-    """A log and its snapshots, in the order of their ids."""
+    """Offsets and size of a log, and its snapshots in the order of their ids."""
 
     start: int
     end: int
@@ -139,7 +135,7 @@ class LogFacts(NamedTuple):
     snapshots: Sequence[StoredSnapshot]
 
     def bytes_from(self, offset: int) -> int:
-        """Of log and snapshots, if the log started at `offset`. The log is taken to be equally dense everywhere."""
+        """Return the size of log and snapshots from `offset` on, assuming equal record sizes throughout the log."""
         whole = self.end - self.start
         rest = self.bytes * (self.end - offset) // whole if whole > 0 else 0
         return rest + sum(each.size for each in self.snapshots if each.id.end_offset >= offset)
@@ -147,21 +143,21 @@ class LogFacts(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrimRule:
-    """Where a log may start. All times are the wall's, in ms; negative retention bounds are off.
+    """Computes the log start offset. Times are wall-clock times in ms; negative retention limits are disabled.
 
-    On the leader, from the present start to the end `x` of the next snapshot, and on from there, while
+    On the leader, the log start offset rises to the end offset `x` of the next snapshot, repeatedly, while:
 
-    1. all live replicas (the other voters, and observers seen within a session timeout) have everything below `x`, or
-       `x` is `lag_ms` old: the time that a slow replica is waited for. The age of `x` is that of the record before it,
-       which the snapshot's header tells; so it outlives leaders and restarts.
-    2. Kafka's retention wants it: log and snapshots together exceed `retention_bytes`, or what goes is older than
-       `retention_ms`: the oldest snapshot, or if none goes, the record before `x`.
+    1. All live replicas (the other voters, and observers within the session timeout) have all records below `x`, or `x`
+       is older than `lag_ms`, the limit for waiting for a slow replica. The age of `x` is that of the record before it,
+       taken from the snapshot's header, so it is independent of leader changes and restarts.
+    2. Retention requires it: log and snapshots together exceed `retention_bytes`, or the deleted data is older than
+       `retention_ms` (the oldest deleted snapshot, or else the record before `x`).
 
-    The newest snapshot and the log from its end on stay, whatever their size. With both bounds off nothing goes.
+    The newest snapshot and the log after it are always kept. With both limits disabled nothing is deleted.
 
-    On others, to the largest own snapshot at or below where the leader's log starts. The KIP takes the lesser of the
-    leader's start and the largest own snapshot; to stay at an own snapshot's end below that keeps the rule that holds
-    on every replica at all times: where a log does not start at 0, it starts at a snapshot.
+    On other replicas, the log start offset rises to the largest own snapshot at or below the leader's log start offset.
+    The KIP takes the lesser of the leader's start and the largest own snapshot; this rule also keeps the invariant that
+    a log with a start offset above 0 starts at a snapshot.
     """
 
     lag_ms: int
@@ -177,9 +173,9 @@ class TrimRule:
         )
 
     def on_leader(self, log: LogFacts, live_ends: Sequence[int], now_ms: int) -> SnapshotId | None:
-        """The snapshot at which the leader's log may start; None if it may not start later.
+        """Return the snapshot to which the leader's log start offset may rise; None for no change.
 
-        `live_ends`: the end offsets of the other live replicas, -1 where none is known.
+        `live_ends` are the end offsets of the other live replicas, -1 if unknown.
         """
         start, found = log.start, None
         for snapshot in log.snapshots:
@@ -191,9 +187,9 @@ class TrimRule:
         return found
 
     def on_follower(self, log: LogFacts, leader_start: int) -> SnapshotId | None:
-        """The snapshot at which the log of a voter or observer may start; None if it may not start later.
+        """Return the snapshot to which the log start offset of a voter or observer may rise; None for no change.
 
-        `leader_start` is from the leader's last answer, -1 if it did not say.
+        `leader_start` is the log start offset in the leader's last response, -1 if unknown.
         """
         passed = [each.id for each in log.snapshots if log.start < each.id.end_offset <= leader_start]
         return max(passed, key=lambda each: each.end_offset, default=None)
@@ -211,10 +207,10 @@ class TrimRule:
 
 
 def distribute(max_bytes: int, remaining: Sequence[int]) -> list[int]:
-    """How many bytes of each snapshot go into a response of `max_bytes`, where so many remain of each.
+    """Return the number of bytes of each snapshot in a response of `max_bytes`, given the remaining bytes of each.
 
-    Each gets an equal share, and what small ones do not need goes to the others in equal shares, so that the response
-    is full if it can be. Nobody gets less than the average, or all that it has.
+    Each snapshot gets an equal share. The unused share of small snapshots is divided among the others, so the response
+    is full if possible.
     """
     shares = [0] * len(remaining)
     left = max(0, max_bytes)
@@ -226,5 +222,5 @@ def distribute(max_bytes: int, remaining: Sequence[int]) -> list[int]:
 
 
 def position_error(position: int, size: int) -> ErrorCode:
-    """Of a request for the bytes of a snapshot from `position` on."""
+    """Return the error of a FetchSnapshot request at `position`, or NONE."""
     return ErrorCode.NONE if UNKNOWN_OFFSET < position < size else ErrorCode.POSITION_OUT_OF_RANGE

@@ -1,8 +1,6 @@
-"""What replicas of the metadata log say to each other, as Kafka's messages: every request and answer, both ways.
+"""Translation between the quorum's requests and responses and Kafka's messages, in both directions.
 
-One module per kind of talk. `decode_…` reads what came in, in whatever version, and leaves what an old version cannot
-say unknown; `encode_…` makes a message. Requests are encoded for a version, because versions say the same in different
-fields; answers are not, because what a version has no room for is ignorable there.
-
-Checks here are about shape alone: the one partition there is. What a request may do is the core's to say.
+One module per group of APIs. `decode_…` accepts any version and sets fields that an old version lacks to unknown;
+`encode_…` builds a message. Requests are encoded for a version, because versions use different fields for the same
+value. Responses are not, because fields that a version lacks are ignorable.
 """

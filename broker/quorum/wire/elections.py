@@ -1,7 +1,7 @@
-"""Vote (52), BeginQuorumEpoch (53) and EndQuorumEpoch (54): who leads, and in which epoch.
+"""Vote (52), BeginQuorumEpoch (53) and EndQuorumEpoch (54).
 
-Vote 1+ and the others' 1 name replicas by directory too and say where leaders listen (KIP-853); Vote 2 can ask without
-starting an epoch (KIP-996). A pre-vote has no meaning in older versions, so it is never sent in one.
+Version 1 of each adds directory ids and the leader's listeners (KIP-853); Vote 2 adds pre-votes (KIP-996). A pre-vote
+would be a real vote in older versions, so it is never sent in one.
 """
 
 from collections.abc import Sequence
@@ -65,7 +65,7 @@ def _only_partition(topics: Sequence[_Topic[P]]) -> P | None:
 
 
 def decode_vote(message: vote.VoteRequest) -> VoteRequest:
-    """Raises WrongPartition."""
+    """Decode a request. Raise WrongPartition."""
     partition = _only_partition(message.topics)
     if partition is None:
         raise WrongPartition(vote.VoteResponse(error_code=ErrorCode.INVALID_REQUEST))
@@ -80,7 +80,7 @@ def decode_vote(message: vote.VoteRequest) -> VoteRequest:
 
 
 def encode_vote(request: VoteRequest) -> vote.VoteRequest:
-    """A pre-vote fits PRE_VOTE_FROM and later versions only."""
+    """Encode a request. A pre-vote needs version PRE_VOTE_FROM or later."""
     partition = vote.VoteRequestPartitionData(
         replica_epoch=request.epoch,
         replica_id=request.candidate.id,
@@ -98,7 +98,7 @@ def encode_vote(request: VoteRequest) -> vote.VoteRequest:
 
 
 def decode_vote_response(message: vote.VoteResponse, listener: str) -> VoteResponse:
-    """Raises MalformedResponse. `listener` is the name of the listener that was asked."""
+    """Decode a response received under the named listener. Raise MalformedResponse."""
     partition = _only_partition(message.topics)
     if message.error_code:
         return VoteResponse(named_error(message.error_code), LeaderHint())
@@ -109,7 +109,7 @@ def decode_vote_response(message: vote.VoteResponse, listener: str) -> VoteRespo
 
 
 def encode_vote_response(response: VoteResponse, listener: str) -> vote.VoteResponse:
-    """`listener` is the name of the listener that the request came in on."""
+    """Encode a response to a request that arrived on the named listener."""
     whole, error = split_error(response.error)
     if whole:
         return vote.VoteResponse(error_code=whole)
@@ -125,7 +125,7 @@ def encode_vote_response(response: VoteResponse, listener: str) -> vote.VoteResp
 
 
 def decode_begin(message: begin.BeginQuorumEpochRequest) -> BeginQuorumEpochRequest:
-    """Raises WrongPartition."""
+    """Decode a request. Raise WrongPartition."""
     partition = _only_partition(message.topics)
     if partition is None:
         raise WrongPartition(begin.BeginQuorumEpochResponse(error_code=ErrorCode.INVALID_REQUEST))
@@ -153,7 +153,7 @@ def encode_begin(request: BeginQuorumEpochRequest) -> begin.BeginQuorumEpochRequ
 
 
 def decode_begin_response(message: begin.BeginQuorumEpochResponse, listener: str) -> BeginQuorumEpochResponse:
-    """Raises MalformedResponse."""
+    """Decode a response. Raise MalformedResponse."""
     partition = _only_partition(message.topics)
     if message.error_code:
         return BeginQuorumEpochResponse(named_error(message.error_code), LeaderHint())
@@ -180,7 +180,7 @@ def encode_begin_response(response: BeginQuorumEpochResponse, listener: str) -> 
 
 
 def decode_end(message: end.EndQuorumEpochRequest) -> EndQuorumEpochRequest:
-    """Raises WrongPartition."""
+    """Decode a request. Raise WrongPartition."""
     partition = _only_partition(message.topics)
     if partition is None:
         raise WrongPartition(end.EndQuorumEpochResponse(error_code=ErrorCode.INVALID_REQUEST))
@@ -195,7 +195,7 @@ def decode_end(message: end.EndQuorumEpochRequest) -> EndQuorumEpochRequest:
 
 
 def encode_end(request: EndQuorumEpochRequest) -> end.EndQuorumEpochRequest:
-    """The successors stand there twice, once as version 0 knows them."""
+    """Encode a request. It contains the successors twice, once in the fields of version 0."""
     partition = end.EndQuorumEpochRequestPartitionData(
         leader_id=request.leader_id,
         leader_epoch=request.epoch,
@@ -210,7 +210,7 @@ def encode_end(request: EndQuorumEpochRequest) -> end.EndQuorumEpochRequest:
 
 
 def decode_end_response(message: end.EndQuorumEpochResponse, listener: str) -> EndQuorumEpochResponse:
-    """Raises MalformedResponse."""
+    """Decode a response. Raise MalformedResponse."""
     partition = _only_partition(message.topics)
     if message.error_code:
         return EndQuorumEpochResponse(named_error(message.error_code), LeaderHint())

@@ -1,7 +1,7 @@
-"""AddRaftVoter (80), RemoveRaftVoter (81), UpdateRaftVoter (82), and what ApiVersions (18) tells of kraft.version.
+"""AddRaftVoter (80), RemoveRaftVoter (81), UpdateRaftVoter (82), and the kraft.version range in ApiVersions (18).
 
-AddRaftVoter 1 may ask to be answered before the commit (KIP-1186); version 0 cannot. Answers to the first two name no
-leader: whoever asks goes by the cluster's metadata.
+AddRaftVoter 1 may request a response before the commit (KIP-1186). Responses to the first two APIs name no leader;
+clients find it in the cluster metadata.
 """
 
 from typing import Final
@@ -35,7 +35,7 @@ def decode_add(message: add.AddRaftVoterRequest) -> AddVoterRequest:
 
 
 def encode_add(request: AddVoterRequest, timeout_ms: int) -> add.AddRaftVoterRequest:
-    """Without `ack_when_committed` it fits EARLY_ACK_FROM and later versions only."""
+    """Encode a request. Without `ack_when_committed` it needs version EARLY_ACK_FROM or later."""
     return add.AddRaftVoterRequest(
         request.cluster_id,
         timeout_ms,
@@ -104,12 +104,12 @@ def encode_update_response(response: ChangeVotersResponse, listener: str) -> upd
 
 
 def decode_probe_response(message: api_versions.ApiVersionsResponse) -> ProbeResponse:
-    """A node that says nothing about kraft.version supports version 0 alone."""
+    """Decode the kraft.version range. A node without the feature supports version 0 only."""
     found = next((each for each in message.supported_features if each.name == KRAFT_VERSION), None)
     versions = NO_VERSIONS if found is None else KRaftVersions(found.min_version, found.max_version)
     return ProbeResponse(named_error(message.error_code), versions)
 
 
 def _sentence(response: ChangeVotersResponse) -> str | None:
-    """What a person reads; for an error that says nothing of its own, the error's sentence."""
+    """Return the error message for operators, by default the error code's own message."""
     return response.message or (response.error.message if response.error else None)

@@ -1,4 +1,4 @@
-"""A request on its way: which API it is, in which versions it can be said, and how to read the answer."""
+"""Outgoing requests: the API key, the supported versions, and the decoder of the response."""
 
 from collections.abc import Callable
 from functools import partial
@@ -14,9 +14,9 @@ SOFTWARE_VERSION: Final = "kraft"
 
 
 class Outgoing(NamedTuple):
-    """`build` makes the message of a version of at least `lowest_version`; all that this program knows have room.
+    """An encodable request. `build` encodes it for a version, which must be at least `lowest_version`.
 
-    `read` takes the response and the name of the listener that was asked. It raises MalformedResponse.
+    `read` decodes the response, given the name of the listener. It raises MalformedResponse.
     """
 
     key: ApiKey
@@ -26,7 +26,7 @@ class Outgoing(NamedTuple):
 
 
 def outgoing(request: core.Request, timeout_ms: int) -> Outgoing:
-    """How to say a request; `timeout_ms` is how long its sender waits, which one of them tells."""
+    """Return the encodable form of a request. AddRaftVoter contains `timeout_ms`, the sender's timeout."""
     match request:
         case core.VoteRequest():
             lowest = elections.PRE_VOTE_FROM if request.pre_vote else 0
@@ -74,5 +74,5 @@ def _always(message: Message) -> Callable[[int], Message]:
 
 
 def _plain(read: Callable[[Any], core.Response]) -> Callable[[Any, str], core.Response]:
-    """For answers that name no leader."""
+    """Adapt a decoder of responses that name no leader."""
     return lambda message, _listener: read(message)

@@ -1,8 +1,8 @@
 """Fetch (1) between replicas of the metadata log, versions 12-18, and FetchSnapshot (59), versions 0-1.
 
-Fetch 13+ names topics by id; 15+ puts the replica's id elsewhere; 16+ and FetchSnapshot 1 say where the leader listens;
-17+ and FetchSnapshot 1 name the replica's directory (KIP-853); 18 says which high watermark the replica knows
-(KIP-1166). Of the many other fields of Fetch, replicas of the metadata log neither fill nor read any.
+Fetch 13+ uses topic ids; 15+ has the replica id in another field; 16+ and FetchSnapshot 1 return the leader's address;
+17+ and FetchSnapshot 1 have the replica's directory id (KIP-853); 18 has the replica's high watermark (KIP-1166).
+Replicas of the metadata log neither set nor read the other fields of Fetch.
 """
 
 from typing import Final
@@ -41,7 +41,7 @@ _REPLICA_STATE_FROM: Final = 15
 
 
 def decode_fetch(message: fetch.FetchRequest, version: int) -> FetchRequest:
-    """Raises WrongPartition."""
+    """Decode a request. Raise WrongPartition."""
     topic = only(message.topics)
     partition = None if topic is None or not _is_ours(topic, version) else only(topic.partitions)
     if partition is None or partition.partition != METADATA_PARTITION:
@@ -80,7 +80,7 @@ def encode_fetch(request: FetchRequest, version: int) -> fetch.FetchRequest:
 
 
 def decode_fetch_response(message: fetch.FetchResponse, listener: str) -> FetchResponse:
-    """Raises MalformedResponse. `records` are views of what `message` was decoded from."""
+    """Decode a response. `records` are views of the buffer of `message`. Raise MalformedResponse."""
     if message.error_code:
         return FetchResponse(named_error(message.error_code), LeaderHint())
     topic = only(message.responses)
@@ -130,7 +130,7 @@ def _is_ours(topic: fetch.FetchTopic, version: int) -> bool:
 
 
 def decode_fetch_snapshot(message: snapshot.FetchSnapshotRequest) -> FetchSnapshotRequest:
-    """Raises WrongPartition."""
+    """Decode a request. Raise WrongPartition."""
     topic = only(message.topics)
     partition = None if topic is None else only(topic.partitions)
     if topic is None or partition is None:
@@ -164,7 +164,7 @@ def encode_fetch_snapshot(request: FetchSnapshotRequest) -> snapshot.FetchSnapsh
 
 
 def decode_fetch_snapshot_response(message: snapshot.FetchSnapshotResponse, listener: str) -> FetchSnapshotResponse:
-    """Raises MalformedResponse. `data` is a view of what `message` was decoded from."""
+    """Decode a response. `data` is a view of the buffer of `message`. Raise MalformedResponse."""
     if message.error_code:
         return FetchSnapshotResponse(named_error(message.error_code), LeaderHint())
     topic = only(message.topics)

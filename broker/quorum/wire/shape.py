@@ -1,7 +1,7 @@
-"""What all messages about the metadata log have in common: its one partition, its errors' place, the leader's address.
+"""Common parts of all messages about the metadata log: the single partition, the errors, and the leader's address.
 
-An answer has room for an error twice: for the request as a whole and for the partition. The first is for requests that
-are not about this cluster or this partition at all; everything that the log's state decides stands at the partition.
+A response has a top-level error and a partition error. The top-level error is for a wrong cluster or partition; errors
+that depend on the state of the log are partition errors.
 """
 
 from collections.abc import Sequence
@@ -16,13 +16,13 @@ from protocol.primitives import Uuid
 METADATA_TOPIC: Final = "__cluster_metadata"
 METADATA_PARTITION: Final = 0
 TOP_LEVEL: Final = frozenset({ErrorCode.INCONSISTENT_CLUSTER_ID, ErrorCode.CLUSTER_AUTHORIZATION_FAILED})
-"""Errors of the core and of those around it that concern the request as a whole."""
+"""Errors that are top-level errors in a response."""
 
 P = TypeVar("P")
 
 
 class WrongPartition(Exception):
-    """A request about anything but the metadata log's one partition; `response` answers it."""
+    """A request for anything other than the metadata log's partition; `response` is the response to send."""
 
     def __init__(self, response: Message) -> None:
         super().__init__(response)
@@ -30,7 +30,7 @@ class WrongPartition(Exception):
 
 
 class MalformedResponse(Exception):
-    """A response without error that does not say what was asked."""
+    """A response without an error that lacks the requested partition."""
 
 
 class NodeAddress(Protocol):
@@ -42,7 +42,7 @@ class NodeAddress(Protocol):
 
 
 class NamedAddress(Protocol):
-    """A listener as requests name it."""
+    """A listener in a request."""
 
     name: str
     host: str
@@ -50,38 +50,38 @@ class NamedAddress(Protocol):
 
 
 def named_error(code: int) -> ErrorCode:
-    """The error of a code; a code of a version to come is one that nobody expects."""
+    """Return the error of a code; UNKNOWN_SERVER_ERROR for a code from a later version."""
     return ErrorCode(code) if code in ErrorCode._value2member_map_ else ErrorCode.UNKNOWN_SERVER_ERROR
 
 
 def split_error(error: ErrorCode) -> tuple[ErrorCode, ErrorCode]:
-    """(error of the request, error of the partition)."""
+    """Return the top-level error and the partition error."""
     return (error, ErrorCode.NONE) if error in TOP_LEVEL else (ErrorCode.NONE, error)
 
 
 def only(entries: Sequence[P]) -> P | None:
-    """The one entry; None if there is none, or a second."""
+    """Return the only entry; None if there is not exactly one."""
     return entries[0] if len(entries) == 1 else None
 
 
 def replica_key(replica_id: int, directory_id: Uuid) -> ReplicaKey | None:
-    """The replica that a message names; None where it names none."""
+    """Return the replica in a message; None for a negative id."""
     return None if replica_id < 0 else ReplicaKey(replica_id, directory_id)
 
 
 def leader_of(leader_id: int, epoch: int, addresses: Sequence[NodeAddress], listener: str) -> LeaderHint:
-    """The leader that a response names, with its address under the listener by which the response was got."""
+    """Return the leader in a response, with its address under the listener of the request."""
     found = tuple(ListenerEndpoint(listener, each.host, each.port) for each in addresses if each.node_id == leader_id)
     return LeaderHint(leader_id if leader_id >= 0 else NO_NODE, epoch, found if leader_id >= 0 else ())
 
 
 def address_of(leader: LeaderHint, listener: str) -> SocketAddress | None:
-    """Where the leader listens under the name of the listener that the request came in on; None if not known."""
+    """Return the leader's address under the listener of the request; None if unknown."""
     if leader.leader_id < 0:
         return None
     return next((each.endpoint for each in leader.listeners if each.name.upper() == listener.upper()), None)
 
 
 def listeners_of(entries: Sequence[NamedAddress]) -> Listeners:
-    """The listeners that a request names."""
+    """Return the listeners in a request."""
     return tuple(ListenerEndpoint(each.name, each.host, each.port) for each in entries)

@@ -396,7 +396,7 @@ class ControllerDriver:
     def _publish_first(self, image: MetadataImage) -> None:
         """Publish a large first image: build its delta in slices and queue later publications."""
         self._pauses.begin_load()
-        work = SlicedWork(_steps_to(image), self._loop, self._clock, rests=False)
+        work = SlicedWork(_steps_to(image), self._loop, self._clock, pauses=False)
         self._first_publication = work.done
 
         def published(done: "asyncio.Future[MetadataDelta]") -> None:

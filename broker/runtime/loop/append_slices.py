@@ -1,7 +1,7 @@
-"""Divides what is to be appended, so that a long catch-up leaves the loop free in between.
+"""Division of a large append into slices, so that a long catch-up does not block the loop.
 
-What costs time is the number of batches, not of bytes: the log looks at each header. Between two slices the log is one
-that was appended to in part, which no crash makes worse and which nobody is shown.
+The cost depends on the number of batches, not bytes, because the log parses each header. Between two slices the log
+contains a part of the append, which is safe in a crash and is not visible to readers.
 """
 
 from collections.abc import Iterator
@@ -12,13 +12,13 @@ from broker.quorum.ready import Append
 from protocol.records.batch import iter_headers
 
 SMALL_BYTES: Final = 16 * 1024
-"""Not worth a look: there cannot be more than a few hundred batches in it."""
+"""Smaller appends are not divided; they contain at most a few hundred batches."""
 SLICE_BATCHES: Final = 256
 SLICE_BYTES: Final = 1024 * 1024
 
 
 def sliced(append: Append) -> Iterator[Append]:
-    """The same batches in order, in appends that take a few milliseconds at most, however small the batches are."""
+    """Yield the batches in order, in appends of a few milliseconds each."""
     if len(append.batches) <= SMALL_BYTES:
         yield append
         return

@@ -1,11 +1,9 @@
-"""The one thread that waits for disks, so that the event loop never does.
+"""The thread for blocking file operations, which must not run on the event loop.
 
-It owns a queue of its own and runs what is submitted strictly in order: a caller that writes, then submits an fsync,
-then submits a rename, gets them in that order. Completions travel back in batches: however many jobs end while the loop
-is busy, the loop is woken once (a wake-up costs a system call, a job does not).
+Jobs run strictly in the order of submission: a write, an fsync and a rename submitted in this order run in this order.
+Completions return in batches: one wake-up of the loop, which costs a system call, serves all jobs that have ended.
 
-It does not know what a log is. Work that is pure Python for more than a moment does not belong here: it would hold the
-interpreter's lock against the loop.
+Long pure-Python work must not run here, because it would hold the interpreter lock against the loop.
 """
 
 import asyncio
@@ -17,19 +15,19 @@ from typing import Any, Protocol, TypeVar
 
 T = TypeVar("T")
 
-# Far more than any load produces; reaching it means that a disk hangs, and more memory would not help then.
+# Far more than any load produces; a full queue means that a disk hangs.
 QUEUE_CAPACITY = 65_536
 
 
 class IoBacklogFull(Exception):
-    """The disks do not keep up: `QUEUE_CAPACITY` jobs wait already."""
+    """The queue is full: `QUEUE_CAPACITY` jobs wait for the disk."""
 
 
 class BlockingIo(Protocol):
-    """Where blocking file work goes. The simulator and tests run it inline; a node has an `IoThread`."""
+    """Runs blocking file operations. A node uses `IoThread`; the simulator and tests run them inline."""
 
     def submit(self, work: Callable[[], T]) -> "asyncio.Future[T]":
-        """Run `work` off the loop, after everything submitted before it; its result or error ends the future."""
+        """Run `work` off the loop, after all work submitted before. The future gets its result or exception."""
         ...
 
 
@@ -45,11 +43,11 @@ class _Job:
     def run(self) -> None:
         try:
             self.result = self.work()
-        except BaseException as error:  # noqa: BLE001  it is the submitter's to handle, whatever it is
+        except BaseException as error:  # noqa: BLE001  the submitter handles the exception
             self.error = error
 
     def settle(self) -> None:
-        if self.future.done():  # its waiter was cancelled; the work itself is never taken back
+        if self.future.done():  # the waiter was cancelled; the work runs all the same
             return
         if self.error is None:
             self.future.set_result(self.result)
@@ -58,7 +56,7 @@ class _Job:
 
 
 class IoThread:
-    """A thread with an ordered, bounded queue; construct it, use it and stop it on the event loop that it serves."""
+    """A thread with an ordered, bounded queue. Create, use and stop it on its event loop."""
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, *, name: str = "ottla-io", capacity: int = QUEUE_CAPACITY
@@ -75,13 +73,13 @@ class IoThread:
 
     @property
     def backlog(self) -> int:
-        """Jobs submitted whose futures are not settled yet."""
+        """The number of submitted jobs whose futures are not done."""
         return self._unsettled
 
     def submit(self, work: Callable[[], T]) -> "asyncio.Future[T]":
-        """Queue `work`. Raises IoBacklogFull at the bound and RuntimeError after `stop`.
+        """Queue `work`. Raise IoBacklogFull if the queue is full, and RuntimeError after `stop`.
 
-        Cancelling the future forgets the result; the work still runs, since later jobs may build on it.
+        Cancelling the future drops the result only; the work still runs, because later jobs may depend on it.
         """
         if self._stopped is not None:
             raise RuntimeError("the IO thread was stopped")
@@ -93,7 +91,7 @@ class IoThread:
         return future
 
     async def stop(self) -> None:
-        """Finish everything that was submitted, then end the thread. May be called again."""
+        """Finish all submitted work, then end the thread. May be called again."""
         if self._stopped is None:
             self._stopped = self._loop.create_future()
             self._jobs.put(None)
@@ -101,10 +99,10 @@ class IoThread:
         self._thread.join()
 
     def _run(self) -> None:
-        """The thread: run jobs in order, and wake the loop only when no wake-up is on its way.
+        """Run jobs in order on the thread, and wake the loop unless a wake-up is already scheduled.
 
-        No completion is lost: the loop lowers `_wake_scheduled` before it empties `_finished`. A job added before that
-        is in the batch; one added after it sees the lowered flag and schedules the next wake-up.
+        No completion is lost: the loop clears `_wake_scheduled` before it empties `_finished`. A job added before that
+        is in the batch; a job added later finds the flag cleared and schedules the next wake-up.
         """
         while (job := self._jobs.get()) is not None:
             job.run()

@@ -1,8 +1,8 @@
-"""Long work on the event loop, in slices, all of which together take a small part of the loop's time.
+"""Long work on the event loop, in slices that together take a limited share of the loop's time.
 
-For what must be done where the data is changed, on the loop, and is long only now and then: the first look at all that
-is known of a partition, say. Whoever works so takes turns with the others, slice by slice, and after each the loop
-belongs to everybody else for a few times as long.
+For occasional long work that must run on the loop because its data changes there, such as the first scan of a
+partition's remote segments. Works alternate slice by slice, and a pause of a multiple of its duration follows each
+slice.
 """
 
 import asyncio
@@ -12,24 +12,25 @@ from typing import Final
 from broker.clock import Clock
 
 REST_FACTOR: Final = 3
-"""So many times as long as it has worked this rests: a quarter of the loop's time is the most that it takes."""
+"""The pause after a slice, in multiples of its duration: slices take at most a quarter of the loop's time."""
 
 
 class LoopSlices:
-    """All slices of a node."""
+    """Runs the slices of all works of a node, one at a time."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._turn = asyncio.Lock()
+        self._lock = asyncio.Lock()
         self.longest_ms = 0.0
 
     async def run(self, slice: Callable[[], bool]) -> None:
-        """Call `slice`, which must not take long, until it says that all is done. What it worked on may have changed
-        since its last call. Returns in the same turn of the loop in which it said so.
+        """Call the short function `slice` repeatedly until it returns True.
+
+        Its data may change between two calls. Return in the same loop iteration in which it returned True.
         """
         rest_ms = 0.0
         while True:
-            async with self._turn:
+            async with self._lock:
                 await asyncio.sleep(rest_ms / 1000)
                 began_ms = self._clock.monotonic_ms()
                 is_done = slice()

@@ -1,8 +1,8 @@
-"""Long computations on the event loop: so many steps as fit a few milliseconds, then everybody else's turn.
+"""Long computations on the event loop, in slices of a few milliseconds.
 
-Work that is Python through and through gains nothing on a thread, which would hold the interpreter's lock against the
-loop for as long. Here it gives the loop back after `SLICE_MS`. Work that is not urgent also rests for as long as it
-worked, so that it takes half of the processor at most.
+Pure-Python work gains nothing on a thread, which would hold the interpreter lock against the loop. Here it yields to
+the loop after `SLICE_MS`. Work that is not urgent also pauses for the duration of each slice, so that it takes at most
+half of the processor.
 """
 
 from asyncio import Future
@@ -17,20 +17,20 @@ R = TypeVar("R")
 SLICE_MS: Final = 3.0
 
 SlicedSteps: TypeAlias = Generator[Future[Any] | None, None, R]
-"""Steps of about a millisecond. One that yields a future is waited for; the steps look at its outcome themselves."""
+"""Steps of about a millisecond. A yielded future is awaited before the next step, which reads its result."""
 
 
 class SlicedWork(Generic[R]):
-    """Drives steps to their end, beginning in a turn of its own. `done` has their result, or what they raised.
+    """Runs steps to their end, starting in a later loop iteration. `done` gets their result or exception.
 
-    Cancelling `done` ends the work before its next step.
+    Cancelling `done` stops the work before its next step.
     """
 
-    def __init__(self, steps: SlicedSteps[R], loop: Loop, clock: Clock, *, rests: bool) -> None:
+    def __init__(self, steps: SlicedSteps[R], loop: Loop, clock: Clock, *, pauses: bool) -> None:
         self._steps = steps
         self._loop = loop
         self._clock = clock
-        self._rests = rests
+        self._pauses = pauses
         self.longest_slice_ms = 0.0
         self.done: Future[R] = loop.create_future()
         self.done.add_done_callback(self._on_done)
@@ -47,7 +47,7 @@ class SlicedWork(Generic[R]):
                 worked_ms = self._clock.monotonic_ms() - began_ms
         except StopIteration as stop:
             self.done.set_result(stop.value)
-        except Exception as error:  # noqa: BLE001  it is the owner's to handle, whatever it is
+        except Exception as error:  # noqa: BLE001  the owner handles the exception
             self.done.set_exception(error)
         else:
             self._continue(waiting, worked_ms)
@@ -56,7 +56,7 @@ class SlicedWork(Generic[R]):
     def _continue(self, waiting: "Future[Any] | None", worked_ms: float) -> None:
         if waiting is not None:
             waiting.add_done_callback(self._slice)
-        elif self._rests:
+        elif self._pauses:
             self._loop.call_at(self._loop.time() + worked_ms / 1000, self._slice)
         else:
             self._loop.call_soon(self._slice)

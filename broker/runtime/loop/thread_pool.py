@@ -1,7 +1,7 @@
-"""A few threads for work that waits for something far away, such as an object store; never more, whatever is asked.
+"""A bounded pool of threads for work that waits for remote systems, such as an object store.
 
-Work begins in the order in which it was submitted, and ends in any. What ends while the loop is busy wakes it once.
-Threads are started when they are first needed: a pool that nobody uses costs nothing. It does not know what it runs.
+Work starts in the order of submission and ends in any order. One wake-up of the loop serves all work that has ended.
+Threads start when first needed, so an unused pool costs nothing.
 """
 
 import asyncio
@@ -15,22 +15,22 @@ from broker.clock import Clock, SystemClock
 T = TypeVar("T")
 
 IDLE_WINDOW_MS: Final = 60_000.0
-"""Over this time `idle_ratio` is an average."""
+"""The averaging period of `idle_ratio`."""
 _SAMPLE_MS: Final = 1_000.0
-"""Questions that follow faster are answered from the same sample."""
+"""The minimum time between two samples of `idle_ratio`."""
 
 
 class PoolFull(Exception):
-    """As much waits already as may; the same work may be submitted later."""
+    """The queue is full; the work may be submitted again later."""
 
 
 class WorkPool(Protocol):
-    """Where work goes that waits for other machines. Tests do it inline."""
+    """Runs work that waits for remote systems. Tests run it inline."""
 
     def submit(self, work: Callable[[], T]) -> "asyncio.Future[T]":
-        """Run `work` off the loop; its result or error ends the future. Raises PoolFull.
+        """Run `work` off the loop. The future gets its result or exception. Raise PoolFull.
 
-        Cancelling the future takes back work that has not begun; what has begun goes on, unheard.
+        Cancelling the future cancels work that has not started; started work completes without effect on the future.
         """
         ...
 
@@ -47,11 +47,11 @@ class _Job:
     def run(self) -> None:
         try:
             self.result = self.work()
-        except BaseException as error:  # noqa: BLE001  it is the submitter's to handle, whatever it is
+        except BaseException as error:  # noqa: BLE001  the submitter handles the exception
             self.error = error
 
     def settle(self) -> None:
-        if self.future.done():  # nobody waits for it any more
+        if self.future.done():  # the waiter was cancelled
             return
         if self.error is None:
             self.future.set_result(self.result)
@@ -60,7 +60,7 @@ class _Job:
 
 
 class _Occupancy:
-    """For how long threads were busy, all together; guarded by the pool's lock."""
+    """The total busy time of all threads; guarded by the pool's lock."""
 
     def __init__(self, now_ms: float) -> None:
         self._busy = 0
@@ -78,10 +78,9 @@ class _Occupancy:
 
 
 class ThreadPool:
-    """At most `size` threads, and at most `max_pending` pieces of work that wait for one. None: whoever submits has a
-    bound of their own, and is never refused.
+    """At most `size` threads and `max_pending` waiting pieces of work; None for no limit, if the submitters have one.
 
-    To be made, used and stopped on the event loop that it serves.
+    Create, use and stop the pool on its event loop.
     """
 
     def __init__(self, size: int, max_pending: int | None, name: str, *, clock: Clock | None = None) -> None:
@@ -95,7 +94,7 @@ class ThreadPool:
         self._finished: deque[_Job] = deque()
         self._threads: set[threading.Thread] = set()
         self._numbered = 0
-        self._resting = 0
+        self._idle = 0
         self._unsettled = 0
         self._wake_scheduled = False
         self._is_stopped = False
@@ -110,11 +109,11 @@ class ThreadPool:
 
     @property
     def pending(self) -> int:
-        """Pieces of work that wait for a thread."""
+        """The number of pieces of work that wait for a thread."""
         return len(self._waiting)
 
     def submit(self, work: Callable[[], T]) -> "asyncio.Future[T]":
-        """See WorkPool. RuntimeError after `stop`."""
+        """See WorkPool. Raise RuntimeError after `stop`."""
         if self._is_stopped:
             raise RuntimeError(f"the pool {self._name} was stopped")
         if self._max_pending is not None and self._unsettled >= self._size + self._max_pending:
@@ -123,28 +122,28 @@ class ThreadPool:
         self._unsettled += 1
         with self._changed:
             self._waiting.append(_Job(work, future))
-            self._see_to_threads()
+            self._start_thread_if_needed()
         return future
 
     def resize(self, size: int, max_pending: int | None = None) -> None:
-        """From now on as many threads, and as much work waiting if given; surplus threads end with what they do."""
+        """Change the number of threads, and the queue limit if given. Surplus threads end after their present work."""
         self._size = size
         self._max_pending = self._max_pending if max_pending is None else max_pending
         with self._changed:
             self._changed.notify_all()
-            self._see_to_threads()
+            self._start_thread_if_needed()
 
     async def drain(self) -> None:
-        """Return when everything that was submitted is done."""
+        """Return when all submitted work is done."""
         if self._unsettled:
             if self._drained is None:
                 self._drained = self._loop.create_future()
             await asyncio.shield(self._drained)
 
     async def stop(self, *, drop_waiting: bool = False) -> None:
-        """Finish what was submitted, or only what has begun, and end the threads. May be called again.
+        """Finish all submitted work (or, with `drop_waiting`, started work only) and end the threads.
 
-        Waits for as long as the work does. A caller that cannot may be cancelled: threads do not keep a process alive.
+        May be called again. A caller with a time limit may cancel this: the threads do not keep the process alive.
         """
         self._is_stopped = True
         with self._changed:
@@ -157,7 +156,7 @@ class ThreadPool:
             thread.join()
 
     def idle_ratio(self) -> float:
-        """Which part of the threads' time, over the last minute, was spent waiting for work: 0 to 1."""
+        """Return the share of the threads' time spent idle over the last minute, from 0 to 1."""
         now_ms = self._clock.monotonic_ms()
         with self._changed:
             busy_ms = self._occupancy.busy_ms(now_ms)
@@ -170,13 +169,13 @@ class ThreadPool:
         capacity_ms = (now_ms - since_ms) * self._size
         return 1.0 if capacity_ms <= 0 else max(0.0, 1.0 - (busy_ms - busy_before_ms) / capacity_ms)
 
-    # ---- threads, under the lock
+    # Threads, under the lock
 
-    def _see_to_threads(self) -> None:
-        """Wake who rests, or start who is missing."""
-        if self._resting:
+    def _start_thread_if_needed(self) -> None:
+        """Wake an idle thread, or start a missing one."""
+        if self._idle:
             self._changed.notify()
-        missing = min(self._size - len(self._threads), len(self._waiting) - self._resting)
+        missing = min(self._size - len(self._threads), len(self._waiting) - self._idle)
         for _ in range(missing):
             self._numbered += 1
             thread = threading.Thread(target=self._run, name=f"{self._name}-{self._numbered}", daemon=True)
@@ -196,7 +195,7 @@ class ThreadPool:
                     self._loop.call_soon_threadsafe(self._settle_finished)
 
     def _next_job(self) -> _Job | None:
-        """None when the thread is to end."""
+        """Return the next job; None if the thread must end."""
         with self._changed:
             while True:
                 if len(self._threads) > self._size or (self._is_stopped and not self._waiting):
@@ -205,11 +204,11 @@ class ThreadPool:
                 if self._waiting:
                     self._occupancy.change(1, self._clock.monotonic_ms())
                     return self._waiting.popleft()
-                self._resting += 1
+                self._idle += 1
                 self._changed.wait()
-                self._resting -= 1
+                self._idle -= 1
 
-    # ---- on the loop
+    # On the loop
 
     def _settle_finished(self) -> None:
         with self._changed:

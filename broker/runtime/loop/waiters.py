@@ -1,16 +1,14 @@
-"""What waits for an offset, for a change of a partition, or for a moment: callbacks, found again in O(log n).
+"""Callbacks that wait for an offset, a change of a partition, or a deadline, with O(log n) operations.
 
-Three nouns:
+- `Deadlines`: any number of deadlines on one timer of the loop.
+- `OffsetWaiters`: callbacks by offset threshold; one object per growing offset (a high watermark, a low watermark).
+- `Watches`: interest in the *next* change of a partition. A watch is armed once and fires once, so idle readers and
+  idle partitions cost nothing.
 
-- `Deadlines`: any number of moments, one timer of the loop.
-- `OffsetWaiters`: callbacks by offset threshold; one object per thing that grows (a high watermark, a low watermark).
-- `Watches`: who wants to hear of the *next* change of a partition. A watch is armed once and fires once, so a reader
-  that already knows costs nothing, and a partition where nothing happens costs nothing however many readers wait on it.
+Cancelled entries stay in the heap until they reach its top. A heap of mostly cancelled entries is rebuilt, so that long
+timeouts that never elapse do not fill the memory.
 
-Cancelled entries stay in a heap until they surface, and a heap that is mostly dead is rebuilt: a client that waits for
-a month at a time and always gets its answer at once cannot fill the memory.
-
-Nothing here knows requests or logs. Callbacks run synchronously and must not wait.
+Callbacks run synchronously and must not block.
 """
 
 import asyncio
@@ -21,14 +19,14 @@ from typing import Any, Protocol
 
 from protocol.errors import ErrorCode
 
-# Rebuilding a heap costs O(live) and is paid for by as many cancels; with this floor, small heaps are never rebuilt.
+# Rebuilding a heap is O(live entries), amortized over the cancellations. Smaller heaps are never rebuilt.
 _COMPACTION_FLOOR = 64
 
 WaitCallback = Callable[[ErrorCode], None]
 
 
 class Loop(Protocol):
-    """What waiting needs of an event loop; any asyncio loop has it, and so has the simulator's."""
+    """The part of an event loop that waiters use. asyncio loops and the simulator's loop have it."""
 
     def time(self) -> float: ...
 
@@ -40,7 +38,7 @@ class Loop(Protocol):
 
 
 class Deadline:
-    """A moment on the loop's clock at which a callback runs, unless it is cancelled before."""
+    """A time on the loop's clock at which a callback runs unless cancelled."""
 
     __slots__ = ("_callback", "_queue", "at")
 
@@ -54,14 +52,14 @@ class Deadline:
         return self._callback is not None
 
     def cancel(self) -> None:
-        """Forget the callback; cancelling twice, or after it ran, does nothing."""
+        """Drop the callback. No effect after cancellation or execution."""
         if self._callback is not None:
             self._callback = None
             if self._queue is not None:
                 self._queue.note_cancelled()
 
     def leave_queue(self) -> None:
-        """It is off the heap: a cancel from now on is nobody's to count."""
+        """Detach from the heap, so that a later cancellation is not counted."""
         self._queue = None
 
     def expire(self) -> None:
@@ -72,7 +70,7 @@ class Deadline:
 
 
 class Deadlines:
-    """A heap of deadlines served by one timer. Moments are seconds on `loop.time()`."""
+    """A heap of deadlines on one timer. Times are seconds of `loop.time()`."""
 
     def __init__(self, loop: Loop) -> None:
         self._loop = loop
@@ -83,11 +81,11 @@ class Deadlines:
         self._timer_at = 0.0
 
     def __len__(self) -> int:
-        """How many are pending."""
+        """Return the number of pending entries."""
         return len(self._heap) - self._cancelled
 
     def after_ms(self, delay_ms: float, callback: Callable[[], None]) -> Deadline:
-        """Run `callback` in `delay_ms` milliseconds (at once, but never inside this call, if that is not positive)."""
+        """Run `callback` after `delay_ms`; never inside this call, even without a delay."""
         return self.at(self._loop.time() + max(0.0, delay_ms) / 1000, callback)
 
     def at(self, moment: float, callback: Callable[[], None]) -> Deadline:
@@ -99,7 +97,7 @@ class Deadlines:
         return deadline
 
     def note_cancelled(self) -> None:
-        """A pending deadline lost its callback."""
+        """Count a cancelled deadline, and rebuild a mostly cancelled heap."""
         self._cancelled += 1
         if self._cancelled > _COMPACTION_FLOOR and self._cancelled * 2 > len(self._heap):
             self._heap = [entry for entry in self._heap if entry[2].is_pending]
@@ -107,7 +105,7 @@ class Deadlines:
             self._cancelled = 0
 
     def close(self) -> None:
-        """Stop the timer; what is pending never runs."""
+        """Stop the timer and cancel all pending deadlines."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -124,7 +122,7 @@ class Deadlines:
 
     def _on_timer(self) -> None:
         self._timer = None
-        for deadline in self._pop_due(max(self._loop.time(), self._timer_at)):  # a timer may ring a tick early
+        for deadline in self._pop_due(max(self._loop.time(), self._timer_at)):  # a timer may fire slightly early
             deadline.expire()
         self._set_timer_for_first()
 
@@ -133,7 +131,7 @@ class Deadlines:
             self._set_timer(self._heap[0][0])
 
     def _pop_due(self, now: float) -> list[Deadline]:
-        """Take what is due off the heap, and the cancelled entries on the way to the first that is not."""
+        """Remove due deadlines and the cancelled entries before the first pending one."""
         due: list[Deadline] = []
         while self._heap and (self._heap[0][0] <= now or not self._heap[0][2].is_pending):
             deadline = heapq.heappop(self._heap)[2]
@@ -159,14 +157,14 @@ class OffsetWaiter:
         return self._callback is not None
 
     def cancel(self) -> None:
-        """Forget the callback; cancelling twice, or after it ran, does nothing."""
+        """Drop the callback. No effect after cancellation or execution."""
         if self._callback is not None:
             self._callback = None
             if self._waiters is not None:
                 self._waiters.note_cancelled()
 
     def leave_heap(self) -> None:
-        """It is off the heap: a cancel from now on is nobody's to count."""
+        """Detach from the heap, so that a later cancellation is not counted."""
         self._waiters = None
 
     def settle(self, error: ErrorCode) -> None:
@@ -177,7 +175,7 @@ class OffsetWaiter:
 
 
 class OffsetWaiters:
-    """Callbacks that wait until some offset is reached, by threshold. Empty, it is an empty list and a few words."""
+    """Callbacks by offset threshold. An empty object needs little memory."""
 
     __slots__ = ("_cancelled", "_heap", "_order")
 
@@ -187,11 +185,11 @@ class OffsetWaiters:
         self._cancelled = 0
 
     def __len__(self) -> int:
-        """How many are pending."""
+        """Return the number of pending entries."""
         return len(self._heap) - self._cancelled
 
     def add(self, threshold: int, callback: WaitCallback) -> OffsetWaiter:
-        """Call `callback(NONE)` once `reached` is told an offset >= `threshold`, or `callback(error)` from `fail`."""
+        """Call `callback(NONE)` when `reached` gets an offset >= `threshold`, or `callback(error)` from `fail`."""
         waiter = OffsetWaiter(callback, self)
         self._order += 1
         heapq.heappush(self._heap, (threshold, self._order, waiter))
@@ -203,7 +201,7 @@ class OffsetWaiters:
             self._settle_first(ErrorCode.NONE)
 
     def fail(self, error: ErrorCode) -> None:
-        """Settle all with `error`: leadership is lost, the log is gone. Waiters added meanwhile are not touched."""
+        """Settle all waiters with `error`, after a leader change or log failure. Waiters added meanwhile stay."""
         failed = [waiter for _, _, waiter in sorted(self._heap)]
         self._heap, self._cancelled = [], 0
         for waiter in failed:
@@ -212,7 +210,7 @@ class OffsetWaiters:
             waiter.settle(error)
 
     def note_cancelled(self) -> None:
-        """A pending waiter lost its callback."""
+        """Count a cancelled waiter, and rebuild a mostly cancelled heap."""
         self._cancelled += 1
         if self._cancelled > _COMPACTION_FLOOR and self._cancelled * 2 > len(self._heap):
             self._heap = [entry for entry in self._heap if entry[2].is_pending]
@@ -228,10 +226,10 @@ class OffsetWaiters:
 
 
 class Watch:
-    """One reader's interest in the next change of one partition. Its owner's `on_change` runs when it fires.
+    """A reader's interest in the next change of a partition. `on_change` runs when the watch fires.
 
-    `bounds` are the collections it joins when armed: a consumer's reader watches the committed end of the log only, a
-    follower's both ends.
+    `bounds` are the collections that the armed watch joins: a consumer watches the high watermark only, a follower both
+    the high watermark and the log end offset.
     """
 
     __slots__ = ("bounds", "is_armed", "on_change")
@@ -242,14 +240,14 @@ class Watch:
         self.is_armed = False
 
     def arm(self) -> None:
-        """Fire at the next change. Arming twice is arming once."""
+        """Fire at the next change. No effect on an armed watch."""
         if not self.is_armed:
             self.is_armed = True
             for bound in self.bounds:
                 bound.armed[self] = None
 
     def disarm(self) -> None:
-        """Do not fire; disarming twice, or after it fired, does nothing."""
+        """Do not fire. No effect on a watch that is not armed."""
         if self.is_armed:
             self.is_armed = False
             for bound in self.bounds:
@@ -257,7 +255,7 @@ class Watch:
 
 
 class Watches:
-    """The armed watches of one bound of one partition; a dict for its order, so that a simulated run repeats itself."""
+    """The armed watches of one bound of a partition. A dict keeps their order for deterministic simulations."""
 
     __slots__ = ("armed",)
 
@@ -265,14 +263,14 @@ class Watches:
         self.armed: dict[Watch, None] = {}
 
     def fire(self) -> None:
-        """Disarm all and tell their owners. An owner may arm again at once; that one waits for the next change."""
+        """Disarm all watches and run their callbacks. A watch armed by a callback waits for the next change."""
         if self.armed:
             for watch in tuple(self.armed):
                 watch.disarm()
                 watch.on_change()
 
     def fire_first(self) -> None:
-        """Disarm and tell only the one that has been armed for longest: there is something for one."""
+        """Disarm the watch that was armed first, and run its callback."""
         first = next(iter(self.armed), None)
         if first is not None:
             first.disarm()

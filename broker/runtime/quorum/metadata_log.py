@@ -1,12 +1,11 @@
-"""The metadata log on this node's disk: batches and snapshots, and what the quorum wants done to them.
+"""The metadata log on this node's disk: batches, snapshots, and the quorum's log operations on them.
 
-Threads. One thread owns the log, as any other: `perform` of Append, TruncateTo, StartAt and Trim, `read`, and what
-reads facts. `sync` may run elsewhere meanwhile, and so may all that only concerns snapshots, one call at a time for
-each of them: `perform` of WritePart, FinishPart and DiscardPart, `begin_snapshot` and its writer, pages and readers.
+Threads. One thread at a time owns the log: for `perform` of Append, TruncateTo, StartAt and Trim, for `read`, and for
+the properties. `sync` may run on another thread meanwhile, and so may calls that concern snapshots only, one at a time
+per snapshot: `perform` of WritePart, FinishPart and DiscardPart, `begin_snapshot` and its writer, pages and readers.
 
-A crash at any line leaves what `MetadataRecovery` mends; what survives it is said with each operation. An OSError is
-the log's failure (LogDirFailure, now and at every later call), but for those of a snapshot written here: they harm
-nothing.
+`MetadataRecovery` repairs the state after a crash at any point; each operation documents what survives. An OSError
+fails the log (LogDirFailure, from then on at every call), except an error while writing a snapshot generated here.
 """
 
 from collections import deque
@@ -32,31 +31,31 @@ from storage.log_snapshots import RawSnapshotWriter as SnapshotFileWriter
 
 
 class FetchedSnapshot(NamedTuple):
-    """A fetched snapshot that was found whole and is in place, and what it says of kraft.version and the voters."""
+    """A valid installed snapshot, and its changes of kraft.version and voters."""
 
     stored: StoredSnapshot
     control: tuple[ControlRecord, ...]
 
 
 class SnapshotNotFound(Exception):
-    """The snapshot is not, or no longer, on the disk."""
+    """The snapshot is not, or no longer, on disk."""
 
 
 class RaftMetadataLog:
-    """`recovered` is what the disk held when it was opened, without the election state, which is another file's."""
+    """`recovered` is the content of the disk at start, without the election state, which is in another file."""
 
     def __init__(self, fs: FileSystem, directory: str, log: Log, recovered: Recovered) -> None:
         self.directory = directory
         self.recovered = recovered
         self.log = log
         self._files = SnapshotFiles(fs, directory)
-        self._garbage: deque[Callable[[], None]] = deque()
+        self._obsolete_files: deque[Callable[[], None]] = deque()
 
     @classmethod
     def open(cls, fs: FileSystem, directory: str, config: LogConfig, now_ms: int) -> "RaftMetadataLog":
-        """Reads and mends what is in `directory`, or begins an empty log. Blocks, for long if the log is.
+        """Recover the log in `directory`, or create an empty log. Blocks for a time proportional to the log's size.
 
-        Raises UnusableMetadataLog with a sentence why the node must not start; LogDirFailure.
+        Raise UnusableMetadataLog, with the reason why the node must not start, or LogDirFailure.
         """
         try:
             recovery = MetadataRecovery(fs, directory, config, now_ms)
@@ -65,7 +64,7 @@ class RaftMetadataLog:
             raise LogDirFailure(directory, error) from error
         return cls(fs, directory, recovery.log, recovered)
 
-    # Facts
+    # Properties
 
     @property
     def log_start_offset(self) -> int:
@@ -77,28 +76,28 @@ class RaftMetadataLog:
 
     @property
     def size_bytes(self) -> int:
-        """Of all segments."""
+        """The size of all segments."""
         return self.log.size_bytes
 
     @property
     def snapshots(self) -> SnapshotFiles:
-        """The files, for who only reads them."""
+        """The snapshot files, for reading."""
         return self._files
 
     def advance_high_watermark(self, offset: int) -> bool:
-        """For readers of the log who ask up to where it is committed; says whether it moved."""
+        """Raise the high watermark for readers of the log. Return whether it rose."""
         return self.log.advance_high_watermark(offset)
 
-    # What the quorum wants done
+    # Log operations of the quorum
 
     def perform(self, operation: LogOperation, now_ms: int) -> FetchedSnapshot | None:
-        """Does one operation. Returns something for FinishPart alone: None if the part was not a whole snapshot.
+        """Execute one operation. FinishPart returns the snapshot, or None if the part is not a valid snapshot.
 
-        Append and WritePart stay in the page cache; Trim renames a few files; DiscardPart unlinks. TruncateTo, StartAt
-        and FinishPart block for fsyncs, FinishPart also for reading the whole snapshot. Raises LogDirFailure, and
-        UnexpectedOffset for an append that does not continue the log.
+        Append and WritePart write to the page cache; Trim renames a few files; DiscardPart deletes one. TruncateTo,
+        StartAt and FinishPart block for fsyncs, FinishPart also for reading the whole snapshot. Raise LogDirFailure,
+        and UnexpectedOffset for an append that does not continue the log.
         """
-        with self._failing():
+        with self._failing_log():
             match operation:
                 case Append():
                     self._append(operation, now_ms)
@@ -119,17 +118,18 @@ class RaftMetadataLog:
         return None
 
     def sync(self) -> int:
-        """Returns the end offset of what is on the disk: at least all that was done before the call. Blocks for fsyncs,
-        and unlinks what was trimmed.
+        """Fsync the log, delete trimmed files, and return the end offset on disk. Blocks.
+
+        The offset covers at least all operations before the call.
         """
         end_offset = self.log.flush()
-        with self._failing():
-            while self._garbage:
-                self._garbage.popleft()()
+        with self._failing_log():
+            while self._obsolete_files:
+                self._obsolete_files.popleft()()
         return end_offset
 
     def _append(self, operation: Append, now_ms: int) -> None:
-        """A crash before the sync leaves any of the batches, from the first on."""
+        """Append batches. A crash before the sync leaves any number of them, in order."""
         expected = self.log.log_end_offset
         for _, header in iter_headers(operation.batches):
             if header.base_offset != expected:
@@ -140,25 +140,25 @@ class RaftMetadataLog:
         self.log.append_as_follower(operation.batches, now_ms=now_ms)
 
     def _truncate_to(self, offset: int, now_ms: int) -> None:
-        """Durable on return. A crash before leaves a log that ends where it did or nearer to `offset`."""
+        """Truncate durably. A crash leaves a log that ends between `offset` and its previous end."""
         if offset < self.log_start_offset:
-            raise AssertionError(f"the metadata log starts at {self.log_start_offset}, it cannot end at {offset}")
+            raise AssertionError(f"truncation to offset {offset} is below the log start offset {self.log_start_offset}")
         self.log.truncate_to(offset, now_ms=now_ms)
 
     def _start_at(self, snapshot_id: SnapshotId, now_ms: int) -> None:
-        """Durable on return. A crash before leaves less of the old log, and the snapshot, at which the next start
-        begins the log: it is newer, or the old log has another history there.
+        """Replace the log durably. A crash leaves a part of the old log and the snapshot; the next start then begins
+        the log at the snapshot, which is newer or contradicts the old log.
         """
         if not self._files.exists(CheckpointId(*snapshot_id)):
-            raise AssertionError(f"the metadata log cannot start at {snapshot_id}, which is not there")
+            raise AssertionError(f"the metadata log cannot start at {snapshot_id}: the snapshot is not on disk")
         self.log.truncate_fully_and_start_at(snapshot_id.end_offset, now_ms=now_ms)
         self._drop_snapshots_below(snapshot_id)
 
     def _trim(self, snapshot_id: SnapshotId, now_ms: int) -> None:
-        """Files go at the next sync. A crash before leaves any number of them, the oldest gone first: the next start
-        finds the snapshot here or an older one that is still followed by all the log.
+        """Raise the log start offset; the next sync deletes the files, the oldest first.
 
-        The active segment is rolled, so that the next trim can remove it.
+        After a crash any number of files remains: the next start finds this snapshot, or an older one with all of the
+        log after it. The active segment is rolled, so that the next trim can delete it.
         """
         start = snapshot_id.end_offset
         self.log.advance_high_watermark(start)
@@ -167,18 +167,18 @@ class RaftMetadataLog:
             self.log.roll(now_ms)
         below = [segment for segment, following in pairwise(self.log.segments) if following.base_offset <= start]
         for segment in self.log.detach_segments(below):
-            self._garbage.append(segment.remove_files)
+            self._obsolete_files.append(segment.remove_files)
         self._drop_snapshots_below(snapshot_id)
 
     def _drop_snapshots_below(self, kept: SnapshotId) -> None:
         for id in self._files.ids():
             if id.end_offset < kept.end_offset:
-                self._garbage.append(partial(self._files.remove, id))
+                self._obsolete_files.append(partial(self._files.remove, id))
 
     def _finish_part(self, part: FinishPart) -> FetchedSnapshot | None:
-        """In place durably, or gone. A crash before leaves a part, which the next start removes."""
+        """Install a valid part durably, or delete it. A crash leaves a part, which the next start deletes."""
         id, control, is_imported = CheckpointId(*part.snapshot_id), list[ControlRecord](), part.is_imported
-        on_control = partial(_take_control, control, id.end_offset - 1)
+        on_control = partial(_collect_control, control, id.end_offset - 1)
         try:
             timestamp_ms = self._files.finish_part(id, part.size, on_control, is_imported=is_imported)
         except DamagedSnapshot:
@@ -189,45 +189,45 @@ class RaftMetadataLog:
     # Reading the log
 
     def read(self, offset: int, max_bytes: int, upper: int) -> LogSlice:
-        """Whole batches from `offset` on that end by `upper`: `max_bytes` of them, but one at least.
+        """Return whole batches of one segment from `offset` up to `upper`: `max_bytes`, but at least one batch.
 
-        Of one segment at a time; `warm` a cold slice on another thread. Raises OffsetOutOfRange, LogDirFailure.
+        Call `warm` for a cold slice on another thread. Raise OffsetOutOfRange, LogDirFailure.
         """
         return self.log.read(offset, max_bytes, upper)
 
     def warm(self, found: LogSlice) -> None:
-        """Brings a cold slice into memory; blocks."""
+        """Read a cold slice into memory. Blocks."""
         self.log.warm(found)
 
     # Snapshots
 
     def read_snapshot_page(self, snapshot_id: SnapshotId, position: int, max_bytes: int) -> bytes:
-        """Bytes of a snapshot, fewer than `max_bytes` at its end. Blocks. Raises SnapshotNotFound, LogDirFailure."""
-        with self._failing():
+        """Return up to `max_bytes` of a snapshot. Blocks. Raise SnapshotNotFound, LogDirFailure."""
+        with self._failing_log():
             try:
                 return self._files.read(CheckpointId(*snapshot_id), position, max_bytes)
             except FileNotFoundError as error:
                 raise SnapshotNotFound(str(snapshot_id)) from error
 
     def open_snapshot(self, snapshot_id: SnapshotId) -> RawSnapshotReader:
-        """For loading it in pieces of whole batches; to be closed. Raises SnapshotNotFound, LogDirFailure."""
-        with self._failing():
+        """Open a snapshot for reading whole batches. Raise SnapshotNotFound, LogDirFailure."""
+        with self._failing_log():
             try:
                 return self._files.open(CheckpointId(*snapshot_id))
             except FileNotFoundError as error:
                 raise SnapshotNotFound(str(snapshot_id)) from error
 
     def begin_snapshot(self, snapshot_id: SnapshotId) -> "RawSnapshotWriter":
-        """For a snapshot generated here. Raises OSError, which is no failure of the log."""
+        """Create the writer of a generated snapshot. Raise OSError, which does not fail the log."""
         return RawSnapshotWriter(snapshot_id, self._files.begin(CheckpointId(*snapshot_id)))
 
     def close(self) -> None:
-        """Syncs and closes. Raises LogDirFailure."""
+        """Sync and close the log. Raise LogDirFailure."""
         self.log.close(clean=True)
 
     @contextmanager
-    def _failing(self) -> Iterator[None]:
-        """Refuses a failed log, and makes an OSError its failure."""
+    def _failing_log(self) -> Iterator[None]:
+        """Raise the failure of a failed log, and fail the log on an OSError."""
         if self.log.failure is not None:
             raise self.log.failure.again()
         try:
@@ -237,7 +237,9 @@ class RaftMetadataLog:
 
 
 class RawSnapshotWriter:
-    """Writes one snapshot aside, for one thread at a time. Everything blocks, and raises OSError: then `abandon`."""
+    """Writes one snapshot to a temporary file, on one thread at a time. All methods block; after an OSError call
+    `abandon`.
+    """
 
     def __init__(self, snapshot_id: SnapshotId, writer: SnapshotFileWriter) -> None:
         self.snapshot_id = snapshot_id
@@ -245,22 +247,22 @@ class RawSnapshotWriter:
 
     @property
     def size(self) -> int:
-        """Bytes so far."""
+        """The number of bytes written."""
         return self._writer.size
 
     def append(self, data: bytes) -> None:
-        """The next batches. Syncs now and then, so that `commit` has little left to do."""
+        """Append batches. Syncs periodically, so that the sync in `commit` is short."""
         self._writer.append(data)
 
     def commit(self, timestamp_ms: int) -> StoredSnapshot:
-        """Puts the snapshot in place, durably; before that a crash leaves none. `timestamp_ms` is the header's."""
+        """Install the snapshot durably. `timestamp_ms` is from its header. A crash before leaves no snapshot."""
         self._writer.commit()
         return StoredSnapshot(self.snapshot_id, self._writer.size, timestamp_ms)
 
     def abandon(self) -> None:
-        """Leaves nothing of it."""
+        """Delete the temporary file."""
         self._writer.abandon()
 
 
-def _take_control(into: list[ControlRecord], offset: int, batch: memoryview) -> None:
+def _collect_control(into: list[ControlRecord], offset: int, batch: memoryview) -> None:
     into += read_control_records(batch, snapshot_offset=offset)

@@ -1,18 +1,19 @@
-"""Opens the metadata log and its snapshots, and makes them agree (KIP-630, "Validation of Snapshot and Log").
+"""Recovery of the metadata log and its snapshots to a consistent state (KIP-630, "Validation of Snapshot and Log").
 
-The log's start is kept nowhere: it follows from what there is. After every start this holds, in this order of repair:
+The log start offset is not stored; it follows from the files. After every start the following holds, in the order of
+repair:
 
- 1. Parts and deleted files, left by a fetch, a generation or a removal that did not end, are gone.
- 2. The log was scanned whole, whatever the last stop was like, and ends before the first batch that is not right.
- 3. The newest snapshot is whole. One that is damaged is set aside if nothing is lost by it: the log reaches its end,
-    and the rest of the log is covered by an older snapshot or goes back to offset 0. Otherwise the node must not start.
- 4. If the newest snapshot is ahead of the log, or ends where the log has another history, the log is emptied and begins
-    at its end: snapshots are of committed records, a log's tail may be of none. This also finishes an installation that
-    a crash interrupted between the snapshot's rename and the log's truncation.
- 5. Every other snapshot lies within the log and its epoch is the log's there, or it is gone.
- 6. If the first segment does not begin at 0, the log starts at the end of the oldest snapshot that is left; there is
-    one, or the node must not start.
- 7. All of this is on the disk.
+ 1. Temporary and deleted files of an unfinished fetch, generation or deletion are removed.
+ 2. The whole log was scanned, even after a clean shutdown, and ends before the first invalid batch.
+ 3. The newest snapshot is valid. A damaged snapshot is renamed if no record is lost: the log reaches its end offset,
+    and an older snapshot or offset 0 covers the rest of the log. Otherwise the node must not start.
+ 4. If the newest snapshot is ahead of the log, or the log has another epoch at its end offset, the log is emptied and
+    starts there: snapshots contain committed records only, the end of a log may be uncommitted. This also completes an
+    installation that a crash interrupted between the rename of the snapshot and the truncation of the log.
+ 5. Every other snapshot ends within the log with the log's epoch, or is deleted.
+ 6. If the first segment does not start at 0, the log starts at the end offset of the oldest remaining snapshot. Without
+    a snapshot the node must not start.
+ 7. All of this is on disk.
 """
 
 from dataclasses import dataclass, field
@@ -31,21 +32,21 @@ from storage.log_snapshots import FORMATTED, CheckpointId, SnapshotFiles
 
 
 class UnusableMetadataLog(Exception):
-    """What is on the disk does not add up to a log that this node may go on with. The message is one sentence."""
+    """The files are inconsistent, so the node must not start. The message is one sentence."""
 
 
 @dataclass(slots=True)
-class _Found:
-    """The snapshots in place, judged one by one, the newest first."""
+class _CheckedSnapshots:
+    """The snapshots on disk by validity, the newest first."""
 
     whole: list[StoredSnapshot] = field(default_factory=list)
     damaged: list[tuple[CheckpointId, DamagedSnapshot]] = field(default_factory=list)
     control: list[ControlRecord] = field(default_factory=list)
-    """Of the newest whole one."""
+    """The control records of the newest valid snapshot."""
 
 
 class MetadataRecovery:
-    """One use: `run`. Blocks for a scan of the whole log."""
+    """Single-use object: call `run` once. Blocks for a scan of the whole log."""
 
     def __init__(self, fs: FileSystem, directory: str, config: LogConfig, now_ms: int) -> None:
         self._fs = fs
@@ -55,10 +56,10 @@ class MetadataRecovery:
         self._files = SnapshotFiles(fs, directory)
 
     def run(self) -> Recovered:
-        """Mends, and says what there is then; the election is not looked at. Raises UnusableMetadataLog."""
+        """Repair the files and return the result, without the election state. Raise UnusableMetadataLog."""
         self._files.remove_leftovers()
-        found = self._find()
-        self._set_aside(found)
+        found = self._check_snapshots()
+        self._rename_damaged(found)
         if found.whole and self._is_behind(found.whole[0].id):
             self.log.truncate_fully_and_start_at(found.whole[0].id.end_offset, now_ms=self._now_ms)
         kept = self._keep_usable(found.whole)
@@ -69,53 +70,53 @@ class MetadataRecovery:
 
     # Snapshots
 
-    def _find(self) -> _Found:
-        found = _Found()
+    def _check_snapshots(self) -> _CheckedSnapshots:
+        found = _CheckedSnapshots()
         for id in reversed([id for id in self._files.ids() if id != FORMATTED]):
             try:
-                timestamp_ms = self._judge(id, found)
+                timestamp_ms = self._check(id, found)
             except DamagedSnapshot as error:
                 found.damaged.append((id, error))
             else:
                 found.whole.append(StoredSnapshot(SnapshotId(*id), self._files.size(id), timestamp_ms))
         return found
 
-    def _judge(self, id: CheckpointId, found: _Found) -> int:
-        """The newest is read from end to end: it is what this node and others will load."""
+    def _check(self, id: CheckpointId, found: _CheckedSnapshots) -> int:
+        """Check a snapshot. The newest is read completely, because this node and others will load it."""
         if found.whole:
             return self._files.read_timestamp(id)
         control: list[ControlRecord] = []
-        timestamp_ms = self._files.check(id, partial(_take_control, control, id.end_offset - 1))
+        timestamp_ms = self._files.check(id, partial(_collect_control, control, id.end_offset - 1))
         found.control = control
         return timestamp_ms
 
-    def _set_aside(self, found: _Found) -> None:
-        """What is damaged, if nothing is lost by it."""
+    def _rename_damaged(self, found: _CheckedSnapshots) -> None:
+        """Rename damaged snapshots if no record is lost. Raise UnusableMetadataLog otherwise."""
         begin, end = self.log.segments.first.base_offset, self.log.log_end_offset
         is_covered = begin == 0 or any(snapshot.id.end_offset >= begin for snapshot in found.whole)
         for id, error in found.damaged:
             if not is_covered or id.end_offset > end:
                 raise UnusableMetadataLog(
-                    f"the metadata log in {self._directory} has offsets {begin} to {end} only, and the snapshot that "
+                    f"the metadata log in {self._directory} has only offsets {begin} to {end}, and the snapshot that "
                     f"it needs is damaged: {error}"
                 )
         for id, _ in found.damaged:
             self._files.set_aside(id)
 
     def _keep_usable(self, whole: list[StoredSnapshot]) -> list[StoredSnapshot]:
-        """Those that the log agrees with, in their order; the others are removed."""
-        kept = [snapshot for snapshot in reversed(whole) if self._holds(snapshot.id)]
+        """Return the snapshots that match the log, in the order of their ids, and delete the others."""
+        kept = [snapshot for snapshot in reversed(whole) if self._matches(snapshot.id)]
         for snapshot in whole:
             if snapshot not in kept:
                 self._files.remove(CheckpointId(*snapshot.id))
         return kept
 
     def _is_behind(self, newest: SnapshotId) -> bool:
-        """Whether the log ends before its newest snapshot does, or has another history there."""
-        return newest.end_offset >= self.log.segments.first.base_offset and not self._holds(newest)
+        """Whether the log ends before its newest snapshot, or has another epoch at its end offset."""
+        return newest.end_offset >= self.log.segments.first.base_offset and not self._matches(newest)
 
-    def _holds(self, id: SnapshotId) -> bool:
-        """Whether the log has the end of a snapshot, and the same history there."""
+    def _matches(self, id: SnapshotId) -> bool:
+        """Whether the log contains the snapshot's end offset with the same epoch."""
         epochs, begin = self.log.epochs, self.log.segments.first.base_offset
         if id.end_offset == begin:
             return not epochs.entries or epochs.entries[0].epoch >= id.epoch
@@ -131,7 +132,8 @@ class MetadataRecovery:
             return
         if not kept:
             raise UnusableMetadataLog(
-                f"the metadata log in {self._directory} begins at offset {begin}, and no snapshot tells what was before"
+                f"the metadata log in {self._directory} starts at offset {begin}, "
+                "without a snapshot of the records before"
             )
         start = min(snapshot.id.end_offset for snapshot in kept)
         self.log.advance_high_watermark(start)
@@ -152,17 +154,19 @@ class MetadataRecovery:
         )
 
     def _formatted_control(self) -> list[ControlRecord]:
-        """What formatting left for the first leader."""
+        """Return the control records of the 0-0 snapshot, which formatting wrote."""
         control: list[ControlRecord] = []
         if self._files.exists(FORMATTED):
             try:
-                self._files.check(FORMATTED, partial(_take_control, control, -1))
+                self._files.check(FORMATTED, partial(_collect_control, control, -1))
             except DamagedSnapshot as error:
-                raise UnusableMetadataLog(f"the voters that formatting left cannot be read: {error}") from error
+                raise UnusableMetadataLog(
+                    f"the 0-0 snapshot in {self._directory}, which formatting wrote, cannot be read: {error}"
+                ) from error
         return control
 
     def _logged_control(self, begin: int) -> list[ControlRecord]:
-        """By a walk over headers from `begin` on; only control batches are read and opened."""
+        """Return the control records from `begin` on. Reads batch headers, and the content of control batches only."""
         found: list[ControlRecord] = []
         for segment in self.log.segments.from_offset(begin):
             for position, header in segment.headers():
@@ -171,11 +175,11 @@ class MetadataRecovery:
                         found += read_control_records(segment.file.read(position, header.size))
                     except MalformedRecords as error:
                         raise UnusableMetadataLog(
-                            f"the control batch at offset {header.base_offset} in {self._directory} is not understood: "
+                            f"the control batch at offset {header.base_offset} in {self._directory} cannot be decoded: "
                             f"{error}"
                         ) from error
         return found
 
 
-def _take_control(into: list[ControlRecord], offset: int, batch: memoryview) -> None:
+def _collect_control(into: list[ControlRecord], offset: int, batch: memoryview) -> None:
     into += read_control_records(batch, snapshot_offset=offset)

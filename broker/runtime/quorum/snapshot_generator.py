@@ -191,7 +191,7 @@ class SnapshotGenerator:
             self._trigger.fail()
             self._resolve_without_snapshot(requests, image)
             return
-        self._work = SlicedWork(self._steps(snapshot_id, image), self._loop, self._clock, rests=True)
+        self._work = SlicedWork(self._steps(snapshot_id, image), self._loop, self._clock, pauses=True)
         self._work.done.add_done_callback(partial(self._on_done, snapshot_id, requests, now_ms))
 
     def _resolve_without_snapshot(self, requests: "list[Future[SnapshotId]]", image: MetadataImage) -> None:

@@ -1,9 +1,9 @@
-"""Imports snapshots from a store for the quorum: does its steps on a thread of its own, and tells people of them.
+"""Import of snapshots from an object store for the quorum, on a separate thread, with log messages for operators.
 
-What is refused is remembered, so that it is neither looked at nor complained of again; an object that is put anew is
-another one. What is brought lies aside, in a file that means nothing after a crash, until the quorum takes it over or
-ends the import. A store that hangs hangs its thread, and nobody else: the quorum's patience is in `EndImport`. One that
-trickles is left as soon as it is behind, for the quorum counts on all of a snapshot to come.
+Refused manifests are remembered, so that they are neither read nor logged again; a new object of equal name is another
+manifest. A loaded snapshot is in a temporary file, which the next start deletes, until the quorum installs it or ends
+the import. A store that hangs blocks only the import thread; the quorum cancels by `EndImport`. A slow load is aborted
+as soon as it exceeds its time limit.
 """
 
 from asyncio import Future
@@ -46,7 +46,7 @@ from storage.log_snapshots import CheckpointId, SnapshotFiles, checkpoint_name
 from storage.tiered.errors import ObjectStoreError, StoreUnavailable
 
 MAX_REMEMBERED: Final = 1_000
-"""Refusals; the oldest are forgotten first."""
+"""Remembered refusals; the oldest are removed first."""
 
 T = TypeVar("T")
 Done = Callable[[ImportOutcome], None]
@@ -55,20 +55,20 @@ _log: Final = EventLog("broker.snapshots")
 
 
 class _Step:
-    """What is under way for the quorum, if anything; `cancelled` is read by the thread."""
+    """An import step in progress. The thread reads `cancelled`."""
 
-    def __init__(self, failed: ImportFound | ImportFailed, done: Done, brings: CheckpointId | None = None) -> None:
-        """`failed` is what to say if nothing comes of it; `brings` what it leaves aside if it succeeds."""
+    def __init__(self, failed: ImportFound | ImportFailed, done: Done, loads: CheckpointId | None = None) -> None:
+        """`failed` is the outcome of a failure; `loads` is the snapshot in the temporary file after success."""
         self.serial = failed.serial
         self.failed = failed
         self.done = done
-        self.brings = brings
+        self.loads = loads
         self.is_over = False
         self.cancelled = Event()
 
 
 class SnapshotImporter:
-    """`perform` is called on the event loop; so is what it calls. `uri` is for people, without secrets."""
+    """Implements SnapshotImports. Methods and callbacks run on the event loop. `uri` is for logs, without secrets."""
 
     def __init__(
         self,
@@ -80,7 +80,7 @@ class SnapshotImporter:
         pool: WorkPool,
         clock: Clock,
     ) -> None:
-        """`pool` has one thread, so that steps come one after another."""
+        """`pool` has one thread, so that steps run one after the other."""
         self._store = store
         self._files = files
         self._uri = uri
@@ -88,14 +88,14 @@ class SnapshotImporter:
         self._pool = pool
         self._clock = clock
         self._refused: dict[StoredManifest, None] = {}
-        self._told: dict[StoredManifest, None] = {}
-        """Of what may be of use later."""
+        self._logged: dict[StoredManifest, None] = {}
+        """Logged manifests that a later step may use."""
         self._found: FoundSnapshot | None = None
         self._step: _Step | None = None
         self._is_closed = False
 
     def perform(self, step: ImportStep, done: Done) -> None:
-        """Begin a step; `done` is called once for FindImport and LoadImport, unless they are ended before."""
+        """Start a step; `done` is called once for FindImport and LoadImport, unless EndImport cancels them."""
         if self._is_closed:
             return
         match step:
@@ -109,7 +109,7 @@ class SnapshotImporter:
                 self._end(step)
 
     def close(self) -> None:
-        """Tell nobody anything any more."""
+        """Cancel the step in progress; no callback runs afterwards."""
         self._is_closed = True
         if self._step is not None:
             self._step.cancelled.set()
@@ -119,22 +119,22 @@ class SnapshotImporter:
 
     def _find(self, find: FindImport, done: Done) -> None:
         step = self._step = _Step(ImportFound(find.serial, None), done)
-        told: list[tuple[StoredManifest, str]] = []
+        refusals: list[tuple[StoredManifest, str]] = []
         refused = frozenset(self._refused)
         work = partial(
-            self._store.find, find.least, find.most, find.epoch, refused, lambda *refusal: told.append(refusal)
+            self._store.find, find.least, find.most, find.epoch, refused, lambda *refusal: refusals.append(refusal)
         )
-        self._submit(step, work, lambda future: self._on_found(find, step, future, told))
+        self._submit(step, work, lambda future: self._on_found(find, step, future, refusals))
 
     def _on_found(
         self,
         find: FindImport,
         step: _Step,
         future: "Future[FoundSnapshot | None]",
-        told: list[tuple[StoredManifest, str]],
+        refusals: list[tuple[StoredManifest, str]],
     ) -> None:
-        for offer, reason in told:
-            self._refuse(offer, reason, is_for_good=offer.end_offset <= find.most and offer.epoch <= find.epoch)
+        for listed, reason in refusals:
+            self._refuse(listed, reason, is_for_good=listed.end_offset <= find.most and listed.epoch <= find.epoch)
         self._found = self._result(future)
         manifest = None if self._found is None else self._found.manifest
         if manifest is None:
@@ -147,35 +147,35 @@ class SnapshotImporter:
 
     def _load(self, load: LoadImport, done: Done) -> None:
         found = self._found
-        assert found is not None, "only what was found is loaded"
+        assert found is not None, "LoadImport follows ImportFound"
         id = CheckpointId(*load.snapshot_id)
         step = self._step = _Step(ImportFailed(load.serial, is_refused=False), done, id)
         _log.info("Importing a metadata snapshot", file=found.manifest.file, bytes=found.manifest.size, uri=self._uri)
-        work = partial(self._bring, found, id, step.cancelled)
+        work = partial(self._load_file, found, id, step.cancelled)
         self._submit(step, work, lambda future: self._on_loaded(found, step, future))
 
-    def _bring(self, found: FoundSnapshot, id: CheckpointId, cancelled: Event) -> None:
-        """On the thread. Everything is aside and synced, or nothing is."""
+    def _load_file(self, found: FoundSnapshot, id: CheckpointId, cancelled: Event) -> None:
+        """Load the snapshot into a synced temporary file, or leave none. Runs on the thread."""
         if not self._files.has_room_for(found.manifest.size):
-            raise OSError(ENOSPC, f"{found.manifest.file} does not leave enough room on this node's disk")
+            raise OSError(ENOSPC, f"{found.manifest.file} does not fit on this node's disk")
         writer, began_ms = self._files.begin_import(id), self._clock.monotonic_ms()
 
-        def is_unwanted() -> bool:
+        def is_cancelled() -> bool:
             took_ms = self._clock.monotonic_ms() - began_ms
             if took_ms > allowed_ms(self._timeout_ms, writer.size):
-                raise StoreUnavailable(f"it brought {writer.size} bytes in {took_ms:.0f} ms")
+                raise StoreUnavailable(f"it returned {writer.size} bytes in {took_ms:.0f} ms")
             return cancelled.is_set()
 
         try:
-            self._store.load(found.manifest, writer, is_unwanted)
+            self._store.load(found.manifest, writer, is_cancelled)
             writer.leave()
-            self._check_aside(id)
+            self._check_file(id)
         except BaseException:
             writer.abandon()
             raise
 
-    def _check_aside(self, id: CheckpointId) -> None:
-        """Once it is in place, a start would go by it, whatever it says: so nothing may be wrong with its voters."""
+    def _check_file(self, id: CheckpointId) -> None:
+        """Check the snapshot and its voters, because the next start would use the installed snapshot."""
         control: list[ControlRecord] = []
 
         def take(batch: memoryview) -> None:
@@ -192,7 +192,7 @@ class SnapshotImporter:
         if error is None:
             step.done(ImportLoaded(step.serial, found.manifest.size))
         elif isinstance(error, SnapshotRefused):
-            self._refuse(found.offer, str(error), is_for_good=True)
+            self._refuse(found.listed, str(error), is_for_good=True)
             step.done(ImportFailed(step.serial, is_refused=True))
         else:
             self._result(future)
@@ -202,29 +202,29 @@ class SnapshotImporter:
 
     def _refuse_found(self, refusal: RefuseImport) -> None:
         found = self._found
-        if found is not None and (found.offer.end_offset, found.offer.epoch) == refusal.snapshot_id:
-            self._refuse(found.offer, refusal.reason, is_for_good=True)
+        if found is not None and (found.listed.end_offset, found.listed.epoch) == refusal.snapshot_id:
+            self._refuse(found.listed, refusal.reason, is_for_good=True)
 
-    def _refuse(self, offer: StoredManifest, reason: str, *, is_for_good: bool) -> None:
-        """Tell people once."""
-        if offer not in self._refused and offer not in self._told:
-            file = checkpoint_name(CheckpointId(offer.end_offset, offer.epoch))
+    def _refuse(self, listed: StoredManifest, reason: str, *, is_for_good: bool) -> None:
+        """Remember a refused manifest, and log it once. `is_for_good`: no later step can use it."""
+        if listed not in self._refused and listed not in self._logged:
+            file = checkpoint_name(CheckpointId(listed.end_offset, listed.epoch))
             _log.warning("A metadata snapshot is refused", file=file, reason=reason, uri=self._uri)
-        known = self._refused if is_for_good else self._told
-        known[offer] = None
+        known = self._refused if is_for_good else self._logged
+        known[listed] = None
         if len(known) > MAX_REMEMBERED:
             del known[next(iter(known))]
 
     # Ending
 
     def on_adopted(self, snapshot_id: SnapshotId, *, is_whole: bool) -> None:
-        """The quorum took over what was loaded; it is in place, or it was no good after all."""
+        """Complete the import after the quorum installed the snapshot, or found it invalid."""
         self._step = None
         if is_whole:
             file = checkpoint_name(CheckpointId(*snapshot_id))
             _log.info("A metadata snapshot was imported", file=file, uri=self._uri)
         elif self._found is not None:
-            self._refuse(self._found.offer, "it was damaged on this node's disk", is_for_good=True)
+            self._refuse(self._found.listed, "it was damaged on this node's disk", is_for_good=True)
 
     def _end(self, end: EndImport) -> None:
         step = self._step
@@ -236,17 +236,17 @@ class SnapshotImporter:
             self._discard(step)
         if end.is_late:
             _log.warning(
-                "The store of metadata snapshots is too slow, the leader is asked instead",
+                "The store of metadata snapshots is too slow; fetching from the leader instead",
                 uri=self._uri,
                 timeout_ms=self._timeout_ms,
             )
 
     def _discard(self, step: _Step) -> None:
-        """What was brought for nothing; before the thread brings anything else."""
-        brought = step.brings
-        if brought is not None:
-            with suppress(PoolFull):  # then it stays until the next start
-                discarded = self._pool.submit(lambda: self._files.discard_part(brought, is_imported=True))
+        """Delete the temporary file before the thread loads another snapshot."""
+        loaded = step.loads
+        if loaded is not None:
+            with suppress(PoolFull):  # the next start deletes the file
+                discarded = self._pool.submit(lambda: self._files.discard_part(loaded, is_imported=True))
                 discarded.add_done_callback(self._result)
 
     def _submit(self, step: _Step, work: Callable[[], T], then: "Callable[[Future[T]], None]") -> None:
@@ -262,11 +262,11 @@ class SnapshotImporter:
         try:
             self._pool.submit(work).add_done_callback(proceed)
         except PoolFull:
-            _log.warning("The store of metadata snapshots still hangs, the leader is asked instead", uri=self._uri)
+            _log.warning("The store of metadata snapshots still hangs; fetching from the leader instead", uri=self._uri)
             step.done(step.failed)
 
     def _result(self, future: "Future[T]") -> T | None:
-        """None for what a store, a disk or an end may bring about."""
+        """Return the result; None, with a log message, after an error of the store or the disk."""
         if future.cancelled():
             return None
         error = future.exception()
@@ -274,7 +274,7 @@ class SnapshotImporter:
             return future.result()
         if isinstance(error, ObjectStoreError | StorageError | OSError):
             _log.warning(
-                "The store of metadata snapshots cannot be used, the leader is asked instead",
+                "The store of metadata snapshots cannot be used; fetching from the leader instead",
                 uri=self._uri,
                 reason=str(error),
             )

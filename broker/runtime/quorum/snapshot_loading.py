@@ -14,7 +14,7 @@ def load_in_slices(load: SnapshotLoad, reader: RawSnapshotReader, runtime: Runti
 
     The future fails with the errors of `SnapshotLoad`, with storage's DamagedSnapshot, or with OSError.
     """
-    return SlicedWork(_steps(load, reader, runtime.io), runtime.loop, runtime.clock, rests=False).done
+    return SlicedWork(_steps(load, reader, runtime.io), runtime.loop, runtime.clock, pauses=False).done
 
 
 def _steps(load: SnapshotLoad, reader: RawSnapshotReader, io: BlockingIo) -> SlicedSteps[LoadedSnapshot]:

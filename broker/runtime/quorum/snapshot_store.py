@@ -1,9 +1,8 @@
-"""Snapshots of the metadata log in a store of objects, as a job leaves them: found, judged, brought here. Blocks.
+"""Snapshots of the metadata log in an object store, as written by a Spark job: listing, validation, loading. Blocks.
 
-Nothing in a store is taken at its word. A manifest is read up to a few kilobytes and must be what its name says; of a
-snapshot as many bytes are taken as its manifest promises, no more than `max_bytes`, and their digest, checksums,
-offsets and records are checked as they pass. Whoever may write to the store can still put a well-made lie there: only
-the id of a snapshot can be held against the leader's log, not what is in it.
+The content of the store is not trusted. A manifest is limited to a few kilobytes and must match its name. A snapshot is
+limited to its manifest's size and to `max_bytes`; its digest, checksums, offsets and records are validated while it
+loads. A valid snapshot with wrong content is not detected: only the snapshot's id is compared with the leader's log.
 """
 
 from collections import deque
@@ -25,21 +24,21 @@ from storage.tiered.loading.store_uri import StoreAt
 from storage.tiered.object_store import ObjectInfo
 
 MAX_LISTED: Final = 100_000
-"""Objects that are looked at for one import."""
+"""Objects listed per import."""
 MAX_CANDIDATES: Final = 32
-"""Manifests that are read for one import, the newest first."""
+"""Manifests read per import, the newest first."""
 
 
 class Cancelled(Exception):
-    """Nobody wants it any more."""
+    """The load was cancelled."""
 
 
 class SnapshotRefused(Exception):
-    """Something in the store is no snapshot for this node; the message is why, without the name."""
+    """An object in the store is not a snapshot for this node; the message is the reason, without the name."""
 
 
 class StoredManifest(NamedTuple):
-    """A manifest in the store, by its name; one that is put again is another offer."""
+    """A manifest in the store. A rewritten manifest of equal name is a different value."""
 
     name: str
     size: int
@@ -49,12 +48,14 @@ class StoredManifest(NamedTuple):
 
 
 class FoundSnapshot(NamedTuple):
-    offer: StoredManifest
+    """A usable snapshot: its listed manifest and the manifest's content."""
+
+    listed: StoredManifest
     manifest: SnapshotManifest
 
 
 class RecordCheck(Protocol):
-    """Looks at the bytes of a snapshot as they come. Both methods raise InvalidSnapshot."""
+    """Validates the bytes of a snapshot as they arrive. Both methods raise InvalidSnapshot."""
 
     def feed(self, piece: Buffer) -> None: ...
 
@@ -62,13 +63,13 @@ class RecordCheck(Protocol):
 
 
 class Sink(Protocol):
-    """Where the bytes of a snapshot go."""
+    """Receives the bytes of a snapshot."""
 
     def append(self, data: bytes) -> None: ...
 
 
 class SnapshotObjectStore:
-    """`open_store` is called when the store is first used; `check_records` makes a check for an epoch."""
+    """Opens the store at the first use. `check_records` creates the validation for an epoch."""
 
     def __init__(
         self,
@@ -91,25 +92,26 @@ class SnapshotObjectStore:
         refused: Container[StoredManifest],
         refuse: Callable[[StoredManifest, str], None],
     ) -> FoundSnapshot | None:
-        """The newest whose manifest is sound, of those that end from `least` to `most` in no later epoch than `epoch`.
+        """Return the newest valid snapshot with an end offset from `least` to `most` and an epoch up to `epoch`.
 
-        `refuse` is told of what cannot be used. Raises ObjectStoreError.
+        `refuse` is called with each unusable manifest. Raise ObjectStoreError.
         """
-        for offer in reversed(self._offers(least)):
-            if offer in refused:
+        for listed in reversed(self._listeds(least)):
+            if listed in refused:
                 continue
-            if offer.end_offset > most or offer.epoch > epoch:
-                refuse(offer, f"it is ahead of what is committed: the high watermark is {most}, the epoch {epoch}")
+            if listed.end_offset > most or listed.epoch > epoch:
+                refuse(listed, f"it is ahead of the committed log: the high watermark is {most}, the epoch {epoch}")
                 continue
             try:
-                return FoundSnapshot(offer, self._read_manifest(offer))
+                return FoundSnapshot(listed, self._read_manifest(listed))
             except SnapshotRefused as refusal:
-                refuse(offer, str(refusal))
+                refuse(listed, str(refusal))
         return None
 
-    def _offers(self, least: int) -> "deque[StoredManifest]":
-        """Ascending, the newest of those there are. Offsets of 64 bits in 20 digits begin with a 0, and nothing else
-        that a job keeps in the same place needs to be listed.
+    def _listeds(self, least: int) -> "deque[StoredManifest]":
+        """Return the newest manifests in ascending order.
+
+        The listing starts at the prefix "0", with which every 64-bit offset in 20 digits starts, to skip other objects.
         """
         at = self._opened()
         listed = at.store.list(at.key("0"), at.key(f"{least:020d}"))
@@ -121,23 +123,23 @@ class SnapshotObjectStore:
             if parsed is not None:
                 yield StoredManifest(at.name(info.key), info.size, info.modified_ms, *parsed)
 
-    def _read_manifest(self, offer: StoredManifest) -> SnapshotManifest:
+    def _read_manifest(self, listed: StoredManifest) -> SnapshotManifest:
         at = self._opened()
         try:
-            content = b"".join(at.store.get(at.key(offer.name), 0, MAX_MANIFEST_BYTES))
+            content = b"".join(at.store.get(at.key(listed.name), 0, MAX_MANIFEST_BYTES))
             manifest = SnapshotManifest.from_json(content)
         except (InvalidManifest, ObjectNotFound) as error:
             raise SnapshotRefused(f"its manifest cannot be used: {error}") from error
-        if manifest.name != offer.name:
-            raise SnapshotRefused(f"its manifest is that of {manifest.file}")
+        if manifest.name != listed.name:
+            raise SnapshotRefused(f"its manifest names {manifest.file}")
         if manifest.cluster_id != self._cluster_id:
-            raise SnapshotRefused(f"it is of cluster {manifest.cluster_id}, this one is {self._cluster_id}")
+            raise SnapshotRefused(f"its cluster id is {manifest.cluster_id}, this cluster is {self._cluster_id}")
         if manifest.size > self._max_bytes:
-            raise SnapshotRefused(f"it has {manifest.size} bytes, and {self._max_bytes} are the most that are taken")
+            raise SnapshotRefused(f"it has {manifest.size} bytes, the limit is {self._max_bytes}")
         return manifest
 
     def load(self, manifest: SnapshotManifest, sink: Sink, is_cancelled: Callable[[], bool]) -> None:
-        """All bytes into `sink`, checked. Raises SnapshotRefused, ObjectStoreError, Cancelled, and as `sink` does."""
+        """Load and validate a snapshot into `sink`. Raise SnapshotRefused, ObjectStoreError, Cancelled."""
         at, digest, size = self._opened(), sha256(), 0
         check = self._check_records(manifest.epoch)
         try:
@@ -146,16 +148,16 @@ class SnapshotObjectStore:
                     raise Cancelled
                 size += len(piece)
                 if size > manifest.size:
-                    raise SnapshotRefused(f"it has more than the {manifest.size} bytes that its manifest promises")
+                    raise SnapshotRefused(f"it has more than the {manifest.size} bytes in its manifest")
                 digest.update(piece)
                 sink.append(piece)
                 _guarded(check.feed, piece)
         except ObjectNotFound as error:
-            raise SnapshotRefused("there is a manifest of it, and nothing else") from error
+            raise SnapshotRefused("its manifest exists, but the snapshot does not") from error
         if size != manifest.size:
-            raise SnapshotRefused(f"it has {size} bytes instead of the {manifest.size} that its manifest promises")
+            raise SnapshotRefused(f"it has {size} bytes instead of the {manifest.size} in its manifest")
         if digest.hexdigest() != manifest.sha256:
-            raise SnapshotRefused("its SHA-256 is not the one in its manifest")
+            raise SnapshotRefused("its SHA-256 differs from the one in its manifest")
         _guarded(lambda _: check.end(), b"")
 
     def _opened(self) -> StoreAt:
@@ -164,7 +166,7 @@ class SnapshotObjectStore:
         return self._at
 
     def close(self) -> None:
-        """Whoever waits for the store gives up, as far as the store can."""
+        """Close the store, which aborts pending requests if it can."""
         if self._at is not None:
             self._at.store.close()
 

@@ -1,8 +1,7 @@
-"""The file `quorum-state`: which epoch this node has seen, whom it voted for and who led, in Kafka's JSON (one line).
+"""The file `quorum-state`: this node's epoch, vote and leader, in Kafka's JSON format on one line.
 
-It is written aside, fsynced and renamed before anything depends on it. Version 0 belongs to static voters: it has no
-directory of whom was voted for, and fields that nobody uses, whose absence Kafka takes for damage all the same. Version
-1 belongs to kraft.version 1.
+A write goes to a temporary file, which is fsynced and renamed. Version 0 belongs to static voters: it has no voted
+directory id, and contains unused fields whose absence Kafka treats as damage. Version 1 belongs to kraft.version 1.
 """
 
 import json
@@ -17,18 +16,18 @@ FILE_NAME: Final = "quorum-state"
 
 
 class InvalidQuorumState(Exception):
-    """The file does not parse. Guessing an epoch could elect two leaders in one, so the node must not start."""
+    """The file is invalid. A guessed epoch could elect two leaders in one epoch, so the node must not start."""
 
 
 class QuorumStateFile:
-    """The file in the directory of the metadata log. Everything here blocks."""
+    """The file in the directory of the metadata log. All methods block."""
 
     def __init__(self, fs: FileSystem, directory: str) -> None:
         self._fs = fs
         self._path = join(directory, FILE_NAME)
 
     def read(self) -> ElectionState | None:
-        """None if there is none: the node never took part. Raises InvalidQuorumState, OSError."""
+        """Return the state; None without a file, on a new node. Raise InvalidQuorumState, OSError."""
         if not self._fs.exists(self._path):
             return None
         try:
@@ -37,12 +36,12 @@ class QuorumStateFile:
             raise InvalidQuorumState(f"{self._path} does not parse: {error!r}") from error
 
     def write(self, state: ElectionState) -> None:
-        """Durable when it returns. Raises OSError."""
+        """Write the state durably. Raise OSError."""
         replace_file(self._fs, self._path, to_json(state))
 
 
 def to_json(state: ElectionState) -> bytes:
-    """The file's content."""
+    """Return the content of the file."""
     leader, vote = {"leaderId": state.leader_id, "leaderEpoch": state.epoch}, {"votedId": state.voted_id}
     content: dict[str, object]
     if state.version == 0:

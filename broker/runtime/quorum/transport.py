@@ -1,8 +1,8 @@
-"""Carries what the quorum's core says to other nodes, over connections of its own.
+"""The network transport of the quorum, with separate connections for fetches.
 
-Fetches wait on the leader for records to come, and a node answers one request of a connection after the other. So
-fetches have one connection to each node and everything else has another: who asks for a vote, or says that it has won,
-must not stand behind a question that the other side has no answer to yet.
+A fetch waits on the leader for records, and a node processes the requests of a connection in order. Fetches therefore
+use one connection to each node and all other requests a second one, so that a Vote or BeginQuorumEpoch request does not
+wait behind a delayed fetch.
 """
 
 from collections.abc import Callable
@@ -29,11 +29,11 @@ _NEEDS_AN_OPERATOR: Final = frozenset(
         ErrorCode.UNSUPPORTED_VERSION,
     }
 )
-"""Two clusters, two nodes of one id, a wrong address, an old program: no other attempt will end differently."""
+"""Errors that retries cannot resolve: different clusters, duplicate node ids, a wrong address, or an old version."""
 
 
 class Connections(Protocol):
-    """What this needs of `broker.net.peer.NetworkClient`."""
+    """The part of `broker.net.peer.NetworkClient` that the transport uses."""
 
     def send(
         self, endpoint: SocketAddress, request: Versioned, done: Done, *, timeout_ms: float, versions: tuple[int, int]
@@ -43,7 +43,7 @@ class Connections(Protocol):
 
 
 class NetworkTransport:
-    """Implements QuorumTransport. `listener` is the name of the listener under which other nodes are reached."""
+    """Implements QuorumTransport. `listener` is the name of the listener of other nodes."""
 
     def __init__(self, fetches: Connections, others: Connections, *, listener: str) -> None:
         self._fetches = fetches
@@ -59,7 +59,7 @@ class NetworkTransport:
         timeout_ms: int,
         done: Callable[[Response | SendFailure], None],
     ) -> None:
-        """See `QuorumTransport`. What goes wrong on the way is a SendFailure."""
+        """See `QuorumTransport`. A connection error is a SendFailure."""
         out = outgoing(request, timeout_ms)
         connections = self._fetches if isinstance(request, FetchRequest | FetchSnapshotRequest) else self._others
         connections.send(
@@ -71,23 +71,27 @@ class NetworkTransport:
         )
 
     def close(self) -> None:
-        """Hang up; what is under way fails."""
+        """Close the connections; requests in flight fail."""
         self._fetches.close()
         self._others.close()
 
     def _received(self, to_id: int, to: SocketAddress, out: Outgoing, outcome: Outcome) -> Response | SendFailure:
         response = self._read(to_id, out, outcome)
-        self._tell(to_id, to, out.key, response.error)
+        self._log_refusal(to_id, to, out.key, response.error)
         return response
 
-    def _tell(self, to_id: int, to: SocketAddress, api: ApiKey, error: ErrorCode) -> None:
-        """Once for a row of refusals: without the line a quorum that cannot be looks like one that is just slow."""
+    def _log_refusal(self, to_id: int, to: SocketAddress, api: ApiKey, error: ErrorCode) -> None:
+        """Log the first of several equal errors, because a misconfigured quorum otherwise looks like a slow one."""
         if error not in _NEEDS_AN_OPERATOR:
             self._refused.pop((to, api), None)
         elif self._refused.get((to, api)) is not error:
             self._refused[to, api] = error
             _log.warning(
-                "A node refuses this one", node=to_id, address=f"{to.host}:{to.port}", api=api.name, error=error.name
+                "A node refuses requests of this node",
+                node=to_id,
+                address=f"{to.host}:{to.port}",
+                api=api.name,
+                error=error.name,
             )
 
     def _read(self, to_id: int, out: Outgoing, outcome: Outcome) -> Response | SendFailure:
@@ -98,5 +102,5 @@ class NetworkTransport:
         try:
             return out.read(outcome, self._listener)
         except MalformedResponse as error:
-            _log.warning("A node answered what was not asked", node=to_id, api=out.key.name, error=str(error))
+            _log.warning("A node sent a malformed response", node=to_id, api=out.key.name, error=str(error))
             return SendFailure(ErrorCode.BROKER_NOT_AVAILABLE)

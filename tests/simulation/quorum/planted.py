@@ -157,7 +157,7 @@ class _CredulousImport(SnapshotImport):
 
     def _on_found(self, found: SnapshotId | None, now: Instant) -> None:
         super()._on_found(found, now)
-        if self.is_busy and found == self._candidate and self._stage is _Phase.PROVING:
+        if self.is_busy and found == self._candidate and self._phase is _Phase.PROVING:
             self._load()
 
 

@@ -57,7 +57,7 @@ class FakeLeader:
         self.appended.append(voters)
         return self.end - 1
 
-    def answer(self, token: int, error: ErrorCode, message: str | None) -> None:
+    def respond(self, token: int, error: ErrorCode, message: str | None) -> None:
         self.answers.append((token, error))
         self.messages.append(message)
 

@@ -271,7 +271,7 @@ def test_a_fetched_snapshot_whose_voters_cannot_be_is_never_in_place() -> None:
 
 
 def test_the_log_does_not_start_at_a_snapshot_that_is_not_there() -> None:
-    with pytest.raises(AssertionError, match="which is not there"):
+    with pytest.raises(AssertionError, match="the snapshot is not on disk"):
         opened(MemoryFileSystem()).perform(StartAt(SnapshotId(5, 1)), NOW)
 
 
@@ -357,7 +357,7 @@ def test_voters_that_formatting_left_unreadable_stop_the_start() -> None:
     fs = MemoryFileSystem()
     opened(fs)
     place(fs, SnapshotId(*FORMATTED), b"?")
-    with pytest.raises(UnusableMetadataLog, match="that formatting left"):
+    with pytest.raises(UnusableMetadataLog, match="which formatting wrote"):
         opened(fs)
 
 
@@ -441,7 +441,7 @@ def test_a_log_that_begins_later_without_a_snapshot_stops_the_start() -> None:
         fs.remove(path(trimmed_log(fs)))
         if older is not None:
             place(fs, older)
-        with pytest.raises(UnusableMetadataLog, match="no snapshot tells what was before"):
+        with pytest.raises(UnusableMetadataLog, match="without a snapshot of the records before"):
             opened(fs)
 
 

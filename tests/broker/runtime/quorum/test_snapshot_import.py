@@ -141,8 +141,8 @@ def test_nothing_else_in_the_place_is_read(stage: Stage) -> None:
 @pytest.mark.parametrize(
     ("made", "content", "reason"),
     [
-        (manifest(10, cluster_id="another"), CONTENT, "it is of cluster another, this one is test-cluster"),
-        (replace(manifest(10), size=10_000_001), CONTENT, "10000001 bytes, and 10000000 are the most"),
+        (manifest(10, cluster_id="another"), CONTENT, "its cluster id is another, this cluster is test-cluster"),
+        (replace(manifest(10), size=10_000_001), CONTENT, "10000001 bytes, the limit is 10000000"),
         (manifest(10), CONTENT[:-1], "bytes instead of the"),
         (manifest(10), CONTENT + b"x", "more than the"),
         (manifest(10), CONTENT[:-1] + b"x", "is damaged or out of place"),
@@ -184,7 +184,7 @@ def test_a_manifest_alone_is_refused(stage: Stage, caplog: pytest.LogCaptureFixt
     stage.objects.lose(PREFIX + manifest(10).file)
     assert stage.find() == SnapshotId(10, EPOCH)
     assert stage.load(SnapshotId(10, EPOCH)) == ImportFailed(2, is_refused=True)
-    assert "nothing else" in warnings(caplog)[0]
+    assert "but the snapshot does not" in warnings(caplog)[0]
 
 
 def test_what_is_put_again_is_looked_at_again(stage: Stage) -> None:
@@ -203,7 +203,7 @@ def test_what_is_ahead_of_the_high_watermark_is_told_of_once_and_taken_later(
     assert stage.find(most=9) is None
     assert stage.find(most=9) is None
     (warning,) = warnings(caplog)
-    assert "ahead of what is committed" in warning
+    assert "ahead of the committed log" in warning
     assert stage.find(most=10) == SnapshotId(10, EPOCH)
 
 
@@ -222,7 +222,7 @@ def test_a_store_that_is_away_is_told_of_and_not_refused(stage: Stage, caplog: p
     stage.error = StoreUnavailable("no route to host")
     assert stage.find() is None
     (warning,) = warnings(caplog)
-    assert warning.startswith("The store of metadata snapshots cannot be used, the leader is asked instead")
+    assert warning.startswith("The store of metadata snapshots cannot be used; fetching from the leader instead")
     assert "no route to host" in warning
     stage.error = None
     assert stage.find(2) == SnapshotId(10, EPOCH)
@@ -248,7 +248,7 @@ def test_a_disk_without_room_takes_nothing(stage: Stage, caplog: pytest.LogCaptu
     stage.fs.capacity_bytes = len(CONTENT) * 3 // 2
     assert stage.load(stage.find() or SnapshotId(0, 0)) == ImportFailed(2, is_refused=False)
     assert stage.on_disk == []
-    assert "enough room" in warnings(caplog)[0]
+    assert "does not fit" in warnings(caplog)[0]
 
 
 def test_voters_that_cannot_be_are_refused(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
@@ -271,7 +271,9 @@ def test_what_is_ended_says_nothing_and_leaves_nothing(stage: Stage, caplog: pyt
     stage.loop.run_soon()
     assert stage.told == []
     assert stage.on_disk == []
-    assert warnings(caplog) == ["The store of metadata snapshots is too slow, the leader is asked instead: None: None"]
+    assert warnings(caplog) == [
+        "The store of metadata snapshots is too slow; fetching from the leader instead: None: None"
+    ]
     assert stage.load(stage.find(3) or found, 4) == ImportLoaded(4, len(CONTENT))
 
 
@@ -296,7 +298,7 @@ def test_a_store_that_trickles_is_left_as_soon_as_it_is_behind(
     if is_left:
         assert outcome == ImportFailed(2, is_refused=False)
         (warning,) = warnings(caplog)
-        assert warning.endswith("it brought 0 bytes in 1500 ms")
+        assert warning.endswith("it returned 0 bytes in 1500 ms")
         assert stage.on_disk == []
     else:
         assert outcome == ImportLoaded(2, len(CONTENT))

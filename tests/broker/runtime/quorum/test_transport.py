@@ -103,7 +103,7 @@ def test_a_refusal_that_only_an_operator_can_end_is_told_once(caplog: pytest.Log
         stage.send(VOTE)
         stage.others.done[-1](elections.encode_vote_response(answer, "CONTROLLER"))
     assert stage.outcomes == [refused, refused, granted, refused]
-    assert [record.message for record in caplog.records] == ["A node refuses this one"] * 2
+    assert [record.message for record in caplog.records] == ["A node refuses requests of this node"] * 2
 
 
 def test_a_refusal_that_the_next_attempt_may_not_meet_is_not_told(caplog: pytest.LogCaptureFixture) -> None:
