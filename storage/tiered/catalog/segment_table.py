@@ -131,7 +131,7 @@ class SegmentTable:
     def state(self, row: int) -> SegmentState:
         return _STATES[self._rows[row * _ROW.size + _STATE_AT]]
 
-    def id_of(self, row: int) -> Uuid:
+    def _id_of(self, row: int) -> Uuid:
         return Uuid(_ID.unpack_from(self._rows, row * _ROW.size)[0])
 
     def offsets(self, row: int) -> tuple[int, int]:
@@ -260,7 +260,7 @@ class SegmentTable:
 
     def remove(self, row: int) -> None:
         """Remove a segment."""
-        self._vacate(self._slot(self.id_of(row)))
+        self._vacate(self._slot(self._id_of(row)))
         self._rows[row * _ROW.size + _FLAGS_AT] = _IS_FREE
         self._forget_rest(row)
         self._free.append(row)
@@ -321,7 +321,7 @@ class SegmentTable:
         mask = len(slots) - 1
         at = hole
         while (row := slots[at := (at + 1) & mask]) != _EMPTY:
-            home = int.from_bytes(self.id_of(row), "big") & mask
+            home = int.from_bytes(self._id_of(row), "big") & mask
             if (at - home) & mask >= (at - hole) & mask:
                 slots[hole] = row
                 hole = at

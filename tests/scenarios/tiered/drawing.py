@@ -13,14 +13,14 @@ from protocol.records.reader import iter_all_records
 from storage.log import Log
 from storage.tiered.segment_metadata import RemoteSegment
 from tests.scenarios.tiered.broker import Broker
-from tests.scenarios.tiered.harness import World, name_of
+from tests.scenarios.tiered.harness import ScenarioCluster, name_of
 
 GAP = "   "
 
 
-def draw(world: World) -> str:
+def draw(cluster: ScenarioCluster) -> str:
     """Return the columns side by side, without trailing blanks."""
-    columns = [_broker(broker) for broker in world.brokers.values()] + [_remote(world)]
+    columns = [_broker(broker) for broker in cluster.brokers.values()] + [_remote(cluster)]
     widths = [max(map(len, column)) for column in columns]
     rows = zip_longest(*columns, fillvalue="")
     return "\n".join(
@@ -49,17 +49,17 @@ def _log(log: Log) -> list[str]:
     ]
 
 
-def _remote(world: World) -> list[str]:
+def _remote(cluster: ScenarioCluster) -> list[str]:
     lines = ["remote storage"]
-    for segment in world.segments():
-        lines += _segment(world, segment)
+    for segment in cluster.segments():
+        lines += _segment(cluster, segment)
     return lines
 
 
-def _segment(world: World, segment: RemoteSegment) -> Iterable[str]:
+def _segment(cluster: ScenarioCluster, segment: RemoteSegment) -> Iterable[str]:
     yield f"{name_of(segment)} [{segment.start_offset}-{segment.end_offset}] {_epochs(segment.leader_epochs)}"
-    yield from _records(b"".join(world.storage.read_segment(segment, 0)), 0)
-    yield f"  epochs {_epochs(world.history_in(segment))}"
+    yield from _records(b"".join(cluster.storage.read_segment(segment, 0)), 0)
+    yield f"  epochs {_epochs(cluster.history_in(segment))}"
 
 
 def _records(data: bytes, start: int) -> list[str]:

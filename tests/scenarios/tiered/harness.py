@@ -58,7 +58,7 @@ AT_ONCE = CopyLag(0, 0)
 T = TypeVar("T")
 
 
-class World:
+class ScenarioCluster:
     """Brokers by name; remote segments are u1, u2, … in the order of their copies."""
 
     def __init__(self, names: Iterable[str]) -> None:
@@ -248,8 +248,8 @@ class World:
 class Wire:
     """Implements LeaderConnection. A stopped broker does not respond."""
 
-    def __init__(self, world: World, leader: Broker) -> None:
-        self._world = world
+    def __init__(self, cluster: ScenarioCluster, leader: Broker) -> None:
+        self._world = cluster
         self._leader = leader
         self._is_closed = False
 

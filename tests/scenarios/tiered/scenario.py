@@ -22,7 +22,7 @@ from collections.abc import Mapping
 from storage.tiered.lifecycle.copying import lineage_of
 from tests.scenarios.tiered.broker import NOW_MS
 from tests.scenarios.tiered.drawing import draw
-from tests.scenarios.tiered.harness import World, name_of
+from tests.scenarios.tiered.harness import ScenarioCluster, name_of
 from tests.scenarios.transcript import Command, Named, Scenario, Words
 
 
@@ -33,27 +33,27 @@ class TieredScenario(Scenario):
 
     def __init__(self) -> None:
         super().__init__()
-        self.world = World(())
+        self.cluster = ScenarioCluster(())
         self.commands: Mapping[str, Command] = {
             "brokers": self.brokers,
-            "lead": lambda words, _: self.world.lead(words[0], int(words[1])),
-            "follow": lambda words, _: self.world.follow(words[0]),
-            "settle": lambda _words, _named: self.world.settle(),
-            "write": lambda words, _: self.world.write(words),
-            "flush": lambda words, _: self.world.brokers[words[0]].flush(),
-            "roll": lambda words, _: self.world.brokers[words[0]].log.roll(NOW_MS),
+            "lead": lambda words, _: self.cluster.lead(words[0], int(words[1])),
+            "follow": lambda words, _: self.cluster.follow(words[0]),
+            "settle": lambda _words, _named: self.cluster.settle(),
+            "write": lambda words, _: self.cluster.write(words),
+            "flush": lambda words, _: self.cluster.brokers[words[0]].flush(),
+            "roll": lambda words, _: self.cluster.brokers[words[0]].log.roll(NOW_MS),
             "copy": self.copy,
-            "expire": lambda words, _: self.world.expire(words[0], int(words[1])),
+            "expire": lambda words, _: self.cluster.expire(words[0], int(words[1])),
             "delete": self.delete,
-            "stop": lambda words, _: self.world.stop(words[0]),
-            "start": lambda words, _: self.world.brokers[words[0]].start(),
-            "crash": lambda words, _: self.world.crash(words[0]),
-            "wipe": lambda words, _: self.world.brokers[words[0]].wipe(),
-            "draw": lambda _words, _named: draw(self.world),
+            "stop": lambda words, _: self.cluster.stop(words[0]),
+            "start": lambda words, _: self.cluster.brokers[words[0]].start(),
+            "crash": lambda words, _: self.cluster.crash(words[0]),
+            "wipe": lambda words, _: self.cluster.brokers[words[0]].wipe(),
+            "draw": lambda _words, _named: draw(self.cluster),
             "read": self.read,
             "agree": self.agree,
             "next": lambda words, _: (
-                f"{words[0]} copies from {self.world.copied(self.world.brokers[words[0]].log) + 1}"
+                f"{words[0]} copies from {self.cluster.copied(self.cluster.brokers[words[0]].log) + 1}"
             ),
         }
 
@@ -63,26 +63,26 @@ class TieredScenario(Scenario):
             self.show(output)
 
     def brokers(self, words: Words, _named: Named) -> None:
-        self.world = World(words)
+        self.cluster = ScenarioCluster(words)
 
     def copy(self, words: Words, _named: Named) -> None:
-        self.world.upload(words[0])
+        self.cluster.upload(words[0])
 
     def delete(self, words: Words, _named: Named) -> None:
-        self.world.brokers[words[0]].delete_records(int(words[1]))
+        self.cluster.brokers[words[0]].delete_records(int(words[1]))
 
     def read(self, words: Words, _named: Named) -> str:
         epoch = int(words[2].removeprefix("LE-")) if len(words) > 2 else -1
         after = f" after LE-{epoch}" if epoch >= 0 else ""
-        return f"{words[0]}, offset {words[1]}{after}: {self.world.read(words[0], int(words[1]), epoch)}"
+        return f"{words[0]}, offset {words[1]}{after}: {self.cluster.read(words[0], int(words[1]), epoch)}"
 
     def next(self, words: Words, _named: Named) -> str:
-        return f"{words[0]} copies from {self.world.copied(self.world.brokers[words[0]].log) + 1}"
+        return f"{words[0]} copies from {self.cluster.copied(self.cluster.brokers[words[0]].log) + 1}"
 
     def agree(self, words: Words, _named: Named) -> str:
-        lineage = lineage_of(self.world.brokers[words[0]].log)
+        lineage = lineage_of(self.cluster.brokers[words[0]].log)
         told = []
-        for segment in self.world.segments():
+        for segment in self.cluster.segments():
             end = lineage.agreed_end(segment)
             how = "whole" if end == segment.end_offset else f"up to {end}" if end >= 0 else "not at all"
             told.append(f"{name_of(segment)} {how}")

@@ -8,7 +8,7 @@ from random import Random
 import pytest
 
 from tests.scenarios.tiered.broker import NOW_MS, Broker
-from tests.scenarios.tiered.harness import World
+from tests.scenarios.tiered.harness import ScenarioCluster
 
 NAMES = ("A", "B", "C")
 STEPS = 60
@@ -16,16 +16,16 @@ PRODUCERS = 6
 """Number of producers: some of them are idle after a follower has started after the remote offsets."""
 
 
-class Story:
+class RandomHistory:
     """One cluster and its random history."""
 
     def __init__(self, seed: int) -> None:
         self.random = Random(seed)
-        self.world = World(NAMES)
+        self.cluster = ScenarioCluster(NAMES)
         self.told: list[str] = []
         self.epoch = 0
         self.written = 0
-        self.world.lead("A", 0)
+        self.cluster.lead("A", 0)
         self.deeds = [
             *[self.write] * 6,
             *[self.roll] * 2,
@@ -42,10 +42,10 @@ class Story:
 
     @property
     def leader(self) -> Broker:
-        return self.world.leader
+        return self.cluster.leader
 
     def others(self) -> list[Broker]:
-        return [broker for broker in self.world.brokers.values() if not broker.is_leading]
+        return [broker for broker in self.cluster.brokers.values() if not broker.is_leading]
 
     def tell(self, *words: object) -> None:
         self.told.append(" ".join(map(str, words)))
@@ -56,38 +56,38 @@ class Story:
         values = [f"m{self.written + each}" for each in range(self.random.randint(1, 4))]
         self.written += len(values)
         self.tell("write", *values)
-        self.world.write(values, self.random.randint(1, PRODUCERS))
-        self.world.settle()
+        self.cluster.write(values, self.random.randint(1, PRODUCERS))
+        self.cluster.settle()
 
     def roll(self) -> None:
-        broker = self.random.choice([broker for broker in self.world.brokers.values() if broker.is_running])
+        broker = self.random.choice([broker for broker in self.cluster.brokers.values() if broker.is_running])
         self.tell("roll", broker.name)
         broker.log.roll(NOW_MS)
 
     def copy(self) -> None:
         self.tell("copy", self.leader.name)
-        self.world.upload(self.leader.name)
+        self.cluster.upload(self.leader.name)
 
     def expire(self) -> None:
-        broker = self.random.choice([broker for broker in self.world.brokers.values() if broker.is_running])
+        broker = self.random.choice([broker for broker in self.cluster.brokers.values() if broker.is_running])
         offset = self.random.randint(0, broker.log.log_end_offset)
         self.tell("expire", broker.name, offset)
-        self.world.expire(broker.name, offset)
+        self.cluster.expire(broker.name, offset)
 
     def leave_to_tier(self) -> None:
         """Delete all segments from the leader's disk that may be deleted."""
         leader = self.leader
         self.tell("copy and expire", leader.name)
         leader.log.roll(NOW_MS)
-        self.world.upload(leader.name)
-        self.world.expire(leader.name, leader.log.log_end_offset)
+        self.cluster.upload(leader.name)
+        self.cluster.expire(leader.name, leader.log.log_end_offset)
 
     def follow(self) -> None:
         broker = self.random.choice(self.others())
         if not broker.is_running:
             broker.start()
         self.tell("follow", broker.name)
-        self.world.follow(broker.name)
+        self.cluster.follow(broker.name)
 
     def delete(self) -> None:
         """Delete records while all brokers run: an uncleanly elected leader without the new log start would undo it."""
@@ -96,19 +96,19 @@ class Story:
             offset = self.random.randint(0, log.high_watermark - 1)
             self.tell("delete", self.leader.name, offset)
             self.leader.delete_records(offset)
-            self.world.settle()
+            self.cluster.settle()
 
     def stop(self) -> None:
         broker = self.random.choice(self.others())
         if broker.is_running:
             self.tell("stop", broker.name)
-            self.world.stop(broker.name)
+            self.cluster.stop(broker.name)
 
     def crash(self) -> None:
         broker = self.random.choice(self.others())
         if broker.is_running:
             self.tell("crash", broker.name)
-            self.world.crash(broker.name, self.random.randrange(1000))
+            self.cluster.crash(broker.name, self.random.randrange(1000))
 
     def wipe(self) -> None:
         broker = self.random.choice(self.others())
@@ -125,8 +125,8 @@ class Story:
         self.epoch += self.random.randint(1, 2)
         self.tell("lead", broker.name, self.epoch)
         for other in NAMES:
-            self.world.unfollow(other)
-        self.world.lead(broker.name, self.epoch)
+            self.cluster.unfollow(other)
+        self.cluster.lead(broker.name, self.epoch)
 
     # ---- comparison
 
@@ -137,8 +137,8 @@ class Story:
             if not broker.is_running:
                 broker.start()
             self.tell("follow", broker.name)
-            self.world.follow(broker.name)
-        self.world.settle()
+            self.cluster.follow(broker.name)
+        self.cluster.settle()
 
     def check(self) -> None:
         leader = self.leader
@@ -146,7 +146,7 @@ class Story:
             assert _outline(broker) == _outline(leader), self.told
             assert _producers(broker) == _producers(leader), self.told
         for offset in range(leader.log.log_start_offset, leader.log.high_watermark):
-            found = {self.world.read(name, offset).partition(" from ")[0] for name in NAMES}
+            found = {self.cluster.read(name, offset).partition(" from ")[0] for name in NAMES}
             assert len(found) == 1, (offset, found, self.told)
             assert " of LE-" in found.pop(), (offset, self.told)
 
@@ -166,9 +166,9 @@ def _producers(broker: Broker) -> dict[int, tuple[int, int]]:
 
 
 def play(seed: int) -> None:
-    story = Story(seed)
-    story.play()
-    story.check()
+    history = RandomHistory(seed)
+    history.play()
+    history.check()
 
 
 @pytest.mark.parametrize("seed", [*range(20), 41, 78, 86, 90, 91])

@@ -14,16 +14,16 @@ from storage.directories.checkpoints import EpochEntry
 from storage.tiered.errors import RetriableRemoteStorageError
 from storage.tiered.remote_storage import IndexKind
 from storage.tiered.segment_metadata import RemoteSegment, TopicIdPartition
-from tests.scenarios.tiered.harness import PARTITION, World
+from tests.scenarios.tiered.harness import PARTITION, ScenarioCluster
 from tests.support.memory_remote_metadata import MemoryRemoteMetadata
 
 T = TypeVar("T")
 
 
 @pytest.fixture
-def world() -> World:
+def world() -> ScenarioCluster:
     """A leads; u1 has 0 to 2 of epoch 0, u2 3 to 5 of epochs 1 and 2."""
-    world = World(["A", "B"])
+    world = ScenarioCluster(["A", "B"])
     leader = world.brokers["A"]
     world.lead("A", 0)
     world.write(["m0", "m1", "m2"])
@@ -37,15 +37,17 @@ def world() -> World:
     return world
 
 
-def source(world: World, *, skips_remote: bool = False) -> RemoteSegmentSource:
+def source(world: ScenarioCluster, *, skips_remote: bool = False) -> RemoteSegmentSource:
     return RemoteSegmentSource(world.metadata, world.storage, world, world.loop, skips_remote=lambda: skips_remote)
 
 
-def load(world: World, *, next_offset: int = 6, log_start: int = 0, last_epoch: int = 2) -> "Load[RemoteSegment]":
+def load(
+    world: ScenarioCluster, *, next_offset: int = 6, log_start: int = 0, last_epoch: int = 2
+) -> "Load[RemoteSegment]":
     return Load(world.segments()[1], next_offset, log_start, last_epoch)
 
 
-def test_a_segment_is_found_by_offset_and_epoch(world: World) -> None:
+def test_a_segment_is_found_by_offset_and_epoch(world: ScenarioCluster) -> None:
     replica = world.brokers["B"]
     u1, u2 = world.segments()
     assert source(world).segment_for(replica, 0, 2).result() == u1
@@ -53,7 +55,7 @@ def test_a_segment_is_found_by_offset_and_epoch(world: World) -> None:
     assert source(world).segment_for(replica, 0, 4).result() is None
 
 
-def test_what_is_not_loaded_yet_is_no_failure(world: World) -> None:
+def test_what_is_not_loaded_yet_is_no_failure(world: ScenarioCluster) -> None:
     world.metadata.not_ready.add(PARTITION)
     error = source(world).segment_for(world.brokers["B"], 0, 2).exception()
     assert isinstance(error, RemoteLogUnavailable)
@@ -67,43 +69,45 @@ def test_what_is_not_loaded_yet_is_no_failure(world: World) -> None:
         (4, (EpochEntry(1, 4), EpochEntry(2, 5))),
     ],
 )
-def test_a_log_is_given_what_it_stands_for(world: World, log_start: int, epochs: tuple[EpochEntry, ...]) -> None:
+def test_a_log_is_given_what_it_stands_for(
+    world: ScenarioCluster, log_start: int, epochs: tuple[EpochEntry, ...]
+) -> None:
     start = source(world).load(world.brokers["B"], load(world, log_start=log_start)).result()
     assert (start.next_offset, start.log_start_offset, start.epochs) == (6, log_start, epochs)
     assert start.producers.end_offset == 6
 
 
-def test_no_more_of_a_segment_than_the_leader_agrees_with(world: World) -> None:
+def test_no_more_of_a_segment_than_the_leader_agrees_with(world: ScenarioCluster) -> None:
     start = source(world).load(world.brokers["B"], load(world, next_offset=5, last_epoch=1)).result()
     assert (start.next_offset, start.epochs) == (5, (EpochEntry(0, 0), EpochEntry(1, 3)))
     assert start.producers.end_offset == 5
 
 
-def unavailable(world: World, wanted: "Load[RemoteSegment]") -> RemoteLogUnavailable:
+def unavailable(world: ScenarioCluster, wanted: "Load[RemoteSegment]") -> RemoteLogUnavailable:
     error = source(world).load(world.brokers["B"], wanted).exception()
     assert isinstance(error, RemoteLogUnavailable)
     return error
 
 
-def test_a_store_that_fails_is_unavailable(world: World) -> None:
+def test_a_store_that_fails_is_unavailable(world: ScenarioCluster) -> None:
     world.storage.failures.append(RetriableRemoteStorageError("503"))
     assert unavailable(world, load(world)).is_failure
 
 
 @pytest.mark.parametrize("content", [b"", b"0\n1\n", b"0\n1\n0 0\n"], ids=["nothing", "cut short", "of another"])
-def test_epochs_that_are_not_those_of_the_segment_are_refused(world: World, content: bytes) -> None:
+def test_epochs_that_are_not_those_of_the_segment_are_refused(world: ScenarioCluster, content: bytes) -> None:
     stored = world.storage.segments[world.segments()[1].id.id]
     stored.indexes[IndexKind.LEADER_EPOCH] = content
     assert unavailable(world, load(world)).is_failure
 
 
-def test_a_segment_that_is_gone_is_unavailable(world: World) -> None:
+def test_a_segment_that_is_gone_is_unavailable(world: ScenarioCluster) -> None:
     wanted = load(world)
     world.storage.segments.clear()
     assert unavailable(world, wanted).is_failure
 
 
-def test_a_pool_that_is_full_is_no_failure(world: World) -> None:
+def test_a_pool_that_is_full_is_no_failure(world: ScenarioCluster) -> None:
     class Full:
         def submit(self, work: Callable[[], T]) -> "Future[T]":
             raise PoolFull("too much waits")
@@ -117,7 +121,7 @@ def test_a_pool_that_is_full_is_no_failure(world: World) -> None:
     assert not error.is_failure
 
 
-def test_what_a_plug_in_raises_is_the_askers_alone(world: World) -> None:
+def test_what_a_plug_in_raises_is_the_askers_alone(world: ScenarioCluster) -> None:
     class Broken(MemoryRemoteMetadata):
         def segment_for(self, partition: TopicIdPartition, epoch: int, offset: int) -> RemoteSegment | None:
             raise ZeroDivisionError
@@ -133,5 +137,5 @@ def test_what_a_plug_in_raises_is_the_askers_alone(world: World) -> None:
 
 
 @pytest.mark.parametrize("skips_remote", [True, False])
-def test_whether_to_skip_is_as_configured_now(world: World, skips_remote: bool) -> None:
+def test_whether_to_skip_is_as_configured_now(world: ScenarioCluster, skips_remote: bool) -> None:
     assert source(world, skips_remote=skips_remote).skips_remote is skips_remote

@@ -1,6 +1,6 @@
 """Harness of a partition whose leaders copy and delete segments, crash and are deposed, while a collector runs.
 
-Everything is one step of `BucketWorld.step`: a request that reaches the store, an event that reaches the metadata log,
+Everything is one step of `BucketHarness.step`: a request reaching the store, an event reaching the metadata log,
 a crash, an election, passing time. The collector's store and journal run some steps before and after each call, so its
 passes interleave with all other steps. After every step, the objects of all segments finished in the metadata must
 exist, and so must all offsets copied from the log start on.
@@ -60,7 +60,7 @@ class _Leader:
     tasks: list[Task] = field(default_factory=list)
 
 
-class BucketWorld:
+class BucketHarness:
     """`is_leased`: copiers give up copies older than the lease."""
 
     def __init__(self, seed: int, *, is_leased: bool = True) -> None:
@@ -220,7 +220,7 @@ class BucketWorld:
 class InterruptedStore:
     """The store as the collector sees it: steps interleave with every call, and a listing may be stale."""
 
-    def __init__(self, world: BucketWorld, stale_ms: int = 50) -> None:
+    def __init__(self, world: BucketHarness, stale_ms: int = 50) -> None:
         self._world = world
         self._stale_ms = stale_ms
 
@@ -252,7 +252,7 @@ class InterruptedStore:
 class InterruptedJournal:
     """The metadata log as the collector sees it."""
 
-    def __init__(self, world: BucketWorld) -> None:
+    def __init__(self, world: BucketHarness) -> None:
         self._world = world
         self._known = KnownPartition(PARTITION)
         self._position = 0

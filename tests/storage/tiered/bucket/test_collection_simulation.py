@@ -16,7 +16,7 @@ from storage.tiered.segment_metadata import RemoteSegment, SegmentState, TopicId
 from tests.storage.tiered.bucket.bucket_harness import (
     GRACE_MS,
     PARTITION,
-    BucketWorld,
+    BucketHarness,
     InterruptedJournal,
     InterruptedStore,
     Violation,
@@ -29,7 +29,7 @@ PASSES = 6
 class Collector:
     """Collection passes as the command runs them."""
 
-    def __init__(self, world: BucketWorld, grace_ms: int = GRACE_MS) -> None:
+    def __init__(self, world: BucketHarness, grace_ms: int = GRACE_MS) -> None:
         self.world = world
         self.grace_ms = grace_ms
         self.store = InterruptedStore(world)
@@ -79,7 +79,7 @@ def run_to_the_end(collector: Collector) -> None:
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_collection_removes_exactly_the_leftovers(seed: int) -> None:
-    run_to_the_end(Collector(BucketWorld(seed)))
+    run_to_the_end(Collector(BucketHarness(seed)))
 
 
 def test_the_simulation_has_something_to_collect() -> None:
@@ -87,7 +87,7 @@ def test_the_simulation_has_something_to_collect() -> None:
     kinds: set[Finding] = set()
     removed = 0
     for seed in range(15):
-        collector = Collector(BucketWorld(seed))
+        collector = Collector(BucketHarness(seed))
         for _ in range(PASSES):
             for _ in range(60):
                 collector.world.step()
@@ -146,16 +146,16 @@ class CollectsWhatHasNoManifest(Collector):
 class HasNoPatience(Collector):
     """Faulty rule: do not wait until copies are certainly abandoned."""
 
-    def __init__(self, world: BucketWorld) -> None:
+    def __init__(self, world: BucketHarness) -> None:
         super().__init__(world, grace_ms=0)
 
 
 PLANTED: dict[str, Callable[[int], Collector]] = {
-    "reads metadata first": lambda seed: ReadsMetadataFirst(BucketWorld(seed), grace_ms=0),
-    "trusts the listing": lambda seed: TrustsTheListing(BucketWorld(seed)),
-    "takes what has no manifest for garbage": lambda seed: CollectsWhatHasNoManifest(BucketWorld(seed)),
-    "has no patience": lambda seed: HasNoPatience(BucketWorld(seed)),
-    "meets copiers without a lease": lambda seed: Collector(BucketWorld(seed, is_leased=False), grace_ms=100),
+    "reads metadata first": lambda seed: ReadsMetadataFirst(BucketHarness(seed), grace_ms=0),
+    "trusts the listing": lambda seed: TrustsTheListing(BucketHarness(seed)),
+    "takes what has no manifest for garbage": lambda seed: CollectsWhatHasNoManifest(BucketHarness(seed)),
+    "has no patience": lambda seed: HasNoPatience(BucketHarness(seed)),
+    "meets copiers without a lease": lambda seed: Collector(BucketHarness(seed, is_leased=False), grace_ms=100),
 }
 
 

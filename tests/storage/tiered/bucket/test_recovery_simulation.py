@@ -33,7 +33,7 @@ class Written:
 
 
 @dataclass
-class World:
+class RandomCopies:
     random: Random
     bucket: Bucket = field(default_factory=Bucket)
     metadata: RemoteLogMetadataCache = field(default_factory=lambda: RemoteLogMetadataCache(FOO))
@@ -96,9 +96,9 @@ def learn(cache: RemoteLogMetadataCache, segment: RemoteSegment) -> None:
     cache.update(SegmentUpdate(segment.id, SegmentState.COPY_FINISHED, 0, 1))
 
 
-def recovered(world: World) -> tuple[PartitionInventory, RemoteLogMetadataCache, int]:
+def recovered(simulation: RandomCopies) -> tuple[PartitionInventory, RemoteLogMetadataCache, int]:
     """Return the inventory, the recovered metadata and the next offset."""
-    [evidence] = topics_in(world.bucket.store, KEYS, world.bucket.reader)
+    [evidence] = topics_in(simulation.bucket.store, KEYS, simulation.bucket.reader)
     plan = plan_topic(evidence, {}, ClusterTopics({}, {}), OPTIONS)
     known = KnownPartition(FOO)
     for partition in plan.partitions:
@@ -109,11 +109,11 @@ def recovered(world: World) -> tuple[PartitionInventory, RemoteLogMetadataCache,
 
 
 def check(seed: int) -> None:
-    world = World(Random(seed))
-    while len(world.copied) < 12:
-        world.step()
-    inventory, metadata, next_offset = recovered(world)
-    latest = max(world.copied, key=lambda each: (each[0].leader_epochs[-1].epoch, each[0].end_offset))
+    simulation = RandomCopies(Random(seed))
+    while len(simulation.copied) < 12:
+        simulation.step()
+    inventory, metadata, next_offset = recovered(simulation)
+    latest = max(simulation.copied, key=lambda each: (each[0].leader_epochs[-1].epoch, each[0].end_offset))
     truth = latest[1]
     assert next_offset == len(truth)
     assert inventory.holes == ()
@@ -124,7 +124,7 @@ def check(seed: int) -> None:
         assert epoch == record.epoch
         segment = metadata.segment_for(epoch, offset)
         assert segment is not None, f"offset {offset} cannot be found"
-        assert world.contents[segment.id][offset - segment.start_offset] == record
+        assert simulation.contents[segment.id][offset - segment.start_offset] == record
 
 
 def holds(seed: int) -> bool:
@@ -159,10 +159,10 @@ def test_the_simulation_has_segments_out_of_lineage() -> None:
     """Check that the seeds are meaningful."""
     superfluous = parting = 0
     for seed in range(40):
-        world = World(Random(seed))
-        while len(world.copied) < 12:
-            world.step()
-        inventory, _, next_offset = recovered(world)
+        simulation = RandomCopies(Random(seed))
+        while len(simulation.copied) < 12:
+            simulation.step()
+        inventory, _, next_offset = recovered(simulation)
         lineage = Lineage(inventory.history, next_offset)
         superfluous += len(inventory.segments) - len(inventory.needed)
         parting += sum(not lineage.holds(segment) for segment in inventory.needed)
