@@ -116,7 +116,7 @@ class HttpConnection(asyncio.Protocol):
             return _plain(HTTPStatus.NOT_FOUND)
         try:
             return handler(HttpRequest(path, query))
-        except Exception as error:  # noqa: BLE001  a bug in one page is logged, and told to who asked for it
+        except Exception as error:  # noqa: BLE001  an error in a handler is logged and answered with 500
             return _fault(error)
 
     def _on_handled(self, handling: "asyncio.Future[HttpResponse]") -> None:

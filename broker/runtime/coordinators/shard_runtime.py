@@ -184,7 +184,7 @@ class ShardRuntime(Generic[S]):
         try:
             log = self._open_log(slot.partition)
             next_offset = await self._loader.load(shard, log)
-        except Exception as error:  # noqa: BLE001 - whatever a log may hold, it fails this partition and not the node
+        except Exception as error:  # noqa: BLE001  any malformed log fails its partition, not the node
             self._fail(slot, error)
             return
         if slot.state is ShardState.LOADING:  # else resigned meanwhile

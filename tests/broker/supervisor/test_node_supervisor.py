@@ -48,7 +48,7 @@ async def settle() -> None:
         await asyncio.sleep(0)
 
 
-async def stop_soon(node_supervisor: NodeSupervisor, _stage: FakeSpawner) -> None:
+async def stop_soon(node_supervisor: NodeSupervisor, _spawner: FakeSpawner) -> None:
     await settle()
     node_supervisor.stop()
 
@@ -89,7 +89,7 @@ def test_picked_http_port_is_reported_at_every_start(tmp_path: Path) -> None:
 
 
 def test_pid_file_exists_while_the_process_runs(tmp_path: Path) -> None:
-    async def play(node_supervisor: NodeSupervisor, _stage: FakeSpawner) -> None:
+    async def play(node_supervisor: NodeSupervisor, _spawner: FakeSpawner) -> None:
         await settle()
         assert (tmp_path / "ottla.pid").read_text() == "100\n"
         node_supervisor.stop()
@@ -118,7 +118,7 @@ def test_killed_node_is_restarted(tmp_path: Path) -> None:
 
 
 def test_restarts_of_a_failing_node_back_off(tmp_path: Path) -> None:
-    async def play(node_supervisor: NodeSupervisor, _stage: FakeSpawner) -> None:
+    async def play(node_supervisor: NodeSupervisor, _spawner: FakeSpawner) -> None:
         await asyncio.sleep(100)
         node_supervisor.stop()
 
@@ -164,7 +164,7 @@ def test_failed_first_start_is_not_repeated(tmp_path: Path, play: dict[str, obje
 
 
 def test_failed_later_start_is_repeated(tmp_path: Path) -> None:
-    async def play(node_supervisor: NodeSupervisor, _stage: FakeSpawner) -> None:
+    async def play(node_supervisor: NodeSupervisor, _spawner: FakeSpawner) -> None:
         await asyncio.sleep(2)
         node_supervisor.stop()
 
@@ -178,7 +178,7 @@ def test_failed_later_start_is_repeated(tmp_path: Path) -> None:
 
 
 def test_node_killed_before_serving_is_restarted(tmp_path: Path) -> None:
-    async def play(node_supervisor: NodeSupervisor, _stage: FakeSpawner) -> None:
+    async def play(node_supervisor: NodeSupervisor, _spawner: FakeSpawner) -> None:
         await asyncio.sleep(1)
         node_supervisor.stop()
 
@@ -190,7 +190,7 @@ def test_a_node_that_does_not_stop_is_killed(tmp_path: Path) -> None:
     spawner = FakeSpawner({**SERVING, "deaf": True})
     spent: list[float] = []
 
-    async def play(node_supervisor: NodeSupervisor, _stage: FakeSpawner) -> None:
+    async def play(node_supervisor: NodeSupervisor, _spawner: FakeSpawner) -> None:
         await settle()
         began = asyncio.get_running_loop().time()
         node_supervisor.stop()
