@@ -54,7 +54,7 @@ class Source:
             self.ended += 1
 
 
-class NotedShelf(MemoryChunkStorage):
+class SignallingStorage(MemoryChunkStorage):
     """Chunk storage that signals puts."""
 
     def __init__(self) -> None:
@@ -99,9 +99,9 @@ class HeldPool:
 def cache(
     pool: DownloadPool | HeldPool | None = None, *, size: int = 1000, wait_ms: int = 10_000, prefetch_bytes: int = 0
 ) -> ChunkCache:
-    shelf = MemoryChunkStorage(CacheSettings(size, None, 1), lambda: 0)
+    storage = MemoryChunkStorage(CacheSettings(size, None, 1), lambda: 0)
     used = pool or HeldPool()
-    return ChunkCache(shelf, used, wait_ms=wait_ms, prefetch_bytes=prefetch_bytes, max_request_bytes=40)
+    return ChunkCache(storage, used, wait_ms=wait_ms, prefetch_bytes=prefetch_bytes, max_request_bytes=40)
 
 
 def read(reader: ChunkReader, source: Source, first: int, last: int, *, is_open_ended: bool = False) -> bytes:
@@ -166,13 +166,13 @@ def test_concurrent_misses_share_one_download() -> None:
 
 
 def test_download_continues_after_reader_timeout() -> None:
-    shelf, source = NotedShelf(), Source()
-    chunks = ChunkCache(shelf, HeldPool(), wait_ms=1)
+    storage, source = SignallingStorage(), Source()
+    chunks = ChunkCache(storage, HeldPool(), wait_ms=1)
     source.gate.clear()
     with pytest.raises(RetriableRemoteStorageError, match="chunk 0 of log is on its way for more than 1 ms"):
         read(chunks, source, 0, 9)
     source.gate.set()
-    assert shelf.came.wait(10)
+    assert storage.came.wait(10)
     assert read(chunks, source, 0, 9) == CONTENT[:10]
     assert source.requests == [range(1)]
 
@@ -273,8 +273,8 @@ def test_prefetch_ends_with_log_or_full_pool() -> None:
 
 def shared(pool: HeldPool, now_ms: Callable[[], float] = lambda: 0.0) -> ChunkCache:
     """Return a cache with up to 30 bytes of prefetch per reader, and for all readers together."""
-    shelf = MemoryChunkStorage(CacheSettings(1000, None, 1), lambda: 0)
-    return ChunkCache(shelf, pool, wait_ms=10_000, prefetch_bytes=30, max_prefetch_bytes=30, now_ms=now_ms)
+    storage = MemoryChunkStorage(CacheSettings(1000, None, 1), lambda: 0)
+    return ChunkCache(storage, pool, wait_ms=10_000, prefetch_bytes=30, max_prefetch_bytes=30, now_ms=now_ms)
 
 
 def test_readers_share_prefetch_limit() -> None:
