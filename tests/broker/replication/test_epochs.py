@@ -30,7 +30,7 @@ def test_requests_are_fenced_by_epoch(requested: int, error: ErrorCode) -> None:
         (EpochEnd(2, 100), True),  # the leader never had epoch 3
     ],
 )
-def test_a_reader_diverges_where_the_leader_lacks_its_epoch_or_ended_it_earlier(
+def test_reader_diverges_where_the_leader_lacks_its_epoch_or_ended_it_earlier(
     leader_end: EpochEnd, diverged: bool
 ) -> None:
     assert has_diverged(3, 50, leader_end) is diverged
@@ -48,7 +48,7 @@ def test_a_reader_diverges_where_the_leader_lacks_its_epoch_or_ended_it_earlier(
         (EpochEnd(3, 60), EpochEnd(2, 30), TruncationPoint(30, is_final=False)),  # ask again, for epoch 2
     ],
 )
-def test_a_follower_cuts_to_where_both_logs_agree(
+def test_follower_truncates_to_the_last_common_offset(
     leader_end: EpochEnd, own_end: EpochEnd, expected: TruncationPoint
 ) -> None:
     assert truncation_point(leader_end, own_end, log_end_offset=100, initial_offset=20) == expected

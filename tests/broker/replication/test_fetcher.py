@@ -97,7 +97,7 @@ def records(index: int, size: int = 100, high_watermark: int = 6) -> PartitionDa
 # ---- requests
 
 
-def test_a_request_says_who_asks_and_for_how_much() -> None:
+def test_request_has_the_broker_epoch_and_size_limits() -> None:
     request = Fetcher().ask()
     assert (request.replica_state.replica_id, request.replica_state.replica_epoch) == (9, 90)
     assert (request.max_wait_ms, request.min_bytes, request.max_bytes) == (500, 1, 10_485_760)
@@ -108,17 +108,17 @@ def test_a_request_says_who_asks_and_for_how_much() -> None:
     assert (asked.log_start_offset, asked.partition_max_bytes) == (0, 1_048_576)
 
 
-def test_one_request_is_on_its_way_at_a_time() -> None:
+def test_at_most_one_session_request_is_under_way() -> None:
     fetcher = Fetcher()
     fetcher.ask()
     assert fetcher.asks_nothing()
 
 
-def test_nobody_to_ask_for_is_nothing_to_ask() -> None:
+def test_fetcher_without_replicas_sends_no_request() -> None:
     assert Fetcher(0).asks_nothing()
 
 
-def test_only_what_moved_is_named_within_a_session() -> None:
+def test_session_request_names_only_moved_replicas() -> None:
     fetcher = Fetcher(3)
     fetcher.open()
     fetcher.ask()
@@ -128,14 +128,14 @@ def test_only_what_moved_is_named_within_a_session() -> None:
     assert named(fetcher.ask()) == [1]
 
 
-def test_partitions_of_a_topic_that_follow_each_other_share_its_entry() -> None:
+def test_consecutive_partitions_of_a_topic_share_its_entry() -> None:
     fetcher = Fetcher(2)
     fetcher.core.add(FakeReplica("u", U, 0))
     fetcher.core.add(FakeReplica("t", T, 5))
     assert [topic.topic_id for topic in fetcher.ask().topics] == [T, U, T]
 
 
-def test_a_moved_log_start_alone_is_told() -> None:
+def test_changed_log_start_alone_is_reported() -> None:
     fetcher = Fetcher()
     fetcher.open()
     fetcher.ask()
@@ -145,7 +145,7 @@ def test_a_moved_log_start_alone_is_told() -> None:
     assert fetcher.ask().topics[0].partitions[0].log_start_offset == 3
 
 
-def test_who_leaves_is_forgotten_once() -> None:
+def test_removed_replica_is_forgotten_once() -> None:
     fetcher = Fetcher(2)
     fetcher.open()
     fetcher.core.remove((T, 0))
@@ -154,7 +154,7 @@ def test_who_leaves_is_forgotten_once() -> None:
     assert forgotten(fetcher.ask()) == []
 
 
-def test_who_leaves_and_comes_back_before_the_leader_hears_of_it_is_named_and_not_forgotten() -> None:
+def test_replica_that_returns_before_the_next_request_is_named_and_not_forgotten() -> None:
     fetcher = Fetcher(2)
     fetcher.open()
     fetcher.core.remove((T, 0))
@@ -163,7 +163,7 @@ def test_who_leaves_and_comes_back_before_the_leader_hears_of_it_is_named_and_no
     assert (named(request), forgotten(request)) == ([0], [])
 
 
-def test_who_came_and_left_unnoticed_is_no_news() -> None:
+def test_replica_added_and_removed_between_requests_is_not_named() -> None:
     fetcher = Fetcher(1)
     fetcher.open()
     fetcher.core.add(FakeReplica("t", T, 4))
@@ -172,7 +172,7 @@ def test_who_came_and_left_unnoticed_is_no_news() -> None:
     assert (named(request), forgotten(request)) == ([], [])
 
 
-def test_after_the_last_member_left_the_session_is_emptied_and_then_nothing_is_said() -> None:
+def test_last_removal_empties_the_session_and_ends_requests() -> None:
     fetcher = Fetcher(1)
     fetcher.open()
     fetcher.core.remove((T, 0))
@@ -184,14 +184,14 @@ def test_after_the_last_member_left_the_session_is_emptied_and_then_nothing_is_s
 # ---- who is told what
 
 
-def test_the_same_reign_again_changes_nothing() -> None:
+def test_adding_a_replica_again_in_its_epoch_changes_nothing() -> None:
     fetcher = Fetcher()
     fetcher.open()
     fetcher.core.add(fetcher.replicas[0])
     assert named(fetcher.ask()) == []
 
 
-def test_a_new_reign_voids_the_answer_that_is_under_way() -> None:
+def test_new_leader_epoch_voids_the_answer_under_way() -> None:
     fetcher = Fetcher()
     fetcher.open()
     fetcher.ask()
@@ -203,7 +203,7 @@ def test_a_new_reign_voids_the_answer_that_is_under_way() -> None:
     assert forgotten(request) == []
 
 
-def test_even_a_fence_of_the_former_reign_is_void() -> None:
+def test_fenced_epoch_error_of_the_former_epoch_is_void() -> None:
     fetcher = Fetcher()
     fetcher.ask()
     fetcher.replicas[0].leader_epoch = 2
@@ -212,7 +212,7 @@ def test_even_a_fence_of_the_former_reign_is_void() -> None:
     assert fetcher.followed().phase is FetchPhase.FETCHING
 
 
-def test_an_answer_about_who_left_meanwhile_fits_all_the_same() -> None:
+def test_answer_about_a_removed_replica_is_valid() -> None:
     fetcher = Fetcher(2)
     fetcher.open()
     fetcher.ask()
@@ -221,7 +221,7 @@ def test_an_answer_about_who_left_meanwhile_fits_all_the_same() -> None:
     assert fetched.followed.partition.index == 1
 
 
-def test_an_answer_about_a_stranger_is_dropped_whole() -> None:
+def test_answer_about_an_unrequested_partition_is_dropped() -> None:
     fetcher = Fetcher(1)
     fetcher.open()
     fetcher.ask()
@@ -230,14 +230,14 @@ def test_an_answer_about_a_stranger_is_dropped_whole() -> None:
     assert (request.session_id, request.session_epoch, named(request)) == (7, 0, [0])
 
 
-def test_a_full_answer_must_list_all_that_was_asked() -> None:
+def test_full_answer_must_list_all_requested_partitions() -> None:
     fetcher = Fetcher(2)
     fetcher.ask()
     assert fetcher.answer(records(0)).appends == []
     assert named(fetcher.ask()) == [0, 1]
 
 
-def test_a_throttled_leader_may_answer_with_nothing() -> None:
+def test_throttled_leader_may_answer_without_partitions() -> None:
     fetcher = Fetcher(2)
     fetcher.ask()
     assert fetcher.answer(session_id=0).complaint == ""
@@ -247,7 +247,7 @@ def test_a_throttled_leader_may_answer_with_nothing() -> None:
 # ---- failures
 
 
-def test_a_request_without_answer_pauses_the_fetcher_longer_each_time_up_to_the_limit() -> None:
+def test_unanswered_requests_back_off_exponentially_up_to_the_limit() -> None:
     fetcher = Fetcher(1)
     pauses = []
     for _ in range(9):
@@ -265,7 +265,7 @@ def test_a_request_without_answer_pauses_the_fetcher_longer_each_time_up_to_the_
     assert fetcher.core.next_deadline_ms(fetcher.now_ms) == fetcher.now_ms + FIRST_BACKOFF_MS
 
 
-def test_news_of_a_leader_end_a_pause() -> None:
+def test_adding_a_replica_ends_the_back_off() -> None:
     fetcher = Fetcher(1)
     fetcher.ask()
     fetcher.core.on_failure(0)
@@ -273,7 +273,7 @@ def test_news_of_a_leader_end_a_pause() -> None:
     assert named(fetcher.ask()) == [0, 1]
 
 
-def test_an_error_as_a_whole_is_told_and_pauses() -> None:
+def test_top_level_error_is_reported_and_backs_off() -> None:
     fetcher = Fetcher(1)
     fetcher.ask()
     assert fetcher.answer(error=ErrorCode.CLUSTER_AUTHORIZATION_FAILED).complaint == "CLUSTER_AUTHORIZATION_FAILED"
@@ -293,7 +293,7 @@ def test_an_error_as_a_whole_is_told_and_pauses() -> None:
         9999,
     ],
 )
-def test_a_leader_that_does_not_serve_is_asked_again_in_a_while(code: int) -> None:
+def test_partition_error_is_retried_after_a_back_off(code: int) -> None:
     fetcher = Fetcher(2)
     fetcher.open()
     fetcher.ask()
@@ -307,7 +307,7 @@ def test_a_leader_that_does_not_serve_is_asked_again_in_a_while(code: int) -> No
     assert fetcher.answer(PartitionData(0, code)).failures == []
 
 
-def test_success_forgives_former_failures() -> None:
+def test_success_resets_the_back_off() -> None:
     fetcher = Fetcher()
     fetcher.ask()
     fetcher.answer(PartitionData(0, ErrorCode.UNKNOWN_LEADER_EPOCH))
@@ -316,7 +316,7 @@ def test_success_forgives_former_failures() -> None:
     assert fetcher.followed().failures == 0
 
 
-def test_a_fenced_replica_waits_for_the_next_reign() -> None:
+def test_fenced_replica_waits_for_the_next_leader_epoch() -> None:
     fetcher = Fetcher()
     fetcher.ask()
     fetcher.answer(PartitionData(0, ErrorCode.FENCED_LEADER_EPOCH))
@@ -331,14 +331,14 @@ def test_a_fenced_replica_waits_for_the_next_reign() -> None:
     assert named(fetcher.ask()) == [0]
 
 
-def test_to_be_told_of_a_failed_replica_again_is_reason_enough_to_try() -> None:
+def test_adding_a_failed_replica_again_retries() -> None:
     fetcher = Fetcher()
     fetcher.core.on_broken(fetcher.followed())
     fetcher.core.add(fetcher.replicas[0])
     assert named(fetcher.ask()) == [0]
 
 
-def test_records_that_are_not_taken_are_not_asked_for_at_once() -> None:
+def test_records_that_were_not_appended_are_fetched_after_a_back_off() -> None:
     fetcher = Fetcher()
     fetcher.ask()
     (fetched,) = fetcher.answer(records(0)).appends
@@ -346,7 +346,7 @@ def test_records_that_are_not_taken_are_not_asked_for_at_once() -> None:
     assert fetcher.followed().phase is FetchPhase.DELAYED
 
 
-def test_an_append_that_was_refused_is_tried_again_from_where_the_replica_stands() -> None:
+def test_refused_append_is_retried_from_the_present_position() -> None:
     fetcher = Fetcher()
     fetcher.ask()
     (fetched,) = fetcher.answer(records(0)).appends
@@ -366,14 +366,14 @@ def diverging(fetcher: Fetcher, epoch: int, end: int, own: EpochEnd) -> FetchAct
     return fetcher.answer(PartitionData(0, diverging_epoch=EpochEndOffset(epoch, end), records=bytes(10)))
 
 
-def test_a_log_is_cut_where_the_leader_ended_the_epoch() -> None:
+def test_follower_truncates_to_the_leaders_epoch_end() -> None:
     fetcher = Fetcher()
     work = diverging(fetcher, 1, 3, EpochEnd(1, 5))
     assert [(cut.offset, cut.is_full) for cut in work.truncations] == [(3, False)]
     assert (work.appends, fetcher.followed().phase) == ([], FetchPhase.TRUNCATING)
 
 
-def test_a_log_without_the_leaders_epoch_is_cut_at_the_end_of_its_own_older_one() -> None:
+def test_follower_without_the_leaders_epoch_truncates_to_its_older_epoch_end() -> None:
     fetcher = Fetcher()
     work = diverging(fetcher, 3, 4, EpochEnd(2, 2))
     assert [cut.offset for cut in work.truncations] == [2]
@@ -389,7 +389,7 @@ def test_a_log_without_the_leaders_epoch_is_cut_at_the_end_of_its_own_older_one(
         (0, 0, EpochEnd(1, 5), (0, True)),
     ],
 )
-def test_a_log_of_which_the_leader_has_nothing_starts_anew_at_the_leaders_start(
+def test_log_without_common_records_restarts_at_the_leaders_log_start(
     leader_start: int, end: int, own: EpochEnd, cut: tuple[int, bool]
 ) -> None:
     """The leader deleted what was before, and knows no longer of which epochs that was."""
@@ -401,7 +401,7 @@ def test_a_log_of_which_the_leader_has_nothing_starts_anew_at_the_leaders_start(
     assert fetcher.followed().phase is FetchPhase.TRUNCATING
 
 
-def test_a_cut_log_is_asked_for_again_with_its_older_epoch() -> None:
+def test_truncated_log_is_fetched_with_its_older_epoch() -> None:
     fetcher = Fetcher()
     diverging(fetcher, 1, 3, EpochEnd(1, 5))
     fetcher.replicas[0].where = at(3, 0)
@@ -410,14 +410,14 @@ def test_a_cut_log_is_asked_for_again_with_its_older_epoch() -> None:
     assert (asked.fetch_offset, asked.last_fetched_epoch) == (3, 0)
 
 
-def test_a_cut_that_changes_nothing_is_not_repeated_at_once() -> None:
+def test_truncation_without_effect_backs_off() -> None:
     fetcher = Fetcher()
     diverging(fetcher, 1, 5, EpochEnd(1, 5))
     fetcher.core.on_truncated(fetcher.followed(), 0, is_done=True)
     assert fetcher.followed().phase is FetchPhase.DELAYED
 
 
-def test_a_cut_that_ends_after_the_reign_is_nobodys() -> None:
+def test_truncation_that_ends_after_its_epoch_is_ignored() -> None:
     fetcher = Fetcher()
     diverging(fetcher, 1, 3, EpochEnd(1, 5))
     former = fetcher.followed()
@@ -442,7 +442,7 @@ def out_of_range(fetcher: Fetcher) -> PartitionFetchState[FakeReplica]:
     ("start", "end", "cut"),
     [(0, 3, (3, False)), (8, 12, (8, True)), (0, 5, None), (5, 9, None), (0, 9, None)],
 )
-def test_the_leaders_bounds_decide_what_is_left(start: int, end: int, cut: tuple[int, bool] | None) -> None:
+def test_leaders_bounds_decide_the_truncation(start: int, end: int, cut: tuple[int, bool] | None) -> None:
     """The replica's own log ends at 5."""
     fetcher = Fetcher()
     followed = out_of_range(fetcher)
@@ -451,14 +451,14 @@ def test_the_leaders_bounds_decide_what_is_left(start: int, end: int, cut: tuple
     assert followed.phase is (FetchPhase.FETCHING if cut is None else FetchPhase.TRUNCATING)
 
 
-def test_bounds_that_are_not_known_are_asked_for_later() -> None:
+def test_unknown_bounds_are_looked_up_after_a_back_off() -> None:
     fetcher = Fetcher()
     followed = out_of_range(fetcher)
     assert fetcher.core.on_bounds(followed, LogBound(0, 0), LogBound(ErrorCode.NOT_LEADER_OR_FOLLOWER, -1), 0) is None
     assert followed.phase is FetchPhase.DELAYED
 
 
-def test_a_fence_while_the_bounds_are_asked_for_counts_as_one() -> None:
+def test_fenced_epoch_during_the_bounds_lookup_fails_the_replica() -> None:
     fetcher = Fetcher()
     followed = out_of_range(fetcher)
     fetcher.core.on_bounds(followed, LogBound(0, 0), LogBound(ErrorCode.FENCED_LEADER_EPOCH, -1), 0)
@@ -475,7 +475,7 @@ def throttled() -> tuple[Fetcher, ReplicationQuota]:
     return Fetcher(2, quota), quota
 
 
-def test_who_lags_waits_while_the_quota_is_exceeded() -> None:
+def test_lagging_replica_waits_while_the_quota_is_exceeded() -> None:
     fetcher, quota = throttled()
     quota.record(1000, 0)
     assert named(fetcher.ask()) == [1]
@@ -486,7 +486,7 @@ def test_who_lags_waits_while_the_quota_is_exceeded() -> None:
     assert named(fetcher.ask()) == [0]
 
 
-def test_who_is_in_sync_does_not_wait() -> None:
+def test_replica_without_lag_is_not_throttled() -> None:
     fetcher, quota = throttled()
     fetcher.open()
     quota.record(1000, 0)
@@ -494,7 +494,7 @@ def test_who_is_in_sync_does_not_wait() -> None:
     assert fetcher.followed(0).phase is FetchPhase.FETCHING
 
 
-def test_listed_traffic_counts_in_sync_or_not() -> None:
+def test_traffic_of_listed_replicas_counts_in_sync_or_not() -> None:
     fetcher, quota = throttled()
     fetcher.ask()
     for fetched in fetcher.answer(records(0, 300), records(1, 5000)).appends:
@@ -503,7 +503,7 @@ def test_listed_traffic_counts_in_sync_or_not() -> None:
     assert quota.observed(0) == 300
 
 
-def test_who_is_listed_no_more_goes_on() -> None:
+def test_replica_removed_from_the_quota_list_resumes() -> None:
     fetcher, quota = throttled()
     fetcher.open()
     fetcher.followed(0).lag = 7
@@ -530,7 +530,7 @@ def waiting(count: int = 1) -> Fetcher:
     return fetcher
 
 
-def test_a_newcomer_goes_ahead_of_an_idle_request_and_comes_back_before_it() -> None:
+def test_sessionless_fetch_overtakes_an_idle_request() -> None:
     fetcher = waiting()
     fetcher.core.add(FakeReplica("t", T, 3))
     found = express(fetcher)
@@ -540,11 +540,11 @@ def test_a_newcomer_goes_ahead_of_an_idle_request_and_comes_back_before_it() -> 
     assert request.max_wait_ms == 500 - 100 - 20
 
 
-def test_without_newcomers_there_is_no_express() -> None:
+def test_sessionless_fetch_needs_a_new_replica() -> None:
     assert express(waiting()) is None
 
 
-def test_a_fresh_request_is_given_a_moment() -> None:
+def test_fresh_session_request_is_not_overtaken() -> None:
     fetcher = waiting()
     fetcher.now_ms = 5
     fetcher.core.add(FakeReplica("t", T, 3))
@@ -552,7 +552,7 @@ def test_a_fresh_request_is_given_a_moment() -> None:
     assert fetcher.core.next_deadline_ms(5) == 10
 
 
-def test_shortly_before_the_request_returns_a_newcomer_waits_for_it() -> None:
+def test_new_replica_waits_for_a_session_request_that_returns_soon() -> None:
     fetcher = waiting()
     fetcher.now_ms = 485
     fetcher.core.add(FakeReplica("t", T, 3))
@@ -561,7 +561,7 @@ def test_shortly_before_the_request_returns_a_newcomer_waits_for_it() -> None:
     assert named(fetcher.ask()) == [3]
 
 
-def test_who_is_under_way_is_not_asked_for_twice() -> None:
+def test_replica_in_a_sessionless_fetch_is_not_fetched_twice() -> None:
     fetcher = waiting()
     fetcher.core.add(FakeReplica("t", T, 3))
     express(fetcher)
@@ -571,7 +571,7 @@ def test_who_is_under_way_is_not_asked_for_twice() -> None:
     assert request.max_wait_ms == 50
 
 
-def test_passengers_join_the_session_when_they_are_back() -> None:
+def test_replicas_join_the_session_after_a_sessionless_fetch() -> None:
     fetcher = waiting()
     fetcher.core.add(FakeReplica("t", T, 3))
     found = express(fetcher)
@@ -584,7 +584,7 @@ def test_passengers_join_the_session_when_they_are_back() -> None:
 
 
 @pytest.mark.parametrize("response", [None, FetchResponse(error_code=-1)])
-def test_an_express_without_answer_delays_its_passengers_only(response: FetchResponse | None) -> None:
+def test_unanswered_sessionless_fetch_delays_only_its_replicas(response: FetchResponse | None) -> None:
     fetcher = waiting()
     fetcher.core.add(FakeReplica("t", T, 3))
     found = express(fetcher)
@@ -593,7 +593,7 @@ def test_an_express_without_answer_delays_its_passengers_only(response: FetchRes
     assert [each.phase for each in fetcher.core.replicas.all()] == [FetchPhase.FETCHING, FetchPhase.DELAYED]
 
 
-def test_lanes_are_used_one_after_the_other_until_there_is_none() -> None:
+def test_sessionless_fetches_are_limited_by_their_connections() -> None:
     fetcher = waiting()
     lanes = []
     for index in range(3, 9):
@@ -608,7 +608,7 @@ def test_lanes_are_used_one_after_the_other_until_there_is_none() -> None:
     assert (found[0], sorted(named(found[1]))) == (1, [4, 7, 8])
 
 
-def test_a_passenger_that_left_meanwhile_is_gone() -> None:
+def test_sessionless_answer_about_a_removed_replica_is_ignored() -> None:
     fetcher = waiting()
     fetcher.core.add(FakeReplica("t", T, 3))
     found = express(fetcher)
@@ -621,7 +621,7 @@ def test_a_passenger_that_left_meanwhile_is_gone() -> None:
     assert named(fetcher.ask()) == []
 
 
-def test_a_passenger_that_left_takes_nothing_from_the_others() -> None:
+def test_sessionless_answer_serves_the_remaining_replicas() -> None:
     fetcher = waiting()
     fetcher.core.add(FakeReplica("t", T, 3))
     fetcher.core.add(FakeReplica("t", T, 4))
@@ -634,7 +634,7 @@ def test_a_passenger_that_left_takes_nothing_from_the_others() -> None:
     assert fetcher.followed(1).phase is FetchPhase.FETCHING
 
 
-def test_an_express_that_speaks_of_others_says_nothing() -> None:
+def test_sessionless_answer_about_unrequested_partitions_is_dropped() -> None:
     fetcher = waiting()
     fetcher.core.add(FakeReplica("t", T, 3))
     found = express(fetcher)
@@ -644,7 +644,7 @@ def test_an_express_that_speaks_of_others_says_nothing() -> None:
     assert fetcher.followed(1).phase is FetchPhase.DELAYED
 
 
-def test_an_express_of_the_last_reign_says_nothing_of_this_one() -> None:
+def test_sessionless_answer_of_the_former_epoch_is_void() -> None:
     fetcher = waiting()
     replica = FakeReplica("t", T, 3)
     fetcher.core.add(replica)
@@ -663,7 +663,7 @@ def test_an_express_of_the_last_reign_says_nothing_of_this_one() -> None:
 # ---- lag
 
 
-def test_lag_is_counted_to_the_leaders_high_watermark() -> None:
+def test_lag_is_relative_to_the_leaders_high_watermark() -> None:
     fetcher = Fetcher(2)
     fetcher.ask()
     for fetched in fetcher.answer(records(0, 10, 60), PartitionData(1, high_watermark=2)).appends:
@@ -685,7 +685,7 @@ def moved(fetcher: Fetcher, log_start_offset: int = 2) -> AuxStateBuild[FakeRepl
     return build
 
 
-def test_a_replica_that_must_begin_behind_what_is_remote_is_not_asked_for_meanwhile_and_others_are() -> None:
+def test_building_replica_is_not_fetched_while_others_are() -> None:
     fetcher = Fetcher(2)
     fetcher.open()
     build = moved(fetcher)
@@ -697,7 +697,7 @@ def test_a_replica_that_must_begin_behind_what_is_remote_is_not_asked_for_meanwh
     assert fetched.followed is fetcher.followed(1)
 
 
-def test_a_leader_that_does_not_say_where_its_log_starts_leaves_the_replica_its_own_start() -> None:
+def test_build_uses_the_replicas_log_start_if_the_leader_names_none() -> None:
     fetcher = Fetcher()
     fetcher.replicas[0].where = at(5, 1, 3)
     fetcher.core.add(fetcher.replicas[0])
@@ -705,7 +705,7 @@ def test_a_leader_that_does_not_say_where_its_log_starts_leaves_the_replica_its_
     assert moved(fetcher, log_start_offset=-1).leader_log_start == 3
 
 
-def test_once_it_begins_there_it_is_asked_for_at_once() -> None:
+def test_built_replica_is_fetched_at_once() -> None:
     fetcher = Fetcher()
     fetcher.open()
     followed = moved(fetcher).followed
@@ -716,7 +716,7 @@ def test_once_it_begins_there_it_is_asked_for_at_once() -> None:
     assert followed.lag == -1
 
 
-def test_what_is_not_there_yet_is_asked_for_again_after_a_back_off() -> None:
+def test_failed_build_is_retried_after_a_back_off() -> None:
     fetcher = Fetcher()
     fetcher.open()
     followed = moved(fetcher).followed
@@ -734,7 +734,7 @@ def test_what_is_not_there_yet_is_asked_for_again_after_a_back_off() -> None:
 
 
 @pytest.mark.parametrize(("where", "is_done"), [(at(40), False), (at(5), True)])
-def test_a_log_that_was_not_touched_or_is_as_it_was_waits(where: FetchPosition, is_done: bool) -> None:
+def test_build_without_effect_backs_off(where: FetchPosition, is_done: bool) -> None:
     fetcher = Fetcher()
     fetcher.open()
     followed = moved(fetcher).followed
@@ -743,7 +743,7 @@ def test_a_log_that_was_not_touched_or_is_as_it_was_waits(where: FetchPosition, 
     assert followed.phase is FetchPhase.DELAYED
 
 
-def test_who_is_sent_to_remote_storage_again_and_again_is_held_back_until_the_leader_serves_it() -> None:
+def test_repeated_builds_back_off_until_the_leader_serves_the_replica() -> None:
     fetcher = Fetcher()
     fetcher.open()
     for attempt, phase in enumerate([FetchPhase.FETCHING, FetchPhase.DELAYED, FetchPhase.DELAYED]):
@@ -761,7 +761,7 @@ def test_who_is_sent_to_remote_storage_again_and_again_is_held_back_until_the_le
     assert (fetched.followed.builds, fetched.followed.failures) == (0, 0)
 
 
-def test_a_log_with_nothing_remote_begins_anew() -> None:
+def test_log_without_remote_records_restarts() -> None:
     fetcher = Fetcher()
     fetcher.open()
     followed = moved(fetcher).followed
@@ -769,7 +769,7 @@ def test_a_log_with_nothing_remote_begins_anew() -> None:
     assert followed.phase is FetchPhase.TRUNCATING
 
 
-def test_a_new_reign_voids_what_is_being_built() -> None:
+def test_new_leader_epoch_voids_a_build() -> None:
     fetcher = Fetcher()
     fetcher.open()
     former = moved(fetcher).followed
@@ -790,25 +790,25 @@ def parted(fetcher: Fetcher, end: int) -> FetchActions[FakeReplica]:
     return fetcher.answer(PartitionData(0, log_start_offset=1, diverging_epoch=EpochEndOffset(1, end)))
 
 
-def test_a_cut_on_the_own_disk_is_a_cut() -> None:
+def test_divergence_within_the_local_log_truncates() -> None:
     fetcher = Fetcher()
     assert parted(fetcher, 3).truncations == [Truncation(fetcher.followed(), 3)]
 
 
-def test_logs_that_part_below_the_own_disk_begin_behind_what_is_remote() -> None:
+def test_divergence_below_the_local_log_builds_auxiliary_state() -> None:
     fetcher = Fetcher()
     work = parted(fetcher, 2)
     assert (work.truncations, work.builds) == ([], [AuxStateBuild(fetcher.followed(), 1)])
 
 
-def test_a_log_that_has_nothing_remote_is_cut_below_its_start_as_ever() -> None:
+def test_log_without_remote_records_truncates_below_its_start() -> None:
     fetcher = Fetcher()
     fetcher.replicas[0].where = at(5, 1, 3)
     fetcher.followed().refresh()
     assert parted(fetcher, 2).truncations == [Truncation(fetcher.followed(), 2)]
 
 
-def test_a_leader_that_ends_below_the_own_disk_has_the_replica_begin_behind_what_is_remote() -> None:
+def test_leader_log_that_ends_below_the_local_log_builds_auxiliary_state() -> None:
     fetcher = Fetcher()
     fetcher.replicas[0].local_start_offset = 3
     followed = out_of_range(fetcher)

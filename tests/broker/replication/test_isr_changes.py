@@ -29,7 +29,7 @@ def changes() -> IsrChanges:
     return IsrChanges()
 
 
-def test_one_request_carries_all_and_the_next_waits_for_its_end(changes: IsrChanges) -> None:
+def test_one_request_carries_all_proposals_and_blocks_the_next(changes: IsrChanges) -> None:
     assert changes.next_request() is None
     one, two, three = proposal(), proposal(), proposal()
     changes.submit(FIRST, one)
@@ -41,7 +41,7 @@ def test_one_request_carries_all_and_the_next_waits_for_its_end(changes: IsrChan
     assert changes.next_request() == [((TOPIC, 2), three)]
 
 
-def test_a_request_is_bounded(changes: IsrChanges) -> None:
+def test_request_is_limited(changes: IsrChanges) -> None:
     for index in range(MAX_CHANGES_PER_REQUEST + 1):
         changes.submit((TOPIC, index), proposal())
     first = changes.next_request()
@@ -51,7 +51,7 @@ def test_a_request_is_bounded(changes: IsrChanges) -> None:
     assert [key for key, _ in changes.next_request() or ()] == [(TOPIC, MAX_CHANGES_PER_REQUEST)]
 
 
-def test_a_change_that_is_made_is_told_with_the_state_that_it_led_to(changes: IsrChanges) -> None:
+def test_confirmed_change_has_the_new_partition_state(changes: IsrChanges) -> None:
     one = proposal()
     changes.submit(FIRST, one)
     changes.next_request()
@@ -61,7 +61,7 @@ def test_a_change_that_is_made_is_told_with_the_state_that_it_led_to(changes: Is
 
 
 @pytest.mark.parametrize("error", [ErrorCode.OPERATION_NOT_ATTEMPTED, ErrorCode.INELIGIBLE_REPLICA])
-def test_what_is_refused_is_not_asked_again(changes: IsrChanges, error: ErrorCode) -> None:
+def test_refused_proposal_is_not_sent_again(changes: IsrChanges, error: ErrorCode) -> None:
     one = proposal()
     changes.submit(FIRST, one)
     changes.next_request()
@@ -80,7 +80,7 @@ def test_what_is_refused_is_not_asked_again(changes: IsrChanges, error: ErrorCod
         ErrorCode.NEW_LEADER_ELECTED,
     ],
 )
-def test_where_the_controller_knows_more_metadata_is_awaited(changes: IsrChanges, error: ErrorCode) -> None:
+def test_superseded_proposal_waits_for_metadata(changes: IsrChanges, error: ErrorCode) -> None:
     one = proposal()
     changes.submit(FIRST, one)
     changes.next_request()
@@ -88,7 +88,7 @@ def test_where_the_controller_knows_more_metadata_is_awaited(changes: IsrChanges
     assert changes.next_request() is None
 
 
-def test_any_other_error_means_the_same_again_behind_the_others(changes: IsrChanges) -> None:
+def test_other_errors_retry_the_proposal_behind_the_others(changes: IsrChanges) -> None:
     one, two = proposal(), proposal()
     changes.submit(FIRST, one)
     changes.next_request()
@@ -98,7 +98,7 @@ def test_any_other_error_means_the_same_again_behind_the_others(changes: IsrChan
     assert changes.next_request() == [(SECOND, two), (FIRST, one)]
 
 
-def test_what_the_response_leaves_out_is_asked_again(changes: IsrChanges) -> None:
+def test_proposal_missing_from_the_response_is_sent_again(changes: IsrChanges) -> None:
     one = proposal()
     changes.submit(FIRST, one)
     changes.next_request()
@@ -106,7 +106,7 @@ def test_what_the_response_leaves_out_is_asked_again(changes: IsrChanges) -> Non
     assert changes.next_request() == [(FIRST, one)]
 
 
-def test_a_failed_request_is_asked_again_whole_with_what_came_since(changes: IsrChanges) -> None:
+def test_failed_request_is_repeated_with_newer_proposals(changes: IsrChanges) -> None:
     one, two = proposal(), proposal()
     changes.submit(FIRST, one)
     changes.next_request()
@@ -115,7 +115,7 @@ def test_a_failed_request_is_asked_again_whole_with_what_came_since(changes: Isr
     assert changes.next_request() == [(FIRST, one), (SECOND, two)]
 
 
-def test_the_late_answer_to_what_was_withdrawn_is_nobodys(changes: IsrChanges) -> None:
+def test_answer_to_a_withdrawn_proposal_is_ignored(changes: IsrChanges) -> None:
     changes.submit(FIRST, proposal())
     changes.next_request()
     changes.withdraw(FIRST)
@@ -123,7 +123,7 @@ def test_the_late_answer_to_what_was_withdrawn_is_nobodys(changes: IsrChanges) -
     assert changes.next_request() is None
 
 
-def test_nor_is_it_that_of_the_proposal_that_came_after_it(changes: IsrChanges) -> None:
+def test_answer_to_a_withdrawn_proposal_does_not_count_for_its_successor(changes: IsrChanges) -> None:
     newer = proposal(partition_epoch=1)
     changes.submit(FIRST, proposal())
     changes.next_request()
@@ -133,7 +133,7 @@ def test_nor_is_it_that_of_the_proposal_that_came_after_it(changes: IsrChanges) 
     assert changes.next_request() == [(FIRST, newer)]
 
 
-def test_equal_proposals_are_not_the_same(changes: IsrChanges) -> None:
+def test_equal_proposals_are_distinct(changes: IsrChanges) -> None:
     """The answer to the first says nothing of the second, even if both ask for the same."""
     changes.submit(FIRST, proposal())
     changes.next_request()
@@ -141,7 +141,7 @@ def test_equal_proposals_are_not_the_same(changes: IsrChanges) -> None:
     assert changes.on_response({FIRST: IsrAnswer(ErrorCode.NONE)}) == []
 
 
-def test_withdrawn_before_it_was_sent_it_never_is(changes: IsrChanges) -> None:
+def test_proposal_withdrawn_before_sending_is_never_sent(changes: IsrChanges) -> None:
     changes.submit(FIRST, proposal())
     changes.withdraw(FIRST)
     changes.withdraw(FIRST)

@@ -34,28 +34,28 @@ def everyone(broker_id: int, broker_epoch: int) -> bool:
 
 
 class TestHighWatermark:
-    def test_alone_the_leader_commits_what_it_has(self) -> None:
+    def test_leader_without_followers_commits_its_log_end(self) -> None:
         assert leader((1,), (1,)).high_watermark(3, 10, terms(min_isr=2)) == 10
 
-    def test_it_is_the_least_end_among_the_members(self) -> None:
+    def test_high_watermark_is_the_least_log_end_of_the_isr(self) -> None:
         one = leader()
         one.on_follower_fetch(fetch(2, 8), 10, 0, -1)
         assert one.high_watermark(3, 10, terms()) == 3  # nothing is known of 3
         one.on_follower_fetch(fetch(3, 6), 10, 0, -1)
         assert one.high_watermark(3, 10, terms()) == 6
 
-    def test_it_never_falls(self) -> None:
+    def test_high_watermark_never_falls(self) -> None:
         one = leader()
         for broker_id in (2, 3):
             one.on_follower_fetch(fetch(broker_id, 4), 10, 0, -1)
         assert one.high_watermark(7, 10, terms()) == 7
 
-    def test_it_stands_still_below_min_insync_replicas(self) -> None:
+    def test_high_watermark_does_not_move_below_min_insync_replicas(self) -> None:
         one = leader(isr=(1,))
         assert one.high_watermark(3, 10, terms(min_isr=2)) == 3
         assert one.high_watermark(3, 10, terms(min_isr=1, now_ms=LAG_MS + 1)) == 10
 
-    def test_it_waits_for_a_caught_up_replica_that_may_join(self) -> None:
+    def test_high_watermark_waits_for_a_caught_up_eligible_replica(self) -> None:
         one = leader(isr=(1, 2))
         one.on_follower_fetch(fetch(2, 10), 10, 0, -1)
         one.on_follower_fetch(fetch(3, 7), 7, 0, -1)  # caught up when the log ended at 7
@@ -63,7 +63,7 @@ class TestHighWatermark:
         assert one.high_watermark(3, 10, terms(eligible=frozenset())) == 10
         assert one.high_watermark(3, 10, terms(now_ms=LAG_MS + 1, eligible=frozenset({3}))) == 10
 
-    def test_it_waits_for_a_member_whose_admission_or_removal_is_on_its_way(self) -> None:
+    def test_high_watermark_waits_for_proposed_members(self) -> None:
         one = leader(isr=(1, 2))
         one.on_follower_fetch(fetch(2, 4), 10, 0, -1)
         one.isr = PendingShrink(frozenset({1, 2}), frozenset({2}))
@@ -72,7 +72,7 @@ class TestHighWatermark:
         assert one.high_watermark(0, 10, terms(now_ms=LAG_MS + 1)) == 4
 
     @given(st.lists(st.integers(0, 20), min_size=2, max_size=2), st.integers(0, 20), st.sets(st.integers(2, 3)))
-    def test_no_member_lacks_what_is_committed(self, ends: list[int], log_end: int, members: set[int]) -> None:
+    def test_isr_members_have_all_committed_records(self, ends: list[int], log_end: int, members: set[int]) -> None:
         one = leader(isr=(1, *members))
         for broker_id, end in zip((2, 3), ends, strict=True):
             one.on_follower_fetch(fetch(broker_id, min(end, log_end)), log_end, 0, -1)
@@ -80,7 +80,7 @@ class TestHighWatermark:
         assert mark <= log_end
         assert all(one.followers[member].log_end_offset >= mark for member in members)
 
-    def test_a_leader_serves_its_own_reign_only_after_committing_its_start(self) -> None:
+    def test_leader_has_committed_its_epoch_after_the_epochs_start(self) -> None:
         one = leader(start=12)
         assert not one.has_committed_own_epoch(11)
         assert one.has_committed_own_epoch(12)
@@ -88,26 +88,26 @@ class TestHighWatermark:
 
 class TestAdmission:
     @pytest.mark.parametrize(("asked", "replicas", "effective"), [(2, 3, 2), (2, 1, 1), (1, 3, 1)])
-    def test_min_isr_is_never_more_than_the_replicas(self, asked: int, replicas: int, effective: int) -> None:
+    def test_min_isr_is_limited_to_the_replica_count(self, asked: int, replicas: int, effective: int) -> None:
         assert effective_min_isr(asked, replicas) == effective
 
-    def test_only_confirmed_members_admit_but_possible_ones_acknowledge(self) -> None:
+    def test_confirmed_members_count_for_admission_and_possible_ones_for_acknowledgement(self) -> None:
         one = leader(isr=(1,))
         one.isr = PendingExpand(frozenset({1}), 2)
         assert not one.has_enough_replicas(2)
         assert one.outcome_when_committed(2) == ErrorCode.NONE
 
-    def test_too_few_members_once_committed(self) -> None:
+    def test_too_few_members_after_commit_is_an_error(self) -> None:
         assert leader(isr=(1,)).outcome_when_committed(2) == ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
 
 
 class TestFollowerFetch:
-    def test_a_stranger_with_an_epoch_may_know_more_than_we_do(self) -> None:
+    def test_unassigned_replica_with_an_epoch_gets_unknown_leader_epoch(self) -> None:
         assert leader().on_follower_fetch(fetch(9, 0), 0, 0, -1) == ErrorCode.UNKNOWN_LEADER_EPOCH
         stranger = fetch(9, 0, leader_epoch=-1)
         assert leader().on_follower_fetch(stranger, 0, 0, -1) == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
-    def test_a_fetch_of_an_earlier_life_does_not_count(self) -> None:
+    def test_fetch_of_a_former_registration_does_not_count(self) -> None:
         """KIP-903: the broker was registered anew with epoch 8; its old process still fetches with 7."""
         one = leader()
         late = fetch(2, 10, broker_epoch=7)
@@ -115,7 +115,7 @@ class TestFollowerFetch:
         assert one.followers[2].log_end_offset == -1
         assert one.on_follower_fetch(fetch(2, 10, broker_epoch=8), 10, 0, 8) == ErrorCode.NONE
 
-    def test_reaching_the_end_of_the_previous_fetch_is_having_been_caught_up_then(self) -> None:
+    def test_reaching_the_previous_fetchs_log_end_is_caught_up_as_of_then(self) -> None:
         one = leader()
         one.on_follower_fetch(fetch(2, 5), 10, 1000, -1)
         assert one.followers[2].caught_up_ms == NEVER_MS
@@ -124,7 +124,7 @@ class TestFollowerFetch:
         one.on_follower_fetch(fetch(2, 20), 20, 3000, -1)
         assert one.followers[2].caught_up_ms == 3000
 
-    def test_a_follower_that_had_everything_is_caught_up_until_the_next_append(self) -> None:
+    def test_follower_without_lag_is_caught_up_until_the_next_append(self) -> None:
         """Incremental sessions do not look at idle partitions, so a calm hour must not count as lag."""
         one = leader()
         for broker_id in (2, 3):
@@ -137,7 +137,7 @@ class TestFollowerFetch:
 
 
 class TestIsr:
-    def test_a_follower_at_high_watermark_and_reign_is_admitted(self) -> None:
+    def test_follower_at_the_high_watermark_and_epoch_start_is_proposed(self) -> None:
         one = leader(isr=(1, 2), start=5)
         one.on_follower_fetch(fetch(3, 5), 10, 0, -1)
         proposed = one.propose_expand(3, 5, everyone)
@@ -145,26 +145,26 @@ class TestIsr:
         assert one.isr == proposed
 
     @pytest.mark.parametrize(("offset", "high_watermark", "start"), [(4, 5, 0), (5, 5, 6)])
-    def test_a_follower_behind_either_is_not(self, offset: int, high_watermark: int, start: int) -> None:
+    def test_follower_behind_either_is_not_proposed(self, offset: int, high_watermark: int, start: int) -> None:
         one = leader(isr=(1, 2), start=start)
         one.on_follower_fetch(fetch(3, offset), 10, 0, -1)
         assert one.propose_expand(3, high_watermark, everyone) is None
 
-    def test_members_strangers_and_ineligible_ones_are_not_admitted(self) -> None:
+    def test_members_unassigned_and_ineligible_replicas_are_not_proposed(self) -> None:
         one = leader(isr=(1, 2))
         one.on_follower_fetch(fetch(3, 10), 10, 0, -1)
         assert one.propose_expand(2, 0, everyone) is None
         assert one.propose_expand(9, 0, everyone) is None
         assert one.propose_expand(3, 0, lambda broker_id, epoch: False) is None
 
-    def test_one_change_at_a_time(self) -> None:
+    def test_one_proposal_is_under_way_at_a_time(self) -> None:
         one = leader(isr=(1, 2))
         one.on_follower_fetch(fetch(3, 10), 10, 0, -1)
         assert one.propose_expand(3, 0, everyone) is not None
         assert one.propose_expand(3, 0, everyone) is None
         assert one.propose_shrink(10, 10 * LAG_MS, LAG_MS) is None
 
-    def test_members_that_lag_too_long_are_dropped(self) -> None:
+    def test_members_that_lag_too_long_are_proposed_for_removal(self) -> None:
         one = leader()
         one.followers[3].caught_up_ms = 0
         one.on_follower_fetch(fetch(2, 10), 10, LAG_MS, -1)
@@ -172,20 +172,20 @@ class TestIsr:
         proposed = one.propose_shrink(10, LAG_MS + 1, LAG_MS)
         assert proposed == PendingShrink(frozenset({1, 2, 3}), frozenset({3}))
 
-    def test_the_answer_of_the_controller_settles_it(self) -> None:
+    def test_controllers_answer_replaces_the_isr(self) -> None:
         one = leader(pending=PendingExpand(frozenset({1, 2}), 3))
         assert not one.on_isr_confirmed(4, 9, frozenset({1}))
         assert not one.on_isr_confirmed(5, -1, frozenset({1}))
         assert one.on_isr_confirmed(5, 1, frozenset({1, 2, 3}))
         assert (one.isr, one.partition_epoch) == (CommittedIsr(frozenset({1, 2, 3})), 1)
 
-    def test_a_refused_change_was_never_asked(self) -> None:
+    def test_refused_proposal_restores_the_isr(self) -> None:
         one = leader(pending=PendingExpand(frozenset({1, 2}), 3))
         one.on_isr_refused()
         assert one.isr == CommittedIsr(frozenset({1, 2}))
 
 
-def test_a_proposal_names_each_member_in_the_life_in_which_it_fetched() -> None:
+def test_proposal_has_the_broker_epoch_of_each_members_fetches() -> None:
     one = leader(isr=(1, 2))
     one.partition_epoch = 7
     one.on_follower_fetch(fetch(2, 10, broker_epoch=20), 10, 0, 20)
@@ -206,15 +206,15 @@ def test_a_proposal_names_each_member_in_the_life_in_which_it_fetched() -> None:
         ((1, 2, 3), 9, (False, False, True)),
     ],
 )
-def test_standing(isr: tuple[int, ...], min_isr: int, expected: tuple[bool, ...]) -> None:
+def test_standing_follows_the_confirmed_isr(isr: tuple[int, ...], min_isr: int, expected: tuple[bool, ...]) -> None:
     assert leader(isr=isr).standing(min_isr) == (*expected, False)
 
 
-def test_soon_after_the_clock_began_a_follower_that_never_fetched_has_not_caught_up() -> None:
+def test_follower_without_fetches_is_not_caught_up_soon_after_clock_start() -> None:
     assert not FollowerProgress().is_caught_up(10, 5, LAG_MS)
 
 
-def test_the_low_watermark_is_the_least_log_start_of_those_alive() -> None:
+def test_low_watermark_is_the_least_log_start_of_live_replicas() -> None:
     one = leader()
     one.followers[2].log_start_offset = 3
     one.followers[3].log_start_offset = 1

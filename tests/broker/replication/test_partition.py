@@ -31,7 +31,7 @@ def lead(present: Role | None, assignment: Registration, log_end_offset: int = 1
     return role
 
 
-def test_a_new_leader_starts_its_reign_at_its_log_end_and_knows_nothing_of_followers() -> None:
+def test_new_leader_starts_its_epoch_at_its_log_end_without_follower_progress() -> None:
     role = lead(None, Registration())
     assert (role.epoch, role.epoch_start_offset) == (0, 10)
     assert role.isr == CommittedIsr(frozenset({1, 2}))
@@ -41,7 +41,7 @@ def test_a_new_leader_starts_its_reign_at_its_log_end_and_knows_nothing_of_follo
     }
 
 
-def test_within_a_reign_only_membership_changes() -> None:
+def test_replicas_and_isr_change_within_a_leader_epoch() -> None:
     first = lead(None, Registration())
     first.on_follower_fetch(FollowerFetch(2, -1, 0, 9, 0), 10, 600, -1)
     first.isr = PendingExpand(frozenset({1, 2}), 3)
@@ -56,7 +56,7 @@ def test_within_a_reign_only_membership_changes() -> None:
     assert {b: f.log_end_offset for b, f in role.followers.items()} == {2: 9, 4: -1}
 
 
-def test_metadata_that_is_known_already_leaves_a_proposal_alone() -> None:
+def test_repeated_metadata_keeps_a_proposal() -> None:
     """The controller's answer came first, and a member was proposed since: it may have been admitted already."""
     first = lead(None, Registration())
     first.on_isr_confirmed(0, 3, frozenset({1, 2}))
@@ -69,7 +69,7 @@ def test_metadata_that_is_known_already_leaves_a_proposal_alone() -> None:
     assert next_reign.isr == CommittedIsr(frozenset({1, 2}))
 
 
-def test_a_proposal_of_a_replica_that_is_no_more_goes() -> None:
+def test_proposal_of_an_unassigned_replica_is_dropped() -> None:
     """The change that was answered also ended a reassignment; the controller would never admit the replica."""
     first = lead(None, Registration())
     first.on_isr_confirmed(0, 3, frozenset({1, 2}))
@@ -78,7 +78,7 @@ def test_a_proposal_of_a_replica_that_is_no_more_goes() -> None:
     assert role.isr == CommittedIsr(frozenset({1, 2}))
 
 
-def test_the_same_leader_in_its_next_reign_keeps_what_followers_hold_but_not_their_time() -> None:
+def test_same_leader_keeps_log_ends_and_resets_caught_up_times_in_its_next_epoch() -> None:
     first = lead(None, Registration())
     first.on_follower_fetch(FollowerFetch(3, -1, 0, 10, 0), 10, 600, -1)
     role = lead(first, Registration(leader_epoch=1, partition_epoch=1), 12, 900)
@@ -87,7 +87,7 @@ def test_the_same_leader_in_its_next_reign_keeps_what_followers_hold_but_not_the
     assert (role.followers[2].caught_up_ms, role.followers[3].caught_up_ms) == (900, NEVER_MS)
 
 
-def test_a_leader_that_skips_an_epoch_knows_nothing_of_followers() -> None:
+def test_leader_that_skips_an_epoch_forgets_follower_progress() -> None:
     """Another may have led meanwhile, whom followers have yet to hear of, and to be cut by."""
     first = lead(None, Registration())
     first.on_follower_fetch(FollowerFetch(2, -1, 0, 10, 0), 10, 600, -1)
@@ -95,13 +95,13 @@ def test_a_leader_that_skips_an_epoch_knows_nothing_of_followers() -> None:
     assert (later.followers[2].log_end_offset, later.followers[2].caught_up_ms) == (-1, 700)
 
 
-def test_a_follower_that_becomes_leader_knows_nothing_of_the_others() -> None:
+def test_follower_that_becomes_leader_has_no_follower_progress() -> None:
     follower = become(None, Registration(leader=2))
     role = lead(follower, Registration(leader_epoch=1, partition_epoch=1), 12)
     assert all(f.log_end_offset == -1 for f in role.followers.values())
 
 
-def test_following() -> None:
+def test_replica_follows_the_assigned_leader() -> None:
     change = next_role(None, Registration(leader=2, leader_epoch=4), broker_id=1, log_end_offset=0, now_ms=0)
     assert change is not None
     assert change.is_new_epoch
@@ -111,24 +111,24 @@ def test_following() -> None:
     assert not same.is_new_epoch
 
 
-def test_a_partition_without_leader_is_followed_by_waiting() -> None:
+def test_partition_without_leader_has_a_follower_role() -> None:
     role = become(None, Registration(leader=-1, leader_epoch=3))
     assert isinstance(role, FollowerRole)
     assert role.leader_id is None
 
 
-def test_metadata_from_the_past_is_ignored() -> None:
+def test_older_metadata_is_ignored() -> None:
     role = become(None, Registration(partition_epoch=5))
     assert next_role(role, Registration(partition_epoch=4), broker_id=1, log_end_offset=0, now_ms=0) is None
 
 
-def test_a_followers_high_watermark_stays_within_its_log() -> None:
+def test_followers_high_watermark_stays_within_its_log() -> None:
     assert follower_high_watermark(8, log_start_offset=2, log_end_offset=5) == 5
     assert follower_high_watermark(1, log_start_offset=2, log_end_offset=5) == 2
     assert follower_high_watermark(4, log_start_offset=2, log_end_offset=5) == 4
 
 
-def test_a_replica_that_is_being_added_is_not_missing() -> None:
+def test_adding_replica_does_not_count_as_missing() -> None:
     role = lead(None, Registration(replicas=(1, 2, 3), isr=(1, 2), adding_replicas=(3,)))
     assert role.standing(2) == (False, False, True, True)
     role = lead(None, Registration(replicas=(1, 2, 3), isr=(1,), adding_replicas=(3,)))

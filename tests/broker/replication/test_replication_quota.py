@@ -11,14 +11,14 @@ def quota(rate: int) -> ReplicationQuota:
     return made
 
 
-def test_nothing_is_exceeded_without_a_rate() -> None:
+def test_quota_without_rate_is_never_exceeded() -> None:
     unlimited = ReplicationQuota()
     unlimited.record(10**15, 0)
     assert unlimited.rate == UNLIMITED
     assert not unlimited.is_exceeded(0)
 
 
-def test_the_first_second_is_taken_for_a_whole_one() -> None:
+def test_first_sample_counts_as_a_whole_window() -> None:
     limited = quota(1000)
     limited.record(1000, 5000)
     assert limited.observed(5100) == 1000
@@ -27,14 +27,14 @@ def test_the_first_second_is_taken_for_a_whole_one() -> None:
     assert limited.is_exceeded(5200)
 
 
-def test_it_recovers_with_time() -> None:
+def test_quota_recovers_with_time() -> None:
     limited = quota(1000)
     limited.record(3000, 0)
     assert limited.is_exceeded(2900)
     assert not limited.is_exceeded(3000)
 
 
-def test_what_is_older_than_all_windows_does_not_count() -> None:
+def test_samples_older_than_the_windows_do_not_count() -> None:
     limited = quota(1000)
     limited.record(50_000, 0)
     assert limited.is_exceeded(10_999)
@@ -50,7 +50,7 @@ def test_traffic_of_one_second_is_one_sample() -> None:
     assert limited.observed(10_000) == pytest.approx(1000)
 
 
-def test_listed_are_some_partitions_or_all() -> None:
+def test_list_has_some_partitions_or_all() -> None:
     some = ReplicationQuota()
     assert some.list_topic("t", [1, 2])
     assert not some.list_topic("t", {2, 1})
@@ -68,5 +68,5 @@ def test_listed_are_some_partitions_or_all() -> None:
     ("text", "found"),
     [("", []), ("*", None), (" * ", None), ("0:9,1:8,2:9", [0, 2]), ("0:9, 3:9", [0, 3]), ("x:9,:,4", [])],
 )
-def test_the_list_of_a_topic(text: str, found: list[int] | None) -> None:
+def test_throttled_replicas_list_is_parsed(text: str, found: list[int] | None) -> None:
     assert listed_partitions(text, 9) == found

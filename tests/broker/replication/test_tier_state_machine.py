@@ -83,37 +83,37 @@ def _find(segments: tuple[Remote, ...], epoch: int, offset: int) -> Remote | Non
 # ---- which epoch and which segment
 
 
-def test_in_the_first_epoch_nobody_need_be_asked_which_it_is() -> None:
+def test_epoch_0_needs_no_epoch_query() -> None:
     leader, u1 = Leader(3, 9, (0, 0)), segment(0, 2, e0=0)
     assert leader.build(u1) == Load(u1, 3, 0, 0)
     assert leader.asked == []
 
 
-def test_the_offset_before_is_of_the_epoch_before_where_the_disk_begins_with_an_epoch() -> None:
+def test_offset_before_an_epoch_start_belongs_to_the_former_epoch() -> None:
     leader, u1 = Leader(3, 9, (0, 0), (1, 3)), segment(0, 2, e0=0)
     assert leader.build(u1) == Load(u1, 3, 0, 0)
     assert leader.asked == [0]
 
 
-def test_or_of_the_same_where_the_epoch_began_earlier() -> None:
+def test_offset_after_an_epoch_start_belongs_to_that_epoch() -> None:
     leader, u3 = Leader(9, 12, (0, 0), (1, 3), (2, 5), (3, 7)), segment(6, 8, e2=6, e3=7)
     assert leader.build(u3) == Load(u3, 9, 0, 3)
     assert leader.asked == [2]
 
 
-def test_epochs_that_wrote_nothing_leave_gaps() -> None:
+def test_epochs_without_records_leave_gaps() -> None:
     leader, u = Leader(90, 99, (0, 20), (1, 85), (3, 90), (4, 98), log_start=20), segment(80, 89, e0=80, e1=85)
     assert leader.build(u) == Load(u, 90, 20, 1)
     assert leader.asked == [2]
 
 
-def test_the_epoch_before_may_have_ended_long_before() -> None:
+def test_former_epoch_may_have_ended_long_before() -> None:
     leader, u = Leader(9, 12, (1, 0), (5, 4)), segment(4, 8, e5=4)
     assert leader.build(u) == Load(u, 9, 0, 5)
     assert leader.asked == [4]
 
 
-def test_metadata_that_lags_is_asked_again_later() -> None:
+def test_missing_segment_ends_the_attempt() -> None:
     step = Leader(3, 9, (0, 0)).build()
     assert isinstance(step, GiveUp)
     assert step.is_failure
@@ -121,7 +121,7 @@ def test_metadata_that_lags_is_asked_again_later() -> None:
 
 
 @pytest.mark.parametrize("wrong", [segment(3, 5, e0=3), segment(0, 1, e0=0)])
-def test_a_segment_that_does_not_hold_the_offset_is_none(wrong: Remote) -> None:
+def test_segment_without_the_offset_is_refused(wrong: Remote) -> None:
     state: TierStateMachine[Remote] = TierStateMachine(0, skips_remote=False)
     state.on_offset(0, 3, 0)
     step = state.on_segment(wrong)
@@ -132,33 +132,33 @@ def test_a_segment_that_does_not_hold_the_offset_is_none(wrong: Remote) -> None:
 # ---- segments that reach beyond where the leader's disk begins
 
 
-def test_one_that_the_leader_agrees_with_is_believed_to_its_end() -> None:
+def test_segment_that_the_leader_agrees_with_counts_to_its_end() -> None:
     """Copied by another leader, whose segments end elsewhere."""
     leader, u = Leader(5, 20, (1, 0), (2, 7)), segment(2, 9, e1=2, e2=7)
     assert leader.build(u) == Load(u, 10, 0, 2)
     assert leader.asked == [0, 2]
 
 
-def test_no_further_than_the_leader_reaches_in_the_same_epoch() -> None:
+def test_segment_counts_up_to_the_leaders_end_of_the_same_epoch() -> None:
     """An unclean leader cut epoch 1 at 5 before it began its own; the segment has more of it."""
     leader, u = Leader(5, 8, (1, 0), (2, 5)), segment(0, 9, e1=0)
     assert leader.build(u) == Load(u, 5, 0, 1)
     assert leader.asked == [1], "that was said already"
 
 
-def test_no_further_than_the_epoch_that_both_have() -> None:
+def test_segment_counts_up_to_the_last_common_epoch() -> None:
     leader, u = Leader(5, 20, (1, 0), (3, 8)), segment(2, 9, e1=2, e2=7)
     assert leader.build(u) == Load(u, 7, 0, 1)
     assert leader.asked == [0, 2, 1]
 
 
-def test_the_leader_may_have_an_epoch_between_that_the_segment_has_not() -> None:
+def test_leader_may_have_an_epoch_that_the_segment_lacks() -> None:
     leader, u = Leader(4, 20, (1, 0), (2, 6), (4, 9)), segment(0, 9, e1=0, e3=7)
     assert leader.build(u) == Load(u, 6, 0, 1)
     assert leader.asked == [0, 3, 1]
 
 
-def test_a_leader_that_forgets_what_it_said_is_asked_again_later() -> None:
+def test_changed_leader_history_ends_the_attempt() -> None:
     state: TierStateMachine[Remote] = TierStateMachine(0, skips_remote=False)
     state.on_offset(0, 5, 3)
     assert state.on_epoch_end(0, EpochEnd(2, 5)) == FindSegment(2, 4)
@@ -169,7 +169,7 @@ def test_a_leader_that_forgets_what_it_said_is_asked_again_later() -> None:
 # ---- what the leader says of its disk
 
 
-def test_a_leader_with_nothing_remote_left_has_the_follower_begin_with_nothing() -> None:
+def test_leader_without_remote_records_restarts_the_follower_without_state() -> None:
     assert Leader(7, 9, (1, 7), log_start=7).build() == BeginAt(7)
 
 
@@ -177,13 +177,13 @@ def test_a_leader_with_nothing_remote_left_has_the_follower_begin_with_nothing()
     ("code", "offset", "epoch"),
     [(ErrorCode.NOT_LEADER_OR_FOLLOWER, -1, -1), (ErrorCode.NETWORK_EXCEPTION, -1, -1), (0, -1, -1), (0, 5, -1)],
 )
-def test_a_leader_that_does_not_know_is_asked_again_later(code: int, offset: int, epoch: int) -> None:
+def test_unknown_local_log_start_ends_the_attempt(code: int, offset: int, epoch: int) -> None:
     step = TierStateMachine[Remote](0, skips_remote=False).on_offset(code, offset, epoch)
     assert isinstance(step, GiveUp)
     assert not step.is_failure
 
 
-def test_a_leader_of_another_epoch_ends_it() -> None:
+def test_fenced_leader_epoch_ends_the_attempt() -> None:
     state: TierStateMachine[Remote] = TierStateMachine(0, skips_remote=False)
     assert state.on_offset(ErrorCode.FENCED_LEADER_EPOCH, -1, -1) == Fenced()
     state.on_offset(0, 5, 2)
@@ -194,7 +194,7 @@ def test_a_leader_of_another_epoch_ends_it() -> None:
 # ---- KIP-1023
 
 
-def test_who_skips_what_is_remote_asks_for_the_first_offset_that_is_not() -> None:
+def test_skipping_follower_queries_the_earliest_pending_upload() -> None:
     state: TierStateMachine[Remote] = TierStateMachine(0, skips_remote=True)
     assert state.begin() == AskOffset(EARLIEST_PENDING_UPLOAD)
     assert state.on_offset(0, 8, 0) == FindSegment(0, 7)
@@ -205,7 +205,7 @@ def test_who_skips_what_is_remote_asks_for_the_first_offset_that_is_not() -> Non
 @pytest.mark.parametrize(
     ("code", "offset"), [(ErrorCode.UNSUPPORTED_VERSION, -1), (0, -1), (0, 2)], ids=["older", "unknown", "nothing"]
 )
-def test_where_the_leader_does_not_know_it_its_disk_will_do(code: int, offset: int) -> None:
+def test_skipping_follower_falls_back_to_the_local_log_start(code: int, offset: int) -> None:
     state: TierStateMachine[Remote] = TierStateMachine(2, skips_remote=True)
     assert state.on_offset(code, offset, 1) == AskOffset(EARLIEST_LOCAL)
     assert state.on_offset(0, 8, 0) == FindSegment(0, 7)
@@ -227,20 +227,20 @@ ENTRIES = [(0, 0), (1, 3), (2, 5), (3, 7), (4, 12)]
         (8, 9, 3, [(3, 8)]),
     ],
 )
-def test_it_is_that_of_what_the_log_stands_for(
+def test_leader_epoch_entries_are_limited_to_the_log(
     log_start: int, next_offset: int, last_epoch: int, expected: list[tuple[int, int]]
 ) -> None:
     load = Load(segment(0, 11, e0=0), next_offset, log_start, last_epoch)
     assert leader_epoch_entries(ENTRIES, load) == expected
 
 
-def test_it_may_begin_after_the_log() -> None:
+def test_leader_epoch_entries_may_begin_after_the_log_start() -> None:
     """A log older than leader epochs: nobody knows who wrote its first records."""
     assert leader_epoch_entries([(2, 5)], Load(segment(0, 8, e2=5), 9, 0, 2)) == [(2, 5)]
 
 
 @pytest.mark.parametrize("entries", [[], [(0, 0), (1, 3)], [(3, 9)]])
-def test_that_of_another_segment_is_refused(entries: list[tuple[int, int]]) -> None:
+def test_leader_epoch_entries_of_another_segment_are_refused(entries: list[tuple[int, int]]) -> None:
     with pytest.raises(ValueError, match="do not end with 3"):
         leader_epoch_entries(entries, Load(segment(6, 8, e3=6), 9, 0, 3))
 
@@ -288,7 +288,7 @@ def two_histories(random: Random) -> tuple[History, History, int]:
 
 
 @pytest.mark.parametrize("seed", range(300))
-def test_a_follower_believes_of_a_segment_what_its_leader_has_too_and_no_more(seed: int) -> None:
+def test_follower_takes_the_common_part_of_a_segment_only(seed: int) -> None:
     """Against the definition: compare the two histories offset by offset."""
     random = Random(seed)
     leading, copied, shared = two_histories(random)

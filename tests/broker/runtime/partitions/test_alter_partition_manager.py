@@ -49,7 +49,7 @@ def asked(node: DataPlane) -> int:
 
 
 class TestExpand:
-    def test_a_follower_that_caught_up_is_proposed_and_admitted(self, node: DataPlane) -> None:
+    def test_caught_up_follower_is_proposed_and_joins(self, node: DataPlane) -> None:
         identity = node.create_topic(replicas=(1, 2, 3), isr=(1, 2))
         partition = node.partition()
         node.produce(b"a")
@@ -69,14 +69,14 @@ class TestExpand:
         assert partition.leader_role.partition_epoch == 1
         assert node.partitions.roles.figures.isr_expands == 1
 
-    def test_one_behind_is_not(self, node: DataPlane) -> None:
+    def test_follower_behind_is_not_proposed(self, node: DataPlane) -> None:
         node.create_topic(replicas=(1, 2, 3), isr=(1, 2))
         node.produce(b"a")
         fetch(node.partition(), 2, 1)
         fetch(node.partition(), 3, 0)
         assert not asked(node)
 
-    def test_one_at_the_high_watermark_but_not_at_the_reigns_start_is_not(self, node: DataPlane) -> None:
+    def test_follower_below_the_epoch_start_is_not_proposed(self, node: DataPlane) -> None:
         """KIP-320: it may still have to cut what this reign does not have."""
         identity = node.create_topic(replicas=(1, 2, 3), isr=(1, 2))
         node.produce(b"a")
@@ -89,7 +89,7 @@ class TestExpand:
         assert asked(node)
 
     @pytest.mark.parametrize("how", ["fenced", "leaving", "gone"])
-    def test_a_broker_that_may_not_be_elected_is_not(self, node: DataPlane, how: str) -> None:
+    def test_ineligible_broker_is_not_proposed(self, node: DataPlane, how: str) -> None:
         """KIP-320's zombie: it fetches, but the controller has given it up."""
         node.create_topic(replicas=(1, 2, 3, 4), isr=(1, 2))
         if how == "fenced":
@@ -99,15 +99,13 @@ class TestExpand:
         fetch(node.partition(), 4 if how == "gone" else 3, 0)
         assert not asked(node)
 
-    def test_nor_is_an_earlier_or_a_later_life_of_a_broker(self, node: DataPlane) -> None:
+    def test_broker_with_another_epoch_is_not_proposed(self, node: DataPlane) -> None:
         node.create_topic(replicas=(1, 2, 3), isr=(1, 2))
         assert fetch(node.partition(), 3, 0, epoch=29) is ErrorCode.NOT_LEADER_OR_FOLLOWER
         assert fetch(node.partition(), 3, 0, epoch=31) is ErrorCode.NONE
         assert not asked(node)
 
-    def test_it_is_proposed_with_its_first_fetch_after_it_is_unfenced_though_nothing_is_written(
-        self, node: DataPlane
-    ) -> None:
+    def test_unfenced_follower_is_proposed_with_its_first_fetch_on_an_idle_partition(self, node: DataPlane) -> None:
         node.create_topic(replicas=(1, 2, 3), isr=(1, 2))
         node.apply(FenceBrokerRecord(id=3, epoch=30))
         partition = node.partition()
@@ -120,7 +118,7 @@ class TestExpand:
         assert node.controller.answer() == [[1, 2, 3]]
         assert read(partition, target, follower, ReadLimits(1000, True), is_first_look=True).is_idle
 
-    def test_until_it_is_confirmed_it_admits_nothing_but_commits_wait_for_it(self, node: DataPlane) -> None:
+    def test_proposed_member_counts_for_commits_and_not_for_admission(self, node: DataPlane) -> None:
         node.create_topic(replicas=(1, 2, 3), isr=(1, 2), config=LogConfig(min_insync_replicas=3))
         partition = node.partition()
         fetch(partition, 2, 0)
@@ -146,7 +144,7 @@ class TestShrink:
         fetch(partition, 2, 1)
         return partition
 
-    def test_a_member_that_lags_is_proposed_to_go_and_then_holds_up_nothing(self, node: DataPlane) -> None:
+    def test_lagging_member_is_removed_and_commits_resume(self, node: DataPlane) -> None:
         partition = self.lagging(node)
         acknowledged: list[ErrorCode] = []
         partition.when_acknowledged(1, ACKS_ALL, acknowledged.append)
@@ -157,7 +155,7 @@ class TestShrink:
         assert (partition.log.high_watermark, acknowledged) == (1, [ErrorCode.NONE])
         assert node.partitions.roles.figures.isr_shrinks == 1
 
-    def test_in_time_nobody_goes_even_if_somebody_sets_the_clock(self, node: DataPlane) -> None:
+    def test_setting_the_wall_clock_removes_no_member(self, node: DataPlane) -> None:
         node.create_topic(replicas=(1, 2, 3))
         node.produce(b"a")
         node.clock.advance_ms(LAG_MS)
@@ -165,14 +163,14 @@ class TestShrink:
         node.partition().isr_updater.shrink()
         assert not asked(node)
 
-    def test_one_that_has_everything_stays_however_long_it_is_silent(self, node: DataPlane) -> None:
+    def test_silent_member_without_lag_stays(self, node: DataPlane) -> None:
         node.create_topic(replicas=(1, 2))
         fetch(node.partition(), 2, 0)
         node.clock.advance_ms(10 * LAG_MS)
         node.partition().isr_updater.shrink()
         assert not asked(node)
 
-    def test_nothing_else_is_proposed_meanwhile(self, node: DataPlane) -> None:
+    def test_no_second_proposal_while_one_is_under_way(self, node: DataPlane) -> None:
         partition = self.lagging(node)
         partition.isr_updater.shrink()
         partition.isr_updater.shrink()
@@ -182,7 +180,7 @@ class TestShrink:
         fetch(partition, 3, 1)
         assert node.controller.answer() == [[1, 2, 3]]
 
-    def test_a_follower_shrinks_nothing(self, node: DataPlane) -> None:
+    def test_follower_proposes_nothing(self, node: DataPlane) -> None:
         node.create_topic(replicas=(1, 2, 3), leader=2)
         node.clock.advance_ms(LAG_MS + 1)
         node.partition().isr_updater.shrink()
@@ -197,7 +195,7 @@ class TestAnswers:
         return partition
 
     @pytest.mark.parametrize("error", [ErrorCode.OPERATION_NOT_ATTEMPTED, ErrorCode.INELIGIBLE_REPLICA])
-    def test_a_refusal_takes_it_back(self, node: DataPlane, error: ErrorCode) -> None:
+    def test_refusal_restores_the_isr(self, node: DataPlane, error: ErrorCode) -> None:
         partition = self.expanding(node)
         node.controller.answer(error)
         assert isr_of(partition) == CommittedIsr(frozenset({1, 2}))
@@ -205,7 +203,7 @@ class TestAnswers:
         node.advance_ms(1000)
         assert not asked(node)
 
-    def test_after_a_refusal_commits_wait_no_longer(self, node: DataPlane) -> None:
+    def test_refusal_unblocks_commits(self, node: DataPlane) -> None:
         partition = self.expanding(node)
         node.produce(b"a")
         node.clock.advance_ms(LAG_MS + 1)
@@ -215,7 +213,7 @@ class TestAnswers:
         assert partition.log.high_watermark == 1
 
     @pytest.mark.parametrize("error", [ErrorCode.INVALID_UPDATE_VERSION, ErrorCode.FENCED_LEADER_EPOCH])
-    def test_where_the_controller_knows_more_metadata_decides(self, node: DataPlane, error: ErrorCode) -> None:
+    def test_superseded_proposal_is_decided_by_metadata(self, node: DataPlane, error: ErrorCode) -> None:
         partition = self.expanding(node)
         node.controller.answer(error)
         assert isr_of(partition) == PendingExpand(frozenset({1, 2}), 3)
@@ -225,7 +223,7 @@ class TestAnswers:
         node.change_isr(partition.topic_id, 1)
         assert isr_of(partition) == CommittedIsr(frozenset({1}))
 
-    def test_another_error_is_asked_again_in_a_while(self, node: DataPlane) -> None:
+    def test_other_errors_are_retried(self, node: DataPlane) -> None:
         partition = self.expanding(node)
         node.controller.answer(ErrorCode.UNKNOWN_SERVER_ERROR)
         assert not asked(node)
@@ -234,7 +232,7 @@ class TestAnswers:
         assert isr_of(partition) == CommittedIsr(frozenset({1, 2, 3}))
 
     @pytest.mark.parametrize("error", [KafkaError(ErrorCode.STALE_BROKER_EPOCH), ControllerUnavailable("nobody there")])
-    def test_a_request_that_fails_is_sent_again_for_ever(self, node: DataPlane, error: Exception) -> None:
+    def test_failed_request_is_repeated_without_limit(self, node: DataPlane, error: Exception) -> None:
         partition = self.expanding(node)
         for _ in range(5):
             _, answer = node.controller.take()
@@ -245,7 +243,7 @@ class TestAnswers:
         node.controller.answer()
         assert isr_of(partition) == CommittedIsr(frozenset({1, 2, 3}))
 
-    def test_what_a_response_leaves_out_is_asked_again(self, node: DataPlane) -> None:
+    def test_proposal_missing_from_the_response_is_sent_again(self, node: DataPlane) -> None:
         self.expanding(node)
         _, answer = node.controller.take()
         answer.set_result(AlterPartitionResponse())
@@ -253,7 +251,7 @@ class TestAnswers:
         assert node.controller.answer() == [[1, 2, 3]]
         assert node.partitions.roles.figures.failed_isr_updates == 0
 
-    def test_metadata_that_comes_before_the_answer_makes_it_void(self, node: DataPlane) -> None:
+    def test_metadata_before_the_answer_voids_the_answer(self, node: DataPlane) -> None:
         partition = self.expanding(node)
         request, answer = node.controller.take()
         node.change_isr(partition.topic_id, 1)
@@ -263,7 +261,7 @@ class TestAnswers:
         assert isr_of(partition) == CommittedIsr(frozenset({1}))
         assert node.partitions.roles.figures.isr_expands == 0
 
-    def test_nor_is_an_outcome_believed_that_comes_in_spite_of_that(self, node: DataPlane) -> None:
+    def test_outcome_of_a_void_proposal_is_ignored(self, node: DataPlane) -> None:
         partition = self.expanding(node)
         pending = partition.leader_role.isr
         assert isinstance(pending, PendingExpand)
@@ -272,7 +270,7 @@ class TestAnswers:
         partition.isr_updater.on_isr_outcome(Confirmed(proposal, 0, 2, frozenset({1, 2, 3})))
         assert isr_of(partition) == CommittedIsr(frozenset({1}))
 
-    def test_another_proposal_may_follow_while_the_void_one_is_under_way(self, node: DataPlane) -> None:
+    def test_next_proposal_may_follow_a_void_one_under_way(self, node: DataPlane) -> None:
         partition = self.expanding(node)
         void = node.controller.take()
         node.change_isr(partition.topic_id, 1)
@@ -284,7 +282,7 @@ class TestAnswers:
         assert node.controller.answer() == [[1, 2]]
         assert isr_of(partition) == CommittedIsr(frozenset({1, 2}))
 
-    def test_metadata_that_only_repeats_the_answer_leaves_the_next_proposal_alone(self, node: DataPlane) -> None:
+    def test_metadata_that_repeats_the_answer_keeps_the_next_proposal(self, node: DataPlane) -> None:
         """Otherwise the high watermark could pass by a replica that the controller has just admitted."""
         node.create_topic(replicas=(1, 2, 3), isr=(1,))
         partition = node.partition()
@@ -296,7 +294,7 @@ class TestAnswers:
         assert node.controller.answer() == [[1, 2, 3]]
         assert isr_of(partition) == CommittedIsr(frozenset({1, 2, 3}))
 
-    def test_an_answer_after_leadership_is_lost(self, node: DataPlane) -> None:
+    def test_answer_after_lost_leadership_is_ignored(self, node: DataPlane) -> None:
         partition = self.expanding(node)
         under_way = node.controller.take()
         node.elect(partition.topic_id, 2)
@@ -305,13 +303,13 @@ class TestAnswers:
         assert not partition.is_leader
         assert node.alter_partition_manager.pending_count == 0
 
-    def test_a_deleted_topic_asks_for_nothing(self, node: DataPlane) -> None:
+    def test_deleted_topic_withdraws_its_proposal(self, node: DataPlane) -> None:
         partition = self.expanding(node)
         node.delete_topic(partition.topic_id)
         node.advance_ms(1000)
         assert node.alter_partition_manager.pending_count == 0
 
-    def test_the_answer_of_another_reign_is_ignored(self, node: DataPlane) -> None:
+    def test_answer_of_another_leader_epoch_is_ignored(self, node: DataPlane) -> None:
         partition = self.expanding(node)
         request, answer = node.controller.take()
         request.topics[0].partitions[0].leader_epoch = 9
@@ -319,7 +317,7 @@ class TestAnswers:
         node.controller.answer()
         assert isr_of(partition) == PendingExpand(frozenset({1, 2}), 3)
 
-    def test_proposals_of_one_moment_travel_together(self, node: DataPlane) -> None:
+    def test_proposals_of_one_iteration_share_a_request(self, node: DataPlane) -> None:
         node.create_topic("a", partitions=2, replicas=(1, 2), isr=(1,))
         node.create_topic("b", replicas=(1, 2), isr=(1,))
         for topic, index in (("a", 0), ("b", 0), ("a", 1)):
@@ -327,7 +325,7 @@ class TestAnswers:
         request, _ = node.controller.take()
         assert [[p.partition_index for p in topic.partitions] for topic in request.topics] == [[0, 1], [0]]
 
-    def test_closed_it_asks_for_nothing(self, node: DataPlane) -> None:
+    def test_closed_manager_sends_nothing(self, node: DataPlane) -> None:
         self.expanding(node)
         node.alter_partition_manager.close()
         assert not asked(node)
@@ -335,7 +333,7 @@ class TestAnswers:
 
 
 class TestFigures:
-    def test_a_change_that_the_metadata_tells_before_the_answer_counts_once(self, node: DataPlane) -> None:
+    def test_change_in_metadata_before_the_answer_counts_once(self, node: DataPlane) -> None:
         identity = node.create_topic(replicas=(1, 2), isr=(1,))
         fetch(node.partition(), 2, 0)
         asked_for = node.controller.take()
@@ -345,7 +343,7 @@ class TestFigures:
         node.controller.answer()
         assert node.partitions.roles.figures.isr_expands == 1
 
-    def test_they_follow_every_change(self, node: DataPlane) -> None:
+    def test_metrics_follow_every_change(self, node: DataPlane) -> None:
         figures = node.partitions.roles.figures
 
         def gauges() -> tuple[int, int, int, int, int]:
@@ -374,7 +372,7 @@ class TestFigures:
         node.delete_topic(identity)
         assert gauges() == (0, 0, 0, 0, 0)
 
-    def test_a_lost_directory_takes_its_partitions_along(self, node: DataPlane) -> None:
+    def test_failed_directory_removes_its_partitions_from_the_metrics(self, node: DataPlane) -> None:
         node.create_topic(partitions=3, replicas=(1, 2), isr=(1,))
         node.memory.fail("write", path_part="t-0")
         with pytest.raises(KafkaError):
@@ -396,7 +394,7 @@ class Looked:
 
 
 class TestShrinkTimer:
-    def test_it_looks_at_what_is_led_and_has_followers_every_half_of_the_lag_time(self, node: DataPlane) -> None:
+    def test_led_replicated_partitions_are_checked_every_half_lag_time(self, node: DataPlane) -> None:
         node.create_topic("mine", replicas=(1, 2))
         node.create_topic("alone")
         node.create_topic("theirs", replicas=(1, 2), leader=2)
@@ -409,7 +407,7 @@ class TestShrinkTimer:
         node.advance_ms(LAG_MS // 2)
         assert node.controller.answer() == [[1]]
 
-    def test_many_partitions_take_turns_with_others(self, node: DataPlane) -> None:
+    def test_check_of_many_partitions_yields(self, node: DataPlane) -> None:
         led = [Looked() for _ in range(2 * PARTITIONS_PER_TURN + 1)]
         shrinking = IsrShrinking(lambda: led, node.loop, node.deadlines, lag_time_max_ms=LAG_MS)
         shrinking.start()
@@ -419,7 +417,7 @@ class TestShrinkTimer:
         node.advance_ms(LAG_MS)
         assert [one.times for one in led] == [1] * len(led)
 
-    def test_closed_in_the_middle_it_looks_no_further(self, node: DataPlane) -> None:
+    def test_closing_ends_a_check(self, node: DataPlane) -> None:
         shrinking: IsrShrinking
 
         class Closing(Looked):

@@ -30,7 +30,7 @@ async def turns_of_the_loop() -> None:
         await asyncio.sleep(0)
 
 
-async def test_the_answer_waits_for_the_metadata_and_then_for_the_logs() -> None:
+async def test_response_waits_for_the_metadata_and_the_logs() -> None:
     partitions = FakePartitions()
     hosting = CreationWait(partitions, wait_max_ms=60_000)
     answer = asyncio.ensure_future(hosting.wait_for(is_at_7))
@@ -44,7 +44,7 @@ async def test_the_answer_waits_for_the_metadata_and_then_for_the_logs() -> None
     await answer
 
 
-async def test_what_is_known_already_waits_for_the_logs_alone() -> None:
+async def test_known_topic_waits_for_its_logs_only() -> None:
     partitions = FakePartitions()
     partitions.created.set()
     hosting = CreationWait(partitions, wait_max_ms=60_000)
@@ -52,5 +52,5 @@ async def test_what_is_known_already_waits_for_the_logs_alone() -> None:
     await hosting.wait_for(is_at_7)
 
 
-async def test_but_not_for_ever() -> None:
+async def test_wait_is_bounded() -> None:
     await CreationWait(FakePartitions(), wait_max_ms=0).wait_for(is_at_7)

@@ -97,7 +97,7 @@ def topic(text: str) -> TopicImage | None:
 
 
 @pytest.mark.parametrize(("logs", "metadata", "end"), stories())
-def test_stories(logs: str, metadata: str, end: str) -> None:
+def test_current_log_is_the_one_in_the_assigned_directory(logs: str, metadata: str, end: str) -> None:
     assert told(found(logs), topic(metadata)) == end
 
 

@@ -29,17 +29,17 @@ def register(node: DataPlane, broker: int, port: int, epoch: int) -> None:
     node.apply(RegisterBrokerRecord(broker_id=broker, broker_epoch=epoch, end_points=[endpoint], fenced=False))
 
 
-def test_a_replica_follows_from_its_first_moment(node: DataPlane) -> None:
+def test_new_replica_follows_at_once(node: DataPlane) -> None:
     node.create_topic(partitions=2, replicas=(1, 2), leader=2)
     assert node.fetchers.take() == [("t-0", 2, 0), ("t-1", 2, 0)]
 
 
-def test_a_leader_follows_nobody(node: DataPlane) -> None:
+def test_leader_does_not_follow(node: DataPlane) -> None:
     node.create_topic(replicas=(1, 2))
     assert node.fetchers.take() == []
 
 
-def test_each_reign_is_followed_anew_and_a_change_within_one_is_not(node: DataPlane) -> None:
+def test_replica_follows_anew_in_each_leader_epoch_only(node: DataPlane) -> None:
     identity = node.create_topic(replicas=(1, 2, 3), leader=2)
     node.fetchers.take()
     node.change_isr(identity, 2, 3)
@@ -50,7 +50,7 @@ def test_each_reign_is_followed_anew_and_a_change_within_one_is_not(node: DataPl
     assert node.fetchers.take() == [("t-0", 3, 2)]
 
 
-def test_becoming_leader_ends_it(node: DataPlane) -> None:
+def test_new_leader_stops_following(node: DataPlane) -> None:
     identity = node.create_topic(replicas=(1, 2), leader=2)
     node.fetchers.take()
     node.elect(identity, 1)
@@ -59,7 +59,7 @@ def test_becoming_leader_ends_it(node: DataPlane) -> None:
     assert node.fetchers.take() == [("t-0", 2, 2)]
 
 
-def test_without_leader_there_is_nobody_to_follow(node: DataPlane) -> None:
+def test_partition_without_leader_is_not_followed(node: DataPlane) -> None:
     identity = node.create_topic(replicas=(1, 2), leader=2)
     node.fetchers.take()
     node.elect(identity, -1)
@@ -68,21 +68,21 @@ def test_without_leader_there_is_nobody_to_follow(node: DataPlane) -> None:
     assert node.fetchers.take() == []
 
 
-def test_deletion_ends_it_before_the_log_goes(node: DataPlane) -> None:
+def test_deleted_partition_is_unfollowed_before_its_log_is_removed(node: DataPlane) -> None:
     identity = node.create_topic(replicas=(1, 2), leader=2)
     node.fetchers.take()
     node.delete_topic(identity)
     assert node.fetchers.take() == [STOPPED]
 
 
-def test_a_replica_that_is_assigned_elsewhere_stops(node: DataPlane) -> None:
+def test_reassigned_replica_stops_following(node: DataPlane) -> None:
     identity = node.create_topic(replicas=(1, 2), leader=2)
     node.fetchers.take()
     node.apply(PartitionChangeRecord(topic_id=identity, partition_id=0, replicas=[2, 3], isr=[2]))
     assert node.fetchers.take() == [STOPPED]
 
 
-def test_deletions_come_first_then_leaders_then_followers(node: DataPlane) -> None:
+def test_deletions_precede_leaders_and_leaders_precede_followers(node: DataPlane) -> None:
     first = node.create_topic("first", replicas=(1, 2), leader=2)
     second = node.create_topic("second", partitions=2, replicas=(1, 2), leader=2)
     node.apply(PartitionChangeRecord(topic_id=second, partition_id=1, leader=1))
@@ -95,7 +95,7 @@ def test_deletions_come_first_then_leaders_then_followers(node: DataPlane) -> No
     assert node.fetchers.take() == [("first-0", None, None), ("second-0", None, None), ("second-1", 2, 2)]
 
 
-def test_a_leader_at_another_address_is_followed_anew(node: DataPlane) -> None:
+def test_leader_with_new_endpoints_is_followed_anew(node: DataPlane) -> None:
     node.create_topic(replicas=(1, 2), leader=2)
     node.fetchers.take()
     register(node, 2, 7777, epoch=5)
@@ -106,7 +106,7 @@ def test_a_leader_at_another_address_is_followed_anew(node: DataPlane) -> None:
     assert node.fetchers.take() == []
 
 
-def test_a_leader_that_is_not_registered_is_followed_when_it_is(node: DataPlane) -> None:
+def test_leader_is_followed_once_registered(node: DataPlane) -> None:
     node.create_topic(replicas=(1, 4), leader=4)
     assert node.fetchers.take() == [STOPPED]
     node.register_broker(4)
@@ -115,7 +115,7 @@ def test_a_leader_that_is_not_registered_is_followed_when_it_is(node: DataPlane)
     assert node.fetchers.take() == [STOPPED]
 
 
-def test_a_move_of_the_leader_during_a_cut_waits_for_its_end(node: DataPlane) -> None:
+def test_new_endpoints_during_a_truncation_apply_after_it(node: DataPlane) -> None:
     node.create_topic(replicas=(1, 2), leader=2)
     partition = node.partition()
     partition.follower.append_fetched(0, 0, build_batch([Record(1, None, b"v")] * 3, leader_epoch=0), 0, 0)
@@ -130,7 +130,7 @@ def test_a_move_of_the_leader_during_a_cut_waits_for_its_end(node: DataPlane) ->
     assert cut.result()
 
 
-def test_a_node_that_leaves_follows_only_where_it_is_in_sync(node: DataPlane) -> None:
+def test_broker_in_controlled_shutdown_follows_only_as_isr_member(node: DataPlane) -> None:
     identity = node.create_topic(replicas=(1, 2, 3), leader=2)
     node.fetchers.take()
     node.partitions.roles.begin_controlled_shutdown()

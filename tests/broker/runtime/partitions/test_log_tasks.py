@@ -56,7 +56,7 @@ async def upkeep() -> Upkeep:
     return Upkeep()
 
 
-async def test_checkpoints_say_how_far_logs_have_come(upkeep: Upkeep) -> None:
+async def test_checkpoints_hold_the_logs_offsets(upkeep: Upkeep) -> None:
     node = upkeep.node
     node.create_topic()
     node.produce(b"a", b"b", b"c")
@@ -71,7 +71,7 @@ async def test_checkpoints_say_how_far_logs_have_come(upkeep: Upkeep) -> None:
 
 
 class TestRetention:
-    async def test_old_segments_go_and_readers_and_deleters_hear_of_it(self, upkeep: Upkeep) -> None:
+    async def test_retention_deletes_old_segments_and_wakes_readers_and_waiters(self, upkeep: Upkeep) -> None:
         node = upkeep.node
         node.create_topic(config=LogConfig(segment_bytes=SMALL, retention_bytes=SMALL, file_delete_delay_ms=5_000))
         upkeep.produce(3)
@@ -82,7 +82,7 @@ class TestRetention:
         assert told == ["NONE"]
         assert len(upkeep.files(".deleted")) > 0
 
-    async def test_their_files_go_after_the_delay(self, upkeep: Upkeep) -> None:
+    async def test_files_of_deleted_segments_are_removed_after_the_delay(self, upkeep: Upkeep) -> None:
         node = upkeep.node
         node.create_topic(config=LogConfig(segment_bytes=SMALL, retention_bytes=SMALL, file_delete_delay_ms=5_000))
         upkeep.produce(3)
@@ -93,7 +93,7 @@ class TestRetention:
         await upkeep.tasks.remove_files()
         assert not upkeep.files(".deleted")
 
-    async def test_a_file_that_cannot_be_removed_is_left_to_the_next_start(self, upkeep: Upkeep) -> None:
+    async def test_failed_removal_is_left_to_the_next_start(self, upkeep: Upkeep) -> None:
         node = upkeep.node
         identity = node.create_topic()
         node.delete_topic(identity)
@@ -102,13 +102,13 @@ class TestRetention:
         await upkeep.tasks.remove_files()
         assert len(node.removals) == 0
 
-    async def test_nothing_goes_while_it_is_young_and_small(self, upkeep: Upkeep) -> None:
+    async def test_young_and_small_logs_keep_their_segments(self, upkeep: Upkeep) -> None:
         upkeep.node.create_topic(config=LogConfig(segment_bytes=SMALL))
         upkeep.produce(3)
         await upkeep.tasks.apply_retention()
         assert upkeep.node.partition().log.log_start_offset == 0
 
-    async def test_a_disk_that_fails_takes_its_directory_offline(self, upkeep: Upkeep) -> None:
+    async def test_failing_disk_takes_its_directory_offline(self, upkeep: Upkeep) -> None:
         node = upkeep.node
         node.create_topic(config=LogConfig(segment_bytes=SMALL, retention_bytes=SMALL))
         upkeep.produce(3)
@@ -117,7 +117,7 @@ class TestRetention:
         assert node.failed_directories == ["/data"]
 
 
-async def test_silent_producers_are_forgotten(upkeep: Upkeep) -> None:
+async def test_idle_producers_expire(upkeep: Upkeep) -> None:
     node = upkeep.node
     node.create_topic()
     early = batch(timestamp=node.clock.now_ms(), producer_id=1, producer_epoch=0, sequence=0)
@@ -139,7 +139,7 @@ class TestCompaction:
         node.partition().append(bytearray(build_batch([record])), 1)
         node.loop.run_soon()
 
-    async def test_the_newest_value_of_each_key_stays(self, upkeep: Upkeep) -> None:
+    async def test_compaction_keeps_the_newest_value_of_each_key(self, upkeep: Upkeep) -> None:
         node = upkeep.node
         node.create_topic(config=self.COMPACTED)
         for number in range(6):
@@ -152,7 +152,7 @@ class TestCompaction:
         assert not node.cleaner.is_in_progress(log)
         assert read_offsets(node.fs, "/data/cleaner-offset-checkpoint") == {TP: 5}
 
-    async def test_a_log_that_cannot_be_compacted_is_left_alone(self, upkeep: Upkeep) -> None:
+    async def test_uncleanable_log_is_skipped(self, upkeep: Upkeep) -> None:
         node = upkeep.node
         node.create_topic(config=self.COMPACTED)
         for number in range(4):
@@ -164,7 +164,7 @@ class TestCompaction:
         assert node.failed_directories == []
         assert node.partition().log.read(0, 1, 4).next_offset == 1
 
-    async def test_a_pass_keeps_below_its_rate(self, upkeep: Upkeep, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test_compaction_keeps_below_its_rate(self, upkeep: Upkeep, monkeypatch: pytest.MonkeyPatch) -> None:
         node = upkeep.node
         node.create_topic(config=self.COMPACTED)
         for number in range(6):
@@ -183,7 +183,7 @@ class TestCompaction:
         after = log.size_bytes - log.active_segment.size
         assert slept_ms == pytest.approx(2 * before + after, abs=5), "each byte is mapped, read, and perhaps written"
 
-    async def test_a_log_deleted_before_its_pass_began_is_left_alone(self, upkeep: Upkeep) -> None:
+    async def test_log_deleted_before_its_pass_is_skipped(self, upkeep: Upkeep) -> None:
         node = upkeep.node
         identity = node.create_topic(config=self.COMPACTED)
         for number in range(6):
@@ -198,7 +198,7 @@ class TestCompaction:
         assert not node.cleaner.is_in_progress(log)
         assert node.failed_directories == []
 
-    async def test_a_topic_deleted_in_the_middle_ends_the_pass(self, upkeep: Upkeep) -> None:
+    async def test_deleting_a_topic_ends_its_compaction_pass(self, upkeep: Upkeep) -> None:
         node = upkeep.node
         identity = node.create_topic(config=self.COMPACTED)
         for number in range(6):
@@ -226,7 +226,7 @@ class TestCut:
         node.loop.run_soon()
         return node.partition()
 
-    async def test_retention(self, upkeep: Upkeep) -> None:
+    async def test_retention_skips_a_truncating_log(self, upkeep: Upkeep) -> None:
         partition = self.follower(upkeep, LogConfig(segment_bytes=SMALL, retention_bytes=SMALL))
         upkeep.node.io.is_held = True
         partition.follower.truncate(0, 4)
@@ -237,7 +237,7 @@ class TestCut:
         await upkeep.tasks.apply_retention()
         assert partition.log.log_start_offset > 0
 
-    async def test_forgetting_producers(self, upkeep: Upkeep) -> None:
+    async def test_producer_expiration_skips_a_truncating_log(self, upkeep: Upkeep) -> None:
         node = upkeep.node
         node.create_topic(replicas=(1, 2), leader=2)
         partition = node.partition()
@@ -248,7 +248,7 @@ class TestCut:
         await upkeep.tasks.expire_producers()
         assert 7 in partition.log.producers.entries
 
-    async def test_compaction_does_not_begin(self, upkeep: Upkeep) -> None:
+    async def test_compaction_does_not_begin_on_a_truncating_log(self, upkeep: Upkeep) -> None:
         partition = self.follower(upkeep, TestCompaction.COMPACTED)
         upkeep.io.is_held = upkeep.node.io.is_held = True
         compaction = asyncio.ensure_future(upkeep.tasks.compact())
@@ -260,7 +260,7 @@ class TestCut:
             assert not upkeep.node.cleaner.is_in_progress(partition.log)
         await compaction
 
-    async def test_compaction_changes_no_segments(self, upkeep: Upkeep) -> None:
+    async def test_compaction_changes_no_segments_of_a_truncating_log(self, upkeep: Upkeep) -> None:
         partition = self.follower(upkeep, TestCompaction.COMPACTED)
         before = list(partition.log.segments)
         upkeep.io.is_held = upkeep.node.io.is_held = True
@@ -311,7 +311,7 @@ class TestFlusher:
         node.loop.run_soon()
         assert node.io.waiting == 0
 
-    def test_what_is_appended_during_a_flush_is_covered_by_the_next(self, node: DataPlane) -> None:
+    def test_appends_during_a_flush_are_covered_by_the_next(self, node: DataPlane) -> None:
         flusher = self.flusher(node)
         node.produce(b"a")
         flusher.flush(node.partition())
@@ -352,18 +352,18 @@ class Rhythm:
         return job
 
 
-def test_jobs_begin_after_the_initial_delay() -> None:
+def test_tasks_begin_after_the_initial_delay() -> None:
     settings = LogTaskSettings(initial_delay_ms=30_000, retention_check_ms=10_000, high_watermark_checkpoint_ms=20_000)
     runs = Rhythm(settings, "apply_retention", "checkpoint_high_watermarks").over(55)
     assert runs == {"apply_retention": [30, 40, 50], "checkpoint_high_watermarks": [20, 40]}
 
 
 @pytest.mark.parametrize(("enabled", "runs"), [(True, [15, 30]), (False, [])])
-def test_compaction_runs_where_it_is_enabled(enabled: bool, runs: list[float]) -> None:
+def test_compaction_runs_if_enabled(enabled: bool, runs: list[float]) -> None:
     assert Rhythm(LogTaskSettings(cleaner_enable=enabled), "compact").over(40) == {"compact": runs}
 
 
-async def test_a_job_without_an_answer_to_its_error_ends_all(upkeep: Upkeep, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_unexpected_error_of_a_task_ends_all_tasks(upkeep: Upkeep, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken() -> None:
         raise ZeroDivisionError
 

@@ -25,20 +25,20 @@ def follow(partition: Partition, broker_id: int, offset: int) -> ErrorCode:
 
 
 class TestAppend:
-    def test_alone_everything_appended_is_committed(self, node: DataPlane) -> None:
+    def test_leader_without_followers_commits_its_appends(self, node: DataPlane) -> None:
         node.create_topic()
         info = node.partition().append(batch(b"a", b"b"), ACKS_ALL)
         assert (info.first_offset, info.last_offset) == (0, 1)
         assert node.partition().log.high_watermark == 2
         assert node.partition().outcome(2, ACKS_ALL) is ErrorCode.NONE
 
-    def test_a_follower_takes_no_appends(self, node: DataPlane) -> None:
+    def test_follower_refuses_appends(self, node: DataPlane) -> None:
         node.create_topic(replicas=(1, 2), leader=2)
         with pytest.raises(KafkaError) as error:
             node.produce(b"a")
         assert code_of(error) is ErrorCode.NOT_LEADER_OR_FOLLOWER
 
-    def test_acks_all_needs_min_insync_replicas_before_anything_is_written(self, node: DataPlane) -> None:
+    def test_acks_all_needs_min_insync_replicas_before_the_write(self, node: DataPlane) -> None:
         node.create_topic(replicas=(1, 2), isr=(1,), config=LogConfig(min_insync_replicas=2))
         with pytest.raises(KafkaError) as error:
             node.partition().append(batch(), ACKS_ALL)
@@ -61,7 +61,7 @@ class TestAppend:
         assert guard is not None
         assert partition.append(first, 1, guard=guard).first_offset == 0
 
-    def test_a_refused_batch_names_its_records(self, node: DataPlane) -> None:
+    def test_refused_batch_names_its_records(self, node: DataPlane) -> None:
         node.create_topic(config=LogConfig(message_timestamp_after_max_ms=1000))
         future = batch(timestamp=node.clock.now_ms() + 5000)
         with pytest.raises(RecordsRefused) as error:
@@ -69,7 +69,7 @@ class TestAppend:
         assert code_of(error) is ErrorCode.INVALID_TIMESTAMP
         assert [index for index, _ in error.value.record_errors] == [0]
 
-    def test_a_corrupt_batch(self, node: DataPlane) -> None:
+    def test_corrupt_batch_is_refused(self, node: DataPlane) -> None:
         node.create_topic()
         broken = batch()
         broken[-1] ^= 1
@@ -77,7 +77,7 @@ class TestAppend:
             node.partition().append(broken, 1)
         assert code_of(error) is ErrorCode.CORRUPT_MESSAGE
 
-    def test_a_retry_gets_the_first_answer_again(self, node: DataPlane) -> None:
+    def test_duplicate_batch_gets_the_first_answer(self, node: DataPlane) -> None:
         node.create_topic()
         partition = node.partition()
         first = partition.append(batch(b"a", producer_id=9, producer_epoch=0, sequence=0), 1)
@@ -85,7 +85,7 @@ class TestAppend:
         assert (again.first_offset, again.duplicate) == (first.first_offset, True)
         assert partition.log.log_end_offset == 1
 
-    def test_a_failing_disk_takes_the_directory_offline(self, node: DataPlane) -> None:
+    def test_failing_disk_takes_the_directory_offline(self, node: DataPlane) -> None:
         node.create_topic("t", 2)
         node.memory.fail("write", errno.ENOSPC, path_part="t-0")
         with pytest.raises(KafkaError) as error:
@@ -100,7 +100,7 @@ class TestAppend:
 
 
 class TestReplicas:
-    def test_acks_all_is_acknowledged_when_all_members_have_it(self, node: DataPlane) -> None:
+    def test_acks_all_is_acknowledged_by_the_whole_isr(self, node: DataPlane) -> None:
         node.create_topic(replicas=(1, 2, 3))
         partition = node.partition()
         node.produce(b"a")
@@ -113,14 +113,14 @@ class TestReplicas:
         assert acknowledged == [ErrorCode.NONE]
         assert partition.outcome(1, ACKS_ALL) is ErrorCode.NONE
 
-    def test_a_smaller_set_confirmed_by_the_controller_commits_too(self, node: DataPlane) -> None:
+    def test_confirmed_smaller_isr_commits(self, node: DataPlane) -> None:
         identity = node.create_topic(replicas=(1, 2))
         node.produce(b"a")
         node.clock.advance_ms(30_001)
         node.change_isr(identity, 1)
         assert node.partition().log.high_watermark == 1
 
-    def test_losing_leadership_fails_who_waits(self, node: DataPlane) -> None:
+    def test_lost_leadership_fails_waiting_produces(self, node: DataPlane) -> None:
         identity = node.create_topic(replicas=(1, 2))
         node.produce(b"a")
         acknowledged: list[ErrorCode] = []
@@ -129,14 +129,14 @@ class TestReplicas:
         assert acknowledged == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
         assert node.partition().outcome(1, ACKS_ALL) is ErrorCode.NOT_LEADER_OR_FOLLOWER
 
-    def test_a_new_reign_is_in_the_epoch_cache_before_its_first_record(self, node: DataPlane) -> None:
+    def test_new_leader_epoch_is_in_the_epoch_cache_before_its_first_record(self, node: DataPlane) -> None:
         identity = node.create_topic(replicas=(1, 2))
         node.produce(b"a")
         node.elect(identity, 1)
         assert node.partition().log.end_offset_for_epoch(0) == (0, 1)
         assert node.partition().log.epochs.latest_epoch == 1
 
-    def test_a_later_min_insync_replicas_may_commit_more(self, node: DataPlane) -> None:
+    def test_lower_min_insync_replicas_commits_records(self, node: DataPlane) -> None:
         node.create_topic(replicas=(1, 2), isr=(1,), config=LogConfig(min_insync_replicas=2))
         node.produce(b"a")
         node.clock.advance_ms(30_001)
@@ -146,7 +146,7 @@ class TestReplicas:
 
 
 class TestFlush:
-    def test_flush_messages_holds_acknowledgement_and_commit_until_the_disk_has_it(self, node: DataPlane) -> None:
+    def test_flush_messages_delays_acknowledgement_and_commit_until_the_flush(self, node: DataPlane) -> None:
         node.create_topic(config=LogConfig(flush_messages=1))
         partition = node.partition()
         node.io.is_held = True
@@ -162,7 +162,7 @@ class TestFlush:
         assert partition.log.recovery_point == 2
         assert partition.log.high_watermark == 2
 
-    def test_below_flush_messages_nothing_waits(self, node: DataPlane) -> None:
+    def test_fewer_records_than_flush_messages_do_not_wait(self, node: DataPlane) -> None:
         node.create_topic(config=LogConfig(flush_messages=3))
         partition = node.partition()
         node.io.is_held = True
@@ -173,7 +173,7 @@ class TestFlush:
         assert partition.outcome(3, 1) is None
         assert partition.log.high_watermark == 2
 
-    def test_flush_ms_flushes_in_time_and_once(self, node: DataPlane) -> None:
+    def test_flush_ms_flushes_once_after_the_delay(self, node: DataPlane) -> None:
         node.create_topic(config=LogConfig(flush_ms=500))
         node.produce(b"a")
         node.produce(b"b")
@@ -186,7 +186,7 @@ class TestFlush:
         node.advance_ms(500)
         assert node.partition().log.recovery_point == 3
 
-    def test_a_finished_segment_is_flushed(self, node: DataPlane) -> None:
+    def test_finished_segment_is_flushed(self, node: DataPlane) -> None:
         node.create_topic(config=LogConfig(segment_bytes=len(batch()) + 10))
         node.produce(b"value")
         assert node.partition().log.recovery_point == 0
@@ -194,7 +194,7 @@ class TestFlush:
         node.loop.run_soon()
         assert node.partition().log.recovery_point == 2
 
-    def test_a_flush_that_fails_takes_the_directory_offline(self, node: DataPlane) -> None:
+    def test_failing_flush_takes_the_directory_offline(self, node: DataPlane) -> None:
         node.create_topic(config=LogConfig(flush_messages=1))
         node.memory.fail("sync", path_part="t-0")
         partition = node.partition()
@@ -207,7 +207,7 @@ class TestFlush:
 
 
 class TestDeleteRecords:
-    def test_the_log_start_moves_and_waiters_hear_of_it(self, node: DataPlane) -> None:
+    def test_delete_records_moves_the_log_start_and_wakes_waiters(self, node: DataPlane) -> None:
         node.create_topic(replicas=(1, 2))
         partition = node.partition()
         node.produce(b"a", b"b", b"c")
@@ -220,21 +220,21 @@ class TestDeleteRecords:
         partition.on_follower_fetch(FollowerFetch(2, -1, -1, 3, log_start_offset=2))
         assert trimmed == [ErrorCode.NONE]
 
-    def test_minus_one_is_the_high_watermark(self, node: DataPlane) -> None:
+    def test_delete_records_to_minus_one_means_the_high_watermark(self, node: DataPlane) -> None:
         node.create_topic()
         node.produce(b"a", b"b")
         assert node.partition().record_deletion.delete_records(-1) == 2
         assert node.partition().log.log_start_offset == 2
 
     @pytest.mark.parametrize("offset", [-2, 3])
-    def test_offsets_outside_are_refused(self, node: DataPlane, offset: int) -> None:
+    def test_delete_records_refuses_offsets_out_of_range(self, node: DataPlane, offset: int) -> None:
         node.create_topic()
         node.produce(b"a", b"b")
         with pytest.raises(KafkaError) as error:
             node.partition().record_deletion.delete_records(offset)
         assert code_of(error) is ErrorCode.OFFSET_OUT_OF_RANGE
 
-    def test_a_compacted_topic_keeps_its_records(self, node: DataPlane) -> None:
+    def test_compacted_topic_refuses_delete_records(self, node: DataPlane) -> None:
         node.create_topic(config=LogConfig(cleanup_policy=frozenset({CleanupPolicy.COMPACT})))
         with pytest.raises(KafkaError) as error:
             node.partition().record_deletion.delete_records(0)

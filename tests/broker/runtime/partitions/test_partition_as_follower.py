@@ -72,17 +72,17 @@ class Told:
 
 
 class TestPosition:
-    def test_an_empty_log_knows_no_epoch(self, node: DataPlane) -> None:
+    def test_empty_log_has_no_epoch(self, node: DataPlane) -> None:
         followed(node)
         assert node.partition().follower.fetch_position() == FetchPosition(0, -1, 0)
 
-    def test_it_is_the_end_and_the_epoch_of_the_last_record(self, node: DataPlane) -> None:
+    def test_fetch_position_is_the_log_end_and_the_last_records_epoch(self, node: DataPlane) -> None:
         identity = followed(node)
         node.elect(identity, LEADER)
         assert node.partition().follower.append_fetched(1, 0, records(0, 2) + records(2, epoch=1), 0, 0)
         assert node.partition().follower.fetch_position() == FetchPosition(3, 1, 0)
 
-    def test_it_says_whom_it_follows(self, node: DataPlane) -> None:
+    def test_role_names_leader_and_epoch(self, node: DataPlane) -> None:
         identity = followed(node)
         partition = node.partition()
         assert (not partition.is_leader, partition.leader_id, partition.leader_epoch) == (True, LEADER, 0)
@@ -93,7 +93,7 @@ class TestPosition:
 
 
 class TestAppendFetched:
-    def test_batches_stay_as_they_are(self, node: DataPlane) -> None:
+    def test_batches_are_appended_unchanged(self, node: DataPlane) -> None:
         partition = filled(node, 0)
         data = records(0, 2) + records(7)
         assert partition.follower.append_fetched(0, 0, memoryview(data), 0, 0)
@@ -101,42 +101,42 @@ class TestAppendFetched:
         assert bytes(partition.log.read(0, 10_000, 8).data) == data
 
     @pytest.mark.parametrize(("epoch", "offset"), [(1, 3), (-1, 3), (0, 2), (0, 4)])
-    def test_an_answer_to_another_epoch_or_offset_does_nothing(self, node: DataPlane, epoch: int, offset: int) -> None:
+    def test_answer_for_another_epoch_or_offset_is_ignored(self, node: DataPlane, epoch: int, offset: int) -> None:
         partition = filled(node, 3)
         assert not partition.follower.append_fetched(epoch, offset, records(offset), 3, 1)
         assert (partition.log.log_end_offset, partition.log.high_watermark, partition.log.log_start_offset) == (3, 0, 0)
 
-    def test_a_leader_takes_nothing_from_others(self, node: DataPlane) -> None:
+    def test_leader_appends_no_fetched_records(self, node: DataPlane) -> None:
         identity = followed(node)
         node.elect(identity, 1)
         assert not node.partition().follower.append_fetched(1, 0, records(0), 1, 0)
 
-    def test_a_replica_that_is_gone_takes_nothing(self, node: DataPlane) -> None:
+    def test_closed_replica_appends_nothing(self, node: DataPlane) -> None:
         identity = followed(node)
         partition = node.partition()
         node.delete_topic(identity)
         assert not partition.follower.append_fetched(0, 0, records(0), 0, 0)
 
-    def test_records_of_a_reign_that_it_has_yet_to_hear_of_wait(self, node: DataPlane) -> None:
+    def test_records_of_a_newer_leader_epoch_are_left_out(self, node: DataPlane) -> None:
         partition = filled(node, 1)
         assert partition.follower.append_fetched(0, 1, records(1) + records(2, epoch=1) + records(3), 4, 0)
         assert partition.log.log_end_offset == 2
         assert partition.log.epochs.latest_epoch == 0
 
-    def test_records_that_begin_below_the_end_are_refused(self, node: DataPlane) -> None:
+    def test_records_below_the_log_end_are_refused(self, node: DataPlane) -> None:
         partition = filled(node, 3)
         with pytest.raises(FetchedOutOfOrder) as error:
             partition.follower.append_fetched(0, 3, records(2, 2), 0, 0)
         assert error.value.diverges_at == 2
         assert partition.log.log_end_offset == 3
 
-    def test_what_is_committed_is_not_to_be_cut_for_the_sake_of_such_records(self, node: DataPlane) -> None:
+    def test_committed_records_are_not_truncated_for_records_below_the_log_end(self, node: DataPlane) -> None:
         partition = filled(node, 3, high_watermark=3)
         with pytest.raises(FetchedOutOfOrder) as error:
             partition.follower.append_fetched(0, 3, records(2, 2), 0, 0)
         assert error.value.diverges_at is None
 
-    def test_corrupt_records_are_refused_whole(self, node: DataPlane) -> None:
+    def test_corrupt_records_are_refused(self, node: DataPlane) -> None:
         partition = filled(node, 1)
         broken = bytearray(records(1) + records(2))
         broken[-1] ^= 1
@@ -145,7 +145,7 @@ class TestAppendFetched:
         assert error.value.code is ErrorCode.CORRUPT_MESSAGE
         assert (partition.log.log_end_offset, partition.log.high_watermark) == (1, 0)
 
-    def test_a_failing_disk_takes_the_directory_offline_and_ends_the_following(self, node: DataPlane) -> None:
+    def test_failing_disk_takes_the_directory_offline_and_ends_following(self, node: DataPlane) -> None:
         partition = filled(node, 1)
         node.memory.fail("write", errno.ENOSPC, path_part="t-0")
         with pytest.raises(KafkaError) as error:
@@ -156,13 +156,13 @@ class TestAppendFetched:
         assert node.fetchers.take() == [("t-0", None, None)]
         assert not partition.follower.append_fetched(0, 1, records(1), 0, 0)
 
-    def test_a_finished_segment_is_flushed(self, node: DataPlane) -> None:
+    def test_finished_segment_is_flushed(self, node: DataPlane) -> None:
         filled(node, 0, config=LogConfig(segment_bytes=len(records(0)) + 10))
         assert node.partition().follower.append_fetched(0, 0, records(0) + records(1), 0, 0)
         node.loop.run_soon()
         assert node.partition().log.recovery_point == 2
 
-    def test_an_empty_log_begins_at_a_batch_that_straddles_its_start(self, node: DataPlane) -> None:
+    def test_empty_log_accepts_a_batch_across_its_start(self, node: DataPlane) -> None:
         partition = filled(node, 0)
         node.loop.run_soon()
         restarted = partition.follower.truncate_fully_and_start_at(0, 5)
@@ -175,11 +175,11 @@ class TestAppendFetched:
 
 class TestMarks:
     @pytest.mark.parametrize(("told", "own"), [(0, 0), (2, 2), (3, 3), (9, 3)])
-    def test_the_high_watermark_goes_as_far_as_the_log(self, node: DataPlane, told: int, own: int) -> None:
+    def test_high_watermark_is_limited_to_the_log_end(self, node: DataPlane, told: int, own: int) -> None:
         partition = filled(node, 3, high_watermark=told)
         assert partition.log.high_watermark == own
 
-    def test_it_may_go_back_but_not_below_the_start(self, node: DataPlane) -> None:
+    def test_high_watermark_may_decrease_but_not_below_the_log_start(self, node: DataPlane) -> None:
         partition = filled(node, 5, high_watermark=5)
         assert partition.follower.append_fetched(0, 5, b"", 5, 3)
         assert partition.follower.append_fetched(0, 5, b"", 4, 3)
@@ -187,14 +187,14 @@ class TestMarks:
         assert partition.follower.append_fetched(0, 5, b"", 1, 3)
         assert partition.log.high_watermark == 3
 
-    def test_the_start_follows_the_leaders_but_never_passes_what_is_committed_here(self, node: DataPlane) -> None:
+    def test_log_start_follows_the_leaders_up_to_the_high_watermark(self, node: DataPlane) -> None:
         partition = filled(node, 3, high_watermark=2)
         assert partition.follower.append_fetched(0, 3, b"", 2, 1)
         assert partition.log.log_start_offset == 1
         assert partition.follower.append_fetched(0, 3, b"", 2, 3)
         assert partition.log.log_start_offset == 2
 
-    def test_consumers_hear_of_marks_and_followers_of_the_end(self, node: DataPlane) -> None:
+    def test_consumers_watch_marks_and_followers_the_log_end(self, node: DataPlane) -> None:
         partition = filled(node, 1)
         told = Told(partition)
         assert partition.follower.append_fetched(0, 1, records(1), 0, 0)
@@ -204,13 +204,13 @@ class TestMarks:
         assert partition.follower.append_fetched(0, 2, b"", 2, 0)
         assert (told.marks, told.log_end) == (1, 1)
 
-    def test_consumers_read_up_to_what_the_leader_said_is_committed(self, node: DataPlane) -> None:
+    def test_consumers_read_up_to_the_leaders_high_watermark(self, node: DataPlane) -> None:
         partition = filled(node, 3, high_watermark=2)
         assert bytes(consume(partition, 0).records) == records(0) + records(1)
 
 
 class TestTruncate:
-    def test_everything_from_the_offset_on_goes(self, node: DataPlane) -> None:
+    def test_truncation_removes_records_from_the_offset_on(self, node: DataPlane) -> None:
         partition = filled(node, 5, high_watermark=4)
         cut = partition.follower.truncate(0, 2)
         node.loop.run_soon()
@@ -219,7 +219,7 @@ class TestTruncate:
         assert partition.log.high_watermark == 2
         assert partition.follower.append_fetched(0, 2, records(2, 3), 2, 0)
 
-    def test_without_records_to_cut_it_is_done_at_once_and_void_epochs_go(self, node: DataPlane) -> None:
+    def test_truncation_without_records_is_immediate_and_removes_empty_epochs(self, node: DataPlane) -> None:
         """A leader that was deposed before it wrote anything holds an epoch that nobody else may know."""
         identity = node.create_topic(replicas=(1, 2))
         partition = node.partition()
@@ -232,7 +232,7 @@ class TestTruncate:
         assert partition.follower.fetch_position() == FetchPosition(1, 0, 0)
         assert partition.follower.end_for_epoch(1) == EpochEnd(-1, -1)
 
-    def test_deleted_records_go_where_nothing_else_would_be_left(self, node: DataPlane) -> None:
+    def test_truncation_removes_deleted_records_if_no_others_remain(self, node: DataPlane) -> None:
         """They take the disk's time, like others that are cut."""
         partition = filled(node, 3, high_watermark=3)
         partition.log.maybe_increment_log_start_offset(3)
@@ -243,13 +243,13 @@ class TestTruncate:
         assert partition.follower.fetch_position() == FetchPosition(3, -1, 3)
         assert partition.log.size_bytes == 0
 
-    def test_another_epoch_cuts_nothing(self, node: DataPlane) -> None:
+    def test_truncation_for_another_epoch_is_refused(self, node: DataPlane) -> None:
         partition = filled(node, 3)
         assert not partition.follower.truncate(1, 0).result()
         assert not partition.follower.truncate_fully_and_start_at(1, 7).result()
         assert partition.log.log_end_offset == 3
 
-    def test_meanwhile_readers_find_what_is_committed_below_the_cut_and_nothing_to_read(self, node: DataPlane) -> None:
+    def test_readers_see_offsets_below_the_truncation_and_no_records(self, node: DataPlane) -> None:
         partition = filled(node, 5, high_watermark=4)
         node.io.is_held = True
         partition.follower.truncate(0, 2)
@@ -261,7 +261,7 @@ class TestTruncate:
         assert told.marks
         assert bytes(consume(partition, 1).records) == records(1)
 
-    def test_meanwhile_offsets_are_not_looked_up(self, node: DataPlane) -> None:
+    def test_offset_lookups_fail_during_truncation(self, node: DataPlane) -> None:
         partition = filled(node, 5, high_watermark=4)
         node.io.is_held = True
         partition.follower.truncate(0, 2)
@@ -269,7 +269,7 @@ class TestTruncate:
             list_offset(partition, OffsetQuery(LATEST, -1, FetchIsolation.HIGH_WATERMARK, needs_leader=False))
         assert error.value.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
 
-    def test_meanwhile_nothing_is_appended_and_no_second_cut_begins(self, node: DataPlane) -> None:
+    def test_appends_and_second_truncations_are_refused_during_truncation(self, node: DataPlane) -> None:
         partition = filled(node, 5)
         node.io.is_held = True
         partition.follower.truncate(0, 2)
@@ -280,7 +280,7 @@ class TestTruncate:
         node.loop.run_soon()
         assert partition.log.log_end_offset == 2
 
-    def test_a_reign_that_comes_meanwhile_begins_with_the_log_that_is_left(self, node: DataPlane) -> None:
+    def test_leader_epoch_during_truncation_begins_with_the_truncated_log(self, node: DataPlane) -> None:
         identity = followed(node)
         partition = node.partition()
         assert partition.follower.append_fetched(0, 0, b"".join(records(offset) for offset in range(5)), 2, 0)
@@ -296,7 +296,7 @@ class TestTruncate:
         assert partition.log.epochs.entries == [(0, 0), (1, 2)]
         assert node.fetchers.take() == [("t-0", None, None)]
 
-    def test_a_coordinator_hears_that_its_partition_leads_at_last(self, node: DataPlane) -> None:
+    def test_listener_is_called_for_a_deferred_leader_role(self, node: DataPlane) -> None:
         identity = followed(node)
         partition = node.partition()
         assert partition.follower.append_fetched(0, 0, records(0), 0, 0)
@@ -315,7 +315,7 @@ class TestTruncate:
         node.loop.run_soon()
         assert told == [True]
 
-    def test_another_leader_that_comes_meanwhile_is_followed_afterwards(self, node: DataPlane) -> None:
+    def test_new_leader_during_truncation_is_followed_afterwards(self, node: DataPlane) -> None:
         identity = followed(node)
         partition = node.partition()
         assert partition.follower.append_fetched(0, 0, records(0, 5), 0, 0)
@@ -329,7 +329,7 @@ class TestTruncate:
         assert not cut.result()
         assert node.fetchers.take() == [("t-0", 2, 1), ("t-0", None, None), ("t-0", 2, 3)]
 
-    def test_a_topic_deleted_meanwhile(self, node: DataPlane) -> None:
+    def test_topic_may_be_deleted_during_truncation(self, node: DataPlane) -> None:
         identity = followed(node)
         partition = node.partition()
         assert partition.follower.append_fetched(0, 0, records(0, 5), 0, 0)
@@ -343,7 +343,7 @@ class TestTruncate:
         assert not partition.is_leader
         assert node.loop.failures == []
 
-    def test_a_disk_that_fails(self, node: DataPlane) -> None:
+    def test_failing_disk_fails_the_truncation(self, node: DataPlane) -> None:
         partition = filled(node, 5)
         node.memory.fail("truncate", path_part="t-0")
         cut = partition.follower.truncate(0, 2)
@@ -354,12 +354,12 @@ class TestTruncate:
         assert node.failed_directories == ["/data"]
         assert node.loop.failures == []
 
-    def test_one_that_has_failed_already(self, node: DataPlane) -> None:
+    def test_failed_disk_fails_the_truncation(self, node: DataPlane) -> None:
         partition = filled(node, 1)
         partition.log.fail(OSError(errno.EIO, "gone"))
         assert isinstance(partition.follower.truncate(0, 1).exception(), KafkaError)
 
-    def test_who_wanted_the_cut_need_not_wait_for_it(self, node: DataPlane) -> None:
+    def test_truncation_continues_if_its_caller_cancels(self, node: DataPlane) -> None:
         partition = filled(node, 5)
         node.memory.fail("truncate", path_part="t-0")
         node.io.is_held = True
@@ -369,7 +369,7 @@ class TestTruncate:
         assert node.failed_directories == ["/data"]
         assert node.loop.failures == []
 
-    def test_a_flush_that_was_due_for_records_that_are_gone_is_forgotten(self, node: DataPlane) -> None:
+    def test_pending_flush_of_truncated_records_is_dropped(self, node: DataPlane) -> None:
         """Or the next reign of this replica would commit what is not on the disk, up to where those records were."""
         identity = followed(node, LogConfig(flush_messages=1))
         partition = node.partition()
@@ -403,15 +403,15 @@ class TestFlush:
         assert partition.follower.append_fetched(0, 1, records(1), 0, 0)
         return partition
 
-    def test_as_few_as_the_topic_allows_need_no_flush(self, node: DataPlane) -> None:
+    def test_fewer_records_than_flush_messages_need_no_flush(self, node: DataPlane) -> None:
         followed(node, LogConfig(flush_messages=2))
         assert node.partition().follower.append_fetched(0, 0, records(0), 0, 0)
         assert node.partition().follower.is_flushed
 
-    def test_more_do(self, node: DataPlane) -> None:
+    def test_flush_messages_records_need_a_flush(self, node: DataPlane) -> None:
         assert not self.flushing(node).follower.is_flushed
 
-    def test_it_may_be_told_of_once_the_disk_has_it(self, node: DataPlane) -> None:
+    def test_flushed_records_may_be_reported(self, node: DataPlane) -> None:
         partition = self.flushing(node)
         told: list[int] = []
         partition.follower.when_flushed(lambda: told.append(partition.log.recovery_point))
@@ -422,7 +422,7 @@ class TestFlush:
         assert told == [2]
         assert partition.follower.is_flushed
 
-    def test_what_is_cut_needs_no_flush(self, node: DataPlane) -> None:
+    def test_truncated_records_need_no_flush(self, node: DataPlane) -> None:
         partition = self.flushing(node)
         told: list[int] = []
         partition.follower.when_flushed(lambda: told.append(partition.log.log_end_offset))
@@ -432,7 +432,7 @@ class TestFlush:
         assert told == [1]
         assert partition.follower.is_flushed
 
-    def test_nobody_waits_for_a_replica_that_is_gone(self, node: DataPlane) -> None:
+    def test_closed_replica_ends_waits_for_its_flush(self, node: DataPlane) -> None:
         partition = self.flushing(node)
         told: list[int] = []
         partition.follower.when_flushed(lambda: told.append(1))
@@ -441,7 +441,7 @@ class TestFlush:
 
 
 class TestRestart:
-    def test_the_log_goes_on_elsewhere(self, node: DataPlane) -> None:
+    def test_log_restarts_at_the_offset(self, node: DataPlane) -> None:
         partition = filled(node, 5, high_watermark=5)
         done = partition.follower.truncate_fully_and_start_at(0, 40)
         node.loop.run_soon()
@@ -452,7 +452,7 @@ class TestRestart:
 
 
 class TestUpkeep:
-    def test_compaction_under_way_ends_and_what_is_cut_does_not_count_as_clean(self, node: DataPlane) -> None:
+    def test_truncation_aborts_compaction_and_resets_the_cleaner_checkpoint(self, node: DataPlane) -> None:
         config = LogConfig(cleanup_policy=frozenset({CleanupPolicy.COMPACT}), segment_bytes=len(records(0)) + 10)
         partition = filled(node, 5, high_watermark=5, config=config)
         candidate = node.cleaner.next_candidate([partition.log], node.clock.now_ms())

@@ -32,7 +32,7 @@ def test_assigned_partitions_are_hosted_by_name_and_id(node: DataPlane) -> None:
     assert node.fs.exists("/data/t-2")
 
 
-def test_partitions_of_others_are_not(node: DataPlane) -> None:
+def test_unassigned_partitions_are_not_hosted(node: DataPlane) -> None:
     node.create_topic(replicas=(2, 3), leader=2)
     assert absence(node) is ErrorCode.NOT_LEADER_OR_FOLLOWER
     assert absence(node, "t", 1) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -40,7 +40,7 @@ def test_partitions_of_others_are_not(node: DataPlane) -> None:
     assert not node.fs.exists("/data/t-0")
 
 
-def test_a_log_is_created_off_the_loop_and_its_partition_appears_then(node: DataPlane) -> None:
+def test_partition_is_hosted_once_its_log_is_created(node: DataPlane) -> None:
     node.io.is_held = True
     node.create_topic()
     assert absence(node) is ErrorCode.NOT_LEADER_OR_FOLLOWER
@@ -49,7 +49,7 @@ def test_a_log_is_created_off_the_loop_and_its_partition_appears_then(node: Data
     assert node.partitions.hosted("t", 0).is_leader
 
 
-def test_what_the_metadata_says_when_the_log_is_there_counts(node: DataPlane) -> None:
+def test_assignment_at_the_end_of_the_creation_counts(node: DataPlane) -> None:
     node.io.is_held = True
     identity = node.create_topic(replicas=(1, 2), config=LogConfig(retention_ms=1))
     node.elect(identity, 2)
@@ -61,7 +61,7 @@ def test_what_the_metadata_says_when_the_log_is_there_counts(node: DataPlane) ->
     assert node.partition().log.config.retention_ms == 2
 
 
-def test_a_topic_deleted_while_its_log_is_created_leaves_no_log(node: DataPlane) -> None:
+def test_topic_deleted_during_log_creation_leaves_no_log(node: DataPlane) -> None:
     node.io.is_held = True
     identity = node.create_topic()
     node.delete_topic(identity)
@@ -73,7 +73,7 @@ def test_a_topic_deleted_while_its_log_is_created_leaves_no_log(node: DataPlane)
 
 
 @pytest.mark.parametrize("generations", [1, 2, 3])
-def test_a_topic_that_comes_again_while_its_predecessors_log_is_created(node: DataPlane, generations: int) -> None:
+def test_topic_recreated_during_log_creation_is_hosted(node: DataPlane, generations: int) -> None:
     node.io.is_held = True
     for _ in range(generations):
         node.delete_topic(node.create_topic())
@@ -87,7 +87,7 @@ def test_a_topic_that_comes_again_while_its_predecessors_log_is_created(node: Da
     assert len([name for name in node.fs.list("/data") if name.startswith("t-0")]) == 2, "the old one is to be removed"
 
 
-def test_a_topic_that_comes_again_while_its_predecessors_log_is_deleted(node: DataPlane) -> None:
+def test_topic_recreated_during_log_deletion_is_hosted(node: DataPlane) -> None:
     first = node.create_topic()
     node.io.is_held = True
     node.delete_topic(first)
@@ -98,7 +98,7 @@ def test_a_topic_that_comes_again_while_its_predecessors_log_is_deleted(node: Da
     assert node.partition().log.topic_id == identity
 
 
-def test_a_replica_that_comes_back_while_its_log_is_deleted_begins_anew(node: DataPlane) -> None:
+def test_replica_that_returns_during_log_deletion_gets_a_new_log(node: DataPlane) -> None:
     """The log that is on its way out must not be used again: its files go."""
     identity = node.create_topic(replicas=(1, 2))
     node.produce(b"a")
@@ -116,7 +116,7 @@ def test_a_replica_that_comes_back_while_its_log_is_deleted_begins_anew(node: Da
     node.produce(b"b")
 
 
-def test_deleting_a_topic_takes_its_logs_away_and_tells_who_waits(node: DataPlane) -> None:
+def test_deleting_a_topic_removes_its_logs_and_fails_waiters(node: DataPlane) -> None:
     identity = node.create_topic("t", 2, replicas=(1, 2))
     node.produce(b"a")
     told: list[ErrorCode] = []
@@ -130,7 +130,7 @@ def test_deleting_a_topic_takes_its_logs_away_and_tells_who_waits(node: DataPlan
     assert [name.endswith("-delete") for name in node.fs.list("/data") if name.startswith("t-")] == [True, True]
 
 
-def test_a_topic_of_the_same_name_is_another_topic(node: DataPlane) -> None:
+def test_recreated_topic_of_the_same_name_is_distinct(node: DataPlane) -> None:
     first = node.create_topic()
     node.produce(b"a")
     node.delete_topic(first)
@@ -140,7 +140,7 @@ def test_a_topic_of_the_same_name_is_another_topic(node: DataPlane) -> None:
     assert list(node.partitions.by_id) == [second]
 
 
-def test_a_replica_that_is_reassigned_away_goes(node: DataPlane) -> None:
+def test_replica_reassigned_away_is_removed(node: DataPlane) -> None:
     identity = node.create_topic(replicas=(1, 2))
     node.apply(PartitionChangeRecord(topic_id=identity, partition_id=0, replicas=[2, 3], isr=[2, 3], leader=2))
     assert absence(node) is ErrorCode.NOT_LEADER_OR_FOLLOWER
@@ -157,7 +157,7 @@ def test_configurations_reach_the_logs(node: DataPlane) -> None:
     assert [p.log.config.max_message_bytes for p in node.partitions.all()] == [6, 6]
 
 
-def test_a_restart_finds_the_logs_again(node: DataPlane) -> None:
+def test_restart_finds_existing_logs(node: DataPlane) -> None:
     node.create_topic("t", 2)
     node.produce(b"a", b"b")
     node.log_dirs.close()
@@ -169,7 +169,7 @@ def test_a_restart_finds_the_logs_again(node: DataPlane) -> None:
     assert again.partition().log.high_watermark == 2
 
 
-def test_a_log_of_an_earlier_topic_of_that_name_is_set_aside(node: DataPlane) -> None:
+def test_log_of_a_former_topic_of_the_same_name_is_set_aside(node: DataPlane) -> None:
     node.create_topic("gone")
     node.create_topic("t")
     node.produce(b"a")
@@ -189,7 +189,7 @@ class Listener:
         self.hosted.append(str(partition))
 
 
-def test_listeners_hear_of_partitions_when_they_are_in_service(node: DataPlane) -> None:
+def test_listeners_are_called_once_partitions_are_in_service(node: DataPlane) -> None:
     listener = Listener()
     node.partitions.roles.add_listener(listener)
     node.io.is_held = True
@@ -206,12 +206,12 @@ class TestDirectories:
         node.create_topic("t", 4)
         return node
 
-    def test_logs_are_spread(self) -> None:
+    def test_logs_are_spread_over_directories(self) -> None:
         node = self.two()
         homes = sorted(p.log.directory for p in node.partitions.all())
         assert [home[:4] for home in homes] == ["/one", "/one", "/two", "/two"]
 
-    def test_a_failed_directory_takes_only_its_partitions_offline(self) -> None:
+    def test_failed_directory_takes_only_its_partitions_offline(self) -> None:
         node = self.two()
         failing = node.partition("t", 0)
         node.memory.fail("write", path_part=failing.log.directory)
@@ -222,7 +222,7 @@ class TestDirectories:
         assert node.partitions.offline_count == 2
         assert absence(node) is ErrorCode.KAFKA_STORAGE_ERROR
 
-    def test_a_lost_replica_is_not_created_anew_elsewhere(self) -> None:
+    def test_offline_replica_is_not_created_in_another_directory(self) -> None:
         node = self.two()
         failing = next(p for p in node.partitions.all() if p.log.directory.startswith("/one"))
         node.memory.fail("write", path_part="/one")
@@ -234,7 +234,7 @@ class TestDirectories:
         node.create_topic("free")
         assert node.partition("free").log.directory == "/two/free-0"
 
-    def test_deleting_an_offline_topic_forgets_it(self, node: DataPlane) -> None:
+    def test_deleting_an_offline_topic_clears_its_offline_state(self, node: DataPlane) -> None:
         identity = node.create_topic()
         node.memory.fail("write", path_part="t-0")
         with pytest.raises(KafkaError):
@@ -245,7 +245,7 @@ class TestDirectories:
         assert absence(node) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def test_failures_before_anybody_listens_are_told_later(node: DataPlane) -> None:
+def test_failures_before_the_first_listener_are_reported_later(node: DataPlane) -> None:
     failures = DirectoryFailures(node.loop)
     directory = node.log_dirs.directories[0]
     failures(directory, [])
@@ -255,7 +255,7 @@ def test_failures_before_anybody_listens_are_told_later(node: DataPlane) -> None
     assert told == ["/data"]
 
 
-def test_leftovers_of_deletions_are_removed_after_a_restart(node: DataPlane) -> None:
+def test_pending_directory_removals_resume_after_a_restart(node: DataPlane) -> None:
     identity = node.create_topic()
     node.delete_topic(identity)
     node.log_dirs.close()
@@ -266,7 +266,7 @@ def test_leftovers_of_deletions_are_removed_after_a_restart(node: DataPlane) -> 
     assert not [name for name in again.fs.list("/data") if name.startswith("t-")]
 
 
-async def test_waiting_for_creation_ends_when_the_last_log_is_there(node: DataPlane) -> None:
+async def test_wait_for_creation_ends_with_the_last_log(node: DataPlane) -> None:
     await node.assignments.wait_created()  # at once: nothing is being created
     node.io.is_held = True
     node.create_topic("t", 2)
@@ -282,7 +282,7 @@ async def test_waiting_for_creation_ends_when_the_last_log_is_there(node: DataPl
     assert [str(p) for p in node.partitions.all()] == ["t-0", "t-1"]
 
 
-def test_a_stop_does_not_wait_for_creations_that_have_not_begun(node: DataPlane) -> None:
+def test_stopping_drops_pending_creations(node: DataPlane) -> None:
     node.io.is_held = True
     node.create_topic("t", 3)
     node.store.stop_creating()

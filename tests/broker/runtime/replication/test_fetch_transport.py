@@ -37,7 +37,7 @@ async def fetch(broker: FakeBroker) -> FetchResponse | Unanswered:
     return result
 
 
-async def test_records_arrive_as_a_view_of_what_was_received() -> None:
+async def test_records_are_a_view_of_the_receive_buffer() -> None:
     with FakeBroker() as broker:
         broker.answer(ApiKey.FETCH, answer)
         response = await fetch(broker)
@@ -47,7 +47,7 @@ async def test_records_arrive_as_a_view_of_what_was_received() -> None:
     assert bytes(records) == b"x" * 100_000
 
 
-async def test_a_leader_learns_who_fetches_and_in_which_registration() -> None:
+async def test_fetch_has_the_replica_id_and_broker_epoch() -> None:
     with FakeBroker() as broker:
         broker.answer(ApiKey.FETCH, answer)
         await fetch(broker)
@@ -58,7 +58,7 @@ async def test_a_leader_learns_who_fetches_and_in_which_registration() -> None:
     assert received.request.replica_state.replica_epoch == 77
 
 
-async def test_an_older_leader_is_told_in_its_way() -> None:
+async def test_fetch_is_adapted_to_an_older_leader() -> None:
     with FakeBroker() as broker:
         broker.answer(ApiKey.FETCH, answer, versions=(4, 14))
         await fetch(broker)
@@ -66,7 +66,7 @@ async def test_an_older_leader_is_told_in_its_way() -> None:
     assert (received.replica_id, received.session_id, received.session_epoch) == (9, 3, 4)
 
 
-async def test_a_leader_without_topic_ids_cannot_be_followed() -> None:
+async def test_leader_without_topic_ids_cannot_be_followed() -> None:
     with FakeBroker() as broker:
         broker.answer(ApiKey.FETCH, answer, versions=(4, 12))
         response = await fetch(broker)
@@ -74,7 +74,7 @@ async def test_a_leader_without_topic_ids_cannot_be_followed() -> None:
     assert "versions 4 to 12" in response.reason
 
 
-async def test_offsets_are_asked_for_on_the_same_connection() -> None:
+async def test_list_offsets_uses_the_same_connection() -> None:
     loop = asyncio.get_running_loop()
     with FakeBroker() as broker:
         broker.answer(ApiKey.LIST_OFFSETS, lambda _: ListOffsetsResponse())
@@ -86,7 +86,7 @@ async def test_offsets_are_asked_for_on_the_same_connection() -> None:
         connection.close()
 
 
-async def test_so_is_where_epochs_end_with_the_name_of_who_asks() -> None:
+async def test_epoch_ends_use_the_same_connection_and_name_the_replica() -> None:
     loop = asyncio.get_running_loop()
     with FakeBroker() as broker:
         broker.answer(ApiKey.OFFSET_FOR_LEADER_EPOCH, lambda _: OffsetForLeaderEpochResponse())
@@ -100,7 +100,7 @@ async def test_so_is_where_epochs_end_with_the_name_of_who_asks() -> None:
     assert received.replica_id == 9
 
 
-async def test_what_is_on_its_way_when_the_connection_is_closed_has_no_answer() -> None:
+async def test_closing_leaves_open_requests_unanswered() -> None:
     loop = asyncio.get_running_loop()
     with FakeBroker() as broker:
         broker.answer(ApiKey.FETCH, lambda _: None)

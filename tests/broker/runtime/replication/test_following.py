@@ -112,7 +112,7 @@ class Pair:
         return followed.phase
 
 
-def test_records_and_high_watermark_arrive_and_what_is_held_is_committed() -> None:
+def test_follower_gets_records_and_high_watermark_and_commits() -> None:
     pair = Pair()
     for value in (b"a", b"b", b"c"):
         pair.leader.produce(value)
@@ -124,7 +124,7 @@ def test_records_and_high_watermark_arrive_and_what_is_held_is_committed() -> No
     assert pair.follower.partition().traffic.replication_bytes_in == len(pair.log_of(pair.leader))
 
 
-def test_what_a_follower_has_yet_to_flush_is_not_committed() -> None:
+def test_records_unflushed_on_a_follower_are_not_committed() -> None:
     """With `flush.messages`, a crash of all replicas at once loses nothing that was acknowledged."""
     pair = Pair()
     pair.follow()
@@ -139,7 +139,7 @@ def test_what_a_follower_has_yet_to_flush_is_not_committed() -> None:
     assert pair.leader.partition().log.high_watermark == 1
 
 
-def test_what_comes_later_arrives_through_the_session() -> None:
+def test_later_records_arrive_through_the_session() -> None:
     pair = Pair()
     pair.follow()
     for number in range(5):
@@ -149,7 +149,7 @@ def test_what_comes_later_arrives_through_the_session() -> None:
     assert len(pair.leader.sessions) == 1
 
 
-def test_what_only_a_former_leader_had_is_cut() -> None:
+def test_former_leader_truncates_its_uncommitted_records() -> None:
     pair = Pair()
     pair.leader.produce(b"common")
     pair.follow()
@@ -165,7 +165,7 @@ def test_what_only_a_former_leader_had_is_cut() -> None:
     assert pair.follower.partition().log.epochs.entries == pair.leader.partition().log.epochs.entries
 
 
-def test_several_reigns_apart_are_mended_step_by_step() -> None:
+def test_follower_several_epochs_behind_truncates_in_steps() -> None:
     pair = Pair()
     pair.leader.produce(b"common")
     pair.follow()
@@ -181,7 +181,7 @@ def test_several_reigns_apart_are_mended_step_by_step() -> None:
     assert pair.agrees
 
 
-def test_a_log_start_moves_along() -> None:
+def test_log_start_follows_the_leaders() -> None:
     pair = Pair()
     for value in (b"a", b"b", b"c"):
         pair.leader.produce(value)
@@ -192,7 +192,7 @@ def test_a_log_start_moves_along() -> None:
     assert pair.leader.partition().low_watermark() == 2
 
 
-def test_a_replica_behind_the_leaders_start_begins_anew_there() -> None:
+def test_replica_below_the_leaders_log_start_restarts_there() -> None:
     pair = Pair()
     pair.leader.produce(b"a")
     pair.follow()
@@ -208,7 +208,7 @@ def test_a_replica_behind_the_leaders_start_begins_anew_there() -> None:
     assert pair.follower.partition().log.log_start_offset == 3
 
 
-def test_logs_that_part_below_the_leaders_start_are_mended() -> None:
+def test_divergence_below_the_leaders_log_start_is_repaired() -> None:
     """That start lies within a batch, of which the leader has forgotten the epoch's first part: it does not tell a
     replica that stands at that very offset that it diverges."""
     pair = Pair()

@@ -125,7 +125,7 @@ def pair() -> TieredPair:
     return pair
 
 
-def test_an_empty_follower_begins_where_the_leaders_disk_does(pair: TieredPair) -> None:
+def test_empty_follower_starts_at_the_leaders_local_log_start(pair: TieredPair) -> None:
     pair.follow()
     pair.assert_alike()
     assert pair.copy.local_log_start_offset == 6
@@ -134,13 +134,13 @@ def test_an_empty_follower_begins_where_the_leaders_disk_does(pair: TieredPair) 
     assert pair.leader.partition().isr_updater.is_in_sync(FOLLOWER)
 
 
-def test_it_goes_on_from_there(pair: TieredPair) -> None:
+def test_follower_continues_after_the_build(pair: TieredPair) -> None:
     pair.follow()
     pair.write(5)
     pair.assert_alike()
 
 
-def test_it_serves_its_own_followers_the_same_way(pair: TieredPair) -> None:
+def test_built_replica_serves_its_own_followers(pair: TieredPair) -> None:
     """As a leader it knows of the producer what the leader before knew: a retry is one."""
     pair.follow()
     pair.reign(leads=False)
@@ -149,14 +149,14 @@ def test_it_serves_its_own_followers_the_same_way(pair: TieredPair) -> None:
     assert pair.follower.partition().follower.local_start_offset == 6
 
 
-def test_a_follower_that_was_away_for_long_drops_what_it_has(pair: TieredPair) -> None:
+def test_follower_far_behind_drops_its_records(pair: TieredPair) -> None:
     pair.copy.append_as_follower(bytes(pair.storage.segments[Uuid(bytes(16))].log), now_ms=NOW_MS)
     assert pair.copy.log_end_offset == 3
     pair.follow()
     pair.assert_alike()
 
 
-def test_what_is_not_known_yet_is_waited_for(pair: TieredPair) -> None:
+def test_build_waits_for_remote_metadata(pair: TieredPair) -> None:
     pair.metadata.not_ready.add(pair.name)
     pair.follow()
     assert (pair.copy.log_end_offset, pair.phase) == (0, FetchPhase.DELAYED)
@@ -166,7 +166,7 @@ def test_what_is_not_known_yet_is_waited_for(pair: TieredPair) -> None:
     pair.assert_alike()
 
 
-def test_a_reign_that_ends_while_the_store_is_asked_ends_the_attempt(pair: TieredPair) -> None:
+def test_new_leader_epoch_during_a_remote_read_ends_the_attempt(pair: TieredPair) -> None:
     pair.pool.is_held = True
     pair.follow()
     assert pair.phase is FetchPhase.BUILDING
@@ -177,7 +177,7 @@ def test_a_reign_that_ends_while_the_store_is_asked_ends_the_attempt(pair: Tiere
     assert (pair.copy.log_start_offset, pair.copy.log_end_offset) == (0, 0)
 
 
-def test_a_reign_that_ends_while_the_log_is_emptied_begins_with_the_log_that_comes_of_it(pair: TieredPair) -> None:
+def test_new_leader_epoch_during_the_restart_begins_with_the_restarted_log(pair: TieredPair) -> None:
     pair.follower.io.is_held = True
     pair.follow()
     partition = pair.follower.partition()
@@ -191,7 +191,7 @@ def test_a_reign_that_ends_while_the_log_is_emptied_begins_with_the_log_that_com
     assert [entry.epoch for entry in partition.log.epochs.entries] == [0, 1, 2]
 
 
-def test_readers_are_told_what_holds_before_and_after_while_the_log_is_emptied(pair: TieredPair) -> None:
+def test_readers_see_offsets_valid_before_and_after_the_restart(pair: TieredPair) -> None:
     pair.follower.io.is_held = True
     pair.follow()
     marks = pair.follower.partition().truncation.offsets
@@ -199,20 +199,20 @@ def test_readers_are_told_what_holds_before_and_after_while_the_log_is_emptied(p
     assert (marks.log_start_offset, marks.high_watermark) == (0, 0)
 
 
-def test_a_topic_that_is_not_known_to_be_tiered_here_is_left_alone(pair: TieredPair) -> None:
+def test_topic_not_known_as_tiered_is_unchanged(pair: TieredPair) -> None:
     pair.follower.partition().configure(LogConfig())
     pair.follow()
     assert (pair.copy.log_end_offset, pair.phase) == (0, FetchPhase.DELAYED)
 
 
-def test_a_disk_that_fails_meanwhile_is_taken_offline(pair: TieredPair) -> None:
+def test_failing_log_directory_goes_offline_during_the_build(pair: TieredPair) -> None:
     pair.follower.memory.fail("sync", path_part=".snapshot")
     pair.follow()
     assert pair.phase is FetchPhase.FAILED
     assert not pair.follower.log_dirs.online
 
 
-def test_records_deleted_up_to_the_middle_of_a_segment_stay_deleted(pair: TieredPair) -> None:
+def test_records_deleted_within_a_segment_stay_deleted(pair: TieredPair) -> None:
     pair.leader.partition().record_deletion.delete_records(4)
     pair.follow()
     pair.assert_alike()

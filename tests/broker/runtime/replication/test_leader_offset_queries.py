@@ -93,12 +93,12 @@ def offsets(topic: str, *answers: ListOffsetsPartitionResponse) -> ListOffsetsRe
     return ListOffsetsResponse(topics=[ListOffsetsTopicResponse(topic, list(answers))])
 
 
-def test_nothing_is_opened_before_there_is_a_question(follower: Follower) -> None:
+def test_connection_opens_with_the_first_query(follower: Follower) -> None:
     assert follower.run() == []
     assert follower.wires == []
 
 
-def test_the_offsets_of_one_turn_share_a_request(follower: Follower) -> None:
+def test_offset_queries_of_one_iteration_share_a_request(follower: Follower) -> None:
     follower.query_offset("t", 0)
     follower.query_offset("u", 0, timestamp=-6)
     follower.query_offset("t", 1, leader_epoch=7)
@@ -113,7 +113,7 @@ def test_the_offsets_of_one_turn_share_a_request(follower: Follower) -> None:
     ]
 
 
-def test_so_do_the_ends_of_epochs(follower: Follower) -> None:
+def test_epoch_end_queries_of_one_iteration_share_a_request(follower: Follower) -> None:
     follower.query_epoch_end("t", 0, 3)
     follower.query_epoch_end("t", 1, 4, leader_epoch=7)
     (request,) = follower.run()
@@ -123,14 +123,14 @@ def test_so_do_the_ends_of_epochs(follower: Follower) -> None:
     assert (second.partition, second.current_leader_epoch, second.leader_epoch) == (1, 7, 4)
 
 
-def test_a_partition_is_named_once_in_a_request(follower: Follower) -> None:
+def test_request_names_a_partition_once(follower: Follower) -> None:
     follower.query_offset("t", 0, leader_epoch=5)
     follower.query_offset("t", 0, leader_epoch=6)
     first, second = follower.run()
     assert [request.topics[0].partitions[0].current_leader_epoch for request in (first, second)] == [5, 6]
 
 
-def test_everybody_is_told_his_own(follower: Follower) -> None:
+def test_each_query_gets_its_own_answer(follower: Follower) -> None:
     follower.query_offset("t", 0)
     follower.query_offset("t", 1)
     follower.query_epoch_end("t", 0, 3)
@@ -151,7 +151,7 @@ def test_everybody_is_told_his_own(follower: Follower) -> None:
     ]
 
 
-def test_who_is_left_out_of_an_answer_has_none(follower: Follower) -> None:
+def test_query_missing_from_the_response_fails(follower: Follower) -> None:
     follower.query_offset("t", 0)
     follower.query_epoch_end("t", 0, 3)
     follower.run()
@@ -161,7 +161,7 @@ def test_who_is_left_out_of_an_answer_has_none(follower: Follower) -> None:
     assert [answer.code for _, answer in follower.told] == [ErrorCode.NETWORK_EXCEPTION] * 2
 
 
-def test_one_connection_serves_all_turns(follower: Follower) -> None:
+def test_connection_is_reused(follower: Follower) -> None:
     for index in range(3):
         follower.query_offset("t", index)
         follower.run()
@@ -169,7 +169,7 @@ def test_one_connection_serves_all_turns(follower: Follower) -> None:
     assert len(follower.wires[0].asked) == 3
 
 
-def test_whoever_waits_when_it_is_closed_is_told_so(follower: Follower) -> None:
+def test_closing_fails_open_queries(follower: Follower) -> None:
     follower.query_offset("t", 0)
     follower.run()
     follower.query_offset("t", 1)
@@ -184,7 +184,7 @@ def test_whoever_waits_when_it_is_closed_is_told_so(follower: Follower) -> None:
     ]
 
 
-def test_nothing_is_opened_after_it_is_closed(follower: Follower) -> None:
+def test_closed_queries_open_no_connection(follower: Follower) -> None:
     follower.questions.close()
     follower.query_offset("t", 0)
     follower.run()

@@ -29,7 +29,7 @@ def lead(stage: FollowerBench, name: str, epoch: int = 1) -> LedPartition:
     return led
 
 
-def test_it_is_counted() -> None:
+def test_builds_are_counted() -> None:
     stage = bench()
     replica = stage.follow("t-0", 1, 1)
     stage.advance(50)
@@ -38,7 +38,7 @@ def test_it_is_counted() -> None:
     assert replica.traffic.build_remote_log_aux_state_errors == 0
 
 
-def test_what_is_only_not_loaded_yet_is_no_error() -> None:
+def test_metadata_that_is_not_loaded_yet_is_no_error() -> None:
     stage = bench()
     stage.tier.is_ready = False
     replica = stage.follow("t-0", 1, 1)
@@ -47,7 +47,7 @@ def test_what_is_only_not_loaded_yet_is_no_error() -> None:
     assert replica.traffic.build_remote_log_aux_state_errors == 0
 
 
-def test_a_store_that_fails_is_an_error_and_asked_again() -> None:
+def test_failing_store_is_an_error_and_retried() -> None:
     stage = bench()
     stage.tier.troubles = [RemoteLogUnavailable("gone")] * 3
     replica = stage.follow("t-0", 1, 1)
@@ -56,7 +56,7 @@ def test_a_store_that_fails_is_an_error_and_asked_again() -> None:
     assert replica.log.end == 9
 
 
-def test_the_old_log_stays_until_everything_is_there() -> None:
+def test_old_log_stays_until_the_state_is_loaded() -> None:
     stage = bench()
     fill(stage.replica("t-0").log, [(1, 2)])
     stage.tier.is_ready = False
@@ -65,7 +65,7 @@ def test_the_old_log_stays_until_everything_is_there() -> None:
     assert (replica.log.start, replica.log.end) == (0, 2)
 
 
-def test_a_store_that_takes_its_time_holds_up_nobody_else() -> None:
+def test_slow_store_does_not_block_other_replicas() -> None:
     """KAFKA-13560."""
     stage = bench()
     stage.tier.takes_s = 3600
@@ -78,7 +78,7 @@ def test_a_store_that_takes_its_time_holds_up_nobody_else() -> None:
 
 
 @pytest.mark.parametrize("is_tiering", [True, False])
-def test_without_tiering_the_leader_is_asked_again_and_again_and_the_log_stays(is_tiering: bool) -> None:
+def test_fetches_are_retried_without_remote_storage_and_the_log_stays(is_tiering: bool) -> None:
     stage = bench(is_tiering=is_tiering)
     fill(stage.replica("t-0").log, [(1, 2)])
     replica = stage.follow("t-0", 1, 1)
@@ -87,7 +87,7 @@ def test_without_tiering_the_leader_is_asked_again_and_again_and_the_log_stays(i
     assert (stage.phase("t-0") is FetchPhase.DELAYED) is not is_tiering
 
 
-def test_a_leader_of_another_epoch_ends_it_until_the_metadata_knows_more() -> None:
+def test_fenced_leader_epoch_ends_the_build_until_new_metadata() -> None:
     stage = bench()
     stage.follow("t-0", 1, 1)
     stage.advance(2.5)
@@ -100,7 +100,7 @@ def test_a_leader_of_another_epoch_ends_it_until_the_metadata_knows_more() -> No
     assert replica.log.start == 0
 
 
-def test_a_connection_that_is_lost_meanwhile_is_opened_again() -> None:
+def test_lost_connection_is_reopened() -> None:
     stage = bench()
     replica = stage.follow("t-0", 1, 1)
     stage.advance(2.5)
@@ -109,7 +109,7 @@ def test_a_connection_that_is_lost_meanwhile_is_opened_again() -> None:
     assert replica.log.end == 9
 
 
-def test_a_leader_that_cannot_be_reached_meanwhile_is_asked_later() -> None:
+def test_unreachable_leader_is_queried_later() -> None:
     stage = bench()
     replica = stage.follow("t-0", 1, 1)
     stage.advance(2.5)
@@ -121,7 +121,7 @@ def test_a_leader_that_cannot_be_reached_meanwhile_is_asked_later() -> None:
     assert replica.log.end == 9
 
 
-def test_a_replica_that_is_being_built_stays_with_its_fetcher() -> None:
+def test_building_replica_stays_with_its_fetcher() -> None:
     stage = bench()
     stage.replica("t-0").cut_takes_s = 0.1
     replica = stage.follow("t-0", 1, 1)
@@ -133,7 +133,7 @@ def test_a_replica_that_is_being_built_stays_with_its_fetcher() -> None:
     assert replica.log.end == 9
 
 
-def test_a_replica_that_is_not_followed_any_more_is_not_touched() -> None:
+def test_unfollowed_replica_is_unchanged() -> None:
     stage = bench()
     stage.tier.takes_s = 0.05
     replica = stage.follow("t-0", 1, 1)
@@ -143,7 +143,7 @@ def test_a_replica_that_is_not_followed_any_more_is_not_touched() -> None:
     assert (replica.log.start, replica.log.end) == (0, 0)
 
 
-def test_a_disk_that_fails_is_the_end_of_it() -> None:
+def test_failing_log_directory_ends_the_build() -> None:
     stage = bench()
     replica = stage.follow("t-0", 1, 1)
     replica.fault = storage_error()
@@ -151,7 +151,7 @@ def test_a_disk_that_fails_is_the_end_of_it() -> None:
     assert stage.phase("t-0") is FetchPhase.FAILED
 
 
-def test_many_replicas_share_their_questions() -> None:
+def test_many_replicas_share_queries() -> None:
     said: list[str] = []
     stage = FollowerBench(said.append)
     stage.leader(1)
@@ -168,7 +168,7 @@ def test_many_replicas_share_their_questions() -> None:
     ]
 
 
-def test_a_plug_in_that_breaks_is_told_of_and_asked_again() -> None:
+def test_unexpected_plugin_error_is_raised_and_retried() -> None:
     stage = bench()
     stage.tier.troubles = [ZeroDivisionError()]
     replica = stage.follow("t-0", 1, 1)
@@ -179,7 +179,7 @@ def test_a_plug_in_that_breaks_is_told_of_and_asked_again() -> None:
     assert replica.log.end == 9
 
 
-def test_out_of_range_goes_to_the_start_of_the_log_first() -> None:
+def test_out_of_range_replica_restarts_at_the_log_start_first() -> None:
     """Retention has passed it: then it hears what is remote, and begins behind that (KIP-405, as ever before)."""
     stage = bench()
     log = stage.led(1, "t-0").log

@@ -37,12 +37,12 @@ def bench_with(*names: str, records: int = 3) -> FollowerBench:
     ("topic", "partition", "count", "expected"),
     [("t", 0, 3, 2), ("orders", 0, 4, 1), ("orders", 1, 4, 0), ("__consumer_offsets", 49, 8, 6), ("anything", 5, 1, 0)],
 )
-def test_a_partition_has_the_fetcher_that_kafka_gives_it(topic: str, partition: int, count: int, expected: int) -> None:
+def test_fetcher_index_equals_kafkas(topic: str, partition: int, count: int, expected: int) -> None:
     """abs(31 * topic.hashCode() + partition) % count, computed by Java."""
     assert fetcher_index(topic, partition, count) == expected
 
 
-def test_bytes_count_for_the_topic_and_the_fetcher() -> None:
+def test_fetched_bytes_count_for_the_topic_and_the_fetcher() -> None:
     bench = bench_with("t-0", records=3)
     assert bench.replicas["t-0"].traffic.replication_bytes_in == 3 * RECORD.size
     (fetcher,) = bench.fetchers.fetchers()
@@ -50,7 +50,7 @@ def test_bytes_count_for_the_topic_and_the_fetcher() -> None:
     assert fetcher.meters.requests == 2
 
 
-def test_a_large_answer_is_appended_in_slices_before_more_is_asked_for() -> None:
+def test_large_answer_is_appended_in_slices_before_the_next_request() -> None:
     bench = FollowerBench()
     leader = bench.leader(1)
     leader.response_max_records = 1_000_000
@@ -69,7 +69,7 @@ def test_a_large_answer_is_appended_in_slices_before_more_is_asked_for() -> None
     assert fetcher.core.is_waiting
 
 
-def test_slices_of_a_leader_that_was_left_are_not_appended() -> None:
+def test_slices_of_a_former_endpoint_are_not_appended() -> None:
     bench = FollowerBench()
     bench.leader(1).response_max_records = 1_000_000
     for name in ("t-0", "t-1"):
@@ -88,7 +88,7 @@ def test_slices_of_a_leader_that_was_left_are_not_appended() -> None:
     assert bench.replicas["t-1"].log.end == 0
 
 
-def test_nothing_is_asked_while_records_have_yet_to_be_flushed() -> None:
+def test_fetcher_sends_no_request_while_records_wait_for_a_flush() -> None:
     """The next request would tell the leader that this follower has them."""
     bench = bench_with("t-0", "t-1")
     (fetcher,) = bench.fetchers.fetchers()
@@ -109,7 +109,7 @@ def flush(replica: FakeReplica) -> None:
         callback()
 
 
-def test_a_replica_that_comes_with_records_to_be_flushed_is_waited_for() -> None:
+def test_added_replica_with_unflushed_records_blocks_requests() -> None:
     """It led until now, and has what it appended as leader."""
     bench = bench_with("t-0")
     (fetcher,) = bench.fetchers.fetchers()
@@ -124,7 +124,7 @@ def test_a_replica_that_comes_with_records_to_be_flushed_is_waited_for() -> None
     assert fetcher.meters.requests == requests + 1
 
 
-def test_others_go_on_when_a_replica_that_has_yet_to_flush_leaves() -> None:
+def test_removing_an_unflushed_replica_unblocks_requests() -> None:
     bench = bench_with("t-0", "t-1")
     (fetcher,) = bench.fetchers.fetchers()
     bench.replicas["t-0"].is_flushed = False
@@ -135,7 +135,7 @@ def test_others_go_on_when_a_replica_that_has_yet_to_flush_leaves() -> None:
     assert fetcher.core.is_waiting
 
 
-def test_an_unknown_leader_is_not_fetched_from() -> None:
+def test_unregistered_leader_is_not_fetched_from() -> None:
     bench = FollowerBench()
     bench.follow("t-0", 5, 1)
     bench.advance(10)
@@ -148,7 +148,7 @@ def test_an_unknown_leader_is_not_fetched_from() -> None:
     assert bench.replicas["t-0"].log.end == 1
 
 
-def test_another_leader_is_followed_by_another_fetcher_and_the_former_goes() -> None:
+def test_new_leader_gets_its_own_fetcher_and_the_former_one_is_removed() -> None:
     bench = bench_with("t-0")
     bench.leader(2)
     bench.lead(2, "t-0", 2)
@@ -158,7 +158,7 @@ def test_another_leader_is_followed_by_another_fetcher_and_the_former_goes() -> 
     assert bench.transport.open_count == 1
 
 
-def test_a_fetcher_that_loses_and_gains_in_one_change_keeps_its_connection() -> None:
+def test_fetcher_that_loses_and_gains_replicas_keeps_its_connection() -> None:
     bench = bench_with("t-0")
     bench.unfollow("t-0")
     bench.follow("t-0", 1, 1)
@@ -166,7 +166,7 @@ def test_a_fetcher_that_loses_and_gains_in_one_change_keeps_its_connection() -> 
     assert len(bench.transport.connections) == 1
 
 
-def test_a_replica_that_is_being_cut_is_left_where_it_is_when_fetchers_are_resized() -> None:
+def test_truncating_replica_stays_with_its_fetcher_on_resize() -> None:
     """While the disk cuts, nobody can say where the log ends, and to ask would tell the leader something."""
     bench = bench_with("t-0", "t-1")
     replica = bench.replicas["t-1"]
@@ -184,7 +184,7 @@ def test_a_replica_that_is_being_cut_is_left_where_it_is_when_fetchers_are_resiz
     assert bench.phase("t-1") is FetchPhase.FETCHING
 
 
-def test_after_closing_nothing_is_asked_and_nothing_is_done() -> None:
+def test_closed_manager_sends_and_does_nothing() -> None:
     bench = bench_with("t-0")
     bench.write(1, "t-0", 1)
     bench.fetchers.close()
@@ -195,7 +195,7 @@ def test_after_closing_nothing_is_asked_and_nothing_is_done() -> None:
     assert bench.loop.live_timers == 0
 
 
-def test_a_cut_that_ends_after_closing_is_nobodys() -> None:
+def test_truncation_that_ends_after_closing_is_ignored() -> None:
     bench = bench_with("t-0")
     replica = bench.replicas["t-0"]
     replica.cut_takes_s = 0.5
@@ -209,7 +209,7 @@ def test_a_cut_that_ends_after_closing_is_nobodys() -> None:
     assert replica.log.end == 1
 
 
-def test_a_disk_that_fails_while_cutting_is_the_end_in_this_reign() -> None:
+def test_failing_log_directory_during_truncation_fails_the_replica() -> None:
     bench = bench_with("t-0")
     bench.led(1, "t-0").log.truncate(1)
     bench.replicas["t-0"].fault = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR)
@@ -219,7 +219,7 @@ def test_a_disk_that_fails_while_cutting_is_the_end_in_this_reign() -> None:
     assert bench.phase("t-0") is FetchPhase.FAILED
 
 
-def test_a_replica_that_would_not_be_cut_any_more_is_asked_for_again() -> None:
+def test_refused_truncation_is_followed_by_a_fetch() -> None:
     bench = bench_with("t-0")
     bench.led(1, "t-0").log.truncate(1)
     bench.replicas["t-0"].refuses_cuts = True
@@ -229,7 +229,7 @@ def test_a_replica_that_would_not_be_cut_any_more_is_asked_for_again() -> None:
     assert bench.phase("t-0") is FetchPhase.DELAYED
 
 
-def test_bounds_that_cannot_be_asked_for_are_asked_for_later() -> None:
+def test_failed_bounds_lookup_is_retried_later() -> None:
     bench = bench_with("t-0", "t-1")
     bench.led(1, "t-0").refusals.append(ErrorCode.OFFSET_OUT_OF_RANGE)
     bench.leaders[1].look_again()
@@ -239,7 +239,7 @@ def test_bounds_that_cannot_be_asked_for_are_asked_for_later() -> None:
     assert bench.phase("t-1") is FetchPhase.FETCHING
 
 
-def test_idle_replicas_cost_a_request_each_half_second_in_all() -> None:
+def test_idle_replicas_cost_one_request_per_half_second() -> None:
     bench = bench_with(*(f"t-{index}" for index in range(50)), records=0)
     (fetcher,) = bench.fetchers.fetchers()
     before = fetcher.meters.requests
@@ -247,7 +247,7 @@ def test_idle_replicas_cost_a_request_each_half_second_in_all() -> None:
     assert 18 <= fetcher.meters.requests - before <= 21
 
 
-def test_metrics_show_the_worst_of_all() -> None:
+def test_metrics_show_the_maximum_over_all_fetchers() -> None:
     bench = bench_with("t-0", "t-1")
     bench.led(1, "t-0").log.high_watermark = 10
     bench.led(1, "t-1").refusals.append(ErrorCode.FENCED_LEADER_EPOCH)
@@ -270,12 +270,12 @@ def test_metrics_show_the_worst_of_all() -> None:
     assert shown["kafka_server_fetcherstats_bytes_total", broker] == 6 * RECORD.size
 
 
-def test_without_fetchers_metrics_are_zero() -> None:
+def test_metrics_are_zero_without_fetchers() -> None:
     values = [sample.value for family in fetcher_families(list) for sample in family.read()]
     assert values == [0, 0, 0, 0]
 
 
-def test_the_rate_fades_within_a_minute_or_so() -> None:
+def test_request_rate_decays_within_a_minute() -> None:
     bench = bench_with("t-0")
     (fetcher,) = bench.fetchers.fetchers()
     bench.advance(300_000)
@@ -284,7 +284,7 @@ def test_the_rate_fades_within_a_minute_or_so() -> None:
     assert fetcher.meters.rate(now_s + 600) == pytest.approx(0, abs=0.001)
 
 
-def test_nothing_is_fetched_before_the_broker_is_registered() -> None:
+def test_fetching_begins_after_registration() -> None:
     """Without an epoch it would count as the broker that it was in its life before (KIP-903)."""
     bench = bench_with("t-0", "t-1")
     followed = [bench.replicas[name] for name in ("t-0", "t-1")]

@@ -22,7 +22,7 @@ class Cluster:
         self.throttles.on_metadata(delta, self.image)
 
 
-def test_a_brokers_own_rate_comes_before_the_clusters() -> None:
+def test_broker_rate_overrides_the_cluster_default() -> None:
     cluster = Cluster()
     cluster.set(ResourceType.BROKER, "", "follower.replication.throttled.rate", "100")
     assert (cluster.throttles.follower.rate, cluster.throttles.leader.rate) == (100, UNLIMITED)
@@ -32,7 +32,7 @@ def test_a_brokers_own_rate_comes_before_the_clusters() -> None:
     assert cluster.throttles.follower.rate == 100
 
 
-def test_each_side_has_its_own_list() -> None:
+def test_leader_and_follower_have_their_own_lists() -> None:
     cluster = Cluster()
     cluster.set(ResourceType.TOPIC, "t", "leader.replication.throttled.replicas", "0:9,1:8")
     cluster.set(ResourceType.TOPIC, "t", "follower.replication.throttled.replicas", "*")
@@ -44,7 +44,7 @@ def test_each_side_has_its_own_list() -> None:
     assert leader.is_listed("t", 0)
 
 
-def test_other_changes_are_none_of_its_business() -> None:
+def test_unrelated_changes_are_ignored() -> None:
     cluster = Cluster()
     cluster.throttles.on_metadata(MetadataDelta(EMPTY_IMAGE), EMPTY_IMAGE)
     cluster.set(ResourceType.GROUP, "g", "anything", "1")
