@@ -1,4 +1,4 @@
-"""Fencing and divergence by leader epochs, KIP-279 and KIP-320 (`broker.replication.epochs`)."""
+"""Leader epochs: fencing and divergence, KIP-279 and KIP-320 (`broker.replication.epochs`)."""
 
 import pytest
 
@@ -39,12 +39,12 @@ def test_reader_diverges_where_the_leader_lacks_its_epoch_or_ended_it_earlier(
 @pytest.mark.parametrize(
     ("leader_end", "own_end", "expected"),
     [
-        (UNKNOWN, UNKNOWN, TruncationPoint(20, is_final=True)),  # nothing to go by but the high watermark
-        (EpochEnd(-1, 40), EpochEnd(3, 50), TruncationPoint(40, is_final=True)),  # an old leader tells no epoch
+        (UNKNOWN, UNKNOWN, TruncationPoint(20, is_final=True)),  # fallback: the high watermark
+        (EpochEnd(-1, 40), EpochEnd(3, 50), TruncationPoint(40, is_final=True)),  # an old leader reports no epoch
         (EpochEnd(3, 40), UNKNOWN, TruncationPoint(40, is_final=True)),
         (EpochEnd(3, 40), EpochEnd(3, 50), TruncationPoint(40, is_final=True)),
         (EpochEnd(3, 60), EpochEnd(3, 50), TruncationPoint(50, is_final=True)),
-        (EpochEnd(3, 200), EpochEnd(3, 150), TruncationPoint(100, is_final=True)),  # never beyond the own log
+        (EpochEnd(3, 200), EpochEnd(3, 150), TruncationPoint(100, is_final=True)),  # limited to the follower's own log
         (EpochEnd(3, 60), EpochEnd(2, 30), TruncationPoint(30, is_final=False)),  # ask again, for epoch 2
     ],
 )

@@ -1,4 +1,4 @@
-"""The follower's half of KIP-227: what the next request carries after each kind of answer."""
+"""The follower's fetch session (KIP-227): the next request's id and epoch after each kind of answer."""
 
 from broker.replication.fetch_session import FetchSessionHandler, SessionOutcome
 from protocol.errors import ErrorCode

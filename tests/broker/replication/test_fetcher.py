@@ -1,4 +1,4 @@
-"""The fetcher's rules one by one; whole conversations are in tests/scenarios/replication."""
+"""The rules of the fetcher core one by one; complete scenarios are in tests/scenarios/replication."""
 
 from dataclasses import dataclass, field
 
@@ -72,7 +72,7 @@ class Fetcher:
         return self.core.on_response(response, self.now_ms)
 
     def open(self) -> None:
-        """Open a session, in which nobody has anything to say."""
+        """Open a session without news for any replica."""
         self.ask()
         work = self.answer(*(PartitionData(replica.index, high_watermark=5) for replica in self.replicas))
         for fetched in work.appends:
@@ -181,7 +181,7 @@ def test_last_removal_empties_the_session_and_ends_requests() -> None:
     assert fetcher.asks_nothing()
 
 
-# ---- who is told what
+# ---- membership and leader epochs
 
 
 def test_adding_a_replica_again_in_its_epoch_changes_nothing() -> None:
@@ -357,7 +357,7 @@ def test_refused_append_is_retried_from_the_present_position() -> None:
     assert fetcher.ask().topics[0].partitions[0].fetch_offset == 3
 
 
-# ---- divergence and range
+# ---- divergence and out of range
 
 
 def diverging(fetcher: Fetcher, epoch: int, end: int, own: EpochEnd) -> FetchActions[FakeReplica]:
@@ -392,7 +392,7 @@ def test_follower_without_the_leaders_epoch_truncates_to_its_older_epoch_end() -
 def test_log_without_common_records_restarts_at_the_leaders_log_start(
     leader_start: int, end: int, own: EpochEnd, cut: tuple[int, bool]
 ) -> None:
-    """The leader deleted what was before, and knows no longer of which epochs that was."""
+    """The leader has deleted its earlier records and forgotten their epochs."""
     fetcher = Fetcher()
     fetcher.replicas[0].ends[1] = own
     fetcher.ask()
@@ -465,7 +465,7 @@ def test_fenced_epoch_during_the_bounds_lookup_fails_the_replica() -> None:
     assert followed.phase is FetchPhase.FAILED
 
 
-# ---- the quota
+# ---- quota
 
 
 def throttled() -> tuple[Fetcher, ReplicationQuota]:
@@ -514,15 +514,15 @@ def test_replica_removed_from_the_quota_list_resumes() -> None:
     assert fetcher.followed(0).phase is FetchPhase.FETCHING
 
 
-# ---- the express
+# ---- sessionless fetches
 
 
-def express(fetcher: Fetcher) -> tuple[int, FetchRequest] | None:
+def sessionless(fetcher: Fetcher) -> tuple[int, FetchRequest] | None:
     return fetcher.core.sessionless_request(SENDER, fetcher.now_ms)
 
 
 def waiting(count: int = 1) -> Fetcher:
-    """With an idle request at the leader."""
+    """Return a fetcher with an idle request at the leader."""
     fetcher = Fetcher(count)
     fetcher.open()
     fetcher.ask()
@@ -533,7 +533,7 @@ def waiting(count: int = 1) -> Fetcher:
 def test_sessionless_fetch_overtakes_an_idle_request() -> None:
     fetcher = waiting()
     fetcher.core.add(FakeReplica("t", T, 3))
-    found = express(fetcher)
+    found = sessionless(fetcher)
     assert found is not None
     _, request = found
     assert (request.session_id, request.session_epoch, named(request)) == (0, -1, [3])
@@ -541,14 +541,14 @@ def test_sessionless_fetch_overtakes_an_idle_request() -> None:
 
 
 def test_sessionless_fetch_needs_a_new_replica() -> None:
-    assert express(waiting()) is None
+    assert sessionless(waiting()) is None
 
 
 def test_fresh_session_request_is_not_overtaken() -> None:
     fetcher = waiting()
     fetcher.now_ms = 5
     fetcher.core.add(FakeReplica("t", T, 3))
-    assert express(fetcher) is None
+    assert sessionless(fetcher) is None
     assert fetcher.core.next_deadline_ms(5) == 10
 
 
@@ -556,7 +556,7 @@ def test_new_replica_waits_for_a_session_request_that_returns_soon() -> None:
     fetcher = waiting()
     fetcher.now_ms = 485
     fetcher.core.add(FakeReplica("t", T, 3))
-    assert express(fetcher) is None
+    assert sessionless(fetcher) is None
     fetcher.answer()
     assert named(fetcher.ask()) == [3]
 
@@ -564,7 +564,7 @@ def test_new_replica_waits_for_a_session_request_that_returns_soon() -> None:
 def test_replica_in_a_sessionless_fetch_is_not_fetched_twice() -> None:
     fetcher = waiting()
     fetcher.core.add(FakeReplica("t", T, 3))
-    express(fetcher)
+    sessionless(fetcher)
     fetcher.answer()
     request = fetcher.ask()
     assert named(request) == []
@@ -574,7 +574,7 @@ def test_replica_in_a_sessionless_fetch_is_not_fetched_twice() -> None:
 def test_replicas_join_the_session_after_a_sessionless_fetch() -> None:
     fetcher = waiting()
     fetcher.core.add(FakeReplica("t", T, 3))
-    found = express(fetcher)
+    found = sessionless(fetcher)
     assert found is not None
     response = FetchResponse(responses=[FetchableTopicResponse(topic_id=T, partitions=[PartitionData(3)])])
     (fetched,) = fetcher.core.on_sessionless_response(found[0], response, 110).appends
@@ -587,7 +587,7 @@ def test_replicas_join_the_session_after_a_sessionless_fetch() -> None:
 def test_unanswered_sessionless_fetch_delays_only_its_replicas(response: FetchResponse | None) -> None:
     fetcher = waiting()
     fetcher.core.add(FakeReplica("t", T, 3))
-    found = express(fetcher)
+    found = sessionless(fetcher)
     assert found is not None
     fetcher.core.on_sessionless_response(found[0], response, 110)
     assert [each.phase for each in fetcher.core.replicas.all()] == [FetchPhase.FETCHING, FetchPhase.DELAYED]
@@ -598,12 +598,12 @@ def test_sessionless_fetches_are_limited_by_their_connections() -> None:
     lanes = []
     for index in range(3, 9):
         fetcher.core.add(FakeReplica("t", T, index))
-        found = express(fetcher)
+        found = sessionless(fetcher)
         lanes.append(None if found is None else found[0])
     assert lanes == [0, 1, 2, 3, None, None]
     response = FetchResponse(responses=[FetchableTopicResponse(topic_id=T, partitions=[PartitionData(4)])])
     fetcher.core.on_sessionless_response(1, response, 110)
-    found = express(fetcher)
+    found = sessionless(fetcher)
     assert found is not None
     assert (found[0], sorted(named(found[1]))) == (1, [4, 7, 8])
 
@@ -611,7 +611,7 @@ def test_sessionless_fetches_are_limited_by_their_connections() -> None:
 def test_sessionless_answer_about_a_removed_replica_is_ignored() -> None:
     fetcher = waiting()
     fetcher.core.add(FakeReplica("t", T, 3))
-    found = express(fetcher)
+    found = sessionless(fetcher)
     assert found is not None
     fetcher.core.remove((T, 3))
     response = FetchResponse(responses=[FetchableTopicResponse(topic_id=T, partitions=[records(3)])])
@@ -625,7 +625,7 @@ def test_sessionless_answer_serves_the_remaining_replicas() -> None:
     fetcher = waiting()
     fetcher.core.add(FakeReplica("t", T, 3))
     fetcher.core.add(FakeReplica("t", T, 4))
-    found = express(fetcher)
+    found = sessionless(fetcher)
     assert found is not None
     fetcher.core.remove((T, 3))
     response = FetchResponse(responses=[FetchableTopicResponse(topic_id=T, partitions=[records(3), records(4)])])
@@ -637,7 +637,7 @@ def test_sessionless_answer_serves_the_remaining_replicas() -> None:
 def test_sessionless_answer_about_unrequested_partitions_is_dropped() -> None:
     fetcher = waiting()
     fetcher.core.add(FakeReplica("t", T, 3))
-    found = express(fetcher)
+    found = sessionless(fetcher)
     assert found is not None
     response = FetchResponse(responses=[FetchableTopicResponse(topic_id=T, partitions=[records(0), records(3)])])
     assert fetcher.core.on_sessionless_response(found[0], response, 110).appends == []
@@ -648,7 +648,7 @@ def test_sessionless_answer_of_the_former_epoch_is_void() -> None:
     fetcher = waiting()
     replica = FakeReplica("t", T, 3)
     fetcher.core.add(replica)
-    found = express(fetcher)
+    found = sessionless(fetcher)
     assert found is not None
     replica.leader_epoch += 1
     fetcher.core.add(replica)
@@ -674,11 +674,11 @@ def test_lag_is_relative_to_the_leaders_high_watermark() -> None:
     assert fetcher.core.replicas.max_lag == 40
 
 
-# ---- what is remote
+# ---- remote records
 
 
 def moved(fetcher: Fetcher, log_start_offset: int = 2) -> AuxStateBuild[FakeReplica]:
-    """The leader has what replica 0 needs in remote storage alone."""
+    """The leader has replica 0's next records in remote storage only."""
     fetcher.ask()
     data = PartitionData(0, ErrorCode.OFFSET_MOVED_TO_TIERED_STORAGE, log_start_offset=log_start_offset)
     (build,) = fetcher.answer(data).builds
@@ -782,7 +782,7 @@ def test_new_leader_epoch_voids_a_build() -> None:
 
 
 def parted(fetcher: Fetcher, end: int) -> FetchActions[FakeReplica]:
-    """The leader's epoch 1 ends at `end`; the replica's log is from 0 to 5, from 3 on its own disk."""
+    """The leader's epoch 1 ends at `end`; the replica's log is from 0 to 5, local from 3 on."""
     replica = fetcher.replicas[0]
     replica.local_start_offset = 3
     replica.ends[1] = EpochEnd(1, 5)

@@ -1,4 +1,4 @@
-"""Proposed in-sync sets on their way to the controller (`broker.replication.isr_changes`)."""
+"""ISR proposals on their way to the controller (`broker.replication.isr_changes`)."""
 
 import pytest
 
@@ -134,7 +134,7 @@ def test_answer_to_a_withdrawn_proposal_does_not_count_for_its_successor(changes
 
 
 def test_equal_proposals_are_distinct(changes: IsrChanges) -> None:
-    """The answer to the first says nothing of the second, even if both ask for the same."""
+    """An answer to the first proposal does not count for the second, even if both propose the same ISR."""
     changes.submit(FIRST, proposal())
     changes.next_request()
     changes.submit(FIRST, proposal())

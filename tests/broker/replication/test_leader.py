@@ -1,4 +1,4 @@
-"""What a leader decides about commits, admission and the in-sync set (`broker.replication.leader`)."""
+"""The leader's rules of commits, admission and the ISR (`broker.replication.leader`)."""
 
 import pytest
 from hypothesis import given
@@ -40,7 +40,7 @@ class TestHighWatermark:
     def test_high_watermark_is_the_least_log_end_of_the_isr(self) -> None:
         one = leader()
         one.on_follower_fetch(fetch(2, 8), 10, 0, -1)
-        assert one.high_watermark(3, 10, terms()) == 3  # nothing is known of 3
+        assert one.high_watermark(3, 10, terms()) == 3  # replica 3 has not fetched
         one.on_follower_fetch(fetch(3, 6), 10, 0, -1)
         assert one.high_watermark(3, 10, terms()) == 6
 
@@ -108,7 +108,7 @@ class TestFollowerFetch:
         assert leader().on_follower_fetch(stranger, 0, 0, -1) == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
     def test_fetch_of_a_former_registration_does_not_count(self) -> None:
-        """KIP-903: the broker was registered anew with epoch 8; its old process still fetches with 7."""
+        """KIP-903: the broker has registered again with epoch 8; its former process still fetches with 7."""
         one = leader()
         late = fetch(2, 10, broker_epoch=7)
         assert one.on_follower_fetch(late, 10, 0, registered_broker_epoch=8) == ErrorCode.NOT_LEADER_OR_FOLLOWER
@@ -125,7 +125,7 @@ class TestFollowerFetch:
         assert one.followers[2].caught_up_ms == 3000
 
     def test_follower_without_lag_is_caught_up_until_the_next_append(self) -> None:
-        """Incremental sessions do not look at idle partitions, so a calm hour must not count as lag."""
+        """Incremental sessions leave idle partitions out, so an idle hour must not count as lag."""
         one = leader()
         for broker_id in (2, 3):
             one.on_follower_fetch(fetch(broker_id, 10), 10, 1000, -1)

@@ -1,4 +1,4 @@
-"""How metadata makes a replica lead or follow (`broker.replication.partition`)."""
+"""Role changes by the metadata (`broker.replication.partition`)."""
 
 from dataclasses import dataclass
 
@@ -57,7 +57,7 @@ def test_replicas_and_isr_change_within_a_leader_epoch() -> None:
 
 
 def test_repeated_metadata_keeps_a_proposal() -> None:
-    """The controller's answer came first, and a member was proposed since: it may have been admitted already."""
+    """The controller's answer came first, and a newer proposal may have been accepted already."""
     first = lead(None, Registration())
     first.on_isr_confirmed(0, 3, frozenset({1, 2}))
     first.isr = first.isr.propose_expand(3) if isinstance(first.isr, CommittedIsr) else first.isr
@@ -70,7 +70,7 @@ def test_repeated_metadata_keeps_a_proposal() -> None:
 
 
 def test_proposal_of_an_unassigned_replica_is_dropped() -> None:
-    """The change that was answered also ended a reassignment; the controller would never admit the replica."""
+    """The answered change also ended a reassignment; the controller would never admit the replica."""
     first = lead(None, Registration())
     first.on_isr_confirmed(0, 3, frozenset({1, 2}))
     first.isr = PendingExpand(frozenset({1, 2}), 3)
@@ -88,7 +88,7 @@ def test_same_leader_keeps_log_ends_and_resets_caught_up_times_in_its_next_epoch
 
 
 def test_leader_that_skips_an_epoch_forgets_follower_progress() -> None:
-    """Another may have led meanwhile, whom followers have yet to hear of, and to be cut by."""
+    """Another broker may have led meanwhile; followers may have yet to receive that metadata and to truncate."""
     first = lead(None, Registration())
     first.on_follower_fetch(FollowerFetch(2, -1, 0, 10, 0), 10, 600, -1)
     later = lead(first, Registration(leader_epoch=2, partition_epoch=2), now_ms=700)

@@ -1,4 +1,4 @@
-"""Where a consumer reads from, KIP-392 (`broker.replication.read_replica`)."""
+"""The preferred read replica of a consumer, KIP-392 (`broker.replication.read_replica`)."""
 
 from broker.replication.read_replica import ReplicaView, nearest_replica
 

@@ -1,4 +1,4 @@
-"""KIP-73: which replicas count, and when there is no more room for those that lag."""
+"""The replication quota (KIP-73): the replicas that count, and when lagging ones must wait."""
 
 import pytest
 

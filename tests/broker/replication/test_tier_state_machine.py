@@ -1,4 +1,4 @@
-"""Where a follower begins when its leader's records are remote, decision by decision (`tier_state_machine.py`)."""
+"""The search for a follower's log start behind remote records, step by step (`tier_state_machine.py`)."""
 
 from dataclasses import dataclass
 from random import Random
@@ -37,7 +37,7 @@ def segment(start: int, end: int, **epochs: int) -> Remote:
 
 
 class Leader:
-    """Answers as a leader with this history would; `asked` lists the epochs."""
+    """A leader with this history; `asked` lists the queried epochs."""
 
     def __init__(self, first_local: int, end: int, *epochs: tuple[int, int], log_start: int = 0) -> None:
         self.first_local = first_local
@@ -58,7 +58,7 @@ class Leader:
         return EpochEnd(known[-1][0], later[0] if later else self.end)
 
     def build(self, *segments: Remote) -> Step[Remote]:
-        """To where it ends: Load, BeginAt, GiveUp."""
+        """Run an attempt to its last step: Load, BeginAt, or GiveUp."""
         state: TierStateMachine[Remote] = TierStateMachine(self.log_start, skips_remote=False)
         assert state.begin() == AskOffset(EARLIEST_LOCAL)
         step = state.on_offset(0, self.first_local, self.epoch_at(self.first_local))
@@ -80,7 +80,7 @@ def _find(segments: tuple[Remote, ...], epoch: int, offset: int) -> Remote | Non
     return None
 
 
-# ---- which epoch and which segment
+# ---- epoch and segment
 
 
 def test_epoch_0_needs_no_epoch_query() -> None:
@@ -129,18 +129,18 @@ def test_segment_without_the_offset_is_refused(wrong: Remote) -> None:
     assert step.is_failure
 
 
-# ---- segments that reach beyond where the leader's disk begins
+# ---- segments that reach beyond the leader's local log start
 
 
 def test_segment_that_the_leader_agrees_with_counts_to_its_end() -> None:
-    """Copied by another leader, whose segments end elsewhere."""
+    """Another leader, with other segment bounds, copied the segment."""
     leader, u = Leader(5, 20, (1, 0), (2, 7)), segment(2, 9, e1=2, e2=7)
     assert leader.build(u) == Load(u, 10, 0, 2)
     assert leader.asked == [0, 2]
 
 
 def test_segment_counts_up_to_the_leaders_end_of_the_same_epoch() -> None:
-    """An unclean leader cut epoch 1 at 5 before it began its own; the segment has more of it."""
+    """An unclean leader truncated epoch 1 to 5 before it began its own epoch; the segment has more of epoch 1."""
     leader, u = Leader(5, 8, (1, 0), (2, 5)), segment(0, 9, e1=0)
     assert leader.build(u) == Load(u, 5, 0, 1)
     assert leader.asked == [1], "that was said already"
@@ -166,7 +166,7 @@ def test_changed_leader_history_ends_the_attempt() -> None:
     assert isinstance(state.on_epoch_end(0, EpochEnd(1, 2)), GiveUp)
 
 
-# ---- what the leader says of its disk
+# ---- the leader's local log start
 
 
 def test_leader_without_remote_records_restarts_the_follower_without_state() -> None:
@@ -212,7 +212,7 @@ def test_skipping_follower_falls_back_to_the_local_log_start(code: int, offset: 
     assert isinstance(TierStateMachine[Remote](2, skips_remote=False).on_offset(code, -1, 1), GiveUp)
 
 
-# ---- the history
+# ---- leader epoch entries
 
 
 ENTRIES = [(0, 0), (1, 3), (2, 5), (3, 7), (4, 12)]
@@ -235,7 +235,7 @@ def test_leader_epoch_entries_are_limited_to_the_log(
 
 
 def test_leader_epoch_entries_may_begin_after_the_log_start() -> None:
-    """A log older than leader epochs: nobody knows who wrote its first records."""
+    """The log is older than leader epochs: the epoch of its first records is unknown."""
     assert leader_epoch_entries([(2, 5)], Load(segment(0, 8, e2=5), 9, 0, 2)) == [(2, 5)]
 
 
@@ -249,13 +249,13 @@ def test_leader_epoch_entries_of_another_segment_are_refused(entries: list[tuple
 
 
 class History:
-    """A log as somebody once had it: who wrote each offset. It may go on from an earlier one, cut somewhere."""
+    """A log by the epoch of each offset; it may continue an earlier log, truncated somewhere."""
 
     def __init__(self, writers: list[int]) -> None:
         self.writers = writers
 
     def grown(self, random: Random, epoch: int) -> "History":
-        """An election: some of the end is lost, uncleanly, and some is written in a new epoch."""
+        """An election: the end of the log is lost, uncleanly, and records follow in a new epoch."""
         kept = self.writers[: random.randint(max(0, len(self.writers) - 5), len(self.writers))]
         return History(kept + [epoch] * random.randint(0, 5))
 
@@ -268,7 +268,7 @@ class History:
         return Remote(start, end, tuple(EpochEntry(*each) for each in [(self.writers[start], start), *within]))
 
     def shared_with(self, other: "History") -> int:
-        """Up to where both are the same: by the writers, since an epoch has one leader and writes an offset once."""
+        """The end of the common part: by epochs, since an epoch has one leader, which writes each offset once."""
         pairs = zip(self.writers, other.writers, strict=False)
         return next(
             (at for at, (one, two) in enumerate(pairs) if one != two), min(len(self.writers), len(other.writers))
@@ -276,7 +276,7 @@ class History:
 
 
 def two_histories(random: Random) -> tuple[History, History, int]:
-    """A leader's, one that was copied, and up to where they are the same: not nowhere."""
+    """Return a leader's log, a copied log, and the end of their common part, which is not empty."""
     while True:
         histories = [History([0] * random.randint(1, 6))]
         for epoch in range(1, random.randint(2, 8)):
@@ -289,7 +289,7 @@ def two_histories(random: Random) -> tuple[History, History, int]:
 
 @pytest.mark.parametrize("seed", range(300))
 def test_follower_takes_the_common_part_of_a_segment_only(seed: int) -> None:
-    """Against the definition: compare the two histories offset by offset."""
+    """Compare with the definition: the two histories offset by offset."""
     random = Random(seed)
     leading, copied, shared = two_histories(random)
     first_local = random.randint(1, min(shared, len(leading.writers) - 1))

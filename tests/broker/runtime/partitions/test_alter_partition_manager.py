@@ -1,4 +1,4 @@
-"""How in-sync sets grow and shrink: a leader, its followers' fetches, and a controller that the test speaks for."""
+"""ISR expansion and shrinking: a leader, its followers' fetches, and a controller that the test controls."""
 
 from dataclasses import dataclass
 
@@ -77,7 +77,7 @@ class TestExpand:
         assert not asked(node)
 
     def test_follower_below_the_epoch_start_is_not_proposed(self, node: DataPlane) -> None:
-        """KIP-320: it may still have to cut what this reign does not have."""
+        """KIP-320: the follower may still have to truncate records that this leader epoch lacks."""
         identity = node.create_topic(replicas=(1, 2, 3), isr=(1, 2))
         node.produce(b"a")
         node.elect(identity, 1)
@@ -90,7 +90,7 @@ class TestExpand:
 
     @pytest.mark.parametrize("how", ["fenced", "leaving", "gone"])
     def test_ineligible_broker_is_not_proposed(self, node: DataPlane, how: str) -> None:
-        """KIP-320's zombie: it fetches, but the controller has given it up."""
+        """KIP-320's zombie: the broker fetches, but the controller has fenced it."""
         node.create_topic(replicas=(1, 2, 3, 4), isr=(1, 2))
         if how == "fenced":
             node.apply(FenceBrokerRecord(id=3, epoch=30))
@@ -112,7 +112,7 @@ class TestExpand:
         target = FetchTarget("t", partition.topic_id, 0, 0, 1000)
         follower = FetchParams(FetchIsolation.LOG_END, needs_leader=True, broker_id=3, broker_epoch=30)
         result = read(partition, target, follower, ReadLimits(1000, True), is_first_look=True)
-        assert not result.is_idle  # or the partition would rest until something is written
+        assert not result.is_idle  # or the partition would wait for the next write
         node.apply(UnfenceBrokerRecord(id=3, epoch=30))
         read(partition, target, follower, ReadLimits(1000, True), is_first_look=True)
         assert node.controller.answer() == [[1, 2, 3]]
@@ -136,7 +136,7 @@ class TestExpand:
 
 class TestShrink:
     def lagging(self, node: DataPlane) -> Partition:
-        """Replica 3 has not fetched for longer than it may."""
+        """Replica 3 has not fetched for longer than the lag time."""
         node.create_topic(replicas=(1, 2, 3))
         partition = node.partition()
         node.produce(b"a")
@@ -283,7 +283,7 @@ class TestAnswers:
         assert isr_of(partition) == CommittedIsr(frozenset({1, 2}))
 
     def test_metadata_that_repeats_the_answer_keeps_the_next_proposal(self, node: DataPlane) -> None:
-        """Otherwise the high watermark could pass by a replica that the controller has just admitted."""
+        """Otherwise the high watermark could pass a replica that the controller has just admitted."""
         node.create_topic(replicas=(1, 2, 3), isr=(1,))
         partition = node.partition()
         fetch(partition, 2, 0)
@@ -385,7 +385,7 @@ class TestFigures:
 
 @dataclass
 class Looked:
-    """Counts how often it was looked at."""
+    """Counts its checks."""
 
     times: int = 0
 

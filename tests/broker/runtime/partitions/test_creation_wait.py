@@ -1,4 +1,4 @@
-"""Answers of the controller that wait for the logs they need (`broker.runtime.partitions.creation_wait`)."""
+"""Topic creation responses wait for the logs of their partitions (`creation_wait.py`)."""
 
 import asyncio
 
@@ -8,7 +8,7 @@ from broker.runtime.partitions.creation_wait import CreationWait
 
 
 class FakePartitions:
-    """Creates logs for as long as the event is not set."""
+    """Creates logs until the event is set."""
 
     def __init__(self) -> None:
         self.created = asyncio.Event()

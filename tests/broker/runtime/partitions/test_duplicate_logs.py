@@ -1,4 +1,4 @@
-"""Which of several logs of a partition counts, as stories of a replica on broker 1 with the disks a, b and c."""
+"""The current log among several of one partition: scenarios of a replica on broker 1 with directories a, b and c."""
 
 import pytest
 from immutables import Map

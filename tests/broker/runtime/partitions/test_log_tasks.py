@@ -1,4 +1,4 @@
-"""The recurring work on logs (`log_tasks`) and their flushing (`log_flusher`)."""
+"""The periodic tasks of logs (`log_tasks`) and their flushes (`log_flusher`)."""
 
 import asyncio
 import contextlib
@@ -17,11 +17,11 @@ from tests.support.fast_forward_loop import run_fast
 from tests.support.inline_io import InlineIo
 
 TP = TopicPartition("t", 0)
-SMALL = len(batch(b"x")) + 10  # one batch to a segment
+SMALL = len(batch(b"x")) + 10  # one batch per segment
 
 
 class Upkeep:
-    """The jobs over a data plane whose file work is done inline on the running loop."""
+    """The tasks over a data plane with inline file operations on the running loop."""
 
     def __init__(self) -> None:
         self.node = DataPlane()
@@ -42,7 +42,7 @@ class Upkeep:
         )
 
     def produce(self, batches: int) -> None:
-        """A segment for each, and the flushes of those that are finished."""
+        """Append a segment per value, and flush the finished ones."""
         for _ in range(batches):
             self.node.produce(b"x")
         self.node.loop.run_soon()
@@ -147,8 +147,8 @@ class TestCompaction:
         await upkeep.tasks.compact()
         log = node.partition().log
         assert log.log_end_offset == 6
-        assert log.read(0, 1, 6).next_offset == 1  # the bare header that tells where the leader epoch began
-        assert log.read(1, 1, 6).next_offset == 5  # offsets 1 to 3 are gone, 4 is the newest that may be compacted
+        assert log.read(0, 1, 6).next_offset == 1  # the bare header that keeps the start of the leader epoch
+        assert log.read(1, 1, 6).next_offset == 5  # offsets 1 to 3 are removed, 4 is the last that may be compacted
         assert not node.cleaner.is_in_progress(log)
         assert read_offsets(node.fs, "/data/cleaner-offset-checkpoint") == {TP: 5}
 
@@ -158,7 +158,7 @@ class TestCompaction:
         for number in range(4):
             self.keyed(node, b"k", b"%d" % number)
         segment = node.partition().log.segments.first
-        segment.file.write(57, (7).to_bytes(4, "big"))  # as many records as are not there
+        segment.file.write(57, (7).to_bytes(4, "big"))  # the number of missing records
         await upkeep.tasks.compact()
         await upkeep.tasks.compact()
         assert node.failed_directories == []
@@ -214,10 +214,10 @@ class TestCompaction:
 
 
 class TestCut:
-    """A follower's log is the IO thread's while it is being cut: these jobs pass it by."""
+    """Tasks skip a follower's log during a truncation, when only the IO thread may touch it."""
 
     def follower(self, upkeep: Upkeep, config: LogConfig, batches: int = 6) -> Partition:
-        """A segment for each batch, all committed."""
+        """Return a follower with one segment per batch, all committed."""
         node = upkeep.node
         node.create_topic(replicas=(1, 2), leader=2, config=config)
         for offset in range(batches):
@@ -279,15 +279,15 @@ class TestCut:
 
 
 async def run_steps(io: InlineIo, count: int) -> None:
-    """Let the loop submit a job and do it, so many times."""
+    """Let the loop submit and run a job, so many times."""
     for _ in range(count):
-        for _ in range(3):  # the turns that a completed future needs to bring the next job
+        for _ in range(3):  # the iterations from a completed future to the next job
             await asyncio.sleep(0)
         io.run_all()
 
 
 class TestFlusher:
-    """One flush of a log at a time; whoever asks during one gets another."""
+    """At most one flush of a log at a time; a request during a flush causes one more."""
 
     @pytest.fixture
     def node(self) -> DataPlane:
@@ -325,7 +325,7 @@ class TestFlusher:
 
 
 class Rhythm:
-    """Counts the runs of a job over time that passes at once."""
+    """Counts the runs of a task over simulated time."""
 
     def __init__(self, settings: LogTaskSettings, *jobs: str) -> None:
         self.runs: dict[str, list[float]] = {job: [] for job in jobs}

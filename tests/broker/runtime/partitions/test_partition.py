@@ -1,4 +1,4 @@
-"""A hosted replica over a real log (`broker.runtime.partitions.partition`)."""
+"""A hosted partition over a real log (`broker.runtime.partitions.partition`)."""
 
 import errno
 

@@ -1,4 +1,4 @@
-"""A hosted replica as a follower: what a fetcher does to it, and what its readers see meanwhile."""
+"""A hosted partition as a follower: the calls of its fetcher, and the reads meanwhile."""
 
 import errno
 
@@ -36,12 +36,12 @@ def followed(node: DataPlane, config: LogConfig | None = None) -> Uuid:
 
 
 def records(base: int, count: int = 1, *, epoch: int = 0, value: bytes = b"v") -> bytes:
-    """A batch as a leader has it in its log."""
+    """Return a batch as in a leader's log."""
     return build_batch([Record(1, b"k", value) for _ in range(count)], base_offset=base, leader_epoch=epoch)
 
 
 def filled(node: DataPlane, count: int, *, high_watermark: int = 0, config: LogConfig | None = None) -> Partition:
-    """A follower with `count` batches of one record each."""
+    """Return a follower with `count` batches of one record each."""
     followed(node, config)
     partition = node.partition()
     data = b"".join(records(offset) for offset in range(count))
@@ -54,8 +54,8 @@ def consume(partition: Partition, offset: int) -> LogReadResult:
     return read(partition, target, CONSUMER, ReadLimits(1_000_000, True), is_first_look=True)
 
 
-class Told:
-    """Counts how often a bound of a partition fires."""
+class CountedWatches:
+    """Counts the events of a partition's watches."""
 
     def __init__(self, partition: Partition) -> None:
         self.marks = self.log_end = 0
@@ -196,7 +196,7 @@ class TestMarks:
 
     def test_consumers_watch_marks_and_followers_the_log_end(self, node: DataPlane) -> None:
         partition = filled(node, 1)
-        told = Told(partition)
+        told = CountedWatches(partition)
         assert partition.follower.append_fetched(0, 1, records(1), 0, 0)
         assert (told.marks, told.log_end) == (0, 1)
         assert partition.follower.append_fetched(0, 2, b"", 2, 0)
@@ -220,7 +220,7 @@ class TestTruncate:
         assert partition.follower.append_fetched(0, 2, records(2, 3), 2, 0)
 
     def test_truncation_without_records_is_immediate_and_removes_empty_epochs(self, node: DataPlane) -> None:
-        """A leader that was deposed before it wrote anything holds an epoch that nobody else may know."""
+        """A leader that lost its role before its first write has an epoch that no other replica may know."""
         identity = node.create_topic(replicas=(1, 2))
         partition = node.partition()
         node.produce(b"a")
@@ -233,7 +233,7 @@ class TestTruncate:
         assert partition.follower.end_for_epoch(1) == EpochEnd(-1, -1)
 
     def test_truncation_removes_deleted_records_if_no_others_remain(self, node: DataPlane) -> None:
-        """They take the disk's time, like others that are cut."""
+        """Removing deleted records blocks like any truncation."""
         partition = filled(node, 3, high_watermark=3)
         partition.log.maybe_increment_log_start_offset(3)
         cut = partition.follower.truncate(0, 3)
@@ -255,7 +255,7 @@ class TestTruncate:
         partition.follower.truncate(0, 2)
         result = consume(partition, 1)
         assert (result.error, result.high_watermark, result.size_bytes, result.is_idle) == (ErrorCode.NONE, 2, 0, True)
-        told = Told(partition)
+        told = CountedWatches(partition)
         node.io.release()
         node.loop.run_soon()
         assert told.marks
@@ -370,7 +370,7 @@ class TestTruncate:
         assert node.loop.failures == []
 
     def test_pending_flush_of_truncated_records_is_dropped(self, node: DataPlane) -> None:
-        """Or the next reign of this replica would commit what is not on the disk, up to where those records were."""
+        """Otherwise this replica's next leader epoch would commit unflushed records up to the former position."""
         identity = followed(node, LogConfig(flush_messages=1))
         partition = node.partition()
         assert partition.follower.append_fetched(0, 0, records(0) + records(1), 0, 0)
@@ -392,10 +392,10 @@ class TestTruncate:
 
 
 class TestFlush:
-    """The leader hears of records once they are as safe as the topic wants them (`flush.messages`)."""
+    """A follower acknowledges records once they are as durable as the topic demands (`flush.messages`)."""
 
     def flushing(self, node: DataPlane) -> Partition:
-        """A follower that has to flush a record."""
+        """Return a follower with a record that waits for a flush."""
         followed(node, LogConfig(flush_messages=2))
         partition = node.partition()
         node.io.is_held = True

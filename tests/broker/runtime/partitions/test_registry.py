@@ -1,4 +1,4 @@
-"""Hosting partitions as the metadata has them (`broker.runtime.partitions.registry`, `log_store`)."""
+"""Hosting partitions by the metadata (`registry`, `replica_assignments`, `log_store`)."""
 
 import asyncio
 
@@ -99,7 +99,7 @@ def test_topic_recreated_during_log_deletion_is_hosted(node: DataPlane) -> None:
 
 
 def test_replica_that_returns_during_log_deletion_gets_a_new_log(node: DataPlane) -> None:
-    """The log that is on its way out must not be used again: its files go."""
+    """The log that is being removed must not be used again."""
     identity = node.create_topic(replicas=(1, 2))
     node.produce(b"a")
     former = node.partition().log
@@ -163,7 +163,7 @@ def test_restart_finds_existing_logs(node: DataPlane) -> None:
     node.log_dirs.close()
     node.log_dirs.unlock()
     again = DataPlane(fs=node.memory)
-    again.io.is_held = True  # nothing needs to be created
+    again.io.is_held = True  # no log needs to be created
     again.create_topic("t", 2)
     assert again.partition().log.log_end_offset == 2
     assert again.partition().log.high_watermark == 2
@@ -176,7 +176,7 @@ def test_log_of_a_former_topic_of_the_same_name_is_set_aside(node: DataPlane) ->
     node.log_dirs.close()
     node.log_dirs.unlock()
     again = DataPlane(fs=node.memory)
-    again.create_topic("t")  # with the id that "gone" had before
+    again.create_topic("t")  # with the id of the former topic "gone"
     assert again.partition().log.log_end_offset == 0
     assert any(name.endswith("-stray") for name in again.fs.list("/data"))
 
@@ -267,7 +267,7 @@ def test_pending_directory_removals_resume_after_a_restart(node: DataPlane) -> N
 
 
 async def test_wait_for_creation_ends_with_the_last_log(node: DataPlane) -> None:
-    await node.assignments.wait_created()  # at once: nothing is being created
+    await node.assignments.wait_created()  # at once: no log is being created
     node.io.is_held = True
     node.create_topic("t", 2)
     first = asyncio.ensure_future(node.assignments.wait_created())

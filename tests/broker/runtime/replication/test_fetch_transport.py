@@ -1,4 +1,4 @@
-"""Fetches of followers over a real connection, to leaders new and old."""
+"""Fetches of followers over a real connection, to leaders of several versions."""
 
 import asyncio
 from typing import TypeVar

@@ -1,4 +1,4 @@
-"""A replica on a real log, kept up with a leader on another through the leader's handlers of Fetch and ListOffsets."""
+"""A follower with a real log, fetching through the leader's handlers of Fetch and ListOffsets."""
 
 from collections import deque
 from collections.abc import Callable
@@ -18,11 +18,11 @@ from storage.config import LogConfig
 from tests.support.data_plane import BROKER_ID, LISTENER, Answer, DataPlane
 from tests.support.runtimes import make_runtime
 
-FOLLOWER = 2  # as the leader's metadata has it; each plane takes itself for broker 1
+FOLLOWER = 2  # the follower's id in the leader's metadata; in its own plane, each broker has id 1
 
 
 class DirectConnection:
-    """Keeps requests until the pair serves them."""
+    """A connection that queues requests until the pair serves them."""
 
     def __init__(self, pair: "Pair") -> None:
         self._pair = pair
@@ -37,11 +37,11 @@ class DirectConnection:
         self._pair.requests.append((request, done))
 
     def close(self) -> None:
-        """Nothing is told of what was under way: no test here needs it."""
+        """Drop the queue without answers: no test here needs them."""
 
 
 class Pair:
-    """Two brokers that host a partition: the one leads, the other follows, or the other way round."""
+    """Two brokers that host a partition; either may lead."""
 
     def __init__(self) -> None:
         self.requests: deque[tuple[Any, Callable[[Any], None]]] = deque()
@@ -68,8 +68,8 @@ class Pair:
     def connect(self, endpoint: SocketAddress, client_id: str) -> DirectConnection:
         return DirectConnection(self)
 
-    def reign(self, *, leads: bool = True) -> None:
-        """The next leader epoch, in which `leader` leads, or `follower` does."""
+    def begin_epoch(self, *, leads: bool = True) -> None:
+        """Begin the next leader epoch, led by `leader` or by `follower`."""
         self.leader.elect(self.identity, BROKER_ID if leads else FOLLOWER)
         self.follower.elect(self.identity, FOLLOWER if leads else BROKER_ID)
 
@@ -78,7 +78,7 @@ class Pair:
         self.serve()
 
     def serve(self, rounds: int = 12) -> None:
-        """Let the leader answer, without waiting, so many requests."""
+        """Let the leader answer so many requests, without waiting."""
         self.follower.loop.run_soon()
         for _ in range(rounds):
             if not self.requests:
@@ -125,7 +125,7 @@ def test_follower_gets_records_and_high_watermark_and_commits() -> None:
 
 
 def test_records_unflushed_on_a_follower_are_not_committed() -> None:
-    """With `flush.messages`, a crash of all replicas at once loses nothing that was acknowledged."""
+    """With `flush.messages`, a crash of all replicas at once loses no acknowledged record."""
     pair = Pair()
     pair.follow()
     pair.follower.partition().configure(LogConfig(flush_messages=1))
@@ -155,10 +155,10 @@ def test_former_leader_truncates_its_uncommitted_records() -> None:
     pair.follow()
     pair.fetchers.unfollow(pair.follower.partition().follower)
     pair.serve()
-    pair.reign(leads=False)
+    pair.begin_epoch(leads=False)
     pair.follower.produce(b"lost", b"too")
     pair.follower.produce(b"as well")
-    pair.reign()
+    pair.begin_epoch()
     pair.leader.produce(b"kept")
     pair.follow()
     assert pair.agrees
@@ -172,9 +172,9 @@ def test_follower_several_epochs_behind_truncates_in_steps() -> None:
     pair.fetchers.unfollow(pair.follower.partition().follower)
     pair.serve()
     for number in range(4):
-        pair.reign(leads=False)
+        pair.begin_epoch(leads=False)
         pair.follower.produce(*[b"f%d" % number] * (number + 1))
-        pair.reign()
+        pair.begin_epoch()
         pair.leader.produce(*[b"l%d" % number] * (4 - number))
     pair.follow()
     pair.serve(40)
@@ -200,7 +200,7 @@ def test_replica_below_the_leaders_log_start_restarts_there() -> None:
     pair.serve()
     for value in (b"b", b"c", b"d"):
         pair.leader.produce(value)
-    pair.leader.partition().log.advance_high_watermark(4)  # as after the follower left the in-sync set
+    pair.leader.partition().log.advance_high_watermark(4)  # as after the follower left the ISR
     pair.leader.partition().record_deletion.delete_records(3)
     pair.follow()
     assert pair.phase is FetchPhase.FETCHING
@@ -209,18 +209,18 @@ def test_replica_below_the_leaders_log_start_restarts_there() -> None:
 
 
 def test_divergence_below_the_leaders_log_start_is_repaired() -> None:
-    """That start lies within a batch, of which the leader has forgotten the epoch's first part: it does not tell a
-    replica that stands at that very offset that it diverges."""
+    """The leader's log start is within a batch, and the leader has forgotten the epoch of the batch's first part. A
+    replica at that very offset gets no diverging epoch."""
     pair = Pair()
     pair.leader.produce(b"common")
     pair.follow()
     pair.fetchers.unfollow(pair.follower.partition().follower)
     pair.serve()
-    pair.reign(leads=False)
+    pair.begin_epoch(leads=False)
     pair.follower.produce(b"lost")
-    pair.reign()
+    pair.begin_epoch()
     pair.leader.produce(b"one", b"two", b"three")
-    pair.leader.partition().log.advance_high_watermark(4)  # as after the follower left the in-sync set
+    pair.leader.partition().log.advance_high_watermark(4)  # as after the follower left the ISR
     pair.leader.partition().record_deletion.delete_records(2)
     pair.follow()
     assert pair.phase is FetchPhase.FETCHING

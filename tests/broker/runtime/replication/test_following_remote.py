@@ -1,4 +1,4 @@
-"""A leader and a follower of a tiered topic, both real, without a network: what is remote alone is not replicated."""
+"""A leader and a follower of a tiered topic with real logs, without network: remote-only records are not replicated."""
 
 from typing import Any
 
@@ -28,7 +28,7 @@ NOW_MS = 1_700_000_000_000
 
 
 class TieredPair(Pair):
-    """The topic is tiered, and one producer writes it. `pool` stands for the threads that wait for remote storage."""
+    """A pair with a tiered topic and one producer. `pool` runs the reads of remote storage."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -68,7 +68,7 @@ class TieredPair(Pair):
         return self.follower.partition().log
 
     def write(self, count: int) -> None:
-        """Records, three to a segment; the follower has them too, so that they are committed."""
+        """Append records, three per segment, and replicate them so that they are committed."""
         for _ in range(count):
             end = self.log.log_end_offset
             if end % 3 == 0:
@@ -78,7 +78,7 @@ class TieredPair(Pair):
         self.serve()
 
     def leave_to_tier(self) -> None:
-        """Copy all closed segments of the leader, and let them go from its disk."""
+        """Copy all closed segments of the leader, and remove them from its local log."""
         log = self.log
         while (backlog := backlog_of(log, log.highest_remote_offset)).segments:
             local = backlog.segments[0]
@@ -92,7 +92,7 @@ class TieredPair(Pair):
         log.detach_segments([segment for segment in log.segments if segment is not log.active_segment])
 
     def forget(self) -> None:
-        """The follower has nothing any more."""
+        """Empty the follower's log."""
         self.fetchers.unfollow(self.follower.partition().follower)
         self.serve()
         self.copy.truncate_fully_and_start_at(0, now_ms=NOW_MS)
@@ -113,11 +113,11 @@ def _stored(log: Log) -> bytes:
 
 @pytest.fixture
 def pair() -> TieredPair:
-    """Seven records, in epochs 0 and 1, six of them remote; the follower has lost all of them."""
+    """A pair with seven records in epochs 0 and 1, six of them remote; the follower has lost all of them."""
     pair = TieredPair()
     pair.follow()
     pair.write(4)
-    pair.reign()
+    pair.begin_epoch()
     pair.follow()
     pair.write(3)
     pair.leave_to_tier()
@@ -141,9 +141,9 @@ def test_follower_continues_after_the_build(pair: TieredPair) -> None:
 
 
 def test_built_replica_serves_its_own_followers(pair: TieredPair) -> None:
-    """As a leader it knows of the producer what the leader before knew: a retry is one."""
+    """As a leader, the replica has the former leader's producer state: it detects a retry."""
     pair.follow()
-    pair.reign(leads=False)
+    pair.begin_epoch(leads=False)
     records = batch(b"6", producer_id=PRODUCER, producer_epoch=0, sequence=6)
     assert pair.follower.partition().append(records, 1).duplicate
     assert pair.follower.partition().follower.local_start_offset == 6
@@ -170,7 +170,7 @@ def test_new_leader_epoch_during_a_remote_read_ends_the_attempt(pair: TieredPair
     pair.pool.is_held = True
     pair.follow()
     assert pair.phase is FetchPhase.BUILDING
-    pair.reign(leads=False)
+    pair.begin_epoch(leads=False)
     pair.pool.release()
     pair.serve()
     assert pair.follower.partition().is_leader
@@ -182,7 +182,7 @@ def test_new_leader_epoch_during_the_restart_begins_with_the_restarted_log(pair:
     pair.follow()
     partition = pair.follower.partition()
     assert partition.truncation.is_under_way
-    pair.reign(leads=False)
+    pair.begin_epoch(leads=False)
     assert pair.follower.partition().leader_id == FOLLOWER
     pair.follower.io.release()
     pair.serve()

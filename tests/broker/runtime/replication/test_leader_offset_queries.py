@@ -1,4 +1,4 @@
-"""What followers ask about single replicas, gathered into requests (`leader_offset_queries.py`)."""
+"""Offset queries of followers, batched into requests (`leader_offset_queries.py`)."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -36,7 +36,7 @@ class Subject:
 
 @dataclass
 class Wire:
-    """Implements LeaderConnection; keeps what was asked, for the test to answer."""
+    """A LeaderConnection that keeps requests for the test to answer."""
 
     asked: list[tuple[Any, Callable[[Any], None]]] = field(default_factory=list)
     is_closed: bool = False
@@ -57,12 +57,12 @@ class Wire:
 
 
 class Follower:
-    """Somebody with questions; `told` are the answers in order."""
+    """A follower with queries; `answers` are its answers in order."""
 
     def __init__(self) -> None:
         self.loop = ManualLoop()
         self.wires: list[Wire] = []
-        self.told: list[tuple[str, OffsetAnswer | EpochAnswer]] = []
+        self.answers: list[tuple[str, OffsetAnswer | EpochAnswer]] = []
         self.questions = LeaderOffsetQueries(BROKER_ID, self.loop, self._connect)
 
     def _connect(self) -> Wire:
@@ -76,10 +76,10 @@ class Follower:
         self.questions.query_epoch_end(Subject(topic, index), leader_epoch, epoch, self._note(f"{topic}-{index}"))
 
     def _note(self, name: str) -> Callable[[OffsetAnswer | EpochAnswer], None]:
-        return lambda answer: self.told.append((name, answer))
+        return lambda answer: self.answers.append((name, answer))
 
     def run(self) -> list[Any]:
-        """The requests that were sent."""
+        """Return the requests that were sent."""
         self.loop.run_soon()
         return [request for wire in self.wires for request, _ in wire.asked]
 
@@ -144,7 +144,7 @@ def test_each_query_gets_its_own_answer(follower: Follower) -> None:
         )
     )
     on_epochs(OffsetForLeaderEpochResponse(topics=[OffsetForLeaderTopicResult("t", [EpochEndOffset(0, 0, 2, 40)])]))
-    assert follower.told == [
+    assert follower.answers == [
         ("t-0", OffsetAnswer(0, 8, 2)),
         ("t-1", OffsetAnswer(ErrorCode.FENCED_LEADER_EPOCH, -1, -1)),
         ("t-0", EpochAnswer(0, EpochEnd(2, 40))),
@@ -158,7 +158,7 @@ def test_query_missing_from_the_response_fails(follower: Follower) -> None:
     (_, on_offsets), (_, on_epochs) = follower.wires[0].asked
     on_offsets(ListOffsetsResponse())
     on_epochs(Unanswered("lost"))
-    assert [answer.code for _, answer in follower.told] == [ErrorCode.NETWORK_EXCEPTION] * 2
+    assert [answer.code for _, answer in follower.answers] == [ErrorCode.NETWORK_EXCEPTION] * 2
 
 
 def test_connection_is_reused(follower: Follower) -> None:
@@ -177,7 +177,7 @@ def test_closing_fails_open_queries(follower: Follower) -> None:
     follower.questions.close()
     follower.run()
     assert follower.wires[0].is_closed
-    assert [(name, answer.code) for name, answer in follower.told] == [
+    assert [(name, answer.code) for name, answer in follower.answers] == [
         ("t-0", ErrorCode.NETWORK_EXCEPTION),
         ("t-1", ErrorCode.NETWORK_EXCEPTION),
         ("t-1", ErrorCode.NETWORK_EXCEPTION),
@@ -189,4 +189,4 @@ def test_closed_queries_open_no_connection(follower: Follower) -> None:
     follower.query_offset("t", 0)
     follower.run()
     assert follower.wires == []
-    assert len(follower.told) == 1
+    assert len(follower.answers) == 1

@@ -13,7 +13,7 @@ from tests.support.fetch_bench import FollowerBench, LedPartition, fill, storage
 
 
 def bench(*, is_tiering: bool = True) -> FollowerBench:
-    """Leader 1 leads t-0, of which 0 to 5 is remote and 6 to 8 on its disk; and u-0, of which all is."""
+    """Return a harness: broker 1 leads t-0, with 0 to 5 remote and 6 to 8 local, and u-0, with remote records only."""
     stage = FollowerBench(settings=FetcherSettings(), is_tiering=is_tiering)
     stage.leader(1)
     fill(lead(stage, "t-0").log, [(1, 9)])
@@ -66,7 +66,7 @@ def test_old_log_stays_until_the_state_is_loaded() -> None:
 
 
 def test_slow_store_does_not_block_other_replicas() -> None:
-    """KAFKA-13560."""
+    """Kafka's follower is blocked (KAFKA-13560)."""
     stage = bench()
     stage.tier.takes_s = 3600
     slow, other = stage.follow("t-0", 1, 1), stage.follow("u-0", 1, 1)
@@ -180,7 +180,7 @@ def test_unexpected_plugin_error_is_raised_and_retried() -> None:
 
 
 def test_out_of_range_replica_restarts_at_the_log_start_first() -> None:
-    """Retention has passed it: then it hears what is remote, and begins behind that (KIP-405, as ever before)."""
+    """Retention has passed the replica: it restarts at the log start, then builds auxiliary state (KIP-405)."""
     stage = bench()
     log = stage.led(1, "t-0").log
     log.start = 3

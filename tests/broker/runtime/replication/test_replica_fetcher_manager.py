@@ -1,4 +1,4 @@
-"""What the drivers of fetching add to its rules; whole conversations are in tests/scenarios/replication."""
+"""The drivers of the fetcher core; complete scenarios are in tests/scenarios/replication."""
 
 import pytest
 
@@ -22,7 +22,7 @@ def fits(replica: HostedFollower, fetchers: ReplicaFetcherManager) -> tuple[Foll
 
 
 def bench_with(*names: str, records: int = 3) -> FollowerBench:
-    """Leader 1 leads, 9 follows."""
+    """Return a harness: broker 1 leads, broker 9 follows."""
     bench = FollowerBench()
     bench.leader(1)
     for name in names:
@@ -89,7 +89,7 @@ def test_slices_of_a_former_endpoint_are_not_appended() -> None:
 
 
 def test_fetcher_sends_no_request_while_records_wait_for_a_flush() -> None:
-    """The next request would tell the leader that this follower has them."""
+    """The next request would acknowledge the records."""
     bench = bench_with("t-0", "t-1")
     (fetcher,) = bench.fetchers.fetchers()
     replica = bench.replicas["t-0"]
@@ -110,7 +110,7 @@ def flush(replica: FakeReplica) -> None:
 
 
 def test_added_replica_with_unflushed_records_blocks_requests() -> None:
-    """It led until now, and has what it appended as leader."""
+    """The replica led until now and has unflushed records of its own."""
     bench = bench_with("t-0")
     (fetcher,) = bench.fetchers.fetchers()
     bench.unfollow("t-0")
@@ -167,7 +167,7 @@ def test_fetcher_that_loses_and_gains_replicas_keeps_its_connection() -> None:
 
 
 def test_truncating_replica_stays_with_its_fetcher_on_resize() -> None:
-    """While the disk cuts, nobody can say where the log ends, and to ask would tell the leader something."""
+    """During the truncation the log end is unknown, and a request would acknowledge records."""
     bench = bench_with("t-0", "t-1")
     replica = bench.replicas["t-1"]
     replica.cut_takes_s = 0.5
@@ -285,7 +285,7 @@ def test_request_rate_decays_within_a_minute() -> None:
 
 
 def test_fetching_begins_after_registration() -> None:
-    """Without an epoch it would count as the broker that it was in its life before (KIP-903)."""
+    """Without a broker epoch, the leader could mistake the broker for its former incarnation (KIP-903)."""
     bench = bench_with("t-0", "t-1")
     followed = [bench.replicas[name] for name in ("t-0", "t-1")]
     epochs = [-1]

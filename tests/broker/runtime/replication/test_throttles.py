@@ -1,4 +1,4 @@
-"""From the configuration in the metadata to the two quotas."""
+"""The two replication quotas follow the metadata's configurations."""
 
 from broker.metadata.image.config_image import ResourceType
 from broker.metadata.image.delta import MetadataDelta
@@ -9,7 +9,7 @@ from protocol.messages.metadata_records import ConfigRecord
 
 
 class Cluster:
-    """Broker 9's throttles, and the metadata that they follow."""
+    """Broker 9's throttles and the metadata."""
 
     def __init__(self) -> None:
         self.throttles = ReplicationThrottles(9)
