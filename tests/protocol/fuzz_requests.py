@@ -1,8 +1,8 @@
 """Mutated request frames against the codec: `python -m tests.protocol.fuzz_requests --frames 1000000 --seed 1`.
 
-Valid frames of every API and version are damaged (bits flipped, cut short, lengths overwritten, spliced with others)
-and decoded as a server would. Any exception but DecodeError ends the run. Memory must not follow the lies in lengths:
-the anonymous memory at the end may exceed that after the first tenth by 5 % at most.
+Valid frames of every API and version are damaged (bits flipped, truncated, lengths overwritten, spliced with others)
+and decoded as in a server. Any exception except DecodeError ends the run. Memory must not follow false lengths:
+anonymous memory at the end may exceed that after the first tenth by at most 5 %.
 """
 
 import argparse
@@ -30,7 +30,7 @@ Mutation = Callable[[random.Random, bytearray, bytes], None]
 
 @dataclass(slots=True)
 class Tally:
-    """What became of the frames. `refused` are those with a named error, in the header or the body."""
+    """Results of the frames. `refused` frames raised DecodeError, in the header or the body."""
 
     decoded: int = 0
     refused: int = 0
@@ -42,7 +42,7 @@ class Tally:
 
 
 def valid_frames(seed: int) -> list[bytes]:
-    """Request frames without size prefixes, several for every version of every API."""
+    """Return request frames without size prefixes, several for every version of every API."""
     frames = []
     for api in API_BY_KEY.values():
         cls = request_class(api.key)
@@ -88,7 +88,7 @@ MUTATIONS: tuple[Mutation, ...] = (flip_bits, truncate, overwrite_length, length
 
 
 def mutated_frames(seed: int) -> Iterator[bytes]:
-    """Damaged frames without end; the header, beyond API key and version, is damaged no less than the body."""
+    """Yield damaged frames without end; the header after API key and version is damaged as often as the body."""
     rng = random.Random(seed)
     frames = valid_frames(seed)
     while True:
@@ -102,7 +102,7 @@ def mutated_frames(seed: int) -> Iterator[bytes]:
 
 
 def decode_frame(frame: bytes, tally: Tally) -> None:
-    """Decodes as a server does. Raises whatever is not a DecodeError."""
+    """Decode like a server. Raises any exception except DecodeError."""
     view = memoryview(frame)
     try:
         header, position = decode_request_header(view)
@@ -118,9 +118,9 @@ def decode_frame(frame: bytes, tally: Tally) -> None:
 
 
 def anonymous_bytes() -> int:
-    """Anonymous resident memory of this process."""
+    """Return the anonymous resident memory of this process."""
     match = re.search(r"^RssAnon:\s+(\d+) kB$", Path("/proc/self/status").read_text(), re.MULTILINE)
-    assert match is not None, "no RssAnon in /proc/self/status"
+    assert match is not None, "/proc/self/status has no RssAnon"
     return int(match[1]) * 1024
 
 

@@ -1,8 +1,7 @@
-"""kio, an independent implementation generated from Kafka's schemas, seen through our classes.
+"""Comparison with kio, an independent implementation generated from Kafka's schemas.
 
 kio has a class per version and richer types (UUID, timedelta, datetime, an enum of error codes). `clamp` keeps a
-message of ours within what those types can hold; `as_ours` turns what kio read back into our field names and plain
-values.
+message within the ranges of those types; `as_ours` converts kio's entities to Ottla's field names and plain values.
 """
 
 import dataclasses
@@ -38,7 +37,7 @@ _MILLISECOND = datetime.timedelta(milliseconds=1)
 
 @cache
 def kio_class(cls: type[Message], version: int) -> Any:
-    """kio's class for one version of ours, or None where it has none."""
+    """Return kio's class for one version of a message, or None."""
     spec = spec_of(cls)
     name = snake_case(spec.name.replace("KRaft", "K_Raft"))
     name = name.removesuffix("_request").removesuffix("_response") if spec.kind in ("request", "response") else name
@@ -50,7 +49,7 @@ def kio_class(cls: type[Message], version: int) -> Any:
 
 
 def clamp(message: object, model: Any) -> None:
-    """Brings the values of a message, in place, into the ranges that kio's types have."""
+    """Clamp the values of a message, in place, to the ranges of kio's types."""
     for field in dataclasses.fields(model):
         name = our_name(field, message)
         value = getattr(message, name)
@@ -73,13 +72,13 @@ _CLAMPS = {
 
 
 def field_count(model: Any) -> int:
-    """Fields of a model and, recursively, of the structs it contains."""
+    """Count the fields of a model and, recursively, of its structs."""
     fields = dataclasses.fields(model)
     return len(fields) + sum(field_count(inner) for f in fields if (inner := _entity_type(f.type)) is not None)
 
 
 def read(model: Any, encoded: bytes) -> tuple[Any, int]:
-    """(kio's entity, bytes it took)."""
+    """Return (kio's entity, bytes read)."""
     entity, size = entity_reader(model)(encoded, 0)
     return entity, size
 
@@ -91,7 +90,7 @@ def write(entity: Any) -> bytes:
 
 
 def as_ours(value: object, ours: object) -> object:
-    """Plain values for what kio read: an entity becomes {our field name: value}, with `ours` naming the fields."""
+    """Convert kio's entity to plain values, {field name: value}; `ours` provides the field names."""
     match value:
         case None if isinstance(ours, bytes) and len(ours) == 16:
             return bytes(16)
@@ -115,7 +114,7 @@ def as_ours(value: object, ours: object) -> object:
 
 
 def plain(value: object, names: object) -> object:
-    """Our message in the same shape, with only the fields that kio's entity has."""
+    """Convert a message to the same form, with only the fields of kio's entity."""
     if isinstance(value, list) and isinstance(names, list):
         return [plain(part, name) for part, name in zip(value, names, strict=True)]
     if isinstance(names, dict):

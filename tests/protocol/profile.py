@@ -1,4 +1,4 @@
-"""How much hypothesis tries: little and always the same by default, much with OTTLA_EXHAUSTIVE=1 in the environment."""
+"""Hypothesis profiles: few and deterministic examples by default, many with OTTLA_EXHAUSTIVE=1 in the environment."""
 
 import os
 
@@ -13,7 +13,7 @@ few_examples = settings(
     deadline=None,
     suppress_health_check=list(HealthCheck),
 )
-"""For tests that run once per message and version."""
+"""Settings of tests that run once per message and version."""
 
 more_examples = settings(few_examples, max_examples=5000 if EXHAUSTIVE else 100)
-"""For tests that run once."""
+"""Settings of tests that run once."""

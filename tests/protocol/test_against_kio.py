@@ -1,4 +1,4 @@
-"""Our bytes equal those of an independent implementation, for every version of every message that it has."""
+"""Encodings equal those of an independent implementation, for every version of every message that it has."""
 
 import pytest
 from hypothesis import given
@@ -41,7 +41,7 @@ def test_kio_has_the_same_fields(cls: type[Message], version: int) -> None:
 def test_kio_covers_every_request_and_response_but_those_it_lacks() -> None:
     missing = {cls.__name__ for cls, version in all_versions() if cls.SCHEMA.startswith("rpc/")}
     missing -= {cls.__name__ for cls, _ in COVERED}
-    missing -= {"CreateMetadataSnapshotRequest", "CreateMetadataSnapshotResponse"}  # our own
+    missing -= {"CreateMetadataSnapshotRequest", "CreateMetadataSnapshotResponse"}  # Ottla's own APIs
     missing -= {"RestoreTopicsRequest", "RestoreTopicsResponse"}
     assert missing == set()
     assert len(COVERED) > 500

@@ -1,4 +1,4 @@
-"""What the compiled functions promise beyond the bytes: which values they refuse, what they share, what they copy."""
+"""Contracts of compiled functions besides the encoding: rejected values, sharing and copying."""
 
 import linecache
 import traceback

@@ -1,4 +1,4 @@
-"""A short run of the fuzzer, and proof that it exercises what it claims to."""
+"""A short run of the fuzzer, with a check of its coverage."""
 
 from itertools import islice
 

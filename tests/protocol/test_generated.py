@@ -1,4 +1,4 @@
-"""What is committed is what the schemas say."""
+"""Committed modules match the schemas."""
 
 from pathlib import Path
 

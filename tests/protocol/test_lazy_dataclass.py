@@ -1,4 +1,4 @@
-"""A lazy dataclass is a dataclass, from whichever side one first looks at it."""
+"""A lazy dataclass behaves like a dataclass, whatever is used first."""
 
 import copy
 import dataclasses

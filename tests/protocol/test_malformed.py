@@ -1,4 +1,4 @@
-"""Malformed bytes raise DecodeError, early, and cost no more than their own length."""
+"""Malformed bytes raise DecodeError early, at a cost of no more than their own length."""
 
 import tracemalloc
 
@@ -90,7 +90,7 @@ def test_tagged_field_with_a_wrong_size_is_refused() -> None:
 
 @pytest.mark.parametrize("count", [2, FEW_ROWS, 50])
 def test_unknown_tagged_fields_are_skipped(count: int) -> None:
-    """Also where rows are read in bulk as long as they hold no tags: only the last one here does."""
+    """Rows are read in bulk until a tag section; only the last row here has one."""
     directory = Uuid(b"u" * 16)
     partitions = [FetchPartition(partition=index) for index in range(count)]
     partitions[-1].high_watermark = 5

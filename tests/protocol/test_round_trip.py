@@ -1,4 +1,4 @@
-"""Every message in every version: what was encoded is decoded to an equal value, whatever the buffer."""
+"""Every message in every version decodes to an equal value after encoding, whatever the buffer."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""The dialect is understood whole or not at all."""
+"""A schema is parsed completely or refused."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -105,7 +105,7 @@ def test_tags_count_from_zero_so_that_one_byte_holds_them() -> None:
 
 
 def test_no_struct_is_empty_on_the_wire_unless_it_is_flexible() -> None:
-    """An array of nothing would let a count allocate without bytes to show for it."""
+    """An array of empty structs would let a count allocate memory without bytes in the frame."""
     for path in schemas.message_paths():
         spec = schema.load(path)
         for struct in spec.structs():

@@ -1,4 +1,4 @@
-"""Values for any message in any version, built from its schema. Hypothesis chooses them, or a seeded generator."""
+"""Values for any message in any version, built from its schema by hypothesis or by a seeded generator."""
 
 import random
 import sys
@@ -18,7 +18,7 @@ M = TypeVar("M", bound=Message)
 
 
 class Chooser(Protocol):
-    """Where values come from."""
+    """A source of values."""
 
     def integer(self, low: int, high: int) -> int: ...
     def number(self) -> float: ...
@@ -28,7 +28,7 @@ class Chooser(Protocol):
 
 
 class DrawChooser:
-    """Chooses by drawing from hypothesis, which shrinks what fails."""
+    """A chooser that draws from hypothesis, which shrinks failures."""
 
     def __init__(self, draw: st.DrawFn) -> None:
         self._draw = draw
@@ -52,7 +52,7 @@ class DrawChooser:
 
 
 class SeededChooser:
-    """Chooses by a seeded generator, with a taste for bounds; fast, for fuzzing. `brief` avoids long texts and data."""
+    """A chooser with a seeded generator that prefers bounds; fast, for fuzzing. `brief` avoids long texts and data."""
 
     def __init__(self, seed: int, *, brief: bool = False) -> None:
         self._random = random.Random(seed)
@@ -80,7 +80,7 @@ class SeededChooser:
 
 
 def all_messages() -> list[type[Message]]:
-    """Every generated message class, in the order of the schemas."""
+    """Return every generated message class, in the order of the schemas."""
     return [compiler.class_named(path.rpartition("/")[2].removesuffix(".json")) for path in schemas.message_paths()]
 
 
@@ -89,7 +89,7 @@ def all_versions() -> list[tuple[type[Message], int]]:
 
 
 def build(cls: type[M], version: int, chooser: Chooser) -> M:
-    """A message whose fields are chosen where `version` has them and default where it has not."""
+    """Build a message with chosen values in fields that `version` has, and defaults in the others."""
     builder = _Builder(Layout(compiler.spec_of(cls), version), cls, chooser)
     return cast(M, builder.struct(builder.layout.spec.struct, depth=0))
 
@@ -126,7 +126,7 @@ class _Builder:
         return self._single(field, depth)
 
     def _longest(self, field: FieldSpec, depth: int) -> int:
-        """Flat rows come in numbers that the decoder reads in bulk, others in few, for they multiply."""
+        """Return the longest array: flat rows in numbers that the decoder reads in bulk, nested ones in few."""
         if field.struct is not None and self.layout.fixed_width(field.struct):
             return FEW_ROWS + 2
         return 3 if depth == 0 else 2

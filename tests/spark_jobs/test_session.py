@@ -1,4 +1,4 @@
-"""How the JVM of a command is set up, where this process is the one that starts it; and what spark-submit relies on."""
+"""The configuration of a command's JVM, and the requirements of spark-submit."""
 
 import os
 import subprocess
@@ -18,7 +18,7 @@ LIGHT = "-XX:TieredStopAtLevel=1"
 
 
 def prepared(monkeypatch: pytest.MonkeyPatch, options: str, *, is_light: bool = True) -> list[str]:
-    """What is set in the end."""
+    """Return the resulting JVM options."""
     monkeypatch.setenv(OPTIONS, options)
     _prepare_jvm(is_light)
     return os.environ[OPTIONS].split()
@@ -29,7 +29,7 @@ def test_a_light_jvm_is_silent_and_has_one_compiler(monkeypatch: pytest.MonkeyPa
     assert light == LIGHT
     assert log4j.startswith("-Dlog4j2.configurationFile=file:/")
     assert prepared(monkeypatch, "", is_light=False) == [log4j]
-    assert prepared(monkeypatch, f"{light} {log4j}") == [light, log4j], "once is enough"
+    assert prepared(monkeypatch, f"{light} {log4j}") == [light, log4j], "options are not repeated"
 
 
 def test_settings_of_the_environment_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -38,13 +38,13 @@ def test_settings_of_the_environment_are_kept(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_session_leaves_master_and_sizes_to_spark_submit() -> None:
-    """A master or sizes set here would win over those of spark-submit, or come too late."""
+    """A master or sizes set here would override those of spark-submit, or come too late."""
     theirs = ("spark.master", "spark.submit.", "spark.driver.", "spark.executor.", "spark.cores.", "spark.jars")
     assert not [key for key in {**_SETTINGS, **_SPARK} if key.startswith(theirs)]
 
 
 def test_the_job_is_a_file_that_can_be_submitted(tmp_path: Path) -> None:
-    """By its path, from anywhere, and found by nothing but that it is installed."""
+    """The script runs by its path from any directory, with only the installed package."""
     environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
     asked = [sys.executable, command.__file__, "--help"]
     done = subprocess.run(asked, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)

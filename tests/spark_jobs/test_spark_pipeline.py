@@ -1,6 +1,6 @@
-"""The job on Spark, on random histories served from memory, held to the bytes that a node writes.
+"""The job on Spark, on random histories served from memory, against the bytes that a node writes.
 
-What needs no Spark is tested beside each module; real clusters are in `tests/integration/test_spark_snapshots.py`.
+Tests without Spark are beside each module; real clusters are in `tests/integration/test_spark_snapshots.py`.
 """
 
 import contextlib
@@ -66,7 +66,7 @@ def opened(spark: SparkSession, settings: JobSettings) -> Iterator[Job]:
 
 
 def once(spark: SparkSession, settings: JobSettings) -> str:
-    """The digest of the file that was written."""
+    """Run the job once; return the digest of the file."""
     with opened(spark, settings) as job:
         manifest = job.once()
     content = Path(settings.out.directory, manifest.file).read_bytes()
@@ -75,14 +75,16 @@ def once(spark: SparkSession, settings: JobSettings) -> str:
 
 
 def by_a_node(log: Log, number: int) -> bytes:
-    """The snapshot that a node writes after a batch."""
+    """Return the snapshot that a node writes after a batch."""
     image = log.images[number]
     assert image is not None
     return b"".join(image_batches(image, log.controls[number]))
 
 
 def by_a_late_node(log: Log, loaded: int, number: int) -> bytes:
-    """The same by one that loaded the snapshot after batch `loaded`, in which an old level may have left things out."""
+    """Return the snapshot of a node that loaded the snapshot after batch `loaded`, whose metadata version may omit
+    fields.
+    """
     snapshot = read_snapshot(by_a_node(log, loaded))
     delta = MetadataDelta(EMPTY_IMAGE)
     delta.replay_all(snapshot.records)
@@ -103,7 +105,7 @@ def digest(content: bytes) -> str:
 def test_any_division_gives_the_bytes_of_a_node(
     spark: SparkSession, log: Log, settings: JobSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One micro-batch or several, all in one task or dealt out to 4 or 7, at the end or before it."""
+    """One or several micro-batches, in one task or divided among 4 or 7, at the end or before it."""
     expected = digest(by_a_node(log, -1))
     out = settings.out.directory
     assert once(spark, settings) == expected
@@ -111,7 +113,7 @@ def test_any_division_gives_the_bytes_of_a_node(
     several = replace(settings, out=StoreUri(directory=f"{out}-several"), max_rows=log.batches[-1].last_offset // 4)
     assert once(spark, replace(several, sink=TablesSink(tables))) == expected
     assert tables.end() == log.batches[-1].last_offset + 1
-    assert len({file.span for file in live_files(tables, "changes")}) > 1, "a file for each step"
+    assert len({file.span for file in live_files(tables, "changes")}) > 1, "each step writes a file"
     monkeypatch.setattr(micro_batch, "SMALL_ROWS", 0)
     for partitions in (4, 7):
         spark.conf.set("spark.sql.shuffle.partitions", partitions)
@@ -124,15 +126,15 @@ def test_any_division_gives_the_bytes_of_a_node(
         latest = ObjectSnapshotStore(settings.out).latest()
     assert latest is not None
     assert latest.sha256 == expected, "an older snapshot is not the latest"
-    assert not list(Path(out, "_state", "at").rglob("*.arrow")), "what --at folded is of no use to anybody else"
+    assert not list(Path(out, "_state", "at").rglob("*.arrow")), "the branch of --at is removed"
     Path(out, latest.name).unlink()
     next(Path(out, "_state", "sections").rglob("*.arrow")).unlink()
     with opened(spark, settings) as job:
-        assert job.at(latest.end_offset).sha256 == expected, "although a tail let go of the files of its commit"
+        assert job.at(latest.end_offset).sha256 == expected, "the tail has removed the files of its commit"
 
 
 def test_job_resumes_after_a_failure_at_any_stage(spark: SparkSession, log: Log, settings: JobSettings) -> None:
-    """A directory where a file is to be is what no user can write over, neither here nor in an executor."""
+    """A directory in place of a file is an obstacle that no user can overwrite, here or in an executor."""
     end, epoch = log.batches[-1].last_offset + 1, log.batches[-1].epoch
     name, out = f"{end:020d}-{epoch:010d}", Path(settings.out.directory)
     section = _topic_id(log)[0] >> 3
@@ -153,11 +155,11 @@ def test_job_resumes_after_a_failure_at_any_stage(spark: SparkSession, log: Log,
         assert (manifest is not None) == (obstacle == "latest.json"), obstacle
     assert once(spark, settings) == digest(by_a_node(log, -1))
     left = {path.relative_to(out).parts[1] for path in (out / "_state").rglob("*") if path.is_file()}
-    assert left == {"commits", "owner.json", "registry", "sections"}, "nothing of the attempts is left"
+    assert left == {"commits", "owner.json", "registry", "sections"}, "failed attempts leave no files"
 
 
 def test_job_continues_after_the_log_was_trimmed(spark: SparkSession, log: Log, settings: JobSettings) -> None:
-    """From the snapshot of a node in place of what is gone, as a node does that comes late."""
+    """A node's snapshot replaces the deleted records, as for a node that joins late."""
     aligned = log.aligned()
     first, second, third = (aligned[len(aligned) * part // 4] for part in (1, 2, 3))
     with ServedMetadataLog(log.data, visible=first + 1) as served:
@@ -172,13 +174,13 @@ def test_job_continues_after_the_log_was_trimmed(spark: SparkSession, log: Log, 
         served.grow(len(log.data))
         assert once(spark, settings) == digest(by_a_late_node(log, second, len(log.data) - 1))
         fresh = replace(settings, out=StoreUri(directory=f"{settings.out.directory}-fresh"))
-        assert once(spark, fresh) == digest(by_a_late_node(log, second, len(log.data) - 1)), "without a state, too"
+        assert once(spark, fresh) == digest(by_a_late_node(log, second, len(log.data) - 1)), "also without a state"
 
 
 def test_invalid_log_stops_the_job_with_a_sentence(
     spark: SparkSession, log: Log, settings: JobSettings, tmp_path: Path
 ) -> None:
-    """A record of the future, another cluster, an offset within a batch: and nothing is lost by it."""
+    """An unknown record, another cluster, an offset within a batch; no state is lost."""
     end, epoch = log.batches[-1].last_offset + 1, log.batches[-1].epoch
     future = build_value_batch([b"\x01\xff\x7f\x00"], 5, base_offset=end, leader_epoch=epoch)
     with ServedMetadataLog([*log.data, future]) as served:
@@ -187,7 +189,7 @@ def test_invalid_log_stops_the_job_with_a_sentence(
         assert (failure.kind, failure.is_retriable) == ("UnknownRecord", False)
         assert str(end) in failure.sentence
         with opened(spark, settings) as job:
-            assert job.at(end).sha256 == digest(by_a_node(log, -1)), "what comes before it can be had"
+            assert job.at(end).sha256 == digest(by_a_node(log, -1)), "the records before it can be folded"
         served.grow(len(log.data))
         assert once(spark, settings) == digest(by_a_node(log, -1))
         with opened(spark, settings) as job, pytest.raises(Exception, match="the nearest batch ends are"):
@@ -203,7 +205,7 @@ def test_invalid_log_stops_the_job_with_a_sentence(
 
 
 def test_a_tail_follows_and_can_be_stopped_and_started(spark: SparkSession, log: Log, settings: JobSettings) -> None:
-    """With a checkpoint that is broken, one that is lost, and one that is ahead of a state that was lost."""
+    """The checkpoint is broken, lost, or ahead of a lost state."""
     aligned = log.aligned()
     ends = [aligned[len(aligned) * part // 4] for part in (1, 2, 3)] + [len(log.data) - 1]
     with ServedMetadataLog(log.data, visible=ends[0] + 1) as served:
@@ -226,7 +228,7 @@ def test_a_tail_follows_and_can_be_stopped_and_started(spark: SparkSession, log:
 
 
 def test_earlier_of_two_jobs_in_one_location_ends(spark: SparkSession, log: Log, settings: JobSettings) -> None:
-    """Before it counts what it did, and without harm to the other one's state."""
+    """The earlier job ends before its step counts, and does not damage the other one's state."""
     with opened(spark, settings) as job, pytest.raises(Exception, match="TakenOver") as told:
         job.tail(_Overtaken(lambda: once(spark, settings)))
     failure = failure_of(told.value)
@@ -236,7 +238,7 @@ def test_earlier_of_two_jobs_in_one_location_ends(spark: SparkSession, log: Log,
 
 
 class _Overtaken:
-    """A snapshot is due when another job has begun, and done its work."""
+    """A schedule that starts and completes another job."""
 
     def __init__(self, begin_other: Callable[[], str]) -> None:
         self._begin_other = begin_other
@@ -249,7 +251,7 @@ class _Overtaken:
 
 
 class _StoppedAt:
-    """A snapshot is due as soon as the state reaches an offset, and then the job has done its work."""
+    """A schedule that stops the job when the state reaches an offset."""
 
     def __init__(self, job: Job, end: int) -> None:
         self._job = job
@@ -263,7 +265,7 @@ class _StoppedAt:
 
 
 def _empty_the_newest(directory: Path) -> None:
-    """As a machine that loses its power may leave a file."""
+    """Empty the newest file, as a power loss may."""
     newest = max((path for path in directory.iterdir() if path.name.isdigit()), key=lambda path: int(path.name))
     newest.write_bytes(b"")
     newest.with_name(f".{newest.name}.crc").unlink()

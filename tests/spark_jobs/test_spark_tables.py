@@ -1,4 +1,4 @@
-"""What people query, on Spark: the tables, the report, and tiered records."""
+"""Queries on Spark: the tables, the report, and tiered records."""
 
 from datetime import UTC, datetime
 from pathlib import Path
@@ -72,7 +72,7 @@ def test_tiered_records_are_a_table(spark: SparkSession, tmp_path: Path) -> None
             stage.roll()
     spark.dataSource.register(OttlaTiered)
     unfiltered = spark.read.format(NAME).options(**options_of(stages[0].bucket)).load()
-    assert unfiltered.where(F.col("offset") >= 57).count() == 6, "as Spark is by itself"
+    assert unfiltered.where(F.col("offset") >= 57).count() == 6, "without push-down"
     register(spark)
     try:
         frame = spark.read.format(NAME).options(**options_of(stages[0].bucket)).load()
@@ -84,7 +84,7 @@ def test_tiered_records_are_a_table(spark: SparkSession, tmp_path: Path) -> None
         ]
         some = frame.where((F.col("partition") == 1) & (F.col("offset") >= 25))
         assert [row.offset for row in some.orderBy("offset").collect()] == list(range(25, 60))
-        assert some.rdd.getNumPartitions() == 2, "segments that hold nothing of it are not read"
+        assert some.rdd.getNumPartitions() == 2, "segments without matching records are not read"
         since = datetime.fromtimestamp((BEGAN_MS + 45) / 1000, UTC)
         late = frame.where(F.col("timestamp") >= F.lit(since))
         assert late.count() == 30

@@ -1,4 +1,4 @@
-"""A log on a nasty disk, and a model of what it must hold: the language of the log's history tests."""
+"""A log on a disk with faults and a model of its content, for tests of random histories."""
 
 from dataclasses import dataclass
 from random import Random
@@ -23,7 +23,7 @@ PARTITION = TopicPartition("t", 0)
 NOW_MS = 1_700_000_000_000
 
 SMALL = LogConfig(segment_bytes=4096, index_interval_bytes=200, segment_index_bytes=12 * 16)
-"""So small that rolls, full indexes and several segments happen within a few dozen appends."""
+"""Limits so small that rolls, full indexes and several segments occur within a few dozen appends."""
 
 
 @dataclass
@@ -35,8 +35,8 @@ class Producer:
 
 
 class History:
-    """Does things to a log and to its model. `held` are the batches that the log has, `flushed` the offset below which
-    they may not get lost.
+    """Operations on a log and its model. `held` are the batches in the log, `flushed` the offset below which no batch
+    may be lost.
     """
 
     def __init__(self, config: LogConfig = SMALL) -> None:
@@ -109,7 +109,7 @@ class History:
         self.held.append(bytes(buffer))
 
     def replicate(self, gap: int, records: int) -> None:
-        """A batch from another leader, after a gap as compaction leaves it."""
+        """Append a batch from another leader after a gap, as compaction leaves it."""
         base = self.log.log_end_offset + gap
         batch = build_batch([Record(self.clock_ms, b"k", b"v")] * records, base_offset=base, leader_epoch=self.epoch)
         self.log.append_as_follower(batch, now_ms=self.clock_ms)
@@ -119,7 +119,7 @@ class History:
         self.flushed = max(self.flushed, self.log.flush())
 
     def truncate(self, batches: int) -> None:
-        """Drops the last few batches; all of them, where only deleted ones would be left on the disk."""
+        """Truncate the last few batches, or all if only deleted ones would remain on disk."""
         if not self.held:
             return
         offset = parse_header(self.held[max(0, len(self.held) - batches)]).base_offset
@@ -139,13 +139,13 @@ class History:
         self.learn_producers()
 
     def raise_log_start(self, offset: int) -> None:
-        """As DeleteRecords does, with its checkpoint at once."""
+        """Raise the log start offset with its checkpoint, as DeleteRecords does."""
         self.log.advance_high_watermark(self.log.log_end_offset)
         self.log.maybe_increment_log_start_offset(offset)
         self.checkpoint_log_start()
 
     def restart(self, random: Random) -> None:
-        """A clean one; a power cut right after it must change nothing."""
+        """Restart after a clean shutdown; a power loss right after it must change nothing."""
         self.log.close()
         self.checkpoint(self.log)
         self.fs.crash(random)
@@ -154,19 +154,19 @@ class History:
         assert self.log.log_end_offset == self.flushed
 
     def crash(self, random: Random) -> None:
-        """A power cut; the log then holds a prefix of what it held, with all that was flushed."""
+        """Lose power; the log must then hold a prefix of its content with everything flushed."""
         log_start = self.log.log_start_offset
         self.fs.faults.clear()
         self.fs.crash(random)
         self.log = self.open(clean=False)
         end = self.log.log_end_offset
-        assert end >= self.flushed, f"offset {self.flushed} was flushed, {end} is left"
+        assert end >= self.flushed, f"offset {self.flushed} was flushed, but the log ends at {end}"
         assert self.log.log_start_offset == log_start
         self.held = [b for b in self.held if parse_header(b).last_offset < end] if self.log.size_bytes else []
         self.learn_producers()
 
     def learn_producers(self) -> None:
-        """Clients that go on where the log stands."""
+        """Continue the clients' sequences from the state of the log."""
         for number, producer in self.producers.items():
             entry = self.log.producers.entries.get(number)
             producer.epoch = entry.epoch if entry else 0
@@ -186,7 +186,7 @@ class History:
         return [batch for batch in self.held if parse_header(batch).base_offset >= first]
 
     def check_content(self) -> None:
-        """From the segments, then through the front door."""
+        """Check the content of the segments, then the results of reads."""
         stored = b"".join(segment.file.read(0, segment.size) for segment in self.log.segments)
         assert stored == b"".join(self.visible())
         offset, read = self.log.log_start_offset, b""
@@ -220,7 +220,7 @@ class History:
 
     def check_epochs(self) -> None:
         if self.log.log_start_offset == self.log.log_end_offset:
-            return  # no offset whose epoch could be asked for
+            return  # no offset with an epoch
         fresh = LeaderEpochs(self.fs, "unused", [])
         for batch in self.visible():
             header = parse_header(batch)
@@ -245,7 +245,7 @@ class History:
 
 
 def summary(state: ProducerState) -> dict[int, tuple[int, ...]]:
-    """What a snapshot keeps of each producer."""
+    """Return the fields of each producer that a snapshot keeps."""
     return {
         entry.producer_id: (
             entry.epoch,

@@ -1,4 +1,4 @@
-"""The leader-epoch cache (KIP-101): against examples, and against a twin that remembers the epoch of every offset."""
+"""The leader epoch cache (KIP-101): examples, and a model that stores the epoch of every offset."""
 
 import pytest
 from hypothesis import given
@@ -116,6 +116,6 @@ def test_epochs_of_another_copy_are_restored_below_the_first() -> None:
     begun = cache((3, 10), (6, 30))
     assert begun.restore_below(history)
     assert begun.entries == [(1, 0), (3, 10), (6, 30)]
-    assert not begun.restore_below(history), "nothing more"
-    assert not cache((1, 5)).restore_below([EpochEntry(2, 0)]), "it cannot have been before"
-    assert not cache().restore_below(history), "nothing is known to agree"
+    assert not begun.restore_below(history), "the history adds nothing"
+    assert not cache((1, 5)).restore_below([EpochEntry(2, 0)]), "a higher epoch cannot be earlier"
+    assert not cache().restore_below(history), "an empty cache cannot verify the history"

@@ -1,4 +1,4 @@
-"""One contract for every file system: the real one and the fake must not differ in what storage relies on."""
+"""The contract of every file system: the real one and the fake agree wherever storage relies on it."""
 
 import errno
 from collections.abc import Iterator

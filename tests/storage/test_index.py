@@ -1,4 +1,4 @@
-"""The indexes: entries in a file and in memory, found the same way wherever they are."""
+"""The indexes: lookups give the same results in the file and in memory."""
 
 import struct
 from bisect import bisect_right
@@ -20,7 +20,7 @@ MANY = 2 * SPILL_ENTRIES + 3 * BLOCK_ENTRIES + 17
 
 
 def entries(count: int, fs: MemoryFileSystem | None = None) -> EntryFile:
-    """Keys 0, 10, 20 … and values 5, 105, 205 …"""
+    """Return keys 0, 10, 20 … with values 5, 105, 205 …"""
     file = EntryFile(fs or MemoryFileSystem(), "index", ENTRY)
     file.reset()
     for number in range(count):

@@ -1,4 +1,4 @@
-"""The log of a partition, as the rest of the node uses it."""
+"""The log of a partition."""
 
 import errno
 from dataclasses import replace
@@ -58,7 +58,7 @@ def batch(records: int = 1, *, timestamp: int = NOW, size: int = 1, **fields: in
 def append(
     log: Log, records: int = 1, *, epoch: int = 0, timestamp: int = NOW, size: int = 1, now_ms: int = NOW
 ) -> int:
-    """The first offset."""
+    """Append a batch; return its first offset."""
     data = batch(records, timestamp=timestamp, size=size)
     return log.append_as_leader(data, epoch, now_ms=now_ms).first_offset
 
@@ -473,7 +473,7 @@ def test_aborted_transactions_are_listed_for_the_range_that_is_read(fs: MemoryFi
 
 
 def test_a_transaction_begins_with_the_guard_of_its_verification_only(log: Log) -> None:
-    """KIP-890: guards are not shared, and an end of the transaction makes them worthless."""
+    """Guards are not shared, and the end of the transaction invalidates them (KIP-890)."""
     log.verify_transactions = True
     first = batch(producer_id=1, producer_epoch=0, base_sequence=0, transactional=True)
     second = batch(producer_id=1, producer_epoch=0, base_sequence=1, transactional=True)

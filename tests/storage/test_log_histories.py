@@ -1,7 +1,7 @@
-"""Random histories of a log over a disk that loses and tears what was not synced.
+"""Random histories of a log on a disk that loses and tears unsynced writes.
 
-After every crash: what was flushed is there, in order; the rest is cut at a batch boundary; indexes, leader epochs and
-producer state are what the surviving batches say.
+After every crash the flushed batches exist in order, the rest is cut at a batch boundary, and indexes, leader epochs
+and producer state match the remaining batches.
 """
 
 import contextlib

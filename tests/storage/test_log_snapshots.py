@@ -1,4 +1,4 @@
-"""Checkpoint files: written aside, checked, paged (`storage.log_snapshots`, KIP-630)."""
+"""Snapshot files are written to a temporary name, checked and read in pages (`storage.log_snapshots`, KIP-630)."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -40,7 +40,7 @@ def data(offset: int, *values: bytes, epoch: int = 3) -> bytes:
 
 
 def snapshot(*bodies: bytes, opening: Sequence[tuple[ControlType, bytes]] = (HEADER,)) -> bytes:
-    """A whole snapshot with one data batch of one record for each body."""
+    """Return a whole snapshot with one data batch of one record for each body."""
     first = len(opening)
     middle = b"".join(data(first + n, body) for n, body in enumerate(bodies))
     return control(0, *opening) + middle + control(first + len(bodies), FOOTER)
@@ -304,7 +304,7 @@ def test_power_loss_leaves_a_whole_snapshot_or_none(way: str) -> None:
         failed = lose_power_in(fs, after, Random(after), work)
         if not failed:
             fs.crash(Random(after))
-            assert held.ids() == [ID], "what was finished stays"
+            assert held.ids() == [ID], "a finished snapshot stays"
         assert held.ids() in ([], [ID])
         if held.ids():
             assert held.check(ID, lambda batch: None) == TIME

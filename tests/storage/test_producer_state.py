@@ -1,4 +1,4 @@
-"""Idempotence and transactions on one log (KIP-98), and the snapshots that keep them."""
+"""Idempotence and transactions on one log (KIP-98), and producer snapshots."""
 
 import struct
 from collections.abc import Callable

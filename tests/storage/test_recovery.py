@@ -1,4 +1,4 @@
-"""What a crash leaves behind, case by case, and what the next start makes of it (LogLoader)."""
+"""The effects of a crash, one by one, and their repair at the next start (LogLoader)."""
 
 import contextlib
 import struct
@@ -44,7 +44,7 @@ def opened(
 
 
 def filled(fs: MemoryFileSystem, batches: int = 10, *, clean: bool = True, config: LogConfig = SMALL) -> list[bytes]:
-    """A closed log of one-record batches with a producer, 5 to a segment; their bytes."""
+    """Write a closed log of one-record batches with a producer, 5 per segment; return the batches."""
     log = opened(fs, clean=True, config=config)
     written = []
     for n in range(batches):
@@ -134,7 +134,7 @@ def test_recovery_skips_segments_below_the_recovery_point(fs: MemoryFileSystem) 
 
 
 def test_a_segment_that_never_reached_the_disk_ends_the_log(fs: MemoryFileSystem) -> None:
-    """The next segment's file was there, the end of this one was not: no hole may remain."""
+    """The next segment's file exists, the end of this one does not: no hole may remain."""
     written = filled(fs, 12)
     size = len(written[0])
     fs.open(name(5)).truncate(3 * size)
@@ -216,7 +216,7 @@ def test_kafkas_preallocated_index_loses_its_zeros(fs: MemoryFileSystem) -> None
 
 
 def test_a_segment_that_ends_at_the_recovery_point_may_have_unsynced_indexes(fs: MemoryFileSystem) -> None:
-    """It was flushed while it was active, and finished afterwards."""
+    """The segment was flushed while active, and finished afterwards."""
     filled(fs, 12)
     entries = read_file(fs, name(5, ".index"))
     write_file(fs, name(5, ".index"), bytes(len(entries)), sync=False)
@@ -324,7 +324,7 @@ def test_a_finished_swap_is_read_at_once(fs: MemoryFileSystem) -> None:
 
 
 def test_snapshots_above_the_recovery_point_are_discarded(fs: MemoryFileSystem) -> None:
-    """They may be left from a history that was truncated; the batches are asked instead."""
+    """Such snapshots may belong to a truncated history; recovery replays the batches instead."""
     filled(fs, 7)
     assert fs.exists(name(5, ".snapshot"))
     other = MemoryFileSystem()
@@ -379,7 +379,9 @@ def test_the_log_starts_at_the_checkpoint_or_the_first_segment(fs: MemoryFileSys
 
 
 def test_batches_below_the_log_start_set_no_epochs(fs: MemoryFileSystem) -> None:
-    """All of it was deleted, and it went on with a history of lower epochs; what lies below is of the old one."""
+    """The whole log was deleted and continued with a history of lower epochs; batches below belong to the old
+    history.
+    """
     log = opened(fs, clean=True)
     for epoch in (7, 3, 5):
         if epoch == 3:
@@ -396,8 +398,8 @@ def test_batches_below_the_log_start_set_no_epochs(fs: MemoryFileSystem) -> None
 def test_crash_after_truncation_does_not_restore_deleted_records(
     fs: MemoryFileSystem, deleted: int, *, is_flushed: bool
 ) -> None:
-    """The log goes on with lower epochs than those of its deleted records, where they ended; the checkpoint of its
-    start is from before they were deleted.
+    """The log continues with lower epochs than those of its deleted records; the checkpoint of its log start offset is
+    older than the deletion.
     """
     log = opened(fs, clean=True)
     for _ in range(5):
@@ -422,7 +424,7 @@ def test_crash_after_truncation_does_not_restore_deleted_records(
 def test_epochs_of_records_restored_by_a_crash_are_rebuilt(
     fs: MemoryFileSystem, recovery_point: int, log_start: int, epochs: list[tuple[int, int]]
 ) -> None:
-    """A flush has written the epochs from 9 on; the checkpoint of the log's start is older, or newer."""
+    """A flush has written the epochs from 9 on; the checkpoint of the log start offset is older, or newer."""
     filled(fs, 12)
     log = opened(fs, clean=True)
     log.advance_high_watermark(9)
@@ -433,7 +435,7 @@ def test_epochs_of_records_restored_by_a_crash_are_rebuilt(
 
 
 def test_log_without_its_first_offsets_has_no_epochs_there(fs: MemoryFileSystem) -> None:
-    """Compaction took them: an epoch does not begin before its first batch."""
+    """Compaction removed them: an epoch does not begin before its first batch."""
     log = opened(fs, clean=True, config=COMPACTED)
     data = build_batch([Record(NOW, b"k", b"v")], base_offset=3, leader_epoch=4)
     log.append_as_follower(data, now_ms=NOW)
@@ -442,7 +444,7 @@ def test_log_without_its_first_offsets_has_no_epochs_there(fs: MemoryFileSystem)
 
 
 def test_a_torn_tail_is_found_even_after_a_clean_shutdown(fs: MemoryFileSystem) -> None:
-    """Someone copied the directory while it was written, say."""
+    """For example, the directory was copied while the log was written."""
     written = filled(fs, 7)
     write_file(fs, name(5), read_file(fs, name(5))[:-1], sync=False)
     assert content(opened(fs, clean=True)) == b"".join(written[:6])

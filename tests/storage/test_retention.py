@@ -1,4 +1,4 @@
-"""Retention: which segments go, what becomes of the log's start, and what must never go."""
+"""Retention: the segments that are deleted, the log start offset, and the segments that are kept."""
 
 from dataclasses import replace
 
@@ -18,7 +18,7 @@ KEEP = LogConfig(retention_ms=-1, retention_bytes=-1)
 
 
 def log_of(config: LogConfig, ages_ms: list[int], *, roll_last: bool = True) -> Log:
-    """A log with one segment of one record per age (before NOW_MS), and an empty active one after them."""
+    """Return a log with one segment of one record per age (before NOW_MS), and an empty active segment."""
     fs = MemoryFileSystem()
     fs.make_directory("logs")
     log = Log.open(fs, "logs/t-0", config, now_ms=NOW_MS, clean_shutdown=True, jitter=lambda bound: 0)

@@ -1,4 +1,4 @@
-"""A log that begins where remote storage ends (`storage.tier_start`), and what a crash on the way there leaves."""
+"""A log that begins at the end of remote storage (`storage.tier_start`), and crashes on the way there."""
 
 import errno
 from functools import partial
@@ -23,7 +23,7 @@ RECOVERY_POINTS = "logs/recovery-point-offset-checkpoint"
 PARTITION = TopicPartition("t", 0)
 NOW_MS = 1_700_000_000_000
 SMALL = LogConfig(segment_bytes=400, index_interval_bytes=100, remote_storage_enable=True)
-"""Five records to a segment."""
+"""Five records per segment."""
 
 OLD_PRODUCER, NEW_PRODUCER = 1, 2
 EPOCHS = (EpochEntry(2, 3), EpochEntry(5, 20), EpochEntry(7, 30))
@@ -62,7 +62,7 @@ def batch(offset: int, epoch: int, producer_id: int = OLD_PRODUCER) -> bytes:
 
 
 def old_log(fs: MemoryFileSystem, count: int = 12) -> Log:
-    """Segments from 0, 5 and 10, of epochs 0 and 1; all of it is on the disk."""
+    """Return a flushed log with segments from 0, 5 and 10, of epochs 0 and 1."""
     fs.make_directory("logs")
     fs.sync_directory(".")
     log = opened(fs)
@@ -75,7 +75,7 @@ def old_log(fs: MemoryFileSystem, count: int = 12) -> Log:
 
 
 def producers(offset: int) -> ProducerState:
-    """One producer, as a leader that had it until then put it into a snapshot."""
+    """Return the state of one producer, as in a leader's snapshot at this offset."""
     state = ProducerState()
     state.apply(parse_header(batch(offset - 1, 0, NEW_PRODUCER)))
     return ProducerState.decode("a snapshot", state.encode(), offset)
@@ -111,7 +111,7 @@ def fs() -> FailingPower:
 
 @pytest.mark.parametrize("next_offset", [40, 12, 10, 7])
 def test_log_continues_at_the_end_of_remote_storage_with_its_state(fs: FailingPower, next_offset: int) -> None:
-    """Whatever the log had before: more, less, or a segment of the same name."""
+    """The earlier log may have more or fewer records, or a segment of the same name."""
     log, start = old_log(fs), tier_start(next_offset)
     begin(log, start)
     assert_started(log, start)
@@ -140,7 +140,9 @@ def test_log_started_from_tier_survives_a_restart(fs: FailingPower, clean: bool)
 
 
 def test_appends_after_a_tier_start_survive_a_crash(fs: FailingPower) -> None:
-    """The recovery point on the disk may still be far below: what the new log began with is believed all the same."""
+    """The checkpointed recovery point may still be far below the start; the initial state of the new log is trusted all
+    the same.
+    """
     log = old_log(fs)
     begin(log, tier_start())
     log.append_as_follower(batch(40, 7) + batch(41, 9), now_ms=NOW_MS)
@@ -156,7 +158,7 @@ def test_appends_after_a_tier_start_survive_a_crash(fs: FailingPower) -> None:
 @pytest.mark.parametrize("next_offset", [40, 7])
 @pytest.mark.parametrize("seed", range(3))
 def test_power_loss_leaves_the_old_log_an_empty_log_or_the_new_log(next_offset: int, seed: int) -> None:
-    """Never one that begins where the new one does, and knows less."""
+    """No crash leaves a log with the new start and an incomplete state."""
     seen = set()
     for after in range(1000):
         fs, start = FailingPower(), tier_start(next_offset)

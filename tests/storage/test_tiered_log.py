@@ -1,4 +1,4 @@
-"""A log of which only the newest part is on this disk (KIP-405): its start, its retention, restarts and truncation."""
+"""A log whose older part is in remote storage alone (KIP-405): log start offset, retention, restarts and truncation."""
 
 from dataclasses import replace
 
@@ -51,7 +51,7 @@ class Node:
         return log
 
     def fill(self, segments: int, *, age_ms: int = 0, epoch: int = 0, per_segment: int = 10) -> Log:
-        """Closed segments of ten records each, committed."""
+        """Append committed records in closed segments of ten records each."""
         for _ in range(segments):
             records = [Record(NOW_MS - age_ms, b"k", b"v" * 20)] * per_segment
             self.log.append_as_leader(bytearray(build_batch(records)), epoch, now_ms=NOW_MS)
@@ -73,7 +73,7 @@ def bases(log: Log) -> list[int]:
 
 
 class TestCompaction:
-    """Logs that are only compacted."""
+    """Logs with compaction alone."""
 
     COMPACTED = replace(TIERED, cleanup_policy=frozenset({CleanupPolicy.COMPACT}))
 
@@ -96,7 +96,7 @@ class TestCompaction:
     def test_segments_not_yet_copied_are_not_compacted(self) -> None:
         log = Node(self.COMPACTED).fill(4)
         assert cleanable_range(log, 0, NOW_MS) == (0, 0)
-        log.highest_remote_offset = 25  # in the middle of the third
+        log.highest_remote_offset = 25  # in the middle of the third segment
         assert cleanable_range(log, 0, NOW_MS) == (0, 20)
         log.highest_remote_offset = 39
         assert cleanable_range(log, 10, NOW_MS) == (10, 40)
@@ -146,7 +146,7 @@ class TestRetention:
         assert node.retain(replace(TIERED, local_retention_ms=HOUR_MS)) == []
         assert bases(log) == [0, 1]
         assert node.retain() == []
-        assert bases(log) == [0, 1], "an empty one stays"
+        assert bases(log) == [0, 1], "an empty segment stays"
 
     def test_segments_below_the_log_start_are_deleted_without_remote_copy(self) -> None:
         node = Node()
@@ -184,7 +184,7 @@ class TestRestart:
         assert (log.log_start_offset, log.local_log_start_offset, log.log_end_offset) == (0, 30, 40)
         assert log.epochs.entries == [EpochEntry(3, 0), EpochEntry(5, 20)]
         assert log.high_watermark >= 30
-        assert log.highest_remote_offset == -1, "whoever knows must say it again"
+        assert log.highest_remote_offset == -1, "the owner must set it again"
         with pytest.raises(OffsetMovedToTier):
             log.read(25, 1000, 40)
 
@@ -199,7 +199,7 @@ class TestRestart:
         assert (log.log_start_offset, log.local_log_start_offset) == (0, 20)
 
     def test_log_start_is_not_below_the_checkpointed_epochs(self) -> None:
-        """They are saved before segments leave the disk, the checkpoint is written now and then."""
+        """The epochs are saved before segments are deleted, the checkpoint on a timer."""
         node = Node()
         log = node.fill(3, epoch=3)
         log.highest_remote_offset = 19
@@ -221,7 +221,7 @@ class TestRestart:
         assert log.epochs.entries == [EpochEntry(3, 0), EpochEntry(5, 20)]
 
     def test_log_start_below_the_first_epoch_is_raised(self) -> None:
-        """The log was emptied, and forgot the epochs that ended there; the checkpoint is from before."""
+        """The log was emptied and dropped the epochs that ended there; the checkpoint is older."""
         node = Node()
         log = node.fill(2, epoch=3)
         node.dirs.checkpoints.write_log_starts()

@@ -1,4 +1,4 @@
-"""Which produced batches a log takes (LogValidator, ProduceRequest.validateRecords)."""
+"""Validation of produced batches (LogValidator, ProduceRequest.validateRecords)."""
 
 import struct
 from dataclasses import replace
@@ -26,7 +26,7 @@ def batch(*records: Record, **fields: int) -> bytes:
 
 
 def altered(data: bytes, **fields: int) -> bytes:
-    """The batch with other header fields and a checksum that fits."""
+    """Return the batch with other header fields and a valid checksum."""
     return pack_batch(parse_header(data)._replace(**fields), data[61:])
 
 

@@ -1,8 +1,8 @@
-"""Records that tell by themselves what they ought to be: of partition and sequence number follow all of their bytes.
+"""Records whose content follows from partition and sequence number.
 
-The key is the sequence number, the value begins with partition and number and ends with a CRC-32 of what is before it,
-and timestamps rise by a millisecond from record to record. Where one producer writes a partition alone, the number is
-the offset. `crc` runs over all values of a partition in order, so that readers of different makes can be compared.
+The key is the sequence number; the value begins with partition and number and ends with a CRC-32 of the bytes before
+it; timestamps increase by a millisecond per record. With a single producer of a partition, the number equals the
+offset. `crc` covers all values of a partition in order, so that different readers can be compared.
 """
 
 import random
@@ -21,7 +21,7 @@ _QUIET = {"log_level": 0, "reconnect.backoff.max.ms": 200}
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """Of all records of a topic: `size` is that of a value in bytes, `first_ms` the timestamp of number 0."""
+    """The properties of a topic's records: `size` of a value in bytes, `first_ms` the timestamp of number 0."""
 
     size: int
     first_ms: int
@@ -36,14 +36,14 @@ class Recipe:
         return self.first_ms + number
 
     def crc(self, partition: int, numbers: Iterable[int]) -> int:
-        """What a reader of these must come to."""
+        """Return the expected CRC of these records."""
         crc = 0
         for number in numbers:
             crc = zlib.crc32(self.value(partition, number), crc)
         return crc
 
     def fault(self, message: Message, number: int) -> str | None:
-        """What is wrong with a record that ought to have this number; None if nothing is."""
+        """Return the problem of a record that should have this number; None for a correct record."""
         partition = message.partition()
         assert partition is not None
         where = f"{message.topic()}-{partition} at {message.offset()}"
@@ -57,7 +57,7 @@ class Recipe:
 
 
 def write(bootstrap: str, topic: str, recipe: Recipe, partition: int, numbers: Iterable[int]) -> None:
-    """Acknowledged by all in-sync replicas when it returns."""
+    """Write records; all in-sync replicas have acknowledged them on return."""
     failed: list[str] = []
 
     def told(error: KafkaError | None, _message: Message) -> None:
@@ -77,13 +77,13 @@ def write(bootstrap: str, topic: str, recipe: Recipe, partition: int, numbers: I
             on_delivery=told,
             timestamp=recipe.timestamp_ms(number),
         )
-    assert producer.flush(PATIENCE_S) == 0, "not acknowledged in time"
+    assert producer.flush(PATIENCE_S) == 0, "records were not acknowledged in time"
     assert not failed, failed[:3]
 
 
 @dataclass
 class ReadBack:
-    """What a reading of some partitions from given offsets found. `faults` has the first few."""
+    """The result of reading some partitions from given offsets. `faults` has the first few problems."""
 
     recipe: Recipe
     positions: dict[int, int]
@@ -92,7 +92,7 @@ class ReadBack:
     count: int = 0
 
     def take(self, message: Message) -> None:
-        """The next record; every offset must come once, in order."""
+        """Check the next record; every offset must come once, in order."""
         partition, offset, value = message.partition(), message.offset(), message.value()
         assert partition is not None
         assert offset is not None
@@ -115,7 +115,7 @@ def read_back(
     patience_s: float = PATIENCE_S,
     more: Mapping[str, str] | None = None,
 ) -> ReadBack:
-    """Reads partitions up to their `ends`, from 0 or `starts` on; whoever waits `patience_s` for a record gives up."""
+    """Read partitions up to their `ends`, from 0 or `starts` on; give up after `patience_s` without a record."""
     found = ReadBack(recipe, {partition: (starts or {}).get(partition, 0) for partition in ends})
     settings = {
         "bootstrap.servers": bootstrap,
@@ -146,11 +146,11 @@ def _drain(consumer: Consumer, found: ReadBack, ends: Mapping[int, int], patienc
                 deadline = time.monotonic() + patience_s
             elif message.error().code() == KafkaError._AUTO_OFFSET_RESET:
                 raise KafkaException(message.error())
-        assert time.monotonic() < deadline, f"nothing came for {patience_s:.0f} s: {found.positions} of {dict(ends)}"
+        assert time.monotonic() < deadline, f"no record came for {patience_s:.0f} s: {found.positions} of {dict(ends)}"
 
 
 def offsets_by_timestamp(bootstrap: str, topic: str, timestamps: Mapping[int, Iterable[int]]) -> dict[int, list[int]]:
-    """For each partition the first offsets at or after these times, -1 for none; each is a question of its own."""
+    """Return for each partition the first offsets at or after these times, -1 for none, with a request for each."""
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "nobody", **_QUIET})
     try:
         return {
@@ -162,7 +162,7 @@ def offsets_by_timestamp(bootstrap: str, topic: str, timestamps: Mapping[int, It
 
 
 def _offset_at(consumer: Consumer, topic: str, partition: int, timestamp_ms: int) -> int:
-    """While a store is away there is no answer; then it is asked again."""
+    """Look up an offset, retrying while a store is unavailable."""
     deadline = time.monotonic() + PATIENCE_S
     while True:
         try:

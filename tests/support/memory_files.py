@@ -1,9 +1,9 @@
-"""A file system in memory that is as nasty as a real one.
+"""A file system in memory with the faults of a real one.
 
-What was not synced may be lost in a crash, or only in part: writes of a file in any combination of sectors, the
-last torn at any byte, sectors never written full of zeros or garbage; names created, renamed or removed in a
-directory from any point on. `crash(random)` decides and leaves what a restarted process would find. Operations can
-be made to fail, before or in the middle (`fail`), and the disk can be full (`capacity_bytes`).
+A crash may lose unsynced changes, or parts of them: writes of a file in any combination of sectors, the last torn at
+any byte, unwritten sectors with zeros or garbage; names created, renamed or removed in a directory from any point on.
+`crash(random)` chooses, and leaves the state that a restarted process would find. Operations can fail, before or in the
+middle (`fail`), and the disk can be full (`capacity_bytes`).
 """
 
 import errno
@@ -25,7 +25,9 @@ Operation: TypeAlias = Literal[
 
 @dataclass(slots=True)
 class Fault:
-    """The next `operation` on a path that contains `path_part` fails with `error`, after `skip` that do not."""
+    """A fault: the next `operation` on a path that contains `path_part` fails with `error`, after `skip` successful
+    ones.
+    """
 
     operation: Operation
     error: int
@@ -82,7 +84,7 @@ class _Directory:
     unsynced: list[dict[str, "_Node | None"]] = field(default_factory=list)
 
     def change(self, names: "dict[str, _Node | None]") -> None:
-        """One atomic change of names: None removes."""
+        """Change names atomically; None removes a name."""
         self.unsynced.append(names)
         _rename(self.entries, names)
 
@@ -186,16 +188,16 @@ class MemoryFileSystem:
         self.faults: list[Fault] = []
         self.generation = 0
         self.is_cold = False
-        """Whether reads would have to wait for the disk."""
+        """Whether reads would wait for the disk."""
         self.now_ms = 0
         self.locked: set[str] = set()
         self.log: list[tuple[Operation, str]] = []
-        """What was done to which path, for tests that look at the order."""
+        """Operations with their paths, for tests of the order."""
 
     # -- nastiness -------------------------------------------------------------------------------------------------
 
     def crash(self, random: Random) -> None:
-        """Loses power: what was not synced is lost in part, locks are free, open files are of no more use."""
+        """Lose power: unsynced changes are lost in part, locks are released, open files are unusable."""
         self.generation += 1
         self.locked.clear()
         self._root.crash(random)
@@ -363,7 +365,7 @@ def _put(content: bytearray, position: int, data: bytes) -> None:
 
 
 def _write_scattered(content: bytearray, write: _Write, random: Random) -> None:
-    """The file got its new length; which sectors got their content is a matter of luck."""
+    """Set the new length; a random choice of sectors gets its content."""
     end = write.position + len(write.data)
     if end > len(content):
         _resize(content, end)
@@ -379,12 +381,12 @@ def _write_scattered(content: bytearray, write: _Write, random: Random) -> None:
 
 
 def _tear(content: bytearray, write: _Write, random: Random) -> None:
-    """The last write ended somewhere in its middle."""
+    """Cut the last write somewhere in its middle."""
     end = write.position + len(write.data)
     if write.data and len(content) == end:
         _resize(content, random.randint(write.position, end - 1))
 
 
 def checked(fs: MemoryFileSystem) -> FileSystem:
-    """For the type checker: the fake is a FileSystem."""
+    """Return `fs`; the type checker verifies that it is a FileSystem."""
     return fs

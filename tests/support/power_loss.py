@@ -1,4 +1,4 @@
-"""A disk whose power fails at a chosen operation, and a walk over all of them."""
+"""A disk that loses power at a chosen operation, and a loop over all operations."""
 
 from collections.abc import Callable
 from random import Random
@@ -9,11 +9,11 @@ NEVER = 10**9
 
 
 class PowerLoss(Exception):
-    """Not an OSError: nobody may handle it."""
+    """Not an OSError, so that no code handles it."""
 
 
 class FailingPower(MemoryFileSystem):
-    """Raises PowerLoss instead of doing the operation after `left` more of them. Reads do not count."""
+    """A file system that raises PowerLoss instead of an operation after `left` more of them. Reads do not count."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -28,7 +28,7 @@ class FailingPower(MemoryFileSystem):
 
 
 def lose_power_in(fs: FailingPower, after: int, random: Random, work: Callable[[], object]) -> bool:
-    """Does `work` until `after` operations were done; then the lights go out. False if it came to its end before."""
+    """Run `work` until `after` operations, then crash. Return False if `work` completed before."""
     fs.left = after
     try:
         work()

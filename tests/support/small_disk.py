@@ -1,6 +1,6 @@
 """A file system of a few megabytes that really fills up: a tmpfs in a mount namespace of its own.
 
-A helper process holds the namespace and ends with us, and the file system with it, whatever becomes of the test.
+A helper process holds the namespace. It ends with this process, and removes the file system, also after a failed test.
 """
 
 import shutil
@@ -14,7 +14,7 @@ _NAMESPACE = ("unshare", "--mount", "--propagation", "private")
 
 @cache
 def unavailable_reason() -> str | None:
-    """Why there can be none on this machine, or None."""
+    """Return the reason why this machine has no such file system, or None."""
     for program in ("unshare", "nsenter", "mount"):
         if shutil.which(program) is None:
             return f"{program} is not on PATH"
@@ -38,12 +38,12 @@ class SmallDisk:
 
     @property
     def enter(self) -> list[str]:
-        """What a command is to be preceded by."""
+        """Return the prefix of commands."""
         return ["nsenter", f"--mount=/proc/{self._holder.pid}/ns/mnt", "--"]
 
     @property
     def seen_from_here(self) -> Path:
-        """The same directory, for this process."""
+        """Return the directory's path for this process."""
         return Path(f"/proc/{self._holder.pid}/root{self.path}")
 
     def __enter__(self) -> "SmallDisk":

@@ -1,8 +1,9 @@
-"""Records what real clients and Apache Kafka say to each other: `python -m tests.wire.capture` rewrites `clients.txt`.
+"""Recorder of the exchanges between real clients and Apache Kafka: `python -m tests.wire.capture` rewrites
+`clients.txt`.
 
-Clients talk to Apache Kafka through a proxy on the address that Kafka advertises. Of each client the first request of
-every API and version, and its response, are kept: "client api version request-hex response-hex", without size prefixes.
-Needs Java and Kafka's jars; the tests that use the file need neither.
+Clients connect to Apache Kafka through a proxy on the address that Kafka advertises. The first request of every client,
+API and version is kept with its response: "client api version request-hex response-hex", without size prefixes. Needs
+Java and Kafka's jars; the tests that use the file need neither.
 """
 
 import asyncio
@@ -27,13 +28,13 @@ from tests.support.apache_kafka import apache_kafka, free_ports, java_command
 
 CLIENTS = Path(__file__).parent / "clients.txt"
 LONGEST_FRAME = 4000
-"""Frames beyond this many bytes are left out: the file is for people too."""
+"""Larger frames are left out, to keep the file readable."""
 
 Exchanges = dict[tuple[str, int, int], tuple[bytes, bytes]]
 
 
 class Recorder:
-    """A proxy that remembers the first exchange of each client, API and version."""
+    """A proxy that keeps the first exchange of each client, API and version."""
 
     def __init__(self, port: int, upstream: tuple[str, int]) -> None:
         self.client = ""
@@ -64,7 +65,7 @@ class Recorder:
 
 
 def _relay(source: socket.socket, target: socket.socket) -> Iterator[bytes]:
-    """Passes bytes on and yields each frame before its last bytes are sent."""
+    """Forward bytes, and yield each frame before its last bytes are sent."""
     reader = FrameReader()
     with contextlib.suppress(OSError):
         while data := source.recv(65536):

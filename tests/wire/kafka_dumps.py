@@ -1,9 +1,9 @@
-"""Files that Apache Kafka 4.2 wrote, and what its own DumpLogSegments prints of them.
+"""Files that Apache Kafka 4.2 wrote, and the output of its DumpLogSegments for them.
 
 `kafka_files/` comes from a single combined node: topic `d` (plain batches, then gzip, lz4, snappy, zstd, headers, a
 tombstone), `g`, the transactional topic `tx` (committed, aborted, committed), and the internal topics; two logs are cut
-at a batch boundary to keep them small. `python -m tests.wire.kafka_dumps 'DIRECTORY/*'` (Kafka's jars) prints the
-expectations anew.
+at a batch boundary to keep them small. `python -m tests.wire.kafka_dumps 'DIRECTORY/*'` (Kafka's jars) regenerates the
+expectations.
 """
 
 import hashlib
@@ -42,7 +42,7 @@ CASES: list[str] = [
     "--files bootstrap.checkpoint --cluster-metadata-decoder",
     "--files bootstrap.checkpoint",
 ]
-"""Arguments, given in the directory of the files."""
+"""Arguments, relative to the directory of the files."""
 
 
 def digest(output: str) -> str:
@@ -50,7 +50,7 @@ def digest(output: str) -> str:
 
 
 def expected_digests() -> dict[str, str]:
-    """SHA-256 of what Kafka prints, by arguments."""
+    """Return the SHA-256 of Kafka's output, by arguments."""
     loaded: dict[str, str] = json.loads(DIGESTS.read_text())
     return loaded
 

@@ -1,7 +1,7 @@
-"""Kafka's own message classes as an oracle: they read our bytes and write them again.
+"""Kafka's own message classes as a reference: they decode Ottla's bytes and encode them again.
 
-`messages.txt` keeps what they wrote, one line "message version hex" for every message and version, so that the
-comparison holds without Java. Rewrite it, where Java and Kafka's jars are, with `python -m tests.wire.kafka_echo DIR`.
+`messages.txt` keeps their output, one line "message version hex" for every message and version, so that the comparison
+needs no Java. Rewrite it with `python -m tests.wire.kafka_echo DIR`, which needs Java and Kafka's jars.
 """
 
 import subprocess
@@ -19,12 +19,12 @@ GOLDEN = DIRECTORY / "messages.txt"
 
 
 def kafka_versions() -> list[tuple[type[Message], int]]:
-    """All messages but those that are ours alone."""
+    """Return all messages except Ottla's own."""
     return [(cls, version) for cls, version in all_versions() if getattr(cls, "API_KEY", 0) < FIRST_PRIVATE_KEY]
 
 
 def sample_lines(seed: int, *, brief: bool = False) -> list[str]:
-    """Our encoding of one generated value for every message and version."""
+    """Return Ottla's encoding of one generated value for every message and version."""
     lines = []
     for index, (cls, version) in enumerate(kafka_versions()):
         value = build(cls, version, SeededChooser(seed * 1_000_003 + index, brief=brief))
@@ -33,7 +33,7 @@ def sample_lines(seed: int, *, brief: bool = False) -> list[str]:
 
 
 def echo(lines: list[str], jars: Path) -> list[str]:
-    """What Kafka's classes make of such lines. `jars` is a directory with Kafka's jars."""
+    """Return the output of Kafka's classes for such lines. `jars` is a directory with Kafka's jars."""
     command = ["java", "-cp", f"{jars}/*", str(PROGRAM)]
     done = subprocess.run(command, input="\n".join(lines) + "\n", capture_output=True, text=True, check=True)
     return done.stdout.splitlines()

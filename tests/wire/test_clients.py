@@ -1,4 +1,6 @@
-"""What librdkafka, aiokafka, kafka-python and the Java client said to Apache Kafka, and its answers, byte for byte."""
+"""Requests of librdkafka, aiokafka, kafka-python and the Java client to Apache Kafka, and its responses, byte for
+byte.
+"""
 
 from pathlib import Path
 
@@ -15,7 +17,7 @@ LINES = (Path(__file__).parent / "clients.txt").read_text().splitlines()
 
 
 def exchange(client: str, key: ApiKey) -> tuple[int, bytes, bytes]:
-    """(version, request, response) of the first exchange of this API that was recorded for a client."""
+    """Return (version, request, response) of the first recorded exchange of this API with a client."""
     words = next(words for words in map(str.split, LINES) if words[:2] == [client, str(key.value)])
     return int(words[2]), bytes.fromhex(words[3]), bytes.fromhex(words[4])
 
@@ -58,7 +60,7 @@ def test_produce_request_of_librdkafka_decodes_to_the_sent_values() -> None:
     assert topic.name == "rd"
     records = topic.partition_data[0].records
     assert isinstance(records, memoryview)
-    assert records[16] == 2, "magic of the batch"
+    assert records[16] == 2, "the batch has magic 2"
     assert b"value" in bytes(records)
 
 

@@ -1,4 +1,4 @@
-"""Kafka's own classes and ours write the same bytes, for every message of the protocol and of the logs."""
+"""Kafka's own classes and Ottla's encode the same bytes, for every message of the protocol and of the logs."""
 
 import pytest
 
@@ -7,7 +7,7 @@ from tests.support import apache_kafka
 from tests.wire.kafka_echo import GOLDEN, echo, kafka_versions, sample_lines
 
 NEWER_THAN_THE_JARS = ("ClassNotFoundException", "Can't read version")
-"""What an older release answers for a message or a version that the schemas have and it has not."""
+"""Errors of an older release for messages or versions that it lacks."""
 
 LINES = GOLDEN.read_text().splitlines()
 

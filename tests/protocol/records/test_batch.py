@@ -1,4 +1,4 @@
-"""Headers of record batches: what is read, checked and patched without opening the body."""
+"""Headers of record batches are parsed, checked and patched without the body."""
 
 import struct
 

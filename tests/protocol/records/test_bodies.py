@@ -1,4 +1,4 @@
-"""Bodies of record batches: built and opened again, in every codec, by us and by others."""
+"""Bodies of record batches round-trip in every codec, also with other implementations."""
 
 import subprocess
 import sys
@@ -47,7 +47,7 @@ def test_records_survive_being_built_and_opened(written: list[Record], codec: Co
 @more_examples
 @given(records, st.sampled_from((Codec.NONE, Codec.GZIP)))
 def test_kafka_python_reads_what_we_build(written: list[Record], codec: Codec) -> None:
-    # It takes a first timestamp of -1 for the batch's having none, and then shows -1 for every record.
+    # kafka-python treats a first timestamp of -1 as absent, and then returns -1 for every record.
     assume(written[0].timestamp >= 0)
     with warnings.catch_warnings(action="ignore"):
         from kafka.record.default_records import DefaultRecordBatch
@@ -184,7 +184,7 @@ def test_compression_levels_are_accepted(codec: Codec, levels: Sequence[int]) ->
 
 
 def test_lz4_frames_have_independent_blocks_and_no_checksums() -> None:
-    """All that Apache Kafka's reader takes: version 1, independent blocks."""
+    """Apache Kafka's reader accepts only version 1 with independent blocks."""
     frame = compress(Codec.LZ4, b"x" * 200_000)
     assert frame[:4] == b"\x04\x22\x4d\x18"
     assert frame[4] & 0b1110_0000 == 0b0110_0000
@@ -206,7 +206,7 @@ def test_a_cut_snappy_stream_is_refused(cut: int) -> None:
 
 @pytest.mark.parametrize("codec", [Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD])
 def test_a_bomb_is_refused_at_the_limit(codec: Codec) -> None:
-    """The limit is told apart from bad input by what the library says when its output is too small."""
+    """The library's text for a small output buffer distinguishes the limit from bad input."""
     bomb = compress(codec, bytes(10_000_000))
     with pytest.raises(MalformedRecords, match="more than"):
         decompress(codec, bomb, limit=1_000_000)
@@ -235,7 +235,9 @@ def test_opening_records_does_not_import_a_kafka_client() -> None:
 
 
 def test_threads_may_open_their_first_records_at_the_same_time() -> None:
-    """While yet another thread imports this and that: the loop and those that recover partitions do so at a start."""
+    """Another thread imports other modules meanwhile, as at a start, when the loop and the recovery threads read
+    records.
+    """
     program = (
         "import sys, threading\n"
         "from types import ModuleType\n"

@@ -1,4 +1,4 @@
-"""Control batches: the markers that end transactions, and the other records brokers write for themselves."""
+"""Control batches: transaction markers and the other control records of brokers."""
 
 import pytest
 

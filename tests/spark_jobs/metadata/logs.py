@@ -1,5 +1,5 @@
-"""Logs for the pipeline's tests: random histories with all that a log may hold, as batches and as bytes, and what the
-node's own replay makes of them.
+"""Logs for the pipeline's tests: random histories with every feature of a log, as batches and as bytes, and the results
+of the node's own replay.
 """
 
 import random
@@ -45,8 +45,8 @@ TOPIC_RECORDS = (
 
 
 class EveryHistory(History):
-    """What `History` draws, and what is rare in a log: old levels, moves without directories, cleared eligible leaders,
-    partitions stated again, transactions that span batches.
+    """Draws like `History`, with additional rare records: old metadata versions, moves without directories, cleared
+    eligible leaders, repeated partition records, transactions across batches.
     """
 
     def __init__(self, seed: int, steps: int = 200) -> None:
@@ -98,7 +98,7 @@ class EveryHistory(History):
         return [record]
 
     def _move_to_many(self) -> list[MetadataRecord]:
-        """Lists too long for counts and sizes of one byte."""
+        """Return records with lists too long for counts and sizes of one byte."""
         if not self._live:
             return []
         topic_id, count = self._live[self._random.choice(list(self._live))]
@@ -109,12 +109,12 @@ class EveryHistory(History):
         return [record]
 
     def _replace_topic(self) -> list[MetadataRecord]:
-        """Removed and created again under its name, in one batch."""
+        """Remove a topic and create it again under its name, in one batch."""
         removed = self._remove_topic()
         return [*removed, *self._create_topic()]
 
     def _begin_or_end(self) -> list[MetadataRecord]:
-        """Only what is begun may end. An aborted one says what contradicts nothing afterwards."""
+        """Begin a transaction, or end the open one. An aborted one contradicts no later record."""
         if not self._in_transaction:
             if self._random.random() < 0.6:
                 return []
@@ -153,7 +153,7 @@ class EveryHistory(History):
 
 
 def batch_bytes(batch: RecordBatch, draw: random.Random) -> bytes:
-    """A batch as a log holds it; records in any version that can say what they say."""
+    """Encode a batch of a log; records get any version that can hold their fields."""
     base, epoch = batch.base_offset, batch.epoch
     if not batch.records:
         kind, value = draw.choice(
@@ -187,8 +187,8 @@ def frame_of(record: MetadataRecord, draw: random.Random) -> bytes:
 
 @dataclass
 class Log:
-    """A history with its bytes: `images[n]` is the image after batch n, None while a transaction is open, and
-    `controls[n]` is what control records have established then.
+    """A history with its bytes: `images[n]` is the image after batch n, None while a transaction is open; `controls[n]`
+    is the control state then.
     """
 
     batches: list[RecordBatch]
@@ -212,12 +212,12 @@ class Log:
         return log
 
     def rows(self, first: int, end: int) -> pa.Table:
-        """The rows of some batches."""
+        """Return the rows of some batches."""
         data = b"".join(self.data[first:end])
         return pa.Table.from_batches([rows_of(data, start=0, end=FOREVER)])
 
     def aligned(self) -> list[int]:
-        """The batches after which a snapshot may be cut."""
+        """Return the batches after which a snapshot may be taken."""
         return [number for number, image in enumerate(self.images) if image is not None]
 
 
@@ -226,7 +226,7 @@ def _frames(raw: bytes, batch: RecordBatch) -> list[bytes]:
     return rows.column("frame").to_pylist() if batch.records else []
 
 
-# What the node's replay says of changes
+# Changes according to the node's replay
 
 
 class Entry(NamedTuple):
@@ -237,7 +237,9 @@ class Entry(NamedTuple):
 
 
 def topic_changes(batches: Sequence[RecordBatch]) -> Iterator[dict[str, Any]]:
-    """What each record does to topics and partitions, in the columns of SECTION_CHANGES, found by comparing images."""
+    """Yield the changes of topics and partitions by each record, in the columns of SECTION_CHANGES, by comparing
+    images.
+    """
     topics = TopicsImage()
     for batch, offset, record in committed(batches):
         if isinstance(record, TOPIC_RECORDS):
@@ -252,7 +254,7 @@ def topic_changes(batches: Sequence[RecordBatch]) -> Iterator[dict[str, Any]]:
 
 
 def committed(batches: Sequence[RecordBatch]) -> Iterator[tuple[RecordBatch, int, MetadataRecord]]:
-    """The records that take effect, without those of aborted transactions."""
+    """Yield the effective records, without those of aborted transactions."""
     pending: list[tuple[RecordBatch, int, MetadataRecord]] | None = None
     for batch in batches:
         for offset, record in enumerate(batch.records, batch.base_offset):
@@ -285,7 +287,7 @@ def replay(delta: TopicsDelta, record: MetadataRecord) -> None:
 
 
 def entry(topics: TopicsImage, topic_id: Uuid, index: int) -> Entry | None:
-    """What there is of a topic (index -1) or a partition."""
+    """Return a topic (index -1) or a partition, or None."""
     topic = topics.by_id(topic_id)
     if topic is None:
         return None
@@ -294,7 +296,7 @@ def entry(topics: TopicsImage, topic_id: Uuid, index: int) -> Entry | None:
 
 
 def entries(topics: TopicsImage) -> dict[tuple[Uuid, int], Entry]:
-    """All that there is."""
+    """Return all topics and partitions."""
     found = {}
     for topic in topics:
         for index in (-1, *topic.partitions):
@@ -307,7 +309,7 @@ def entries(topics: TopicsImage) -> dict[tuple[Uuid, int], Entry]:
 def change(
     offset: int, batch: RecordBatch, key: tuple[Uuid, int], before: Entry | None, after: Entry | None
 ) -> dict[str, Any]:
-    """A row of SECTION_CHANGES."""
+    """Return a row of SECTION_CHANGES."""
     known = after or before
     assert known is not None
     return {

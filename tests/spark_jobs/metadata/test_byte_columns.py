@@ -1,4 +1,4 @@
-"""Byte strings in buffers: taken from any Arrow column, and copied together by length."""
+"""Byte strings in buffers: from any Arrow column, and copied by length."""
 
 import random
 

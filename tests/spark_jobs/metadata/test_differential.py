@@ -1,4 +1,4 @@
-"""The vectorised fold held to the node's replay, over random histories and in random micro-batches."""
+"""The vectorised fold against the node's replay, over random histories and in random micro-batches."""
 
 import hashlib
 import random
@@ -34,7 +34,7 @@ def sha256(job: SingleProcess, codec: Codec = Codec.NONE) -> str:
 
 
 def node_sha256(log: Log, number: int, codec: Codec = Codec.NONE) -> str:
-    """Of the snapshot that a node writes after a batch."""
+    """Return the digest of the snapshot that a node writes after a batch."""
     sha = hashlib.sha256()
     for piece in image_batches(_image(log, number), log.controls[number], codec=codec):
         sha.update(piece)
@@ -67,7 +67,7 @@ def test_after_every_batch_the_snapshot_is_the_nodes(seed: int) -> None:
     assert seen > len(log.images) // 3
 
 
-@settings(max_examples=12, phases=[Phase.explicit, Phase.generate])  # what to shrink is a history, which a seed draws
+@settings(max_examples=12, phases=[Phase.explicit, Phase.generate])  # a seed draws the history, so shrinking is useless
 @given(seed=st.integers(0, 30), draw=st.randoms(use_true_random=False))
 def test_any_micro_batches_lead_to_the_same_bytes_and_changes(seed: int, draw: random.Random) -> None:
     log, job = log_of(seed), SingleProcess(with_changes=True)
@@ -102,10 +102,10 @@ def test_the_log_of_a_controller(seed: int) -> None:
     assert Counter(row["operation"] for row in changes).keys() == {"created", "changed", "removed"}
 
 
-@settings(max_examples=12, phases=[Phase.explicit, Phase.generate])  # what to shrink is a history, which a seed draws
+@settings(max_examples=12, phases=[Phase.explicit, Phase.generate])  # a seed draws the history, so shrinking is useless
 @given(seed=st.integers(0, 30), draw=st.randoms(use_true_random=False))
 def test_a_snapshot_replaces_the_state(seed: int, draw: random.Random) -> None:
-    """The log was trimmed beneath the job: it goes on from a node's snapshot, and tells the difference."""
+    """The log was trimmed beneath the job, which continues from a node's snapshot and reports the difference."""
     log = log_of(seed)
     before, after = sorted(draw.sample(log.aligned(), 2))
     job = SingleProcess(with_changes=True)

@@ -1,4 +1,4 @@
-"""Batches to rows: what each column says, and what is refused."""
+"""Batches to rows: the columns, and refused batches."""
 
 import struct
 

@@ -1,4 +1,4 @@
-"""Records of partitions read in lanes, held to the node's decoder on records of every form and on damaged ones."""
+"""Records of partitions read in lanes, against the node's decoder on records of every form and on damaged ones."""
 
 import random
 
@@ -34,7 +34,7 @@ def columns_of(*frames: bytes) -> PartitionColumns:
 
 
 def check(columns: PartitionColumns, row: int, record: PartitionRecord | PartitionChangeRecord) -> None:
-    """The row says what the record says."""
+    """Check that the row equals the record."""
     whole = isinstance(record, PartitionRecord)
     assert columns.whole[row] == whole
     assert columns.partitions[row] == record.partition_id
@@ -61,7 +61,7 @@ def check(columns: PartitionColumns, row: int, record: PartitionRecord | Partiti
 
 
 def random_frame(draw: random.Random) -> bytes:
-    """A record of any version, with lists of any length."""
+    """Return a record of any version, with lists of any length."""
 
     def ids() -> list[int]:
         return [draw.randrange(-1, 2**31) for _ in range(draw.choice([0, 1, 2, 3, 3, 3, 31, 32, 126, 127, 130]))]
@@ -104,7 +104,7 @@ def test_lanes_read_what_the_decoder_reads(draw: random.Random) -> None:
 @settings(max_examples=300, phases=[Phase.explicit, Phase.generate])
 @given(draw=st.randoms(use_true_random=False))
 def test_lanes_refuse_what_the_decoder_refuses(draw: random.Random) -> None:
-    """Bytes changed, cut or added behind the head: the same values, or an error that names the offset."""
+    """Bytes after the head are changed, cut or added: both give the same values, or an error with the offset."""
     good, damaged = random_frame(draw), bytearray(random_frame(draw))
     match draw.randrange(3):
         case 0:
@@ -124,7 +124,7 @@ def test_lanes_refuse_what_the_decoder_refuses(draw: random.Random) -> None:
 
 
 def test_unknown_and_repeated_tagged_fields() -> None:
-    """What nobody knows is dropped, however long; of a field that comes twice, the last counts."""
+    """Unknown fields are dropped, however long; the last of repeated fields counts."""
     head = encode_record(PartitionChangeRecord(7, Uuid(bytes(16))), 2)[:-1]
     unknown = encode_uvarint(99) + encode_uvarint(2) + b"ab"
     far = encode_uvarint(1_000) + encode_uvarint(200) + bytes(200)
@@ -144,7 +144,7 @@ def test_unknown_and_repeated_tagged_fields() -> None:
 
 
 def test_fields_that_a_version_does_not_have() -> None:
-    """In version 0 the numbers of directories and eligible leaders mean nothing."""
+    """In version 0 the numbers of directories and eligible leaders are unknown tags."""
     frame = bytearray(encode_record(PartitionChangeRecord(7, Uuid(bytes(16)), directories=[], last_known_elr=[3]), 2))
     frame[2] = 0
     record = decode_record(bytes(frame))

@@ -1,4 +1,4 @@
-"""Where records begin and end is found alike in many batches together and in one alone."""
+"""The positions of records are equal in many batches together and in one alone."""
 
 import random
 from collections.abc import Sequence
@@ -59,7 +59,7 @@ def test_records_of_all_lengths(least_together: int) -> None:
     [
         (framed([7, 8]), 1),
         (framed([7, 8]), 3),
-        (framed([7, 8]), 5),  # both, one that is none, and both again
+        (framed([7, 8]), 5),  # both, a malformed one, and both again
         (framed([7, 5]), 2),
         (framed([7]) + zigzag(-8) + bytes(8), 2),
         (framed([7]) + b"\x80" * 9, 2),

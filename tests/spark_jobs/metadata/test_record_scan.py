@@ -1,4 +1,4 @@
-"""Many batches scanned together say what each says alone, whatever records are among them."""
+"""Many batches scanned together give the values of each alone, whatever records are among them."""
 
 import random
 import re
@@ -71,7 +71,7 @@ def test_together_and_one_by_one(draw: random.Random) -> None:
 @settings(max_examples=150, phases=[Phase.explicit, Phase.generate])
 @given(draw=st.randoms(use_true_random=False))
 def test_damage_that_the_checksum_covers(draw: random.Random) -> None:
-    """A writer that is broken: the same rows, or the same refusal."""
+    """A broken writer: the same rows, or the same refusal."""
     batches = log(random.Random(draw.randrange(3)))
     broken = draw.randrange(len(batches))
     data = bytearray(batches[broken])

@@ -26,14 +26,14 @@ ALL = FoldContext(0, 10_000, with_changes=True)
 
 
 def without_partitions(image: MetadataImage) -> MetadataImage:
-    """What a registry knows of an image."""
+    """Return the part of an image that the registry holds."""
     topics = [TopicImage(topic.name, topic.id, Map()) for topic in image.topics]
     by_name, by_id = Map({each.name: each for each in topics}), Map({each.id: each for each in topics})
     return image._replace(provenance=Provenance(), topics=TopicsImage(by_name, by_id))
 
 
 def log_without_transactions(history: EveryHistory, seed: int) -> Log:
-    """The history without the batches that have to do with transactions, which are not the fold's to judge."""
+    """Return the history without the batches of transactions, which the fold does not interpret."""
     batches: list[RecordBatch] = []
     for batch in history.batches:
         if not any(isinstance(record, MARKERS) for record in batch.records):

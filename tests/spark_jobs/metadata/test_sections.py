@@ -1,4 +1,4 @@
-"""A section's fold where records contradict it, and where steps are repeated."""
+"""A section's fold with contradicting records and repeated steps."""
 
 import pyarrow as pa
 import pytest

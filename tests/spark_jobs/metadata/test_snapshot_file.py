@@ -1,4 +1,4 @@
-"""The bytes of snapshots where shapes are odd, and what is read back of them."""
+"""The bytes of snapshots with unusual content, and their validation."""
 
 import random
 
@@ -33,7 +33,7 @@ from tests.spark_jobs.metadata.test_sections import rows_of_frames
 
 
 def snapshot_of(records: list[MetadataRecord], control: ControlState | None = None) -> tuple[bytes, bytes]:
-    """(ours, the node's) of records in one batch."""
+    """Return (the job's, the node's) snapshot of records in one batch."""
     image = image_of(records)
     job = SingleProcess()
     frames = [_frame(record) for record in records]

@@ -1,4 +1,4 @@
-"""What of a run of rows is folded, held back and dropped; and what a summary tells of it."""
+"""The rows that are folded, wait or are dropped; and the summary of rows."""
 
 import random
 
@@ -37,7 +37,7 @@ from tests.spark_jobs.metadata.logs import FOREVER, EveryHistory, Log
     ],
 )
 def test_transaction_plans(markers: list[tuple[int, int]], expected: TransactionPlan) -> None:
-    """From offset 3 up to 100; what lies outside means nothing."""
+    """Plan from offset 3 up to 100; markers outside are ignored."""
     found = plan([TransactionMarker(*each) for each in markers], start=3, end=100)
     assert found == expected
     assert found.is_open == (expected.open_since >= 0)

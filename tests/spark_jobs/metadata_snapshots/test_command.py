@@ -1,4 +1,4 @@
-"""When a snapshot is due, what an error means, and what the command says before Spark begins."""
+"""The schedule of snapshots, the sentences of failures, and the checks of the command before Spark starts."""
 
 import signal
 from pathlib import Path
@@ -121,7 +121,7 @@ def test_wrong_options_are_reported_before_spark_starts(
 
 
 def test_unusable_location_is_reported_before_spark_starts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Another cluster's, and one of a later version of this program."""
+    """A state of another cluster, and one of a later version of this program."""
     with ServedMetadataLog([], cluster_id="theirs") as served:
         given = ["--bootstrap-server", served.address, "--out", str(tmp_path), "--once"]
         store = StateStore(StoreUri(directory=str(tmp_path)))
@@ -158,7 +158,7 @@ def test_invalid_client_properties_are_reported(
 
 
 class Running:
-    """A job as signals see it."""
+    """A job for the signal handlers."""
 
     def __init__(self, *, is_tailing: bool) -> None:
         self.is_tailing = is_tailing

@@ -1,4 +1,6 @@
-"""Two jobs in one place: the later one has it, whatever the earlier one still tries; and places of another cluster."""
+"""Two jobs in one location: the later one owns it, whatever the earlier one still does; and locations of another
+cluster.
+"""
 
 from dataclasses import replace
 from pathlib import Path

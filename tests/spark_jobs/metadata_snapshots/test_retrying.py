@@ -1,4 +1,4 @@
-"""What is tried again and for how long, and how a job hears that it is to end."""
+"""Retries: their conditions and duration, and the effect of a stop."""
 
 from collections.abc import Callable, Iterator
 
@@ -10,7 +10,7 @@ from storage.tiered.errors import ObjectStoreError, StoreUnavailable
 
 
 class Clock:
-    """Time passes while somebody naps; `then` is called once, when so much has passed."""
+    """A clock that advances with naps; `then` is called once at a given time."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -28,7 +28,7 @@ class Clock:
 
 
 class Trial:
-    """Attempts that fail as told, and then succeed."""
+    """Attempts that fail as configured, and then succeed."""
 
     def __init__(self, *failures: Exception) -> None:
         self.clock = Clock()
@@ -88,7 +88,7 @@ def test_stop_ends_the_wait() -> None:
     trial.clock.then = (10.1, trial.stop.put_up)
     trial.run(is_patient=True)
     assert trial.clock.now == pytest.approx(10.1, abs=0.3)
-    assert trial.attempts == 3, "at once, after 2 seconds, and after 5 more"
+    assert trial.attempts == 3, "attempts at once, after 2 seconds, and after 5 more"
 
 
 def test_failure_during_a_stop_is_ignored() -> None:

@@ -1,4 +1,4 @@
-"""Failures of a run as a person reads them."""
+"""Failures of a run as printed for the operator."""
 
 import pytest
 

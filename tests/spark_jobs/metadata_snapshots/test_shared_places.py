@@ -19,7 +19,7 @@ CORES = 3
 
 
 class Cluster:
-    """What the check needs of a session; `before` happens as soon as executors begin."""
+    """A session for the check; `before` runs when executors begin."""
 
     defaultParallelism = CORES
 

@@ -1,4 +1,4 @@
-"""The files of the state and of snapshots, folded and encoded section by section as executors do, without Spark."""
+"""The files of the state and of snapshots, folded and encoded section by section like in executors, without Spark."""
 
 import hashlib
 from collections.abc import Sequence
@@ -49,7 +49,7 @@ def store(uri: StoreUri) -> StateStore:
 
 
 class Told:
-    """A sink that remembers, by span and section, how many changes it was told."""
+    """A sink that records the number of changes by range and section."""
 
     def __init__(self) -> None:
         self.calls: list[tuple[FoldedRange, int, int]] = []
@@ -66,7 +66,7 @@ class Told:
 
 
 def fold(store: StateStore, rows: pa.Table, sink: Told | None = None) -> tuple[Encoding, list[Folded]]:
-    """All rows, and the encoding of what comes of them."""
+    """Fold all rows; return the encoding of the result and the reports."""
     summary = summarize(rows)
     context, plan = context_of(summary, start=0, with_changes=sink is not None)
     assert not plan.is_open
@@ -174,7 +174,7 @@ def test_files_of_removed_commits_are_removed(store: StateStore) -> None:
 
 
 def test_commit_with_missing_files_is_skipped(store: StateStore) -> None:
-    """Of a job that did not know yet that another one had taken over."""
+    """A commit of a job that had not noticed yet that another one took over."""
     whole = commit(20, files={1: store.write_section(1, 20, LOG_ROWS.empty_table())})
     later = store.write_section(2, 30, LOG_ROWS.empty_table())
     for each in (whole, commit(30, files={**whole.files, 2: later, 3: "sections/03/gone.arrow"})):
@@ -239,7 +239,7 @@ def test_an_older_snapshot_is_not_the_latest(uri: StoreUri, log: Log) -> None:
 
 
 def test_files_without_manifest_are_removed_with_old_snapshots(uri: StoreUri, log: Log, tmp_path: Path) -> None:
-    """As a crash leaves them. What is newer may be about to get its manifest."""
+    """A crash leaves such files. A newer one may be about to get its manifest."""
     older, newest = written(uri, log, 3), written(uri, log)
     ahead = older.file.replace("3-", "9" * 9 + "-")
     for file in (older.file.replace("3-", "2-"), ahead, "0-notes.checkpoint"):

@@ -1,4 +1,4 @@
-"""Batches of a metadata log whose contents do not matter, by their sizes and epochs."""
+"""Batches of a metadata log with arbitrary content and given sizes and epochs."""
 
 from collections.abc import Iterable
 
@@ -10,7 +10,7 @@ FRAME = encode_record(NoOpRecord(), 0)
 
 
 def batches(*sizes: int, epochs: Iterable[int] = ()) -> list[bytes]:
-    """One behind the other, of so many records each; all of epoch 1 unless told."""
+    """Return consecutive batches with these numbers of records; epoch 1 unless given."""
     given = list(epochs) or [1] * len(sizes)
     made, base = [], 0
     for size, epoch in zip(sizes, given, strict=True):

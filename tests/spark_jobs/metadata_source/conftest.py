@@ -1,4 +1,4 @@
-"""Readers of served logs, closed when a test is over."""
+"""Clients of served logs, closed after each test."""
 
 import contextlib
 from collections.abc import Callable, Iterator
@@ -17,7 +17,7 @@ QUICK = {"retry.backoff.ms": "1", "default.api.timeout.ms": "2000"}
 
 @pytest.fixture
 def ask() -> Iterator[Ask]:
-    """A reader of a log, through its client; by default one that naps no longer than it must."""
+    """Return a factory of clients of a log; by default they nap as little as possible."""
     with contextlib.ExitStack() as opened:
 
         def asked(served: ServedMetadataLog, cluster_id: str | None = None, **options: Any) -> MetadataLogClient:

@@ -1,4 +1,4 @@
-"""The metadata log through a broker: what is asked, what is asked again, and what is refused."""
+"""The metadata log through a broker: requests, retries and refusals."""
 
 import threading
 from collections.abc import Iterator
@@ -101,7 +101,7 @@ def test_position_of_this_log_passes_the_check(served: ServedMetadataLog, ask: A
     "position", [MetadataPosition(6, 1, "fake"), MetadataPosition(9, 2, "fake"), MetadataPosition(12, 3, "fake")]
 )
 def test_recreated_log_is_refused(served: ServedMetadataLog, ask: Ask, position: MetadataPosition) -> None:
-    """By an epoch that ended before, by one that never was, by an end before what was read."""
+    """By an epoch that ended earlier, an unknown epoch, and an end before the position."""
     with pytest.raises(SourceRefused, match="was recreated or truncated since"):
         ask(served).check(position)
 

@@ -1,4 +1,4 @@
-"""Packs carry what was read, each row to the sections that it concerns, with its summary ahead."""
+"""Packs carry each row to the sections that it concerns, after a summary."""
 
 import pyarrow.compute as pc
 import pytest

@@ -1,4 +1,4 @@
-"""How far a micro-batch reaches, and how it is divided."""
+"""The end of a micro-batch, and its division."""
 
 from collections.abc import Iterator
 
@@ -19,7 +19,7 @@ START = MetadataPosition(0, NO_EPOCH, "fake")
 
 @pytest.fixture
 def served() -> Iterator[ServedMetadataLog]:
-    """Ends at 3, 5, 9, 10, 30."""
+    """Serve batches that end at 3, 5, 9, 10, 30."""
     with ServedMetadataLog(batches(3, 2, 4, 1, 20, epochs=[1, 1, 3, 3, 4])) as log:
         yield log
 
@@ -42,7 +42,7 @@ def test_micro_batch_without_limit_reaches_the_high_watermark(
 def test_a_number_of_rows_is_rounded_up_to_whole_batches(
     served: ServedMetadataLog, log: MetadataLogClient, rows: int, end: int, seen: int
 ) -> None:
-    """Whether the probe sees the last of them or another fetch has to."""
+    """The probe contains the last batch, or another fetch finds it."""
     served.most = seen
     assert next_end(log, START, Reach(rows=rows)).offset == end
 

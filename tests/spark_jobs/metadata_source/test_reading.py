@@ -1,4 +1,4 @@
-"""Parts of a micro-batch as rows, and the options that say what is read."""
+"""Parts of a micro-batch as rows, and the options of the source."""
 
 from collections.abc import Iterator
 
@@ -80,10 +80,10 @@ def test_option_names_are_case_insensitive() -> None:
 
 
 class Asked(dict[str, str]):
-    """Properties that remember which of them were looked for."""
+    """Properties that record the names looked up."""
 
     def __init__(self) -> None:
-        super().__init__({"acks": "all"})  # none at all would not be looked at
+        super().__init__({"acks": "all"})  # empty properties would not be looked up
         self.keys_asked: set[str] = set()
 
     def get(self, key: str, default: str = "") -> str:  # type: ignore[override]  # all who ask have a default

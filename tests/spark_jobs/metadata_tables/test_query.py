@@ -1,4 +1,4 @@
-"""The command that asks the tables, as far as it needs no Spark."""
+"""The query command as far as it needs no Spark."""
 
 from pathlib import Path
 
@@ -21,7 +21,7 @@ def test_command_without_query_lists_the_examples() -> None:
     lines = told.output.splitlines()
     for file in QUERIES.glob("*.sql"):
         at = next(number for number, line in enumerate(lines) if line.split(" ")[0] == file.stem)
-        assert lines[at + 1].startswith("    "), "and what it answers"
+        assert lines[at + 1].startswith("    "), "each example has a description"
     assert "cluster_at_offset --param offset=…" in lines
 
 

@@ -1,4 +1,4 @@
-"""The parts of the page: what a person sees of small, large and odd clusters."""
+"""The parts of the page for small, large and unusual clusters."""
 
 from datetime import UTC, date, datetime, timedelta
 

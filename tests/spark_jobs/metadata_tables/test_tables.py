@@ -1,4 +1,4 @@
-"""The tables held to the node's replay: whatever steps they were written in, they tell what was at any offset."""
+"""The tables against the node's replay: written in any steps, they give the state at any offset."""
 
 import json
 import random
@@ -31,7 +31,7 @@ Row = dict[str, Any]
 
 CLUSTER = "4L6g3nShT-eMCtK--X86sw"
 MERGE_SPANS = 4
-"""In place of what the sink has, so that few steps show all: a step is a few synced files."""
+"""Replaces the sink's value, so that few steps suffice: a step is a few synced files."""
 
 
 @lru_cache
@@ -81,7 +81,7 @@ def rows_of(store: TableStore, table: str) -> list[Row]:
 
 
 def existing(store: TableStore, table: str, before: int) -> dict[tuple[Any, ...], Row]:
-    """By key, what existed below an offset."""
+    """Return the existing rows below an offset, by key."""
     latest: dict[tuple[Any, ...], Row] = {}
     for row in rows_of(store, table):
         if row["from_offset"] < before:
@@ -90,7 +90,7 @@ def existing(store: TableStore, table: str, before: int) -> dict[tuple[Any, ...]
 
 
 def check(store: TableStore, image: MetadataImage) -> None:
-    """All histories, at an image's offset."""
+    """Check all histories at an image's offset."""
     found = {table: existing(store, table, image.offset + 1) for table in KEYS}
     topics = {uuid_to_text(id): image.topics.by_id(id) for id in image.topics.ids()}
     assert {key[0]: row["topic"] for key, row in found["topics"].items()} == {
@@ -179,7 +179,7 @@ def test_repeated_step_leaves_the_same_tables(store: TableStore) -> None:
 
 
 def take_steps(sink: TablesSink, ends: Iterable[int], start: int = 0) -> None:
-    """Steps up to each of the ends, in which each record changed a config."""
+    """Take steps up to each of the ends; each record changed a config."""
     for end in ends:
         step = Step(start, end, 0)
         sink.registry(step, [_config_change(offset, "a", str(offset)) for offset in range(start, end)])
@@ -192,7 +192,7 @@ def offsets_of(store: TableStore) -> list[int]:
 
 
 def test_an_attempt_of_another_length_is_replaced(store: TableStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of which some files were in place already, for they are large."""
+    """Some large files of the attempt are already in place."""
     monkeypatch.setattr(sink_module, "STAGED_ROWS", 0)
     sink = TablesSink(store)
     sink.begin(0, CLUSTER)
@@ -204,7 +204,7 @@ def test_an_attempt_of_another_length_is_replaced(store: TableStore, monkeypatch
 
 
 def test_step_with_a_failed_commit_is_recorded_once(store: TableStore) -> None:
-    """Whatever comes again in its place, and wherever spans are merged."""
+    """The step is repeated in any form, also with merged spans."""
     sink = TablesSink(store)
     sink.begin(0, CLUSTER)
     for end in range(2, 6 * MERGE_SPANS, 2):
@@ -244,7 +244,7 @@ def test_unfinished_step_is_invisible(store: TableStore) -> None:
 
 
 def test_tables_that_contradict_the_state_are_refused(store: TableStore) -> None:
-    """Rather than to leave something out."""
+    """Writing would lose changes."""
     sink = TablesSink(store)
     with pytest.raises(TablesRefused, match="end at offset 0, but the state ends at 7"):
         sink.begin(7, CLUSTER)
@@ -285,7 +285,7 @@ def test_rows_merged_after_the_listing_are_read_from_the_merged_file(store: Tabl
 
 
 class Disturbed(TableStore):
-    """In the middle of the first listing a step merges what was listed already to be read."""
+    """A store in which a step merges already listed files in the middle of the first listing."""
 
     first: ClassVar[list[int]] = []
 
@@ -385,7 +385,7 @@ def test_spans_within_others_are_covered() -> None:
     ],
 )
 def test_small_spans_are_merged_like_digits_of_a_counter(spans: str, runs: list[str]) -> None:
-    """Given as bytes/level; small is less than 8, and three are enough."""
+    """Spans are given as bytes/level; sizes below 8 are small, and three spans are merged."""
     files = []
     for at, (size, _, level) in enumerate(each.partition("/") for each in spans.split()):
         part = f"merged{level}" if level else "small"
@@ -396,8 +396,8 @@ def test_small_spans_are_merged_like_digits_of_a_counter(spans: str, runs: list[
 
 @pytest.mark.parametrize(("small", "content"), [(6_000, 700), (40_000, 20_000), (300_000, 300_000)])
 def test_rows_are_rewritten_once_per_level(small: int, content: int) -> None:
-    """A quarter of an hour of steps a second apart, each a file of so many bytes: few files are left, each byte was
-    written a few times, and the driver never held much.
+    """Steps of a quarter of an hour, one per second and file: few files are left, each byte was written a few times,
+    and the driver never held much.
     """
     files: list[TableFile] = []
     written = 0

@@ -1,4 +1,4 @@
-"""Segments made of given batches, and their records as the node's own reader gives them, one by one."""
+"""Segments made of given batches, and their records one by one from the node's own reader."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
@@ -42,7 +42,7 @@ def slice_of(
     to_ms: int = EVERYTHING,
     aborted: Iterable[AbortedTxn] = (),
 ) -> SegmentRange:
-    """All of a segment, or what is told of it."""
+    """Return the range of a whole segment, or the given part of it."""
     segment = segment_of(batches)
     first = segment.start_offset if first is None else first
     last = segment.end_offset if last is None else last
@@ -68,7 +68,7 @@ def arrow_batches(
 def rows(
     part: SegmentRange, data: bytes, limits: ReadLimits = LIMITS, piece_bytes: int = 1 << 20
 ) -> list[dict[str, Any]]:
-    """What the reader under test gives, each column but that of times as Python has it."""
+    """Return the rows of the reader under test, with Python values in each column except timestamps."""
     found: list[dict[str, Any]] = []
     for batch in arrow_batches(part, data, limits, piece_bytes):
         batch.validate(full=True)
@@ -79,7 +79,7 @@ def rows(
 
 
 def plain_rows(part: SegmentRange, data: bytes) -> Iterator[dict[str, Any]]:
-    """The same, record by record. Raises MalformedRecords."""
+    """Yield the expected rows, record by record. Raises MalformedRecords."""
     for header, record in iter_all_records(data):
         is_aborted = header.is_transactional and any(
             txn.producer_id == header.producer_id and txn.first_offset <= header.base_offset <= txn.last_offset

@@ -1,4 +1,4 @@
-"""A log on disk whose closed segments are copied to a directory, as a broker copies them, and what ought to be read."""
+"""A log on disk whose closed segments are copied to a directory like by a broker, and the expected records."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -36,7 +36,7 @@ class Expected(NamedTuple):
 
 
 class Stage:
-    """One partition; `records` is what was appended and not aborted, by partition and offset."""
+    """One partition; `records` are the appended records that were not aborted, by partition and offset."""
 
     def __init__(
         self,
@@ -78,14 +78,14 @@ class Stage:
         self._epoch += 1
 
     def skip_to(self, offset: int) -> None:
-        """As compaction leaves it where nothing was kept: a batch of no records."""
+        """Append a batch without records, as compaction leaves it."""
         made = build_batch(
             [Record(BEGAN_MS, None, None)] * (offset - self.end), base_offset=self.end, leader_epoch=self._epoch
         )
         self.log.append_as_follower(empty_batch(parse_header(made)), now_ms=BEGAN_MS)
 
     def append(self, count: int = 3, *, producer_id: int = -1, codec: int = Codec.NONE, size: int = 10) -> None:
-        """A batch; of a transaction if there is a producer. A millisecond passes from record to record."""
+        """Append a batch, in a transaction if there is a producer. The clock advances a millisecond per record."""
         base = self.end
         records = [
             Record(BEGAN_MS + offset, b"%d" % offset, None if offset % 7 == 5 else b"%d" % offset * size, [("h", b"1")])
@@ -118,7 +118,7 @@ class Stage:
             self.records |= {each.offset: each for each in decided}
 
     def roll(self, *, copies: bool = True, compacted_to: int | None = None) -> None:
-        """Close the segment and copy it, perhaps as if it had been compacted remotely."""
+        """Close the segment and copy it, optionally as if it had been compacted remotely."""
         self.log.roll(BEGAN_MS)
         self.log.flush()
         for local in list(self.log.segments)[self._copied : -1]:
@@ -127,7 +127,7 @@ class Stage:
                 self._copy(backlog_of(self.log, -1), local, compacted_to)
 
     def read_by_now(self, *, committed: bool = True) -> list[Expected]:
-        """What a reader of the bucket ought to find of this partition."""
+        """Return the records that a reader of the bucket should find of this partition."""
         found = [each for each in self.records.values() if each.offset < self.end]
         if not committed:
             found += [each for records in self._pending.values() for each in records]

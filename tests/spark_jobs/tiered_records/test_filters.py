@@ -1,4 +1,4 @@
-"""What filters of a query leave out before anything is read. No Spark runs."""
+"""The effect of a query's filters on the plan. No Spark runs."""
 
 from datetime import UTC, datetime, timedelta
 

@@ -1,4 +1,4 @@
-"""What is planned and read of a bucket, without Spark: every committed record once, and no more than is wanted."""
+"""Plans and reads of a bucket without Spark: every committed record once, and no more than necessary."""
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path

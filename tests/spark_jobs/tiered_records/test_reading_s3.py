@@ -1,4 +1,4 @@
-"""Segments in a bucket of a real S3 server, over a way on which requests are refused and answers break off."""
+"""Segments in a bucket of a real S3 server, over a connection that refuses requests and interrupts responses."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,7 +21,7 @@ SMALL_CHUNKS = {"chunk.size": "100000"}
 
 
 class Cloud(NamedTuple):
-    """A server, and the bad way to it."""
+    """A server, and the faulty connection to it."""
 
     server: S3Server
     proxy: S3Proxy
@@ -31,7 +31,7 @@ class Cloud(NamedTuple):
 def cloud(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cloud]:
     if (reason := unavailable_reason()) is not None:
         pytest.skip(reason)
-    # With this seed both faults strike, and none so often in a row that the store gives up.
+    # With this seed both faults occur, and neither so often in a row that the store gives up.
     with S3Server(tmp_path / "s3") as server, S3Proxy(server.port, seed=7) as proxy:
         monkeypatch.setenv("AWS_ACCESS_KEY_ID", server.access_key_id)
         monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", server.secret_access_key)

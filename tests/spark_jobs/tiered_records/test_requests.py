@@ -1,4 +1,4 @@
-"""What is asked of the store: nothing of what cannot match, and what happens where it does not give what it should."""
+"""Requests to the store: none for data that cannot match, and the reaction to missing or damaged objects."""
 
 from collections import Counter
 from pathlib import Path
@@ -38,7 +38,7 @@ class Reading:
         self.planned = self._requests()
 
     def offsets(self) -> list[int]:
-        """Each slice is read as a task reads it, with nothing at hand."""
+        """Read each segment range like a task, without cached data."""
         self._memory.calls.clear()
         found = [offset for part in self.parts for offset in self.offsets_of(part)]
         self.asked = self._requests()
@@ -52,7 +52,7 @@ class Reading:
         return segment_store(self._store, SMALL_CHUNKS)
 
     def _requests(self) -> Counter[str]:
-        """By what is asked for: a kind of object and, of segments, where they begin."""
+        """Count requests by kind of object and, for segments, by start offset."""
         return Counter(_kind(call.key) for call in self._memory.calls if call.operation == "get")
 
 
@@ -71,7 +71,7 @@ def staged(directory: Path, memory: MemoryObjectStore, partition: int = 0, broke
 
 
 def keys_of(memory: MemoryObjectStore, start: int, suffix: str = "") -> list[str]:
-    """Of the objects of the segment that begins there."""
+    """Return the keys of the objects of the segment that begins at `start`."""
     keys = memory.keys()
     return [key for key in keys if f"/{start:020}-" in key and key.endswith(suffix)]
 
@@ -84,7 +84,7 @@ def four_segments(stage: Stage) -> None:
 
 
 MANIFESTS = {"rsm-manifest 0": 1, "rsm-manifest 20": 1, "rsm-manifest 40": 1, "rsm-manifest 60": 2}
-"""Each is looked at once, and the last again for the history that goes with it."""
+"""Each manifest is read once, and the last again for its leader epochs."""
 
 
 def test_segment_outside_the_offset_bounds_is_not_requested(tmp_path: Path, memory: MemoryObjectStore) -> None:
@@ -96,7 +96,7 @@ def test_segment_outside_the_offset_bounds_is_not_requested(tmp_path: Path, memo
     (log,) = (call for call in memory.calls if call.key.endswith(".log"))
     whole = len(memory.content(log.key))
     assert log.last is not None
-    assert 0 < log.first < log.last < whole - 1, "of the segment, only the batches about there"
+    assert 0 < log.first < log.last < whole - 1, "only the batches near the bounds are read"
 
 
 def test_segment_below_the_time_bound_is_not_requested(tmp_path: Path, memory: MemoryObjectStore) -> None:
@@ -139,12 +139,12 @@ def test_transaction_indexes_are_read_until_all_is_decided(tmp_path: Path, memor
     reading = Reading(memory, startingOffsets="0", endingOffsets="8")
     assert reading.offsets() == [3, 7]
     indexes = [name for name in reading.planned if name.startswith("indexes")]
-    assert len(indexes) <= 17, "not those of all 40 segments"
+    assert len(indexes) <= 17, "fewer indexes than segments are read"
     assert Reading(memory, isolationLevel="read_uncommitted", endingOffsets="8").planned["indexes 0"] == 0
 
 
 def test_lost_segment_with_a_marker_is_an_error(tmp_path: Path, memory: MemoryObjectStore) -> None:
-    """It goes after its manifest was read, and before its index is."""
+    """The segment is removed after its manifest was read, and before its index is."""
     stage = staged(tmp_path, memory)
     stage.append(3, producer_id=1)
     stage.roll()
@@ -175,8 +175,9 @@ def test_copies_of_two_leaders_are_read_once(tmp_path: Path, memory: MemoryObjec
 
 
 def test_segments_of_a_lost_leader_epoch_are_not_read(tmp_path: Path, memory: MemoryObjectStore) -> None:
-    """Both have offsets 0 to 9, where a transaction begins. What the first copied beyond is not of this log, nor is its
-    word that the transaction was aborted."""
+    """Both segments have offsets 0 to 9, where a transaction begins. The later offsets of the first belong to another
+    history, and so does its abort of the transaction.
+    """
     first, second = (staged(tmp_path, memory, broker_id=broker_id) for broker_id in (1, 2))
     for stage in (first, second):
         stage.append(7)
@@ -206,7 +207,7 @@ def test_compacted_segment_replaces_its_sources(tmp_path: Path, memory: MemoryOb
 
 
 def _compact(stage: Stage) -> None:
-    """Of offsets 0 to 19, a few are left."""
+    """Replace offsets 0 to 19 by a compacted segment with a few of them."""
     stage.append(2)
     stage.skip_to(15)
     stage.append(2)
@@ -216,7 +217,7 @@ def _compact(stage: Stage) -> None:
 
 @pytest.mark.parametrize("suffix", [".rsm-manifest", ".indexes"])
 def test_unreadable_last_segment_is_an_error(tmp_path: Path, memory: MemoryObjectStore, suffix: str) -> None:
-    """Nothing comes after it, so that there is no hole where it was."""
+    """No segment follows it, so that its absence leaves no hole."""
     four_segments(staged(tmp_path, memory))
     (key,) = keys_of(memory, 60, suffix)
     memory.replace(key, bytes(each ^ 1 for each in memory.content(key)))
@@ -228,7 +229,7 @@ def test_unreadable_last_segment_is_an_error(tmp_path: Path, memory: MemoryObjec
 
 
 def test_segment_removed_during_planning_repeats_the_plan(tmp_path: Path, memory: MemoryObjectStore) -> None:
-    """Retention takes the first segment after the listing, or something takes one out of the middle."""
+    """Retention removes the first segment after the listing, or a segment in the middle is lost."""
     four_segments(staged(tmp_path, memory))
     store = FaultyObjectStore(memory)
     store.fail(FaultKind.LOST_OBJECT, "get", key_part="00000000000000000000-")
@@ -281,7 +282,7 @@ def test_damaged_object_is_named(tmp_path: Path, memory: MemoryObjectStore) -> N
 
 
 def test_batch_damaged_before_the_copy_is_named(tmp_path: Path, memory: MemoryObjectStore) -> None:
-    """So that only its own checksum tells."""
+    """Only the batch's own checksum shows the damage."""
     stage = staged(tmp_path, memory)
     four_segments(stage)
     reading, damaged = Reading(memory), MemoryObjectStore()

@@ -1,4 +1,4 @@
-"""Records read column by column are those that the node's reader gives one by one, whatever batches hold."""
+"""Records read column by column equal those that the node's reader gives one by one, whatever batches hold."""
 
 import random
 import struct
@@ -49,7 +49,7 @@ def record(draw: random.Random) -> Record:
 
 
 def batch(draw: random.Random, base: int) -> bytes:
-    """One of all that a log may hold, with some of its records compacted away or all of them."""
+    """Return a batch of any form, with some or all of its records compacted away."""
     producer_id = draw.choice([-1, -1, 1, 2])
     if producer_id > 0 and draw.random() < 0.2:
         marker = bytearray(end_transaction_marker(ControlType.ABORT, producer_id, 0, 0, BEGAN_MS))
@@ -114,7 +114,7 @@ def test_any_batches_as_the_reader_of_the_node_has_them(seed: int) -> None:
 @settings(max_examples=150, deadline=None, phases=[Phase.explicit, Phase.generate])
 @given(seed=st.integers(0, 2**32))
 def test_damage_that_the_checksum_covers(seed: int) -> None:
-    """A writer that is broken: what both readers take for records is the same, and nothing else happens."""
+    """A broken writer: both readers find the same records, and raise no other exception."""
     draw = random.Random(seed)
     batches = [batch(random.Random(draw.randrange(40)), 0)]
     data = bytearray(batches[0])
@@ -152,7 +152,7 @@ def test_large_records_get_batches_of_their_own() -> None:
 
 
 def test_memory_is_limited_to_a_window() -> None:
-    """What was read is let go of: pieces are asked for as rows are taken."""
+    """Consumed pieces are released: pieces are read as rows are consumed."""
     batches = [build_batch([Record(1, None, bytes(1000))] * 10, base_offset=10 * number) for number in range(200)]
     data = b"".join(batches)
     taken = 0
@@ -171,7 +171,7 @@ def test_memory_is_limited_to_a_window() -> None:
 
 
 def test_small_compressed_batches_take_no_more_memory_than_they_hold() -> None:
-    """A decompressor's least output is far larger than they are."""
+    """A decompressor's smallest output buffer is far larger than these batches."""
     batches = [build_batch([Record(1, None, b"v")], base_offset=each, codec=Codec.ZSTD) for each in range(2000)]
     part, data = slice_of(batches), b"".join(batches)
     tracemalloc.start()
@@ -191,14 +191,14 @@ def test_many_headers_of_many_records_and_of_one() -> None:
 
 
 def raw_batch(*contents: bytes, count: int | None = None) -> bytes:
-    """Of records of given contents, which are shorter than 64 bytes."""
+    """Build a batch of records with the given contents, which are shorter than 64 bytes."""
     body = b"".join(bytes([2 * len(content)]) + content for content in contents)
     count = len(contents) if count is None else count
     return pack_batch(BatchHeader(0, 0, 0, 2, 0, 0, max(count, 1) - 1, 5, 5, -1, -1, -1, count), body)
 
 
 GOOD = bytes([0, 0, 0, 1, 2, 7, 0])
-"""No key, a value of one byte, no headers."""
+"""A record without key and headers, with a value of one byte."""
 
 
 def test_header_name_with_invalid_utf8_is_replaced() -> None:
@@ -222,13 +222,13 @@ def test_any_timestamp_is_read(timestamp_ms: int, shown_us: int) -> None:
         raw_batch(GOOD, bytes([0, 0, 2, 1, 20, 7, 0])),  # a value beyond the record
         raw_batch(GOOD, bytes([0, 0, 2, 3, 2, 7, 0])),  # a key of -2 bytes
         raw_batch(GOOD, bytes([0, 0, 2, 1, 2, 7, 1])),  # -1 headers
-        raw_batch(GOOD, bytes([0, 0, 2, 1, 2, 7, 60])),  # 30 headers, and none there
+        raw_batch(GOOD, bytes([0, 0, 2, 1, 2, 7, 60])),  # 30 headers, but no bytes for them
         raw_batch(GOOD, bytes([0, 0, 2, 1, 2, 7, 2, 1, 1])),  # a header without a name
-        raw_batch(GOOD, bytes([0, 0, 2, 1, 2, 7, 0, 0])),  # something behind the headers
+        raw_batch(GOOD, bytes([0, 0, 2, 1, 2, 7, 0, 0])),  # bytes after the headers
         raw_batch(GOOD, bytes([0, 0, *[0x80] * 5, 0, 1, 1, 0])),  # an offset delta of six bytes
         raw_batch(GOOD, GOOD, count=1),
         raw_batch(GOOD, GOOD, count=3),
-        raw_batch(GOOD, GOOD, count=5),  # twice and one more
+        raw_batch(GOOD, GOOD, count=5),  # both records and one more
         raw_batch(GOOD, count=2**31 - 1),
         raw_batch(GOOD, count=-1),
         raw_batch(b"\0" * 5),
@@ -263,7 +263,9 @@ def test_damage_is_reported_after_the_batches_before_it(at: int, sentence: str) 
     assert next(given).batch.column("offset").to_pylist() == [0, 1, 2]
     with pytest.raises(CorruptRemoteData, match=sentence.format(size=size)):
         next(given)
-    assert len(rows(slice_of(batches, last=2), damaged(data, size + at))) == 3, "what is not wanted may be damaged"
+    assert len(rows(slice_of(batches, last=2), damaged(data, size + at))) == 3, (
+        "batches outside the range may be damaged"
+    )
 
 
 @pytest.mark.parametrize("missing", [1, 80])

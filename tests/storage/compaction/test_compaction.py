@@ -1,5 +1,5 @@
-"""Compaction against a dumb twin: whatever a pass does, and wherever a crash hits it, a reader who builds a table from
-the log gets the same table.
+"""Compaction against a naive model: a reader that builds a table from the log gets the same table after any pass, and
+after a crash at any point.
 """
 
 import contextlib
@@ -41,7 +41,7 @@ COMPACTED = LogConfig(
 
 
 class Seen(NamedTuple):
-    """A data record as a reader of everything meets it."""
+    """A data record of the log."""
 
     offset: int
     timestamp: int
@@ -56,7 +56,7 @@ class Producer:
 
 
 class Compacted:
-    """A compacted log, everything ever appended to it, and verbs to do things to it."""
+    """A compacted log, all records ever appended to it, and operations on it."""
 
     def __init__(self, config: LogConfig = COMPACTED) -> None:
         self.fs = MemoryFileSystem()
@@ -135,7 +135,7 @@ class Compacted:
     # -- compacting ------------------------------------------------------------------------------------------------
 
     def compact(self) -> CompactionStats | None:
-        """One pass, if the cleaner sees a reason; what it did."""
+        """Run one pass if the cleaner finds a candidate; return its statistics."""
         candidate = self.cleaner.next_candidate([self.log], self.now_ms)
         if candidate is None:
             return None
@@ -190,7 +190,7 @@ class Compacted:
         return [(record.key or b"").decode() for record in self.records()]
 
     def table(self) -> dict[bytes, bytes]:
-        """What a read_committed consumer that builds a table ends up with."""
+        """Return the table that a read_committed consumer builds."""
         table: dict[bytes, bytes] = {}
         for record in self._committed():
             assert record.key is not None
@@ -201,7 +201,9 @@ class Compacted:
         return table
 
     def _committed(self) -> Iterator[Seen]:
-        """As consumers do: an aborted transaction is skipped from its first offset to its marker."""
+        """Yield committed records as consumers do: an aborted transaction is skipped from its first offset to its
+        marker.
+        """
         aborted = sorted(self.log.aborted_transactions(0, self.log.log_end_offset), key=lambda txn: txn.first_offset)
         skipping: set[int] = set()
         for header, batch in self.batches():
@@ -355,7 +357,7 @@ def test_a_marker_outlives_its_data_by_the_delete_retention() -> None:
         return [(h.base_offset, h.delete_horizon_ms) for h, _ in log.batches() if h.is_control]
 
     log.compact()
-    assert markers() == [(2, None), (5, None)], "the data of the first transaction was still met"
+    assert markers() == [(2, None), (5, None)], "the pass still met the data of the first transaction"
     log.roll()
     log.put(("z", "2"))
     log.compact()
@@ -368,7 +370,7 @@ def test_a_marker_outlives_its_data_by_the_delete_retention() -> None:
 
 
 def test_first_batch_of_a_leader_epoch_stays_as_a_bare_header() -> None:
-    """A follower that reads the log now learns the same epochs as one that read it before."""
+    """A follower that reads the log after compaction derives the same epochs as one that read it before."""
     log = Compacted()
     for epoch in (0, 3, 7):
         log.log.assign_epoch(epoch)

@@ -1,4 +1,4 @@
-"""The directories of a node: locks, identity, loading, creating and deleting logs, and a disk that fails."""
+"""The log directories of a node: locks, identity, loading, creating and deleting logs, and failing disks."""
 
 import errno
 from collections.abc import Sequence
@@ -33,7 +33,7 @@ T0, T1, T2 = (TopicPartition("t", number) for number in range(3))
 
 
 class Node:
-    """A node's directories over its life: start, crash, stop."""
+    """A node's directories through starts, crashes and stops."""
 
     def __init__(self, *paths: str) -> None:
         self.fs = MemoryFileSystem()
@@ -327,7 +327,7 @@ def test_a_directory_that_is_no_log_stops_the_start_with_one_sentence() -> None:
 
 @pytest.fixture
 def twice() -> Node:
-    """t-0 in both directories, with 2 records in a and 3 in b; b was offline when a got its log."""
+    """Return a node with t-0 in both directories, 2 records in a and 3 in b; b was offline when a got its log."""
     node = Node("a", "b")
     node.create(T1)
     append(node.create(T0), 3)
@@ -339,7 +339,7 @@ def twice() -> Node:
     append(node.create(T0), 2)
     node.stop()
     node.fs.rename("b/lost+found", "b/t-0")
-    write_offsets(node.fs, join("b", HIGH_WATERMARK_FILE), {T0: 3})  # as that disk was when it failed
+    write_offsets(node.fs, join("b", HIGH_WATERMARK_FILE), {T0: 3})  # the state of that disk when it failed
     node.start()
     return node
 
@@ -356,7 +356,7 @@ def test_chosen_log_is_opened_and_the_other_becomes_stray(twice: Node, chosen: i
     twice.dirs.settle(T0, twice.dirs.contested[T0][chosen], LogConfig(), now_ms=NOW_MS)
     log = twice.dirs.get(T0)
     assert log is not None
-    assert (log.log_end_offset, log.high_watermark) == (end, end), "as the checkpoints have it"
+    assert (log.log_end_offset, log.high_watermark) == (end, end), "the checkpointed offsets are used"
     assert twice.dirs.directory_of(T0) is twice.dirs.directories[chosen]
     (aside,) = twice.dirs.directories[1 - chosen].kept_aside
     assert twice.fs.exists(join(aside, "00000000000000000000.log"))
@@ -440,7 +440,7 @@ def test_failed_directory_goes_offline_and_the_other_continues() -> None:
     append(second)
     assert node.create(T2).directory == "b/t-2"
     node.dirs.fail_log(caught.value)
-    assert len(node.lost) == 1, "it is told once"
+    assert len(node.lost) == 1, "on_failure is called once"
 
 
 def test_a_checkpoint_that_cannot_be_written_takes_the_directory_offline() -> None:

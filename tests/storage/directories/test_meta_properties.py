@@ -1,4 +1,4 @@
-"""meta.properties, the marker of a clean shutdown, and the formatting of directories."""
+"""meta.properties, the clean-shutdown marker, and the formatting of directories."""
 
 import errno
 from random import Random
