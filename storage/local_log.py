@@ -256,7 +256,7 @@ class LocalLog:
         if not self.log_start_offset <= offset <= end:
             raise OffsetOutOfRange(offset, self.log_start_offset, end)
         if offset >= upper or offset == end:
-            return self._nothing(offset)
+            return self._empty_slice(offset)
         segment = self.segments.floor(offset)
         if segment is None:
             raise OffsetMovedToTier(offset, self.log_start_offset, self.segments.first.base_offset)
@@ -268,9 +268,9 @@ class LocalLog:
                 segment = self.segments.after(segment)
         except OSError as error:
             raise self.fail(error) from error
-        return self._nothing(offset)
+        return self._empty_slice(offset)
 
-    def _nothing(self, offset: int) -> LogSlice:
+    def _empty_slice(self, offset: int) -> LogSlice:
         return LogSlice(b"", offset, False, self._active.base_offset, self._active.size)
 
     def _load(self, segment: LogSegment, found: SegmentSlice) -> LogSlice:

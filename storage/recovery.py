@@ -133,7 +133,7 @@ class LogLoader:
             log_start = max(log_start, segments[0].base_offset)
         epochs.truncate_from_end(end + 1 if self._clean else end)
         if not self._clean and not self._may_start_below:
-            _learn_first_epochs(epochs, segments, log_start, end)
+            _restore_first_epochs(epochs, segments, log_start, end)
         epochs.truncate_from_start(log_start)
         if producers is None:
             producers = self._load_producers(segments, snapshots, end)
@@ -172,8 +172,8 @@ class LogLoader:
         segments = [self._open_segment(base) for base in bases]
         for segment, following in pairwise(segments):
             segment.next_offset = following.base_offset
-            is_told_of = segment.base_offset in self._recovery.damaged
-            if not self._clean and not is_told_of and not _indexes_lie_within(segment):
+            is_damaged = segment.base_offset in self._recovery.damaged
+            if not self._clean and not is_damaged and not _indexes_lie_within(segment):
                 self._recovery.damaged.append(segment.base_offset)
         if segments and self._clean and not _tail_is_whole(segments[-1]):
             self._recovery.damaged.append(segments[-1].base_offset)
@@ -339,7 +339,7 @@ class _Scan:
     def run(self, recovery: RecoveryReport) -> bool:
         """Scan the segment and cut it before the first invalid batch; return whether every byte was valid."""
         recovery.scanned_bytes += self._segment.size
-        cut = self._segment.relearn(self._accept)
+        cut = self._segment.rebuild(self._accept)
         recovery.cut_bytes += cut
         return cut == 0
 
@@ -369,7 +369,7 @@ class _Scan:
         )
 
 
-def _learn_first_epochs(epochs: LeaderEpochs, segments: Iterable[LogSegment], log_start: int, end: int) -> None:
+def _restore_first_epochs(epochs: LeaderEpochs, segments: Iterable[LogSegment], log_start: int, end: int) -> None:
     """Add the epochs of deleted records that a crash has brought back.
 
     A flush writes the epochs, a timer the checkpointed log start offset: after a crash the epochs may begin above the
@@ -377,14 +377,14 @@ def _learn_first_epochs(epochs: LeaderEpochs, segments: Iterable[LogSegment], lo
     they would keep diverging records.
     """
     known_from = epochs.entries[0].start_offset if epochs.entries else end
-    learnt: list[EpochEntry] = []
+    restored: list[EpochEntry] = []
     for header in _headers_between(segments, log_start, known_from):
-        if header.leader_epoch > (learnt[-1].epoch if learnt else UNDEFINED_EPOCH):
-            learnt.append(EpochEntry(header.leader_epoch, header.base_offset))
+        if header.leader_epoch > (restored[-1].epoch if restored else UNDEFINED_EPOCH):
+            restored.append(EpochEntry(header.leader_epoch, header.base_offset))
     if epochs.entries:
-        epochs.restore_below(learnt)
+        epochs.restore_below(restored)
     else:
-        epochs.replace(learnt)
+        epochs.replace(restored)
 
 
 def _headers_between(segments: Iterable[LogSegment], start: int, end: int) -> Iterator[BatchHeader]:

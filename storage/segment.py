@@ -392,7 +392,7 @@ class LogSegment:
         self._first_timestamp = None
         self._cursors.clear()
 
-    def relearn(self, accept: Callable[[ScannedBatch], bool]) -> int:
+    def rebuild(self, accept: Callable[[ScannedBatch], bool]) -> int:
         """Rebuild size and indexes from the batches up to the first that `accept` rejects, and cut off the rest.
 
         Return the number of bytes cut. The cut is not synced.

@@ -41,7 +41,7 @@ from spark_jobs.metadata_snapshots.report import JobReport
 from spark_jobs.metadata_snapshots.retrying import Retrying
 from spark_jobs.metadata_snapshots.snapshot_store import ObjectSnapshotStore
 from spark_jobs.metadata_snapshots.state_store import BRANCHES, STATE, StateStore
-from spark_jobs.metadata_snapshots.stop_sign import StopSign
+from spark_jobs.metadata_snapshots.stop_flag import StopFlag
 from spark_jobs.metadata_source.metadata_log import LogTrimmed, MetadataLogClient, SourceRefused
 from spark_jobs.metadata_source.packed import NAME, PACKS, PackedMetadata, packs
 from spark_jobs.metadata_source.reading import snapshot_rows
@@ -115,8 +115,8 @@ class Job:
         self._log = log
         self._cluster_id = log.cluster_id
         self._turn = threading.Lock()
-        self._stop = StopSign()
-        self._retrying = Retrying(_FAILURES, self._stop, report.waits)
+        self._stop = StopFlag()
+        self._retrying = Retrying(_FAILURES, self._stop, report.retries)
         self._distrusts_checkpoint = False
         self.is_tailing = False
         spark.dataSource.register(PackedMetadata)
@@ -127,11 +127,11 @@ class Job:
 
     def stop(self) -> None:
         """Make `tail` return soon. May be called from a signal handler."""
-        self._stop.put_up()
+        self._stop.set()
 
     @property
     def is_stopping(self) -> bool:
-        return self._stop.is_up()
+        return self._stop.is_set()
 
     # Modes
 
@@ -193,7 +193,7 @@ class Job:
 
         def take(rows: DataFrame, _batch_id: int) -> None:
             with self._turn:
-                if self._stop.is_up():
+                if self._stop.is_set():
                     raise Stopping
                 self._take(batches, rows)
                 cut_if_due()
@@ -205,13 +205,13 @@ class Job:
             with self._checkpoint(beside=True) as checkpoint:
                 self._run(self._stream(batches.commit, take, checkpoint), cut_if_due)
 
-        while not self._stop.is_up():
+        while not self._stop.is_set():
             self._retrying.until_done(tail, lambda: batches.commit, is_patient=True)
 
     def _run(self, query: StreamingQuery, cut_if_due: Callable[[], None]) -> None:
         """Run until a failure or a stop; then finish the current step."""
         try:
-            while not self._stop.is_up() and not query.awaitTermination(POLL_S):
+            while not self._stop.is_set() and not query.awaitTermination(POLL_S):
                 if self._turn.acquire(blocking=False):
                     try:
                         cut_if_due()
@@ -318,7 +318,7 @@ class Job:
             yield place
         except _FAILURES as error:
             # A machine crash may have damaged the checkpoint, and the state is enough to continue.
-            if failure_of(error) is None and not self._stop.is_up():
+            if failure_of(error) is None and not self._stop.is_set():
                 self._distrusts_checkpoint = True
                 if place == own:
                     shutil.rmtree(own.removeprefix(_LOCAL), ignore_errors=True)
@@ -334,7 +334,7 @@ class Job:
         if found is None or is_new:
             found = self._written(commit, store or self._trunk)
         else:
-            self._snapshots.tell(found)
+            self._snapshots.update_latest(found)
         if store is None:
             batches.put(replace(commit, snapshot_records=found.records, since=Since()))
         self._report.snapshot(found, str(self._settings.out), is_new=is_new)

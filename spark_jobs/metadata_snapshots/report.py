@@ -42,7 +42,7 @@ class JobReport:
         if self._task is not None:
             self._bar.update(self._task, completed=offset)
 
-    def waits(self, why: str) -> None:
+    def retries(self, why: str) -> None:
         """Print on stderr, also for logs, that a failed action is retried."""
         self._bar.console.print(f"{why} Trying again.", highlight=False, markup=False, soft_wrap=True)
 

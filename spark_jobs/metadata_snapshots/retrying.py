@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from spark_jobs.metadata_snapshots.failures import failure_of, in_short
-from spark_jobs.metadata_snapshots.stop_sign import StopSign
+from spark_jobs.metadata_snapshots.stop_flag import StopFlag
 
 ATTEMPTS: Final = 4
 RETRY_S: Final = (1.0, 2.0, 5.0, 10.0, 30.0)
@@ -13,13 +13,13 @@ RETRY_S: Final = (1.0, 2.0, 5.0, 10.0, 30.0)
 
 @dataclass(frozen=True, slots=True)
 class Retrying:
-    """The policy of retries. `failures` are the exceptions to retry after; `waits` receives the reason of each
+    """The policy of retries. `failures` are the exceptions to retry after; `on_retry` receives the reason of each
     retry.
     """
 
     failures: tuple[type[Exception], ...]
-    stop: StopSign
-    waits: Callable[[str], None]
+    stop: StopFlag
+    on_retry: Callable[[str], None]
 
     def until_done(
         self, attempt: Callable[[], None], progress: Callable[[], object], *, is_patient: bool = False
@@ -30,12 +30,12 @@ class Retrying:
         failures are retried a few times in a row; the row ends when `progress` returns another object than before.
         """
         in_a_row, before = 0, progress()
-        while not self.stop.is_up():
+        while not self.stop.is_set():
             try:
                 attempt()
                 return
             except self.failures as error:
-                if self.stop.is_up():
+                if self.stop.is_set():
                     return
                 now = progress()
                 in_a_row, before = 0 if now is not before else in_a_row + 1, now
@@ -44,5 +44,5 @@ class Retrying:
                 is_patience_over = in_a_row == ATTEMPTS and not (is_patient and failure is not None)
                 if is_hopeless or is_patience_over:
                     raise
-                self.waits(failure.sentence if failure else in_short(error))
+                self.on_retry(failure.sentence if failure else in_short(error))
                 self.stop.wait(RETRY_S[min(in_a_row, len(RETRY_S) - 1)])

@@ -16,7 +16,7 @@ from spark_jobs.metadata_snapshots.job import Job, JobSettings
 from spark_jobs.metadata_snapshots.out_check import check_out
 from spark_jobs.metadata_snapshots.report import JobReport
 from spark_jobs.metadata_snapshots.schedule import Schedule
-from spark_jobs.metadata_snapshots.shared_places import check_shared
+from spark_jobs.metadata_snapshots.shared_directory import check_shared
 from spark_jobs.metadata_snapshots.signals import stopped_by_signals
 from spark_jobs.metadata_source.settings import SourceSettings
 from spark_jobs.session import open_session

@@ -69,10 +69,10 @@ class ObjectSnapshotStore:
         files.put(manifest.file, self._checked(aside, manifest))
         files.put(manifest.name, [manifest.to_json()])
         files.delete([aside])
-        self.tell(manifest)
+        self.update_latest(manifest)
         return manifest
 
-    def tell(self, manifest: SnapshotManifest) -> None:
+    def update_latest(self, manifest: SnapshotManifest) -> None:
         """Write a manifest to `latest.json`, unless a later snapshot is there."""
         latest = self.latest()
         if latest is None or latest.cluster_id != manifest.cluster_id or latest.end_offset < manifest.end_offset:

@@ -25,10 +25,10 @@ from pyspark.sql.types import StructType
 
 from broker.client import Client
 from spark_jobs.metadata.log_rows import LOG_ROWS
+from spark_jobs.metadata_source.batch_end import TriggerLimit, next_end
 from spark_jobs.metadata_source.metadata_log import MetadataLogClient, SourceRefused
 from spark_jobs.metadata_source.plan import Part, plan
 from spark_jobs.metadata_source.position import NO_EPOCH, InvalidPosition, MetadataPosition
-from spark_jobs.metadata_source.reach import Reach, next_end
 from spark_jobs.metadata_source.reading import read_part
 from spark_jobs.metadata_source.settings import LATEST, SourceSettings
 
@@ -88,7 +88,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         position = _position(start)
         log = self._open(position.cluster_id)
         self._check(log, position)
-        return next_end(log, position, _reach(limit, self._ending), self._settings.max_wait_ms).to_json()
+        return next_end(log, position, _trigger_limit(limit, self._ending), self._settings.max_wait_ms).to_json()
 
     def partitions(self, start: dict[str, object], end: dict[str, object]) -> Sequence[InputPartition]:
         begin = _position(start)
@@ -156,10 +156,10 @@ def _position(offset: dict[str, object]) -> MetadataPosition:
         raise SourceRefused(f"the checkpoint belongs to another data source: {error}.") from error
 
 
-def _reach(limit: ReadLimit, ending: int | None) -> Reach:
+def _trigger_limit(limit: ReadLimit, ending: int | None) -> TriggerLimit:
     rows = limit.max_rows if isinstance(limit, ReadMaxRows) else None
     size = limit.max_bytes if isinstance(limit, ReadMaxBytes) else None
-    return Reach(rows, size, ending)
+    return TriggerLimit(rows, size, ending)
 
 
 def _tasks(

@@ -127,20 +127,20 @@ class MetadataLogClient:
     def cluster_id(self) -> str:
         """The cluster id. Raises SourceRefused, KafkaError, ClientError, like all requests."""
         if self._cluster_id is None:
-            self._asking(lambda _broker: None)
+            self._retrying(lambda _broker: None)
         assert self._cluster_id is not None
         return self._cluster_id
 
     def bounds(self) -> LogBounds:
         """Return the bounds of the committed log."""
-        return self._asking(lambda broker: LogBounds(_list_offset(broker, EARLIEST), _list_offset(broker, LATEST)))
+        return self._retrying(lambda broker: LogBounds(_list_offset(broker, EARLIEST), _list_offset(broker, LATEST)))
 
     def fetch(self, offset: int, max_bytes: int = FETCH_BYTES, *, max_wait_ms: int = 0) -> FetchedMetadata:
         """Return committed batches from `offset` on: at least one batch, and at most `max_bytes` beyond it.
 
         Waits up to `max_wait_ms` for the first record. Raises LogTrimmed.
         """
-        return self._asking(lambda broker: _fetch(broker, offset, max_bytes, max_wait_ms))
+        return self._retrying(lambda broker: _fetch(broker, offset, max_bytes, max_wait_ms))
 
     def batch_at(self, offset: int) -> BatchHeader | None:
         """Return the header of the batch with `offset`; None if it is not committed. Raises LogTrimmed."""
@@ -150,7 +150,7 @@ class MetadataLogClient:
         """Check that the log has the record before `position` in its epoch. Raises SourceRefused for another log."""
         if position.offset == 0 or position.epoch < 0:
             return
-        epoch, end = self._asking(lambda broker: _epoch_end(broker, position.epoch))
+        epoch, end = self._retrying(lambda broker: _epoch_end(broker, position.epoch))
         if epoch == position.epoch and end >= position.offset:
             return
         if self.bounds().start < position.offset:  # a deleted record will be replaced by a snapshot
@@ -161,7 +161,7 @@ class MetadataLogClient:
 
     def snapshot_page(self, name: SnapshotName, at: int) -> FetchSnapshotResponsePartitionSnapshot:
         """Return bytes of a snapshot from position `at` on, with its size. Raises KafkaError SNAPSHOT_NOT_FOUND."""
-        return self._asking(lambda broker: _snapshot_page(broker, name, at))
+        return self._retrying(lambda broker: _snapshot_page(broker, name, at))
 
     def snapshot(self, name: SnapshotName) -> Iterator[Buffer]:
         """Yield a whole snapshot page by page. Raises KafkaError SNAPSHOT_NOT_FOUND if it is deleted meanwhile."""
@@ -176,21 +176,21 @@ class MetadataLogClient:
             yield data
             at += len(data)
 
-    def _asking(self, question: Callable[[Connection], T]) -> T:
+    def _retrying(self, request: Callable[[Connection], T]) -> T:
         deadline = self._monotonic() + self._client.config.api_timeout_ms / 1000
         while True:
             try:
-                return self._client.retrying(lambda: self._ask(question))
+                return self._client.retrying(lambda: self._request(request))
             except ConnectionLost:
                 if not self._is_patient or self._monotonic() >= deadline:
                     raise
             self._sleep(FIRST_CONTACT_BACKOFF_S)
 
-    def _ask(self, question: Callable[[Connection], T]) -> T:
+    def _request(self, request: Callable[[Connection], T]) -> T:
         try:
             if self._broker is None:
                 self._broker = self._serving_broker()
-            return question(self._broker)
+            return request(self._broker)
         except KafkaError as error:
             if error.code in TRANSIENT:
                 self._broker = None

@@ -4,9 +4,9 @@ import itertools
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
+from spark_jobs.metadata_source.batch_end import FetchableLog
 from spark_jobs.metadata_source.metadata_log import LogTrimmed, SnapshotName
 from spark_jobs.metadata_source.position import MetadataPosition
-from spark_jobs.metadata_source.reach import FetchableLog
 
 ROWS_PER_RANGE: Final = 100_000
 """The smallest range: starting another worker would cost more than it saves."""

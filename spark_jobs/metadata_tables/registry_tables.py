@@ -17,8 +17,7 @@ from broker.metadata.image.records import MetadataRecord, decode_record
 from protocol.messages import metadata_records as messages
 from protocol.primitives import uuid_to_text
 from spark_jobs.metadata.registry import CHANGED, REMOVED, RegistryChange
-from spark_jobs.metadata_tables.schemas import CHANGES, TABLES
-from spark_jobs.metadata_tables.words import (
+from spark_jobs.metadata_tables.enum_names import (
     ACL_RESOURCES,
     CONFIG_RESOURCES,
     MECHANISMS,
@@ -26,8 +25,9 @@ from spark_jobs.metadata_tables.words import (
     PATTERNS,
     PERMISSIONS,
     SECURITY_PROTOCOLS,
-    word,
+    name_of,
 )
+from spark_jobs.metadata_tables.schemas import CHANGES, TABLES
 
 HIDDEN: Final = "[hidden]"
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -93,7 +93,7 @@ def _change(change: RegistryChange, before: _Row | None, after: _Row | None) -> 
 
 
 def _is_of_topic(change: RegistryChange) -> bool:
-    return change.entity.type == "config" and word(CONFIG_RESOURCES, int(change.entity.key[0] or 0)) == "topic"
+    return change.entity.type == "config" and name_of(CONFIG_RESOURCES, int(change.entity.key[0] or 0)) == "topic"
 
 
 def _name(change: RegistryChange) -> str:
@@ -101,11 +101,11 @@ def _name(change: RegistryChange) -> str:
     kind, key = change.entity
     match kind:
         case "config":
-            return ":".join((word(CONFIG_RESOURCES, int(key[0] or 0)), str(key[1]), str(key[2])))
+            return ":".join((name_of(CONFIG_RESOURCES, int(key[0] or 0)), str(key[1]), str(key[2])))
         case "quota":
             return f"{_quota_entity(zip(key[:-1:2], key[1:-1:2], strict=True))}:{key[-1]}"
         case "scram":
-            return f"{key[1]}:{word(MECHANISMS, int(key[0] or 0))}"
+            return f"{key[1]}:{name_of(MECHANISMS, int(key[0] or 0))}"
         case _:
             return ":".join(map(str, key)) or kind
 
@@ -136,7 +136,7 @@ def _fields(record: MetadataRecord) -> _Row:
             return _broker(record)
         case messages.ConfigRecord():
             return {
-                "resource_type": word(CONFIG_RESOURCES, record.resource_type),
+                "resource_type": name_of(CONFIG_RESOURCES, record.resource_type),
                 "resource_name": record.resource_name,
                 "key": record.name,
                 "value": HIDDEN if record.value and _is_secret(record.name) else record.value,
@@ -158,7 +158,7 @@ def _broker(record: messages.RegisterBrokerRecord) -> _Row:
             "name": each.name,
             "host": each.host,
             "port": each.port,
-            "security_protocol": word(SECURITY_PROTOCOLS, each.security_protocol),
+            "security_protocol": name_of(SECURITY_PROTOCOLS, each.security_protocol),
         }
         for each in record.end_points
     ]
@@ -177,13 +177,13 @@ def _broker(record: messages.RegisterBrokerRecord) -> _Row:
 def _acl(record: messages.AccessControlEntryRecord) -> _Row:
     return {
         "acl_id": uuid_to_text(record.id),
-        "resource_type": word(ACL_RESOURCES, record.resource_type),
+        "resource_type": name_of(ACL_RESOURCES, record.resource_type),
         "resource_name": record.resource_name,
-        "pattern_type": word(PATTERNS, record.pattern_type),
+        "pattern_type": name_of(PATTERNS, record.pattern_type),
         "principal": record.principal,
         "host": record.host,
-        "operation": word(OPERATIONS, record.operation),
-        "permission_type": word(PERMISSIONS, record.permission_type),
+        "operation": name_of(OPERATIONS, record.operation),
+        "permission_type": name_of(PERMISSIONS, record.permission_type),
     }
 
 
@@ -196,7 +196,7 @@ def _others(record: MetadataRecord) -> _Row:
         case messages.ProducerIdsRecord():
             return {"next_producer_id": record.next_producer_id}
         case messages.UserScramCredentialRecord():
-            return {"mechanism": word(MECHANISMS, record.mechanism), "iterations": record.iterations}
+            return {"mechanism": name_of(MECHANISMS, record.mechanism), "iterations": record.iterations}
         case messages.DelegationTokenRecord():
             return {"owner": record.owner, "requester": record.requester, "expires_ms": record.expiration_timestamp}
         case _:

@@ -48,7 +48,7 @@ class TableStore(StoreDirectory):
 
     def end(self) -> int | None:
         """Return the end offset of the tables; None before the first step."""
-        found = self._told(END)
+        found = self._read_json(END)
         return None if found is None else int(found["end"])
 
     def set_end(self, end: int) -> None:
@@ -56,13 +56,13 @@ class TableStore(StoreDirectory):
 
     def cluster_id(self) -> str | None:
         """Return the cluster of the tables; None before the first step."""
-        found = self._told(CLUSTER)
+        found = self._read_json(CLUSTER)
         return None if found is None else str(found["clusterId"])
 
     def set_cluster_id(self, cluster_id: str) -> None:
         self.put(CLUSTER, [json.dumps({"clusterId": cluster_id}).encode()])
 
-    def _told(self, name: str) -> dict[str, Any] | None:
+    def _read_json(self, name: str) -> dict[str, Any] | None:
         try:
             found = json.loads(b"".join(self.get(name)))
         except ObjectNotFound:

@@ -39,8 +39,8 @@ class ReadBounds:
 
     def offsets_of(self, topic: str, partition: int) -> tuple[int, int]:
         """Return (first, end)."""
-        first = _told(self.firsts, topic, partition, 0)
-        end = _told(self.ends, topic, partition, EVERYTHING)
+        first = _offset_for(self.firsts, topic, partition, 0)
+        end = _offset_for(self.ends, topic, partition, EVERYTHING)
         return max(first, self.first), min(end, self.end)
 
     def among_topics(self, topics: Iterable[str]) -> "ReadBounds":
@@ -60,5 +60,5 @@ class ReadBounds:
         return replace(self, from_ms=max(self.from_ms, from_ms), to_ms=min(self.to_ms, to_ms))
 
 
-def _told(offsets: Mapping[tuple[str, int], int], topic: str, partition: int, default: int) -> int:
+def _offset_for(offsets: Mapping[tuple[str, int], int], topic: str, partition: int, default: int) -> int:
     return offsets.get((topic, partition), offsets.get((ANY_TOPIC, partition), default))

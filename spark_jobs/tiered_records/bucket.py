@@ -13,11 +13,11 @@ from spark_jobs.tiered_records.planning import (
     RecordsMissing,
     SegmentRange,
     Transactions,
+    aborted_in_span,
     chain_in,
-    deciding,
     links_of,
     slices_of,
-    told_of,
+    spans_with_markers,
 )
 from spark_jobs.tiered_records.segment_indexes import aborted_in, offset_entries
 from spark_jobs.tiered_records.topics import chosen
@@ -125,12 +125,12 @@ class _Planning:
     def _aborted(self, chain: Sequence[SegmentSpan], links: Sequence[SegmentSpan]) -> list[AbortedTxn]:
         """Read as many indexes as needed: once every transaction is decided, later ones add nothing."""
         found: list[AbortedTxn] = []
-        left = deciding(chain, links)
+        left = spans_with_markers(chain, links)
         while left and all(txn.last_stable_offset <= links[-1].last for txn in found):
             some, left = left[:READERS], left[READERS:]
             told = self._threads.map(partial(aborted_in, self._storage), [link.segment for link in some])
             for link, aborted in zip(some, told, strict=True):
-                found += told_of(link, aborted)
+                found += aborted_in_span(link, aborted)
         return found
 
 

@@ -179,7 +179,7 @@ class _Reader:
         if not text.startswith("{"):
             return {}, self.number(name, default)
         try:
-            return dict(_told_offsets(json.loads(text))), default
+            return dict(_parsed_offsets(json.loads(text))), default
         except (ValueError, TypeError, AttributeError) as error:
             example = 'JSON such as {"0": 17} or {"orders": {"0": 17}}'
             raise InvalidOption(f"{name} must be a number, or {example}, not {text!r}.") from error
@@ -199,7 +199,7 @@ def _topic_id(text: str) -> Uuid:
         raise InvalidOption(f"topicId={text} is not a topic id.") from error
 
 
-def _told_offsets(told: dict[str, Any]) -> Iterator[tuple[tuple[str, int], int]]:
+def _parsed_offsets(told: dict[str, Any]) -> Iterator[tuple[tuple[str, int], int]]:
     """Yield ((topic, partition), offset). Raises ValueError, TypeError, AttributeError."""
     for name, value in told.items():
         if isinstance(value, dict):

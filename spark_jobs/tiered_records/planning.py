@@ -63,13 +63,13 @@ def links_of(
     return [link for link in clipped if link.first <= link.last and link.segment.max_timestamp_ms >= bounds.from_ms]
 
 
-def deciding(chain: Iterable[SegmentSpan], links: Sequence[SegmentSpan]) -> list[SegmentSpan]:
+def spans_with_markers(chain: Iterable[SegmentSpan], links: Sequence[SegmentSpan]) -> list[SegmentSpan]:
     """Return the segments that may contain markers of transactions in `links`: markers come after the records."""
     first = min((link.first for link in links), default=EVERYTHING)
     return [link for link in chain if link.last >= first and not link.segment.txn_index_empty]
 
 
-def told_of(link: SegmentSpan, found: Iterable[AbortedTxn]) -> list[AbortedTxn]:
+def aborted_in_span(link: SegmentSpan, found: Iterable[AbortedTxn]) -> list[AbortedTxn]:
     """Return the transactions with markers in a segment that were aborted in this log: offsets outside the segment's
     span belong to another history or to another segment.
     """

@@ -18,7 +18,7 @@ from storage.tiered.errors import CorruptRemoteData, RemoteResourceNotFound
 from storage.tiered.remote_storage import RemoteStorageManager
 
 
-class Stretch(NamedTuple):
+class ByteRange(NamedTuple):
     """Bytes of a segment from `begin` to before `end`, at batch boundaries or the end of the segment."""
 
     begin: int
@@ -61,7 +61,7 @@ def _read(storage: RemoteStorageManager, part: SegmentRange, schema: pa.Schema) 
 def _rows(storage: RemoteStorageManager, part: SegmentRange, schema: pa.Schema) -> Iterator[Rows]:
     if part.first > part.last:
         return
-    begin, end = stretch_of(storage, part)
+    begin, end = byte_range_of(storage, part)
     pieces = storage.read_segment(part.segment, begin, end - 1)
     close = getattr(pieces, "close", None)
     try:
@@ -71,19 +71,19 @@ def _rows(storage: RemoteStorageManager, part: SegmentRange, schema: pa.Schema) 
             close()
 
 
-def stretch_of(storage: RemoteStorageManager, part: SegmentRange) -> Stretch:
+def byte_range_of(storage: RemoteStorageManager, part: SegmentRange) -> ByteRange:
     """Return the position of a range in its segment by the indexes, which are not read for a whole segment."""
     segment, first, last = part.segment, part.first, part.last
     if part.from_ms > 0:
         first = max(first, offset_before(storage, segment, part.from_ms))
     begin, end = 0, segment.size_bytes
     if first <= segment.start_offset and last >= segment.end_offset:
-        return Stretch(begin, end)
+        return ByteRange(begin, end)
     is_behind = False
     for entry in offset_entries(storage, segment):
         if entry.offset <= first:
             begin = entry.position
         elif is_behind:
-            return Stretch(begin, entry.position)
+            return ByteRange(begin, entry.position)
         is_behind = entry.offset > last
-    return Stretch(begin, end)
+    return ByteRange(begin, end)

@@ -38,7 +38,7 @@ class ReadLimits(NamedTuple):
 
 
 class Rows(NamedTuple):
-    """Some rows, and the first offset after them and earlier rows."""
+    """Rows, and the first offset after them and earlier rows."""
 
     batch: pa.RecordBatch
     next_offset: int

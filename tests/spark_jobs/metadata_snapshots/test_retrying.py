@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from spark_jobs.metadata_snapshots.retrying import ATTEMPTS, RETRY_S, Retrying
-from spark_jobs.metadata_snapshots.stop_sign import StopSign
+from spark_jobs.metadata_snapshots.stop_flag import StopFlag
 from storage.tiered.errors import ObjectStoreError, StoreUnavailable
 
 
@@ -32,7 +32,7 @@ class Trial:
 
     def __init__(self, *failures: Exception) -> None:
         self.clock = Clock()
-        self.stop = StopSign(self.clock.monotonic, self.clock.nap)
+        self.stop = StopFlag(self.clock.monotonic, self.clock.nap)
         self.told: list[str] = []
         self.attempts = 0
         self.progress: Callable[[], object] = lambda: "none"
@@ -85,7 +85,7 @@ def test_permanent_failure_is_not_retried() -> None:
 
 def test_stop_ends_the_wait() -> None:
     trial = Trial(*[StoreUnavailable("no answer")] * 50)
-    trial.clock.then = (10.1, trial.stop.put_up)
+    trial.clock.then = (10.1, trial.stop.set)
     trial.run(is_patient=True)
     assert trial.clock.now == pytest.approx(10.1, abs=0.3)
     assert trial.attempts == 3, "attempts at once, after 2 seconds, and after 5 more"
@@ -93,6 +93,6 @@ def test_stop_ends_the_wait() -> None:
 
 def test_failure_during_a_stop_is_ignored() -> None:
     trial = Trial(RuntimeError("Stopping"))
-    trial.progress = trial.stop.put_up
+    trial.progress = trial.stop.set
     trial.run()
     assert trial.told == []

@@ -48,7 +48,7 @@ def store(uri: StoreUri) -> StateStore:
     return StateStore(uri)
 
 
-class Told:
+class RecordingSink:
     """A sink that records the number of changes by range and section."""
 
     def __init__(self) -> None:
@@ -65,7 +65,7 @@ class Told:
     def finish(self, span: FoldedRange) -> None: ...
 
 
-def fold(store: StateStore, rows: pa.Table, sink: Told | None = None) -> tuple[Encoding, list[Folded]]:
+def fold(store: StateStore, rows: pa.Table, sink: RecordingSink | None = None) -> tuple[Encoding, list[Folded]]:
     """Fold all rows; return the encoding of the result and the reports."""
     summary = summarize(rows)
     context, plan = context_of(summary, start=0, with_changes=sink is not None)
@@ -113,7 +113,7 @@ def test_idle_cluster_rewrites_no_section() -> None:
 
 
 def test_sink_receives_every_section(log: Log, store: StateStore) -> None:
-    sink = Told()
+    sink = RecordingSink()
     encoding, _ = fold(store, log.rows(0, len(log.data)), sink)
     assert [section for _, section, _ in sink.calls] == list(ALL_SECTIONS)
     assert {span for span, _, _ in sink.calls} == {FoldedRange(0, encoding.end, encoding.context.epoch)}

@@ -79,7 +79,7 @@ def test_option_names_are_case_insensitive() -> None:
     assert SourceSettings.of(options).starting == MetadataPosition(5, 1, "x")
 
 
-class Asked(dict[str, str]):
+class RecordingProperties(dict[str, str]):
     """Properties that record the names looked up."""
 
     def __init__(self) -> None:
@@ -92,7 +92,7 @@ class Asked(dict[str, str]):
 
 
 def test_every_client_property_is_an_option() -> None:
-    asked = Asked()
+    asked = RecordingProperties()
     ClientConfig.parse("h:1", asked)
     assert asked.keys_asked == CLIENT_PROPERTIES - {"bootstrap.servers", MAX_WAIT}
 

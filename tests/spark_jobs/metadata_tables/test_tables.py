@@ -17,13 +17,13 @@ from spark_jobs.metadata.registry import Entity, RegistryChange
 from spark_jobs.metadata.single_process import SingleProcess
 from spark_jobs.metadata_snapshots.changes import FoldedRange as Step
 from spark_jobs.metadata_tables import sink as sink_module
+from spark_jobs.metadata_tables.enum_names import ACL_RESOURCES, CONFIG_RESOURCES, OPERATIONS, name_of
 from spark_jobs.metadata_tables.reading import live_files, load_table, read_share, shares
 from spark_jobs.metadata_tables.registry_tables import HIDDEN, tables_of_registry
 from spark_jobs.metadata_tables.schemas import KEYS, TABLES
 from spark_jobs.metadata_tables.sink import SMALL_BYTES, TablesRefused, TablesSink
 from spark_jobs.metadata_tables.spans import FileSpan, TableFile, covered, file_name, parse_file, to_be_merged
 from spark_jobs.metadata_tables.table_store import TableStore
-from spark_jobs.metadata_tables.words import ACL_RESOURCES, CONFIG_RESOURCES, OPERATIONS, word
 from storage.tiered.loading.store_uri import parse_store_uri
 from tests.spark_jobs.metadata.logs import EveryHistory, Log
 
@@ -114,7 +114,7 @@ def check(store: TableStore, image: MetadataImage) -> None:
 
 def _check_registry(found: Mapping[str, Mapping[tuple[Any, ...], Row]], image: MetadataImage) -> None:
     assert {key: row["value"] for key, row in found["configs"].items()} == {
-        (word(CONFIG_RESOURCES, resource.type), resource.name, key): value
+        (name_of(CONFIG_RESOURCES, resource.type), resource.name, key): value
         for resource, values in image.configs.resources.items()
         for key, value in values.items()
     }
@@ -124,7 +124,7 @@ def _check_registry(found: Mapping[str, Mapping[tuple[Any, ...], Row]], image: M
         key: (broker.fenced, broker.rack) for key, broker in brokers.items()
     }
     assert {key[0]: row["operation"] for key, row in found["acls"].items()} == {
-        uuid_to_text(id): word(OPERATIONS, entry.operation) for id, entry in image.acls.entries.items()
+        uuid_to_text(id): name_of(OPERATIONS, entry.operation) for id, entry in image.acls.entries.items()
     }
     assert len(found["quotas"]) == sum(len(values) for values in image.client_quotas.entities.values())
 
@@ -416,5 +416,5 @@ def test_rows_are_rewritten_once_per_level(small: int, content: int) -> None:
 
 
 def test_enum_numbers_have_names() -> None:
-    assert word(ACL_RESOURCES, 2) == "topic"
-    assert word(ACL_RESOURCES, 99) == "99"
+    assert name_of(ACL_RESOURCES, 2) == "topic"
+    assert name_of(ACL_RESOURCES, 99) == "99"

@@ -12,8 +12,8 @@ from protocol.records.control import ControlType
 from spark_jobs.tiered_records.bucket import bucket_of, plan
 from spark_jobs.tiered_records.options import InvalidOption, Options
 from spark_jobs.tiered_records.planning import RecordsMissing, SegmentRange
+from spark_jobs.tiered_records.reading import byte_range_of
 from spark_jobs.tiered_records.reading import read as read_slice
-from spark_jobs.tiered_records.reading import stretch_of
 from tests.spark_jobs.tiered_records.stage import BEGAN_MS, TOPIC_ID, Expected, Stage, options_of
 
 
@@ -87,7 +87,7 @@ def test_time_bounds_exclude_segments_and_records(first: int, end: int, stage: S
 def test_time_bound_starts_at_the_indexed_position(stage: Stage) -> None:
     three_segments(stage)
     options = Options.of(options_of(stage.bucket, startingTimestamp=str(BEGAN_MS + 18)))
-    assert stretch_of(bucket_of(options).storage, plan(options)[0]).begin > 0
+    assert byte_range_of(bucket_of(options).storage, plan(options)[0]).begin > 0
 
 
 def test_records_of_aborted_transactions_are_left_out(stage: Stage) -> None:

@@ -15,7 +15,7 @@ PROBE_BYTES: Final = 64 * 1024
 """Enough for all new records at most tails, and to measure the density of a log at a distant position."""
 
 
-class Reach(NamedTuple):
+class TriggerLimit(NamedTuple):
     """The limits of a micro-batch: rows or bytes (None: no limit), rounded up to a whole batch, and the exclusive end
     offset `before`, which is the end of a batch.
     """
@@ -33,12 +33,12 @@ class FetchableLog(Protocol):
     def batch_at(self, offset: int) -> BatchHeader | None: ...
 
 
-def next_end(log: FetchableLog, start: MetadataPosition, reach: Reach, max_wait_ms: int = 0) -> MetadataPosition:
+def next_end(log: FetchableLog, start: MetadataPosition, limit: TriggerLimit, max_wait_ms: int = 0) -> MetadataPosition:
     """Return the end of the micro-batch that begins at `start`; `start` itself without records within `max_wait_ms`.
 
     If the log begins after `start`, return the end of the snapshot that replaces the deleted records.
     """
-    if reach.before is not None and start.offset >= reach.before:
+    if limit.before is not None and start.offset >= limit.before:
         return start
     try:
         probe = log.fetch(start.offset, PROBE_BYTES, max_wait_ms=max_wait_ms)
@@ -47,21 +47,21 @@ def next_end(log: FetchableLog, start: MetadataPosition, reach: Reach, max_wait_
     headers = probe.headers()
     if not headers:
         return start
-    wanted = _wanted(headers, start.offset, probe.high_watermark, reach)
+    wanted = _wanted(headers, start.offset, probe.high_watermark, limit)
     last = next((each for each in headers if each.next_offset >= wanted), None) or log.batch_at(wanted - 1)
     if last is None:  # a new leader may know a lower high watermark than the one before
         return start
     return start._replace(offset=last.next_offset, epoch=last.leader_epoch)
 
 
-def _wanted(headers: Sequence[BatchHeader], start: int, high_watermark: int, reach: Reach) -> int:
+def _wanted(headers: Sequence[BatchHeader], start: int, high_watermark: int, limit: TriggerLimit) -> int:
     ends = [high_watermark]
-    if reach.before is not None:
-        ends.append(reach.before)
-    if reach.rows is not None:
-        ends.append(start + reach.rows)
-    if reach.bytes is not None:
-        ends.append(start + int(reach.bytes / _bytes_per_offset(headers)))
+    if limit.before is not None:
+        ends.append(limit.before)
+    if limit.rows is not None:
+        ends.append(start + limit.rows)
+    if limit.bytes is not None:
+        ends.append(start + int(limit.bytes / _bytes_per_offset(headers)))
     return max(start + 1, min(ends))
 
 

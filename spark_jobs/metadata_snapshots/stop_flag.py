@@ -8,7 +8,7 @@ GLANCE_S: Final = 0.2
 """Maximum seconds between checks of the flag."""
 
 
-class StopSign:
+class StopFlag:
     """A flag without a lock, unlike `threading.Event`: a signal handler may interrupt the thread that holds the
     lock.
     """
@@ -16,18 +16,18 @@ class StopSign:
     def __init__(
         self, monotonic: Callable[[], float] = time.monotonic, nap: Callable[[float], None] = time.sleep
     ) -> None:
-        self._is_up = False
+        self._is_set = False
         self._monotonic = monotonic
         self._nap = nap
 
-    def put_up(self) -> None:
-        self._is_up = True
+    def set(self) -> None:
+        self._is_set = True
 
-    def is_up(self) -> bool:
-        return self._is_up
+    def is_set(self) -> bool:
+        return self._is_set
 
     def wait(self, seconds: float) -> None:
         """Wait for `seconds`, or until the flag is set."""
         deadline = self._monotonic() + seconds
-        while not self._is_up and (left := deadline - self._monotonic()) > 0:
+        while not self._is_set and (left := deadline - self._monotonic()) > 0:
             self._nap(min(left, GLANCE_S))

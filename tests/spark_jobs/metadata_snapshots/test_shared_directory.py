@@ -11,7 +11,7 @@ pytest.importorskip("pyspark", reason="PySpark is not installed: pip install 'ot
 
 from pyspark.sql import SparkSession
 
-from spark_jobs.metadata_snapshots.shared_places import LOOKS, check_shared, host_without
+from spark_jobs.metadata_snapshots.shared_directory import LOOKS, check_shared, host_without
 from spark_jobs.metadata_source.metadata_log import SourceRefused
 from storage.tiered.loading.store_uri import StoreUri
 

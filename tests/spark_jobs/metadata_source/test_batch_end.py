@@ -6,10 +6,10 @@ import pytest
 
 from protocol.messages.fetch import FetchRequest
 from spark_jobs.metadata_source import plan as planning
+from spark_jobs.metadata_source.batch_end import TriggerLimit, next_end
 from spark_jobs.metadata_source.metadata_log import MetadataLogClient, SnapshotName
 from spark_jobs.metadata_source.plan import LogRange, WholeSnapshot, plan, ranges
 from spark_jobs.metadata_source.position import NO_EPOCH, MetadataPosition
-from spark_jobs.metadata_source.reach import Reach, next_end
 from tests.spark_jobs.metadata_source.batches import batches
 from tests.spark_jobs.metadata_source.conftest import Ask
 from tests.support.served_metadata_log import ServedMetadataLog
@@ -32,9 +32,9 @@ def log(served: ServedMetadataLog, ask: Ask) -> MetadataLogClient:
 def test_micro_batch_without_limit_reaches_the_high_watermark(
     served: ServedMetadataLog, log: MetadataLogClient
 ) -> None:
-    assert next_end(log, START, Reach()) == MetadataPosition(30, 4, "fake")
+    assert next_end(log, START, TriggerLimit()) == MetadataPosition(30, 4, "fake")
     served.grow(3)
-    assert next_end(log, START, Reach()) == MetadataPosition(9, 3, "fake")
+    assert next_end(log, START, TriggerLimit()) == MetadataPosition(9, 3, "fake")
 
 
 @pytest.mark.parametrize(("rows", "end"), [(1, 3), (3, 3), (4, 5), (5, 5), (6, 9), (10, 10), (11, 30), (99, 30)])
@@ -44,32 +44,32 @@ def test_a_number_of_rows_is_rounded_up_to_whole_batches(
 ) -> None:
     """The probe contains the last batch, or another fetch finds it."""
     served.most = seen
-    assert next_end(log, START, Reach(rows=rows)).offset == end
+    assert next_end(log, START, TriggerLimit(rows=rows)).offset == end
 
 
 def test_byte_limit_uses_the_density_of_the_probe(served: ServedMetadataLog, log: MetadataLogClient) -> None:
     whole = sum(map(len, served.batches))
-    assert next_end(log, START, Reach(bytes=whole)).offset == 30
-    assert next_end(log, START, Reach(bytes=whole // 3)).offset == 9
-    assert next_end(log, START, Reach(bytes=1)).offset == 3
+    assert next_end(log, START, TriggerLimit(bytes=whole)).offset == 30
+    assert next_end(log, START, TriggerLimit(bytes=whole // 3)).offset == 9
+    assert next_end(log, START, TriggerLimit(bytes=1)).offset == 3
 
 
 @pytest.mark.parametrize("before", [5, 10])
 def test_records_after_the_ending_offset_are_ignored(log: MetadataLogClient, before: int) -> None:
-    end = next_end(log, START, Reach(before=before))
+    end = next_end(log, START, TriggerLimit(before=before))
     assert end.offset == before
-    assert next_end(log, end, Reach(before=before)) == end
+    assert next_end(log, end, TriggerLimit(before=before)) == end
 
 
 def test_micro_batch_without_new_records_ends_at_its_start(log: MetadataLogClient) -> None:
     there = MetadataPosition(30, 4, "fake")
-    assert next_end(log, there, Reach(), 1) == there
+    assert next_end(log, there, TriggerLimit(), 1) == there
 
 
 def test_one_fetch_is_enough_for_a_tail(served: ServedMetadataLog, log: MetadataLogClient) -> None:
     log.bounds()
     served.broker.requests.clear()
-    assert next_end(log, MetadataPosition(10, 3, "fake"), Reach()).offset == 30
+    assert next_end(log, MetadataPosition(10, 3, "fake"), TriggerLimit()).offset == 30
     assert len(served.broker.received(FetchRequest)) == 1
 
 
@@ -78,12 +78,12 @@ def test_lower_high_watermark_of_a_new_leader_ends_the_micro_batch(
 ) -> None:
     there = MetadataPosition(30, 4, "fake")
     served.grow(3)
-    assert next_end(log, there, Reach()) == there
+    assert next_end(log, there, TriggerLimit()) == there
 
 
 def test_trimmed_log_continues_with_the_snapshot(served: ServedMetadataLog, log: MetadataLogClient) -> None:
     served.trim(3, b"")
-    assert next_end(log, START, Reach()) == MetadataPosition(9, 3, "fake")
+    assert next_end(log, START, TriggerLimit()) == MetadataPosition(9, 3, "fake")
 
 
 @pytest.mark.parametrize(

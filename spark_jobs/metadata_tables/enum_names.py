@@ -41,6 +41,6 @@ MECHANISMS: Final[Mapping[int, str]] = {1: "SCRAM-SHA-256", 2: "SCRAM-SHA-512"}
 SECURITY_PROTOCOLS: Final[Mapping[int, str]] = {0: "PLAINTEXT", 1: "SSL", 2: "SASL_PLAINTEXT", 3: "SASL_SSL"}
 
 
-def word(words: Mapping[int, str], number: int) -> str:
+def name_of(names: Mapping[int, str], number: int) -> str:
     """Return the name of a number, or the number itself if it has none."""
-    return words.get(number, str(number))
+    return names.get(number, str(number))
