@@ -1,4 +1,4 @@
-"""Fetch, key 1 (`broker.api.fetch`), with its reads and sessions."""
+"""Fetch, key 1 (`broker.api.fetch`), with reads and sessions (`broker.fetch`)."""
 
 import errno
 from collections.abc import Sequence
@@ -34,7 +34,7 @@ def node() -> DataPlane:
 
 
 class Reader:
-    """Sends fetches and remembers nothing: every test says what it asks."""
+    """Sends fetches without any state; each test states the positions."""
 
     def __init__(self, node: DataPlane) -> None:
         self.node = node
@@ -99,7 +99,7 @@ def base_offsets(entry: PartitionData) -> list[int]:
 
 
 class TestReading:
-    def test_batches_from_the_one_with_the_offset_on(self, node: DataPlane, reader: Reader) -> None:
+    def test_fetch_returns_batches_from_the_one_with_the_offset(self, node: DataPlane, reader: Reader) -> None:
         node.create_topic()
         for _ in range(3):
             node.produce(b"a", b"b")
@@ -113,7 +113,7 @@ class TestReading:
         )
         assert entry.aborted_transactions is None
 
-    def test_topics_by_id(self, node: DataPlane, reader: Reader) -> None:
+    def test_topics_are_read_by_id(self, node: DataPlane, reader: Reader) -> None:
         identity = node.create_topic()
         node.produce(b"a")
         answer = reader.fetch(at(0), topic="", identity=identity, version=LATEST)
@@ -122,21 +122,21 @@ class TestReading:
         unknown = only(reader.fetch(at(0), topic="", identity=topic_id(77), version=LATEST))
         assert unknown.error_code == ErrorCode.UNKNOWN_TOPIC_ID
 
-    def test_an_empty_answer_at_the_end(self, node: DataPlane, reader: Reader) -> None:
+    def test_response_is_empty_at_the_log_end(self, node: DataPlane, reader: Reader) -> None:
         node.create_topic()
         node.produce(b"a")
         entry = only(reader.fetch(at(1)))
         assert (entry.error_code, entry.records, entry.high_watermark) == (0, b"", 1)
 
     @pytest.mark.parametrize("offset", [0, 5])
-    def test_offsets_outside_of_the_log(self, node: DataPlane, reader: Reader, offset: int) -> None:
+    def test_offset_outside_of_the_log_is_out_of_range(self, node: DataPlane, reader: Reader, offset: int) -> None:
         node.create_topic()
         node.produce(b"a", b"b")
         node.partition().record_deletion.delete_records(1)
         entry = only(reader.fetch(at(offset)))
         assert (entry.error_code, entry.high_watermark) == (ErrorCode.OFFSET_OUT_OF_RANGE, -1)
 
-    def test_consumers_see_what_is_committed(self, node: DataPlane, reader: Reader) -> None:
+    def test_consumers_read_committed_records_only(self, node: DataPlane, reader: Reader) -> None:
         node.create_topic(replicas=(1, 2))
         node.produce(b"a")
         entry = only(reader.fetch(at(0)))
@@ -144,7 +144,7 @@ class TestReading:
         between = only(reader.fetch(at(1)))
         assert between.error_code == 0
 
-    def test_partitions_in_the_order_asked_grouped_by_topic(self, node: DataPlane, reader: Reader) -> None:
+    def test_partitions_are_listed_in_request_order_by_topic(self, node: DataPlane, reader: Reader) -> None:
         node.create_topic("t", 3)
         node.create_topic("u")
         topics = [FetchTopic("t", ZERO_UUID, [at(0, 2), at(0, 0)]), FetchTopic("u", ZERO_UUID, [at(0)])]
@@ -192,7 +192,7 @@ class TestIsolation:
         assert entry.aborted_transactions is not None
         assert [(t.producer_id, t.first_offset) for t in entry.aborted_transactions] == [(9, 1)]
 
-    def test_the_end_of_a_transaction_wakes_a_reader_of_committed_data(self, node: DataPlane, reader: Reader) -> None:
+    def test_end_of_a_transaction_wakes_a_read_committed_consumer(self, node: DataPlane, reader: Reader) -> None:
         node.create_topic()
         self.transactional(node, b"b")
         answer = reader.fetch(at(0), committed=True, max_wait_ms=500)
@@ -211,23 +211,23 @@ class TestLimits:
                 node.produce(b"x" * 100, index=index)
         return len(batch(b"x" * 100))
 
-    def test_a_partition_gets_what_fits_its_limit(self, node: DataPlane, reader: Reader) -> None:
+    def test_partition_returns_batches_within_its_limit(self, node: DataPlane, reader: Reader) -> None:
         size = self.produced(node)
         entry = only(reader.fetch(at(0, max_bytes=2 * size + 5)))
         assert base_offsets(entry) == [0, 1]
 
-    def test_the_first_batch_of_an_answer_is_whole_whatever_the_limits(self, node: DataPlane, reader: Reader) -> None:
+    def test_first_batch_of_a_response_is_whole_beyond_the_limits(self, node: DataPlane, reader: Reader) -> None:
         self.produced(node)
         first, second = entries(reader.fetch(at(0, 0, max_bytes=1), at(0, 1, max_bytes=1), max_bytes=1))
         assert base_offsets(first) == [0]
         assert base_offsets(second) == []
 
-    def test_the_limit_of_the_answer_is_shared_in_order(self, node: DataPlane, reader: Reader) -> None:
+    def test_partitions_share_the_response_limit_in_order(self, node: DataPlane, reader: Reader) -> None:
         size = self.produced(node)
         first, second = entries(reader.fetch(at(0, 0), at(0, 1), max_bytes=5 * size))
         assert (len(base_offsets(first)), len(base_offsets(second))) == (4, 1)
 
-    def test_the_broker_has_a_limit_of_its_own(self, node: DataPlane) -> None:
+    def test_broker_limits_the_response_size(self, node: DataPlane) -> None:
         size = self.produced(node)
         reader = Reader(node)
         reader.handler = node.fetch_handler(max_bytes=2 * size)
@@ -236,7 +236,7 @@ class TestLimits:
 
 
 class TestWaiting:
-    def test_data_is_answered_at_once(self, node: DataPlane, reader: Reader) -> None:
+    def test_available_records_are_returned_at_once(self, node: DataPlane, reader: Reader) -> None:
         node.create_topic()
         node.produce(b"a")
         assert not reader.fetch(at(0), max_wait_ms=500).is_waiting
@@ -250,7 +250,7 @@ class TestWaiting:
         assert [base_offsets(entry) for entry in entries(answer)] == [[], [0]]
         assert len(node.deadlines) == 0
 
-    def test_the_end_of_the_wait_is_an_empty_answer(self, node: DataPlane, reader: Reader) -> None:
+    def test_response_is_empty_after_the_maximum_wait(self, node: DataPlane, reader: Reader) -> None:
         node.create_topic()
         answer = reader.fetch(at(0), max_wait_ms=500)
         node.advance_ms(499)
@@ -258,7 +258,7 @@ class TestWaiting:
         node.advance_ms(1)
         assert only(answer).records == b""
 
-    def test_min_bytes_are_waited_for(self, node: DataPlane, reader: Reader) -> None:
+    def test_fetch_waits_for_min_bytes(self, node: DataPlane, reader: Reader) -> None:
         node.create_topic("t", 2)
         size = len(batch(b"x"))
         answer = reader.fetch(at(0, 0), at(0, 1), max_wait_ms=500, min_bytes=3 * size)
@@ -270,19 +270,19 @@ class TestWaiting:
         node.loop.run_soon()
         assert [base_offsets(entry) for entry in entries(answer)] == [[0, 1], [0]]
 
-    def test_too_little_is_answered_in_the_end(self, node: DataPlane, reader: Reader) -> None:
+    def test_fewer_than_min_bytes_are_returned_after_the_wait(self, node: DataPlane, reader: Reader) -> None:
         node.create_topic()
         answer = reader.fetch(at(0), max_wait_ms=500, min_bytes=100_000)
         node.produce(b"a")
         node.advance_ms(500)
         assert base_offsets(only(answer)) == [0]
 
-    def test_an_error_is_answered_at_once(self, node: DataPlane, reader: Reader) -> None:
+    def test_errors_are_returned_at_once(self, node: DataPlane, reader: Reader) -> None:
         node.create_topic()
         answer = reader.fetch(at(0, 0), at(0, 9), max_wait_ms=500)
         assert [entry.error_code for entry in entries(answer)] == [0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
 
-    def test_a_change_of_leader_ends_the_wait(self, node: DataPlane, reader: Reader) -> None:
+    def test_leader_change_ends_the_wait(self, node: DataPlane, reader: Reader) -> None:
         identity = node.create_topic(replicas=(1, 2))
         answer = reader.fetch(at(0, epoch=0), max_wait_ms=500)
         node.elect(identity, 2)
@@ -304,14 +304,14 @@ class TestWaiting:
         node.loop.run_soon()
         assert base_offsets(only(answer)) == [0]
 
-    def test_a_segment_that_ends_is_answered_although_it_is_little(self, node: DataPlane, reader: Reader) -> None:
+    def test_end_of_a_segment_is_returned_below_min_bytes(self, node: DataPlane, reader: Reader) -> None:
         node.create_topic(config=LogConfig(segment_bytes=len(batch(b"a")) + 10))
         node.produce(b"a")
         node.produce(b"b")
         answer = reader.fetch(at(0), max_wait_ms=500, min_bytes=100_000)
         assert base_offsets(only(answer)) == [0]
 
-    def test_a_peer_that_sends_no_more_is_answered_with_what_there_is(self, node: DataPlane, reader: Reader) -> None:
+    def test_end_of_input_is_answered_with_available_records(self, node: DataPlane, reader: Reader) -> None:
         node.create_topic()
         node.produce(b"a")
         answer = reader.fetch(at(0), max_wait_ms=2**31 - 1, min_bytes=100_000)
@@ -320,7 +320,7 @@ class TestWaiting:
         assert len(node.deadlines) == 0
         assert not node.partition().marks.armed
 
-    def test_a_peer_that_went_away_leaves_nothing_behind(self, node: DataPlane, reader: Reader) -> None:
+    def test_disconnected_reader_leaves_no_state(self, node: DataPlane, reader: Reader) -> None:
         node.create_topic()
         answer = reader.fetch(at(0), max_wait_ms=500)
         answer.cancel()
@@ -333,7 +333,7 @@ class TestWaiting:
 
 
 class TestColdRecords:
-    """Records that are not in memory are read by the IO thread before the answer leaves."""
+    """Records that are not in memory: the IO thread reads them before the response leaves."""
 
     @pytest.fixture(autouse=True)
     def cold(self, node: DataPlane) -> None:
@@ -342,14 +342,14 @@ class TestColdRecords:
         node.memory.is_cold = True
         node.io.is_held = True
 
-    def test_the_answer_waits_for_the_disk(self, node: DataPlane, reader: Reader) -> None:
+    def test_response_waits_for_the_disk(self, node: DataPlane, reader: Reader) -> None:
         answer = reader.fetch(at(0))
         assert answer.is_waiting
         node.io.release()
         node.loop.run_soon()
         assert base_offsets(only(answer)) == [0]
 
-    def test_a_disk_that_failed_meanwhile(self, node: DataPlane, reader: Reader) -> None:
+    def test_disk_failure_during_the_wait_is_reported(self, node: DataPlane, reader: Reader) -> None:
         answer = reader.fetch(at(0))
         node.partition().log.fail(OSError(errno.EIO, "unreadable"))
         node.io.release()
@@ -364,7 +364,7 @@ class TestEpochs:
         node.elect(identity, 1)
         assert only(reader.fetch(at(0, epoch=epoch))).error_code == error
 
-    def test_a_reader_whose_history_parts_is_told_where(self, node: DataPlane, reader: Reader) -> None:
+    def test_diverging_reader_gets_the_diverging_epoch(self, node: DataPlane, reader: Reader) -> None:
         identity = node.create_topic()
         node.produce(b"a", b"b")
         node.elect(identity, 1)
@@ -374,7 +374,7 @@ class TestEpochs:
         assert (entry.diverging_epoch.epoch, entry.diverging_epoch.end_offset) == (0, 2)
         assert only(reader.fetch(at(2, last_epoch=0))).diverging_epoch.epoch == -1
 
-    def test_an_epoch_that_the_leader_never_had_is_out_of_range(self, node: DataPlane, reader: Reader) -> None:
+    def test_unknown_last_fetched_epoch_is_out_of_range(self, node: DataPlane, reader: Reader) -> None:
         node.create_topic()
         node.produce(b"a")
         assert only(reader.fetch(at(1, last_epoch=7))).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
@@ -384,7 +384,7 @@ class TestEpochs:
         assert only(reader.fetch(at(0), version=11)).error_code == 0
         assert only(reader.fetch(at(0), version=10)).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
-    def test_a_fenced_reader_is_told_the_leader(self, node: DataPlane, reader: Reader) -> None:
+    def test_fenced_reader_gets_the_current_leader(self, node: DataPlane, reader: Reader) -> None:
         """KIP-951, from version 16 on."""
         node.register_broker(2)
         identity = node.create_topic(replicas=(1, 2))
@@ -399,7 +399,7 @@ class TestEpochs:
 
 
 class TestFollowers:
-    def test_a_follower_reads_to_the_log_end_and_thereby_commits(self, node: DataPlane, reader: Reader) -> None:
+    def test_follower_fetch_at_the_log_end_commits_records(self, node: DataPlane, reader: Reader) -> None:
         node.create_topic(replicas=(1, 2))
         node.produce(b"a")
         entry = only(reader.fetch(at(0), replica=2))
@@ -408,28 +408,28 @@ class TestFollowers:
         assert again.error_code == 0
         assert node.partition().log.high_watermark == 1
 
-    def test_a_follower_waits_for_the_log_end(self, node: DataPlane, reader: Reader) -> None:
+    def test_follower_waits_at_the_log_end(self, node: DataPlane, reader: Reader) -> None:
         node.create_topic(replicas=(1, 2))
         answer = reader.fetch(at(0), replica=2, max_wait_ms=500)
         node.produce(b"a")
         node.loop.run_soon()
         assert base_offsets(only(answer)) == [0]
 
-    def test_a_stranger_is_no_follower(self, node: DataPlane, reader: Reader) -> None:
+    def test_broker_without_a_replica_is_refused(self, node: DataPlane, reader: Reader) -> None:
         node.create_topic(replicas=(1, 2))
         assert only(reader.fetch(at(0, epoch=0), replica=3)).error_code == ErrorCode.UNKNOWN_LEADER_EPOCH
         assert only(reader.fetch(at(0), replica=3)).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
-    def test_an_earlier_life_of_the_follower_does_not_count(self, node: DataPlane, reader: Reader) -> None:
+    def test_fetch_with_an_old_broker_epoch_is_ignored(self, node: DataPlane, reader: Reader) -> None:
         identity = node.create_topic(replicas=(1, 2))
         node.register_broker(2, epoch=50)
         stale = reader.fetch(at(0), topic="", identity=identity, replica=2, version=15)
         assert only(stale).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
-    def test_one_that_is_not_in_sync_is_looked_at_with_each_fetch_of_its_session(
+    def test_partition_of_an_out_of_sync_follower_is_read_with_each_fetch(
         self, node: DataPlane, reader: Reader
     ) -> None:
-        """Or it could not join when its broker is unfenced, before something is written."""
+        """Otherwise it could not rejoin after its broker is unfenced before another record is written."""
         identity = node.create_topic(replicas=(1, 2), isr=(1,))
         node.register_broker(2, fenced=True)
 
@@ -447,10 +447,10 @@ class TestFollowers:
         assert node.controller.answer() == [[1, 2]]
 
     @pytest.mark.parametrize("waits", [False, True])
-    def test_one_that_rested_in_sync_and_was_taken_out_comes_back(
+    def test_follower_removed_from_the_isr_while_resting_rejoins(
         self, node: DataPlane, reader: Reader, *, waits: bool
     ) -> None:
-        """A broker that registers anew is taken out of in-sync sets when its fetches have begun."""
+        """A re-registered broker is removed from in-sync sets after its fetches have begun."""
         node.register_broker(2)
         identity = node.create_topic(replicas=(1, 2))
 
@@ -476,7 +476,7 @@ class TestFollowers:
 
 
 class ListedQuota:
-    """A LeaderQuota for one topic, exceeded when the test says so."""
+    """A LeaderQuota for one topic; the test sets whether it is exceeded."""
 
     def __init__(self) -> None:
         self.exceeded = False
@@ -493,7 +493,7 @@ class ListedQuota:
 
 
 class TestThrottle:
-    """KIP-73, the leader's side."""
+    """Throttled replication on the leader (KIP-73)."""
 
     @pytest.fixture
     def quota(self, node: DataPlane, reader: Reader) -> ListedQuota:
@@ -501,7 +501,7 @@ class TestThrottle:
         reader.handler = node.fetch_handler(quota=quota)
         return quota
 
-    def test_a_replica_that_is_not_in_sync_gets_nothing_while_the_rate_is_exceeded(
+    def test_out_of_sync_replica_gets_no_records_beyond_the_quota(
         self, node: DataPlane, reader: Reader, quota: ListedQuota
     ) -> None:
         node.create_topic("listed", replicas=(1, 2), isr=(1,))
@@ -516,7 +516,7 @@ class TestThrottle:
         node.advance_ms(500)
         assert base_offsets(only(answer)) == [0, 1]
 
-    def test_in_the_end_the_answer_is_empty_but_has_the_marks(
+    def test_throttled_response_has_offsets_without_records(
         self, node: DataPlane, reader: Reader, quota: ListedQuota
     ) -> None:
         node.create_topic("listed", replicas=(1, 2), isr=(1,))
@@ -527,7 +527,7 @@ class TestThrottle:
         assert node.partition("listed").leader_role.followers[2].log_end_offset == 0
         assert quota.recorded == []
 
-    def test_members_others_and_consumers_are_not_held_back(
+    def test_in_sync_and_unlisted_replicas_and_consumers_are_not_throttled(
         self, node: DataPlane, reader: Reader, quota: ListedQuota
     ) -> None:
         node.create_topic("listed", replicas=(1, 2))
@@ -539,7 +539,7 @@ class TestThrottle:
         reader.fetch(at(1), topic="listed", replica=2)
         assert base_offsets(only(reader.fetch(at(0), topic="listed"))) == [0]
 
-    def test_what_listed_replicas_get_counts_in_sync_or_not(
+    def test_quota_counts_records_for_all_listed_replicas(
         self, node: DataPlane, reader: Reader, quota: ListedQuota
     ) -> None:
         node.create_topic("listed", replicas=(1, 2, 3), isr=(1, 2))
@@ -554,7 +554,7 @@ class TestThrottle:
 
 
 class TestNearbyReplica:
-    """KIP-392; broker N is in rack-N."""
+    """Redirects to a nearer replica (KIP-392); broker N is in rack-N."""
 
     @pytest.fixture
     def near(self, node: DataPlane) -> Reader:
@@ -580,47 +580,47 @@ class TestNearbyReplica:
         )
         return only(reader.send(request, version))
 
-    def test_a_consumer_is_sent_to_the_member_in_its_rack_at_once(self, near: Reader) -> None:
+    def test_consumer_is_redirected_to_the_in_sync_replica_in_its_rack(self, near: Reader) -> None:
         entry = self.ask(near, "rack-2")
         assert (entry.error_code, entry.preferred_read_replica, entry.records) == (0, 2, b"")
         assert (entry.high_watermark, entry.last_stable_offset, entry.log_start_offset) == (1, 1, 0)
 
-    def test_in_the_leaders_rack_in_nobodys_and_without_one_it_stays(self, near: Reader) -> None:
+    def test_consumer_reads_from_the_leader_in_any_other_rack(self, near: Reader) -> None:
         for rack in ("rack-1", "rack-9", ""):
             entry = self.ask(near, rack)
             assert (entry.preferred_read_replica, base_offsets(entry)) == (-1, [0])
 
-    def test_one_that_is_not_in_sync_serves_nobody(self, near: Reader) -> None:
+    def test_out_of_sync_replica_is_not_selected(self, near: Reader) -> None:
         assert self.ask(near, "rack-3").preferred_read_replica == -1
 
-    def test_nor_does_one_without_the_offset(self, node: DataPlane, near: Reader) -> None:
+    def test_replica_without_the_offset_is_not_selected(self, node: DataPlane, near: Reader) -> None:
         node.partition().leader_role.followers[2].log_start_offset = 1
         assert self.ask(near, "rack-2").preferred_read_replica == -1
 
-    def test_nor_does_one_that_is_fenced(self, node: DataPlane, near: Reader) -> None:
+    def test_fenced_replica_is_not_selected(self, node: DataPlane, near: Reader) -> None:
         node.register_broker(2, fenced=True)
         assert self.ask(near, "rack-2").preferred_read_replica == -1
 
-    def test_old_consumers_and_followers_are_not_sent_away(self, near: Reader) -> None:
+    def test_old_consumers_and_followers_are_not_redirected(self, near: Reader) -> None:
         assert base_offsets(self.ask(near, "rack-2", version=10)) == [0]
         assert base_offsets(self.ask(near, "rack-2", replica=2)) == [0]
 
-    def test_a_fenced_consumer_is_told_that_first(self, near: Reader) -> None:
+    def test_fenced_consumer_gets_the_epoch_error_first(self, near: Reader) -> None:
         assert self.ask(near, "rack-2", epoch=7).error_code == ErrorCode.UNKNOWN_LEADER_EPOCH
 
-    def test_a_follower_sends_nobody_anywhere(self, node: DataPlane, near: Reader) -> None:
+    def test_follower_redirects_no_consumer(self, node: DataPlane, near: Reader) -> None:
         node.create_topic("followed", replicas=(1, 2), leader=2)
         request = FetchRequest(rack_id="rack-2", topics=[FetchTopic("followed", ZERO_UUID, [at(0)])])
         assert only(near.send(request)).preferred_read_replica == -1
 
 
 class TestSessions:
-    """KIP-227 through the API; the rules themselves are tested with the sessions."""
+    """Sessions through the API (KIP-227); their rules are tested in test_sessions.py."""
 
     def open(self, reader: Reader, *partitions: FetchPartition) -> int:
         return reader.fetch(*partitions, session=(0, 0)).value.session_id
 
-    def test_an_incremental_answer_has_only_news(self, node: DataPlane, reader: Reader) -> None:
+    def test_incremental_fetch_lists_only_news(self, node: DataPlane, reader: Reader) -> None:
         node.create_topic("t", 3)
         session = self.open(reader, at(0, 0), at(0, 1), at(0, 2))
         node.produce(b"a", index=1)
@@ -629,7 +629,7 @@ class TestSessions:
         calm = reader.fetch(at(1, 1), session=(session, 2))
         assert entries(calm) == []
 
-    def test_a_session_waits_for_any_of_its_partitions(self, node: DataPlane, reader: Reader) -> None:
+    def test_session_waits_for_any_of_its_partitions(self, node: DataPlane, reader: Reader) -> None:
         node.create_topic("t", 3)
         session = self.open(reader, at(0, 0), at(0, 1), at(0, 2))
         answer = reader.fetch(session=(session, 1), max_wait_ms=500)
@@ -637,7 +637,7 @@ class TestSessions:
         node.loop.run_soon()
         assert only(answer).partition_index == 2
 
-    def test_idle_partitions_are_not_looked_at(
+    def test_idle_partitions_are_not_read(
         self, node: DataPlane, reader: Reader, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         node.create_topic("t", 200)
@@ -657,7 +657,7 @@ class TestSessions:
         assert only(answer).partition_index == 77
         assert looks == 1
 
-    def test_a_high_watermark_alone_is_news_but_not_worth_waking(self, node: DataPlane, reader: Reader) -> None:
+    def test_new_high_watermark_is_listed_but_wakes_no_reader(self, node: DataPlane, reader: Reader) -> None:
         node.create_topic(replicas=(1, 2))
         node.produce(b"a")
         session = reader.fetch(at(1), session=(0, 0), replica=2).value.session_id
@@ -667,13 +667,13 @@ class TestSessions:
         node.advance_ms(500)
         assert (only(answer).high_watermark, only(answer).records) == (1, b"")
 
-    def test_forgotten_partitions_are_gone(self, node: DataPlane, reader: Reader) -> None:
+    def test_forgotten_partitions_are_removed(self, node: DataPlane, reader: Reader) -> None:
         node.create_topic("t", 2)
         session = self.open(reader, at(0, 0), at(0, 1))
         node.produce(b"a", index=1)
         assert entries(reader.fetch(session=(session, 1), forgotten=[1])) == []
 
-    def test_a_topic_id_that_becomes_known_is_served(self, node: DataPlane, reader: Reader) -> None:
+    def test_topic_id_that_becomes_known_is_served(self, node: DataPlane, reader: Reader) -> None:
         first = reader.fetch(at(0), topic="", identity=topic_id(1), version=LATEST, session=(0, 0))
         assert only(first).error_code == ErrorCode.UNKNOWN_TOPIC_ID
         session = first.value.session_id
@@ -682,12 +682,12 @@ class TestSessions:
         again = reader.fetch(version=LATEST, session=(session, 1))
         assert base_offsets(only(again)) == [0]
 
-    def test_session_errors_carry_no_partitions(self, node: DataPlane, reader: Reader) -> None:
+    def test_session_errors_list_no_partitions(self, node: DataPlane, reader: Reader) -> None:
         response = reader.fetch(at(0), session=(99, 3)).value
         assert (response.error_code, response.session_id) == (ErrorCode.FETCH_SESSION_ID_NOT_FOUND, 0)
         assert response.responses == []
 
-    def test_a_deleted_and_recreated_topic_is_watched_anew(self, node: DataPlane, reader: Reader) -> None:
+    def test_recreated_topic_is_watched_again(self, node: DataPlane, reader: Reader) -> None:
         identity = node.create_topic()
         session = self.open(reader, at(0))
         node.delete_topic(identity)
@@ -701,9 +701,9 @@ class TestSessions:
 
 
 class TestErrorsForConsumers:
-    """The Java consumer takes a code outside of a small set for a bug and stops."""
+    """The Java consumer stops at any error code outside of a small set."""
 
-    def test_storage_errors_are_softened_for_old_versions(self, node: DataPlane, reader: Reader) -> None:
+    def test_old_versions_get_not_leader_for_storage_errors(self, node: DataPlane, reader: Reader) -> None:
         node.create_topic()
         node.memory.fail("write", path_part="t-0")
         with pytest.raises(Exception, match="KAFKA_STORAGE_ERROR"):
@@ -713,7 +713,7 @@ class TestErrorsForConsumers:
         assert only(reader.fetch(at(0), version=5)).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
     @pytest.mark.parametrize("code", [code for code in ErrorCode if code not in CONSUMER_ERRORS])
-    def test_nothing_else_leaves(
+    def test_consumers_get_only_known_error_codes(
         self, node: DataPlane, reader: Reader, monkeypatch: pytest.MonkeyPatch, code: ErrorCode
     ) -> None:
         monkeypatch.setattr(node.partitions, "absence_error", lambda topic, index: code)

@@ -1,4 +1,4 @@
-"""Fetch of what remote storage alone has (`broker.fetch.remote_fetch`, `broker.fetch.remote_reads.reads`)."""
+"""Fetches of records that only remote storage holds (`broker.fetch.remote_fetch`, `broker.fetch.remote_reads`)."""
 
 from dataclasses import replace
 
@@ -26,7 +26,7 @@ def plane() -> TieredPlane:
 
 
 class TestConsumers:
-    def test_read_what_is_not_here_any_more(self, plane: TieredPlane) -> None:
+    def test_records_deleted_locally_are_read_remotely(self, plane: TieredPlane) -> None:
         plane.make_remote(3, 3)
         plane.fill(2)
         for offset, expected in ((0, [0, 1, 2]), (2, [2]), (3, [3, 4, 5]), (6, [6, 7])):
@@ -35,7 +35,7 @@ class TestConsumers:
             assert (entry.high_watermark, entry.last_stable_offset, entry.log_start_offset) == (8, 8, 0)
             assert entry.aborted_transactions is None
 
-    def test_read_everything_once_from_end_to_end(self, plane: TieredPlane) -> None:
+    def test_consumer_reads_every_record_once(self, plane: TieredPlane) -> None:
         plane.make_remote(3, 1, 4)
         plane.fill(2)
         met, offset = [], 0
@@ -45,8 +45,8 @@ class TestConsumers:
             offset = found[-1] + 1
         assert met == list(range(10))
 
-    def test_followers_serve_it_too(self, plane: TieredPlane) -> None:
-        """KIP-392: a consumer may read from a replica nearby."""
+    def test_follower_serves_remote_records(self, plane: TieredPlane) -> None:
+        """KIP-392: a consumer may read from any replica."""
         identity = plane.create_tiered_topic("f", replicas=(1, 2))
         plane.fill(3, topic="f")
         plane.elect(identity, 2)
@@ -55,34 +55,34 @@ class TestConsumers:
         plane.drop_local(3, topic="f")
         assert offsets(only(plane.fetch(at(1), topic="f"))) == [1, 2]
 
-    def test_old_versions_ask_the_leader(self, plane: TieredPlane) -> None:
+    def test_old_versions_read_remote_records_from_the_leader_only(self, plane: TieredPlane) -> None:
         plane.make_remote(3)
         assert offsets(only(plane.fetch(at(0), version=10))) == [0, 1, 2]
 
-    def test_limits(self, plane: TieredPlane) -> None:
+    def test_remote_records_respect_the_limits(self, plane: TieredPlane) -> None:
         plane.make_remote(4)
         size = len(batch(b"0"))
         assert offsets(only(plane.fetch(at(0, max_bytes=1)))) == [0]
-        assert offsets(only(plane.fetch(at(0, max_bytes=2 * size)))) == [0]  # as it was read a moment ago
+        assert offsets(only(plane.fetch(at(0, max_bytes=2 * size)))) == [0]  # from the kept result
         plane.settle(1000)
         assert offsets(only(plane.fetch(at(0, max_bytes=2 * size)))) == [0, 1]
         assert offsets(only(plane.fetch(at(1), max_bytes=2 * size))) == [1, 2]
 
-    def test_a_log_that_starts_inside_a_remote_segment(self, plane: TieredPlane) -> None:
+    def test_log_start_offset_inside_a_remote_segment_is_respected(self, plane: TieredPlane) -> None:
         plane.make_remote(4, 4)
         plane.partition().record_deletion.delete_records(2)
         assert offsets(only(plane.fetch(at(2)))) == [2, 3]
         assert only(plane.fetch(at(1))).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
 
-    def test_a_remote_segment_that_overlaps_what_is_here(self, plane: TieredPlane) -> None:
-        """The segments of another leader end elsewhere."""
+    def test_remote_segment_may_overlap_local_segments(self, plane: TieredPlane) -> None:
+        """Segments that another leader copied have other bounds."""
         plane.fill(3, 3)
         plane.tier()
         plane.drop_local(3)
         assert offsets(only(plane.fetch(at(2)))) == [2]
         assert offsets(only(plane.fetch(at(3)))) == [3, 4, 5]
 
-    def test_nothing_above_what_they_may_see(self, plane: TieredPlane) -> None:
+    def test_consumers_read_no_record_above_their_bound(self, plane: TieredPlane) -> None:
         plane.make_remote(4)
         plane.fill(1)
         log = plane.log()
@@ -91,7 +91,7 @@ class TestConsumers:
         assert offsets(entry) == [0, 1]
         assert entry.high_watermark == 2
 
-    def test_formerly_compacted_segments_that_have_nothing_left(self, plane: TieredPlane) -> None:
+    def test_segments_emptied_by_compaction_are_skipped(self, plane: TieredPlane) -> None:
         segments = plane.make_remote(3, 3, 3)
         for segment, kept in zip(segments, (1, 0, 0), strict=True):
             log = plane.storage.logs[segment.id.id]
@@ -102,7 +102,7 @@ class TestConsumers:
 
 
 class TestHistories:
-    def test_scenario_5_reads_its_own_history(self, plane: TieredPlane) -> None:
+    def test_kip_405_scenario_5_reads_the_logs_own_history(self, plane: TieredPlane) -> None:
         """KIP-405: u1[0-3]{0@0}, u2[0-3]{0@0,1@2} of another leader, u3[4-5]{0@4,2@5}; this log is 0@0 2@5."""
         log = plane.log()
         plane.fill(4)
@@ -129,8 +129,8 @@ class TestHistories:
             assert offsets(entry)[0] == offset
             assert b"foreign" not in bytes(entry.records or b"")
 
-    def test_a_segment_of_another_history_is_read_as_far_as_it_agrees(self, plane: TieredPlane) -> None:
-        """Only the other leader's copy has the first offsets; its last are of an epoch that this log does not know."""
+    def test_segment_of_another_history_is_read_as_far_as_it_agrees(self, plane: TieredPlane) -> None:
+        """Only the other leader copied the first offsets; the last ones have an epoch that this log does not know."""
         plane.fill(4)
         mine = plane.tier()
         foreign = plane.storage.put(
@@ -151,7 +151,7 @@ class TestHistories:
 
 
 class TestManyAtOnce:
-    def test_all_places_of_a_request_are_read_in_parallel(self, plane: TieredPlane) -> None:
+    def test_all_partitions_of_a_request_are_read_in_parallel(self, plane: TieredPlane) -> None:
         plane.create_tiered_topic("m", 3)
         for index in range(3):
             plane.make_remote(2, topic="m", index=index)
@@ -162,7 +162,7 @@ class TestManyAtOnce:
         plane.settle()
         assert [offsets(entry) for entry in entries(answer)] == [[0, 1], [0, 1], [1]]
 
-    def test_what_is_done_does_not_wait_for_the_slowest(self, plane: TieredPlane) -> None:
+    def test_finished_reads_do_not_wait_for_the_slowest(self, plane: TieredPlane) -> None:
         plane.create_tiered_topic("m", 2)
         for index in range(2):
             plane.make_remote(2, topic="m", index=index)
@@ -178,7 +178,7 @@ class TestManyAtOnce:
         again = plane.fetch(at(2), at(0, 1), topic="m", max_wait_ms=0)
         assert [offsets(entry) for entry in entries(again)] == [[], [0, 1]]
 
-    def test_local_records_never_wait(self, plane: TieredPlane) -> None:
+    def test_sufficient_local_records_never_wait(self, plane: TieredPlane) -> None:
         plane.make_remote(2)
         plane.create_topic("l")
         plane.create_tiered_topic("m", 2)
@@ -192,7 +192,7 @@ class TestManyAtOnce:
         plane.settle()
         assert [offsets(entry) for entry in entries(plane.fetch(at(0), at(2, 1), topic="m"))] == [[0, 1], []]
 
-    def test_few_local_records_wait_as_long_as_the_client_says(self, plane: TieredPlane) -> None:
+    def test_few_local_records_wait_for_the_requests_max_wait(self, plane: TieredPlane) -> None:
         plane.create_tiered_topic("m", 2)
         plane.make_remote(2, topic="m")
         plane.produce(b"a", topic="m", index=1)
@@ -203,7 +203,7 @@ class TestManyAtOnce:
         plane.settle(20)
         assert [offsets(entry) for entry in entries(answer)] == [[], [0]]
 
-    def test_no_room_left_in_the_answer(self, plane: TieredPlane) -> None:
+    def test_remote_read_needs_room_in_the_response(self, plane: TieredPlane) -> None:
         plane.create_tiered_topic("m", 2)
         for index in range(2):
             plane.make_remote(2, topic="m", index=index)
@@ -213,7 +213,7 @@ class TestManyAtOnce:
         second = plane.fetch(at(0), at(1, 1), topic="m", max_bytes=2 * size)
         assert [offsets(entry) for entry in entries(second)] == [[0, 1], []]
 
-    def test_two_readers_share_a_read(self, plane: TieredPlane) -> None:
+    def test_two_readers_of_a_position_share_a_read(self, plane: TieredPlane) -> None:
         plane.make_remote(2)
         plane.pool.is_held = True
         answers = [plane.fetch(at(0)), plane.fetch(at(0))]
@@ -225,7 +225,7 @@ class TestManyAtOnce:
 
 
 class TestSlowStores:
-    def test_an_empty_answer_when_the_time_is_over(self, plane: TieredPlane) -> None:
+    def test_response_is_empty_when_the_wait_is_over(self, plane: TieredPlane) -> None:
         plane.make_remote(2)
         plane.pool.is_held = True
         answer = plane.fetch(at(0))
@@ -236,7 +236,7 @@ class TestSlowStores:
         assert (offsets(entry), entry.high_watermark, entry.log_start_offset) == ([], 2, 0)
         assert plane.reads.figures.expired == 1
 
-    def test_a_store_slower_than_any_request_makes_progress(self, plane: TieredPlane) -> None:
+    def test_reader_advances_although_the_store_is_slower_than_any_request(self, plane: TieredPlane) -> None:
         plane.make_remote(2, 2)
         plane.pool.is_held = True
         offset, requests = 0, 0
@@ -245,13 +245,13 @@ class TestSlowStores:
             requests += 1
             plane.settle(500)
             offset += len(offsets(only(answer)))
-            if requests % 3 == 2:  # each read takes a second and a half
+            if requests % 3 == 2:  # each read takes 1.5 seconds
                 plane.pool.run_all()
         assert (offset, requests) == (4, 6)
         assert plane.reads.figures.requests == 2
 
     @pytest.mark.parametrize("max_wait_ms", [0, 100, 30_000])
-    def test_the_broker_says_how_long_to_wait(self, plane: TieredPlane, max_wait_ms: int) -> None:
+    def test_broker_limits_the_wait_for_remote_storage(self, plane: TieredPlane, max_wait_ms: int) -> None:
         """KIP-1018."""
         plane.read_settings = replace(plane.read_settings, wait_max_ms=200)
         plane.make_remote(2)
@@ -262,7 +262,7 @@ class TestSlowStores:
         plane.settle(20)
         assert offsets(only(answer)) == []
 
-    def test_results_are_kept_for_a_while(self, plane: TieredPlane) -> None:
+    def test_results_are_kept_for_later_requests(self, plane: TieredPlane) -> None:
         plane.make_remote(2)
         plane.pool.is_held = True
         plane.fetch(at(0))
@@ -273,7 +273,7 @@ class TestSlowStores:
         plane.settle(plane.read_settings.kept_ms)
         assert (plane.reads.kept_bytes, plane.reads.open_count) == (0, 0)
 
-    def test_results_are_kept_within_bounds(self, plane: TieredPlane) -> None:
+    def test_kept_results_are_limited_in_bytes(self, plane: TieredPlane) -> None:
         plane.create_tiered_topic("m", 4)
         for index in range(4):
             plane.make_remote(2, topic="m", index=index)
@@ -286,13 +286,13 @@ class TestSlowStores:
         plane.settle()
         assert plane.reads.kept_bytes == 2 * size
 
-    def test_delivered_results_go_soon(self, plane: TieredPlane) -> None:
+    def test_delivered_results_expire_soon(self, plane: TieredPlane) -> None:
         plane.make_remote(2)
         plane.fetch(at(0))
         plane.settle(1000)
         assert plane.reads.kept_bytes == 0
 
-    def test_a_peer_that_leaves_costs_nothing_more(self, plane: TieredPlane) -> None:
+    def test_disconnected_reader_causes_no_more_reads(self, plane: TieredPlane) -> None:
         plane.make_remote(2)
         plane.pool.is_held = True
         plane.fetch(at(0)).cancel()
@@ -301,7 +301,7 @@ class TestSlowStores:
         assert (plane.reads.kept_bytes, plane.reads.open_count) == (0, 0)
         assert len(plane.deadlines) == 0
 
-    def test_retention_passes_a_place_that_is_being_read(self, plane: TieredPlane) -> None:
+    def test_retention_passes_a_position_that_is_being_read(self, plane: TieredPlane) -> None:
         plane.make_remote(2)
         plane.fill(1)
         plane.pool.is_held = True
@@ -310,8 +310,8 @@ class TestSlowStores:
         plane.settle()
         assert only(answer).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
 
-    def test_another_leader_epoch_reads_anew(self, plane: TieredPlane) -> None:
-        """An unclean election may have changed what an offset stands for."""
+    def test_another_leader_epoch_starts_another_read(self, plane: TieredPlane) -> None:
+        """After an unclean election, the same offset may hold another record."""
         plane.make_remote(2)
         plane.pool.is_held = True
         answer = plane.fetch(at(0))
@@ -324,7 +324,7 @@ class TestSlowStores:
 
 
 class TestQueue:
-    def test_too_many_reads_are_refused_without_an_error(self, plane: TieredPlane) -> None:
+    def test_excess_reads_are_refused_without_an_error(self, plane: TieredPlane) -> None:
         plane.read_settings = replace(plane.read_settings, reads_max=1)
         plane.create_tiered_topic("m", 2)
         for index in range(2):
@@ -340,7 +340,7 @@ class TestQueue:
         plane.settle()
         assert [offsets(entry) for entry in entries(again)] == [[0, 1], [0, 1]]
 
-    def test_who_was_refused_first_is_next(self, plane: TieredPlane) -> None:
+    def test_first_refused_request_is_first_to_retry(self, plane: TieredPlane) -> None:
         plane.read_settings = replace(plane.read_settings, reads_max=1)
         plane.create_tiered_topic("m", 3)
         for index in range(3):
@@ -354,8 +354,8 @@ class TestQueue:
         assert [offsets(only(answer)) for answer in answers] == [[0, 1]] * 3
         assert plane.clock.monotonic_ms() == 0
 
-    def test_who_was_refused_looks_again_with_the_next_request(self, plane: TieredPlane) -> None:
-        """Even if the place that became free was taken by somebody who never came back for it."""
+    def test_refused_target_is_read_again_with_the_next_request(self, plane: TieredPlane) -> None:
+        """The free slot may have been taken by a reader that never returned."""
         plane.read_settings = replace(plane.read_settings, reads_max=1)
         plane.create_tiered_topic("m", 2)
         for index in range(2):
@@ -368,8 +368,8 @@ class TestQueue:
         plane.settle()
         assert offsets(only(plane.fetch(session=(opening.value.session_id, 1)))) == [0, 1]
 
-    def test_a_full_pool_is_tried_again(self, plane: TieredPlane) -> None:
-        """Look-ups by time use the same threads."""
+    def test_read_refused_by_a_full_pool_is_retried(self, plane: TieredPlane) -> None:
+        """Look-ups of timestamps use the same threads."""
         plane.make_remote(2)
         plane.pool.room = 0
         answer = plane.fetch(at(0))
@@ -378,7 +378,7 @@ class TestQueue:
         plane.settle(20)
         assert offsets(only(answer)) == [0, 1]
 
-    def test_the_quota_paces_reads_and_is_no_error(self, plane: TieredPlane) -> None:
+    def test_quota_delays_reads_without_an_error(self, plane: TieredPlane) -> None:
         plane.make_remote(*[1] * 30)
         size = len(batch(b"0"))
         plane.read_settings = replace(plane.read_settings, bytes_per_second=size)
@@ -389,7 +389,7 @@ class TestQueue:
                 plane.settle(100)
             offset += len(offsets(only(answer)))
             requests += 1
-        assert 10_000 <= plane.clock.monotonic_ms() <= 12_500  # eleven of them were saved up
+        assert 10_000 <= plane.clock.monotonic_ms() <= 12_500  # the unused bandwidth of eleven seconds is available
         assert plane.reads.quota.use.wait_max_ms > 0
 
 
@@ -403,7 +403,7 @@ class TestFailures:
             ZeroDivisionError("a plugin"),
         ],
     )
-    def test_a_store_that_is_down_is_told_late_and_retried(self, plane: TieredPlane, failure: Exception) -> None:
+    def test_store_failure_is_retried_and_reported_after_the_wait(self, plane: TieredPlane, failure: Exception) -> None:
         plane.make_remote(2)
         plane.storage.failures, plane.storage.is_down = [failure], True
         for _ in range(3):
@@ -414,7 +414,7 @@ class TestFailures:
             assert only(answer).error_code == ErrorCode.KAFKA_STORAGE_ERROR
         assert plane.reads.figures.errors < 8
         plane.storage.is_down, plane.storage.failures = False, []
-        plane.settle(2000)  # the next attempt is that far away at most
+        plane.settle(2000)  # the longest pause between attempts
         for _ in range(4):
             answer = plane.fetch(at(0))
             plane.settle(500)
@@ -422,7 +422,7 @@ class TestFailures:
                 break
         assert offsets(only(answer)) == [0, 1]
 
-    def test_what_is_damaged_in_the_store_is_told_as_such(
+    def test_damaged_remote_data_are_reported_as_corrupt(
         self, plane: TieredPlane, caplog: pytest.LogCaptureFixture
     ) -> None:
         (segment, *_) = plane.make_remote(2)
@@ -435,7 +435,7 @@ class TestFailures:
         assert line.levelname == "ERROR"
         assert str(segment.id) in str(vars(line)["fields"]["reason"])
 
-    def test_an_outage_is_one_warning_and_its_end_one_line(
+    def test_outage_logs_one_warning_and_one_line_at_its_end(
         self, plane: TieredPlane, caplog: pytest.LogCaptureFixture
     ) -> None:
         caplog.set_level("INFO", "broker.remote_reads")
@@ -455,7 +455,7 @@ class TestFailures:
             ("INFO", "Remote storage can be read again"),
         ]
 
-    def test_what_an_operator_has_to_see_to_is_an_error(
+    def test_permanent_failures_are_logged_as_errors(
         self, plane: TieredPlane, caplog: pytest.LogCaptureFixture
     ) -> None:
         plane.make_remote(2)
@@ -465,7 +465,7 @@ class TestFailures:
         (line,) = (record for record in caplog.records if record.name == "broker.remote_reads")
         assert line.levelname == "ERROR"
 
-    def test_a_failure_that_passes_is_not_told(self, plane: TieredPlane) -> None:
+    def test_transient_failure_is_not_reported(self, plane: TieredPlane) -> None:
         plane.make_remote(2)
         plane.storage.failures = [RetriableRemoteStorageError("503")] * 2
         answer = plane.fetch(at(0))
@@ -473,14 +473,14 @@ class TestFailures:
         assert offsets(only(answer)) == [0, 1]
         assert plane.partition().traffic.remote_fetch_errors == 2
 
-    def test_old_clients_are_told_in_their_words(self, plane: TieredPlane) -> None:
+    def test_old_clients_get_error_codes_they_know(self, plane: TieredPlane) -> None:
         plane.make_remote(2)
         plane.storage.failures, plane.storage.is_down = [RetriableRemoteStorageError("down")], True
         answer = plane.fetch(at(0), version=5)
         plane.settle(500)
         assert only(answer).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
-    def test_local_records_are_served_while_the_store_is_down(self, plane: TieredPlane) -> None:
+    def test_local_records_are_served_during_an_outage(self, plane: TieredPlane) -> None:
         plane.create_tiered_topic("m", 2)
         plane.make_remote(2, topic="m")
         plane.fill(2, topic="m", index=1)
@@ -488,7 +488,7 @@ class TestFailures:
         answer = plane.fetch(at(0), at(0, 1), topic="m")
         assert [offsets(entry) for entry in entries(answer)] == [[], [0, 1]]
 
-    def test_nobody_who_wants_it_no_more_attempts(self, plane: TieredPlane) -> None:
+    def test_unwanted_read_is_not_retried(self, plane: TieredPlane) -> None:
         plane.make_remote(2)
         plane.storage.failures, plane.storage.is_down = [RetriableRemoteStorageError("down")], True
         plane.fetch(at(0)).cancel()
@@ -496,13 +496,13 @@ class TestFailures:
         assert plane.reads.open_count == 0
         assert plane.reads.figures.errors == 1
 
-    def test_metadata_that_is_not_loaded(self, plane: TieredPlane) -> None:
+    def test_unloaded_metadata_makes_consumers_retry(self, plane: TieredPlane) -> None:
         (segment, *_) = plane.make_remote(2)
         plane.remote_metadata.not_ready.add(segment.id.partition)
         for _ in range(2):
             answer = plane.fetch(at(0))
             plane.settle(490)
-            assert answer.is_waiting  # so that no consumer asks thousands of times a second
+            assert answer.is_waiting  # or consumers would retry thousands of times per second
             plane.settle(20)
             assert only(answer).error_code == ErrorCode.REPLICA_NOT_AVAILABLE
         answer = plane.fetch(at(0))
@@ -510,19 +510,19 @@ class TestFailures:
         plane.settle(100)
         assert offsets(only(answer)) == [0, 1]
 
-    def test_a_hole_in_the_metadata_resets_nobody(self, plane: TieredPlane) -> None:
+    def test_hole_in_the_metadata_resets_no_consumer(self, plane: TieredPlane) -> None:
         (segment, *_) = plane.make_remote(2, 2)
         plane.forget(segment)
         answer = plane.fetch(at(0))
         plane.settle(500)
         assert only(answer).error_code == ErrorCode.REPLICA_NOT_AVAILABLE
 
-    def test_without_remote_storage_nobody_is_reset_either(self, plane: TieredPlane) -> None:
+    def test_broker_without_remote_storage_resets_no_consumer(self, plane: TieredPlane) -> None:
         plane.make_remote(2)
         plane.forgo_remote_storage()
         assert only(plane.fetch(at(0))).error_code == ErrorCode.KAFKA_STORAGE_ERROR
 
-    def test_closing_ends_everything(self, plane: TieredPlane) -> None:
+    def test_closing_cancels_reads_and_drops_results(self, plane: TieredPlane) -> None:
         plane.make_remote(2, 2)
         plane.fetch(at(0))
         plane.pool.is_held = True
@@ -534,7 +534,7 @@ class TestFailures:
 
 
 class TestSessions:
-    def test_a_place_that_is_awaited_comes_back_when_it_is_done(self, plane: TieredPlane) -> None:
+    def test_session_target_becomes_due_when_its_read_is_done(self, plane: TieredPlane) -> None:
         plane.make_remote(2)
         plane.pool.is_held = True
         opening = plane.fetch(at(0), session=(0, 0))
@@ -549,7 +549,7 @@ class TestSessions:
         assert offsets(only(waiting)) == [0, 1]
         assert entries(plane.fetch(at(2), session=(session, 3), max_wait_ms=0)) == []
 
-    def test_failures_are_told_in_every_answer(self, plane: TieredPlane) -> None:
+    def test_session_lists_failures_in_every_response(self, plane: TieredPlane) -> None:
         plane.make_remote(2)
         plane.storage.failures, plane.storage.is_down = [RetriableRemoteStorageError("down")], True
         answer = plane.fetch(at(0), session=(0, 0))
@@ -568,7 +568,7 @@ class TestSessions:
 
 
 class TestReadersInOrder:
-    def test_what_follows_is_read_before_it_is_asked_for(self, plane: TieredPlane) -> None:
+    def test_sequential_reader_causes_prefetches(self, plane: TieredPlane) -> None:
         plane.make_remote(8)
         size = len(batch(b"0"))
         found = [offsets(only(plane.fetch(at(offset, max_bytes=2 * size)))) for offset in (0, 2)]
@@ -578,7 +578,7 @@ class TestReadersInOrder:
         assert found == [[0, 1], [2, 3], [4, 5]]
         assert plane.pool.waiting == 1
 
-    def test_a_block_is_read_once_for_many_requests(self, plane: TieredPlane) -> None:
+    def test_one_block_serves_many_requests(self, plane: TieredPlane) -> None:
         plane.storage.piece_bytes = 1_000_000
         plane.make_remote(10)
         size = len(batch(b"0"))
@@ -589,13 +589,13 @@ class TestReadersInOrder:
         assert plane.reads.figures.requests == 2
         assert plane.reads.figures.bytes == 10 * size
 
-    def test_who_jumps_about_has_nothing_read_ahead(self, plane: TieredPlane) -> None:
+    def test_random_access_causes_no_prefetch(self, plane: TieredPlane) -> None:
         plane.make_remote(8)
         for offset in (6, 0, 4, 2):
             only(plane.fetch(at(offset, max_bytes=len(batch(b"0")))))
         assert plane.reads.figures.requests == 4
 
-    def test_nothing_is_read_ahead_without_room_or_with_a_quota(self, plane: TieredPlane) -> None:
+    def test_prefetch_needs_room_and_no_quota(self, plane: TieredPlane) -> None:
         size = len(batch(b"0"))
         plane.make_remote(8)
         for settings in (RemoteReadSettings(kept_bytes=1000), RemoteReadSettings(bytes_per_second=10**9)):
@@ -606,7 +606,7 @@ class TestReadersInOrder:
             assert plane.reads.figures.requests == before + 6
             plane.settle(31_000)
 
-    def test_an_ahead_read_that_fails_is_forgotten(self, plane: TieredPlane) -> None:
+    def test_failed_prefetch_is_dropped(self, plane: TieredPlane) -> None:
         plane.make_remote(8)
         size = len(batch(b"0"))
         only(plane.fetch(at(0, max_bytes=2 * size)))
@@ -622,7 +622,7 @@ class TestReadersInOrder:
         plane.storage.is_down, plane.storage.failures = False, []
         assert offsets(only(plane.fetch(at(4, max_bytes=2 * size)))) == [4, 5]
 
-    def test_the_next_segment_is_made_ready_once(self, plane: TieredPlane) -> None:
+    def test_next_segment_is_prepared_once(self, plane: TieredPlane) -> None:
         plane.make_remote(4, 4)
         soon: list[int] = []
         plane.storage.read_soon = lambda segment, first: soon.append(segment.start_offset)  # type: ignore[method-assign]  # a spy
@@ -630,8 +630,8 @@ class TestReadersInOrder:
             only(plane.fetch(at(offset, max_bytes=len(batch(b"0")))))
         assert soon == [4]
 
-    def test_transactions_that_ended_before_a_part_are_not_told_with_it(self, plane: TieredPlane) -> None:
-        """The same producer goes on, and commits: a client told of the first transaction would leave that out."""
+    def test_transactions_that_ended_before_a_part_are_not_listed(self, plane: TieredPlane) -> None:
+        """The same producer commits its next transaction; a client would drop its records."""
         plane.storage.piece_bytes = 1_000_000
         plane.fill(1)
         plane.transact(7)
@@ -652,7 +652,7 @@ class TestReadersInOrder:
 
 
 class TestCommittedReaders:
-    def test_the_marker_is_two_remote_segments_on(self, plane: TieredPlane) -> None:
+    def test_abort_marker_in_a_later_remote_segment_is_found(self, plane: TieredPlane) -> None:
         plane.transact(7)  # 0
         plane.roll()
         plane.fill(2)  # 1, 2
@@ -665,9 +665,9 @@ class TestCommittedReaders:
         entry = only(plane.fetch(at(0), committed=True))
         assert offsets(entry) == [0]
         assert [(t.producer_id, t.first_offset) for t in entry.aborted_transactions or ()] == [(7, 0)]
-        assert [kind for kind, start in plane.storage.asked if start == 1] == []  # what has no index is not asked for
+        assert [kind for kind, start in plane.storage.asked if start == 1] == []  # no index, no lookup
 
-    def test_the_marker_is_still_here(self, plane: TieredPlane) -> None:
+    def test_local_abort_marker_is_found(self, plane: TieredPlane) -> None:
         plane.transact(7)
         plane.roll()
         plane.fill(1)
@@ -677,7 +677,7 @@ class TestCommittedReaders:
         entry = only(plane.fetch(at(0), committed=True))
         assert [(t.producer_id, t.first_offset) for t in entry.aborted_transactions or ()] == [(7, 0)]
 
-    def test_in_remote_segments_and_here_each_transaction_once(self, plane: TieredPlane) -> None:
+    def test_transaction_in_remote_and_local_indexes_is_listed_once(self, plane: TieredPlane) -> None:
         plane.transact(7)  # 0
         plane.transact(8)  # 1
         plane.end_transaction(7)  # 2
@@ -686,12 +686,12 @@ class TestCommittedReaders:
         plane.end_transaction(8)  # 4
         plane.fill(1)
         plane.tier()
-        plane.tier()  # once more, as another leader would
+        plane.tier()  # copied again, as by another leader
         plane.drop_local(4)
         entry = only(plane.fetch(at(0), committed=True))
         assert sorted((t.producer_id, t.first_offset) for t in entry.aborted_transactions or ()) == [(7, 0), (8, 1)]
 
-    def test_nothing_is_looked_up_where_no_transactions_are(self, plane: TieredPlane) -> None:
+    def test_segments_without_transactions_need_no_lookup(self, plane: TieredPlane) -> None:
         plane.fill(2)
         plane.transact(7)
         plane.end_transaction(7)
@@ -713,7 +713,7 @@ class TestCommittedReaders:
         entry = only(plane.fetch(at(0), committed=True))
         assert [(t.producer_id, t.first_offset) for t in entry.aborted_transactions or ()] == [(8, 2)]
 
-    def test_an_awaited_place_has_an_empty_list(self, plane: TieredPlane) -> None:
+    def test_awaited_target_has_an_empty_list_of_aborted_transactions(self, plane: TieredPlane) -> None:
         plane.make_remote(1)
         plane.pool.is_held = True
         answer = plane.fetch(at(0), committed=True)
@@ -734,22 +734,22 @@ class TestFollowers:
         plane.fill(1)
         return plane
 
-    def test_are_told_that_it_moved_with_the_marks(self, led: TieredPlane) -> None:
+    def test_follower_gets_offset_moved_to_tiered_storage(self, led: TieredPlane) -> None:
         entry = only(led.fetch(at(0), replica=FOLLOWER, version=17, identity=led.partition().topic_id))
         assert entry.error_code == ErrorCode.OFFSET_MOVED_TO_TIERED_STORAGE
         assert (entry.high_watermark, entry.log_start_offset) == (3, 0)
         assert led.reads.figures.requests == 0
 
-    def test_read_on_from_what_is_here(self, led: TieredPlane) -> None:
+    def test_follower_reads_from_the_local_log_start(self, led: TieredPlane) -> None:
         entry = only(led.fetch(at(3), replica=FOLLOWER, version=17, identity=led.partition().topic_id))
         assert offsets(entry) == [3]
 
-    def test_that_do_not_know_of_it_wait_with_what_they_have(self, led: TieredPlane) -> None:
+    def test_follower_of_an_old_version_gets_unknown_server_error(self, led: TieredPlane) -> None:
         entry = only(led.fetch(at(0), replica=FOLLOWER, version=12))
         assert entry.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
 
 
-def test_segments_being_deleted_are_read_no_more(plane: TieredPlane) -> None:
+def test_segments_being_deleted_are_not_read(plane: TieredPlane) -> None:
     (segment,) = plane.make_remote(2)
     cache = plane.remote_metadata.log.cache(segment.id.partition)
     cache.update(SegmentUpdate(segment.id, SegmentState.DELETE_STARTED, 0, 1))

@@ -1,4 +1,4 @@
-"""Offsets that no remote segment has, inside of what should be remote: waited for, and skipped when that is in vain."""
+"""Holes in the remote log: offsets that no segment holds, waited for and skipped after the patience time."""
 
 from dataclasses import replace
 
@@ -21,7 +21,7 @@ def plane() -> TieredPlane:
 
 @pytest.fixture
 def segments(plane: TieredPlane) -> list[RemoteSegment]:
-    """Offsets 0 and 1, 2 and 3, …, of which the last are on this disk."""
+    """Segments of two offsets each; the last one is local."""
     return plane.make_remote(2, 2, 2, 2)
 
 
@@ -32,7 +32,7 @@ def code_of(plane: TieredPlane, offset: int) -> int:
 
 
 def found(plane: TieredPlane, offset: int) -> list[int]:
-    """By a consumer that comes again for a few seconds."""
+    """Return the offsets that a consumer reads, retrying for a few seconds."""
     for _ in range(8):
         answer = plane.fetch(at(offset))
         plane.settle(500)
@@ -43,21 +43,21 @@ def found(plane: TieredPlane, offset: int) -> list[int]:
 
 
 def wait_for(plane: TieredPlane, offset: int, time_ms: int) -> None:
-    """As a consumer does that comes again and again."""
+    """Fetch again and again for `time_ms`, as a consumer does."""
     for _ in range(time_ms // 10_000):
         assert code_of(plane, offset) == ErrorCode.REPLICA_NOT_AVAILABLE
         plane.settle(9_500)
 
 
-def test_what_comes_next_is_given_after_a_while(plane: TieredPlane, segments: list[RemoteSegment]) -> None:
+def test_hole_is_skipped_after_the_patience_time(plane: TieredPlane, segments: list[RemoteSegment]) -> None:
     plane.forget(segments[1])
     plane.forget(segments[2])
     wait_for(plane, 2, PATIENCE_MS)
     assert found(plane, 2) == [6, 7]
-    assert found(plane, 0) == [0, 1], "what is there is read as before"
+    assert found(plane, 0) == [0, 1], "the other segments are read as before"
 
 
-def test_what_is_late_is_given_when_it_comes(plane: TieredPlane, segments: list[RemoteSegment]) -> None:
+def test_late_segment_is_read_when_it_arrives(plane: TieredPlane, segments: list[RemoteSegment]) -> None:
     plane.forget(segments[1])
     wait_for(plane, 2, PATIENCE_MS // 2)
     plane.announce(segments[1])
@@ -66,15 +66,13 @@ def test_what_is_late_is_given_when_it_comes(plane: TieredPlane, segments: list[
     wait_for(plane, 3, PATIENCE_MS // 2)
 
 
-def test_whoever_wants_to_waits_for_ever(plane: TieredPlane, segments: list[RemoteSegment]) -> None:
+def test_unlimited_patience_skips_no_hole(plane: TieredPlane, segments: list[RemoteSegment]) -> None:
     plane.read_settings = replace(plane.read_settings, hole_patience_ms=-1)
     plane.forget(segments[1])
     wait_for(plane, 2, 2 * PATIENCE_MS)
 
 
-def test_nothing_is_skipped_where_leader_epochs_are_not_known(
-    plane: TieredPlane, segments: list[RemoteSegment]
-) -> None:
-    """The segments may all be there: it is this log that does not know which are its own."""
+def test_log_without_leader_epochs_skips_no_hole(plane: TieredPlane, segments: list[RemoteSegment]) -> None:
+    """All segments may exist; the log cannot tell which belong to its history."""
     plane.log().epochs.replace([EpochEntry(0, plane.log().local_log_start_offset)])
     wait_for(plane, 2, 2 * PATIENCE_MS)

@@ -1,7 +1,7 @@
-"""A fetch session that rests idle partitions, against one that looks at everything every time.
+"""Equivalence of a fetch session that rests idle partitions and a reference that reads all partitions every time.
 
-The twin is KIP-227 to the letter: read all partitions, list those with records, moved marks or errors, move those with
-records to the end. Whatever happens to the partitions in between, both must answer the same.
+The reference follows KIP-227 literally: read all partitions, list those with records, changed offsets or errors, and
+move those with records to the end. After any change of the partitions, both must return the same.
 """
 
 from typing import NamedTuple
@@ -16,7 +16,7 @@ PARTITIONS = 3
 
 
 class Listed(NamedTuple):
-    """What an answer says of one partition."""
+    """The relevant fields of a partition in a response."""
 
     partition: int
     error: int
@@ -36,14 +36,14 @@ def listed(entry: PartitionData) -> Listed:
 
 
 class Pair:
-    """A reader with a session, and its twin that has none."""
+    """A reader with a session, and a reference reader without one."""
 
     def __init__(self) -> None:
         self.node = DataPlane()
         self.identity = self.node.create_topic("t", PARTITIONS, replicas=(1, 2))
         node = self.node
         self.handler = node.fetch_handler()
-        self.positions = dict.fromkeys(range(PARTITIONS), 0)  # in the order in which they are served
+        self.positions = dict.fromkeys(range(PARTITIONS), 0)  # in the order of reading
         self.sent: dict[int, tuple[int, int]] = {}
         first = self._fetch([self._at(index) for index in self.positions], session=(0, 0))
         self.session_id, self.epoch = first.session_id, 1
@@ -61,14 +61,14 @@ class Pair:
         return Answer(self.handler(request, self.node.context(12))).value
 
     def fetch(self, moved: dict[int, int]) -> tuple[list[Listed], list[Listed]]:
-        """One incremental request that moves some positions: (the answer, the twin's answer)."""
+        """Send one incremental request that moves some positions; return both readers' results."""
         self.positions.update(moved)
         answer = self._fetch([self._at(index) for index in moved], (self.session_id, self.epoch))
         self.epoch += 1
         actual = [listed(entry) for topic in answer.responses for entry in topic.partitions]
-        return actual, self._twin()
+        return actual, self._reference()
 
-    def _twin(self) -> list[Listed]:
+    def _reference(self) -> list[Listed]:
         everything = self._fetch([self._at(index) for index in self.positions], (0, -1))
         news = []
         for entry in map(listed, everything.responses[0].partitions):
@@ -83,13 +83,13 @@ class Pair:
 
 
 def act(pair: Pair, action: str, index: int, number: int) -> None:
-    """Something happens to a partition: to its log, its replicas or its leadership."""
+    """Change a partition: its log, its replicas or its leadership."""
     node = pair.node
     partition = node.partition("t", index)
     match action:
         case "produce" if partition.is_leader:
             node.produce(*[b"v"] * (number % 3 + 1), index=index)
-        case "follow" if partition.is_leader:  # commits what the log holds
+        case "follow" if partition.is_leader:  # commits all records of the log
             node.change_isr(pair.identity, 1, index=index)
             node.clock.advance_ms(30_001)
             partition.configure(partition.log.config)
@@ -103,7 +103,7 @@ def act(pair: Pair, action: str, index: int, number: int) -> None:
 
 
 def moves(pair: Pair, index: int, number: int) -> dict[int, int]:
-    """Where the reader goes: nowhere, anywhere, or, as readers do, to what is committed."""
+    """Return the reader's moves: none, to any offset, or to the high watermark."""
     if number % 4 == 0:
         return {}
     if number % 4 == 1:
@@ -120,7 +120,7 @@ ACTIONS = st.tuples(
 
 @settings(deadline=None, max_examples=60)
 @given(st.lists(ACTIONS, min_size=20, max_size=60))
-def test_resting_partitions_change_nothing_that_is_answered(actions: list[tuple[str, int, int]]) -> None:
+def test_resting_partitions_do_not_change_responses(actions: list[tuple[str, int, int]]) -> None:
     pair = Pair()
     for action, index, number in actions:
         if action == "fetch":

@@ -33,7 +33,7 @@ def target(index: int, offset: int = 0, *, topic: str = "t", topic_id: Uuid = ZE
     return FetchTarget(topic, topic_id, index, fetch_offset=offset, max_bytes=1000)
 
 
-def ask(
+def request(
     session_id: int,
     epoch: int,
     *targets: FetchTarget,
@@ -70,7 +70,7 @@ class Cache:
         return opened.answer(read, self.now_ms)
 
     def create(self, *targets: FetchTarget, is_follower: bool = False) -> int:
-        return self.fetch(ask(0, INITIAL_EPOCH, *targets, is_follower=is_follower)).session_id
+        return self.fetch(request(0, INITIAL_EPOCH, *targets, is_follower=is_follower)).session_id
 
 
 def idle(high_watermark: int = 0) -> LogReadResult:
@@ -85,61 +85,61 @@ def listed(answer: SessionResponse) -> list[int]:
     return [t.index for t in answer.listed]
 
 
-def test_epochs_count_from_one_and_wrap_past_the_opening_epoch() -> None:
+def test_epochs_count_from_one_and_wrap_past_the_initial_epoch() -> None:
     assert next_epoch(INITIAL_EPOCH) == 1
     assert next_epoch(1) == 2
     assert next_epoch(2**31 - 1) == 1
     assert next_epoch(FINAL_EPOCH) == FINAL_EPOCH
 
 
-def test_a_sessionless_request_lists_all_it_asked_and_leaves_nothing_behind() -> None:
+def test_sessionless_request_lists_all_targets_and_leaves_no_state() -> None:
     cache = Cache()
-    opened = cache.open(ask(0, FINAL_EPOCH, target(1), target(0)))
+    opened = cache.open(request(0, FINAL_EPOCH, target(1), target(0)))
     assert isinstance(opened, Sessionless)
     answer = opened.answer({t: idle() for t in opened.targets.due()}, cache.now_ms)
     assert (answer.error, answer.session_id, listed(answer)) == (ErrorCode.NONE, NO_SESSION, [1, 0])
     assert len(cache.sessions) == 0
 
 
-def test_a_full_request_opens_a_session_whose_first_incremental_epoch_is_one() -> None:
+def test_full_request_opens_a_session_with_epoch_one() -> None:
     cache = Cache()
-    answer = cache.fetch(ask(0, INITIAL_EPOCH, target(0), target(1)))
+    answer = cache.fetch(request(0, INITIAL_EPOCH, target(0), target(1)))
     assert answer.session_id > 0
     assert listed(answer) == [0, 1]
     assert cache.sessions.partition_count == 2
-    assert cache.refusal(ask(answer.session_id, 2)) == ErrorCode.INVALID_FETCH_SESSION_EPOCH
-    assert listed(cache.fetch(ask(answer.session_id, 1))) == []
+    assert cache.refusal(request(answer.session_id, 2)) == ErrorCode.INVALID_FETCH_SESSION_EPOCH
+    assert listed(cache.fetch(request(answer.session_id, 1))) == []
 
 
-def test_an_unknown_session_is_refused() -> None:
-    assert Cache().refusal(ask(99, 5)) == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+def test_unknown_session_is_refused() -> None:
+    assert Cache().refusal(request(99, 5)) == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
 
 
-def test_the_epoch_advances_on_receipt_so_a_repeated_request_is_refused() -> None:
+def test_repeated_request_is_refused_because_the_epoch_advances_on_receipt() -> None:
     cache = Cache()
     session_id = cache.create(target(0))
-    cache.open(ask(session_id, 1))
-    assert cache.refusal(ask(session_id, 1)) == ErrorCode.INVALID_FETCH_SESSION_EPOCH
+    cache.open(request(session_id, 1))
+    assert cache.refusal(request(session_id, 1)) == ErrorCode.INVALID_FETCH_SESSION_EPOCH
 
 
-def test_a_session_of_names_refuses_topic_ids_and_the_reverse() -> None:
+def test_session_refuses_a_change_between_names_and_topic_ids() -> None:
     cache = Cache()
     by_name = cache.create(target(0))
-    assert cache.refusal(ask(by_name, 1, uses_topic_ids=True)) == ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
-    by_id = cache.fetch(ask(0, 0, target(0, topic_id=TOPIC_ID), uses_topic_ids=True)).session_id
-    assert cache.refusal(ask(by_id, 1)) == ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
+    assert cache.refusal(request(by_name, 1, uses_topic_ids=True)) == ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
+    by_id = cache.fetch(request(0, 0, target(0, topic_id=TOPIC_ID), uses_topic_ids=True)).session_id
+    assert cache.refusal(request(by_id, 1)) == ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
 
 
 @pytest.mark.parametrize("epoch", [INITIAL_EPOCH, FINAL_EPOCH])
-def test_a_full_request_closes_the_session_it_names(epoch: int) -> None:
+def test_full_request_closes_the_session_it_names(epoch: int) -> None:
     cache = Cache()
     old = cache.create(target(0))
-    answer = cache.fetch(ask(old, epoch, target(0)))
-    assert cache.refusal(ask(old, 1)) == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    answer = cache.fetch(request(old, epoch, target(0)))
+    assert cache.refusal(request(old, 1)) == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
     assert (answer.session_id == NO_SESSION) == (epoch == FINAL_EPOCH)
 
 
-def test_an_incremental_answer_lists_only_what_is_new() -> None:
+def test_incremental_response_lists_only_news() -> None:
     cache = Cache()
     session_id = cache.create(*(target(index) for index in range(6)))
     changes = {
@@ -149,88 +149,88 @@ def test_an_incremental_answer_lists_only_what_is_new() -> None:
         4: LogReadResult(high_watermark=0, log_start_offset=0, preferred_read_replica=2),
         5: LogReadResult(high_watermark=0, log_start_offset=0, diverging=EpochEnd(3, 10)),
     }
-    assert sorted(listed(cache.fetch(ask(session_id, 1), changes))) == [1, 2, 3, 4, 5]
+    assert sorted(listed(cache.fetch(request(session_id, 1), changes))) == [1, 2, 3, 4, 5]
     calm = {2: idle(high_watermark=7), 3: LogReadResult(high_watermark=0, log_start_offset=4)}
-    assert listed(cache.fetch(ask(session_id, 2), calm)) == []
+    assert listed(cache.fetch(request(session_id, 2), calm)) == []
 
 
-def test_a_healed_partition_is_listed_once_more() -> None:
+def test_recovered_partition_is_listed_once_more() -> None:
     cache = Cache()
     session_id = cache.create(target(0))
     failing = {0: LogReadResult(error=ErrorCode.NOT_LEADER_OR_FOLLOWER)}
     for epoch in (1, 2):
-        assert listed(cache.fetch(ask(session_id, epoch), failing)) == [0]
-    assert listed(cache.fetch(ask(session_id, 3))) == [0]
-    assert listed(cache.fetch(ask(session_id, 4))) == []
+        assert listed(cache.fetch(request(session_id, epoch), failing)) == [0]
+    assert listed(cache.fetch(request(session_id, 3))) == [0]
+    assert listed(cache.fetch(request(session_id, 4))) == []
 
 
-def test_partitions_that_brought_records_are_served_last_next_time() -> None:
+def test_partitions_with_records_move_to_the_end() -> None:
     cache = Cache()
     session_id = cache.create(*(target(index) for index in range(3)))
-    assert listed(cache.fetch(ask(session_id, 1), {0: data(), 1: data(), 2: data()})) == [0, 1, 2]
-    assert listed(cache.fetch(ask(session_id, 2), {0: data(6), 1: data(), 2: idle(5)})) == [0, 1]
-    opened = cache.open(ask(session_id, 3))
+    assert listed(cache.fetch(request(session_id, 1), {0: data(), 1: data(), 2: data()})) == [0, 1, 2]
+    assert listed(cache.fetch(request(session_id, 2), {0: data(6), 1: data(), 2: idle(5)})) == [0, 1]
+    opened = cache.open(request(session_id, 3))
     assert [t.index for t in opened.targets.due()] == [2, 0, 1]
 
 
-def test_a_listed_partition_is_added_or_moved_and_a_forgotten_one_removed() -> None:
+def test_request_adds_moves_and_removes_partitions() -> None:
     cache = Cache()
     session_id = cache.create(target(0), target(1))
-    opened = cache.open(ask(session_id, 1, target(1, offset=50), target(2, offset=9), forgotten=[0]))
+    opened = cache.open(request(session_id, 1, target(1, offset=50), target(2, offset=9), forgotten=[0]))
     assert [(t.index, t.fetch_offset) for t in opened.targets.due()] == [(1, 50), (2, 9)]
     assert cache.sessions.partition_count == 2
 
 
-def test_a_session_that_lost_its_last_partition_is_closed() -> None:
+def test_session_without_partitions_is_closed() -> None:
     cache = Cache()
     session_id = cache.create(target(0))
-    answer = cache.fetch(ask(session_id, 1, forgotten=[0]))
+    answer = cache.fetch(request(session_id, 1, forgotten=[0]))
     assert (answer.session_id, listed(answer)) == (NO_SESSION, [])
     assert len(cache.sessions) == 0
 
 
-def test_a_later_request_of_the_session_voids_the_one_that_waits() -> None:
+def test_later_request_of_the_session_voids_a_waiting_one() -> None:
     cache = Cache()
     session_id = cache.create(target(0))
-    waiting = cache.open(ask(session_id, 1))
-    cache.open(ask(session_id, 2))
+    waiting = cache.open(request(session_id, 1))
+    cache.open(request(session_id, 2))
     answer = waiting.answer({t: data() for t in waiting.targets.due()}, cache.now_ms)
     assert (answer.error, answer.session_id) == (ErrorCode.INVALID_FETCH_SESSION_EPOCH, session_id)
     assert listed(answer) == []
 
 
-def test_topic_ids_name_partitions_whatever_the_topic_is_called() -> None:
+def test_topic_ids_identify_partitions_independently_of_names() -> None:
     cache = Cache()
     first = target(0, topic="", topic_id=TOPIC_ID)
-    session_id = cache.fetch(ask(0, 0, first, uses_topic_ids=True)).session_id
+    session_id = cache.fetch(request(0, 0, first, uses_topic_ids=True)).session_id
     again = target(0, offset=8, topic="known by now", topic_id=TOPIC_ID)
-    opened = cache.open(ask(session_id, 1, again, uses_topic_ids=True))
+    opened = cache.open(request(session_id, 1, again, uses_topic_ids=True))
     assert [(t.fetch_offset, t.index) for t in opened.targets.due()] == [(8, 0)]
 
 
 class TestIdlePartitions:
-    """A target at rest is not looked at until its partition changes or its reader moves it."""
+    """A resting target is not read until its partition changes or the reader moves it."""
 
     def rested(self, cache: Cache, bounds: tuple[Watches, ...], partitions: int = 3) -> IncrementalFetch:
         session_id = cache.create(*(target(index) for index in range(partitions)))
-        opened = cache.open(ask(session_id, 1))
+        opened = cache.open(request(session_id, 1))
         assert isinstance(opened, IncrementalFetch)
         for one in opened.targets.due():
             opened.targets.rest(one, bounds)
         opened.answer({}, cache.now_ms)
         return opened
 
-    def test_nothing_is_due_while_nothing_changes(self) -> None:
+    def test_unchanged_partitions_are_not_due(self) -> None:
         cache, bound = Cache(), Watches()
         opened = self.rested(cache, (bound,), partitions=1000)
-        assert cache.open(ask(opened.session.id, 2)).targets.due() == []
+        assert cache.open(request(opened.session.id, 2)).targets.due() == []
 
-    def test_a_change_makes_its_watchers_due_and_wakes_who_waits(self) -> None:
+    def test_change_makes_watching_targets_due_and_wakes_the_request(self) -> None:
         cache, bound, other = Cache(), Watches(), Watches()
         opened = self.rested(cache, (other,))
         moved = opened.targets.all()[1]
         opened.targets.rest(moved, (bound,))
-        waiting = cache.open(ask(opened.session.id, 2))
+        waiting = cache.open(request(opened.session.id, 2))
         woken: list[str] = []
         waiting.targets.on_change = lambda: woken.append("woken")
         bound.fire()
@@ -238,88 +238,88 @@ class TestIdlePartitions:
         assert woken == ["woken"]
         assert waiting.targets.due() == [moved]
 
-    def test_a_moved_target_is_due_and_no_longer_watched(self) -> None:
+    def test_moved_target_is_due_and_no_longer_watched(self) -> None:
         cache, bound = Cache(), Watches()
         opened = self.rested(cache, (bound,))
-        again = cache.open(ask(opened.session.id, 2, target(2, offset=3)))
+        again = cache.open(request(opened.session.id, 2, target(2, offset=3)))
         assert [t.index for t in again.targets.due()] == [2]
         assert len(bound.armed) == 2
 
-    def test_closing_and_forgetting_leave_no_watch_behind(self) -> None:
+    def test_closed_and_forgotten_targets_leave_no_watch(self) -> None:
         cache, bound = Cache(), Watches()
         opened = self.rested(cache, (bound,))
-        cache.open(ask(opened.session.id, 2, forgotten=[0]))
+        cache.open(request(opened.session.id, 2, forgotten=[0]))
         assert len(bound.armed) == 2
-        cache.open(ask(opened.session.id, FINAL_EPOCH))
+        cache.open(request(opened.session.id, FINAL_EPOCH))
         assert not bound.armed
 
-    def test_a_request_in_hand_of_an_evicted_session_leaves_no_watch_behind(self) -> None:
+    def test_waiting_request_of_an_evicted_session_leaves_no_watch(self) -> None:
         cache, bound = Cache(slots=1), Watches()
         session_id = cache.create(target(0))
-        waiting = cache.open(ask(session_id, 1))
+        waiting = cache.open(request(session_id, 1))
         cache.now_ms += EVICTION_MS + 1
         cache.create(target(1))
         waiting.targets.rest(waiting.targets.all()[0], (bound,))
         assert not bound.armed
 
-    def test_the_targets_of_a_full_request_rest_in_the_session_it_opens(self) -> None:
+    def test_targets_of_a_full_request_rest_in_the_new_session(self) -> None:
         cache, bound = Cache(), Watches()
-        full = cache.open(ask(0, INITIAL_EPOCH, target(0), target(1)))
+        full = cache.open(request(0, INITIAL_EPOCH, target(0), target(1)))
         assert isinstance(full, FullFetch)
         for one in full.targets.due():
             full.targets.rest(one, (bound,))
         answer = full.answer({one: idle() for one in full.targets.all()}, cache.now_ms)
-        assert cache.open(ask(answer.session_id, 1)).targets.due() == []
+        assert cache.open(request(answer.session_id, 1)).targets.due() == []
         bound.fire()
-        assert len(cache.open(ask(answer.session_id, 2)).targets.due()) == 2
+        assert len(cache.open(request(answer.session_id, 2)).targets.due()) == 2
 
 
 class TestEviction:
-    """Who may replace whom when all slots are taken."""
+    """Eviction rules of a full cache."""
 
-    def test_a_young_session_is_safe_from_consumers(self) -> None:
+    def test_young_session_is_safe_from_consumers(self) -> None:
         cache = Cache(slots=1)
         first = cache.create(target(0))
         assert cache.create(target(0), target(1), target(2)) == NO_SESSION
-        assert listed(cache.fetch(ask(first, 1))) == []
+        assert listed(cache.fetch(request(first, 1))) == []
         assert cache.sessions.evictions == 0
 
-    def test_a_stale_session_is_replaced_by_anybody(self) -> None:
+    def test_stale_session_yields_to_any_session(self) -> None:
         cache = Cache(slots=2)
         stale = cache.create(*(target(index) for index in range(9)))
         used = cache.create(target(0))
         cache.now_ms += EVICTION_MS + 1
-        cache.fetch(ask(used, 1))
+        cache.fetch(request(used, 1))
         assert cache.create(target(0)) != NO_SESSION
-        assert cache.refusal(ask(stale, 1)) == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+        assert cache.refusal(request(stale, 1)) == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
         assert cache.sessions.evictions == 1
 
-    def test_an_aged_session_in_use_yields_to_a_larger_one_only(self) -> None:
+    def test_old_session_in_use_yields_only_to_a_larger_one(self) -> None:
         cache = Cache(slots=1)
         aged = cache.create(target(0), target(1))
         cache.now_ms += EVICTION_MS
-        cache.fetch(ask(aged, 1))
+        cache.fetch(request(aged, 1))
         cache.now_ms += 1
-        cache.fetch(ask(aged, 2))
+        cache.fetch(request(aged, 2))
         assert cache.create(target(0)) == NO_SESSION
         assert cache.create(target(0), target(1), target(2)) != NO_SESSION
 
-    def test_a_follower_replaces_any_consumer_but_no_young_follower(self) -> None:
+    def test_follower_replaces_any_consumer_but_no_young_follower(self) -> None:
         cache = Cache(slots=1)
         consumer = cache.create(target(0), target(1))
         follower = cache.create(target(0), is_follower=True)
         assert follower != NO_SESSION
-        assert cache.refusal(ask(consumer, 1)) == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+        assert cache.refusal(request(consumer, 1)) == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
         assert cache.create(target(0), target(1), is_follower=True) == NO_SESSION
         assert cache.create(target(0), target(1)) == NO_SESSION
 
-    def test_the_smallest_consumer_goes_first(self) -> None:
+    def test_smallest_consumer_session_is_evicted_first(self) -> None:
         cache = Cache(slots=2)
         large = cache.create(target(0), target(1))
         small = cache.create(target(0))
         cache.create(target(0), is_follower=True)
-        assert cache.refusal(ask(small, 1)) == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
-        assert listed(cache.fetch(ask(large, 1))) == []
+        assert cache.refusal(request(small, 1)) == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+        assert listed(cache.fetch(request(large, 1))) == []
 
-    def test_without_slots_there_are_no_sessions(self) -> None:
+    def test_cache_without_slots_opens_no_sessions(self) -> None:
         assert Cache(slots=0).create(target(0)) == NO_SESSION

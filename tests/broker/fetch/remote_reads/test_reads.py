@@ -31,7 +31,7 @@ CONSUMER = FetchParams(FetchIsolation.HIGH_WATERMARK, needs_leader=True)
 
 
 class GatedFiles(RemoteFiles):
-    """Reads of records wait for the gate, and note on which threads they did; `both` are two of these."""
+    """Remote files whose reads wait for a gate and record their threads."""
 
     def __init__(self, files: RemoteFiles) -> None:
         super().__init__(files.logs, files.indexes)
@@ -49,7 +49,7 @@ class GatedFiles(RemoteFiles):
 
 
 class Stage:
-    """A partition of the tiered plane, whose older segments are read by two threads for the running loop."""
+    """A tiered partition whose remote segments two threads read for the running loop."""
 
     def __init__(self) -> None:
         self.plane = TieredPlane()
@@ -66,14 +66,14 @@ class Stage:
         )
         self.offsets = RemoteOffsets(reader, metadata, self.pool, loop, self.deadlines, lambda: 20_000)
 
-    def look(self, offset: int) -> RemoteRead:
+    def begin(self, offset: int) -> RemoteRead:
         target = FetchTarget("t", ZERO_UUID, 0, offset, 1000)
         read = self.reads.find_or_begin(self.plane.partition(), target, CONSUMER)
         assert read is not None
         return read
 
     async def done(self, read: RemoteRead) -> list[int]:
-        """The base offsets of what was read."""
+        """Return the base offsets of the records of a finished read."""
         if not read.is_done:
             fired = asyncio.Event()
             Watch(read.bounds, fired.set).arm()
@@ -87,9 +87,9 @@ class Stage:
         self.deadlines.close()
 
 
-async def test_reads_run_beside_one_another_and_beside_the_loop() -> None:
+async def test_reads_run_in_parallel_without_blocking_the_loop() -> None:
     stage = Stage()
-    reads = [stage.look(offset) for offset in (0, 3, 30)]
+    reads = [stage.begin(offset) for offset in (0, 3, 30)]
     await asyncio.wait_for(stage.files.both.wait(), 20)
     assert not any(read.is_done for read in reads)
     stage.files.gate.set()
@@ -97,7 +97,7 @@ async def test_reads_run_beside_one_another_and_beside_the_loop() -> None:
     await stage.close()
 
 
-async def test_times_are_looked_up_on_the_same_threads() -> None:
+async def test_timestamp_lookups_use_the_reader_threads() -> None:
     stage = Stage()
     stage.files.gate.set()
     query = OffsetQuery(31_500, -1, FetchIsolation.HIGH_WATERMARK)
@@ -108,7 +108,7 @@ async def test_times_are_looked_up_on_the_same_threads() -> None:
     await stage.close()
 
 
-async def test_a_time_that_is_over() -> None:
+async def test_timestamp_lookup_times_out() -> None:
     stage = Stage()
     query = OffsetQuery(31_500, -1, FetchIsolation.HIGH_WATERMARK)
     answer = stage.offsets.list_offset(stage.plane.partition(), query, 1)

@@ -1,4 +1,4 @@
-"""Results that wait for readers (`broker.fetch.remote_reads.results`)."""
+"""Kept results of remote reads (`broker.fetch.remote_reads.results`)."""
 
 import pytest
 
@@ -9,7 +9,7 @@ from tests.support.manual_loop import ManualLoop
 RESULTS = [object() for _ in range(10)]
 
 
-class Stage:
+class Harness:
     def __init__(self) -> None:
         self.loop = ManualLoop()
         self.kept: KeptResults[int, object] = KeptResults(Deadlines(self.loop))
@@ -23,52 +23,52 @@ class Stage:
 
 
 @pytest.fixture
-def stage() -> Stage:
-    return Stage()
+def harness() -> Harness:
+    return Harness()
 
 
-def test_the_memory_of_a_read_counts_once_until_all_of_it_is_gone(stage: Stage) -> None:
-    stage.put(1, 2)
-    assert (stage.kept.size_bytes, stage.kept.awaiting_bytes) == (10, 10)
-    stage.kept.delivered(1, RESULTS[1], 500)
-    stage.kept.delivered(1, RESULTS[1], 500)
-    assert (stage.kept.size_bytes, stage.kept.awaiting_bytes) == (10, 10)
-    stage.kept.delivered(2, RESULTS[2], 500)
-    assert (stage.kept.size_bytes, stage.kept.awaiting_bytes) == (10, 0)
-    stage.loop.advance(500 / 1000)
-    assert (stage.kept.size_bytes, stage.here) == (0, [])
+def test_shared_memory_counts_once_until_all_its_results_are_dropped(harness: Harness) -> None:
+    harness.put(1, 2)
+    assert (harness.kept.size_bytes, harness.kept.awaiting_bytes) == (10, 10)
+    harness.kept.delivered(1, RESULTS[1], 500)
+    harness.kept.delivered(1, RESULTS[1], 500)
+    assert (harness.kept.size_bytes, harness.kept.awaiting_bytes) == (10, 10)
+    harness.kept.delivered(2, RESULTS[2], 500)
+    assert (harness.kept.size_bytes, harness.kept.awaiting_bytes) == (10, 0)
+    harness.loop.advance(500 / 1000)
+    assert (harness.kept.size_bytes, harness.here) == (0, [])
 
 
-def test_what_nobody_comes_for_goes_with_the_time(stage: Stage) -> None:
-    stage.put(1)
-    stage.loop.advance(999 / 1000)
-    assert stage.kept.get(1) == RESULTS[1]
-    stage.loop.advance(1 / 1000)
-    assert (stage.kept.get(1), stage.kept.size_bytes, stage.kept.awaiting_bytes) == (None, 0, 0)
+def test_undelivered_results_expire(harness: Harness) -> None:
+    harness.put(1)
+    harness.loop.advance(999 / 1000)
+    assert harness.kept.get(1) == RESULTS[1]
+    harness.loop.advance(1 / 1000)
+    assert (harness.kept.get(1), harness.kept.size_bytes, harness.kept.awaiting_bytes) == (None, 0, 0)
 
 
-def test_what_was_delivered_makes_room_first_then_what_is_oldest(stage: Stage) -> None:
-    stage.put(1)
-    stage.put(2)
-    stage.put(3)
-    stage.kept.delivered(2, RESULTS[2], 500)
-    stage.put(4)
-    assert stage.here == [1, 3, 4]
-    stage.put(5)
-    assert (stage.here, stage.kept.size_bytes) == ([3, 4, 5], 30)
+def test_delivered_results_are_evicted_first_then_the_oldest(harness: Harness) -> None:
+    harness.put(1)
+    harness.put(2)
+    harness.put(3)
+    harness.kept.delivered(2, RESULTS[2], 500)
+    harness.put(4)
+    assert harness.here == [1, 3, 4]
+    harness.put(5)
+    assert (harness.here, harness.kept.size_bytes) == ([3, 4, 5], 30)
 
 
-def test_one_read_is_kept_however_large(stage: Stage) -> None:
-    stage.put(1)
-    stage.put(2, 3, size=100)
-    assert (stage.here, stage.kept.size_bytes) == ([2, 3], 100)
+def test_results_of_one_read_are_kept_however_large(harness: Harness) -> None:
+    harness.put(1)
+    harness.put(2, 3, size=100)
+    assert (harness.here, harness.kept.size_bytes) == ([2, 3], 100)
 
 
-def test_a_result_in_the_place_of_another(stage: Stage) -> None:
-    stage.put(1)
-    stage.kept.put({1: RESULTS[9]}, 5, 1000, 35)
-    stage.kept.delivered(1, RESULTS[1], 10)  # the one before
-    stage.loop.advance(100 / 1000)
-    assert (stage.kept.get(1), stage.kept.size_bytes, stage.kept.awaiting_bytes) == (RESULTS[9], 5, 5)
-    stage.kept.clear()
-    assert (stage.kept.size_bytes, stage.kept.awaiting_bytes) == (0, 0)
+def test_new_result_replaces_one_with_the_same_key(harness: Harness) -> None:
+    harness.put(1)
+    harness.kept.put({1: RESULTS[9]}, 5, 1000, 35)
+    harness.kept.delivered(1, RESULTS[1], 10)  # the replaced result
+    harness.loop.advance(100 / 1000)
+    assert (harness.kept.get(1), harness.kept.size_bytes, harness.kept.awaiting_bytes) == (RESULTS[9], 5, 5)
+    harness.kept.clear()
+    assert (harness.kept.size_bytes, harness.kept.awaiting_bytes) == (0, 0)

@@ -1,4 +1,4 @@
-"""A replica that is to lead with an empty log: held back until it is known where remote storage ends."""
+"""Leaders with an empty log: they lead once the end of the remote log is known."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -33,14 +33,14 @@ OTHER = 2
 
 
 class AwaitableLoop(ManualLoop):
-    """What is done by hand may be awaited by tasks of the running loop."""
+    """A manual loop whose futures tasks of the running loop may await."""
 
     def create_future(self) -> asyncio.Future[Any]:
         return asyncio.get_running_loop().create_future()
 
 
-class Stage(DataPlane):
-    """Broker 1, which knows of remote storage, and beside it a broker that filled that before."""
+class Harness(DataPlane):
+    """Broker 1 with remote storage that another broker filled before."""
 
     def __init__(self) -> None:
         super().__init__(loop=AwaitableLoop())
@@ -66,18 +66,18 @@ class Stage(DataPlane):
         return self.kept
 
     async def host(self, *, leader: int, config: LogConfig = TIERED) -> Uuid:
-        """A topic of two replicas, which nobody led before."""
+        """Create a topic of two replicas without a former leader."""
         identity = self.create_topic(replicas=(1, OTHER), leader=leader, config=config)
         self.remote.assign([TopicIdPartition(identity, "t", 0)], [])
         await self.settle(0.02)
         return identity
 
     async def lose(self, *, config: LogConfig = TIERED) -> Uuid:
-        """A topic that another broker led; nothing of it is here."""
+        """Create a topic that another broker led, with an empty local log."""
         return await self.host(leader=OTHER, config=config)
 
     def fill(self, identity: Uuid, *segments: int) -> list[RemoteSegment]:
-        """What the other broker copied: segments of so many records."""
+        """Add remote segments of the other broker, with the given numbers of records."""
         writer = DataPlane()
         writer.create_topic(config=TIERED)
         log, ids = writer.partition().log, count(1)
@@ -104,200 +104,200 @@ class Stage(DataPlane):
         return log.log_start_offset, log.local_log_start_offset, log.log_end_offset
 
 
-def on_stage(test: Callable[[Stage], Awaitable[None]]) -> None:
+def with_harness(test: Callable[[Harness], Awaitable[None]]) -> None:
     async def run() -> None:
-        stage = Stage()
-        running = asyncio.ensure_future(stage.starts.run())
+        harness = Harness()
+        running = asyncio.ensure_future(harness.starts.run())
         try:
-            await test(stage)
+            await test(harness)
         finally:
             running.cancel()
 
     run_fast(run())
 
 
-def test_a_leader_that_lost_its_disk_goes_on_behind_what_is_remote() -> None:
-    async def test(stage: Stage) -> None:
-        identity = await stage.lose()
-        stage.fill(identity, 3, 2)
-        stage.elect(identity, 1)
-        partition = stage.partition()
+def test_leader_with_a_lost_disk_continues_behind_the_remote_log() -> None:
+    async def test(harness: Harness) -> None:
+        identity = await harness.lose()
+        harness.fill(identity, 3, 2)
+        harness.elect(identity, 1)
+        partition = harness.partition()
         assert partition.awaits_log_start
         with pytest.raises(KafkaError) as refused:
-            stage.produce(b"x")
+            harness.produce(b"x")
         assert refused.value.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
         found = read(
             partition, FetchTarget("t", identity, 0, 0, 1000), CONSUMER, ReadLimits(1000, True), is_first_look=True
         )
         assert found.error is ErrorCode.NOT_LEADER_OR_FOLLOWER
-        await stage.settle()
+        await harness.settle()
         assert partition.is_leader
-        assert stage.bounds == (0, 5, 5)
+        assert harness.bounds == (0, 5, 5)
         assert partition.log.epochs.latest_epoch == 1
-        assert stage.produce(b"x") == 5
-        assert stage.starts.waiting_count == 0
+        assert harness.produce(b"x") == 5
+        assert harness.starts.waiting_count == 0
 
-    on_stage(test)
-
-
-def test_a_new_topic_is_led_at_once() -> None:
-    async def test(stage: Stage) -> None:
-        await stage.host(leader=1)
-        assert stage.partition().is_leader
-        assert stage.produce(b"x") == 0
-
-    on_stage(test)
+    with_harness(test)
 
 
-def test_so_is_one_without_remote_storage() -> None:
-    async def test(stage: Stage) -> None:
-        stage.elect(await stage.lose(config=LogConfig()), 1)
-        assert stage.partition().is_leader
+def test_new_topic_is_led_at_once() -> None:
+    async def test(harness: Harness) -> None:
+        await harness.host(leader=1)
+        assert harness.partition().is_leader
+        assert harness.produce(b"x") == 0
 
-    on_stage(test)
-
-
-def test_so_is_one_that_has_records() -> None:
-    async def test(stage: Stage) -> None:
-        identity = await stage.host(leader=1)
-        stage.produce(b"x")
-        stage.elect(identity, OTHER)
-        stage.elect(identity, 1)
-        assert stage.partition().is_leader
-
-    on_stage(test)
+    with_harness(test)
 
 
-def test_a_topic_of_which_nothing_is_remote_begins_at_zero() -> None:
-    async def test(stage: Stage) -> None:
-        identity = await stage.lose()
-        stage.elect(identity, 1)
-        await stage.settle()
-        assert stage.partition().is_leader
-        assert stage.produce(b"x") == 0
+def test_untiered_topic_is_led_at_once() -> None:
+    async def test(harness: Harness) -> None:
+        harness.elect(await harness.lose(config=LogConfig()), 1)
+        assert harness.partition().is_leader
 
-    on_stage(test)
+    with_harness(test)
 
 
-def test_it_waits_until_the_metadata_are_known() -> None:
-    async def test(stage: Stage) -> None:
-        identity = await stage.lose()
-        stage.fill(identity, 3)
+def test_log_with_records_is_led_at_once() -> None:
+    async def test(harness: Harness) -> None:
+        identity = await harness.host(leader=1)
+        harness.produce(b"x")
+        harness.elect(identity, OTHER)
+        harness.elect(identity, 1)
+        assert harness.partition().is_leader
+
+    with_harness(test)
+
+
+def test_topic_without_remote_segments_begins_at_zero() -> None:
+    async def test(harness: Harness) -> None:
+        identity = await harness.lose()
+        harness.elect(identity, 1)
+        await harness.settle()
+        assert harness.partition().is_leader
+        assert harness.produce(b"x") == 0
+
+    with_harness(test)
+
+
+def test_leader_waits_for_remote_metadata() -> None:
+    async def test(harness: Harness) -> None:
+        identity = await harness.lose()
+        harness.fill(identity, 3)
         partition = TopicIdPartition(identity, "t", 0)
-        stage.remote.not_ready.add(partition)
-        stage.elect(identity, 1)
-        await stage.settle(100)
-        assert stage.partition().awaits_log_start
-        stage.remote.become_ready(partition)
-        await stage.settle()
-        assert stage.partition().is_leader
-        assert stage.bounds == (0, 3, 3)
+        harness.remote.not_ready.add(partition)
+        harness.elect(identity, 1)
+        await harness.settle(100)
+        assert harness.partition().awaits_log_start
+        harness.remote.become_ready(partition)
+        await harness.settle()
+        assert harness.partition().is_leader
+        assert harness.bounds == (0, 3, 3)
 
-    on_stage(test)
-
-
-def test_what_fails_is_tried_again() -> None:
-    async def test(stage: Stage) -> None:
-        identity = await stage.lose()
-        stage.fill(identity, 3)
-        stage.kept_failures = [StoreUnavailable("down"), ValueError("?"), RetriableRemoteStorageError("down")]
-        stage.elect(identity, 1)
-        await stage.settle(0.1)
-        assert stage.partition().awaits_log_start
-        await stage.settle(10)
-        assert stage.partition().is_leader
-        assert stage.bounds == (0, 3, 3)
-
-    on_stage(test)
+    with_harness(test)
 
 
-def test_what_was_deleted_stays_deleted() -> None:
-    async def test(stage: Stage) -> None:
-        identity = await stage.lose()
-        stage.fill(identity, 3, 2)
-        stage.kept = LogStart(log_start_offset=4, leader_epoch=0, cluster_id="c", broker_id=2, timestamp_ms=0)
-        stage.elect(identity, 1)
-        await stage.settle()
-        assert stage.bounds == (4, 5, 5)
+def test_failed_lookup_is_retried() -> None:
+    async def test(harness: Harness) -> None:
+        identity = await harness.lose()
+        harness.fill(identity, 3)
+        harness.kept_failures = [StoreUnavailable("down"), ValueError("?"), RetriableRemoteStorageError("down")]
+        harness.elect(identity, 1)
+        await harness.settle(0.1)
+        assert harness.partition().awaits_log_start
+        await harness.settle(10)
+        assert harness.partition().is_leader
+        assert harness.bounds == (0, 3, 3)
 
-    on_stage(test)
-
-
-def test_a_log_of_which_all_was_deleted_goes_on_where_it_ended() -> None:
-    async def test(stage: Stage) -> None:
-        identity = await stage.lose()
-        stage.kept = LogStart(log_start_offset=9, leader_epoch=0, cluster_id="c", broker_id=2, timestamp_ms=0)
-        stage.elect(identity, 1)
-        await stage.settle()
-        assert stage.partition().is_leader
-        assert stage.bounds == (9, 9, 9)
-        stage.elect(identity, OTHER)
-        stage.elect(identity, 1)
-        await stage.settle()
-        assert stage.partition().is_leader
-        assert stage.produce(b"x") == 9
-
-    on_stage(test)
+    with_harness(test)
 
 
-def test_who_leads_no_more_begins_nothing() -> None:
-    async def test(stage: Stage) -> None:
-        identity = await stage.lose()
-        stage.fill(identity, 3)
-        stage.io.is_held = True
-        stage.elect(identity, 1)
-        await stage.settle(0.1)
-        assert stage.partition().truncation.is_under_way
-        stage.elect(identity, OTHER)
-        stage.io.release()
-        await stage.settle()
-        assert not stage.partition().is_leader
-        assert not stage.partition().awaits_log_start
-        assert stage.starts.waiting_count == 0
+def test_deleted_records_stay_deleted() -> None:
+    async def test(harness: Harness) -> None:
+        identity = await harness.lose()
+        harness.fill(identity, 3, 2)
+        harness.kept = LogStart(log_start_offset=4, leader_epoch=0, cluster_id="c", broker_id=2, timestamp_ms=0)
+        harness.elect(identity, 1)
+        await harness.settle()
+        assert harness.bounds == (4, 5, 5)
 
-    on_stage(test)
+    with_harness(test)
 
 
-def test_a_later_epoch_of_the_same_leader_is_waited_for_anew() -> None:
-    async def test(stage: Stage) -> None:
-        identity = await stage.lose()
-        stage.fill(identity, 3)
+def test_log_without_records_continues_at_its_end_offset() -> None:
+    async def test(harness: Harness) -> None:
+        identity = await harness.lose()
+        harness.kept = LogStart(log_start_offset=9, leader_epoch=0, cluster_id="c", broker_id=2, timestamp_ms=0)
+        harness.elect(identity, 1)
+        await harness.settle()
+        assert harness.partition().is_leader
+        assert harness.bounds == (9, 9, 9)
+        harness.elect(identity, OTHER)
+        harness.elect(identity, 1)
+        await harness.settle()
+        assert harness.partition().is_leader
+        assert harness.produce(b"x") == 9
+
+    with_harness(test)
+
+
+def test_former_leader_starts_no_log() -> None:
+    async def test(harness: Harness) -> None:
+        identity = await harness.lose()
+        harness.fill(identity, 3)
+        harness.io.is_held = True
+        harness.elect(identity, 1)
+        await harness.settle(0.1)
+        assert harness.partition().truncation.is_under_way
+        harness.elect(identity, OTHER)
+        harness.io.release()
+        await harness.settle()
+        assert not harness.partition().is_leader
+        assert not harness.partition().awaits_log_start
+        assert harness.starts.waiting_count == 0
+
+    with_harness(test)
+
+
+def test_later_leader_epoch_restarts_the_lookup() -> None:
+    async def test(harness: Harness) -> None:
+        identity = await harness.lose()
+        harness.fill(identity, 3)
         partition = TopicIdPartition(identity, "t", 0)
-        stage.remote.not_ready.add(partition)
-        stage.elect(identity, 1)
-        await stage.settle()
-        stage.elect(identity, 1)
-        stage.remote.become_ready(partition)
-        await stage.settle()
-        assert stage.partition().is_leader
-        assert stage.partition().leader_epoch == 2
-        assert stage.bounds == (0, 3, 3)
+        harness.remote.not_ready.add(partition)
+        harness.elect(identity, 1)
+        await harness.settle()
+        harness.elect(identity, 1)
+        harness.remote.become_ready(partition)
+        await harness.settle()
+        assert harness.partition().is_leader
+        assert harness.partition().leader_epoch == 2
+        assert harness.bounds == (0, 3, 3)
 
-    on_stage(test)
+    with_harness(test)
 
 
-def test_nothing_is_sought_for_a_topic_that_is_deleted() -> None:
-    async def test(stage: Stage) -> None:
-        identity = await stage.lose()
+def test_deletion_of_the_topic_ends_the_lookup() -> None:
+    async def test(harness: Harness) -> None:
+        identity = await harness.lose()
         partition = TopicIdPartition(identity, "t", 0)
-        stage.remote.not_ready.add(partition)
-        stage.elect(identity, 1)
-        await stage.settle()
-        stage.delete_topic(identity)
-        stage.remote.become_ready(partition)
-        await stage.settle(100)
-        assert stage.starts.waiting_count == 0
+        harness.remote.not_ready.add(partition)
+        harness.elect(identity, 1)
+        await harness.settle()
+        harness.delete_topic(identity)
+        harness.remote.become_ready(partition)
+        await harness.settle(100)
+        assert harness.starts.waiting_count == 0
 
-    on_stage(test)
+    with_harness(test)
 
 
-def test_a_topic_that_is_tiered_no_more_is_led() -> None:
-    async def test(stage: Stage) -> None:
-        identity = await stage.lose()
-        stage.remote.not_ready.add(TopicIdPartition(identity, "t", 0))
-        stage.elect(identity, 1)
-        stage.partition().configure(replace(TIERED, remote_storage_enable=False))
-        await stage.settle(100)
-        assert stage.partition().is_leader
+def test_topic_that_is_no_longer_tiered_is_led() -> None:
+    async def test(harness: Harness) -> None:
+        identity = await harness.lose()
+        harness.remote.not_ready.add(TopicIdPartition(identity, "t", 0))
+        harness.elect(identity, 1)
+        harness.partition().configure(replace(TIERED, remote_storage_enable=False))
+        await harness.settle(100)
+        assert harness.partition().is_leader
 
-    on_stage(test)
+    with_harness(test)

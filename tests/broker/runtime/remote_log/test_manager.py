@@ -1,4 +1,4 @@
-"""What becomes of segments: copied, expired, collected, by leaders that come and go (`broker.runtime.remote_*`)."""
+"""The remote log manager: copying, expiration, collection and leader changes (`broker.runtime.remote_log`)."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -16,12 +16,12 @@ from tests.support.shared_remote_storage import Fault, Operation, SharedRemoteSt
 
 MINUTE_MS = 60_000
 PATIENT = replace(SETTINGS, grace_ms=2 * COPY_LEASE_MS)
-"""With as long a lease as there is."""
+"""Settings with the longest possible lease."""
 PARTITION = TopicIdPartition(TOPIC_ID, TOPIC, 0)
 
 
 def staged(test: Callable[[], Awaitable[None]]) -> Callable[[], None]:
-    """Runs a test in time that does not pass by itself."""
+    """Run a test in simulated time."""
 
     def run() -> None:
         async def main() -> None:
@@ -39,7 +39,7 @@ async def a_while(seconds: float = 10) -> None:
 
 
 class Faults:
-    """Fails operations as often as told."""
+    """Fails operations the given number of times."""
 
     def __init__(self) -> None:
         self.left: list[tuple[Operation, Fault]] = []
@@ -65,7 +65,7 @@ def faulty(bucket: Bucket) -> Faults:
 
 
 @staged
-async def test_a_leader_copies_what_is_closed_and_committed() -> None:
+async def test_leader_copies_closed_committed_segments() -> None:
     bucket = Bucket()
     broker = Broker(bucket).start()
     replica = broker.lead(0)
@@ -86,8 +86,8 @@ async def test_a_leader_copies_what_is_closed_and_committed() -> None:
 
 
 @staged
-async def test_the_lag_shows_while_nothing_can_be_copied() -> None:
-    """In Kafka it is only counted after a successful copy."""
+async def test_copy_lag_is_reported_during_an_outage() -> None:
+    """Kafka updates the lag only after a successful copy."""
     bucket = Bucket()
     faults = faulty(bucket)
     faults.down = True
@@ -102,7 +102,7 @@ async def test_the_lag_shows_while_nothing_can_be_copied() -> None:
 
 
 @staged
-async def test_an_outage_leaves_one_record_and_ends_in_a_copy() -> None:
+async def test_outage_leaves_one_metadata_record_and_ends_in_a_copy() -> None:
     bucket = Bucket()
     faults = faulty(bucket)
     broker = Broker(bucket, settings=PATIENT).start()
@@ -112,7 +112,7 @@ async def test_an_outage_leaves_one_record_and_ends_in_a_copy() -> None:
     await a_while(1700)
     assert bucket.ranges(SegmentState.COPY_STARTED) == [(0, 9)]
     assert len(bucket.metadata.events) == 1
-    assert len(bucket.storage.calls) < 1700 / 30 * 1.5, "waits grow to half a minute"
+    assert len(bucket.storage.calls) < 1700 / 30 * 1.5, "pauses grow to half a minute"
     faults.down = False
     await a_while(60)
     assert bucket.ranges() == [(0, 9), (10, 19)]
@@ -121,8 +121,8 @@ async def test_an_outage_leaves_one_record_and_ends_in_a_copy() -> None:
 
 
 @staged
-async def test_an_attempt_that_others_may_collect_is_not_finished() -> None:
-    """A long outage leaves a record per lease, and none in the end."""
+async def test_attempt_beyond_its_lease_is_not_finished() -> None:
+    """A long outage leaves one metadata record per lease, and none at the end."""
     bucket = Bucket()
     faults = faulty(bucket)
     broker = Broker(bucket, settings=PATIENT).start()
@@ -140,7 +140,7 @@ async def test_an_attempt_that_others_may_collect_is_not_finished() -> None:
 
 
 @staged
-async def test_an_upload_that_took_too_long_is_taken_back() -> None:
+async def test_upload_beyond_its_lease_is_deleted() -> None:
     bucket, took_s = Bucket(), [COPY_LEASE_MS / 1000 + 1]
     broker = Broker(bucket, settings=PATIENT, upload_s=lambda: took_s.pop() if took_s else 1.0).start()
     broker.lead(0)
@@ -158,7 +158,7 @@ async def test_an_upload_that_took_too_long_is_taken_back() -> None:
 
 
 @staged
-async def test_a_copy_that_failed_is_taken_back_and_begun_anew() -> None:
+async def test_failed_copy_is_deleted_and_restarted() -> None:
     bucket = Bucket()
     faults = faulty(bucket)
     faults.left = [("copy", Fault(RemoteStorageError("broken"), applies=True))]
@@ -180,7 +180,7 @@ async def test_a_copy_that_failed_is_taken_back_and_begun_anew() -> None:
 
 
 @staged
-async def test_whatever_a_foreign_implementation_raises_is_a_failed_copy() -> None:
+async def test_unexpected_error_of_a_plugin_is_a_failed_copy() -> None:
     bucket = Bucket()
     faults = faulty(bucket)
     faults.left = [("copy", Fault(KeyError("no such thing")))]
@@ -193,7 +193,7 @@ async def test_whatever_a_foreign_implementation_raises_is_a_failed_copy() -> No
 
 
 @staged
-async def test_the_last_event_may_get_lost_and_is_said_again() -> None:
+async def test_lost_final_event_is_published_again() -> None:
     bucket = Bucket()
     broker = Broker(bucket).start()
     broker.lead(0)
@@ -208,7 +208,7 @@ async def test_the_last_event_may_get_lost_and_is_said_again() -> None:
 
 
 @staged
-async def test_custom_metadata_that_is_too_large_ends_copying_and_leaves_nothing() -> None:
+async def test_oversized_custom_metadata_stop_copying_and_leave_no_objects() -> None:
     bucket = Bucket()
     bucket.storage.custom_metadata = bytes(129)
     broker = Broker(bucket).start()
@@ -227,8 +227,8 @@ async def test_custom_metadata_that_is_too_large_ends_copying_and_leaves_nothing
 
 
 @staged
-async def test_slow_partitions_do_not_hold_up_others() -> None:
-    """Two hands, three partitions: one with ten segments does not go first with all of them."""
+async def test_slow_partitions_do_not_delay_others() -> None:
+    """Two threads, three partitions: a backlog of ten segments does not delay the other partitions."""
     bucket = Bucket()
     settings = replace(SETTINGS, copier_threads=1)
     broker = Broker(bucket, settings=settings, upload_s=lambda: 10.0).start()
@@ -241,7 +241,7 @@ async def test_slow_partitions_do_not_hold_up_others() -> None:
 
 
 @staged
-async def test_copies_keep_below_their_rate() -> None:
+async def test_copies_respect_the_rate_limit() -> None:
     bucket = Bucket()
     broker = Broker(bucket, upload_s=lambda: 0.0).start()
     broker.lead(0)
@@ -255,7 +255,7 @@ async def test_copies_keep_below_their_rate() -> None:
 
 
 @staged
-async def test_disabled_copying_copies_nothing_until_it_is_enabled_again() -> None:
+async def test_disabled_copying_resumes_when_enabled() -> None:
     bucket = Bucket()
     broker = Broker(bucket).start()
     broker.configure(remote_log_copy_disable=True)
@@ -273,7 +273,7 @@ async def test_disabled_copying_copies_nothing_until_it_is_enabled_again() -> No
 
 
 async def two_brokers(bucket: Bucket) -> tuple[Broker, Broker]:
-    """The first leads epoch 0 and has copied 0-9; the second follows, its own segments are 0-14 and 15-29."""
+    """Start a leader that has copied 0-9, and a follower with the segments 0-14 and 15-29."""
     first, second = Broker(bucket, 1).start(), Broker(bucket, 2).start()
     first.lead(0)
     second.follow(0)
@@ -292,8 +292,8 @@ async def two_brokers(bucket: Bucket) -> tuple[Broker, Broker]:
 
 
 @staged
-async def test_a_new_leader_goes_on_where_the_old_one_stopped() -> None:
-    """KIP-405, "Follower to leader transition": what it copies first overlaps."""
+async def test_new_leader_continues_copying_where_the_old_one_stopped() -> None:
+    """KIP-405, "Follower to leader transition": the first copy overlaps."""
     bucket = Bucket()
     first, second = await two_brokers(bucket)
     assert second.replica().log.highest_remote_offset == 9
@@ -303,13 +303,13 @@ async def test_a_new_leader_goes_on_where_the_old_one_stopped() -> None:
     assert bucket.ranges() == [(0, 9), (0, 14), (15, 29)]
     assert second.replica().log.highest_remote_offset == 29
     await a_while(100)
-    assert bucket.ranges() == [(0, 14), (15, 29)], "what others hold is collected"
+    assert bucket.ranges() == [(0, 14), (15, 29)], "superseded segments are collected"
     assert bucket.orphans() == set()
     await second.stop()
 
 
 @staged
-async def test_a_follower_learns_what_may_leave_its_disk() -> None:
+async def test_follower_learns_the_highest_remote_offset() -> None:
     bucket = Bucket()
     first, second = Broker(bucket, 1).start(), Broker(bucket, 2).start()
     first.lead(0)
@@ -332,7 +332,7 @@ async def test_a_follower_learns_what_may_leave_its_disk() -> None:
 
 
 @staged
-async def test_a_copy_under_way_is_finished_when_leadership_is_lost() -> None:
+async def test_copy_in_progress_is_finished_when_leadership_is_lost() -> None:
     bucket = Bucket()
     broker = Broker(bucket, upload_s=lambda: 20.0).start()
     broker.lead(0)
@@ -341,13 +341,13 @@ async def test_a_copy_under_way_is_finished_when_leadership_is_lost() -> None:
     replica = broker.follow(1)
     assert bucket.ranges(SegmentState.COPY_STARTED) == [(0, 9)]
     await a_while(30)
-    assert bucket.ranges() == [(0, 9)], "and the next one is not begun"
+    assert bucket.ranges() == [(0, 9)], "the next copy is not begun"
     assert replica.log.highest_remote_offset == 9
     await broker.stop()
 
 
 @staged
-async def test_a_copy_that_waits_for_the_store_is_given_up_when_leadership_is_lost() -> None:
+async def test_copy_waiting_for_the_store_is_deleted_when_leadership_is_lost() -> None:
     bucket = Bucket()
     faults = faulty(bucket)
     broker = Broker(bucket).start()
@@ -364,7 +364,7 @@ async def test_a_copy_that_waits_for_the_store_is_given_up_when_leadership_is_lo
 
 
 @staged
-async def test_what_a_crash_left_is_collected_by_its_age_even_without_limits() -> None:
+async def test_copy_abandoned_by_a_crash_is_collected_by_age() -> None:
     bucket = Bucket()
     first, second = Broker(bucket, 1, upload_s=lambda: 5.0).start(), Broker(bucket, 2).start()
     log = first.lead(0).log
@@ -374,7 +374,7 @@ async def test_what_a_crash_left_is_collected_by_its_age_even_without_limits() -
     await first.crash()
     second.lead(1)
     await a_while(30)
-    assert bucket.ranges(SegmentState.COPY_STARTED) == [(0, 9)], "its copy might still come to an end"
+    assert bucket.ranges(SegmentState.COPY_STARTED) == [(0, 9)], "the copy may still be finished"
     await a_while(60)
     assert bucket.segments(SegmentState.COPY_STARTED) == []
     assert bucket.orphans() == set()
@@ -382,7 +382,7 @@ async def test_what_a_crash_left_is_collected_by_its_age_even_without_limits() -
 
 
 @staged
-async def test_what_this_broker_left_when_it_crashed_is_collected_at_once() -> None:
+async def test_copy_abandoned_by_this_broker_is_collected_at_once() -> None:
     bucket = Bucket()
     broker = Broker(bucket, upload_s=lambda: 5.0).start()
     broker.lead(0)
@@ -400,8 +400,8 @@ async def test_what_this_broker_left_when_it_crashed_is_collected_at_once() -> N
 
 
 @staged
-async def test_a_late_upload_of_a_copy_that_was_collected_is_taken_back() -> None:
-    """The old leader's upload takes longer than anybody waits."""
+async def test_late_upload_of_a_collected_copy_is_deleted() -> None:
+    """The former leader's upload outlasts its lease."""
     bucket = Bucket()
     slow, fresh = Broker(bucket, 1, upload_s=lambda: 300.0).start(), Broker(bucket, 2).start()
     log = slow.lead(0).log
@@ -421,7 +421,7 @@ async def test_a_late_upload_of_a_copy_that_was_collected_is_taken_back() -> Non
 
 
 @staged
-async def test_metadata_that_is_not_loaded_is_waited_for() -> None:
+async def test_tasks_wait_for_unloaded_metadata() -> None:
     bucket = Bucket()
     broker = Broker(bucket).start()
     broker.metadata.not_ready.add(PARTITION)
@@ -436,7 +436,7 @@ async def test_metadata_that_is_not_loaded_is_waited_for() -> None:
 
 
 @staged
-async def test_what_remote_storage_lost_is_copied_again_while_it_is_here() -> None:
+async def test_lost_remote_segment_is_copied_again_from_the_local_log() -> None:
     bucket = Bucket()
     broker = Broker(bucket).start()
     replica = broker.lead(0)
@@ -457,7 +457,7 @@ async def test_what_remote_storage_lost_is_copied_again_while_it_is_here() -> No
 
 
 @staged
-async def test_the_log_start_rises_before_anything_is_deleted() -> None:
+async def test_log_start_offset_rises_before_segments_are_deleted() -> None:
     bucket = Bucket()
     broker = Broker(bucket).start()
     replica = broker.lead(0)
@@ -476,7 +476,7 @@ async def test_the_log_start_rises_before_anything_is_deleted() -> None:
 
 
 @staged
-async def test_deleted_records_take_whole_remote_segments_along() -> None:
+async def test_delete_records_deletes_whole_remote_segments() -> None:
     bucket = Bucket()
     broker = Broker(bucket).start()
     replica = broker.lead(0)
@@ -489,8 +489,8 @@ async def test_deleted_records_take_whole_remote_segments_along() -> None:
 
 
 @staged
-async def test_leader_epochs_that_were_lost_here_come_back_from_what_was_copied() -> None:
-    """The checkpoint file was unreadable, so only what is in the batches on this disk is known."""
+async def test_lost_leader_epochs_are_restored_from_remote_storage() -> None:
+    """The checkpoint was unreadable: only the epochs of local batches are known."""
     bucket = Bucket()
     broker = Broker(bucket).start()
     broker.lead(0)
@@ -510,12 +510,12 @@ async def test_leader_epochs_that_were_lost_here_come_back_from_what_was_copied(
         assert log.epochs.entries == known
     log.epochs.replace([EpochEntry(9, log.local_log_start_offset)])
     await a_while()
-    assert log.epochs.entries == [(9, log.local_log_start_offset)], "nothing remote is known to agree with that"
+    assert log.epochs.entries == [(9, log.local_log_start_offset)], "no remote segment agrees with the known epochs"
     await broker.stop()
 
 
 @staged
-async def test_leader_epochs_that_cannot_be_read_keep_nothing_from_expiring() -> None:
+async def test_unreadable_leader_epochs_do_not_stop_expiration() -> None:
     bucket = Bucket()
     faults = faulty(bucket)
     broker = Broker(bucket).start()
@@ -533,8 +533,8 @@ async def test_leader_epochs_that_cannot_be_read_keep_nothing_from_expiring() ->
 
 
 @staged
-async def test_a_fresh_leader_deletes_nothing_inside_of_its_limit() -> None:
-    """Kafka counted what is here and there twice until the new leader knew how far it had copied."""
+async def test_new_leader_deletes_no_segment_within_retention() -> None:
+    """Kafka counted segments in both tiers twice until the new leader knew its highest remote offset."""
     bucket = Bucket()
     first, second = Broker(bucket, 1).start(), Broker(bucket, 2).start()
     log = first.lead(0).log
@@ -555,7 +555,7 @@ async def test_a_fresh_leader_deletes_nothing_inside_of_its_limit() -> None:
 
 
 @staged
-async def test_a_deletion_that_failed_is_taken_up_again_by_whoever_leads() -> None:
+async def test_failed_deletion_is_continued_by_the_next_leader() -> None:
     bucket = Bucket()
     faults = faulty(bucket)
     first, second = Broker(bucket, 1).start(), Broker(bucket, 2).start()
@@ -578,7 +578,7 @@ async def test_a_deletion_that_failed_is_taken_up_again_by_whoever_leads() -> No
 
 
 async def log_of_which_others_deleted_the_beginning(bucket: Bucket, starts: "KeptStarts") -> Broker:
-    """A new leader that had not heard of that."""
+    """Start a new leader with the old log start offset."""
     first, second = Broker(bucket, 1, log_starts=starts).start(), Broker(bucket, 2, log_starts=starts).start()
     log = first.lead(0).log
     first.fill(3)
@@ -596,7 +596,7 @@ async def log_of_which_others_deleted_the_beginning(bucket: Bucket, starts: "Kep
 
 
 @staged
-async def test_a_log_that_believes_too_little_of_its_start_learns_better() -> None:
+async def test_outdated_log_start_offset_is_raised() -> None:
     bucket = Bucket()
     second = await log_of_which_others_deleted_the_beginning(bucket, KeptStarts())
     log = second.lead(1).log
@@ -608,8 +608,8 @@ async def test_a_log_that_believes_too_little_of_its_start_learns_better() -> No
 
 
 @staged
-async def test_nothing_that_is_merely_missing_is_given_up() -> None:
-    """Metadata may have lost it, and the objects be there."""
+async def test_log_start_offset_does_not_pass_missing_segments() -> None:
+    """The metadata may be lost while the objects exist."""
     bucket, starts = Bucket(), KeptStarts()
     second = await log_of_which_others_deleted_the_beginning(bucket, starts)
     starts.told.clear()
@@ -625,7 +625,7 @@ async def test_nothing_that_is_merely_missing_is_given_up() -> None:
 
 
 class KeptStarts:
-    """LogStarts in memory; `deposed` says that a later leader has spoken."""
+    """LogStarts in memory; `deposed`: a later leader has stored an offset."""
 
     def __init__(self) -> None:
         self.told: list[tuple[int, int, bool]] = []
@@ -644,7 +644,7 @@ class KeptStarts:
 
 
 @staged
-async def test_the_log_start_is_kept_beside_the_segments_before_any_is_deleted() -> None:
+async def test_log_start_offset_is_stored_before_segments_are_deleted() -> None:
     bucket, starts = Bucket(), KeptStarts()
     broker = Broker(bucket, log_starts=starts).start()
     replica = broker.lead(3)
@@ -658,7 +658,7 @@ async def test_the_log_start_is_kept_beside_the_segments_before_any_is_deleted()
 
 
 @staged
-async def test_a_deposed_leader_deletes_nothing() -> None:
+async def test_former_leader_deletes_no_segment() -> None:
     bucket, starts = Bucket(), KeptStarts()
     broker = Broker(bucket, log_starts=starts).start()
     replica = broker.lead(3)
@@ -675,7 +675,7 @@ async def test_a_deposed_leader_deletes_nothing() -> None:
 
 
 @staged
-async def test_a_deleted_topic_leaves_nothing_though_its_leader_was_down() -> None:
+async def test_deleted_topic_is_removed_although_its_leader_is_down() -> None:
     bucket, starts = Bucket(), KeptStarts()
     leader, other = Broker(bucket, 1).start(), Broker(bucket, 2, log_starts=starts).start()
     leader.lead(0)
@@ -695,8 +695,8 @@ async def test_a_deleted_topic_leaves_nothing_though_its_leader_was_down() -> No
 
 
 @staged
-async def test_a_deleted_topic_is_looked_for_until_its_metadata_are_read() -> None:
-    """Whoever leads them may be behind at the moment when the topic goes."""
+async def test_removal_waits_until_the_metadata_are_read() -> None:
+    """The leader of the metadata partition may be behind when the topic is deleted."""
     bucket = Bucket()
     leader = Broker(bucket, settings=replace(SETTINGS, remover_interval_ms=60 * MINUTE_MS)).start()
     leader.lead(0)
@@ -714,7 +714,7 @@ async def test_a_deleted_topic_is_looked_for_until_its_metadata_are_read() -> No
 
 
 @staged
-async def test_the_removal_survives_restarts_and_outages() -> None:
+async def test_removal_survives_restarts_and_outages() -> None:
     bucket = Bucket()
     faults = faulty(bucket)
     broker = Broker(bucket).start()
@@ -739,8 +739,8 @@ async def test_the_removal_survives_restarts_and_outages() -> None:
 
 
 @staged
-async def test_whoever_had_a_replica_says_that_a_topic_is_gone() -> None:
-    """Then those that see to its removal need not have seen it go."""
+async def test_every_broker_with_a_replica_marks_a_deleted_topic() -> None:
+    """The broker that removes the topic need not have seen its deletion."""
     bucket = Bucket()
     leader, follower = Broker(bucket, 1).start(), Broker(bucket, 2).start()
     leader.lead(0)
@@ -752,7 +752,7 @@ async def test_whoever_had_a_replica_says_that_a_topic_is_gone() -> None:
     bucket.topics.clear()
     follower.manager.on_topics_deleted([TOPIC_ID])
     follower.unhost()
-    assert follower.metadata.followers, "its metadata are needed until that is said"
+    assert follower.metadata.followers, "the metadata are needed until the mark is published"
     await a_while(1)
     assert bucket.states()[-1] == "MARKED"
     assert not follower.metadata.followers
@@ -766,7 +766,7 @@ async def test_whoever_had_a_replica_says_that_a_topic_is_gone() -> None:
 
 
 @staged
-async def test_saying_so_is_tried_again() -> None:
+async def test_failed_deletion_mark_is_retried() -> None:
     bucket = Bucket()
     broker, other = Broker(bucket, 1).start(), Broker(bucket, 2).start()
     broker.lead(0)
@@ -784,8 +784,8 @@ async def test_saying_so_is_tried_again() -> None:
 
 
 @staged
-async def test_data_of_a_topic_that_is_merely_unknown_is_kept_for_long() -> None:
-    """It may be on its way back, or the cluster's metadata may be of yesterday."""
+async def test_data_of_an_unknown_topic_are_kept_for_the_retention_time() -> None:
+    """The topic may be in recovery, or the cluster metadata restored from a backup."""
     bucket = Bucket()
     settings = replace(SETTINGS, unknown_topic_retention_ms=7 * 24 * 60 * MINUTE_MS, remover_interval_ms=MINUTE_MS)
     broker = Broker(bucket, settings=settings).start()
@@ -802,7 +802,7 @@ async def test_data_of_a_topic_that_is_merely_unknown_is_kept_for_long() -> None
 
 
 @staged
-async def test_data_of_an_unknown_topic_may_be_kept_for_ever() -> None:
+async def test_data_of_an_unknown_topic_are_kept_for_ever_if_configured() -> None:
     bucket = Bucket()
     settings = replace(SETTINGS, unknown_topic_retention_ms=-1, remover_interval_ms=60 * MINUTE_MS)
     broker = Broker(bucket, settings=settings).start()
@@ -817,7 +817,7 @@ async def test_data_of_an_unknown_topic_may_be_kept_for_ever() -> None:
 
 
 @staged
-async def test_a_copy_under_way_of_a_deleted_topic_leaves_nothing() -> None:
+async def test_copy_in_progress_of_a_deleted_topic_leaves_no_objects() -> None:
     bucket = Bucket()
     slow, other = Broker(bucket, 1, upload_s=lambda: 100.0).start(), Broker(bucket, 2).start()
     slow.catalog.is_led = False
@@ -835,7 +835,7 @@ async def test_a_copy_under_way_of_a_deleted_topic_leaves_nothing() -> None:
 
 
 @staged
-async def test_disabling_deletes_what_is_remote_and_begins_the_log_here() -> None:
+async def test_disabling_deletes_remote_segments_and_raises_the_log_start_offset() -> None:
     """KIP-950."""
     bucket, starts = Bucket(), KeptStarts()
     broker = Broker(bucket, log_starts=starts).start()
@@ -858,7 +858,7 @@ async def test_disabling_deletes_what_is_remote_and_begins_the_log_here() -> Non
 
 
 @staged
-async def test_stopping_finishes_what_is_under_way() -> None:
+async def test_stopping_finishes_work_in_progress() -> None:
     bucket = Bucket()
     broker = Broker(bucket, upload_s=lambda: 20.0).start()
     broker.lead(0)
@@ -869,7 +869,7 @@ async def test_stopping_finishes_what_is_under_way() -> None:
     assert bucket.segments(SegmentState.COPY_STARTED) == []
 
 
-def test_the_settings_are_kafkas() -> None:
+def test_settings_have_kafkas_defaults() -> None:
     settings = RemoteLogSettings()
     assert (settings.copier_threads, settings.expiration_threads, settings.follower_threads) == (10, 10, 2)
     assert settings.backoff == Backoff(500, 30_000, 0.2)

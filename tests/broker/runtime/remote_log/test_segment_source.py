@@ -1,4 +1,4 @@
-"""What followers are given from remote metadata and remote storage (`remote_tier_source.py`)."""
+"""Remote segments and their state for followers (`broker.runtime.remote_log.segment_source`)."""
 
 from asyncio import Future
 from collections.abc import Callable
@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 @pytest.fixture
 def world() -> ScenarioCluster:
-    """A leads; u1 has 0 to 2 of epoch 0, u2 3 to 5 of epochs 1 and 2."""
+    """Broker A leads; segment u1 has offsets 0-2 of epoch 0, u2 3-5 of epochs 1 and 2."""
     world = ScenarioCluster(["A", "B"])
     leader = world.brokers["A"]
     world.lead("A", 0)
@@ -47,7 +47,7 @@ def load(
     return Load(world.segments()[1], next_offset, log_start, last_epoch)
 
 
-def test_a_segment_is_found_by_offset_and_epoch(world: ScenarioCluster) -> None:
+def test_segment_is_found_by_offset_and_epoch(world: ScenarioCluster) -> None:
     replica = world.brokers["B"]
     u1, u2 = world.segments()
     assert source(world).segment_for(replica, 0, 2).result() == u1
@@ -55,7 +55,7 @@ def test_a_segment_is_found_by_offset_and_epoch(world: ScenarioCluster) -> None:
     assert source(world).segment_for(replica, 0, 4).result() is None
 
 
-def test_what_is_not_loaded_yet_is_no_failure(world: ScenarioCluster) -> None:
+def test_unloaded_metadata_are_no_failure(world: ScenarioCluster) -> None:
     world.metadata.not_ready.add(PARTITION)
     error = source(world).segment_for(world.brokers["B"], 0, 2).exception()
     assert isinstance(error, RemoteLogUnavailable)
@@ -69,7 +69,7 @@ def test_what_is_not_loaded_yet_is_no_failure(world: ScenarioCluster) -> None:
         (4, (EpochEntry(1, 4), EpochEntry(2, 5))),
     ],
 )
-def test_a_log_is_given_what_it_stands_for(
+def test_loaded_state_is_that_of_the_remote_log(
     world: ScenarioCluster, log_start: int, epochs: tuple[EpochEntry, ...]
 ) -> None:
     start = source(world).load(world.brokers["B"], load(world, log_start=log_start)).result()
@@ -77,7 +77,7 @@ def test_a_log_is_given_what_it_stands_for(
     assert start.producers.end_offset == 6
 
 
-def test_no_more_of_a_segment_than_the_leader_agrees_with(world: ScenarioCluster) -> None:
+def test_segment_is_used_as_far_as_the_leader_agrees(world: ScenarioCluster) -> None:
     start = source(world).load(world.brokers["B"], load(world, next_offset=5, last_epoch=1)).result()
     assert (start.next_offset, start.epochs) == (5, (EpochEntry(0, 0), EpochEntry(1, 3)))
     assert start.producers.end_offset == 5
@@ -89,25 +89,25 @@ def unavailable(world: ScenarioCluster, wanted: "Load[RemoteSegment]") -> Remote
     return error
 
 
-def test_a_store_that_fails_is_unavailable(world: ScenarioCluster) -> None:
+def test_failing_store_is_unavailable(world: ScenarioCluster) -> None:
     world.storage.failures.append(RetriableRemoteStorageError("503"))
     assert unavailable(world, load(world)).is_failure
 
 
-@pytest.mark.parametrize("content", [b"", b"0\n1\n", b"0\n1\n0 0\n"], ids=["nothing", "cut short", "of another"])
-def test_epochs_that_are_not_those_of_the_segment_are_refused(world: ScenarioCluster, content: bytes) -> None:
+@pytest.mark.parametrize("content", [b"", b"0\n1\n", b"0\n1\n0 0\n"], ids=["empty", "truncated", "another segment"])
+def test_invalid_leader_epochs_are_refused(world: ScenarioCluster, content: bytes) -> None:
     stored = world.storage.segments[world.segments()[1].id.id]
     stored.indexes[IndexKind.LEADER_EPOCH] = content
     assert unavailable(world, load(world)).is_failure
 
 
-def test_a_segment_that_is_gone_is_unavailable(world: ScenarioCluster) -> None:
+def test_deleted_segment_is_unavailable(world: ScenarioCluster) -> None:
     wanted = load(world)
     world.storage.segments.clear()
     assert unavailable(world, wanted).is_failure
 
 
-def test_a_pool_that_is_full_is_no_failure(world: ScenarioCluster) -> None:
+def test_full_pool_is_no_failure(world: ScenarioCluster) -> None:
     class Full:
         def submit(self, work: Callable[[], T]) -> "Future[T]":
             raise PoolFull("too much waits")
@@ -121,7 +121,7 @@ def test_a_pool_that_is_full_is_no_failure(world: ScenarioCluster) -> None:
     assert not error.is_failure
 
 
-def test_what_a_plug_in_raises_is_the_askers_alone(world: ScenarioCluster) -> None:
+def test_plugin_error_fails_only_the_request(world: ScenarioCluster) -> None:
     class Broken(MemoryRemoteMetadata):
         def segment_for(self, partition: TopicIdPartition, epoch: int, offset: int) -> RemoteSegment | None:
             raise ZeroDivisionError
@@ -137,5 +137,5 @@ def test_what_a_plug_in_raises_is_the_askers_alone(world: ScenarioCluster) -> No
 
 
 @pytest.mark.parametrize("skips_remote", [True, False])
-def test_whether_to_skip_is_as_configured_now(world: ScenarioCluster, skips_remote: bool) -> None:
+def test_skipping_follows_the_present_configuration(world: ScenarioCluster, skips_remote: bool) -> None:
     assert source(world, skips_remote=skips_remote).skips_remote is skips_remote

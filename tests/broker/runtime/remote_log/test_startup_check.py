@@ -1,4 +1,4 @@
-"""A broker does not start without remote storage for topics that keep segments there."""
+"""The start-up check of brokers without remote storage (`broker.runtime.remote_log.startup_check`)."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -32,7 +32,7 @@ def record(topic: str, value: str, kind: ResourceType = ResourceType.TOPIC) -> C
     return ConfigRecord(kind, topic, "remote.storage.enable", value)
 
 
-def test_where_nothing_is_remote_nothing_is_in_the_way() -> None:
+def test_broker_without_tiered_topics_starts() -> None:
     check_nothing_is_remote(EMPTY_IMAGE)
     check_nothing_is_remote(
         image_of(
@@ -46,7 +46,7 @@ def test_where_nothing_is_remote_nothing_is_in_the_way() -> None:
     )
 
 
-def test_a_topic_that_is_says_which_and_what_to_do() -> None:
+def test_tiered_topic_prevents_the_start_with_advice() -> None:
     with pytest.raises(ConfigError, match=r"^remote\.log\.storage\.system\.enable must stay on .* as a: first"):
         check_nothing_is_remote(image_of([record("a", "true")]))
     with pytest.raises(ConfigError, match="as a and 2 more: "):
@@ -58,7 +58,7 @@ TOPIC = "t"
 
 
 class Disk:
-    """Of a broker with one partition of a topic, whose log begins at 0 by the checkpoint and at 20 by its files."""
+    """A disk with one log that begins at 0 by its checkpoint and at 20 by its files."""
 
     def __init__(self) -> None:
         self.fs = MemoryFileSystem()
@@ -85,7 +85,7 @@ class Disk:
         check_nothing_is_cut_off(self.fs, ["d"], self.image, lambda topic: (configs or {}).get(topic, LOCAL))
 
 
-def test_a_topic_whose_default_is_gone_is_told_of() -> None:
+def test_topic_tiered_by_a_removed_default_prevents_the_start() -> None:
     with pytest.raises(ConfigError, match=r"^ottla\.log\.remote\.storage\.enable must stay on .* such as t: first set"):
         Disk().check()
 
@@ -93,19 +93,19 @@ def test_a_topic_whose_default_is_gone_is_told_of() -> None:
 @pytest.mark.parametrize(
     "config", [replace(LOCAL, remote_storage_enable=True), replace(LOCAL, remote_log_delete_on_disable=True)]
 )
-def test_one_that_says_what_is_to_become_of_it_is_not(config: LogConfig) -> None:
+def test_topic_with_an_explicit_setting_allows_the_start(config: LogConfig) -> None:
     Disk().check({TOPIC: config})
 
 
-def test_a_log_that_never_had_remote_storage_may_begin_where_a_crash_left_it() -> None:
+def test_local_log_with_an_old_checkpoint_allows_the_start() -> None:
     disk = Disk()
     disk.has(20, checkpoint=0)
     disk.check()
-    disk.knows_of(TopicIdPartition(uuid(8), TOPIC, 0))  # an earlier topic of that name
+    disk.knows_of(TopicIdPartition(uuid(8), TOPIC, 0))  # an earlier topic of the same name
     disk.check()
 
 
-def test_a_log_that_is_all_here_is_in_nobodys_way() -> None:
+def test_complete_local_log_allows_the_start() -> None:
     disk = Disk()
     disk.has(20, checkpoint=20)
     disk.knows_of(TopicIdPartition(uuid(7), TOPIC, 0))

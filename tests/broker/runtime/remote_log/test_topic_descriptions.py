@@ -1,4 +1,4 @@
-"""What a topic is, kept beside its segments by whoever leads its first partition."""
+"""Topic descriptions stored by the leader of partition 0 (`broker.runtime.remote_log.topic_descriptions`)."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -41,7 +41,7 @@ class Kept:
         self.stopped.append(partition)
 
 
-class Stage(DataPlane):
+class Harness(DataPlane):
     def __init__(self) -> None:
         super().__init__()
         self.kept = Kept()
@@ -69,102 +69,102 @@ class Stage(DataPlane):
             self.descriptions.on_metadata(delta, self.image)
 
     async def settle(self, seconds: float = 1.0) -> list[tuple[TopicDescription, int]]:
-        """What was kept since the last look."""
+        """Return the descriptions stored since the last call."""
         await asyncio.sleep(seconds)
         told, self.kept.told = self.kept.told, []
         return told
 
 
-def on_stage(test: Callable[[Stage], Awaitable[None]]) -> None:
+def with_harness(test: Callable[[Harness], Awaitable[None]]) -> None:
     async def run() -> None:
-        stage = Stage()
-        running = asyncio.ensure_future(stage.descriptions.run())
+        harness = Harness()
+        running = asyncio.ensure_future(harness.descriptions.run())
         try:
-            await test(stage)
+            await test(harness)
         finally:
             running.cancel()
 
     run_fast(run())
 
 
-def test_a_topic_is_described_when_it_is_led() -> None:
-    async def test(stage: Stage) -> None:
-        identity = stage.create_topic(partitions=3, replicas=(1, OTHER), config=TIERED)
-        [(told, epoch)] = await stage.settle()
+def test_topic_is_described_when_led() -> None:
+    async def test(harness: Harness) -> None:
+        identity = harness.create_topic(partitions=3, replicas=(1, OTHER), config=TIERED)
+        [(told, epoch)] = await harness.settle()
         assert (told.topic, told.topic_id, told.partition_count, told.replication_factor) == ("t", identity, 3, 2)
-        assert (told.cluster_id, told.configs, told.metadata_offset) == ("cluster", {}, stage.image.offset)
+        assert (told.cluster_id, told.configs, told.metadata_offset) == ("cluster", {}, harness.image.offset)
         assert epoch == 0
-        stage.elect(identity, OTHER)
-        assert await stage.settle() == []
-        assert stage.kept.stopped == [TopicIdPartition(identity, "t", 0)]
-        stage.elect(identity, 1)
-        [(_, epoch)] = await stage.settle()
+        harness.elect(identity, OTHER)
+        assert await harness.settle() == []
+        assert harness.kept.stopped == [TopicIdPartition(identity, "t", 0)]
+        harness.elect(identity, 1)
+        [(_, epoch)] = await harness.settle()
         assert epoch == 2
 
-    on_stage(test)
+    with_harness(test)
 
 
-def test_a_change_is_told() -> None:
-    async def test(stage: Stage) -> None:
-        identity = stage.create_topic(config=TIERED)
-        await stage.settle()
-        stage.apply(ConfigRecord(ResourceType.TOPIC, "t", "retention.ms", "5"))
-        [(told, _)] = await stage.settle()
+def test_changed_topic_is_described_again() -> None:
+    async def test(harness: Harness) -> None:
+        identity = harness.create_topic(config=TIERED)
+        await harness.settle()
+        harness.apply(ConfigRecord(ResourceType.TOPIC, "t", "retention.ms", "5"))
+        [(told, _)] = await harness.settle()
         assert told.configs == {"retention.ms": "5"}
-        stage.apply(
+        harness.apply(
             PartitionRecord(
                 partition_id=1, topic_id=identity, replicas=[OTHER], isr=[OTHER], leader=OTHER, leader_epoch=0
             )
         )
-        [(told, _)] = await stage.settle()
+        [(told, _)] = await harness.settle()
         assert told.partition_count == 2
 
-    on_stage(test)
+    with_harness(test)
 
 
-def test_others_need_no_description() -> None:
-    async def test(stage: Stage) -> None:
-        stage.create_topic("here", config=LogConfig())
-        stage.create_topic("there", replicas=(1, OTHER), leader=OTHER, config=TIERED)
-        assert await stage.settle() == []
+def test_other_topics_are_not_described() -> None:
+    async def test(harness: Harness) -> None:
+        harness.create_topic("here", config=LogConfig())
+        harness.create_topic("there", replicas=(1, OTHER), leader=OTHER, config=TIERED)
+        assert await harness.settle() == []
 
-    on_stage(test)
-
-
-def test_what_fails_is_tried_again_until_another_leads() -> None:
-    async def test(stage: Stage) -> None:
-        stage.kept.failures = [StoreUnavailable("down"), RuntimeError("?")]
-        identity = stage.create_topic(replicas=(1, OTHER), config=TIERED)
-        assert len(await stage.settle(10)) == 1
-        stage.kept.failures = [StoreUnavailable("down")] * 10_000
-        stage.elect(identity, 1)
-        await stage.settle(100)
-        stage.elect(identity, OTHER)
-        await stage.settle()
-        left = len(stage.kept.failures)
-        await stage.settle(100)
-        assert len(stage.kept.failures) == left < 10_000
-
-    on_stage(test)
+    with_harness(test)
 
 
-def test_a_topic_that_is_deleted_is_described_no_more() -> None:
-    async def test(stage: Stage) -> None:
-        identity = stage.create_topic(config=TIERED)
-        await stage.settle()
-        stage.delete_topic(identity)
-        assert await stage.settle() == []
-        assert stage.kept.stopped == [TopicIdPartition(identity, "t", 0)]
+def test_failed_description_is_retried_until_another_broker_leads() -> None:
+    async def test(harness: Harness) -> None:
+        harness.kept.failures = [StoreUnavailable("down"), RuntimeError("?")]
+        identity = harness.create_topic(replicas=(1, OTHER), config=TIERED)
+        assert len(await harness.settle(10)) == 1
+        harness.kept.failures = [StoreUnavailable("down")] * 10_000
+        harness.elect(identity, 1)
+        await harness.settle(100)
+        harness.elect(identity, OTHER)
+        await harness.settle()
+        left = len(harness.kept.failures)
+        await harness.settle(100)
+        assert len(harness.kept.failures) == left < 10_000
 
-    on_stage(test)
+    with_harness(test)
 
 
-def test_a_topic_is_described_once_it_is_tiered() -> None:
-    async def test(stage: Stage) -> None:
-        stage.create_topic(config=replace(TIERED, remote_storage_enable=False))
-        assert await stage.settle() == []
-        stage.configs["t"] = TIERED
-        stage.apply(ConfigRecord(ResourceType.TOPIC, "t", "remote.storage.enable", "true"))
-        assert len(await stage.settle()) == 1
+def test_deleted_topic_is_no_longer_described() -> None:
+    async def test(harness: Harness) -> None:
+        identity = harness.create_topic(config=TIERED)
+        await harness.settle()
+        harness.delete_topic(identity)
+        assert await harness.settle() == []
+        assert harness.kept.stopped == [TopicIdPartition(identity, "t", 0)]
 
-    on_stage(test)
+    with_harness(test)
+
+
+def test_topic_is_described_when_it_becomes_tiered() -> None:
+    async def test(harness: Harness) -> None:
+        harness.create_topic(config=replace(TIERED, remote_storage_enable=False))
+        assert await harness.settle() == []
+        harness.configs["t"] = TIERED
+        harness.apply(ConfigRecord(ResourceType.TOPIC, "t", "remote.storage.enable", "true"))
+        assert len(await harness.settle()) == 1
+
+    with_harness(test)

@@ -1,8 +1,8 @@
-"""Any number of brokers, any faults: in the end all know the same of remote segments, and it is what the topic says.
+"""Convergence of remote metadata: after any faults, all brokers have the state that the topic defines.
 
-Seeded histories: events are published while requests and answers get lost, records come twice, leaders move, brokers
-are cut off, crash with and without their disks, and the topic is pruned. Then everything is mended, and every cache is
-compared with a dumb twin that read all that was ever written; so is that of a broker that begins with an empty disk.
+Seeded histories: events are published while requests and responses get lost, records arrive twice, leaders change,
+brokers are partitioned, crash with and without their disks, and the topic is pruned. After all faults are repaired, the
+cache of every broker, and of one with an empty disk, is compared with a simple reference that read every record.
 """
 
 import asyncio
@@ -102,7 +102,7 @@ class History:
                 raise error
 
     def event(self, broker: MetadataBroker, partition: TopicIdPartition) -> MetadataEvent | None:
-        """Something new, or what may follow: a segment has one event under way, as with the leader of a partition."""
+        """Return an event for a new or known segment; like a leader, with one pending event per segment at most."""
         if self.rng.random() < 0.01:
             removal = self.rng.choice(list(PartitionDeleteState))
             return PartitionDelete(partition, removal, next(self.numbers), broker.broker_id)
@@ -174,44 +174,44 @@ class History:
             broker.manager.assign([], PARTITIONS)
         self.loop.advance(40)
 
-    def twins(self) -> dict[TopicIdPartition, ReferenceMetadata]:
-        twins = {partition: ReferenceMetadata() for partition in PARTITIONS}
+    def references(self) -> dict[TopicIdPartition, ReferenceMetadata]:
+        references = {partition: ReferenceMetadata() for partition in PARTITIONS}
         for log in self.topic.partitions:
             for event in map(decode_event, log.history):
-                twins[partition_of(event)].apply(event)
-        return twins
+                references[partition_of(event)].apply(event)
+        return references
 
 
-def differences(broker: MetadataBroker, partition: TopicIdPartition, twin: ReferenceMetadata) -> Iterator[str]:
+def differences(broker: MetadataBroker, partition: TopicIdPartition, reference: ReferenceMetadata) -> Iterator[str]:
     manager = broker.manager
-    if {one.id.id: one for one in manager.segments(partition)} != twin.known:
+    if {one.id.id: one for one in manager.segments(partition)} != reference.known:
         yield f"segments of {partition} at {broker.broker_id}"
     for epoch in range(5):
         for offset in range(65):
             found = manager.segment_for(partition, epoch, offset)
             held = None if found is None else (found.is_compacted, reach(found, epoch, offset))
-            if held != twin.furthest(epoch, offset):
+            if held != reference.furthest(epoch, offset):
                 yield f"{offset} of epoch {epoch} of {partition} at {broker.broker_id}"
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_all_know_the_same_in_the_end(seed: int) -> None:
+def test_brokers_converge_to_the_contents_of_the_topic(seed: int) -> None:
     history = History(seed)
     history.run()
     history.mend()
-    twins = history.twins()
+    references = history.references()
     for broker in history.brokers:
-        for partition, twin in twins.items():
-            assert list(differences(broker, partition, twin)) == []
+        for partition, reference in references.items():
+            assert list(differences(broker, partition, reference)) == []
             assert [one for one in broker.manager.removals() if one.partition == partition] == (
-                [] if twin.deletion is None else [twin.deletion]
+                [] if reference.deletion is None else [reference.deletion]
             )
     assert not history.loop.failures
     assert history.counts["done"] > 30, history.counts
 
 
-def test_the_histories_meet_what_they_are_about() -> None:
-    """Pruning and repetitions happen in them."""
+def test_histories_include_pruning_and_repetitions() -> None:
+    """The random histories must include pruning and repetitions."""
     histories = [History(seed) for seed in range(3)]
     for history in histories:
         history.run()

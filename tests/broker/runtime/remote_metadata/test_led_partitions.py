@@ -1,4 +1,4 @@
-"""Partitions of the metadata topic as their leader prunes them, over real logs."""
+"""Led partitions of the metadata topic, over real logs (`broker.runtime.remote_metadata.led_partitions`)."""
 
 import pytest
 
@@ -14,7 +14,7 @@ def node() -> DataPlane:
     return DataPlane()
 
 
-def test_only_what_is_led_here_is_found(node: DataPlane) -> None:
+def test_only_led_partitions_are_found(node: DataPlane) -> None:
     logs = HostedMetadataLogs(node.partitions, node.clock)
     assert list(logs.led()) == []
     assert logs.log(0) is None
@@ -25,7 +25,7 @@ def test_only_what_is_led_here_is_found(node: DataPlane) -> None:
     assert logs.log(1) is None
 
 
-def test_values_are_appended_without_keys_and_the_log_is_cut_off(node: DataPlane) -> None:
+def test_values_are_appended_without_keys_and_old_records_deleted(node: DataPlane) -> None:
     node.create_topic(TOPIC)
     log = HostedMetadataLogs(node.partitions, node.clock).log(0)
     assert log is not None
@@ -42,7 +42,7 @@ def test_values_are_appended_without_keys_and_the_log_is_cut_off(node: DataPlane
     assert (log.start_offset, log.end_offset) == (2, 3)
 
 
-def test_who_leads_no_longer_is_refused(node: DataPlane) -> None:
+def test_former_leader_is_refused(node: DataPlane) -> None:
     identity = node.create_topic(TOPIC)
     log = HostedMetadataLogs(node.partitions, node.clock).log(0)
     assert log is not None

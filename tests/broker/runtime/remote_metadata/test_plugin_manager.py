@@ -15,7 +15,7 @@ from tests.support.memory_remote_metadata import MemoryRemoteMetadata
 
 
 class Failing(MemoryRemoteMetadata):
-    """Fails like a database that is gone, once it is told to."""
+    """Fails like an unreachable database once `is_gone` is set."""
 
     is_gone = False
 
@@ -45,7 +45,7 @@ class Failing(MemoryRemoteMetadata):
         self._check()
 
 
-async def test_what_it_tells_is_passed_on() -> None:
+async def test_results_of_the_plugin_are_passed_on() -> None:
     theirs = Failing()
     ours: RemoteLogMetadataManager = PluginRemoteMetadata(theirs)
     ours.assign([PARTITION], [])
@@ -58,7 +58,7 @@ async def test_what_it_tells_is_passed_on() -> None:
         await ours.add(replace(first, state=SegmentState.COPY_FINISHED))
 
 
-async def test_what_it_raises_passes_for_metadata_that_is_not_there_yet(caplog: pytest.LogCaptureFixture) -> None:
+async def test_plugin_errors_become_remote_metadata_not_ready(caplog: pytest.LogCaptureFixture) -> None:
     theirs = Failing()
     ours = PluginRemoteMetadata(theirs)
     ours.assign([PARTITION], [])

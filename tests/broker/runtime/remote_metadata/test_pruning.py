@@ -1,4 +1,4 @@
-"""What a leader of the metadata topic says again, batch by batch, before it cuts off the past."""
+"""Rewrites of the metadata topic, batch by batch (`broker.runtime.remote_metadata.pruning`)."""
 
 from dataclasses import dataclass, field
 
@@ -24,7 +24,7 @@ EVENTS = 4 * SEGMENTS
 
 @dataclass
 class Log:
-    """A led partition of the metadata topic, of which only what is appended now is kept."""
+    """A led partition of the metadata topic that keeps the appended values only."""
 
     leader_epoch: int = 0
     start_offset: int = 0
@@ -64,7 +64,7 @@ def segment(number: int) -> RemoteSegment:
     )
 
 
-def test_everything_is_told_though_most_rows_are_empty() -> None:
+def test_rewrite_includes_every_segment_among_empty_rows() -> None:
     tail = MetadataTail(0)
     tail.begin(MaterializedMetadata(), EVENTS, 0)
     for number in range(SEGMENTS):

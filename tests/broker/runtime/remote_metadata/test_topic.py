@@ -1,4 +1,4 @@
-"""Remote metadata in a topic: what is published is read back, whatever happens to leaders, logs and answers."""
+"""Remote metadata in a topic, with changing leaders, logs and lost responses (`broker.runtime.remote_metadata`)."""
 
 import asyncio
 import random
@@ -72,7 +72,7 @@ def drive(closing: Coroutine[Any, Any, None], loop: ManualLoop) -> None:
 
 
 class Cluster:
-    """A topic, and brokers 1 and 2 that see it."""
+    """A metadata topic, and the brokers 1 and 2."""
 
     def __init__(self, settings: Mapping[str, str] | None = None, faults: Faults | None = None) -> None:
         self.loop = ManualLoop()
@@ -92,7 +92,7 @@ class Cluster:
         self.loop.advance(1)
 
     def publish(self, broker: MetadataBroker, *events: RemoteSegment | SegmentUpdate | PartitionDelete) -> None:
-        """One after another, each done."""
+        """Publish events one after another, each until it is done."""
         for event in events:
             future = self.begin(broker, event)
             self.loop.advance(2)
@@ -117,7 +117,7 @@ class Cluster:
             broker.see()
 
 
-def test_what_one_broker_publishes_all_know() -> None:
+def test_event_of_one_broker_reaches_all() -> None:
     cluster = Cluster()
     managers: list[RemoteLogMetadataManager] = [cluster.here.manager, cluster.there.manager]
     cluster.assign(cluster.here, cluster.there)
@@ -134,7 +134,7 @@ def test_what_one_broker_publishes_all_know() -> None:
     assert managers[0].segments(PARTITION) == []
 
 
-def test_an_event_is_done_when_it_is_read_back_and_not_before() -> None:
+def test_event_is_done_when_it_is_read_back() -> None:
     cluster = Cluster()
     cluster.assign(cluster.here)
     future = cluster.begin(cluster.here, segment(1))
@@ -146,7 +146,7 @@ def test_an_event_is_done_when_it_is_read_back_and_not_before() -> None:
     assert cluster.here.manager.segments(PARTITION) == [segment(1)]
 
 
-def test_nothing_is_known_of_what_is_not_assigned() -> None:
+def test_unassigned_partition_is_not_ready() -> None:
     cluster = Cluster()
     manager = cluster.here.manager
     with pytest.raises(RemoteMetadataNotReady):
@@ -162,7 +162,7 @@ def test_nothing_is_known_of_what_is_not_assigned() -> None:
         manager.segment_for(PARTITION, 0, 0)
 
 
-def test_a_partition_that_is_assigned_later_disturbs_nobody() -> None:
+def test_later_assignment_does_not_affect_ready_partitions() -> None:
     cluster = Cluster()
     cluster.assign(cluster.here)
     cluster.publish(cluster.here, segment(1))
@@ -179,7 +179,7 @@ def test_a_partition_that_is_assigned_later_disturbs_nobody() -> None:
     assert cluster.here.manager.is_ready(SIBLING)
 
 
-def test_a_partition_is_ready_when_what_was_there_is_read() -> None:
+def test_partition_is_ready_when_its_existing_records_are_read() -> None:
     cluster = Cluster()
     for number in range(450):
         cluster.log.append([encode_event(segment(number))])
@@ -190,7 +190,7 @@ def test_a_partition_is_ready_when_what_was_there_is_read() -> None:
     assert len(cluster.here.manager.segments(PARTITION)) == 450
 
 
-def test_events_that_do_not_follow_are_refused_without_being_published() -> None:
+def test_illegal_transition_is_refused_before_publication() -> None:
     cluster = Cluster()
     cluster.assign(cluster.here, cluster.there)
     end = cluster.log.end
@@ -204,7 +204,7 @@ def test_events_that_do_not_follow_are_refused_without_being_published() -> None
     assert cluster.log.end == end
 
 
-def test_of_two_that_contradict_each_other_the_later_is_told() -> None:
+def test_conflicting_events_converge_to_one_state() -> None:
     cluster = Cluster()
     cluster.assign(cluster.here, cluster.there)
     cluster.publish(cluster.here, segment(1))
@@ -218,7 +218,7 @@ def test_of_two_that_contradict_each_other_the_later_is_told() -> None:
     assert outcomes[1] is None or isinstance(outcomes[1], InvalidSegmentTransition)
 
 
-def test_a_lost_answer_does_not_matter_and_a_repetition_means_nothing() -> None:
+def test_lost_response_and_repeated_event_have_no_effect() -> None:
     cluster = Cluster(faults=Faults(answer_lost=0.3, request_lost=0.2, doubled=0.3, timeout_s=0.2))
     cluster.assign(cluster.here, cluster.there)
     cluster.loop.advance(10)
@@ -232,7 +232,7 @@ def test_a_lost_answer_does_not_matter_and_a_repetition_means_nothing() -> None:
         assert [one.state for one in broker.manager.segments(PARTITION)] == [FINISHED] * 20
 
 
-def test_an_event_that_cannot_be_published_ends_as_told() -> None:
+def test_unpublished_event_times_out() -> None:
     cluster = Cluster({"remote.log.metadata.consume.wait.ms": "5000"})
     cluster.assign(cluster.here)
     cluster.log.is_refusing = True
@@ -247,7 +247,7 @@ def test_an_event_that_cannot_be_published_ends_as_told() -> None:
     assert cluster.here.manager.segments(PARTITION) == [segment(2)]
 
 
-def test_too_many_events_are_refused() -> None:
+def test_excess_events_are_refused() -> None:
     cluster = Cluster({"ottla.publish.max.pending": "3"})
     cluster.assign(cluster.here)
     futures = [cluster.begin(cluster.here, segment(number)) for number in range(4)]
@@ -258,11 +258,11 @@ def test_too_many_events_are_refused() -> None:
     cluster.publish(cluster.here, segment(4))
 
 
-def test_leaders_that_move_or_are_away_are_found_again() -> None:
+def test_leader_changes_are_followed() -> None:
     cluster = Cluster()
     cluster.assign(cluster.here, cluster.there)
     cluster.publish(cluster.here, segment(1))
-    cluster.elect(2)  # nobody has heard of it
+    cluster.elect(2)  # before any broker has the new image
     waiting = cluster.begin(cluster.here, segment(2))
     cluster.loop.advance(3)
     assert not waiting.done()
@@ -282,7 +282,7 @@ def test_leaders_that_move_or_are_away_are_found_again() -> None:
     assert len(cluster.there.manager.segments(PARTITION)) == 3
 
 
-def test_what_does_not_decode_is_skipped() -> None:
+def test_undecodable_record_is_skipped() -> None:
     cluster = Cluster()
     cluster.assign(cluster.here)
     for value in (b"", b"\x01\x09\x00", b"\x01\x00\x07", b"\x02"):
@@ -292,7 +292,7 @@ def test_what_does_not_decode_is_skipped() -> None:
     cluster.publish(cluster.here, segment(1))
 
 
-def test_a_restart_goes_on_from_the_snapshot() -> None:
+def test_restart_continues_from_the_snapshot() -> None:
     cluster = Cluster({"ottla.snapshot.interval.ms": "10000"})
     cluster.assign(cluster.here, cluster.there)
     cluster.publish(cluster.here, segment(1), update(segment(1), FINISHED))
@@ -308,7 +308,7 @@ def test_a_restart_goes_on_from_the_snapshot() -> None:
     assert loads == [f"load {cluster.log.leader} [({NUMBER}, 0, 2, 0)]"]
 
 
-def test_a_broken_snapshot_and_one_of_another_topic_are_passed_over() -> None:
+def test_corrupt_or_foreign_snapshot_is_ignored() -> None:
     cluster = Cluster()
     cluster.assign(cluster.here)
     cluster.publish(cluster.here, segment(1))
@@ -320,7 +320,7 @@ def test_a_broken_snapshot_and_one_of_another_topic_are_passed_over() -> None:
     assert cluster.here.manager.segments(PARTITION) == [segment(1)]
 
 
-def test_a_log_that_goes_on_otherwise_is_read_anew() -> None:
+def test_diverged_log_is_read_again_from_its_start() -> None:
     cluster = Cluster()
     cluster.assign(cluster.here, cluster.there)
     cluster.publish(cluster.here, segment(1), segment(2), segment(3))
@@ -333,7 +333,7 @@ def test_a_log_that_goes_on_otherwise_is_read_anew() -> None:
         assert broker.manager.segments(PARTITION) == [segment(1), segment(7), segment(8), segment(9)]
 
 
-def test_a_partition_that_is_removed_is_forgotten() -> None:
+def test_removed_partition_is_dropped() -> None:
     cluster = Cluster()
     cluster.assign(cluster.here)
     cluster.publish(cluster.here, segment(1))
@@ -348,14 +348,14 @@ def test_a_partition_that_is_removed_is_forgotten() -> None:
     assert cluster.here.manager.segments(PARTITION) == []
 
 
-def test_what_anybody_has_left_is_told_while_others_write() -> None:
+def test_held_partitions_are_listed_during_writes() -> None:
     cluster = Cluster()
     leader = cluster.here if cluster.log.leader == 1 else cluster.there
     cluster.assign(leader)
     cluster.publish(leader, segment(1))
     assert leader.manager.held() == [(PARTITION, None)]
     cluster.log.append([encode_event(segment(2))])
-    assert leader.manager.held() == [(PARTITION, None)], "it is not at the end of the log now, but was"
+    assert leader.manager.held() == [(PARTITION, None)], "it has been at the end of the log once"
     cluster.elect(2 if cluster.log.leader == 1 else 1, cluster.here, cluster.there)
     assert leader.manager.held() == []
 
@@ -363,21 +363,21 @@ def test_what_anybody_has_left_is_told_while_others_write() -> None:
 PRUNING = {"ottla.prune.min.records": "50", "ottla.prune.interval.ms": "1000"}
 
 
-def test_the_leader_tells_of_all_that_anybody_has_left() -> None:
+def test_leader_lists_all_partitions_with_remote_data() -> None:
     cluster = Cluster()
     leader, other = (cluster.here, cluster.there) if cluster.log.leader == 1 else (cluster.there, cluster.here)
     cluster.assign(other)
     cluster.publish(other, segment(1))
-    assert leader.manager.held() == [], "it begins to read"
+    assert leader.manager.held() == [], "reading has only begun"
     cluster.loop.advance(2)
     assert leader.manager.held() == [(PARTITION, None)]
-    assert other.manager.held() == [], "it leads something else"
+    assert other.manager.held() == [], "it leads other partitions"
     cluster.publish(other, PartitionDelete(PARTITION, PartitionDeleteState.MARKED, 1, 2))
     assert leader.manager.held() == [(PARTITION, PartitionDeleteState.MARKED)]
 
 
-def test_the_leader_prunes_what_is_of_the_past() -> None:
-    """An empty disk, and a reader that was far behind, still learn everything from what is left."""
+def test_leader_prunes_obsolete_records() -> None:
+    """A broker with an empty disk and one that was far behind learn the whole state from the remaining records."""
     cluster = Cluster(PRUNING)
     cluster.assign(cluster.here, cluster.there)
     leader = cluster.here if cluster.log.leader == 1 else cluster.there
@@ -408,7 +408,7 @@ def test_the_leader_prunes_what_is_of_the_past() -> None:
     assert cluster.log.start == start
 
 
-def test_the_topic_is_wanted_when_something_is_assigned_and_used_when_it_is_there() -> None:
+def test_first_assignment_creates_the_topic() -> None:
     loop = ManualLoop()
     topic = MetadataTopic(loop, COUNT, [1])
     broker = MetadataBroker(topic, 1)
@@ -424,7 +424,7 @@ def test_the_topic_is_wanted_when_something_is_assigned_and_used_when_it_is_ther
     assert broker.manager.is_ready(PARTITION)
 
 
-def test_a_topic_of_another_shape_is_not_used() -> None:
+def test_topic_with_another_partition_count_is_not_used() -> None:
     loop = ManualLoop()
     topic = MetadataTopic(loop, COUNT, [1])
     topic.publish_image()
@@ -435,7 +435,7 @@ def test_a_topic_of_another_shape_is_not_used() -> None:
     assert not broker.manager.is_ready(PARTITION)
 
 
-def test_another_topic_of_the_name_begins_anew() -> None:
+def test_recreated_topic_is_read_from_the_start() -> None:
     cluster = Cluster()
     cluster.assign(cluster.here)
     cluster.publish(cluster.here, segment(1))
@@ -450,7 +450,7 @@ def test_another_topic_of_the_name_begins_anew() -> None:
     assert cluster.here.manager.segments(PARTITION) == []
 
 
-def test_closing_leaves_a_snapshot_and_tells_who_waits() -> None:
+def test_closing_writes_a_snapshot_and_fails_pending_events() -> None:
     cluster = Cluster()
     cluster.assign(cluster.here)
     cluster.publish(cluster.here, segment(1))
@@ -462,7 +462,7 @@ def test_closing_leaves_a_snapshot_and_tells_who_waits() -> None:
     assert cluster.here.fs.exists(snapshot_path(DIRECTORY, NUMBER))
 
 
-def test_settings_are_kafkas_unless_they_are_given() -> None:
+def test_settings_default_to_kafkas() -> None:
     settings = parse_remote_metadata_settings({})
     assert (settings.topic_num_partitions, settings.topic_replication_factor, settings.topic_min_isr) == (50, 3, 2)
     assert (settings.topic_retention_ms, settings.consume_wait_ms) == (-1, 120_000)

@@ -1,4 +1,4 @@
-"""The metadata topic is asked for until it is there, and in the shape that was configured."""
+"""Creation of the metadata topic (`broker.runtime.remote_metadata.topic_creation`)."""
 
 from collections.abc import Coroutine
 from typing import Any
@@ -22,7 +22,7 @@ Answer = int | Exception
 
 
 class Controller:
-    """Answers with one outcome after another, the last for ever."""
+    """Responds with one outcome after another; the last one is repeated."""
 
     def __init__(self, *outcomes: Answer) -> None:
         self.outcomes = list(outcomes)
@@ -41,7 +41,7 @@ class Metadata:
 
 
 def at_once(work: Coroutine[Any, Any, None]) -> None:
-    """Run a coroutine that never really waits."""
+    """Run a coroutine that never waits."""
     try:
         work.send(None)
     except StopIteration:
@@ -49,7 +49,7 @@ def at_once(work: Coroutine[Any, Any, None]) -> None:
     raise AssertionError("it waits")
 
 
-class Stage:
+class Harness:
     def __init__(self, *outcomes: Answer, voters: int = 3) -> None:
         self.loop = ManualLoop()
         self.controller = Controller(*outcomes)
@@ -69,10 +69,10 @@ class Stage:
         self.metadata.image = EMPTY_IMAGE._replace(topics=TopicsImage(Map({TOPIC: topic}), Map({ONE_UUID: topic}), 0))
 
 
-def test_the_topic_has_the_shape_of_kafkas() -> None:
-    stage = Stage(ErrorCode.NONE)
-    stage.creation.ensure()
-    (topic,) = stage.controller.requests[0].topics
+def test_topic_is_created_with_kafkas_configuration() -> None:
+    harness = Harness(ErrorCode.NONE)
+    harness.creation.ensure()
+    (topic,) = harness.controller.requests[0].topics
     assert (topic.name, topic.num_partitions, topic.replication_factor) == (TOPIC, 50, 3)
     assert {config.name: config.value for config in topic.configs} == {
         "retention.ms": "-1",
@@ -82,64 +82,64 @@ def test_the_topic_has_the_shape_of_kafkas() -> None:
     }
 
 
-def test_on_a_single_machine_one_copy_will_do() -> None:
-    stage = Stage(ErrorCode.NONE, voters=1)
-    stage.creation.ensure()
-    (topic,) = stage.controller.requests[0].topics
+def test_single_broker_cluster_creates_one_replica() -> None:
+    harness = Harness(ErrorCode.NONE, voters=1)
+    harness.creation.ensure()
+    (topic,) = harness.controller.requests[0].topics
     assert topic.replication_factor == 1
     assert {config.name: config.value for config in topic.configs}["min.insync.replicas"] == "1"
 
 
-def test_failures_are_tried_again_until_it_is_there() -> None:
-    stage = Stage(
+def test_creation_is_retried_until_the_topic_exists() -> None:
+    harness = Harness(
         ControllerUnavailable("nobody answers"),
         KafkaError(ErrorCode.NOT_CONTROLLER),
         ErrorCode.INVALID_REPLICATION_FACTOR,
         ErrorCode.TOPIC_ALREADY_EXISTS,
     )
-    stage.creation.ensure()
-    stage.creation.ensure()
-    assert len(stage.controller.requests) == 1
-    stage.loop.advance(0.1 + 0.2 + 0.01)
-    assert len(stage.controller.requests) == 3
-    stage.loop.advance(200)
-    tries = len(stage.controller.requests)
+    harness.creation.ensure()
+    harness.creation.ensure()
+    assert len(harness.controller.requests) == 1
+    harness.loop.advance(0.1 + 0.2 + 0.01)
+    assert len(harness.controller.requests) == 3
+    harness.loop.advance(200)
+    tries = len(harness.controller.requests)
     assert 20 < tries < 40
-    stage.show_topic()
-    stage.loop.advance(200)
-    assert len(stage.controller.requests) == tries
-    stage.creation.ensure()
-    assert len(stage.controller.requests) == tries
-    stage.metadata.image = EMPTY_IMAGE
-    stage.creation.ensure()
-    assert len(stage.controller.requests) == tries + 1
+    harness.show_topic()
+    harness.loop.advance(200)
+    assert len(harness.controller.requests) == tries
+    harness.creation.ensure()
+    assert len(harness.controller.requests) == tries
+    harness.metadata.image = EMPTY_IMAGE
+    harness.creation.ensure()
+    assert len(harness.controller.requests) == tries + 1
 
 
-def test_a_broker_that_stops_asks_no_more() -> None:
-    stage = Stage(ErrorCode.INVALID_REPLICATION_FACTOR)
-    stage.creation.ensure()
-    stage.creation.close()
-    stage.loop.advance(100)
-    assert len(stage.controller.requests) == 1
+def test_closed_creation_sends_no_request() -> None:
+    harness = Harness(ErrorCode.INVALID_REPLICATION_FACTOR)
+    harness.creation.ensure()
+    harness.creation.close()
+    harness.loop.advance(100)
+    assert len(harness.controller.requests) == 1
 
 
-def test_brokers_that_are_down_are_waited_for_a_while() -> None:
-    """Or what is known of all remote data would be on the first broker that is up again."""
-    stage = Stage(ErrorCode.INVALID_REPLICATION_FACTOR, voters=1)
+def test_replication_factor_counts_down_brokers_for_a_while() -> None:
+    """Otherwise the first broker to return would hold all remote metadata."""
+    harness = Harness(ErrorCode.INVALID_REPLICATION_FACTOR, voters=1)
     brokers = {
         number: BrokerRegistration(BrokerId(number), BrokerEpoch(1), ONE_UUID, {}, {}, None, number > 1, False, ())
         for number in (1, 2, 3)
     }
-    stage.metadata.image = EMPTY_IMAGE._replace(brokers=ClusterImage(Map(brokers)))
-    stage.creation.ensure()
-    stage.loop.advance(100)
-    stage.loop.advance(60)
-    factors = [request.topics[0].replication_factor for request in stage.controller.requests]
+    harness.metadata.image = EMPTY_IMAGE._replace(brokers=ClusterImage(Map(brokers)))
+    harness.creation.ensure()
+    harness.loop.advance(100)
+    harness.loop.advance(60)
+    factors = [request.topics[0].replication_factor for request in harness.controller.requests]
     assert factors[0] == 3
     assert factors[-1] == 1
 
 
-def test_a_client_may_ask_for_the_topic() -> None:
+def test_client_may_request_the_topic() -> None:
     asked: list[str] = []
     others = Others(asked)
     creator = MetadataTopicCreator(lambda: asked.append("made"), others)
