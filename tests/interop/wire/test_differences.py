@@ -1,4 +1,4 @@
-"""The same frames to Apache Kafka and to us, in every version of every API: what differs is in `wire_differences.json`.
+"""The same frames to Apache Kafka and to us, in every version of every API: what differs is in `differences.json`.
 
 A difference that is not recorded fails, and so does a recorded one that no longer exists. Beside the stories of
 `wire_cases` every API and version gets half a message, and one with bytes to spare.
@@ -15,13 +15,13 @@ import pytest
 from protocol.api_keys import API_BY_KEY, ApiKey, request_class
 from protocol.headers import encode_request
 from protocol.messages import Message
-from tests.interop.wire_cases import STORIES, TOPICS
-from tests.interop.wire_stage import CLIENT_ID, CLOSED, Plain, WireStage, differences, plain
+from tests.interop.wire.cases import STORIES, TOPICS
+from tests.interop.wire.harness import CLIENT_ID, CLOSED, Plain, WireStage, differences, plain
 from tests.support.apache_kafka import apache_kafka, unavailable_reason
 from tests.support.ottla_node import OttlaNode
 
 SETTINGS = {"num.partitions": "1", "group.initial.rebalance.delay.ms": "0", "offsets.topic.num.partitions": "3"}
-RECORDED: dict[str, dict[str, object]] = json.loads((Path(__file__).parent / "wire_differences.json").read_text())
+RECORDED: dict[str, dict[str, object]] = json.loads((Path(__file__).parent / "differences.json").read_text())
 """By "API: step": `versions` (first and last), `fields` that differ in some of them, and `why`."""
 
 SIDE_VERSIONS = {ApiKey.FETCH: (12, 13), ApiKey.PRODUCE: (9, 13), ApiKey.DESCRIBE_CONFIGS: (4, 4)}

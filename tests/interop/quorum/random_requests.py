@@ -28,7 +28,7 @@ from protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicStat
 from protocol.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
 from protocol.primitives import Uuid
 from tests.broker.metadata.images import directory_of, incarnation_of
-from tests.interop.controller_twin import Ask, Side, Twins
+from tests.interop.quorum.controllers import Ask, Side, Twins
 
 BROKERS: Final = (1, 2, 3, 4, 5)
 TIMEOUT_MS: Final = 30_000

@@ -43,7 +43,7 @@ from protocol.primitives import ZERO_UUID, Uuid, decode_uvarint
 from protocol.records.batch import HEADER_SIZE, parse_header
 from protocol.records.reader import iter_all_records
 from tests.broker.api.metadata_harness import LiveCluster
-from tests.interop.wire_stage import WireStage
+from tests.interop.wire.harness import WireStage
 from tests.support.apache_kafka import (
     START_TIMEOUT_S,
     free_ports,

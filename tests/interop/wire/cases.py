@@ -45,8 +45,8 @@ from protocol.primitives import ZERO_UUID, Uuid
 from protocol.records.batch import ATTRIBUTES_POSITION
 from protocol.records.builder import Record, build_batch
 from protocol.records.compression import Codec
-from tests.interop.wire_cases_admin import ADMIN_STORIES
-from tests.interop.wire_stage import WireStage
+from tests.interop.wire.admin_cases import ADMIN_STORIES
+from tests.interop.wire.harness import WireStage
 
 Step = tuple[str, Message]
 Story = Generator[Step, Message | None, None]

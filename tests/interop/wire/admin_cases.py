@@ -23,7 +23,7 @@ from protocol.messages import list_partition_reassignments as lpr
 from protocol.messages import renew_delegation_token as rdt
 from protocol.messages import unregister_broker as ub
 from protocol.messages import update_features as uf
-from tests.interop.wire_stage import WireStage
+from tests.interop.wire.harness import WireStage
 
 Story = Generator[tuple[str, Message], Message | None, None]
 Entity = Mapping[str, str | None]

@@ -1,4 +1,4 @@
-"""aiokafka's admin calls, good and bad. Importing this module registers them in `admin_calls`."""
+"""aiokafka's admin calls, good and bad. The import of this module registers them in `calls.CALLS`."""
 
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -7,7 +7,7 @@ from aiokafka import TopicPartition
 from aiokafka.admin import NewPartitions, NewTopic, RecordsToDelete
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 
-from tests.interop.admin_calls import Subject, call
+from tests.interop.admin.calls import Subject, call
 
 TOPIC = "aio-a"
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.interop.controller_twin import Plain, Twins, twins
-from tests.interop.controller_walk import Walk
-from tests.interop.wire_stage import differences
+from tests.interop.quorum.controllers import Plain, Twins, twins
+from tests.interop.quorum.random_requests import Walk
+from tests.interop.wire.harness import differences
 from tests.support.apache_kafka import unavailable_reason
 
 pytestmark = pytest.mark.interop

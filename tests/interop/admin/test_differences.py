@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.interop import admin_calls
-from tests.interop.admin_run import REGISTERING
+from tests.interop.admin import calls
+from tests.interop.admin.run import REGISTERING
 from tests.support.apache_kafka import apache_kafka, unavailable_reason
 from tests.support.ottla_node import OttlaNode
 
@@ -37,14 +37,14 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory) -> Outcomes:
 
 
 def outcomes_at(bootstrap: str) -> dict[str, object]:
-    command = [sys.executable, "-m", "tests.interop.admin_run", bootstrap]
+    command = [sys.executable, "-m", "tests.interop.admin.run", bootstrap]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
     assert done.returncode == 0, done.stderr[-3000:]
     outcomes: dict[str, object] = json.loads(done.stdout)
     return outcomes
 
 
-@pytest.mark.parametrize("name", admin_calls.CALLS)
+@pytest.mark.parametrize("name", calls.CALLS)
 def test_the_answer_is_kafkas_or_the_difference_is_recorded(outcomes: Outcomes, name: str) -> None:
     theirs, ours = outcomes
     if name in RECORDED:
@@ -56,5 +56,5 @@ def test_the_answer_is_kafkas_or_the_difference_is_recorded(outcomes: Outcomes, 
 
 
 def test_every_recorded_difference_names_a_call() -> None:
-    assert set(RECORDED) <= set(admin_calls.CALLS)
+    assert set(RECORDED) <= set(calls.CALLS)
     assert len(REGISTERING) == 3

@@ -28,7 +28,7 @@ def settings(directory: Path) -> dict[str, str]:
         **kept,
         "rsm.config.storage.root": str(directory / "remote"),
         "remote.log.metadata.manager.class.name": THEIRS,
-        "remote.log.metadata.manager.class.path": str(Path(__file__).parents[2]),
+        "remote.log.metadata.manager.class.path": str(Path(__file__).parents[3]),
         "rlmm.config.shelf.path": str(directory / "shelf"),
     }
 

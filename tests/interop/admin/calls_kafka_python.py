@@ -1,4 +1,4 @@
-"""kafka-python's admin calls, good and bad. Importing this module registers them in `admin_calls`."""
+"""kafka-python's admin calls, good and bad. The import of this module registers them in `calls.CALLS`."""
 
 from collections.abc import Callable
 from typing import Any
@@ -7,7 +7,7 @@ import kafka
 from kafka.admin import ConfigFilterType, ConfigResource, MemberToRemove, NewPartitions, NewTopic, OffsetSpec
 from kafka.structs import OffsetAndMetadata, TopicPartition
 
-from tests.interop.admin_calls import Subject, call
+from tests.interop.admin.calls import Subject, call
 
 TOPIC, GROUP = "kp-a", "kp-group"
 

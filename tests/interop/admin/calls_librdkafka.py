@@ -1,4 +1,4 @@
-"""librdkafka's admin calls (confluent-kafka), good and bad. Importing this module registers them in `admin_calls`."""
+"""librdkafka's admin calls (confluent-kafka). The import of this module registers them in `calls.CALLS`."""
 
 import time
 from typing import Any
@@ -7,7 +7,7 @@ import confluent_kafka
 from confluent_kafka import ConsumerGroupState, ConsumerGroupTopicPartitions, ElectionType, TopicPartition
 from confluent_kafka import admin as ck
 
-from tests.interop.admin_calls import CALLS, TIMEOUT_S, Subject, call, each_of, plain
+from tests.interop.admin.calls import CALLS, TIMEOUT_S, Subject, call, each_of, plain
 
 NEW_TOPICS = {
     "two partitions": ck.NewTopic("rd-a", 2),
