@@ -1,6 +1,6 @@
 """The data plane of one broker in memory: partitions over a memory file system, a manual loop and a manual clock.
 
-The language of the tests of partitions and of the APIs that read and write them.
+Used by the tests of partitions and of the APIs that read and write them.
 """
 
 import asyncio
@@ -91,7 +91,7 @@ def batch(
     sequence: int = -1,
     transactional: bool = False,
 ) -> bytearray:
-    """A producer's batch with a record for each value."""
+    """Return a producer's batch with one record per value."""
     records = [Record(timestamp, b"key", value) for value in values or (b"value",)]
     return bytearray(
         build_batch(
@@ -106,25 +106,25 @@ def batch(
 
 
 class RecordedFetchers:
-    """A FetcherManager that notes what it is told: (partition, leader, epoch), or (partition, None, None) to stop."""
+    """A FetcherManager that records its calls: (partition, leader, epoch), or (partition, None, None) for unfollow."""
 
     def __init__(self) -> None:
-        self.told: list[tuple[str, int | None, int | None]] = []
+        self.calls: list[tuple[str, int | None, int | None]] = []
 
     def follow(self, partition: HostedFollower) -> None:
-        self.told.append((str(partition), partition.leader_id, partition.leader_epoch))
+        self.calls.append((str(partition), partition.leader_id, partition.leader_epoch))
 
     def unfollow(self, partition: HostedFollower) -> None:
-        self.told.append((str(partition), None, None))
+        self.calls.append((str(partition), None, None))
 
     def take(self) -> list[tuple[str, int | None, int | None]]:
-        """What came since the last look."""
-        told, self.told = self.told, []
-        return told
+        """Return the calls since the last `take`."""
+        calls, self.calls = self.calls, []
+        return calls
 
 
 class FakeController:
-    """Takes AlterPartition requests, which wait in `asked` until the test answers. `epoch` is this broker's."""
+    """A controller that keeps AlterPartition requests in `asked` until the test answers. `epoch` is this broker's."""
 
     def __init__(self, loop: ManualLoop, epoch: int = 1) -> None:
         self.epoch = BrokerEpoch(epoch)
@@ -137,15 +137,17 @@ class FakeController:
         return future
 
     def take(self) -> tuple[AlterPartitionRequest, "asyncio.Future[AlterPartitionResponse]"]:
-        """The only request that is under way."""
+        """Return the only request under way."""
         self._loop.run_soon()
         ((request, future),) = self.asked
         self.asked = []
         return request, future
 
     def answer(self, error: ErrorCode = ErrorCode.NONE) -> list[list[int]]:
-        """Answer all partitions of the request under way alike: with an error, or by doing what is asked. Returns the
-        members that were asked for, partition by partition."""
+        """Answer all partitions of the request under way alike: with an error, or by confirming the proposed ISR.
+
+        Returns the proposed members, partition by partition.
+        """
         request, future = self.take()
         wanted = []
         topics = []
@@ -171,9 +173,10 @@ class FakeController:
 
 
 class DataPlane:
-    """Broker 1 alone, or among others that exist in the metadata only.
+    """The data plane of broker 1; other brokers exist in the metadata only.
 
-    `fs` is a memory file system from before, for a restart; `files` replaces it by a real one, for benchmarks.
+    `fs` is the memory file system of a former instance, for a restart; `files` replaces it by a real one, for
+    benchmarks.
     """
 
     def __init__(
@@ -263,7 +266,7 @@ class DataPlane:
         return self.metadata.image
 
     def apply(self, *records: MetadataRecord) -> None:
-        """Commit records of the metadata log."""
+        """Commit records of the metadata log and publish them."""
         first = self._loader.state.last_offset + 1
         publication = self._loader.load(
             [RecordBatch(first, first + len(records) - 1, 1, self.clock.now_ms(), list(records))]
@@ -291,7 +294,7 @@ class DataPlane:
         config: LogConfig | None = None,
         directory: Uuid = UNASSIGNED_DIRECTORY,
     ) -> Uuid:
-        """A topic whose partitions are all alike; returns its id."""
+        """Create a topic whose partitions have the same replicas; return its id."""
         if config is not None:
             self.configs[name] = config
         identity = topic_id(next(self._topics))
@@ -317,7 +320,7 @@ class DataPlane:
         self.apply(RemoveTopicRecord(topic_id=identity))
 
     def elect(self, identity: Uuid, leader: int, *, index: int = 0) -> None:
-        """A new leader epoch."""
+        """Begin a new leader epoch."""
         self.apply(PartitionChangeRecord(topic_id=identity, partition_id=index, leader=leader))
 
     def change_isr(self, identity: Uuid, *isr: int, index: int = 0) -> None:
@@ -329,7 +332,7 @@ class DataPlane:
         return self.partitions.by_name[topic].partitions[index]
 
     def produce(self, *values: bytes, topic: str = "t", index: int = 0) -> int:
-        """Append a batch as a client would; returns its base offset."""
+        """Append a batch as a client would; return its base offset."""
         return self.partition(topic, index).append(batch(*values), 1).first_offset
 
     # ---- requests
@@ -341,13 +344,13 @@ class DataPlane:
         return RequestContext(version, client_id, connection, request)
 
     def advance_ms(self, milliseconds: int) -> None:
-        """Let time pass for everybody."""
+        """Advance the wall clock and the loop."""
         self.clock.advance_ms(milliseconds)
         self.loop.advance(milliseconds / 1000)
 
 
 class Answer(Generic[A]):
-    """What a handler returned: now, or in a future."""
+    """The response of a handler: immediate, or in a future."""
 
     def __init__(self, returned: A | Awaitable[A] | None) -> None:
         self._returned = returned
@@ -363,6 +366,6 @@ class Answer(Generic[A]):
         return cast(A, self._returned)
 
     def cancel(self) -> None:
-        """The peer goes away."""
+        """Cancel the response, as for a lost connection."""
         assert isinstance(self._returned, asyncio.Future)
         self._returned.cancel()

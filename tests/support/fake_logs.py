@@ -1,4 +1,4 @@
-"""Partitions of a `FakeBroker`: batches that were produced, or put there by a test, and can be fetched again."""
+"""The partitions of a `FakeBroker`: batches that clients produced or tests appended."""
 
 from collections import defaultdict
 
@@ -46,7 +46,7 @@ class FakeLogs:
         broker.answer(ApiKey.INIT_PRODUCER_ID, lambda _: InitProducerIdResponse(producer_id=PRODUCER_ID))
 
     def append(self, topic: str, partition: int, batch: bytes) -> None:
-        """Adds a batch at the end, with the offsets that follow."""
+        """Append a batch with the next offsets."""
         patched = bytearray(batch)
         patch(patched, 0, self.end(topic, partition), 0)
         self.batches[topic, partition].append(bytes(patched))

@@ -450,7 +450,7 @@ class BenchTransport:
     def connect(self, endpoint: SocketAddress, client_id: str) -> "BenchConnection":
         same = [each for each in self.connections if each.client_id == client_id and each.endpoint == endpoint]
         has_one = any(not each.is_closed for each in same)
-        connection = BenchConnection(self, endpoint, client_id, "express " if has_one else "")
+        connection = BenchConnection(self, endpoint, client_id, "separate " if has_one else "")
         self.connections.append(connection)
         return connection
 
@@ -648,7 +648,7 @@ def fill(log: NumberLog, runs: Iterable[tuple[int, int]]) -> None:
 
 
 def describe_request(request: FetchRequest, names: dict[Uuid, str]) -> str:
-    """`session 101/3: t-0 from 5 of epoch 2 (reign 3), without t-1`."""
+    """`session 101/3: t-0 from 5 of epoch 2 (leader epoch 3), without t-1`."""
     if request.session_epoch == -1:
         session = f"no session, {request.max_wait_ms} ms"
     elif request.session_epoch == 0:
@@ -657,7 +657,7 @@ def describe_request(request: FetchRequest, names: dict[Uuid, str]) -> str:
         session = f"session {request.session_id}/{request.session_epoch}"
     asked = [
         f"{names.get(topic.topic_id, '?')}-{each.partition} from {each.fetch_offset}"
-        f" of epoch {each.last_fetched_epoch} (reign {each.current_leader_epoch})"
+        f" of epoch {each.last_fetched_epoch} (leader epoch {each.current_leader_epoch})"
         for topic in request.topics
         for each in topic.partitions
     ]

@@ -1,4 +1,4 @@
-"""What a cluster says of its partitions, and waiting until it says something else."""
+"""Partition states of a cluster by its metadata, and waits for expected states."""
 
 import time
 from collections.abc import Callable
@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 class PartitionState(NamedTuple):
-    """As the metadata has it; a leader of -1 is none."""
+    """The state of a partition in the metadata; a leader of -1 means none."""
 
     leader: int
     replicas: list[int]
@@ -26,7 +26,7 @@ class PartitionState(NamedTuple):
 
 
 def partition_states(admin: AdminClient, topic: str) -> dict[int, PartitionState]:
-    """By index; empty if there is no such topic."""
+    """Return the states by index; empty if the topic does not exist."""
     found = admin.list_topics(topic, timeout=PATIENCE_S).topics[topic]
     return {
         index: PartitionState(each.leader, list(each.replicas), list(each.isrs))
@@ -35,10 +35,10 @@ def partition_states(admin: AdminClient, topic: str) -> dict[int, PartitionState
 
 
 def until(found: Callable[[], T | None], timeout_s: float = PATIENCE_S) -> T:
-    """The first value that is neither None nor false."""
+    """Poll until a value is neither None nor false; return the value."""
     deadline = time.monotonic() + timeout_s
     while not (value := found()):
-        assert time.monotonic() < deadline, "what was waited for did not come"
+        assert time.monotonic() < deadline, "the expected state was not reached in time"
         time.sleep(POLL_S)
     return value
 
@@ -46,7 +46,7 @@ def until(found: Callable[[], T | None], timeout_s: float = PATIENCE_S) -> T:
 def wait_for_state(
     bootstrap: str, topic: str, wanted: Callable[[PartitionState], bool], timeout_s: float = PATIENCE_S
 ) -> dict[int, PartitionState]:
-    """Until all partitions of a topic are as wanted; how they are then."""
+    """Wait until all partitions of a topic are as wanted; return their states."""
     admin = admin_of(bootstrap)
 
     def states() -> dict[int, PartitionState] | None:
@@ -57,6 +57,6 @@ def wait_for_state(
 
 
 def wait_until_whole(bootstrap: str, *topics: str, timeout_s: float = PATIENCE_S) -> None:
-    """Until all replicas of these topics are in sync."""
+    """Wait until all replicas of these topics are in sync."""
     for topic in topics:
         wait_for_state(bootstrap, topic, lambda state: state.is_whole, timeout_s)

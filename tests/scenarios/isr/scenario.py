@@ -94,13 +94,13 @@ class IsrScenario(Scenario):
         )
         change = next_role(self.role, assigned, broker_id=OWN_ID, log_end_offset=self.log_end, now_ms=self.now_ms)
         if change is None:
-            self.show("that is older than what is known")
+            self.show("ignored: older metadata")
             return
         if change.is_new_epoch or not isinstance(change.role, LeaderRole) or isinstance(change.role.isr, CommittedIsr):
             self.changes.withdraw(KEY)
         self.role = change.role
         kind = "leads" if isinstance(change.role, LeaderRole) else "follows"
-        begins = ", a new reign" if change.is_new_epoch else ""
+        begins = ", a new leader epoch" if change.is_new_epoch else ""
         self.show(f"broker 1 {kind} in epoch {change.role.epoch}, version {change.role.partition_epoch}{begins}")
         self.commit()
 
@@ -110,7 +110,7 @@ class IsrScenario(Scenario):
             return
         self.leader.on_append(self.log_end, self.now_ms)
         self.log_end += int(words[0])
-        self.show(f"the log ends at {self.log_end}")
+        self.show(f"log end offset {self.log_end}")
         self.commit()
 
     def fetch(self, words: Words, named: Named) -> None:
@@ -120,7 +120,7 @@ class IsrScenario(Scenario):
         fetch = FollowerFetch(broker_id, life, epoch, offset, 0)
         error = self.leader.on_follower_fetch(fetch, self.log_end, self.now_ms, self.lives.get(broker_id, -1))
         if error is not ErrorCode.NONE:
-            self.show(f"{error.name}: that does not count")
+            self.show(f"{error.name}: the fetch does not count")
             return
         self.propose(self.leader.propose_expand(broker_id, self.high_watermark, self.is_eligible))
         self.commit()
@@ -141,15 +141,19 @@ class IsrScenario(Scenario):
 
     def propose(self, pending: PendingIsr | None) -> None:
         if pending is not None:
-            what = f"admit {pending.added}" if isinstance(pending, PendingExpand) else f"drop {ids(pending.removed)}"
-            self.show(f"it would {what}")
+            what = (
+                f"expand the ISR by {pending.added}"
+                if isinstance(pending, PendingExpand)
+                else f"shrink the ISR by {ids(pending.removed)}"
+            )
+            self.show(f"proposes to {what}")
             self.changes.submit(KEY, self.leader.proposal(pending, own_broker_epoch=1))
 
     def send(self, _words: Words, _named: Named) -> None:
         for _key, proposal in self.changes.next_request() or ():
             members = ", ".join(f"{broker} of epoch {epoch}" for broker, epoch in proposal.members)
             where = f"in epoch {proposal.leader_epoch}, version {proposal.partition_epoch}"
-            self.show(f"-> controller: in sync are {members} ({where})")
+            self.show(f"-> controller: ISR {members} ({where})")
 
     def accept(self, _words: Words, _named: Named) -> None:
         pending = self.leader.isr
@@ -162,17 +166,17 @@ class IsrScenario(Scenario):
     def hear(self, answer: IsrAnswer) -> None:
         outcomes = self.changes.on_response({KEY: answer})
         if not outcomes:
-            self.show("nobody waits for that any more")
+            self.show("ignored: no proposal waits for this answer")
         for _key, outcome in outcomes:
             match outcome:
                 case Confirmed():
                     self.leader.on_isr_confirmed(outcome.leader_epoch, outcome.partition_epoch, outcome.isr)
-                    self.show(f"in sync are {ids(outcome.isr)}, version {outcome.partition_epoch}")
+                    self.show(f"ISR {ids(outcome.isr)}, version {outcome.partition_epoch}")
                 case Refused():
                     self.leader.on_isr_refused()
-                    self.show("it is as if nobody had asked")
+                    self.show("the proposal is dropped")
                 case Retried():
-                    self.show("it will be asked again")
+                    self.show("the proposal will be sent again")
                 case _:
                     self.show("metadata will tell; until then nobody is counted out")
         self.commit()
@@ -188,19 +192,21 @@ class IsrScenario(Scenario):
             before = self.high_watermark
             self.high_watermark = self.role.high_watermark(before, self.log_end, terms)
             if self.high_watermark > before:
-                self.show(f"committed to {self.high_watermark}")
+                self.show(f"high watermark {self.high_watermark}")
 
     def status(self, _words: Words, _named: Named) -> None:
         leader = self.leader
-        told = "" if leader.has_committed_own_epoch(self.high_watermark) else ", nothing of this reign"
-        self.show(f"log to {self.log_end}, committed to {self.high_watermark}{told}")
+        told = "" if leader.has_committed_own_epoch(self.high_watermark) else ", its own epoch is not committed"
+        self.show(f"log end offset {self.log_end}, high watermark {self.high_watermark}{told}")
         maximal = leader.isr.maximal - leader.isr.committed
-        on_its_way = f", {ids(maximal)} on its way" if maximal else ""
+        on_its_way = f", {ids(maximal)} proposed" if maximal else ""
         leaving = "" if isinstance(leader.isr, CommittedIsr) else f", {ids(leader.isr.committed - leader.isr.proposed)}"
-        leaving = f"{leaving} to be dropped" if leaving.strip(", ") else ""
-        self.show(f"in sync are {ids(leader.isr.committed)}{on_its_way}{leaving}")
+        leaving = f"{leaving} to be removed" if leaving.strip(", ") else ""
+        self.show(f"ISR {ids(leader.isr.committed)}{on_its_way}{leaving}")
         for broker_id, follower in sorted(leader.followers.items()):
-            known = f"has told of {follower.log_end_offset}" if follower.log_end_offset >= 0 else "has told nothing"
+            known = (
+                f"has fetched up to {follower.log_end_offset}" if follower.log_end_offset >= 0 else "has not fetched"
+            )
             self.show(f"{broker_id} {known}")
 
 
