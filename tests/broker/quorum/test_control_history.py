@@ -21,19 +21,19 @@ def voting(offset: int, *ids: int) -> ControlRecord:
     return ControlRecord(offset, None, voters(*ids).to_record())
 
 
-def test_without_records_the_configuration_counts() -> None:
+def test_configured_voters_apply_without_records() -> None:
     assert ControlHistory(STATIC).latest == Control(0, STATIC, None)
     assert ControlHistory(VoterSet()).latest == Control(0, VoterSet(), None)
 
 
-def test_a_record_overrides_the_configuration() -> None:
+def test_record_overrides_configured_voters() -> None:
     history = ControlHistory(STATIC, [version(4, 1), voting(5, 2, 3, 4)])
     assert history.latest == Control(1, voters(2, 3, 4), 5)
     assert history.at(4) == Control(1, STATIC, None)
     assert history.at(3) == Control(0, STATIC, None)
 
 
-def test_truncation_undoes_changes() -> None:
+def test_truncation_undoes_voter_changes() -> None:
     history = ControlHistory(STATIC, [version(-1, 1), voting(-1, 1, 2), voting(7, 1, 2), voting(9, 1, 2, 3)])
     history.truncate_to(9)
     assert history.latest == Control(1, voters(1, 2), 7)
@@ -41,7 +41,7 @@ def test_truncation_undoes_changes() -> None:
     assert history.latest == Control(1, voters(1, 2), -1)
 
 
-def test_trimming_keeps_what_is_in_force_at_the_new_start() -> None:
+def test_trim_keeps_the_values_in_force_at_the_new_start() -> None:
     history = ControlHistory(STATIC, [version(-1, 1), voting(3, 1), voting(8, 1, 2), voting(20, 1, 2, 3)])
     history.trim(10)
     assert history.at(9) == Control(1, voters(1, 2), 8)
@@ -49,25 +49,25 @@ def test_trimming_keeps_what_is_in_force_at_the_new_start() -> None:
     assert history.at(7).voters_offset is None, "the answer for offsets that a snapshot replaced is gone"
 
 
-def test_more_than_one_change_at_once_cannot_be_trusted() -> None:
+def test_record_that_changes_two_voters_is_incompatible() -> None:
     history = ControlHistory(STATIC, [voting(0, 1, 2, 3)])
     with pytest.raises(IncompatibleVoters, match="at offset 5"):
         history.append(voting(5, 1, 2, 4))
     assert history.latest.voters == voters(1, 2, 3), "nothing changed"
 
 
-def test_a_record_that_names_an_id_twice_cannot_be_trusted() -> None:
+def test_record_with_a_duplicate_id_is_incompatible() -> None:
     record = voters(1).to_record()
     record.voters *= 2
     with pytest.raises(IncompatibleVoters, match="share an id"):
         ControlHistory(STATIC, [ControlRecord(0, None, record)])
 
 
-def test_bootstrap_voters_may_be_followed_by_any() -> None:
+def test_any_voters_may_follow_the_bootstrap_voters() -> None:
     assert ControlHistory(STATIC, [voting(-1, 1), voting(0, 4, 5, 6)]).latest.voters == voters(4, 5, 6)
 
 
-def test_a_snapshot_that_replaced_the_log_replaces_all() -> None:
+def test_restart_from_a_snapshot_replaces_the_history() -> None:
     history = ControlHistory(STATIC, [version(-1, 1), voting(3, 1)])
     history.restart([voting(99, 4, 5, 6)])
     assert history.latest == Control(0, voters(4, 5, 6), 99)
@@ -75,7 +75,7 @@ def test_a_snapshot_that_replaced_the_log_replaces_all() -> None:
     assert history.latest == Control(0, STATIC, None)
 
 
-def test_a_restart_that_fails_changes_nothing() -> None:
+def test_failed_restart_leaves_the_history_unchanged() -> None:
     history = ControlHistory(STATIC, [voting(3, 1)])
     with pytest.raises(IncompatibleVoters):
         history.restart([voting(9, 1), voting(10, 4, 5)])
@@ -83,7 +83,7 @@ def test_a_restart_that_fails_changes_nothing() -> None:
 
 
 @pytest.mark.parametrize("seed", range(200))
-def test_it_equals_a_replay(seed: int) -> None:
+def test_history_equals_a_replay(seed: int) -> None:
     rng = random.Random(seed)
     records: list[ControlRecord] = []
     history, start, end = ControlHistory(STATIC), 0, 0

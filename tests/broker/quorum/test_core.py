@@ -142,7 +142,7 @@ def from_leader(records: bytes, committed: int = -1, epoch: int = 1) -> FetchRes
 # What is handed out, and when it counts
 
 
-def test_one_ready_is_under_way_at_a_time() -> None:
+def test_one_ready_is_in_progress_at_a_time() -> None:
     driven = Driven().at(1000)
     driven.tick()
     ready = driven.take()
@@ -152,7 +152,7 @@ def test_one_ready_is_under_way_at_a_time() -> None:
     assert driven.take().responses
 
 
-def test_a_vote_is_written_in_the_ready_that_tells_it() -> None:
+def test_vote_is_written_in_the_same_ready_as_its_response() -> None:
     driven = Driven()
     driven.settle()
     token = driven.ask(VoteRequest(CLUSTER, 5, ReplicaKey(2, directory(2)), None, LogPosition(0, 0)))
@@ -172,13 +172,13 @@ def granted(driven: Driven, epoch: int, *, pre_vote: bool = False, disk: int = 1
     return answer.response.granted
 
 
-def test_who_follows_votes_for_nobody_else_in_that_epoch() -> None:
+def test_follower_grants_no_vote_in_the_leaders_epoch() -> None:
     """It has not voted in it, and who leads has a majority all the same."""
     assert not granted(Driven().follow(epoch=2), epoch=2)
     assert granted(Driven().follow(epoch=2), epoch=3)
 
 
-def test_a_vote_is_for_one_disk_of_a_candidate() -> None:
+def test_vote_is_bound_to_the_candidates_directory_id() -> None:
     """Who lost its disk has forgotten what it did as a candidate, and is another one (KIP-853)."""
     driven = Driven()
     assert granted(driven, epoch=2, disk=1)
@@ -186,7 +186,7 @@ def test_a_vote_is_for_one_disk_of_a_candidate() -> None:
     assert not granted(driven, epoch=2, disk=2)
 
 
-def test_hopeless_candidates_keep_nobody_from_standing() -> None:
+def test_vote_requests_of_losing_candidates_do_not_restart_the_election_timer() -> None:
     """Each of them raises the epoch; the timer of who waits runs on."""
     driven = Driven(Recovered(None, 0, 5, (EpochEntry(1, 0),), (), ()))
     for moment in (300, 600, 900):
@@ -195,7 +195,7 @@ def test_hopeless_candidates_keep_nobody_from_standing() -> None:
     assert (driven.core.facts.role, driven.core.facts.epoch) == ("prospective", 900)
 
 
-def test_saying_goodbye_again_puts_nobody_off() -> None:
+def test_repeated_end_quorum_epoch_does_not_postpone_the_election() -> None:
     driven = Driven().follow()
     successors = (ReplicaKey(3, directory(3)), ReplicaKey(1, directory(1)))
     for moment in (0, 400):
@@ -213,7 +213,7 @@ def observer(settings: QuorumSettings) -> QuorumSettings:
 
 
 @pytest.mark.parametrize("change", [lambda settings: settings, observer])
-def test_who_has_fetched_from_its_leader_would_not_do_without(
+def test_follower_with_a_responding_leader_refuses_pre_votes(
     change: Callable[[QuorumSettings], QuorumSettings],
 ) -> None:
     """KIP-996; a controller that does not know that it is a voter is asked like a voter."""
@@ -225,7 +225,7 @@ def test_who_has_fetched_from_its_leader_would_not_do_without(
     assert not granted(driven, epoch=1, pre_vote=True)
 
 
-def test_a_controller_that_knows_of_no_vote_of_its_own_votes_and_a_broker_does_not() -> None:
+def test_observer_controller_grants_votes_and_a_broker_does_not() -> None:
     """The voters of the candidate's longer log may include it (KIP-853), but never a broker."""
     assert granted(Driven(change=observer), epoch=2)
     broker = Driven(change=lambda settings: replace(observer(settings), can_vote=False))
@@ -234,7 +234,7 @@ def test_a_controller_that_knows_of_no_vote_of_its_own_votes_and_a_broker_does_n
 
 
 @pytest.mark.parametrize("sender", [-1, 1])
-def test_a_candidate_or_leader_is_another_node(sender: int) -> None:
+def test_requests_from_the_own_node_id_are_invalid(sender: int) -> None:
     driven = Driven()
     driven.settle()
     for request in (
@@ -255,7 +255,7 @@ def test_a_candidate_or_leader_is_another_node(sender: int) -> None:
         EndQuorumEpochRequest("other", 2, 5, ()),
     ],
 )
-def test_another_cluster_changes_nothing(
+def test_requests_of_another_cluster_change_nothing(
     request_: VoteRequest | BeginQuorumEpochRequest | EndQuorumEpochRequest,
 ) -> None:
     driven = Driven()
@@ -265,7 +265,7 @@ def test_another_cluster_changes_nothing(
     assert (answer.response.error, driven.core.facts.epoch) == (ErrorCode.INCONSISTENT_CLUSTER_ID, 0)
 
 
-def test_a_leader_counts_its_records_when_they_are_synced() -> None:
+def test_leader_counts_its_records_after_the_sync() -> None:
     driven = Driven().lead()
     driven.fetch_of(2, 1)
     driven.settle()
@@ -279,7 +279,7 @@ def test_a_leader_counts_its_records_when_they_are_synced() -> None:
     assert driven.core.facts.high_watermark == 2
 
 
-def test_followers_are_told_of_records_after_the_sync() -> None:
+def test_followers_receive_records_after_the_sync() -> None:
     driven = Driven().lead()
     driven.fetch_of(2, 1)
     driven.settle()
@@ -291,14 +291,14 @@ def test_followers_are_told_of_records_after_the_sync() -> None:
     assert reads(ready)[token].offset == 1  # responses leave after the sync of the same Ready
 
 
-def test_a_leader_is_told_to_its_own_node_when_its_epoch_counts() -> None:
+def test_own_leadership_is_announced_after_the_first_commit() -> None:
     driven = Driven().lead()
     driven.fetch_of(2, 1)
     ready = driven.do()
     assert (ready.high_watermark, ready.leader) == (1, LeaderAndEpoch(1, 1))
 
 
-def test_only_records_of_the_own_epoch_commit() -> None:
+def test_commit_requires_a_record_of_the_own_epoch() -> None:
     """A record of an older epoch on a majority may still be lost to a longer log (the Raft paper's figure 8)."""
     driven = Driven(Recovered(ElectionState(4), 0, 7, (EpochEntry(4, 0),), (), ())).lead()
     driven.fetch_of(2, 7, last=4)
@@ -328,7 +328,7 @@ def test_appends_within_the_linger_time_share_a_write() -> None:
     assert parse_header(operation.batches, first.size).base_offset == 4
 
 
-def test_a_lone_voter_waits_for_nothing_to_gather() -> None:
+def test_only_voter_does_not_linger() -> None:
     """There is nobody to whom it would send less often."""
     driven = Driven(change=lambda settings: replace(settings, static_voters=settings.static_voters[:1]))
     driven.settle()
@@ -338,7 +338,7 @@ def test_a_lone_voter_waits_for_nothing_to_gather() -> None:
         assert any(isinstance(each, Append) for each in driven.do().log)
 
 
-def test_only_the_leader_of_the_epoch_appends() -> None:
+def test_append_requires_the_leader_of_the_epoch() -> None:
     driven = Driven()
     with pytest.raises(NotLeader):
         driven.core.append(0, [b"a"], driven.bench.now)
@@ -347,14 +347,14 @@ def test_only_the_leader_of_the_epoch_appends() -> None:
         driven.core.append(2, [b"a"], driven.bench.now)
 
 
-def test_a_batch_has_a_limit() -> None:
+def test_append_refuses_a_batch_above_the_limit() -> None:
     driven = Driven().lead()
     with pytest.raises(BatchTooLarge):
         driven.core.append(1, [bytes(8 * 1024 * 1024)], driven.bench.now)
     assert driven.core.facts.log_end_offset == 1
 
 
-def test_what_was_gathered_is_gone_with_the_leadership() -> None:
+def test_accumulated_appends_are_lost_with_the_leadership() -> None:
     driven = Driven().lead()
     driven.core.append(1, [b"written"], driven.bench.now)
     driven.at(1001).core.append(1, [b"gathered"], driven.bench.now)
@@ -368,7 +368,7 @@ def test_what_was_gathered_is_gone_with_the_leadership() -> None:
 # Serving
 
 
-def test_a_fetch_waits_for_records_until_its_time_is_over() -> None:
+def test_fetch_at_the_log_end_waits_until_its_timeout() -> None:
     driven = Driven().lead()
     driven.fetch_of(2, 1)
     driven.settle()
@@ -383,13 +383,13 @@ def test_a_fetch_waits_for_records_until_its_time_is_over() -> None:
     assert not reads(ready)
 
 
-def test_news_of_the_high_watermark_wakes_a_fetch() -> None:
+def test_newer_high_watermark_completes_a_delayed_fetch() -> None:
     driven = Driven().lead()
     token = driven.fetch_of(3, 1, high_watermark=-1)
     assert answers(driven.do())[token].high_watermark == 1
 
 
-def test_waiting_fetches_end_with_the_leadership() -> None:
+def test_delayed_fetches_fail_when_the_leadership_ends() -> None:
     driven = Driven().lead()
     driven.fetch_of(2, 1)
     driven.settle()
@@ -398,7 +398,7 @@ def test_waiting_fetches_end_with_the_leadership() -> None:
     assert answers(driven.do())[token].error is ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
-def test_a_read_that_has_not_left_is_withdrawn_with_the_leadership() -> None:
+def test_pending_read_fails_when_the_leadership_ends() -> None:
     """The log may be cut by the same Ready, and other records would be read."""
     driven = Driven().lead()
     ready = driven.core.take_ready()
@@ -409,7 +409,7 @@ def test_a_read_that_has_not_left_is_withdrawn_with_the_leadership() -> None:
     assert answers(driven.do())[token].error is ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
-def test_pages_of_snapshots() -> None:
+def test_fetch_snapshot_returns_pages() -> None:
     stored = StoredSnapshot(SnapshotId(5, 4), 250, 0)
     recovered = Recovered(ElectionState(4), 5, 7, (EpochEntry(4, 5),), (stored,), ())
     driven = Driven(recovered).lead()
@@ -445,7 +445,7 @@ def page_error(driven: Driven, cluster: str | None, epoch: int, sender: int = 2)
     return response.error
 
 
-def test_pages_are_the_leaders_of_the_epoch() -> None:
+def test_fetch_snapshot_requires_the_leader_of_the_epoch() -> None:
     recovered = Recovered(ElectionState(4), 5, 7, (EpochEntry(4, 5),), (StoredSnapshot(SnapshotId(5, 4), 250, 0),), ())
     follower = Driven(recovered).follow(epoch=5)
     assert page_error(follower, CLUSTER, 5) is ErrorCode.NOT_LEADER_OR_FOLLOWER
@@ -464,7 +464,7 @@ def snapshots_at(*ends: int) -> Recovered:
     return Recovered(ElectionState(4), ends[0], 30, (EpochEntry(4, ends[0]),), stored, ())
 
 
-def test_who_fetches_a_snapshot_is_in_contact() -> None:
+def test_fetch_snapshot_counts_as_contact() -> None:
     """A voter that takes long to fetch one does not cost the leader its majority."""
     recovered = Recovered(ElectionState(4), 5, 7, (EpochEntry(4, 5),), (StoredSnapshot(SnapshotId(5, 4), 250, 0),), ())
     leader = Driven(recovered).lead()
@@ -474,7 +474,7 @@ def test_who_fetches_a_snapshot_is_in_contact() -> None:
     assert leader.core.facts.role == "leader"
 
 
-def test_who_fetches_a_snapshot_is_waited_for() -> None:
+def test_log_is_not_trimmed_below_a_replica_that_fetches_a_snapshot() -> None:
     """Or it would go while it is fetched: the start of the log stays where it is for an observer that just came."""
     stored = (StoredSnapshot(SnapshotId(5, 4), 250, 0),)
     recovered = Recovered(ElectionState(4), 5, 7, (EpochEntry(4, 5),), stored, (), 1000)
@@ -501,7 +501,7 @@ def test_who_fetches_a_snapshot_is_waited_for() -> None:
     assert trims(observer=9, silent_ms=501)
 
 
-def test_what_goes_with_a_trim_is_promised_to_nobody() -> None:
+def test_trim_revises_responses_for_deleted_data() -> None:
     """Answers that have not left leave after the trim, and what they would be read from is gone then."""
     old = StoredSnapshot(SnapshotId(4, 4), 250, 0)
     recovered = Recovered(ElectionState(4), 4, 9, (EpochEntry(4, 4),), (old,), (), 1000)
@@ -525,7 +525,7 @@ def test_what_goes_with_a_trim_is_promised_to_nobody() -> None:
     assert page.error is ErrorCode.SNAPSHOT_NOT_FOUND
 
 
-def test_a_follower_trims_as_soon_as_the_leader_has() -> None:
+def test_follower_trims_after_the_leader() -> None:
     stored = StoredSnapshot(SnapshotId(4, 1), 250, 0)
     recovered = Recovered(ElectionState(1), 0, 9, (EpochEntry(1, 0),), (stored,), (), 1000)
     follower = Driven(recovered).follow()
@@ -537,7 +537,7 @@ def test_a_follower_trims_as_soon_as_the_leader_has() -> None:
     assert follower.do().log == (Trim(stored.id),)
 
 
-def test_a_snapshot_that_comes_after_the_log_moved_beyond_it_goes_again() -> None:
+def test_generated_snapshot_below_the_log_start_is_deleted() -> None:
     """It was being written when another one replaced the log."""
     driven = Driven(snapshots_at(10))
     driven.settle()
@@ -547,7 +547,7 @@ def test_a_snapshot_that_comes_after_the_log_moved_beyond_it_goes_again() -> Non
     assert driven.core.facts.log_start_offset == 10
 
 
-def test_no_snapshot_is_made_that_stands_for_less_than_the_newest() -> None:
+def test_can_snapshot_at_refuses_offsets_below_the_newest_snapshot() -> None:
     """The voters of that time may be forgotten."""
     driven = Driven(snapshots_at(10, 20)).follow(epoch=4)
     driven.answered_fetch(from_leader(b"", committed=25, epoch=4))
@@ -555,7 +555,7 @@ def test_no_snapshot_is_made_that_stands_for_less_than_the_newest() -> None:
     assert driven.core.can_snapshot_at(25) == SnapshotId(25, 4)
 
 
-def test_a_page_that_was_not_asked_for_is_asked_for_again() -> None:
+def test_wrong_page_is_fetched_again() -> None:
     """Those before it are kept; unless the snapshot is shorter than they are."""
     driven = Driven().follow()
     snapshot_id = SnapshotId(10, 1)
@@ -574,7 +574,7 @@ def test_a_page_that_was_not_asked_for_is_asked_for_again() -> None:
     assert isinstance(next(send.request for send in driven.do().requests if send.to_id == 2), FetchRequest)
 
 
-def test_describe_is_for_leaders() -> None:
+def test_describe_requires_the_leader() -> None:
     driven = Driven()
     assert driven.core.describe(driven.bench.now).error is ErrorCode.NOT_LEADER_OR_FOLLOWER
     driven.lead()
@@ -587,7 +587,7 @@ def test_describe_is_for_leaders() -> None:
     assert [node.id for node in description.nodes] == [1, 2, 3]
 
 
-def test_a_leader_that_is_removed_describes_itself_as_an_observer() -> None:
+def test_removed_leader_describes_itself_as_an_observer() -> None:
     stage = QuorumScenario()
     for command in ("quorum 1 2 3", "start 1 2 3", "advance 1200", "remove 1.1"):
         stage.run(command)
@@ -599,7 +599,7 @@ def test_a_leader_that_is_removed_describes_itself_as_an_observer() -> None:
     )
 
 
-def test_a_leader_that_leaves_waits_for_the_next_only_while_anybody_answers() -> None:
+def test_leader_in_shutdown_waits_for_a_successor_only_if_reachable() -> None:
     driven = Driven().lead()
     driven.core.shut_down(driven.bench.now)
     goodbyes = {
@@ -612,7 +612,7 @@ def test_a_leader_that_leaves_waits_for_the_next_only_while_anybody_answers() ->
     assert driven.core.is_shut_down
 
 
-def test_configured_voters_count_until_the_log_names_them() -> None:
+def test_static_voters_apply_until_a_voters_record() -> None:
     bench = QuorumBench()
     bench.static([1, 2, 3])
     for node in bench.nodes.values():
@@ -629,7 +629,7 @@ def test_configured_voters_count_until_the_log_names_them() -> None:
     assert leader.up.facts.log_end_epoch == leader.up.facts.epoch
 
 
-def test_a_silent_observer_is_forgotten_in_time() -> None:
+def test_observer_is_removed_after_its_session_timeout() -> None:
     driven = Driven(change=lambda settings: replace(settings, observer_session_timeout_ms=1000)).lead()
     driven.fetch_of(9, 0, last=0)
     driven.at(1999).fetch_of(2, 1)
@@ -638,7 +638,7 @@ def test_a_silent_observer_is_forgotten_in_time() -> None:
     assert not driven.core.describe(driven.bench.now).observers
 
 
-def test_silent_observers_are_forgotten_although_nobody_asks_for_them() -> None:
+def test_observers_expire_without_a_describe_request() -> None:
     """Or their number would grow for as long as somebody leads."""
     driven = Driven(change=lambda settings: replace(settings, observer_session_timeout_ms=1000)).lead()
     driven.fetch_of(9, 0, last=0)
@@ -652,7 +652,7 @@ def test_silent_observers_are_forgotten_although_nobody_asks_for_them() -> None:
 # Following
 
 
-def test_a_voter_syncs_what_it_fetched_before_it_fetches_again() -> None:
+def test_voter_syncs_fetched_records_before_the_next_fetch() -> None:
     driven = Driven().follow()
     driven.answered_fetch(from_leader(data(0, 1)))
     ready = driven.do()
@@ -661,7 +661,7 @@ def test_a_voter_syncs_what_it_fetched_before_it_fetches_again() -> None:
     assert (fetch.fetch_offset, fetch.last_fetched_epoch) == (1, 1)
 
 
-def test_an_observer_that_cannot_vote_does_not_sync() -> None:
+def test_broker_observer_does_not_sync() -> None:
     driven = Driven(change=lambda settings: replace(settings, key=ReplicaKey(9, directory(9)), can_vote=False)).follow()
     driven.answered_fetch(from_leader(data(0, 1)))
     assert not driven.do().must_sync
@@ -696,7 +696,7 @@ def unreadable_control() -> bytes:
     ],
     ids=["checksum", "gap", "later epoch", "no epoch", "truncated", "compressed", "control", "rubbish"],
 )
-def test_bad_batches_are_not_appended(records: bytes) -> None:
+def test_invalid_batches_are_not_appended(records: bytes) -> None:
     driven = Driven().follow()
     driven.answered_fetch(from_leader(records))
     assert driven.core.facts.log_end_offset == 0
@@ -704,14 +704,14 @@ def test_bad_batches_are_not_appended(records: bytes) -> None:
     assert driven.core.facts.role == "follower"
 
 
-def test_good_batches_before_a_bad_one_are_appended() -> None:
+def test_valid_batches_before_an_invalid_one_are_appended() -> None:
     driven = Driven().follow()
     driven.answered_fetch(from_leader(data(0, 1, b"a", b"b") + data(2, 1) + data(4, 1), committed=9))
     assert driven.core.facts.log_end_offset == 3
     assert driven.core.facts.high_watermark == 3
 
 
-def test_of_very_many_batches_only_some_are_taken_at_once() -> None:
+def test_follower_appends_a_limited_number_of_batches_per_response() -> None:
     """The loop must not stand still for them; the rest is fetched again."""
     driven = Driven().follow()
     driven.answered_fetch(from_leader(b"".join(data(at, 1) for at in range(MAX_BATCHES + 10)), committed=5000))
@@ -723,14 +723,14 @@ def test_of_very_many_batches_only_some_are_taken_at_once() -> None:
     assert (fetch.fetch_offset, driven.core.facts.protocol_violations) == (MAX_BATCHES, 0)
 
 
-def test_epochs_are_written_one_by_one() -> None:
+def test_batches_of_each_epoch_are_appended_separately() -> None:
     driven = Driven(Recovered(ElectionState(3), 0, 0, (), (), ())).follow(epoch=4)
     driven.answered_fetch(from_leader(data(0, 1) + data(1, 1) + data(2, 3) + data(3, 4), epoch=4))
     appends = [each for each in driven.do().log if isinstance(each, Append)]
     assert [(each.epoch, each.end_offset) for each in appends] == [(1, 2), (3, 3), (4, 4)]
 
 
-def test_a_late_answer_changes_nothing() -> None:
+def test_late_fetch_response_is_ignored() -> None:
     driven = Driven().follow()
     sent = next(send for send in driven.do().requests if isinstance(send.request, FetchRequest))
     driven.core.on_response(sent.serial, from_leader(data(0, 1)), driven.bench.now)
@@ -742,7 +742,7 @@ def diverging(epoch: int, offset: int) -> FetchResponse:
     return replace(from_leader(b""), diverging=LogPosition(epoch, offset))
 
 
-def test_what_is_committed_is_not_cut() -> None:
+def test_committed_records_are_not_truncated() -> None:
     driven = Driven().follow()
     driven.answered_fetch(from_leader(data(0, 1, b"a", b"b"), committed=2))
     driven.answered_fetch(diverging(1, 1))
@@ -750,7 +750,7 @@ def test_what_is_committed_is_not_cut() -> None:
     assert not driven.do().log
 
 
-def test_what_an_own_snapshot_stands_for_is_not_cut() -> None:
+def test_records_covered_by_an_own_snapshot_are_not_truncated() -> None:
     """It was committed, although nobody has told this node a high watermark since its start."""
     stored = StoredSnapshot(SnapshotId(7, 1), 250, 0)
     driven = Driven(Recovered(ElectionState(1), 0, 9, (EpochEntry(1, 0),), (stored,), ())).follow(2)
@@ -758,7 +758,7 @@ def test_what_an_own_snapshot_stands_for_is_not_cut() -> None:
     assert (driven.core.facts.log_end_offset, driven.core.facts.protocol_violations) == (9, 1)
 
 
-def test_what_diverges_is_cut() -> None:
+def test_follower_truncates_diverging_records() -> None:
     driven = Driven().follow()
     driven.answered_fetch(from_leader(data(0, 1) + data(1, 1), committed=1))
     driven.answered_fetch(diverging(1, 1))
@@ -767,14 +767,14 @@ def test_what_diverges_is_cut() -> None:
 
 
 @pytest.mark.parametrize("snapshot_id", [SnapshotId(-1, 1), SnapshotId(5, -2), SnapshotId(1, 1), SnapshotId(0, 0)])
-def test_a_snapshot_that_is_nothing_newer_is_refused(snapshot_id: SnapshotId) -> None:
+def test_snapshot_that_is_not_needed_is_refused(snapshot_id: SnapshotId) -> None:
     driven = Driven().follow()
     driven.answered_fetch(from_leader(data(0, 1, b"a", b"b"), committed=2))
     driven.answered_fetch(replace(from_leader(b""), snapshot_id=snapshot_id))
     assert driven.core.facts.protocol_violations == 1
 
 
-def test_a_fetched_snapshot_replaces_the_log() -> None:
+def test_fetched_snapshot_replaces_the_log() -> None:
     driven = Driven().follow()
     snapshot_id = SnapshotId(10, 1)
     driven.answered_fetch(replace(from_leader(b""), snapshot_id=snapshot_id))
@@ -799,7 +799,7 @@ def page_of(snapshot_id: SnapshotId, position: int, size: int, content: bytes) -
     return FetchSnapshotResponse(ErrorCode.NONE, LeaderHint(2, 1), snapshot_id, size, position, content)
 
 
-def test_a_leader_that_sends_pages_is_there() -> None:
+def test_snapshot_pages_restart_the_fetch_timer() -> None:
     driven = Driven().follow()
     sent = fetching(driven, SnapshotId(10, 1))
     for position in range(8):
@@ -809,7 +809,7 @@ def test_a_leader_that_sends_pages_is_there() -> None:
     assert driven.core.facts.role == "follower"
 
 
-def test_a_long_check_of_a_snapshot_is_not_held_against_the_leader() -> None:
+def test_fetch_timer_pauses_while_a_snapshot_is_checked() -> None:
     driven = Driven().follow()
     snapshot_id = SnapshotId(10, 1)
     sent = fetching(driven, snapshot_id)
@@ -820,7 +820,7 @@ def test_a_long_check_of_a_snapshot_is_not_held_against_the_leader() -> None:
     assert (driven.core.facts.role, driven.core.facts.log_end_offset) == ("follower", 10)
 
 
-def test_a_leader_never_starts_at_a_fetched_snapshot() -> None:
+def test_leader_ignores_a_fetched_snapshot() -> None:
     """It was elected with the log that it has, and that has everything committed."""
     driven = Driven().follow()
     snapshot_id = SnapshotId(10, 1)
@@ -838,7 +838,7 @@ def test_a_leader_never_starts_at_a_fetched_snapshot() -> None:
     assert driven.core.facts.log_end_offset == 1
 
 
-def test_a_snapshot_of_an_earlier_epoch_replaces_records_that_never_counted() -> None:
+def test_snapshot_of_an_earlier_epoch_replaces_uncommitted_records() -> None:
     """Apache Kafka's leader names it at once; ours has the records cut first."""
     recovered = Recovered(ElectionState(2), 0, 5, (EpochEntry(1, 0), EpochEntry(2, 4)), (), ())
     driven = Driven(recovered).follow(3)
@@ -853,7 +853,7 @@ def test_a_snapshot_of_an_earlier_epoch_replaces_records_that_never_counted() ->
     assert driven.core.facts.log_end_offset == 7
 
 
-def test_an_answer_that_names_this_node_as_leader_is_no_news() -> None:
+def test_response_that_names_this_node_as_leader_is_ignored() -> None:
     """Somebody has not heard that it leads no more."""
     driven = Driven()
     driven.at(0).tick()
@@ -864,7 +864,7 @@ def test_an_answer_that_names_this_node_as_leader_is_no_news() -> None:
 
 
 @pytest.mark.parametrize("is_parsed", [False, True], ids=["file", "voters"])
-def test_a_fetched_snapshot_that_is_no_good_is_not_used(is_parsed: bool) -> None:
+def test_invalid_fetched_snapshot_is_not_used(is_parsed: bool) -> None:
     """Either the file is corrupt, or it names a voter twice. Nobody is asked again before a pause."""
     driven = Driven().follow()
     snapshot_id = SnapshotId(10, 1)
@@ -892,7 +892,7 @@ def fetch_target(driven: Driven) -> tuple[int, SendRequest]:
     return sent.to.port, sent
 
 
-def test_what_the_leader_says_of_its_address_counts_at_once() -> None:
+def test_address_from_the_leader_applies_at_once() -> None:
     """Even while a request waits for an answer from where it was."""
     driven = Driven().follow()
     _, lost = fetch_target(driven)
@@ -903,7 +903,7 @@ def test_what_the_leader_says_of_its_address_counts_at_once() -> None:
     assert driven.core.facts.log_end_offset == 0
 
 
-def test_what_others_say_of_the_leaders_address_counts_when_it_does_not_answer() -> None:
+def test_address_from_other_nodes_applies_when_the_leader_does_not_respond() -> None:
     driven = Driven().follow()
     port, sent = fetch_target(driven)
     hint = LeaderHint(2, 1, ELSEWHERE)
@@ -915,7 +915,7 @@ def test_what_others_say_of_the_leaders_address_counts_when_it_does_not_answer()
     assert (port, fetch_target(driven)[0]) == (9002, 1)
 
 
-def test_a_leader_that_answers_is_where_it_was() -> None:
+def test_address_from_other_nodes_is_ignored_while_the_leader_responds() -> None:
     """An old answer of somebody else, which comes after it was found, sends nobody away."""
     driven = Driven().follow()
     driven.answered_fetch(FetchResponse(ErrorCode.NOT_LEADER_OR_FOLLOWER, LeaderHint(2, 1)))
@@ -927,7 +927,7 @@ def test_a_leader_that_answers_is_where_it_was() -> None:
     assert driven.core.facts.leader_hint.listeners == listeners(2)
 
 
-def test_a_page_is_not_fetched_again_because_the_snapshot_is_named_again() -> None:
+def test_repeated_snapshot_id_does_not_restart_the_fetch() -> None:
     """The leader is reached under two addresses, and a fetch at one is answered after the first page came from the
     other.
     """
@@ -947,7 +947,7 @@ def test_a_page_is_not_fetched_again_because_the_snapshot_is_named_again() -> No
     assert following.position == 3
 
 
-def test_an_observer_goes_on_asking_a_leader_that_was_silent_for_long() -> None:
+def test_observer_keeps_fetching_from_a_silent_leader() -> None:
     """It knows no voters, and who answers it does not lead."""
 
     def observer(settings: QuorumSettings) -> QuorumSettings:
@@ -969,7 +969,7 @@ def test_an_observer_goes_on_asking_a_leader_that_was_silent_for_long() -> None:
     assert len([ms for ms in asked if ms > 5_000]) >= 10
 
 
-def test_a_leader_that_nobody_can_find_keeps_no_voter_from_standing() -> None:
+def test_leader_without_an_address_does_not_prevent_an_election() -> None:
     """It removed itself and lost its disk: its id is all that is known, and all that the others can say."""
     driven = Driven(Recovered(ElectionState(4, leader_id=9), 0, 2, (EpochEntry(4, 0),), (), ()))
     answer = FetchResponse(ErrorCode.NOT_LEADER_OR_FOLLOWER, LeaderHint(9, 4))
@@ -992,7 +992,7 @@ def test_a_leader_that_nobody_can_find_keeps_no_voter_from_standing() -> None:
 REFUSED = SendFailure(ErrorCode.BROKER_NOT_AVAILABLE, is_refusal=True)
 
 
-def test_a_leader_whose_process_is_gone_is_not_waited_for() -> None:
+def test_refused_connection_to_the_leader_shortens_the_fetch_timeout() -> None:
     driven = Driven().follow()
     driven.answered_fetch(from_leader(b""))
     driven.core.on_response(fetch_target(driven)[1].serial, REFUSED, driven.bench.now)
@@ -1002,7 +1002,7 @@ def test_a_leader_whose_process_is_gone_is_not_waited_for() -> None:
     assert driven.core.facts.role == "prospective"
 
 
-def test_a_refusal_where_no_leader_ever_answered_is_a_wrong_address() -> None:
+def test_refused_connection_to_an_unconfirmed_address_is_ignored() -> None:
     driven = Driven().follow()
     driven.core.on_response(fetch_target(driven)[1].serial, REFUSED, driven.bench.now)
     driven.at(250).tick()

@@ -24,7 +24,7 @@ LEADER = {1: 0, 4: 20}
     ("epoch", "expected"),
     [(0, (0, 0)), (1, (1, 20)), (2, (1, 20)), (3, (1, 20)), (4, (4, 30)), (5, (4, 30))],
 )
-def test_an_epoch_ends_where_the_next_begins(epoch: int, expected: tuple[int, int]) -> None:
+def test_epoch_ends_at_the_start_of_the_next(epoch: int, expected: tuple[int, int]) -> None:
     assert log(30, LEADER).end_offset_for_epoch(epoch) == LogPosition(*expected)
 
 
@@ -41,11 +41,11 @@ def test_an_epoch_ends_where_the_next_begins(epoch: int, expected: tuple[int, in
         (30, 9, Diverging(LogPosition(4, 30))),
     ],
 )
-def test_a_position_is_valid_if_it_lies_on_the_leaders_log(offset: int, epoch: int, expected: Validation) -> None:
+def test_position_on_the_leaders_log_is_valid(offset: int, epoch: int, expected: Validation) -> None:
     assert log(30, LEADER).validate(offset, epoch) == expected
 
 
-def test_a_follower_goes_back_to_where_both_logs_may_agree() -> None:
+def test_diverging_follower_gets_the_end_of_the_largest_common_epoch() -> None:
     """It has epochs 2 and 3 that the leader does not know; its own epoch 1 is shorter than the leader's."""
     leader, follower = log(30, LEADER), log(25, {1: 0, 2: 12, 3: 18})
     answer = leader.validate(follower.end, follower.last_epoch)
@@ -60,11 +60,11 @@ def test_a_follower_goes_back_to_where_both_logs_may_agree() -> None:
     ("diverging", "expected"),
     [((0, 9), 9), ((0, 99), 25), ((1, 5), 5), ((2, 99), 18), ((9, 99), 25), ((3, 20), 20)],
 )
-def test_truncation_takes_the_lesser_end(diverging: tuple[int, int], expected: int) -> None:
+def test_truncation_offset_is_the_lesser_epoch_end(diverging: tuple[int, int], expected: int) -> None:
     assert log(25, {1: 0, 2: 12, 3: 18}).truncation_offset(LogPosition(*diverging)) == expected
 
 
-def test_an_epoch_without_records_goes_too() -> None:
+def test_truncation_removes_an_epoch_without_records() -> None:
     view = log(10, {1: 0, 2: 10})
     view.truncate_to(10)
     assert view.position == LogPosition(1, 10)
@@ -86,17 +86,17 @@ def test_an_epoch_without_records_goes_too() -> None:
         (100, 7, Diverging(LogPosition(4, 100))),
     ],
 )
-def test_what_is_not_in_the_log_is_in_a_snapshot(offset: int, epoch: int, expected: Validation) -> None:
+def test_offset_below_the_log_start_needs_a_snapshot(offset: int, epoch: int, expected: Validation) -> None:
     view = log(130, {5: 100, 6: 115}, start=100, snapshots=((100, 4), (120, 6)))
     assert view.validate(offset, epoch) == expected
 
 
-def test_what_came_before_the_log_ended_where_the_oldest_snapshot_does() -> None:
+def test_epoch_before_the_log_ends_at_the_oldest_snapshot() -> None:
     view = log(130, {5: 100, 6: 115}, start=100, snapshots=((100, 4), (120, 6)))
     assert [view.end_offset_for_epoch(epoch) for epoch in (3, 4, 5)] == [(4, 100), (4, 100), (5, 115)]
 
 
-def test_an_empty_log_is_sent_a_snapshot_even_if_the_log_begins_at_0() -> None:
+def test_empty_follower_needs_a_snapshot_even_if_the_log_starts_at_0() -> None:
     assert log(30, LEADER, snapshots=((25, 4),)).validate(0, 0) == NeedsSnapshot(SnapshotId(25, 4))
 
 
@@ -115,20 +115,18 @@ def test_an_empty_log_is_sent_a_snapshot_even_if_the_log_begins_at_0() -> None:
         ((12, -1), False),
     ],
 )
-def test_a_snapshot_is_lacked_if_the_log_has_not_what_it_stands_for(
-    snapshot_id: tuple[int, int], expected: bool
-) -> None:
+def test_snapshot_is_missing_if_the_log_lacks_its_records(snapshot_id: tuple[int, int], expected: bool) -> None:
     assert log(30, LEADER, snapshots=((10, 1),)).lacks(SnapshotId(*snapshot_id)) is expected
 
 
-def test_a_log_that_is_nothing_but_a_snapshot_has_its_epoch() -> None:
+def test_log_that_starts_at_a_snapshot_has_its_epoch() -> None:
     view = log(5, {1: 0})
     view.start_at(StoredSnapshot(SnapshotId(1000, 5), 100, 0))
     assert (view.start, view.end, view.position) == (1000, 1000, LogPosition(5, 1000))
     assert view.epoch_before(1000) == 5
 
 
-def test_trimming_keeps_the_epoch_that_goes_on() -> None:
+def test_trim_keeps_the_epoch_at_the_new_start() -> None:
     view = log(30, {1: 0, 4: 20}, snapshots=((10, 1), (25, 4)), size=3000)
     view.trim(SnapshotId(25, 4))
     assert (view.start, view.bytes) == (25, 500)
@@ -139,11 +137,11 @@ def test_trimming_keeps_the_epoch_that_goes_on() -> None:
 
 
 @pytest.mark.parametrize(("offset", "expected"), [(0, None), (1, 1), (20, 1), (21, 4), (30, 4), (31, None)])
-def test_the_epoch_before_an_offset(offset: int, expected: int | None) -> None:
+def test_epoch_before_an_offset(offset: int, expected: int | None) -> None:
     assert log(30, LEADER).epoch_before(offset) == expected
 
 
-def test_snapshots_are_kept_in_the_order_of_their_ids() -> None:
+def test_snapshots_are_ordered_by_id() -> None:
     view = log(30, LEADER)
     assert view.add_snapshot(StoredSnapshot(SnapshotId(25, 4), 1, 0))
     assert view.add_snapshot(StoredSnapshot(SnapshotId(15, 1), 1, 0))
@@ -151,7 +149,7 @@ def test_snapshots_are_kept_in_the_order_of_their_ids() -> None:
     assert (view.oldest_snapshot, view.newest_snapshot) == (SnapshotId(15, 1), SnapshotId(25, 4))
 
 
-def test_appends_open_epochs() -> None:
+def test_append_adds_a_new_epoch() -> None:
     view = log(0, {})
     view.append(3, 1, 50)
     view.append(5, 1, 50)

@@ -20,7 +20,7 @@ def voters(*ids: int, directory: Uuid = DISK) -> VoterSet:
     return VoterSet(VoterNode(key(each, directory)) for each in ids)
 
 
-def test_the_leader_counts_itself_as_far_as_it_synced() -> None:
+def test_leader_counts_its_synced_end_offset() -> None:
     progress = Progress(key(1), voters(1, 2, 3))
     assert progress.agreed(10) == -1
     progress.fetched(key(2), 7, 10, at(0))
@@ -28,7 +28,7 @@ def test_the_leader_counts_itself_as_far_as_it_synced() -> None:
     assert progress.agreed(5) == 5
 
 
-def test_a_leader_that_is_no_voter_does_not_count() -> None:
+def test_leader_that_is_not_a_voter_does_not_count() -> None:
     progress = Progress(key(1), voters(2, 3))
     progress.fetched(key(2), 7, 10, at(0))
     assert progress.agreed(10) == -1
@@ -36,20 +36,20 @@ def test_a_leader_that_is_no_voter_does_not_count() -> None:
     assert progress.agreed(10) == 7
 
 
-def test_another_disk_of_a_voter_is_an_observer() -> None:
+def test_voter_id_with_another_directory_is_an_observer() -> None:
     progress = Progress(key(1), voters(1, 2))
     assert not progress.fetched(key(2, OTHER_DISK), 9, 10, at(0))
     assert progress.agreed(10) == -1
     assert [each.key for each in progress.observers()] == [key(2, OTHER_DISK)]
 
 
-def test_a_configured_voter_matches_any_disk() -> None:
+def test_static_voter_matches_any_directory() -> None:
     progress = Progress(key(1), voters(1, 2, directory=ZERO_UUID))
     assert progress.fetched(key(2, OTHER_DISK), 9, 10, at(0))
     assert progress.agreed(10) == 9
 
 
-def test_who_becomes_a_voter_keeps_its_place_and_who_stops_too() -> None:
+def test_progress_is_kept_across_voter_changes() -> None:
     progress = Progress(key(1), voters(1, 2))
     progress.fetched(key(2), 4, 10, at(0))
     progress.fetched(key(3), 8, 10, at(0))
@@ -58,14 +58,14 @@ def test_who_becomes_a_voter_keeps_its_place_and_who_stops_too() -> None:
     assert [(each.key, each.end_offset) for each in progress.observers()] == [(key(2), 4)]
 
 
-def test_a_voter_may_come_back_with_less() -> None:
+def test_voter_may_return_with_a_lower_end_offset() -> None:
     progress = Progress(key(1), voters(1, 2))
     progress.fetched(key(2), 9, 10, at(0))
     progress.fetched(key(2), 0, 10, at(1))
     assert progress.agreed(10) == 0
 
 
-def test_a_majority_in_contact_is_counted_anew_each_time() -> None:
+def test_contact_with_a_majority_restarts_the_count() -> None:
     progress = Progress(key(1), voters(1, 2, 3, 4, 5))
     assert not progress.in_contact(key(2))
     assert not progress.in_contact(key(2))
@@ -73,17 +73,17 @@ def test_a_majority_in_contact_is_counted_anew_each_time() -> None:
     assert not progress.in_contact(key(3))
 
 
-def test_without_the_leader_a_majority_is_one_more() -> None:
+def test_contact_needs_one_more_voter_if_the_leader_is_not_a_voter() -> None:
     progress = Progress(key(1), voters(2, 3))
     assert not progress.in_contact(key(2))
     assert progress.in_contact(key(3))
 
 
-def test_observers_are_no_contact() -> None:
+def test_observers_do_not_count_as_contact() -> None:
     assert not Progress(key(1), voters(1, 2)).in_contact(key(3))
 
 
-def test_caught_up_is_who_has_what_there_was() -> None:
+def test_replica_is_caught_up_with_the_leaders_earlier_end() -> None:
     """Now, if it has all; at its last fetch, if it has by now what was all then."""
     replica = ReplicaProgress(key(2))
     replica.fetched(3, 10, at(0))
@@ -94,7 +94,7 @@ def test_caught_up_is_who_has_what_there_was() -> None:
     assert replica.caught_up_ms == 1_000_200
 
 
-def test_live_are_voters_and_observers_in_contact() -> None:
+def test_live_replicas_are_voters_and_observers_in_contact() -> None:
     progress = Progress(key(1), voters(1, 2))
     progress.fetched(key(3), 3, 10, at(0))
     progress.on_snapshot_fetch(key(4), at(900))
@@ -103,7 +103,7 @@ def test_live_are_voters_and_observers_in_contact() -> None:
     assert [each.key.id for each in progress.observers()] == [4]
 
 
-def test_an_observer_that_comes_with_another_disk_has_lost_the_former() -> None:
+def test_observer_with_a_new_directory_replaces_the_former_one() -> None:
     """So nobody makes a voter of what is gone, and the log's start does not wait for it."""
     progress = Progress(key(1), voters(1))
     progress.fetched(key(4), 10, 10, at(0))
@@ -113,7 +113,7 @@ def test_an_observer_that_comes_with_another_disk_has_lost_the_former() -> None:
     assert [each.key for each in progress.live(0)] == [key(5), key(4, OTHER_DISK)]
 
 
-def test_successors_begin_with_the_most_advanced() -> None:
+def test_successors_are_ordered_by_end_offset() -> None:
     progress = Progress(key(1), voters(1, 2, 3, 4))
     progress.fetched(key(4), 9, 10, at(0))
     progress.fetched(key(3), 5, 10, at(0))

@@ -176,7 +176,7 @@ class Quorum:
 
 @pytest.mark.parametrize("dynamic", [False, True], ids=["static", "dynamic"])
 @pytest.mark.parametrize("seed", range(25))
-def test_promises_hold(seed: int, dynamic: bool) -> None:
+def test_random_quorums_keep_their_invariants(seed: int, dynamic: bool) -> None:
     quorum = Quorum(seed, dynamic=dynamic)
     for _ in range(STEPS):
         quorum.step()

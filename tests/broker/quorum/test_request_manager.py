@@ -11,7 +11,7 @@ def at(ms: float) -> Instant:
     return Instant(ms, 0)
 
 
-def test_a_destination_is_taken_until_the_outcome_comes() -> None:
+def test_destination_is_busy_until_the_outcome() -> None:
     peers = RequestManager(2000, 20)
     sent = peers.send(2, HOST, ProbeRequest())
     assert (sent.to_id, sent.timeout_ms) == (2, 2000)
@@ -23,14 +23,14 @@ def test_a_destination_is_taken_until_the_outcome_comes() -> None:
     assert peers.is_ready(2, at(0))
 
 
-def test_an_outcome_counts_once() -> None:
+def test_outcome_counts_once() -> None:
     peers = RequestManager(2000, 20)
     sent = peers.send(2, HOST, ProbeRequest())
     peers.complete(sent.serial)
     assert peers.complete(sent.serial) is None
 
 
-def test_after_failures_a_destination_rests_longer_and_longer() -> None:
+def test_backoff_grows_with_repeated_failures() -> None:
     peers = RequestManager(2000, 20)
     for pause in (20, 40, 80, 160, 160):
         peers.failed(2, at(0))
@@ -42,7 +42,7 @@ def test_after_failures_a_destination_rests_longer_and_longer() -> None:
     assert peers.next_retry(at(0)) == 20
 
 
-def test_who_forgets_may_ask_everybody_at_once() -> None:
+def test_reset_makes_every_destination_ready() -> None:
     peers = RequestManager(2000, 20)
     sent = peers.send(2, HOST, ProbeRequest())
     peers.failed(3, at(0))
@@ -53,7 +53,7 @@ def test_who_forgets_may_ask_everybody_at_once() -> None:
     assert peers.next_retry(at(0)) is None
 
 
-def test_who_moved_may_be_asked_while_a_request_to_where_it_was_is_under_way() -> None:
+def test_address_change_drops_the_request_in_flight() -> None:
     peers = RequestManager(2000, 20)
     peers.failed(2, at(0))
     sent = peers.send(2, HOST, ProbeRequest())

@@ -38,7 +38,7 @@ def roles() -> list[Role]:
 
 
 @pytest.mark.parametrize(("before", "after"), list(product(roles(), roles())), ids=lambda role: type(role).__name__)
-def test_epochs_never_fall(before: Role, after: Role) -> None:
+def test_role_change_never_lowers_the_epoch(before: Role, after: Role) -> None:
     with pytest.raises(IllegalRoleTransition):
         check_transition(before, after, 5, 4)
 
@@ -47,7 +47,7 @@ MISSING = [pair for pair in product(roles(), roles()) if (type(pair[0]), type(pa
 
 
 @pytest.mark.parametrize(("before", "after"), MISSING, ids=lambda role: type(role).__name__)
-def test_what_is_not_in_the_table_is_refused(before: Role, after: Role) -> None:
+def test_transition_outside_the_table_is_refused(before: Role, after: Role) -> None:
     for new_epoch in (5, 6):
         with pytest.raises(IllegalRoleTransition):
             check_transition(before, after, 5, new_epoch)
@@ -70,7 +70,7 @@ def by_name(name: str) -> Role:
         ("FollowerState", "ObserverState", (5, 5)),
     ],
 )
-def test_the_usual_ways_are_open(before: str, after: str, epochs: tuple[int, int]) -> None:
+def test_regular_transitions_are_allowed(before: str, after: str, epochs: tuple[int, int]) -> None:
     check_transition(by_name(before), by_name(after), *epochs)
 
 
@@ -88,6 +88,6 @@ def test_the_usual_ways_are_open(before: str, after: str, epochs: tuple[int, int
         ("LeaderState", "CandidateState", (5, 6)),
     ],
 )
-def test_others_are_closed(before: str, after: str, epochs: tuple[int, int]) -> None:
+def test_illegal_transitions_are_refused(before: str, after: str, epochs: tuple[int, int]) -> None:
     with pytest.raises(IllegalRoleTransition):
         check_transition(by_name(before), by_name(after), *epochs)

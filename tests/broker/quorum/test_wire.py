@@ -252,7 +252,7 @@ def through(message: Any, version: int) -> Any:
 
 
 @pytest.mark.parametrize(("name", "version", "expected"), GOLDEN, ids=lambda value: str(value)[:16])
-def test_bytes_are_kafkas(name: str, version: int, expected: str) -> None:
+def test_encoding_equals_kafkas_bytes(name: str, version: int, expected: str) -> None:
     if name in RESPONSES:
         key, message = RESPONSES[name]
         assert encode_bytes(message, version).hex() == expected
@@ -267,7 +267,7 @@ def test_bytes_are_kafkas(name: str, version: int, expected: str) -> None:
     assert read_request(name, message, version) == as_old(request, version)
 
 
-def test_every_version_we_serve_is_among_the_golden_bytes() -> None:
+def test_golden_bytes_cover_every_supported_version() -> None:
     for name, (key, _) in REQUESTS.items():
         lowest = replication.FETCH_FROM if key is ApiKey.FETCH else 0
         versions = [version for what, version, _ in GOLDEN if what == name]
@@ -285,7 +285,7 @@ def test_every_version_we_serve_is_among_the_golden_bytes() -> None:
         (core.ProbeRequest(), 0),
     ],
 )
-def test_what_an_old_version_cannot_say_is_not_sent_in_it(request_: core.Request, lowest: int) -> None:
+def test_requests_exclude_versions_without_their_fields(request_: core.Request, lowest: int) -> None:
     assert outgoing(request_, 1_000).lowest_version == lowest
 
 
@@ -322,7 +322,7 @@ RESPONSE_PAIRS: list[tuple[core.Request, core.Response, Any, int]] = [
 
 
 @pytest.mark.parametrize(("request_", "response", "encode", "addresses_from"), RESPONSE_PAIRS)
-def test_responses_go_there_and_back_in_every_version(
+def test_responses_round_trip_in_every_version(
     request_: core.Request, response: Any, encode: Any, addresses_from: int
 ) -> None:
     out = outgoing(request_, 1_000)
@@ -333,7 +333,7 @@ def test_responses_go_there_and_back_in_every_version(
 
 
 @pytest.mark.parametrize(("request_", "response", "encode", "_from"), RESPONSE_PAIRS)
-def test_the_leaders_address_is_that_of_the_listener_asked(
+def test_leader_address_is_that_of_the_requested_listener(
     request_: core.Request, response: Any, encode: Any, _from: int
 ) -> None:
     two = LeaderHint(3, 6, (ListenerEndpoint("OTHER", "o", 1), *LISTENERS))
@@ -346,7 +346,7 @@ def test_the_leaders_address_is_that_of_the_listener_asked(
 
 
 @pytest.mark.parametrize(("request_", "response", "encode", "_from"), RESPONSE_PAIRS[:-1])
-def test_another_cluster_is_an_error_of_the_whole_and_the_rest_of_the_partition(
+def test_wrong_cluster_is_a_top_level_error_and_others_are_partition_errors(
     request_: core.Request, response: Any, encode: Any, _from: int
 ) -> None:
     whole = encode(replace(response, error=ErrorCode.INCONSISTENT_CLUSTER_ID), LISTENER)
@@ -358,20 +358,20 @@ def test_another_cluster_is_an_error_of_the_whole_and_the_rest_of_the_partition(
     assert (read.error, read.leader) == (ErrorCode.INCONSISTENT_CLUSTER_ID, LeaderHint())
 
 
-def test_a_response_that_says_nothing_is_malformed() -> None:
+def test_response_without_the_partition_is_malformed() -> None:
     for request, *_ in RESPONSE_PAIRS[:-1]:
         out = outgoing(request, 1_000)
         with pytest.raises(MalformedResponse):
             out.read(response_class(out.key)(), LISTENER)
 
 
-def test_a_code_of_the_future_is_an_error() -> None:
+def test_unknown_error_code_becomes_unknown_server_error() -> None:
     response = vote_messages.VoteResponse(error_code=30_000)
     assert elections.decode_vote_response(response, LISTENER).error is ErrorCode.UNKNOWN_SERVER_ERROR
 
 
 class TestOtherPartitions:
-    def test_elections_are_about_one_partition(self) -> None:
+    def test_election_requests_for_another_partition_are_refused(self) -> None:
         for name in ("vote", "begin", "end"):
             good: Any = outgoing(REQUESTS[name][1], 0).build(1)
             for spoil in ("topics", "partitions", "index", "name", "twice"):
@@ -393,7 +393,7 @@ class TestOtherPartitions:
                 assert (answer.error_code, answer.topics) == (ErrorCode.INVALID_REQUEST, [])
 
     @pytest.mark.parametrize(("version", "by_id"), [(12, False), (13, True), (18, True)])
-    def test_a_fetch_names_the_log_by_what_its_version_has(self, version: int, by_id: bool) -> None:
+    def test_fetch_names_the_topic_by_name_or_id_per_version(self, version: int, by_id: bool) -> None:
         for topic, topic_id, good in (
             ("__cluster_metadata", METADATA_TOPIC_ID, True),
             ("", METADATA_TOPIC_ID, by_id),
@@ -408,7 +408,7 @@ class TestOtherPartitions:
                     replication.decode_fetch(message, version)
                 assert refused.value.response == fetch_messages.FetchResponse(error_code=ErrorCode.INVALID_REQUEST)
 
-    def test_a_snapshot_of_another_partition_is_unknown_and_two_at_once_are_invalid(self) -> None:
+    def test_fetch_snapshot_refuses_another_partition_and_two_partitions(self) -> None:
         message: Any = outgoing(PAGE, 0).build(1)
         message.topics[0].partitions[0].partition = 7
         with pytest.raises(WrongPartition) as refused:
@@ -425,19 +425,19 @@ class TestOtherPartitions:
 
 
 class TestMembership:
-    def test_a_change_that_failed_says_why(self) -> None:
+    def test_failed_voter_change_has_a_message(self) -> None:
         response = core.ChangeVotersResponse(ErrorCode.DUPLICATE_VOTER, LeaderHint(), "4 votes already")
         for request, encode in ((ADD, membership.encode_add_response), (REMOVE, membership.encode_remove_response)):
             out = outgoing(request, 1_000)
             encoded: Message = encode(response)
             assert out.read(through(encoded, 0), LISTENER) == response
 
-    def test_an_error_without_a_sentence_gets_its_own(self) -> None:
+    def test_error_without_a_message_gets_the_error_codes_message(self) -> None:
         response = core.ChangeVotersResponse(ErrorCode.DUPLICATE_VOTER, LEADER)
         assert membership.encode_add_response(response).error_message == ErrorCode.DUPLICATE_VOTER.message
         assert membership.encode_add_response(replace(response, error=ErrorCode.NONE)).error_message is None
 
-    def test_a_probe_finds_the_supported_kraft_versions(self) -> None:
+    def test_probe_reads_the_supported_kraft_versions(self) -> None:
         feature = api_versions.SupportedFeatureKey("kraft.version", 0, 1)
         read = outgoing(core.ProbeRequest(), 1_000).read
         found = read(api_versions.ApiVersionsResponse(supported_features=[feature]), LISTENER)

@@ -104,7 +104,7 @@ def static_leader() -> FakeLeader:
 # -- adding ------------------------------------------------------------------------------------------------------------
 
 
-def test_a_voter_is_added_after_its_probe_and_answered_after_the_commit() -> None:
+def test_add_voter_appends_after_the_probe_and_responds_after_the_commit() -> None:
     stage = Stage()
     stage.add()
     assert stage.leader.probed == [(key(4), SocketAddress("node4", 9093))]
@@ -119,7 +119,7 @@ def test_a_voter_is_added_after_its_probe_and_answered_after_the_commit() -> Non
     assert stage.is_over
 
 
-def test_the_entry_says_what_the_voter_supports() -> None:
+def test_voter_entry_contains_the_supported_versions() -> None:
     stage = Stage()
     stage.add()
     stage.supports(1, 3)
@@ -128,7 +128,7 @@ def test_the_entry_says_what_the_voter_supports() -> None:
     assert entry.versions == KRaftVersions(1, 3)
 
 
-def test_who_joins_by_itself_is_answered_before_the_commit() -> None:
+def test_auto_join_gets_a_response_before_the_commit() -> None:
     """KIP-1186: its own fetch, which the commit needs, waits behind the answer."""
     stage = Stage()
     stage.add(ack_when_committed=False)
@@ -140,14 +140,14 @@ def test_who_joins_by_itself_is_answered_before_the_commit() -> None:
 
 
 @pytest.mark.parametrize("home", [4, 9])
-def test_an_id_votes_once_in_whatever_directory(home: int) -> None:
+def test_add_voter_refuses_an_id_with_any_directory_twice(home: int) -> None:
     stage = Stage(FakeLeader(voters(1, 2, 3, 4)))
     stage.add(voter(4, home))
     assert stage.errors == [ErrorCode.DUPLICATE_VOTER]
     assert stage.is_over
 
 
-def test_who_cannot_be_asked_now_must_come_again() -> None:
+def test_add_voter_times_out_when_the_probe_cannot_be_sent() -> None:
     stage = Stage(FakeLeader(can_probe=False))
     stage.add()
     assert stage.errors == [ErrorCode.REQUEST_TIMED_OUT]
@@ -157,7 +157,7 @@ def test_who_cannot_be_asked_now_must_come_again() -> None:
 @pytest.mark.parametrize(
     "outcome", [SendFailure(ErrorCode.BROKER_NOT_AVAILABLE), ProbeResponse(ErrorCode.UNSUPPORTED_VERSION)]
 )
-def test_who_does_not_answer_must_come_again(outcome: SendFailure | ProbeResponse) -> None:
+def test_add_voter_times_out_when_the_probe_fails(outcome: SendFailure | ProbeResponse) -> None:
     stage = Stage()
     stage.add()
     stage.changes.on_probe(key(4), outcome)
@@ -165,7 +165,7 @@ def test_who_does_not_answer_must_come_again(outcome: SendFailure | ProbeRespons
     assert stage.is_over
 
 
-def test_who_does_not_support_the_version_in_force_cannot_vote() -> None:
+def test_add_voter_refuses_a_replica_without_the_kraft_version() -> None:
     stage = Stage()
     stage.add()
     stage.supports(0, 0)
@@ -173,7 +173,7 @@ def test_who_does_not_support_the_version_in_force_cannot_vote() -> None:
     assert stage.leader.appended == []
 
 
-def test_who_has_not_caught_up_must_come_again() -> None:
+def test_add_voter_times_out_for_a_replica_that_lags() -> None:
     """Under exactly this key: the same id with another directory has another disk."""
     stage = Stage(FakeLeader(caught_up={key(4, home=9)}))
     stage.add()
@@ -183,7 +183,7 @@ def test_who_has_not_caught_up_must_come_again() -> None:
     assert stage.is_over
 
 
-def test_answers_to_older_probes_are_ignored() -> None:
+def test_responses_to_older_probes_are_ignored() -> None:
     stage = Stage()
     stage.supports()
     stage.add()
@@ -198,7 +198,7 @@ def test_answers_to_older_probes_are_ignored() -> None:
 
 
 @pytest.mark.parametrize("is_probed", [False, True])
-def test_time_runs_out_though_the_record_may_be_committed_later(is_probed: bool) -> None:
+def test_change_times_out_before_its_record_is_committed(is_probed: bool) -> None:
     stage = Stage()
     stage.add(now=100)
     if is_probed:
@@ -216,7 +216,7 @@ def test_time_runs_out_though_the_record_may_be_committed_later(is_probed: bool)
 # -- removing ----------------------------------------------------------------------------------------------------------
 
 
-def test_a_voter_is_removed_and_answered_after_the_commit() -> None:
+def test_remove_voter_responds_after_the_commit() -> None:
     stage = Stage()
     stage.remove(key(3))
     assert stage.leader.voters == voters(1, 2)
@@ -227,20 +227,20 @@ def test_a_voter_is_removed_and_answered_after_the_commit() -> None:
 
 
 @pytest.mark.parametrize("which", [key(9), key(3, home=9)])
-def test_only_exactly_a_voter_is_removed(which: ReplicaKey) -> None:
+def test_remove_voter_requires_the_exact_replica_key(which: ReplicaKey) -> None:
     stage = Stage()
     stage.remove(which)
     assert stage.errors == [ErrorCode.VOTER_NOT_FOUND]
     assert stage.is_over
 
 
-def test_the_last_voter_stays() -> None:
+def test_last_voter_cannot_be_removed() -> None:
     stage = Stage(FakeLeader(voters(1)))
     stage.remove(key(1))
     assert stage.errors == [ErrorCode.VOTER_NOT_FOUND]
 
 
-def test_a_leader_that_removed_itself_leaves_when_that_is_committed() -> None:
+def test_removed_leader_resigns_after_the_commit() -> None:
     stage = Stage()
     stage.remove(key(1))
     assert stage.leader.voters == voters(2, 3)
@@ -253,7 +253,7 @@ def test_a_leader_that_removed_itself_leaves_when_that_is_committed() -> None:
 # -- updating ----------------------------------------------------------------------------------------------------------
 
 
-def test_a_voter_corrects_its_entry_and_is_answered_at_once() -> None:
+def test_update_voter_responds_before_the_commit() -> None:
     stage = Stage()
     moved = voter(2)._replace(listeners=(ListenerEndpoint("CONTROLLER", "elsewhere", 1),))
     stage.update(moved)
@@ -262,7 +262,7 @@ def test_a_voter_corrects_its_entry_and_is_answered_at_once() -> None:
     assert stage.is_over
 
 
-def test_nothing_is_appended_for_an_entry_that_is_right() -> None:
+def test_update_voter_appends_nothing_for_an_equal_entry() -> None:
     stage = Stage()
     stage.update(voter(2))
     assert stage.errors == [ErrorCode.NONE]
@@ -270,14 +270,14 @@ def test_nothing_is_appended_for_an_entry_that_is_right() -> None:
 
 
 @pytest.mark.parametrize("which", [voter(9), voter(2, home=9)])
-def test_only_voters_have_an_entry(which: VoterNode) -> None:
+def test_update_voter_refuses_an_observer(which: VoterNode) -> None:
     stage = Stage()
     stage.update(which)
     assert stage.errors == [ErrorCode.VOTER_NOT_FOUND]
 
 
 @pytest.mark.parametrize("versions", [(-1, 1), (2, 1), (0, 0), (2, 3)])
-def test_ranges_that_cannot_be_or_do_not_suffice_are_refused(versions: tuple[int, int]) -> None:
+def test_update_voter_refuses_invalid_and_insufficient_version_ranges(versions: tuple[int, int]) -> None:
     stage = Stage()
     stage.update(voter(2)._replace(versions=KRaftVersions(*versions)))
     assert stage.errors == [ErrorCode.INVALID_REQUEST]
@@ -287,7 +287,7 @@ def test_ranges_that_cannot_be_or_do_not_suffice_are_refused(versions: tuple[int
 # -- what every change asks --------------------------------------------------------------------------------------------
 
 
-def test_a_voter_is_named_wholly() -> None:
+def test_changes_require_id_and_directory_id() -> None:
     for bad in (ReplicaKey(-1, key(4).directory_id), ReplicaKey(4)):
         stage = Stage()
         stage.add(voter(4)._replace(key=bad))
@@ -296,7 +296,7 @@ def test_a_voter_is_named_wholly() -> None:
         assert stage.errors == [ErrorCode.INVALID_REQUEST] * 3
 
 
-def test_a_voter_listens_under_the_default_name() -> None:
+def test_changes_require_the_default_listener() -> None:
     stage = Stage()
     elsewhere = (ListenerEndpoint("OTHER", "node4", 9094),)
     stage.add(voter(4)._replace(listeners=elsewhere))
@@ -311,7 +311,7 @@ def every_change(stage: Stage) -> None:
     stage.changes.upgrade(TOKEN, 1, 0)
 
 
-def test_one_change_at_a_time() -> None:
+def test_second_change_times_out_while_one_is_pending() -> None:
     stage = Stage()
     stage.add()
     every_change(stage)
@@ -319,7 +319,7 @@ def test_one_change_at_a_time() -> None:
     assert stage.leader.appended == []
 
 
-def test_nothing_before_a_commit_in_the_own_epoch() -> None:
+def test_changes_wait_for_a_commit_in_the_leaders_epoch() -> None:
     """Ongaro, 2015: else two leaders could change different voters of the same set."""
     stage = Stage(FakeLeader(committed=-1))
     every_change(stage)
@@ -328,21 +328,21 @@ def test_nothing_before_a_commit_in_the_own_epoch() -> None:
 
 
 @pytest.mark.parametrize("uncommitted", [10, 11])
-def test_nothing_before_the_last_change_is_committed(uncommitted: int) -> None:
+def test_changes_wait_for_the_commit_of_the_last_change(uncommitted: int) -> None:
     stage = Stage(FakeLeader(voters_offset=uncommitted))
     every_change(stage)
     assert stage.errors == [*[ErrorCode.REQUEST_TIMED_OUT] * 3, ErrorCode.NONE]
     assert stage.leader.appended == []
 
 
-def test_configured_voters_do_not_change() -> None:
+def test_static_voters_cannot_change() -> None:
     stage = Stage(static_leader())
     stage.add()
     stage.remove(key(2))
     assert stage.errors == [ErrorCode.UNSUPPORTED_VERSION] * 2
 
 
-def test_who_leads_no_more_says_so() -> None:
+def test_pending_change_fails_when_the_leadership_ends() -> None:
     stage = Stage()
     stage.add()
     stage.changes.abandon()
@@ -355,7 +355,7 @@ def test_who_leads_no_more_says_so() -> None:
 # -- the step to version 1 ---------------------------------------------------------------------------------------------
 
 
-def test_voters_become_dynamic_when_all_have_told_of_themselves() -> None:
+def test_upgrade_succeeds_after_all_voters_sent_updates() -> None:
     stage = Stage(static_leader())
     stage.update(voter(2))
     stage.changes.upgrade(TOKEN, 1, 0)
@@ -372,7 +372,7 @@ def test_voters_become_dynamic_when_all_have_told_of_themselves() -> None:
     assert len(stage.errors) == 4
 
 
-def test_a_voter_that_supports_too_little_holds_the_step_up() -> None:
+def test_upgrade_refuses_while_a_voter_lacks_the_version() -> None:
     stage = Stage(static_leader())
     stage.update(voter(2))
     stage.update(voter(3)._replace(versions=KRaftVersions(0, 0)))
@@ -380,7 +380,7 @@ def test_a_voter_that_supports_too_little_holds_the_step_up() -> None:
     assert stage.errors[-1] is ErrorCode.INVALID_UPDATE_VERSION
 
 
-def test_there_is_no_way_back_and_none_into_the_unknown() -> None:
+def test_upgrade_refuses_lower_and_unknown_versions() -> None:
     stage = Stage()
     for version in (0, 1, 2):
         stage.changes.upgrade(TOKEN, version, 0)
@@ -388,7 +388,7 @@ def test_there_is_no_way_back_and_none_into_the_unknown() -> None:
     assert stage.leader.appended == []
 
 
-def test_the_step_waits_for_a_commit_and_for_its_time() -> None:
+def test_upgrade_responds_after_the_commit_or_the_timeout() -> None:
     stage = Stage(static_leader())
     stage.leader.committed = -1
     stage.changes.upgrade(TOKEN, 1, 0)
@@ -405,7 +405,7 @@ def test_the_step_waits_for_a_commit_and_for_its_time() -> None:
 
 
 @pytest.mark.parametrize("seed", range(100))
-def test_at_most_one_change_is_uncommitted_and_each_request_is_answered_once(seed: int) -> None:
+def test_at_most_one_change_is_uncommitted_and_each_request_gets_one_response(seed: int) -> None:
     random, stage = Random(seed), Stage()
     leader, asked, now = stage.leader, 0, 0.0
     for _ in range(200):

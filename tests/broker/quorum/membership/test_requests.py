@@ -11,7 +11,7 @@ CLUSTER = "cluster"
 STATIC = VoterSet.of_static([StaticVoter(1, SocketAddress("node1", 9093))], "CONTROLLER")
 
 
-def test_a_voter_corrects_its_entry_while_that_differs() -> None:
+def test_voter_sends_update_voter_while_its_entry_differs() -> None:
     own = voter(2)
     assert update_of_entry(own, voters(1, 2), 1, cluster_id=CLUSTER, epoch=5) is None
     moved = own._replace(listeners=(ListenerEndpoint("CONTROLLER", "elsewhere", 1),))
@@ -21,30 +21,30 @@ def test_a_voter_corrects_its_entry_while_that_differs() -> None:
         assert request == UpdateVoterRequest(CLUSTER, 5, key(2), changed.listeners, changed.versions)
 
 
-def test_who_is_no_voter_has_no_entry() -> None:
+def test_observer_sends_no_update_voter() -> None:
     assert update_of_entry(voter(3), voters(1, 2), 1, cluster_id=CLUSTER, epoch=5) is None
     assert update_of_entry(voter(2, home=9), voters(1, 2), 1, cluster_id=CLUSTER, epoch=5) is None
 
 
-def test_a_configured_voter_tells_every_leader_of_itself_once() -> None:
+def test_static_voter_sends_update_voter_once_per_leader() -> None:
     own = voter(1)
     for updated_epoch, is_told in [(-1, False), (4, False), (5, True)]:
         request = update_of_entry(own, STATIC, 0, cluster_id=CLUSTER, epoch=5, updated_epoch=updated_epoch)
         assert (request is None) is is_told
 
 
-def test_a_controller_that_votes_nowhere_adds_itself() -> None:
+def test_controller_that_is_not_a_voter_adds_itself() -> None:
     own = voter(3)
     assert auto_join(own, voters(1, 2), 1, cluster_id=CLUSTER) == AddVoterRequest(CLUSTER, key(3), own.listeners, False)
 
 
-def test_a_controller_that_lost_its_disk_removes_what_it_was_first() -> None:
+def test_controller_with_a_new_disk_first_removes_its_former_voter() -> None:
     own = voter(2, home=9)
     assert auto_join(own, voters(1, 2), 1, cluster_id=CLUSTER) == RemoveVoterRequest(CLUSTER, key(2))
     assert isinstance(auto_join(own, voters(1), 1, cluster_id=CLUSTER), AddVoterRequest)
 
 
-def test_who_votes_or_knows_nothing_or_may_not_change_anything_does_not_join() -> None:
+def test_auto_join_needs_known_dynamic_voters_without_this_node() -> None:
     assert auto_join(voter(2), voters(1, 2), 1, cluster_id=CLUSTER) is None
     assert auto_join(voter(2), voters(), 1, cluster_id=CLUSTER) is None
     assert auto_join(voter(2), STATIC, 0, cluster_id=CLUSTER) is None

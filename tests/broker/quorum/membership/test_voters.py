@@ -32,25 +32,25 @@ def voters(*ids: int) -> VoterSet:
     return VoterSet(map(voter, ids))
 
 
-def test_the_record_and_the_set_say_the_same() -> None:
+def test_voter_set_equals_its_record() -> None:
     for ids in [(), (1,), (3, 1, 2)]:
         record = voters(*ids).to_record()
         read, _ = decode(VotersRecord, encode_bytes(record, 0), 0)
         assert VoterSet.of_record(read) == voters(*ids)
 
 
-def test_equal_sets_make_equal_bytes() -> None:
+def test_equal_voter_sets_encode_to_equal_bytes() -> None:
     assert encode_bytes(voters(3, 1, 2).to_record(), 0) == encode_bytes(voters(1, 2, 3).to_record(), 0)
     assert hash(voters(3, 1, 2)) == hash(voters(1, 2, 3))
     assert voters(1, 2) != voters(1, 2).updated(voter(2)._replace(listeners=()))
 
 
 @pytest.mark.parametrize(("count", "majority"), [(0, 1), (1, 1), (2, 2), (3, 2), (4, 3), (5, 3)])
-def test_a_majority_is_more_than_half(count: int, majority: int) -> None:
+def test_majority_is_more_than_half_of_the_voters(count: int, majority: int) -> None:
     assert voters(*range(count)).majority == majority
 
 
-def test_a_voter_with_a_directory_is_that_replica_alone() -> None:
+def test_voter_with_a_directory_matches_that_replica_only() -> None:
     one = voters(1)
     assert one.has(key(1))
     assert not one.has(key(1, home=7))
@@ -58,7 +58,7 @@ def test_a_voter_with_a_directory_is_that_replica_alone() -> None:
     assert not one.has(key(2))
 
 
-def test_a_static_voter_is_any_replica_of_its_id() -> None:
+def test_static_voter_matches_any_replica_of_its_id() -> None:
     static = VoterSet.of_static(
         [StaticVoter(1, SocketAddress("a", 1)), StaticVoter(2, SocketAddress("b", 2))], "CONTROLLER"
     )
@@ -71,7 +71,7 @@ def test_a_static_voter_is_any_replica_of_its_id() -> None:
     assert not static.support(1)
 
 
-def test_changes_make_new_sets() -> None:
+def test_changes_return_new_voter_sets() -> None:
     three = voters(1, 2, 3)
     assert three.with_voter(voter(4)) == voters(1, 2, 3, 4)
     assert three.without(key(2)) == voters(1, 3)
@@ -80,7 +80,7 @@ def test_changes_make_new_sets() -> None:
     assert three == voters(1, 2, 3), "unchanged itself"
 
 
-def test_changes_that_make_no_sense_are_refused() -> None:
+def test_invalid_changes_raise_value_error() -> None:
     with pytest.raises(ValueError, match="share an id"):
         voters(1).with_voter(voter(1, home=9))
     with pytest.raises(ValueError, match="is not a voter"):
@@ -89,24 +89,24 @@ def test_changes_that_make_no_sense_are_refused() -> None:
         voters(1).updated(voter(2))
 
 
-def test_a_static_entry_learns_its_directory_by_an_update() -> None:
+def test_update_sets_the_directory_of_a_static_entry() -> None:
     static = VoterSet.of_static([StaticVoter(1, SocketAddress("a", 1))], "CONTROLLER")
     assert static.updated(voter(1)) == voters(1)
 
 
-def test_who_is_alone() -> None:
+def test_is_only_requires_a_single_matching_voter() -> None:
     assert voters(1).is_only(key(1))
     assert not voters(1, 2).is_only(key(1))
     assert not voters(2).is_only(key(1))
     assert not voters().is_only(key(1))
 
 
-def test_all_must_support_a_version() -> None:
+def test_version_support_requires_all_voters() -> None:
     assert voters(1, 2).support(1)
     assert not voters(1, 2).updated(voter(2)._replace(versions=KRaftVersions(0, 0))).support(1)
 
 
-def test_sets_that_differ_by_one_have_majorities_that_meet() -> None:
+def test_majorities_of_sets_that_differ_by_one_intersect() -> None:
     every = [VoterSet(map(voter, ids)) for ids in _subsets(range(5)) if ids]
     for one in every:
         for other in every:
@@ -114,7 +114,7 @@ def test_sets_that_differ_by_one_have_majorities_that_meet() -> None:
                 assert all(a & b for a in _majorities(one) for b in _majorities(other)), (one, other)
 
 
-def test_a_swap_is_two_differences() -> None:
+def test_replacing_a_voter_counts_as_two_differences() -> None:
     assert not voters(1, 2, 3).differs_by_one(voters(1, 2, 4))
     assert not voters(1, 2, 3).differs_by_one(VoterSet([voter(1), voter(2), voter(3, home=9)]))
     assert voters(1, 2, 3).differs_by_one(voters(1, 2, 3))

@@ -14,12 +14,12 @@ def slow_agreed_offset(ends: tuple[int, ...]) -> int:
 
 
 @pytest.mark.parametrize("voters", range(1, 6))
-def test_a_majority_agrees_on_what_it_has(voters: int) -> None:
+def test_agreed_offset_is_reached_by_a_majority(voters: int) -> None:
     for ends in product((-1, 0, 3, 7), repeat=voters):
         assert agreed_offset(ends) == slow_agreed_offset(ends), ends
 
 
-def test_nobody_agrees_on_nothing() -> None:
+def test_agreed_offset_without_voters_is_unknown() -> None:
     assert agreed_offset([]) == -1
 
 
@@ -36,7 +36,7 @@ def slow_outcome(voters: int, granted: int, refused: int) -> Outcome:
 
 
 @pytest.mark.parametrize("voters", range(1, 8))
-def test_a_ballot_ends_as_soon_as_it_is_decided(voters: int) -> None:
+def test_ballot_ends_as_soon_as_it_is_decided(voters: int) -> None:
     for granted in range(voters + 1):
         for refused in range(voters - granted + 1):
             ballot = Ballot(frozenset(range(voters)))
@@ -46,7 +46,7 @@ def test_a_ballot_ends_as_soon_as_it_is_decided(voters: int) -> None:
             assert len(ballot.pending) == voters - granted - refused
 
 
-def test_the_first_answer_counts_and_strangers_do_not() -> None:
+def test_ballot_counts_the_first_vote_of_each_voter_only() -> None:
     ballot = Ballot(frozenset({1, 2, 3}))
     ballot.record(1, False)
     ballot.record(1, True)

@@ -39,11 +39,11 @@ def started(stage: QuorumScenario, store_ms: int) -> list[str]:
     return [line.strip().partition(" ")[2] for line in stage.output]
 
 
-def test_a_snapshot_that_comes_late_is_fetched_from_the_leader(stage: QuorumScenario) -> None:
+def test_import_after_its_time_limit_falls_back_to_the_leader(stage: QuorumScenario) -> None:
     assert "4 leaves the store alone, which is too slow" in started(stage, 200)
 
 
-def test_a_large_one_may_take_longer(stage: QuorumScenario, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_import_has_a_longer_time_limit(stage: QuorumScenario, monkeypatch: pytest.MonkeyPatch) -> None:
     """It has 256 bytes, and there is the timeout for each 200 that are begun."""
     monkeypatch.setattr(imports, "TIMED_BYTES", 200)
     told = started(stage, 200)
@@ -51,6 +51,6 @@ def test_a_large_one_may_take_longer(stage: QuorumScenario, monkeypatch: pytest.
     assert "4 leaves the store alone, which is too slow" not in told
 
 
-def test_the_search_alone_may_not_take_longer(stage: QuorumScenario, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_import_search_has_the_plain_time_limit(stage: QuorumScenario, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(imports, "TIMED_BYTES", 200)
     assert "4 leaves the store alone, which is too slow" in started(stage, TIMEOUT_MS + 100)

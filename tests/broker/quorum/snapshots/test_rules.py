@@ -33,7 +33,7 @@ def trigger(*, ratio: float = 0.5, min_bytes: int = 1000, interval_ms: int = HOU
 # -- when to snapshot --------------------------------------------------------------------------------------------------
 
 
-def test_the_first_snapshot_is_made_by_bytes_alone() -> None:
+def test_first_snapshot_is_due_by_bytes_alone() -> None:
     first = trigger()
     first.on_log_read(999)
     assert first.reason(0) is None
@@ -41,7 +41,7 @@ def test_the_first_snapshot_is_made_by_bytes_alone() -> None:
     assert first.reason(0) is SnapshotReason.CHANGES
 
 
-def test_an_empty_snapshot_does_not_count_as_the_last() -> None:
+def test_empty_snapshot_leaves_the_bytes_as_only_condition() -> None:
     empty = trigger()
     empty.begin(0)
     empty.end(0)
@@ -52,20 +52,20 @@ def test_an_empty_snapshot_does_not_count_as_the_last() -> None:
 @pytest.mark.parametrize(
     ("size", "changed", "due"), [(999, 100, False), (1000, 49, False), (1000, 50, True), (5000, 200, True)]
 )
-def test_later_ones_need_bytes_and_changes(size: int, changed: int, due: bool) -> None:
+def test_later_snapshots_need_bytes_and_changes(size: int, changed: int, due: bool) -> None:
     later = trigger(records=100)
     later.on_log_read(size)
     later.on_changed(changed)
     assert (later.reason(0) is SnapshotReason.CHANGES) is due
 
 
-def test_additions_alone_are_no_reason() -> None:
+def test_additions_alone_do_not_make_a_snapshot_due() -> None:
     later = trigger(records=1, interval_ms=0)
     later.on_log_read(10**9)
     assert later.reason(1000 * HOUR) is None
 
 
-def test_one_record_that_changes_all_the_time_is_no_reason_before_the_bytes() -> None:
+def test_changes_below_the_minimum_bytes_do_not_make_a_snapshot_due() -> None:
     later = trigger(records=1)
     for _ in range(9):
         later.on_log_read(100)
@@ -76,13 +76,13 @@ def test_one_record_that_changes_all_the_time_is_no_reason_before_the_bytes() ->
     assert later.reason(0) is SnapshotReason.CHANGES
 
 
-def test_a_ratio_of_zero_leaves_the_bytes() -> None:
+def test_ratio_of_zero_leaves_the_bytes_as_only_condition() -> None:
     later = trigger(ratio=0.0, records=100)
     later.on_log_read(1000)
     assert later.reason(0) is SnapshotReason.CHANGES
 
 
-def test_time_alone_is_a_reason_if_there_is_something_new() -> None:
+def test_interval_makes_a_snapshot_due_after_new_commits() -> None:
     later = trigger(records=100)
     assert later.deadline == inf
     assert later.reason(2 * HOUR) is None
@@ -92,7 +92,7 @@ def test_time_alone_is_a_reason_if_there_is_something_new() -> None:
     assert later.reason(HOUR) is SnapshotReason.TIME
 
 
-def test_who_asks_gets_one() -> None:
+def test_request_makes_a_snapshot_due() -> None:
     later = trigger(records=100, interval_ms=0)
     later.request()
     assert later.reason(0) is SnapshotReason.REQUEST
@@ -101,7 +101,7 @@ def test_who_asks_gets_one() -> None:
     assert later.reason(0) is None
 
 
-def test_while_one_is_made_none_is_due_and_what_comes_counts_for_the_next() -> None:
+def test_changes_during_generation_count_for_the_next_snapshot() -> None:
     later = trigger(records=100)
     later.on_log_read(5000)
     later.on_changed(100)
@@ -118,7 +118,7 @@ def test_while_one_is_made_none_is_due_and_what_comes_counts_for_the_next() -> N
     assert later.reason(10 + HOUR) is None
 
 
-def test_what_a_failed_one_covered_is_to_be_covered_again() -> None:
+def test_changes_of_a_failed_snapshot_count_again() -> None:
     later = trigger(records=100)
     later.on_log_read(900)
     later.on_changed(40)
@@ -129,7 +129,7 @@ def test_what_a_failed_one_covered_is_to_be_covered_again() -> None:
     assert later.reason(10) is SnapshotReason.CHANGES
 
 
-def test_a_loaded_snapshot_begins_everything_anew() -> None:
+def test_loaded_snapshot_resets_the_trigger() -> None:
     later = trigger(records=1)
     later.on_log_read(5000)
     later.on_changed(100)
@@ -142,7 +142,7 @@ def test_a_loaded_snapshot_begins_everything_anew() -> None:
 
 
 @pytest.mark.parametrize("seed", range(50))
-def test_the_trigger_counts_like_a_list_of_everything_since(seed: int) -> None:
+def test_trigger_agrees_with_a_list_of_all_events(seed: int) -> None:
     random = Random(seed)
     made, now = trigger(), 0.0
     since: list[tuple[int, int]] = []
@@ -196,7 +196,7 @@ def on_leader(a_rule: TrimRule, facts: LogFacts, *live: int) -> int | None:
     return None if found is None else found.end_offset
 
 
-def test_without_a_snapshot_nothing_goes() -> None:
+def test_log_without_a_snapshot_is_not_trimmed() -> None:
     assert on_leader(rule(), log(), 1000, 1000) is None
     assert on_leader(rule(), log(snapshot(300), start=300), 1000) is None
 
@@ -204,16 +204,16 @@ def test_without_a_snapshot_nothing_goes() -> None:
 @pytest.mark.parametrize(
     ("live", "start"), [((), 600), ((1000, 600), 600), ((1000, 599), 300), ((299, 1000), None), ((1000, -1), None)]
 )
-def test_the_leader_starts_where_all_live_replicas_have_passed(live: tuple[int, ...], start: int | None) -> None:
+def test_leader_trims_to_a_snapshot_that_all_live_replicas_passed(live: tuple[int, ...], start: int | None) -> None:
     assert on_leader(rule(), log(snapshot(300), snapshot(600)), *live) == start
 
 
-def test_a_slow_replica_is_waited_for_no_longer_than_the_lag_limit() -> None:
+def test_leader_waits_for_a_slow_replica_up_to_the_lag_limit() -> None:
     facts = log(snapshot(300, age_ms=10 * HOUR), snapshot(600, age_ms=10 * HOUR - 1))
     assert on_leader(rule(), facts, 0) == 300
 
 
-def test_nothing_goes_before_retention_wants_it() -> None:
+def test_leader_trims_only_as_retention_requires() -> None:
     facts = log(snapshot(300), snapshot(600))
     assert on_leader(rule(retention_bytes=1020), facts) is None
     assert on_leader(rule(retention_bytes=1019), facts) == 300
@@ -221,7 +221,7 @@ def test_nothing_goes_before_retention_wants_it() -> None:
     assert on_leader(rule(retention_bytes=719), facts) == 600
 
 
-def test_by_age_what_goes_is_the_oldest_snapshot() -> None:
+def test_retention_ms_applies_to_the_oldest_snapshot() -> None:
     old, young = snapshot(300, age_ms=2 * HOUR), snapshot(600, age_ms=1)
     by_age = rule(retention_bytes=-1, retention_ms=HOUR)
     assert on_leader(by_age, log(old, young, start=300)) == 600
@@ -230,12 +230,12 @@ def test_by_age_what_goes_is_the_oldest_snapshot() -> None:
     assert on_leader(rule(retention_bytes=-1, retention_ms=2 * HOUR), log(old, young, start=300)) is None
 
 
-def test_with_both_bounds_off_nothing_goes() -> None:
+def test_disabled_retention_trims_nothing() -> None:
     assert on_leader(rule(retention_bytes=-1), log(snapshot(300, age_ms=100 * HOUR))) is None
 
 
 @pytest.mark.parametrize("seed", range(300))
-def test_the_leader_decides_like_its_rules_read(seed: int) -> None:
+def test_leader_trim_agrees_with_the_rules(seed: int) -> None:
     random = Random(seed)
     ends = sorted(random.sample(range(1, 1000), random.randrange(6)))
     snapshots = [
@@ -271,12 +271,12 @@ def test_the_leader_decides_like_its_rules_read(seed: int) -> None:
 @pytest.mark.parametrize(
     ("leader_start", "start"), [(-1, None), (0, None), (299, None), (300, 300), (599, 300), (600, 600), (5000, 600)]
 )
-def test_others_follow_the_leader_as_far_as_they_have_own_snapshots(leader_start: int, start: int | None) -> None:
+def test_followers_trim_to_their_largest_snapshot_below_the_leaders_start(leader_start: int, start: int | None) -> None:
     found = rule(retention_bytes=-1).on_follower(log(snapshot(300), snapshot(600)), leader_start)
     assert (None if found is None else found.end_offset) == start
 
 
-def test_others_never_start_earlier() -> None:
+def test_followers_never_lower_the_log_start_offset() -> None:
     facts = log(snapshot(300), snapshot(600), start=300)
     assert rule().on_follower(facts, 300) is None
     assert rule().on_follower(log(), 900) is None
@@ -299,12 +299,12 @@ def test_others_never_start_earlier() -> None:
         (-1, [5], [0]),
     ],
 )
-def test_pages_are_dealt_evenly(max_bytes: int, remaining: list[int], shares: list[int]) -> None:
+def test_page_bytes_are_distributed_evenly(max_bytes: int, remaining: list[int], shares: list[int]) -> None:
     assert distribute(max_bytes, remaining) == shares
 
 
 @pytest.mark.parametrize("seed", range(200))
-def test_pages_are_dealt_as_byte_by_byte_in_turns(seed: int) -> None:
+def test_distribution_agrees_with_a_round_robin_by_byte(seed: int) -> None:
     random = Random(seed)
     remaining = [random.choice([0, random.randrange(20), random.randrange(200)]) for _ in range(random.randint(1, 6))]
     max_bytes = random.randrange(400)
@@ -322,5 +322,5 @@ def test_pages_are_dealt_as_byte_by_byte_in_turns(seed: int) -> None:
 
 
 @pytest.mark.parametrize(("position", "is_right"), [(-1, False), (0, True), (99, True), (100, False), (101, False)])
-def test_a_page_begins_within_the_snapshot(position: int, is_right: bool) -> None:
+def test_page_position_must_be_within_the_snapshot(position: int, is_right: bool) -> None:
     assert position_error(position, 100) is (ErrorCode.NONE if is_right else ErrorCode.POSITION_OUT_OF_RANGE)

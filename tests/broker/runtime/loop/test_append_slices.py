@@ -17,7 +17,7 @@ def append_of(count: int, value_bytes: int) -> Append:
 
 
 @pytest.mark.parametrize(("count", "value_bytes"), [(1_000, 10), (30, 100_000), (257, 100), (3, 3 * SLICE_BYTES)])
-def test_a_large_append_is_divided_between_batches(count: int, value_bytes: int) -> None:
+def test_large_append_is_divided_between_batches(count: int, value_bytes: int) -> None:
     whole = append_of(count, value_bytes)
     slices = list(sliced(whole))
     assert b"".join(bytes(each.batches) for each in slices) == whole.batches
@@ -31,7 +31,7 @@ def test_a_large_append_is_divided_between_batches(count: int, value_bytes: int)
     assert len(slices) > 1
 
 
-def test_a_small_append_is_left_alone() -> None:
+def test_small_append_is_not_divided() -> None:
     whole = append_of(10, 10)
     assert len(whole.batches) < SMALL_BYTES
     assert list(sliced(whole)) == [whole]

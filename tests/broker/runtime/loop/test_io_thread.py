@@ -26,7 +26,7 @@ async def test_work_runs_in_order_on_one_other_thread(io: IoThread) -> None:
     assert io.backlog == 0
 
 
-async def test_the_result_and_the_error_reach_whoever_submitted(io: IoThread) -> None:
+async def test_future_gets_the_result_or_the_exception(io: IoThread) -> None:
     def fail() -> None:
         raise OSError(28, "No space left on device")
 
@@ -56,7 +56,7 @@ async def test_completions_wake_the_loop_in_batches(io: IoThread) -> None:
     assert wake_ups <= 2
 
 
-async def test_a_full_queue_refuses_instead_of_growing() -> None:
+async def test_full_queue_refuses_work() -> None:
     gate = threading.Event()
     io = IoThread(asyncio.get_running_loop(), capacity=3)
     waiting = [io.submit(lambda: gate.wait(10)) for _ in range(3)]
@@ -68,7 +68,7 @@ async def test_a_full_queue_refuses_instead_of_growing() -> None:
     await io.stop()
 
 
-async def test_cancelling_the_future_does_not_take_back_the_work(io: IoThread) -> None:
+async def test_cancelling_the_future_does_not_cancel_the_work(io: IoThread) -> None:
     gate, done = threading.Event(), threading.Event()
     io.submit(lambda: gate.wait(10))
     future = io.submit(done.set)
@@ -79,7 +79,7 @@ async def test_cancelling_the_future_does_not_take_back_the_work(io: IoThread) -
     assert future.cancelled()
 
 
-async def test_stopping_finishes_what_was_submitted() -> None:
+async def test_stop_finishes_submitted_work() -> None:
     io = IoThread(asyncio.get_running_loop())
     done: list[int] = []
     futures = [io.submit(lambda n=n: done.append(n)) for n in range(20)]  # type: ignore[misc]

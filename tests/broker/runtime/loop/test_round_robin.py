@@ -45,7 +45,7 @@ def over(
     return log
 
 
-def test_one_that_wants_more_queues_behind_the_others() -> None:
+def test_task_due_again_queues_behind_the_others() -> None:
     def begin(scheduler: RoundRobinScheduler, log: list[tuple[str, float]]) -> None:
         for name in "abc":
             scheduler.schedule(Worker(name, log, [0.0, None], work_s=1))
@@ -53,7 +53,7 @@ def test_one_that_wants_more_queues_behind_the_others() -> None:
     assert over(20, 1, begin) == [("a", 0), ("b", 1), ("c", 2), ("a", 3), ("b", 4), ("c", 5)]
 
 
-def test_no_more_turns_at_once_than_hands() -> None:
+def test_concurrent_runs_are_limited_by_the_width() -> None:
     def begin(scheduler: RoundRobinScheduler, log: list[tuple[str, float]]) -> None:
         for name in "abc":
             scheduler.schedule(Worker(name, log, [], work_s=2))
@@ -61,14 +61,14 @@ def test_no_more_turns_at_once_than_hands() -> None:
     assert over(20, 2, begin) == [("a", 0), ("b", 0), ("c", 2)]
 
 
-def test_delays_are_from_the_end_of_a_turn() -> None:
+def test_delay_starts_at_the_end_of_a_run() -> None:
     def begin(scheduler: RoundRobinScheduler, log: list[tuple[str, float]]) -> None:
         scheduler.schedule(Worker("a", log, [500.0, 1000.0, None], work_s=1), delay_ms=250)
 
     assert over(20, 1, begin) == [("a", 0.25), ("a", 1.75), ("a", 3.75)]
 
 
-def test_calling_again_brings_a_turn_forward_and_never_puts_it_off() -> None:
+def test_scheduling_again_only_moves_a_run_earlier() -> None:
     def begin(scheduler: RoundRobinScheduler, log: list[tuple[str, float]]) -> None:
         worker = Worker("a", log, [])
         scheduler.schedule(worker, delay_ms=5000)
@@ -78,7 +78,7 @@ def test_calling_again_brings_a_turn_forward_and_never_puts_it_off() -> None:
     assert over(20, 1, begin) == [("a", 1)]
 
 
-def test_one_that_is_called_during_its_turn_gets_another() -> None:
+def test_task_scheduled_during_its_run_runs_again() -> None:
     async def begin(scheduler: RoundRobinScheduler, log: list[tuple[str, float]]) -> None:
         worker = Worker("a", log, [None, 60_000.0, None], work_s=2)
         scheduler.schedule(worker)
@@ -90,7 +90,7 @@ def test_one_that_is_called_during_its_turn_gets_another() -> None:
     assert over(20, 1, begin) == [("a", 0), ("a", 2)]
 
 
-def test_the_forgotten_get_no_turn() -> None:
+def test_cancelled_task_does_not_run() -> None:
     async def begin(scheduler: RoundRobinScheduler, log: list[tuple[str, float]]) -> None:
         worker = Worker("a", log, [])
         scheduler.schedule(worker, delay_ms=1000)
@@ -100,7 +100,7 @@ def test_the_forgotten_get_no_turn() -> None:
     assert over(20, 1, begin) == []
 
 
-def test_going_idle_waits_for_what_is_under_way_and_begins_nothing() -> None:
+def test_drain_waits_for_running_tasks_and_starts_none() -> None:
     async def begin(scheduler: RoundRobinScheduler, log: list[tuple[str, float]]) -> None:
         scheduler.schedule(Worker("a", log, [0.0], work_s=3))
         scheduler.schedule(Worker("b", log, [0.0], work_s=3))
@@ -111,7 +111,7 @@ def test_going_idle_waits_for_what_is_under_way_and_begins_nothing() -> None:
     assert over(20, 1, begin) == [("a", 0)]
 
 
-def test_a_turn_that_raises_ends_everything() -> None:
+def test_exception_of_a_task_ends_the_scheduler() -> None:
     class Broken:
         async def run_once(self) -> float | None:
             raise ZeroDivisionError

@@ -38,7 +38,7 @@ class Gate:
         self._open.set()
 
 
-async def test_no_more_work_runs_at_once_than_there_are_threads() -> None:
+async def test_concurrent_work_is_limited_by_the_threads() -> None:
     pool, gate = ThreadPool(2, 10, "test"), Gate()
     futures = [pool.submit(gate) for _ in range(6)]
     gate.wait_for_entry()
@@ -50,7 +50,7 @@ async def test_no_more_work_runs_at_once_than_there_are_threads() -> None:
     await pool.stop()
 
 
-async def test_what_waits_is_bounded_and_the_rest_refused() -> None:
+async def test_waiting_work_is_bounded_and_more_is_refused() -> None:
     pool, gate = ThreadPool(1, 2, "test"), Gate()
     futures = [pool.submit(gate) for _ in range(3)]
     with pytest.raises(PoolFull, match="2 pieces of work wait for the 1 threads of test"):
@@ -61,7 +61,7 @@ async def test_what_waits_is_bounded_and_the_rest_refused() -> None:
     await pool.stop()
 
 
-async def test_without_a_bound_everybody_waits_their_turn() -> None:
+async def test_unbounded_pool_queues_all_work() -> None:
     pool, gate = ThreadPool(1, None, "test"), Gate()
     futures = [pool.submit(gate) for _ in range(1_000)]
     pool.resize(1)
@@ -72,7 +72,7 @@ async def test_without_a_bound_everybody_waits_their_turn() -> None:
     await pool.stop()
 
 
-async def test_errors_are_the_submitters() -> None:
+async def test_future_gets_the_exception_of_the_work() -> None:
     pool = ThreadPool(1, 1, "test")
 
     def fail() -> None:
@@ -83,7 +83,7 @@ async def test_errors_are_the_submitters() -> None:
     await pool.stop()
 
 
-async def test_cancelling_takes_back_what_has_not_begun() -> None:
+async def test_cancelling_drops_work_that_has_not_started() -> None:
     pool, gate = ThreadPool(1, 2, "test"), Gate()
     first, ran = pool.submit(gate), threading.Event()
     second = pool.submit(ran.set)
@@ -96,7 +96,7 @@ async def test_cancelling_takes_back_what_has_not_begun() -> None:
     await pool.stop()
 
 
-async def test_a_pool_that_grows_takes_up_what_waits() -> None:
+async def test_larger_pool_starts_waiting_work() -> None:
     pool, gate = ThreadPool(1, 5, "test"), Gate()
     futures = [pool.submit(gate) for _ in range(3)]
     gate.wait_for_entry()
@@ -108,7 +108,7 @@ async def test_a_pool_that_grows_takes_up_what_waits() -> None:
     await pool.stop()
 
 
-async def test_a_pool_that_shrinks_lets_running_work_end() -> None:
+async def test_smaller_pool_completes_running_work() -> None:
     pool, gate = ThreadPool(3, 5, "test"), Gate()
     futures = [pool.submit(gate) for _ in range(3)]
     for _ in range(3):
@@ -144,7 +144,7 @@ async def test_completions_wake_the_loop_in_batches(monkeypatch: pytest.MonkeyPa
     await pool.stop()
 
 
-async def test_stopping_finishes_what_was_submitted_and_refuses_more() -> None:
+async def test_stop_finishes_submitted_work_and_refuses_more() -> None:
     pool, gate = ThreadPool(1, 5, "test"), Gate()
     futures = [pool.submit(gate) for _ in range(2)]
     gate.open()
@@ -155,7 +155,7 @@ async def test_stopping_finishes_what_was_submitted_and_refuses_more() -> None:
     await pool.stop()
 
 
-async def test_stopping_may_drop_what_waits() -> None:
+async def test_stop_can_drop_waiting_work() -> None:
     pool, gate = ThreadPool(1, 5, "test"), Gate()
     first, second = pool.submit(gate), pool.submit(gate)
     gate.wait_for_entry()
@@ -167,14 +167,14 @@ async def test_stopping_may_drop_what_waits() -> None:
     assert second.cancelled()
 
 
-async def test_a_pool_that_nobody_uses_has_no_threads() -> None:
+async def test_unused_pool_has_no_threads() -> None:
     before = threading.active_count()
     pool = ThreadPool(10, 5, "test")
     assert threading.active_count() == before
     await pool.stop()
 
 
-async def test_the_idle_ratio_is_an_average_over_the_last_minute() -> None:
+async def test_idle_ratio_is_an_average_over_the_last_minute() -> None:
     clock, gate = ManualClock(), Gate()
     pool = ThreadPool(2, 5, "test", clock=clock)
     clock.advance_ms(10_000)

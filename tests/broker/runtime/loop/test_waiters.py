@@ -16,7 +16,7 @@ def loop() -> ManualLoop:
     return ManualLoop()
 
 
-def test_deadlines_ring_in_order_of_their_moments(loop: ManualLoop) -> None:
+def test_deadlines_expire_in_order(loop: ManualLoop) -> None:
     rung: list[str] = []
     deadlines = Deadlines(loop)
     deadlines.after_ms(300, partial(rung.append, "late"))
@@ -36,7 +36,7 @@ def test_one_timer_serves_all_deadlines(loop: ManualLoop) -> None:
     assert loop.timers_set == 1
 
 
-def test_a_cancelled_deadline_never_rings(loop: ManualLoop) -> None:
+def test_cancelled_deadline_never_expires(loop: ManualLoop) -> None:
     rung: list[str] = []
     deadlines = Deadlines(loop)
     cancelled = deadlines.after_ms(100, partial(rung.append, "cancelled"))
@@ -49,7 +49,7 @@ def test_a_cancelled_deadline_never_rings(loop: ManualLoop) -> None:
     assert not deadlines
 
 
-def test_a_deadline_may_set_the_next_one_and_cancel_another(loop: ManualLoop) -> None:
+def test_deadline_callback_may_add_and_cancel_deadlines(loop: ManualLoop) -> None:
     rung: list[str] = []
     deadlines = Deadlines(loop)
 
@@ -70,14 +70,14 @@ def test_a_deadline_may_set_the_next_one_and_cancel_another(loop: ManualLoop) ->
     assert loop.live_timers == 0
 
 
-def test_cancelled_deadlines_far_in_the_future_do_not_pile_up(loop: ManualLoop) -> None:
+def test_cancelled_deadlines_do_not_accumulate(loop: ManualLoop) -> None:
     deadlines = Deadlines(loop)
     for _ in range(10_000):
         deadlines.after_ms(1e9, lambda: None).cancel()
     assert len(deadlines._heap) < 200
 
 
-def test_closing_forgets_all_deadlines(loop: ManualLoop) -> None:
+def test_close_cancels_all_deadlines(loop: ManualLoop) -> None:
     rung: list[str] = []
     deadlines = Deadlines(loop)
     pending = deadlines.after_ms(10, partial(rung.append, "never"))
@@ -100,7 +100,7 @@ def test_waiters_are_settled_by_threshold() -> None:
     assert len(waiters) == 1
 
 
-def test_failing_settles_all_with_the_error() -> None:
+def test_fail_settles_all_waiters_with_the_error() -> None:
     errors: list[ErrorCode] = []
     waiters = OffsetWaiters()
     waiters.add(7, errors.append)
@@ -111,7 +111,7 @@ def test_failing_settles_all_with_the_error() -> None:
     assert len(errors) == 2
 
 
-def test_a_waiter_that_another_cancels_while_all_fail_is_not_settled() -> None:
+def test_waiter_cancelled_during_fail_is_not_settled() -> None:
     errors: list[str] = []
     waiters = OffsetWaiters()
 
@@ -147,7 +147,7 @@ def test_waiters_agree_with_a_plain_list(entries: list[tuple[int, bool]], offset
         assert len(waiters) == len(pending)
 
 
-def test_a_watch_fires_once_for_each_time_it_is_armed() -> None:
+def test_watch_fires_once_per_arming() -> None:
     fired: list[str] = []
     bound = Watches()
     watch = Watch((bound,), partial(fired.append, "changed"))
@@ -160,7 +160,7 @@ def test_a_watch_fires_once_for_each_time_it_is_armed() -> None:
     assert not bound.armed
 
 
-def test_a_watch_on_two_bounds_fires_for_the_first_that_changes() -> None:
+def test_watch_on_two_bounds_fires_for_the_first_change() -> None:
     fired: list[str] = []
     log_end, committed = Watches(), Watches()
     watch = Watch((log_end, committed), partial(fired.append, "changed"))
@@ -170,7 +170,7 @@ def test_a_watch_on_two_bounds_fires_for_the_first_that_changes() -> None:
     assert fired == ["changed"]
 
 
-def test_firing_the_first_leaves_the_others_armed() -> None:
+def test_fire_first_leaves_the_others_armed() -> None:
     told: list[str] = []
     bound = Watches()
     bound.fire_first()
@@ -182,7 +182,7 @@ def test_firing_the_first_leaves_the_others_armed() -> None:
     assert len(bound.armed) == 1
 
 
-def test_a_watch_armed_again_while_firing_waits_for_the_next_change() -> None:
+def test_watch_armed_while_firing_waits_for_the_next_change() -> None:
     fired: list[str] = []
     bound = Watches()
 
@@ -198,7 +198,7 @@ def test_a_watch_armed_again_while_firing_waits_for_the_next_change() -> None:
     assert fired == ["changed", "changed"]
 
 
-def test_a_disarmed_watch_does_not_fire() -> None:
+def test_disarmed_watch_does_not_fire() -> None:
     fired: list[str] = []
     bound = Watches()
     watch = Watch((bound,), partial(fired.append, "changed"))

@@ -34,29 +34,29 @@ def advice(*, fenced: tuple[int, ...], node_id: int = 1, voters: tuple[int, ...]
 
 
 class TestShutdownDecision:
-    def test_the_first_of_three_may_go(self) -> None:
+    def test_first_of_three_voters_may_leave(self) -> None:
         assert advice(fenced=(1,)) is ShutdownDecision.LEAVE
 
-    def test_until_its_own_fencing_shows_who_else_went_is_not_known(self) -> None:
+    def test_voter_waits_until_its_own_fencing_is_visible(self) -> None:
         assert advice(fenced=()) is ShutdownDecision.WAIT
 
-    def test_the_second_is_perhaps_needed_by_the_third(self) -> None:
+    def test_second_voter_lingers_for_an_active_third_broker(self) -> None:
         assert advice(fenced=(1, 2)) is ShutdownDecision.LINGER
 
-    def test_the_second_is_needed_by_a_third_that_is_leaving(self) -> None:
+    def test_second_voter_waits_for_a_third_in_controlled_shutdown(self) -> None:
         image = leaving(image_with(brokers=ALL, fenced=(1, 2)), 3)
         assert shutdown_decision(image.brokers, ALL, 1) is ShutdownDecision.WAIT
 
-    def test_the_last_is_needed_by_nobody(self) -> None:
+    def test_last_voter_may_leave(self) -> None:
         assert advice(fenced=ALL) is ShutdownDecision.LEAVE
 
-    def test_who_is_no_voter_is_not_needed(self) -> None:
+    def test_observer_may_leave(self) -> None:
         assert advice(fenced=(1,), voters=(2, 3)) is ShutdownDecision.LEAVE
 
-    def test_a_lone_voter_is_needed_by_other_brokers(self) -> None:
+    def test_only_voter_lingers_for_other_brokers(self) -> None:
         assert advice(fenced=(1,), voters=(1,)) is ShutdownDecision.LINGER
 
-    def test_voters_that_are_no_brokers_count_as_there(self) -> None:
+    def test_voters_without_a_broker_count_as_running(self) -> None:
         assert advice(fenced=(1,), voters=(1, 11, 12)) is ShutdownDecision.LEAVE
         assert advice(fenced=(), voters=(11, 12, 13), node_id=11) is ShutdownDecision.LEAVE
 
@@ -84,14 +84,14 @@ def later(ms: int, shutdown: VoterShutdown, image: MetadataImage) -> None:
 
 
 class TestWaiting:
-    def test_nobody_waits_for_nothing(self) -> None:
+    def test_wait_returns_at_once_if_the_voter_may_leave(self) -> None:
         assert waited_ms(lambda shutdown: publish(shutdown, image_with(brokers=ALL, fenced=(1,)))) == 0
 
-    def test_others_that_serve_on_are_waited_for_a_moment(self) -> None:
+    def test_wait_lingers_for_active_brokers(self) -> None:
         second = image_with(brokers=ALL, fenced=(1, 2))
         assert waited_ms(lambda shutdown: publish(shutdown, second)) == LINGER_MS
 
-    def test_who_is_leaving_is_waited_for(self) -> None:
+    def test_wait_lasts_until_brokers_in_controlled_shutdown_are_fenced(self) -> None:
         second = image_with(brokers=ALL, fenced=(1, 2))
 
         def scene(shutdown: VoterShutdown) -> None:
@@ -101,12 +101,12 @@ class TestWaiting:
 
         assert waited_ms(scene) == 900
 
-    def test_but_not_for_ever(self) -> None:
+    def test_wait_ends_at_its_limit(self) -> None:
         second = leaving(image_with(brokers=ALL, fenced=(1, 2)), 3)
         assert waited_ms(lambda shutdown: publish(shutdown, second)) == LIMIT_MS
 
 
-def test_two_of_three_can_elect_and_one_cannot() -> None:
+def test_election_needs_two_of_three_voters() -> None:
     def can_elect(fenced: tuple[int, ...]) -> bool:
         return can_elect_without(1, image_with(brokers=ALL, fenced=fenced).brokers, frozenset(ALL))
 

@@ -39,7 +39,7 @@ def sent_of(node: TrioNode, kind: type[Request]) -> list[Any]:
 
 
 class TestReplication:
-    def test_what_commits_is_told_on_every_node_in_the_same_order(self) -> None:
+    def test_commits_are_delivered_on_every_node_in_the_same_order(self) -> None:
         trio = Trio()
         trio.start()
         leader = trio.elect()
@@ -55,7 +55,7 @@ class TestReplication:
             assert node.failures == []
         assert leader.listener.frames[-2:] == [b"4", b"4'"]
 
-    def test_a_leader_that_dies_is_replaced_and_nothing_committed_is_lost(self) -> None:
+    def test_leader_failure_loses_no_committed_record(self) -> None:
         trio = Trio()
         trio.start()
         first = trio.elect()
@@ -70,7 +70,7 @@ class TestReplication:
         for node in trio.alive:
             assert node.listener.frames == [b"a", b"b"]
 
-    def test_a_long_catch_up_is_written_in_pieces_and_told_whole(self) -> None:
+    def test_long_catch_up_is_appended_in_slices_and_delivered_whole(self) -> None:
         trio = Trio()
         trio.start(1, 2)
         leader = trio.elect()
@@ -84,7 +84,7 @@ class TestReplication:
         assert len(writes) > 1_000 // SLICE_BATCHES
         assert third.listener.frames == leader.listener.frames
 
-    def test_records_that_never_committed_are_cut_and_nobody_hears_of_them(self) -> None:
+    def test_uncommitted_records_are_truncated_and_never_delivered(self) -> None:
         trio = Trio()
         trio.start()
         first = trio.elect()
@@ -103,7 +103,7 @@ class TestReplication:
         with pytest.raises(NotLeader):
             first.driver.append(first.listener.leaders[0].epoch, [b"x"])
 
-    def test_a_leader_that_leaves_says_so_and_is_missed_for_no_timeout(self) -> None:
+    def test_leader_in_shutdown_is_replaced_without_a_timeout(self) -> None:
         trio = Trio()
         trio.start()
         leader = trio.elect()
@@ -114,7 +114,7 @@ class TestReplication:
         assert trio.kill(leader.id).failures == []
         assert {node.driver.leader.leader_id for node in trio.alive} <= {node.id for node in trio.alive}
 
-    def test_leaving_ends_when_the_time_is_over(self) -> None:
+    def test_shutdown_ends_after_its_timeout(self) -> None:
         trio = Trio()
         trio.start()
         leader = trio.elect()
@@ -129,7 +129,7 @@ class TestReplication:
 
 
 class TestDurability:
-    def test_nobody_is_asked_for_a_vote_before_the_own_one_is_on_the_disk(self) -> None:
+    def test_vote_requests_leave_after_the_own_vote_is_on_disk(self) -> None:
         trio = Trio()
         trio.start()
         for node in trio.alive:
@@ -142,7 +142,7 @@ class TestDurability:
             node.io.release()
         assert trio.elect()
 
-    def test_a_follower_fetches_on_when_what_it_got_is_on_the_disk(self) -> None:
+    def test_follower_fetches_after_its_records_are_on_disk(self) -> None:
         trio = Trio()
         trio.start()
         leader = trio.elect()
@@ -159,7 +159,7 @@ class TestDurability:
         trio.run(100)
         assert leader.listener.frames == [b"a"]
 
-    def test_a_leader_counts_itself_when_its_own_disk_has_it(self) -> None:
+    def test_leader_counts_its_records_once_they_are_on_disk(self) -> None:
         trio = Trio()
         trio.start()
         leader = trio.elect()
@@ -174,7 +174,7 @@ class TestDurability:
         trio.run(600)
         assert leader.listener.frames == [b"a"]
 
-    def test_a_disk_that_fails_ends_the_replica_once(self) -> None:
+    def test_disk_failure_stops_the_replica_once(self) -> None:
         trio = Trio()
         trio.start()
         leader = trio.elect()
@@ -187,7 +187,7 @@ class TestDurability:
         assert (len(leader.failures), len(leader.sent)) == (1, said)
         assert leader.listener.frames == []
 
-    def test_a_state_that_cannot_be_written_ends_the_replica(self) -> None:
+    def test_failed_state_file_write_stops_the_replica(self) -> None:
         trio = Trio()
         trio.start(1, 2)
         trio.nodes[1].fs.fail("write", path_part="quorum-state")
@@ -197,7 +197,7 @@ class TestDurability:
 
 
 class TestAnswers:
-    def test_records_come_with_the_answer(self) -> None:
+    def test_fetch_response_contains_records(self) -> None:
         trio = Trio()
         trio.start()
         leader = trio.elect()
@@ -210,7 +210,7 @@ class TestAnswers:
         assert (response.error, response.high_watermark) == (ErrorCode.NONE, leader.driver.high_watermark)
         assert b"value-1" in bytes(response.records)
 
-    def test_who_has_everything_waits_until_there_is_more(self) -> None:
+    def test_fetch_at_the_log_end_waits_for_records(self) -> None:
         trio = Trio()
         trio.start()
         leader = trio.elect()
@@ -224,7 +224,7 @@ class TestAnswers:
         assert isinstance(response, FetchResponse)
         assert b"more" in bytes(response.records)
 
-    def test_an_answer_nobody_waits_for_is_dropped(self) -> None:
+    def test_response_to_a_cancelled_request_is_dropped(self) -> None:
         trio = Trio()
         trio.start()
         leader = trio.elect()
@@ -233,7 +233,7 @@ class TestAnswers:
         trio.run(600)
         assert leader.failures == []
 
-    def test_who_waits_when_the_replica_ends_is_told(self) -> None:
+    def test_pending_requests_fail_when_the_replica_closes(self) -> None:
         trio = Trio()
         trio.start()
         leader = trio.elect()
@@ -244,7 +244,7 @@ class TestAnswers:
             with pytest.raises(KafkaError, match="BROKER_NOT_AVAILABLE"):
                 answer.result()
 
-    def test_a_page_of_a_snapshot_that_has_just_gone_is_not_found(self) -> None:
+    def test_page_of_a_deleted_snapshot_is_not_found(self) -> None:
         trio = Trio()
         trio.start()
         leader = trio.elect()
@@ -261,7 +261,7 @@ class TestAnswers:
         assert isinstance(response, FetchSnapshotResponse)
         assert response.error is ErrorCode.SNAPSHOT_NOT_FOUND
 
-    def test_describing_is_the_leaders(self) -> None:
+    def test_describe_requires_the_leader(self) -> None:
         trio = Trio()
         trio.start()
         leader = trio.elect()
@@ -273,7 +273,7 @@ class TestAnswers:
 
 
 class TestSnapshots:
-    def test_who_comes_late_gets_a_snapshot_and_goes_on_from_there(self) -> None:
+    def test_late_replica_fetches_a_snapshot_and_continues(self) -> None:
         trio = Trio()
         trio.start(1, 2)
         leader = trio.elect()
@@ -292,7 +292,7 @@ class TestSnapshots:
         assert third.log.log_start_offset == int(name.split("-")[0])
         assert third.failures == []
 
-    def test_a_listener_that_comes_late_begins_at_the_snapshot(self) -> None:
+    def test_late_listener_starts_at_the_snapshot(self) -> None:
         trio = Trio()
         trio.start()
         leader = trio.elect()
@@ -326,7 +326,7 @@ class TestFigures:
         assert follower.driver.metrics.fetched_records == follower.log.log_end_offset
         assert follower.driver.metrics.appended_records == 0
 
-    def test_what_metrics_show(self) -> None:
+    def test_figures_show_the_replicas_state(self) -> None:
         trio = Trio()
         trio.start()
         leader = trio.elect()
@@ -350,7 +350,7 @@ class TestFigures:
         other = trio.others(leader)[0].driver.figures()
         assert (other.state, other.leader_id, other.voters) == ("follower", leader.id, -1)
 
-    def test_the_election_state_is_what_the_disk_has(self) -> None:
+    def test_election_is_the_state_on_disk(self) -> None:
         trio = Trio()
         trio.start()
         leader = trio.elect()
@@ -360,7 +360,7 @@ class TestFigures:
             assert node.driver.election.leader_id == leader.id
 
 
-def test_late_outcomes_after_the_end_are_ignored() -> None:
+def test_outcomes_after_close_are_ignored() -> None:
     trio = Trio()
     trio.start()
     leader = trio.elect()

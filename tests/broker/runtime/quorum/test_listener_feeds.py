@@ -116,7 +116,7 @@ class Stage:
 
 
 class TestReading:
-    def test_nothing_is_told_before_it_is_committed(self) -> None:
+    def test_uncommitted_batches_are_not_delivered(self) -> None:
         stage = Stage()
         listener = stage.listen()
         stage.log.append(b"a")
@@ -127,7 +127,7 @@ class TestReading:
         stage.commit(2)
         assert listener.told == ["0-0", "1-1"]
 
-    def test_a_control_batch_is_told_without_records(self) -> None:
+    def test_control_batch_is_delivered_without_records(self) -> None:
         stage = Stage()
         listener = stage.listen()
         stage.log.append_control()
@@ -135,7 +135,7 @@ class TestReading:
         assert listener.told == ["0-0"]
         assert listener.frames == []
 
-    def test_a_long_log_is_told_in_slices_with_the_loop_free_in_between(self) -> None:
+    def test_long_log_is_delivered_in_slices(self) -> None:
         stage = Stage()
         for _ in range(40):
             stage.log.append(*[b"r"] * 100)
@@ -150,7 +150,7 @@ class TestReading:
         assert seen == 4_000
         assert largest <= SLICE_RECORDS + 100
 
-    def test_what_commits_while_a_listener_catches_up_comes_after_it(self) -> None:
+    def test_commits_during_a_catch_up_are_delivered_afterwards(self) -> None:
         stage = Stage()
         for _ in range(20):
             stage.log.append(*[b"old"] * 100)
@@ -163,7 +163,7 @@ class TestReading:
         stage.loop.run_soon()
         assert listener.frames == [b"old"] * 2_000 + [b"new"]
 
-    def test_chunks_are_bounded(self) -> None:
+    def test_read_chunks_are_bounded(self) -> None:
         stage = Stage()
         for _ in range(5):
             stage.log.append(bytes(CHUNK_BYTES // 2 - 200))
@@ -172,7 +172,7 @@ class TestReading:
         assert len(listener.frames) == 5
         assert stage.log.reads == [0, 2, 4]
 
-    def test_a_cold_chunk_is_brought_into_memory_off_the_loop(self) -> None:
+    def test_cold_chunk_is_read_off_the_loop(self) -> None:
         stage = Stage()
         stage.log.is_cold = stage.io.is_held = True
         stage.log.append(b"a")
@@ -183,13 +183,13 @@ class TestReading:
         stage.loop.run_soon()
         assert (listener.frames, stage.log.warmed) == ([b"a"], 1)
 
-    def test_a_hole_in_the_log_is_a_failure_and_no_endless_search(self) -> None:
+    def test_gap_in_the_log_is_a_failure(self) -> None:
         stage = Stage()
         stage.listen()
         stage.commit(3)
         assert [type(each) for each in stage.failures] == [AssertionError]
 
-    def test_the_log_is_left_alone_while_it_is_cut(self) -> None:
+    def test_log_is_not_read_while_paused(self) -> None:
         stage = Stage()
         listener = stage.listen()
         stage.log.append(b"a")
@@ -201,7 +201,7 @@ class TestReading:
 
 
 class TestOwnBatches:
-    def test_what_was_just_written_is_not_read_again(self) -> None:
+    def test_own_batches_are_delivered_from_memory(self) -> None:
         stage = Stage()
         listeners = [stage.listen(), stage.listen()]
         stage.write(b"a", b"b")
@@ -212,7 +212,7 @@ class TestOwnBatches:
             assert listener.frames == [b"a", b"b", b"c"]
         assert stage.log.reads == []
 
-    def test_a_batch_of_the_quorums_own_in_between_is_read(self) -> None:
+    def test_control_batch_between_own_batches_is_read(self) -> None:
         stage = Stage()
         listener = stage.listen()
         stage.write(b"a")
@@ -222,7 +222,7 @@ class TestOwnBatches:
         assert listener.told == ["0-0", "1-1", "2-2"]
         assert listener.frames == [b"a", b"b"]
 
-    def test_memory_for_them_is_bounded(self) -> None:
+    def test_memory_of_own_batches_is_bounded(self) -> None:
         stage = Stage()
         listener = stage.listen()
         stage.write(bytes(RECENT_BYTES - 1))
@@ -235,7 +235,7 @@ class TestOwnBatches:
         assert stage.log.reads == [1]
 
     @pytest.mark.parametrize("how", ["deposed", "cut"])
-    def test_what_may_have_been_replaced_is_read(self, how: str) -> None:
+    def test_own_batches_are_read_again_after_a_leader_change(self, how: str) -> None:
         stage = Stage()
         listener = stage.listen()
         stage.feeds.on_leader_change(SELF)
@@ -251,13 +251,13 @@ class TestOwnBatches:
 
 
 class TestLeaders:
-    def test_another_leader_is_told_at_once(self) -> None:
+    def test_other_leader_is_delivered_at_once(self) -> None:
         stage = Stage()
         listener = stage.listen()
         stage.feeds.on_leader_change(OTHER)
         assert listener.leaders == [OTHER]
 
-    def test_the_own_leadership_is_told_after_a_commit_of_its_epoch_and_all_before(self) -> None:
+    def test_own_leadership_is_delivered_after_a_commit_of_its_epoch(self) -> None:
         stage = Stage()
         listener = stage.listen()
         stage.log.append(b"old", epoch=4)
@@ -268,7 +268,7 @@ class TestLeaders:
         stage.commit(2)
         assert listener.told == ["0-0", "1-1", "leader 1 in 5"]
 
-    def test_nobody_after_nobody_is_no_news(self) -> None:
+    def test_unknown_leader_is_not_delivered_twice(self) -> None:
         stage = Stage()
         listener = stage.listen()
         for epoch in (6, 7):
@@ -278,7 +278,7 @@ class TestLeaders:
             stage.feeds.on_leader_change(LeaderAndEpoch(None, epoch))
         assert listener.leaders == [(2, 7), (None, 8)]
 
-    def test_a_leadership_that_ends_before_its_first_commit_is_not_told(self) -> None:
+    def test_leadership_without_a_commit_is_not_delivered(self) -> None:
         stage = Stage()
         listener = stage.listen()
         stage.log.append_control(epoch=5)
@@ -287,7 +287,7 @@ class TestLeaders:
         stage.commit()
         assert listener.leaders == [(2, 6)]
 
-    def test_a_newcomer_is_told_who_leads(self) -> None:
+    def test_new_listener_gets_the_leader(self) -> None:
         stage = Stage()
         stage.log.append(b"a")
         stage.commit()
@@ -308,7 +308,7 @@ class LoadingListener(RecordingListener):
 
 
 class TestSnapshots:
-    def test_a_newcomer_begins_at_the_newest_one(self) -> None:
+    def test_new_listener_starts_at_the_newest_snapshot(self) -> None:
         stage = Stage(SnapshotId(2, 4))
         for value in (b"a", b"b", b"c"):
             stage.log.append(value)
@@ -317,7 +317,7 @@ class TestSnapshots:
         assert listener.told == ["snapshot 2-4", "2-2"]
         assert stage.log.opened == [SnapshotId(2, 4)]
 
-    def test_who_falls_below_the_log_start_loads_again(self) -> None:
+    def test_listener_below_the_log_start_loads_a_snapshot(self) -> None:
         stage = Stage()
         listener = stage.listen()
         stage.log.append(b"a")
@@ -329,7 +329,7 @@ class TestSnapshots:
         stage.commit()
         assert listener.told == ["0-0", "snapshot 3-4", "3-3"]
 
-    def test_nothing_is_told_while_it_loads(self) -> None:
+    def test_nothing_is_delivered_during_a_snapshot_load(self) -> None:
         stage = Stage(SnapshotId(1, 4))
         stage.log.append(b"a")
         stage.log.append(b"b")
@@ -344,7 +344,7 @@ class TestSnapshots:
         stage.loop.run_soon()
         assert listener.told == ["snapshot 1-4", "1-1", "2-2", "leader 2 in 5"]
 
-    def test_a_snapshot_of_the_own_epoch_at_the_end_is_as_good_as_a_record_of_it(self) -> None:
+    def test_snapshot_of_the_own_epoch_allows_the_own_leadership(self) -> None:
         stage = Stage(SnapshotId(2, 5))
         stage.log.append_control()
         stage.log.append(b"b")
@@ -352,7 +352,7 @@ class TestSnapshots:
         stage.commit()
         assert stage.listen().told == ["snapshot 2-5", "leader 1 in 5"]
 
-    def test_a_load_that_fails_is_a_failure(self) -> None:
+    def test_failed_snapshot_load_is_reported(self) -> None:
         stage = Stage(SnapshotId(1, 4))
         stage.log.append(b"a")
         stage.commit()
@@ -369,7 +369,7 @@ class Unable(RecordingListener):
 
 
 class TestEnding:
-    def test_a_listener_that_fails_is_reported_and_others_go_on_until_the_end(self) -> None:
+    def test_listener_exception_is_reported_and_others_continue(self) -> None:
         stage = Stage()
         stage.listen(Unable())
         other = stage.listen()
@@ -378,7 +378,7 @@ class TestEnding:
         assert [str(each) for each in stage.failures] == ["cannot apply"]
         assert other.frames == [b"a"]
 
-    def test_nothing_is_told_after_the_end(self) -> None:
+    def test_nothing_is_delivered_after_close(self) -> None:
         stage = Stage()
         listener = stage.listen()
         stage.log.append(b"a")

@@ -130,18 +130,18 @@ def names(fs: MemoryFileSystem, suffix: str) -> list[str]:
 # -- operations --------------------------------------------------------------------------------------------------------
 
 
-def test_a_new_log_is_empty() -> None:
+def test_new_log_is_empty() -> None:
     assert opened(MemoryFileSystem()).recovered == Recovered(None, 0, 0, (), (), ())
 
 
-def test_it_names_its_topic_id_as_any_log_does() -> None:
+def test_log_has_the_metadata_topic_id() -> None:
     fs = MemoryFileSystem()
     opened(fs).close()
     text = read_file(fs, f"{DIRECTORY}/partition.metadata")
     assert bytes(text).split() == [b"version:", b"0", b"topic_id:", b"AAAAAAAAAAAAAAAAAAAAAQ"]
 
 
-def test_what_was_synced_is_there_after_a_crash() -> None:
+def test_synced_records_survive_a_crash() -> None:
     fs = MemoryFileSystem()
     log = opened(fs)
     append(log, batch(0, 1), batch(1, 1, count=3), batch(4, 2))
@@ -155,7 +155,7 @@ def test_what_was_synced_is_there_after_a_crash() -> None:
     assert log.recovered.log_bytes == len(before) == log.size_bytes
 
 
-def test_an_append_continues_the_log_without_gaps() -> None:
+def test_append_must_continue_the_log() -> None:
     log = opened(MemoryFileSystem())
     append(log, batch(0, 1))
     for wrong in (batch(0, 1), batch(2, 1), batch(1, 1) + batch(3, 1)):
@@ -166,7 +166,7 @@ def test_an_append_continues_the_log_without_gaps() -> None:
     assert log.log_end_offset == 1
 
 
-def test_truncation_takes_records_and_epochs() -> None:
+def test_truncation_removes_records_and_epochs() -> None:
     fs = MemoryFileSystem()
     log = opened(fs)
     fill(log, 12, 1)
@@ -178,7 +178,7 @@ def test_truncation_takes_records_and_epochs() -> None:
     assert recovered.epochs == (EpochEntry(1, 0),)
 
 
-def test_a_trim_moves_the_start_and_removes_what_lies_below_at_the_next_sync() -> None:
+def test_trim_deletes_segments_at_the_next_sync() -> None:
     fs = MemoryFileSystem()
     log = opened(fs)
     fill(log, 30, 1)
@@ -200,7 +200,7 @@ def test_a_trim_moves_the_start_and_removes_what_lies_below_at_the_next_sync() -
     assert log.log_end_offset == 30
 
 
-def test_each_trim_frees_what_the_one_before_could_not() -> None:
+def test_trim_deletes_the_segment_rolled_by_the_previous_trim() -> None:
     """The segment that is written is rolled, so that the log does not grow for ever below its segment size."""
     fs = MemoryFileSystem()
     fs.make_directory("meta")
@@ -213,7 +213,7 @@ def test_each_trim_frees_what_the_one_before_could_not() -> None:
     assert names(fs, ".log") == [f"{40:020d}.log"]
 
 
-def test_a_snapshot_replaces_the_log() -> None:
+def test_snapshot_replaces_the_log() -> None:
     fs = MemoryFileSystem()
     log = opened(fs)
     fill(log, 12, 1)
@@ -237,7 +237,7 @@ def test_a_snapshot_replaces_the_log() -> None:
     assert content(log) == b"".join(batch(offset, 4) for offset in range(500, 505))
 
 
-def test_a_fetched_snapshot_tells_its_voters() -> None:
+def test_finish_part_returns_the_snapshots_voters() -> None:
     log = opened(MemoryFileSystem())
     id = SnapshotId(500, 4)
     data = snapshot_bytes(id, 1, 2)
@@ -248,7 +248,7 @@ def test_a_fetched_snapshot_tells_its_voters() -> None:
     assert fetched.control == (ControlRecord(499, 1, None), ControlRecord(499, None, voters(1, 2)))
 
 
-def test_a_fetched_snapshot_that_is_not_whole_leaves_nothing() -> None:
+def test_incomplete_fetched_snapshot_is_deleted() -> None:
     fs = MemoryFileSystem()
     log = opened(fs)
     id, data = SnapshotId(500, 4), snapshot_bytes(SnapshotId(500, 3))
@@ -259,7 +259,7 @@ def test_a_fetched_snapshot_that_is_not_whole_leaves_nothing() -> None:
     assert names(fs, ".part") == names(fs, ".checkpoint") == []
 
 
-def test_a_fetched_snapshot_whose_voters_cannot_be_is_never_in_place() -> None:
+def test_fetched_snapshot_with_invalid_voters_is_not_installed() -> None:
     """There it would outlive this process, and no other could start with it."""
     fs = MemoryFileSystem()
     log = opened(fs)
@@ -270,7 +270,7 @@ def test_a_fetched_snapshot_whose_voters_cannot_be_is_never_in_place() -> None:
     assert names(fs, ".part") == names(fs, ".checkpoint") == []
 
 
-def test_the_log_does_not_start_at_a_snapshot_that_is_not_there() -> None:
+def test_log_cannot_start_at_a_missing_snapshot() -> None:
     with pytest.raises(AssertionError, match="the snapshot is not on disk"):
         opened(MemoryFileSystem()).perform(StartAt(SnapshotId(5, 1)), NOW)
 
@@ -289,7 +289,7 @@ def test_snapshots_are_read_by_page_and_by_batch() -> None:
             read()
 
 
-def test_an_abandoned_snapshot_is_none() -> None:
+def test_abandoned_snapshot_leaves_no_file() -> None:
     fs = MemoryFileSystem()
     writer = opened(fs).begin_snapshot(SnapshotId(5, 1))
     writer.append(b"abc")
@@ -298,7 +298,7 @@ def test_an_abandoned_snapshot_is_none() -> None:
     assert names(fs, ".part") == []
 
 
-def test_a_snapshot_that_cannot_be_written_does_not_fail_the_log() -> None:
+def test_failed_snapshot_write_does_not_fail_the_log() -> None:
     fs = MemoryFileSystem()
     log = opened(fs)
     writer = log.begin_snapshot(SnapshotId(1, 1))
@@ -309,7 +309,7 @@ def test_a_snapshot_that_cannot_be_written_does_not_fail_the_log() -> None:
 
 
 @pytest.mark.parametrize("operation", [WritePart(SnapshotId(5, 1), 0, b"a"), Append(batch(0, 1), 1, 1)])
-def test_an_io_error_fails_the_log_for_good(operation: WritePart | Append) -> None:
+def test_io_error_fails_the_log_permanently(operation: WritePart | Append) -> None:
     fs = MemoryFileSystem()
     log = opened(fs)
     fs.fail("write")
@@ -321,7 +321,7 @@ def test_an_io_error_fails_the_log_for_good(operation: WritePart | Append) -> No
 # -- control records ---------------------------------------------------------------------------------------------------
 
 
-def test_voters_come_from_formatting_then_from_the_log() -> None:
+def test_voters_come_from_the_0_0_snapshot_then_from_the_log() -> None:
     fs = MemoryFileSystem()
     log = opened(fs)
     place(fs, SnapshotId(*FORMATTED), snapshot_bytes(SnapshotId(*FORMATTED), 1))
@@ -337,7 +337,7 @@ def test_voters_come_from_formatting_then_from_the_log() -> None:
     assert recovered.snapshots == ()
 
 
-def test_the_newest_snapshot_stands_for_all_voters_before_it() -> None:
+def test_newest_snapshot_replaces_earlier_voter_records() -> None:
     fs = MemoryFileSystem()
     log = opened(fs)
     place(fs, SnapshotId(*FORMATTED), snapshot_bytes(SnapshotId(*FORMATTED), 1))
@@ -353,7 +353,7 @@ def test_the_newest_snapshot_stands_for_all_voters_before_it() -> None:
     )
 
 
-def test_voters_that_formatting_left_unreadable_stop_the_start() -> None:
+def test_damaged_0_0_snapshot_stops_the_start() -> None:
     fs = MemoryFileSystem()
     opened(fs)
     place(fs, SnapshotId(*FORMATTED), b"?")
@@ -361,7 +361,7 @@ def test_voters_that_formatting_left_unreadable_stop_the_start() -> None:
         opened(fs)
 
 
-def test_a_control_batch_that_is_not_understood_stops_the_start() -> None:
+def test_undecodable_control_batch_stops_the_start() -> None:
     fs = MemoryFileSystem()
     log = opened(fs)
     append(log, control_batch([(ControlType.KRAFT_VOTERS, b"")], NOW, leader_epoch=1))
@@ -381,7 +381,7 @@ def test_data_batches_are_not_read_for_control_records() -> None:
 # -- the start ---------------------------------------------------------------------------------------------------------
 
 
-def test_leftovers_are_removed() -> None:
+def test_temporary_files_are_removed() -> None:
     fs = MemoryFileSystem()
     log = opened(fs)
     log.perform(WritePart(SnapshotId(5, 1), 0, b"abc"), NOW)
@@ -391,7 +391,7 @@ def test_leftovers_are_removed() -> None:
     assert [name for name in fs.list(DIRECTORY) if "checkpoint." in name] == []
 
 
-def test_a_snapshot_newer_than_the_log_empties_it() -> None:
+def test_snapshot_newer_than_the_log_empties_the_log() -> None:
     fs = MemoryFileSystem()
     fill(opened(fs), 12, 1)
     place(fs, SnapshotId(40, 1))
@@ -400,7 +400,7 @@ def test_a_snapshot_newer_than_the_log_empties_it() -> None:
     assert snapshots(log) == [SnapshotId(40, 1)]
 
 
-def test_a_snapshot_that_contradicts_the_log_is_right() -> None:
+def test_snapshot_that_contradicts_the_log_replaces_it() -> None:
     """It is of committed records; the log's tail may be that of a leader that was deposed."""
     for id in (SnapshotId(12, 2), SnapshotId(8, 2), SnapshotId(12, 3)):
         fs = MemoryFileSystem()
@@ -413,7 +413,7 @@ def test_a_snapshot_that_contradicts_the_log_is_right() -> None:
         assert (log.log_start_offset, log.log_end_offset, snapshots(log)) == (id.end_offset, id.end_offset, [id])
 
 
-def test_snapshots_within_the_log_change_nothing() -> None:
+def test_snapshots_within_the_log_are_kept() -> None:
     fs = MemoryFileSystem()
     log = opened(fs)
     fill(log, 12, 1)
@@ -435,7 +435,7 @@ def trimmed_log(fs: MemoryFileSystem) -> SnapshotId:
     return id
 
 
-def test_a_log_that_begins_later_without_a_snapshot_stops_the_start() -> None:
+def test_log_with_a_later_start_and_no_snapshot_stops_the_start() -> None:
     for older in (None, SnapshotId(3, 1)):
         fs = MemoryFileSystem()
         fs.remove(path(trimmed_log(fs)))
@@ -453,7 +453,7 @@ def test_snapshots_below_the_first_segment_are_removed() -> None:
     assert names(fs, ".checkpoint") == [checkpoint_name(CheckpointId(*id))]
 
 
-def test_a_damaged_snapshot_is_set_aside_while_the_log_covers() -> None:
+def test_damaged_snapshot_is_renamed_if_the_log_covers_it() -> None:
     fs = MemoryFileSystem()
     log = opened(fs)
     fill(log, 30, 1)
@@ -465,7 +465,7 @@ def test_a_damaged_snapshot_is_set_aside_while_the_log_covers() -> None:
     assert names(fs, ".damaged") == [checkpoint_name(CheckpointId(25, 1)) + ".damaged"]
 
 
-def test_a_damaged_snapshot_is_set_aside_while_an_older_one_covers() -> None:
+def test_damaged_snapshot_is_renamed_if_an_older_one_covers_the_log() -> None:
     fs = MemoryFileSystem()
     id = trimmed_log(fs)
     place(fs, SnapshotId(28, 1), b"damaged")
@@ -474,7 +474,7 @@ def test_a_damaged_snapshot_is_set_aside_while_an_older_one_covers() -> None:
 
 
 @pytest.mark.parametrize("extra", [None, SnapshotId(3, 1)])
-def test_a_damaged_snapshot_that_nothing_replaces_stops_the_start(extra: SnapshotId | None) -> None:
+def test_damaged_snapshot_that_is_needed_stops_the_start(extra: SnapshotId | None) -> None:
     fs = MemoryFileSystem()
     id = trimmed_log(fs)
     damage(fs, id)
@@ -486,7 +486,7 @@ def test_a_damaged_snapshot_that_nothing_replaces_stops_the_start(extra: Snapsho
     assert names(fs, ".damaged") == [], "what stopped the start stays as it was"
 
 
-def test_a_damaged_snapshot_ahead_of_the_log_stops_the_start() -> None:
+def test_damaged_snapshot_ahead_of_the_log_stops_the_start() -> None:
     """Whatever this node acknowledged up to its end would be forgotten."""
     fs = MemoryFileSystem()
     fill(opened(fs), 12, 1)
@@ -495,7 +495,7 @@ def test_a_damaged_snapshot_ahead_of_the_log_stops_the_start() -> None:
         opened(fs)
 
 
-def test_a_damaged_snapshot_is_also_one_whose_voters_cannot_be() -> None:
+def test_snapshot_with_invalid_voters_counts_as_damaged() -> None:
     fs = MemoryFileSystem()
     log = opened(fs)
     fill(log, 6, 1)
@@ -503,7 +503,7 @@ def test_a_damaged_snapshot_is_also_one_whose_voters_cannot_be() -> None:
     assert opened(fs).recovered.snapshots == ()
 
 
-def test_the_log_starts_at_the_oldest_snapshot_that_it_has() -> None:
+def test_log_starts_at_its_oldest_snapshot() -> None:
     fs = MemoryFileSystem()
     id = trimmed_log(fs)
     newer = generate(opened(fs), SnapshotId(28, 1)).id
@@ -512,7 +512,7 @@ def test_the_log_starts_at_the_oldest_snapshot_that_it_has() -> None:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_what_a_start_found_stays(seed: int) -> None:
+def test_recovery_is_idempotent(seed: int) -> None:
     """Also what the process before had not synced when it died, and the system still held."""
     fs = MemoryFileSystem()
     log = opened(fs)
@@ -523,7 +523,7 @@ def test_what_a_start_found_stays(seed: int) -> None:
     assert opened(fs).recovered.log_end_offset == 12
 
 
-def test_the_epochs_begin_at_the_start_of_the_log() -> None:
+def test_epoch_entries_start_at_the_log_start_offset() -> None:
     fs = MemoryFileSystem()
     log = opened(fs)
     fill(log, 12, 1)
@@ -675,7 +675,7 @@ class Story:
 
 
 @pytest.mark.parametrize("seed", range(150))
-def test_whenever_power_fails_the_log_is_found_in_order(seed: int) -> None:
+def test_log_recovers_from_power_failures_at_random_points(seed: int) -> None:
     story = Story(seed)
     for _ in range(40):
         story.step()
@@ -693,7 +693,7 @@ def everything(log: RaftMetadataLog) -> None:
     fill(log, 104, 4)
 
 
-def test_power_may_fail_before_every_single_operation() -> None:
+def test_log_recovers_from_a_power_failure_before_any_operation() -> None:
     for after in range(10_000):
         fs = FailingPower()
         log = opened(fs)

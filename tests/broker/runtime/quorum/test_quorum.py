@@ -45,7 +45,7 @@ class FailingListener(RecordingListener):
 
 
 class TestFirstElection:
-    def test_the_log_begins_with_the_leader_and_the_voters(self) -> None:
+    def test_log_starts_with_leader_change_and_voters(self) -> None:
         node = QuorumNode().start()
         kinds = [(offset, kind) for offset, kind, _ in control_records(node)]
         assert kinds == [(0, ControlType.LEADER_CHANGE), (1, ControlType.KRAFT_VERSION), (2, ControlType.KRAFT_VOTERS)]
@@ -54,12 +54,12 @@ class TestFirstElection:
         voters, _ = decode(VotersRecord, control_records(node)[2][2], 0)
         assert [(each.name, each.port) for each in voters.voters[0].endpoints] == [("CONTROLLER", 9093)]
 
-    def test_the_listener_hears_of_the_leader_after_everything_before_it(self) -> None:
+    def test_listener_gets_the_leader_after_all_earlier_batches(self) -> None:
         node = QuorumNode().start()
         assert node.listener.told == ["0-2", "leader 1 in 1"]
         assert (node.quorum.leader, node.quorum.high_watermark) == (LeaderAndEpoch(1, 1), 3)
 
-    def test_the_epoch_is_on_disk_before_its_first_record(self) -> None:
+    def test_epoch_is_on_disk_before_its_first_record(self) -> None:
         node = QuorumNode()
         node.io.is_held = True
         node.start()
@@ -71,12 +71,12 @@ class TestFirstElection:
         written = next(i for i, (what, path) in enumerate(node.fs.log) if what == "write" and path.endswith(".log"))
         assert renamed < written
 
-    def test_the_state_file_is_kafkas(self) -> None:
+    def test_state_file_has_kafkas_format(self) -> None:
         node = QuorumNode().start()
         content = read_file(checked(node.fs), join(DIRECTORY, "quorum-state"))
         assert content == to_json(ElectionState(1, 1, 1, uuid(9)))
 
-    def test_a_formatted_voter_set_is_taken_into_the_log(self) -> None:
+    def test_formatted_voters_are_copied_into_the_log(self) -> None:
         fs = MemoryFileSystem()
         format_voters(fs, VoterNode(ReplicaKey(1, uuid(9)), listeners(port=1)))
         node = QuorumNode(fs).start()
@@ -97,7 +97,7 @@ class TestAppend:
         assert node.listener.frames == [b"a", b"b", b"c"]
         assert node.quorum.high_watermark == 6
 
-    def test_what_gathers_during_a_sync_shares_the_next(self) -> None:
+    def test_appends_during_a_sync_share_the_next(self) -> None:
         node = QuorumNode().start()
         node.io.is_held = True
         for number in range(10):
@@ -111,7 +111,7 @@ class TestAppend:
         node.settle()
         assert len(node.listener.frames) == 10
 
-    def test_only_the_leader_of_the_epoch_appends(self) -> None:
+    def test_append_requires_the_leader_of_the_epoch(self) -> None:
         node = QuorumNode()
         with pytest.raises(NotLeader):
             node.quorum.append(1, [b"a"])
@@ -120,13 +120,13 @@ class TestAppend:
             with pytest.raises(NotLeader):
                 node.quorum.append(epoch, [b"a"])
 
-    def test_a_batch_nobody_could_read_is_refused(self) -> None:
+    def test_batch_above_the_limit_is_refused(self) -> None:
         node = QuorumNode().start()
         with pytest.raises(BatchTooLarge):
             node.append(bytes(MAX_BATCH_BYTES))
         assert node.append(b"small") == 3
 
-    def test_a_late_listener_gets_the_whole_log(self) -> None:
+    def test_late_listener_gets_the_whole_log(self) -> None:
         node = QuorumNode().start()
         node.append(b"a")
         node.settle()
@@ -140,7 +140,7 @@ class TestAppend:
 
 
 class TestResign:
-    def test_a_lone_voter_leads_again_in_the_next_epoch_and_loses_nothing(self) -> None:
+    def test_only_voter_leads_again_in_the_next_epoch(self) -> None:
         node = QuorumNode().start()
         node.io.is_held = True
         node.append(b"a")
@@ -162,14 +162,14 @@ class TestResign:
         ]
         assert node.append(b"c") == 5
 
-    def test_resigning_from_an_epoch_that_is_over_does_nothing(self) -> None:
+    def test_resigning_from_a_past_epoch_has_no_effect(self) -> None:
         node = QuorumNode().start()
         node.quorum.resign(0)
         assert node.quorum.leader == LeaderAndEpoch(1, 1)
 
 
 class TestRestart:
-    def test_every_start_is_a_new_epoch_with_a_leader_change_alone(self) -> None:
+    def test_each_start_begins_an_epoch_with_one_leader_change(self) -> None:
         first = QuorumNode().start()
         first.append(b"a")
         first.settle()
@@ -180,7 +180,7 @@ class TestRestart:
         assert second.listener.told == ["0-2", "3-3", "4-4", f"leader 1 in {epoch}"]
         assert second.listener.frames == [b"a"]
 
-    def test_a_changed_address_is_written_to_the_log(self) -> None:
+    def test_changed_listener_is_written_to_the_log(self) -> None:
         first = QuorumNode().start()
         second = QuorumNode(first.fs, port=9999).start()
         assert [kind for _, kind, _ in control_records(second)][3:] == [
@@ -189,12 +189,12 @@ class TestRestart:
             ControlType.KRAFT_VOTERS,
         ]
 
-    def test_an_epoch_of_the_log_counts_even_if_the_state_file_is_older(self) -> None:
+    def test_log_epoch_applies_if_the_state_file_is_older(self) -> None:
         first = QuorumNode().start()
         replace_file(checked(first.fs), join(DIRECTORY, "quorum-state"), to_json(ElectionState()))
         assert QuorumNode(first.fs).start().quorum.leader.epoch == 2
 
-    def test_who_is_no_voter_asks_the_voters_and_leads_nothing(self) -> None:
+    def test_observer_fetches_from_voters_and_does_not_lead(self) -> None:
         first = QuorumNode().start()
         other = QuorumNode(first.fs, node_id=2, port=9999).start()
         other.pass_time(60_000)
@@ -205,13 +205,13 @@ class TestRestart:
     @pytest.mark.parametrize(
         "content", [b"", b"{", b"[]", b'{"data_version":9}', b'{"leaderId":"x","leaderEpoch":1,"data_version":1}']
     )
-    def test_an_unreadable_state_file_stops_the_start(self, content: bytes) -> None:
+    def test_invalid_state_file_stops_the_start(self, content: bytes) -> None:
         first = QuorumNode().start()
         replace_file(checked(first.fs), join(DIRECTORY, "quorum-state"), content)
         with pytest.raises(InvalidQuorumState):
             QuorumNode(first.fs)
 
-    def test_a_state_file_of_static_voters_is_read(self) -> None:
+    def test_state_file_of_static_voters_is_read(self) -> None:
         content = (
             b'{"clusterId":"","leaderId":1,"leaderEpoch":7,"votedId":-1,"appliedOffset":0,'
             b'"currentVoters":[{"voterId":1}],"data_version":0}'
@@ -222,7 +222,7 @@ class TestRestart:
         format_voters(fs, VoterNode(ReplicaKey(1, uuid(9)), listeners()))
         assert QuorumNode(fs).start().quorum.leader.epoch > 7
 
-    def test_the_voted_directory_survives(self) -> None:
+    def test_voted_directory_id_is_restored(self) -> None:
         fs = MemoryFileSystem()
         checked(fs).make_directory(DIRECTORY)
         file = QuorumStateFile(checked(fs), DIRECTORY)
@@ -232,7 +232,7 @@ class TestRestart:
 
 
 class TestFailure:
-    def test_a_failed_sync_ends_the_node_and_commits_nothing(self) -> None:
+    def test_failed_sync_stops_the_node_without_a_commit(self) -> None:
         node = QuorumNode().start()
         node.fs.fail("sync", path_part=".log")
         node.append(b"a")
@@ -242,7 +242,7 @@ class TestFailure:
         with pytest.raises(NotLeader):
             node.append(b"b")
 
-    def test_a_failed_write_ends_the_node(self) -> None:
+    def test_failed_write_stops_the_node(self) -> None:
         node = QuorumNode().start()
         node.fs.fail("write", path_part=".log")
         node.append(b"a")
@@ -250,14 +250,14 @@ class TestFailure:
         assert [type(each) for each in node.failures] == [LogDirFailure]
         assert node.listener.frames == []
 
-    def test_a_listener_that_fails_ends_the_node(self) -> None:
+    def test_listener_exception_stops_the_node(self) -> None:
         node = QuorumNode().start()
         node.quorum.add_listener(FailingListener())
         node.append(b"a")
         node.settle()
         assert [str(each) for each in node.failures] == ["cannot apply"]
 
-    def test_after_close_nobody_is_told_anything(self) -> None:
+    def test_listeners_get_nothing_after_close(self) -> None:
         node = QuorumNode().start()
         node.io.is_held = True
         node.append(b"a")
@@ -270,7 +270,7 @@ class TestFailure:
 
 
 @pytest.mark.parametrize("seed", range(60))
-def test_a_crash_at_any_point_takes_no_committed_record_and_brings_none_back(seed: int) -> None:
+def test_crash_at_any_point_loses_no_committed_record(seed: int) -> None:
     """Append in bursts with syncs at random moments, lose power, start again, several times over.
 
     What a listener was told is a prefix of what every later life tells, in the same order at the same offsets; epochs

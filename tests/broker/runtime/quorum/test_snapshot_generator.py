@@ -72,7 +72,7 @@ def populated(*, ratio: float = 0.5, min_bytes: int = 1_000_000, interval_ms: in
 
 
 class TestOnDemand:
-    def test_it_holds_the_image_at_its_end_and_the_voters(self) -> None:
+    def test_snapshot_contains_the_image_and_the_voters(self) -> None:
         node = populated()
         id = node.cut()
         image = node.driver.image
@@ -82,19 +82,19 @@ class TestOnDemand:
         assert state.kraft_version == 1
         assert node.content(id) == b"".join(image_batches(image, state))
 
-    def test_nothing_new_gives_the_same_id(self) -> None:
+    def test_request_without_changes_returns_the_latest_id(self) -> None:
         node = populated()
         assert node.cut() == node.cut()
         assert node.metrics.generation_ms.count == 1
 
-    def test_a_request_before_there_is_metadata_waits_for_it(self) -> None:
+    def test_request_waits_for_the_first_image(self) -> None:
         node = CuttingNode()
         future = node.generator.generate_now()
         node.start()
         node.node.settle()
         assert future.result().end_offset == node.driver.image.offset + 1
 
-    def test_appends_go_on_and_are_not_in_it(self) -> None:
+    def test_appends_during_generation_are_not_in_the_snapshot(self) -> None:
         node = populated()
         node.node.io.is_held = True
         future = node.generator.generate_now()
@@ -110,13 +110,13 @@ class TestOnDemand:
         assert future.result().end_offset == end_offset
         assert second.result().end_offset == node.driver.image.offset + 1 > end_offset
 
-    def test_a_closed_generator_refuses(self) -> None:
+    def test_closed_generator_refuses_requests(self) -> None:
         node = populated()
         node.generator.close()
         with pytest.raises(SnapshotImpossible, match="stopping"):
             node.generator.generate_now().result()
 
-    def test_closing_abandons_what_is_half_written(self) -> None:
+    def test_close_abandons_a_snapshot_in_progress(self) -> None:
         node = populated()
         node.node.io.is_held = True
         future = node.generator.generate_now()
@@ -134,12 +134,12 @@ class TestOnDemand:
 
 
 class TestByItself:
-    def test_bytes_alone_decide_about_the_first(self) -> None:
+    def test_first_snapshot_is_generated_by_bytes_alone(self) -> None:
         node = populated(min_bytes=1)
         node.node.settle()
         assert node.metrics.generation_ms.count >= 1
 
-    def test_additions_do_not_count_but_changes_do(self) -> None:
+    def test_changes_count_and_additions_do_not(self) -> None:
         node = populated(min_bytes=100, ratio=0.3)
         node.cut()
         before = node.metrics.generation_ms.count
@@ -151,7 +151,7 @@ class TestByItself:
         node.node.settle()
         assert node.metrics.generation_ms.count == before + 1
 
-    def test_time_passes(self) -> None:
+    def test_interval_triggers_a_snapshot(self) -> None:
         node = populated(interval_ms=10_000)
         node.pass_time(8_000)
         node.run(creating("d"))
@@ -161,7 +161,7 @@ class TestByItself:
         node.node.settle()
         assert node.metrics.generation_ms.count == 1
 
-    def test_time_passes_although_nothing_else_happens(self) -> None:
+    def test_interval_triggers_a_snapshot_without_further_records(self) -> None:
         node = populated(interval_ms=10_000)
         node.pass_time(9_000)
         assert node.metrics.generation_ms.count == 0
@@ -170,7 +170,7 @@ class TestByItself:
         node.pass_time(100_000)
         assert node.metrics.generation_ms.count == 1  # nothing new
 
-    def test_a_full_disk_is_tried_again_although_nothing_else_happens(self) -> None:
+    def test_full_disk_is_retried_without_further_records(self) -> None:
         node = populated(interval_ms=1_000)
         node.node.fs.fail("write", errno.ENOSPC, path_part=".checkpoint")
         node.pass_time(1_100)
@@ -178,13 +178,13 @@ class TestByItself:
         node.pass_time(int(RETRY_MS))
         assert (node.metrics.failures, node.metrics.generation_ms.count) == (1, 1)
 
-    def test_a_closed_generator_waits_for_no_time(self) -> None:
+    def test_closed_generator_has_no_timer(self) -> None:
         node = populated(interval_ms=10_000)
         node.generator.close()
         node.pass_time(20_000)
         assert node.metrics.generation_ms.count == 0
 
-    def test_a_full_disk_is_tried_again_later(self) -> None:
+    def test_full_disk_is_retried_after_the_delay(self) -> None:
         node = populated(interval_ms=1_000)
         node.node.fs.fail("write", errno.ENOSPC, path_part=".checkpoint")
         with pytest.raises(OSError, match="No space"):
@@ -201,7 +201,7 @@ class TestByItself:
 
 
 class TestLoading:
-    def test_a_restart_begins_with_the_snapshot_and_goes_on_with_the_log(self) -> None:
+    def test_restart_loads_the_snapshot_and_then_the_log(self) -> None:
         first = populated()
         id = first.cut()
         first.run(creating("later"))
@@ -214,7 +214,7 @@ class TestLoading:
         assert second.driver.is_active
         assert len(second.publisher.images) == 1
 
-    def test_what_goes_on_from_it_is_what_the_log_makes(self) -> None:
+    def test_image_from_a_snapshot_equals_the_image_from_the_log(self) -> None:
         first = populated()
         first.cut()
         first.run(creating("later"))
@@ -223,7 +223,7 @@ class TestLoading:
         second.node.settle()
         assert list(second.driver.image.write()) == list(first.driver.image.write())
 
-    def test_registration_offsets_are_the_end_of_the_snapshot(self) -> None:
+    def test_registration_offsets_equal_the_snapshots_end_offset(self) -> None:
         first = populated()
         id = first.cut()
         second = CuttingNode(first.node.fs, life=2)
@@ -233,7 +233,7 @@ class TestLoading:
         assert offsets == {1: id.end_offset - 1}
 
     @pytest.mark.parametrize("codec", [Codec.NONE, Codec.ZSTD])
-    def test_compressed_or_not(self, codec: Codec) -> None:
+    def test_snapshot_loads_with_any_compression(self, codec: Codec) -> None:
         first = CuttingNode(codec=codec)
         first.start()
         first.register_broker()
@@ -245,7 +245,7 @@ class TestLoading:
         assert second.metrics.load_count == 1
         assert second.driver.image.topics.names() == ["a"]
 
-    def test_one_that_contradicts_itself_ends_the_node(self) -> None:
+    def test_inconsistent_snapshot_stops_the_node(self) -> None:
         first = populated()
         id = first.cut()
         twice = [VersionedRecord(TopicRecord(name="a", topic_id=uuid(number)), 0) for number in (1, 2)]
@@ -260,7 +260,7 @@ class TestLoading:
         assert [type(each) for each in second.node.failures] == [UnusableSnapshot]
 
 
-def test_families_have_kafkas_names() -> None:
+def test_metric_families_have_kafkas_names() -> None:
     metrics = SnapshotMetrics(0.0)
     metrics.on_generated(100, 5_000, 12.0, 1_000.0)
     metrics.on_loaded(90, 4_000, 30.0)

@@ -117,7 +117,7 @@ def stage() -> Stage:
     return Stage()
 
 
-def test_the_newest_within_the_bounds_is_found_and_left_aside(stage: Stage) -> None:
+def test_newest_snapshot_within_the_bounds_is_loaded(stage: Stage) -> None:
     for end in (10, 20, 30):
         stage.offer(manifest(end))
     assert stage.find(most=25) == SnapshotId(20, EPOCH)
@@ -129,7 +129,7 @@ def test_the_newest_within_the_bounds_is_found_and_left_aside(stage: Stage) -> N
     assert stage.on_disk == [f"{30:020d}-{EPOCH:010d}.checkpoint"]
 
 
-def test_nothing_else_in_the_place_is_read(stage: Stage) -> None:
+def test_other_objects_are_not_read(stage: Stage) -> None:
     stage.offer(manifest(10))
     for key in ("00000000000000000020-0000000001.json/x", "0", "_state/sections/00", "topics/x.parquet"):
         stage.objects.put(PREFIX + key, [b"?"])
@@ -150,7 +150,7 @@ def test_nothing_else_in_the_place_is_read(stage: Stage) -> None:
         (replace(manifest(10), sha256="0" * 64), CONTENT, "SHA-256"),
     ],
 )
-def test_what_is_not_right_is_refused_once_and_the_next_one_taken(
+def test_invalid_snapshot_is_refused_once_and_the_next_one_found(
     stage: Stage, caplog: pytest.LogCaptureFixture, made: SnapshotManifest, content: bytes, reason: str
 ) -> None:
     stage.offer(manifest(5))
@@ -179,7 +179,7 @@ def test_hostile_manifests_are_refused(stage: Stage, caplog: pytest.LogCaptureFi
     assert not any("\n" in warning for warning in warnings(caplog))
 
 
-def test_a_manifest_alone_is_refused(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
+def test_manifest_without_a_snapshot_is_refused(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
     stage.offer(manifest(10))
     stage.objects.lose(PREFIX + manifest(10).file)
     assert stage.find() == SnapshotId(10, EPOCH)
@@ -187,7 +187,7 @@ def test_a_manifest_alone_is_refused(stage: Stage, caplog: pytest.LogCaptureFixt
     assert "but the snapshot does not" in warnings(caplog)[0]
 
 
-def test_what_is_put_again_is_looked_at_again(stage: Stage) -> None:
+def test_rewritten_manifest_is_read_again(stage: Stage) -> None:
     stage.offer(manifest(10), CONTENT[:-1])
     assert stage.load(stage.find() or SnapshotId(0, 0)) == ImportFailed(2, is_refused=True)
     assert stage.find(3) is None
@@ -196,7 +196,7 @@ def test_what_is_put_again_is_looked_at_again(stage: Stage) -> None:
     assert stage.load(stage.find(4) or SnapshotId(0, 0), 5) == ImportLoaded(5, len(CONTENT))
 
 
-def test_what_is_ahead_of_the_high_watermark_is_told_of_once_and_taken_later(
+def test_snapshot_ahead_of_the_high_watermark_is_logged_once_and_found_later(
     stage: Stage, caplog: pytest.LogCaptureFixture
 ) -> None:
     stage.offer(manifest(10))
@@ -207,7 +207,7 @@ def test_what_is_ahead_of_the_high_watermark_is_told_of_once_and_taken_later(
     assert stage.find(most=10) == SnapshotId(10, EPOCH)
 
 
-def test_what_the_leader_denies_is_refused(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
+def test_snapshot_refused_by_the_core_is_not_found_again(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
     stage.offer(manifest(5))
     stage.offer(manifest(10))
     found = stage.find()
@@ -217,7 +217,7 @@ def test_what_the_leader_denies_is_refused(stage: Stage, caplog: pytest.LogCaptu
     assert "it is of another log" in warnings(caplog)[0]
 
 
-def test_a_store_that_is_away_is_told_of_and_not_refused(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
+def test_unavailable_store_is_logged_without_a_refusal(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
     stage.offer(manifest(10))
     stage.error = StoreUnavailable("no route to host")
     assert stage.find() is None
@@ -228,7 +228,7 @@ def test_a_store_that_is_away_is_told_of_and_not_refused(stage: Stage, caplog: p
     assert stage.find(2) == SnapshotId(10, EPOCH)
 
 
-def test_a_disk_that_is_full_leaves_nothing_and_refuses_nothing(
+def test_full_disk_leaves_no_file_and_refuses_nothing(
     stage: Stage, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stage.offer(manifest(10))
@@ -243,7 +243,7 @@ def test_a_disk_that_is_full_leaves_nothing_and_refuses_nothing(
     assert "No space left" in warnings(caplog)[0]
 
 
-def test_a_disk_without_room_takes_nothing(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
+def test_snapshot_larger_than_the_free_space_is_not_loaded(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
     stage.offer(manifest(10))
     stage.fs.capacity_bytes = len(CONTENT) * 3 // 2
     assert stage.load(stage.find() or SnapshotId(0, 0)) == ImportFailed(2, is_refused=False)
@@ -251,7 +251,7 @@ def test_a_disk_without_room_takes_nothing(stage: Stage, caplog: pytest.LogCaptu
     assert "does not fit" in warnings(caplog)[0]
 
 
-def test_voters_that_cannot_be_are_refused(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
+def test_snapshot_with_invalid_voters_is_refused(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
     """Before the snapshot is in place, for every later start would go by it."""
     twice = VotersRecord(voters=[VotersRecordVoter(voter_id=1), VotersRecordVoter(voter_id=1)])
     content = b"".join(image_batches(IMAGE, ControlState(1, twice)))
@@ -261,7 +261,7 @@ def test_voters_that_cannot_be_are_refused(stage: Stage, caplog: pytest.LogCaptu
     assert warnings(caplog)
 
 
-def test_what_is_ended_says_nothing_and_leaves_nothing(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
+def test_ended_step_has_no_outcome_and_leaves_no_file(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
     stage.offer(manifest(10))
     found = stage.find() or SnapshotId(0, 0)
     stage.io.is_held = True
@@ -278,7 +278,7 @@ def test_what_is_ended_says_nothing_and_leaves_nothing(stage: Stage, caplog: pyt
 
 
 @pytest.mark.parametrize(("piece_ms", "is_left"), [(400, False), (1_500, True)])
-def test_a_store_that_trickles_is_left_as_soon_as_it_is_behind(
+def test_slow_load_is_aborted_at_its_time_limit(
     stage: Stage, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, piece_ms: int, is_left: bool
 ) -> None:
     """The timeout, 1 s, is for each 2,000 bytes here."""
@@ -304,7 +304,7 @@ def test_a_store_that_trickles_is_left_as_soon_as_it_is_behind(
         assert outcome == ImportLoaded(2, len(CONTENT))
 
 
-def test_what_was_brought_for_nothing_is_discarded(stage: Stage) -> None:
+def test_unused_import_file_is_deleted(stage: Stage) -> None:
     stage.offer(manifest(10))
     found = stage.find() or SnapshotId(0, 0)
     assert stage.load(found) == ImportLoaded(2, len(CONTENT))
@@ -314,7 +314,7 @@ def test_what_was_brought_for_nothing_is_discarded(stage: Stage) -> None:
     assert stage.on_disk == []
 
 
-def test_after_its_end_nobody_is_told(stage: Stage) -> None:
+def test_closed_importer_calls_no_callback(stage: Stage) -> None:
     stage.offer(manifest(10))
     stage.find()
     stage.io.is_held = True
@@ -327,7 +327,7 @@ def test_after_its_end_nobody_is_told(stage: Stage) -> None:
     assert stage.told == []
 
 
-def test_a_crash_leaves_a_part_that_the_next_start_removes(stage: Stage) -> None:
+def test_next_start_deletes_the_import_file_after_a_crash(stage: Stage) -> None:
     stage.offer(manifest(10))
     stage.load(stage.find() or SnapshotId(0, 0))
     assert stage.on_disk
@@ -336,7 +336,7 @@ def test_a_crash_leaves_a_part_that_the_next_start_removes(stage: Stage) -> None
     assert stage.files.ids() == []
 
 
-def test_a_store_full_of_manifests_costs_a_few_of_them(stage: Stage) -> None:
+def test_search_reads_a_limited_number_of_manifests(stage: Stage) -> None:
     for end in range(1, 500):
         stage.offer(manifest(end, cluster_id="another"))
     assert stage.find() is None

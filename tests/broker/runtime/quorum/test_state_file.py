@@ -18,14 +18,14 @@ def file() -> QuorumStateFile:
     return QuorumStateFile(fs, "data")
 
 
-def test_version_0_is_kafkas_line() -> None:
+def test_version_0_has_kafkas_format() -> None:
     assert to_json(ElectionState(2, 1, version=0)) == (
         b'{"clusterId":"","leaderId":1,"leaderEpoch":2,"votedId":-1,"appliedOffset":0,"currentVoters":[],'
         b'"data_version":0}'
     )
 
 
-def test_version_1_is_kafkas_line() -> None:
+def test_version_1_has_kafkas_format() -> None:
     assert to_json(ElectionState(2, -1, 3, DIRECTORY_ID)) == (
         b'{"leaderId":-1,"leaderEpoch":2,"votedId":3,"votedDirectoryId":"is52P1UlQWem0ILt--_h1Q","data_version":1}'
     )
@@ -34,17 +34,17 @@ def test_version_1_is_kafkas_line() -> None:
 @pytest.mark.parametrize(
     "state", [ElectionState(), ElectionState(7, 1, 2, DIRECTORY_ID), ElectionState(7, 1, 2, version=0)]
 )
-def test_a_state_survives(file: QuorumStateFile, state: ElectionState) -> None:
+def test_state_round_trips(file: QuorumStateFile, state: ElectionState) -> None:
     file.write(state)
     assert file.read() == state
 
 
-def test_version_0_forgets_the_directory_of_whom_was_voted_for(file: QuorumStateFile) -> None:
+def test_version_0_omits_the_voted_directory_id(file: QuorumStateFile) -> None:
     file.write(ElectionState(7, -1, 2, DIRECTORY_ID, version=0))
     assert file.read() == ElectionState(7, -1, 2, version=0)
 
 
-def test_a_node_that_never_took_part_has_none(file: QuorumStateFile) -> None:
+def test_missing_file_is_no_state(file: QuorumStateFile) -> None:
     assert file.read() is None
 
 
@@ -59,7 +59,7 @@ def test_a_node_that_never_took_part_has_none(file: QuorumStateFile) -> None:
         b'{"leaderId":1,"leaderEpoch":2,"votedId":-1,"data_version":2}',
     ],
 )
-def test_what_does_not_parse_is_not_guessed_at(content: bytes) -> None:
+def test_invalid_content_raises_invalid_quorum_state(content: bytes) -> None:
     fs = checked(MemoryFileSystem())
     fs.make_directory("data")
     replace_file(fs, "data/quorum-state", content)

@@ -46,7 +46,7 @@ class Stage:
         self.transport.send(2, NODE, request, 2_000, self.outcomes.append)
 
 
-def test_what_waits_for_records_has_connections_of_its_own() -> None:
+def test_fetches_use_separate_connections() -> None:
     stage = Stage()
     for request in (VOTE, FETCH, PAGE, core.ProbeRequest()):
         stage.send(request)
@@ -55,14 +55,14 @@ def test_what_waits_for_records_has_connections_of_its_own() -> None:
     assert {(to, timeout) for to, _, timeout, _ in stage.others.sent} == {(NODE, 2_000)}
 
 
-def test_versions_that_cannot_say_it_are_not_offered() -> None:
+def test_versions_without_the_requests_fields_are_excluded() -> None:
     stage = Stage()
     stage.send(FETCH)
     stage.send(core.VoteRequest("cluster", 5, ReplicaKey(1), None, LogPosition(4, 99), pre_vote=True))
     assert [stage.fetches.sent[0][3], stage.others.sent[0][3]] == [(12, 18), (2, 2)]
 
 
-def test_an_answer_names_the_leader_under_the_listener_that_was_asked() -> None:
+def test_response_names_the_leader_under_the_requested_listener() -> None:
     stage = Stage()
     stage.send(VOTE)
     hint = LeaderHint(3, 6, (ListenerEndpoint("THEIRS", "h", 1),))
@@ -80,21 +80,21 @@ def test_an_answer_names_the_leader_under_the_listener_that_was_asked() -> None:
         (VersionMismatch("old"), ErrorCode.UNSUPPORTED_VERSION),
     ],
 )
-def test_no_answer_is_a_failure(error: PeerError, told: ErrorCode) -> None:
+def test_connection_errors_are_send_failures(error: PeerError, told: ErrorCode) -> None:
     stage = Stage()
     stage.send(VOTE)
     stage.others.done[0](error)
     assert stage.outcomes == [SendFailure(told)]
 
 
-def test_nonsense_is_no_answer() -> None:
+def test_malformed_response_is_a_send_failure() -> None:
     stage = Stage()
     stage.send(VOTE)
     stage.others.done[0](vote_messages.VoteResponse())
     assert stage.outcomes == [SendFailure(ErrorCode.BROKER_NOT_AVAILABLE)]
 
 
-def test_a_refusal_that_only_an_operator_can_end_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_permanent_refusal_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     """As of two nodes that were formatted for different clusters."""
     stage = Stage()
     refused = core.VoteResponse(ErrorCode.INCONSISTENT_CLUSTER_ID, LeaderHint())
@@ -106,7 +106,7 @@ def test_a_refusal_that_only_an_operator_can_end_is_told_once(caplog: pytest.Log
     assert [record.message for record in caplog.records] == ["A node refuses requests of this node"] * 2
 
 
-def test_a_refusal_that_the_next_attempt_may_not_meet_is_not_told(caplog: pytest.LogCaptureFixture) -> None:
+def test_transient_refusal_is_not_logged(caplog: pytest.LogCaptureFixture) -> None:
     stage = Stage()
     stage.send(FETCH)
     answer = core.FetchResponse(ErrorCode.NOT_LEADER_OR_FOLLOWER, LeaderHint())
@@ -114,7 +114,7 @@ def test_a_refusal_that_the_next_attempt_may_not_meet_is_not_told(caplog: pytest
     assert not caplog.records
 
 
-def test_closing_hangs_up() -> None:
+def test_close_closes_the_connections() -> None:
     stage = Stage()
     stage.transport.close()
     assert (stage.fetches.is_closed, stage.others.is_closed) == (True, True)
