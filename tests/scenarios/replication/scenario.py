@@ -38,7 +38,7 @@ from broker.runtime.partitions.hosted_follower import FetchedOutOfOrder
 from broker.runtime.replication.remote_log_aux_state import RemoteLogUnavailable
 from protocol.errors import ErrorCode, KafkaError
 from tests.scenarios.transcript import Command, Named, Scenario, Words
-from tests.support.fetch_bench import Entry, FollowerBench, encode, fill
+from tests.support.fetch_harness import Entry, FollowerHarness, encode, fill
 
 FAULTS: Mapping[str, Callable[[], Exception]] = {
     "storage": lambda: KafkaError(ErrorCode.KAFKA_STORAGE_ERROR),
@@ -53,7 +53,7 @@ class ReplicationScenario(Scenario):
     def __init__(self) -> None:
         super().__init__()
         self.begun_at = 0.0
-        self.bench = FollowerBench(self.say)
+        self.bench = FollowerHarness(self.say)
         self.commands: Mapping[str, Command] = {
             "leader": lambda words, named: self.bench.leader(
                 int(words[0]), session_slots=int(named.get("sessions", "100"))
@@ -74,7 +74,9 @@ class ReplicationScenario(Scenario):
             "refuse-all": lambda words, _: self.bench.leaders[int(words[0])].top_level_errors.extend(
                 ErrorCode[word] for word in words[1:]
             ),
-            "diverge": lambda words, _: self.bench.led(int(words[0]), words[1]).lies.append(EpochEnd(*_run(words[2]))),
+            "diverge": lambda words, _: self.bench.led(int(words[0]), words[1]).diverging_ends.append(
+                EpochEnd(*_run(words[2]))
+            ),
             "stale": self.stale,
             "at-once": lambda words, _: setattr(
                 self.bench.leaders[int(words[0])], "response_max_records", int(words[1])
@@ -83,7 +85,7 @@ class ReplicationScenario(Scenario):
             "up": lambda _words, _: self.bench.transport.down.clear(),
             "move": lambda words, _: self.bench.move(int(words[0])),
             "fault": lambda words, _: setattr(self.bench.replica(words[0]), "fault", FAULTS[words[1]]()),
-            "slow-cuts": lambda words, _: setattr(self.bench.replica(words[0]), "cut_takes_s", float(words[1]) / 1000),
+            "slow-cuts": lambda words, _: setattr(self.bench.replica(words[0]), "truncation_s", float(words[1]) / 1000),
             "segment": self.segment,
             "remote": lambda words, _: self.bench.led(int(words[0]), words[1]).log.leave_to_tier(int(words[2])),
             "expired": lambda words, _: self.bench.replica(words[0]).log.leave_to_tier(int(words[1])),

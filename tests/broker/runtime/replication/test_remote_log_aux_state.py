@@ -9,12 +9,12 @@ from broker.metadata.image.config_image import ResourceType
 from broker.replication.fetch_plan import FetcherSettings
 from broker.replication.fetch_state import FetchPhase
 from broker.runtime.replication.remote_log_aux_state import RemoteLogUnavailable
-from tests.support.fetch_bench import FollowerBench, LedPartition, fill, storage_error
+from tests.support.fetch_harness import FollowerHarness, LedPartition, fill, storage_error
 
 
-def bench(*, is_tiering: bool = True) -> FollowerBench:
+def bench(*, is_tiering: bool = True) -> FollowerHarness:
     """Return a harness: broker 1 leads t-0, with 0 to 5 remote and 6 to 8 local, and u-0, with remote records only."""
-    stage = FollowerBench(settings=FetcherSettings(), is_tiering=is_tiering)
+    stage = FollowerHarness(settings=FetcherSettings(), is_tiering=is_tiering)
     stage.leader(1)
     fill(lead(stage, "t-0").log, [(1, 9)])
     fill(lead(stage, "u-0").log, [(1, 3)])
@@ -23,7 +23,7 @@ def bench(*, is_tiering: bool = True) -> FollowerBench:
     return stage
 
 
-def lead(stage: FollowerBench, name: str, epoch: int = 1) -> LedPartition:
+def lead(stage: FollowerHarness, name: str, epoch: int = 1) -> LedPartition:
     led = stage.lead(1, name, epoch)
     led.log.epochs.clear()
     return led
@@ -123,7 +123,7 @@ def test_unreachable_leader_is_queried_later() -> None:
 
 def test_building_replica_stays_with_its_fetcher() -> None:
     stage = bench()
-    stage.replica("t-0").cut_takes_s = 0.1
+    stage.replica("t-0").truncation_s = 0.1
     replica = stage.follow("t-0", 1, 1)
     stage.advance(10)
     stage.configure(ResourceType.BROKER, "", "num.replica.fetchers", "4")
@@ -153,7 +153,7 @@ def test_failing_log_directory_ends_the_build() -> None:
 
 def test_many_replicas_share_queries() -> None:
     said: list[str] = []
-    stage = FollowerBench(said.append)
+    stage = FollowerHarness(said.append)
     stage.leader(1)
     for index in range(5):
         fill(lead(stage, f"t-{index}").log, [(1, 9)])

@@ -12,7 +12,7 @@ from broker.runtime.replication.follower_replica import FollowerReplica
 from broker.runtime.replication.replica_fetcher import SLICE_BYTES
 from broker.runtime.replication.replica_fetcher_manager import ReplicaFetcherManager, fetcher_index
 from protocol.errors import ErrorCode, KafkaError
-from tests.support.fetch_bench import RECORD, FakeReplica, FollowerBench
+from tests.support.fetch_harness import RECORD, FakeReplica, FollowerHarness
 from tests.support.runtimes import make_runtime
 
 
@@ -21,9 +21,9 @@ def fits(replica: HostedFollower, fetchers: ReplicaFetcherManager) -> tuple[Foll
     return replica, fetchers
 
 
-def bench_with(*names: str, records: int = 3) -> FollowerBench:
+def bench_with(*names: str, records: int = 3) -> FollowerHarness:
     """Return a harness: broker 1 leads, broker 9 follows."""
-    bench = FollowerBench()
+    bench = FollowerHarness()
     bench.leader(1)
     for name in names:
         bench.lead(1, name, 1)
@@ -51,7 +51,7 @@ def test_fetched_bytes_count_for_the_topic_and_the_fetcher() -> None:
 
 
 def test_large_answer_is_appended_in_slices_before_the_next_request() -> None:
-    bench = FollowerBench()
+    bench = FollowerHarness()
     leader = bench.leader(1)
     leader.response_max_records = 1_000_000
     count = SLICE_BYTES // RECORD.size + 1
@@ -70,7 +70,7 @@ def test_large_answer_is_appended_in_slices_before_the_next_request() -> None:
 
 
 def test_slices_of_a_former_endpoint_are_not_appended() -> None:
-    bench = FollowerBench()
+    bench = FollowerHarness()
     bench.leader(1).response_max_records = 1_000_000
     for name in ("t-0", "t-1"):
         bench.lead(1, name, 1)
@@ -136,7 +136,7 @@ def test_removing_an_unflushed_replica_unblocks_requests() -> None:
 
 
 def test_unregistered_leader_is_not_fetched_from() -> None:
-    bench = FollowerBench()
+    bench = FollowerHarness()
     bench.follow("t-0", 5, 1)
     bench.advance(10)
     assert bench.fetchers.fetchers() == []
@@ -170,7 +170,7 @@ def test_truncating_replica_stays_with_its_fetcher_on_resize() -> None:
     """During the truncation the log end is unknown, and a request would acknowledge records."""
     bench = bench_with("t-0", "t-1")
     replica = bench.replicas["t-1"]
-    replica.cut_takes_s = 0.5
+    replica.truncation_s = 0.5
     bench.led(1, "t-1").log.truncate(1)
     replica.log.append([replica.log.entries[-1]._replace(offset=3, epoch=0)])
     bench.led(1, "t-1").refusals.append(ErrorCode.OFFSET_OUT_OF_RANGE)
@@ -198,7 +198,7 @@ def test_closed_manager_sends_and_does_nothing() -> None:
 def test_truncation_that_ends_after_closing_is_ignored() -> None:
     bench = bench_with("t-0")
     replica = bench.replicas["t-0"]
-    replica.cut_takes_s = 0.5
+    replica.truncation_s = 0.5
     bench.led(1, "t-0").log.truncate(1)
     bench.led(1, "t-0").refusals.append(ErrorCode.OFFSET_OUT_OF_RANGE)
     bench.leaders[1].look_again()

@@ -1,7 +1,8 @@
-"""Followers and leaders on a table: real fetchers, logs of numbers, a network of a millisecond, a clock that is moved.
+"""A harness for replica fetchers: real fetchers, fake leaders, logs of numbers, a simulated network and clock.
 
-A record is its offset and its leader epoch, 12 bytes; a log is a list of them. Leaders answer by the rules of Fetch,
-with the broker's own sessions; what they are told to get wrong, they get wrong. `say` hears everything that happens.
+A record consists of its offset and leader epoch, 12 bytes; a log is a list of records. Leaders follow the rules of
+Fetch, with the broker's own sessions, and return the errors that a test sets. Messages take a millisecond. `say`
+receives a line for every event.
 """
 
 import struct
@@ -71,7 +72,7 @@ OFFSET_NAMES = {
 
 
 class Entry(NamedTuple):
-    """A record."""
+    """A record: its offset and leader epoch."""
 
     offset: int
     epoch: int
@@ -87,7 +88,7 @@ def topic_id(topic: str) -> Uuid:
 
 @dataclass(slots=True)
 class NumberLog:
-    """The log of a replica, wherever it is. `epochs` lists (epoch, its first offset).
+    """The log of a leader's or follower's replica. `epochs` lists (epoch, first offset).
 
     Below `first_local`, records are in remote storage alone.
     """
@@ -134,7 +135,7 @@ class NumberLog:
         return max(self.start, self.first_local)
 
     def epoch_at(self, offset: int) -> int:
-        """-1 for what lies before all that is known."""
+        """Return the leader epoch of an offset; -1 before the first known epoch."""
         return next((epoch for epoch, begin in reversed(self.epochs) if begin <= offset), -1)
 
     def restart(self, offset: int) -> None:
@@ -147,12 +148,12 @@ class NumberLog:
         self.epochs = [(epoch, begin) for epoch, begin in start.epochs]
 
     def leave_to_tier(self, offset: int) -> None:
-        """What lies below is on this disk no more."""
+        """Delete local records below an offset; they are remote only."""
         self.first_local = offset
         self.entries = [entry for entry in self.entries if entry.offset >= offset]
 
     def trim(self, offset: int) -> None:
-        """Raise the start."""
+        """Raise the log start offset."""
         self.start = offset
         self.entries = [entry for entry in self.entries if entry.offset >= offset]
         gone = [each for each in self.epochs if each[1] <= offset]
@@ -167,7 +168,7 @@ class NumberLog:
 
 
 class FakeReplica:
-    """A FollowerReplica. `cut_takes_s`: how long the disk needs to cut. `fault`: raised by the next append."""
+    """A FollowerReplica. A truncation takes `truncation_s`; the next append raises `fault`."""
 
     def __init__(self, topic: str, index: int, loop: ManualLoop, say: Say) -> None:
         self.topic = topic
@@ -178,7 +179,7 @@ class FakeReplica:
         self.is_following = False
         self.traffic = TopicMeters()
         self.log = NumberLog()
-        self.cut_takes_s = 0.0
+        self.truncation_s = 0.0
         self.fault: Exception | None = None
         self.refuses_cuts = False
         self.is_flushed = True
@@ -229,16 +230,16 @@ class FakeReplica:
         return True
 
     def truncate(self, leader_epoch: int, offset: int) -> "Future[bool]":
-        return self._cut(leader_epoch, f"is cut at {offset}", lambda: self.log.truncate(offset))
+        return self._truncate_later(leader_epoch, f"is cut at {offset}", lambda: self.log.truncate(offset))
 
     def truncate_fully_and_start_at(self, leader_epoch: int, offset: int) -> "Future[bool]":
-        return self._cut(leader_epoch, f"starts anew at {offset}", lambda: self.log.restart(offset))
+        return self._truncate_later(leader_epoch, f"starts anew at {offset}", lambda: self.log.restart(offset))
 
     def start_from_tier(self, leader_epoch: int, start: TierStart) -> "Future[bool]":
         words = f"begins behind what is remote, at {start.next_offset}"
-        return self._cut(leader_epoch, words, lambda: self.log.restart_from_tier(start))
+        return self._truncate_later(leader_epoch, words, lambda: self.log.restart_from_tier(start))
 
-    def _cut(self, leader_epoch: int, words: str, action: Callable[[], None]) -> "Future[bool]":
+    def _truncate_later(self, leader_epoch: int, words: str, action: Callable[[], None]) -> "Future[bool]":
         future: Future[bool] = self._loop.create_future()
 
         def finish() -> None:
@@ -252,21 +253,23 @@ class FakeReplica:
                 self._say(f"{self} {words}")
                 future.set_result(True)
 
-        self._loop.call_later(self.cut_takes_s, finish)
+        self._loop.call_later(self.truncation_s, finish)
         return future
 
 
 @dataclass(slots=True)
 class LedPartition:
-    """A partition as a leader has it. `refusals`: what the next reads are answered with. `pending_upload`: the first
-    offset that is not remote, -1 if the leader does not know, None if it knows of no such question.
+    """A partition of a fake leader.
+
+    `refusals` are the errors of the next reads. `pending_upload` is the first offset that is not remote, -1 if the
+    leader does not know it, None if the leader does not support the request.
     """
 
     log: NumberLog
     epoch: int
     pending_upload: int | None = None
     refusals: list[ErrorCode] = field(default_factory=list)
-    lies: list[EpochEnd] = field(default_factory=list)
+    diverging_ends: list[EpochEnd] = field(default_factory=list)
     stale_records: list[bytes] = field(default_factory=list)
 
 
@@ -277,7 +280,7 @@ class _Parked(NamedTuple):
 
 
 class FakeLeader:
-    """Answers fetches by the rules, at once or when there is something."""
+    """Answers fetches like a broker, at once or when there are records."""
 
     def __init__(self, broker_id: int, loop: ManualLoop, *, session_slots: int = 100) -> None:
         self.id = broker_id
@@ -357,8 +360,8 @@ class FakeLeader:
             return LogReadResult(ErrorCode.FENCED_LEADER_EPOCH if fenced else ErrorCode.UNKNOWN_LEADER_EPOCH)
         log = led.log
         result = LogReadResult(ErrorCode.NONE, log.high_watermark, log.high_watermark, log.start)
-        if led.lies:
-            result.diverging = led.lies.pop(0)
+        if led.diverging_ends:
+            result.diverging = led.diverging_ends.pop(0)
             return result
         if target.last_fetched_epoch >= 0:
             end = log.end_of(target.last_fetched_epoch)
@@ -434,23 +437,23 @@ class FakeLeader:
         return EpochEndAnswer(0, asked.partition, end.epoch, end.end_offset)
 
 
-class BenchTransport:
-    """Implements FetchTransport among fake leaders. `down`: nobody answers there, as told after a millisecond."""
+class InMemoryFetchTransport:
+    """Implements FetchTransport over fake leaders. Requests to addresses in `down` fail after a millisecond."""
 
     def __init__(self, loop: ManualLoop, say: Say) -> None:
         self.loop = loop
         self.say = say
         self.leaders: dict[SocketAddress, FakeLeader] = {}
         self.down: set[SocketAddress] = set()
-        self.connections: list[BenchConnection] = []
+        self.connections: list[InMemoryFetchConnection] = []
 
     def add(self, leader: FakeLeader) -> None:
         self.leaders[leader.endpoint] = leader
 
-    def connect(self, endpoint: SocketAddress, client_id: str) -> "BenchConnection":
+    def connect(self, endpoint: SocketAddress, client_id: str) -> "InMemoryFetchConnection":
         same = [each for each in self.connections if each.client_id == client_id and each.endpoint == endpoint]
         has_one = any(not each.is_closed for each in same)
-        connection = BenchConnection(self, endpoint, client_id, "separate " if has_one else "")
+        connection = InMemoryFetchConnection(self, endpoint, client_id, "separate " if has_one else "")
         self.connections.append(connection)
         return connection
 
@@ -459,10 +462,10 @@ class BenchTransport:
         return sum(not each.is_closed for each in self.connections)
 
 
-class BenchConnection:
-    """One connection; a leader handles one request of it after the other."""
+class InMemoryFetchConnection:
+    """One connection; the leader handles its requests one after another."""
 
-    def __init__(self, transport: BenchTransport, endpoint: SocketAddress, client_id: str, lane: str) -> None:
+    def __init__(self, transport: InMemoryFetchTransport, endpoint: SocketAddress, client_id: str, lane: str) -> None:
         self.endpoint = endpoint
         self.client_id = client_id
         self.is_closed = False
@@ -526,8 +529,8 @@ class BenchConnection:
         loop.call_later(ONE_WAY_S, arrive)
 
 
-class FollowerBench:
-    """Broker 9, which follows, and the leaders it is told of. Replicas are named `t-0`."""
+class FollowerHarness:
+    """Follower broker 9 and its leaders. Replicas are named like `t-0`."""
 
     BROKER_ID = 9
 
@@ -536,7 +539,7 @@ class FollowerBench:
     ) -> None:
         self.say = say
         self.loop = ManualLoop()
-        self.transport = BenchTransport(self.loop, say)
+        self.transport = InMemoryFetchTransport(self.loop, say)
         self.metadata = MetadataCache()
         self.throttles = ReplicationThrottles(self.BROKER_ID)
         self.leaders: dict[int, FakeLeader] = {}
@@ -562,7 +565,7 @@ class FollowerBench:
     # Metadata
 
     def leader(self, broker_id: int, *, session_slots: int = 100) -> FakeLeader:
-        """One more leader, registered."""
+        """Add a registered leader."""
         leader = self.leaders[broker_id] = FakeLeader(broker_id, self.loop, session_slots=session_slots)
         self.transport.add(leader)
         self.register(leader)
@@ -574,7 +577,7 @@ class FollowerBench:
         self.publish(RegisterBrokerRecord(broker_id=leader.id, broker_epoch=1, end_points=endpoints))
 
     def move(self, broker_id: int) -> None:
-        """A leader comes back at another port, and its followers are told of it."""
+        """Restart a leader on another port, and publish its new address."""
         leader = self.leaders[broker_id]
         del self.transport.leaders[leader.endpoint]
         leader.endpoint = SocketAddress(leader.endpoint.host, leader.endpoint.port + 1)
@@ -627,7 +630,7 @@ class FollowerBench:
         self.leaders[broker_id].write(topic, int(index), record_count)
 
     def phase(self, name: str) -> FetchPhase | None:
-        """What is going on with a replica; None if it is not fetched for."""
+        """Return the fetch phase of a replica; None if no fetcher has it."""
         replica = self.replicas[name]
         members = [each for fetcher in self.fetchers.fetchers() for each in fetcher.core.replicas.all()]
         return next((each.phase for each in members if each.partition is replica), None)
