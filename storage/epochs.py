@@ -9,7 +9,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from storage.directories.checkpoints import EpochEntry, read_epochs, write_epochs
+from storage.directories.checkpoints import LeaderEpochEntry, read_epochs, write_epochs
 from storage.files import FileSystem
 
 UNDEFINED_EPOCH = -1
@@ -23,11 +23,11 @@ class EpochAndOffset(NamedTuple):
     end_offset: int
 
 
-def _epoch(entry: EpochEntry) -> int:
+def _epoch(entry: LeaderEpochEntry) -> int:
     return entry.epoch
 
 
-def _start(entry: EpochEntry) -> int:
+def _start(entry: LeaderEpochEntry) -> int:
     return entry.start_offset
 
 
@@ -37,7 +37,7 @@ class LeaderEpochs:
     A change replaces the list, so that a concurrent `save` sees either the old or the new list.
     """
 
-    def __init__(self, fs: FileSystem, path: str, entries: list[EpochEntry]) -> None:
+    def __init__(self, fs: FileSystem, path: str, entries: list[LeaderEpochEntry]) -> None:
         self._fs = fs
         self._path = path
         self.entries = entries
@@ -62,9 +62,9 @@ class LeaderEpochs:
         if epoch < 0 or start_offset < 0:
             raise ValueError(f"leader epoch {epoch} at offset {start_offset}")
         kept = min(bisect_left(self.entries, epoch, key=_epoch), bisect_left(self.entries, start_offset, key=_start))
-        self.entries = [*self.entries[:kept], EpochEntry(epoch, start_offset)]
+        self.entries = [*self.entries[:kept], LeaderEpochEntry(epoch, start_offset)]
 
-    def restore_below(self, history: Iterable[EpochEntry]) -> bool:
+    def restore_below(self, history: Iterable[LeaderEpochEntry]) -> bool:
         """Add the epochs before the first known one from `history`, a copy that agrees with this log there.
 
         Return whether anything was added.
@@ -104,13 +104,13 @@ class LeaderEpochs:
         """Drop the epochs below `offset`; the epoch that spans `offset` then begins there."""
         gone = bisect_right(self.entries, offset, key=_start)
         if gone:
-            spanning = EpochEntry(self.entries[gone - 1].epoch, offset)
+            spanning = LeaderEpochEntry(self.entries[gone - 1].epoch, offset)
             self.entries = [spanning, *self.entries[gone:]]
 
     def clear(self) -> None:
         self.entries = []
 
-    def replace(self, entries: Iterable[EpochEntry]) -> None:
+    def replace(self, entries: Iterable[LeaderEpochEntry]) -> None:
         """Replace the entries by others that ascend in both fields."""
         self.entries = list(entries)
 

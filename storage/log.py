@@ -20,7 +20,7 @@ from protocol.records.batch import (
 )
 from protocol.records.errors import MalformedBatch
 from storage.config import LogConfig
-from storage.directories.checkpoints import EpochEntry, read_topic_id
+from storage.directories.checkpoints import LeaderEpochEntry, read_topic_id
 from storage.directories.directory_names import parse_directory_name
 from storage.epochs import EpochAndOffset
 from storage.errors import (
@@ -399,7 +399,7 @@ class Log(LocalLog):
         """
         self._start_anew(offset, now_ms, offset if log_start_offset is None else log_start_offset, ())
 
-    def _start_anew(self, offset: int, now_ms: int, log_start_offset: int, history: Iterable[EpochEntry]) -> None:
+    def _start_anew(self, offset: int, now_ms: int, log_start_offset: int, history: Iterable[LeaderEpochEntry]) -> None:
         """Empty the log at `offset`. `history` holds leader epochs, of which those before `offset` stay."""
         with self._flushing:
             self._lower_recovery_point(offset)

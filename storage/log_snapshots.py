@@ -92,9 +92,9 @@ class SnapshotFiles:
         """Return the size in bytes. Raises FileNotFoundError."""
         return self._fs.size(self._path(id))
 
-    def open(self, id: CheckpointId) -> "RawSnapshotReader":
+    def open(self, id: CheckpointId) -> "FileRawSnapshotReader":
         """Open a snapshot. Raises FileNotFoundError. The reader continues after the snapshot is removed."""
-        return RawSnapshotReader(self._fs.open_existing(self._path(id)), id)
+        return FileRawSnapshotReader(self._fs.open_existing(self._path(id)), id)
 
     def read(self, id: CheckpointId, position: int, max_bytes: int) -> bytes:
         """Return bytes from `position` on, fewer at the end. Raises FileNotFoundError."""
@@ -120,13 +120,13 @@ class SnapshotFiles:
 
     # Making one
 
-    def begin(self, id: CheckpointId) -> "RawSnapshotWriter":
+    def begin(self, id: CheckpointId) -> "FileRawSnapshotWriter":
         """Begin to write a snapshot, which becomes visible on commit."""
-        return RawSnapshotWriter(self._fs, self._directory, id)
+        return FileRawSnapshotWriter(self._fs, self._directory, id)
 
-    def begin_import(self, id: CheckpointId) -> "RawSnapshotWriter":
+    def begin_import(self, id: CheckpointId) -> "FileRawSnapshotWriter":
         """Begin to write a snapshot from another source than a replica; the writer leaves it as a part."""
-        return RawSnapshotWriter(self._fs, self._directory, id, _IMPORT_MARK)
+        return FileRawSnapshotWriter(self._fs, self._directory, id, _IMPORT_MARK)
 
     def check_import(self, id: CheckpointId, on_control: OnControl) -> None:
         """Check the part that an import has left. Raises DamagedSnapshot."""
@@ -194,7 +194,7 @@ class SnapshotFiles:
             file.close()
 
 
-class RawSnapshotWriter:
+class FileRawSnapshotWriter:
     """Writes a snapshot to a temporary file, with memory bounded by the arguments of `append`. For one thread at a
     time.
     """
@@ -233,7 +233,7 @@ class RawSnapshotWriter:
         self._fs.remove(self._aside)
 
 
-class RawSnapshotReader:
+class FileRawSnapshotReader:
     """Returns a snapshot in chunks of whole batches. `size` in bytes; call `close` at the end."""
 
     def __init__(self, file: File, id: CheckpointId) -> None:

@@ -21,7 +21,7 @@ from typing import NamedTuple
 from protocol.records.batch import MAGIC, BatchHeader, crc_is_valid
 from protocol.records.errors import MalformedBatch
 from storage.config import LogConfig
-from storage.directories.checkpoints import LEADER_EPOCH_FILE, EpochEntry
+from storage.directories.checkpoints import LEADER_EPOCH_FILE, LeaderEpochEntry
 from storage.epochs import UNDEFINED_EPOCH, LeaderEpochs
 from storage.errors import CorruptBatch, CorruptCheckpoint
 from storage.files import FileSystem, join
@@ -377,10 +377,10 @@ def _restore_first_epochs(epochs: LeaderEpochs, segments: Iterable[LogSegment], 
     they would keep diverging records.
     """
     known_from = epochs.entries[0].start_offset if epochs.entries else end
-    restored: list[EpochEntry] = []
+    restored: list[LeaderEpochEntry] = []
     for header in _headers_between(segments, log_start, known_from):
         if header.leader_epoch > (restored[-1].epoch if restored else UNDEFINED_EPOCH):
-            restored.append(EpochEntry(header.leader_epoch, header.base_offset))
+            restored.append(LeaderEpochEntry(header.leader_epoch, header.base_offset))
     if epochs.entries:
         epochs.restore_below(restored)
     else:

@@ -19,7 +19,7 @@ The log installs the state in an order in which a crash leaves the old log, an e
 
 from dataclasses import dataclass
 
-from storage.directories.checkpoints import EpochEntry
+from storage.directories.checkpoints import LeaderEpochEntry
 from storage.producer_state import ProducerState
 
 
@@ -33,7 +33,7 @@ class TierStart:
 
     next_offset: int
     log_start_offset: int
-    epochs: tuple[EpochEntry, ...]
+    epochs: tuple[LeaderEpochEntry, ...]
     producers: ProducerState
 
     def __post_init__(self) -> None:

@@ -86,7 +86,7 @@ class FetchedMetadata(NamedTuple):
             raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{TOPIC}: {error}.") from error
 
 
-class LogBounds(NamedTuple):
+class CommittedBounds(NamedTuple):
     """The log start offset, and the offset that will be committed next."""
 
     start: int
@@ -131,9 +131,11 @@ class MetadataLogClient:
         assert self._cluster_id is not None
         return self._cluster_id
 
-    def bounds(self) -> LogBounds:
+    def bounds(self) -> CommittedBounds:
         """Return the bounds of the committed log."""
-        return self._retrying(lambda broker: LogBounds(_list_offset(broker, EARLIEST), _list_offset(broker, LATEST)))
+        return self._retrying(
+            lambda broker: CommittedBounds(_list_offset(broker, EARLIEST), _list_offset(broker, LATEST))
+        )
 
     def fetch(self, offset: int, max_bytes: int = FETCH_BYTES, *, max_wait_ms: int = 0) -> FetchedMetadata:
         """Return committed batches from `offset` on: at least one batch, and at most `max_bytes` beyond it.

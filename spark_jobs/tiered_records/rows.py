@@ -26,7 +26,7 @@ _MIB: Final = 1024 * 1024
 _LEAST_LENGTH: Final = 1
 
 
-class ReadLimits(NamedTuple):
+class RowLimits(NamedTuple):
     """Limits of memory: `window_bytes` of a segment or one larger batch; `opened_bytes` of these decompressed, plus the
     rest of a batch; Arrow batches of `rows` and `bytes`, or one record.
     """
@@ -44,7 +44,7 @@ class Rows(NamedTuple):
     next_offset: int
 
 
-_LIMITS: Final = ReadLimits()
+_LIMITS: Final = RowLimits()
 
 
 class _Opened(NamedTuple):
@@ -62,7 +62,7 @@ def rows_of(
     position: int,
     end: int,
     schema: pa.Schema = RECORDS,
-    limits: ReadLimits = _LIMITS,
+    limits: RowLimits = _LIMITS,
 ) -> Iterator[Rows]:
     """Yield the rows of a segment range with the columns of `schema`, which are among RECORDS. `pieces` are the
     segment's bytes from `position` to before `end`, at batch boundaries or the end of the segment.
@@ -149,7 +149,7 @@ def _joined(batches: Ints, parts: list[bytes | memoryview]) -> _Opened:
     return _Opened(pool, batches, np.append(0, ends[:-1]), ends)
 
 
-def _rows(part: SegmentRange, columns: Columns, window: Window, opened: _Opened, limits: ReadLimits) -> Iterator[Rows]:
+def _rows(part: SegmentRange, columns: Columns, window: Window, opened: _Opened, limits: RowLimits) -> Iterator[Rows]:
     pool = opened.pool
     counts = window.column("record_count")[opened.batches]
     _refuse(window, opened.batches[counts * (LEAST_RECORD + _LEAST_LENGTH) > opened.ends - opened.bodies])
@@ -165,7 +165,7 @@ def _rows(part: SegmentRange, columns: Columns, window: Window, opened: _Opened,
             yield Rows(_batch(columns, window, pool, found), next_offset)
 
 
-def _cuts(contents: Ints, stops: Ints, limits: ReadLimits) -> Iterator[slice]:
+def _cuts(contents: Ints, stops: Ints, limits: RowLimits) -> Iterator[slice]:
     """Yield slices of as many records as one Arrow batch may hold."""
     first = 0
     while first < len(stops):

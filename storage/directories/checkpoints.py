@@ -26,7 +26,7 @@ class TopicPartition(NamedTuple):
     partition: int
 
 
-class EpochEntry(NamedTuple):
+class LeaderEpochEntry(NamedTuple):
     """The first offset of a leader epoch, which may have no batch yet."""
 
     epoch: int
@@ -46,13 +46,13 @@ def write_offsets(fs: FileSystem, path: str, offsets: Mapping[TopicPartition, in
     _write_entries(fs, path, [f"{topic} {partition} {offset}" for (topic, partition), offset in offsets.items()])
 
 
-def read_epochs(fs: FileSystem, path: str) -> list[EpochEntry]:
+def read_epochs(fs: FileSystem, path: str) -> list[LeaderEpochEntry]:
     """Read a leader-epoch checkpoint; [] if the file is absent. Raises CorruptCheckpoint."""
     entries = (_fields(path, line, 2) for line in _read_entries(fs, path))
-    return [EpochEntry(_integer(path, epoch), _integer(path, offset)) for epoch, offset in entries]
+    return [LeaderEpochEntry(_integer(path, epoch), _integer(path, offset)) for epoch, offset in entries]
 
 
-def write_epochs(fs: FileSystem, path: str, epochs: Iterable[EpochEntry]) -> None:
+def write_epochs(fs: FileSystem, path: str, epochs: Iterable[LeaderEpochEntry]) -> None:
     _write_entries(fs, path, [f"{epoch} {offset}" for epoch, offset in epochs])
 
 

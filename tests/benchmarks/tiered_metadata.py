@@ -21,7 +21,7 @@ from storage.config import LogConfig
 from storage.directories.checkpoints import (
     LOG_START_OFFSET_FILE,
     RECOVERY_POINT_FILE,
-    EpochEntry,
+    LeaderEpochEntry,
     TopicPartition,
     read_topic_id,
     write_offsets,
@@ -145,7 +145,7 @@ class KnownSegments:
     def _begin_behind_the_tier(self, partition: TopicIdPartition) -> None:
         log, producers = self._open(TOPIC, partition.partition), ProducerState()
         producers.end_offset = end = self._each * SEGMENT_RECORDS
-        start = TierStart(next_offset=end, log_start_offset=0, epochs=(EpochEntry(0, 0),), producers=producers)
+        start = TierStart(next_offset=end, log_start_offset=0, epochs=(LeaderEpochEntry(0, 0),), producers=producers)
         log.start_from_tier(start, now_ms=self._now_ms, checkpoint=lambda log: None)
         log.close()
 

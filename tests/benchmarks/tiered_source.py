@@ -27,7 +27,7 @@ from spark_jobs.tiered_records.bucket import bucket_of, plan
 from spark_jobs.tiered_records.options import Options
 from spark_jobs.tiered_records.planning import SegmentRange
 from spark_jobs.tiered_records.reading import read
-from spark_jobs.tiered_records.rows import ReadLimits
+from spark_jobs.tiered_records.rows import RowLimits
 from spark_jobs.tiered_records.schema import RECORDS
 from spark_jobs.tiered_records.windows import windows
 from storage.tiered.remote_storage import RemoteStorageManager
@@ -126,7 +126,7 @@ def _arrow(rows: list[tuple[object, ...]]) -> pa.RecordBatch:
 def bytes_alone(storage: RemoteStorageManager, part: SegmentRange) -> Iterator[int]:
     """Every batch is read and its checksum compared; nothing is made of it."""
     size = part.segment.size_bytes
-    for window in windows(part.segment, storage.read_segment(part.segment, 0), 0, size, ReadLimits().window_bytes):
+    for window in windows(part.segment, storage.read_segment(part.segment, 0), 0, size, RowLimits().window_bytes):
         window.check(np.arange(len(window)))
         yield int(window.column("record_count").sum())
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from storage.directories.checkpoints import EpochEntry
+from storage.directories.checkpoints import LeaderEpochEntry
 from storage.epochs import EpochAndOffset, LeaderEpochs
 from storage.files import read_file
 from tests.protocol.profile import more_examples
@@ -12,7 +12,7 @@ from tests.support.memory_files import MemoryFileSystem
 
 
 def cache(*entries: tuple[int, int]) -> LeaderEpochs:
-    return LeaderEpochs(MemoryFileSystem(), "epochs", [EpochEntry(*entry) for entry in entries])
+    return LeaderEpochs(MemoryFileSystem(), "epochs", [LeaderEpochEntry(*entry) for entry in entries])
 
 
 def test_epochs_end_where_the_next_begins() -> None:
@@ -109,7 +109,7 @@ def test_the_cache_agrees_with_a_list_of_every_offsets_epoch(
 
 
 def test_epochs_of_another_copy_are_restored_below_the_first() -> None:
-    history = [EpochEntry(1, 0), EpochEntry(3, 10), EpochEntry(5, 25)]
+    history = [LeaderEpochEntry(1, 0), LeaderEpochEntry(3, 10), LeaderEpochEntry(5, 25)]
     lost = cache((3, 18), (5, 25), (6, 30))
     assert lost.restore_below(history)
     assert lost.entries == [(1, 0), (3, 10), (5, 25), (6, 30)]
@@ -117,5 +117,5 @@ def test_epochs_of_another_copy_are_restored_below_the_first() -> None:
     assert begun.restore_below(history)
     assert begun.entries == [(1, 0), (3, 10), (6, 30)]
     assert not begun.restore_below(history), "the history adds nothing"
-    assert not cache((1, 5)).restore_below([EpochEntry(2, 0)]), "a higher epoch cannot be earlier"
+    assert not cache((1, 5)).restore_below([LeaderEpochEntry(2, 0)]), "a higher epoch cannot be earlier"
     assert not cache().restore_below(history), "an empty cache cannot verify the history"

@@ -9,7 +9,7 @@ import pytest
 from protocol.records.batch import parse_header
 from protocol.records.builder import Record, build_batch
 from storage.config import LogConfig
-from storage.directories.checkpoints import EpochEntry, TopicPartition, read_offsets, write_offsets
+from storage.directories.checkpoints import LeaderEpochEntry, TopicPartition, read_offsets, write_offsets
 from storage.errors import LogDirFailure
 from storage.log import Log
 from storage.producer_state import ProducerState
@@ -26,7 +26,7 @@ SMALL = LogConfig(segment_bytes=400, index_interval_bytes=100, remote_storage_en
 """Five records per segment."""
 
 OLD_PRODUCER, NEW_PRODUCER = 1, 2
-EPOCHS = (EpochEntry(2, 3), EpochEntry(5, 20), EpochEntry(7, 30))
+EPOCHS = (LeaderEpochEntry(2, 3), LeaderEpochEntry(5, 20), LeaderEpochEntry(7, 30))
 
 
 def checkpoint_start(log: Log) -> None:
@@ -151,7 +151,7 @@ def test_appends_after_a_tier_start_survive_a_crash(fs: FailingPower) -> None:
     fs.crash(Random(1))
     found = opened(fs)
     assert found.log_end_offset == 42
-    assert tuple(found.epochs.entries) == (*EPOCHS, EpochEntry(9, 41))
+    assert tuple(found.epochs.entries) == (*EPOCHS, LeaderEpochEntry(9, 41))
     assert set(found.producers.entries) == {OLD_PRODUCER, NEW_PRODUCER}
 
 
@@ -197,7 +197,7 @@ def test_disk_failure_during_a_tier_start_fails_the_log(fs: FailingPower) -> Non
     [
         ({"log_start_offset": 40}, "no offset is remote"),
         ({"epochs": ()}, "leader epochs"),
-        ({"epochs": (EpochEntry(1, 0), EpochEntry(2, 40))}, "leader epochs"),
+        ({"epochs": (LeaderEpochEntry(1, 0), LeaderEpochEntry(2, 40))}, "leader epochs"),
         ({"producers": ProducerState()}, "producer state ends at offset 0"),
     ],
 )

@@ -8,7 +8,7 @@ from protocol.primitives import uuid_from_text
 from protocol.records.builder import Record, build_batch
 from storage.compaction.cleaner import cleanable_range
 from storage.config import CleanupPolicy, LogConfig
-from storage.directories.checkpoints import LOG_START_OFFSET_FILE, EpochEntry, TopicPartition, read_offsets
+from storage.directories.checkpoints import LOG_START_OFFSET_FILE, LeaderEpochEntry, TopicPartition, read_offsets
 from storage.directories.log_dirs import LogDirs
 from storage.errors import OffsetMovedToTier, OffsetOutOfRange
 from storage.files import join, write_file
@@ -182,7 +182,7 @@ class TestRestart:
         node.retain(KEEP_NOTHING_HERE)
         log = node.restart(clean=clean)
         assert (log.log_start_offset, log.local_log_start_offset, log.log_end_offset) == (0, 30, 40)
-        assert log.epochs.entries == [EpochEntry(3, 0), EpochEntry(5, 20)]
+        assert log.epochs.entries == [LeaderEpochEntry(3, 0), LeaderEpochEntry(5, 20)]
         assert log.high_watermark >= 30
         assert log.highest_remote_offset == -1, "the owner must set it again"
         with pytest.raises(OffsetMovedToTier):
@@ -208,7 +208,7 @@ class TestRestart:
         node.retain(KEEP_NOTHING_HERE)
         log = node.restart(clean=False)
         assert (log.log_start_offset, log.local_log_start_offset) == (5, 20)
-        assert log.epochs.entries == [EpochEntry(3, 5)]
+        assert log.epochs.entries == [LeaderEpochEntry(3, 5)]
 
     def test_epochs_of_deleted_segments_are_saved_without_a_flush(self) -> None:
         node = Node()
@@ -218,7 +218,7 @@ class TestRestart:
         node.retain(KEEP_NOTHING_HERE)
         log = node.restart(clean=False)
         assert (log.log_start_offset, log.local_log_start_offset) == (0, 30)
-        assert log.epochs.entries == [EpochEntry(3, 0), EpochEntry(5, 20)]
+        assert log.epochs.entries == [LeaderEpochEntry(3, 0), LeaderEpochEntry(5, 20)]
 
     def test_log_start_below_the_first_epoch_is_raised(self) -> None:
         """The log was emptied and dropped the epochs that ended there; the checkpoint is older."""
@@ -276,7 +276,7 @@ class TestTruncation:
         node.retain(KEEP_NOTHING_HERE)
         log.truncate_to(15, now_ms=NOW_MS)
         assert (log.log_start_offset, log.local_log_start_offset, log.log_end_offset) == (0, 15, 15)
-        assert log.epochs.entries == [EpochEntry(3, 0)]
+        assert log.epochs.entries == [LeaderEpochEntry(3, 0)]
         assert log.highest_remote_offset == -1
         log = node.restart()
         assert (log.log_start_offset, log.log_end_offset) == (0, 15)

@@ -9,7 +9,7 @@ from broker.replication.fetch_state import FetchedReplica
 from broker.replication.tier_state_machine import Load, leader_epoch_entries
 from broker.runtime.replication.remote_log_aux_state import RemoteLogUnavailable
 from protocol.primitives import Uuid
-from storage.directories.checkpoints import EpochEntry
+from storage.directories.checkpoints import LeaderEpochEntry
 from storage.producer_state import ProducerState
 from storage.tier_start import TierStart
 from storage.tiered.segment_metadata import RemoteSegment, RemoteSegmentId, SegmentEpoch, TopicIdPartition
@@ -72,7 +72,7 @@ class FakeRemoteLog:
             return TierStart(
                 next_offset=load.next_offset,
                 log_start_offset=load.log_start_offset,
-                epochs=tuple(EpochEntry(*each) for each in leader_epoch_entries(epochs, load)),
+                epochs=tuple(LeaderEpochEntry(*each) for each in leader_epoch_entries(epochs, load)),
                 producers=producers,
             )
 

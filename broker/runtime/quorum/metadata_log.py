@@ -26,8 +26,8 @@ from storage.errors import DamagedSnapshot, LogDirFailure, UnexpectedOffset
 from storage.files import FileSystem
 from storage.local_log import LogSlice
 from storage.log import Log
-from storage.log_snapshots import CheckpointId, RawSnapshotReader, SnapshotFiles
-from storage.log_snapshots import RawSnapshotWriter as SnapshotFileWriter
+from storage.log_snapshots import CheckpointId, FileRawSnapshotReader, SnapshotFiles
+from storage.log_snapshots import FileRawSnapshotWriter as SnapshotFileWriter
 
 
 class FetchedSnapshot(NamedTuple):
@@ -209,7 +209,7 @@ class RaftMetadataLog:
             except FileNotFoundError as error:
                 raise SnapshotNotFound(str(snapshot_id)) from error
 
-    def open_snapshot(self, snapshot_id: SnapshotId) -> RawSnapshotReader:
+    def open_snapshot(self, snapshot_id: SnapshotId) -> FileRawSnapshotReader:
         """Open a snapshot for reading whole batches. Raise SnapshotNotFound, LogDirFailure."""
         with self._failing_log():
             try:

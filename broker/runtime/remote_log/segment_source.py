@@ -12,7 +12,7 @@ from broker.replication.tier_state_machine import Load, leader_epoch_entries
 from broker.runtime.loop.thread_pool import PoolFull, WorkPool
 from broker.runtime.loop.waiters import Loop
 from broker.runtime.replication.remote_log_aux_state import RemoteLogUnavailable
-from storage.directories.checkpoints import EpochEntry
+from storage.directories.checkpoints import LeaderEpochEntry
 from storage.errors import CorruptCheckpoint
 from storage.tier_start import TierStart
 from storage.tiered.catalog.lineage import Lineage, decode_epochs
@@ -86,7 +86,7 @@ class RemoteSegmentSource:
             return TierStart(
                 next_offset=offset,
                 log_start_offset=load.log_start_offset,
-                epochs=tuple(EpochEntry(*entry) for entry in epochs),
+                epochs=tuple(LeaderEpochEntry(*entry) for entry in epochs),
                 producers=producers,
             )
         except (RemoteStorageError, CorruptCheckpoint, ValueError) as error:

@@ -12,7 +12,7 @@ from typing import TypeVar
 from broker.clock import Clock
 from broker.metrics.remote_storage import RemoteStorageMetrics
 from broker.runtime.loop.thread_pool import PoolFull, WorkPool
-from storage.directories.checkpoints import EpochEntry
+from storage.directories.checkpoints import LeaderEpochEntry
 from storage.tiered.catalog.lineage import decode_epochs
 from storage.tiered.errors import (
     InvalidSegmentTransition,
@@ -118,7 +118,7 @@ class RemoteSegments:
         """Delete the objects without any event."""
         await self._submit(partial(self._storage.delete_segment, segment))
 
-    async def leader_epochs(self, segment: RemoteSegment) -> list[EpochEntry]:
+    async def leader_epochs(self, segment: RemoteSegment) -> list[LeaderEpochEntry]:
         """Return the leader epochs up to the segment's end, as copied with the segment. Raises RemoteStorageError."""
         return await self._submit(lambda: decode_epochs(self._storage.read_index(segment, IndexKind.LEADER_EPOCH)))
 

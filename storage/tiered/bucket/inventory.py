@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple, Protocol, TypeVar
 
-from storage.directories.checkpoints import EpochEntry
+from storage.directories.checkpoints import LeaderEpochEntry
 from storage.errors import CorruptCheckpoint
 from storage.producer_state import ProducerState
 from storage.tiered.bucket.listing import StoredPartition, StoredSegment, newest_log_start
@@ -66,7 +66,7 @@ class PartitionInventory:
     partition: TopicIdPartition
     segments: tuple[RemoteSegment, ...]
     needed: tuple[RemoteSegment, ...]
-    history: tuple[EpochEntry, ...]
+    history: tuple[LeaderEpochEntry, ...]
     log_start_offset: int
     next_offset: int
     holes: tuple[OffsetRange, ...]

@@ -9,7 +9,7 @@ RemoteLogManager.isRemoteSegmentWithinLeaderEpochs.
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
 
-from storage.directories.checkpoints import EpochEntry
+from storage.directories.checkpoints import LeaderEpochEntry
 from storage.errors import CorruptCheckpoint
 from storage.tiered.segment_metadata import RemoteSegment, SegmentEpoch
 
@@ -58,15 +58,15 @@ class Lineage:
         return self.agreed_end(segment) == segment.end_offset
 
 
-def without_empty_epochs(entries: Iterable[tuple[int, int]], end_offset: int) -> tuple[EpochEntry, ...]:
+def without_empty_epochs(entries: Iterable[tuple[int, int]], end_offset: int) -> tuple[LeaderEpochEntry, ...]:
     """Return the epochs with records below `end_offset`: of several with one start offset, the last."""
-    kept: list[EpochEntry] = []
+    kept: list[LeaderEpochEntry] = []
     for epoch, start_offset in entries:
         if start_offset >= end_offset:
             break
         if kept and kept[-1].start_offset == start_offset:
             kept.pop()
-        kept.append(EpochEntry(epoch, start_offset))
+        kept.append(LeaderEpochEntry(epoch, start_offset))
     return tuple(kept)
 
 
@@ -128,11 +128,11 @@ def encode_epochs(entries: Iterable[tuple[int, int]]) -> bytes:
     return "".join(f"{line}\n" for line in ("0", str(len(lines)), *lines)).encode()
 
 
-def decode_epochs(text: bytes) -> list[EpochEntry]:
+def decode_epochs(text: bytes) -> list[LeaderEpochEntry]:
     """Decode a leader-epoch checkpoint of Ottla or Apache Kafka. Raises CorruptCheckpoint."""
     try:
         version, count, *lines = text.decode().splitlines()
-        entries = [EpochEntry(*(int(field) for field in line.split())) for line in lines if line.strip()]
+        entries = [LeaderEpochEntry(*(int(field) for field in line.split())) for line in lines if line.strip()]
         is_whole = int(version) == 0 and int(count) == len(entries)
     except (ValueError, TypeError) as error:
         raise CorruptCheckpoint("the leader epochs of a segment", str(error)) from error

@@ -25,7 +25,7 @@ from collections.abc import Iterator, Sequence
 from itertools import chain, islice
 from typing import Final, NamedTuple
 
-from storage.directories.checkpoints import EpochEntry
+from storage.directories.checkpoints import LeaderEpochEntry
 from storage.tiered.catalog.epoch_intervals import EpochIntervals
 from storage.tiered.catalog.lineage import NO_OFFSET, Lineage
 from storage.tiered.catalog.segment_spans import SegmentSpan, preference, share
@@ -317,8 +317,8 @@ def _floor(lineage: Lineage, log_start_offset: int) -> int:
     return max(log_start_offset, lineage.start_offset or 0)
 
 
-def _clipped(entries: Sequence[EpochEntry], first: int) -> list[EpochEntry]:
+def _clipped(entries: Sequence[LeaderEpochEntry], first: int) -> list[LeaderEpochEntry]:
     """Return a history as a log has it that begins at `first`."""
     kept = [entry for entry in entries if entry.start_offset > first]
     present = next((entry for entry in reversed(entries) if entry.start_offset <= first), None)
-    return kept if present is None else [EpochEntry(present.epoch, first), *kept]
+    return kept if present is None else [LeaderEpochEntry(present.epoch, first), *kept]

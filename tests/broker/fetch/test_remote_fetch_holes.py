@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from protocol.errors import ErrorCode
-from storage.directories.checkpoints import EpochEntry
+from storage.directories.checkpoints import LeaderEpochEntry
 from storage.tiered.segment_metadata import RemoteSegment
 from tests.support.tiered_plane import TieredPlane, at, offsets, only
 
@@ -74,5 +74,5 @@ def test_unlimited_patience_skips_no_hole(plane: TieredPlane, segments: list[Rem
 
 def test_log_without_leader_epochs_skips_no_hole(plane: TieredPlane, segments: list[RemoteSegment]) -> None:
     """All segments may exist; the log cannot tell which belong to its history."""
-    plane.log().epochs.replace([EpochEntry(0, plane.log().local_log_start_offset)])
+    plane.log().epochs.replace([LeaderEpochEntry(0, plane.log().local_log_start_offset)])
     wait_for(plane, 2, 2 * PATIENCE_MS)

@@ -21,19 +21,19 @@ from broker.replication.tier_state_machine import (
     leader_epoch_entries,
 )
 from protocol.errors import ErrorCode
-from storage.directories.checkpoints import EpochEntry
+from storage.directories.checkpoints import LeaderEpochEntry
 
 
 @dataclass(frozen=True)
 class Remote:
     start_offset: int
     end_offset: int
-    leader_epochs: tuple[EpochEntry, ...]
+    leader_epochs: tuple[LeaderEpochEntry, ...]
 
 
 def segment(start: int, end: int, **epochs: int) -> Remote:
     """`segment(3, 5, e1=3, e2=5)`: epoch 1 from offset 3, epoch 2 from offset 5."""
-    return Remote(start, end, tuple(EpochEntry(int(name[1:]), offset) for name, offset in epochs.items()))
+    return Remote(start, end, tuple(LeaderEpochEntry(int(name[1:]), offset) for name, offset in epochs.items()))
 
 
 class Leader:
@@ -265,7 +265,7 @@ class History:
 
     def segment(self, start: int, end: int) -> Remote:
         within = [(epoch, at) for epoch, at in self.epochs if start < at <= end]
-        return Remote(start, end, tuple(EpochEntry(*each) for each in [(self.writers[start], start), *within]))
+        return Remote(start, end, tuple(LeaderEpochEntry(*each) for each in [(self.writers[start], start), *within]))
 
     def shared_with(self, other: "History") -> int:
         """The end of the common part: by epochs, since an epoch has one leader, which writes each offset once."""

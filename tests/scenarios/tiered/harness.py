@@ -27,7 +27,7 @@ from protocol.messages.offset_for_leader_epoch import (
 )
 from protocol.primitives import Uuid
 from protocol.records.reader import iter_all_records
-from storage.directories.checkpoints import EpochEntry
+from storage.directories.checkpoints import LeaderEpochEntry
 from storage.errors import OffsetMovedToTier, OffsetOutOfRange
 from storage.log import Log
 from storage.retention import delete_old_segments
@@ -241,7 +241,7 @@ class ScenarioCluster:
         """Return the leader epochs stored with a segment."""
         return [(each.epoch, each.start_offset) for each in self._epochs(segment)]
 
-    def _epochs(self, segment: RemoteSegment) -> list[EpochEntry]:
+    def _epochs(self, segment: RemoteSegment) -> list[LeaderEpochEntry]:
         return decode_epochs(self.storage.read_index(segment, IndexKind.LEADER_EPOCH))
 
 

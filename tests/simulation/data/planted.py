@@ -201,8 +201,8 @@ PLANTED: Final[Mapping[str, Planted]] = {
     "keeping what is below all that the leader has": Planted(
         (Patch(fetcher.FetcherCore, "_on_divergence", _cut_only),), _DATA, 5, script=parted_below_a_deletion
     ),
-    "not learning the epochs of records that a crash brings back": Planted(
-        (Patch(recovery, "_learn_first_epochs", lambda *_: None),), _DATA, 5, script=parted_below_a_forgotten_deletion
+    "not restoring the epochs of records that a crash brings back": Planted(
+        (Patch(recovery, "_restore_first_epochs", lambda *_: None),), _DATA, 5, script=parted_below_a_forgotten_deletion
     ),
 }
 

@@ -10,14 +10,14 @@ from protocol.records.batch import iter_headers
 from protocol.records.reader import iter_all_records
 from spark_jobs.tiered_records.bounds import EVER, EVERYTHING
 from spark_jobs.tiered_records.planning import SegmentRange
-from spark_jobs.tiered_records.rows import ReadLimits, rows_of
+from spark_jobs.tiered_records.rows import RowLimits, rows_of
 from spark_jobs.tiered_records.schema import RECORDS
 from storage.index.transaction import AbortedTxn
 from storage.tiered.segment_metadata import RemoteSegment, RemoteSegmentId, SegmentEpoch, TopicIdPartition
 
 TOPIC = "orders"
 PARTITION = 3
-LIMITS = ReadLimits()
+LIMITS = RowLimits()
 
 
 def segment_of(batches: Sequence[bytes]) -> RemoteSegment:
@@ -57,7 +57,7 @@ def in_pieces(data: bytes, size: int) -> Iterator[memoryview]:
 def arrow_batches(
     part: SegmentRange,
     data: bytes,
-    limits: ReadLimits = LIMITS,
+    limits: RowLimits = LIMITS,
     piece_bytes: int = 1 << 20,
     schema: pa.Schema = RECORDS,
 ) -> list[pa.RecordBatch]:
@@ -66,7 +66,7 @@ def arrow_batches(
 
 
 def rows(
-    part: SegmentRange, data: bytes, limits: ReadLimits = LIMITS, piece_bytes: int = 1 << 20
+    part: SegmentRange, data: bytes, limits: RowLimits = LIMITS, piece_bytes: int = 1 << 20
 ) -> list[dict[str, Any]]:
     """Return the rows of the reader under test, with Python values in each column except timestamps."""
     found: list[dict[str, Any]] = []

@@ -16,7 +16,7 @@ from protocol.records.compression import Codec
 from protocol.records.control import ControlType, end_transaction_marker
 from protocol.records.errors import MalformedRecords
 from protocol.records.reader import iter_records
-from spark_jobs.tiered_records.rows import ReadLimits, rows_of
+from spark_jobs.tiered_records.rows import RowLimits, rows_of
 from spark_jobs.tiered_records.schema import RECORDS
 from storage.index.transaction import AbortedTxn
 from storage.tiered.errors import CorruptRemoteData
@@ -91,9 +91,9 @@ def aborted(draw: random.Random, batches: Sequence[bytes]) -> list[AbortedTxn]:
     return [AbortedTxn(producer, cuts[0], cuts[1], 0), AbortedTxn(producer, cuts[1] + 1, cuts[3], 0)]
 
 
-def limits(draw: random.Random) -> ReadLimits:
+def limits(draw: random.Random) -> RowLimits:
     sizes = [1, 300, 20_000, 1 << 20]
-    return ReadLimits(draw.choice(sizes), draw.choice(sizes), draw.choice([1, 7, 1000]), draw.choice(sizes))
+    return RowLimits(draw.choice(sizes), draw.choice(sizes), draw.choice([1, 7, 1000]), draw.choice(sizes))
 
 
 @settings(max_examples=40, deadline=None, phases=[Phase.explicit, Phase.generate])
@@ -145,7 +145,7 @@ def test_a_hundred_thousand_tiny_records_in_a_batch() -> None:
 def test_large_records_get_batches_of_their_own() -> None:
     values = [bytes([number]) * 1_000_000 for number in range(5)]
     batches = [build_batch([Record(1, b"k", value, [("h", value)]) for value in values], codec=Codec.LZ4)]
-    found = arrow_batches(slice_of(batches), batches[0], ReadLimits(bytes=1_500_000))
+    found = arrow_batches(slice_of(batches), batches[0], RowLimits(bytes=1_500_000))
     assert [each.num_rows for each in found] == [1] * 5
     assert [value for each in found for value in each.column("value").to_pylist()] == values
     assert found[4].column("headers").to_pylist() == [[{"key": "h", "value": values[4]}]]
@@ -163,7 +163,7 @@ def test_memory_is_limited_to_a_window() -> None:
             taken += 10_000
             yield memoryview(data)[at : at + 10_000]
 
-    given = rows_of(slice_of(batches), pieces(), 0, len(data), limits=ReadLimits(window_bytes=50_000))
+    given = rows_of(slice_of(batches), pieces(), 0, len(data), limits=RowLimits(window_bytes=50_000))
     given_bytes = 0
     for each in given:
         given_bytes += each.batch.nbytes
@@ -259,7 +259,7 @@ def test_damage_is_reported_after_the_batches_before_it(at: int, sentence: str) 
     batches = [build_batch([Record(1, None, b"v")] * 3, base_offset=3 * number) for number in range(3)]
     data, size = b"".join(batches), len(batches[0])
     pieces = in_pieces(damaged(data, size + at), 50)
-    given = rows_of(slice_of(batches), pieces, 0, len(data), limits=ReadLimits(window_bytes=1))
+    given = rows_of(slice_of(batches), pieces, 0, len(data), limits=RowLimits(window_bytes=1))
     assert next(given).batch.column("offset").to_pylist() == [0, 1, 2]
     with pytest.raises(CorruptRemoteData, match=sentence.format(size=size)):
         next(given)

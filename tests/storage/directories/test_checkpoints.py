@@ -3,7 +3,7 @@
 import pytest
 
 from protocol.primitives import Uuid
-from storage.directories.checkpoints import EpochEntry as Start
+from storage.directories.checkpoints import LeaderEpochEntry as Start
 from storage.directories.checkpoints import (
     TopicPartition,
     read_epochs,

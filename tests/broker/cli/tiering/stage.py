@@ -42,7 +42,7 @@ from protocol.primitives import Uuid
 from protocol.records.batch import iter_headers, patch
 from protocol.records.builder import Record, build_batch
 from protocol.records.reader import iter_all_records
-from storage.directories.checkpoints import EpochEntry
+from storage.directories.checkpoints import LeaderEpochEntry
 from storage.files import OsFileSystem
 from storage.producer_state import ProducerEntry, ProducerState
 from storage.tiered.cache.chunk_cache import UncachedChunkReader
@@ -254,7 +254,7 @@ class Stage:
     ) -> RemoteSegment:
         """A segment as a leader leaves it in the bucket; nothing is said of it. One record per offset."""
         self._count += 1
-        history = [EpochEntry(*each) for each in epochs or [(0, 0)]]
+        history = [LeaderEpochEntry(*each) for each in epochs or [(0, 0)]]
         records = [Record(SEGMENT_TIME_MS, None, b"%d" % offset, ()) for offset in range(start, end + 1)]
         log = build_batch(records, base_offset=start)
         producers = ProducerState()

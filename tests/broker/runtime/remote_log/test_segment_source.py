@@ -10,7 +10,7 @@ from broker.replication.tier_state_machine import Load
 from broker.runtime.loop.thread_pool import PoolFull
 from broker.runtime.remote_log.segment_source import RemoteSegmentSource
 from broker.runtime.replication.remote_log_aux_state import RemoteLogUnavailable
-from storage.directories.checkpoints import EpochEntry
+from storage.directories.checkpoints import LeaderEpochEntry
 from storage.tiered.errors import RetriableRemoteStorageError
 from storage.tiered.remote_storage import IndexKind
 from storage.tiered.segment_metadata import RemoteSegment, TopicIdPartition
@@ -65,12 +65,12 @@ def test_unloaded_metadata_are_no_failure(world: ScenarioCluster) -> None:
 @pytest.mark.parametrize(
     ("log_start", "epochs"),
     [
-        (0, (EpochEntry(0, 0), EpochEntry(1, 3), EpochEntry(2, 5))),
-        (4, (EpochEntry(1, 4), EpochEntry(2, 5))),
+        (0, (LeaderEpochEntry(0, 0), LeaderEpochEntry(1, 3), LeaderEpochEntry(2, 5))),
+        (4, (LeaderEpochEntry(1, 4), LeaderEpochEntry(2, 5))),
     ],
 )
 def test_loaded_state_is_that_of_the_remote_log(
-    world: ScenarioCluster, log_start: int, epochs: tuple[EpochEntry, ...]
+    world: ScenarioCluster, log_start: int, epochs: tuple[LeaderEpochEntry, ...]
 ) -> None:
     start = source(world).load(world.brokers["B"], load(world, log_start=log_start)).result()
     assert (start.next_offset, start.log_start_offset, start.epochs) == (6, log_start, epochs)
@@ -79,7 +79,7 @@ def test_loaded_state_is_that_of_the_remote_log(
 
 def test_segment_is_used_as_far_as_the_leader_agrees(world: ScenarioCluster) -> None:
     start = source(world).load(world.brokers["B"], load(world, next_offset=5, last_epoch=1)).result()
-    assert (start.next_offset, start.epochs) == (5, (EpochEntry(0, 0), EpochEntry(1, 3)))
+    assert (start.next_offset, start.epochs) == (5, (LeaderEpochEntry(0, 0), LeaderEpochEntry(1, 3)))
     assert start.producers.end_offset == 5
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from protocol.primitives import Uuid
-from storage.directories.checkpoints import EpochEntry
+from storage.directories.checkpoints import LeaderEpochEntry
 from storage.producer_state import ProducerEntry, ProducerState
 from storage.tiered.bucket.inventory import BucketReader, OffsetRange, PartitionInventory
 from storage.tiered.bucket.listing import StoredPartition, StoredTopic, UnrecognizedObject, walk
@@ -101,7 +101,7 @@ def test_segments_are_what_they_were_when_they_were_copied(bucket: Bucket) -> No
     second = bucket.copy(10, 19, [(0, 10), (2, 15)], [(0, 0), (2, 15)])
     found = bucket.inventory()
     assert found.segments == found.needed == (first, second)
-    assert found.history == (EpochEntry(0, 0), EpochEntry(2, 15))
+    assert found.history == (LeaderEpochEntry(0, 0), LeaderEpochEntry(2, 15))
     assert (found.log_start_offset, found.next_offset, found.highest_epoch) == (0, 20, 2)
     assert (found.holes, found.faults, found.incomplete) == ((), (), 0)
     assert found.size_bytes == 2_000
@@ -119,7 +119,7 @@ def test_scenario_3_lost_log_end_is_not_restored(bucket: Bucket) -> None:
     u2 = bucket.copy(1, 1, [(1, 1)], [(0, 0), (1, 1)])
     found = bucket.inventory()
     assert found.needed == (u1, u2), "offset 0 is in u1 alone"
-    assert found.history == (EpochEntry(0, 0), EpochEntry(1, 1))
+    assert found.history == (LeaderEpochEntry(0, 0), LeaderEpochEntry(1, 1))
     assert (found.next_offset, found.holes, found.highest_epoch) == (2, (), 1)
 
 
@@ -139,7 +139,7 @@ def test_scenario_5_the_latest_leader_decides(bucket: Bucket) -> None:
     found = bucket.inventory()
     assert found.needed == (u1, u3)
     assert set(found.segments) - set(found.needed) == {u2}
-    assert found.history == (EpochEntry(0, 0), EpochEntry(2, 5))
+    assert found.history == (LeaderEpochEntry(0, 0), LeaderEpochEntry(2, 5))
     assert (found.next_offset, found.highest_epoch) == (6, 2)
 
 

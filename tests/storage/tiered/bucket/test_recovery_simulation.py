@@ -10,7 +10,7 @@ from random import Random
 
 import pytest
 
-from storage.directories.checkpoints import EpochEntry
+from storage.directories.checkpoints import LeaderEpochEntry
 from storage.tiered.bucket.inventory import PartitionInventory
 from storage.tiered.bucket.recovery_plan import ClusterTopics, RecoveryOptions, plan_topic
 from storage.tiered.bucket.topic_inventory import topics_in
@@ -69,11 +69,11 @@ class RandomCopies:
         self.leader = self.random.randrange(BROKERS)
         self.epoch += 1
 
-    def history(self) -> list[EpochEntry]:
-        entries: list[EpochEntry] = []
+    def history(self) -> list[LeaderEpochEntry]:
+        entries: list[LeaderEpochEntry] = []
         for offset, record in enumerate(self.log):
             if not entries or entries[-1].epoch != record.epoch:
-                entries.append(EpochEntry(record.epoch, offset))
+                entries.append(LeaderEpochEntry(record.epoch, offset))
         return entries
 
     def copy(self) -> None:

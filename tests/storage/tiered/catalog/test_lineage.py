@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from protocol.primitives import Uuid
-from storage.directories.checkpoints import EpochEntry
+from storage.directories.checkpoints import LeaderEpochEntry
 from storage.errors import CorruptCheckpoint
 from storage.tiered.catalog.lineage import (
     Lineage,
@@ -74,7 +74,7 @@ def test_an_empty_history_holds_nothing() -> None:
 
 
 def test_epochs_that_wrote_nothing_are_left_out() -> None:
-    assert without_empty_epochs([(0, 0), (1, 4), (2, 4), (3, 9)], 9) == (EpochEntry(0, 0), EpochEntry(2, 4))
+    assert without_empty_epochs([(0, 0), (1, 4), (2, 4), (3, 9)], 9) == (LeaderEpochEntry(0, 0), LeaderEpochEntry(2, 4))
     assert Lineage([(0, 0), (1, 4), (2, 4)], 9).holds(segment(0, 5, (0, 0), (2, 4)))
     assert Lineage([(0, 0), (2, 4)], 9).holds(segment(0, 5, (0, 0), (1, 4), (2, 4)))
 
@@ -115,7 +115,7 @@ def test_a_missing_segment_ends_what_is_covered() -> None:
 
 def test_leader_epochs_are_a_checkpoint_in_text() -> None:
     assert encode_epochs([(0, 0), (3, 17)]) == b"0\n2\n0 0\n3 17\n"
-    assert decode_epochs(b"0\n2\n0 0\n3 17\n") == [EpochEntry(0, 0), EpochEntry(3, 17)]
+    assert decode_epochs(b"0\n2\n0 0\n3 17\n") == [LeaderEpochEntry(0, 0), LeaderEpochEntry(3, 17)]
     assert decode_epochs(encode_epochs([])) == []
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from storage.directories.checkpoints import EpochEntry
+from storage.directories.checkpoints import LeaderEpochEntry
 from storage.producer_state import ProducerEntry, ProducerState
 from storage.tier_start import TierStart
 from storage.tiered.bucket.inventory import LatestHistory, inventory_of
@@ -56,7 +56,7 @@ def test_empty_log_resumes_after_remote_offsets(bucket: Bucket) -> None:
     found = start(bucket, second, first)
     assert isinstance(found, TierStart)
     assert (found.next_offset, found.log_start_offset) == (20, 0)
-    assert found.epochs == (EpochEntry(0, 0), EpochEntry(3, 12))
+    assert found.epochs == (LeaderEpochEntry(0, 0), LeaderEpochEntry(3, 12))
     assert list(found.producers.entries) == [7]
 
 
@@ -120,7 +120,7 @@ def test_any_readable_newest_segment_gives_the_history(bucket: Bucket) -> None:
     bucket.indexes[damaged.id, IndexKind.LEADER_EPOCH] = b"?"
     found = start(bucket, damaged, whole)
     assert isinstance(found, TierStart)
-    assert found.epochs == (EpochEntry(0, 0), EpochEntry(1, 10))
+    assert found.epochs == (LeaderEpochEntry(0, 0), LeaderEpochEntry(1, 10))
 
 
 def test_segment_of_older_leader_does_not_give_the_history(bucket: Bucket) -> None:
