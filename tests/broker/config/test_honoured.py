@@ -27,8 +27,12 @@ SETTINGS = {name: name.replace("_", ".") for name, value in vars(BrokerConfig).i
 TABLES_AND_CHECKS = [CONFIG / "definitions.py", CONFIG / "cross_checks.py", *(CONFIG / "tables").glob("*.py")]
 """Files that define, join and validate keys; a key that only these name has no effect."""
 
-READ_BY_RAW_NAME = {"unclean.leader.election.enable": "allows_unclean_election"}
-"""Topic keys that the controller reads from the image instead of LogConfig, with the method that does."""
+READ_BY_RAW_NAME = {
+    "unclean.leader.election.enable": "allows_unclean_election",
+    "follower.replication.throttled.replicas": "list_topic",
+    "leader.replication.throttled.replicas": "list_topic",
+}
+"""Topic keys that product code reads from the image instead of LogConfig, with the method that receives the value."""
 
 USES_CONFIGURATION = re.compile(r"broker\.config|DynamicConfig")
 
