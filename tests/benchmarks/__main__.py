@@ -27,7 +27,7 @@ from tests.benchmarks import (
 )
 from tests.benchmarks.sides import Side
 from tests.benchmarks.workloads import Consume, HalfLoad, OneMessageRequests, Produce, SyncProduce, Workload
-from tests.support.apache_kafka import REPOSITORY
+from tests.support.kafka.apache_kafka import REPOSITORY
 
 REPORT = REPOSITORY / "build" / "bench"
 RUNS = 5

@@ -30,7 +30,7 @@ from protocol.messages import Message
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from storage.files import OsFileSystem
-from tests.support.data_plane import DataPlane, batch
+from tests.support.harnesses.data_plane import DataPlane, batch
 
 PRODUCE_VERSION = 9  # what librdkafka speaks
 FETCH_VERSION = 11

@@ -13,7 +13,7 @@ from typing import IO
 
 from protocol.records.batch import iter_headers
 from tests.benchmarks.metadata_pipeline import log_chunks
-from tests.support.served_metadata_log import ServedMetadataLog
+from tests.support.fakes.served_metadata_log import ServedMetadataLog
 
 
 def write_log(path: Path, partitions: int, changes: int) -> None:

@@ -43,7 +43,7 @@ from protocol.records.compression import Codec
 from storage.config import LogConfig
 from storage.files import OsFileSystem
 from tests.broker.metadata.images import CLUSTER_ID, Cluster, uuid
-from tests.support.runtimes import make_runtime
+from tests.support.fakes.runtimes import make_runtime
 
 BROKERS = 100
 PARTITIONS = 10

@@ -37,7 +37,7 @@ from tests.benchmarks.metadata_node import (
     TOPICS_PER_REQUEST,
 )
 from tests.broker.metadata.images import directory_of, incarnation_of
-from tests.support.apache_kafka import (
+from tests.support.kafka.apache_kafka import (
     free_ports,
     java_command,
     random_uuid_text,

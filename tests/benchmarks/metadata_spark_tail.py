@@ -24,7 +24,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from tests.benchmarks import spark_job
 from tests.benchmarks.watched_process import Watched
 from tests.benchmarks.workloads import LOWER
-from tests.support.ottla_node import OttlaNode
+from tests.support.processes.ottla_node import OttlaNode
 
 CREATIONS: Final = 20
 WARM_UP: Final = 3

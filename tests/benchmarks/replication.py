@@ -21,8 +21,8 @@ from typing import Final, Protocol
 from tests.benchmarks.replication_cluster import IDS, TUNED, Trio, trio
 from tests.benchmarks.wire import Wire, check_produced, error_of_produced, produce_frame
 from tests.benchmarks.workloads import HIGHER, LOWER, fill, write_lines
-from tests.support.apache_kafka import unavailable_reason
-from tests.support.kraft_nodes import Make
+from tests.support.kafka.apache_kafka import unavailable_reason
+from tests.support.kafka.kraft_nodes import Make
 
 ACKS_ALL: Final = -1
 RETRY_S: Final = 0.002

@@ -19,9 +19,9 @@ from protocol.messages.metadata import (
 )
 from tests.benchmarks import sides
 from tests.benchmarks.wire import METADATA_VERSION, Wire
-from tests.support.apache_kafka import java_command
-from tests.support.kraft_nodes import KraftNode, KraftNodes, Make
-from tests.support.ottla_node import clean_environment
+from tests.support.kafka.apache_kafka import java_command
+from tests.support.kafka.kraft_nodes import KraftNode, KraftNodes, Make
+from tests.support.processes.ottla_node import clean_environment
 
 IDS = (1, 2, 3)
 PATIENCE_S = 60.0

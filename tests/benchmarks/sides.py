@@ -9,8 +9,8 @@ from pathlib import Path
 
 import psutil
 
-from tests.support.apache_kafka import apache_kafka, unavailable_reason
-from tests.support.ottla_node import OttlaNode
+from tests.support.kafka.apache_kafka import apache_kafka, unavailable_reason
+from tests.support.processes.ottla_node import OttlaNode
 
 # Enough that no segment is deleted or rolled for another reason during a run, and equal on both sides. The logs of
 # deleted topics go at once: their page cache is what the next run writes to, instead of memory never touched before.

@@ -3,7 +3,7 @@
 import sys
 from typing import Final
 
-from tests.support.ottla_node import clean_environment
+from tests.support.processes.ottla_node import clean_environment
 
 HEAP: Final = "1g"
 """Of Spark's JVM."""

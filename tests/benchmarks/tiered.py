@@ -30,10 +30,10 @@ from tests.benchmarks.replication_cluster import IDS, Trio, trio
 from tests.benchmarks.tiered_cluster import await_shrunk, kafkas_storage_missing, tier_settings, tiered
 from tests.benchmarks.tiered_outage import Away, Meanwhile, Outage, without_directory, without_server
 from tests.benchmarks.workloads import HIGHER, LOWER, fill
-from tests.support import s3_server
-from tests.support.apache_kafka import unavailable_reason
-from tests.support.kraft_nodes import Make
-from tests.support.s3_server import S3Server
+from tests.support.kafka.apache_kafka import unavailable_reason
+from tests.support.kafka.kraft_nodes import Make
+from tests.support.processes import s3_server
+from tests.support.processes.s3_server import S3Server
 
 RECORD_BYTES: Final = 1000
 RATE: Final = Rate(requests=200, records=10, size=RECORD_BYTES)

@@ -20,9 +20,9 @@ from protocol.messages.list_offsets import (
 )
 from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from tests.benchmarks.wire import METADATA_VERSION, Wire
-from tests.support.apache_kafka import JARS
-from tests.support.kraft_nodes import Make
-from tests.support.s3_server import S3Server
+from tests.support.kafka.apache_kafka import JARS
+from tests.support.kafka.kraft_nodes import Make
+from tests.support.processes.s3_server import S3Server
 
 LIST_OFFSETS_VERSION = 9
 LATEST, EARLIEST_LOCAL, LATEST_TIERED = -1, -4, -5

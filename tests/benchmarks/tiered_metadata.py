@@ -46,7 +46,7 @@ from tests.benchmarks.sides import Side
 from tests.benchmarks.tiered_cluster import FAST, LATEST_TIERED, offsets, tiered
 from tests.benchmarks.wire import first_acknowledged_produce
 from tests.benchmarks.workloads import LOWER
-from tests.support.ottla_node import OttlaNode
+from tests.support.processes.ottla_node import OttlaNode
 
 TOPIC: Final = "remembered"
 METADATA_TOPIC: Final = "__remote_log_metadata"

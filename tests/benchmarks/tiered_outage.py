@@ -20,7 +20,7 @@ from tests.benchmarks.paced_produce import Latencies
 from tests.benchmarks.replication_cluster import IDS, Trio
 from tests.benchmarks.tiered_cluster import LATEST, LATEST_TIERED, PATIENCE_S, POLL_S, offsets, tiered
 from tests.benchmarks.workloads import LOWER
-from tests.support.s3_server import S3Server
+from tests.support.processes.s3_server import S3Server
 
 SEGMENT_BYTES: Final = 1024 * 1024
 ROUNDS: Final = 6

@@ -32,8 +32,8 @@ from tests.benchmarks.tiered_cluster import (
 )
 from tests.benchmarks.wire import Wire, fetch_frame, fetched_bytes
 from tests.benchmarks.workloads import HIGHER, Consume, fill
-from tests.support.ottla_node import OttlaNode
-from tests.support.s3_server import BUCKET, S3Server
+from tests.support.processes.ottla_node import OttlaNode
+from tests.support.processes.s3_server import BUCKET, S3Server
 
 PARTITIONS: Final = 4
 THREADS: Final = 4

@@ -25,8 +25,8 @@ from protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoord
 from protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 from protocol.messages.metadata import MetadataRequest, MetadataResponse
-from tests.support.closed_port import closed_port
-from tests.support.fake_broker import NODE_ID, FakeBroker, HangUp
+from tests.support.fakes.fake_broker import NODE_ID, FakeBroker, HangUp
+from tests.support.processes.closed_port import closed_port
 
 
 class FakeTime:

@@ -37,9 +37,9 @@ from tests.chaos.tier import TOPICS, Tier, loads
 from tests.chaos.tier_run import TierRun
 from tests.chaos.timeline import Timeline
 from tests.chaos.topic import Load, RunFailed, TopicRun
-from tests.support import s3_server
-from tests.support.apache_kafka import REPOSITORY, unavailable_reason
-from tests.support.kraft_nodes import Make
+from tests.support.kafka.apache_kafka import REPOSITORY, unavailable_reason
+from tests.support.kafka.kraft_nodes import Make
+from tests.support.processes import s3_server
 
 RATE_MAX_BYTES = 5_000_000
 NODES = 3

@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from tests.support.apache_kafka import free_ports
+from tests.support.kafka.apache_kafka import free_ports
 
 ENTERED = "OTTLA_CHAOS_NAMESPACES"
 CLIENT_PORT = 9092

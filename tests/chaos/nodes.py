@@ -13,9 +13,9 @@ from types import TracebackType
 from broker.client import ClientConfig, ClientError, Connection, Endpoint
 from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from tests.chaos.network import Network
-from tests.support.apache_kafka import JARS, random_uuid_text, run_tool
-from tests.support.kraft_nodes import Make
-from tests.support.ottla_node import clean_environment, run_ottla
+from tests.support.kafka.apache_kafka import JARS, random_uuid_text, run_tool
+from tests.support.kafka.kraft_nodes import Make
+from tests.support.processes.ottla_node import clean_environment, run_ottla
 
 # A start takes two seconds; a machine that is busy with other things as well takes its time.
 READY_TIMEOUT_S = 120.0

@@ -16,8 +16,8 @@ from pathlib import Path
 
 from tests.chaos.events import Event, parse
 from tests.chaos.network import CLIENTS, Network
-from tests.support.apache_kafka import REPOSITORY, java_command, unavailable_reason
-from tests.support.ottla_node import clean_environment
+from tests.support.kafka.apache_kafka import REPOSITORY, java_command, unavailable_reason
+from tests.support.processes.ottla_node import clean_environment
 
 SOURCES = Path(__file__).parent / "clients"
 GO_PROGRAM = REPOSITORY / "build" / "chaos" / "franz-go"

@@ -10,7 +10,7 @@ from tests.chaos.checker import Anomaly
 from tests.chaos.faults import Faults
 from tests.chaos.tier_run import TierRun
 from tests.chaos.topic import Load, Outcome
-from tests.support.kraft_nodes import Make
+from tests.support.kafka.kraft_nodes import Make
 
 LONGEST_TOLD = 3
 

@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 from tests.chaos.network import RUN, Link, Network
 from tests.chaos.topic import now_ms
-from tests.support.s3_proxy import S3Proxy
-from tests.support.s3_server import S3Server
+from tests.support.processes.s3_proxy import S3Proxy
+from tests.support.processes.s3_server import S3Server
 
 REST_S = (2.0, 8.0)
 FAILING_SHARE = 0.1

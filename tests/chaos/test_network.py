@@ -9,7 +9,7 @@ import pytest
 
 from tests.chaos import network
 from tests.chaos.network import CLIENTS, RUN, Link
-from tests.support.apache_kafka import REPOSITORY
+from tests.support.kafka.apache_kafka import REPOSITORY
 
 SERVE = """
 import socket

@@ -14,9 +14,9 @@ from tests.chaos.network import Network
 from tests.chaos.nodes import ChaosCluster
 from tests.chaos.programs import Client
 from tests.chaos.topic import Load
-from tests.support.remote_storage_view import KEY_PREFIX, RemoteStorageView
-from tests.support.s3_proxy import S3Proxy
-from tests.support.s3_server import S3Server
+from tests.support.clients.remote_storage_view import KEY_PREFIX, RemoteStorageView
+from tests.support.processes.s3_proxy import S3Proxy
+from tests.support.processes.s3_server import S3Server
 
 ENDLESS = "chaos-tiered"
 BOUNDED = "chaos-tiered-bounded"

@@ -11,9 +11,9 @@ from collections.abc import Mapping, Sequence
 from broker.client import ClientError
 from protocol.errors import KafkaError
 from storage.tiered.segment_metadata import RemoteSegment, SegmentState
-from tests.support.partition_states import partition_states
-from tests.support.remote_storage_view import RemoteStorageView, clipped
-from tests.support.replicated_load import admin_of
+from tests.support.clients.partition_states import partition_states
+from tests.support.clients.remote_storage_view import RemoteStorageView, clipped
+from tests.support.clients.replicated_load import admin_of
 
 SETTLE_S = 90.0
 # Longer than a turn of copying, of expiration and of the log cleaner together.

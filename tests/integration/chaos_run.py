@@ -20,7 +20,7 @@ from pathlib import Path
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic, ResourceType
 
-from tests.support.ottla_cluster import OttlaCluster
+from tests.support.processes.ottla_cluster import OttlaCluster
 
 TRY_TIMEOUT_S = 2.0
 SETTLE_S = 60.0

@@ -16,8 +16,8 @@ from pathlib import Path
 
 import confluent_kafka
 
-from tests.support.client_programs import CODECS, PROGRAMS, ClientProgram, Tally
-from tests.support.ottla_node import OttlaNode
+from tests.support.clients.client_programs import CODECS, PROGRAMS, ClientProgram, Tally
+from tests.support.processes.ottla_node import OttlaNode
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from pathlib import Path
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from tests.support.ottla_cluster import OttlaCluster
+from tests.support.processes.ottla_cluster import OttlaCluster
 
 TRY_TIMEOUT_S = 1.0
 NEWS_TIMEOUT_S = 60.0

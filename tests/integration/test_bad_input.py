@@ -17,8 +17,8 @@ from protocol.errors import ErrorCode
 from protocol.headers import encode_request
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from protocol.records.builder import Record, build_batch
-from tests.support.ottla_node import OttlaNode, run_ottla
-from tests.support.raw_produce import RawProducer
+from tests.support.clients.raw_produce import RawProducer
+from tests.support.processes.ottla_node import OttlaNode, run_ottla
 
 pytestmark = pytest.mark.integration
 

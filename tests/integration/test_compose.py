@@ -11,12 +11,12 @@ import pytest
 from broker.cli.node.container import prepare
 from broker.config.load import load_config
 from storage.tiered.loading.store_uri import parse_store_uri
-from tests.support import containers
-from tests.support.apache_kafka import REPOSITORY
-from tests.support.checkable_records import Recipe, read_back, write
-from tests.support.containers import Engine, compose_document
-from tests.support.partition_states import until
-from tests.support.replicated_load import admin_of, create_topic
+from tests.support.clients.checkable_records import Recipe, read_back, write
+from tests.support.clients.partition_states import until
+from tests.support.clients.replicated_load import admin_of, create_topic
+from tests.support.kafka.apache_kafka import REPOSITORY
+from tests.support.processes import containers
+from tests.support.processes.containers import Engine, compose_document
 
 pytestmark = pytest.mark.integration
 

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 import pytest
 
 from tests.integration.corpus_run import run_case, text_lines
-from tests.support.client_programs import CODECS, PROGRAMS
-from tests.support.ottla_node import OttlaNode
+from tests.support.clients.client_programs import CODECS, PROGRAMS
+from tests.support.processes.ottla_node import OttlaNode
 
 LINES = 12_000
 

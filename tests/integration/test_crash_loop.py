@@ -10,7 +10,7 @@ import confluent_kafka
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from tests.support.ottla_node import OttlaNode
+from tests.support.processes.ottla_node import OttlaNode
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 

@@ -12,10 +12,10 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from protocol.errors import ErrorCode
 from protocol.records.builder import Record, build_batch
-from tests.support.ottla_node import OttlaNode
-from tests.support.partition_states import until
-from tests.support.raw_produce import RawProducer
-from tests.support.small_disk import SmallDisk, unavailable_reason
+from tests.support.clients.partition_states import until
+from tests.support.clients.raw_produce import RawProducer
+from tests.support.processes.ottla_node import OttlaNode
+from tests.support.processes.small_disk import SmallDisk, unavailable_reason
 
 pytestmark = [
     pytest.mark.integration,

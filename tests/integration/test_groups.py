@@ -33,8 +33,8 @@ from protocol.messages.offset_fetch import (
     OffsetFetchResponsePartitions,
 )
 from protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
-from tests.support.living_directory import total_bytes
-from tests.support.ottla_node import OttlaNode
+from tests.support.processes.changing_directory import total_bytes
+from tests.support.processes.ottla_node import OttlaNode
 
 # kafka-python leaves sockets to the garbage collector.
 pytestmark = [pytest.mark.integration, pytest.mark.filterwarnings("ignore::ResourceWarning")]

@@ -17,8 +17,8 @@ import confluent_kafka
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from tests.support.ottla_cluster import free_port_block
-from tests.support.ottla_node import clean_environment
+from tests.support.processes.ottla_cluster import free_port_block
+from tests.support.processes.ottla_node import clean_environment
 
 pytestmark = pytest.mark.integration
 

@@ -8,7 +8,7 @@ import confluent_kafka
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from tests.support.ottla_node import OttlaNode, run_ottla
+from tests.support.processes.ottla_node import OttlaNode, run_ottla
 
 pytestmark = pytest.mark.integration
 

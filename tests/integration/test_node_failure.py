@@ -13,7 +13,7 @@ from broker.config.load import load_config
 from broker.runtime.loop.io_thread import IoThread
 from broker.runtime.partitions.log_tasks import LogTasks
 from storage.directories.log_dirs import LogDirs
-from tests.support.apache_kafka import free_ports
+from tests.support.kafka.apache_kafka import free_ports
 
 pytestmark = pytest.mark.integration
 

@@ -14,15 +14,16 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 
 pytest.importorskip("pyspark", reason="PySpark is not installed: pip install 'ottla[spark]'")
 
-from tests.support import apache_kafka, snapshot_job
-from tests.support.apache_kafka import run_tool
-from tests.support.broker_cluster import ClusterNode
-from tests.support.joining_node import joining_node, line_with
-from tests.support.ottla_cluster import OttlaCluster
-from tests.support.ottla_node import run_ottla
-from tests.support.partition_states import until
-from tests.support.snapshot_job import TailingJob
-from tests.support.spark_session import require_spark
+from tests.support.clients.partition_states import until
+from tests.support.kafka import apache_kafka
+from tests.support.kafka.apache_kafka import run_tool
+from tests.support.processes import snapshot_job
+from tests.support.processes.broker_cluster import ClusterNode
+from tests.support.processes.joining_node import joining_node, line_with
+from tests.support.processes.ottla_cluster import OttlaCluster
+from tests.support.processes.ottla_node import run_ottla
+from tests.support.processes.snapshot_job import TailingJob
+from tests.support.processes.spark_session import require_spark
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(1800)]
 

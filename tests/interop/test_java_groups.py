@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.apache_kafka import apache_kafka, run_tool, unavailable_reason
-from tests.support.ottla_node import OttlaNode
+from tests.support.kafka.apache_kafka import apache_kafka, run_tool, unavailable_reason
+from tests.support.processes.ottla_node import OttlaNode
 
 pytestmark = pytest.mark.interop
 

@@ -10,7 +10,7 @@ from storage.tiered.catalog.materialized_metadata import MaterializedMetadata
 from storage.tiered.catalog.metadata_records import encode_event
 from storage.tiered.segment_metadata import SegmentState
 from tests.storage.tiered.catalog.test_metadata_records import DELETE, SEGMENT, UPDATE
-from tests.support.apache_kafka import run_tool, unavailable_reason
+from tests.support.kafka.apache_kafka import run_tool, unavailable_reason
 
 pytestmark = pytest.mark.interop
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.apache_kafka import run_tool, unavailable_reason
-from tests.support.broker_cluster import BrokerCluster
-from tests.support.partition_states import until, wait_for_state, wait_until_whole
-from tests.support.replicated_load import consume_all, create_topic, produce
+from tests.support.clients.partition_states import until, wait_for_state, wait_until_whole
+from tests.support.clients.replicated_load import consume_all, create_topic, produce
+from tests.support.kafka.apache_kafka import run_tool, unavailable_reason
+from tests.support.processes.broker_cluster import BrokerCluster
 
 pytestmark = pytest.mark.interop
 

@@ -29,12 +29,12 @@ from spark_jobs.store_directory import StoreDirectory
 from storage.tiered.loading.store_uri import parse_store_uri
 from tests.spark_jobs.metadata.logs import EveryHistory, Log
 from tests.spark_jobs.tiered_records.stage import TOPIC, Stage, options_of
-from tests.support import s3_server, snapshot_job
-from tests.support.apache_kafka import REPOSITORY
-from tests.support.s3_server import BUCKET, REGION, S3Server
-from tests.support.served_metadata_log import ServedMetadataLog
-from tests.support.spark_cluster import SparkCluster
-from tests.support.spark_session import require_spark
+from tests.support.fakes.served_metadata_log import ServedMetadataLog
+from tests.support.kafka.apache_kafka import REPOSITORY
+from tests.support.processes import s3_server, snapshot_job
+from tests.support.processes.s3_server import BUCKET, REGION, S3Server
+from tests.support.processes.spark_cluster import SparkCluster
+from tests.support.processes.spark_session import require_spark
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 

@@ -15,9 +15,9 @@ import pytest
 
 from broker.metadata.image.records import decode_record
 from protocol.messages.metadata_records import TopicRecord
-from tests.support.apache_kafka import REPOSITORY
-from tests.support.ottla_node import OttlaNode
-from tests.support.replicated_load import create_topic
+from tests.support.clients.replicated_load import create_topic
+from tests.support.kafka.apache_kafka import REPOSITORY
+from tests.support.processes.ottla_node import OttlaNode
 
 pytestmark = [pytest.mark.interop, pytest.mark.slow]
 

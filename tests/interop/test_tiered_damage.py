@@ -16,9 +16,9 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from tests.support.apache_kafka import java_command, unavailable_reason
-from tests.support.local_tiered_cluster import SETTINGS, TIERED, until
-from tests.support.ottla_node import OttlaNode
+from tests.support.kafka.apache_kafka import java_command, unavailable_reason
+from tests.support.processes.local_tiered_cluster import SETTINGS, TIERED, until
+from tests.support.processes.ottla_node import OttlaNode
 
 pytestmark = pytest.mark.interop
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.apache_kafka import java_command, unavailable_reason
-from tests.support.kraft_nodes import Make
-from tests.support.unclean_election import UncleanElection
+from tests.support.kafka.apache_kafka import java_command, unavailable_reason
+from tests.support.kafka.kraft_nodes import Make
+from tests.support.kafka.unclean_election import UncleanElection
 
 pytestmark = pytest.mark.interop
 

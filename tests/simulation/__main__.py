@@ -8,13 +8,13 @@ from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 from tests.simulation.campaign import RunSeed, run_seeds
-from tests.simulation.data.campaign import run_seed as run_replication_seed
-from tests.simulation.data.checker import ReplicationCounts
 from tests.simulation.quorum.campaign import run_seed as run_quorum_seed
 from tests.simulation.quorum.checker import QuorumCounts
+from tests.simulation.remote_log.campaign import run_seed as run_remote_storage_seed
+from tests.simulation.remote_log.state import RemoteStorageCounts
+from tests.simulation.replication.campaign import run_seed as run_replication_seed
+from tests.simulation.replication.checker import ReplicationCounts
 from tests.simulation.simulator import SimulationResult
-from tests.simulation.tiered.campaign import run_seed as run_remote_storage_seed
-from tests.simulation.tiered.state import RemoteStorageCounts
 
 _SEEDS_OF_A_CAMPAIGN: Final = 100
 """A campaign of this many seeds must contain every incident."""

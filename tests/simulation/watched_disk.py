@@ -18,7 +18,7 @@ from protocol.records.batch import crc_is_valid
 from protocol.records.quorum_control import read_control_state
 from storage.files import File, base_name, parent
 from tests.simulation.world import PowerFailure
-from tests.support.memory_files import (
+from tests.support.fakes.memory_files import (
     MemoryFile,
     MemoryFileSystem,
     Operation,

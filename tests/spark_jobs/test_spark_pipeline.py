@@ -34,8 +34,8 @@ from spark_jobs.metadata_tables.sink import TablesSink
 from spark_jobs.metadata_tables.table_store import TableStore
 from storage.tiered.loading.store_uri import StoreUri
 from tests.spark_jobs.metadata.logs import EveryHistory, Log
-from tests.support.served_metadata_log import ServedMetadataLog
-from tests.support.spark_session import spark as spark
+from tests.support.fakes.served_metadata_log import ServedMetadataLog
+from tests.support.processes.spark_session import spark as spark
 
 pytestmark = pytest.mark.integration
 

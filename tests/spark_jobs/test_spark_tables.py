@@ -18,7 +18,7 @@ from spark_jobs.tiered_records.datasource import NAME, OttlaTiered, register
 from storage.tiered.loading.store_uri import parse_store_uri
 from tests.spark_jobs.metadata_tables.test_tables import Writer, log_of
 from tests.spark_jobs.tiered_records.stage import BEGAN_MS, Stage, options_of
-from tests.support.spark_session import spark as spark
+from tests.support.processes.spark_session import spark as spark
 
 pytestmark = pytest.mark.integration
 

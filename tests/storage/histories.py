@@ -14,7 +14,7 @@ from storage.index.transaction import AbortedTxn
 from storage.log import Log
 from storage.producer_state import Origin, ProducerState
 from storage.replay import apply_to_producers, marker_of
-from tests.support.memory_files import MemoryFileSystem
+from tests.support.fakes.memory_files import MemoryFileSystem
 
 DIRECTORY = "logs/t-0"
 RECOVERY_POINTS = "logs/recovery-point-offset-checkpoint"

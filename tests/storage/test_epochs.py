@@ -8,7 +8,7 @@ from storage.directories.checkpoints import LeaderEpochEntry
 from storage.epochs import EpochAndOffset, LeaderEpochs
 from storage.files import read_file
 from tests.protocol.profile import more_examples
-from tests.support.memory_files import MemoryFileSystem
+from tests.support.fakes.memory_files import MemoryFileSystem
 
 
 def cache(*entries: tuple[int, int]) -> LeaderEpochs:

@@ -8,7 +8,7 @@ from random import Random
 import pytest
 
 from storage.files import FileSystem, OsFileSystem, base_name, join, parent, read_file, replace_file, write_file
-from tests.support.memory_files import MemoryFileSystem, Operation
+from tests.support.fakes.memory_files import MemoryFileSystem, Operation
 
 
 @pytest.fixture(params=["os", "memory"])

@@ -13,7 +13,7 @@ from storage.index.offset import OffsetIndex
 from storage.index.time import TimeIndex
 from storage.index.transaction import AbortedTxn, TransactionIndex
 from tests.protocol.profile import more_examples
-from tests.support.memory_files import MemoryFileSystem
+from tests.support.fakes.memory_files import MemoryFileSystem
 
 ENTRY = struct.Struct(">ii")
 MANY = 2 * SPILL_ENTRIES + 3 * BLOCK_ENTRIES + 17

@@ -18,7 +18,7 @@ from protocol.records.control import ControlType
 from storage.errors import LogDirFailure
 from tests.protocol.profile import EXHAUSTIVE
 from tests.storage.histories import History
-from tests.support.memory_files import Operation
+from tests.support.fakes.memory_files import Operation
 
 seeds = st.integers(0, 2**32)
 producers = st.sampled_from((1, 2, 3))

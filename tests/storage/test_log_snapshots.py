@@ -20,8 +20,8 @@ from storage.log_snapshots import (
     checkpoint_name,
     parse_checkpoint_name,
 )
-from tests.support.memory_files import MemoryFileSystem
-from tests.support.power_loss import FailingPower, lose_power_in
+from tests.support.fakes.memory_files import MemoryFileSystem
+from tests.support.fakes.power_loss import FailingPower, lose_power_in
 
 ID = CheckpointId(100, 3)
 TIME = 1_700_000_000_000

@@ -16,7 +16,7 @@ from storage.files import join, read_file, write_file
 from storage.log import Log
 from storage.producer_state import Origin
 from storage.segment import CLEANED_SUFFIX, LogSegment
-from tests.support.memory_files import MemoryFileSystem, Operation
+from tests.support.fakes.memory_files import MemoryFileSystem, Operation
 
 NOW = 1_700_000_000_000
 SMALL = LogConfig(segment_bytes=400, index_interval_bytes=100)

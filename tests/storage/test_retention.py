@@ -10,7 +10,7 @@ from storage.directories.removals import PendingRemovals
 from storage.files import join, write_file
 from storage.log import Log
 from storage.retention import SegmentDeletionReason, delete_old_segments, over_size
-from tests.support.memory_files import MemoryFileSystem
+from tests.support.fakes.memory_files import MemoryFileSystem
 
 NOW_MS = 1_700_000_000_000
 HOUR_MS = 3_600_000

@@ -14,8 +14,8 @@ from storage.errors import LogDirFailure
 from storage.log import Log
 from storage.producer_state import ProducerState
 from storage.tier_start import TierStart
-from tests.support.memory_files import MemoryFileSystem
-from tests.support.power_loss import FailingPower, lose_power_in
+from tests.support.fakes.memory_files import MemoryFileSystem
+from tests.support.fakes.power_loss import FailingPower, lose_power_in
 
 DIRECTORY = "logs/t-0"
 LOG_STARTS = "logs/log-start-offset-checkpoint"

@@ -17,10 +17,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from storage.tiered.format.object_keys import ObjectSuffix
-from tests.support.apache_kafka import REPOSITORY
-from tests.support.checkable_records import Recipe
-from tests.support.s3_server import unavailable_reason
-from tests.support.tiered_cluster import SEGMENT_BYTES, TieredCluster
+from tests.support.clients.checkable_records import Recipe
+from tests.support.kafka.apache_kafka import REPOSITORY
+from tests.support.processes.s3_server import unavailable_reason
+from tests.support.processes.tiered_cluster import SEGMENT_BYTES, TieredCluster
 from tests.tiered_show.audit import audit
 from tests.tiered_show.load import Latency, Probe, Writer, between, percentile
 from tests.tiered_show.readers import (

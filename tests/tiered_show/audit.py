@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from storage.tiered.format.object_keys import ObjectSuffix
 from tests.chaos.tier_checks import epoch_faults
-from tests.support.remote_storage_view import RemoteStorageView
+from tests.support.clients.remote_storage_view import RemoteStorageView
 
 
 @dataclass(frozen=True, slots=True)

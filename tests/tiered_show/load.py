@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from confluent_kafka import KafkaError, Message, Producer
 
-from tests.support.checkable_records import Recipe
+from tests.support.clients.checkable_records import Recipe
 
 FLUSH_S = 300.0
 _SETTINGS = {

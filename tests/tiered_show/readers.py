@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.support.apache_kafka import run_tool, unavailable_reason
-from tests.support.checkable_records import Recipe, offsets_by_timestamp, read_back
+from tests.support.clients.checkable_records import Recipe, offsets_by_timestamp, read_back
+from tests.support.kafka.apache_kafka import run_tool, unavailable_reason
 
 JAVA_PROGRAM = str(Path(__file__).parent / "clients" / "TierReader.java")
 PATIENCE_S = 120.0

@@ -3,8 +3,8 @@
 import math
 import zlib
 
-from tests.support.checkable_records import ReadBack, Recipe
-from tests.support.tiered_cluster import clipped
+from tests.support.clients.checkable_records import ReadBack, Recipe
+from tests.support.processes.tiered_cluster import clipped
 from tests.tiered_show.audit import bounds_faults
 from tests.tiered_show.load import Latency, between, percentile
 

@@ -15,7 +15,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from storage.tiered.catalog.metadata_records import UndecodableEvent, decode_event
 from storage.tiered.segment_metadata import RemoteSegment
-from tests.support.checkable_records import Recipe
+from tests.support.clients.checkable_records import Recipe
 
 METADATA_TOPIC = "__remote_log_metadata"
 _QUIET = {"group.id": "watch", "enable.auto.commit": False, "log_level": 0, "topic.metadata.refresh.interval.ms": 2000}

@@ -24,7 +24,7 @@ import kafka.admin
 
 from protocol.framing import FrameReader
 from protocol.headers import decode_request_header
-from tests.support.apache_kafka import apache_kafka, free_ports, java_command
+from tests.support.kafka.apache_kafka import apache_kafka, free_ports, java_command
 
 CLIENTS = Path(__file__).parent / "clients.txt"
 LONGEST_FRAME = 4000

@@ -3,7 +3,7 @@
 import pytest
 
 from protocol import compiler
-from tests.support import apache_kafka
+from tests.support.kafka import apache_kafka
 from tests.wire.kafka_echo import GOLDEN, echo, kafka_versions, sample_lines
 
 NEWER_THAN_THE_JARS = ("ClassNotFoundException", "Can't read version")

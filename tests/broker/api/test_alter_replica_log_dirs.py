@@ -12,7 +12,7 @@ from protocol.messages.alter_replica_log_dirs import (
 )
 from protocol.messages.metadata_records import PartitionChangeRecord
 from storage.directories.checkpoints import TopicPartition
-from tests.support.data_plane import DataPlane
+from tests.support.harnesses.data_plane import DataPlane
 
 
 def alter(node: DataPlane, path: str, topic: str = "t", index: int = 0) -> ErrorCode:

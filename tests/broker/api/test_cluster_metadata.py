@@ -47,7 +47,7 @@ from protocol.records.builder import Record, build_batch
 from storage.config import LogConfig
 from storage.log import Log
 from storage.log_snapshots import SnapshotFiles, checkpoint_name
-from tests.support.data_plane import BROKER_ID, Answer, DataPlane, batch
+from tests.support.harnesses.data_plane import BROKER_ID, Answer, DataPlane, batch
 
 NAME = "__cluster_metadata"
 BY_ID, BY_NAME = 17, 12

@@ -24,7 +24,7 @@ from protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
 from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from tests.broker.api.metadata_harness import context, unrestricted_route
 from tests.broker.api.serving.test_controller_routes import LISTENER, Node, Observer
-from tests.support.clock import ManualClock
+from tests.support.fakes.clock import ManualClock
 
 BROKER_ID = 7
 

@@ -14,7 +14,7 @@ from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.api_versions import ApiVersionsRequest
 from protocol.messages.create_metadata_snapshot import CreateMetadataSnapshotRequest, CreateMetadataSnapshotResponse
 from tests.broker.api.metadata_harness import FixedMetadata, context, unrestricted_route
-from tests.support.fast_forward_loop import run_fast
+from tests.support.fakes.fast_forward_loop import run_fast
 
 
 class Cutter:

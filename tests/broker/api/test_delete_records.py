@@ -13,7 +13,7 @@ from protocol.messages.delete_records import (
     DeleteRecordsTopic,
 )
 from storage.config import CleanupPolicy, LogConfig
-from tests.support.data_plane import Answer, DataPlane
+from tests.support.harnesses.data_plane import Answer, DataPlane
 
 
 @pytest.fixture

@@ -11,9 +11,9 @@ from protocol.messages.describe_log_dirs import (
     DescribeLogDirsRequest,
     DescribeLogDirsResult,
 )
-from tests.support.data_plane import DataPlane, batch
-from tests.support.inline_io import InlineIo
-from tests.support.runtimes import make_runtime
+from tests.support.fakes.inline_io import InlineIo
+from tests.support.fakes.runtimes import make_runtime
+from tests.support.harnesses.data_plane import DataPlane, batch
 
 
 async def describe(node: DataPlane, topics: list[DescribableLogDirTopic] | None) -> list[DescribeLogDirsResult]:

@@ -3,7 +3,7 @@
 from broker.api.describe_producers import DescribeProducersHandler
 from protocol.errors import ErrorCode
 from protocol.messages.describe_producers import DescribeProducersRequest, PartitionResponse, TopicRequest
-from tests.support.data_plane import DataPlane, batch
+from tests.support.harnesses.data_plane import DataPlane, batch
 
 
 def describe(node: DataPlane, *indexes: int, topic: str = "t") -> list[PartitionResponse]:

@@ -22,7 +22,7 @@ from protocol.records.batch import iter_headers
 from protocol.records.control import ControlType, end_transaction_marker
 from storage.config import LogConfig
 from storage.producer_state import Origin
-from tests.support.data_plane import Answer, DataPlane, batch, topic_id
+from tests.support.harnesses.data_plane import Answer, DataPlane, batch, topic_id
 
 BY_NAME = 12
 LATEST = 18

@@ -45,7 +45,7 @@ from protocol.messages.envelope import EnvelopeRequest, EnvelopeResponse
 from protocol.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
 from tests.broker.api.metadata_harness import LiveCluster, context, unrestricted_route
 from tests.broker.runtime.controller.other_nodes import SECOND, THIRD, OtherNodes
-from tests.support.fast_forward_loop import run_fast
+from tests.support.fakes.fast_forward_loop import run_fast
 
 STATIC = load_config(None, (), {})[0]
 TOPIC = CreateTopicsRequest([CreatableTopic("t", 1, 1)])

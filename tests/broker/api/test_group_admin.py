@@ -23,7 +23,7 @@ from protocol.messages.offset_commit import (
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
-from tests.support.group_coordinator_harness import GroupCoordinatorHarness, context
+from tests.support.harnesses.group_coordinator_harness import GroupCoordinatorHarness, context
 
 NAMES = ("one", "two", "a", "c")
 

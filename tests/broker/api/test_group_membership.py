@@ -18,7 +18,7 @@ from protocol.messages.heartbeat import HeartbeatRequest
 from protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
 from protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
-from tests.support.group_coordinator_harness import GroupCoordinatorHarness, context
+from tests.support.harnesses.group_coordinator_harness import GroupCoordinatorHarness, context
 
 
 @pytest_asyncio.fixture

@@ -30,7 +30,7 @@ from protocol.messages.offset_fetch import (
     OffsetFetchResponse,
 )
 from protocol.primitives import Uuid
-from tests.support.group_coordinator_harness import GroupCoordinatorHarness, context, topic_id_of
+from tests.support.harnesses.group_coordinator_harness import GroupCoordinatorHarness, context, topic_id_of
 
 UNKNOWN_ID = Uuid(b"?" * 16)
 

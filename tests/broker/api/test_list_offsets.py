@@ -11,7 +11,7 @@ from protocol.messages.list_offsets import (
     ListOffsetsRequest,
     ListOffsetsTopic,
 )
-from tests.support.data_plane import Answer, DataPlane, batch
+from tests.support.harnesses.data_plane import Answer, DataPlane, batch
 
 CONSUMER, DEBUGGER, FOLLOWER = -1, -2, 2
 

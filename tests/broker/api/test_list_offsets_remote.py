@@ -16,8 +16,8 @@ from protocol.errors import ErrorCode
 from protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsPartitionResponse, ListOffsetsResponse
 from storage.tiered.errors import RemoteResourceNotFound, RetriableRemoteStorageError
 from storage.tiered.segment_metadata import TopicIdPartition
-from tests.support.data_plane import Answer, batch
-from tests.support.tiered_plane import TieredPlane
+from tests.support.harnesses.data_plane import Answer, batch
+from tests.support.harnesses.tiered_plane import TieredPlane
 
 NOT_FOUND = (-1, -1, -1)
 ENDS = (LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD)

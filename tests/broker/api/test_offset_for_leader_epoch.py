@@ -10,7 +10,7 @@ from protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
-from tests.support.data_plane import DataPlane
+from tests.support.harnesses.data_plane import DataPlane
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from protocol.messages.produce import (
 from protocol.primitives import ZERO_UUID, Buffer, Uuid
 from protocol.records.compression import Codec
 from storage.config import CleanupPolicy, LogConfig, MessageTimestampType
-from tests.support.data_plane import Answer, DataPlane, batch, topic_id
+from tests.support.harnesses.data_plane import Answer, DataPlane, batch, topic_id
 
 LATEST = 13
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import pytest
 
 from broker.cli.main import run
-from tests.support.fake_broker import FakeBroker
+from tests.support.fakes.fake_broker import FakeBroker
 
 
 class Outcome(NamedTuple):

@@ -30,7 +30,7 @@ from protocol.messages.list_partition_reassignments import (
 )
 from protocol.messages.update_features import UpdateFeaturesRequest, UpdateFeaturesResponse
 from tests.broker.cli.conftest import Ottla
-from tests.support.fake_broker import NODE_ID, FakeBroker
+from tests.support.fakes.fake_broker import NODE_ID, FakeBroker
 
 
 class TestFeatures:

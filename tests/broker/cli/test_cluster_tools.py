@@ -28,7 +28,7 @@ from protocol.messages.describe_log_dirs import (
     DescribeLogDirsTopic,
 )
 from tests.broker.cli.conftest import Ottla
-from tests.support.fake_broker import NODE_ID, FakeBroker
+from tests.support.fakes.fake_broker import NODE_ID, FakeBroker
 
 
 @pytest.fixture

@@ -23,7 +23,7 @@ from protocol.messages.incremental_alter_configs import (
 from protocol.messages.list_config_resources import ConfigResource, ListConfigResourcesResponse
 from protocol.messages.list_groups import ListedGroup, ListGroupsResponse
 from tests.broker.cli.conftest import Ottla
-from tests.support.fake_broker import FakeBroker
+from tests.support.fakes.fake_broker import FakeBroker
 
 Config = DescribeConfigsResourceResult
 

@@ -36,8 +36,8 @@ from protocol.records.builder import Record, build_batch
 from protocol.records.control import ControlType, end_transaction_marker
 from protocol.records.reader import iter_records
 from tests.broker.cli.conftest import Ottla, Outcome
-from tests.support.fake_broker import FakeBroker
-from tests.support.fake_logs import FakeLogs
+from tests.support.fakes.fake_broker import FakeBroker
+from tests.support.fakes.fake_logs import FakeLogs
 
 Consume = Callable[..., Outcome]
 

@@ -17,8 +17,8 @@ from protocol.messages.metadata import MetadataRequest, MetadataResponse
 from protocol.messages.produce import ProduceRequest
 from protocol.records.compression import Codec
 from tests.broker.cli.conftest import Ottla, Outcome
-from tests.support.fake_broker import FakeBroker
-from tests.support.fake_logs import PRODUCER_ID, FakeLogs
+from tests.support.fakes.fake_broker import FakeBroker
+from tests.support.fakes.fake_logs import PRODUCER_ID, FakeLogs
 
 Produce = Callable[..., Outcome]
 

@@ -41,7 +41,7 @@ from protocol.messages.offset_fetch import (
     OffsetFetchResponseTopics,
 )
 from tests.broker.cli.conftest import Ottla
-from tests.support.fake_broker import NODE_ID, FakeBroker
+from tests.support.fakes.fake_broker import NODE_ID, FakeBroker
 
 EARLIEST_OFFSET = 5
 LATEST_OFFSET = 100

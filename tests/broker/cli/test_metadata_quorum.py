@@ -23,7 +23,7 @@ from protocol.messages.describe_quorum import (
 from protocol.messages.remove_raft_voter import RemoveRaftVoterRequest, RemoveRaftVoterResponse
 from protocol.primitives import ZERO_UUID, uuid_from_text
 from tests.broker.cli.conftest import Ottla
-from tests.support.fake_broker import FakeBroker
+from tests.support.fakes.fake_broker import FakeBroker
 
 CLUSTER_ID = "5UGSfPCiS0KcqzV2IZCXIA"
 OWN, OTHER = "tYrn9BBZTvC6MCd6h0jY6A", "JEXY6aqzQY-32P5TStzaFg"

@@ -34,7 +34,7 @@ from protocol.messages.list_partition_reassignments import (
 )
 from protocol.primitives import uuid_to_text
 from tests.broker.cli.conftest import Ottla
-from tests.support.fake_broker import FakeBroker, topic_id
+from tests.support.fakes.fake_broker import FakeBroker, topic_id
 
 Partition = DescribeTopicPartitionsResponsePartition
 

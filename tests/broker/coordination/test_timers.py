@@ -1,7 +1,7 @@
 """Keyed timers."""
 
 from broker.coordination.timers import TimerQueue
-from tests.support.clock import ManualClock
+from tests.support.fakes.clock import ManualClock
 
 
 class Fixture:

@@ -12,8 +12,8 @@ from storage.tiered.errors import (
     RetriableRemoteStorageError,
 )
 from storage.tiered.segment_metadata import SegmentState, SegmentUpdate, TopicIdPartition
-from tests.support.data_plane import batch
-from tests.support.tiered_plane import TieredPlane, at, entries, offsets, only
+from tests.support.harnesses.data_plane import batch
+from tests.support.harnesses.tiered_plane import TieredPlane, at, entries, offsets, only
 
 FOLLOWER = 2
 

@@ -7,7 +7,7 @@ import pytest
 from protocol.errors import ErrorCode
 from storage.directories.checkpoints import LeaderEpochEntry
 from storage.tiered.segment_metadata import RemoteSegment
-from tests.support.tiered_plane import TieredPlane, at, offsets, only
+from tests.support.harnesses.tiered_plane import TieredPlane, at, offsets, only
 
 PATIENCE_MS = 600_000
 

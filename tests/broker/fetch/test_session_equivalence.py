@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
-from tests.support.data_plane import Answer, DataPlane
+from tests.support.harnesses.data_plane import Answer, DataPlane
 
 PARTITIONS = 3
 

@@ -7,7 +7,7 @@ from broker.groups.config import GroupConfig
 from broker.groups.records import CommittedOffset, OffsetKey
 from broker.groups.state import GroupState
 from protocol.errors import ErrorCode, KafkaError
-from tests.support.group_harness import START_MS, GroupHarness
+from tests.support.harnesses.group_harness import START_MS, GroupHarness
 
 MINUTE_S = 60
 RETENTION_S = 600

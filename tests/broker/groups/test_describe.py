@@ -4,7 +4,7 @@ import pytest
 
 from broker.groups.state import GroupState
 from protocol.errors import ErrorCode
-from tests.support.group_harness import GroupHarness, subscription
+from tests.support.harnesses.group_harness import GroupHarness, subscription
 
 
 def listed(b: GroupHarness, states: list[str] | None = None, types: list[str] | None = None) -> list[tuple[str, str]]:

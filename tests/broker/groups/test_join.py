@@ -5,7 +5,7 @@ import pytest
 from broker.groups.config import GroupConfig
 from broker.groups.state import GroupState
 from protocol.errors import ErrorCode
-from tests.support.group_harness import GroupHarness, subscription
+from tests.support.harnesses.group_harness import GroupHarness, subscription
 
 INITIAL_DELAY_S = 3
 

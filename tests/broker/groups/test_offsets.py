@@ -10,7 +10,7 @@ from broker.groups.records import CommittedOffset, OffsetKey
 from broker.groups.state import GroupState
 from protocol.errors import ErrorCode, KafkaError
 from protocol.primitives import ZERO_UUID, Uuid
-from tests.support.group_harness import START_MS, GroupHarness, fetch_request
+from tests.support.harnesses.group_harness import START_MS, GroupHarness, fetch_request
 
 KEY = OffsetKey("g", "t", 0)
 

@@ -17,7 +17,7 @@ from broker.groups.records import OffsetKey
 from broker.groups.state import GroupState
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.leave_group import MemberIdentity
-from tests.support.group_harness import Client, GroupHarness, ReplyBox
+from tests.support.harnesses.group_harness import Client, GroupHarness, ReplyBox
 
 SEEDS = range(20)
 EVENTS = 250

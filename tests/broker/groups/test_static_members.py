@@ -5,7 +5,7 @@ import pytest
 from broker.groups.state import GroupState
 from protocol.errors import ErrorCode
 from protocol.messages.leave_group import MemberIdentity
-from tests.support.group_harness import GroupHarness, subscription
+from tests.support.harnesses.group_harness import GroupHarness, subscription
 
 
 def static_group(*names: str) -> GroupHarness:

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker.groups.subscription import all_subscribed_topics, subscribed_topics
-from tests.support.group_harness import subscription
+from tests.support.harnesses.group_harness import subscription
 
 
 @pytest.mark.parametrize("version", [0, 1, 2, 3])

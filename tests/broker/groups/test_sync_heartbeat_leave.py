@@ -5,7 +5,7 @@ import pytest
 from broker.groups.state import GroupState
 from protocol.errors import ErrorCode
 from protocol.messages.leave_group import MemberIdentity
-from tests.support.group_harness import GroupHarness
+from tests.support.harnesses.group_harness import GroupHarness
 
 
 def completing(*names: str, session_ms: int = 10_000, rebalance_ms: int = 60_000) -> GroupHarness:

@@ -24,8 +24,8 @@ from broker.net.backlog import RequestBacklog
 from broker.net.stats import ListenerStats
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode
-from tests.support.clock import ManualClock
-from tests.support.manual_loop import ManualLoop
+from tests.support.fakes.clock import ManualClock
+from tests.support.fakes.manual_loop import ManualLoop
 
 Values = dict[str, float]
 

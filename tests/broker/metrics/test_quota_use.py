@@ -3,7 +3,7 @@
 import pytest
 
 from broker.metrics.quota_use import QuotaUse
-from tests.support.clock import ManualClock
+from tests.support.fakes.clock import ManualClock
 
 
 def test_waits_cover_the_last_half_minutes() -> None:

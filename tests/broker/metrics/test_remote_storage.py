@@ -12,7 +12,7 @@ from broker.metrics.remote_storage import (
     under_first_names,
 )
 from broker.metrics.topics import BrokerTopicMetrics
-from tests.support.clock import ManualClock
+from tests.support.fakes.clock import ManualClock
 
 
 def values(metrics: RemoteStorageMetrics, name: str) -> dict[str | None, float]:

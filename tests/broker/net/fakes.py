@@ -14,7 +14,7 @@ from broker.net.receiver import ReceiveArena
 from broker.net.request import ConnectionInfo, Dispatch, EncodedResponse, Request
 from broker.net.stats import ListenerStats
 from protocol.primitives import Buffer
-from tests.support.clock import ManualClock
+from tests.support.fakes.clock import ManualClock
 
 FRAME_MAX = 1_000_000
 

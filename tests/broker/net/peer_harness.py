@@ -12,7 +12,7 @@ from protocol.framing import FrameReader
 from protocol.headers import RequestHeader, decode_request_header, encode_response
 from protocol.messages import Message
 from protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
-from tests.support.manual_loop import ManualLoop
+from tests.support.fakes.manual_loop import ManualLoop
 
 NODE = SocketAddress("node", 9093)
 OTHER = SocketAddress("other", 9093)

@@ -33,7 +33,7 @@ from protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHea
 from protocol.messages.envelope import EnvelopeRequest, EnvelopeResponse
 from protocol.messages.vote import VoteRequest
 from tests.broker.net.peer_harness import NODE, OTHER, NetworkClientHarness, served
-from tests.support.clock import ManualClock
+from tests.support.fakes.clock import ManualClock
 
 BEAT = {"BROKER_HEARTBEAT": (0, 1)}
 

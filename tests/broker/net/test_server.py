@@ -15,7 +15,7 @@ from broker.net.listening import ListenAddress, ListenError
 from broker.net.request import ConnectionInfo, Dispatch
 from broker.net.server import Server
 from tests.broker.net.fakes import Broker, frame
-from tests.support.clock import ManualClock
+from tests.support.fakes.clock import ManualClock
 
 Run = Callable[[Coroutine[Any, Any, None]], None]
 PLAINTEXT = ListenAddress("PLAINTEXT", "127.0.0.1", 0)

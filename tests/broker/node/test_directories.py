@@ -5,7 +5,7 @@ import pytest
 from broker.config.load import load_config
 from broker.node.directories import NotFormatted, open_directories
 from storage.directories.log_dir import LogDir
-from tests.support.memory_files import MemoryFileSystem
+from tests.support.fakes.memory_files import MemoryFileSystem
 
 CLUSTER_ID = "5UGSfPCiS0KcqzV2IZCXIA"
 COMBINED = (

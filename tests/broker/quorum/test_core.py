@@ -43,7 +43,7 @@ from protocol.records.builder import Record, build_batch
 from protocol.records.compression import Codec
 from protocol.records.control import ControlType, control_batch
 from tests.scenarios.quorum.scenario import QuorumScenario
-from tests.support.quorum_bench import CLUSTER, Disk, FixedRandom, QuorumBench, directory, listeners
+from tests.support.harnesses.quorum_harness import CLUSTER, Disk, FixedRandom, QuorumBench, directory, listeners
 
 EMPTY = Recovered(None, 0, 0, (), (), ())
 

@@ -9,7 +9,7 @@ from broker.quorum.identity import KRaftVersions, ReplicaKey
 from broker.quorum.membership.voters import VoterNode, VoterSet
 from broker.quorum.messages import AddVoterRequest, RemoveVoterRequest, Request
 from broker.quorum.settings import ControlRecord
-from tests.support.quorum_bench import CLUSTER, Limits, Node, QuorumBench, directory, endpoint, listeners
+from tests.support.harnesses.quorum_harness import CLUSTER, Limits, Node, QuorumBench, directory, endpoint, listeners
 
 STEPS = 120
 

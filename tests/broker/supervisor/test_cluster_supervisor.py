@@ -12,7 +12,7 @@ from broker.supervisor.cluster_supervisor import STOP_SIGNALS, ClusterSupervisor
 from broker.supervisor.node_supervisor import NodeDidNotStart
 from broker.supervisor.status_report import StatusReport
 from tests.broker.supervisor.fakes import FakeProcess, a_node, nothing_to_prepare
-from tests.support.fast_forward_loop import run_fast
+from tests.support.fakes.fast_forward_loop import run_fast
 
 
 class Cluster:

@@ -6,7 +6,7 @@ from broker.cli.node.lifeline import GRACE_S
 from broker.config.load import load_config
 from broker.supervisor.layout import node_layout, start_command
 from broker.supervisor.orphaned_node import PATIENCE_S, POLL_S, wait_until_free
-from tests.support.memory_files import MemoryFileSystem
+from tests.support.fakes.memory_files import MemoryFileSystem
 
 
 def test_nodes_have_directories_ports_and_ids_of_their_own() -> None:

@@ -14,7 +14,7 @@ from broker.supervisor.node_supervisor import STOP_TIMEOUT_S, NodeDidNotStart, N
 from broker.supervisor.restart_backoff import FIRST_DELAY_S, MAX_DELAY_S
 from broker.supervisor.status_report import StatusReport
 from tests.broker.supervisor.fakes import FakeProcess, FakeSpawner, a_node, nothing_to_prepare
-from tests.support.fast_forward_loop import run_fast
+from tests.support.fakes.fast_forward_loop import run_fast
 
 SERVING: dict[str, object] = {"output": b"[KafkaServer id=1] started took_ms=7\n"}
 FAILING: dict[str, object] = {"output": b"Error: the port is taken.\n", "exit_code": 1}

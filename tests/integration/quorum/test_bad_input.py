@@ -38,8 +38,8 @@ from protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
 from protocol.messages.controller_registration import ControllerRegistrationRequest
 from protocol.messages.envelope import EnvelopeRequest
 from protocol.primitives import METADATA_TOPIC_ID, Uuid
-from tests.support.ottla_node import OttlaNode
-from tests.support.partition_states import until
+from tests.support.clients.partition_states import until
+from tests.support.processes.ottla_node import OttlaNode
 
 pytestmark = pytest.mark.integration
 

@@ -35,8 +35,8 @@ from protocol.messages.describe_client_quotas import (
     DescribeClientQuotasRequest,
     DescribeClientQuotasResponse,
 )
-from tests.support.kraft_nodes import KraftNode, Make
-from tests.support.ottla_cluster import OttlaCluster
+from tests.support.kafka.kraft_nodes import KraftNode, Make
+from tests.support.processes.ottla_cluster import OttlaCluster
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 

@@ -11,8 +11,8 @@ from confluent_kafka.admin import AdminClient
 
 from tests.integration import chaos_run
 from tests.integration.quorum_run import QuorumRun, run
-from tests.support.kraft_nodes import until
-from tests.support.ottla_cluster import OttlaCluster
+from tests.support.kafka.kraft_nodes import until
+from tests.support.processes.ottla_cluster import OttlaCluster
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 

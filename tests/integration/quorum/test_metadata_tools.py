@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from protocol.primitives import METADATA_TOPIC_ID, uuid_to_text
-from tests.support.ottla_cluster import OttlaCluster
+from tests.support.processes.ottla_cluster import OttlaCluster
 
 pytestmark = pytest.mark.integration
 

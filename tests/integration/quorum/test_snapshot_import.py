@@ -17,12 +17,12 @@ from broker.metadata.snapshot.manifest import SnapshotManifest
 from protocol.records.batch import iter_headers
 from storage.log_snapshots import CheckpointId, parse_checkpoint_name
 from storage.tiered.stores.s3 import S3Store
-from tests.support import joining_node
-from tests.support.broker_cluster import ClusterNode
-from tests.support.joining_node import line_with
-from tests.support.kraft_nodes import until
-from tests.support.ottla_cluster import OttlaCluster
-from tests.support.s3_server import BUCKET, REGION, S3Server, unavailable_reason
+from tests.support.kafka.kraft_nodes import until
+from tests.support.processes import joining_node
+from tests.support.processes.broker_cluster import ClusterNode
+from tests.support.processes.joining_node import line_with
+from tests.support.processes.ottla_cluster import OttlaCluster
+from tests.support.processes.s3_server import BUCKET, REGION, S3Server, unavailable_reason
 
 pytestmark = pytest.mark.integration
 

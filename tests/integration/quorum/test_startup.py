@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.ottla_node import OttlaNode, run_ottla
+from tests.support.processes.ottla_node import OttlaNode, run_ottla
 
 pytestmark = pytest.mark.integration
 

@@ -17,8 +17,8 @@ from protocol.messages.fetch_snapshot import (
     FetchSnapshotRequestTopicSnapshot,
     FetchSnapshotResponse,
 )
-from tests.support.kraft_nodes import until
-from tests.support.ottla_cluster import OttlaCluster
+from tests.support.kafka.kraft_nodes import until
+from tests.support.processes.ottla_cluster import OttlaCluster
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from tests.support.apache_kafka import run_tool, unavailable_reason
-from tests.support.kraft_nodes import KraftNode, KraftNodes, Make, until
-from tests.support.ottla_cluster import OttlaCluster
-from tests.support.ottla_node import json_of, run_ottla
-from tests.support.topic_load import TopicLoad
+from tests.support.clients.topic_load import TopicLoad
+from tests.support.kafka.apache_kafka import run_tool, unavailable_reason
+from tests.support.kafka.kraft_nodes import KraftNode, KraftNodes, Make, until
+from tests.support.processes.ottla_cluster import OttlaCluster
+from tests.support.processes.ottla_node import json_of, run_ottla
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 

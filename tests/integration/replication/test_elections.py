@@ -4,9 +4,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.support.broker_cluster import BrokerCluster
-from tests.support.partition_states import partition_states, until, wait_for_state, wait_until_whole
-from tests.support.replicated_load import admin_of, consume_all, create_topic, produce
+from tests.support.clients.partition_states import partition_states, until, wait_for_state, wait_until_whole
+from tests.support.clients.replicated_load import admin_of, consume_all, create_topic, produce
+from tests.support.processes.broker_cluster import BrokerCluster
 
 pytestmark = pytest.mark.integration
 

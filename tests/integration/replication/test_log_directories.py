@@ -8,10 +8,16 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from tests.support.broker_cluster import BrokerCluster
-from tests.support.partition_states import PartitionState, partition_states, until, wait_for_state, wait_until_whole
-from tests.support.replicated_load import admin_of, consume_all, create_topic, produce
-from tests.support.small_disk import SmallDisk, unavailable_reason
+from tests.support.clients.partition_states import (
+    PartitionState,
+    partition_states,
+    until,
+    wait_for_state,
+    wait_until_whole,
+)
+from tests.support.clients.replicated_load import admin_of, consume_all, create_topic, produce
+from tests.support.processes.broker_cluster import BrokerCluster
+from tests.support.processes.small_disk import SmallDisk, unavailable_reason
 
 pytestmark = pytest.mark.integration
 

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.broker_cluster import BrokerCluster
-from tests.support.partition_states import until, wait_for_state, wait_until_whole
-from tests.support.replicated_load import create_topic, produce
-from tests.support.suspension import resume, suspend
+from tests.support.clients.partition_states import until, wait_for_state, wait_until_whole
+from tests.support.clients.replicated_load import create_topic, produce
+from tests.support.processes.broker_cluster import BrokerCluster
+from tests.support.processes.suspension import resume, suspend
 
 pytestmark = pytest.mark.integration
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import confluent_kafka
 import pytest
 
-from tests.support.broker_cluster import BrokerCluster
-from tests.support.partition_states import until, wait_until_whole
-from tests.support.replicated_load import create_topic, produce
+from tests.support.clients.partition_states import until, wait_until_whole
+from tests.support.clients.replicated_load import create_topic, produce
+from tests.support.processes.broker_cluster import BrokerCluster
 
 pytestmark = pytest.mark.integration
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.broker_cluster import BrokerCluster
-from tests.support.partition_states import PartitionState, partition_states, until, wait_for_state
-from tests.support.replicated_load import ReplicatedLoad, admin_of, consume_all, create_topic, produce
+from tests.support.clients.partition_states import PartitionState, partition_states, until, wait_for_state
+from tests.support.clients.replicated_load import ReplicatedLoad, admin_of, consume_all, create_topic, produce
+from tests.support.processes.broker_cluster import BrokerCluster
 
 pytestmark = pytest.mark.integration
 

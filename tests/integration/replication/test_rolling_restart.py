@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.support.ottla_cluster import OttlaCluster
-from tests.support.partition_states import until, wait_for_state, wait_until_whole
-from tests.support.replicated_load import ReplicatedLoad, create_topic
+from tests.support.clients.partition_states import until, wait_for_state, wait_until_whole
+from tests.support.clients.replicated_load import ReplicatedLoad, create_topic
+from tests.support.processes.ottla_cluster import OttlaCluster
 
 pytestmark = pytest.mark.integration
 

@@ -14,10 +14,10 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from protocol.errors import ErrorCode
 from protocol.messages.fetch import PartitionData
-from tests.support.data_plane import batch
-from tests.support.epoch_questions import EpochQuestions
-from tests.support.kraft_nodes import Make
-from tests.support.unclean_election import UncleanElection
+from tests.support.clients.leader_epoch_requests import EpochQuestions
+from tests.support.harnesses.data_plane import batch
+from tests.support.kafka.kraft_nodes import Make
+from tests.support.kafka.unclean_election import UncleanElection
 
 pytestmark = pytest.mark.integration
 

@@ -11,9 +11,9 @@ import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from tests.support.living_directory import files_below, texts, total_bytes
-from tests.support.local_tiered_cluster import SETTINGS
-from tests.support.ottla_node import OttlaNode
+from tests.support.processes.changing_directory import files_below, texts, total_bytes
+from tests.support.processes.local_tiered_cluster import SETTINGS
+from tests.support.processes.ottla_node import OttlaNode
 
 pytestmark = pytest.mark.integration
 

@@ -9,17 +9,17 @@ import pytest
 from broker.cli.groups.offset_reset import TopicPartition
 from broker.cli.shared.offsets import list_offsets
 from broker.client import Client, ClientConfig
-from tests.support.checkable_records import Recipe, read_back, write
-from tests.support.local_tiered_cluster import SETTINGS, TIERED, until
-from tests.support.ottla_node import OttlaNode, clean_environment
-from tests.support.replicated_load import admin_of, create_topic
+from tests.support.clients.checkable_records import Recipe, read_back, write
+from tests.support.clients.replicated_load import admin_of, create_topic
+from tests.support.processes.local_tiered_cluster import SETTINGS, TIERED, until
+from tests.support.processes.ottla_node import OttlaNode, clean_environment
 
 pytestmark = pytest.mark.integration
 
 EARLIEST_LOCAL, LATEST_TIERED = -4, -5
 COUNT = 4000
 RECIPE = Recipe(1000, 1_700_000_000_000)
-THEIRS = "tests.support.file_remote_metadata:FileRemoteMetadata"
+THEIRS = "tests.support.fakes.file_remote_metadata:FileRemoteMetadata"
 
 
 def settings(directory: Path) -> dict[str, str]:

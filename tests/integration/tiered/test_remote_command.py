@@ -10,7 +10,7 @@ from broker.cli.main import run
 from storage.tiered.format.object_keys import ObjectSuffix
 from storage.tiered.stores.s3 import S3Store
 from tests.broker.cli.tiering.stage import FOO_ID, Stage, StageBroker
-from tests.support.s3_server import S3Server, unavailable_reason
+from tests.support.processes.s3_server import S3Server, unavailable_reason
 
 pytestmark = pytest.mark.integration
 

@@ -29,10 +29,10 @@ from protocol.primitives import ZERO_UUID
 from storage.files import OsFileSystem
 from storage.tiered.segment_metadata import SegmentState
 from tests.broker.runtime.remote_metadata.test_topic import PARTITION, segment, update
-from tests.support.manual_loop import ManualLoop
-from tests.support.metadata_brokers import CountedCreation
-from tests.support.metadata_topic import LedLogs, MetadataTopic
-from tests.support.ottla_node import OttlaNode
+from tests.support.fakes.manual_loop import ManualLoop
+from tests.support.fakes.metadata_topic import LedLogs, MetadataTopic
+from tests.support.harnesses.metadata_brokers import CountedCreation
+from tests.support.processes.ottla_node import OttlaNode
 
 pytestmark = pytest.mark.integration
 

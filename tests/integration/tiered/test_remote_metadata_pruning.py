@@ -18,10 +18,10 @@ from storage.tiered.catalog.materialized_metadata import MaterializedMetadata
 from storage.tiered.catalog.metadata_records import decode_event
 from storage.tiered.errors import InvalidSegmentTransition
 from storage.tiered.segment_metadata import SegmentState
-from tests.support.apache_kafka import run_tool, unavailable_reason
-from tests.support.living_directory import files_below
-from tests.support.local_tiered_cluster import SETTINGS, until
-from tests.support.ottla_node import OttlaNode, run_ottla
+from tests.support.kafka.apache_kafka import run_tool, unavailable_reason
+from tests.support.processes.changing_directory import files_below
+from tests.support.processes.local_tiered_cluster import SETTINGS, until
+from tests.support.processes.ottla_node import OttlaNode, run_ottla
 
 pytestmark = pytest.mark.integration
 

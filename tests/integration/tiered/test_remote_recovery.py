@@ -15,9 +15,9 @@ import pytest
 
 from protocol.primitives import uuid_to_text
 from storage.directories.formatting import random_id
-from tests.support.killed_command import KILLED
-from tests.support.local_tiered_cluster import LocalTieredCluster, Read, until
-from tests.support.ottla_node import clean_environment
+from tests.support.processes.killed_command import KILLED
+from tests.support.processes.local_tiered_cluster import LocalTieredCluster, Read, until
+from tests.support.processes.ottla_node import clean_environment
 
 pytestmark = pytest.mark.integration
 
@@ -132,7 +132,7 @@ def test_a_topic_that_is_deleted_without_its_leader_leaves_nothing(tier: LocalTi
 
 def kill_recovery(tier: LocalTieredCluster, effect: str, count: int, *arguments: str) -> None:
     """A recovery that ends before an effect."""
-    command = [sys.executable, "-m", "tests.support.killed_command", effect, str(count)]
+    command = [sys.executable, "-m", "tests.support.processes.killed_command", effect, str(count)]
     done = subprocess.run(
         [*command, *tier.remote_arguments("recover", *arguments)],
         capture_output=True,

@@ -10,12 +10,12 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from storage.tiered.segment_metadata import SegmentState
-from tests.support.checkable_records import Recipe, offsets_by_timestamp, read_back, write
-from tests.support.ottla_node import run_ottla
-from tests.support.partition_states import until, wait_for_state, wait_until_whole
-from tests.support.replicated_load import admin_of
-from tests.support.s3_server import unavailable_reason
-from tests.support.tiered_cluster import SEGMENT_BYTES, TieredCluster, clipped
+from tests.support.clients.checkable_records import Recipe, offsets_by_timestamp, read_back, write
+from tests.support.clients.partition_states import until, wait_for_state, wait_until_whole
+from tests.support.clients.replicated_load import admin_of
+from tests.support.processes.ottla_node import run_ottla
+from tests.support.processes.s3_server import unavailable_reason
+from tests.support.processes.tiered_cluster import SEGMENT_BYTES, TieredCluster, clipped
 
 pytestmark = pytest.mark.integration
 

@@ -14,12 +14,12 @@ from storage.tiered.format.object_keys import ObjectKeys, ObjectSuffix
 from storage.tiered.segment_metadata import RemoteSegment
 from storage.tiered.stores.s3 import S3Store
 from storage.tiered.stores.unfinished_uploads import UnfinishedUpload
-from tests.support.checkable_records import Recipe, read_back, write
-from tests.support.partition_states import until
-from tests.support.remote_storage_view import KEY_PREFIX
-from tests.support.s3_proxy import Fault
-from tests.support.s3_server import unavailable_reason
-from tests.support.tiered_cluster import SEGMENT_BYTES, TieredCluster
+from tests.support.clients.checkable_records import Recipe, read_back, write
+from tests.support.clients.partition_states import until
+from tests.support.clients.remote_storage_view import KEY_PREFIX
+from tests.support.processes.s3_proxy import Fault
+from tests.support.processes.s3_server import unavailable_reason
+from tests.support.processes.tiered_cluster import SEGMENT_BYTES, TieredCluster
 
 pytestmark = pytest.mark.integration
 

@@ -18,10 +18,10 @@ import pytest
 
 from storage.tiered.catalog.lineage import Lineage
 from storage.tiered.segment_metadata import RemoteSegment
-from tests.support.checkable_records import Recipe, read_back, write
-from tests.support.partition_states import PartitionState, until, wait_for_state, wait_until_whole
-from tests.support.s3_server import unavailable_reason
-from tests.support.tiered_cluster import SEGMENT_BYTES, TieredCluster
+from tests.support.clients.checkable_records import Recipe, read_back, write
+from tests.support.clients.partition_states import PartitionState, until, wait_for_state, wait_until_whole
+from tests.support.processes.s3_server import unavailable_reason
+from tests.support.processes.tiered_cluster import SEGMENT_BYTES, TieredCluster
 
 pytestmark = pytest.mark.integration
 

@@ -5,11 +5,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.support.checkable_records import Recipe, read_back, write
-from tests.support.partition_states import until, wait_for_state, wait_until_whole
-from tests.support.s3_proxy import Fault
-from tests.support.s3_server import unavailable_reason
-from tests.support.tiered_cluster import TieredCluster
+from tests.support.clients.checkable_records import Recipe, read_back, write
+from tests.support.clients.partition_states import until, wait_for_state, wait_until_whole
+from tests.support.processes.s3_proxy import Fault
+from tests.support.processes.s3_server import unavailable_reason
+from tests.support.processes.tiered_cluster import TieredCluster
 
 pytestmark = pytest.mark.integration
 

@@ -12,8 +12,8 @@ import pytest
 
 from tests.interop.admin import calls
 from tests.interop.admin.run import REGISTERING
-from tests.support.apache_kafka import apache_kafka, unavailable_reason
-from tests.support.ottla_node import OttlaNode
+from tests.support.kafka.apache_kafka import apache_kafka, unavailable_reason
+from tests.support.processes.ottla_node import OttlaNode
 
 # Records are of a time long ago, and read before retention is first applied, however long that takes.
 LATER = {"log.initial.task.delay.ms": "3600000"}

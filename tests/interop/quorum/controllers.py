@@ -44,7 +44,8 @@ from protocol.records.batch import HEADER_SIZE, parse_header
 from protocol.records.reader import iter_all_records
 from tests.broker.api.metadata_harness import LiveCluster
 from tests.interop.wire.harness import WireStage
-from tests.support.apache_kafka import (
+from tests.support.fakes.clock import ManualClock
+from tests.support.kafka.apache_kafka import (
     START_TIMEOUT_S,
     free_ports,
     java_command,
@@ -53,7 +54,6 @@ from tests.support.apache_kafka import (
     stop,
     wait_for_port,
 )
-from tests.support.clock import ManualClock
 
 CONTROLLER_ID: Final = 1000
 LISTENER: Final = "CONTROLLER"

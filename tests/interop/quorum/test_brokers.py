@@ -8,9 +8,9 @@ import confluent_kafka
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from tests.support.apache_kafka import unavailable_reason
-from tests.support.kraft_nodes import PATIENCE_S, KraftNode, KraftNodes, Make, until
-from tests.support.ottla_node import run_ottla
+from tests.support.kafka.apache_kafka import unavailable_reason
+from tests.support.kafka.kraft_nodes import PATIENCE_S, KraftNode, KraftNodes, Make, until
+from tests.support.processes.ottla_node import run_ottla
 
 pytestmark = pytest.mark.interop
 

@@ -44,7 +44,7 @@ from protocol.messages.incremental_alter_configs import (
 from protocol.messages.list_groups import ListGroupsRequest
 from protocol.messages.unregister_broker import UnregisterBrokerRequest
 from storage.directories.formatting import random_id
-from tests.support.apache_kafka import apache_kafka, unavailable_reason
+from tests.support.kafka.apache_kafka import apache_kafka, unavailable_reason
 
 pytestmark = pytest.mark.interop
 

@@ -9,7 +9,7 @@ import pytest
 from tests.interop.quorum.controllers import Plain, Twins, twins
 from tests.interop.quorum.random_requests import Walk
 from tests.interop.wire.harness import differences
-from tests.support.apache_kafka import unavailable_reason
+from tests.support.kafka.apache_kafka import unavailable_reason
 
 pytestmark = pytest.mark.interop
 

@@ -19,9 +19,9 @@ from protocol.records.quorum_control import ControlState
 from storage.log_snapshots import CheckpointId, checkpoint_name
 from tests.broker.metadata.histories import History, folded
 from tests.broker.metadata.images import image_of
-from tests.support.apache_kafka import run_tool, unavailable_reason
-from tests.support.kraft_nodes import PATIENCE_S, KraftNode, KraftNodes, Make, until
-from tests.support.ottla_node import run_ottla
+from tests.support.kafka.apache_kafka import run_tool, unavailable_reason
+from tests.support.kafka.kraft_nodes import PATIENCE_S, KraftNode, KraftNodes, Make, until
+from tests.support.processes.ottla_node import run_ottla
 
 pytestmark = pytest.mark.interop
 

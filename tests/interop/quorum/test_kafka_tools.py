@@ -9,9 +9,9 @@ import pytest
 from broker.cli.node.initial_controllers import InitialController
 from protocol.primitives import uuid_to_text
 from storage.directories.formatting import random_id
-from tests.support.apache_kafka import run_tool, unavailable_reason
-from tests.support.kraft_nodes import KraftNode, KraftNodes, Make
-from tests.support.ottla_node import run_ottla
+from tests.support.kafka.apache_kafka import run_tool, unavailable_reason
+from tests.support.kafka.kraft_nodes import KraftNode, KraftNodes, Make
+from tests.support.processes.ottla_node import run_ottla
 
 pytestmark = pytest.mark.interop
 

@@ -12,8 +12,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from protocol.records.batch import parse_header
 from protocol.records.reader import iter_records
-from tests.support.apache_kafka import java_command, stop, unavailable_reason
-from tests.support.kraft_nodes import PATIENCE_S, KraftNode, KraftNodes, Make, until
+from tests.support.kafka.apache_kafka import java_command, stop, unavailable_reason
+from tests.support.kafka.kraft_nodes import PATIENCE_S, KraftNode, KraftNodes, Make, until
 
 pytestmark = pytest.mark.interop
 

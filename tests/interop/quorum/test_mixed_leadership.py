@@ -16,8 +16,15 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.apache_kafka import free_ports, java_command, random_uuid_text, run_tool, stop, unavailable_reason
-from tests.support.ottla_node import clean_environment
+from tests.support.kafka.apache_kafka import (
+    free_ports,
+    java_command,
+    random_uuid_text,
+    run_tool,
+    stop,
+    unavailable_reason,
+)
+from tests.support.processes.ottla_node import clean_environment
 
 pytestmark = pytest.mark.interop
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.apache_kafka import unavailable_reason
-from tests.support.kraft_nodes import PATIENCE_S, KraftNode, KraftNodes, Make, until
-from tests.support.ottla_node import run_ottla
+from tests.support.kafka.apache_kafka import unavailable_reason
+from tests.support.kafka.kraft_nodes import PATIENCE_S, KraftNode, KraftNodes, Make, until
+from tests.support.processes.ottla_node import run_ottla
 
 pytestmark = pytest.mark.interop
 

@@ -9,9 +9,9 @@ import pytest
 from broker.metadata.snapshot.codec import read_snapshot
 from broker.metadata.snapshot.manifest import SnapshotManifest
 from storage.log_snapshots import parse_checkpoint_name
-from tests.support.apache_kafka import unavailable_reason
-from tests.support.kraft_nodes import PATIENCE_S, KraftNode, KraftNodes, Make, until
-from tests.support.ottla_node import run_ottla
+from tests.support.kafka.apache_kafka import unavailable_reason
+from tests.support.kafka.kraft_nodes import PATIENCE_S, KraftNode, KraftNodes, Make, until
+from tests.support.processes.ottla_node import run_ottla
 
 pytestmark = pytest.mark.interop
 

@@ -17,8 +17,8 @@ from protocol.headers import encode_request
 from protocol.messages import Message
 from tests.interop.wire.cases import STORIES, TOPICS
 from tests.interop.wire.harness import CLIENT_ID, CLOSED, Plain, WireStage, differences, plain
-from tests.support.apache_kafka import apache_kafka, unavailable_reason
-from tests.support.ottla_node import OttlaNode
+from tests.support.kafka.apache_kafka import apache_kafka, unavailable_reason
+from tests.support.processes.ottla_node import OttlaNode
 
 SETTINGS = {"num.partitions": "1", "group.initial.rebalance.delay.ms": "0", "offsets.topic.num.partitions": "3"}
 RECORDED: dict[str, dict[str, object]] = json.loads((Path(__file__).parent / "differences.json").read_text())

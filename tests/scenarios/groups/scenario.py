@@ -41,7 +41,7 @@ from protocol.messages.leave_group import MemberIdentity
 from protocol.messages.offset_commit import OffsetCommitResponse
 from protocol.messages.sync_group import SyncGroupResponse
 from tests.scenarios.transcript import Command, Named, Scenario, Words
-from tests.support.group_harness import GROUP, GroupHarness, ReplyBox, subscription
+from tests.support.harnesses.group_harness import GROUP, GroupHarness, ReplyBox, subscription
 
 
 class GroupScenario(Scenario):

@@ -47,8 +47,17 @@ from broker.quorum.messages import (
 )
 from broker.quorum.settings import ControlRecord
 from tests.scenarios.transcript import Command, Named, Scenario, Words
-from tests.support.quorum_bench import CLUSTER, FixedRandom, Limits, Node, QuorumBench, directory, endpoint, listeners
-from tests.support.quorum_words import describe_batches, describe_response, describe_voters
+from tests.support.harnesses.quorum_harness import (
+    CLUSTER,
+    FixedRandom,
+    Limits,
+    Node,
+    QuorumBench,
+    directory,
+    endpoint,
+    listeners,
+)
+from tests.support.harnesses.quorum_transcript import describe_batches, describe_response, describe_voters
 
 
 class QuorumScenario(Scenario):

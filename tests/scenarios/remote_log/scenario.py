@@ -30,9 +30,9 @@ from storage.log import Log
 from storage.tiered.errors import RemoteStorageError, RetriableRemoteStorageError
 from storage.tiered.segment_metadata import PartitionDelete, RemoteSegment, SegmentUpdate
 from tests.scenarios.transcript import Command, Named, Scenario, Words
-from tests.support.fast_forward_loop import FastForwardLoop
-from tests.support.remote_log_harness import TOPIC_ID, Broker, Bucket, replicate
-from tests.support.shared_remote_storage import Fault, Operation
+from tests.support.fakes.fast_forward_loop import FastForwardLoop
+from tests.support.fakes.shared_remote_storage import Fault, Operation
+from tests.support.harnesses.remote_log_harness import TOPIC_ID, Broker, Bucket, replicate
 
 
 class RemoteLogScenario(Scenario):

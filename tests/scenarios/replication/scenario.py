@@ -38,7 +38,7 @@ from broker.runtime.partitions.hosted_follower import FetchedOutOfOrder
 from broker.runtime.replication.remote_log_aux_state import RemoteLogUnavailable
 from protocol.errors import ErrorCode, KafkaError
 from tests.scenarios.transcript import Command, Named, Scenario, Words
-from tests.support.fetch_harness import Entry, FollowerHarness, encode, fill
+from tests.support.harnesses.fetch_harness import Entry, FollowerHarness, encode, fill
 
 FAULTS: Mapping[str, Callable[[], Exception]] = {
     "storage": lambda: KafkaError(ErrorCode.KAFKA_STORAGE_ERROR),

@@ -32,8 +32,8 @@ from storage.errors import OffsetMovedToTier, OffsetOutOfRange
 from storage.files import join
 from storage.log import Log
 from storage.tier_start import TierStart
-from tests.support.manual_loop import ManualLoop
-from tests.support.memory_files import MemoryFileSystem
+from tests.support.fakes.manual_loop import ManualLoop
+from tests.support.fakes.memory_files import MemoryFileSystem
 
 TOPIC = "t"
 TOPIC_ID = Uuid(b"t" * 16)

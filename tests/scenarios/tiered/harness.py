@@ -42,10 +42,10 @@ from storage.tiered.segment_metadata import (
     TopicIdPartition,
 )
 from tests.scenarios.tiered.broker import CONFIG, MAX_BYTES, NOW_MS, PRODUCER, TOPIC, TOPIC_ID, Broker
-from tests.support.manual_loop import ManualLoop
-from tests.support.memory_remote_metadata import MemoryRemoteMetadata, RemoteMetadataLog
-from tests.support.memory_remote_storage import MemoryRemoteStorage
-from tests.support.runtimes import make_runtime
+from tests.support.fakes.manual_loop import ManualLoop
+from tests.support.fakes.memory_remote_metadata import MemoryRemoteMetadata, RemoteMetadataLog
+from tests.support.fakes.memory_remote_storage import MemoryRemoteStorage
+from tests.support.fakes.runtimes import make_runtime
 
 PARTITION = TopicIdPartition(TOPIC_ID, TOPIC, 0)
 ONE_WAY_S = 0.001

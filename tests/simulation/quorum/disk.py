@@ -12,7 +12,7 @@ from protocol.records.quorum_control import read_control_state
 from storage.files import base_name
 from storage.log_snapshots import _IMPORT_MARK, _OWN_MARK, PART_SUFFIX
 from tests.simulation.watched_disk import LoggedBatch, SegmentNode, WatchedDisk
-from tests.support.memory_files import _Directory, _FileNode
+from tests.support.fakes.memory_files import _Directory, _FileNode
 
 METADATA_DIRECTORY: Final = "/data/__cluster_metadata-0"
 _ID_DIGITS: Final = 20

@@ -18,7 +18,7 @@ from storage.tiered.errors import StoreUnavailable
 from storage.tiered.loading.store_uri import StoreAt
 from storage.tiered.object_store import ObjectInfo
 from tests.simulation.quorum.disk import METADATA_DIRECTORY
-from tests.support.memory_object_store import MemoryObjectStore
+from tests.support.fakes.memory_object_store import MemoryObjectStore
 
 if TYPE_CHECKING:
     from tests.simulation.quorum.simulation import QuorumSimulator

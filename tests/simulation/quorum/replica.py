@@ -36,7 +36,7 @@ from tests.simulation.quorum.scenario import Scenario
 from tests.simulation.quorum.simulation import QuorumSimulator
 from tests.simulation.quorum.state_machine import State, StateMachine
 from tests.simulation.world import Process, SimulatedIo
-from tests.support.runtimes import make_runtime
+from tests.support.fakes.runtimes import make_runtime
 
 CLUSTER_ID: Final = "simulated-cluster-0001"
 _FORMATTED_AT_MS: Final = 1_600_000_000_000

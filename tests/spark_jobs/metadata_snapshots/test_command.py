@@ -13,7 +13,7 @@ from spark_jobs.metadata_snapshots.schedule import Schedule
 from spark_jobs.metadata_snapshots.signals import Interrupted, stopped_by_signals
 from spark_jobs.metadata_snapshots.state_store import StateStore
 from storage.tiered.loading.store_uri import StoreUri
-from tests.support.served_metadata_log import ServedMetadataLog
+from tests.support.fakes.served_metadata_log import ServedMetadataLog
 
 
 def commit(records: int, size: int, changed: int, *, open_since: int = -1) -> Commit:

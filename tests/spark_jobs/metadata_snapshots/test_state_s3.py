@@ -12,7 +12,7 @@ from spark_jobs.metadata_snapshots.state_store import StateStore
 from storage.tiered.loading.store_uri import StoreUri, parse_store_uri
 from tests.spark_jobs.metadata.logs import EveryHistory, Log
 from tests.spark_jobs.metadata_snapshots.test_state import by_a_node, commit, fold
-from tests.support.s3_server import BUCKET, REGION, S3Server, unavailable_reason
+from tests.support.processes.s3_server import BUCKET, REGION, S3Server, unavailable_reason
 
 pytestmark = pytest.mark.integration
 

@@ -8,7 +8,7 @@ import pytest
 
 from broker.client import Client, ClientConfig
 from spark_jobs.metadata_source.metadata_log import MetadataLogClient
-from tests.support.served_metadata_log import ServedMetadataLog
+from tests.support.fakes.served_metadata_log import ServedMetadataLog
 
 Ask: TypeAlias = Callable[..., MetadataLogClient]
 

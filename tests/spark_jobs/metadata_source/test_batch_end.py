@@ -12,7 +12,7 @@ from spark_jobs.metadata_source.plan import LogRange, WholeSnapshot, plan, range
 from spark_jobs.metadata_source.position import NO_EPOCH, MetadataPosition
 from tests.spark_jobs.metadata_source.batches import batches
 from tests.spark_jobs.metadata_source.conftest import Ask
-from tests.support.served_metadata_log import ServedMetadataLog
+from tests.support.fakes.served_metadata_log import ServedMetadataLog
 
 START = MetadataPosition(0, NO_EPOCH, "fake")
 

@@ -12,8 +12,8 @@ from spark_jobs.metadata_source.metadata_log import LogTrimmed, SnapshotName, So
 from spark_jobs.metadata_source.position import NO_EPOCH, InvalidPosition, MetadataPosition
 from tests.spark_jobs.metadata_source.batches import batches
 from tests.spark_jobs.metadata_source.conftest import Ask
-from tests.support.fake_broker import NODE_ID
-from tests.support.served_metadata_log import ServedMetadataLog
+from tests.support.fakes.fake_broker import NODE_ID
+from tests.support.fakes.served_metadata_log import ServedMetadataLog
 
 
 @pytest.fixture

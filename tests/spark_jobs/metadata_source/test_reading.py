@@ -16,7 +16,7 @@ from spark_jobs.metadata_source.reading import read_part, snapshot_rows
 from spark_jobs.metadata_source.settings import CLIENT_PROPERTIES, MAX_WAIT, SourceSettings
 from tests.spark_jobs.metadata_source.batches import batches
 from tests.spark_jobs.metadata_source.conftest import Ask
-from tests.support.served_metadata_log import ServedMetadataLog
+from tests.support.fakes.served_metadata_log import ServedMetadataLog
 
 SNAPSHOT = b"".join(image_batches(EMPTY_IMAGE, None))
 

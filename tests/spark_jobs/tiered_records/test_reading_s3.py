@@ -12,8 +12,8 @@ from spark_jobs.tiered_records.options import Options
 from spark_jobs.tiered_records.reading import read
 from storage.tiered.stores.s3 import S3Store
 from tests.spark_jobs.tiered_records.stage import PREFIX, TOPIC, Stage
-from tests.support.s3_proxy import Fault, S3Proxy
-from tests.support.s3_server import BUCKET, REGION, S3Server, unavailable_reason
+from tests.support.processes.s3_proxy import Fault, S3Proxy
+from tests.support.processes.s3_server import BUCKET, REGION, S3Server, unavailable_reason
 
 pytestmark = pytest.mark.integration
 

@@ -19,9 +19,9 @@ from storage.tiered.object_store import ObjectStore
 from storage.tiered.remote_storage import RemoteStorageManager, SegmentFiles
 from tests.spark_jobs.tiered_records.stage import BEGAN_MS, PREFIX, Stage, options_of
 from tests.storage.tiered.segments.segment_stores import BOTH, PLAIN, segment_store
-from tests.support.faulty_object_store import FaultKind, FaultyObjectStore
-from tests.support.memory_files import MemoryFileSystem
-from tests.support.memory_object_store import MemoryObjectStore
+from tests.support.fakes.faulty_object_store import FaultKind, FaultyObjectStore
+from tests.support.fakes.memory_files import MemoryFileSystem
+from tests.support.fakes.memory_object_store import MemoryObjectStore
 
 SMALL_CHUNKS = {"chunk.size": "100", "key.prefix": PREFIX}
 

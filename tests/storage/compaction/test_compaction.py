@@ -25,7 +25,7 @@ from storage.files import join
 from storage.log import Log
 from storage.producer_state import Origin
 from storage.segment import CLEANED_SUFFIX
-from tests.support.memory_files import MemoryFileSystem, Operation
+from tests.support.fakes.memory_files import MemoryFileSystem, Operation
 
 DIRECTORY = "logs/t-0"
 RECOVERY_POINTS = "logs/recovery-point-offset-checkpoint"

@@ -15,7 +15,7 @@ from storage.directories.checkpoints import (
 )
 from storage.errors import CorruptCheckpoint
 from storage.files import read_file, write_file
-from tests.support.memory_files import MemoryFileSystem
+from tests.support.fakes.memory_files import MemoryFileSystem
 
 TOPIC_ID = Uuid(bytes(range(16)))
 

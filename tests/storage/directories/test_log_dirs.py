@@ -24,7 +24,7 @@ from storage.directories.meta_properties import MetaProperties, MetaPropertiesMi
 from storage.errors import CorruptCheckpoint, LogDirFailure
 from storage.files import OsFileSystem, join, write_file
 from storage.log import Log
-from tests.support.memory_files import MemoryFileSystem
+from tests.support.fakes.memory_files import MemoryFileSystem
 
 NOW_MS = 1_700_000_000_000
 CLUSTER = "MkU3OEVBNTcwNTJENDM2Qg"

@@ -26,7 +26,7 @@ from storage.directories.meta_properties import (
 )
 from storage.errors import CorruptCheckpoint
 from storage.files import join, read_file, write_file
-from tests.support.memory_files import MemoryFileSystem
+from tests.support.fakes.memory_files import MemoryFileSystem
 
 CLUSTER = "MkU3OEVBNTcwNTJENDM2Qg"
 FIRST_ID = uuid_from_text("yD1jdMJdSCqQZBmcs2nXVA")

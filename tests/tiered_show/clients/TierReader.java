@@ -18,7 +18,7 @@ import org.apache.kafka.common.serialization.ByteArrayDeserializer;
  * "read PARTITION COUNT CRC", for each asked timestamp "at PARTITION TIMESTAMP OFFSET", for what is wrong "fault TEXT".
  *
  * Arguments: bootstrap, topic, isolation level, timestamp of number 0, ends as P=N,P=N and timestamps as P=T,P=T.
- * What records look like: tests/support/checkable_records.py.
+ * What records look like: tests/support/clients/checkable_records.py.
  */
 public final class TierReader {
     static final int MAX_FAULTS = 10;

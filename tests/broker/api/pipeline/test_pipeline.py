@@ -21,7 +21,7 @@ from protocol.messages import Message
 from protocol.messages.describe_acls import DescribeAclsRequest, DescribeAclsResponse
 from protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from tests.broker.api.serving.test_controller_routes import Observer
-from tests.support.clock import ManualClock
+from tests.support.fakes.clock import ManualClock
 
 ALICE = "User:alice"
 

@@ -47,7 +47,7 @@ from protocol.messages.vote import VoteRequest, VoteRequestPartitionData, VoteRe
 from protocol.messages.vote import VoteResponse as VoteAnswer
 from tests.broker.api.metadata_harness import LiveCluster
 from tests.broker.metadata.images import uuid
-from tests.support.clock import ManualClock
+from tests.support.fakes.clock import ManualClock
 
 M = TypeVar("M", bound=Message)
 

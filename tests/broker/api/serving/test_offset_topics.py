@@ -15,7 +15,7 @@ from protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteReq
 from protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchRequestTopics
 from protocol.primitives import METADATA_TOPIC_ID
 from tests.broker.api.test_cluster_metadata import NAME, MetadataTopicHarness
-from tests.support.group_coordinator_harness import GroupCoordinatorHarness, context
+from tests.support.harnesses.group_coordinator_harness import GroupCoordinatorHarness, context
 
 BY_ID, BY_NAME = 10, 9
 

@@ -64,8 +64,8 @@ from storage.tiered.segments.store import ObjectSegmentStore
 from storage.tiered.settings import parse_settings
 from storage.tiered.stores.directory_store import DirectoryStore
 from tests.storage.tiered.sample_segments import Contents, write_files
-from tests.support.fake_broker import FakeBroker
-from tests.support.memory_files import MemoryFileSystem
+from tests.support.fakes.fake_broker import FakeBroker
+from tests.support.fakes.memory_files import MemoryFileSystem
 
 METADATA_TOPIC = "__remote_log_metadata"
 METADATA_PARTITIONS = 3

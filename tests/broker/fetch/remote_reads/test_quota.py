@@ -1,7 +1,7 @@
 """The rate limit for remote reads (`broker.fetch.remote_reads.quota`)."""
 
 from broker.fetch.remote_reads.quota import UNLIMITED, RemoteReadQuota
-from tests.support.clock import ManualClock
+from tests.support.fakes.clock import ManualClock
 
 RATE = 1000
 

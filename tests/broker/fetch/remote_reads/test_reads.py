@@ -24,8 +24,8 @@ from protocol.records.batch import iter_headers
 from storage.tiered.cache.index_cache import IndexCache
 from storage.tiered.segment_metadata import RemoteSegment
 from storage.tiered.segments.reading import SegmentReader
-from tests.support.remote_files import RemoteFiles
-from tests.support.tiered_plane import TieredPlane
+from tests.support.fakes.remote_files import RemoteFiles
+from tests.support.harnesses.tiered_plane import TieredPlane
 
 CONSUMER = FetchParams(FetchIsolation.HIGH_WATERMARK, needs_leader=True)
 

@@ -4,7 +4,7 @@ import pytest
 
 from broker.fetch.remote_reads.results import KeptResults
 from broker.runtime.loop.waiters import Deadlines
-from tests.support.manual_loop import ManualLoop
+from tests.support.fakes.manual_loop import ManualLoop
 
 RESULTS = [object() for _ in range(10)]
 

@@ -25,7 +25,7 @@ from protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHea
 from protocol.messages.broker_registration import BrokerRegistrationRequest, BrokerRegistrationResponse
 from tests.broker.metadata.images import LISTENER, directory_of, endpoint, image_with, uuid
 from tests.broker.runtime.controller.test_driver import DriverNode
-from tests.support.clock import ManualClock
+from tests.support.fakes.clock import ManualClock
 
 EPOCH = 42
 IDENTITY = BrokerIdentity(BrokerId(1), "test-cluster", uuid(77), {LISTENER: endpoint(1)}, {}, (directory_of(1),))

@@ -22,7 +22,7 @@ from protocol.messages.metadata_records import (
     UnfenceBrokerRecord,
 )
 from protocol.primitives import Uuid
-from tests.support.closed_port import closed_port
+from tests.support.processes.closed_port import closed_port
 
 HERE = RegisteredEndpoint("broker-2", 9092, 0)
 EPOCH = 7

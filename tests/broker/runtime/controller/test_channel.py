@@ -38,8 +38,8 @@ from protocol.messages.create_topics import (
 from tests.broker.metadata.images import LISTENER, directory_of, endpoint, image_with, uuid
 from tests.broker.runtime.controller.other_nodes import OWN, OWN_ID, SECOND, THIRD, OtherNodes
 from tests.broker.runtime.controller.test_driver import DriverNode
-from tests.support.clock import ManualClock
-from tests.support.fast_forward_loop import run_fast
+from tests.support.fakes.clock import ManualClock
+from tests.support.fakes.fast_forward_loop import run_fast
 
 BEAT = BrokerHeartbeatRequest(broker_id=OWN_ID, broker_epoch=5)
 

@@ -22,10 +22,10 @@ from protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
 from protocol.messages.metadata_records import RemoveTopicRecord, TopicRecord
 from tests.broker.metadata.images import CLUSTER_ID, Cluster, PlainSchema, image_of, uuid
 from tests.broker.runtime.controller.test_driver import RecordingPublisher, creating
-from tests.support.clock import ManualClock
-from tests.support.inline_io import InlineIo
-from tests.support.manual_loop import ManualLoop
-from tests.support.runtimes import make_runtime
+from tests.support.fakes.clock import ManualClock
+from tests.support.fakes.inline_io import InlineIo
+from tests.support.fakes.manual_loop import ManualLoop
+from tests.support.fakes.runtimes import make_runtime
 
 NODE = 1
 

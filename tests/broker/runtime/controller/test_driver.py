@@ -23,8 +23,8 @@ from protocol.messages.metadata_records import RemoveTopicRecord
 from storage.errors import LogDirFailure
 from tests.broker.metadata.images import CLUSTER_ID, Cluster, PlainSchema, incarnation_of, uuid
 from tests.broker.runtime.quorum.quorum_node import QuorumNode
-from tests.support.memory_files import MemoryFileSystem
-from tests.support.runtimes import make_runtime
+from tests.support.fakes.memory_files import MemoryFileSystem
+from tests.support.fakes.runtimes import make_runtime
 
 
 class RecordingPublisher:

@@ -40,9 +40,9 @@ from storage.config import LogConfig
 from tests.broker.metadata.images import CLUSTER_ID, LISTENER, directory_of, endpoint, incarnation_of, uuid
 from tests.broker.runtime.quorum.quorum_node import DIRECTORY, Unanswered, format_voters
 from tests.broker.runtime.quorum.quorum_trio import voter
-from tests.support.inline_io import InlineIo
-from tests.support.memory_files import MemoryFileSystem, checked
-from tests.support.runtimes import make_runtime
+from tests.support.fakes.inline_io import InlineIo
+from tests.support.fakes.memory_files import MemoryFileSystem, checked
+from tests.support.fakes.runtimes import make_runtime
 
 CONFIG = load_config(None, (), {})[0]
 

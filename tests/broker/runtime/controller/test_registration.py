@@ -16,7 +16,7 @@ from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.controller_registration import ControllerRegistrationRequest, ControllerRegistrationResponse
 from protocol.messages.metadata_records import FeatureLevelRecord, RegisterControllerRecord
 from tests.broker.metadata.images import endpoint, uuid
-from tests.support.fast_forward_loop import run_fast
+from tests.support.fakes.fast_forward_loop import run_fast
 
 IDENTITY = ControllerIdentity(3, uuid(33), {"CONTROLLER": endpoint(3)}, SUPPORTED_FEATURES)
 KNOWS_CONTROLLERS, OLDER = 15, 14

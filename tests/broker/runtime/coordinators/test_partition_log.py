@@ -11,8 +11,8 @@ from protocol.records.compression import Codec
 from protocol.records.control import ControlType, end_transaction_marker
 from storage.config import CleanupPolicy, LogConfig
 from storage.producer_state import Origin
-from tests.support.data_plane import DataPlane, batch
-from tests.support.inline_io import InlineIo
+from tests.support.fakes.inline_io import InlineIo
+from tests.support.harnesses.data_plane import DataPlane, batch
 
 TOPIC = "__consumer_offsets"
 COMPACTED = LogConfig(cleanup_policy=frozenset({CleanupPolicy.COMPACT}), max_message_bytes=1000)

@@ -12,10 +12,10 @@ from broker.runtime.coordinators.hosted_shard import WriteLimits
 from broker.runtime.coordinators.shard_loader import ShardLoader
 from broker.runtime.coordinators.shard_runtime import ShardRuntime, ShardState
 from protocol.errors import DecodeError, ErrorCode, KafkaError
-from tests.support.group_harness import LoopClock
-from tests.support.manual_loop import ManualLoop
-from tests.support.runtimes import make_runtime
-from tests.support.shard_log import MemoryShardLog
+from tests.support.fakes.manual_loop import ManualLoop
+from tests.support.fakes.runtimes import make_runtime
+from tests.support.fakes.shard_log import MemoryShardLog
+from tests.support.harnesses.group_harness import LoopClock
 
 P = 0
 TIMEOUT_MS = 5_000

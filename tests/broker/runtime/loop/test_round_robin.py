@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from broker.runtime.loop.round_robin import RoundRobinScheduler
-from tests.support.fast_forward_loop import run_fast
+from tests.support.fakes.fast_forward_loop import run_fast
 
 
 class Worker:

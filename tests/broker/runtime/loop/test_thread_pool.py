@@ -6,7 +6,7 @@ import threading
 import pytest
 
 from broker.runtime.loop.thread_pool import IDLE_WINDOW_MS, PoolFull, ThreadPool
-from tests.support.clock import ManualClock
+from tests.support.fakes.clock import ManualClock
 
 PATIENCE_S = 60
 

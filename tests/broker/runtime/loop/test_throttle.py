@@ -3,7 +3,7 @@
 import math
 
 from broker.runtime.loop.throttle import Throttle
-from tests.support.clock import ManualClock
+from tests.support.fakes.clock import ManualClock
 
 
 def test_work_above_the_rate_requires_a_pause() -> None:

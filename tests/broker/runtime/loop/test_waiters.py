@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from broker.runtime.loop.waiters import Deadlines, OffsetWaiters, Watch, Watches
 from protocol.errors import ErrorCode
-from tests.support.manual_loop import ManualLoop
+from tests.support.fakes.manual_loop import ManualLoop
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ from protocol.messages.metadata_records import (
     UnfenceBrokerRecord,
 )
 from storage.config import LogConfig
-from tests.support.data_plane import DataPlane
+from tests.support.harnesses.data_plane import DataPlane
 
 LAG_MS = 30_000
 

@@ -15,7 +15,7 @@ from protocol.ids import BrokerId, LeaderEpoch
 from protocol.primitives import Uuid
 from storage.directories.checkpoints import TopicPartition
 from storage.directories.log_dir import DuplicateLog, FoundLog, LogDir
-from tests.support.data_plane import topic_id
+from tests.support.harnesses.data_plane import topic_id
 
 NOW, FORMER = topic_id(2), topic_id(1)
 DIRECTORIES = {

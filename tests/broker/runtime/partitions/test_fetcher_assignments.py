@@ -11,7 +11,7 @@ from protocol.messages.metadata_records import (
     UnregisterBrokerRecord,
 )
 from protocol.records.builder import Record, build_batch
-from tests.support.data_plane import LISTENER, DataPlane
+from tests.support.harnesses.data_plane import LISTENER, DataPlane
 
 STOPPED = ("t-0", None, None)
 

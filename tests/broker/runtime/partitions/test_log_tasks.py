@@ -12,9 +12,9 @@ from broker.runtime.partitions.partition import Partition
 from protocol.records.builder import Record, build_batch
 from storage.config import CleanupPolicy, LogConfig
 from storage.directories.checkpoints import TopicPartition, read_offsets
-from tests.support.data_plane import DataPlane, batch
-from tests.support.fast_forward_loop import run_fast
-from tests.support.inline_io import InlineIo
+from tests.support.fakes.fast_forward_loop import run_fast
+from tests.support.fakes.inline_io import InlineIo
+from tests.support.harnesses.data_plane import DataPlane, batch
 
 TP = TopicPartition("t", 0)
 SMALL = len(batch(b"x")) + 10  # one batch per segment

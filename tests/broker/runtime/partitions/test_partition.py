@@ -8,7 +8,7 @@ from broker.replication.leader import FollowerFetch
 from broker.runtime.partitions.partition import ACKS_ALL, Partition, RecordsRefused
 from protocol.errors import ErrorCode, KafkaError
 from storage.config import CleanupPolicy, LogConfig
-from tests.support.data_plane import DataPlane, batch
+from tests.support.harnesses.data_plane import DataPlane, batch
 
 
 @pytest.fixture

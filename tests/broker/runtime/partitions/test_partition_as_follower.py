@@ -16,7 +16,7 @@ from protocol.errors import ErrorCode, KafkaError
 from protocol.primitives import Uuid
 from protocol.records.builder import Record, build_batch
 from storage.config import CleanupPolicy, LogConfig
-from tests.support.data_plane import DataPlane
+from tests.support.harnesses.data_plane import DataPlane
 
 LEADER = 2
 CONSUMER = FetchParams(FetchIsolation.HIGH_WATERMARK, needs_leader=False)

@@ -10,7 +10,7 @@ from broker.runtime.partitions.partition import ACKS_ALL, Partition
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.metadata_records import PartitionChangeRecord
 from storage.config import LogConfig
-from tests.support.data_plane import DataPlane, batch, directory_id
+from tests.support.harnesses.data_plane import DataPlane, batch, directory_id
 
 
 @pytest.fixture

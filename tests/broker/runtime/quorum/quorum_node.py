@@ -20,11 +20,11 @@ from protocol.records.quorum_control import ControlState
 from storage.config import LogConfig
 from storage.files import join, parent, write_file
 from tests.broker.metadata.images import uuid
-from tests.support.clock import ManualClock
-from tests.support.inline_io import InlineIo
-from tests.support.manual_loop import ManualLoop
-from tests.support.memory_files import MemoryFileSystem, checked
-from tests.support.runtimes import make_runtime
+from tests.support.fakes.clock import ManualClock
+from tests.support.fakes.inline_io import InlineIo
+from tests.support.fakes.manual_loop import ManualLoop
+from tests.support.fakes.memory_files import MemoryFileSystem, checked
+from tests.support.fakes.runtimes import make_runtime
 
 DIRECTORY = f"data/{METADATA_LOG_NAME}"
 VOTERS_CHECKPOINT = "00000000000000000000-0000000000.checkpoint"

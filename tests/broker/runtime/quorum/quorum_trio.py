@@ -20,10 +20,10 @@ from storage.config import LogConfig
 from storage.files import parent
 from tests.broker.metadata.images import uuid
 from tests.broker.runtime.quorum.quorum_node import CLUSTER_ID, DIRECTORY, RecordingListener, format_voters
-from tests.support.inline_io import InlineIo
-from tests.support.manual_loop import ManualLoop
-from tests.support.memory_files import MemoryFileSystem, checked
-from tests.support.runtimes import make_runtime
+from tests.support.fakes.inline_io import InlineIo
+from tests.support.fakes.manual_loop import ManualLoop
+from tests.support.fakes.memory_files import MemoryFileSystem, checked
+from tests.support.fakes.runtimes import make_runtime
 
 
 class LoopClock:

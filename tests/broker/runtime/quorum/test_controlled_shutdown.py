@@ -15,7 +15,7 @@ from broker.runtime.quorum.controlled_shutdown import (
 )
 from protocol.messages.metadata_records import BrokerRegistrationChangeRecord
 from tests.broker.metadata.images import image_of, image_with
-from tests.support.fast_forward_loop import run_fast
+from tests.support.fakes.fast_forward_loop import run_fast
 
 ALL = (1, 2, 3)
 IN_CONTROLLED_SHUTDOWN = 1

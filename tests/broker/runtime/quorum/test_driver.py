@@ -23,7 +23,7 @@ from storage.errors import LogDirFailure
 from storage.files import join
 from tests.broker.runtime.quorum.quorum_node import CLUSTER_ID, DIRECTORY, RecordingListener
 from tests.broker.runtime.quorum.quorum_trio import Trio, TrioNode
-from tests.support.memory_files import checked
+from tests.support.fakes.memory_files import checked
 
 STRANGER = ReplicaKey(-1)
 

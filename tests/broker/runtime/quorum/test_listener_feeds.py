@@ -14,9 +14,9 @@ from protocol.records.builder import Record, build_batch
 from protocol.records.control import ControlType, control_batch
 from storage.local_log import LogSlice
 from tests.broker.runtime.quorum.quorum_node import RecordingListener
-from tests.support.inline_io import InlineIo
-from tests.support.manual_loop import ManualLoop
-from tests.support.runtimes import make_runtime
+from tests.support.fakes.inline_io import InlineIo
+from tests.support.fakes.manual_loop import ManualLoop
+from tests.support.fakes.runtimes import make_runtime
 
 OWN_ID = 1
 OTHER = LeaderAndEpoch(2, 5)

@@ -19,8 +19,8 @@ from storage.config import LogConfig
 from storage.errors import LogDirFailure, OffsetOutOfRange, UnexpectedOffset
 from storage.files import read_file, write_file
 from storage.log_snapshots import FORMATTED, CheckpointId, checkpoint_name
-from tests.support.memory_files import MemoryFileSystem
-from tests.support.power_loss import FailingPower, lose_power_in
+from tests.support.fakes.memory_files import MemoryFileSystem
+from tests.support.fakes.power_loss import FailingPower, lose_power_in
 
 NOW = 1_700_000_000_000
 DIRECTORY = "meta/__cluster_metadata-0"

@@ -18,8 +18,8 @@ from storage.files import join, read_file, write_file
 from tests.broker.metadata.images import uuid
 from tests.broker.runtime.controller.test_driver import DriverNode, creating
 from tests.broker.runtime.quorum.quorum_node import DIRECTORY
-from tests.support.memory_files import MemoryFileSystem, checked
-from tests.support.runtimes import make_runtime
+from tests.support.fakes.memory_files import MemoryFileSystem, checked
+from tests.support.fakes.runtimes import make_runtime
 
 
 class CuttingNode(DriverNode):

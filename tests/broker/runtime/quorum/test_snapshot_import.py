@@ -30,11 +30,11 @@ from storage.log_snapshots import CheckpointId, SnapshotFiles
 from storage.tiered.errors import ObjectStoreError, StoreUnavailable
 from storage.tiered.loading.store_uri import StoreAt
 from tests.broker.metadata.histories import History, folded
-from tests.support.clock import ManualClock
-from tests.support.inline_io import InlineIo
-from tests.support.manual_loop import ManualLoop
-from tests.support.memory_files import MemoryFileSystem, checked
-from tests.support.memory_object_store import MemoryObjectStore
+from tests.support.fakes.clock import ManualClock
+from tests.support.fakes.inline_io import InlineIo
+from tests.support.fakes.manual_loop import ManualLoop
+from tests.support.fakes.memory_files import MemoryFileSystem, checked
+from tests.support.fakes.memory_object_store import MemoryObjectStore
 
 CLUSTER_ID = "test-cluster"
 IMAGE = folded(History(3).batches)

@@ -6,7 +6,7 @@ from broker.quorum.ready import ElectionState
 from broker.runtime.quorum.state_file import InvalidQuorumState, QuorumStateFile, to_json
 from protocol.primitives import uuid_from_text
 from storage.files import replace_file
-from tests.support.memory_files import MemoryFileSystem, checked
+from tests.support.fakes.memory_files import MemoryFileSystem, checked
 
 DIRECTORY_ID = uuid_from_text("is52P1UlQWem0ILt--_h1Q")
 

@@ -13,10 +13,10 @@ from storage.tiered.errors import CorruptRemoteData, RemoteStorageError, Retriab
 from storage.tiered.lifecycle import compaction_survey
 from storage.tiered.segment_metadata import RemoteSegment, SegmentState, SegmentUpdate
 from tests.broker.runtime.remote_log.test_manager import staged
-from tests.support.compacted_log_harness import RETENTION_MS, CompactedLogHarness, Seen, TableReader, a_while
-from tests.support.fast_forward_loop import run_fast
-from tests.support.memory_remote_metadata import MemoryRemoteMetadata
-from tests.support.shared_remote_storage import Fault, Operation
+from tests.support.fakes.fast_forward_loop import run_fast
+from tests.support.fakes.memory_remote_metadata import MemoryRemoteMetadata
+from tests.support.fakes.shared_remote_storage import Fault, Operation
+from tests.support.harnesses.compacted_log_harness import RETENTION_MS, CompactedLogHarness, Seen, TableReader, a_while
 
 FINISHED = SegmentState.COPY_FINISHED
 

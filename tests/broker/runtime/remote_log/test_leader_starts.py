@@ -20,12 +20,12 @@ from storage.tiered.errors import RetriableRemoteStorageError, StoreUnavailable
 from storage.tiered.format.log_start_object import LogStart
 from storage.tiered.remote_storage import IndexKind
 from storage.tiered.segment_metadata import RemoteSegment, TopicIdPartition
-from tests.support.data_plane import DataPlane, batch
-from tests.support.fast_forward_loop import run_fast
-from tests.support.manual_loop import ManualLoop
-from tests.support.memory_remote_metadata import MemoryRemoteMetadata
-from tests.support.remote_files import RemoteFiles, announce
-from tests.support.shared_remote_storage import DelayedPool
+from tests.support.fakes.fast_forward_loop import run_fast
+from tests.support.fakes.manual_loop import ManualLoop
+from tests.support.fakes.memory_remote_metadata import MemoryRemoteMetadata
+from tests.support.fakes.remote_files import RemoteFiles, announce
+from tests.support.fakes.shared_remote_storage import DelayedPool
+from tests.support.harnesses.data_plane import DataPlane, batch
 
 TIERED = LogConfig(remote_storage_enable=True, message_timestamp_after_max_ms=2**63 - 1)
 CONSUMER = FetchParams(FetchIsolation.HIGH_WATERMARK, needs_leader=False)

@@ -10,9 +10,9 @@ from storage.tiered.bucket.reconcile import COPY_LEASE_MS
 from storage.tiered.errors import RemoteStorageError, RetriableRemoteStorageError
 from storage.tiered.segment_metadata import RemoteSegment, SegmentState, SegmentUpdate, TopicIdPartition
 from storage.tiered.stores.backoff import Backoff
-from tests.support.fast_forward_loop import run_fast
-from tests.support.remote_log_harness import SETTINGS, TOPIC, TOPIC_ID, Broker, Bucket, replicate
-from tests.support.shared_remote_storage import Fault, Operation, SharedRemoteStorage
+from tests.support.fakes.fast_forward_loop import run_fast
+from tests.support.fakes.shared_remote_storage import Fault, Operation, SharedRemoteStorage
+from tests.support.harnesses.remote_log_harness import SETTINGS, TOPIC, TOPIC_ID, Broker, Bucket, replicate
 
 MINUTE_MS = 60_000
 PATIENT = replace(SETTINGS, grace_ms=2 * COPY_LEASE_MS)

@@ -15,7 +15,7 @@ from storage.tiered.errors import RetriableRemoteStorageError
 from storage.tiered.remote_storage import IndexKind
 from storage.tiered.segment_metadata import RemoteSegment, TopicIdPartition
 from tests.scenarios.tiered.harness import PARTITION, ScenarioCluster
-from tests.support.memory_remote_metadata import MemoryRemoteMetadata
+from tests.support.fakes.memory_remote_metadata import MemoryRemoteMetadata
 
 T = TypeVar("T")
 

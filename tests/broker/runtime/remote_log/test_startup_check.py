@@ -25,7 +25,7 @@ from storage.tiered.catalog.metadata_snapshot import (
 from storage.tiered.segment_metadata import TopicIdPartition
 from tests.broker.metadata.images import image_of, uuid
 from tests.storage.tiered.sample_segments import segment
-from tests.support.memory_files import MemoryFileSystem
+from tests.support.fakes.memory_files import MemoryFileSystem
 
 
 def record(topic: str, value: str, kind: ResourceType = ResourceType.TOPIC) -> ConfigRecord:

@@ -15,9 +15,9 @@ from storage.config import LogConfig
 from storage.tiered.errors import StoreUnavailable
 from storage.tiered.format.topic_object import TopicDescription
 from storage.tiered.segment_metadata import TopicIdPartition
-from tests.support.data_plane import DataPlane
-from tests.support.fast_forward_loop import run_fast
-from tests.support.shared_remote_storage import DelayedPool
+from tests.support.fakes.fast_forward_loop import run_fast
+from tests.support.fakes.shared_remote_storage import DelayedPool
+from tests.support.harnesses.data_plane import DataPlane
 
 TIERED = LogConfig(remote_storage_enable=True)
 OTHER = 2

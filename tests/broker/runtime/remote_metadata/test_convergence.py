@@ -25,9 +25,9 @@ from storage.tiered.segment_metadata import (
     TopicIdPartition,
 )
 from tests.storage.tiered.catalog.reference_metadata import ReferenceMetadata, reach
-from tests.support.manual_loop import ManualLoop
-from tests.support.metadata_brokers import MetadataBroker, future_of
-from tests.support.metadata_topic import Faults, MetadataTopic
+from tests.support.fakes.manual_loop import ManualLoop
+from tests.support.fakes.metadata_topic import Faults, MetadataTopic
+from tests.support.harnesses.metadata_brokers import MetadataBroker, future_of
 
 COUNT = 2
 BROKERS = (1, 2, 3)

@@ -6,7 +6,7 @@ from broker.runtime.remote_metadata.led_partitions import HostedMetadataLogs
 from broker.runtime.remote_metadata.settings import TOPIC
 from protocol.errors import ErrorCode, KafkaError
 from protocol.records.reader import iter_all_records
-from tests.support.data_plane import DataPlane
+from tests.support.harnesses.data_plane import DataPlane
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from storage.tiered.errors import InvalidSegmentTransition, RemoteMetadataNotRea
 from storage.tiered.remote_metadata import RemoteLogMetadataManager
 from storage.tiered.segment_metadata import RemoteSegment, SegmentState, TopicIdPartition
 from tests.storage.tiered.sample_segments import PARTITION, segment
-from tests.support.memory_remote_metadata import MemoryRemoteMetadata
+from tests.support.fakes.memory_remote_metadata import MemoryRemoteMetadata
 
 
 class Failing(MemoryRemoteMetadata):

@@ -27,9 +27,9 @@ from storage.tiered.segment_metadata import (
     SegmentUpdate,
     TopicIdPartition,
 )
-from tests.support.manual_loop import ManualLoop
-from tests.support.metadata_brokers import DIRECTORY, MetadataBroker, future_of
-from tests.support.metadata_topic import Faults, MetadataTopic
+from tests.support.fakes.manual_loop import ManualLoop
+from tests.support.fakes.metadata_topic import Faults, MetadataTopic
+from tests.support.harnesses.metadata_brokers import DIRECTORY, MetadataBroker, future_of
 
 TOPIC_ID = Uuid(bytes(range(16)))
 COUNT = 2

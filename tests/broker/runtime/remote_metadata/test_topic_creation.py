@@ -16,7 +16,7 @@ from protocol.errors import ErrorCode, KafkaError
 from protocol.ids import BrokerEpoch, BrokerId
 from protocol.messages.create_topics import CreatableTopicResult, CreateTopicsRequest, CreateTopicsResponse
 from protocol.primitives import ONE_UUID
-from tests.support.manual_loop import ManualLoop
+from tests.support.fakes.manual_loop import ManualLoop
 
 Answer = int | Exception
 

@@ -11,7 +11,7 @@ from protocol.messages.fetch import FetchableTopicResponse, FetchRequest, FetchR
 from protocol.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
 from protocol.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse
 from protocol.primitives import Uuid
-from tests.support.fake_broker import FakeBroker
+from tests.support.fakes.fake_broker import FakeBroker
 
 TOPIC = Uuid(b"t" * 16)
 T = TypeVar("T")

@@ -15,8 +15,8 @@ from protocol.messages.list_offsets import ListOffsetsRequest
 from protocol.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest
 from protocol.primitives import Uuid
 from storage.config import LogConfig
-from tests.support.data_plane import BROKER_ID, LISTENER, Answer, DataPlane
-from tests.support.runtimes import make_runtime
+from tests.support.fakes.runtimes import make_runtime
+from tests.support.harnesses.data_plane import BROKER_ID, LISTENER, Answer, DataPlane
 
 FOLLOWER = 2  # the follower's id in the leader's metadata; in its own plane, each broker has id 1
 

@@ -16,11 +16,11 @@ from storage.log import Log
 from storage.tiered.lifecycle.copying import backlog_of, closed, describe, files_of
 from storage.tiered.segment_metadata import RemoteSegmentId, SegmentState, SegmentUpdate, TopicIdPartition
 from tests.broker.runtime.replication.test_following import FOLLOWER, Pair
-from tests.support.data_plane import LISTENER, Answer, batch
-from tests.support.inline_io import InlineIo
-from tests.support.memory_remote_metadata import MemoryRemoteMetadata
-from tests.support.memory_remote_storage import MemoryRemoteStorage
-from tests.support.runtimes import make_runtime
+from tests.support.fakes.inline_io import InlineIo
+from tests.support.fakes.memory_remote_metadata import MemoryRemoteMetadata
+from tests.support.fakes.memory_remote_storage import MemoryRemoteStorage
+from tests.support.fakes.runtimes import make_runtime
+from tests.support.harnesses.data_plane import LISTENER, Answer, batch
 
 TIERED = LogConfig(remote_storage_enable=True, index_interval_bytes=0)
 PRODUCER = 77

@@ -23,7 +23,7 @@ from protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderEpochResponse,
     OffsetForLeaderTopicResult,
 )
-from tests.support.manual_loop import ManualLoop
+from tests.support.fakes.manual_loop import ManualLoop
 
 BROKER_ID = 9
 

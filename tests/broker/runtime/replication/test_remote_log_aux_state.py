@@ -9,7 +9,7 @@ from broker.metadata.image.config_image import ResourceType
 from broker.replication.fetch_plan import FetcherSettings
 from broker.replication.fetch_state import FetchPhase
 from broker.runtime.replication.remote_log_aux_state import RemoteLogUnavailable
-from tests.support.fetch_harness import FollowerHarness, LedPartition, fill, storage_error
+from tests.support.harnesses.fetch_harness import FollowerHarness, LedPartition, fill, storage_error
 
 
 def bench(*, is_tiering: bool = True) -> FollowerHarness:

@@ -12,8 +12,8 @@ from broker.runtime.replication.follower_replica import FollowerReplica
 from broker.runtime.replication.replica_fetcher import SLICE_BYTES
 from broker.runtime.replication.replica_fetcher_manager import ReplicaFetcherManager, fetcher_index
 from protocol.errors import ErrorCode, KafkaError
-from tests.support.fetch_harness import RECORD, FakeReplica, FollowerHarness
-from tests.support.runtimes import make_runtime
+from tests.support.fakes.runtimes import make_runtime
+from tests.support.harnesses.fetch_harness import RECORD, FakeReplica, FollowerHarness
 
 
 def fits(replica: HostedFollower, fetchers: ReplicaFetcherManager) -> tuple[FollowerReplica, FetcherManager]:

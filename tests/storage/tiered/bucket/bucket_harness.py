@@ -26,7 +26,7 @@ from storage.tiered.segment_metadata import (
     SegmentUpdate,
     TopicIdPartition,
 )
-from tests.support.memory_object_store import MemoryObjectStore
+from tests.support.fakes.memory_object_store import MemoryObjectStore
 
 PARTITION = TopicIdPartition(Uuid(bytes(15) + b"\x07"), "foo", 0)
 SEGMENT_OFFSETS = 10

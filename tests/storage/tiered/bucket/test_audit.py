@@ -22,7 +22,7 @@ from storage.tiered.segment_metadata import (
     SegmentUpdate,
     TopicIdPartition,
 )
-from tests.support.memory_object_store import MemoryObjectStore
+from tests.support.fakes.memory_object_store import MemoryObjectStore
 
 FOO = TopicIdPartition(Uuid(bytes(15) + b"\x07"), "foo", 0)
 GRACE_MS = 1_000

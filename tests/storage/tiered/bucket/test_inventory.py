@@ -21,7 +21,7 @@ from storage.tiered.segment_metadata import (
     SegmentState,
     TopicIdPartition,
 )
-from tests.support.memory_object_store import MemoryObjectStore
+from tests.support.fakes.memory_object_store import MemoryObjectStore
 
 FOO = TopicIdPartition(Uuid(bytes(15) + b"\x07"), "foo", 3)
 KEYS = ObjectKeys("logs/")

@@ -6,7 +6,7 @@ from storage.tiered.format.log_start_object import read_log_start
 from storage.tiered.format.object_keys import ObjectKeys
 from storage.tiered.format.topic_object import TopicDescription, read_topic
 from storage.tiered.segment_metadata import TopicIdPartition
-from tests.support.memory_object_store import MemoryObjectStore
+from tests.support.fakes.memory_object_store import MemoryObjectStore
 
 KEYS = ObjectKeys("p/")
 FOO = TopicIdPartition(Uuid(bytes(15) + b"\x05"), "foo", 0)

@@ -18,7 +18,7 @@ from storage.tiered.format.object_keys import ObjectKeys, ObjectSuffix
 from storage.tiered.remote_storage import IndexKind, SegmentFiles
 from storage.tiered.segment_metadata import RemoteSegment, SegmentEpoch
 from tests.storage.tiered.sample_segments import PARTITION, segment
-from tests.support.memory_object_store import MemoryObjectStore
+from tests.support.fakes.memory_object_store import MemoryObjectStore
 
 KEYS = ObjectKeys("")
 

@@ -8,7 +8,7 @@ import pytest
 from storage.files import OsFileSystem, join, write_file
 from storage.tiered.cache.chunk_storage import ChunkKey, ChunkStorage, DiskChunkStorage, MemoryChunkStorage
 from storage.tiered.settings import CacheSettings
-from tests.support.memory_files import MemoryFileSystem
+from tests.support.fakes.memory_files import MemoryFileSystem
 
 A, B, C = (ChunkKey("topic/1.log", number) for number in range(3))
 OTHER = ChunkKey("topic/2.log", 0)

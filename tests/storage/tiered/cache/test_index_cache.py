@@ -16,8 +16,8 @@ from storage.tiered.errors import CorruptRemoteData, RemoteResourceNotFound, Ret
 from storage.tiered.remote_storage import IndexKind, RemoteStorageManager
 from storage.tiered.segment_metadata import RemoteSegment
 from tests.storage.tiered.sample_segments import PARTITION
-from tests.support.memory_files import MemoryFileSystem, checked
-from tests.support.remote_files import RemoteFiles
+from tests.support.fakes.memory_files import MemoryFileSystem, checked
+from tests.support.fakes.remote_files import RemoteFiles
 
 DIRECTORY = "/data/remote-log-index-cache"
 SIZE = 2 * 8 + 2 * 12  # of the indexes of one segment: the first batch gets no entries

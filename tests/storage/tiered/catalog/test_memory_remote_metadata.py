@@ -9,7 +9,7 @@ from storage.tiered.remote_metadata import RemoteLogMetadataManager
 from storage.tiered.segment_metadata import SegmentState
 from tests.storage.tiered.catalog.test_metadata_cache import segment, update
 from tests.storage.tiered.sample_segments import PARTITION
-from tests.support.memory_remote_metadata import MemoryRemoteMetadata, RemoteMetadataLog
+from tests.support.fakes.memory_remote_metadata import MemoryRemoteMetadata, RemoteMetadataLog
 
 NEW = segment(1, 0, 9, [(0, 0)])
 

@@ -21,7 +21,7 @@ from storage.tiered.segment_metadata import PartitionDelete, PartitionDeleteStat
 from tests.storage.tiered.catalog.reference_metadata import ReferenceMetadata
 from tests.storage.tiered.catalog.test_metadata_cache import assert_alike, copied, random_event, segment
 from tests.storage.tiered.sample_segments import OTHER_PARTITION, PARTITION
-from tests.support.memory_files import MemoryFileSystem
+from tests.support.fakes.memory_files import MemoryFileSystem
 
 DIRECTORY = "data/remote-log-metadata"
 PATH = snapshot_path(DIRECTORY, 7)

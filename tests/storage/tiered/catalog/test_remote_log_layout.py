@@ -21,7 +21,7 @@ from storage.tiered.segment_metadata import (
     SegmentUpdate,
     TopicIdPartition,
 )
-from tests.support.full_scan_expiration import FullScanState, decided_by_scan, learn, settled_chain
+from tests.support.harnesses.full_scan_expiration import FullScanState, decided_by_scan, learn, settled_chain
 
 PARTITION = TopicIdPartition(Uuid(bytes(15) + b"\x01"), "t", 0)
 NOW_MS = 1_700_000_000_000

@@ -16,7 +16,7 @@ from storage.tiered.format.log_start_object import (
     read_log_start,
 )
 from storage.tiered.object_store import ObjectInfo
-from tests.support.memory_object_store import MemoryObjectStore
+from tests.support.fakes.memory_object_store import MemoryObjectStore
 
 DIRECTORY = "logs/foo-AAAAAAAAAAAAAAAAAAAAAg/3/"
 

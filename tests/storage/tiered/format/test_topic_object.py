@@ -13,7 +13,7 @@ from storage.tiered.format.topic_object import (
     read_topic,
     topic_object,
 )
-from tests.support.memory_object_store import MemoryObjectStore
+from tests.support.fakes.memory_object_store import MemoryObjectStore
 
 DIRECTORY = "foo-AAAAAAAAAAAAAAAAAAAAAg/"
 FOO = TopicDescription(

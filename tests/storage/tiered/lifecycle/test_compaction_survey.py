@@ -17,7 +17,7 @@ from storage.tiered.lifecycle.compaction_survey import CollectedSpans, Compactio
 from storage.tiered.lifecycle.remote_compaction import MAX_SPANS_PER_GROUP, group_segments, plan
 from storage.tiered.segment_metadata import RemoteSegment, RemoteSegmentId, SegmentEpoch
 from tests.storage.tiered.catalog.test_remote_log_layout import NOW_MS, PARTITION, History, settle
-from tests.support.full_scan_expiration import settled_chain
+from tests.support.harnesses.full_scan_expiration import settled_chain
 
 LAGS = st.sampled_from([0, 3, 6, 2**63 - 1])
 

@@ -20,7 +20,7 @@ from storage.tiered.lifecycle.copying import (
     may_be_copied,
 )
 from storage.tiered.segment_metadata import RemoteSegmentId, SegmentEpoch, SegmentState, TopicIdPartition
-from tests.support.memory_files import MemoryFileSystem
+from tests.support.fakes.memory_files import MemoryFileSystem
 
 NOW_MS = 1_700_000_000_000
 AT_ONCE = CopyLag(0, -1)

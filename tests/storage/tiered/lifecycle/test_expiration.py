@@ -15,7 +15,7 @@ from storage.tiered.lifecycle.expiration import (
     offset_above_deletions,
 )
 from storage.tiered.segment_metadata import RemoteSegment, RemoteSegmentId, SegmentEpoch, SegmentState, TopicIdPartition
-from tests.support.full_scan_expiration import FullScanState, decided, decided_by_scan
+from tests.support.harnesses.full_scan_expiration import FullScanState, decided, decided_by_scan
 
 PARTITION = TopicIdPartition(Uuid(bytes(15) + b"\x01"), "t", 0)
 NOW_MS = 1_700_000_000_000

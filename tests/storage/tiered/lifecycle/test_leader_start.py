@@ -25,7 +25,7 @@ from storage.tiered.remote_storage import IndexKind
 from storage.tiered.segment_metadata import RemoteSegment, SegmentState
 from tests.storage.tiered.bucket.test_inventory import FOO, Bucket
 from tests.storage.tiered.catalog.test_remote_log_layout import PARTITION, History
-from tests.support.full_scan_expiration import learn
+from tests.support.harnesses.full_scan_expiration import learn
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import pytest
 
 from storage.tiered.loading.remote_metadata import is_on_topic, load_remote_metadata
 from storage.tiered.remote_metadata import RemoteLogMetadataManager, RemoteMetadataContext
-from tests.support.memory_remote_metadata import MemoryRemoteMetadata
+from tests.support.fakes.memory_remote_metadata import MemoryRemoteMetadata
 
 HERE = "tests.storage.tiered.loading.test_remote_metadata"
 KEY = "remote.log.metadata.manager.class.name"

@@ -11,7 +11,7 @@ from storage.tiered.stores.s3 import S3Settings
 from tests.storage.tiered.format.key_pairs import write_key_pair
 from tests.storage.tiered.sample_segments import Contents
 from tests.storage.tiered.segments.remote_storage_contract import LOG, copied, read_all
-from tests.support.memory_files import MemoryFileSystem
+from tests.support.fakes.memory_files import MemoryFileSystem
 
 PLUGIN = "io.aiven.kafka.tieredstorage.RemoteStorageManager"
 BACKENDS = "io.aiven.kafka.tieredstorage.storage"

@@ -9,8 +9,8 @@ from storage.tiered.errors import StoreUnavailable
 from storage.tiered.loading.store_uri import StoreUri, StoreUriError, open_store, parse_store_uri
 from storage.tiered.stores.directory_store import DirectoryStore
 from storage.tiered.stores.s3 import S3Store
-from tests.support.memory_files import MemoryFileSystem
-from tests.support.stub_s3_server import Answer, StubS3Server
+from tests.support.fakes.memory_files import MemoryFileSystem
+from tests.support.fakes.stub_s3_server import Answer, StubS3Server
 
 
 @pytest.mark.parametrize(

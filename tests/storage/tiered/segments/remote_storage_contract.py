@@ -15,7 +15,7 @@ from storage.tiered.errors import RemoteResourceNotFound
 from storage.tiered.remote_storage import IndexKind, RemoteStorageManager
 from storage.tiered.segment_metadata import RemoteSegment, SegmentState
 from tests.storage.tiered.sample_segments import Contents, segment, write_files
-from tests.support.memory_files import MemoryFileSystem
+from tests.support.fakes.memory_files import MemoryFileSystem
 
 LOG = random.Random(0).randbytes(3000) + b"words that compress " * 400
 

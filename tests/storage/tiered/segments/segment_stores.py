@@ -13,7 +13,7 @@ from storage.tiered.segments.writer import KeyRing
 from storage.tiered.settings import parse_settings
 from storage.tiered.stores.byte_rate import ByteRate
 from tests.storage.tiered.format.key_pairs import data_keys
-from tests.support.memory_files import MemoryFileSystem
+from tests.support.fakes.memory_files import MemoryFileSystem
 
 KEYS = {
     "encryption.key.pair.id": "written",

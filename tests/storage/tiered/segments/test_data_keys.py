@@ -7,7 +7,7 @@ from storage.tiered.errors import CorruptRemoteData, RemoteStorageError
 from storage.tiered.format.manifest import SegmentEncryption
 from storage.tiered.segments.data_keys import load_data_keys
 from tests.storage.tiered.format.key_pairs import data_keys, write_key_pair
-from tests.support.memory_files import MemoryFileSystem
+from tests.support.fakes.memory_files import MemoryFileSystem
 
 
 def test_a_new_key_is_sealed_for_the_active_pair_and_opened_again() -> None:

@@ -16,8 +16,8 @@ from storage.tiered.lifecycle.copying import Backlog, closed, describe, files_of
 from storage.tiered.remote_storage import IndexKind
 from storage.tiered.segment_metadata import RemoteSegment, RemoteSegmentId, TopicIdPartition
 from storage.tiered.segments.producers import producers_before
-from tests.support.memory_files import MemoryFileSystem
-from tests.support.memory_remote_storage import MemoryRemoteStorage
+from tests.support.fakes.memory_files import MemoryFileSystem
+from tests.support.fakes.memory_remote_storage import MemoryRemoteStorage
 
 NOW_MS = 1_700_000_000_000
 PARTITION = TopicIdPartition(Uuid(b"t" * 16), "t", 0)

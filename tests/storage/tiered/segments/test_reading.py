@@ -23,8 +23,8 @@ from storage.tiered.remote_storage import IndexKind
 from storage.tiered.segment_metadata import RemoteSegment
 from storage.tiered.segments.reading import ReadRange, RemoteBatches, RemoteBlock, SegmentReader, whole_batches
 from tests.storage.tiered.sample_segments import PARTITION
-from tests.support.memory_files import MemoryFileSystem, checked
-from tests.support.remote_files import RemoteFiles
+from tests.support.fakes.memory_files import MemoryFileSystem, checked
+from tests.support.fakes.remote_files import RemoteFiles
 
 END = 2**62
 

@@ -28,8 +28,8 @@ from tests.storage.tiered.format.key_pairs import data_keys
 from tests.storage.tiered.sample_segments import Contents, segment, write_files
 from tests.storage.tiered.segments.remote_storage_contract import LOG, RemoteStorageContract, copied, read_all
 from tests.storage.tiered.segments.segment_stores import BOTH, COMPRESSED, ENCRYPTED, PLAIN, chunk_cache, segment_store
-from tests.support.memory_files import MemoryFileSystem
-from tests.support.memory_object_store import MemoryObjectStore, StoreCall
+from tests.support.fakes.memory_files import MemoryFileSystem
+from tests.support.fakes.memory_object_store import MemoryObjectStore, StoreCall
 
 NAME = "topic1-lZ6vvmajTWKDBUTV6SQAtQ/42/00000000000000001000-adh9f8BMS4anaUnD8KWfWg"
 LOG_KEY, INDEXES_KEY, MANIFEST_KEY = f"{NAME}.log", f"{NAME}.indexes", f"{NAME}.rsm-manifest"

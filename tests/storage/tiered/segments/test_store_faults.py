@@ -22,8 +22,8 @@ from storage.tiered.segment_metadata import RemoteSegment
 from tests.storage.tiered.sample_segments import Contents, segment
 from tests.storage.tiered.segments.remote_storage_contract import LOG, copied, read_all
 from tests.storage.tiered.segments.segment_stores import BOTH, ENCRYPTED, PLAIN, segment_store
-from tests.support.faulty_object_store import FaultKind, FaultyObjectStore
-from tests.support.memory_object_store import MemoryObjectStore
+from tests.support.fakes.faulty_object_store import FaultKind, FaultyObjectStore
+from tests.support.fakes.memory_object_store import MemoryObjectStore
 
 CONTENTS = Contents(LOG)
 FAULTS_OF_PUTS = [FaultKind.UNAVAILABLE, FaultKind.THROTTLED, FaultKind.TIMEOUT_AFTER_SUCCESS, FaultKind.PARTIAL_UPLOAD]

@@ -9,7 +9,7 @@ from storage.files import OsFileSystem
 from storage.tiered.loading.remote_storage import load_remote_storage, open_object_store
 from storage.tiered.remote_storage import RemoteStorageContext, RemoteStorageManager
 from tests.storage.tiered.segments.remote_storage_contract import RemoteStorageContract
-from tests.support.s3_server import S3Server, unavailable_reason
+from tests.support.processes.s3_server import S3Server, unavailable_reason
 
 PLAIN = {"chunk.size": "1000"}
 COMPRESSED_ON_DISK = {

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from storage.tiered.stores.byte_rate import ByteRate, TokenBucket, WaitCancelled
-from tests.support.clock import ManualClock
+from tests.support.fakes.clock import ManualClock
 
 WINDOWS_MS = 11_000
 

@@ -15,7 +15,7 @@ from storage.files import OsFileSystem
 from storage.tiered.errors import ObjectNotFound, ObjectStoreError, StoreUnavailable
 from storage.tiered.stores.directory_paths import MAX_NAME_BYTES, path_of
 from storage.tiered.stores.directory_store import DirectoryStore
-from tests.support.memory_files import MemoryFileSystem
+from tests.support.fakes.memory_files import MemoryFileSystem
 
 HOUR_MS = 60 * 60 * 1000
 

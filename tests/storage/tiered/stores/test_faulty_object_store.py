@@ -6,8 +6,8 @@ import pytest
 
 from protocol.primitives import Buffer
 from storage.tiered.errors import ObjectNotFound, StoreThrottled, StoreUnavailable
-from tests.support.faulty_object_store import STRIKES, FaultKind, FaultyObjectStore, Injected
-from tests.support.memory_object_store import MemoryObjectStore
+from tests.support.fakes.faulty_object_store import STRIKES, FaultKind, FaultyObjectStore, Injected
+from tests.support.fakes.memory_object_store import MemoryObjectStore
 
 
 @pytest.fixture

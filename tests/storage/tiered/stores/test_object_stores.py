@@ -14,9 +14,9 @@ from storage.tiered.errors import ObjectNotFound
 from storage.tiered.object_store import ObjectStore
 from storage.tiered.stores.directory_store import DirectoryStore
 from storage.tiered.stores.s3 import S3Store
-from tests.support.faulty_object_store import FaultyObjectStore
-from tests.support.memory_object_store import MemoryObjectStore
-from tests.support.s3_server import S3Server, unavailable_reason
+from tests.support.fakes.faulty_object_store import FaultyObjectStore
+from tests.support.fakes.memory_object_store import MemoryObjectStore
+from tests.support.processes.s3_server import S3Server, unavailable_reason
 
 MIB = 1024 * 1024
 

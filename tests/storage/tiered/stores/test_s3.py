@@ -20,9 +20,9 @@ from protocol.primitives import Buffer
 from storage.tiered.errors import ObjectNotFound, ObjectStoreError, StoreThrottled, StoreUnavailable
 from storage.tiered.stores.s3 import S3Settings, S3Store
 from storage.tiered.stores.s3_errors import store_error
-from tests.support.closed_port import closed_port
-from tests.support.memory_files import MemoryFileSystem
-from tests.support.stub_s3_server import Answer, Request, StubS3Server, refusal
+from tests.support.fakes.memory_files import MemoryFileSystem
+from tests.support.fakes.stub_s3_server import Answer, Request, StubS3Server, refusal
+from tests.support.processes.closed_port import closed_port
 
 MIB = 1024 * 1024
 PART = 5 * MIB

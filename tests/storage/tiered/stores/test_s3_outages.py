@@ -9,7 +9,7 @@ import pytest
 from protocol.primitives import Buffer
 from storage.tiered.errors import StoreUnavailable
 from storage.tiered.stores.s3 import S3Store
-from tests.support.s3_server import BUCKET, S3Server, unavailable_reason
+from tests.support.processes.s3_server import BUCKET, S3Server, unavailable_reason
 
 pytestmark = pytest.mark.integration
 

@@ -6,7 +6,7 @@ from protocol.primitives import Uuid
 from storage.tiered.format.object_keys import ObjectKeys, ObjectSuffix
 from storage.tiered.segment_metadata import RemoteSegment, RemoteSegmentId, SegmentEpoch, TopicIdPartition
 from storage.tiered.stores.unfinished_uploads import UnfinishedUpload, abandoned_uploads, abort
-from tests.support.memory_object_store import MemoryObjectStore
+from tests.support.fakes.memory_object_store import MemoryObjectStore
 
 KEYS = ObjectKeys("tier/")
 

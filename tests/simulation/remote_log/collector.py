@@ -1,0 +1,101 @@
+"""`ottla remote collect` in a history: an audit, and some time later the removal of what it found."""
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+
+from storage.tiered.bucket.audit import Audit, AuditContext, PartitionReport
+from storage.tiered.bucket.collection import Collection
+from storage.tiered.bucket.reconcile import Finding
+from storage.tiered.catalog.metadata_journal import Event, KnownPartition
+from storage.tiered.errors import ObjectStoreError, RemoteStorageError
+from storage.tiered.object_store import ObjectStore
+from storage.tiered.segment_metadata import TopicIdPartition
+from tests.simulation.remote_log.state import PARTITION, State
+from tests.support.fakes.memory_remote_metadata import RemoteMetadataLog
+from tests.support.harnesses.remote_log_harness import SETTINGS
+
+Publish = Callable[[Event, "asyncio.Future[None]"], None]
+
+
+class Journal:
+    """MetadataJournal of what brokers share."""
+
+    def __init__(self, metadata: RemoteMetadataLog, publish: Publish) -> None:
+        self._metadata = metadata
+        self._publish = publish
+
+    def catch_up(self, partition: TopicIdPartition) -> KnownPartition:
+        known = KnownPartition(partition)
+        known.segments = self._metadata.cache(partition)
+        known.has_events = bool(self._metadata.events)
+        return known
+
+    def catch_up_all(self) -> Iterable[KnownPartition]:
+        return [self.catch_up(PARTITION)]
+
+    def publish(self, partition: TopicIdPartition, events: Sequence[Event]) -> None:
+        """What may not follow changes nothing."""
+        for event in events:
+            done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._publish(event, done)
+            done.exception()
+
+
+class Collector:
+    """`store` is its way to the objects."""
+
+    def __init__(self, state: State, store: ObjectStore, journal: Journal, now_ms: Callable[[], int]) -> None:
+        self._state = state
+        self._store = store
+        self._journal = journal
+        self._now_ms = now_ms
+        self._reader = state.weather.bucket_reader(store)
+        self._reports: list[PartitionReport] = []
+
+    def audit(self) -> list[PartitionReport]:
+        """Where there is a leader to ask where the log begins. Nothing that is there may be said to be missing."""
+        self._reports = []
+        if self._state.leader is None:
+            return []
+        self._state.counts.add("audits")
+        try:
+            self._reports = list(
+                Audit(self._store, self._state.weather.keys, self._journal, self._context()).partitions()
+            )
+        except (ObjectStoreError, RemoteStorageError) as error:
+            self._state.counts.add("audits that failed")
+            self._state.note(f"audit failed: {error}")
+        for report in self._reports:
+            for verdict in report.of(Finding.DANGLING):
+                if verdict.segment is not None and not self._state.weather.has_lost(verdict.segment):
+                    self._state.violated("AuditsAreRight", f"{verdict.segment} is said to lack {verdict.missing}")
+        return self._reports
+
+    def remove(self) -> None:
+        """What the last audit found to be of no use."""
+        keys = self._state.weather.keys
+        collection = Collection(self._store, keys, self._journal, now_ms=self._now_ms)
+        try:
+            for report in self._reports:
+                self._state.counts.add("segments collected", collection.remove(report))
+        except ObjectStoreError as error:
+            self._state.note(f"collection failed: {error}")
+        self._reports = []
+
+    def check_in_order(self) -> None:
+        """After a collection in peace nothing is left to find but what the store has lost."""
+        for report in self.audit():
+            odd = [each for each in report.segments if each.finding not in (Finding.LIVE, Finding.DANGLING)]
+            if odd or report.unrecognized:
+                self._state.violated("AuditsAreRight", f"after a collection: {odd}, {report.unrecognized}")
+
+    def _context(self) -> AuditContext:
+        leader = self._state.leader
+        assert leader is not None
+        start = leader.log.log_start_offset
+        return AuditContext(
+            now_ms=self._now_ms,
+            grace_ms=SETTINGS.grace_ms,
+            log_start_offset=lambda partition: start,
+            end_offset=self._reader.end_offset,
+        )

@@ -1,0 +1,406 @@
+"""Holds the rules of replication against everything that happens, by what lies on the disks and not by what replicas
+say of their logs; and remembers the last things for whoever must explain one.
+
+The rules, by the names that violations carry:
+
+- LogsMatch: the same offset and epoch are the same bytes, behind the same batch, on every replica (KIP-101).
+- OneLeaderPerEpoch, HighWatermarkIsMonotonic: within a reign.
+- CommittedIsFinal: what any replica holds from its log start to its high watermark is what the first leader to commit
+  it had there. Below its log start it serves nothing, and need not hold the truth: a log that ended right where the
+  leader's begins is told of no divergence below that, since the leader has forgotten which epochs were there, and goes
+  on behind what it has. Should its log start go back, by a crash, that counts again. In the end all of it is looked at.
+- LeaderCompleteness: whoever is elected from the in-sync or the eligible replicas has every committed record.
+- StrongIsr: so has every in-sync replica, by the controller's word, of whatever a leader believes to be committed
+  (KIP-320's property). Not one that has lost its disk, or what it had not synced, and has yet to tell the controller.
+- ToldIsFlushed: where records are to be flushed one by one, no follower tells of one that is not.
+- OnlyDeletedRecordsGo: no log begins above what was deleted on demand.
+- MembersAreActive: nobody joins an in-sync set who is fenced or shutting down (KIP-841).
+- AcknowledgedIsCommitted, NoDuplicates, AcknowledgedIsKnown: what producers with acks=all and idempotence are promised.
+- ConsistentReads: a consumer reads what is committed, and goes on behind what it read, or learns that it was cut off.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+from broker.metadata.image.metadata_image import MetadataImage
+from broker.metadata.image.partition import NO_LEADER, PartitionRegistration
+from broker.replication.leader import LeaderRole
+from protocol.records.batch import BatchHeader
+from tests.simulation.replication.broker import Node
+from tests.simulation.replication.clients import ACKS_ALL, Read
+from tests.simulation.replication.disk import ReplicaName
+from tests.simulation.replication.history import History, Seen
+from tests.simulation.simulator import Counts, EventLog
+from tests.simulation.watched_disk import LoggedBatch
+
+KEPT_LINES: Final = 600
+
+
+class ReplicationCounts(Counts):
+    """Incidents of brokers and clients."""
+
+    NAMES = (
+        "elections",
+        "unclean elections",
+        "truncations",
+        "ISR shrinks",
+        "ISR expands",
+        "restarts",
+        "power losses",
+        "wiped disks",
+        "directory failures",
+        "controlled shutdowns",
+        "controller failovers",
+        "reassignments",
+        "acknowledged records",
+        "records read",
+        "truncations noticed",
+    )
+
+
+class Checker(EventLog):
+    """The witness of all disks, brokers and clients."""
+
+    def __init__(self, nodes: Mapping[int, Node], now_ms: Callable[[], float]) -> None:
+        super().__init__(ReplicationCounts(), now_ms, kept_lines=KEPT_LINES)
+        self.histories: dict[ReplicaName, History] = {}
+        self.lost: set[int] = set()
+        """Nodes that lost data, and whose successors are not registered yet."""
+        self._nodes = nodes
+        self._seen: dict[tuple[int, ReplicaName], Seen] = {}
+        self._held: dict[tuple[int, int, ReplicaName], tuple[int, int, int]] = {}
+        self._registered: dict[ReplicaName, PartitionRegistration] = {}
+        self._signatures: dict[ReplicaName, object] = {}
+        self._idempotent: set[int] = set()
+        self._crcs: set[int] = set()
+        self._decided: MetadataImage | None = None
+
+    # Disks
+
+    def on_written(self, node_id: int, name: ReplicaName, batches: Sequence[LoggedBatch]) -> None:
+        history = self.histories.get(name)
+        if history is None or not batches:
+            return
+        previous = self._nodes[node_id].disk.ending_at(name, batches[0].base_offset)
+        for batch in batches:
+            before = None if previous is None else (previous.epoch, previous.base_offset)
+            self._check_match(node_id, history, batch, before)
+            previous = batch
+
+    def _check_match(self, node_id: int, history: History, batch: LoggedBatch, before: tuple[int, int] | None) -> None:
+        mismatch = history.note_written(batch, before)
+        if mismatch is not None:
+            what = f"{history.name} {batch.base_offset}..{batch.end_offset - 1} of epoch {batch.epoch}"
+            self.fail("LogsMatch", f"node {node_id} has {what} {mismatch}")
+
+    def on_removed(self, node_id: int, name: ReplicaName, batches: Sequence[LoggedBatch]) -> None:
+        rest = self._nodes[node_id].disk.between(name, batches[-1].end_offset, 2**62)
+        what = "trims" if rest else "truncations"
+        self.counts.add(what)
+        self.note(f"node {node_id} {what[:-1]}: {name} {batches[0].base_offset}..{batches[-1].end_offset - 1}")
+
+    # Brokers
+
+    def on_stop(self, node: Node) -> None:
+        for key in [key for key in self._seen if key[0] == node.id]:
+            del self._seen[key]
+
+    def on_loss(self, node: Node) -> None:
+        """The node lost its disk, or what it had not synced."""
+        self.lost.add(node.id)
+
+    def on_broker_event(self, node: Node) -> None:
+        """After an event of a broker."""
+        broker = node.broker
+        if broker is None or broker.data is None:
+            self._check_members()
+            return
+        for topic in broker.data.partitions.by_id.values():
+            for partition in topic.partitions.values():
+                name = ReplicaName(partition.topic, partition.index)
+                log, role = partition.log, partition.role
+                now = Seen(
+                    isinstance(role, LeaderRole),
+                    role.epoch,
+                    log.high_watermark,
+                    log.log_end_offset,
+                    log.log_start_offset,
+                )
+                before = self._seen.get((node.id, name))
+                if before != now:
+                    self._seen[node.id, name] = now
+                    self._on_replica(node, self.histories[name], before, now)
+        self._check_members()
+
+    def _on_replica(self, node: Node, history: History, before: Seen | None, now: Seen) -> None:
+        if now.is_leader:
+            if before is None or not before.is_leader or before.leader_epoch != now.leader_epoch:
+                self._on_reign(node, history, now)
+            elif now.high_watermark < before.high_watermark:
+                self.fail(
+                    "HighWatermarkIsMonotonic",
+                    f"leader {node.id} of {history.name} in {now.leader_epoch} went from {before.high_watermark} to "
+                    f"{now.high_watermark}",
+                )
+        if now.log_start_offset > history.deleted_to:
+            self.fail(
+                "OnlyDeletedRecordsGo",
+                f"node {node.id} has {history.name} from {now.log_start_offset} on; deleted is what is below "
+                f"{history.deleted_to}",
+            )
+        if now.leader_epoch < history.lineage_epoch or history.is_recovering:
+            return
+        if now.is_leader and now.high_watermark > history.end:
+            self._commit(node, history, now)
+        if history.promises and (before is None or before.committed != now.committed):
+            self._check_final(node, history, now)
+
+    def _on_reign(self, node: Node, history: History, now: Seen) -> None:
+        name, epoch = history.name, now.leader_epoch
+        self.note(f"node {node.id} leads {name} in {epoch}, log {now.log_start_offset}..{now.log_end_offset}")
+        if history.leaders.setdefault(epoch, node.id) != node.id:
+            self.fail("OneLeaderPerEpoch", f"{node.id} and {history.leaders[epoch]} lead {name} in {epoch}")
+        if node.id in self.lost or epoch < history.lineage_epoch:
+            return
+        if history.is_recovering:
+            history.is_recovering = False
+            lost = history.go_back(node.disk.between(name, 0, 2**62), now.log_start_offset, self._idempotent)
+            self.counts.add("records lost to unclean elections", len(lost))
+            self.note(f"{name} is what node {node.id} has of it: {history.end}, {len(lost)} batches are lost")
+        registration = self._registered[name]
+        if (registration.leader, registration.leader_epoch) == (node.id, epoch):  # or it only believes so
+            self._check_complete(node, history, "leads")
+
+    def _commit(self, node: Node, history: History, now: Seen) -> None:
+        """The leader knows more to be committed than anybody before."""
+        found = node.disk.between(history.name, history.end, now.high_watermark)
+        for batch in found:
+            if batch.base_offset != history.end or batch.end_offset > now.high_watermark:
+                self.fail(
+                    "CommittedIsFinal",
+                    f"leader {node.id} of {history.name} commits up to {now.high_watermark} and has "
+                    f"{batch.base_offset}..{batch.end_offset - 1} behind {history.end}",
+                )
+            history.batches.append(batch)
+            if batch.crc in self._idempotent and not history.note_idempotent(batch.crc):
+                self.fail("NoDuplicates", f"{history.name} has a producer's batch again at {batch.base_offset}")
+        if history.end != now.high_watermark:
+            self.fail(
+                "CommittedIsFinal",
+                f"leader {node.id} of {history.name} has committed {now.high_watermark} and holds {history.end}",
+            )
+
+    def _check_final(self, node: Node, history: History, now: Seen) -> None:
+        if now.high_watermark > history.end:
+            self.fail(
+                "CommittedIsFinal",
+                f"node {node.id} takes {history.name} for committed up to {now.high_watermark}; no leader told so, "
+                f"but {history.end}",
+            )
+        if now.high_watermark <= now.log_start_offset:
+            return
+        last = history.ending_at(now.high_watermark)
+        own = node.disk.ending_at(history.name, now.high_watermark)
+        if last is not None and own is not None and not own.is_same(last):
+            self.fail(
+                "CommittedIsFinal",
+                f"node {node.id} has {history.name} {own.base_offset} of epoch {own.epoch} below its high watermark "
+                f"{now.high_watermark}; committed was that of epoch {last.epoch}",
+            )
+
+    def check_served(self, node: Node, history: History, log_start_offset: int) -> None:
+        """When everything is settled: all that the node's log holds from its start on."""
+        if not history.promises:
+            return
+        for batch in node.disk.between(history.name, log_start_offset, history.end):
+            committed = history.at(batch.base_offset)
+            if committed is None or not batch.is_same(committed):
+                self.fail(
+                    "CommittedIsFinal",
+                    f"node {node.id} serves {history.name} {batch.base_offset} of epoch {batch.epoch} in the end; "
+                    f"committed was {'nothing' if committed is None else f'that of epoch {committed.epoch}'}",
+                )
+
+    def on_told(self, node: Node, name: ReplicaName, offset: int) -> None:
+        """A follower tells its leader that it has everything below an offset, and `flush.messages` is 1."""
+        is_written = node.disk.ending_at(name, offset) is not None
+        if is_written and offset > node.recovered.get(name, 0) and not node.disk.ending_at(name, offset, durable=True):
+            self.fail("ToldIsFlushed", f"node {node.id} tells of {name} up to {offset}, which it has yet to flush")
+
+    # The controller
+
+    def on_controller_event(self, decided: MetadataImage, committed: MetadataImage) -> None:
+        """After an event of the controller."""
+        if decided is not self._decided:
+            self._decided = decided
+            for name, history in self.histories.items():
+                topic = decided.topics.by_name(name.topic)
+                registration = None if topic is None else topic.partition(name.partition)
+                before = self._registered.get(name)
+                if registration is not None and registration is not before:
+                    self._registered[name] = registration
+                    if before is not None:
+                        self._on_registration(history, before, registration)
+        for node_id in sorted(self.lost):
+            broker, node = committed.brokers.get(node_id), self._nodes[node_id]
+            if broker is not None and node.broker is not None and broker.incarnation_id == node.broker.incarnation_id:
+                self.lost.discard(node_id)
+                self._signatures.clear()
+        self._check_members()
+
+    def _on_registration(self, history: History, before: PartitionRegistration, now: PartitionRegistration) -> None:
+        self.note(
+            f"controller: {history.name} leader {now.leader} in {now.leader_epoch}, ISR {now.isr}"
+            + (f", ELR {now.elr}" if now.elr else "")
+            + (f", replicas {now.replicas}" if now.replicas != before.replicas else "")
+        )
+        joined = sorted(set(now.isr) - set(before.isr))
+        if joined:
+            self.counts.add("ISR expands")
+            self._check_active(history, now, joined)
+        if set(before.isr) - set(now.isr):
+            self.counts.add("ISR shrinks")
+        if (before.adding_replicas or before.removing_replicas) and not (now.adding_replicas or now.removing_replicas):
+            self.counts.add("reassignments")
+        if now.leader not in (before.leader, NO_LEADER):
+            self.counts.add("elections")
+        if now.isr and set(now.isr).isdisjoint((*before.isr, *before.elr)):
+            self._on_unclean(history, before, now)
+        elif now.leader not in (before.leader, NO_LEADER, *self.lost) and not history.is_recovering:
+            self._check_complete(self._nodes[now.leader], history, "is elected for")
+
+    def _check_active(self, history: History, now: PartitionRegistration, joined: list[int]) -> None:
+        """Whom the leader admits. Who is elected from outside may be just about to be unfenced; and where nobody leads,
+        a reassignment that is cancelled leaves the first replica in, whatever state that is in (as Kafka has it)."""
+        assert self._decided is not None
+        for member in joined:
+            broker = self._decided.brokers.get(member)
+            if now.leader not in (member, NO_LEADER) and (broker is None or not broker.is_active):
+                self.fail("MembersAreActive", f"{member} joins the in-sync set of {history.name}, and is {broker}")
+
+    def _on_unclean(self, history: History, before: PartitionRegistration, now: PartitionRegistration) -> None:
+        """Nobody is left of those who were known to have everything."""
+        self.counts.add("unclean elections")
+        self.note(f"{history.name}: that is unclean")
+        if history.is_clean and not before.last_known_elr:
+            self.fail("LeaderCompleteness", f"{now.isr} are in sync for {history.name} and were not eligible")
+        history.lineage_epoch, history.is_recovering = now.leader_epoch, True
+        history.generation += 1
+
+    # Who holds what
+
+    def _check_members(self) -> None:
+        """Every in-sync replica holds all that is committed."""
+        for name, history in self.histories.items():
+            registration = self._registered.get(name)
+            if registration is None or history.is_recovering:
+                continue
+            signature = (
+                len(history.batches),
+                history.generation,
+                history.needed_from,
+                registration,
+                *(self._nodes[member].disk.removals for member in registration.isr),
+            )
+            if self._signatures.get(name) == signature:
+                continue
+            self._signatures[name] = signature
+            for member in registration.isr:
+                if member not in self.lost:
+                    self._check_complete(self._nodes[member], history, "is in sync for", "StrongIsr")
+
+    def _check_complete(self, node: Node, history: History, what: str, rule: str = "LeaderCompleteness") -> None:
+        missing = self.first_missing(node, history)
+        if missing is not None:
+            own = node.disk.ending_at(history.name, missing.end_offset)
+            has = "nothing" if own is None else f"that of epoch {own.epoch}"
+            self.fail(
+                rule,
+                f"node {node.id} {what} {history.name}, of which {history.end} are committed, and has {has} in the "
+                f"place of {missing.base_offset}..{missing.end_offset - 1} of epoch {missing.epoch}",
+            )
+
+    def first_missing(self, node: Node, history: History) -> LoggedBatch | None:
+        """The first committed batch that a node's log does not hold."""
+        key = (node.id, node.lives, history.name)
+        removals, generation, count = self._held.get(key, (-1, -1, 0))
+        if removals != node.disk.removals or generation != history.generation:
+            count = 0
+        count = max(count, history.first_needed)
+        needed = history.batches[count:]
+        if needed:
+            have = {batch.base_offset: batch for batch in node.disk.between(history.name, needed[0].base_offset, 2**62)}
+            for batch in needed:
+                own = have.get(batch.base_offset)
+                if own is None or not own.is_same(batch):
+                    return batch
+                count += 1
+        self._held[key] = node.disk.removals, history.generation, count
+        return None
+
+    # Clients
+
+    def on_deleted(self, name: ReplicaName, offset: int) -> None:
+        """Records below an offset were deleted, by order of a client."""
+        self.histories[name].delete(offset)
+        self.note(f"{name} is deleted below {offset}")
+        self.counts.add("deletions")
+
+    def on_sent(self, name: ReplicaName, crc: int, *, is_idempotent: bool) -> bool:
+        if crc in self._crcs:
+            return False
+        self._crcs.add(crc)
+        if is_idempotent:
+            self._idempotent.add(crc)
+        return True
+
+    def on_acknowledged(self, name: ReplicaName, crc: int, offset: int, acks: int) -> None:
+        self.counts.add("acknowledged records")
+        history = self.histories[name]
+        if acks != ACKS_ALL or not history.promises or offset < 0:
+            return
+        batch = history.at(offset)
+        if batch is None or batch.crc != crc:
+            what = "nothing" if batch is None else "another batch"
+            self.fail("AcknowledgedIsCommitted", f"a batch is acknowledged at {offset} of {name}, where {what} is")
+
+    def on_sequence_lost(self, name: ReplicaName, crc: int, leader_id: int) -> None:
+        """A leader that had to load the state of producers knows their last batch only, as Kafka's does: it may refuse
+        what it has, or had and deleted. It must not refuse what it never had. One that has been deposed knows nothing
+        of what its successor took."""
+        history = self.histories[name]
+        self.counts.add("lost sequences")
+        if not history.promises or leader_id != self._registered[name].leader:
+            return
+        had = [*self._nodes[leader_id].disk.between(name, 0, 2**62), *history.deleted]
+        if all(batch.crc != crc for batch in had):
+            self.fail("AcknowledgedIsKnown", f"a leader of {name} does not know what its producer sent before")
+
+    def on_read(self, consumer: int, name: ReplicaName, header: BatchHeader, *, follows: Read | None) -> None:
+        history = self.histories[name]
+        self.counts.add("records read", header.record_count)
+        what = f"consumer {consumer} reads {name} {header.base_offset} of epoch {header.leader_epoch}"
+        written = history.written.get((header.leader_epoch, header.base_offset))
+        if written is None or written.crc != header.crc:
+            self.fail("ConsistentReads", f"{what}, which nobody wrote")
+        if history.promises:
+            batch = history.at(header.base_offset)
+            if batch is None or batch.crc != header.crc or batch.epoch != header.leader_epoch:
+                self.fail("ConsistentReads", f"{what}, which is not committed")
+        if follows is not None and written.before not in (None, (follows.epoch, follows.base_offset)):
+            self.fail("ConsistentReads", f"{what} behind {follows.base_offset} of {follows.epoch}, where it never was")
+
+    def on_truncation_noticed(self, consumer: int, name: ReplicaName, position: int, offset: int) -> None:
+        self.counts.add("truncations noticed")
+        self.note(f"consumer {consumer} of {name} goes back from {position} to {offset}")
+        history = self.histories[name]
+        if history.promises and offset < position:
+            self.fail(
+                "ConsistentReads", f"consumer {consumer} is told to go back from {position} to {offset} of {name}"
+            )
+
+    def on_out_of_range(self, consumer: int, name: ReplicaName, position: int, start: int) -> None:
+        history = self.histories[name]
+        self.note(f"consumer {consumer} of {name} at {position} is out of range, goes to {start}")
+        if history.promises and position >= history.deleted_to:
+            self.fail("ConsistentReads", f"consumer {consumer} at {position} of {name} is told to be out of range")

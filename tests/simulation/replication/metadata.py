@@ -1,0 +1,323 @@
+"""The metadata service: the real controller and its driver on a quorum that never fails to agree, and the feeds through
+which every broker hears of what was committed, each at its own time.
+
+The quorum is an idea here, since it has a simulation of its own: what is appended is committed in a while. Its leader
+may fail, though: what was not committed then may or may not be, and the next leader begins without sessions.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from random import Random
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
+
+from broker.metadata.controller.controller import Controller
+from broker.metadata.controller.state import ControllerSettings
+from broker.metadata.image.features import ELIGIBLE_LEADER_REPLICAS_VERSION, bootstrap_records
+from broker.metadata.image.loader import LoaderState, MetadataLoader, RecordBatch
+from broker.metadata.image.metadata_image import MetadataImage
+from broker.metadata.image.records import VersionedRecord, decode_record
+from broker.net.peer import SocketAddress
+from broker.runtime.controller.driver import Command, ControllerDriver
+from broker.runtime.quorum.quorum import Appended, CommittedBatch, LeaderAndEpoch, NotLeader, QuorumListener
+from protocol.errors import ErrorCode, KafkaError
+from protocol.messages.alter_partition import AlterPartitionRequest
+from protocol.messages.assign_replicas_to_dirs import AssignReplicasToDirsRequest
+from protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
+from protocol.messages.broker_registration import BrokerRegistrationRequest
+from protocol.messages.metadata_records import FeatureLevelRecord
+from protocol.primitives import Uuid
+from tests.broker.metadata.images import PlainSchema
+from tests.simulation.replication.network import Call, Wires
+from tests.simulation.replication.process import TaskProcess
+from tests.simulation.replication.scenario import CLUSTER_ID, CONTROLLER_ID, Scenario
+from tests.simulation.world import Handle, Process, SimulatedIo, World
+from tests.support.fakes.runtimes import make_runtime
+
+CONTROLLER: Final = SocketAddress("controller", 1)
+R = TypeVar("R")
+_LOOK_AGAIN_MS: Final = 100.0
+
+
+class Refusal(NamedTuple):
+    """The answer to a request that is refused as a whole."""
+
+    code: ErrorCode
+
+
+class IdealQuorum:
+    """Implements Quorum. `log` is what was committed."""
+
+    def __init__(self, process: Process, random: Random, *, commit_ms: float) -> None:
+        self._process = process
+        self._random = random
+        self._commit_ms = commit_ms
+        self._pending: list[CommittedBatch] = []
+        self._commit: Handle | None = None
+        self._listener: QuorumListener | None = None
+        self._epoch = 0
+        self._is_leader = False
+        self._next_offset = 0
+        self.high_watermark: int | None = 0
+        self.log: list[RecordBatch] = []
+        self.on_committed: Callable[[], None] = _nothing
+
+    @property
+    def node_id(self) -> int:
+        return CONTROLLER_ID
+
+    @property
+    def leader(self) -> LeaderAndEpoch:
+        return LeaderAndEpoch(CONTROLLER_ID if self._is_leader else None, self._epoch)
+
+    @property
+    def log_end_offset(self) -> int:
+        return self._next_offset
+
+    def add_listener(self, listener: QuorumListener) -> None:
+        self._listener = listener
+
+    def append(self, epoch: int, frames: Sequence[bytes]) -> Appended:
+        if not self._is_leader or epoch != self._epoch:
+            raise NotLeader
+        base, now_ms = self._next_offset, self._process.now_ms()
+        self._next_offset += len(frames)
+        self._pending.append(CommittedBatch(base, self._next_offset - 1, epoch, now_ms, list(frames)))
+        if self._commit is None:
+            self._commit = self._process.world.schedule(self._delay_ms(), self._commit_all, process=self._process)
+        return Appended(base, self._next_offset - 1, now_ms)
+
+    def resign(self, epoch: int) -> None:
+        raise AssertionError("the controller could not go on")
+
+    def elect(self) -> None:
+        """This node leads from now on, in a new epoch."""
+        self._epoch += 1
+        self._is_leader = True
+        self._tell(self.leader)
+
+    def depose(self) -> None:
+        """Nobody leads. Some of what was written is committed, the rest never was."""
+        self._epoch += 1
+        self._is_leader = False
+        survivors = self._pending[: self._random.randint(0, len(self._pending))]
+        self._pending = []
+        self._tell(self.leader)
+        self._take(survivors)
+        self._next_offset = survivors[-1].last_offset + 1 if survivors else (self.high_watermark or 0)
+
+    def _delay_ms(self) -> float:
+        return self._random.expovariate(1.0 / self._commit_ms)
+
+    def _commit_all(self) -> None:
+        self._commit = None
+        batches, self._pending = self._pending, []
+        self._take(batches)
+
+    def _take(self, batches: list[CommittedBatch]) -> None:
+        if not batches:
+            return
+        assert self._listener is not None
+        self.high_watermark = batches[-1].last_offset + 1
+        self.log += [_decoded(batch) for batch in batches]
+        self._listener.on_commit(batches)
+        self.on_committed()
+
+    def _tell(self, leader: LeaderAndEpoch) -> None:
+        assert self._listener is not None
+        self._listener.on_leader_change(leader)
+
+
+class MetadataService:
+    """A server for what brokers ask of the controller. Never dies."""
+
+    def __init__(self, world: World, seed: int, scenario: Scenario) -> None:
+        self.process = TaskProcess(world, CONTROLLER_ID, wall_offset_ms=1_700_000_000_000)
+        random = Random(f"metadata {seed}")
+        self.quorum = IdealQuorum(self.process, random, commit_ms=scenario.metadata_commit_ms)
+        self.controller = Controller(
+            ControllerSettings(
+                CLUSTER_ID,
+                node_id=CONTROLLER_ID,
+                session_timeout_ms=scenario.session_timeout_ms,
+                max_idle_interval_ms=0,
+                leader_imbalance_check_interval_ms=3_000,
+                unclean_election_interval_ms=1_000,
+            ),
+            PlainSchema(),
+            random=random,
+            new_id=lambda: Uuid(random.randbytes(16)),
+        )
+        self.driver = ControllerDriver(
+            self.controller,
+            self.quorum,
+            make_runtime(
+                self.process, clock=self.process, io=SimulatedIo(self.process, random, inline_share=1.0, delay_ms=1.0)
+            ),
+            bootstrap=_bootstrap(elr=scenario.elr),
+            local_broker=None,
+        )
+        self.quorum.add_listener(self.driver)
+        self._loader = MetadataLoader()
+        self._states = [self._loader.state]
+        self.feeds: list[Feed] = []
+        self.quorum.on_committed = self._on_committed
+
+    @property
+    def image(self) -> MetadataImage:
+        """The latest committed image."""
+        return self.driver.image
+
+    @property
+    def decided(self) -> MetadataImage:
+        """With what is decided and not committed yet."""
+        return self.controller.image
+
+    def state_at(self, count: int) -> LoaderState:
+        """What so many batches lead to."""
+        while len(self._states) <= count:
+            self._loader.load([self.quorum.log[len(self._states) - 1]])
+            self._states.append(self._loader.state)
+        return self._states[count]
+
+    def serve(self, call: Call) -> "asyncio.Future[Any]":
+        answer: asyncio.Future[Any] = self.process.create_future()
+        try:
+            decided = self.driver.submit(_command(call.message))
+        except KafkaError as error:
+            answer.set_result(Refusal(error.code))
+            return answer
+
+        def settle(done: "asyncio.Future[Any]") -> None:
+            error = done.exception()
+            if not answer.done():
+                answer.set_result(Refusal(error.code) if isinstance(error, KafkaError) else done.result())
+
+        decided.add_done_callback(settle)
+        return answer
+
+    def command(self, command: Command[R], done: Callable[[R | Refusal], None]) -> None:
+        """What an operator asks, in an event of this process."""
+
+        def run() -> None:
+            try:
+                decided = self.driver.submit(command)
+            except KafkaError as error:
+                done(Refusal(error.code))
+                return
+            decided.add_done_callback(
+                lambda future: done(_refused(future.exception()) if future.exception() else future.result())
+            )
+
+        self.process.world.run(self.process, run)
+
+    def _on_committed(self) -> None:
+        for feed in self.feeds:
+            feed.wake()
+
+
+class MetadataReader(Protocol):
+    """A running broker, as far as its metadata goes."""
+
+    @property
+    def process(self) -> Process: ...
+
+    def on_batches(self, batches: Sequence[RecordBatch]) -> None: ...
+
+
+class Feed:
+    """Brings one broker what is committed: in order, sooner or later, one batch at a time or many at once."""
+
+    def __init__(self, service: MetadataService, wires: Wires, node_id: int, random: Random, delay_ms: float) -> None:
+        self._service = service
+        self._wires = wires
+        self._node_id = node_id
+        self._random = random
+        self._delay_ms = delay_ms
+        self._reader: MetadataReader | None = None
+        self._is_due = False
+        self.held_until_ms = 0.0
+        """Nothing comes before that time."""
+        self.count = 0
+        """So many batches were brought."""
+
+    def start(self, reader: MetadataReader) -> LoaderState:
+        """A broker starts with what it knew before, or with a little more."""
+        committed = len(self._service.quorum.log)
+        self.count = self._random.choice((self.count, self._random.randint(self.count, committed), committed))
+        self._reader = reader
+        self.wake()
+        return self._service.state_at(self.count)
+
+    def stop(self) -> None:
+        self._reader = None
+
+    def wake(self) -> None:
+        if not self._is_due and self._reader is not None and self.count < len(self._service.quorum.log):
+            self._is_due = True
+            self._wires.world.schedule(self._random.expovariate(1.0 / self._delay_ms), self._bring)
+
+    def bring_one(self) -> None:
+        """The next batch, although nothing comes by itself now."""
+        reader = self._reader
+        assert reader is not None, "a node that is down hears of nothing"
+        self.count += 1
+        self._wires.world.run(reader.process, reader.on_batches, self._service.quorum.log[self.count - 1 : self.count])
+
+    def hurry(self) -> None:
+        """No delays any more."""
+        self.held_until_ms, self._delay_ms = 0.0, 1.0
+
+    def _bring(self) -> None:
+        self._is_due = False
+        reader, world, log = self._reader, self._wires.world, self._service.quorum.log
+        if reader is None or not reader.process.is_alive or self.count >= len(log):
+            return
+        waits_ms = max(reader.process.stalled_until_ms, self.held_until_ms) - world.now_ms
+        if self._wires.is_blocked(CONTROLLER_ID, self._node_id):
+            waits_ms = max(waits_ms, 100.0)
+        if waits_ms > 0.0:
+            self._is_due = True
+            world.schedule(min(waits_ms, _LOOK_AGAIN_MS), self._bring)
+            return
+        first = self.count
+        self.count = len(log) if self._random.random() < 0.5 else self.count + 1
+        world.run(reader.process, reader.on_batches, log[first : self.count])
+        self.wake()
+
+
+def _command(request: object) -> Command[Any]:
+    match request:
+        case BrokerHeartbeatRequest():
+            return lambda controller, now: controller.heartbeat(request, now_ms=now)
+        case BrokerRegistrationRequest():
+            return lambda controller, now: controller.register_broker(request, now_ms=now)
+        case AlterPartitionRequest():
+            return lambda controller, _now: controller.alter_partitions(request)
+        case AssignReplicasToDirsRequest():
+            return lambda controller, _now: controller.assign_directories(request)
+        case _:
+            raise AssertionError(f"nobody asks a controller {request}")
+
+
+def _refused(error: BaseException | None) -> Refusal:
+    assert isinstance(error, KafkaError), error
+    return Refusal(error.code)
+
+
+def _bootstrap(*, elr: bool) -> list[VersionedRecord]:
+    return [
+        record
+        for record in bootstrap_records()
+        if elr
+        or not isinstance(record.message, FeatureLevelRecord)
+        or record.message.name != ELIGIBLE_LEADER_REPLICAS_VERSION
+    ]
+
+
+def _decoded(batch: CommittedBatch) -> RecordBatch:
+    records = [decode_record(frame) for frame in batch.frames]
+    return RecordBatch(batch.base_offset, batch.last_offset, batch.epoch, batch.timestamp_ms, records)
+
+
+def _nothing() -> None:
+    """Nobody wants to know."""

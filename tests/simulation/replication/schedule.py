@@ -1,0 +1,351 @@
+"""What befalls a cluster: work, faults and operators, drawn at random from the seed, mixed, at random moments.
+
+Kafka keeps its promises under some conditions, and the schedule keeps to them. Records that were not synced, or a whole
+disk, are lost on one node at a time: only where eligible leader replicas are kept, and only while every partition of
+the node has somebody else in sync or eligible. Everything else may happen at any time, to any number of nodes.
+"""
+
+from collections.abc import Callable
+from random import Random
+from typing import Final
+
+from broker.metadata.image.partition import PartitionRegistration
+from protocol.errors import KafkaError
+from protocol.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    ReassignablePartition,
+    ReassignableTopic,
+)
+from protocol.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
+from tests.simulation.replication.broker import Node
+from tests.simulation.replication.clients import Producer
+from tests.simulation.replication.disk import ReplicaName
+from tests.simulation.replication.scenario import Mood
+from tests.simulation.replication.simulation import ReplicationSimulator
+from tests.simulation.weather import draw_weather
+
+_PENDING_MAX: Final = 12
+"""A producer with so many batches waiting gets no more for now."""
+_PREFERRED: Final = 0
+_UNCLEAN: Final = 1
+
+
+class RandomSchedule:
+    """Implements Schedule."""
+
+    def __init__(self, simulation: ReplicationSimulator) -> None:
+        self._simulation = simulation
+        self._random = Random(f"schedule {simulation.seed}")
+        self._world = simulation.world
+        self._nodes = simulation.nodes
+        self._is_over = False
+        self._faults: tuple[tuple[int, Callable[[], None]], ...] = (
+            (14, self._kill),
+            (8, self._lose_power),
+            (5, self._lose_power_soon),
+            (3, self._wipe),
+            (3, self._fail_directory_soon),
+            (8, self._shut_down),
+            (8, self._stall),
+            (12, self._partition),
+            (8, self._heal),
+            (5, self._change_weather),
+            (10, self._hold_metadata),
+            (4, self._fail_over_controller),
+            (9, self._move_leader),
+            (7, self._reassign),
+            (3, self._cancel_reassignment),
+            (3, self._elect_uncleanly),
+            (4, self._delete_records),
+            (4, self._burst),
+        )
+        often = {
+            Mood.MIXED: {},
+            Mood.RESTLESS: {self._move_leader: 80, self._hold_metadata: 40},
+            Mood.MORTAL: {self._lose_power: 80},
+        }[simulation.scenario.mood]
+        self._weights = [often.get(fault, weight) for weight, fault in self._faults]
+
+    def begin(self) -> None:
+        scenario = self._simulation.scenario
+        for producer in self._simulation.producers:
+            self._after(self._random.expovariate(1.0 / scenario.produce_every_ms), self._producing(producer))
+        self._after(500.0 + self._random.expovariate(1.0 / scenario.fault_every_ms), self._fault_again)
+
+    def end(self) -> None:
+        self._is_over = True
+        for name in self._simulation.checker.histories:
+            self._cancel(name)
+
+    def _after(self, delay_ms: float, action: Callable[[], None]) -> None:
+        self._world.schedule(delay_ms, action)
+
+    def _note(self, text: str) -> None:
+        self._simulation.checker.note(text)
+
+    def _fault_again(self) -> None:
+        if self._is_over:
+            return
+        scenario = self._simulation.scenario
+        if self._random.random() < scenario.calm_share:
+            self._calm_down()
+            return
+        self._after(self._random.expovariate(1.0 / scenario.fault_every_ms), self._fault_again)
+        (_, fault) = self._random.choices(self._faults, self._weights)[0]
+        fault()
+
+    def _calm_down(self) -> None:
+        """Time for replicas to come back into sync, and for reassignments to end."""
+        self._note("calm")
+        scenario = self._simulation.scenario
+        self._simulation.wires.clear_up()
+        self._after(self._random.uniform(1.0, 3.0) * scenario.session_timeout_ms, self._fault_again)
+
+    # Work
+
+    def _producing(self, producer: Producer) -> Callable[[], None]:
+        def produce() -> None:
+            if not self._is_over:
+                self._after(self._random.expovariate(1.0 / self._simulation.scenario.produce_every_ms), produce)
+                self._produce(producer)
+
+        return produce
+
+    def _produce(self, producer: Producer) -> None:
+        if producer.pending_count < _PENDING_MAX:
+            self._world.run(producer.process, producer.produce)
+
+    def _burst(self) -> None:
+        for producer in self._simulation.producers:
+            for _ in range(self._random.randint(1, 4)):
+                self._produce(producer)
+
+    def _delete_records(self) -> None:
+        """As DeleteRecords has it; often all that is committed. Not where unclean leaders may bring back the past."""
+        name = self._any_partition()
+        leader = self._leader(name)
+        if leader is None or leader.broker is None:
+            return
+        partition = leader.broker.partition(*name)
+        history = self._simulation.checker.histories[name]
+        if partition is None or not partition.is_leader or partition.truncation.is_under_way or not history.promises:
+            return
+        offset = self._random.choice((partition.log.high_watermark, partition.log.high_watermark // 2))
+        if offset > history.end:
+            return
+
+        def delete() -> None:
+            self._simulation.checker.on_deleted(name, offset)
+            try:
+                partition.record_deletion.delete_records(offset)
+            except KafkaError as error:
+                self._note(f"deletion from {name} was refused: {error}")
+
+        self._world.run(leader.broker.process, delete)
+
+    # Lives
+
+    def _up(self) -> list[Node]:
+        return [node for node in self._nodes.values() if node.is_up]
+
+    def _any(self, nodes: list[Node]) -> Node | None:
+        return self._random.choice(nodes) if nodes else None
+
+    def _kill(self) -> None:
+        """One process, or now and then all at once."""
+        up = self._up()
+        victims = up if self._random.random() < 0.1 else self._random.sample(up, min(1, len(up)))
+        for node in victims:
+            self._note(f"node {node.id} is killed")
+            self._simulation.crash(node, power=False)
+            self._simulation.start_later(node)
+
+    def _lose_power(self) -> None:
+        node = self._any([node for node in self._up() if self._may_lose(node)])
+        if node is not None:
+            self._note(f"node {node.id} loses power")
+            self._simulation.crash(node, power=True)
+            self._simulation.start_later(node)
+
+    def _lose_power_soon(self) -> None:
+        """In the middle of what a node is about to do, if it may still happen then."""
+        node = self._any([node for node in self._up() if self._may_lose(node)])
+        if node is not None:
+            node.disk.fail_after = self._random.randint(0, 30)
+            node.disk.may_fail = lambda: self._may_lose(node)
+
+    def _wipe(self) -> None:
+        """A disk is gone, and a new one comes."""
+        node = self._any([node for node in self._nodes.values() if self._may_lose(node)])
+        if node is not None:
+            self._note(f"the disk of node {node.id} is wiped")
+            was_up = node.is_up
+            self._simulation.crash(node, power=False)
+            self._simulation.wipe(node)
+            if was_up:
+                self._simulation.start_later(node)
+
+    def _may_lose(self, node: Node) -> bool:
+        """Whether the others would still have everything."""
+        lost = self._simulation.checker.lost
+        if self._is_over or not self._simulation.scenario.elr or lost - {node.id}:
+            return False
+        return all(self._others_have_it(node, name) for name in self._simulation.checker.histories)
+
+    def _others_have_it(self, node: Node, name: ReplicaName) -> bool:
+        """By what is committed, by what is decided, and by what anybody who leads may be about to decide."""
+        simulation = self._simulation
+        decided, topic = simulation.registration(name), simulation.service.image.topics.by_name(name.topic)
+        committed = None if topic is None else topic.partition(name.partition)
+        if decided is None or committed is None or simulation.checker.histories[name].is_recovering:
+            return False
+        return self._is_held(decided, node.id) and self._is_held(committed, node.id)
+
+    @staticmethod
+    def _is_held(registration: PartitionRegistration, without: int) -> bool:
+        holders = {*registration.isr, *registration.elr}
+        return not holders <= {without}
+
+    def _fail_directory_soon(self) -> None:
+        node = self._any(self._up())
+        if node is not None:
+            paths = node.disk.directories(self._simulation.scenario.directories)
+            node.disk.error_path = self._random.choice(paths)
+            node.disk.error_after = self._random.randint(0, 20)
+
+    def _shut_down(self) -> None:
+        node = self._any([node for node in self._up() if not node.is_leaving])
+        if node is None or node.broker is None:
+            return
+        self._note(f"node {node.id} shuts down")
+        self._simulation.checker.counts.add("controlled shutdowns")
+        node.is_leaving = True
+        self._world.run(node.broker.process, node.broker.shut_down)
+
+    def _stall(self) -> None:
+        """The machine pauses: clocks go on, nothing else does."""
+        node = self._any(self._up())
+        if node is not None and node.broker is not None:
+            pause_ms = self._random.choice((50.0, 800.0, 3_000.0))
+            self._note(f"node {node.id} stalls for {pause_ms:.0f} ms")
+            node.broker.process.stalled_until_ms = self._world.now_ms + pause_ms
+
+    # The network
+
+    def _partition(self) -> None:
+        """Cut some links, each in one direction, or the nodes into two groups, or one node off. 0 is the controller."""
+        ids = [0, *self._nodes]
+        clients = [client.process.node_id for client in (*self._simulation.producers, *self._simulation.consumers)]
+        links = [(a, b) for a in ids for b in ids if a != b]
+        match self._random.randrange(5):
+            case 0:
+                blocked = {link for link in links if self._random.random() < 0.3}
+            case 1:
+                group = {node_id for node_id in (*ids, *clients) if self._random.random() < 0.5}
+                everybody = [*ids, *clients]
+                blocked = {(a, b) for a in everybody for b in everybody if (a in group) != (b in group)}
+            case 2:
+                alone = self._random.choice(ids[1:])
+                blocked = {(a, b) for a, b in links if alone in (a, b)}
+            case 3:
+                deaf = self._random.choice(ids)
+                blocked = {(a, b) for a, b in links if b == deaf}
+            case _:
+                cut_off = self._random.choice(ids[1:])
+                blocked = {(0, cut_off), (cut_off, 0)}
+        self._note(f"links are cut: {sorted(blocked)[:12]}")
+        self._simulation.wires.block(frozenset(blocked))
+
+    def _heal(self) -> None:
+        self._note("links are whole")
+        self._simulation.wires.block(frozenset())
+
+    def _change_weather(self) -> None:
+        self._simulation.wires.weather = draw_weather(self._random)
+
+    # The controller
+
+    def _hold_metadata(self) -> None:
+        """A broker hears of nothing new for a while."""
+        node = self._any(list(self._nodes.values()))
+        if node is not None:
+            pause_ms = self._random.choice((200.0, 1_000.0, 4_000.0))
+            self._note(f"node {node.id} hears of no metadata for {pause_ms:.0f} ms")
+            node.feed.held_until_ms = self._world.now_ms + pause_ms
+
+    def _fail_over_controller(self) -> None:
+        service = self._simulation.service
+        if service.quorum.leader.leader_id != service.quorum.node_id:
+            return
+        self._note("the controller fails over")
+        self._simulation.checker.counts.add("controller failovers")
+        self._world.run(service.process, service.quorum.depose)
+        self._after(
+            self._random.choice((5.0, 100.0, 500.0)), lambda: self._world.run(service.process, service.quorum.elect)
+        )
+
+    # Operators
+
+    def _any_partition(self) -> ReplicaName:
+        return self._random.choice(list(self._simulation.checker.histories))
+
+    def _leader(self, name: ReplicaName) -> Node | None:
+        registration = self._simulation.registration(name)
+        return None if registration is None else self._nodes.get(registration.leader)
+
+    def _move_leader(self) -> None:
+        """Another replica is to lead: it becomes the preferred one, and then the leader if it can."""
+        name = self._any_partition()
+        registration = self._simulation.registration(name)
+        if registration is None or registration.adding_replicas or registration.removing_replicas:
+            return
+        replicas = list(registration.replicas)
+        self._random.shuffle(replicas)
+        self._alter(name, replicas)
+        self._elect(name, _PREFERRED)
+
+    def _reassign(self) -> None:
+        name = self._any_partition()
+        registration = self._simulation.registration(name)
+        if registration is None:
+            return
+        factor = next(topic.factor for topic in self._simulation.scenario.topics if topic.name == name.topic)
+        replicas = self._random.sample(list(self._nodes), min(factor, len(self._nodes)))
+        self._note(f"{name} is to move to {replicas}")
+        self._alter(name, replicas)
+
+    def _cancel_reassignment(self) -> None:
+        self._cancel(self._any_partition())
+
+    def _cancel(self, name: ReplicaName) -> None:
+        registration = self._simulation.registration(name)
+        if registration is not None and (registration.adding_replicas or registration.removing_replicas):
+            self._note(f"the move of {name} is cancelled")
+            self._alter(name, None)
+
+    def _alter(self, name: ReplicaName, replicas: list[int] | None) -> None:
+        request = AlterPartitionReassignmentsRequest(
+            topics=[
+                ReassignableTopic(
+                    name=name.topic,
+                    partitions=[ReassignablePartition(partition_index=name.partition, replicas=replicas)],
+                )
+            ]
+        )
+        self._simulation.service.command(lambda controller, _now: controller.alter_reassignments(request), _nothing)
+
+    def _elect_uncleanly(self) -> None:
+        """Only where the topic allows it."""
+        name = self._any_partition()
+        if not self._simulation.checker.histories[name].is_clean:
+            self._elect(name, _UNCLEAN)
+
+    def _elect(self, name: ReplicaName, kind: int) -> None:
+        request = ElectLeadersRequest(
+            election_type=kind, topic_partitions=[TopicPartitions(topic=name.topic, partitions=[name.partition])]
+        )
+        self._simulation.service.command(lambda controller, _now: controller.elect_leaders(request), _nothing)
+
+
+def _nothing(_: object) -> None:
+    """Nobody waits for the answer."""

@@ -1,0 +1,345 @@
+"""Simulator of replication: brokers, their controller, and clients, under faults and in recovery.
+
+After the faults all replicas must be in sync and equal, with everything committed and nothing pending; consumers must
+have read to the end.
+"""
+
+from collections.abc import Callable
+from random import Random
+from typing import Any, Final, Protocol
+
+from broker.metadata.image.partition import PartitionRegistration
+from broker.net.peer import SocketAddress
+from broker.runtime.controller.broker_lifecycle import RegistrationTimedOut
+from protocol.messages.create_topics import (
+    CreatableReplicaAssignment,
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+)
+from protocol.messages.fetch import FetchRequest
+from protocol.primitives import ZERO_UUID, Uuid
+from storage.directories.log_dir import NoLogDir
+from storage.errors import LogDirFailure
+from tests.simulation.replication.broker import Broker, Node
+from tests.simulation.replication.checker import KEPT_LINES, Checker
+from tests.simulation.replication.clients import ACKS_ALL, Client, Consumer, Producer
+from tests.simulation.replication.disk import PartitionDisk, ReplicaName
+from tests.simulation.replication.history import History
+from tests.simulation.replication.metadata import CONTROLLER, Feed, MetadataService
+from tests.simulation.replication.network import Wires
+from tests.simulation.replication.scenario import FIRST_CLIENT_ID, Scenario, TopicScenario, draw_scenario
+from tests.simulation.simulator import EventSimulator
+from tests.simulation.world import Process, World
+
+_BEGIN_MS: Final = 20_000.0
+"""By then a cluster without faults has its topics."""
+
+
+class Schedule(Protocol):
+    """What befalls the cluster."""
+
+    def begin(self) -> None: ...
+
+    def end(self) -> None:
+        """No more faults, no more work."""
+        ...
+
+
+class ReplicationSimulator(EventSimulator):
+    """Simulator of brokers and clients. Implements Surroundings for brokers and Cluster for clients."""
+
+    kept_lines = KEPT_LINES
+
+    def __init__(
+        self,
+        seed: int,
+        make_schedule: "Callable[[ReplicationSimulator], Schedule]",
+        *,
+        events: int,
+        scenario: Scenario | None = None,
+    ) -> None:
+        self.nodes: dict[int, Node] = {}
+        world = World()
+        self.checker = Checker(self.nodes, lambda: world.now_ms)
+        super().__init__(seed, world, self.checker, planned_events=events)
+        self.random = Random(f"history {seed}")
+        self.scenario = scenario or draw_scenario(Random(f"scenario {seed}"))
+        self.wires = Wires(self.world, Random(f"network {seed}"))
+        self.wires.in_bytes = self.scenario.in_bytes
+        self.service = MetadataService(self.world, seed, self.scenario)
+        self.wires.listen(CONTROLLER, self.service)
+        self.producers: list[Producer] = []
+        self.consumers: list[Consumer] = []
+        self._create_nodes()
+        self._schedule = make_schedule(self)
+
+    def _create_nodes(self) -> None:
+        scenario, random = self.scenario, self.random
+        for node_id in scenario.broker_ids:
+            feed = Feed(
+                self.service, self.wires, node_id, Random(f"feed {self.seed} {node_id}"), scenario.metadata_delay_ms
+            )
+            self.service.feeds.append(feed)
+            node = self.nodes[node_id] = Node(
+                node_id,
+                PartitionDisk(node_id, self.checker),
+                feed,
+                rate=1.0 + random.uniform(-scenario.drift, scenario.drift),
+                wall_offset_ms=1_700_000_000_000 + random.randint(-5_000, 5_000),
+            )
+            self.wires.own(node.endpoint, node_id)
+            self.world.schedule(random.uniform(0.0, 200.0), self.start, node)
+
+    # What clients know
+
+    def endpoint_of(self, node_id: int) -> SocketAddress:
+        return self.nodes[node_id].endpoint
+
+    def any_broker(self, random: Random) -> int:
+        return random.choice(list(self.nodes))
+
+    def topic_id(self, topic: str) -> Uuid:
+        image = self.service.image.topics.by_name(topic)
+        return ZERO_UUID if image is None else image.id
+
+    def registration(self, name: ReplicaName) -> PartitionRegistration | None:
+        """By the latest that is decided."""
+        topic = self.service.decided.topics.by_name(name.topic)
+        return None if topic is None else topic.partition(name.partition)
+
+    # Running
+
+    def close(self) -> None:
+        brokers = (node.broker.process for node in self.nodes.values() if node.broker is not None)
+        for process in (self.service.process, *(client.process for client in clients_of(self)), *brokers):
+            process.die()
+
+    def begin(self) -> None:
+        self.create_cluster()
+        self.wires.weather = self.scenario.weather
+        self._schedule.begin()
+
+    def create_cluster(self) -> None:
+        """Start brokers, create topics, then start clients, without faults."""
+        self.world.run(self.service.process, self.service.quorum.elect)
+        while len(list(self.service.image.brokers.alive())) < self.scenario.brokers:
+            self._step_to("the brokers are not registered")
+        for topic in self.scenario.topics:
+            self._create_topic(topic)
+        while any(self.topic_id(topic.name) == ZERO_UUID for topic in self.scenario.topics):
+            self._step_to("topics are not created")
+        self._create_clients()
+
+    def _step_to(self, reason: str) -> None:
+        self.step()
+        if self.world.now_ms > _BEGIN_MS:
+            self.checker.fail("Liveness", f"without any fault, {reason}")
+
+    def _create_topic(self, topic: TopicScenario) -> None:
+        assignments = [
+            CreatableReplicaAssignment(
+                index, list(topic.assignment) or self.random.sample(list(self.scenario.broker_ids), topic.factor)
+            )
+            for index in range(topic.partitions)
+        ]
+        configs = [CreatableTopicConfig("min.insync.replicas", str(topic.min_insync_replicas))]
+        if not topic.is_clean:
+            configs.append(CreatableTopicConfig("unclean.leader.election.enable", "true"))
+        for index in range(topic.partitions):
+            name = ReplicaName(topic.name, index)
+            self.checker.histories[name] = History(name, is_clean=topic.is_clean)
+        request = CreateTopicsRequest(
+            topics=[
+                CreatableTopic(
+                    name=topic.name, num_partitions=-1, replication_factor=-1, assignments=assignments, configs=configs
+                )
+            ]
+        )
+        self.service.command(lambda controller, _now: controller.create_topics(request), _nothing)
+
+    def _create_clients(self) -> None:
+        scenario, ids = self.scenario, iter(range(FIRST_CLIENT_ID, FIRST_CLIENT_ID + 100))
+        for name in self.checker.histories:
+            for _ in range(scenario.producers):
+                node_id = next(ids)
+                producer = Producer(
+                    self,
+                    self.checker,
+                    node_id,
+                    name,
+                    Random(f"producer {self.seed} {node_id}"),
+                    acks=1 if self.random.random() < 0.25 else ACKS_ALL,
+                    timeout_ms=scenario.request_timeout_ms,
+                    delivery_timeout_ms=scenario.delivery_timeout_ms,
+                    rate=1.0 + self.random.uniform(-scenario.drift, scenario.drift),
+                )
+                self.producers.append(producer)
+            for _ in range(scenario.consumers):
+                node_id = next(ids)
+                consumer = Consumer(
+                    self,
+                    self.checker,
+                    node_id,
+                    name,
+                    Random(f"consumer {self.seed} {node_id}"),
+                    timeout_ms=scenario.request_timeout_ms,
+                    rate=1.0,
+                )
+                self.consumers.append(consumer)
+                consumer.start()
+
+    def observe(self, process: Process) -> None:
+        if process is self.service.process:
+            self.checker.on_controller_event(self.service.decided, self.service.image)
+            return
+        node = self.nodes.get(process.node_id)
+        if node is not None and node.broker is not None and node.broker.process is process:
+            self.checker.on_broker_event(node)
+
+    def on_power_failure(self, process: Process) -> None:
+        node = self.nodes[process.node_id]
+        self.checker.note(f"node {node.id} loses its power in the middle of an operation")
+        process.die()
+        self.checker.on_broker_event(node)
+        self.crash(node, power=True)
+        self.start_later(node)
+
+    def on_error(self, process: Process | None, error: Exception) -> None:
+        node = None if process is None else self.nodes.get(process.node_id)
+        if node is not None and node.broker is not None:
+            self.on_end(node, node.broker, error)
+        else:
+            super().on_error(process, error)
+
+    # Recovery
+
+    def stop_faults(self) -> None:
+        self._schedule.end()
+        self.wires.clear_up()
+        for feed in self.service.feeds:
+            feed.hurry()
+        for node in self.nodes.values():
+            node.disk.fail_after = node.disk.error_after = None
+            if not node.is_up:
+                self.start_later(node)
+            elif node.broker is not None and node.broker.has_lost_directory:
+                self.crash(node, power=False)
+                self.start_later(node)
+
+    def unsettled_reason(self) -> str | None:
+        for producer in self.producers:
+            if producer.pending_count:
+                return f"producer {producer.process.node_id} of {producer.name} has {producer.pending_count} pending"
+        for name, history in self.checker.histories.items():
+            reason = self._unsettled_reason_of(name, history)
+            if reason is not None:
+                return f"{name} {reason}"
+        for consumer in self.consumers:
+            end = self.checker.histories[consumer.name].end
+            if consumer.position < end:
+                return f"consumer {consumer.process.node_id} of {consumer.name} is at {consumer.position} of {end}"
+        return None
+
+    def _unsettled_reason_of(self, name: ReplicaName, history: History) -> str | None:
+        registration = self.registration(name)
+        assert registration is not None
+        if registration.adding_replicas or registration.removing_replicas:
+            return "is being reassigned"
+        if set(registration.isr) != set(registration.replicas):
+            return f"has the ISR {registration.isr} of {registration.replicas}, leader {registration.leader}"
+        for node_id in registration.replicas:
+            node = self.nodes[node_id]
+            partition = None if node.broker is None else node.broker.partition(*name)
+            if partition is None:
+                return f"is not in service on {node_id}"
+            log = partition.log
+            bounds = (log.high_watermark, log.log_end_offset)
+            if bounds != (history.end, history.end):
+                return f"has high watermark and end {bounds} on {node_id}, and {history.end} are committed"
+            if partition.leader_epoch != registration.leader_epoch or partition.leader_id != registration.leader:
+                return f"is led by {partition.leader_id} in {partition.leader_epoch} for {node_id}"
+            if self.checker.first_missing(node, history) is not None:
+                return f"is incomplete on {node_id}"
+            self.checker.check_served(node, history, log.log_start_offset)
+        return None
+
+    # Lives of nodes
+
+    def start(self, node: Node) -> None:
+        """A new process on what the disk holds; no effect if there is one."""
+        if node.is_up:
+            return
+        node.starts += 1
+        if node.starts > 1:
+            self.checker.counts.add("restarts")
+        self.checker.note(f"node {node.id} starts")
+        node.is_leaving = False
+        node.disk.has_failed = False
+        broker = node.broker = Broker(node, self, self.seed)
+        self.wires.own(node.endpoint, node.id)
+        self.world.run(broker.process, broker.start)
+
+    def start_later(self, node: Node) -> None:
+        mean_ms = 100.0 if self.is_recovering else self.scenario.restart_mean_ms
+        mean_ms = mean_ms or self.random.choice((50.0, 1_000.0, 4_000.0))
+        self.world.schedule(self.random.expovariate(1.0 / mean_ms), self.start, node)
+
+    def crash(self, node: Node, *, power: bool, luck: Random | None = None) -> None:
+        """The process is gone; with the power also what was not synced, or, by luck, some of that. Somebody must start
+        it again."""
+        if node.broker is not None:
+            node.broker.process.die()
+        node.broker = None
+        node.feed.stop()
+        self.checker.on_stop(node)
+        node.disk.fail_after = node.disk.error_after = None
+        node.disk.is_starting = False
+        if power:
+            self.checker.on_loss(node)
+            self.checker.counts.add("power losses")
+            node.disk.crash(luck or self.random)
+        else:
+            node.disk.forget_process()
+
+    def wipe(self, node: Node) -> None:
+        """A node that is down gets an empty disk."""
+        self.checker.on_loss(node)
+        self.checker.counts.add("wiped disks")
+        node.lives += 1
+        node.disk = PartitionDisk(node.id, self.checker)
+
+    def note_directory_failure(self, node: Node) -> None:
+        self.checker.counts.add("directory failures")
+        self.checker.note(f"a log directory of node {node.id} fails")
+
+    def note_fetch(self, node: Node, request: FetchRequest) -> None:
+        if self.scenario.flush_messages != 1:
+            return
+        for topic in request.topics:
+            image = self.service.image.topics.by_id(topic.topic_id)
+            if image is not None:
+                for each in topic.partitions:
+                    self.checker.on_told(node, ReplicaName(image.name, each.partition), each.fetch_offset)
+
+    def on_end(self, node: Node, broker: Broker, error: BaseException | None) -> None:
+        """A broker ended itself. It may, when its disk failed or nobody takes its registration."""
+        if node.broker is not broker:
+            return
+        if error is not None:
+            may_end = isinstance(error, OSError | LogDirFailure | NoLogDir) and node.disk.has_failed
+            if not may_end and not isinstance(error, RegistrationTimedOut):
+                self.fail_on_error(f"node {node.id}", "ended itself:", error)
+        self.checker.note(f"node {node.id} ends: {error or 'it has shut down'}")
+        self.checker.on_broker_event(node)
+        self.crash(node, power=False)
+        self.start_later(node)
+
+
+def clients_of(simulation: ReplicationSimulator) -> list[Client]:
+    """Producers and consumers."""
+    return [*simulation.producers, *simulation.consumers]
+
+
+def _nothing(_: Any) -> None:
+    """Nobody waits for the answer."""

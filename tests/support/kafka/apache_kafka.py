@@ -1,0 +1,175 @@
+"""Apache Kafka as an oracle: its jars through Maven, a single node of it as a process, and its tools as commands.
+
+What is missing on the machine (Java 17, Maven, a registry that answers) makes `unavailable_reason` say so in one
+sentence, so that a caller can skip with a printed reason instead of failing.
+"""
+
+import base64
+import contextlib
+import fcntl
+import os
+import random
+import shutil
+import signal
+import socket
+import subprocess
+import time
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+
+REPOSITORY = Path(__file__).resolve().parents[3]
+POM = REPOSITORY / "tests" / "interop" / "pom.xml"
+JARS = REPOSITORY / "build" / "kafka" / "jars"
+START_TIMEOUT_S = 120
+PORTS = (10_000, 32_000)
+PORT_SHARES = 4
+
+
+@cache
+def unavailable_reason() -> str | None:
+    """Why Apache Kafka cannot be run on this machine, or None once its jars are in `build/`."""
+    for program in ("java", "mvn"):
+        if shutil.which(program) is None:
+            return f"{program} is not on PATH"
+    JARS.mkdir(parents=True, exist_ok=True)
+    with (JARS / ".lock").open("w") as lock:  # Maven's repository breaks if two test processes fill it at once
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        return _resolve()
+
+
+def _resolve() -> str | None:
+    stamp = JARS / ".resolved"
+    if stamp.exists() and stamp.stat().st_mtime >= POM.stat().st_mtime:
+        return None
+    command = ["mvn", "--batch-mode", "--quiet", "--file", str(POM), "dependency:copy-dependencies"]
+    resolved = subprocess.run([*command, f"-DoutputDirectory={JARS}"], capture_output=True, text=True, check=False)
+    if resolved.returncode != 0:
+        errors = [line for line in resolved.stdout.splitlines() if "ERROR" in line]
+        return f"Maven could not resolve Apache Kafka's jars: {' '.join(errors)[:500]}"
+    stamp.touch()
+    return None
+
+
+def java_command(main: str, *arguments: str, heap: str = "512m") -> list[str]:
+    """The command line that runs one of Kafka's main classes (or a `.java` file in source mode) on its jars."""
+    return ["java", f"-Xmx{heap}", "-XX:TieredStopAtLevel=4", "-cp", f"{JARS}/*", main, *arguments]
+
+
+def run_tool(main: str, *arguments: str, stdin: str | None = None, timeout_s: float = 300) -> str:
+    """Run one of Kafka's tools to its end and return what it printed; a non-zero exit raises with its output."""
+    done = subprocess.run(
+        java_command(main, *arguments, heap="256m"),
+        input=stdin,
+        capture_output=True,
+        text=True,
+        timeout=timeout_s,
+        check=False,
+    )
+    if done.returncode != 0:
+        raise AssertionError(f"{main} exited {done.returncode}: {done.stdout[-2000:]}{done.stderr[-2000:]}")
+    return done.stdout
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports for programs that cannot be given port 0: nobody listens there now, and nobody else here is given them.
+
+    They are not of those that the system gives to connections, which could take one while its program is restarted.
+    """
+    ports: list[int] = []
+    while len(ports) < count:
+        port = random.SystemRandom().choice(_share())
+        if claim_ports(port):
+            ports.append(port)
+    return ports
+
+
+def claim_ports(*ports: int) -> bool:
+    """Take these for oneself, all or none, if nobody listens there and they have not been given away before.
+
+    Between that and the start of the program that is to listen, others look for ports, too.
+    """
+    share = _share()
+    if not _given.isdisjoint(ports) or not all(port in share for port in ports):
+        return False
+    with contextlib.ExitStack() as held:
+        try:
+            for port in ports:
+                held.enter_context(socket.create_server(("127.0.0.1", port)))
+        except OSError:
+            return False
+    _given.update(ports)
+    return True
+
+
+_given: set[int] = set()
+
+
+def _share() -> range:
+    """The ports of this process: test processes that run side by side know nothing of each other's."""
+    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % PORT_SHARES
+    size = (PORTS[1] - PORTS[0]) // PORT_SHARES
+    return range(PORTS[0] + worker * size, PORTS[0] + (worker + 1) * size)
+
+
+def wait_for_port(port: int, process: subprocess.Popen[bytes], timeout_s: float = START_TIMEOUT_S) -> None:
+    """Block until something listens on the loopback port; an early exit of the process raises at once."""
+    deadline = time.monotonic() + timeout_s
+    while time.monotonic() < deadline:
+        if process.poll() is not None:
+            raise AssertionError(f"the process exited with {process.returncode} before it listened on {port}")
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=0.2):
+            return
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(timeout=0.005)
+    raise AssertionError(f"nothing listened on port {port} within {timeout_s} s")
+
+
+def random_uuid_text() -> str:
+    """A random id as Kafka prints one: 22 characters of URL-safe base64, without a leading dash."""
+    while (text := base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")).startswith("-"):
+        pass
+    return text
+
+
+@contextlib.contextmanager
+def apache_kafka(directory: Path, settings: Mapping[str, str] | None = None, heap: str = "1g") -> Iterator[str]:
+    """One combined node of Apache Kafka on loopback, formatted in `directory`; yields its bootstrap address."""
+    directory.mkdir(parents=True, exist_ok=True)
+    client_port, controller_port = free_ports(2)
+    config = {
+        "process.roles": "broker,controller",
+        "node.id": "1",
+        "controller.quorum.voters": f"1@127.0.0.1:{controller_port}",
+        "listeners": f"PLAINTEXT://127.0.0.1:{client_port},CONTROLLER://127.0.0.1:{controller_port}",
+        "controller.listener.names": "CONTROLLER",
+        "log.dirs": str(directory / "data"),
+        "offsets.topic.replication.factor": "1",
+        "transaction.state.log.replication.factor": "1",
+        "transaction.state.log.min.isr": "1",
+        "share.coordinator.state.topic.replication.factor": "1",
+        "share.coordinator.state.topic.min.isr": "1",
+        **(settings or {}),
+    }
+    properties = directory / "server.properties"
+    properties.write_text("".join(f"{key}={value}\n" for key, value in config.items()))
+    if not (directory / "data" / "meta.properties").exists():
+        run_tool("kafka.tools.StorageTool", "format", "-t", random_uuid_text(), "-c", str(properties))
+    with (directory / "kafka.log").open("ab") as output:
+        command = java_command("kafka.Kafka", str(properties), heap=heap)
+        process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
+    try:
+        wait_for_port(client_port, process)
+        yield f"127.0.0.1:{client_port}"
+    finally:
+        stop(process)
+
+
+def stop(process: subprocess.Popen[bytes], sequence: Sequence[int] = (signal.SIGTERM, signal.SIGKILL)) -> None:
+    """End a process politely, then firmly."""
+    for number in sequence:
+        if process.poll() is None:
+            os.kill(process.pid, number)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(timeout=20)

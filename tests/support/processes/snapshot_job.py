@@ -1,0 +1,75 @@
+"""The snapshot job as a process of its own: run to its end, or left to tail until it is told, or killed."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from tests.support.processes.ottla_node import clean_environment
+from tests.support.processes.spark_session import QUICK_JVM
+
+PATIENCE_S = 420
+"""Java and Spark alone take ten seconds to start, on a machine that does nothing else."""
+
+
+def command(*arguments: str) -> list[str]:
+    return [sys.executable, "-m", "spark_jobs.metadata_snapshots", *arguments]
+
+
+def environment() -> dict[str, str]:
+    return clean_environment() | {"SPARK_SUBMIT_OPTS": QUICK_JVM, "SPARK_LOCAL_IP": "127.0.0.1"}
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """To its end."""
+    return subprocess.run(
+        command(*arguments), capture_output=True, text=True, timeout=PATIENCE_S, env=environment(), check=False
+    )
+
+
+class TailingJob:
+    """Writes to `out`; a context manager that kills what is left."""
+
+    def __init__(self, out: Path, *arguments: str) -> None:
+        self.out = out
+        self._log = (out.parent / f"{out.name}-job.log").open("ab")
+        self.process = subprocess.Popen(
+            command("--out", str(out), *arguments), stdout=self._log, stderr=subprocess.STDOUT, env=environment()
+        )
+
+    def __enter__(self) -> "TailingJob":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
+        self._log.close()
+
+    def kill(self) -> None:
+        """`kill -9`, if it still runs."""
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGKILL)
+        self.process.wait()
+
+    def stop(self) -> int:
+        """Ask it to end; its exit code."""
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(PATIENCE_S)
+
+    def latest_end(self) -> int:
+        """Where the newest snapshot ends; 0 while there is none."""
+        path = self.out / "latest.json"
+        return int(json.loads(path.read_bytes())["endOffset"]) if path.exists() else 0
+
+    def until(self, condition: Callable[[], bool]) -> None:
+        """Fails the test if the job ends before, or it takes too long."""
+        deadline = time.monotonic() + PATIENCE_S
+        while not condition():
+            assert self.process.poll() is None, f"the job ended: {self.told()}"
+            assert time.monotonic() < deadline, f"it takes too long: {self.told()}"
+            time.sleep(0.05)
+
+    def told(self) -> str:
+        return Path(self._log.name).read_text(errors="replace")[-3000:]
