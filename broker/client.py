@@ -38,7 +38,7 @@ DEFAULT_PORT = 9092
 MAX_RESPONSE_BYTES = 1 << 30
 """What one answer may weigh: "HTTP" read as a size is 1.2 GB."""
 
-IMPATIENT_MS = 1_000
+FIRST_ATTEMPT_TIMEOUT_MS = 1_000
 """How long a bootstrap server may take to answer at first, while there are others."""
 
 READ_CHUNK_BYTES = 1 << 20
@@ -93,7 +93,7 @@ class ConnectionLost(ClientError):
     """The node could not be reached, went silent, or closed the connection; another try may succeed."""
 
 
-class Unsupported(ClientError):
+class UnsupportedVersion(ClientError):
     """The node and this client have no version of the API in common, or the version cannot say what was asked."""
 
 
@@ -171,7 +171,7 @@ def open_socket(endpoint: Endpoint, config: ClientConfig) -> socket.socket:
     return opened
 
 
-class _Awaited(NamedTuple):
+class _PendingRequest(NamedTuple):
     correlation_id: int
     version: int
 
@@ -185,7 +185,7 @@ class Connection:
         self.api_versions = ApiVersionsResponse()
         self._config = config
         self._socket = opened
-        self._awaited: deque[_Awaited] = deque()
+        self._awaited: deque[_PendingRequest] = deque()
         self._next_correlation_id = 0
 
     @classmethod
@@ -215,10 +215,10 @@ class Connection:
             return known.max_version
         theirs = self.versions.get(api_key)
         if theirs is None:
-            raise Unsupported(f"{self.endpoint} does not serve {known.name}.")
+            raise UnsupportedVersion(f"{self.endpoint} does not serve {known.name}.")
         version = min(known.max_version, theirs[1], known.max_version if highest is None else highest)
         if version < max(known.min_version, theirs[0]):
-            raise Unsupported(
+            raise UnsupportedVersion(
                 f"{self.endpoint} serves {known.name} {theirs[0]} to {theirs[1]},"
                 f" and this program needs {known.min_version} to {known.max_version}."
             )
@@ -235,7 +235,7 @@ class Connection:
         version = self.version_of(request.API_KEY, highest)
         self._write(request, version)
         if answered:
-            self._awaited.append(_Awaited(self._next_correlation_id, version))
+            self._awaited.append(_PendingRequest(self._next_correlation_id, version))
         self._next_correlation_id = (self._next_correlation_id + 1) & 0x7FFFFFFF
         return version
 
@@ -284,7 +284,7 @@ class Connection:
             chunks = encode_request(request, version, self._next_correlation_id, self._config.client_id)
         except EncodeError as error:
             name = API_BY_KEY[request.API_KEY].name
-            raise Unsupported(
+            raise UnsupportedVersion(
                 f"{self.endpoint} serves {name} up to {version}, which cannot say this: {error}."
             ) from error
         try:
@@ -388,7 +388,7 @@ class Client:
         patience_ms = self.config.connect_timeout_ms
         is_alone = len(self.config.bootstrap) == 1
         failures: list[str] = []
-        for limit_ms in (patience_ms,) if is_alone else (min(IMPATIENT_MS, patience_ms), patience_ms):
+        for limit_ms in (patience_ms,) if is_alone else (min(FIRST_ATTEMPT_TIMEOUT_MS, patience_ms), patience_ms):
             failures = []
             for endpoint in self.config.bootstrap:
                 try:

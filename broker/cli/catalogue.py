@@ -38,7 +38,7 @@ COMMANDS: dict[str, Command] = {
     "console-consumer": Command("console_consumer", "console_consumer", "Print records to standard output."),
 }
 
-NOT_LANDED: dict[str, str] = {
+NOT_IMPLEMENTED: dict[str, str] = {
     "acls": "Access control lists",
     "transactions": "Transactions",
     "perf-producer": "The producer benchmark",

@@ -54,7 +54,7 @@ KINDS = {
     "groups": _Kind(32, "group", 8),
 }
 DEFAULT_BROKER_SOURCE = 3
-NOT_LANDED_TYPES = {
+UNSUPPORTED_TYPES = {
     "users": "SCRAM credentials and user quotas",
     "clients": "client quotas",
     "ips": "connection quotas",
@@ -81,7 +81,7 @@ class _Entity:
 @click.option("--add-config", metavar="K=V[,…]", help="Configs to set; commas inside a value go into [brackets].")
 @click.option("--add-config-file", metavar="FILE", type=click.Path(), help="Configs to set, as properties.")
 @click.option("--delete-config", metavar="K[,…]", help="Configs to remove.")
-@click.option("--entity-type", type=click.Choice([*KINDS, *NOT_LANDED_TYPES]), help="Type of the entity.")
+@click.option("--entity-type", type=click.Choice([*KINDS, *UNSUPPORTED_TYPES]), help="Type of the entity.")
 @click.option("--entity-name", metavar="NAME", help="Topic, broker id, group or client-metrics subscription.")
 @click.option("--entity-default", is_flag=True, help="Select the default of all brokers.")
 @click.option("--topic", metavar="TOPIC", help="Short for --entity-type topics --entity-name TOPIC.")
@@ -133,8 +133,8 @@ def _entity(kind: str | None, name: str | None, shorts: dict[str, str | None], b
     if broker_defaults:
         given.append(("brokers", ""))
     if kind is not None:
-        if kind in NOT_LANDED_TYPES:
-            raise CommandFailed(f"--entity-type {kind}: {NOT_LANDED_TYPES[kind]} are not implemented in this version.")
+        if kind in UNSUPPORTED_TYPES:
+            raise CommandFailed(f"--entity-type {kind}: {UNSUPPORTED_TYPES[kind]} are not implemented in this version.")
         return _Entity(KINDS[kind], name)
     if len(given) > 1:
         raise click.UsageError("Only one entity can be named.")

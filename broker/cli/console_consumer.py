@@ -14,11 +14,10 @@ from types import FrameType
 import click
 
 from broker.cli.console import remote_metadata
-from broker.cli.console.fetching import READ_COMMITTED, READ_UNCOMMITTED, Fetched, Fetcher, FetchSettings
+from broker.cli.console.fetcher import READ_COMMITTED, READ_UNCOMMITTED, ConsumerRecord, Fetcher, FetchSettings
 from broker.cli.console.formatting import JsonWriter, LineWriter, RecordWriter
-from broker.cli.console.membership import Member, MemberSettings
+from broker.cli.console.membership import GroupMembership, MemberSettings
 from broker.cli.console.properties import gather, is_true, number
-from broker.cli.groups.offset_reset import TopicPartition
 from broker.cli.shared.cluster_view import topic_pattern
 from broker.cli.shared.failure import CommandFailed
 from broker.cli.shared.offsets import EARLIEST, LATEST
@@ -26,6 +25,7 @@ from broker.cli.shared.options import DEFAULT_BOOTSTRAP
 from broker.cli.shared.session import session
 from broker.client import Client
 from protocol.errors import ErrorCode
+from storage.directories.checkpoints import TopicPartition
 
 STANDARD_FORMATTERS = ("DefaultMessageFormatter", "NoOpMessageFormatter")
 ISOLATION = {"read_uncommitted": READ_UNCOMMITTED, "read_committed": READ_COMMITTED}
@@ -33,7 +33,7 @@ NEW_TOPIC = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION})
 
 
 @dataclass(frozen=True, slots=True)
-class _Source:
+class _Subscription:
     """The partitions to read and their start. `partition` None: all; `start` applies where no offset is committed."""
 
     topic: str | None
@@ -147,15 +147,15 @@ def console_consumer(
         max_bytes=number(consumer, "fetch.max.bytes", 50 << 20),
         partition_max_bytes=number(consumer, "max.partition.fetch.bytes", 1 << 20),
     )
-    source = _Source(topic, include, partition, start)
+    subscription = _Subscription(topic, include, partition, start)
     limits = _Limits(max_messages, timeout_ms)
     try:
         with _interruptible(), session(bootstrap_server, None, {"client.id": "console-consumer"} | consumer) as client:
             fetcher = Fetcher(client, settings)
             reader = (
-                _Alone(client, fetcher, source)
+                _AssignedConsumer(client, fetcher, subscription)
                 if group is None
-                else _InGroup(client, fetcher, source, _member_settings(group, consumer), consumer)
+                else _GroupConsumer(client, fetcher, subscription, _member_settings(group, consumer), consumer)
             )
             _consume(reader, fetcher, printer, limits)
     finally:
@@ -230,7 +230,7 @@ class _Printer:
         self._skip_errors = skip_errors
         self.count = 0
 
-    def print(self, fetched: Fetched) -> None:
+    def print(self, fetched: ConsumerRecord) -> None:
         try:
             line = self._writer.line(fetched.partition, fetched.header, fetched.record)
         except CommandFailed as error:
@@ -249,12 +249,12 @@ class _Printer:
         click.echo(f"Processed a total of {self.count} messages", err=True)
 
 
-class _Alone:
+class _AssignedConsumer:
     """Reader of whole topics, or of one partition, without a group."""
 
-    def __init__(self, client: Client, fetcher: Fetcher, source: _Source) -> None:
-        partitions = _partitions(client, source)
-        fetcher.assign(dict.fromkeys(partitions, source.start))
+    def __init__(self, client: Client, fetcher: Fetcher, subscription: _Subscription) -> None:
+        partitions = _partitions(client, subscription)
+        fetcher.assign(dict.fromkeys(partitions, subscription.start))
 
     def tend(self) -> None:
         """Do nothing: a reader without a group has no heartbeats."""
@@ -263,16 +263,21 @@ class _Alone:
         """Do nothing: a reader without a group holds no assignment."""
 
 
-class _InGroup:
+class _GroupConsumer:
     """Reader of a group member's assignment. Commits by interval, before a rebalance, and at the end."""
 
     def __init__(
-        self, client: Client, fetcher: Fetcher, source: _Source, settings: MemberSettings, consumer: dict[str, str]
+        self,
+        client: Client,
+        fetcher: Fetcher,
+        subscription: _Subscription,
+        settings: MemberSettings,
+        consumer: dict[str, str],
     ) -> None:
         self._fetcher = fetcher
-        self._start = source.start
-        self._topics = sorted({partition.topic for partition in _partitions(client, source)})
-        self._member = Member(client, settings)
+        self._start = subscription.start
+        self._topics = sorted({partition.topic for partition in _partitions(client, subscription)})
+        self._member = GroupMembership(client, settings)
         self._commits = is_true(consumer, "enable.auto.commit", True)
         self._interval = number(consumer, "auto.commit.interval.ms", 5_000) / 1000
         self._commit_due = time.monotonic() + self._interval
@@ -304,27 +309,29 @@ class _InGroup:
             self._committed |= moved
 
 
-def _partitions(client: Client, source: _Source) -> list[TopicPartition]:
+def _partitions(client: Client, subscription: _Subscription) -> list[TopicPartition]:
     """Return the partitions to read. Raises CommandFailed if the pattern or the partition matches nothing."""
-    if source.include is not None:
+    if subscription.include is not None:
         try:
-            pattern = topic_pattern(source.include)
+            pattern = topic_pattern(subscription.include)
         except ValueError as error:
             raise CommandFailed(str(error)) from error
         topics = [topic for topic in client.metadata().topics if pattern.fullmatch(topic.name or "")]
     else:
-        name = source.topic or ""
+        name = subscription.topic or ""
         topics = list(client.retrying(lambda: client.leaders([name], auto_create=True), NEW_TOPIC).values())
     found = [TopicPartition(t.name or "", p.partition_index) for t in topics for p in t.partitions]
-    if source.partition is None:
+    if subscription.partition is None:
         return found
-    chosen = [partition for partition in found if partition.partition == source.partition]
+    chosen = [partition for partition in found if partition.partition == subscription.partition]
     if not chosen:
-        raise CommandFailed(f"topic {source.topic} has no partition {source.partition}.")
+        raise CommandFailed(f"topic {subscription.topic} has no partition {subscription.partition}.")
     return chosen
 
 
-def _consume(reader: "_Alone | _InGroup", fetcher: Fetcher, printer: _Printer, limits: _Limits) -> None:
+def _consume(
+    reader: "_AssignedConsumer | _GroupConsumer", fetcher: Fetcher, printer: _Printer, limits: _Limits
+) -> None:
     """Poll until a limit or an interrupt; offsets of printed records are committed in both cases."""
     try:
         idle_since = time.monotonic()
@@ -344,7 +351,7 @@ def _consume(reader: "_Alone | _InGroup", fetcher: Fetcher, printer: _Printer, l
         reader.close()
 
 
-def _nothing() -> Iterator[Fetched]:
+def _nothing() -> Iterator[ConsumerRecord]:
     """Wait as long as a poll, so that a member without partitions sends its heartbeats."""
     time.sleep(0.1)
     return iter(())

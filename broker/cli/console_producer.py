@@ -7,7 +7,7 @@ import time
 import click
 
 from broker.cli.console.lines import LineFormat, read_lines
-from broker.cli.console.producing import ALL, Producer, ProducerSettings
+from broker.cli.console.producer import ALL, Producer, ProducerSettings
 from broker.cli.console.properties import gather, is_true, number
 from broker.cli.shared.failure import CommandFailed
 from broker.cli.shared.options import DEFAULT_BOOTSTRAP

@@ -6,10 +6,16 @@ from dataclasses import dataclass
 
 import click
 
-from broker.cli.groups.offset_reset import How, ResetError, Specification, parse_datetime_ms, parse_duration_ms
+from broker.cli.groups.offset_reset import (
+    ResetError,
+    ResetSpecification,
+    ResetStrategy,
+    parse_datetime_ms,
+    parse_duration_ms,
+)
 from broker.cli.groups.offsets import delete_offsets, reset_offsets
 from broker.cli.groups.report import Detail, describe_members, describe_offsets, describe_states, print_list
-from broker.cli.groups.view import Group, describe_group, list_groups
+from broker.cli.groups.view import GroupDescription, describe_group, list_groups
 from broker.cli.shared.failure import CommandFailed
 from broker.cli.shared.options import client_options, forbid, json_option, one_action
 from broker.cli.shared.output import print_json
@@ -134,12 +140,12 @@ def consumer_groups(
         case _:
             specification = _specification(
                 {
-                    How.TO_OFFSET: to_offset,
-                    How.TO_EARLIEST: to_earliest or None,
-                    How.TO_LATEST: to_latest or None,
-                    How.TO_CURRENT: to_current or None,
-                    How.SHIFT_BY: shift_by,
-                    How.FROM_FILE: from_file,
+                    ResetStrategy.TO_OFFSET: to_offset,
+                    ResetStrategy.TO_EARLIEST: to_earliest or None,
+                    ResetStrategy.TO_LATEST: to_latest or None,
+                    ResetStrategy.TO_CURRENT: to_current or None,
+                    ResetStrategy.SHIFT_BY: shift_by,
+                    ResetStrategy.FROM_FILE: from_file,
                 },
                 to_datetime,
                 by_duration,
@@ -187,7 +193,7 @@ def _state_name(text: str) -> str:
 
 def _describing(groups: _Groups, detail: Detail, verbose: bool, as_json: bool) -> Callable[[Client], None]:
     def describe(client: Client) -> None:
-        described: list[Group] = [describe_group(client, name) for name in groups.resolve(client)]
+        described: list[GroupDescription] = [describe_group(client, name) for name in groups.resolve(client)]
         for group in described:
             if not group.members and not as_json:
                 click.echo(f"\nConsumer group '{group.id}' has no active members.", err=True)
@@ -230,15 +236,15 @@ def _deleting_offsets(groups: _Groups, topics: tuple[str, ...]) -> Callable[[Cli
 
 
 def _specification(
-    given: dict[How, int | str | bool | None], to_datetime: str | None, by_duration: str | None
-) -> Specification:
+    given: dict[ResetStrategy, int | str | bool | None], to_datetime: str | None, by_duration: str | None
+) -> ResetSpecification:
     """Return the reset specification. Raises UsageError for none or several."""
     chosen = [(how, value) for how, value in given.items() if value is not None]
     try:
         if to_datetime is not None:
-            chosen.append((How.BY_TIME, parse_datetime_ms(to_datetime)))
+            chosen.append((ResetStrategy.BY_TIME, parse_datetime_ms(to_datetime)))
         if by_duration is not None:
-            chosen.append((How.BY_TIME, int(time.time() * 1000) - parse_duration_ms(by_duration)))
+            chosen.append((ResetStrategy.BY_TIME, int(time.time() * 1000) - parse_duration_ms(by_duration)))
     except ResetError as error:
         raise click.UsageError(str(error)) from error
     if len(chosen) != 1:
@@ -247,12 +253,12 @@ def _specification(
             " --to-datetime, --by-duration, --shift-by and --from-file."
         )
     how, value = chosen[0]
-    return Specification(how, value if isinstance(value, int) and not isinstance(value, bool) else 0)
+    return ResetSpecification(how, value if isinstance(value, int) and not isinstance(value, bool) else 0)
 
 
 def _resetting(
     groups: _Groups,
-    specification: Specification,
+    specification: ResetSpecification,
     topics: tuple[str, ...],
     all_topics: bool,
     from_file: str | None,

@@ -5,7 +5,6 @@ from collections import defaultdict
 
 import click
 
-from broker.cli.groups.offset_reset import TopicPartition
 from broker.cli.shared.failure import CommandFailed
 from broker.cli.shared.offsets import by_topic
 from broker.cli.shared.options import client_options, json_option
@@ -19,6 +18,7 @@ from protocol.messages.delete_records import (
     DeleteRecordsResponse,
     DeleteRecordsTopic,
 )
+from storage.directories.checkpoints import TopicPartition
 
 FILE_VERSION = 1
 

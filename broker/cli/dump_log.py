@@ -12,7 +12,7 @@ import click
 from broker.cli.dump import decoders, indexes, state_files
 from broker.cli.dump.batches import UNLIMITED, BatchOptions, dump_batches
 from broker.cli.dump.decoders import Decoder
-from broker.cli.dump.entries import DumpError, Entry, Line
+from broker.cli.dump.entries import DumpEntry, DumpError, TextLine
 from broker.cli.shared.failure import CommandFailed
 from broker.cli.shared.options import json_option
 
@@ -106,7 +106,7 @@ def _dump_file(path: Path, options: _Options, as_json: bool) -> None:
     """Print one file. Raises CommandFailed if the file is unreadable or its content does not match its name."""
     try:
         with path.open("rb") as file:
-            _print(Line(f"Dumping {path}"), path, as_json)
+            _print(TextLine(f"Dumping {path}"), path, as_json)
             for entry in _entries(file, path, options):
                 _print(entry, path, as_json)
     except BrokenPipeError:
@@ -117,7 +117,7 @@ def _dump_file(path: Path, options: _Options, as_json: bool) -> None:
         raise CommandFailed(str(error)) from error
 
 
-def _print(entry: Entry, path: Path, as_json: bool) -> None:
+def _print(entry: DumpEntry, path: Path, as_json: bool) -> None:
     if not as_json:
         click.echo(entry.text())
         return
@@ -126,7 +126,7 @@ def _print(entry: Entry, path: Path, as_json: bool) -> None:
         click.echo(json.dumps({"file": str(path)} | document, separators=(",", ":"), ensure_ascii=False))
 
 
-def _entries(file: BinaryIO, path: Path, options: _Options) -> Iterator[Entry]:
+def _entries(file: BinaryIO, path: Path, options: _Options) -> Iterator[DumpEntry]:
     """Iterate over the content of a file, whose type follows from its name."""
     name = _plain_name(path)
     quiet, sanity = options.verify_index_only, options.index_sanity_check
@@ -156,8 +156,8 @@ def _plain_name(path: Path) -> str:
     return name
 
 
-def _with_heading(heading: str, file: BinaryIO, path: Path, options: _Options) -> Iterator[Entry]:
-    yield Line(heading)
+def _with_heading(heading: str, file: BinaryIO, path: Path, options: _Options) -> Iterator[DumpEntry]:
+    yield TextLine(heading)
     yield from dump_batches(file, str(path), options.batches)
 
 

@@ -8,7 +8,7 @@ import click
 from broker.cli.shared.failure import CommandFailed
 from broker.cli.shared.options import json_option, key_value
 from broker.cli.shared.output import print_json
-from broker.cli.shared.target import Asked, Target, target_options
+from broker.cli.shared.target import AdminClient, Target, target_options
 from broker.metadata.image.features import (
     ELIGIBLE_LEADER_REPLICAS_VERSION,
     KRAFT_VERSION,
@@ -30,7 +30,7 @@ _DEPENDENCIES: Final[Mapping[tuple[str, int], tuple[str, MetadataVersion]]] = {
 """Levels of other features that a feature level requires."""
 
 
-class Operation(NamedTuple):
+class FeatureOperation(NamedTuple):
     """A subcommand's verb for messages: infinitive, past participle, and whether the level is named."""
 
     verb: str
@@ -47,9 +47,9 @@ class Operation(NamedTuple):
         return f"Could not {self.verb} {feature}{to}. {reason}"
 
 
-UPGRADING: Final = Operation("upgrade", "upgraded", names_level=True)
-DOWNGRADING: Final = Operation("downgrade", "downgraded", names_level=True)
-DISABLING: Final = Operation("disable", "disabled", names_level=False)
+UPGRADING: Final = FeatureOperation("upgrade", "upgraded", names_level=True)
+DOWNGRADING: Final = FeatureOperation("downgrade", "downgraded", names_level=True)
+DISABLING: Final = FeatureOperation("disable", "disabled", names_level=False)
 
 
 @click.group("features", short_help="Show or change feature levels of the cluster.")
@@ -67,8 +67,8 @@ def features(
 @click.pass_obj
 def describe(target: Target, as_json: bool) -> None:
     """Show the supported ranges and the finalized levels."""
-    with target.open() as asked:
-        answer = asked.client.any().api_versions
+    with target.open() as admin:
+        answer = admin.client.any().api_versions
     finalized = {each.name: each.max_version_level for each in answer.finalized_features}
     supported = sorted(answer.supported_features, key=lambda each: each.name)
     if as_json:
@@ -103,8 +103,8 @@ def upgrade(
 ) -> None:
     """Raise levels."""
     levels = _wanted_levels(metadata, release_version, wanted)
-    with target.open() as asked:
-        _update(asked, UPGRADING, levels, UPGRADE, dry_run=dry_run)
+    with target.open() as admin:
+        _update(admin, UPGRADING, levels, UPGRADE, dry_run=dry_run)
 
 
 @features.command("downgrade")
@@ -124,8 +124,8 @@ def downgrade(
 ) -> None:
     """Lower levels."""
     levels = _wanted_levels(metadata, release_version, wanted)
-    with target.open() as asked:
-        _update(asked, DOWNGRADING, levels, UNSAFE_DOWNGRADE if unsafe else SAFE_DOWNGRADE, dry_run=dry_run)
+    with target.open() as admin:
+        _update(admin, DOWNGRADING, levels, UNSAFE_DOWNGRADE if unsafe else SAFE_DOWNGRADE, dry_run=dry_run)
 
 
 @features.command("disable")
@@ -136,8 +136,8 @@ def downgrade(
 def disable(target: Target, wanted: tuple[str, ...], unsafe: bool, dry_run: bool) -> None:
     """Lower levels to 0."""
     levels = dict.fromkeys(wanted, 0)
-    with target.open() as asked:
-        _update(asked, DISABLING, levels, UNSAFE_DOWNGRADE if unsafe else SAFE_DOWNGRADE, dry_run=dry_run)
+    with target.open() as admin:
+        _update(admin, DISABLING, levels, UNSAFE_DOWNGRADE if unsafe else SAFE_DOWNGRADE, dry_run=dry_run)
 
 
 @features.command("version-mapping")
@@ -231,14 +231,16 @@ def _level(text: str) -> tuple[str, int]:
     return name, int(level)
 
 
-def _update(asked: Asked, operation: Operation, levels: Mapping[str, int], kind: int, *, dry_run: bool) -> None:
+def _update(
+    admin: AdminClient, operation: FeatureOperation, levels: Mapping[str, int], kind: int, *, dry_run: bool
+) -> None:
     """Request all levels at once: the controller applies all or none. Raises CommandFailed."""
     request = UpdateFeaturesRequest(
-        timeout_ms=asked.client.config.request_timeout_ms,
+        timeout_ms=admin.client.config.request_timeout_ms,
         feature_updates=[FeatureUpdateKey(name, level, upgrade_type=kind) for name, level in levels.items()],
         validate_only=dry_run,
     )
-    answer = asked.call(request, UpdateFeaturesResponse)
+    answer = admin.call(request, UpdateFeaturesResponse)
     failures = {result.feature: result.error_message for result in answer.results if result.error_code}
     failed = 0
     for name, level in sorted(levels.items()):

@@ -6,7 +6,6 @@ from collections.abc import Iterable
 
 import click
 
-from broker.cli.groups.offset_reset import TopicPartition
 from broker.cli.shared.failure import CommandFailed
 from broker.cli.shared.options import client_options, json_option, one_action
 from broker.cli.shared.output import print_json
@@ -19,6 +18,7 @@ from protocol.messages.elect_leaders import (
     PartitionResult,
     TopicPartitions,
 )
+from storage.directories.checkpoints import TopicPartition
 
 ELECTION_TYPES = {"preferred": 0, "unclean": 1}
 

@@ -12,7 +12,7 @@ from typing import cast
 
 import click
 
-from broker.cli.catalogue import COMMANDS, NOT_LANDED
+from broker.cli.catalogue import COMMANDS, NOT_IMPLEMENTED
 from broker.cli.shared.failure import CommandFailed
 
 EXIT_FAILURE = 1
@@ -29,8 +29,8 @@ class _LazyGroup(click.Group):
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name in NOT_LANDED:
-            return _refusal(cmd_name)
+        if cmd_name in NOT_IMPLEMENTED:
+            return _unavailable_command(cmd_name)
         if cmd_name not in COMMANDS:
             return None
         entry = COMMANDS[cmd_name]
@@ -41,12 +41,12 @@ class _LazyGroup(click.Group):
             formatter.write_dl([(name, command.about) for name, command in COMMANDS.items()])
 
 
-def _refusal(name: str) -> click.Command:
+def _unavailable_command(name: str) -> click.Command:
     """A command that says it is not there yet, whatever options it is given."""
 
     @click.command(name, context_settings={"ignore_unknown_options": True, "allow_extra_args": True})
     def refuse() -> None:
-        raise CommandFailed(f"{NOT_LANDED[name]}: `ottla {name}` has not landed in this version yet.")
+        raise CommandFailed(f"{NOT_IMPLEMENTED[name]}: `ottla {name}` has not landed in this version yet.")
 
     return refuse
 
@@ -66,27 +66,27 @@ def run(arguments: Sequence[str]) -> int:
         error.show()
         return EXIT_USAGE
     except click.ClickException as error:
-        _complain(error.format_message())
+        _print_error(error.format_message())
         return error.exit_code
     except click.exceptions.Exit as error:
         return error.exit_code
     except (click.Abort, KeyboardInterrupt):
         return EXIT_INTERRUPTED
     except BrokenPipeError:
-        return _silenced()
+        return _discard_output()
     except Exception as error:
         if os.environ.get("OTTLA_TRACEBACK"):
             raise
-        _complain(f"{type(error).__name__}: {error} (a bug in ottla: OTTLA_TRACEBACK=1 shows where it happened)")
+        _print_error(f"{type(error).__name__}: {error} (a bug in ottla: OTTLA_TRACEBACK=1 shows where it happened)")
         return EXIT_FAILURE
     return result if isinstance(result, int) else 0
 
 
-def _complain(sentence: str) -> None:
+def _print_error(sentence: str) -> None:
     click.echo(f"Error: {sentence}", err=True)
 
 
-def _silenced() -> int:
+def _discard_output() -> int:
     """The reader of our output went away (`| head`); what is still buffered must not fail at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return EXIT_FAILURE

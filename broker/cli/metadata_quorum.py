@@ -47,8 +47,8 @@ def describe(target: Target, status: bool, replication: bool, human_readable: bo
     action = one_action({"status": status, "replication": replication})
     if action == "status" and human_readable:
         raise click.UsageError("--human-readable goes only with --replication.")
-    with target.open() as asked:
-        report = asked.retrying(lambda: describe_quorum(asked))
+    with target.open() as admin:
+        report = admin.retrying(lambda: describe_quorum(admin))
     if action == "status":
         lines, document = report.status_lines(), report.status_document()
         print_json(document) if as_json else click.echo("\n".join(lines))
@@ -73,15 +73,15 @@ def add_controller(target: Target, dry_run: bool) -> None:
     if dry_run:
         click.echo(f"DRY RUN of adding {what}")
         return
-    with target.open() as asked:
+    with target.open() as admin:
 
         def attempt() -> None:
             request = AddRaftVoterRequest(
-                asked.cluster_id(), asked.client.config.request_timeout_ms, config.node_id, directory_id, listeners
+                admin.cluster_id(), admin.client.config.request_timeout_ms, config.node_id, directory_id, listeners
             )
-            _check(asked.call(request, AddRaftVoterResponse))
+            _check(admin.call(request, AddRaftVoterResponse))
 
-        asked.retrying(attempt)
+        admin.retrying(attempt)
     click.echo(f"Added {what}")
 
 
@@ -102,13 +102,13 @@ def remove_controller(target: Target, controller_id: int, controller_directory_i
     if dry_run:
         click.echo(f"DRY RUN of removing  {what}")
         return
-    with target.open() as asked:
+    with target.open() as admin:
 
         def attempt() -> None:
-            request = RemoveRaftVoterRequest(asked.cluster_id(), controller_id, directory_id)
-            _check(asked.call(request, RemoveRaftVoterResponse))
+            request = RemoveRaftVoterRequest(admin.cluster_id(), controller_id, directory_id)
+            _check(admin.call(request, RemoveRaftVoterResponse))
 
-        asked.retrying(attempt)
+        admin.retrying(attempt)
     click.echo(f"Removed {what}")
 
 
@@ -117,9 +117,9 @@ def remove_controller(target: Target, controller_id: int, controller_directory_i
 @click.pass_obj
 def snapshot(target: Target, as_json: bool) -> None:
     """Have the addressed node cut a snapshot of its metadata now, and print its SnapshotId."""
-    with target.open() as asked:
-        timeout_ms = asked.client.config.api_timeout_ms
-        connection = asked.client.any()
+    with target.open() as admin:
+        timeout_ms = admin.client.config.api_timeout_ms
+        connection = admin.client.any()
         answer = connection.call(
             CreateMetadataSnapshotRequest(timeout_ms), CreateMetadataSnapshotResponse, timeout_ms=timeout_ms
         )

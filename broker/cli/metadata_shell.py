@@ -11,8 +11,8 @@ from broker.cli.shared.failure import CommandFailed
 from broker.cli.shared.options import DEFAULT_BOOTSTRAP, json_option
 from broker.cli.shared.output import print_json
 from broker.cli.shared.session import session
-from broker.cli.shell.commands import Exit, Shell, ShellError
-from broker.cli.shell.nodes import Directory, root
+from broker.cli.shell.commands import Shell, ShellError, ShellExit
+from broker.cli.shell.nodes import DirectoryNode, root
 from broker.cli.shell.sources import LiveMetadata, load_file
 
 PROMPT = ">> "
@@ -53,7 +53,7 @@ def metadata_shell(
 
 
 @contextlib.contextmanager
-def _tree(snapshot: str | None, bootstrap: str, command_config: str | None) -> Iterator[Callable[[], Directory]]:
+def _tree(snapshot: str | None, bootstrap: str, command_config: str | None) -> Iterator[Callable[[], DirectoryNode]]:
     """Gives the tree as it is at each call."""
     if snapshot is not None:
         fixed = root(load_file(snapshot))
@@ -62,7 +62,7 @@ def _tree(snapshot: str | None, bootstrap: str, command_config: str | None) -> I
     with session(bootstrap, command_config) as client:
         live = LiveMetadata(client)
 
-        def current() -> Directory:
+        def current() -> DirectoryNode:
             live.catch_up()
             return root(live.image)
 
@@ -79,7 +79,7 @@ def _run_one(shell: Shell, command: tuple[str, ...], *, as_json: bool) -> None:
             click.echo(line)
     except ShellError as error:
         raise CommandFailed(str(error)) from error
-    except Exit:
+    except ShellExit:
         return
 
 
@@ -99,7 +99,7 @@ def _run_all(shell: Shell) -> None:
             click.echo(f"{error}.", err=True)
         except ShellError as error:
             click.echo(str(error), err=True)
-        except (EOFError, Exit):
+        except (EOFError, ShellExit):
             return
 
 

@@ -7,7 +7,6 @@ from typing import NamedTuple
 
 import click
 
-from broker.cli.groups.offset_reset import TopicPartition
 from broker.cli.reassignment.json_files import Assignment, assignment_json, read_assignment, read_topics
 from broker.cli.reassignment.throttles import clear_throttles, set_throttle, throttled_replicas
 from broker.cli.shared.cluster_view import topics_of_metadata
@@ -28,9 +27,10 @@ from protocol.messages.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsResponse,
 )
+from storage.directories.checkpoints import TopicPartition
 
 
-class Ongoing(NamedTuple):
+class OngoingReassignment(NamedTuple):
     """A reassignment under way: all replicas there are, and those that come and go."""
 
     replicas: list[int]
@@ -159,7 +159,11 @@ def _execute(
 
 
 def _throttle(
-    client: Client, rate: int, wanted: Assignment, before: Assignment, ongoing: Mapping[TopicPartition, Ongoing]
+    client: Client,
+    rate: int,
+    wanted: Assignment,
+    before: Assignment,
+    ongoing: Mapping[TopicPartition, OngoingReassignment],
 ) -> None:
     click.echo(
         "Warning: You must run --verify periodically, until the reassignment completes, "
@@ -201,7 +205,10 @@ def _verify(client: Client, wanted: Assignment, as_json: bool) -> bool:
 
 
 def _state(
-    partition: TopicPartition, wanted: list[int], current: Assignment, ongoing: Mapping[TopicPartition, Ongoing]
+    partition: TopicPartition,
+    wanted: list[int],
+    current: Assignment,
+    ongoing: Mapping[TopicPartition, OngoingReassignment],
 ) -> str:
     if partition in ongoing:
         same = ongoing[partition].target == wanted
@@ -271,13 +278,13 @@ def _current(client: Client, topics: list[str], *, missing_ok: bool = False) -> 
     }
 
 
-def _ongoing(client: Client) -> dict[TopicPartition, Ongoing]:
+def _ongoing(client: Client) -> dict[TopicPartition, OngoingReassignment]:
     """Raises KafkaError."""
     request = ListPartitionReassignmentsRequest(client.config.request_timeout_ms, None)
     answer = client.call(request, ListPartitionReassignmentsResponse)
     raise_for(answer.error_code, "the reassignments", answer.error_message)
     return {
-        TopicPartition(topic.name, each.partition_index): Ongoing(
+        TopicPartition(topic.name, each.partition_index): OngoingReassignment(
             each.replicas, each.adding_replicas, each.removing_replicas
         )
         for topic in answer.topics

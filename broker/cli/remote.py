@@ -13,15 +13,15 @@ from broker.cli.shared.failure import CommandFailed
 from broker.cli.shared.options import client_options, json_option, key_value
 from broker.cli.shared.output import print_json
 from broker.cli.shared.session import session
-from broker.cli.tiering.auditing import Auditing
-from broker.cli.tiering.bucket import Bucket, create_bucket, open_bucket, refuse_other_metadata
+from broker.cli.tiering.audit_report import AuditSummary, document, verdict_document, verdict_line
+from broker.cli.tiering.bucket import RemoteBucket, create_bucket, open_bucket, require_topic_based_metadata
+from broker.cli.tiering.bucket_audit import BucketAudit
 from broker.cli.tiering.cluster import Cluster
-from broker.cli.tiering.describing import Row, print_rows, row_of_bucket, rows_of_cluster
-from broker.cli.tiering.findings import Tally, document, verdict_document, verdict_line
-from broker.cli.tiering.metadata_topic import MetadataTopic, refuse_without_metadata
-from broker.cli.tiering.planning import Planning
+from broker.cli.tiering.metadata_topic import RemoteMetadataTopic, require_metadata_topic
 from broker.cli.tiering.progress import shown
-from broker.cli.tiering.recovering import Recovery, plan_document, plan_lines
+from broker.cli.tiering.recovery_planner import RecoveryPlanner
+from broker.cli.tiering.remote_partitions import RemotePartitionRow, print_rows, row_of_bucket, rows_of_cluster
+from broker.cli.tiering.topic_recovery import TopicRecovery, plan_document, plan_lines
 from broker.client import Client
 from protocol.primitives import Uuid, uuid_from_text
 from storage.tiered.bucket.audit import PartitionReport
@@ -30,12 +30,12 @@ from storage.tiered.bucket.listing import StoredPartition, walk
 from storage.tiered.bucket.reconcile import COPY_LEASE_MS, DEFAULT_GRACE_MS, AuditedSegment
 from storage.tiered.bucket.recovery_plan import REMOTE_STORAGE, RecoveryOptions, TopicPlan
 
-LOOK_UP_PATIENCE_S = 60
+VERIFY_TIMEOUT_S = 60
 """For brokers to make logs and elect leaders."""
 
 
 @dataclass(frozen=True, slots=True)
-class Where:
+class RemoteTarget:
     """What most options of most commands say: which cluster, which bucket, which topic."""
 
     bootstrap_server: str
@@ -45,13 +45,13 @@ class Where:
     topic: str | None
 
     @contextmanager
-    def cluster(self) -> Iterator[tuple[Client, Cluster, MetadataTopic]]:
-        refuse_other_metadata(self.config, self.overrides)
+    def cluster(self) -> Iterator[tuple[Client, Cluster, RemoteMetadataTopic]]:
+        require_topic_based_metadata(self.config, self.overrides)
         with session(self.bootstrap_server, self.command_config) as client:
-            yield client, Cluster(client), MetadataTopic(client, now_ms)
+            yield client, Cluster(client), RemoteMetadataTopic(client, now_ms)
 
     @contextmanager
-    def bucket(self) -> Iterator[Bucket]:
+    def bucket(self) -> Iterator[RemoteBucket]:
         with open_bucket(self.config, self.overrides) as bucket:
             yield bucket
 
@@ -60,8 +60,8 @@ def now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-def where_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Options that are handed on together, as `where`."""
+def remote_target_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Options that are handed on together, as `target`."""
 
     @functools.wraps(command)
     def run(
@@ -72,7 +72,7 @@ def where_options(command: Callable[..., None]) -> Callable[..., None]:
         topic: str | None,
         **rest: object,
     ) -> None:
-        command(where=Where(bootstrap_server, command_config, config, overrides, topic), **rest)
+        command(target=RemoteTarget(bootstrap_server, command_config, config, overrides, topic), **rest)
 
     options = (
         click.option("--topic", metavar="TOPIC", help="Only this topic."),
@@ -132,28 +132,28 @@ def create(config: str | None, overrides: tuple[str, ...], patience_s: float) ->
 
 
 @remote.command("describe")
-@where_options
+@remote_target_options
 @click.option("--from-bucket", is_flag=True, help="Read the bucket alone, and ask no cluster.")
 @json_option
-def describe(where: Where, from_bucket: bool, as_json: bool) -> None:
+def describe(target: RemoteTarget, from_bucket: bool, as_json: bool) -> None:
     """Show what is where, per topic and partition: offsets, bytes and age."""
-    rows = _rows_of_bucket(where) if from_bucket else _rows_of_cluster(where)
+    rows = _rows_of_bucket(target) if from_bucket else _rows_of_cluster(target)
     if as_json:
         print_json([row.document() for row in rows])
     else:
         print_rows(rows, now_ms())
 
 
-def _rows_of_bucket(where: Where) -> list[Row]:
-    with where.bucket() as bucket:
-        found = walk(bucket.store, bucket.keys, where.topic)
+def _rows_of_bucket(target: RemoteTarget) -> list[RemotePartitionRow]:
+    with target.bucket() as bucket:
+        found = walk(bucket.store, bucket.keys, target.topic)
         return [row_of_bucket(bucket.reader.inventory(each)) for each in found if isinstance(each, StoredPartition)]
 
 
-def _rows_of_cluster(where: Where) -> list[Row]:
-    with where.cluster() as (client, cluster, metadata):
+def _rows_of_cluster(target: RemoteTarget) -> list[RemotePartitionRow]:
+    with target.cluster() as (client, cluster, metadata):
         known = list(metadata.catch_up_all()) if metadata.exists() else []
-        return rows_of_cluster(cluster, known, where.topic, _topics_with_tiering(client))
+        return rows_of_cluster(cluster, known, target.topic, _topics_with_tiering(client))
 
 
 def _topics_with_tiering(client: Client) -> list[str]:
@@ -172,33 +172,33 @@ def _topics_with_tiering(client: Client) -> list[str]:
 
 
 @remote.command("verify")
-@where_options
+@remote_target_options
 @grace_option
 @click.option("--deep", is_flag=True, help="Read every live segment whole: sizes, checksums, offsets, indexes.")
 @json_option
-def verify(where: Where, grace_ms: int, deep: bool, as_json: bool) -> None:
+def verify(target: RemoteTarget, grace_ms: int, deep: bool, as_json: bool) -> None:
     """Reconcile the bucket with metadata and print what is not in order; exit with 1 if anything is."""
-    tally = Tally()
+    summary = AuditSummary()
     documents: list[dict[str, object]] = []
     damage: list[str] = []
-    with where.bucket() as bucket, where.cluster() as (_, cluster, metadata):
-        refuse_without_metadata(metadata)
-        auditing = Auditing(bucket, cluster, metadata, now_ms=now_ms, grace_ms=grace_ms)
-        for report in shown(auditing.reports(where.topic), "partitions"):
-            found = auditing.deep_faults(report) if deep else []
+    with target.bucket() as bucket, target.cluster() as (_, cluster, metadata):
+        require_metadata_topic(metadata)
+        audit = BucketAudit(bucket, cluster, metadata, now_ms=now_ms, grace_ms=grace_ms)
+        for report in shown(audit.reports(target.topic), "partitions"):
+            found = audit.deep_faults(report) if deep else []
             damage += found
-            said = tally.take(report)
+            said = summary.take(report)
             if as_json:
                 documents.append(document(report))
             else:
                 _print([*said, *found])
-        strangers = [f"stranger: {info.key} ({info.size} bytes)" for info in auditing.strangers]
-        uploads = [f"unfinished upload: {upload.key}" for upload in auditing.uploads(where.topic)]
+        strangers = [f"stranger: {info.key} ({info.size} bytes)" for info in audit.strangers]
+        uploads = [f"unfinished upload: {upload.key}" for upload in audit.uploads(target.topic)]
     if as_json:
         print_json({"partitions": documents, "damaged": damage, "strangers": strangers, "unfinishedUploads": uploads})
     else:
-        _print([*strangers, *uploads, tally.line()])
-    if count := tally.finding_count + len(damage) + len(strangers) + len(uploads):
+        _print([*strangers, *uploads, summary.line()])
+    if count := summary.finding_count + len(damage) + len(strangers) + len(uploads):
         raise CommandFailed(f"{count} finding(s): bucket and metadata do not agree.")
 
 
@@ -211,7 +211,7 @@ def _print(sentences: Sequence[str]) -> None:
 
 
 @remote.command("collect")
-@where_options
+@remote_target_options
 @grace_option
 @click.option(
     "--gone-topic",
@@ -222,7 +222,7 @@ def _print(sentences: Sequence[str]) -> None:
 )
 @click.option("--dry-run", is_flag=True, help="Say what would be removed.")
 @json_option
-def collect(where: Where, grace_ms: int, gone_topics: tuple[str, ...], dry_run: bool, as_json: bool) -> None:
+def collect(target: RemoteTarget, grace_ms: int, gone_topics: tuple[str, ...], dry_run: bool, as_json: bool) -> None:
     """Delete what is left over: objects without metadata, abandoned copies, half-deleted segments,
     and what was uploaded in parts and never completed."""
     gone = [_topic_id(text, "--gone-topic") for text in gone_topics]
@@ -235,13 +235,13 @@ def collect(where: Where, grace_ms: int, gone_topics: tuple[str, ...], dry_run: 
         if not as_json:
             click.echo(verdict_line(report, verdict))
 
-    with where.bucket() as bucket, where.cluster() as (_, cluster, metadata):
-        refuse_without_metadata(metadata)
+    with target.bucket() as bucket, target.cluster() as (_, cluster, metadata):
+        require_metadata_topic(metadata)
         if existing := [cluster.topics.names[each] for each in gone if each in cluster.topics.names]:
             raise CommandFailed(f"--gone-topic is for topics that are gone, and {', '.join(existing)} is there.")
-        auditing = Auditing(bucket, cluster, metadata, now_ms=now_ms, grace_ms=grace_ms, gone=gone)
-        objects = _collect(auditing, where.topic, note, dry_run=dry_run)
-        uploads = _collect_uploads(auditing, where.topic, dry_run=dry_run)
+        audit = BucketAudit(bucket, cluster, metadata, now_ms=now_ms, grace_ms=grace_ms, gone=gone)
+        objects = _collect(audit, target.topic, note, dry_run=dry_run)
+        uploads = _collect_uploads(audit, target.topic, dry_run=dry_run)
     if as_json:
         print_json({"dryRun": dry_run, "removed": removed, "otherObjects": objects, "unfinishedUploads": uploads})
     else:
@@ -252,29 +252,29 @@ def collect(where: Where, grace_ms: int, gone_topics: tuple[str, ...], dry_run: 
 
 
 def _collect(
-    auditing: Auditing, topic: str | None, note: Callable[[PartitionReport, AuditedSegment], None], *, dry_run: bool
+    audit: BucketAudit, topic: str | None, note: Callable[[PartitionReport, AuditedSegment], None], *, dry_run: bool
 ) -> list[str]:
     """Returns the keys of what was removed beside segments."""
     objects: list[str] = []
-    for report in shown(auditing.reports(topic), "partitions"):
-        objects += auditing.leftovers(report)
+    for report in shown(audit.reports(topic), "partitions"):
+        objects += audit.leftovers(report)
         if not dry_run:
-            auditing.collect(report, functools.partial(note, report))
+            audit.collect(report, functools.partial(note, report))
             continue
-        for verdict in auditing.doomed(report):
+        for verdict in audit.doomed(report):
             note(report, verdict)
-    objects += auditing.topic_leftovers()
+    objects += audit.topic_leftovers()
     if not dry_run:
-        auditing.remove(objects)
+        audit.remove(objects)
     return objects
 
 
-def _collect_uploads(auditing: Auditing, topic: str | None, *, dry_run: bool) -> list[str]:
+def _collect_uploads(audit: BucketAudit, topic: str | None, *, dry_run: bool) -> list[str]:
     """Returns the keys of what they were to become."""
-    uploads = list(auditing.uploads(topic))
+    uploads = list(audit.uploads(topic))
     if not dry_run:
         for upload in uploads:
-            auditing.abort(upload)
+            audit.abort(upload)
     return [upload.key for upload in uploads]
 
 
@@ -289,7 +289,7 @@ def _topic_id(text: str, option: str) -> Uuid:
 
 
 @remote.command("recover")
-@where_options
+@remote_target_options
 @click.option("--topic-id", metavar="ID", help="Which incarnation, where the bucket has several of a topic.")
 @click.option("--metadata-only", is_flag=True, help="Leave topics that do not exist alone.")
 @click.option("--all-topics", is_flag=True, help="Also make again every topic that does not exist.")
@@ -308,7 +308,7 @@ def _topic_id(text: str, option: str) -> Uuid:
 @click.option("--dry-run", is_flag=True, help="Say what would be done.")
 @json_option
 def recover(
-    where: Where,
+    target: RemoteTarget,
     topic_id: str | None,
     metadata_only: bool,
     all_topics: bool,
@@ -324,10 +324,10 @@ def recover(
 
     Do this before anybody produces to the new cluster. It may be repeated, and goes on where it was cut short.
     """
-    if sum((metadata_only, all_topics, where.topic is not None and not metadata_only)) != 1:
+    if sum((metadata_only, all_topics, target.topic is not None and not metadata_only)) != 1:
         raise click.UsageError("Say what is lost: --metadata-only, --topic TOPIC or --all-topics.")
     wanted_id = None if topic_id is None else _topic_id(topic_id, "--topic-id")
-    with where.bucket() as bucket, where.cluster() as (client, cluster, metadata):
+    with target.bucket() as bucket, target.cluster() as (client, cluster, metadata):
         options = RecoveryOptions(
             now_ms=now_ms(),
             cluster_id=cluster.cluster_id,
@@ -337,21 +337,21 @@ def recover(
             replication_factor=replication_factor,
             configs=dict(key_value(text, "--topic-config") for text in configs),
         )
-        planning = Planning(bucket, cluster, metadata, options)
+        planner = RecoveryPlanner(bucket, cluster, metadata, options)
         say = functools.partial(click.echo, err=as_json)
-        recovery = Recovery(client, cluster, metadata, bucket, options, say=say, patience_s=LOOK_UP_PATIENCE_S)
-        found = planning.plans(where.topic, wanted_id, may_make=not metadata_only)
+        recovery = TopicRecovery(client, cluster, metadata, bucket, options, say=say, patience_s=VERIFY_TIMEOUT_S)
+        found = planner.plans(target.topic, wanted_id, may_make=not metadata_only)
         plans = _carried_out(shown(found, "topics"), recovery, say, dry_run=dry_run)
     if as_json:
         print_json({"dryRun": dry_run, "topics": [plan_document(plan) for plan in plans]})
     if refused := [plan.topic for plan in plans if plan.refusals]:
         raise CommandFailed(f"not recovered: {', '.join(sorted(set(refused)))}.")
-    if where.topic is not None and not plans:
-        raise CommandFailed(f"the bucket has nothing of topic {where.topic!r} that could be recovered.")
+    if target.topic is not None and not plans:
+        raise CommandFailed(f"the bucket has nothing of topic {target.topic!r} that could be recovered.")
 
 
 def _carried_out(
-    plans: Iterable[TopicPlan], recovery: Recovery, say: Callable[[str], None], *, dry_run: bool
+    plans: Iterable[TopicPlan], recovery: TopicRecovery, say: Callable[[str], None], *, dry_run: bool
 ) -> list[TopicPlan]:
     """The plans, each carried out before the next is made, unless it is refused."""
     done = []

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import click
 
-from broker.cli.node.lifeline import stop_when_stdin_ends
+from broker.cli.node.parent_watchdog import stop_when_stdin_ends
 from broker.cli.shared.failure import CommandFailed
 from broker.config.broker_config import BrokerConfig
 from broker.config.errors import ConfigError

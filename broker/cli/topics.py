@@ -6,7 +6,14 @@ from functools import partial
 
 import click
 
-from broker.cli.shared.cluster_view import Partition, Topic, describe_topics, fill_configs, matching, topics_of_metadata
+from broker.cli.shared.cluster_view import (
+    PartitionInfo,
+    TopicInfo,
+    describe_topics,
+    fill_configs,
+    matching,
+    topics_of_metadata,
+)
 from broker.cli.shared.failure import CommandFailed
 from broker.cli.shared.options import client_options, forbid, json_option, key_value, one_action
 from broker.cli.shared.output import print_json
@@ -265,7 +272,7 @@ def _list(client: Client, selection: _Selection, as_json: bool) -> None:
         click.echo(topic.name)
 
 
-def _selected(client: Client, selection: _Selection, *, must_exist: bool = True) -> list[Topic]:
+def _selected(client: Client, selection: _Selection, *, must_exist: bool = True) -> list[TopicInfo]:
     """Topics that the options name, sorted. Raises CommandFailed when a named one does not exist, unless allowed."""
     topics = {topic.name: topic for topic in topics_of_metadata(client, None)}
     if selection.pattern in HIDDEN_TOPICS:
@@ -307,7 +314,7 @@ def _describe(client: Client, selection: _Selection, filters: _Filters, per_resp
         _print_topic(topic, filters, adding)
 
 
-def _kept(topic: Topic, partition: Partition, filters: _Filters, alive: frozenset[int]) -> bool:
+def _kept(topic: TopicInfo, partition: PartitionInfo, filters: _Filters, alive: frozenset[int]) -> bool:
     least = int(topic.configs.get(MIN_ISR, "1"))
     return not filters.partitions_only or (
         (filters.under_replicated and partition.is_under_replicated)
@@ -317,7 +324,7 @@ def _kept(topic: Topic, partition: Partition, filters: _Filters, alive: frozense
     )
 
 
-def _document(topic: Topic) -> dict[str, object]:
+def _document(topic: TopicInfo) -> dict[str, object]:
     return {
         "name": topic.name,
         "topicId": topic.id_text,
@@ -352,7 +359,9 @@ def _adding_replicas(client: Client) -> dict[tuple[str, int], tuple[list[int], l
     }
 
 
-def _print_topic(topic: Topic, filters: _Filters, moving: dict[tuple[str, int], tuple[list[int], list[int]]]) -> None:
+def _print_topic(
+    topic: TopicInfo, filters: _Filters, moving: dict[tuple[str, int], tuple[list[int], list[int]]]
+) -> None:
     if not filters.partitions_only:
         configs = ",".join(f"{name}={value}" for name, value in topic.configs.items())
         click.echo(

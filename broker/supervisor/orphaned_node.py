@@ -7,7 +7,7 @@ from storage.directories.log_dir import LogDirLocked, lock_directory
 from storage.files import FileSystem
 
 PATIENCE_S = 40.0
-"""Longest wait: more than the 30 s after which an orphaned node is ended by its lifeline."""
+"""Longest wait: more than the 30 s after which an orphaned node is ended by its parent watchdog."""
 POLL_S = 0.05
 
 

@@ -26,7 +26,7 @@ _FINAL: Final = (
     "TablesRefused",
     "TakenOver",
     "UnknownRecord",
-    "Unsupported",
+    "UnsupportedVersion",
     "WrongSnapshot",
 )
 _LINE: Final = re.compile(rf"^(?:[\w.]*\.)?({'|'.join(_RETRIED + _FINAL)}): (.+)$", re.MULTILINE)

@@ -25,6 +25,9 @@ class TopicPartition(NamedTuple):
     topic: str
     partition: int
 
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
 
 class LeaderEpochEntry(NamedTuple):
     """The first offset of a leader epoch, which may have no batch yet."""

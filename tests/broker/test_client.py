@@ -14,7 +14,7 @@ from broker.client import (
     Connection,
     ConnectionLost,
     Endpoint,
-    Unsupported,
+    UnsupportedVersion,
 )
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode, KafkaError
@@ -122,19 +122,19 @@ def test_a_broker_without_our_version_of_api_versions_is_asked_again(broker: Fak
 
 
 def test_an_api_that_is_not_served_is_refused_before_sending(client: Client) -> None:
-    with pytest.raises(Unsupported, match="does not serve CreateTopics"):
+    with pytest.raises(UnsupportedVersion, match="does not serve CreateTopics"):
         client.any().version_of(CreateTopicsRequest.API_KEY)
 
 
 def test_no_version_in_common_is_refused(broker: FakeBroker, client: Client) -> None:
     broker.versions[ApiKey.FETCH] = (0, 3)
-    with pytest.raises(Unsupported, match="serves Fetch 0 to 3, and this program needs 4 to"):
+    with pytest.raises(UnsupportedVersion, match="serves Fetch 0 to 3, and this program needs 4 to"):
         client.call(FetchRequest(), FetchResponse)
 
 
 def test_what_a_version_cannot_say_is_refused(broker: FakeBroker, client: Client) -> None:
     broker.answer(ApiKey.LIST_GROUPS, lambda _: ListGroupsResponse(), versions=(0, 3))
-    with pytest.raises(Unsupported, match="ListGroups up to 3, which cannot say this"):
+    with pytest.raises(UnsupportedVersion, match="ListGroups up to 3, which cannot say this"):
         client.call(ListGroupsRequest(types_filter=["classic"]), ListGroupsResponse)
 
 
@@ -315,7 +315,7 @@ def test_a_connection_closed_instead_of_an_answer(broker: FakeBroker, client: Cl
 def test_a_server_that_does_not_answer_yet_is_not_waited_for_while_there_are_others(
     broker: FakeBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("broker.client.IMPATIENT_MS", 50)
+    monkeypatch.setattr("broker.client.FIRST_ATTEMPT_TIMEOUT_MS", 50)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         config = ClientConfig.parse(f"127.0.0.1:{silent.getsockname()[1]},{broker.address}")
         with Client(config) as client:
@@ -325,6 +325,6 @@ def test_a_server_that_does_not_answer_yet_is_not_waited_for_while_there_are_oth
 def test_a_slow_server_is_waited_for_if_it_is_the_only_one_left(
     broker: FakeBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("broker.client.IMPATIENT_MS", 0)
+    monkeypatch.setattr("broker.client.FIRST_ATTEMPT_TIMEOUT_MS", 0)
     with closed_port() as port, Client(ClientConfig.parse(f"127.0.0.1:{port},{broker.address}")) as client:
         assert client.any().endpoint == Endpoint.parse(broker.address)

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from broker.cli.console.properties import is_true, separator
-from broker.cli.groups.offset_reset import TopicPartition
 from broker.cli.shared.failure import CommandFailed
 from protocol.records.batch import NO_TIMESTAMP, BatchHeader, TimestampType
 from protocol.records.reader import FullRecord
+from storage.directories.checkpoints import TopicPartition
 
 Deserializer = Callable[[bytes], bytes]
 

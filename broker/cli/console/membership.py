@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from broker.cli.console.range_assignor import assign_ranges
-from broker.cli.groups.offset_reset import TopicPartition
 from broker.cli.groups.view import CONSUMER_PROTOCOL, VERSION_BYTES, read_assignment
 from broker.cli.shared.offsets import LAST_VERSION_WITH_NAMES, by_topic, check_commit, commit_request, committed_offsets
 from broker.client import Client, ClientError, Connection, raise_for
@@ -31,6 +30,7 @@ from protocol.messages.join_group import (
 from protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
 from protocol.messages.offset_commit import OffsetCommitResponse
 from protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
+from storage.directories.checkpoints import TopicPartition
 
 RANGE = "range"
 PROTOCOL_VERSION = 1
@@ -39,7 +39,7 @@ PROTOCOL_VERSION = 1
 JOIN_GRACE_MS = 5_000
 PURPOSE = "group"
 
-JOIN_AGAIN = frozenset({ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.ILLEGAL_GENERATION, ErrorCode.UNKNOWN_MEMBER_ID})
+REJOIN_ERRORS = frozenset({ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.ILLEGAL_GENERATION, ErrorCode.UNKNOWN_MEMBER_ID})
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class MemberSettings:
     heartbeat_interval_ms: int = 3_000
 
 
-class Member:
+class GroupMembership:
     """One member of one group."""
 
     def __init__(
@@ -72,7 +72,7 @@ class Member:
             try:
                 return self._client.retrying(lambda: self._join(topics))
             except KafkaError as error:
-                if error.code not in JOIN_AGAIN:
+                if error.code not in REJOIN_ERRORS:
                     raise
                 self._step_back(error.code)
 
@@ -87,7 +87,7 @@ class Member:
             return True
         self._heartbeat_due = self._monotonic() + self._settings.heartbeat_interval_ms / 1000
         code = self._client.retrying(self._heartbeat)
-        if code in JOIN_AGAIN:
+        if code in REJOIN_ERRORS:
             self._step_back(code)
             return False
         return True
@@ -101,7 +101,7 @@ class Member:
         try:
             self._client.retrying(lambda: self._commit(offsets))
         except KafkaError as error:
-            if error.code not in JOIN_AGAIN:
+            if error.code not in REJOIN_ERRORS:
                 raise
             return False
         return True
@@ -190,7 +190,7 @@ class Member:
             group_instance_id=self._settings.instance_id,
         )
         code = ErrorCode(self._coordinator().call(request, HeartbeatResponse).error_code)
-        if code not in JOIN_AGAIN:
+        if code not in REJOIN_ERRORS:
             raise_for(code, f"group {self._settings.group!r}")
         return code
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from broker.cli.groups.offset_reset import TopicPartition
+from storage.directories.checkpoints import TopicPartition
 
 
 def assign_ranges(

@@ -2,11 +2,11 @@
 
 from typing import Final
 
-from broker.cli.groups.offset_reset import TopicPartition
 from broker.cli.shared.failure import CommandFailed
 from broker.cli.shared.remote_metadata_text import event_text
 from protocol.records.batch import BatchHeader
 from protocol.records.reader import FullRecord
+from storage.directories.checkpoints import TopicPartition
 from storage.tiered.catalog.metadata_records import UndecodableEvent, decode_event
 
 FORMATTERS: Final = ("RemoteLogMetadataSerde$RemoteLogMetadataFormatter", "RemoteLogMetadataFormatter")

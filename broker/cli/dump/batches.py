@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
-from broker.cli.dump.decoders import Decoded, Decoder, Shown, shown_text
-from broker.cli.dump.entries import Entry, Line
+from broker.cli.dump.decoders import DecodedRecord, Decoder, Printable, shown_text
+from broker.cli.dump.entries import DumpEntry, TextLine
 from broker.cli.dump.message_json import message_json
 from protocol.compiler import decode
 from protocol.errors import DecodeError
@@ -28,7 +28,7 @@ from protocol.records.reader import FullRecord, iter_records
 UNLIMITED = 2**63 - 1
 
 
-class Source(Protocol):
+class BinaryFile(Protocol):
     """What is needed of an open file."""
 
     def read(self, size: int, /) -> bytes: ...
@@ -98,8 +98,8 @@ class RecordLine:
 
     header: BatchHeader
     record: FullRecord
-    control: tuple[str, Shown] | None
-    decoded: Decoded | None
+    control: tuple[str, Printable] | None
+    decoded: DecodedRecord | None
     skip_metadata: bool
 
     @property
@@ -148,7 +148,7 @@ class RecordLine:
         return document
 
 
-def dump_batches(file: Source, name: str, options: BatchOptions) -> Iterator[Entry]:
+def dump_batches(file: BinaryFile, name: str, options: BatchOptions) -> Iterator[DumpEntry]:
     """Every batch of the file, with its records if asked for; what is broken at the end is told, not raised."""
     size = os.fstat(file.fileno()).st_size
     position = 0
@@ -157,10 +157,10 @@ def dump_batches(file: Source, name: str, options: BatchOptions) -> Iterator[Ent
         try:
             header = parse_header(head)
         except MalformedBatch as error:
-            yield Line(f"No batch at position {position}: {error}", "error")
+            yield TextLine(f"No batch at position {position}: {error}", "error")
             break
         if position + header.size > size:
-            yield Line(f"The batch at position {position} is cut short: {header.size} bytes", "error")
+            yield TextLine(f"The batch at position {position} is cut short: {header.size} bytes", "error")
             break
         if position + header.size > options.max_bytes:
             return
@@ -172,20 +172,20 @@ def dump_batches(file: Source, name: str, options: BatchOptions) -> Iterator[Ent
         position += header.size
     else:
         return
-    yield Line(f"Found {size - position} invalid bytes at the end of {name}", "invalid")
+    yield TextLine(f"Found {size - position} invalid bytes at the end of {name}", "invalid")
 
 
-def _records(header: BatchHeader, batch: memoryview, options: BatchOptions) -> Iterator[Entry]:
+def _records(header: BatchHeader, batch: memoryview, options: BatchOptions) -> Iterator[DumpEntry]:
     try:
         for record in iter_records(batch):
             control = _control(batch, record) if header.is_control else None
             decoded = None if options.decoder is None or header.is_control else options.decoder(record)
             yield RecordLine(header, record, control, decoded, options.skip_record_metadata)
     except MalformedRecords as error:
-        yield Line(f"| the records of the batch at offset {header.base_offset} do not parse: {error}", "error")
+        yield TextLine(f"| the records of the batch at offset {header.base_offset} do not parse: {error}", "error")
 
 
-def _control(batch: memoryview, record: FullRecord) -> tuple[str, Shown]:
+def _control(batch: memoryview, record: FullRecord) -> tuple[str, Printable]:
     """A label, with the punctuation that Kafka gives it, and the content."""
     from protocol.messages import common_records
 
@@ -205,7 +205,7 @@ def _control(batch: memoryview, record: FullRecord) -> tuple[str, Shown]:
     return label, _embedded(message_class, record.value or b"")
 
 
-def _embedded(message_class: type[Message], value: bytes) -> Shown:
+def _embedded(message_class: type[Message], value: bytes) -> Printable:
     """A control record's message, which carries its version as a field of its own, first."""
     version = int.from_bytes(value[:2], "big", signed=True)
     try:

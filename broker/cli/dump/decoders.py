@@ -19,29 +19,29 @@ from protocol.primitives import decode_uvarint
 from protocol.records.reader import FullRecord
 from protocol.schema import snake_case
 
-Shown: TypeAlias = str | Json | None
+Printable: TypeAlias = str | Json | None
 TOMBSTONE = "<DELETE>"
 TYPE_BYTES = 2
 FRAME_VERSION = 1
 CONSUMER_PROTOCOL = "consumer"
 
 
-class Decoded(NamedTuple):
-    key: Shown
-    payload: Shown
+class DecodedRecord(NamedTuple):
+    key: Printable
+    payload: Printable
 
 
-Decoder: TypeAlias = Callable[[FullRecord], Decoded]
+Decoder: TypeAlias = Callable[[FullRecord], DecodedRecord]
 
 
-def shown_text(value: Shown) -> str:
+def shown_text(value: Printable) -> str:
     """Text as it is, JSON as Kafka prints it: without spaces."""
     return value if isinstance(value, str) else json.dumps(value, separators=(",", ":"), ensure_ascii=False)
 
 
-def decode_text(record: FullRecord) -> Decoded:
+def decode_text(record: FullRecord) -> DecodedRecord:
     """Keys and values as UTF-8, with replacement characters for what is none."""
-    return Decoded(_utf8(record.key), _utf8(record.value))
+    return DecodedRecord(_utf8(record.key), _utf8(record.value))
 
 
 def _utf8(data: bytes | None) -> str | None:
@@ -60,14 +60,14 @@ def remote_log_metadata_decoder() -> Decoder:
     from broker.cli.shared.remote_metadata_text import event_text
     from storage.tiered.catalog.metadata_records import UndecodableEvent, decode_event
 
-    def decode_record(record: FullRecord) -> Decoded:
+    def decode_record(record: FullRecord) -> DecodedRecord:
         key = _utf8(record.key)
         if record.value is None:
-            return Decoded(key, TOMBSTONE)
+            return DecodedRecord(key, TOMBSTONE)
         try:
-            return Decoded(key, event_text(decode_event(record.value)))
+            return DecodedRecord(key, event_text(decode_event(record.value)))
         except UndecodableEvent as error:
-            return Decoded(key, f"Error at offset {record.offset}, skipping. {error}")
+            return DecodedRecord(key, f"Error at offset {record.offset}, skipping. {error}")
 
     return decode_record
 
@@ -78,7 +78,7 @@ def offsets_decoder() -> Decoder:
 
     decode_typed = _typed(_classes(group_records, "Key"), _classes(group_records, "Value"))
 
-    def decode_record(record: FullRecord) -> Decoded:
+    def decode_record(record: FullRecord) -> DecodedRecord:
         decoded = decode_typed(record)
         if isinstance(decoded.payload, dict):
             _open_members(decoded.payload)
@@ -138,15 +138,17 @@ def _upper_name(message_class: type[Message]) -> str:
 def _framed(classes: Mapping[int, type[Message]], name: Callable[[type[Message]], str]) -> Decoder:
     """Values that carry frame version, type and version in front (KIP-631)."""
 
-    def decode_record(record: FullRecord) -> Decoded:
+    def decode_record(record: FullRecord) -> DecodedRecord:
         key = _utf8(record.key)
         if record.value is None:
-            return Decoded(key, TOMBSTONE)
+            return DecodedRecord(key, TOMBSTONE)
         try:
             message, version = _read_frame(record.value, classes)
         except DecodeError as error:
-            return Decoded(key, f"Error at {record.offset}, skipping. {error}")
-        return Decoded(key, {"type": name(type(message)), "version": version, "data": message_json(message, version)})
+            return DecodedRecord(key, f"Error at {record.offset}, skipping. {error}")
+        return DecodedRecord(
+            key, {"type": name(type(message)), "version": version, "data": message_json(message, version)}
+        )
 
     return decode_record
 
@@ -166,18 +168,20 @@ def _read_frame(value: bytes, classes: Mapping[int, type[Message]]) -> tuple[Mes
 def _typed(keys: Mapping[int, type[Message]], values: Mapping[int, type[Message]]) -> Decoder:
     """Keys that begin with the record's type, and values that begin with their version, as int16."""
 
-    def decode_record(record: FullRecord) -> Decoded:
+    def decode_record(record: FullRecord) -> DecodedRecord:
         if record.key is None:
-            return Decoded(None, TOMBSTONE if record.value is None else _utf8(record.value))
+            return DecodedRecord(None, TOMBSTONE if record.value is None else _utf8(record.value))
         number = int.from_bytes(record.key[:TYPE_BYTES], "big", signed=True)
         if number not in keys:
-            return Decoded({"type": str(number), "data": "unknown"}, "unknown")
-        return Decoded(_prefixed("type", number, keys[number], 0, record.key), _value(values[number], record.value))
+            return DecodedRecord({"type": str(number), "data": "unknown"}, "unknown")
+        return DecodedRecord(
+            _prefixed("type", number, keys[number], 0, record.key), _value(values[number], record.value)
+        )
 
     return decode_record
 
 
-def _value(message_class: type[Message], value: bytes | None) -> Shown:
+def _value(message_class: type[Message], value: bytes | None) -> Printable:
     if value is None:
         return TOMBSTONE
     version = int.from_bytes(value[:TYPE_BYTES], "big", signed=True)

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 
-class Entry(Protocol):
+class DumpEntry(Protocol):
     """One line of output."""
 
     def text(self) -> str: ...
@@ -19,7 +19,7 @@ class DumpError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class TextLine:
     """A line of prose; in JSON it appears only if it has a `kind`."""
 
     words: str
@@ -33,7 +33,7 @@ class Line:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class FieldsLine:
     """Named numbers: printed as "name: value name: value", in JSON as they are."""
 
     kind: str

@@ -11,7 +11,7 @@ from pathlib import Path
 from struct import Struct
 from typing import BinaryIO
 
-from broker.cli.dump.entries import Entry, Line, Row
+from broker.cli.dump.entries import DumpEntry, FieldsLine, TextLine
 from protocol.records.batch import HEADER_SIZE, BatchHeader, parse_header
 from protocol.records.errors import MalformedBatch
 
@@ -23,7 +23,9 @@ CHUNK_ENTRIES = 4096
 BatchAt = Callable[[int], BatchHeader | None]
 
 
-def dump_offset_index(file: BinaryIO, path: Path, base_offset: int, *, quiet: bool, sanity: bool) -> Iterator[Entry]:
+def dump_offset_index(
+    file: BinaryIO, path: Path, base_offset: int, *, quiet: bool, sanity: bool
+) -> Iterator[DumpEntry]:
     """Entries of a `.index`, each checked against the batch that it points to."""
     entries = _used(file, OFFSET_ENTRY)
     if sanity:
@@ -39,11 +41,11 @@ def dump_offset_index(file: BinaryIO, path: Path, base_offset: int, *, quiet: bo
             if batch is not None and batch.last_offset != offset:
                 mismatches.append(f"  Index offset: {offset}, log offset: {batch.last_offset}")
             if not quiet:
-                yield Row("offsetIndex", {"offset": offset, "position": position})
+                yield FieldsLine("offsetIndex", {"offset": offset, "position": position})
     yield from _ending(path, empty, "Mismatches in", mismatches)
 
 
-def dump_time_index(file: BinaryIO, path: Path, base_offset: int, *, quiet: bool, sanity: bool) -> Iterator[Entry]:
+def dump_time_index(file: BinaryIO, path: Path, base_offset: int, *, quiet: bool, sanity: bool) -> Iterator[DumpEntry]:
     """Entries of a `.timeindex`; timestamps and offsets must grow."""
     entries = _used(file, TIME_ENTRY)
     if sanity:
@@ -59,14 +61,14 @@ def dump_time_index(file: BinaryIO, path: Path, base_offset: int, *, quiet: bool
         empty = False
         last_timestamp, last_offset = timestamp, offset
         if not quiet:
-            yield Row("timeIndex", {"timestamp": timestamp, "offset": offset})
+            yield FieldsLine("timeIndex", {"timestamp": timestamp, "offset": offset})
     yield from _ending(path, empty, "Found timestamps out of order in", mismatches)
 
 
-def dump_transaction_index(file: BinaryIO) -> Iterator[Entry]:
+def dump_transaction_index(file: BinaryIO) -> Iterator[DumpEntry]:
     """Entries of a `.txnindex`: the aborted transactions of a segment."""
     for version, producer_id, first, last, stable in _entries(file, TRANSACTION_ENTRY):
-        yield Row(
+        yield FieldsLine(
             "abortedTransaction",
             {
                 "version": version,
@@ -92,24 +94,24 @@ def _used(file: BinaryIO, layout: Struct) -> Iterator[tuple[int, ...]]:
         yield entry
 
 
-def _ending(path: Path, empty: bool, heading: str, mismatches: list[str]) -> Iterator[Entry]:
+def _ending(path: Path, empty: bool, heading: str, mismatches: list[str]) -> Iterator[DumpEntry]:
     if empty:
-        yield Line(f"{path} is empty.")
+        yield TextLine(f"{path} is empty.")
     if mismatches:
-        yield Line(f"{heading} :{path}", "mismatch")
+        yield TextLine(f"{heading} :{path}", "mismatch")
         for mismatch in mismatches:
-            yield Line(mismatch, "mismatch")
+            yield TextLine(mismatch, "mismatch")
 
 
-def _sanity(path: Path, layout: Struct, relative_offsets: Iterator[int]) -> Entry:
+def _sanity(path: Path, layout: Struct, relative_offsets: Iterator[int]) -> DumpEntry:
     """Kafka's check of an index at start: whole entries, and a last offset that is not below the base."""
     size = os.stat(path).st_size
     if size % layout.size:
-        return Line(f"{path} failed sanity check: {size} bytes are no multiple of {layout.size}", "mismatch")
+        return TextLine(f"{path} failed sanity check: {size} bytes are no multiple of {layout.size}", "mismatch")
     last = deque(relative_offsets, maxlen=1)
     if last and last[0] < 0:
-        return Line(f"{path} failed sanity check: its last offset is below its first", "mismatch")
-    return Line(f"{path} passed sanity check.", "sanity")
+        return TextLine(f"{path} failed sanity check: its last offset is below its first", "mismatch")
+    return TextLine(f"{path} passed sanity check.", "sanity")
 
 
 class _LogBeside:

@@ -5,7 +5,7 @@ from struct import Struct
 from typing import BinaryIO
 
 from broker.cli.dump.batches import optional_long
-from broker.cli.dump.entries import DumpError, Entry, Line, Row
+from broker.cli.dump.entries import DumpEntry, DumpError, FieldsLine, TextLine
 from protocol.records.compiled import crc32c
 
 SNAPSHOT_VERSION = 1
@@ -17,7 +17,7 @@ _COUNT = Struct(">i")
 _PRODUCER = Struct(">qhiqiqiq")
 
 
-def dump_producer_snapshot(file: BinaryIO, name: str) -> Iterator[Entry]:
+def dump_producer_snapshot(file: BinaryIO, name: str) -> Iterator[DumpEntry]:
     """The producers of a `.snapshot`, and whether its checksum holds. Raises DumpError when it is none."""
     head = file.read(_HEADER.size)
     count_bytes = file.read(_COUNT.size)
@@ -35,19 +35,19 @@ def dump_producer_snapshot(file: BinaryIO, name: str) -> Iterator[Entry]:
         crc = crc32c(data, crc)
         yield _producer(data)
     if crc != expected:
-        yield Line(f"{name} is corrupt: its checksum is {expected}, that of its content {crc}", "error")
+        yield TextLine(f"{name} is corrupt: its checksum is {expected}, that of its content {crc}", "error")
 
 
-class _Producer(Row):
+class ProducerLine(FieldsLine):
     """A row whose text writes the open transaction as Java does, and whose JSON keeps the number."""
 
     def text(self) -> str:
         first = self.values["currentTxnFirstOffset"]
         shown = optional_long(first if isinstance(first, int) else None)
-        return Row(self.kind, self.values | {"currentTxnFirstOffset": shown}).text()
+        return FieldsLine(self.kind, self.values | {"currentTxnFirstOffset": shown}).text()
 
 
-def _producer(data: bytes) -> Entry:
+def _producer(data: bytes) -> DumpEntry:
     producer_id, epoch, last_sequence, last_offset, delta, timestamp, coordinator_epoch, first = _PRODUCER.unpack(data)
     values: dict[str, object] = {
         "producerId": producer_id,
@@ -64,13 +64,13 @@ def _producer(data: bytes) -> Entry:
             "offsetDelta": delta,
             "timestamp": timestamp,
         }
-    return _Producer("producer", values)
+    return ProducerLine("producer", values)
 
 
-def dump_text(file: BinaryIO, name: str) -> Iterator[Entry]:
+def dump_text(file: BinaryIO, name: str) -> Iterator[DumpEntry]:
     """The lines of a file that is text already. Raises DumpError when it is not."""
     for line in file:
         try:
-            yield Line(line.decode("utf-8").rstrip("\n"), "line")
+            yield TextLine(line.decode("utf-8").rstrip("\n"), "line")
         except UnicodeDecodeError as error:
             raise DumpError(f"{name} is not text.") from error

@@ -9,22 +9,15 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import Enum, auto
-from typing import NamedTuple
 
-
-class TopicPartition(NamedTuple):
-    topic: str
-    partition: int
-
-    def __str__(self) -> str:
-        return f"{self.topic}-{self.partition}"
+from storage.directories.checkpoints import TopicPartition
 
 
 class ResetError(Exception):
     """A specification that cannot be followed; one sentence."""
 
 
-class How(Enum):
+class ResetStrategy(Enum):
     """The kinds of specification. BY_TIME covers --to-datetime and --by-duration."""
 
     TO_OFFSET = auto()
@@ -37,15 +30,15 @@ class How(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Specification:
+class ResetSpecification:
     """`number` is the offset, the shift, or the time in ms that `how` speaks of."""
 
-    how: How
+    how: ResetStrategy
     number: int = 0
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class ResetCandidates:
     """What is known of one partition. None: nothing committed, or no record at or after the time."""
 
     earliest: int
@@ -54,24 +47,24 @@ class Facts:
     by_time: int | None
 
 
-def new_offset(specification: Specification, partition: TopicPartition, facts: Facts) -> int:
+def new_offset(specification: ResetSpecification, partition: TopicPartition, facts: ResetCandidates) -> int:
     """The offset to commit, within what the partition holds. Raises ResetError."""
     match specification.how:
-        case How.TO_EARLIEST:
+        case ResetStrategy.TO_EARLIEST:
             return facts.earliest
-        case How.TO_LATEST:
+        case ResetStrategy.TO_LATEST:
             return facts.latest
-        case How.TO_CURRENT:
+        case ResetStrategy.TO_CURRENT:
             return facts.latest if facts.committed is None else facts.committed
-        case How.BY_TIME:
+        case ResetStrategy.BY_TIME:
             return facts.latest if facts.by_time is None else facts.by_time
-        case How.SHIFT_BY:
+        case ResetStrategy.SHIFT_BY:
             if facts.committed is None:
                 raise ResetError(
                     f"Cannot shift offset for partition {partition} since there is no current committed offset."
                 )
             wanted = facts.committed + specification.number
-        case How.TO_OFFSET | How.FROM_FILE:
+        case ResetStrategy.TO_OFFSET | ResetStrategy.FROM_FILE:
             wanted = specification.number
     return min(max(wanted, facts.earliest), facts.latest)
 

@@ -5,11 +5,10 @@ from collections.abc import Sequence
 import click
 
 from broker.cli.groups.offset_reset import (
-    Facts,
-    How,
+    ResetCandidates,
     ResetError,
-    Specification,
-    TopicPartition,
+    ResetSpecification,
+    ResetStrategy,
     new_offset,
     parse_scope,
     read_plan,
@@ -27,14 +26,15 @@ from protocol.messages.offset_delete import (
     OffsetDeleteRequestTopic,
     OffsetDeleteResponse,
 )
+from storage.directories.checkpoints import TopicPartition
 
-Plan = dict[str, dict[TopicPartition, int]]
+ResetPlan = dict[str, dict[TopicPartition, int]]
 
 
 def reset_offsets(
     client: Client,
     groups: Sequence[str],
-    specification: Specification,
+    specification: ResetSpecification,
     *,
     topics: Sequence[str] | None,
     file: str | None,
@@ -77,30 +77,32 @@ def _require_inactive(client: Client, group: str) -> None:
 
 
 def _planned(
-    client: Client, group: str, specification: Specification, topics: Sequence[str] | None
+    client: Client, group: str, specification: ResetSpecification, topics: Sequence[str] | None
 ) -> dict[TopicPartition, int]:
     committed = {partition: offset for partition, (offset, _) in committed_offsets(client, group).items()}
     scope = sorted(committed) if topics is None else expand(client, topics)
     earliest = list_offsets(client, dict.fromkeys(scope, EARLIEST))
     latest = list_offsets(client, dict.fromkeys(scope, LATEST))
     by_time = {}
-    if specification.how is How.BY_TIME:
+    if specification.how is ResetStrategy.BY_TIME:
         by_time = list_offsets(client, dict.fromkeys(scope, specification.number))
     planned = {}
     for partition in scope:
         at = by_time.get(partition, -1)
-        if specification.how is How.BY_TIME and at < 0:
+        if specification.how is ResetStrategy.BY_TIME and at < 0:
             click.echo(
                 f"\nWarn: Partition {partition.partition} from topic {partition.topic} is empty."
                 " Falling back to latest known offset.",
                 err=True,
             )
-        facts = Facts(earliest[partition], latest[partition], committed.get(partition), None if at < 0 else at)
+        facts = ResetCandidates(
+            earliest[partition], latest[partition], committed.get(partition), None if at < 0 else at
+        )
         planned[partition] = new_offset(specification, partition, facts)
     return planned
 
 
-def _clamped(client: Client, plan: Plan) -> Plan:
+def _clamped(client: Client, plan: ResetPlan) -> ResetPlan:
     """Offsets from a file, kept within what the partitions hold."""
     scope = {partition for offsets in plan.values() for partition in offsets}
     earliest = list_offsets(client, dict.fromkeys(scope, EARLIEST))
@@ -108,9 +110,9 @@ def _clamped(client: Client, plan: Plan) -> Plan:
     return {
         group: {
             partition: new_offset(
-                Specification(How.FROM_FILE, offset),
+                ResetSpecification(ResetStrategy.FROM_FILE, offset),
                 partition,
-                Facts(earliest[partition], latest[partition], None, None),
+                ResetCandidates(earliest[partition], latest[partition], None, None),
             )
             for partition, offset in sorted(offsets.items())
         }
@@ -118,7 +120,7 @@ def _clamped(client: Client, plan: Plan) -> Plan:
     }
 
 
-def _read(path: str, groups: Sequence[str]) -> Plan:
+def _read(path: str, groups: Sequence[str]) -> ResetPlan:
     try:
         with open(path, encoding="utf-8", newline="") as file:
             return read_plan(file, groups)
@@ -138,7 +140,7 @@ def expand(client: Client, scopes: Sequence[str]) -> list[TopicPartition]:
     return sorted(set(expanded))
 
 
-def _print(plan: Plan) -> None:
+def _print(plan: ResetPlan) -> None:
     rows = [
         [group, partition.topic, str(partition.partition), str(offset)]
         for group, offsets in plan.items()
@@ -150,7 +152,7 @@ def _print(plan: Plan) -> None:
     print_columns(["GROUP", "TOPIC", "PARTITION", "NEW-OFFSET"], rows, formats)
 
 
-def _documents(plan: Plan) -> list[dict[str, object]]:
+def _documents(plan: ResetPlan) -> list[dict[str, object]]:
     return [
         {"groupId": group, "topic": partition.topic, "partition": partition.partition, "newOffset": offset}
         for group, offsets in plan.items()

@@ -5,13 +5,13 @@ from enum import Enum, auto
 
 import click
 
-from broker.cli.groups.offset_reset import TopicPartition
-from broker.cli.groups.view import Group
+from broker.cli.groups.view import GroupDescription
 from broker.cli.shared.offsets import LATEST, by_topic, committed_offsets, list_offsets
 from broker.cli.shared.output import print_columns, print_json, width_of
 from broker.client import Client
 from protocol.errors import KafkaError
 from protocol.messages.list_groups import ListedGroup
+from storage.directories.checkpoints import TopicPartition
 
 MISSING = "-"
 NARROW = 15
@@ -48,7 +48,7 @@ def print_list(groups: Sequence[ListedGroup], *, with_type: bool, with_state: bo
     print_columns(headings, rows, formats)
 
 
-def describe_offsets(client: Client, group: Group, verbose: bool, as_json: bool) -> object:
+def describe_offsets(client: Client, group: GroupDescription, verbose: bool, as_json: bool) -> object:
     """One row per partition that the group has, or has had, to do with."""
     rows = _offset_rows(client, group)
     if as_json:
@@ -83,7 +83,7 @@ class _OffsetRow:
         return None if self.committed is None or self.end is None else max(0, self.end - self.committed)
 
 
-def _offset_rows(client: Client, group: Group) -> list[_OffsetRow]:
+def _offset_rows(client: Client, group: GroupDescription) -> list[_OffsetRow]:
     """Assigned and committed partitions in order, then the members that have none."""
     committed = committed_offsets(client, group.id)
     owners = {partition: member for member in group.members for partition in member.assignment}
@@ -140,7 +140,7 @@ def _offset_document(row: _OffsetRow) -> dict[str, object]:
     }
 
 
-def describe_members(client: Client, group: Group, verbose: bool, as_json: bool) -> object:
+def describe_members(client: Client, group: GroupDescription, verbose: bool, as_json: bool) -> object:
     """One row per member."""
     if as_json:
         return {"groupId": group.id, "state": group.state, "members": _member_documents(group)}
@@ -176,7 +176,10 @@ def describe_members(client: Client, group: Group, verbose: bool, as_json: bool)
 
 
 def _assignment_cells(
-    group: Group, epoch: int | None, current: Sequence[TopicPartition], target: Sequence[TopicPartition] | None
+    group: GroupDescription,
+    epoch: int | None,
+    current: Sequence[TopicPartition],
+    target: Sequence[TopicPartition] | None,
 ) -> list[str]:
     return [
         _dash(epoch),
@@ -192,7 +195,7 @@ def _assignment_text(partitions: Sequence[TopicPartition]) -> str:
     return ";".join(f"{t}:{','.join(str(p.partition) for p in group)}" for t, group in topics.items()) or MISSING
 
 
-def _member_documents(group: Group) -> list[dict[str, object]]:
+def _member_documents(group: GroupDescription) -> list[dict[str, object]]:
     return [
         {
             "consumerId": m.id,
@@ -206,7 +209,7 @@ def _member_documents(group: Group) -> list[dict[str, object]]:
     ]
 
 
-def describe_states(client: Client, group: Group, verbose: bool, as_json: bool) -> object:
+def describe_states(client: Client, group: GroupDescription, verbose: bool, as_json: bool) -> object:
     """The one row of a group."""
     node_id, host, port = group.coordinator
     if as_json:

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from broker.cli.groups.offset_reset import TopicPartition
 from broker.client import Client, Connection, raise_for
 from protocol.api_keys import ApiKey
 from protocol.compiler import decode
@@ -12,6 +11,7 @@ from protocol.messages import consumer_group_describe as modern
 from protocol.messages import describe_groups as classic
 from protocol.messages.common_records import ConsumerProtocolAssignment
 from protocol.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
+from storage.directories.checkpoints import TopicPartition
 
 DEAD = "Dead"
 EMPTY = "Empty"
@@ -20,7 +20,7 @@ VERSION_BYTES = 2
 
 
 @dataclass(slots=True)
-class Member:
+class MemberDescription:
     """`epoch` and `target` belong to the consumer protocol (KIP-848); None in classic groups."""
 
     id: str
@@ -33,7 +33,7 @@ class Member:
 
 
 @dataclass(slots=True)
-class Group:
+class GroupDescription:
     """`epoch` and `target_epoch` are None in classic groups. `coordinator` is (node id, host, port)."""
 
     id: str
@@ -41,7 +41,7 @@ class Group:
     state: str
     assignor: str
     coordinator: tuple[int, str, int]
-    members: list[Member]
+    members: list[MemberDescription]
     epoch: int | None = None
     target_epoch: int | None = None
 
@@ -57,7 +57,7 @@ def list_groups(client: Client, states: Sequence[str] = (), types: Sequence[str]
     return list(groups.values())
 
 
-def describe_group(client: Client, group_id: str) -> Group:
+def describe_group(client: Client, group_id: str) -> GroupDescription:
     """The group with its members. Raises KafkaError(GROUP_ID_NOT_FOUND) when there is none."""
     connection = client.coordinator(group_id)
     node = next((b for b in client.metadata([]).brokers if (b.host, b.port) == connection.endpoint), None)
@@ -65,7 +65,7 @@ def describe_group(client: Client, group_id: str) -> Group:
     return _modern(connection, group_id, coordinator) or _classic(connection, group_id, coordinator)
 
 
-def _modern(connection: Connection, group_id: str, coordinator: tuple[int, str, int]) -> Group | None:
+def _modern(connection: Connection, group_id: str, coordinator: tuple[int, str, int]) -> GroupDescription | None:
     """None when the broker does not serve the consumer protocol, or the group does not use it."""
     if not connection.serves(ApiKey.CONSUMER_GROUP_DESCRIBE):
         return None
@@ -76,7 +76,7 @@ def _modern(connection: Connection, group_id: str, coordinator: tuple[int, str, 
     if found.error_code in (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION):
         return None
     raise_for(found.error_code, f"group {group_id!r}", found.error_message)
-    return Group(
+    return GroupDescription(
         id=group_id,
         kind="Consumer",
         state=found.group_state,
@@ -88,8 +88,8 @@ def _modern(connection: Connection, group_id: str, coordinator: tuple[int, str, 
     )
 
 
-def _modern_member(member: modern.Member) -> Member:
-    return Member(
+def _modern_member(member: modern.Member) -> MemberDescription:
+    return MemberDescription(
         id=member.member_id,
         instance_id=member.instance_id,
         client_id=member.client_id,
@@ -104,20 +104,22 @@ def _flat(assignment: modern.Assignment) -> list[TopicPartition]:
     return sorted(TopicPartition(t.topic_name, p) for t in assignment.topic_partitions for p in t.partitions)
 
 
-def _classic(connection: Connection, group_id: str, coordinator: tuple[int, str, int]) -> Group:
+def _classic(connection: Connection, group_id: str, coordinator: tuple[int, str, int]) -> GroupDescription:
     response = connection.call(classic.DescribeGroupsRequest(groups=[group_id]), classic.DescribeGroupsResponse)
     found = response.groups[0]
     raise_for(found.error_code, f"group {group_id!r}", found.error_message)
     if found.group_state == DEAD:
         raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
-    return Group(
+    return GroupDescription(
         id=group_id,
         kind="Classic",
         state=found.group_state,
         assignor=found.protocol_data,
         coordinator=coordinator,
         members=[
-            Member(m.member_id, m.group_instance_id, m.client_id, m.client_host, read_assignment(m.member_assignment))
+            MemberDescription(
+                m.member_id, m.group_instance_id, m.client_id, m.client_host, read_assignment(m.member_assignment)
+            )
             for m in found.members
         ],
     )

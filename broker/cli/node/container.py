@@ -21,7 +21,7 @@ MOUNTED: Final = Path("/mnt/shared/config/server.properties")
 SHIPPED: Final = Path("/etc/kafka/docker/server.properties")
 DATA: Final = "/var/lib/kafka/data"
 
-_USUAL_CLUSTER_ID: Final = "5L6g3nShT-eMCtK--X86sw"  # the image's, so that its examples run unchanged
+_DEFAULT_CLUSTER_ID: Final = "5L6g3nShT-eMCtK--X86sw"  # the image's, so that its examples run unchanged
 _ADVERTISED: Final = "KAFKA_ADVERTISED_LISTENERS"
 _LISTENERS: Final = "KAFKA_LISTENERS"
 _ROLES: Final = "KAFKA_PROCESS_ROLES"
@@ -42,7 +42,7 @@ def prepare(environ: Mapping[str, str], mounted: Path = MOUNTED, shipped: Path =
     CommandFailed for listeners that a controller advertises.
     """
     environment = {name: value for name, value in environ.items() if name not in (_ADVERTISED, _LISTENERS) or value}
-    environment[CLUSTER_ID] = environ.get(CLUSTER_ID) or _USUAL_CLUSTER_ID
+    environment[CLUSTER_ID] = environ.get(CLUSTER_ID) or _DEFAULT_CLUSTER_ID
     in_file = read_properties(str(mounted)) if mounted.is_file() else {}
     config_file = mounted if in_file else None
     if not in_file and not settings_from_environment(environment):

@@ -4,8 +4,8 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from broker.cli.groups.offset_reset import TopicPartition
 from broker.cli.shared.failure import CommandFailed
+from storage.directories.checkpoints import TopicPartition
 
 VERSION = 1
 ANY_DIRECTORY = "any"

@@ -6,7 +6,6 @@ The replicas that give and those that get are listed with their topics, the rate
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 
-from broker.cli.groups.offset_reset import TopicPartition
 from broker.cli.reassignment.json_files import Assignment
 from broker.client import Client, raise_for
 from protocol.messages.incremental_alter_configs import (
@@ -15,9 +14,10 @@ from protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
+from storage.directories.checkpoints import TopicPartition
 
 RATES = ("leader.replication.throttled.rate", "follower.replication.throttled.rate")
-GIVING, GETTING = "leader.replication.throttled.replicas", "follower.replication.throttled.replicas"
+LEADER_REPLICAS, FOLLOWER_REPLICAS = "leader.replication.throttled.replicas", "follower.replication.throttled.replicas"
 _TOPIC, _BROKER = 2, 4
 _SET, _DELETE = 0, 1
 
@@ -36,7 +36,7 @@ def throttled_replicas(
         giving += (f"{partition.partition}:{broker}" for broker in sources)
         getting += (f"{partition.partition}:{broker}" for broker in replicas if broker not in sources)
     return {
-        topic: {key: ",".join(each) for key, each in ((GIVING, giving), (GETTING, getting)) if each}
+        topic: {key: ",".join(each) for key, each in ((LEADER_REPLICAS, giving), (FOLLOWER_REPLICAS, getting)) if each}
         for topic, (giving, getting) in listed.items()
     }
 
@@ -54,7 +54,9 @@ def clear_throttles(client: Client, topics: Iterable[str], brokers: Iterable[int
     for broker in sorted(brokers):
         _change(client, _BROKER, str(broker), [AlterableConfig(key, _DELETE, None) for key in RATES])
     for topic in sorted(topics):
-        _change(client, _TOPIC, topic, [AlterableConfig(key, _DELETE, None) for key in (GIVING, GETTING)])
+        _change(
+            client, _TOPIC, topic, [AlterableConfig(key, _DELETE, None) for key in (LEADER_REPLICAS, FOLLOWER_REPLICAS)]
+        )
 
 
 def _change(client: Client, resource_type: int, name: str, changes: list[AlterableConfig]) -> None:

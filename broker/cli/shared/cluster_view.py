@@ -28,7 +28,7 @@ MAX_PARTITIONS_PER_RESPONSE = 2000
 
 
 @dataclass(slots=True)
-class Partition:
+class PartitionInfo:
     """`eligible` and `last_known` are None where the broker does not speak of them (KIP-966)."""
 
     index: int
@@ -44,7 +44,7 @@ class Partition:
 
 
 @dataclass(slots=True)
-class Topic:
+class TopicInfo:
     """`configs` are those that somebody set, at any level, by name; empty until asked for. `shown` are the partitions
     that a command has chosen to print.
     """
@@ -52,9 +52,9 @@ class Topic:
     name: str
     id: Uuid
     is_internal: bool
-    partitions: list[Partition]
+    partitions: list[PartitionInfo]
     configs: dict[str, str] = field(default_factory=dict)
-    shown: list[Partition] = field(default_factory=list)
+    shown: list[PartitionInfo] = field(default_factory=list)
 
     @property
     def id_text(self) -> str:
@@ -87,7 +87,7 @@ def topic_pattern(text: str) -> re.Pattern[str]:
 
 def describe_topics(
     client: Client, names: Sequence[str], per_response: int = MAX_PARTITIONS_PER_RESPONSE
-) -> list[Topic]:
+) -> list[TopicInfo]:
     """The topics by name, from DescribeTopicPartitions page by page, or from Metadata where the broker lacks it.
 
     A topic that vanished meanwhile is left out.
@@ -99,22 +99,22 @@ def describe_topics(
     return topics_of_metadata(client, names)
 
 
-def topics_of_metadata(client: Client, names: Sequence[str] | None) -> list[Topic]:
+def topics_of_metadata(client: Client, names: Sequence[str] | None) -> list[TopicInfo]:
     """The topics (None: all) as Metadata gives them."""
     topics = []
     for found in client.metadata(names).topics:
         if found.error_code != UNKNOWN_TOPIC:
             raise_for(found.error_code, f"topic {found.name!r}")
             partitions = [
-                Partition(p.partition_index, p.leader_id, p.replica_nodes, p.isr_nodes) for p in found.partitions
+                PartitionInfo(p.partition_index, p.leader_id, p.replica_nodes, p.isr_nodes) for p in found.partitions
             ]
             partitions.sort(key=lambda partition: partition.index)
-            topics.append(Topic(found.name or "", found.topic_id, found.is_internal, partitions))
+            topics.append(TopicInfo(found.name or "", found.topic_id, found.is_internal, partitions))
     return topics
 
 
-def _paged(client: Client, names: Sequence[str], per_response: int) -> list[Topic]:
-    topics: dict[str, Topic] = {}
+def _paged(client: Client, names: Sequence[str], per_response: int) -> list[TopicInfo]:
+    topics: dict[str, TopicInfo] = {}
     request = DescribeTopicPartitionsRequest(
         topics=[TopicRequest(name) for name in names], response_partition_limit=per_response
     )
@@ -124,7 +124,7 @@ def _paged(client: Client, names: Sequence[str], per_response: int) -> list[Topi
             if found.error_code != UNKNOWN_TOPIC:
                 raise_for(found.error_code, f"topic {found.name!r}")
                 topic = topics.setdefault(
-                    found.name or "", Topic(found.name or "", found.topic_id, found.is_internal, [])
+                    found.name or "", TopicInfo(found.name or "", found.topic_id, found.is_internal, [])
                 )
                 topic.partitions += _partitions(found)
         if response.next_cursor is None:
@@ -134,9 +134,9 @@ def _paged(client: Client, names: Sequence[str], per_response: int) -> list[Topi
         request.cursor = DescribeTopicPartitionsRequestCursor(cursor.topic_name, cursor.partition_index)
 
 
-def _partitions(found: DescribeTopicPartitionsResponseTopic) -> list[Partition]:
+def _partitions(found: DescribeTopicPartitionsResponseTopic) -> list[PartitionInfo]:
     return [
-        Partition(
+        PartitionInfo(
             p.partition_index,
             p.leader_id,
             p.replica_nodes,
@@ -162,7 +162,7 @@ def describe_configs(
     return results
 
 
-def fill_configs(client: Client, topics: Sequence[Topic]) -> None:
+def fill_configs(client: Client, topics: Sequence[TopicInfo]) -> None:
     """Gives each topic the configs that differ from the default because somebody set them."""
     if not topics:
         return

@@ -3,7 +3,6 @@
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 
-from broker.cli.groups.offset_reset import TopicPartition
 from broker.client import Client, raise_for
 from protocol.api_keys import ApiKey
 from protocol.messages.list_offsets import (
@@ -19,6 +18,7 @@ from protocol.messages.offset_commit import (
     OffsetCommitResponse,
 )
 from protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchResponse
+from storage.directories.checkpoints import TopicPartition
 
 LATEST = -1
 EARLIEST = -2

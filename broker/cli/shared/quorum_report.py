@@ -4,7 +4,7 @@ import json
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from broker.cli.shared.target import Asked
+from broker.cli.shared.target import AdminClient
 from broker.client import raise_for
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.describe_quorum import (
@@ -28,7 +28,7 @@ COLUMNS = (
 )
 
 
-class Replica(NamedTuple):
+class QuorumReplicaInfo(NamedTuple):
     """A voter or observer. Times are ms since 1970, -1 unknown; `endpoints` are NAME://host:port."""
 
     state: ReplicaState
@@ -52,8 +52,8 @@ class QuorumReport(NamedTuple):
     leader_id: int
     leader_epoch: int
     high_watermark: int
-    voters: tuple[Replica, ...]
-    observers: tuple[Replica, ...]
+    voters: tuple[QuorumReplicaInfo, ...]
+    observers: tuple[QuorumReplicaInfo, ...]
 
     @property
     def leader(self) -> ReplicaState:
@@ -111,7 +111,7 @@ class QuorumReport(NamedTuple):
         widths = [max(len(row[column]) for row in rows) for column in range(len(COLUMNS))]
         return ["".join(f"{cell:<{width}}\t" for cell, width in zip(row, widths, strict=True)) for row in rows]
 
-    def _row(self, replica: Replica, now_ms: int, readable: bool) -> tuple[str, ...]:
+    def _row(self, replica: QuorumReplicaInfo, now_ms: int, readable: bool) -> tuple[str, ...]:
         state = replica.state
         times = (state.last_fetch_timestamp, state.last_caught_up_timestamp)
         shown = [f"{now_ms - time} ms ago" if readable and time >= 0 else str(time) for time in times]
@@ -135,19 +135,19 @@ class QuorumReport(NamedTuple):
         ]
 
 
-def _by_id(replicas: Sequence[Replica]) -> list[Replica]:
+def _by_id(replicas: Sequence[QuorumReplicaInfo]) -> list[QuorumReplicaInfo]:
     return sorted(replicas, key=lambda replica: replica.state.replica_id)
 
 
-def _listed(replicas: Sequence[Replica]) -> str:
+def _listed(replicas: Sequence[QuorumReplicaInfo]) -> str:
     return json.dumps([replica.document() for replica in _by_id(replicas)])
 
 
-def describe_quorum(asked: Asked) -> QuorumReport:
+def describe_quorum(admin: AdminClient) -> QuorumReport:
     """Raises KafkaError."""
     partition = DescribeQuorumRequestPartitionData(0)
     request = DescribeQuorumRequest([DescribeQuorumRequestTopicData(METADATA_TOPIC, [partition])])
-    answer = asked.call(request, DescribeQuorumResponse)
+    answer = admin.call(request, DescribeQuorumResponse)
     raise_for(answer.error_code, "the quorum", answer.error_message)
     if len(answer.topics) != 1 or len(answer.topics[0].partitions) != 1:
         raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "the quorum was described as none.")
@@ -158,13 +158,13 @@ def describe_quorum(asked: Asked) -> QuorumReport:
         for node in answer.nodes
     }
 
-    def replica(state: ReplicaState, status: str) -> Replica:
+    def replica(state: ReplicaState, status: str) -> QuorumReplicaInfo:
         listeners = endpoints.get(state.replica_id, ())
-        return Replica(state, listeners, "Leader" if state.replica_id == found.leader_id else status)
+        return QuorumReplicaInfo(state, listeners, "Leader" if state.replica_id == found.leader_id else status)
 
     voters = [replica(state, "Follower") for state in found.current_voters]
     voters.sort(key=lambda each: (each.status != "Leader", each.state.replica_id))
     observers = tuple(replica(state, "Observer") for state in found.observers)
     return QuorumReport(
-        asked.cluster_id(), found.leader_id, found.leader_epoch, found.high_watermark, tuple(voters), observers
+        admin.cluster_id(), found.leader_id, found.leader_epoch, found.high_watermark, tuple(voters), observers
     )

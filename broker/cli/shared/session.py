@@ -27,14 +27,14 @@ def session(
     bootstrap_server: str, command_config: str | None = None, overrides: Mapping[str, str] | None = None
 ) -> Iterator[Client]:
     """A client of the cluster. Whatever the client or the broker refuses inside becomes CommandFailed."""
-    with plain_failures():
+    with client_errors_as_failures():
         config = ClientConfig.parse(bootstrap_server, read_properties(command_config) | dict(overrides or {}))
         with Client(config) as client:
             yield client
 
 
 @contextmanager
-def plain_failures() -> Iterator[None]:
+def client_errors_as_failures() -> Iterator[None]:
     """Turns the errors of client and broker into CommandFailed."""
     try:
         yield

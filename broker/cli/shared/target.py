@@ -57,13 +57,13 @@ class Target:
         return cls(bootstrap, controller is not None, command_config)
 
     @contextmanager
-    def open(self, overrides: Mapping[str, str] | None = None) -> Iterator["Asked"]:
+    def open(self, overrides: Mapping[str, str] | None = None) -> Iterator["AdminClient"]:
         """Connect for the length of a command."""
         with session(self.bootstrap, self.command_config, overrides) as client:
-            yield Asked(client, self.is_controller)
+            yield AdminClient(client, self.is_controller)
 
 
-class Asked:
+class AdminClient:
     """The cluster, reached through brokers or controllers."""
 
     def __init__(self, client: Client, is_controller: bool) -> None:

@@ -4,7 +4,7 @@ import fnmatch
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final, NamedTuple
 
-from broker.cli.shell.nodes import Directory, Leaf, Node
+from broker.cli.shell.nodes import DirectoryNode, LeafNode, MetadataNode
 
 MANUAL: Final[dict[str, str]] = {
     "cat": "cat FILE…: print the content of files.",
@@ -27,15 +27,15 @@ class ShellError(Exception):
     """A command that could not do all it was asked; one sentence for each thing."""
 
 
-class Exit(Exception):
+class ShellExit(Exception):
     """The user wants to leave."""
 
 
-class Found(NamedTuple):
+class MetadataNodeInfo(NamedTuple):
     """A node, and its absolute path as a tuple of names."""
 
     path: tuple[str, ...]
-    node: Node
+    node: MetadataNode
 
     @property
     def name(self) -> str:
@@ -45,7 +45,7 @@ class Found(NamedTuple):
 class Shell:
     """`root` gives the tree as it is now; the current directory and the history are kept between commands."""
 
-    def __init__(self, root: Callable[[], Directory]) -> None:
+    def __init__(self, root: Callable[[], DirectoryNode]) -> None:
         self._root = root
         self._current: tuple[str, ...] = ()
         self._history: list[str] = []
@@ -78,7 +78,7 @@ class Shell:
         `ls`. Raises ShellError, also where there would be something to print; Exit.
         """
         name, *paths = words
-        shown: dict[str, Callable[[Node], object]] = {"ls": _listed, "cat": _content, "tree": _nested}
+        shown: dict[str, Callable[[MetadataNode], object]] = {"ls": _listed, "cat": _content, "tree": _nested}
         if name not in shown:
             return list(self.run(words))
         if name == "cat" and not paths:
@@ -86,7 +86,7 @@ class Shell:
         found, problems = self._match(name, paths or ["."])
         if name == "cat":
             problems += [
-                f"cat: {_shown(each.path)}: Is a directory" for each in found if isinstance(each.node, Directory)
+                f"cat: {_shown(each.path)}: Is a directory" for each in found if isinstance(each.node, DirectoryNode)
             ]
         _raise(problems)
         return {_shown(each.path): shown[name](each.node) for each in found}
@@ -95,19 +95,19 @@ class Shell:
         """Paths that begin with `text`."""
         parent, slash, begun = text.rpartition("/")
         found = self._look_up(parent + slash or ".")
-        if found is None or not isinstance(found.node, Directory):
+        if found is None or not isinstance(found.node, DirectoryNode):
             return []
         names = sorted(name for name in found.node.names() if name.startswith(begun))
         return [
-            f"{parent}{slash}{name}{'/' if isinstance(found.node.child(name), Directory) else ''}" for name in names
+            f"{parent}{slash}{name}{'/' if isinstance(found.node.child(name), DirectoryNode) else ''}" for name in names
         ]
 
     # Commands
 
     def _ls(self, arguments: Sequence[str]) -> Iterator[str]:
         found, problems = self._match("ls", arguments or ["."])
-        files = [each for each in found if isinstance(each.node, Leaf)]
-        directories = [each for each in found if isinstance(each.node, Directory)]
+        files = [each for each in found if isinstance(each.node, LeafNode)]
+        directories = [each for each in found if isinstance(each.node, DirectoryNode)]
         yield from (each.name for each in files)
         for index, each in enumerate(directories):
             if index or files:
@@ -122,7 +122,7 @@ class Shell:
             raise ShellError("cat: name a file.")
         found, problems = self._match("cat", arguments)
         for each in found:
-            if isinstance(each.node, Leaf):
+            if isinstance(each.node, LeafNode):
                 yield each.node.read()
             else:
                 problems.append(f"cat: {_shown(each.path)}: Is a directory")
@@ -145,7 +145,7 @@ class Shell:
             raise ShellError("cd: too many arguments.")
         found, problems = self._match("cd", arguments or ["/"])
         _raise(problems)
-        if len(found) != 1 or not isinstance(found[0].node, Directory):
+        if len(found) != 1 or not isinstance(found[0].node, DirectoryNode):
             raise ShellError(f"cd: {arguments[0]}: not a directory.")
         self._current = found[0].path
         yield from ()
@@ -173,13 +173,13 @@ class Shell:
             yield f"{number:>5}  {line}"
 
     def _exit(self, _arguments: Sequence[str]) -> Iterator[str]:
-        raise Exit
+        raise ShellExit
 
     # Paths
 
-    def _match(self, command: str, patterns: Sequence[str]) -> tuple[list[Found], list[str]]:
+    def _match(self, command: str, patterns: Sequence[str]) -> tuple[list[MetadataNodeInfo], list[str]]:
         """What paths, with wildcards in them or not, stand for, and a sentence for each that stands for nothing."""
-        found: list[Found] = []
+        found: list[MetadataNodeInfo] = []
         problems: list[str] = []
         for pattern in patterns:
             matches = list(_expand(self._root(), self._absolute(pattern)))
@@ -188,7 +188,7 @@ class Shell:
                 problems.append(f"{command}: {pattern}: No such file or directory.")
         return found, problems
 
-    def _look_up(self, path: str) -> Found | None:
+    def _look_up(self, path: str) -> MetadataNodeInfo | None:
         return next(iter(_expand(self._root(), self._absolute(path))), None)
 
     def _absolute(self, path: str) -> tuple[str, ...]:
@@ -201,58 +201,58 @@ class Shell:
         return tuple(names)
 
 
-def _expand(root: Directory, pattern: tuple[str, ...]) -> Iterator[Found]:
+def _expand(root: DirectoryNode, pattern: tuple[str, ...]) -> Iterator[MetadataNodeInfo]:
     """The nodes that a path stands for, in the order of names."""
-    reached = [Found((), root)]
+    reached = [MetadataNodeInfo((), root)]
     for part in pattern:
         reached = [child for each in reached for child in _children(each, part)]
     yield from reached
 
 
-def _children(parent: Found, part: str) -> Iterator[Found]:
-    if not isinstance(parent.node, Directory):
+def _children(parent: MetadataNodeInfo, part: str) -> Iterator[MetadataNodeInfo]:
+    if not isinstance(parent.node, DirectoryNode):
         return
     exact = parent.node.child(part)
     if exact is not None:
-        yield Found((*parent.path, part), exact)
+        yield MetadataNodeInfo((*parent.path, part), exact)
     elif _WILDCARDS & set(part):
         for name in _names(parent.node):
             child = parent.node.child(name)
             if child is not None and fnmatch.fnmatchcase(name, part):
-                yield Found((*parent.path, name), child)
+                yield MetadataNodeInfo((*parent.path, name), child)
 
 
-def _names(node: Node) -> list[str]:
-    return sorted(node.names()) if isinstance(node, Directory) else []
+def _names(node: MetadataNode) -> list[str]:
+    return sorted(node.names()) if isinstance(node, DirectoryNode) else []
 
 
-def _listed(node: Node) -> object:
-    return _names(node) if isinstance(node, Directory) else None
+def _listed(node: MetadataNode) -> object:
+    return _names(node) if isinstance(node, DirectoryNode) else None
 
 
-def _content(node: Node) -> object:
-    return node.read() if isinstance(node, Leaf) else None
+def _content(node: MetadataNode) -> object:
+    return node.read() if isinstance(node, LeafNode) else None
 
 
-def _nested(node: Node) -> object:
-    if isinstance(node, Leaf):
+def _nested(node: MetadataNode) -> object:
+    if isinstance(node, LeafNode):
         return node.read()
     children = ((name, node.child(name)) for name in _names(node))
     return {name: _nested(child) for name, child in children if child is not None}
 
 
-def _walk(found: Found) -> Iterator[str]:
+def _walk(found: MetadataNodeInfo) -> Iterator[str]:
     yield _shown(found.path)
-    if isinstance(found.node, Directory):
+    if isinstance(found.node, DirectoryNode):
         for name in _names(found.node):
             child = found.node.child(name)
             if child is not None:
-                yield from _walk(Found((*found.path, name), child))
+                yield from _walk(MetadataNodeInfo((*found.path, name), child))
 
 
-def _branches(node: Node, depth: int) -> Iterator[str]:
+def _branches(node: MetadataNode, depth: int) -> Iterator[str]:
     indent = "  " * depth
-    if isinstance(node, Leaf):
+    if isinstance(node, LeafNode):
         yield from (f"{indent}{line}" for line in node.read().splitlines() or [""])
         return
     for name in _names(node):

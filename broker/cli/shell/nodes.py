@@ -52,38 +52,38 @@ _QUOTA_TYPES: Final = {"client-id": "clientId", "ip": "ip", "user": "user"}
 
 
 @dataclass(frozen=True, slots=True)
-class Leaf:
+class LeafNode:
     """A file; its text is made when it is read."""
 
     read: Callable[[], str]
 
 
 @dataclass(frozen=True, slots=True)
-class Directory:
+class DirectoryNode:
     """`names` in no particular order; `child` is None for a name that is not there."""
 
     names: Callable[[], Iterable[str]]
-    child: Callable[[str], "Node | None"]
+    child: Callable[[str], "MetadataNode | None"]
 
 
-Node: TypeAlias = Leaf | Directory
+MetadataNode: TypeAlias = LeafNode | DirectoryNode
 
 
-def fixed(children: Mapping[str, Node]) -> Directory:
+def fixed(children: Mapping[str, MetadataNode]) -> DirectoryNode:
     """A directory of known children."""
-    return Directory(children.keys, children.get)
+    return DirectoryNode(children.keys, children.get)
 
 
-def text(value: object) -> Leaf:
-    return Leaf(lambda: str(value))
+def text(value: object) -> LeafNode:
+    return LeafNode(lambda: str(value))
 
 
-def root(image: MetadataImage) -> Directory:
+def root(image: MetadataImage) -> DirectoryNode:
     """`/`."""
     return fixed({"image": image_node(image), "local": local_node()})
 
 
-def image_node(image: MetadataImage) -> Directory:
+def image_node(image: MetadataImage) -> DirectoryNode:
     """`/image`."""
     return fixed(
         {
@@ -94,14 +94,14 @@ def image_node(image: MetadataImage) -> Directory:
             "delegationToken": tokens_node(image.delegation_tokens.tokens),
             "features": features_node(image.features),
             "producerIds": fixed({"nextProducerId": text(image.producer_ids.next_id or -1)}),
-            "provenance": Leaf(lambda: provenance_text(image.provenance)),
+            "provenance": LeafNode(lambda: provenance_text(image.provenance)),
             "scram": scram_node(image.scram),
             "topics": topics_node(image.topics),
         }
     )
 
 
-def local_node() -> Directory:
+def local_node() -> DirectoryNode:
     """`/local`: the program that shows all this."""
     try:
         own = version("ottla")
@@ -117,8 +117,8 @@ def provenance_text(provenance: Provenance) -> str:
     return f"offset {provenance.offset}, epoch {provenance.epoch}, time {shown}[UTC]"
 
 
-def features_node(features: FeaturesImage) -> Directory:
-    children: dict[str, Node] = {f"finalized_{name}": text(level) for name, level in features.levels.items()}
+def features_node(features: FeaturesImage) -> DirectoryNode:
+    children: dict[str, MetadataNode] = {f"finalized_{name}": text(level) for name, level in features.levels.items()}
     if features.metadata_level is not None:
         known = MetadataVersion._value2member_map_.get(features.metadata_level)
         shown = known.release if isinstance(known, MetadataVersion) else str(features.metadata_level)
@@ -126,30 +126,30 @@ def features_node(features: FeaturesImage) -> Directory:
     return fixed(children)
 
 
-def topics_node(topics: TopicsImage) -> Directory:
-    def by_name(name: str) -> Node | None:
+def topics_node(topics: TopicsImage) -> DirectoryNode:
+    def by_name(name: str) -> MetadataNode | None:
         topic = topics.by_name(name)
         return None if topic is None else topic_node(topic)
 
-    def by_id(name: str) -> Node | None:
+    def by_id(name: str) -> MetadataNode | None:
         try:
             topic = topics.by_id(uuid_from_text(name))
         except ValueError:
             return None
         return None if topic is None else topic_node(topic)
 
-    ids = Directory(lambda: map(uuid_to_text, topics.ids()), by_id)
-    return fixed({"byId": ids, "byName": Directory(topics.names, by_name)})
+    ids = DirectoryNode(lambda: map(uuid_to_text, topics.ids()), by_id)
+    return fixed({"byId": ids, "byName": DirectoryNode(topics.names, by_name)})
 
 
-def topic_node(topic: TopicImage) -> Directory:
-    def child(name: str) -> Node | None:
+def topic_node(topic: TopicImage) -> DirectoryNode:
+    def child(name: str) -> MetadataNode | None:
         if name in ("id", "name"):
             return text(uuid_to_text(topic.id) if name == "id" else topic.name)
         partition = topic.partition(int(name)) if name.isdecimal() and str(int(name)) == name else None
-        return None if partition is None else Leaf(lambda: partition_text(partition))
+        return None if partition is None else LeafNode(lambda: partition_text(partition))
 
-    return Directory(lambda: [*map(str, topic.partitions), "id", "name"], child)
+    return DirectoryNode(lambda: [*map(str, topic.partitions), "id", "name"], child)
 
 
 def partition_text(partition: PartitionRegistration) -> str:
@@ -163,7 +163,7 @@ def partition_text(partition: PartitionRegistration) -> str:
     )
 
 
-def cluster_node(cluster: ClusterImage) -> Directory:
+def cluster_node(cluster: ClusterImage) -> DirectoryNode:
     return fixed(
         {
             "brokers": _by_number(cluster.brokers, broker_text),
@@ -191,16 +191,16 @@ def controller_text(controller: ControllerRegistration) -> str:
     )
 
 
-def configs_node(configs: ConfigsImage) -> Directory:
+def configs_node(configs: ConfigsImage) -> DirectoryNode:
     named = {_resource_name(resource): resource for resource in configs.resources}
 
-    def child(name: str) -> Node | None:
+    def child(name: str) -> MetadataNode | None:
         resource = named.get(name)
         if resource is None:
             return None
         return fixed({key: text(value) for key, value in configs.resources[resource].items()})
 
-    return Directory(named.keys, child)
+    return DirectoryNode(named.keys, child)
 
 
 def _resource_name(resource: ConfigResource) -> str:
@@ -209,14 +209,14 @@ def _resource_name(resource: ConfigResource) -> str:
     return shown if resource.name == CLUSTER_DEFAULT else f"{shown}:{resource.name}"
 
 
-def quotas_node(quotas: ClientQuotasImage) -> Directory:
+def quotas_node(quotas: ClientQuotasImage) -> DirectoryNode:
     named = {_entity_name(entity): entity for entity in quotas.entities}
 
-    def child(name: str) -> Node | None:
+    def child(name: str) -> MetadataNode | None:
         entity = named.get(name)
         return None if entity is None else fixed({key: text(value) for key, value in quotas.of(entity).items()})
 
-    return Directory(named.keys, child)
+    return DirectoryNode(named.keys, child)
 
 
 def _entity_name(entity: QuotaEntity) -> str:
@@ -229,7 +229,7 @@ def _escaped(name: str) -> str:
     return "".join(f"\\{letter}" if letter in "()\\" else letter for letter in name)
 
 
-def acls_node(acls: AclsImage) -> Directory:
+def acls_node(acls: AclsImage) -> DirectoryNode:
     return fixed({uuid_to_text(id): text(acl_text(entry)) for id, entry in acls.entries.items()})
 
 
@@ -242,12 +242,12 @@ def acl_text(entry: AccessControlEntry) -> str:
     )
 
 
-def scram_node(scram: ScramImage) -> Directory:
+def scram_node(scram: ScramImage) -> DirectoryNode:
     """A directory for each mechanism, whether it has credentials or not."""
-    children: dict[str, Node] = {}
+    children: dict[str, MetadataNode] = {}
     for mechanism in ScramMechanism:
         users = {
-            user: Leaf(partial(credential_text, credential))
+            user: LeafNode(partial(credential_text, credential))
             for (number, user), credential in scram.credentials.items()
             if number == mechanism
         }
@@ -262,7 +262,7 @@ def credential_text(credential: ScramCredential) -> str:
     )
 
 
-def tokens_node(tokens: Mapping[str, DelegationToken]) -> Directory:
+def tokens_node(tokens: Mapping[str, DelegationToken]) -> DirectoryNode:
     return fixed({token_id: text(token_text(token_id, token)) for token_id, token in tokens.items()})
 
 
@@ -274,12 +274,12 @@ def token_text(token_id: str, token: DelegationToken) -> str:
     )
 
 
-def _by_number(entries: Mapping[int, object], shown: Callable[..., str]) -> Directory:
-    def child(name: str) -> Node | None:
+def _by_number(entries: Mapping[int, object], shown: Callable[..., str]) -> DirectoryNode:
+    def child(name: str) -> MetadataNode | None:
         entry = entries.get(int(name)) if name.isdecimal() else None
-        return None if entry is None else Leaf(lambda: shown(entry))
+        return None if entry is None else LeafNode(lambda: shown(entry))
 
-    return Directory(lambda: map(str, entries), child)
+    return DirectoryNode(lambda: map(str, entries), child)
 
 
 def _endpoints(endpoints: Mapping[str, RegisteredEndpoint]) -> str:

@@ -34,11 +34,11 @@ LAST_VERSION_WITH_NAMES: Final = 12
 
 _SNAPSHOT_NAME: Final = re.compile(r"(\d{20})-(\d{10})\.checkpoint")
 
-Read = Callable[[int], Buffer]
+ReadPage = Callable[[int], Buffer]
 """The next piece of a snapshot from a position on; empty at its end."""
 
 
-def load_snapshot(read: Read, end_offset: int | None) -> MetadataImage:
+def load_snapshot(read: ReadPage, end_offset: int | None) -> MetadataImage:
     """The image of a snapshot. An unknown end offset is as many records as there are. Raises InvalidSnapshot."""
     reading, delta, count, position = SnapshotReading(), MetadataDelta(EMPTY_IMAGE), 0, 0
     while piece := read(position):

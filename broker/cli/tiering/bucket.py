@@ -40,7 +40,7 @@ READERS = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Bucket:
+class RemoteBucket:
     """`storage` reads what is compressed or encrypted; `reader` what recovery and audits need."""
 
     store: ObjectStore
@@ -50,7 +50,7 @@ class Bucket:
 
 
 @contextmanager
-def open_bucket(path: str | None, overrides: Sequence[str]) -> Iterator[Bucket]:
+def open_bucket(path: str | None, overrides: Sequence[str]) -> Iterator[RemoteBucket]:
     """The bucket that a properties file, the environment and overrides name.
 
     What goes wrong with it inside becomes CommandFailed.
@@ -61,12 +61,12 @@ def open_bucket(path: str | None, overrides: Sequence[str]) -> Iterator[Bucket]:
         raise CommandFailed(f"{CLASS_NAME_KEY} says what remote storage there is: give --config FILE or --override.")
     prefix = settings.get(IMPL_PREFIX, DEFAULT_PREFIX)
     below = {name.removeprefix(prefix): value for name, value in settings.items() if name.startswith(prefix)}
-    with plain_store_failures():
+    with store_errors_as_failures():
         opened = _open(class_name, below, prefix)
         try:
             with ThreadPoolExecutor(READERS, thread_name_prefix="manifests") as readers:
                 reader = BucketReader(opened.store, opened.keys, opened.storage, readers.map)
-                yield Bucket(opened.store, opened.keys, opened.storage, reader)
+                yield RemoteBucket(opened.store, opened.keys, opened.storage, reader)
         finally:
             opened.storage.close()
             opened.store.close()
@@ -82,7 +82,7 @@ def read_settings(path: str | None, overrides: Sequence[str], environ: Mapping[s
         raise CommandFailed(error.sentence) from error
 
 
-def refuse_other_metadata(path: str | None, overrides: Sequence[str]) -> None:
+def require_topic_based_metadata(path: str | None, overrides: Sequence[str]) -> None:
     """Where the settings of brokers name a keeper of metadata that these tools do not know. Raises CommandFailed."""
     name = read_settings(path, overrides, os.environ).get(METADATA_CLASS_NAME_KEY)
     if name and not is_on_topic(name):
@@ -92,7 +92,7 @@ def refuse_other_metadata(path: str | None, overrides: Sequence[str]) -> None:
 
 
 @contextmanager
-def plain_store_failures() -> Iterator[None]:
+def store_errors_as_failures() -> Iterator[None]:
     """Turns the errors of stores, and of settings, into CommandFailed."""
     try:
         yield

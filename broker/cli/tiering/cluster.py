@@ -3,7 +3,6 @@
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from broker.cli.shared.offsets import CONSUMER_REPLICA_ID, EARLIEST, LATEST
 from broker.client import Client, raise_for
@@ -16,22 +15,18 @@ from protocol.messages.list_offsets import (
     ListOffsetsTopic,
 )
 from protocol.messages.metadata import MetadataResponseTopic
+from storage.directories.checkpoints import TopicPartition
 from storage.tiered.bucket.recovery_plan import ClusterTopics
 from storage.tiered.segment_metadata import TopicIdPartition
 
 EARLIEST_LOCAL = -4
 LATEST_TIERED = -5
-ASKED_FROM = {EARLIEST: 1, LATEST: 1, EARLIEST_LOCAL: 8, LATEST_TIERED: 9}
+FIRST_VERSIONS = {EARLIEST: 1, LATEST: 1, EARLIEST_LOCAL: 8, LATEST_TIERED: 9}
 """The version of ListOffsets from which on each may be asked for."""
 
 
-class PartitionName(NamedTuple):
-    topic: str
-    partition: int
-
-
 @dataclass(frozen=True, slots=True)
-class LogBounds:
+class PartitionLogBounds:
     """Of one partition, as its leader has them: None for what nobody can tell now.
 
     `local_start` is the first offset on local disks, `remote_end` the last that is known to be remote, -1 for none.
@@ -49,7 +44,7 @@ class Cluster:
     def __init__(self, client: Client) -> None:
         self._client = client
         self._topics: dict[str, MetadataResponseTopic] = {}
-        self._bounds: dict[str, dict[int, LogBounds]] = {}
+        self._bounds: dict[str, dict[int, PartitionLogBounds]] = {}
         self._absent: set[TopicIdPartition] = set()
         self.cluster_id = ""
         self.refresh()
@@ -86,17 +81,17 @@ class Cluster:
             self.refresh()
         return (self.bounds(partition.topic)[partition.partition].start or 0) if self.has(partition) else None
 
-    def bounds(self, topic: str) -> Mapping[int, LogBounds]:
+    def bounds(self, topic: str) -> Mapping[int, PartitionLogBounds]:
         """Of all partitions of a topic that exists."""
         if topic not in self._bounds:
             self._bounds[topic] = self._client.retrying(lambda: self._ask_bounds(self._topics[topic]))
         return self._bounds[topic]
 
-    def local_bytes(self) -> dict[PartitionName, int]:
+    def local_bytes(self) -> dict[TopicPartition, int]:
         """What leaders have on local disks. A broker that cannot tell counts for nothing."""
         return self._client.retrying(self._ask_local_bytes)
 
-    def _ask_bounds(self, topic: MetadataResponseTopic) -> dict[int, LogBounds]:
+    def _ask_bounds(self, topic: MetadataResponseTopic) -> dict[int, PartitionLogBounds]:
         answers: defaultdict[int, dict[int, int]] = defaultdict(dict)
         by_leader: defaultdict[int, list[int]] = defaultdict(list)
         for partition in topic.partitions:
@@ -105,7 +100,7 @@ class Cluster:
         for leader, numbers in by_leader.items():
             connection = self._client.node(leader)
             version = connection.version_of(ApiKey.LIST_OFFSETS)
-            for timestamp in (each for each, since in ASKED_FROM.items() if version >= since):
+            for timestamp in (each for each, since in FIRST_VERSIONS.items() if version >= since):
                 request = self._list_offsets(topic.name or "", numbers, timestamp)
                 for answer in connection.call(request, ListOffsetsResponse).topics[0].partitions:
                     if not answer.error_code:
@@ -120,27 +115,27 @@ class Cluster:
             timeout_ms=self._client.config.request_timeout_ms,
         )
 
-    def _ask_local_bytes(self) -> dict[PartitionName, int]:
+    def _ask_local_bytes(self) -> dict[TopicPartition, int]:
         leaders = {
-            PartitionName(name, partition.partition_index): partition.leader_id
+            TopicPartition(name, partition.partition_index): partition.leader_id
             for name, topic in self._topics.items()
             for partition in topic.partitions
         }
-        sizes: dict[PartitionName, int] = {}
+        sizes: dict[TopicPartition, int] = {}
         for broker in {leader for leader in leaders.values() if leader >= 0}:
             response = self._client.node(broker).call(DescribeLogDirsRequest(topics=None), DescribeLogDirsResponse)
             raise_for(response.error_code, f"broker {broker}")
             for directory in response.results:
                 for topic in directory.topics:
                     for found in topic.partitions:
-                        name = PartitionName(topic.name, found.partition_index)
+                        name = TopicPartition(topic.name, found.partition_index)
                         if leaders.get(name) == broker and not found.is_future_key:
                             sizes[name] = found.partition_size
         return sizes
 
 
-def _bounds(answers: Mapping[int, int]) -> LogBounds:
-    return LogBounds(
+def _bounds(answers: Mapping[int, int]) -> PartitionLogBounds:
+    return PartitionLogBounds(
         start=answers.get(EARLIEST),
         local_start=answers.get(EARLIEST_LOCAL),
         remote_end=answers.get(LATEST_TIERED),

@@ -6,14 +6,14 @@ there is to know. Where records go while they are being read, they are read anew
 
 from collections.abc import Callable, Iterable, Sequence
 
-from broker.cli.console.fetching import Fetcher, FetchSettings
-from broker.cli.groups.offset_reset import TopicPartition
+from broker.cli.console.fetcher import Fetcher, FetchSettings
 from broker.cli.shared.failure import CommandFailed
 from broker.cli.shared.offsets import EARLIEST, LATEST, list_offsets
 from broker.client import Client, raise_for
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
 from protocol.records.builder import Record, build_batch
+from storage.directories.checkpoints import TopicPartition
 from storage.tiered.catalog.metadata_journal import Event, KnownPartition, KnownPartitions
 from storage.tiered.catalog.metadata_partitioner import metadata_partition
 from storage.tiered.catalog.metadata_records import UndecodableEvent, decode_event, encode_event
@@ -25,7 +25,7 @@ LAST_PRODUCE_VERSION_WITH_NAMES = 12
 ALL_REPLICAS = -1
 POLL_MS = 500
 
-WORTH_WAITING_FOR = frozenset(
+RETRIED_ERRORS = frozenset(
     {
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
         ErrorCode.NOT_ENOUGH_REPLICAS,
@@ -36,7 +36,7 @@ WORTH_WAITING_FOR = frozenset(
 """Brokers make the topic when they first need it or are asked for it, and replicas come back."""
 
 
-class MetadataTopic:
+class RemoteMetadataTopic:
     """A MetadataJournal. `undecodable` counts records that say nothing to us. Raises KafkaError, ClientError."""
 
     def __init__(self, client: Client, now_ms: Callable[[], int]) -> None:
@@ -52,7 +52,7 @@ class MetadataTopic:
     def partition_count(self) -> int:
         """Raises CommandFailed where there is no such topic after a while."""
         if self._count is None:
-            self._count = self._client.retrying(self._find, WORTH_WAITING_FOR)
+            self._count = self._client.retrying(self._find, RETRIED_ERRORS)
         return self._count
 
     def exists(self) -> bool:
@@ -74,7 +74,7 @@ class MetadataTopic:
         number = metadata_partition(partition, self.partition_count)
         now_ms = self._now_ms()
         batch = build_batch([Record(now_ms, None, encode_event(event), ()) for event in events])
-        self._client.retrying(lambda: self._produce(number, batch), WORTH_WAITING_FOR)
+        self._client.retrying(lambda: self._produce(number, batch), RETRIED_ERRORS)
 
     def _find(self) -> int:
         topic = self._client.metadata([METADATA_TOPIC], auto_create=True).topics[0]
@@ -142,7 +142,7 @@ class MetadataTopic:
             self._known[partition.partition] = KnownPartitions()
 
 
-def refuse_without_metadata(topic: MetadataTopic) -> None:
+def require_metadata_topic(topic: RemoteMetadataTopic) -> None:
     """Raises CommandFailed with what to do about it."""
     if not topic.exists():
         raise CommandFailed(

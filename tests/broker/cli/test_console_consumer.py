@@ -8,7 +8,6 @@ import pytest
 
 from broker.cli.console.formatting import LineWriter
 from broker.cli.console.range_assignor import assign_ranges
-from broker.cli.groups.offset_reset import TopicPartition
 from broker.cli.shared.failure import CommandFailed
 from protocol.api_keys import ApiKey
 from protocol.compiler import encode_bytes
@@ -35,6 +34,7 @@ from protocol.records.batch import TimestampType, parse_header
 from protocol.records.builder import Record, build_batch
 from protocol.records.control import ControlType, end_transaction_marker
 from protocol.records.reader import iter_records
+from storage.directories.checkpoints import TopicPartition
 from tests.broker.cli.conftest import Ottla, Outcome
 from tests.support.fakes.fake_broker import FakeBroker
 from tests.support.fakes.fake_logs import FakeLogs

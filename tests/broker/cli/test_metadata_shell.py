@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from broker.cli.main import run
-from broker.cli.shell.commands import Exit, Shell, ShellError
+from broker.cli.shell.commands import Shell, ShellError, ShellExit
 from broker.cli.shell.nodes import root
 from broker.metadata.image.delta import MetadataDelta
 from broker.metadata.image.metadata_image import EMPTY_IMAGE, MetadataImage, Provenance
@@ -174,7 +174,7 @@ class TestCommands:
         assert lines(shell, "man", "pwd") == ["pwd: print the current directory."]
         assert lines(shell, "history", "2") == ["    2  man pwd", "    3  history 2"]
         for word in ("exit", "quit"):
-            with pytest.raises(Exit):
+            with pytest.raises(ShellExit):
                 lines(shell, word)
 
     def test_paths_are_completed(self, shell: Shell) -> None:

@@ -5,11 +5,11 @@ from dataclasses import replace
 import pytest
 
 from broker.cli.console.remote_metadata import RemoteMetadataWriter
-from broker.cli.groups.offset_reset import TopicPartition
 from broker.cli.shared.failure import CommandFailed
 from protocol.records.batch import parse_header
 from protocol.records.builder import build_value_batch
 from protocol.records.reader import iter_records
+from storage.directories.checkpoints import TopicPartition
 from storage.tiered.catalog.metadata_records import MetadataEvent, encode_event
 from storage.tiered.segment_metadata import SegmentState
 from tests.storage.tiered.catalog.test_metadata_records import DELETE, SEGMENT, UPDATE

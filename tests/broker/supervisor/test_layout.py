@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from broker.cli.node.lifeline import GRACE_S
+from broker.cli.node.parent_watchdog import STOP_TIMEOUT_S
 from broker.config.load import load_config
 from broker.supervisor.layout import node_layout, start_command
 from broker.supervisor.orphaned_node import PATIENCE_S, POLL_S, wait_until_free
@@ -41,7 +41,7 @@ def test_wait_for_an_orphaned_node_has_a_timeout() -> None:
     slept: list[float] = []
     assert not wait_until_free(fs, "/data", slept.append)
     assert sum(slept) >= PATIENCE_S - POLL_S
-    assert PATIENCE_S > GRACE_S, "an orphaned node may take GRACE_S to stop"
+    assert PATIENCE_S > STOP_TIMEOUT_S, "an orphaned node may take STOP_TIMEOUT_S to stop"
 
     def free_it(_seconds: float) -> None:
         lock.release()

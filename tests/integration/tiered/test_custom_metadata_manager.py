@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from broker.cli.groups.offset_reset import TopicPartition
 from broker.cli.shared.offsets import list_offsets
 from broker.client import Client, ClientConfig
+from storage.directories.checkpoints import TopicPartition
 from tests.support.clients.checkable_records import Recipe, read_back, write
 from tests.support.clients.replicated_load import admin_of, create_topic
 from tests.support.processes.local_tiered_cluster import SETTINGS, TIERED, until

@@ -12,8 +12,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from broker.cli.tiering.cluster import Cluster, LogBounds
-from broker.cli.tiering.metadata_topic import MetadataTopic
+from broker.cli.tiering.cluster import Cluster, PartitionLogBounds
+from broker.cli.tiering.metadata_topic import RemoteMetadataTopic
 from broker.client import Client, ClientConfig
 from storage.tiered.format.object_keys import ObjectKeys, ObjectSuffix
 from storage.tiered.segment_metadata import RemoteSegment, SegmentState
@@ -60,7 +60,7 @@ class RemoteStorageView(ABC):
         with Client(ClientConfig.parse(self.bootstrap)) as client:
             yield client
 
-    def bounds(self, topic: str) -> dict[int, LogBounds]:
+    def bounds(self, topic: str) -> dict[int, PartitionLogBounds]:
         """Return log start and end offsets by ListOffsets, from the leaders."""
         with self.client() as client:
             return dict(Cluster(client).bounds(topic))
@@ -70,7 +70,7 @@ class RemoteStorageView(ABC):
     def segments(self, topic: str | None = None) -> list[RemoteSegment]:
         """Return the segments in the metadata topic, of one topic or of all, in any state."""
         with self.client() as client:
-            metadata = MetadataTopic(client, lambda: time.time_ns() // 1_000_000)
+            metadata = RemoteMetadataTopic(client, lambda: time.time_ns() // 1_000_000)
             known = list(metadata.catch_up_all()) if metadata.exists() else []
         return [
             segment for each in known if topic in (None, each.partition.topic) for segment in each.segments.segments()

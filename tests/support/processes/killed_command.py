@@ -14,9 +14,9 @@ from functools import wraps
 from typing import ParamSpec, TypeVar
 
 from broker.cli.main import run
-from broker.cli.tiering import recovering
-from broker.cli.tiering.metadata_topic import MetadataTopic
-from broker.cli.tiering.recovering import Recovery
+from broker.cli.tiering import topic_recovery
+from broker.cli.tiering.metadata_topic import RemoteMetadataTopic
+from broker.cli.tiering.topic_recovery import TopicRecovery
 from storage.tiered.bucket.recovery_plan import TopicPlan
 from storage.tiered.format.epoch_stamped_objects import EpochStampedObject
 
@@ -50,9 +50,9 @@ class Executioner:
         return watch
 
     def watched_restore(
-        self, function: Callable[[Recovery, TopicPlan, bool], None]
-    ) -> Callable[[Recovery, TopicPlan, bool], None]:
-        def watch(recovery: Recovery, plan: TopicPlan, validate_only: bool = False) -> None:
+        self, function: Callable[[TopicRecovery, TopicPlan, bool], None]
+    ) -> Callable[[TopicRecovery, TopicPlan, bool], None]:
+        def watch(recovery: TopicRecovery, plan: TopicPlan, validate_only: bool = False) -> None:
             self.witness("validate" if validate_only else "restore")
             function(recovery, plan, validate_only)
 
@@ -61,14 +61,14 @@ class Executioner:
 
 def main(effect: str, count: int, arguments: list[str]) -> int:
     by = Executioner(effect, count)
-    recovering.SEGMENTS_PER_BATCH = SEGMENTS_PER_BATCH
-    restore = Recovery._restore
+    topic_recovery.SEGMENTS_PER_BATCH = SEGMENTS_PER_BATCH
+    restore = TopicRecovery._restore
     for owner, name, watched in (
-        (MetadataTopic, "publish", by.watched("publish", MetadataTopic.publish)),
+        (RemoteMetadataTopic, "publish", by.watched("publish", RemoteMetadataTopic.publish)),
         (EpochStampedObject, "write", by.watched("log-start", EpochStampedObject.write)),
-        (Recovery, "_look_up", by.watched("look-up", Recovery._look_up)),
+        (TopicRecovery, "_look_up", by.watched("look-up", TopicRecovery._look_up)),
         (
-            Recovery,
+            TopicRecovery,
             "_restore",
             by.watched_restore(
                 lambda recovery, plan, validate_only: restore(recovery, plan, validate_only=validate_only)

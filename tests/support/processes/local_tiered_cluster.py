@@ -13,8 +13,8 @@ import confluent_kafka
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, PartitionMetadata
 
-from broker.cli.tiering.cluster import Cluster, LogBounds
-from broker.cli.tiering.metadata_topic import METADATA_TOPIC, MetadataTopic
+from broker.cli.tiering.cluster import Cluster, PartitionLogBounds
+from broker.cli.tiering.metadata_topic import METADATA_TOPIC, RemoteMetadataTopic
 from broker.client import Client, ClientConfig
 from protocol.errors import KafkaError
 from storage.tiered.catalog.metadata_snapshot import DIRECTORY as METADATA_SNAPSHOTS
@@ -188,7 +188,7 @@ class LocalTieredCluster:
             consumer.close()
         return [record for record in found if record.offset < end]
 
-    def bounds(self, topic: str) -> Mapping[int, LogBounds]:
+    def bounds(self, topic: str) -> Mapping[int, PartitionLogBounds]:
         with self.client() as client:
             return dict(Cluster(client).bounds(topic))
 
@@ -223,7 +223,7 @@ class LocalTieredCluster:
     def is_idle(self, topic: str) -> bool:
         """Whether no copy of a topic is running."""
         with self.client() as client:
-            known = MetadataTopic(client, lambda: 0).catch_up_all()
+            known = RemoteMetadataTopic(client, lambda: 0).catch_up_all()
         return not any(
             segment.state is SegmentState.COPY_STARTED
             for each in known

@@ -3,11 +3,10 @@
 import pytest
 
 from broker.cli.groups.offset_reset import (
-    Facts,
-    How,
+    ResetCandidates,
     ResetError,
-    Specification,
-    TopicPartition,
+    ResetSpecification,
+    ResetStrategy,
     new_offset,
     parse_datetime_ms,
     parse_duration_ms,
@@ -15,37 +14,40 @@ from broker.cli.groups.offset_reset import (
     read_plan,
     written_plan,
 )
+from storage.directories.checkpoints import TopicPartition
 
 T0 = TopicPartition("t", 0)
-FACTS = Facts(earliest=10, latest=50, committed=30, by_time=40)
-BLANK = Facts(earliest=10, latest=50, committed=None, by_time=None)
+FACTS = ResetCandidates(earliest=10, latest=50, committed=30, by_time=40)
+BLANK = ResetCandidates(earliest=10, latest=50, committed=None, by_time=None)
 
 
 @pytest.mark.parametrize(
     ("how", "number", "facts", "expected"),
     [
-        (How.TO_EARLIEST, 0, FACTS, 10),
-        (How.TO_LATEST, 0, FACTS, 50),
-        (How.TO_CURRENT, 0, FACTS, 30),
-        (How.TO_CURRENT, 0, BLANK, 50),
-        (How.BY_TIME, 1, FACTS, 40),
-        (How.BY_TIME, 1, BLANK, 50),
-        (How.TO_OFFSET, 20, FACTS, 20),
-        (How.TO_OFFSET, 5, FACTS, 10),
-        (How.TO_OFFSET, 99, FACTS, 50),
-        (How.SHIFT_BY, 5, FACTS, 35),
-        (How.SHIFT_BY, -25, FACTS, 10),
-        (How.SHIFT_BY, 25, FACTS, 50),
-        (How.FROM_FILE, 99, FACTS, 50),
+        (ResetStrategy.TO_EARLIEST, 0, FACTS, 10),
+        (ResetStrategy.TO_LATEST, 0, FACTS, 50),
+        (ResetStrategy.TO_CURRENT, 0, FACTS, 30),
+        (ResetStrategy.TO_CURRENT, 0, BLANK, 50),
+        (ResetStrategy.BY_TIME, 1, FACTS, 40),
+        (ResetStrategy.BY_TIME, 1, BLANK, 50),
+        (ResetStrategy.TO_OFFSET, 20, FACTS, 20),
+        (ResetStrategy.TO_OFFSET, 5, FACTS, 10),
+        (ResetStrategy.TO_OFFSET, 99, FACTS, 50),
+        (ResetStrategy.SHIFT_BY, 5, FACTS, 35),
+        (ResetStrategy.SHIFT_BY, -25, FACTS, 10),
+        (ResetStrategy.SHIFT_BY, 25, FACTS, 50),
+        (ResetStrategy.FROM_FILE, 99, FACTS, 50),
     ],
 )
-def test_new_offsets_stay_within_the_partition(how: How, number: int, facts: Facts, expected: int) -> None:
-    assert new_offset(Specification(how, number), T0, facts) == expected
+def test_new_offsets_stay_within_the_partition(
+    how: ResetStrategy, number: int, facts: ResetCandidates, expected: int
+) -> None:
+    assert new_offset(ResetSpecification(how, number), T0, facts) == expected
 
 
 def test_nothing_committed_cannot_be_shifted() -> None:
     with pytest.raises(ResetError, match="Cannot shift offset for partition t-0"):
-        new_offset(Specification(How.SHIFT_BY, 1), T0, BLANK)
+        new_offset(ResetSpecification(ResetStrategy.SHIFT_BY, 1), T0, BLANK)
 
 
 @pytest.mark.parametrize(

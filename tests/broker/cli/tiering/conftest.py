@@ -7,24 +7,24 @@ import pytest
 
 from broker.cli.main import run
 from tests.broker.cli.conftest import Outcome
-from tests.broker.cli.tiering.stage import Stage, StageBroker
+from tests.broker.cli.tiering.harness import RemoteCommandBroker, RemoteCommandHarness
 
 Remote = Callable[..., Outcome]
 
 
 @pytest.fixture
-def stage(tmp_path: Path) -> Iterator[Stage]:
-    broker = StageBroker()
+def harness(tmp_path: Path) -> Iterator[RemoteCommandHarness]:
+    broker = RemoteCommandBroker()
     with broker:
-        yield Stage(broker, tmp_path / "bucket")
+        yield RemoteCommandHarness(broker, tmp_path / "bucket")
 
 
 @pytest.fixture
-def remote(stage: Stage, capsys: pytest.CaptureFixture[str]) -> Remote:
+def remote(harness: RemoteCommandHarness, capsys: pytest.CaptureFixture[str]) -> Remote:
     """Runs `ottla remote SUBCOMMAND …` on the stage."""
 
     def call(subcommand: str, *arguments: str) -> Outcome:
-        code = run(["remote", subcommand, "--bootstrap-server", stage.broker.address, *stage.arguments, *arguments])
+        code = run(["remote", subcommand, "--bootstrap-server", harness.broker.address, *harness.arguments, *arguments])
         captured = capsys.readouterr()
         return Outcome(code, captured.out, captured.err)
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from broker.cli.tiering.bucket import Bucket
+from broker.cli.tiering.bucket import RemoteBucket
 from broker.cli.tiering.cluster import Cluster
 from protocol.primitives import Uuid, uuid_to_text
 from storage.tiered.bucket.audit import Audit, AuditContext, PartitionReport
@@ -15,15 +15,13 @@ from storage.tiered.format.topic_object import read_topic
 from storage.tiered.object_store import ObjectInfo
 from storage.tiered.stores.unfinished_uploads import UnfinishedUpload, abandoned_uploads, abort
 
-Say = Callable[[str], None]
 
-
-class Auditing:
+class BucketAudit:
     """One pass. `gone` are ids of topics that somebody says are gone for good, so that all that is theirs may go."""
 
     def __init__(
         self,
-        bucket: Bucket,
+        bucket: RemoteBucket,
         cluster: Cluster,
         journal: MetadataJournal,
         *,

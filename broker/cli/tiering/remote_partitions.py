@@ -7,9 +7,10 @@ from dataclasses import dataclass
 import click
 
 from broker.cli.shared.output import print_columns, width_of
-from broker.cli.tiering.cluster import Cluster, LogBounds, PartitionName
+from broker.cli.tiering.cluster import Cluster, PartitionLogBounds
 from broker.cli.tiering.metadata_topic import METADATA_TOPIC
 from protocol.primitives import uuid_to_text
+from storage.directories.checkpoints import TopicPartition
 from storage.tiered.bucket.inventory import PartitionInventory
 from storage.tiered.catalog.metadata_journal import KnownPartition
 from storage.tiered.segment_metadata import RemoteSegment, SegmentState, TopicIdPartition
@@ -63,11 +64,11 @@ class RemoteSummary:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class RemotePartitionRow:
     """One partition; `bounds` and `local_bytes` are of the cluster, `exists` says whether it has the partition."""
 
     summary: RemoteSummary
-    bounds: LogBounds
+    bounds: PartitionLogBounds
     local_bytes: int | None
     exists: bool
 
@@ -113,7 +114,7 @@ _FINISHED = SegmentState.COPY_FINISHED
 
 def rows_of_cluster(
     cluster: Cluster, known: Iterable[KnownPartition], topic: str | None, topics_with_tiering: Sequence[str]
-) -> list[Row]:
+) -> list[RemotePartitionRow]:
     """What metadata know, and partitions of topics with tiering of which they know nothing yet."""
     local = cluster.local_bytes()
     summaries = {
@@ -136,22 +137,24 @@ def _partitions(cluster: Cluster, topics: Sequence[str]) -> Iterator[TopicIdPart
                 yield TopicIdPartition(topic_id, topic, number)
 
 
-def _row(cluster: Cluster, summary: RemoteSummary, local: dict[PartitionName, int]) -> Row:
+def _row(cluster: Cluster, summary: RemoteSummary, local: dict[TopicPartition, int]) -> RemotePartitionRow:
     partition = summary.partition
     if not cluster.has(partition):
-        return Row(summary, LogBounds(), None, exists=False)
-    name = PartitionName(partition.topic, partition.partition)
-    return Row(summary, cluster.bounds(partition.topic)[partition.partition], local.get(name), exists=True)
+        return RemotePartitionRow(summary, PartitionLogBounds(), None, exists=False)
+    name = TopicPartition(partition.topic, partition.partition)
+    return RemotePartitionRow(
+        summary, cluster.bounds(partition.topic)[partition.partition], local.get(name), exists=True
+    )
 
 
-def row_of_bucket(inventory: PartitionInventory) -> Row:
+def row_of_bucket(inventory: PartitionInventory) -> RemotePartitionRow:
     """What a bucket alone tells: where the log begins, and where it would go on."""
     summary = RemoteSummary.of(inventory.partition, inventory.segments)
-    bounds = LogBounds(start=inventory.log_start_offset, remote_end=inventory.next_offset - 1)
-    return Row(summary, bounds, None, exists=True)
+    bounds = PartitionLogBounds(start=inventory.log_start_offset, remote_end=inventory.next_offset - 1)
+    return RemotePartitionRow(summary, bounds, None, exists=True)
 
 
-def print_rows(rows: Sequence[Row], now_ms: int) -> None:
+def print_rows(rows: Sequence[RemotePartitionRow], now_ms: int) -> None:
     cells = [tuple(str(cell) for cell in row.cells(now_ms)) for row in rows]
     widths = [width_of((row[column] for row in cells), len(HEADINGS[column])) for column in range(len(HEADINGS))]
     formats = [f"{{:<{width}}}" if column in (0, 9) else f"{{:>{width}}}" for column, width in enumerate(widths)]

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator
 
-from broker.cli.tiering.describing import age
+from broker.cli.tiering.remote_partitions import age
 from protocol.primitives import uuid_to_text
 from storage.tiered.bucket.audit import PartitionReport, summary
 from storage.tiered.bucket.reconcile import IN_ORDER, AuditedSegment, Finding
@@ -74,7 +74,7 @@ def _object(info: ObjectInfo) -> dict[str, object]:
     return {"key": info.key, "bytes": info.size}
 
 
-class Tally:
+class AuditSummary:
     """Sums up over partitions, which need not be kept for it; another cluster's count apart."""
 
     def __init__(self) -> None:

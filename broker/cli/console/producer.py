@@ -24,7 +24,7 @@ RECORD_OVERHEAD_BYTES = 20
 LAST_VERSION_WITH_NAMES = 12
 """From 13 on Produce names topics by id."""
 
-WORTH_WAITING_FOR = frozenset(
+RETRIED_ERRORS = frozenset(
     {
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
         ErrorCode.NOT_ENOUGH_REPLICAS,
@@ -70,7 +70,7 @@ class Producer:
 
     def start(self) -> None:
         """Finds the topic, which the broker may create for the asking, and gets a producer id."""
-        self._client.retrying(self._find_leaders, WORTH_WAITING_FOR)
+        self._client.retrying(self._find_leaders, RETRIED_ERRORS)
         if self._settings.acks == ALL and self._settings.idempotent:
             self._client.retrying(self._get_producer_id)
 
@@ -97,7 +97,7 @@ class Producer:
         pending = {partition: self._built(partition, batch.records) for partition, batch in self._open.items()}
         self._open.clear()
         if pending:
-            self._client.retrying(lambda: self._deliver(pending), WORTH_WAITING_FOR)
+            self._client.retrying(lambda: self._deliver(pending), RETRIED_ERRORS)
 
     def _built(self, partition: int, records: Sequence[Record]) -> bytes:
         sequence = NO_SEQUENCE

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby
 
 from broker.cli.shared.failure import CommandFailed
-from broker.cli.tiering.bucket import Bucket
+from broker.cli.tiering.bucket import RemoteBucket
 from broker.cli.tiering.cluster import Cluster
 from broker.client import Client, raise_for
 from protocol.errors import ErrorCode, KafkaError
@@ -33,12 +33,12 @@ from storage.tiered.segment_metadata import PartitionDelete, RemoteSegmentId
 SEGMENTS_PER_BATCH = 500
 """Two events each of some 200 bytes: a fifth of what a batch may weigh."""
 
-LOOK_AGAIN_S = 0.2
+CHECK_INTERVAL_S = 0.2
 
-Say = Callable[[str], None]
+ProgressCallback = Callable[[str], None]
 
 
-class Recovery:
+class TopicRecovery:
     """Carries out plans. `say` is told of every stage, and `patience_s` bounds the last.
 
     Raises what the client and the store raise, and CommandFailed.
@@ -49,10 +49,10 @@ class Recovery:
         client: Client,
         cluster: Cluster,
         journal: MetadataJournal,
-        bucket: Bucket,
+        bucket: RemoteBucket,
         options: RecoveryOptions,
         *,
-        say: Say,
+        say: ProgressCallback,
         patience_s: float,
     ) -> None:
         self._client = client
@@ -125,7 +125,7 @@ class Recovery:
         while amiss := self._amiss(plan):
             if time.monotonic() >= deadline:
                 raise CommandFailed(f"{plan.topic} is there again, but {amiss}.")
-            time.sleep(LOOK_AGAIN_S)
+            time.sleep(CHECK_INTERVAL_S)
         self._say(f"{plan.topic}: all partitions are led, from their log start to their remote end")
 
     def _amiss(self, plan: TopicPlan) -> str | None:

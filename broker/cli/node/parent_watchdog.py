@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable
 
-GRACE_S = 30.0
+STOP_TIMEOUT_S = 30.0
 """How long an orderly stop may take before the process ends anyhow."""
 
 
@@ -15,12 +15,14 @@ def stop_when_stdin_ends() -> None:
     threading.Thread(target=watch, args=(0, _stop, _give_up), name="ottla-lifeline", daemon=True).start()
 
 
-def watch(descriptor: int, stop: Callable[[], None], give_up: Callable[[], None], grace_s: float = GRACE_S) -> None:
-    """Read to the end, then `stop`; `give_up` if we are still here after `grace_s`."""
+def watch(
+    descriptor: int, stop: Callable[[], None], give_up: Callable[[], None], timeout_s: float = STOP_TIMEOUT_S
+) -> None:
+    """Read to the end, then `stop`; `give_up` if we are still here after `timeout_s`."""
     while os.read(descriptor, 4096):
         pass
     stop()
-    time.sleep(grace_s)
+    time.sleep(timeout_s)
     give_up()
 
 

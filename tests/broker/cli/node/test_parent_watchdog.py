@@ -2,7 +2,7 @@
 
 import os
 
-from broker.cli.node.lifeline import watch
+from broker.cli.node.parent_watchdog import watch
 
 
 def test_the_end_of_input_asks_for_a_stop_and_then_insists() -> None:
@@ -11,7 +11,7 @@ def test_the_end_of_input_asks_for_a_stop_and_then_insists() -> None:
     os.close(theirs)
     said: list[str] = []
     try:
-        watch(ours, lambda: said.append("stop"), lambda: said.append("give up"), grace_s=0)
+        watch(ours, lambda: said.append("stop"), lambda: said.append("give up"), timeout_s=0)
     finally:
         os.close(ours)
     assert said == ["stop", "give up"]

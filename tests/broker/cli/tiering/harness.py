@@ -78,7 +78,7 @@ Bounds = tuple[int, int, int, int]
 """Log start, local log start, highest remote offset, end."""
 
 
-class StageBroker(FakeBroker):
+class RemoteCommandBroker(FakeBroker):
     """`ids` are those of topics that do not have the usual one; `bounds` those of partitions, by topic."""
 
     def __init__(self) -> None:
@@ -205,11 +205,11 @@ class StageBroker(FakeBroker):
         return RestoreTopicsResponse(topics=[RestoredTopic(each.name, each.topic_id) for each in request.topics])
 
 
-class Stage:
+class RemoteCommandHarness:
     """What brokers would have done before: topics, segments, events."""
 
     def __init__(
-        self, broker: StageBroker, root: Path, remote: tuple[ObjectStore, Mapping[str, str]] | None = None
+        self, broker: RemoteCommandBroker, root: Path, remote: tuple[ObjectStore, Mapping[str, str]] | None = None
     ) -> None:
         """`remote` is a store of objects and how a configuration names it; a directory unless given."""
         self.broker = broker

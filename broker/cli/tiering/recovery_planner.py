@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import replace
 
-from broker.cli.tiering.bucket import Bucket
+from broker.cli.tiering.bucket import RemoteBucket
 from broker.cli.tiering.cluster import Cluster
 from protocol.primitives import Uuid, uuid_to_text
 from storage.tiered.bucket.recovery_plan import RecoveryOptions, TopicInventory, TopicPlan, plan_topic
@@ -12,10 +12,12 @@ from storage.tiered.catalog.metadata_journal import KnownPartition, MetadataJour
 from storage.tiered.segment_metadata import TopicIdPartition
 
 
-class Planning:
+class RecoveryPlanner:
     """`metadata` are read after each topic was listed."""
 
-    def __init__(self, bucket: Bucket, cluster: Cluster, metadata: MetadataJournal, options: RecoveryOptions) -> None:
+    def __init__(
+        self, bucket: RemoteBucket, cluster: Cluster, metadata: MetadataJournal, options: RecoveryOptions
+    ) -> None:
         self._bucket = bucket
         self._cluster = cluster
         self._metadata = metadata

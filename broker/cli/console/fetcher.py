@@ -9,7 +9,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from broker.cli.groups.offset_reset import TopicPartition
 from broker.cli.shared.offsets import LATEST, by_topic, list_offsets
 from broker.client import Client, raise_for
 from protocol.errors import ErrorCode, KafkaError
@@ -19,6 +18,7 @@ from protocol.records.batch import BatchHeader, crc_is_valid, iter_headers
 from protocol.records.control import ControlType, read_marker
 from protocol.records.errors import MalformedBatch, MalformedRecords
 from protocol.records.reader import FullRecord, iter_records
+from storage.directories.checkpoints import TopicPartition
 
 READ_UNCOMMITTED = 0
 READ_COMMITTED = 1
@@ -28,7 +28,7 @@ LAST_VERSION_WITH_NAMES = 12
 FULL_FETCH_EPOCH = -1
 """No fetch session: every request stands for itself."""
 
-MOVED = frozenset(
+STALE_LEADER_ERRORS = frozenset(
     {
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
         ErrorCode.NOT_LEADER_OR_FOLLOWER,
@@ -54,7 +54,7 @@ class FetchSettings:
     partition_max_bytes: int = 1 << 20
 
 
-class Fetched(NamedTuple):
+class ConsumerRecord(NamedTuple):
     partition: TopicPartition
     header: BatchHeader
     record: FullRecord
@@ -78,7 +78,7 @@ class Fetcher:
             lambda: list_offsets(self._client, special, isolation_level=self._settings.isolation_level)
         )
 
-    def poll(self, max_wait_ms: int | None = None) -> Iterator[Fetched]:
+    def poll(self, max_wait_ms: int | None = None) -> Iterator[ConsumerRecord]:
         """Records of one round, waiting up to `max_wait_ms` for the first. A position moves past a record once it has
         been yielded, so that a reader may stop anywhere. Raises KafkaError, ClientError.
         """
@@ -103,7 +103,7 @@ class Fetcher:
             raise_for(response.error_code, f"fetch from broker {node}")
             for topic in response.responses:
                 for data in topic.partitions:
-                    moved = moved or data.error_code in MOVED
+                    moved = moved or data.error_code in STALE_LEADER_ERRORS
                     answers.append((TopicPartition(topic.topic, data.partition_index), data))
         if not moved:
             self._leaders = leaders
@@ -148,12 +148,12 @@ class Fetcher:
         if data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE and self._settings.reset is not None:
             self.positions |= list_offsets(self._client, {partition: self._settings.reset})
             return False
-        if data.error_code in MOVED:
+        if data.error_code in STALE_LEADER_ERRORS:
             return False
         raise_for(data.error_code, str(partition))
         return data.records is not None
 
-    def _records(self, partition: TopicPartition, data: PartitionData) -> Iterator[Fetched]:
+    def _records(self, partition: TopicPartition, data: PartitionData) -> Iterator[ConsumerRecord]:
         batches: Buffer = data.records or b""
         aborted = _Aborted(data) if self._settings.isolation_level == READ_COMMITTED else None
         try:
@@ -164,7 +164,7 @@ class Fetcher:
                     for record in iter_records(batches, position):
                         if record.offset >= self.positions[partition]:
                             self.positions[partition] = record.offset + 1
-                            yield Fetched(partition, header, record)
+                            yield ConsumerRecord(partition, header, record)
                 elif aborted is not None and header.is_control:
                     aborted.end(header, batches, position)
                 self.positions[partition] = max(self.positions[partition], header.next_offset)
