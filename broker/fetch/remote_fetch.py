@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from broker.runtime.loop.waiters import Watches
 from broker.runtime.partitions.partition import Partition
-from broker.runtime.partitions.partition_reads import FetchParams, ReadLimits
+from broker.runtime.partitions.partition_reads import FetchLimits, FetchParams
 from broker.runtime.partitions.reads import FetchIsolation, FetchTarget, LogReadResult
 from protocol.errors import ErrorCode
 
@@ -58,7 +58,7 @@ class RemoteFetch:
             self._refused.pop(target, None)
 
     def read(
-        self, partition: Partition, target: FetchTarget, reader: FetchParams, limits: ReadLimits, moved: LogReadResult
+        self, partition: Partition, target: FetchTarget, reader: FetchParams, limits: FetchLimits, moved: LogReadResult
     ) -> LogReadResult:
         """Return the remote records of a target within the limits; no records while the read is under way.
 

@@ -21,7 +21,7 @@ from broker.fetch.source import FetchSource, Readable
 from broker.runtime.loop.waiters import Watches
 from broker.runtime.partitions.metadata_topic import MetadataPartition
 from broker.runtime.partitions.partition import Partition
-from broker.runtime.partitions.partition_reads import FetchParams, ReadLimits, read, redirect
+from broker.runtime.partitions.partition_reads import FetchLimits, FetchParams, read, redirect
 from broker.runtime.partitions.reads import UNKNOWN, FetchTarget, LogReadResult
 from protocol.errors import ErrorCode
 from storage.local_log import LogSlice
@@ -166,7 +166,7 @@ class FetchRounds:
         if partition is None:
             traffic.failed_fetch_requests += first
             return LogReadResult(error=self._absence(target), aborted=())
-        limits = ReadLimits(min(target.max_bytes, room), min_one=not self._size_bytes)
+        limits = FetchLimits(min(target.max_bytes, room), min_one=not self._size_bytes)
         if isinstance(partition, MetadataPartition):
             result = partition.read(target, self._reader, limits)
         else:
@@ -182,7 +182,7 @@ class FetchRounds:
         return result
 
     def _read_remote(
-        self, partition: Readable, target: FetchTarget, limits: ReadLimits, moved: LogReadResult
+        self, partition: Readable, target: FetchTarget, limits: FetchLimits, moved: LogReadResult
     ) -> LogReadResult:
         reads = self._terms.remote_reads
         if reads is None or isinstance(partition, MetadataPartition):
@@ -196,7 +196,7 @@ class FetchRounds:
         return result
 
     def _read_partition(
-        self, partition: Partition, target: FetchTarget, limits: ReadLimits, *, first: bool
+        self, partition: Partition, target: FetchTarget, limits: FetchLimits, *, first: bool
     ) -> LogReadResult:
         """Read from this replica, unless the reader is redirected or throttled."""
         selector, reader = self._terms.replica_selector, self._reader

@@ -1,7 +1,7 @@
 """Leader epochs: fencing of requests, and divergence of logs (KIP-101, KIP-279, KIP-320, KIP-595).
 
 An epoch names the term of one leader. A request may name its sender's leader epoch, and a log remembers the offset at
-which each epoch began; together they tell which records a reader may trust.
+which each epoch began; together they decide which records a reader may trust.
 """
 
 from dataclasses import dataclass

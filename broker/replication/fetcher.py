@@ -182,16 +182,16 @@ class FetcherCore(Generic[P]):
         replicas.apply_quota(now_ms)
         waited_ms = now_ms - self._asked_ms
         wait_ms = self._wait_ms - waited_ms - SESSIONLESS_LEAD_MS
-        newcomers = [each for each in replicas.changed if not each.is_in_session]
-        if not newcomers or waited_ms < SESSIONLESS_AFTER_MS or wait_ms <= 0:
+        unnamed = [each for each in replicas.changed if not each.is_in_session]
+        if not unnamed or waited_ms < SESSIONLESS_AFTER_MS or wait_ms <= 0:
             return None
-        for followed in newcomers:
+        for followed in unnamed:
             followed.requested = followed.position
             followed.is_in_sessionless_fetch = True
             del replicas.changed[followed]
         number = next(each for each in range(MAX_SESSIONLESS_FETCHES) if each not in self._sessionless)
-        self._sessionless[number] = newcomers
-        return number, fetch_request(sender, self._settings, newcomers, wait_ms=wait_ms)
+        self._sessionless[number] = unnamed
+        return number, fetch_request(sender, self._settings, unnamed, wait_ms=wait_ms)
 
     @property
     def _may_send_sessionless(self) -> bool:

@@ -121,14 +121,14 @@ class IsrChanges:
             if self._pending.get(key) is proposal
         ]
         for key, outcome in outcomes:
-            self._settle(key, outcome)
+            self._remove_or_requeue(key, outcome)
         return outcomes
 
     def on_failure(self) -> None:
         """Note that the request failed or has no answer: all its proposals are sent again."""
         self._in_flight = None
 
-    def _settle(self, key: PartitionKey, outcome: Outcome) -> None:
+    def _remove_or_requeue(self, key: PartitionKey, outcome: Outcome) -> None:
         """Move a retried proposal to the end of the queue."""
         proposal = self._pending.pop(key)
         if isinstance(outcome, Retried):

@@ -1,6 +1,6 @@
 """Changes of a led partition's in-sync replicas: proposals to the controller, their outcomes, and the metrics.
 
-`broker.replication.leader` decides who may join or must leave; `alter_partition_manager.py` sends the proposals.
+`broker.replication.leader` decides on changes; `alter_partition_manager.py` sends the proposals.
 """
 
 from typing import TYPE_CHECKING

@@ -24,7 +24,7 @@ from broker.quorum.identity import LeaderAndEpoch
 from broker.replication.epochs import UNKNOWN_EPOCH, EpochEnd, check_leader_epoch, has_diverged
 from broker.runtime.loop.waiters import Watches
 from broker.runtime.partitions.offset_lookup import NOT_FOUND, FoundOffset, OffsetQuery, look_up
-from broker.runtime.partitions.partition_reads import FetchParams, ReadLimits
+from broker.runtime.partitions.partition_reads import FetchLimits, FetchParams
 from broker.runtime.partitions.reads import UNKNOWN, FetchIsolation, FetchTarget, LogReadResult
 from protocol.errors import ErrorCode, KafkaError
 from protocol.ids import BrokerId, LeaderEpoch
@@ -95,7 +95,7 @@ class MetadataPartition:
             raise KafkaError(ErrorCode.OFFSET_NOT_AVAILABLE)
         return min(high_watermark, self.log.log_end_offset)
 
-    def read(self, target: FetchTarget, reader: FetchParams, limits: ReadLimits) -> LogReadResult:
+    def read(self, target: FetchTarget, reader: FetchParams, limits: FetchLimits) -> LogReadResult:
         """Read from the offset of `target`. Never raises; the result contains the error."""
         try:
             return self._read(target, reader, limits)
@@ -106,7 +106,7 @@ class MetadataPartition:
         except LogDirFailure as failure:
             return LogReadResult(error=self.offline(failure).code)
 
-    def _read(self, target: FetchTarget, reader: FetchParams, limits: ReadLimits) -> LogReadResult:
+    def _read(self, target: FetchTarget, reader: FetchParams, limits: FetchLimits) -> LogReadResult:
         if reader.is_follower:  # replicas fetch from the controller listener
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         self.check_epoch(target.current_leader_epoch)
@@ -120,7 +120,7 @@ class MetadataPartition:
             self._add_records(result, target.fetch_offset, end_offset, limits)
         return result
 
-    def _add_records(self, result: LogReadResult, offset: int, end_offset: int, limits: ReadLimits) -> None:
+    def _add_records(self, result: LogReadResult, offset: int, end_offset: int, limits: FetchLimits) -> None:
         """Add records up to the end offset. A higher offset waits: another broker, with a later end, returned it."""
         if offset >= end_offset:
             result.is_idle = True

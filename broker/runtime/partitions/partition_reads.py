@@ -37,7 +37,7 @@ class FetchParams(NamedTuple):
         return self.broker_id >= 0
 
 
-class ReadLimits(NamedTuple):
+class FetchLimits(NamedTuple):
     """The size limit of a read: `max_bytes`, but at least one whole batch if `min_one`."""
 
     max_bytes: int
@@ -45,7 +45,7 @@ class ReadLimits(NamedTuple):
 
 
 def read(
-    partition: Partition, target: FetchTarget, reader: FetchParams, limits: ReadLimits, *, is_first_look: bool
+    partition: Partition, target: FetchTarget, reader: FetchParams, limits: FetchLimits, *, is_first_look: bool
 ) -> LogReadResult:
     """Read from the position of `target`. Never raises: errors are in the result.
 
@@ -75,7 +75,7 @@ def read(
     return result
 
 
-def _read(partition: Partition, target: FetchTarget, reader: FetchParams, limits: ReadLimits) -> LogReadResult:
+def _read(partition: Partition, target: FetchTarget, reader: FetchParams, limits: FetchLimits) -> LogReadResult:
     check_epoch(partition, target.current_leader_epoch, needs_leader=reader.needs_leader)
     if partition.truncation.offsets is not None:
         return LogReadResult(ErrorCode.NONE, *partition.truncation.offsets, is_idle=True)
@@ -170,7 +170,7 @@ def _divergence(log: Log, target: FetchTarget) -> EpochEnd | None:
 
 
 def _add_records(
-    result: LogReadResult, log: Log, target: FetchTarget, isolation: FetchIsolation, limits: ReadLimits
+    result: LogReadResult, log: Log, target: FetchTarget, isolation: FetchIsolation, limits: FetchLimits
 ) -> None:
     bound = bound_of(log, isolation)
     found = log.read(target.fetch_offset, max(0, limits.max_bytes), bound, limits.min_one)

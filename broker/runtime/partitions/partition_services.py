@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class BrokerView(Protocol):
-    """This broker's view of itself and of the other brokers, by the metadata."""
+    """The brokers of the cluster, this one included, by the metadata."""
 
     @property
     def broker_id(self) -> int: ...

@@ -11,7 +11,7 @@ from broker.runtime.controller.controller_router import ControllerUnavailable
 from broker.runtime.partitions.alter_partition_manager import RETRY_MS
 from broker.runtime.partitions.isr_shrinking import PARTITIONS_PER_TURN, IsrShrinking
 from broker.runtime.partitions.partition import ACKS_ALL, Partition
-from broker.runtime.partitions.partition_reads import FetchParams, ReadLimits, read
+from broker.runtime.partitions.partition_reads import FetchLimits, FetchParams, read
 from broker.runtime.partitions.reads import FetchIsolation, FetchTarget
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.alter_partition import AlterPartitionResponse
@@ -111,12 +111,12 @@ class TestExpand:
         partition = node.partition()
         target = FetchTarget("t", partition.topic_id, 0, 0, 1000)
         follower = FetchParams(FetchIsolation.LOG_END, needs_leader=True, broker_id=3, broker_epoch=30)
-        result = read(partition, target, follower, ReadLimits(1000, True), is_first_look=True)
+        result = read(partition, target, follower, FetchLimits(1000, True), is_first_look=True)
         assert not result.is_idle  # or the partition would wait for the next write
         node.apply(UnfenceBrokerRecord(id=3, epoch=30))
-        read(partition, target, follower, ReadLimits(1000, True), is_first_look=True)
+        read(partition, target, follower, FetchLimits(1000, True), is_first_look=True)
         assert node.controller.answer() == [[1, 2, 3]]
-        assert read(partition, target, follower, ReadLimits(1000, True), is_first_look=True).is_idle
+        assert read(partition, target, follower, FetchLimits(1000, True), is_first_look=True).is_idle
 
     def test_proposed_member_counts_for_commits_and_not_for_admission(self, node: DataPlane) -> None:
         node.create_topic(replicas=(1, 2, 3), isr=(1, 2), config=LogConfig(min_insync_replicas=3))

@@ -10,7 +10,7 @@ from broker.runtime.loop.waiters import Watch
 from broker.runtime.partitions.hosted_follower import FetchedOutOfOrder
 from broker.runtime.partitions.offset_lookup import LATEST, OffsetQuery, list_offset
 from broker.runtime.partitions.partition import Partition
-from broker.runtime.partitions.partition_reads import FetchParams, ReadLimits, read
+from broker.runtime.partitions.partition_reads import FetchLimits, FetchParams, read
 from broker.runtime.partitions.reads import FetchIsolation, FetchTarget, LogReadResult
 from protocol.errors import ErrorCode, KafkaError
 from protocol.primitives import Uuid
@@ -51,7 +51,7 @@ def filled(node: DataPlane, count: int, *, high_watermark: int = 0, config: LogC
 
 def consume(partition: Partition, offset: int) -> LogReadResult:
     target = FetchTarget("t", partition.topic_id, 0, offset, 1_000_000)
-    return read(partition, target, CONSUMER, ReadLimits(1_000_000, True), is_first_look=True)
+    return read(partition, target, CONSUMER, FetchLimits(1_000_000, True), is_first_look=True)
 
 
 class CountedWatches:

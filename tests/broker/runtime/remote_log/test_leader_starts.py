@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from broker.runtime.partitions.partition_reads import FetchParams, ReadLimits, read
+from broker.runtime.partitions.partition_reads import FetchLimits, FetchParams, read
 from broker.runtime.partitions.reads import FetchIsolation, FetchTarget
 from broker.runtime.remote_log.leader_starts import LeaderStarts
 from broker.runtime.remote_log.settings import RemoteLogSettings
@@ -127,7 +127,7 @@ def test_leader_with_a_lost_disk_continues_behind_the_remote_log() -> None:
             harness.produce(b"x")
         assert refused.value.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
         found = read(
-            partition, FetchTarget("t", identity, 0, 0, 1000), CONSUMER, ReadLimits(1000, True), is_first_look=True
+            partition, FetchTarget("t", identity, 0, 0, 1000), CONSUMER, FetchLimits(1000, True), is_first_look=True
         )
         assert found.error is ErrorCode.NOT_LEADER_OR_FOLLOWER
         await harness.settle()
