@@ -1,4 +1,4 @@
-"""kraft.version and voters by offset (`broker.quorum.control_history`), against a replay of plain lists."""
+"""History of kraft.version and voters (`broker.quorum.control_history`), compared with a replay of plain lists."""
 
 import random
 

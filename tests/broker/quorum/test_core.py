@@ -1,4 +1,4 @@
-"""The core by itself: what it hands out, when it counts what it wrote, and what it takes from a leader."""
+"""The quorum core alone: its Readys, commits, fetches and snapshots."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -43,37 +43,37 @@ from protocol.records.builder import Record, build_batch
 from protocol.records.compression import Codec
 from protocol.records.control import ControlType, control_batch
 from tests.scenarios.quorum.scenario import QuorumScenario
-from tests.support.harnesses.quorum_harness import CLUSTER, Disk, FixedRandom, QuorumBench, directory, listeners
+from tests.support.harnesses.quorum_harness import CLUSTER, Disk, FixedRandom, QuorumHarness, directory, listeners
 
 EMPTY = Recovered(None, 0, 0, (), (), ())
 
 
 class Driven:
-    """A core of node 1 of three configured voters, driven by hand; a moment is a number of ms."""
+    """The core of node 1 of three static voters, driven manually; times are in ms."""
 
     def __init__(
         self,
         recovered: Recovered = EMPTY,
         change: Callable[[QuorumSettings], QuorumSettings] = lambda settings: settings,
     ) -> None:
-        self.bench = QuorumBench()
-        self.bench.static([1, 2, 3])
-        self.settings = change(self.bench.nodes[1].settings)
+        self.harness = QuorumHarness()
+        self.harness.static([1, 2, 3])
+        self.settings = change(self.harness.nodes[1].settings)
         self.disk = Disk(directory(1))
-        self.core = QuorumCore(self.settings, recovered, FixedRandom(0), self.bench.now)
+        self.core = QuorumCore(self.settings, recovered, FixedRandom(0), self.harness.now)
         self.tokens = 0
 
     def at(self, ms: float) -> "Driven":
-        self.bench._go_to(ms)
+        self.harness._go_to(ms)
         return self
 
     def ask(self, request: Request) -> int:
         self.tokens += 1
-        self.core.on_request(self.tokens, request, self.bench.now)
+        self.core.on_request(self.tokens, request, self.harness.now)
         return self.tokens
 
     def tick(self) -> None:
-        self.core.tick(self.bench.now)
+        self.core.tick(self.harness.now)
 
     def take(self) -> Ready:
         ready = self.core.take_ready()
@@ -81,7 +81,7 @@ class Driven:
         return ready
 
     def persist(self, ready: Ready) -> None:
-        self.core.persisted(ready, self.bench.now)
+        self.core.persisted(ready, self.harness.now)
 
     def do(self) -> Ready:
         ready = self.take()
@@ -93,7 +93,7 @@ class Driven:
             self.persist(ready)
 
     def lead(self) -> "Driven":
-        """Win epoch 1 with the vote of node 2; the first record is written and not committed."""
+        """Win epoch 1 with the vote of node 2. The first record is appended and not committed."""
         self.at(1000).tick()
         self.vote_of(2, self.do())
         self.vote_of(2, self.do())
@@ -105,7 +105,7 @@ class Driven:
         sent = next(send for send in ready.requests if send.to_id == node_id)
         epoch = self.core.facts.epoch
         response = VoteResponse(ErrorCode.NONE, LeaderHint(-1, epoch), granted=True)
-        self.core.on_response(sent.serial, response, self.bench.now)
+        self.core.on_response(sent.serial, response, self.harness.now)
 
     def fetch_of(self, node_id: int, offset: int, last: int = 1, high_watermark: int = ANY_HIGH_WATERMARK) -> int:
         key = ReplicaKey(node_id, directory(node_id))
@@ -113,14 +113,14 @@ class Driven:
         return self.ask(request)
 
     def follow(self, epoch: int = 1) -> "Driven":
-        """Node 2 leads."""
+        """Follow node 2."""
         self.ask(BeginQuorumEpochRequest(CLUSTER, 2, epoch, None, listeners(2)))
         return self
 
     def answered_fetch(self, response: FetchResponse) -> None:
-        """The fetch that is under way to node 2 is answered."""
+        """Complete the fetch in flight to node 2."""
         sent = next(send for send in self.do().requests if isinstance(send.request, FetchRequest))
-        self.core.on_response(sent.serial, response, self.bench.now)
+        self.core.on_response(sent.serial, response, self.harness.now)
 
 
 def answers(ready: Ready) -> dict[int, FetchResponse]:
@@ -139,7 +139,7 @@ def from_leader(records: bytes, committed: int = -1, epoch: int = 1) -> FetchRes
     return FetchResponse(ErrorCode.NONE, LeaderHint(2, epoch, listeners(2)), committed, 0, records=records)
 
 
-# What is handed out, and when it counts
+# Readys and commits
 
 
 def test_one_ready_is_in_progress_at_a_time() -> None:
@@ -162,7 +162,7 @@ def test_vote_is_written_in_the_same_ready_as_its_response() -> None:
 
 
 def granted(driven: Driven, epoch: int, *, pre_vote: bool = False, disk: int = 1) -> bool:
-    """Whether node 3 gets a vote, or would get one."""
+    """Return whether node 3 gets a vote or pre-vote."""
     driven.settle()
     key = ReplicaKey(3, directory(3, disk))
     token = driven.ask(VoteRequest(CLUSTER, epoch, key, None, LogPosition(0, 0), pre_vote))
@@ -173,13 +173,13 @@ def granted(driven: Driven, epoch: int, *, pre_vote: bool = False, disk: int = 1
 
 
 def test_follower_grants_no_vote_in_the_leaders_epoch() -> None:
-    """It has not voted in it, and who leads has a majority all the same."""
+    """The follower has not voted, but the leader was elected by a majority."""
     assert not granted(Driven().follow(epoch=2), epoch=2)
     assert granted(Driven().follow(epoch=2), epoch=3)
 
 
 def test_vote_is_bound_to_the_candidates_directory_id() -> None:
-    """Who lost its disk has forgotten what it did as a candidate, and is another one (KIP-853)."""
+    """A candidate with a new disk has lost its state and is another replica (KIP-853)."""
     driven = Driven()
     assert granted(driven, epoch=2, disk=1)
     assert granted(driven, epoch=2, disk=1)
@@ -187,7 +187,7 @@ def test_vote_is_bound_to_the_candidates_directory_id() -> None:
 
 
 def test_vote_requests_of_losing_candidates_do_not_restart_the_election_timer() -> None:
-    """Each of them raises the epoch; the timer of who waits runs on."""
+    """Each candidate raises the epoch; the election timer keeps running."""
     driven = Driven(Recovered(None, 0, 5, (EpochEntry(1, 0),), (), ()))
     for moment in (300, 600, 900):
         assert not granted(driven.at(moment), epoch=moment)
@@ -216,7 +216,7 @@ def observer(settings: QuorumSettings) -> QuorumSettings:
 def test_follower_with_a_responding_leader_refuses_pre_votes(
     change: Callable[[QuorumSettings], QuorumSettings],
 ) -> None:
-    """KIP-996; a controller that does not know that it is a voter is asked like a voter."""
+    """KIP-996; a controller that does not know that it is a voter handles requests like a voter."""
     driven = Driven(change=change).follow()
     driven.settle()
     assert granted(driven, epoch=1, pre_vote=True)
@@ -226,7 +226,7 @@ def test_follower_with_a_responding_leader_refuses_pre_votes(
 
 
 def test_observer_controller_grants_votes_and_a_broker_does_not() -> None:
-    """The voters of the candidate's longer log may include it (KIP-853), but never a broker."""
+    """The voters of the candidate's longer log may include this controller (KIP-853), but never a broker."""
     assert granted(Driven(change=observer), epoch=2)
     broker = Driven(change=lambda settings: replace(observer(settings), can_vote=False))
     assert not granted(broker, epoch=2)
@@ -270,10 +270,10 @@ def test_leader_counts_its_records_after_the_sync() -> None:
     driven.fetch_of(2, 1)
     driven.settle()
     assert driven.core.facts.high_watermark == 1
-    driven.core.append(1, [b"a"], driven.bench.now)
+    driven.core.append(1, [b"a"], driven.harness.now)
     ready = driven.take()
     assert ready.must_sync
-    driven.fetch_of(2, 2)  # it has the record before the leader's own disk has: then one disk has it, not two
+    driven.fetch_of(2, 2)  # node 2 has the record before the leader's own disk: one replica, not two
     assert driven.core.facts.high_watermark == 1
     driven.persist(ready)
     assert driven.core.facts.high_watermark == 2
@@ -285,7 +285,7 @@ def test_followers_receive_records_after_the_sync() -> None:
     driven.settle()
     token = driven.fetch_of(3, 1)
     driven.settle()
-    driven.core.append(1, [b"a"], driven.bench.now)
+    driven.core.append(1, [b"a"], driven.harness.now)
     ready = driven.take()
     assert [type(each) for each in ready.log] == [Append]
     assert reads(ready)[token].offset == 1  # responses leave after the sync of the same Ready
@@ -299,7 +299,7 @@ def test_own_leadership_is_announced_after_the_first_commit() -> None:
 
 
 def test_commit_requires_a_record_of_the_own_epoch() -> None:
-    """A record of an older epoch on a majority may still be lost to a longer log (the Raft paper's figure 8)."""
+    """A longer log can replace a record of an older epoch on a majority (the Raft paper's figure 8)."""
     driven = Driven(Recovered(ElectionState(4), 0, 7, (EpochEntry(4, 0),), (), ())).lead()
     driven.fetch_of(2, 7, last=4)
     assert driven.core.facts.high_watermark is None
@@ -312,10 +312,10 @@ def test_commit_requires_a_record_of_the_own_epoch() -> None:
 
 def test_appends_within_the_linger_time_share_a_write() -> None:
     driven = Driven().lead()
-    driven.at(2000).core.append(1, [b"a"], driven.bench.now)
+    driven.at(2000).core.append(1, [b"a"], driven.harness.now)
     assert len(driven.do().log) == 1
-    driven.at(2010).core.append(1, [b"b", b"c"], driven.bench.now)
-    appended = driven.core.append(1, [b"d"], driven.bench.now)
+    driven.at(2010).core.append(1, [b"b", b"c"], driven.harness.now)
+    appended = driven.core.append(1, [b"d"], driven.harness.now)
     assert (appended.base_offset, driven.core.facts.log_end_offset) == (4, 5)
     driven.settle()
     assert driven.core.next_deadline_ms == 2025
@@ -329,40 +329,40 @@ def test_appends_within_the_linger_time_share_a_write() -> None:
 
 
 def test_only_voter_does_not_linger() -> None:
-    """There is nobody to whom it would send less often."""
+    """Lingering saves fetch responses, and the only voter sends none."""
     driven = Driven(change=lambda settings: replace(settings, static_voters=settings.static_voters[:1]))
     driven.settle()
     assert driven.core.facts.role == "leader"
     for value in (b"a", b"b"):
-        driven.core.append(1, [value], driven.bench.now)
+        driven.core.append(1, [value], driven.harness.now)
         assert any(isinstance(each, Append) for each in driven.do().log)
 
 
 def test_append_requires_the_leader_of_the_epoch() -> None:
     driven = Driven()
     with pytest.raises(NotLeader):
-        driven.core.append(0, [b"a"], driven.bench.now)
+        driven.core.append(0, [b"a"], driven.harness.now)
     driven.lead()
     with pytest.raises(NotLeader):
-        driven.core.append(2, [b"a"], driven.bench.now)
+        driven.core.append(2, [b"a"], driven.harness.now)
 
 
 def test_append_refuses_a_batch_above_the_limit() -> None:
     driven = Driven().lead()
     with pytest.raises(BatchTooLarge):
-        driven.core.append(1, [bytes(8 * 1024 * 1024)], driven.bench.now)
+        driven.core.append(1, [bytes(8 * 1024 * 1024)], driven.harness.now)
     assert driven.core.facts.log_end_offset == 1
 
 
 def test_accumulated_appends_are_lost_with_the_leadership() -> None:
     driven = Driven().lead()
-    driven.core.append(1, [b"written"], driven.bench.now)
-    driven.at(1001).core.append(1, [b"gathered"], driven.bench.now)
+    driven.core.append(1, [b"written"], driven.harness.now)
+    driven.at(1001).core.append(1, [b"gathered"], driven.harness.now)
     assert driven.core.facts.log_end_offset == 3
     driven.follow(epoch=2)
     assert driven.core.facts.log_end_offset == 2
     with pytest.raises(NotLeader):
-        driven.core.append(1, [b"b"], driven.bench.now)
+        driven.core.append(1, [b"b"], driven.harness.now)
 
 
 # Serving
@@ -399,7 +399,7 @@ def test_delayed_fetches_fail_when_the_leadership_ends() -> None:
 
 
 def test_pending_read_fails_when_the_leadership_ends() -> None:
-    """The log may be cut by the same Ready, and other records would be read."""
+    """The same Ready may truncate the log, and the read would return other records."""
     driven = Driven().lead()
     ready = driven.core.take_ready()
     token = driven.fetch_of(2, 0, last=0)
@@ -459,13 +459,13 @@ def test_fetch_snapshot_requires_the_leader_of_the_epoch() -> None:
 
 
 def snapshots_at(*ends: int) -> Recovered:
-    """A log to 30, of epoch 4, that begins at the first of some snapshots."""
+    """Return a log to offset 30 of epoch 4 that starts at the first of the snapshots."""
     stored = tuple(StoredSnapshot(SnapshotId(end, 4), 100, 0) for end in ends)
     return Recovered(ElectionState(4), ends[0], 30, (EpochEntry(4, ends[0]),), stored, ())
 
 
 def test_fetch_snapshot_counts_as_contact() -> None:
-    """A voter that takes long to fetch one does not cost the leader its majority."""
+    """A voter that fetches a snapshot for a long time does not cost the leader its majority."""
     recovered = Recovered(ElectionState(4), 5, 7, (EpochEntry(4, 5),), (StoredSnapshot(SnapshotId(5, 4), 250, 0),), ())
     leader = Driven(recovered).lead()
     for second in range(2, 9):
@@ -475,7 +475,7 @@ def test_fetch_snapshot_counts_as_contact() -> None:
 
 
 def test_log_is_not_trimmed_below_a_replica_that_fetches_a_snapshot() -> None:
-    """Or it would go while it is fetched: the start of the log stays where it is for an observer that just came."""
+    """Otherwise the snapshot would be deleted during the fetch. A new observer keeps the log start offset too."""
     stored = (StoredSnapshot(SnapshotId(5, 4), 250, 0),)
     recovered = Recovered(ElectionState(4), 5, 7, (EpochEntry(4, 5),), stored, (), 1000)
 
@@ -490,8 +490,8 @@ def test_log_is_not_trimmed_below_a_replica_that_fetches_a_snapshot() -> None:
         if observer is not None:
             page_error(leader, CLUSTER, leader.core.facts.epoch, sender=observer)
         leader.at(1200 + silent_ms)
-        newer = StoredSnapshot(SnapshotId(7, 4), 250, leader.bench.now.wall_ms)
-        leader.core.on_snapshot_generated(newer, leader.bench.now)
+        newer = StoredSnapshot(SnapshotId(7, 4), 250, leader.harness.now.wall_ms)
+        leader.core.on_snapshot_generated(newer, leader.harness.now)
         ready = leader.core.take_ready()
         return ready is not None and Trim(newer.id) in ready.log
 
@@ -502,19 +502,19 @@ def test_log_is_not_trimmed_below_a_replica_that_fetches_a_snapshot() -> None:
 
 
 def test_trim_revises_responses_for_deleted_data() -> None:
-    """Answers that have not left leave after the trim, and what they would be read from is gone then."""
+    """Pending responses are executed after the trim has deleted their data."""
     old = StoredSnapshot(SnapshotId(4, 4), 250, 0)
     recovered = Recovered(ElectionState(4), 4, 9, (EpochEntry(4, 4),), (old,), (), 1000)
     leader = Driven(recovered, lambda each: replace(each, retention_bytes=0, start_offset_lag_time_max_ms=0)).lead()
     leader.fetch_of(2, 10, last=5)
     leader.settle()
-    leader.core.append(5, [b"x"], leader.bench.now)
+    leader.core.append(5, [b"x"], leader.harness.now)
     under_way = leader.take()
     log_token = leader.fetch_of(3, 6, last=4)
     key = ReplicaKey(3, directory(3))
     page_token = leader.ask(FetchSnapshotRequest(CLUSTER, key, 5, old.id, 0))
     newer = StoredSnapshot(SnapshotId(8, 4), 250, 0)
-    leader.core.on_snapshot_generated(newer, leader.bench.now)
+    leader.core.on_snapshot_generated(newer, leader.harness.now)
     leader.persist(under_way)
     ready = leader.take()
     assert Trim(newer.id) in ready.log
@@ -538,17 +538,17 @@ def test_follower_trims_after_the_leader() -> None:
 
 
 def test_generated_snapshot_below_the_log_start_is_deleted() -> None:
-    """It was being written when another one replaced the log."""
+    """The log moved beyond the snapshot while it was generated."""
     driven = Driven(snapshots_at(10))
     driven.settle()
-    driven.core.on_snapshot_generated(StoredSnapshot(SnapshotId(7, 4), 100, 0), driven.bench.now)
+    driven.core.on_snapshot_generated(StoredSnapshot(SnapshotId(7, 4), 100, 0), driven.harness.now)
     ready = driven.do()
     assert (ready.log, ready.must_sync) == ((Trim(SnapshotId(10, 4)),), True)
     assert driven.core.facts.log_start_offset == 10
 
 
 def test_can_snapshot_at_refuses_offsets_below_the_newest_snapshot() -> None:
-    """The voters of that time may be forgotten."""
+    """The voters of that offset may no longer be known."""
     driven = Driven(snapshots_at(10, 20)).follow(epoch=4)
     driven.answered_fetch(from_leader(b"", committed=25, epoch=4))
     assert [driven.core.can_snapshot_at(end) for end in (0, 10, 15, 20, 26)] == [None] * 5
@@ -556,7 +556,7 @@ def test_can_snapshot_at_refuses_offsets_below_the_newest_snapshot() -> None:
 
 
 def test_wrong_page_is_fetched_again() -> None:
-    """Those before it are kept; unless the snapshot is shorter than they are."""
+    """Earlier pages are kept, unless the snapshot is shorter than they are."""
     driven = Driven().follow()
     snapshot_id = SnapshotId(10, 1)
     driven.answered_fetch(replace(from_leader(b""), snapshot_id=snapshot_id))
@@ -568,19 +568,19 @@ def test_wrong_page_is_fetched_again() -> None:
         assert isinstance(sent.request, FetchSnapshotRequest)
         asked.append(sent.request.position)
         page = FetchSnapshotResponse(ErrorCode.NONE, LeaderHint(2, 1), of, size, position, content)
-        driven.core.on_response(sent.serial, page, driven.bench.now)
-        driven.at(driven.bench.now.monotonic_ms + 200).tick()
+        driven.core.on_response(sent.serial, page, driven.harness.now)
+        driven.at(driven.harness.now.monotonic_ms + 200).tick()
     assert (asked, driven.core.facts.protocol_violations) == ([0, 0, 3, 3, 3], 4)
     assert isinstance(next(send.request for send in driven.do().requests if send.to_id == 2), FetchRequest)
 
 
 def test_describe_requires_the_leader() -> None:
     driven = Driven()
-    assert driven.core.describe(driven.bench.now).error is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert driven.core.describe(driven.harness.now).error is ErrorCode.NOT_LEADER_OR_FOLLOWER
     driven.lead()
     driven.fetch_of(2, 1)
     driven.fetch_of(9, 0, last=0)
-    description = driven.core.describe(driven.bench.now)
+    description = driven.core.describe(driven.harness.now)
     assert (description.leader_id, description.epoch, description.high_watermark) == (1, 1, 1)
     assert [(each.key.id, each.log_end_offset) for each in description.voters] == [(1, 1), (2, 1), (3, -1)]
     assert [(each.key.id, each.log_end_offset) for each in description.observers] == [(9, 0)]
@@ -591,8 +591,8 @@ def test_removed_leader_describes_itself_as_an_observer() -> None:
     stage = QuorumScenario()
     for command in ("quorum 1 2 3", "start 1 2 3", "advance 1200", "remove 1.1"):
         stage.run(command)
-    leader = stage.bench.leader()
-    description = leader.up.describe(stage.bench.now)
+    leader = stage.harness.leader()
+    description = leader.up.describe(stage.harness.now)
     assert ([each.key.id for each in description.voters], [each.key.id for each in description.observers]) == (
         [2, 3],
         [1],
@@ -601,31 +601,31 @@ def test_removed_leader_describes_itself_as_an_observer() -> None:
 
 def test_leader_in_shutdown_waits_for_a_successor_only_if_reachable() -> None:
     driven = Driven().lead()
-    driven.core.shut_down(driven.bench.now)
-    goodbyes = {
+    driven.core.shut_down(driven.harness.now)
+    end_requests = {
         send.to_id: send.serial for send in driven.do().requests if isinstance(send.request, EndQuorumEpochRequest)
     }
     failure = SendFailure(ErrorCode.BROKER_NOT_AVAILABLE)
-    driven.core.on_response(goodbyes[2], failure, driven.bench.now)
+    driven.core.on_response(end_requests[2], failure, driven.harness.now)
     assert not driven.core.is_shut_down
-    driven.core.on_response(goodbyes[3], failure, driven.bench.now)
+    driven.core.on_response(end_requests[3], failure, driven.harness.now)
     assert driven.core.is_shut_down
 
 
 def test_static_voters_apply_until_a_voters_record() -> None:
-    bench = QuorumBench()
-    bench.static([1, 2, 3])
-    for node in bench.nodes.values():
+    harness = QuorumHarness()
+    harness.static([1, 2, 3])
+    for node in harness.nodes.values():
         node.start()
-    bench.advance(9000)
-    leader = bench.leader()
+    harness.advance(9000)
+    leader = harness.leader()
     assert (leader.up.facts.ignores_static_voters, leader.up.facts.is_changing_voters) == (False, False)
-    bench.expect(0, lambda token: leader.up.upgrade_kraft_version(token, 1, bench.now))
+    harness.expect(0, lambda token: leader.up.upgrade_kraft_version(token, 1, harness.now))
     leader.work()
     assert (leader.up.facts.ignores_static_voters, leader.up.facts.is_changing_voters) == (True, True)
-    bench.advance(50)
+    harness.advance(50)
     assert not leader.up.facts.is_changing_voters
-    assert all(node.up.facts.ignores_static_voters for node in bench.nodes.values())
+    assert all(node.up.facts.ignores_static_voters for node in harness.nodes.values())
     assert leader.up.facts.log_end_epoch == leader.up.facts.epoch
 
 
@@ -633,13 +633,13 @@ def test_observer_is_removed_after_its_session_timeout() -> None:
     driven = Driven(change=lambda settings: replace(settings, observer_session_timeout_ms=1000)).lead()
     driven.fetch_of(9, 0, last=0)
     driven.at(1999).fetch_of(2, 1)
-    assert driven.core.describe(driven.bench.now).observers
+    assert driven.core.describe(driven.harness.now).observers
     driven.at(2002)
-    assert not driven.core.describe(driven.bench.now).observers
+    assert not driven.core.describe(driven.harness.now).observers
 
 
 def test_observers_expire_without_a_describe_request() -> None:
-    """Or their number would grow for as long as somebody leads."""
+    """Otherwise their number would grow during a long leadership."""
     driven = Driven(change=lambda settings: replace(settings, observer_session_timeout_ms=1000)).lead()
     driven.fetch_of(9, 0, last=0)
     for moment in range(2000, 5000, 500):
@@ -674,7 +674,7 @@ def bad_crc() -> bytes:
 
 
 def compressed() -> bytes:
-    """No reader of the metadata log takes one."""
+    """No reader of the metadata log accepts a batch of this size."""
     return build_batch([Record(0, None, b"x" * 100)], base_offset=0, leader_epoch=1, codec=Codec.GZIP)
 
 
@@ -712,7 +712,7 @@ def test_valid_batches_before_an_invalid_one_are_appended() -> None:
 
 
 def test_follower_appends_a_limited_number_of_batches_per_response() -> None:
-    """The loop must not stand still for them; the rest is fetched again."""
+    """The event loop must not block; the next fetch gets the rest."""
     driven = Driven().follow()
     driven.answered_fetch(from_leader(b"".join(data(at, 1) for at in range(MAX_BATCHES + 10)), committed=5000))
     ready = driven.do()
@@ -733,8 +733,8 @@ def test_batches_of_each_epoch_are_appended_separately() -> None:
 def test_late_fetch_response_is_ignored() -> None:
     driven = Driven().follow()
     sent = next(send for send in driven.do().requests if isinstance(send.request, FetchRequest))
-    driven.core.on_response(sent.serial, from_leader(data(0, 1)), driven.bench.now)
-    driven.core.on_response(sent.serial, from_leader(data(0, 1)), driven.bench.now)
+    driven.core.on_response(sent.serial, from_leader(data(0, 1)), driven.harness.now)
+    driven.core.on_response(sent.serial, from_leader(data(0, 1)), driven.harness.now)
     assert driven.core.facts.log_end_offset == 1
 
 
@@ -751,7 +751,7 @@ def test_committed_records_are_not_truncated() -> None:
 
 
 def test_records_covered_by_an_own_snapshot_are_not_truncated() -> None:
-    """It was committed, although nobody has told this node a high watermark since its start."""
+    """The snapshot was committed, although this node knows no high watermark since its start."""
     stored = StoredSnapshot(SnapshotId(7, 1), 250, 0)
     driven = Driven(Recovered(ElectionState(1), 0, 9, (EpochEntry(1, 0),), (stored,), ())).follow(2)
     driven.answered_fetch(replace(from_leader(b"", epoch=2), diverging=LogPosition(1, 6)))
@@ -780,9 +780,9 @@ def test_fetched_snapshot_replaces_the_log() -> None:
     driven.answered_fetch(replace(from_leader(b""), snapshot_id=snapshot_id))
     sent = next(send for send in driven.do().requests if isinstance(send.request, FetchSnapshotRequest))
     page = FetchSnapshotResponse(ErrorCode.NONE, LeaderHint(2, 1), snapshot_id, 3, 0, b"abc")
-    driven.core.on_response(sent.serial, page, driven.bench.now)
-    assert not driven.do().requests  # nothing is fetched while the file is looked at
-    driven.core.on_snapshot_fetched(snapshot_id, StoredSnapshot(snapshot_id, 3, 0), (), driven.bench.now)
+    driven.core.on_response(sent.serial, page, driven.harness.now)
+    assert not driven.do().requests  # no fetch is sent while the file is checked
+    driven.core.on_snapshot_fetched(snapshot_id, StoredSnapshot(snapshot_id, 3, 0), (), driven.harness.now)
     ready = driven.do()
     assert (ready.log, ready.high_watermark) == ((StartAt(snapshot_id),), 10)
     (fetch,) = [send.request for send in ready.requests if isinstance(send.request, FetchRequest)]
@@ -790,7 +790,7 @@ def test_fetched_snapshot_replaces_the_log() -> None:
 
 
 def fetching(driven: Driven, snapshot_id: SnapshotId) -> SendRequest:
-    """The leader named a snapshot; the first page is asked for."""
+    """Let the leader name a snapshot, and return the request for its first page."""
     driven.answered_fetch(replace(from_leader(b""), snapshot_id=snapshot_id))
     return next(send for send in driven.do().requests if isinstance(send.request, FetchSnapshotRequest))
 
@@ -804,7 +804,7 @@ def test_snapshot_pages_restart_the_fetch_timer() -> None:
     sent = fetching(driven, SnapshotId(10, 1))
     for position in range(8):
         driven.at(700.0 * position).tick()
-        driven.core.on_response(sent.serial, page_of(SnapshotId(10, 1), position, 9, b"x"), driven.bench.now)
+        driven.core.on_response(sent.serial, page_of(SnapshotId(10, 1), position, 9, b"x"), driven.harness.now)
         sent = next(send for send in driven.do().requests if isinstance(send.request, FetchSnapshotRequest))
     assert driven.core.facts.role == "follower"
 
@@ -813,19 +813,19 @@ def test_fetch_timer_pauses_while_a_snapshot_is_checked() -> None:
     driven = Driven().follow()
     snapshot_id = SnapshotId(10, 1)
     sent = fetching(driven, snapshot_id)
-    driven.core.on_response(sent.serial, page_of(snapshot_id, 0, 3, b"abc"), driven.bench.now)
+    driven.core.on_response(sent.serial, page_of(snapshot_id, 0, 3, b"abc"), driven.harness.now)
     driven.do()
     driven.at(20_000).tick()
-    driven.core.on_snapshot_fetched(snapshot_id, StoredSnapshot(snapshot_id, 3, 0), (), driven.bench.now)
+    driven.core.on_snapshot_fetched(snapshot_id, StoredSnapshot(snapshot_id, 3, 0), (), driven.harness.now)
     assert (driven.core.facts.role, driven.core.facts.log_end_offset) == ("follower", 10)
 
 
 def test_leader_ignores_a_fetched_snapshot() -> None:
-    """It was elected with the log that it has, and that has everything committed."""
+    """The leader was elected with its own log, which has all committed records."""
     driven = Driven().follow()
     snapshot_id = SnapshotId(10, 1)
     sent = fetching(driven, snapshot_id)
-    driven.core.on_response(sent.serial, page_of(snapshot_id, 0, 3, b"abc"), driven.bench.now)
+    driven.core.on_response(sent.serial, page_of(snapshot_id, 0, 3, b"abc"), driven.harness.now)
     driven.do()
     driven.ask(VoteRequest(CLUSTER, 2, ReplicaKey(2, directory(2)), None, LogPosition(0, 0)))
     driven.settle()
@@ -834,48 +834,48 @@ def test_leader_ignores_a_fetched_snapshot() -> None:
     driven.vote_of(2, driven.do())
     driven.settle()
     assert driven.core.facts.role == "leader"
-    driven.core.on_snapshot_fetched(snapshot_id, StoredSnapshot(snapshot_id, 3, 0), (), driven.bench.now)
+    driven.core.on_snapshot_fetched(snapshot_id, StoredSnapshot(snapshot_id, 3, 0), (), driven.harness.now)
     assert driven.core.facts.log_end_offset == 1
 
 
 def test_snapshot_of_an_earlier_epoch_replaces_uncommitted_records() -> None:
-    """Apache Kafka's leader names it at once; ours has the records cut first."""
+    """Apache Kafka's leader names the snapshot at once; this implementation truncates the records first."""
     recovered = Recovered(ElectionState(2), 0, 5, (EpochEntry(1, 0), EpochEntry(2, 4)), (), ())
     driven = Driven(recovered).follow(3)
     snapshot_id = SnapshotId(7, 1)
     driven.answered_fetch(replace(from_leader(b"", epoch=3), snapshot_id=snapshot_id))
     sent = next(send for send in driven.do().requests if isinstance(send.request, FetchSnapshotRequest))
     page = FetchSnapshotResponse(ErrorCode.NONE, LeaderHint(2, 3), snapshot_id, 3, 0, b"abc")
-    driven.core.on_response(sent.serial, page, driven.bench.now)
+    driven.core.on_response(sent.serial, page, driven.harness.now)
     driven.do()
-    driven.core.on_snapshot_fetched(snapshot_id, StoredSnapshot(snapshot_id, 3, 0), (), driven.bench.now)
+    driven.core.on_snapshot_fetched(snapshot_id, StoredSnapshot(snapshot_id, 3, 0), (), driven.harness.now)
     assert driven.do().log == (StartAt(snapshot_id),)
     assert driven.core.facts.log_end_offset == 7
 
 
 def test_response_that_names_this_node_as_leader_is_ignored() -> None:
-    """Somebody has not heard that it leads no more."""
+    """The sender does not know that the leadership has ended."""
     driven = Driven()
     driven.at(0).tick()
     sent = next(send for send in driven.do().requests)
     response = FetchResponse(ErrorCode.NOT_LEADER_OR_FOLLOWER, LeaderHint(1, 0))
-    driven.core.on_response(sent.serial, response, driven.bench.now)
+    driven.core.on_response(sent.serial, response, driven.harness.now)
     assert (driven.core.facts.role, driven.core.facts.leader) == ("unattached", LeaderAndEpoch(None, 0))
 
 
 @pytest.mark.parametrize("is_parsed", [False, True], ids=["file", "voters"])
 def test_invalid_fetched_snapshot_is_not_used(is_parsed: bool) -> None:
-    """Either the file is corrupt, or it names a voter twice. Nobody is asked again before a pause."""
+    """The file is corrupt, or its voters contain a duplicate id. Fetches pause afterwards."""
     driven = Driven().follow()
     snapshot_id = SnapshotId(10, 1)
     driven.answered_fetch(replace(from_leader(b""), snapshot_id=snapshot_id))
     sent = next(send for send in driven.do().requests if isinstance(send.request, FetchSnapshotRequest))
     page = FetchSnapshotResponse(ErrorCode.NONE, LeaderHint(2, 1), snapshot_id, 3, 0, b"abc")
-    driven.core.on_response(sent.serial, page, driven.bench.now)
+    driven.core.on_response(sent.serial, page, driven.harness.now)
     driven.do()
     stored = StoredSnapshot(snapshot_id, 3, 0) if is_parsed else None
     twice = VotersRecord(voters=[VotersRecordVoter(voter_id=2), VotersRecordVoter(voter_id=2)])
-    driven.core.on_snapshot_fetched(snapshot_id, stored, (ControlRecord(9, None, twice),), driven.bench.now)
+    driven.core.on_snapshot_fetched(snapshot_id, stored, (ControlRecord(9, None, twice),), driven.harness.now)
     assert driven.core.take_ready() is None
     assert (driven.core.facts.log_end_offset, driven.core.facts.protocol_violations) == (0, 1)
     resume_at = driven.core.next_deadline_ms
@@ -893,13 +893,13 @@ def fetch_target(driven: Driven) -> tuple[int, SendRequest]:
 
 
 def test_address_from_the_leader_applies_at_once() -> None:
-    """Even while a request waits for an answer from where it was."""
+    """The new address applies even while a request to the former address is in flight."""
     driven = Driven().follow()
     _, lost = fetch_target(driven)
     driven.ask(BeginQuorumEpochRequest(CLUSTER, 2, 1, None, ELSEWHERE))
     port, _ = fetch_target(driven)
     assert port == 1
-    driven.core.on_response(lost.serial, from_leader(data(0, 1)), driven.bench.now)
+    driven.core.on_response(lost.serial, from_leader(data(0, 1)), driven.harness.now)
     assert driven.core.facts.log_end_offset == 0
 
 
@@ -907,48 +907,46 @@ def test_address_from_other_nodes_applies_when_the_leader_does_not_respond() -> 
     driven = Driven().follow()
     port, sent = fetch_target(driven)
     hint = LeaderHint(2, 1, ELSEWHERE)
-    driven.core.on_response(sent.serial, SendFailure(ErrorCode.BROKER_NOT_AVAILABLE), driven.bench.now)
+    driven.core.on_response(sent.serial, SendFailure(ErrorCode.BROKER_NOT_AVAILABLE), driven.harness.now)
     search = next(send for send in driven.do().requests if send.to_id == 3)
-    driven.core.on_response(search.serial, FetchResponse(ErrorCode.NOT_LEADER_OR_FOLLOWER, hint), driven.bench.now)
+    driven.core.on_response(search.serial, FetchResponse(ErrorCode.NOT_LEADER_OR_FOLLOWER, hint), driven.harness.now)
     assert driven.core.facts.leader_hint.listeners == ELSEWHERE
     driven.at(20).tick()
     assert (port, fetch_target(driven)[0]) == (9002, 1)
 
 
 def test_address_from_other_nodes_is_ignored_while_the_leader_responds() -> None:
-    """An old answer of somebody else, which comes after it was found, sends nobody away."""
+    """A late response of another node does not replace the leader's address."""
     driven = Driven().follow()
     driven.answered_fetch(FetchResponse(ErrorCode.NOT_LEADER_OR_FOLLOWER, LeaderHint(2, 1)))
     search = next(send for send in driven.do().requests if send.to_id == 3)
     driven.at(20).tick()
     driven.answered_fetch(from_leader(b""))
     hint = LeaderHint(2, 1, ELSEWHERE)
-    driven.core.on_response(search.serial, FetchResponse(ErrorCode.NOT_LEADER_OR_FOLLOWER, hint), driven.bench.now)
+    driven.core.on_response(search.serial, FetchResponse(ErrorCode.NOT_LEADER_OR_FOLLOWER, hint), driven.harness.now)
     assert driven.core.facts.leader_hint.listeners == listeners(2)
 
 
 def test_repeated_snapshot_id_does_not_restart_the_fetch() -> None:
-    """The leader is reached under two addresses, and a fetch at one is answered after the first page came from the
-    other.
-    """
+    """The leader has two addresses, and a fetch response from one arrives after the first page from the other."""
     driven = Driven().follow()
     snapshot_id = SnapshotId(10, 1)
     named = replace(from_leader(b""), snapshot_id=snapshot_id)
     driven.answered_fetch(named)
     first = next(send for send in driven.do().requests)
-    driven.core.on_response(first.serial, SendFailure(ErrorCode.BROKER_NOT_AVAILABLE), driven.bench.now)
-    at_door = next(send for send in driven.do().requests if send.to_id == 3)
+    driven.core.on_response(first.serial, SendFailure(ErrorCode.BROKER_NOT_AVAILABLE), driven.harness.now)
+    at_alternate = next(send for send in driven.do().requests if send.to_id == 3)
     driven.at(20).tick()
     retried = next(send for send in driven.do().requests if send.to_id == 2)
     page = FetchSnapshotResponse(ErrorCode.NONE, LeaderHint(2, 1), snapshot_id, 9, 0, b"abc")
-    driven.core.on_response(retried.serial, page, driven.bench.now)
-    driven.core.on_response(at_door.serial, named, driven.bench.now)
+    driven.core.on_response(retried.serial, page, driven.harness.now)
+    driven.core.on_response(at_alternate.serial, named, driven.harness.now)
     (following,) = [send.request for send in driven.do().requests if isinstance(send.request, FetchSnapshotRequest)]
     assert following.position == 3
 
 
 def test_observer_keeps_fetching_from_a_silent_leader() -> None:
-    """It knows no voters, and who answers it does not lead."""
+    """The observer knows no voters, and the responding node is not the leader."""
 
     def observer(settings: QuorumSettings) -> QuorumSettings:
         return replace(settings, can_vote=False, static_voters=(), bootstrap=(SocketAddress("host3", 9003),))
@@ -965,12 +963,12 @@ def test_observer_keeps_fetching_from_a_silent_leader() -> None:
                 asked |= {ms} if at_leader else set()
                 answer = FetchResponse(ErrorCode.NOT_LEADER_OR_FOLLOWER, hint)
                 outcome = SendFailure(ErrorCode.BROKER_NOT_AVAILABLE) if at_leader else answer
-                driven.core.on_response(send.serial, outcome, driven.bench.now)
+                driven.core.on_response(send.serial, outcome, driven.harness.now)
     assert len([ms for ms in asked if ms > 5_000]) >= 10
 
 
 def test_leader_without_an_address_does_not_prevent_an_election() -> None:
-    """It removed itself and lost its disk: its id is all that is known, and all that the others can say."""
+    """The leader removed itself and lost its disk: other nodes know only its id."""
     driven = Driven(Recovered(ElectionState(4, leader_id=9), 0, 2, (EpochEntry(4, 0),), (), ()))
     answer = FetchResponse(ErrorCode.NOT_LEADER_OR_FOLLOWER, LeaderHint(9, 4))
     deadline = driven.core.next_deadline_ms
@@ -982,7 +980,7 @@ def test_leader_without_an_address_does_not_prevent_an_election() -> None:
             driven.persist(ready)
             asked += len(ready.requests)
             for send in ready.requests:
-                driven.core.on_response(send.serial, answer, driven.bench.now)
+                driven.core.on_response(send.serial, answer, driven.harness.now)
     assert 2 <= asked <= 2 * deadline / 20
     assert driven.core.facts.role == "unattached"
     driven.at(deadline).tick()
@@ -995,7 +993,7 @@ REFUSED = SendFailure(ErrorCode.BROKER_NOT_AVAILABLE, is_refusal=True)
 def test_refused_connection_to_the_leader_shortens_the_fetch_timeout() -> None:
     driven = Driven().follow()
     driven.answered_fetch(from_leader(b""))
-    driven.core.on_response(fetch_target(driven)[1].serial, REFUSED, driven.bench.now)
+    driven.core.on_response(fetch_target(driven)[1].serial, REFUSED, driven.harness.now)
     deadline = driven.core.next_deadline_ms
     assert deadline is not None
     driven.at(250).tick()
@@ -1004,6 +1002,6 @@ def test_refused_connection_to_the_leader_shortens_the_fetch_timeout() -> None:
 
 def test_refused_connection_to_an_unconfirmed_address_is_ignored() -> None:
     driven = Driven().follow()
-    driven.core.on_response(fetch_target(driven)[1].serial, REFUSED, driven.bench.now)
+    driven.core.on_response(fetch_target(driven)[1].serial, REFUSED, driven.harness.now)
     driven.at(250).tick()
     assert driven.core.facts.role == "follower"

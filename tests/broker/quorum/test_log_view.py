@@ -1,4 +1,4 @@
-"""Where two logs part, and what a position is worth (KIP-595, KIP-630)."""
+"""Divergence and validation of logs (KIP-595, KIP-630)."""
 
 import pytest
 
@@ -10,14 +10,14 @@ from broker.quorum.settings import EpochEntry, Recovered, StoredSnapshot
 def log(
     end: int, epochs: dict[int, int], *, start: int = 0, snapshots: tuple[tuple[int, int], ...] = (), size: int = 0
 ) -> LogView:
-    """`epochs`: epoch to start offset; `snapshots`: (end offset, epoch)."""
+    """Build a view. `epochs` maps epoch to start offset; `snapshots` are (end offset, epoch)."""
     stored = tuple(StoredSnapshot(SnapshotId(*each), 100, 0) for each in snapshots)
     starts = tuple(EpochEntry(epoch, offset) for epoch, offset in epochs.items())
     return LogView(Recovered(None, start, end, starts, stored, (), size))
 
 
 LEADER = {1: 0, 4: 20}
-"""Of a log to 30: the trace of KIP-595's divergence."""
+"""Build a log to offset 30: KIP-595's example of divergence."""
 
 
 @pytest.mark.parametrize(
@@ -46,7 +46,7 @@ def test_position_on_the_leaders_log_is_valid(offset: int, epoch: int, expected:
 
 
 def test_diverging_follower_gets_the_end_of_the_largest_common_epoch() -> None:
-    """It has epochs 2 and 3 that the leader does not know; its own epoch 1 is shorter than the leader's."""
+    """The follower has epochs 2 and 3, which the leader lacks; its epoch 1 is shorter than the leader's."""
     leader, follower = log(30, LEADER), log(25, {1: 0, 2: 12, 3: 18})
     answer = leader.validate(follower.end, follower.last_epoch)
     assert isinstance(answer, Diverging)
@@ -82,7 +82,7 @@ def test_truncation_removes_an_epoch_without_records() -> None:
         (130, 6, VALID),
         (110, 4, Diverging(LogPosition(4, 100))),
         (99, 6, NeedsSnapshot(SnapshotId(120, 6))),
-        (99, 7, Diverging(LogPosition(4, 100))),  # records that never counted, of a later epoch than any snapshot
+        (99, 7, Diverging(LogPosition(4, 100))),  # uncommitted records of a later epoch than any snapshot
         (100, 7, Diverging(LogPosition(4, 100))),
     ],
 )
@@ -107,9 +107,9 @@ def test_empty_follower_needs_a_snapshot_even_if_the_log_starts_at_0() -> None:
         ((31, 5), True),
         ((30, 4), False),
         ((25, 4), False),
-        ((25, 3), True),  # another history, although of an earlier epoch than the last record here
+        ((25, 3), True),  # different records, although of an earlier epoch than the last record here
         ((25, 5), True),
-        ((10, 1), False),  # the newest here
+        ((10, 1), False),  # the newest snapshot of this log
         ((9, 9), False),
         ((12, 0), False),
         ((12, -1), False),

@@ -1,4 +1,4 @@
-"""What a leader knows of others."""
+"""The leader's view of other replicas (`broker.quorum.progress`)."""
 
 from broker.quorum.identity import Instant, ReplicaKey
 from broker.quorum.membership.voters import VoterNode, VoterSet
@@ -84,7 +84,7 @@ def test_observers_do_not_count_as_contact() -> None:
 
 
 def test_replica_is_caught_up_with_the_leaders_earlier_end() -> None:
-    """Now, if it has all; at its last fetch, if it has by now what was all then."""
+    """A replica is caught up now if it has all records, or at its last fetch if it now has all records of that time."""
     replica = ReplicaProgress(key(2))
     replica.fetched(3, 10, at(0))
     assert replica.caught_up_ms == -1
@@ -104,7 +104,7 @@ def test_live_replicas_are_voters_and_observers_in_contact() -> None:
 
 
 def test_observer_with_a_new_directory_replaces_the_former_one() -> None:
-    """So nobody makes a voter of what is gone, and the log's start does not wait for it."""
+    """A replica with a lost disk must not become a voter or hold back the log start offset."""
     progress = Progress(key(1), voters(1))
     progress.fetched(key(4), 10, 10, at(0))
     progress.fetched(key(5), 10, 10, at(0))

@@ -1,4 +1,4 @@
-"""Whatever happens in whatever order, what KRaft promises holds after every step; and when trouble ends, all agree."""
+"""Random events in a quorum: the invariants of KRaft hold after every step, and all nodes agree in the end."""
 
 import random
 from collections.abc import Callable
@@ -9,20 +9,20 @@ from broker.quorum.identity import KRaftVersions, ReplicaKey
 from broker.quorum.membership.voters import VoterNode, VoterSet
 from broker.quorum.messages import AddVoterRequest, RemoveVoterRequest, Request
 from broker.quorum.settings import ControlRecord
-from tests.support.harnesses.quorum_harness import CLUSTER, Limits, Node, QuorumBench, directory, endpoint, listeners
+from tests.support.harnesses.quorum_harness import CLUSTER, Limits, Node, QuorumHarness, directory, endpoint, listeners
 
 STEPS = 120
 
 
 class Quorum:
-    """Five nodes, the first three of them voters, and what has been seen of them."""
+    """Five nodes, three of them voters at first, and their observed state."""
 
     def __init__(self, seed: int, *, dynamic: bool) -> None:
         self.random = random.Random(seed)
-        self.bench = QuorumBench()
-        self.bench.limits = Limits(trim_interval_ms=500, retention_bytes=0, fetch_snapshot_max_bytes=150)
-        self.bench.latency = lambda: self.random.choice([0.5, 1, 1, 2, 5, 40])
-        self.bench.loses = lambda: self.random.random() < 0.02
+        self.harness = QuorumHarness()
+        self.harness.limits = Limits(trim_interval_ms=500, retention_bytes=0, fetch_snapshot_max_bytes=150)
+        self.harness.latency = lambda: self.random.choice([0.5, 1, 1, 2, 5, 40])
+        self.harness.loses = lambda: self.random.random() < 0.02
         self.epochs: dict[int, int] = {}
         self.leaders: dict[int, int] = {}
         self.committed: dict[int, bytes] = {}
@@ -31,14 +31,14 @@ class Quorum:
         if dynamic:
             self._add_dynamic()
         else:
-            self.bench.static([1, 2, 3])
+            self.harness.static([1, 2, 3])
         for node_id in (4, 5):
-            first = self.bench.nodes[1].settings
-            settings = self.bench.settings(
+            first = self.harness.nodes[1].settings
+            settings = self.harness.settings(
                 node_id, bootstrap=tuple(map(endpoint, (1, 2, 3))), static_voters=first.static_voters
             )
-            self.bench.add(settings)
-        for node in self.bench.nodes.values():
+            self.harness.add(settings)
+        for node in self.harness.nodes.values():
             node.random = self.random
             node.start()
 
@@ -49,20 +49,20 @@ class Quorum:
         )
         formatted = (ControlRecord(-1, 1, None), ControlRecord(-1, None, voters.to_record()))
         for each in ids:
-            self.bench.add(self.bench.settings(each, bootstrap=tuple(map(endpoint, ids))), formatted)
+            self.harness.add(self.harness.settings(each, bootstrap=tuple(map(endpoint, ids))), formatted)
 
-    # What may happen
+    # Random events
 
     def step(self) -> None:
-        node = self.bench.nodes[self.random.randint(1, 5)]
+        node = self.harness.nodes[self.random.randint(1, 5)]
         actions: list[tuple[int, Callable[[Node], None]]] = [
             (8, self.append),
-            (8, lambda _: self.bench.advance(self.random.choice([1, 5, 30, 200]))),
-            (4, lambda _: self.bench.advance(self.random.choice([1_000, 3_000]))),
+            (8, lambda _: self.harness.advance(self.random.choice([1, 5, 30, 200]))),
+            (4, lambda _: self.harness.advance(self.random.choice([1_000, 3_000]))),
             (2, self.stop_or_start),
-            (1, lambda node: self.bench.isolate(node.id)),
+            (1, lambda node: self.harness.isolate(node.id)),
             (1, self.cut),
-            (3, lambda _: self.bench.heal()),
+            (3, lambda _: self.harness.heal()),
             (2, self.snapshot),
             (1, self.change_voters),
             (1, self.resign),
@@ -76,7 +76,7 @@ class Quorum:
         for node in self.up():
             if node.up.facts.role == "leader":
                 self.appended += 1
-                node.up.append(node.up.facts.epoch, [f"{node.id}-{self.appended}".encode()], self.bench.now)
+                node.up.append(node.up.facts.epoch, [f"{node.id}-{self.appended}".encode()], self.harness.now)
                 node.work()
 
     def stop_or_start(self, node: Node) -> None:
@@ -87,7 +87,7 @@ class Quorum:
             node.stop()
 
     def cut(self, node: Node) -> None:
-        self.bench.cuts.add((node.id, self.random.randint(1, 5)))
+        self.harness.cuts.add((node.id, self.random.randint(1, 5)))
 
     def hold(self, node: Node) -> None:
         node.hold = not node.hold
@@ -106,7 +106,7 @@ class Quorum:
 
     def resign(self, node: Node) -> None:
         if node.core is not None:
-            node.core.resign(node.core.facts.epoch, self.bench.now)
+            node.core.resign(node.core.facts.epoch, self.harness.now)
             node.work()
 
     def change_voters(self, node: Node) -> None:
@@ -116,17 +116,17 @@ class Quorum:
         leader, key = self.random.choice(leaders), node.settings.key
         request: Request = AddVoterRequest(CLUSTER, key, listeners(node.id))
         if leader.up.facts.kraft_version == 0:
-            self.bench.expect(0, lambda token: leader.up.upgrade_kraft_version(token, 1, self.bench.now))
+            self.harness.expect(0, lambda token: leader.up.upgrade_kraft_version(token, 1, self.harness.now))
         else:
             if key in leader.up.facts.voters.keys:
                 request = RemoveVoterRequest(CLUSTER, key)
-            self.bench.ask(leader, request, lambda _response: None)
+            self.harness.ask(leader, request, lambda _response: None)
         leader.work()
 
     def up(self) -> list[Node]:
-        return [node for node in self.bench.nodes.values() if node.core is not None]
+        return [node for node in self.harness.nodes.values() if node.core is not None]
 
-    # What must hold
+    # Invariants
 
     def check(self) -> None:
         for node in self.up():
@@ -143,7 +143,7 @@ class Quorum:
             assert self.leaders.setdefault(epoch, node.id) == node.id, f"two leaders in epoch {epoch}"
 
     def check_committed(self, node: Node) -> None:
-        """What two nodes hold below their high watermarks is the same, byte by byte."""
+        """Check that committed records are equal on all nodes, byte by byte."""
         high_watermark = node.up.facts.high_watermark
         life = (node.id, node.life)
         assert (high_watermark or 0) >= self.high_watermarks.get(life, 0), f"the high watermark of {node.id} fell"
@@ -161,16 +161,16 @@ class Quorum:
             assert min(key.end_offset for key in disk.snapshots) == disk.start, "the log starts at a snapshot"
 
     def end_trouble(self) -> None:
-        self.bench.heal()
-        self.bench.loses = lambda: False
-        for node in self.bench.nodes.values():
+        self.harness.heal()
+        self.harness.loses = lambda: False
+        for node in self.harness.nodes.values():
             node.hold = False
             if node.core is None:
                 node.start()
             node.work()
-        self.bench.advance(40_000)
-        self.append(self.bench.nodes[1])
-        self.bench.advance(2_000)
+        self.harness.advance(40_000)
+        self.append(self.harness.nodes[1])
+        self.harness.advance(2_000)
         self.check()
 
 
@@ -181,8 +181,8 @@ def test_random_quorums_keep_their_invariants(seed: int, dynamic: bool) -> None:
     for _ in range(STEPS):
         quorum.step()
     quorum.end_trouble()
-    leader = quorum.bench.leader()
-    for node in quorum.bench.nodes.values():
+    leader = quorum.harness.leader()
+    for node in quorum.harness.nodes.values():
         assert node.up.facts.epoch == leader.up.facts.epoch
         assert node.up.facts.high_watermark == node.up.facts.log_end_offset == leader.up.facts.log_end_offset, (
             f"{node.id} lags"

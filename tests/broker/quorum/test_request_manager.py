@@ -1,4 +1,4 @@
-"""One request at a time to each destination."""
+"""Requests in flight and back-offs (`broker.quorum.request_manager`)."""
 
 from broker.quorum.identity import Instant, SocketAddress
 from broker.quorum.messages import ProbeRequest

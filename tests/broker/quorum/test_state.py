@@ -1,4 +1,4 @@
-"""The table of roles, by itself."""
+"""The table of role transitions (`broker.quorum.state`)."""
 
 from itertools import product
 from math import inf
@@ -77,10 +77,10 @@ def test_regular_transitions_are_allowed(before: str, after: str, epochs: tuple[
 @pytest.mark.parametrize(
     ("before", "after", "epochs"),
     [
-        ("UnattachedState", "CandidateState", (5, 6)),  # nobody stands without having asked
+        ("UnattachedState", "CandidateState", (5, 6)),  # no election without pre-votes
         ("FollowerState", "CandidateState", (5, 6)),
-        ("ObserverState", "ProspectiveState", (5, 5)),  # and an observer never does
-        ("ProspectiveState", "CandidateState", (5, 5)),  # a candidacy is an epoch of its own
+        ("ObserverState", "ProspectiveState", (5, 5)),  # an observer never stands
+        ("ProspectiveState", "CandidateState", (5, 5)),  # each candidacy has an epoch of its own
         ("CandidateState", "LeaderState", (5, 6)),
         ("LeaderState", "FollowerState", (5, 5)),  # an epoch has one leader
         ("ResignedState", "FollowerState", (5, 5)),

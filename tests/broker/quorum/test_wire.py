@@ -1,4 +1,4 @@
-"""What replicas say to each other, against bytes that Apache Kafka 4.2 wrote, and there and back in every version."""
+"""Encoding of the quorum's messages: bytes of Apache Kafka 4.2, and round trips in every version."""
 
 from dataclasses import replace
 from typing import Any
@@ -34,7 +34,7 @@ ADD = core.AddVoterRequest("cluster", ReplicaKey(4, DIRECTORY_1), LISTENERS)
 REMOVE = core.RemoveVoterRequest("cluster", ReplicaKey(4, DIRECTORY_1))
 UPDATE = core.UpdateVoterRequest("cluster", 5, ReplicaKey(4, DIRECTORY_1), LISTENERS, KRaftVersions(0, 1))
 
-# Written by Apache Kafka 4.2's own message classes: (what, version, bytes).
+# Written by Apache Kafka 4.2's message classes: (name, version, bytes).
 GOLDEN = [
     ("add", 0, "08636c7573746572000075300000000411111111111111111111111111111111020243026823850000"),
     ("add", 1, "08636c757374657200007530000000041111111111111111111111111111111102024302682385000000"),
@@ -202,7 +202,7 @@ RESPONSES: dict[str, tuple[ApiKey, Message]] = {
 
 
 def golden_request(name: str, version: int) -> core.Request:
-    """The request in the words of one version."""
+    """Encode a request for one version."""
     request = REQUESTS[name][1]
     if isinstance(request, core.VoteRequest):
         return replace(request, pre_vote=version >= 2)
@@ -212,7 +212,7 @@ def golden_request(name: str, version: int) -> core.Request:
 
 
 def as_old(request: core.Request, version: int) -> core.Request:
-    """What is left of a request that went through a version which cannot say all of it."""
+    """Return the request without the fields that the version lacks."""
     match request:
         case core.VoteRequest() if version < 1:
             return replace(request, candidate=ReplicaKey(1), voter=None)
@@ -247,7 +247,7 @@ def read_request(name: str, message: Any, version: int) -> core.Request:
 
 
 def through(message: Any, version: int) -> Any:
-    """A message as it arrives."""
+    """Return a message as decoded from bytes."""
     return decode(type(message), encode_bytes(message, version), version)[0]
 
 

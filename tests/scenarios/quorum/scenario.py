@@ -4,28 +4,28 @@ Each line of output starts with the time in milliseconds since the command. A me
 wherever it draws a random number, so node 1 is the first candidate. `4.2` is node 4 with its second directory id.
 Successful fetches are not shown; appends and commits show their effect.
 
-    voters 1 2 3                configured ones, at kraft.version 0
-    quorum 1 2 3                as formatted: kraft.version 1, the voters stand in the 0-0 snapshot
-    node 4 [auto-join] [broker] [kraft=0-0]     one more that is no voter (yet)
+    voters 1 2 3                static voters, at kraft.version 0
+    quorum 1 2 3                formatted voters: kraft.version 1, voters in the 0-0 snapshot
+    node 4 [auto-join] [broker] [kraft=0-0]     a node that is not a voter
     start 1 …                   stop 1 …                    wipe 1 …      (while stopped: an empty disk with a new id)
-    kill 1 …                    as stop, but its machine stays up and refuses connections
-    advance 1500                let time pass; with `quiet`, as any command, nothing is told of what happens
-    append x y                  on the leader; [by=2] where leaders disagree
-    resign 1                    shut-down 1                 leave in order
+    kill 1 …                    stop the process; its host refuses connections
+    advance 1500                advance the clock; the prefix `quiet` hides the output of any command
+    append x y                  append on the leader; [by=2] if there are several leaders
+    resign 1                    shut-down 1                 controlled shutdown
     cut 1-2 1>3                 lose messages both ways, or one way
     isolate 1                   heal
-    draw 2 100                  what node 2 draws from now on
-    old 1                       cannot be asked tentatively for its vote (no KIP-996)
+    draw 2 100                  set the random number of node 2
+    old 1                       node 1 does not support pre-votes (no KIP-996)
     limits trim-interval-ms=10 …    settings, in the first block
     add 4 [ack=append]          remove 1.1                  upgrade 1     (to a kraft.version)
-    move 2                      (while stopped) it listens somewhere else from now on
-    misname 1                   (while stopped) it says from now on that it listens where it does not
-    snapshot 1 at=5             generate one
-    offer 5-1 [holds=bad]       put one into the store that nodes with the limit import-timeout-ms import from
-    store 20                    how long the store takes for anything from now on
-    log 1                       what its disk holds
-    status                      who is what
-    vote 1 as=9 epoch=5 …       begin 1 as=9 epoch=5        end 1 as=9 epoch=5      messages out of the blue
+    move 2                      (while stopped) change the node's listener
+    misname 1                   (while stopped) advertise a wrong address
+    snapshot 1 at=5             generate a snapshot
+    offer 5-1 [holds=bad]       put a snapshot into the store; nodes with the limit import-timeout-ms import from it
+    store 20                    set the response time of the store in ms
+    log 1                       show the content of the disk
+    status                      show roles, offsets and voters
+    vote 1 as=9 epoch=5 …       begin 1 as=9 epoch=5        end 1 as=9 epoch=5      requests of an unknown node
     fetch 1 as=9 epoch=5 offset=0 last=0
 """
 
@@ -52,7 +52,7 @@ from tests.support.harnesses.quorum_harness import (
     FixedRandom,
     Limits,
     Node,
-    QuorumBench,
+    QuorumHarness,
     directory,
     endpoint,
     listeners,
@@ -65,25 +65,25 @@ class QuorumScenario(Scenario):
 
     def __init__(self) -> None:
         super().__init__()
-        self.bench = QuorumBench(self.say)
+        self.harness = QuorumHarness(self.say)
         self.said: set[str] = set()
         self.begun_at = 0.0
         self.commands: Mapping[str, Command] = {
-            "voters": lambda words, _: self.bench.static([int(word) for word in words]),
+            "voters": lambda words, _: self.harness.static([int(word) for word in words]),
             "quorum": self.quorum,
             "node": self.node,
             "start": self.start,
             "stop": lambda words, _: self.each(words, Node.stop),
             "kill": lambda words, _: self.each(words, Node.kill),
-            "wipe": lambda words, _: self.each(words, lambda node: self.bench.wipe(node.id)),
-            "advance": lambda words, _: self.bench.advance(float(words[0])),
+            "wipe": lambda words, _: self.each(words, lambda node: self.harness.wipe(node.id)),
+            "advance": lambda words, _: self.harness.advance(float(words[0])),
             "append": self.append,
             "resign": self.resign,
             "shut-down": self.shut_down,
             "cut": self.cut,
-            "isolate": lambda words, _: self.each(words, lambda node: self.bench.isolate(node.id)),
-            "heal": lambda _words, _named: self.bench.heal(),
-            "old": lambda words, _: self.bench.refuses_pre_vote.update(map(int, words)),
+            "isolate": lambda words, _: self.each(words, lambda node: self.harness.isolate(node.id)),
+            "heal": lambda _words, _named: self.harness.heal(),
+            "old": lambda words, _: self.harness.refuses_pre_vote.update(map(int, words)),
             "draw": self.draw,
             "limits": self.limits,
             "add": self.add,
@@ -103,18 +103,18 @@ class QuorumScenario(Scenario):
         }
 
     def before_command(self) -> None:
-        self.said, self.begun_at = set(), self.bench.now.monotonic_ms
+        self.said, self.begun_at = set(), self.harness.now.monotonic_ms
 
     def say(self, line: str) -> None:
         """Show an event with its time; a repeated message of one command is shown once."""
         if " -> " in line and line in self.said:
             return
         self.said.add(line)
-        self.show(f"{self.bench.now.monotonic_ms - self.begun_at:>5.0f} {line}")
+        self.show(f"{self.harness.now.monotonic_ms - self.begun_at:>5.0f} {line}")
 
     def each(self, words: Words, action: Callable[[Node], None]) -> None:
         for word in words:
-            action(self.bench.nodes[int(word)])
+            action(self.harness.nodes[int(word)])
 
     # Nodes
 
@@ -125,23 +125,23 @@ class QuorumScenario(Scenario):
         )
         formatted = (ControlRecord(-1, 1, None), ControlRecord(-1, None, voters.to_record()))
         for each in ids:
-            self.bench.add(self.bench.settings(each, bootstrap=self.servers(ids)), formatted)
+            self.harness.add(self.harness.settings(each, bootstrap=self.servers(ids)), formatted)
 
     def servers(self, ids: list[int]) -> tuple[SocketAddress, ...]:
         return tuple(endpoint(each) for each in ids)
 
     def node(self, words: Words, named: Named) -> None:
-        servers = self.servers([each for each in self.bench.nodes if each <= 3])
+        servers = self.servers([each for each in self.harness.nodes if each <= 3])
         minimum, maximum = map(int, named.get("kraft", "0-1").split("-"))
-        settings = self.bench.settings(
+        settings = self.harness.settings(
             int(words[0]),
             bootstrap=servers,
-            static_voters=next(iter(self.bench.nodes.values())).settings.static_voters,
+            static_voters=next(iter(self.harness.nodes.values())).settings.static_voters,
             auto_join="auto-join" in words,
             can_vote="broker" not in words,
             versions=KRaftVersions(minimum, maximum),
         )
-        self.bench.add(settings)
+        self.harness.add(settings)
 
     def start(self, words: Words, _named: Named) -> None:
         self.each(words, Node.start)
@@ -149,50 +149,50 @@ class QuorumScenario(Scenario):
     def move(self, node: Node) -> None:
         old = node.settings.listeners[0]
         self.misname(node)
-        del self.bench.by_endpoint[old.endpoint]
-        self.bench.by_endpoint[node.settings.listeners[0].endpoint] = node.id
+        del self.harness.by_endpoint[old.endpoint]
+        self.harness.by_endpoint[node.settings.listeners[0].endpoint] = node.id
 
     def misname(self, node: Node) -> None:
         old = node.settings.listeners[0]
         node.settings = replace(node.settings, listeners=(old._replace(port=old.port + 100),))
 
     def resign(self, words: Words, _named: Named) -> None:
-        for node in (self.bench.nodes[int(word)] for word in words):
-            node.up.resign(node.up.facts.epoch, self.bench.now)
+        for node in (self.harness.nodes[int(word)] for word in words):
+            node.up.resign(node.up.facts.epoch, self.harness.now)
             node.work()
 
     def shut_down(self, words: Words, _named: Named) -> None:
-        for node in (self.bench.nodes[int(word)] for word in words):
-            node.up.shut_down(self.bench.now)
+        for node in (self.harness.nodes[int(word)] for word in words):
+            node.up.shut_down(self.harness.now)
             node.work()
 
     def cut(self, words: Words, _named: Named) -> None:
         for word in words:
             first, second = map(int, word.replace(">", "-").split("-"))
-            self.bench.cuts.add((first, second))
+            self.harness.cuts.add((first, second))
             if "-" in word:
-                self.bench.cuts.add((second, first))
+                self.harness.cuts.add((second, first))
 
-    # Using
+    # Clients
 
     def append(self, words: Words, named: Named) -> None:
-        node = self.bench.nodes[int(named["by"])] if "by" in named else self.bench.leader()
+        node = self.harness.nodes[int(named["by"])] if "by" in named else self.harness.leader()
         try:
-            node.up.append(node.up.facts.epoch, [word.encode() for word in words], self.bench.now)
+            node.up.append(node.up.facts.epoch, [word.encode() for word in words], self.harness.now)
         except NotLeader as error:
             self.show(f"refused: {error}")
         node.work()
 
     def limits(self, _words: Words, named: Named) -> None:
-        self.bench.limits = Limits(**{name.replace("-", "_"): int(value) for name, value in named.items()})
+        self.harness.limits = Limits(**{name.replace("-", "_"): int(value) for name, value in named.items()})
 
     def draw(self, words: Words, _named: Named) -> None:
-        random = self.bench.nodes[int(words[0])].random
+        random = self.harness.nodes[int(words[0])].random
         assert isinstance(random, FixedRandom)
         random.number = int(words[1])
 
     def add(self, words: Words, named: Named) -> None:
-        node = self.bench.nodes[int(words[0])]
+        node = self.harness.nodes[int(words[0])]
         waits = named.get("ack") != "append"
         self.ask_leader(AddVoterRequest(CLUSTER, node.settings.key, node.settings.listeners, waits))
 
@@ -201,27 +201,27 @@ class QuorumScenario(Scenario):
         self.ask_leader(RemoveVoterRequest(CLUSTER, ReplicaKey(int(node_id), directory(int(node_id), int(disk or 1)))))
 
     def upgrade(self, words: Words, _named: Named) -> None:
-        node = self.bench.leader()
-        self.bench.expect(0, lambda token: node.up.upgrade_kraft_version(token, int(words[0]), self.bench.now))
+        node = self.harness.leader()
+        self.harness.expect(0, lambda token: node.up.upgrade_kraft_version(token, int(words[0]), self.harness.now))
         node.work()
 
     def ask_leader(self, request: Request) -> None:
-        self.bench.ask(self.bench.leader(), request, lambda _response: None)
+        self.harness.ask(self.harness.leader(), request, lambda _response: None)
 
     def snapshot(self, words: Words, named: Named) -> None:
-        made = self.bench.nodes[int(words[0])].snapshot(
+        made = self.harness.nodes[int(words[0])].snapshot(
             int(named["at"]), (named.get("holds", "content") + " ").encode() * 32
         )
         self.show("refused" if made is None else f"snapshot {made.end_offset}-{made.epoch}")
 
     def offer(self, words: Words, named: Named) -> None:
         offset, epoch = map(int, words[0].split("-"))
-        self.bench.offer(SnapshotId(offset, epoch), (named.get("holds", "content") + " ").encode() * 32)
+        self.harness.offer(SnapshotId(offset, epoch), (named.get("holds", "content") + " ").encode() * 32)
 
     def store(self, words: Words, _named: Named) -> None:
-        self.bench.store_ms = float(words[0])
+        self.harness.store_ms = float(words[0])
 
-    # Out of the blue
+    # Requests of unknown nodes
 
     def vote(self, words: Words, named: Named) -> None:
         last = LogPosition(int(named.get("last", "0")), int(named.get("end", "0")))
@@ -247,12 +247,12 @@ class QuorumScenario(Scenario):
             if describe_response(request, response) is None:
                 self.show("answered")
 
-        self.bench.ask(self.bench.nodes[int(word)], request, done)
+        self.harness.ask(self.harness.nodes[int(word)], request, done)
 
-    # Looking
+    # Inspection
 
     def log(self, words: Words, _named: Named) -> None:
-        disk = self.bench.nodes[int(words[0])].disk
+        disk = self.harness.nodes[int(words[0])].disk
         state = disk.election
         for snapshot_id in disk.snapshots:
             self.show(f"snapshot {snapshot_id.end_offset}-{snapshot_id.epoch}")
@@ -260,19 +260,19 @@ class QuorumScenario(Scenario):
             self.show(describe_batches(data))
         if state is not None:
             voted = f"voted for {state.voted_id}" if state.voted_id >= 0 else "not voted"
-            leader = f"{state.leader_id} leads" if state.leader_id >= 0 else "nobody leads"
+            leader = f"leader {state.leader_id}" if state.leader_id >= 0 else "no leader"
             self.show(f"quorum-state version {state.version}: epoch {state.epoch}, {leader}, {voted}")
 
     def status(self, _words: Words, _named: Named) -> None:
-        for node in self.bench.nodes.values():
+        for node in self.harness.nodes.values():
             if node.core is None:
                 self.show(f"{node.id} is down")
                 continue
             core = node.core
             committed = "unknown" if core.facts.high_watermark is None else str(core.facts.high_watermark)
-            offsets = f"log {core.facts.log_start_offset} to {core.facts.log_end_offset}, committed {committed}"
+            offsets = f"log {core.facts.log_start_offset} to {core.facts.log_end_offset}, high watermark {committed}"
             voters = f"kraft.version {core.facts.kraft_version}, voters {describe_voters(core.facts.voters)}"
-            left = ", may go" if core.is_shut_down else ""
+            left = ", may stop" if core.is_shut_down else ""
             self.show(f"{node.id} {core.facts.role} in epoch {core.facts.epoch}, {offsets}, {voters}{left}")
 
 

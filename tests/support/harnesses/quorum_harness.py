@@ -1,7 +1,7 @@
-"""A quorum on one bench: cores over disks in memory, a network with a latency, and a clock that moves when told.
+"""A harness for quorum cores: disks in memory, a network with a latency, and a manual clock.
 
-Every node does its Ready at once and in the order that `broker/quorum/ready.py` states, so what a crash leaves is what
-was written. What happens is told to `say`, in words.
+Every node executes its Ready at once, in the order of `broker/quorum/ready.py`, so a crash leaves exactly the written
+data. `say` receives a line for each event.
 """
 
 import heapq
@@ -69,11 +69,11 @@ CLUSTER = "cluster"
 WALL_START = 1_000_000
 LATENCY_MS = 1.0
 LOST_MS = 2_000.0
-"""After this a sender gives up on a lost message."""
+"""The timeout of a lost message."""
 
 
 def directory(node_id: int, life: int = 1) -> Uuid:
-    """The directory id of a node's n-th disk."""
+    """Return the directory id of a node's n-th disk."""
     return Uuid(((node_id << 16) + life).to_bytes(16, "big"))
 
 
@@ -87,7 +87,7 @@ def listeners(node_id: int) -> tuple[ListenerEndpoint, ...]:
 
 @dataclass
 class Disk:
-    """What survives: quorum-state, batches as (header, bytes), snapshots as files."""
+    """Durable state: quorum-state, batches as (header, bytes), snapshots as files."""
 
     directory_id: Uuid
     election: ElectionState | None = None
@@ -150,7 +150,7 @@ def _by_position(item: tuple[SnapshotId, bytes]) -> tuple[int, int]:
 
 
 class Limits(NamedTuple):
-    """Settings that scenarios change; as in QuorumSettings."""
+    """Settings that scenarios change; see QuorumSettings."""
 
     trim_interval_ms: int = 60_000
     retention_bytes: int = 104_857_600
@@ -160,7 +160,7 @@ class Limits(NamedTuple):
 
 
 class FixedRandom:
-    """Always the same number, cut to the range: timeouts differ between nodes and are known."""
+    """Returns a fixed number, limited to the range, so that timeouts are known and differ between nodes."""
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -170,10 +170,10 @@ class FixedRandom:
 
 
 class Node:
-    """One replica, up or down."""
+    """One replica, running or stopped."""
 
-    def __init__(self, bench: "QuorumBench", settings: QuorumSettings, disk: Disk) -> None:
-        self.bench = bench
+    def __init__(self, harness: "QuorumHarness", settings: QuorumSettings, disk: Disk) -> None:
+        self.harness = harness
         self.settings = settings
         self.disk = disk
         self.random: JitterSource = FixedRandom(100 * settings.key.id)
@@ -201,31 +201,31 @@ class Node:
         self.is_refusing = False
         self.disk.part.clear()
         self.refused.clear()
-        self.core = QuorumCore(self.settings, self.disk.recovered(), self.random, self.bench.now)
+        self.core = QuorumCore(self.settings, self.disk.recovered(), self.random, self.harness.now)
         self.work()
 
     def stop(self) -> None:
         self.core, self.role = None, ""
-        self.bench.hang_up(self)
+        self.harness.hang_up(self)
 
     def kill(self) -> None:
-        """The process ends, and its machine says so to whoever asks for it."""
+        """Stop the process. Its host refuses connections."""
         self.stop()
         self.is_refusing = True
 
     def work(self) -> None:
-        """Do everything that is ready, and what follows from it."""
+        """Execute all Readys."""
         while self.core is not None:
-            self.tell_role()
+            self.report_role()
             if self.hold or (ready := self.core.take_ready()) is None:
                 return
             self.do(ready)
 
-    def tell_role(self) -> None:
+    def report_role(self) -> None:
         role = f"{self.up.facts.role} in epoch {self.up.facts.epoch}"
         if role != self.role:
             self.role = role
-            self.bench.say(f"{self.id} is {role}")
+            self.harness.say(f"{self.id} is {role}")
 
     def do(self, ready: Ready) -> None:
         if ready.state is not None:
@@ -233,17 +233,17 @@ class Node:
         for operation in ready.log:
             self.operate(operation)
         for send in ready.requests:
-            self.bench.send(self, send)
+            self.harness.send(self, send)
         for answer in ready.responses:
-            self.bench.answer(self, answer)
+            self.harness.answer(self, answer)
         for step in ready.imports:
             self.take_import(step)
         if ready.high_watermark is not None:
-            self.bench.say(f"{self.id} has committed to {ready.high_watermark}")
+            self.harness.say(f"{self.id} raises its high watermark to {ready.high_watermark}")
         if ready.leader is not None:
             self.leader = ready.leader
-            self.bench.say(f"{self.id} hears that {_leads(ready.leader)}")
-        self.up.persisted(ready, self.bench.now)
+            self.harness.say(f"{self.id} announces {_leads(ready.leader)}")
+        self.up.persisted(ready, self.harness.now)
 
     def operate(self, operation: LogOperation) -> None:
         match operation:
@@ -251,16 +251,16 @@ class Node:
                 data = bytes(operation.batches)
                 self.disk.append(data)
                 assert self.disk.end == operation.end_offset
-                self.bench.say(f"{self.id} appends {describe_batches(data)}")
+                self.harness.say(f"{self.id} appends {describe_batches(data)}")
             case TruncateTo(offset):
-                self.bench.say(f"{self.id} cuts its log from {self.disk.end} to {offset}")
+                self.harness.say(f"{self.id} truncates its log from {self.disk.end} to {offset}")
                 self.disk.truncate(offset)
             case StartAt(snapshot_id):
                 self.disk.start_at(snapshot_id)
-                self.bench.say(f"{self.id} starts its log at snapshot {_snapshot(snapshot_id)}")
+                self.harness.say(f"{self.id} starts its log at snapshot {_snapshot(snapshot_id)}")
             case Trim(snapshot_id):
                 self.disk.trim(snapshot_id)
-                self.bench.say(f"{self.id} trims its log to snapshot {_snapshot(snapshot_id)}")
+                self.harness.say(f"{self.id} trims its log to snapshot {_snapshot(snapshot_id)}")
             case WritePart(_, position, data):
                 if position == 0:
                     self.disk.part.clear()
@@ -268,50 +268,50 @@ class Node:
                 self.disk.part += data
             case FinishPart(snapshot_id, size, is_imported):
                 if is_imported:
-                    self.disk.part = bytearray(self.bench.store[snapshot_id])
+                    self.disk.part = bytearray(self.harness.store[snapshot_id])
                 assert size == len(self.disk.part)
-                self.bench.after(0, lambda: self.finish_part(snapshot_id))
+                self.harness.after(0, lambda: self.finish_part(snapshot_id))
             case DiscardPart():
                 self.disk.part.clear()
-                self.bench.say(f"{self.id} discards its unfinished snapshot")
+                self.harness.say(f"{self.id} discards its unfinished snapshot")
 
     def take_import(self, step: ImportStep) -> None:
-        """What a store does for this node, some time later."""
+        """Simulate the importer, with the response time of the store."""
         match step:
             case FindImport(serial, least, most, epoch):
                 self.importing = serial
-                self.bench.say(f"{self.id} asks the store for a snapshot from {least} to {most}")
+                self.harness.say(f"{self.id} searches the store for a snapshot from {least} to {most}")
                 self.after_store(serial, lambda: self.found(serial, self.find(least, most, epoch)))
             case LoadImport(serial, snapshot_id):
                 self.importing = serial
-                self.bench.say(f"{self.id} loads snapshot {_snapshot(snapshot_id)} from the store")
+                self.harness.say(f"{self.id} loads snapshot {_snapshot(snapshot_id)} from the store")
                 self.after_store(serial, lambda: self.load(serial, snapshot_id))
             case RefuseImport(snapshot_id, reason):
                 self.refuse(snapshot_id, reason)
             case EndImport(serial, is_late):
                 assert serial == self.importing, "what is ended is under way"
                 self.importing = None
-                self.bench.say(f"{self.id} leaves the store alone{', which is too slow' if is_late else ''}")
+                self.harness.say(f"{self.id} ends its import{' at the time limit' if is_late else ''}")
 
     def after_store(self, serial: int, outcome: Callable[[], ImportOutcome]) -> None:
         life = self.life
 
         def come() -> None:
             if self.core is not None and self.life == life and self.importing == serial:
-                self.core.on_import(outcome(), self.bench.now)
+                self.core.on_import(outcome(), self.harness.now)
                 self.work()
 
-        self.bench.after(self.bench.store_ms, come)
+        self.harness.after(self.harness.store_ms, come)
 
     def find(self, least: int, most: int, epoch: int) -> SnapshotId | None:
-        found = [each for each in self.bench.store if each not in self.refused]
+        found = [each for each in self.harness.store if each not in self.refused]
         return max((each for each in found if least <= each.end_offset <= most and each.epoch <= epoch), default=None)
 
     def found(self, serial: int, snapshot_id: SnapshotId | None) -> ImportFound:
-        return ImportFound(serial, snapshot_id, 0 if snapshot_id is None else len(self.bench.store[snapshot_id]))
+        return ImportFound(serial, snapshot_id, 0 if snapshot_id is None else len(self.harness.store[snapshot_id]))
 
     def load(self, serial: int, snapshot_id: SnapshotId) -> ImportOutcome:
-        data = self.bench.store[snapshot_id]
+        data = self.harness.store[snapshot_id]
         if not data.startswith(b"bad"):
             return ImportLoaded(serial, len(data))
         self.refuse(snapshot_id, "it is corrupt")
@@ -319,34 +319,36 @@ class Node:
 
     def refuse(self, snapshot_id: SnapshotId, reason: str) -> None:
         self.refused.add(snapshot_id)
-        self.bench.say(f"{self.id} refuses snapshot {_snapshot(snapshot_id)} of the store: {reason}")
+        self.harness.say(f"{self.id} refuses snapshot {_snapshot(snapshot_id)} of the store: {reason}")
 
     def finish_part(self, snapshot_id: SnapshotId) -> None:
         if self.core is None:
             return
         data = bytes(self.disk.part)
         if data.startswith(b"bad"):
-            self.bench.say(f"{self.id} finds snapshot {_snapshot(snapshot_id)} corrupt")
-            self.core.on_snapshot_fetched(snapshot_id, None, (), self.bench.now)
+            self.harness.say(f"{self.id} finds snapshot {_snapshot(snapshot_id)} corrupt")
+            self.core.on_snapshot_fetched(snapshot_id, None, (), self.harness.now)
         else:
-            control = self.bench.snapshot_control[snapshot_id]
+            control = self.harness.snapshot_control[snapshot_id]
             self.disk.snapshots[snapshot_id] = data
             self.disk.snapshot_control[snapshot_id] = control
             self.core.on_snapshot_fetched(
-                snapshot_id, StoredSnapshot(snapshot_id, len(data), 0), control, self.bench.now
+                snapshot_id, StoredSnapshot(snapshot_id, len(data), 0), control, self.harness.now
             )
         self.work()
 
     def snapshot(self, end_offset: int, data: bytes) -> SnapshotId | None:
-        """Generate one, if the core allows it."""
+        """Generate a snapshot if the core allows it."""
         snapshot_id = self.up.can_snapshot_at(end_offset)
         if snapshot_id is None:
             return None
         control = [record for record in self.disk.recovered().control if record.offset < end_offset]
-        self.bench.snapshot_control[snapshot_id] = _latest(control, end_offset - 1)
-        self.disk.snapshot_control[snapshot_id] = self.bench.snapshot_control[snapshot_id]
+        self.harness.snapshot_control[snapshot_id] = _latest(control, end_offset - 1)
+        self.disk.snapshot_control[snapshot_id] = self.harness.snapshot_control[snapshot_id]
         self.disk.snapshots[snapshot_id] = data
-        self.up.on_snapshot_generated(StoredSnapshot(snapshot_id, len(data), self.bench.now.wall_ms), self.bench.now)
+        self.up.on_snapshot_generated(
+            StoredSnapshot(snapshot_id, len(data), self.harness.now.wall_ms), self.harness.now
+        )
         self.work()
         return snapshot_id
 
@@ -362,8 +364,8 @@ def _latest(control: Iterable[ControlRecord], offset: int) -> tuple[ControlRecor
     return tuple(record for record in (version, voters) if record is not None)
 
 
-class QuorumBench:
-    """Nodes and what is between them. `say` gets a line for everything worth telling."""
+class QuorumHarness:
+    """Nodes and the network between them. `say` receives a line for each relevant event."""
 
     def __init__(self, say: Callable[[str], None] = lambda _line: None) -> None:
         self.say = say
@@ -373,9 +375,9 @@ class QuorumBench:
         self.cuts: set[tuple[int, int]] = set()
         self.snapshot_control: dict[SnapshotId, tuple[ControlRecord, ...]] = {}
         self.store: dict[SnapshotId, bytes] = {}
-        """What nodes may import."""
+        """The snapshots in the object store."""
         self.store_ms = 5.0
-        """How long the store takes for anything."""
+        """The response time of the store."""
         self.limits = Limits()
         self.latency: Callable[[], float] = lambda: LATENCY_MS
         self.loses: Callable[[], bool] = lambda: False
@@ -387,7 +389,7 @@ class QuorumBench:
         self._begun: set[tuple[int, int | None, int]] = set()
         self._asked: dict[int, tuple[int, Request, Callable[[Response], None]]] = {}
 
-    # Building
+    # Setup
 
     def settings(
         self,
@@ -433,7 +435,7 @@ class QuorumBench:
         heapq.heappush(self._events, (self.now.monotonic_ms + delay_ms, next(self._numbers), action))
 
     def advance(self, ms: float) -> None:
-        """Let time pass, with everything that happens in it."""
+        """Advance the clock, and process all events."""
         until = self.now.monotonic_ms + ms
         while (at := self._next_moment()) <= until:
             self._go_to(at)
@@ -498,12 +500,12 @@ class QuorumBench:
         self.after(self.latency(), arrive)
 
     def _is_new(self, sender: int, target: int | None, request: Request) -> bool:
-        """A leader says again and again that it leads."""
+        """Whether the request is not a repeated BeginQuorumEpoch."""
         if not isinstance(request, BeginQuorumEpochRequest):
             return True
-        told = (sender, target, request.epoch)
-        is_new = told not in self._begun
-        self._begun.add(told)
+        begun = (sender, target, request.epoch)
+        is_new = begun not in self._begun
+        self._begun.add(begun)
         return is_new
 
     def _carry_back(
@@ -522,7 +524,7 @@ class QuorumBench:
         sender: int = 0,
         lost: Callable[[], None] | None = None,
     ) -> None:
-        """A request reaches a node; `done` is called with the answer, or `lost` if it dies before that."""
+        """Deliver a request. `done` gets the response, or `lost` if the node stops before."""
         token = next(self._tokens)
         if lost is not None:
             self._waiting[token] = (node, lost)
@@ -531,14 +533,14 @@ class QuorumBench:
         node.work()
 
     def hang_up(self, node: Node) -> None:
-        """A node went down: who waits for its answer hears of it."""
+        """Fail the requests that wait for a stopped node."""
         for token, (asked, fail) in list(self._waiting.items()):
             if asked is node:
                 del self._waiting[token], self._asked[token]
                 fail()
 
     def expect(self, sender: int, feed: Callable[[int], None]) -> None:
-        """Something is asked of a core by other means than a message; nobody needs the answer but `say`."""
+        """Send a request outside the network; its response goes only to `say`."""
         token = next(self._tokens)
         self._asked[token] = (sender, ProbeRequest(), lambda _response: None)
         feed(token)
@@ -561,7 +563,7 @@ class QuorumBench:
         return pending.response
 
     def offer(self, snapshot_id: SnapshotId, data: bytes) -> None:
-        """Put a snapshot into the store, with the voters that the leader knows."""
+        """Put a snapshot into the store, with the leader's voters."""
         self.store[snapshot_id] = data
         control = _latest(self.leader().disk.recovered().control, snapshot_id.end_offset - 1)
         self.snapshot_control.setdefault(snapshot_id, control)
@@ -577,25 +579,25 @@ class QuorumBench:
         self.cuts.clear()
 
     def wipe(self, node_id: int) -> None:
-        """A new disk, with a new directory id."""
+        """Replace the disk, with a new directory id."""
         node = self.nodes[node_id]
         life = node.disk.directory_id[-1] + 1
         key = ReplicaKey(node_id, directory(node_id, life))
         node.settings = replace(node.settings, key=key)
         node.disk = Disk(key.directory_id, bootstrap=())
 
-    # Asking
+    # Queries
 
     def leader(self) -> Node:
-        """The one leader of the latest epoch."""
+        """Return the only leader of the latest epoch."""
         leaders = [each for each in self.nodes.values() if each.core is not None and each.core.facts.role == "leader"]
         assert leaders, "nobody leads"
         return max(leaders, key=lambda each: each.up.facts.epoch)
 
 
 def _leads(leader: LeaderAndEpoch) -> str:
-    who = "nobody" if leader.leader_id is None else str(leader.leader_id)
-    return f"{who} leads in epoch {leader.epoch}"
+    who = "no leader" if leader.leader_id is None else f"leader {leader.leader_id}"
+    return f"{who} in epoch {leader.epoch}"
 
 
 def _snapshot(snapshot_id: SnapshotId) -> str:

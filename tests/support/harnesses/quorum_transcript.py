@@ -1,4 +1,4 @@
-"""What replicas say to each other and write, as lines for people. None: not worth a line."""
+"""Descriptions of requests, responses and batches of a quorum, as lines of a transcript; None for no line."""
 
 from broker.quorum.control_records import read_control_records
 from broker.quorum.identity import LogPosition, ReplicaKey
@@ -28,12 +28,12 @@ from protocol.records.reader import iter_records
 
 
 def describe_key(key: ReplicaKey) -> str:
-    """A replica and the how-manieth disk of it this is: 4.1; the id alone where the directory is not known."""
+    """Return the node id and the number of its disk, such as 4.1; the id alone for an unknown directory."""
     return str(key.id) if key.directory_id == ZERO_UUID else f"{key.id}.{key.directory_id[-1]}"
 
 
 def describe_voters(voters: VoterSet) -> str:
-    return ",".join(describe_key(voter.key) for voter in voters) or "nobody"
+    return ",".join(describe_key(voter.key) for voter in voters) or "none"
 
 
 def _position(position: LogPosition) -> str:
@@ -43,24 +43,23 @@ def _position(position: LogPosition) -> str:
 def describe_request(request: Request) -> str | None:
     match request:
         case VoteRequest(epoch=epoch, last=last, pre_vote=pre_vote):
-            question = "would you vote" if pre_vote else "vote"
-            return f"{question} for me in epoch {epoch}, log to {_position(last)}"
+            return f"{'PreVote' if pre_vote else 'Vote'} in epoch {epoch}, log end {_position(last)}"
         case BeginQuorumEpochRequest(leader_id=leader, epoch=epoch):
-            return f"{leader} leads in epoch {epoch}"
+            return f"BeginQuorumEpoch: leader {leader} in epoch {epoch}"
         case EndQuorumEpochRequest(epoch=epoch, successors=successors):
-            return f"I resign in epoch {epoch}, successors {','.join(map(describe_key, successors)) or 'none'}"
+            return f"EndQuorumEpoch in epoch {epoch}, successors {','.join(map(describe_key, successors)) or 'none'}"
         case FetchSnapshotRequest(snapshot_id=snapshot_id, position=position):
-            return f"fetch snapshot {snapshot_id.end_offset}-{snapshot_id.epoch} from byte {position}"
+            return f"FetchSnapshot {snapshot_id.end_offset}-{snapshot_id.epoch} from byte {position}"
         case FetchRequest(replica=replica, fetch_offset=offset, last_fetched_epoch=epoch) if replica.id < 0:
-            return f"show me record {offset} of epoch {epoch}"
+            return f"Fetch as a consumer: record {offset} after epoch {epoch}"
         case AddVoterRequest(voter=voter):
-            return f"add voter {describe_key(voter)}"
+            return f"AddVoter {describe_key(voter)}"
         case RemoveVoterRequest(voter=voter):
-            return f"remove voter {describe_key(voter)}"
+            return f"RemoveVoter {describe_key(voter)}"
         case UpdateVoterRequest(voter=voter, versions=versions):
-            return f"update voter {describe_key(voter)}, kraft.version {versions.minimum}-{versions.maximum}"
+            return f"UpdateVoter {describe_key(voter)}, kraft.version {versions.minimum}-{versions.maximum}"
         case ProbeRequest():
-            return "which kraft.version do you support"
+            return "ApiVersions"
     return None
 
 
@@ -69,9 +68,8 @@ def describe_response(request: Request, response: Response) -> str | None:
         case FetchResponse() if isinstance(request, FetchRequest):
             return _fetch_response(request, response)
         case VoteResponse(error=ErrorCode.NONE, granted=granted, leader=leader):
-            tentative = isinstance(request, VoteRequest) and request.pre_vote
-            word = "yes" if granted else "no"
-            return f"{word}, I would{'' if granted else ' not'}" if tentative else f"{word} in epoch {leader.epoch}"
+            kind = "PreVote" if isinstance(request, VoteRequest) and request.pre_vote else "Vote"
+            return f"{kind} {'granted' if granted else 'refused'} in epoch {leader.epoch}"
         case FetchSnapshotResponse(error=ErrorCode.NONE):
             return f"bytes {response.position} to {response.position + len(response.data)} of {response.size}"
         case ChangeVotersResponse(error=error, message=message):
@@ -80,15 +78,15 @@ def describe_response(request: Request, response: Response) -> str | None:
 
 
 def _fetch_response(request: FetchRequest, response: FetchResponse) -> str | None:
-    """Records are told of where they are appended, and commits where they are heard of."""
-    asked, leader = f"fetch {request.fetch_offset} of epoch {request.last_fetched_epoch}", response.leader
+    """Describe a response without records; appends and commits have lines of their own."""
+    fetch, leader = f"Fetch {request.fetch_offset} of epoch {request.last_fetched_epoch}", response.leader
     if response.diverging is not None:
-        return f"{asked}: you diverge beyond {_position(response.diverging)}"
+        return f"{fetch}: diverging beyond {_position(response.diverging)}"
     if response.snapshot_id is not None:
-        return f"{asked}: take snapshot {response.snapshot_id.end_offset}-{response.snapshot_id.epoch}"
+        return f"{fetch}: snapshot {response.snapshot_id.end_offset}-{response.snapshot_id.epoch}"
     if response.error is ErrorCode.NONE or leader.leader_id < 0:
         return None
-    return f"{asked}: {response.error.name}, {leader.leader_id} leads in epoch {leader.epoch}"
+    return f"{fetch}: {response.error.name}, leader {leader.leader_id} in epoch {leader.epoch}"
 
 
 def describe_batches(data: bytes) -> str:

@@ -1,6 +1,6 @@
-"""Nodes of either make in one metadata quorum: Apache Kafka's and ours, formatted, started and killed the same way.
+"""Nodes of Apache Kafka and Ottla in one metadata quorum, formatted, started and killed in the same way.
 
-Both read the same properties file, so that a node of one make can take over the directory of the other.
+Both read the same properties file, so that a node of one implementation can take over the directory of the other.
 """
 
 import contextlib
@@ -41,7 +41,7 @@ PATIENCE_S = 240
 POLL_S = 0.05
 BROKER_CONFIG = 4
 SET = 0
-# Every node makes do with two cores that it shares with the others: the time-outs are Kafka's, doubled.
+# All nodes share two cores, so the timeouts are twice Kafka's defaults.
 SETTINGS = {
     "controller.listener.names": "CONTROLLER",
     "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
@@ -60,14 +60,14 @@ T = TypeVar("T")
 
 
 class Make(StrEnum):
-    """Whose program a node runs."""
+    """The implementation that a node runs."""
 
     APACHE = "apache"
     OTTLA = "ottla"
 
 
 class Quorum(NamedTuple):
-    """What the leader says of the quorum: log end offsets by node id."""
+    """The leader's view of the quorum: log end offsets by node id."""
 
     leader: int
     epoch: int
@@ -77,7 +77,7 @@ class Quorum(NamedTuple):
 
 
 class KraftNode:
-    """One node, of either make, in `directory`. `settings` win over everything else in its properties file."""
+    """One node in `directory`. `settings` override all other properties."""
 
     def __init__(
         self, directory: Path, make: Make, node_id: int, roles: str = "controller", settings: Mapping[str, str] = {}
@@ -108,7 +108,7 @@ class KraftNode:
 
     @property
     def snapshots(self) -> list[Path]:
-        """Whole snapshots, oldest first, without the one that formatting leaves."""
+        """Return the valid snapshots, oldest first, without the 0-0 snapshot."""
         return sorted(path for path in self.metadata.glob("*.checkpoint") if not path.name.startswith("0" * 20))
 
     @property
@@ -122,7 +122,7 @@ class KraftNode:
 
     @property
     def directory_id(self) -> Uuid:
-        """As the node's formatted metadata directory has it."""
+        """Return the directory id in the node's formatted metadata directory."""
         lines = (self.data / "meta.properties").read_text().splitlines()
         found = next(line.partition("=")[2] for line in lines if line.startswith("directory.id="))
         return uuid_from_text(found.replace("\\", ""))
@@ -143,18 +143,18 @@ class KraftNode:
         self.properties.write_text("".join(f"{key}={value}\n" for key, value in merged.items()))
 
     def format(self, cluster_id: str, *how: str, make: Make | None = None) -> None:
-        """Format with the storage tool of the node's own make, or of the other one."""
+        """Format with the storage tool of the node's own implementation, or of the other one."""
         arguments = ("format", "-t", cluster_id, "-c", str(self.properties), *how)
         if (make or self.make) is Make.APACHE:
             run_tool("kafka.tools.StorageTool", *arguments)
         else:
             run_ottla("storage", *arguments)
 
-    # Life
+    # Process
 
     @property
     def address(self) -> str:
-        """For clients."""
+        """Return the address for clients."""
         return f"127.0.0.1:{self.client_port}"
 
     @property
@@ -172,7 +172,7 @@ class KraftNode:
         return self.process is not None and self.process.poll() is None
 
     def launch(self) -> None:
-        """Start the process without waiting for anything."""
+        """Start the process without waiting."""
         if self.make is Make.APACHE:
             tuning = ["-Xmx384m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
             logging = "-Dorg.apache.logging.log4j.level=INFO"
@@ -183,7 +183,7 @@ class KraftNode:
             self.process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, env=clean_environment())
 
     def wait_until_ready(self, timeout_s: float = PATIENCE_S) -> None:
-        """A controller listens at once; a broker serves, and knows itself as alive, when the controller lets it in."""
+        """Wait until a controller listens, or until a broker is registered and unfenced."""
         assert self.process is not None
         try:
             wait_for_port(self.client_port if "broker" in self.roles else self.controller_port, self.process, timeout_s)
@@ -203,13 +203,13 @@ class KraftNode:
         return self
 
     def kill(self) -> None:
-        """`kill -9`."""
+        """Send SIGKILL."""
         assert self.process is not None
         self.process.kill()
         self.process.wait()
 
     def terminate(self, timeout_s: float = PATIENCE_S) -> int:
-        """Ask the node to stop; its exit code."""
+        """Stop the node and return its exit code."""
         assert self.process is not None
         self.process.send_signal(signal.SIGTERM)
         return self.process.wait(timeout_s)
@@ -218,10 +218,10 @@ class KraftNode:
         if self.process is not None:
             stop(self.process, (signal.SIGKILL,))
 
-    # The log as it is on disk
+    # The log on disk
 
     def batches(self) -> dict[int, bytes]:
-        """Whole batches of the metadata log by base offset, as they are in the files."""
+        """Return the whole batches of the metadata log by base offset, from the files."""
         found: dict[int, bytes] = {}
         for segment in self.segments:
             data, position = segment.read_bytes(), 0
@@ -235,7 +235,7 @@ class KraftNode:
 
 
 class KraftNodes:
-    """Some nodes of one cluster, of whom those with the role controller are its first voters; ends them all."""
+    """The nodes of a cluster. Controllers are the first voters. Stops all nodes at exit."""
 
     def __init__(self, nodes: Sequence[KraftNode]) -> None:
         self.nodes = list(nodes)
@@ -259,17 +259,19 @@ class KraftNodes:
     def controllers(self) -> list[KraftNode]:
         return [node for node in self.nodes if "controller" in node.roles]
 
-    # Forming
+    # Formatting
 
     def format_static(self, *how: str) -> None:
-        """Voters fixed by configuration."""
+        """Form a quorum of static voters."""
         voters = ",".join(f"{node.id}@{node.controller_address}" for node in self.controllers)
         for node in self.nodes:
             node.write_properties({"controller.quorum.voters": voters})
             node.format(self.cluster_id, *how, make=Make.OTTLA)
 
     def format_dynamic(self, *how: str, make: Make | None = Make.OTTLA) -> None:
-        """Voters in the first snapshot. By our tool, which is quick, unless `make` says otherwise (None: its own)."""
+        """Form a quorum of dynamic voters, with Ottla's storage tool unless `make` says otherwise (None: each node's
+        own).
+        """
         first = [InitialController(n.id, "127.0.0.1", n.controller_port, random_id()) for n in self.controllers]
         for node in self.nodes:
             node.write_properties(self.bootstrap_servers)
@@ -280,14 +282,14 @@ class KraftNodes:
         return {"controller.quorum.bootstrap.servers": ",".join(node.controller_address for node in self.controllers)}
 
     def join(self, node: KraftNode, *, make: Make = Make.OTTLA) -> KraftNode:
-        """Format one more node for a dynamic quorum that is there already, and start it."""
+        """Format another node for an existing dynamic quorum, and start it."""
         node.write_properties(self.bootstrap_servers)
         node.format(self.cluster_id, *(("--no-initial-controllers",) if "controller" in node.roles else ()), make=make)
         self.nodes.append(node)
         return node.start()
 
     def start(self) -> "KraftNodes":
-        """Start all at once and wait until every one is ready and there is a leader."""
+        """Start all nodes, and wait until they are ready and have a leader."""
         for node in self.nodes:
             node.launch()
         for node in self.nodes:
@@ -295,10 +297,10 @@ class KraftNodes:
         self.quorum()
         return self
 
-    # Questions
+    # Queries
 
     def quorum(self, told: Callable[[Quorum], bool] = lambda _: True, timeout_s: float = PATIENCE_S) -> Quorum:
-        """What the leader says, as soon as it is what was waited for."""
+        """Return the leader's view as soon as it meets the condition."""
 
         def attempt() -> Quorum | None:
             found = self._ask_leader()
@@ -323,12 +325,12 @@ class KraftNodes:
         return None
 
     def leader(self, other_than: Iterable[int] = ()) -> KraftNode:
-        """The active controller, once it is none of those; with a high watermark, it can take changes."""
+        """Return the active controller other than the excluded nodes; with a high watermark, it accepts changes."""
         unwanted = set(other_than)
         return self[self.quorum(lambda told: told.leader not in unwanted and told.high_watermark > 0).leader]
 
     def hand_over(self, to: KraftNode) -> None:
-        """Make this one of three voters the leader: the leader is killed while the third lacks a record."""
+        """Make this voter of three the leader: kill the leader while the third voter lacks a record."""
         self.caught_up()
         if (leader := self.leader()) is to:
             return
@@ -343,7 +345,7 @@ class KraftNodes:
         self.caught_up()
 
     def change(self, text: str) -> int:
-        """Have the active controller commit something: a dynamic default of brokers. A high watermark that has it."""
+        """Commit a dynamic default of brokers, and return a high watermark of the leader that includes it."""
 
         def attempt() -> bool:
             leader = self.leader()
@@ -356,7 +358,7 @@ class KraftNodes:
         return self.quorum().high_watermark
 
     def caught_up(self, node_ids: Iterable[int] | None = None) -> Quorum:
-        """Wait until these nodes (all that run) have everything that the leader has now."""
+        """Wait until these nodes (by default all) have all present records of the leader."""
         wanted = [node.id for node in self.nodes if node.running] if node_ids is None else list(node_ids)
         target = self.quorum().high_watermark
         return self.quorum(
@@ -367,7 +369,7 @@ class KraftNodes:
         )
 
     def assert_same_log(self, node_ids: Iterable[int]) -> None:
-        """Below the high watermark the files of these nodes hold the same bytes where they overlap."""
+        """Check that the files of these nodes hold equal bytes below the high watermark."""
         committed = self.caught_up(node_ids).high_watermark
         logs = {each: self[each].batches() for each in node_ids}
         ends = {each: max(log, default=-1) for each, log in logs.items()}
@@ -379,7 +381,7 @@ class KraftNodes:
 
 
 def until(attempt: Callable[[], T | None], timeout_s: float, nodes: KraftNodes | None = None) -> T:
-    """The first truthy answer; none in time fails the test."""
+    """Return the first truthy result. Fail the test after the timeout."""
     deadline = time.monotonic() + timeout_s
     while True:
         found = attempt()
@@ -396,7 +398,7 @@ R = TypeVar("R", bound=Message)
 
 
 def _asked(port: int, request: Message, response_type: type[R]) -> R | None:
-    """One request to one node; None where it cannot be asked now."""
+    """Send one request to one node; return None if the node is unreachable."""
     endpoint = Endpoint("127.0.0.1", port)
     config = ClientConfig((endpoint,), connect_timeout_ms=2000, request_timeout_ms=3000)
     try:

@@ -1,4 +1,4 @@
-"""Changes of voters on the leader, step by step (KIP-853, `broker.quorum.membership.reconfiguration`)."""
+"""Voter changes on the leader (KIP-853, `broker.quorum.membership.reconfiguration`)."""
 
 from dataclasses import dataclass, field
 from math import inf
@@ -26,7 +26,7 @@ TOKEN = 7
 
 @dataclass
 class FakeLeader:
-    """Node 1, at kraft.version 1, everything committed; its log grows by what is appended."""
+    """A leader, node 1 at kraft.version 1 with everything committed, that records appends."""
 
     voters: VoterSet = field(default_factory=lambda: voters(1, 2, 3))
     voters_offset: int | None = 0
@@ -63,7 +63,7 @@ class FakeLeader:
 
 
 class Stage:
-    """A leader and its changes."""
+    """A leader and its voter changes."""
 
     def __init__(self, leader: FakeLeader | None = None) -> None:
         self.leader = leader or FakeLeader()
@@ -101,7 +101,7 @@ def static_leader() -> FakeLeader:
     return FakeLeader(VoterSet.of_static(configured, "CONTROLLER"), voters_offset=None, kraft_version=0)
 
 
-# -- adding ------------------------------------------------------------------------------------------------------------
+# AddVoter
 
 
 def test_add_voter_appends_after_the_probe_and_responds_after_the_commit() -> None:
@@ -129,7 +129,7 @@ def test_voter_entry_contains_the_supported_versions() -> None:
 
 
 def test_auto_join_gets_a_response_before_the_commit() -> None:
-    """KIP-1186: its own fetch, which the commit needs, waits behind the answer."""
+    """KIP-1186: the commit may need the node's own fetch, which waits behind the response."""
     stage = Stage()
     stage.add(ack_when_committed=False)
     stage.supports()
@@ -174,7 +174,7 @@ def test_add_voter_refuses_a_replica_without_the_kraft_version() -> None:
 
 
 def test_add_voter_times_out_for_a_replica_that_lags() -> None:
-    """Under exactly this key: the same id with another directory has another disk."""
+    """The same id with another directory id is another replica."""
     stage = Stage(FakeLeader(caught_up={key(4, home=9)}))
     stage.add()
     stage.supports()
@@ -213,7 +213,7 @@ def test_change_times_out_before_its_record_is_committed(is_probed: bool) -> Non
     assert stage.is_over
 
 
-# -- removing ----------------------------------------------------------------------------------------------------------
+# RemoveVoter
 
 
 def test_remove_voter_responds_after_the_commit() -> None:
@@ -250,7 +250,7 @@ def test_removed_leader_resigns_after_the_commit() -> None:
     assert stage.changes.has_removed_leader, "whether or not somebody still waits for it"
 
 
-# -- updating ----------------------------------------------------------------------------------------------------------
+# UpdateVoter
 
 
 def test_update_voter_responds_before_the_commit() -> None:
@@ -284,7 +284,7 @@ def test_update_voter_refuses_invalid_and_insufficient_version_ranges(versions: 
     assert stage.leader.appended == []
 
 
-# -- what every change asks --------------------------------------------------------------------------------------------
+# Checks of every change
 
 
 def test_changes_require_id_and_directory_id() -> None:
@@ -320,7 +320,7 @@ def test_second_change_times_out_while_one_is_pending() -> None:
 
 
 def test_changes_wait_for_a_commit_in_the_leaders_epoch() -> None:
-    """Ongaro, 2015: else two leaders could change different voters of the same set."""
+    """Otherwise two leaders could change different voters of the same set (Ongaro, 2015)."""
     stage = Stage(FakeLeader(committed=-1))
     every_change(stage)
     assert stage.errors == [*[ErrorCode.REQUEST_TIMED_OUT] * 3, ErrorCode.NONE]
@@ -352,7 +352,7 @@ def test_pending_change_fails_when_the_leadership_ends() -> None:
     assert stage.leader.appended == []
 
 
-# -- the step to version 1 ---------------------------------------------------------------------------------------------
+# Upgrade to version 1
 
 
 def test_upgrade_succeeds_after_all_voters_sent_updates() -> None:
@@ -401,7 +401,7 @@ def test_upgrade_responds_after_the_commit_or_the_timeout() -> None:
     assert stage.errors[-1] is ErrorCode.REQUEST_TIMED_OUT
 
 
-# -- whatever comes ----------------------------------------------------------------------------------------------------
+# Random changes
 
 
 @pytest.mark.parametrize("seed", range(100))

@@ -1,4 +1,4 @@
-"""What a replica asks of the leader about itself (KIP-853, KIP-1186, `broker.quorum.membership.requests`)."""
+"""Requests of a replica about itself (KIP-853, KIP-1186, `broker.quorum.membership.requests`)."""
 
 from broker.quorum.identity import KRaftVersions, ListenerEndpoint, SocketAddress
 from broker.quorum.membership.requests import auto_join, update_of_entry

@@ -1,4 +1,4 @@
-"""Majorities, against a twin that counts with its fingers."""
+"""Majority arithmetic, compared with a naive implementation."""
 
 from itertools import product
 
@@ -8,7 +8,7 @@ from broker.quorum.membership.votes import Ballot, Outcome, agreed_offset, major
 
 
 def slow_agreed_offset(ends: tuple[int, ...]) -> int:
-    """The largest end that more than half of all have reached."""
+    """Return the largest offset that more than half of the replicas have reached."""
     reached = [end for end in ends if 2 * sum(other >= end for other in ends) > len(ends)]
     return max(reached, default=-1)
 

@@ -1,4 +1,4 @@
-"""When to snapshot, where a log may start, how pages are dealt out (KIP-630, `broker.quorum.snapshots.rules`)."""
+"""Snapshot trigger, log start offset and page sizes (KIP-630, `broker.quorum.snapshots.rules`)."""
 
 from math import inf
 from random import Random
@@ -23,14 +23,14 @@ NOW = 1_700_000_000_000
 
 
 def trigger(*, ratio: float = 0.5, min_bytes: int = 1000, interval_ms: int = HOUR, records: int = 0) -> SnapshotTrigger:
-    """One whose last snapshot was loaded at time 0, with so many records."""
+    """Return a trigger whose last snapshot, with this number of records, was loaded at time 0."""
     made = SnapshotTrigger(TriggerSettings(min_changed_ratio=ratio, min_bytes=min_bytes, interval_ms=interval_ms), 0)
     if records:
         made.on_snapshot(records, 0)
     return made
 
 
-# -- when to snapshot --------------------------------------------------------------------------------------------------
+# Snapshot trigger
 
 
 def test_first_snapshot_is_due_by_bytes_alone() -> None:
@@ -174,7 +174,7 @@ def test_trigger_agrees_with_a_list_of_all_events(seed: int) -> None:
         assert made.is_due(now) is (covered is None and (asked or by_changes or by_time))
 
 
-# -- where a log may start ---------------------------------------------------------------------------------------------
+# Log start offset
 
 
 def snapshot(end: int, *, age_ms: int = 0, size: int = 10) -> StoredSnapshot:
@@ -182,12 +182,12 @@ def snapshot(end: int, *, age_ms: int = 0, size: int = 10) -> StoredSnapshot:
 
 
 def rule(*, lag_ms: int = 10 * HOUR, retention_bytes: int = 0, retention_ms: int = -1) -> TrimRule:
-    """By default retention wants everything to go."""
+    """Return a rule whose retention by default deletes everything."""
     return TrimRule(lag_ms=lag_ms, retention_bytes=retention_bytes, retention_ms=retention_ms)
 
 
 def log(*snapshots: StoredSnapshot, start: int = 0, end: int = 1000) -> LogFacts:
-    """One byte for each offset."""
+    """Return a log with one byte per offset."""
     return LogFacts(start, end, end - start, snapshots)
 
 
@@ -282,7 +282,7 @@ def test_followers_never_lower_the_log_start_offset() -> None:
     assert rule().on_follower(log(), 900) is None
 
 
-# -- pages -------------------------------------------------------------------------------------------------------------
+# Page sizes
 
 
 @pytest.mark.parametrize(

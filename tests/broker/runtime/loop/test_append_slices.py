@@ -1,4 +1,4 @@
-"""Appends in pieces: all of it, in order, never too much at once."""
+"""Division of large appends (`broker.runtime.loop.append_slices`)."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The thread that waits for disks (`broker.runtime.loop.io_thread`)."""
+"""The thread for blocking file operations (`broker.runtime.loop.io_thread`)."""
 
 import asyncio
 import threading
@@ -38,7 +38,7 @@ async def test_future_gets_the_result_or_the_exception(io: IoThread) -> None:
 
 
 async def test_completions_wake_the_loop_in_batches(io: IoThread) -> None:
-    """Everything that ends while the loop is busy arrives with one wake-up, not one for each job."""
+    """All completions of a busy period arrive with one wake-up."""
     wake_ups = 0
     settle = io._settle_finished
 
@@ -51,7 +51,7 @@ async def test_completions_wake_the_loop_in_batches(io: IoThread) -> None:
     finished = threading.Event()
     futures = [io.submit(lambda: None) for _ in range(50)]
     futures.append(io.submit(finished.set))
-    finished.wait(10)  # the loop is busy: it stands here
+    finished.wait(10)  # block the loop
     await asyncio.gather(*futures)
     assert wake_ups <= 2
 

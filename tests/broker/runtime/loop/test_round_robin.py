@@ -1,4 +1,4 @@
-"""Turns for many by few hands (`broker.runtime.loop.round_robin`)."""
+"""Round-robin scheduling (`broker.runtime.loop.round_robin`)."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -10,7 +10,7 @@ from tests.support.fakes.fast_forward_loop import run_fast
 
 
 class Worker:
-    """Works `work_s` a turn, and wants its next one after what `delays` say; then none."""
+    """A task that works `work_s` per run and returns `delays` one after the other, then None."""
 
     def __init__(self, name: str, log: list[tuple[str, float]], delays: list[float | None], work_s: float = 0) -> None:
         self.name = name

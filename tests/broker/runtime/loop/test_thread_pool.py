@@ -1,4 +1,4 @@
-"""The threads that wait for object stores (`broker.runtime.loop.thread_pool`)."""
+"""The bounded thread pool (`broker.runtime.loop.thread_pool`)."""
 
 import asyncio
 import threading
@@ -12,7 +12,7 @@ PATIENCE_S = 60
 
 
 class Gate:
-    """Work that stands still until it is opened, and counts who is inside."""
+    """Work that blocks until the gate opens, and counts concurrent runs."""
 
     def __init__(self) -> None:
         self._open = threading.Event()
@@ -138,7 +138,7 @@ async def test_completions_wake_the_loop_in_batches(monkeypatch: pytest.MonkeyPa
     finished = threading.Event()
     futures = [pool.submit(lambda: None) for _ in range(50)]
     futures.append(pool.submit(finished.set))
-    assert finished.wait(PATIENCE_S)  # the loop is busy: it stands here
+    assert finished.wait(PATIENCE_S)  # block the loop
     await asyncio.gather(*futures)
     assert wake_ups <= 2
     await pool.stop()
@@ -182,7 +182,7 @@ async def test_idle_ratio_is_an_average_over_the_last_minute() -> None:
     working = pool.submit(gate)
     gate.wait_for_entry()
     clock.advance_ms(10_000)
-    assert pool.idle_ratio() == pytest.approx(0.75)  # one of two threads for half of the time
+    assert pool.idle_ratio() == pytest.approx(0.75)  # one of two threads is busy half of the time
     clock.advance_ms(int(IDLE_WINDOW_MS))
     assert pool.idle_ratio() == pytest.approx(0.5)
     gate.open()

@@ -1,4 +1,4 @@
-"""Work below a rate."""
+"""Rate limiting of work (`broker.runtime.loop.throttle`)."""
 
 import math
 

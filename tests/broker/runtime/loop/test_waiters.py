@@ -1,4 +1,4 @@
-"""Waiting for moments, offsets and changes (`broker.runtime.loop.waiters`)."""
+"""Deadlines, offset waiters and watches (`broker.runtime.loop.waiters`)."""
 
 from functools import partial
 
@@ -128,7 +128,7 @@ def test_waiter_cancelled_during_fail_is_not_settled() -> None:
 
 @given(st.lists(st.tuples(st.integers(0, 30), st.booleans()), max_size=300), st.lists(st.integers(0, 30)))
 def test_waiters_agree_with_a_plain_list(entries: list[tuple[int, bool]], offsets: list[int]) -> None:
-    """Adding, cancelling and reaching in any order: the heap and its rebuilds against the obvious implementation."""
+    """Random additions, cancellations and offsets: the heap agrees with a naive implementation."""
     settled: list[int] = []
     waiters = OffsetWaiters()
     pending: dict[int, int] = {}

@@ -1,4 +1,4 @@
-"""A quorum of one on a file system that loses what was not synced: start it, write, pull the plug, start it again."""
+"""A quorum of one voter on a file system that loses unsynced data in a crash."""
 
 from asyncio import Future
 from collections.abc import Sequence
@@ -36,7 +36,7 @@ def listeners(port: int = 9093) -> tuple[ListenerEndpoint, ...]:
 
 
 def format_voters(fs: MemoryFileSystem, *voters: VoterNode) -> None:
-    """What formatting with initial controllers leaves."""
+    """Write the files that formatting with initial controllers writes."""
     checked(fs).make_directory(DIRECTORY)
     content = voters_checkpoint(ControlState(1, VoterSet(voters).to_record()), 5)
     write_file(checked(fs), join(DIRECTORY, VOTERS_CHECKPOINT), content, sync=True)
@@ -45,7 +45,7 @@ def format_voters(fs: MemoryFileSystem, *voters: VoterNode) -> None:
 
 
 class RecordingListener:
-    """Remembers what it was told, in order."""
+    """Records all callbacks in order."""
 
     def __init__(self) -> None:
         self.batches: list[CommittedBatch] = []
@@ -72,7 +72,7 @@ class RecordingListener:
 
 
 class Unanswered:
-    """A network on which nobody answers."""
+    """A network without responses."""
 
     def __init__(self) -> None:
         self.sent: list[tuple[int, Request]] = []
@@ -84,7 +84,7 @@ class Unanswered:
 
 
 class QuorumNode:
-    """One life of a node. `crash` ends it; a new one on the same `fs` goes on."""
+    """One process of a node. `crash` ends it and starts the next one on the same `fs`."""
 
     def __init__(
         self,
@@ -126,11 +126,11 @@ class QuorumNode:
         return self
 
     def append(self, *frames: bytes) -> int:
-        """Append one batch; returns its last offset. Run the loop to have it committed."""
+        """Append one batch and return its last offset. Running the loop commits the batch."""
         return self.quorum.append(self.quorum.leader.epoch, frames).last_offset
 
     def settle(self) -> None:
-        """Do what is due now, and what waits for more to gather."""
+        """Run due callbacks, and let the linger time pass."""
         self.loop.run_soon()
         self.pass_time(30)
 
@@ -139,6 +139,6 @@ class QuorumNode:
         self.loop.advance(ms / 1000)
 
     def crash(self, random: Random) -> "QuorumNode":
-        """Lose power, and start again."""
+        """Lose power and restart."""
         self.fs.crash(random)
         return QuorumNode(self.fs)

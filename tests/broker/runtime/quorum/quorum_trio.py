@@ -1,4 +1,4 @@
-"""Several replicas of the metadata log in one process, on one loop that the test moves, with a network it can cut."""
+"""Three replicas of the metadata log on one manual loop, with a network that tests can partition."""
 
 from asyncio import Future
 from dataclasses import replace
@@ -27,7 +27,7 @@ from tests.support.fakes.runtimes import make_runtime
 
 
 class LoopClock:
-    """Both clocks, as the loop's time has it."""
+    """A clock that follows the loop's time."""
 
     def __init__(self, loop: ManualLoop) -> None:
         self._loop = loop
@@ -46,7 +46,7 @@ def voter(node_id: int) -> VoterNode:
 
 
 class TrioNode:
-    """One life of a replica."""
+    """One process of a replica."""
 
     def __init__(self, trio: "Trio", node_id: int, fs: MemoryFileSystem) -> None:
         self.id = node_id
@@ -78,7 +78,7 @@ class TrioNode:
         return self.driver.append(self.driver.leader.epoch, frames).last_offset
 
     def generate_snapshot(self) -> str:
-        """A snapshot without records at the high watermark; its id as text."""
+        """Generate a snapshot without records at the high watermark, and return its id as text."""
         assert self.driver.high_watermark is not None
         id = self.driver.can_snapshot_at(self.driver.high_watermark)
         assert id is not None
@@ -91,7 +91,7 @@ class TrioNode:
 
 
 class Trio:
-    """Nodes 1, 2 and 3, all voters; those that were started are in `nodes`. `cut` ids hear and say nothing."""
+    """Nodes 1, 2 and 3, all voters. `nodes` are the running ones; `cut` ids are partitioned."""
 
     def __init__(self) -> None:
         self.loop = ManualLoop()
@@ -107,7 +107,7 @@ class Trio:
         self.loop.run_soon()
 
     def kill(self, node_id: int) -> TrioNode:
-        """The process ends; what it wrote is there."""
+        """Stop a process; synced files remain."""
         node = self.nodes.pop(node_id)
         node.driver.close()
         return node
@@ -117,7 +117,7 @@ class Trio:
         assert not self.loop.failures
 
     def elect(self) -> TrioNode:
-        """Run until somebody leads and everybody knows; the leader."""
+        """Run until all nodes know a leader, and return it."""
         for _ in range(200):
             self.run(50)
             leader = self.alive[0].driver.leader
@@ -135,7 +135,7 @@ class Trio:
         return [node for node in self.alive if node is not leader]
 
     def carry(self, sender: TrioNode, to: SocketAddress, request: Request, timeout_ms: int, done: Done) -> None:
-        """A millisecond each way; what is lost on either fails when its time is over."""
+        """Deliver with a latency of 1 ms each way; a lost message fails after its timeout."""
         target = self.nodes.get(int(to.host.removeprefix("n")))
         lost = SendFailure(ErrorCode.BROKER_NOT_AVAILABLE)
 

@@ -1,4 +1,4 @@
-"""When a voter that stops may leave the quorum."""
+"""When a stopping voter may leave the quorum (`broker.runtime.quorum.controlled_shutdown`)."""
 
 import asyncio
 from collections.abc import Callable
@@ -22,7 +22,7 @@ IN_CONTROLLED_SHUTDOWN = 1
 
 
 def leaving(image: MetadataImage, broker: int) -> MetadataImage:
-    """The same, with a broker in controlled shutdown."""
+    """Return the image with a broker in controlled shutdown."""
     record = BrokerRegistrationChangeRecord(
         broker_id=broker, broker_epoch=broker, in_controlled_shutdown=IN_CONTROLLED_SHUTDOWN
     )
@@ -62,7 +62,7 @@ class TestShutdownDecision:
 
 
 def waited_ms(scene: Callable[[VoterShutdown], None]) -> int:
-    """How long node 1 waits, if `scene` publishes what happens."""
+    """Return how long node 1 waits while `scene` publishes images."""
 
     async def main() -> float:
         loop = asyncio.get_running_loop()

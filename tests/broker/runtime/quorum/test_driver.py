@@ -1,4 +1,4 @@
-"""Replicas on their drivers: the order of what is written and what is said, and who is told what."""
+"""Replicas on their drivers: durability before messages, notifications of listeners, and metrics."""
 
 from typing import Any
 
@@ -29,7 +29,7 @@ STRANGER = ReplicaKey(-1)
 
 
 def fetch(node: TrioNode, offset: int, *, max_wait_ms: int = 0) -> FetchRequest:
-    """As somebody asks who only reads."""
+    """Return a fetch of a consumer."""
     epoch = node.driver.leader.epoch
     return FetchRequest(CLUSTER_ID, STRANGER, epoch, offset, epoch if offset else 0, max_wait_ms)
 

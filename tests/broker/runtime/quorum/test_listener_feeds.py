@@ -1,4 +1,4 @@
-"""Who is told what is committed, when, from where, and in pieces of which size."""
+"""Delivery of committed batches to listeners: order, source and chunk sizes."""
 
 import asyncio
 from collections.abc import Sequence
@@ -24,7 +24,7 @@ SELF = LeaderAndEpoch(OWN_ID, 5)
 
 
 class FakeReader:
-    """A snapshot that nobody reads."""
+    """A snapshot reader without content."""
 
     size = 0
 
@@ -39,7 +39,7 @@ class FakeReader:
 
 
 class FakeLog:
-    """Batches in memory. Counts how often it is read; `cold` says whether reads must be warmed first."""
+    """A log in memory that counts reads. `cold`: reads must be warmed first."""
 
     def __init__(self) -> None:
         self.log_start_offset = 0
@@ -51,7 +51,7 @@ class FakeLog:
         self._batches: list[tuple[int, bytes]] = []
 
     def append(self, *values: bytes, epoch: int = 5) -> int:
-        """The end offset after it."""
+        """Append a batch and return its end offset."""
         base = self.end_offset
         batch = build_batch([Record(7, None, value) for value in values], base_offset=base, leader_epoch=epoch)
         return self._keep(base, batch, len(values))
@@ -105,11 +105,11 @@ class Stage:
         return listener
 
     def commit(self, offset: int | None = None) -> None:
-        """Everything, or what lies below an offset."""
+        """Commit all batches, or those below an offset."""
         self.feeds.on_high_watermark(self.log.end_offset if offset is None else offset)
 
     def write(self, *values: bytes) -> None:
-        """As a leader does."""
+        """Append a batch as the leader does."""
         base = self.log.end_offset
         end = self.log.append(*values)
         self.feeds.remember(CommittedBatch(base, end - 1, 5, 7, values))
@@ -296,7 +296,7 @@ class TestLeaders:
 
 
 class LoadingListener(RecordingListener):
-    """Takes its time to load."""
+    """A listener whose snapshot load is asynchronous."""
 
     def __init__(self, loop: ManualLoop) -> None:
         super().__init__()

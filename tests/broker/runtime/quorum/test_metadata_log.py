@@ -1,4 +1,4 @@
-"""The metadata log on a nasty disk: its operations, its start, and power that fails at any line (KIP-630)."""
+"""The metadata log on a faulty disk: operations, recovery, and power failures at any point (KIP-630)."""
 
 from collections.abc import Callable
 from random import Random
@@ -43,7 +43,7 @@ def voters(*ids: int) -> VotersRecord:
 
 
 def control(base: int, epoch: int, *ids: int) -> bytes:
-    """kraft.version 1 at `base`, voters after it."""
+    """Return a control batch with kraft.version 1 at `base`, followed by voters."""
     records = [
         (ControlType.KRAFT_VERSION, encode_bytes(KRaftVersionRecord(kraft_version=1), 0)),
         (ControlType.KRAFT_VOTERS, encode_bytes(voters(*ids), 0)),
@@ -84,7 +84,7 @@ def generate(log: RaftMetadataLog, id: SnapshotId, *voter_ids: int) -> StoredSna
 
 
 def install(log: RaftMetadataLog, id: SnapshotId, *voter_ids: int) -> None:
-    """As a follower does that fetched all pages."""
+    """Write and finish a snapshot as a follower does after fetching all pages."""
     content = snapshot_bytes(id, *voter_ids)
     for position in range(0, len(content), 100):
         log.perform(WritePart(id, position, content[position : position + 100]), NOW)
@@ -101,7 +101,7 @@ def path(id: SnapshotId) -> str:
 
 
 def place(fs: MemoryFileSystem, id: SnapshotId, content: bytes | None = None) -> None:
-    """A snapshot in place, not by the log's doing."""
+    """Write a snapshot file without the log."""
     write_file(fs, path(id), snapshot_bytes(id) if content is None else content, sync=True)
     fs.sync_directory(DIRECTORY)
 
@@ -111,7 +111,7 @@ def damage(fs: MemoryFileSystem, id: SnapshotId) -> None:
 
 
 def content(log: RaftMetadataLog) -> bytes:
-    """All batches."""
+    """Return all batches."""
     data, offset = b"", log.log_start_offset
     while offset < log.log_end_offset:
         found = log.read(offset, 2**20, log.log_end_offset)
@@ -127,7 +127,7 @@ def names(fs: MemoryFileSystem, suffix: str) -> list[str]:
     return [name for name in fs.list(DIRECTORY) if name.endswith(suffix)]
 
 
-# -- operations --------------------------------------------------------------------------------------------------------
+# Operations
 
 
 def test_new_log_is_empty() -> None:
@@ -201,7 +201,7 @@ def test_trim_deletes_segments_at_the_next_sync() -> None:
 
 
 def test_trim_deletes_the_segment_rolled_by_the_previous_trim() -> None:
-    """The segment that is written is rolled, so that the log does not grow for ever below its segment size."""
+    """The active segment is rolled, so that logs smaller than a segment are trimmed too."""
     fs = MemoryFileSystem()
     fs.make_directory("meta")
     log = RaftMetadataLog.open(fs, DIRECTORY, LogConfig(), NOW)
@@ -260,7 +260,7 @@ def test_incomplete_fetched_snapshot_is_deleted() -> None:
 
 
 def test_fetched_snapshot_with_invalid_voters_is_not_installed() -> None:
-    """There it would outlive this process, and no other could start with it."""
+    """An installed snapshot would outlive this process, and no later process could start."""
     fs = MemoryFileSystem()
     log = opened(fs)
     id = SnapshotId(500, 4)
@@ -318,7 +318,7 @@ def test_io_error_fails_the_log_permanently(operation: WritePart | Append) -> No
             log.perform(operation, NOW)
 
 
-# -- control records ---------------------------------------------------------------------------------------------------
+# Control records
 
 
 def test_voters_come_from_the_0_0_snapshot_then_from_the_log() -> None:
@@ -378,7 +378,7 @@ def test_data_batches_are_not_read_for_control_records() -> None:
     assert [record.offset for record in opened(fs).recovered.control] == [1, 2]
 
 
-# -- the start ---------------------------------------------------------------------------------------------------------
+# Recovery
 
 
 def test_temporary_files_are_removed() -> None:
@@ -401,7 +401,7 @@ def test_snapshot_newer_than_the_log_empties_the_log() -> None:
 
 
 def test_snapshot_that_contradicts_the_log_replaces_it() -> None:
-    """It is of committed records; the log's tail may be that of a leader that was deposed."""
+    """Snapshots are committed; the end of the log may be from a deposed leader."""
     for id in (SnapshotId(12, 2), SnapshotId(8, 2), SnapshotId(12, 3)):
         fs = MemoryFileSystem()
         log = opened(fs)
@@ -426,7 +426,7 @@ def test_snapshots_within_the_log_are_kept() -> None:
 
 
 def trimmed_log(fs: MemoryFileSystem) -> SnapshotId:
-    """Segments from some offset above 0 on, and one snapshot at the start."""
+    """Return segments from an offset above 0 on, and a snapshot at the log start."""
     log = opened(fs)
     fill(log, 30, 1)
     id = generate(log, SnapshotId(25, 1)).id
@@ -487,7 +487,7 @@ def test_damaged_snapshot_that_is_needed_stops_the_start(extra: SnapshotId | Non
 
 
 def test_damaged_snapshot_ahead_of_the_log_stops_the_start() -> None:
-    """Whatever this node acknowledged up to its end would be forgotten."""
+    """Records that this node acknowledged would be lost."""
     fs = MemoryFileSystem()
     fill(opened(fs), 12, 1)
     place(fs, SnapshotId(40, 1), b"damaged")
@@ -513,7 +513,7 @@ def test_log_starts_at_its_oldest_snapshot() -> None:
 
 @pytest.mark.parametrize("seed", range(20))
 def test_recovery_is_idempotent(seed: int) -> None:
-    """Also what the process before had not synced when it died, and the system still held."""
+    """Recovery also syncs data that the previous process left in the page cache."""
     fs = MemoryFileSystem()
     log = opened(fs)
     for base in range(12):
@@ -534,11 +534,11 @@ def test_epoch_entries_start_at_the_log_start_offset() -> None:
     assert opened(fs).recovered.epochs == (EpochEntry(3, 25),)
 
 
-# -- power fails -------------------------------------------------------------------------------------------------------
+# Power failures
 
 
 class Story:
-    """A log and what must be in it. `committed` is below what a majority has: never lost, never truncated."""
+    """A log and its expected content. `committed` is a majority's offset: never lost and never truncated."""
 
     def __init__(self, seed: int) -> None:
         self.fs = FailingPower()
@@ -548,9 +548,9 @@ class Story:
         self.committed = 0
         self.begin = 0
         self.batches: list[bytes] = []
-        """All since `begin`; what is trimmed of it does not matter."""
+        """All batches since `begin`, regardless of trims."""
         self.possible: list[list[bytes]] = []
-        """What the log may hold once the step under way is over, however it ends."""
+        """The possible log contents after the step in progress, with any outcome."""
         self.newest: SnapshotId | None = None
 
     def end(self, batches: list[bytes]) -> int:
@@ -559,14 +559,14 @@ class Story:
         return self.begin
 
     def epoch_at(self, end_offset: int) -> int | None:
-        """The epoch of the record before `end_offset`, if that is the end of a batch."""
+        """Return the epoch before `end_offset` if a batch ends there."""
         headers = [next(iter_headers(data))[1] for data in self.batches]
         return next((header.leader_epoch for header in headers if header.next_offset == end_offset), None)
 
-    # steps
+    # Steps
 
     def step(self) -> None:
-        """One operation, with power failing somewhere in it now and then; then all must be well."""
+        """Execute one operation with an occasional power failure, then check the log."""
         work = self.random.choice(
             [self.append, self.append, self.append, self.sync, self.sync, self.truncate, self.generate, self.install]
         )()
@@ -609,7 +609,7 @@ class Story:
         return lambda: self.log.perform(TruncateTo(offset), NOW)
 
     def generate(self) -> Callable[[], object] | None:
-        """A snapshot somewhere below what is committed, and perhaps the trim that it allows."""
+        """Generate a snapshot below the committed offset, and possibly trim to it."""
         ends = [self.end(self.batches[: n + 1]) for n in range(len(self.batches))]
         ends = [end for end in ends if end <= self.committed and (self.newest is None or end > self.newest.end_offset)]
         if not ends:
@@ -643,7 +643,7 @@ class Story:
 
         return work
 
-    # after a crash
+    # After a crash
 
     def restart(self) -> None:
         self.log = opened(self.fs)
@@ -669,7 +669,7 @@ class Story:
         self.log.sync()
 
     def matches(self, held: bytes, start: int, end: int, batches: list[bytes]) -> bool:
-        """Whether the log holds these batches from its start on, or a beginning of them that has all that must be."""
+        """Whether the log contains a prefix of these batches that includes all required ones."""
         wanted = b"".join(data for data in batches if next(iter_headers(data))[1].next_offset > start)
         return wanted.startswith(held)
 

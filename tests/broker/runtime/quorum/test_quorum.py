@@ -1,4 +1,4 @@
-"""The quorum of one: the order of durability, elections, and what a crash at any point may take."""
+"""The quorum of one voter: durability order, elections, and crashes at any point."""
 
 from collections.abc import Sequence
 from random import Random
@@ -25,7 +25,7 @@ from tests.support.fakes.memory_files import MemoryFileSystem, checked
 
 
 def control_records(node: QuorumNode) -> list[tuple[int, ControlType, bytes]]:
-    """(offset, type, value) of every control record in the log."""
+    """Return (offset, type, value) of every control record in the log."""
     data = node.log.read(0, 1 << 20, node.log.log_end_offset).data
     found = []
     for header, record in iter_all_records(data):
@@ -37,7 +37,7 @@ def control_records(node: QuorumNode) -> list[tuple[int, ControlType, bytes]]:
 
 
 class FailingListener(RecordingListener):
-    """Applies what was there when it came, and nothing after."""
+    """A listener that stops after the batches present at its start."""
 
     def on_commit(self, batches: Sequence[CommittedBatch]) -> None:
         if any(batch.frames for batch in batches):
@@ -271,10 +271,10 @@ class TestFailure:
 
 @pytest.mark.parametrize("seed", range(60))
 def test_crash_at_any_point_loses_no_committed_record(seed: int) -> None:
-    """Append in bursts with syncs at random moments, lose power, start again, several times over.
+    """Append in bursts with syncs at random moments, lose power, restart, repeatedly.
 
-    What a listener was told is a prefix of what every later life tells, in the same order at the same offsets; epochs
-    only grow; an uncommitted batch is there wholly or not at all.
+    The batches delivered in one process are a prefix of those in every later process, at equal offsets; epochs only
+    grow; an uncommitted batch survives as a whole or not at all.
     """
     random = Random(seed)
     node = QuorumNode()
@@ -296,7 +296,7 @@ def test_crash_at_any_point_loses_no_committed_record(seed: int) -> None:
                     node.append(*frames)
         told = [(batch.base_offset, batch.epoch, list(batch.frames)) for batch in node.listener.batches]
         flat = [(base + index, bytes(frame)) for base, _, frames in told for index, frame in enumerate(frames)]
-        if flat:  # a life may be too short to learn what is committed
+        if flat:  # a process may be too short to commit anything
             assert flat[: len(committed)] == committed
             committed = flat
         if node.quorum.leader.leader_id == 1:

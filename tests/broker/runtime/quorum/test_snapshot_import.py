@@ -1,4 +1,4 @@
-"""Importing from a store, up to what the quorum is told: what is found, what is refused and said, what lies aside."""
+"""The snapshot importer: search, refusals, log messages and temporary files."""
 
 import hashlib
 import logging
@@ -57,7 +57,7 @@ def manifest(end_offset: int, content: bytes = CONTENT, cluster_id: str = CLUSTE
 
 
 class Stage:
-    """An importer on fakes; `told` is what the quorum hears."""
+    """An importer on fakes; `told` are the outcomes reported to the quorum."""
 
     def __init__(self, max_bytes: int = 10_000_000) -> None:
         self.objects = MemoryObjectStore(piece_bytes=1_000)
@@ -252,7 +252,7 @@ def test_snapshot_larger_than_the_free_space_is_not_loaded(stage: Stage, caplog:
 
 
 def test_snapshot_with_invalid_voters_is_refused(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
-    """Before the snapshot is in place, for every later start would go by it."""
+    """An installed snapshot would determine every later start."""
     twice = VotersRecord(voters=[VotersRecordVoter(voter_id=1), VotersRecordVoter(voter_id=1)])
     content = b"".join(image_batches(IMAGE, ControlState(1, twice)))
     stage.offer(manifest(10, content), content)
@@ -281,7 +281,7 @@ def test_ended_step_has_no_outcome_and_leaves_no_file(stage: Stage, caplog: pyte
 def test_slow_load_is_aborted_at_its_time_limit(
     stage: Stage, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, piece_ms: int, is_left: bool
 ) -> None:
-    """The timeout, 1 s, is for each 2,000 bytes here."""
+    """The time limit of 1 s applies per 2,000 bytes in this test."""
     monkeypatch.setattr(imports, "TIMED_BYTES", 2_000)
     stage.offer(manifest(10))
     found = stage.find() or SnapshotId(0, 0)

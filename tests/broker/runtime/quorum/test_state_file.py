@@ -1,4 +1,4 @@
-"""The file `quorum-state`, byte by byte as Kafka writes it."""
+"""The file `quorum-state` in Kafka's format, byte by byte."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Requests of the quorum on connections to other nodes, and what becomes of every way in which they can end."""
+"""Quorum requests on connections to other nodes, with all possible outcomes."""
 
 import pytest
 
@@ -19,7 +19,7 @@ PAGE = core.FetchSnapshotRequest("cluster", ReplicaKey(1), 5, SnapshotId(10, 4),
 
 
 class Wires:
-    """Connections that keep what is sent."""
+    """Connections that record sent requests."""
 
     def __init__(self) -> None:
         self.sent: list[tuple[SocketAddress, Versioned, float, tuple[int, int]]] = []
@@ -95,7 +95,7 @@ def test_malformed_response_is_a_send_failure() -> None:
 
 
 def test_permanent_refusal_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
-    """As of two nodes that were formatted for different clusters."""
+    """The error of two nodes that were formatted for different clusters."""
     stage = Stage()
     refused = core.VoteResponse(ErrorCode.INCONSISTENT_CLUSTER_ID, LeaderHint())
     granted = core.VoteResponse(ErrorCode.NONE, LeaderHint(), granted=True)
