@@ -1,8 +1,8 @@
-"""Kills, suspends and wipes the nodes of a local cluster at random while clients change its metadata.
+"""Run that kills, suspends and wipes nodes of a local cluster at random while clients change its metadata.
 
-`python -m tests.integration.chaos_run --minutes 2` prints one line per fault and a summary. One node at a time is hurt,
-since two wiped disks of three are a lost quorum. In the end every node must tell the same: the topics that were
-acknowledged and not deleted, their configurations, and, at one offset, a snapshot of the same bytes.
+`python -m tests.integration.chaos_run --minutes 2` prints one line per fault and a summary. Faults hit one node at a
+time, since two wiped disks of three lose the quorum. At the end all nodes must return the same: the topics that were
+acknowledged and not deleted, their configurations, and byte-identical snapshots of one offset.
 """
 
 import argparse
@@ -25,7 +25,7 @@ from tests.support.processes.ottla_cluster import OttlaCluster
 TRY_TIMEOUT_S = 2.0
 SETTLE_S = 60.0
 KEY = "retention.ms"
-# Snapshots and trims happen often, so that wiped nodes need them.
+# Snapshots and log cleaning are frequent, so that wiped nodes must fetch snapshots.
 SETTINGS = {
     "metadata.log.max.record.bytes.between.snapshots": "20000",
     "internal.metadata.log.segment.bytes": "8192",
@@ -37,31 +37,31 @@ SETTINGS = {
 
 @dataclass
 class Expected:
-    """What a topic must be in the end; None is a change that was not acknowledged, which may have happened or not."""
+    """Expected state of a topic. `exists` is None while an unacknowledged change may have happened or not."""
 
     exists: bool | None = None
     values: set[str | None] = field(default_factory=lambda: {None})
 
 
 class Changes(threading.Thread):
-    """One client that creates, alters and deletes topics until it is told to stop, and keeps books."""
+    """A client that creates, alters and deletes topics until `finish`, and records the expected results."""
 
     def __init__(self, bootstrap: str, seed: int) -> None:
         super().__init__(daemon=True)
         self._admin = client_of(bootstrap)
         self._random = random.Random(seed)
         self._seed = seed
-        self._told_to_stop = threading.Event()
+        self._stopping = threading.Event()
         self.topics: dict[str, Expected] = {}
         self.outcomes: Counter[str] = Counter()
 
     def finish(self) -> None:
-        self._told_to_stop.set()
+        self._stopping.set()
         self.join()
 
     def run(self) -> None:
         number = 0
-        while not self._told_to_stop.is_set():
+        while not self._stopping.is_set():
             number += 1
             certain = [name for name, each in self.topics.items() if each.exists]
             dice = self._random.random()
@@ -74,29 +74,29 @@ class Changes(threading.Thread):
 
     def _create_topic(self, name: str) -> None:
         topic = self.topics[name] = Expected()
-        asked = self._admin.create_topics([NewTopic(name, 2)], request_timeout=TRY_TIMEOUT_S)
-        if self._is_done("create", asked[name], KafkaError.TOPIC_ALREADY_EXISTS):
+        futures = self._admin.create_topics([NewTopic(name, 2)], request_timeout=TRY_TIMEOUT_S)
+        if self._is_done("create", futures[name], KafkaError.TOPIC_ALREADY_EXISTS):
             topic.exists = True
 
     def _delete_topic(self, name: str) -> None:
         topic = self.topics[name]
         topic.exists = None
-        asked = self._admin.delete_topics([name], request_timeout=TRY_TIMEOUT_S)
-        if self._is_done("delete", asked[name], KafkaError.UNKNOWN_TOPIC_OR_PART):
+        futures = self._admin.delete_topics([name], request_timeout=TRY_TIMEOUT_S)
+        if self._is_done("delete", futures[name], KafkaError.UNKNOWN_TOPIC_OR_PART):
             topic.exists = False
 
     def _alter_topic(self, name: str, value: str) -> None:
         topic = self.topics[name]
         entry = ConfigEntry(KEY, value, incremental_operation=AlterConfigOpType.SET)
         resource = ConfigResource(ResourceType.TOPIC, name, incremental_configs=[entry])
-        (asked,) = self._admin.incremental_alter_configs([resource], request_timeout=TRY_TIMEOUT_S).values()
-        done = self._is_done("alter", asked)
+        (futures,) = self._admin.incremental_alter_configs([resource], request_timeout=TRY_TIMEOUT_S).values()
+        done = self._is_done("alter", futures)
         topic.values = {value} if done else {*topic.values, value}
 
-    def _is_done(self, what: str, asked: "Future[object]", had_been: int | None = None) -> bool:
-        """Acknowledged; or refused because an attempt of which nobody told has had its effect."""
+    def _is_done(self, what: str, futures: "Future[object]", had_been: int | None = None) -> bool:
+        """Whether the change took effect: it was acknowledged, or an earlier unanswered attempt had succeeded."""
         try:
-            asked.result()
+            futures.result()
         except KafkaException as error:
             if error.args[0].code() != had_been:
                 self.outcomes[f"{what} failed"] += 1
@@ -118,7 +118,7 @@ def client_of(bootstrap: str) -> AdminClient:
 
 @dataclass
 class Faults:
-    """One at a time, each until the node is back."""
+    """Random faults, one at a time. Each ends when the node is ready again."""
 
     cluster: OttlaCluster
     random: random.Random
@@ -130,7 +130,7 @@ class Faults:
         begun = time.monotonic()
         fault(victim)
         self.seen[name] += 1
-        print(f"node {victim + 1} {name}, back {time.monotonic() - begun:.1f} s later", flush=True)
+        print(f"node {victim + 1} {name}, ready after {time.monotonic() - begun:.1f} s", flush=True)
 
     def _kinds(self) -> Sequence[tuple[str, Callable[[int], None]]]:
         return (("killed", self._kill), ("suspended", self._suspend), ("wiped", self._wipe))
@@ -139,47 +139,47 @@ class Faults:
         self.cluster.wait_ready(victim, self.cluster.kill(victim))
 
     def _suspend(self, victim: int) -> None:
-        """From a moment to longer than a session."""
+        """Suspend the node for between a moment and longer than a broker session."""
         with self.cluster.paused(victim):
             time.sleep(self.random.choice((0.5, 2.5, 5.0, 12.0)))
 
     def _wipe(self, victim: int) -> None:
-        """Until it is a voter again: only then another disk may go."""
+        """Wipe the node and wait until it is a voter again: until then another wiped disk would lose the quorum."""
         self.cluster.wait_ready(victim, self.cluster.wipe(victim))
         self.wait_for_voters()
 
     def wait_for_voters(self) -> None:
-        """Every node is a voter, with the directory that it has now, and has caught up."""
+        """Wait until every node is a caught-up voter under its current directory id."""
         deadline = time.monotonic() + SETTLE_S
         while not self._are_all_voters():
-            assert time.monotonic() < deadline, f"a node does not become a voter: {self.cluster.quorum()}"
+            assert time.monotonic() < deadline, f"a node has not become a voter: {self.cluster.quorum()}"
 
     def _are_all_voters(self) -> bool:
-        told = self.cluster.ottla(
+        output = self.cluster.ottla(
             "metadata-quorum", "--bootstrap-server", self.cluster.bootstrap, "describe", "--status", check=False
         )
         wanted = [self.cluster.directory_id(index) for index in range(self.cluster.nodes)]
-        voters = next((line for line in told.splitlines() if line.startswith("CurrentVoters:")), "")
+        voters = next((line for line in output.splitlines() if line.startswith("CurrentVoters:")), "")
         return all(each in voters for each in wanted) and voters.count('"id"') == self.cluster.nodes
 
 
 def check(cluster: OttlaCluster, changes: Sequence[Changes]) -> int:
-    """Every node against the books, and against the others. Returns how many topics there are."""
+    """Compare every node with the expected topics and with the other nodes. Return the number of topics."""
     files = cluster.cut_equal_snapshots(SETTLE_S)
     digests = {hashlib.sha256(file.read_bytes()).hexdigest() for file in files}
     assert len(digests) == 1, f"snapshots of one id differ: {files}"
-    told = [contents(cluster.address(index)) for index in range(cluster.nodes)]
-    assert all(each == told[0] for each in told), "the nodes do not tell the same"
+    found = [contents(cluster.address(index)) for index in range(cluster.nodes)]
+    assert all(each == found[0] for each in found), "the nodes return different metadata"
     for name, expected in (each for client in changes for each in client.topics.items()):
         if expected.exists is not None:
-            assert (name in told[0]) is expected.exists, f"{name}: {expected}"
-        if name in told[0]:
-            assert told[0][name] in expected.values, f"{name} has {told[0][name]}: {expected}"
-    return len(told[0])
+            assert (name in found[0]) is expected.exists, f"{name}: {expected}"
+        if name in found[0]:
+            assert found[0][name] in expected.values, f"{name} has {found[0][name]}: {expected}"
+    return len(found[0])
 
 
 def contents(address: str) -> dict[str, str | None]:
-    """The topics as one node tells them, each with its own value of the key that is altered, if it has one."""
+    """Return a node's topics with their topic-level value of the altered config key, None where it is the default."""
     admin = client_of(address)
     names = [name for name in admin.list_topics(timeout=20).topics if name.startswith("chaos-")]
     found: dict[str, str | None] = {}
@@ -192,7 +192,7 @@ def contents(address: str) -> dict[str, str | None]:
 
 
 def run(directory: Path, seed: int, turns: Iterable[object], nodes: int = 3) -> str:
-    """Hurt a cluster once per turn and check it; what happened, in a line. Raises AssertionError for anything lost."""
+    """Inject one fault per turn and check the cluster. Return a one-line summary; raise AssertionError for any loss."""
     with OttlaCluster(directory / "cluster", nodes, SETTINGS) as cluster:
         faults = Faults(cluster, random.Random(seed))
         changes = [Changes(cluster.bootstrap, seed + number) for number in range(2)]

@@ -1,7 +1,7 @@
 """The corpus through every client and codec, at any length: `python -m tests.integration.corpus_run --lines 1000000`.
 
-Starts a node of its own, or uses a running cluster's bootstrap address (`--bootstrap`, then without kills). Prints a
-line per client and codec, and `0 bad` at the end.
+The command starts a node, or uses a running cluster (`--bootstrap`; then without kills). It prints a line per client
+and codec, and `0 bad` at the end.
 """
 
 import argparse
@@ -22,7 +22,7 @@ from tests.support.processes.ottla_node import OttlaNode
 
 @dataclass(frozen=True)
 class Outcome:
-    """What one client and codec made of the corpus; `bad` is what must be 0."""
+    """Result of producing and reading the corpus with one client and codec; `bad` must be 0."""
 
     acknowledged: int
     missing: int
@@ -32,12 +32,12 @@ class Outcome:
     read_s: float
 
     def bad(self, expected: int) -> int:
-        """How many lines are not as they should be."""
+        """Return the number of lines that are missing, changed or duplicated."""
         return self.missing + self.changed + abs(expected - self.acknowledged) + abs(self.in_log - expected)
 
 
 def text_lines(corpus: Path | None) -> Iterator[bytes]:
-    """The lines of the corpus file; without one, of the source texts that every Python installation has."""
+    """Yield the lines of the corpus file, by default those of the standard library's source files."""
     paths = [corpus] if corpus is not None else sorted(Path(sysconfig.get_path("stdlib")).rglob("*.py"))
     for path in paths:
         with path.open("rb") as text:
@@ -45,7 +45,7 @@ def text_lines(corpus: Path | None) -> Iterator[bytes]:
 
 
 def run_case(node: OttlaNode, program: ClientProgram, topic: str, lines: Sequence[bytes], codec: str) -> Outcome:
-    """Produce all lines with a `kill -9` and restart of the node half way, then read them through a group."""
+    """Produce all lines, with a `kill -9` and restart of the node half way, then read them through a consumer group."""
     started = time.monotonic()
     acknowledged = program.produce(node.bootstrap, topic, _killing_half_way(node, lines), codec)
     produced = time.monotonic()
@@ -70,7 +70,7 @@ def _outcome(
 
 
 def records_in(bootstrap: str, topic: str) -> int:
-    """How many offsets the topic's partitions hold, between their ends."""
+    """Return how many offsets the topic's partitions span between log start and log end offset."""
     consumer = confluent_kafka.Consumer({"bootstrap.servers": bootstrap, "group.id": "watermarks"})
     try:
         partitions = consumer.list_topics(topic, timeout=30).topics[topic].partitions
@@ -83,10 +83,10 @@ def records_in(bootstrap: str, topic: str) -> int:
 
 
 def main(arguments: Iterable[str] | None = None) -> int:
-    """Run the chosen clients and codecs; returns the exit code."""
+    """Run the chosen clients and codecs. Return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--lines", type=int, default=1_000_000)
-    parser.add_argument("--corpus", type=Path, help="a text file; without it, the standard library's sources")
+    parser.add_argument("--corpus", type=Path, help="text file; default: the standard library's source files")
     parser.add_argument("--clients", nargs="+", default=list(PROGRAMS), choices=list(PROGRAMS))
     parser.add_argument("--codecs", nargs="+", default=list(CODECS), choices=CODECS)
     options = parser.parse_args(None if arguments is None else list(arguments))

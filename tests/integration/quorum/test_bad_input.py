@@ -1,6 +1,6 @@
-"""What a hostile or confused peer of a controller's listener gets, from an ordinary socket.
+"""Malformed and invalid requests to a controller listener from an ordinary socket.
 
-The protocol's error, or a closed connection and one line that says why; the quorum goes on, and nothing is left behind.
+The controller answers with the protocol's error, or closes the connection and logs one line. The quorum stays intact.
 """
 
 import random
@@ -45,14 +45,14 @@ pytestmark = pytest.mark.integration
 
 SILENCE_S = 60
 FAR_EPOCH = 1_000_000
-STRANGER = ReplicaKey(2, Uuid(b"\x11" * 16))
+UNKNOWN_NODE = ReplicaKey(2, Uuid(b"\x11" * 16))
 IMPOSTOR = ReplicaKey(1, Uuid(b"\x22" * 16))
 LISTENERS = (ListenerEndpoint("CONTROLLER", "127.0.0.1", 9),)
 
 
 @dataclass(frozen=True)
 class Controller:
-    """The node, its cluster, and the versions that its controller listener serves."""
+    """The node, its cluster id, and the API versions of its controller listener."""
 
     node: OttlaNode
     cluster_id: str
@@ -62,13 +62,13 @@ class Controller:
         return socket.create_connection(("127.0.0.1", self.node.controller_port), timeout=SILENCE_S)
 
     def ask(self, message: Message, version: int) -> Message:
-        """One request on a connection of its own. Raises ConnectionResetError when that is closed instead."""
+        """Send one request on its own connection. Raise ConnectionResetError if the node closes the connection."""
         with self.connect() as peer:
             peer.sendall(b"".join(encode_request(message, version, 7, "confused")))
             return decode_response(response_class(message.API_KEY), version, receive(peer))[1]
 
-    def say(self, request: Request) -> Response:
-        """What another replica would say, in the highest version."""
+    def replicate(self, request: Request) -> Response:
+        """Send a replica's request in the highest version and return the response."""
         out = outgoing(request, 1_000)
         version = self.versions[out.key]
         return out.read(self.ask(out.build(version), version), "CONTROLLER")
@@ -104,8 +104,8 @@ def controller(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Controller]
 
 
 @pytest.fixture(autouse=True)
-def _goes_on(controller: Controller) -> Iterator[None]:
-    """Whatever a test does: the node leads in the same epoch as before, and answers."""
+def _check_same_leader(controller: Controller) -> Iterator[None]:
+    """Check after each test that the node still leads in the same epoch and answers."""
     before = controller_epoch(controller)
     yield
     assert controller_epoch(controller) == before
@@ -131,7 +131,7 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("kind", HOSTILE)
-def test_what_is_no_request_costs_its_connection_and_one_line(controller: Controller, kind: str) -> None:
+def test_malformed_request_closes_connection_and_logs_one_line(controller: Controller, kind: str) -> None:
     before = len(controller.lines())
     with controller.connect() as peer:
         peer.sendall(HOSTILE[kind])
@@ -142,16 +142,16 @@ def test_what_is_no_request_costs_its_connection_and_one_line(controller: Contro
 
 
 def wrong_requests(cluster_id: str) -> Iterator[tuple[Request, ErrorCode]]:
-    """Well-formed requests that are wrong in one respect each, and what they are answered with."""
-    told = BeginQuorumEpochRequest(cluster_id, STRANGER.id, 0, None, LISTENERS)
-    asked = VoteRequest(cluster_id, 0, STRANGER, None, LogPosition(0, 0))
-    ended = EndQuorumEpochRequest(cluster_id, STRANGER.id, 0, (STRANGER,), LISTENERS)
-    fetch = FetchRequest(cluster_id, STRANGER, -1, 0, 0, 0, 1 << 20, 0)
-    page = FetchSnapshotRequest(cluster_id, STRANGER, -1, SnapshotId(1_000, 1), 0, 4096)
-    update = UpdateVoterRequest(cluster_id, 0, STRANGER, LISTENERS, KRaftVersions(0, 1))
+    """Yield well-formed requests with one wrong field each, and the expected error."""
+    told = BeginQuorumEpochRequest(cluster_id, UNKNOWN_NODE.id, 0, None, LISTENERS)
+    asked = VoteRequest(cluster_id, 0, UNKNOWN_NODE, None, LogPosition(0, 0))
+    ended = EndQuorumEpochRequest(cluster_id, UNKNOWN_NODE.id, 0, (UNKNOWN_NODE,), LISTENERS)
+    fetch = FetchRequest(cluster_id, UNKNOWN_NODE, -1, 0, 0, 0, 1 << 20, 0)
+    page = FetchSnapshotRequest(cluster_id, UNKNOWN_NODE, -1, SnapshotId(1_000, 1), 0, 4096)
+    update = UpdateVoterRequest(cluster_id, 0, UNKNOWN_NODE, LISTENERS, KRaftVersions(0, 1))
     everything = (told, asked, ended, fetch, page, update)
-    for request in (*everything, RemoveVoterRequest(cluster_id, STRANGER)):
-        yield replace(request, cluster_id="somebody else's"), ErrorCode.INCONSISTENT_CLUSTER_ID
+    for request in (*everything, RemoveVoterRequest(cluster_id, UNKNOWN_NODE)):
+        yield replace(request, cluster_id="another cluster"), ErrorCode.INCONSISTENT_CLUSTER_ID
     for old in (told, asked, ended, replace(fetch, epoch=0), replace(page, epoch=0), update):
         yield old, ErrorCode.FENCED_LEADER_EPOCH
     for ahead in (fetch, page, update):
@@ -169,24 +169,24 @@ def wrong_requests(cluster_id: str) -> Iterator[tuple[Request, ErrorCode]]:
     for absent in (SnapshotId(1_000, 1), SnapshotId(-1, -1), SnapshotId(2**63 - 1, 2**31 - 1), SnapshotId(0, 0)):
         yield replace(page, snapshot_id=absent), ErrorCode.SNAPSHOT_NOT_FOUND
     yield AddVoterRequest(cluster_id, ReplicaKey(-1), LISTENERS, ack_when_committed=True), ErrorCode.INVALID_REQUEST
-    yield AddVoterRequest(cluster_id, STRANGER, (), ack_when_committed=True), ErrorCode.INVALID_REQUEST
+    yield AddVoterRequest(cluster_id, UNKNOWN_NODE, (), ack_when_committed=True), ErrorCode.INVALID_REQUEST
 
 
-def test_a_confused_replica_is_told_what_is_wrong_and_changes_nothing(controller: Controller) -> None:
+def test_invalid_replica_requests_are_refused_without_effect(controller: Controller) -> None:
     before = controller.lines()
     for request, error in wrong_requests(controller.cluster_id):
-        response = controller.say(request)
+        response = controller.replicate(request)
         assert getattr(response, "error", None) is error, request
     assert controller.lines() == before
 
 
-def test_a_position_far_beyond_the_log_diverges(controller: Controller) -> None:
-    fetch = FetchRequest(controller.cluster_id, STRANGER, -1, 2**63 - 1, 1, 0, 1 << 20, 0)
-    response = controller.say(fetch)
+def test_fetch_beyond_log_end_returns_diverging_epoch(controller: Controller) -> None:
+    fetch = FetchRequest(controller.cluster_id, UNKNOWN_NODE, -1, 2**63 - 1, 1, 0, 1 << 20, 0)
+    response = controller.replicate(fetch)
     assert getattr(response, "diverging", None) is not None
 
 
-def test_other_partitions_are_not_served(controller: Controller) -> None:
+def test_unknown_partitions_are_refused(controller: Controller) -> None:
     other = vote.VoteRequest(None, -1, [vote.VoteRequestTopicData("t", [vote.VoteRequestPartitionData()])])
     answer = controller.ask(other, 2)
     assert isinstance(answer, vote.VoteResponse)
@@ -210,22 +210,24 @@ def test_other_partitions_are_not_served(controller: Controller) -> None:
     ],
     ids=lambda value: type(value).__name__,
 )
-def test_who_is_no_member_is_told_so(controller: Controller, message: Message, version: int, error: ErrorCode) -> None:
+def test_requests_of_unregistered_nodes_are_refused(
+    controller: Controller, message: Message, version: int, error: ErrorCode
+) -> None:
     assert getattr(controller.ask(message, version), "error_code", None) == error
 
 
-SPOILT = 15
-"""Attempts per API; each spoils a byte or two behind the header, or cuts the request short."""
+ATTEMPTS = 15
+"""Attempts per API. Each corrupts a byte or two behind the header, or truncates the request."""
 _CHANGES_THE_QUORUM = (ApiKey.VOTE, ApiKey.BEGIN_QUORUM_EPOCH, ApiKey.END_QUORUM_EPOCH)
-"""By saying a later epoch: any peer may, which is what authorization is for."""
+"""Requests with a later epoch depose the leader. Any peer may send them; authorization would prevent it."""
 
 
-def spoilt_requests(versions: dict[int, int], rng: random.Random) -> Iterator[bytes]:
+def corrupted_requests(versions: dict[int, int], rng: random.Random) -> Iterator[bytes]:
     for key, version in versions.items():
         if key in _CHANGES_THE_QUORUM:
             continue
         frame = b"".join(encode_request(request_class(key)(), version, 7, "spoilt"))
-        for _ in range(SPOILT):
+        for _ in range(ATTEMPTS):
             body = bytearray(frame[4:])
             for _ in range(rng.randint(1, 2)):
                 body[rng.randrange(8, len(body))] = rng.choice((0, 1, 2, 127, 128, 255, rng.randrange(256)))
@@ -233,9 +235,9 @@ def spoilt_requests(versions: dict[int, int], rng: random.Random) -> Iterator[by
             yield struct.pack(">i", kept) + body[:kept]
 
 
-def test_spoilt_requests_of_every_api_are_answered_or_cost_their_connection(controller: Controller) -> None:
+def test_corrupted_requests_are_answered_or_close_the_connection(controller: Controller) -> None:
     outcomes = {"answered": 0, "closed": 0}
-    for frame in spoilt_requests(controller.versions, random.Random(11)):
+    for frame in corrupted_requests(controller.versions, random.Random(11)):
         with controller.connect() as peer:
             peer.sendall(frame)
             peer.shutdown(socket.SHUT_WR)
@@ -249,12 +251,12 @@ def test_spoilt_requests_of_every_api_are_answered_or_cost_their_connection(cont
     assert "request failed by a fault" not in controller.node.log_text
 
 
-def test_fetches_of_replicas_that_hang_up_leave_nothing_behind(controller: Controller) -> None:
-    """Each would wait at the end of the log for a day."""
+def test_disconnected_fetching_replicas_leave_no_connection_behind(controller: Controller) -> None:
+    """Send fetches that would wait at the end of the log for a day, and hang up."""
     before = controller.node.rss_anon_bytes()
     for number in range(300):
         fetch = FetchRequest(controller.cluster_id, ReplicaKey(1_000 + number), -1, 0, 0, 0, 1, 0)
-        end = controller.say(replace(fetch, fetch_offset=2**63 - 1, last_fetched_epoch=1))
+        end = controller.replicate(replace(fetch, fetch_offset=2**63 - 1, last_fetched_epoch=1))
         assert isinstance(end, FetchResponse)
         assert end.diverging is not None
         waiting = replace(fetch, fetch_offset=end.diverging.end_offset, last_fetched_epoch=1, max_wait_ms=86_400_000)
@@ -267,7 +269,7 @@ def test_fetches_of_replicas_that_hang_up_leave_nothing_behind(controller: Contr
 def wait_until_alone(node: OttlaNode) -> None:
     deadline = time.monotonic() + 60
     while open_connections(node):
-        assert time.monotonic() < deadline, "connections of replicas that are gone stay open"
+        assert time.monotonic() < deadline, "connections of disconnected replicas stay open"
 
 
 def open_connections(node: OttlaNode) -> int:

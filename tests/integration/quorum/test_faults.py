@@ -1,4 +1,4 @@
-"""A cluster of three whose nodes are killed, wiped, suspended and stopped one by one."""
+"""A three-node cluster whose nodes are killed, wiped, suspended and stopped one by one."""
 
 import hashlib
 import signal
@@ -16,18 +16,18 @@ from tests.support.processes.ottla_cluster import OttlaCluster
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
-PATIENCE_S = 60
+TIMEOUT_S = 60
 DEPOSED = "This node is not the active controller any more"
 LONGEST_GAP_S = 30
-"""Far above what a busy machine makes of a moment, and far below what waits for somebody who does not come."""
-# Snapshots come after little, and the log goes as soon as it is in one.
+"""Upper bound that a busy machine stays below, and that a wait for an absent node exceeds."""
+# Snapshots are written after few records, and the log is cleaned as soon as a snapshot covers it.
 TRIMMING = {
     "metadata.log.max.record.bytes.between.snapshots": "1000",
     "internal.metadata.log.segment.bytes": "2048",
     "metadata.max.retention.bytes": "1",
     "metadata.start.offset.lag.time.max.ms": "1000",
 }
-# Nobody but a node that is suspended is silent for so long, on a busy machine either.
+# Only a suspended node is silent for this long, even on a busy machine.
 PATIENT = {
     "metadata.max.idle.interval.ms": "0",
     "controller.quorum.fetch.timeout.ms": "6000",
@@ -35,19 +35,19 @@ PATIENT = {
 }
 
 
-def test_kills_keep_topics_from_being_made_for_a_moment(tmp_path: Path) -> None:
-    """The active controller and others in turn, and all at once in the end."""
+def test_topic_creation_resumes_after_each_kill(tmp_path: Path) -> None:
+    """Kill the active controller and other nodes in turn, and finally all at once."""
     with OttlaCluster(tmp_path / "cluster") as cluster:
         quorum = run(cluster, kills=4)
     assert max(quorum.gaps_s) <= LONGEST_GAP_S, quorum.gaps_s
 
 
-def test_stopping_takes_a_moment_and_keeps_everything(tmp_path: Path) -> None:
+def test_clean_stop_is_fast_and_keeps_all_topics(tmp_path: Path) -> None:
     cluster = OttlaCluster(tmp_path / "cluster")
     quorum = QuorumRun(cluster)
     for turn in range(3):
         cluster.start()
-        quorum.check_everything_is_there()
+        quorum.check_topics()
         quorum.create(quorum.client(), f"turn-{turn}")
         begun = time.monotonic()
         assert cluster.stop() == 0
@@ -56,7 +56,7 @@ def test_stopping_takes_a_moment_and_keeps_everything(tmp_path: Path) -> None:
             assert (cluster.node_directory(index) / "data" / ".kafka_cleanshutdown").exists()
 
 
-def test_nodes_stopped_one_by_one_come_back_with_everything(tmp_path: Path) -> None:
+def test_nodes_stopped_one_by_one_keep_all_topics(tmp_path: Path) -> None:
     cluster = OttlaCluster(tmp_path / "cluster", restart=False)
     quorum = QuorumRun(cluster)
     with cluster:
@@ -66,13 +66,13 @@ def test_nodes_stopped_one_by_one_come_back_with_everything(tmp_path: Path) -> N
         assert cluster.terminate(first) < LONGEST_GAP_S
         assert quorum.create(quorum.client(*others), "without-one") < LONGEST_GAP_S
         assert cluster.terminate(others[0]) < LONGEST_GAP_S
-        assert cluster.terminate(others[1]) < LONGEST_GAP_S, "without a quorum nobody can let it go"
+        assert cluster.terminate(others[1]) < LONGEST_GAP_S, "a stop waits for a controller although there is no quorum"
     with cluster:
-        quorum.check_everything_is_there()
+        quorum.check_topics()
         quorum.create(quorum.client(), "after")
 
 
-def test_a_wiped_node_fetches_a_snapshot_and_becomes_a_voter_again(tmp_path: Path) -> None:
+def test_wiped_node_fetches_snapshot_and_rejoins_as_voter(tmp_path: Path) -> None:
     with OttlaCluster(tmp_path / "cluster", settings=TRIMMING) as cluster:
         quorum = QuorumRun(cluster)
         admin = quorum.client()
@@ -82,46 +82,46 @@ def test_a_wiped_node_fetches_a_snapshot_and_becomes_a_voter_again(tmp_path: Pat
         former = directory_ids(cluster)
         for index in range(3):
             cluster.cut_snapshot(index)
-        until(lambda: log_start(cluster, cluster.leader_index()) > 0, PATIENCE_S)
+        until(lambda: log_start(cluster, cluster.leader_index()) > 0, TIMEOUT_S)
 
-        told_before = len(cluster.log_text(victim))
+        log_before = len(cluster.log_text(victim))
         cluster.wait_ready(victim, cluster.wipe(victim))
-        until(lambda: victim + 1 in directory_ids(cluster), PATIENCE_S)
-        now = until(lambda: has_replaced(cluster, victim, former), PATIENCE_S)
+        until(lambda: victim + 1 in directory_ids(cluster), TIMEOUT_S)
+        now = until(lambda: has_replaced(cluster, victim, former), TIMEOUT_S)
         assert {key: now[key] for key in now if key != victim + 1} == {
             key: former[key] for key in former if key != victim + 1
         }
-        assert "Loaded a metadata snapshot" in cluster.log_text(victim)[told_before:]
-        assert log_start(cluster, victim) > 0, "it never had the log from its beginning"
+        assert "Loaded a metadata snapshot" in cluster.log_text(victim)[log_before:]
+        assert log_start(cluster, victim) > 0, "the replica replayed the log from its beginning"
         quorum.create(quorum.client(victim), "after")
-        quorum.check_everything_is_there()
+        quorum.check_topics()
 
 
 def directory_ids(cluster: OttlaCluster) -> dict[int, str]:
-    """Of the voters, by node id."""
+    """Return the voters' directory ids by node id."""
     return {int(voter["id"]): str(voter["directoryId"]) for voter in cluster.quorum()["currentVoters"]}
 
 
 def has_replaced(cluster: OttlaCluster, index: int, former: dict[int, str]) -> dict[int, str] | None:
-    """The voters, once a node is one under another directory."""
+    """Return the voters' directory ids once the node is a voter under a new one."""
     now = directory_ids(cluster)
     return now if len(now) == len(former) and now.get(index + 1) not in (None, former[index + 1]) else None
 
 
 def log_start(cluster: OttlaCluster, index: int) -> int:
-    """The first offset of a node's metadata log, by its files."""
+    """Return the first offset of a node's metadata log, taken from its file names."""
     return min(int(path.stem) for path in cluster.metadata_directory(index).glob("*.log"))
 
 
-def test_a_suspended_node_does_no_harm_and_comes_back(tmp_path: Path) -> None:
-    """The active controller first, then a follower, each until its session is over and the others have fenced it."""
+def test_suspended_node_is_fenced_and_rejoins(tmp_path: Path) -> None:
+    """Suspend the active controller, then a follower, each until its session expires and the brokers fence it."""
     with OttlaCluster(tmp_path / "cluster", settings=PATIENT) as cluster:
         quorum = QuorumRun(cluster)
         quorum.create(quorum.client(), "before")
         for name, victim in (("leader", cluster.leader_index()), ("follower", None)):
             victim = (cluster.leader_index() + 1) % 3 if victim is None else victim
             others = [index for index in range(cluster.nodes) if index != victim]
-            epoch, told_before = int(cluster.quorum()["leaderEpoch"]), len(cluster.log_text(victim))
+            epoch, log_before = int(cluster.quorum()["leaderEpoch"]), len(cluster.log_text(victim))
             with cluster.paused(victim):
                 admin = quorum.client(*others)
                 quorum.create(admin, f"{name}-away")
@@ -131,34 +131,34 @@ def test_a_suspended_node_does_no_harm_and_comes_back(tmp_path: Path) -> None:
             assert int(now["leaderEpoch"]) > epoch if name == "leader" else int(now["leaderEpoch"]) == epoch
             wait_for_brokers(admin, {1, 2, 3})
             if name == "leader":
-                until(partial(has_told, cluster, victim, DEPOSED, told_before), PATIENCE_S)
+                until(partial(has_logged, cluster, victim, DEPOSED, log_before), TIMEOUT_S)
             else:
-                assert not has_told(cluster, victim, DEPOSED, told_before)
-        quorum.check_everything_is_there()
+                assert not has_logged(cluster, victim, DEPOSED, log_before)
+        quorum.check_topics()
         files = cluster.cut_equal_snapshots()
         assert len({hashlib.sha256(file.read_bytes()).hexdigest() for file in files}) == 1
 
 
-def has_told(cluster: OttlaCluster, index: int, words: str, since: int) -> bool:
-    """In its log, behind so many characters; the supervisor writes it a moment later than the node."""
+def has_logged(cluster: OttlaCluster, index: int, words: str, since: int) -> bool:
+    """Whether the node's log contains the text after the given position. The supervisor writes the log with a delay."""
     return words in cluster.log_text(index)[since:]
 
 
 def wait_for_brokers(admin: AdminClient, wanted: set[int]) -> None:
-    """Until these are the live ones."""
-    until(lambda: set(admin.list_topics(timeout=20).brokers) == wanted, PATIENCE_S)
+    """Wait until exactly these brokers are live."""
+    until(lambda: set(admin.list_topics(timeout=20).brokers) == wanted, TIMEOUT_S)
 
 
-def test_faults_at_random_lose_nothing_and_leave_equal_nodes(tmp_path: Path) -> None:
-    """A few of the faults that `chaos_run` goes on with for hours."""
-    told = chaos_run.run(tmp_path, seed=53, turns=range(3))
+def test_random_faults_lose_no_topic_and_nodes_converge(tmp_path: Path) -> None:
+    """Run a few of the faults that `chaos_run` injects for hours."""
+    summary = chaos_run.run(tmp_path, seed=53, turns=range(3))
     for fault in ("1 killed", "1 wiped", "1 suspended"):
-        assert fault in told
-    assert " create," in told
-    assert told.endswith("0 bad")
+        assert fault in summary
+    assert " create," in summary
+    assert summary.endswith("0 bad")
 
 
-def test_a_supervisor_that_is_killed_takes_its_nodes_with_it(tmp_path: Path) -> None:
+def test_killed_supervisor_takes_its_nodes_down(tmp_path: Path) -> None:
     cluster = OttlaCluster(tmp_path / "cluster")
     quorum = QuorumRun(cluster)
     with cluster:
@@ -166,5 +166,5 @@ def test_a_supervisor_that_is_killed_takes_its_nodes_with_it(tmp_path: Path) -> 
         assert cluster.process is not None
         cluster.process.send_signal(signal.SIGKILL)
         cluster.process.wait()
-    with cluster:  # at once: it waits for the nodes of before
-        quorum.check_everything_is_there()
+    with cluster:  # started at once: it waits for the previous nodes to end
+        quorum.check_topics()

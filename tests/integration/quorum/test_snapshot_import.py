@@ -1,4 +1,4 @@
-"""Nodes that start from snapshots in a store: a disk that is new, one too many in a bucket, and what they refuse."""
+"""Nodes that start from snapshots in a store: a wiped node, a new node, and snapshots that nodes refuse."""
 
 import hashlib
 import json
@@ -26,14 +26,14 @@ from tests.support.processes.s3_server import BUCKET, REGION, S3Server, unavaila
 
 pytestmark = pytest.mark.integration
 
-PATIENCE_S = 60
+TIMEOUT_S = 60
 RECEIVED = "ottla_metadata_snapshots_received_total"
 EPOCH_AT = 12
-"""In a batch; outside its checksum."""
+"""Position of the leader epoch in a batch, outside the range of its checksum."""
 
 
-class Stage:
-    """A cluster of three, whose nodes import from the directory `offers`."""
+class ImportCluster:
+    """A three-node cluster whose nodes import snapshots from the directory `offers`."""
 
     def __init__(self, directory: Path) -> None:
         self.offers = directory / "offers"
@@ -52,14 +52,14 @@ class Stage:
         names = [f"topic-{self.topics + number}" for number in range(count)]
         self.topics += count
         for done in admin.create_topics([NewTopic(name, 2) for name in names]).values():
-            done.result(PATIENCE_S)
+            done.result(TIMEOUT_S)
 
     def clear(self) -> None:
         for path in self.offers.iterdir():
             path.unlink()
 
     def offer(self, id: CheckpointId, content: bytes, *, cluster_id: str | None = None) -> str:
-        """As the job leaves it; the file's name."""
+        """Write a snapshot and its manifest as the Spark job does. Return the snapshot's file name."""
         manifest = manifest_of(id, content, cluster_id or joining_node.cluster_id(self.cluster))
         for name, data in ((manifest.file, content), (manifest.name, manifest.to_json())):
             (self.offers / name).write_bytes(data)
@@ -75,9 +75,9 @@ class Stage:
         }
         return joining_node.joining_node(self.cluster, self.directory, node_id, settings)
 
-    def wait_for(self, index: int, *words: str) -> str:
-        """A line of a node's log."""
-        return until(lambda: line_with(self.cluster.log_text(index), *words), PATIENCE_S)
+    def wait_for_log_line(self, index: int, *words: str) -> str:
+        """Return a line of a node's log that contains all words."""
+        return until(lambda: line_with(self.cluster.log_text(index), *words), TIMEOUT_S)
 
 
 def manifest_of(id: CheckpointId, content: bytes, cluster_id: str) -> SnapshotManifest:
@@ -107,32 +107,32 @@ def with_epoch(content: bytes, epoch: int) -> bytes:
 
 
 @pytest.fixture(scope="module")
-def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
-    made = Stage(tmp_path_factory.mktemp("import"))
+def import_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ImportCluster]:
+    made = ImportCluster(tmp_path_factory.mktemp("import"))
     with made.cluster:
         made.create_topics(20)
         yield made
 
 
-def test_a_wiped_node_starts_from_the_store_and_serves_what_it_took(stage: Stage) -> None:
-    """Its next snapshot is that of the others, byte by byte."""
-    cluster = stage.cluster
-    index = stage.follower()
+def test_wiped_node_imports_snapshot_and_serves_it(import_cluster: ImportCluster) -> None:
+    """Check also that the node's next snapshot equals the other nodes' snapshots byte for byte."""
+    cluster = import_cluster.cluster
+    index = import_cluster.follower()
     taken = cluster.cut_equal_snapshots()[index]
     content, id = taken.read_bytes(), id_of(taken)
-    file = stage.offer(id, content)
-    stage.create_topics(2)  # the rest of the log comes from the leader
+    file = import_cluster.offer(id, content)
+    import_cluster.create_topics(2)  # the node fetches the rest of the log from the leader
     since = cluster.wipe(index)
     cluster.wait_ready(index, since)
-    stage.wait_for(index, "A metadata snapshot was imported", file)
+    import_cluster.wait_for_log_line(index, "A metadata snapshot was imported", file)
     assert (cluster.metadata_directory(index) / file).read_bytes() == content
-    until(lambda: cluster.directory_id(index) in json.dumps(cluster.quorum()["currentVoters"]), PATIENCE_S)
+    until(lambda: cluster.directory_id(index) in json.dumps(cluster.quorum()["currentVoters"]), TIMEOUT_S)
     after = [path.read_bytes() for path in cluster.cut_equal_snapshots()]
     assert len(set(after)) == 1
     assert b"topic-21" in after[0]
-    stage.clear()
+    import_cluster.clear()
     lead(cluster, index)
-    fresh = stage.node(11, stage.offers.as_uri())
+    fresh = import_cluster.node(11, import_cluster.offers.as_uri())
     with fresh:
         assert fresh.metric(RECEIVED, source="leader") == 1
         assert fresh.metric(RECEIVED, source="store") == 0
@@ -140,37 +140,37 @@ def test_a_wiped_node_starts_from_the_store_and_serves_what_it_took(stage: Stage
 
 
 def lead(cluster: OttlaCluster, index: int) -> None:
-    """The leader dies, and again, until it is this node that follows; the third one cannot stand for election."""
-    deadline = time.monotonic() + PATIENCE_S
+    """Kill leaders until the given node leads. The third node is suspended, so that it cannot stand for election."""
+    deadline = time.monotonic() + TIMEOUT_S
     while (before := cluster.quorum())["leaderId"] != index + 1:
         assert time.monotonic() < deadline
         leader = int(before["leaderId"]) - 1
         with cluster.paused(3 - leader - index):
             since = cluster.kill(leader)
-            until(partial(is_led, cluster, index, since=int(before["leaderEpoch"])), PATIENCE_S)
+            until(partial(is_led, cluster, index, since=int(before["leaderEpoch"])), TIMEOUT_S)
         cluster.wait_ready(leader, since)
 
 
 def is_led(cluster: OttlaCluster, index: int, *, since: int) -> bool:
-    """Whether somebody leads, as this node knows, in a later epoch."""
-    told = cluster.quorum(cluster.address(index))
-    return int(told["leaderId"]) > 0 and int(told["leaderEpoch"]) > since
+    """Whether this node knows of a leader in an epoch after `since`."""
+    status = cluster.quorum(cluster.address(index))
+    return int(status["leaderId"]) > 0 and int(status["leaderEpoch"]) > since
 
 
-def test_what_is_no_snapshot_of_this_log_is_refused_and_the_leader_asked(stage: Stage) -> None:
-    stage.clear()
-    newest = stage.cluster.cut_equal_snapshots()[0]
-    stage.create_topics(3)
+def test_invalid_snapshots_are_refused_and_fetched_from_the_leader(import_cluster: ImportCluster) -> None:
+    import_cluster.clear()
+    newest = import_cluster.cluster.cut_equal_snapshots()[0]
+    import_cluster.create_topics(3)
     content, (end, epoch) = newest.read_bytes(), id_of(newest)
     damaged = bytearray(content)
     damaged[len(damaged) // 2] ^= 1
-    corrupt = stage.offer(CheckpointId(end, epoch), content)
-    (stage.offers / corrupt).write_bytes(damaged)
-    foreign = stage.offer(CheckpointId(end + 1, epoch), content, cluster_id="Kl4BjzYmTn6OJy1vG5itzw")
-    stray = stage.offer(CheckpointId(end + 2, 0), with_epoch(content, 0))
-    ahead = stage.offer(CheckpointId(end + 100_000, epoch), content)
-    (stage.offers / f"{end + 3:020d}-{epoch:010d}.json").write_bytes(b"[" * 10_000)
-    fresh = stage.node(12, stage.offers.as_uri())
+    corrupt = import_cluster.offer(CheckpointId(end, epoch), content)
+    (import_cluster.offers / corrupt).write_bytes(damaged)
+    foreign = import_cluster.offer(CheckpointId(end + 1, epoch), content, cluster_id="Kl4BjzYmTn6OJy1vG5itzw")
+    stray = import_cluster.offer(CheckpointId(end + 2, 0), with_epoch(content, 0))
+    ahead = import_cluster.offer(CheckpointId(end + 100_000, epoch), content)
+    (import_cluster.offers / f"{end + 3:020d}-{epoch:010d}.json").write_bytes(b"[" * 10_000)
+    fresh = import_cluster.node(12, import_cluster.offers.as_uri())
     with fresh:
         log = fresh.log_text
         refused = {
@@ -187,17 +187,17 @@ def test_what_is_no_snapshot_of_this_log_is_refused_and_the_leader_asked(stage: 
         assert fresh.metric(RECEIVED, source="store") == 0
 
 
-def test_a_store_that_is_away_is_told_of_and_the_leader_asked(stage: Stage) -> None:
-    fresh = stage.node(13, "s3://nowhere?endpoint=http://127.0.0.1:1&region=x")
+def test_unreachable_store_is_logged_and_snapshot_fetched_from_the_leader(import_cluster: ImportCluster) -> None:
+    fresh = import_cluster.node(13, "s3://nowhere?endpoint=http://127.0.0.1:1&region=x")
     with fresh:
         assert line_with(fresh.log_text, "WARNING", "The store of metadata snapshots cannot be used", "s3://nowhere")
         assert fresh.metric(RECEIVED, source="leader") == 1
 
 
-def test_a_store_that_hangs_costs_a_bounded_time(stage: Stage) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as hanging:  # takes connections, says nothing
+def test_hanging_store_delays_start_for_a_bounded_time(import_cluster: ImportCluster) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as hanging:  # accepts connections and never responds
         uri = f"s3://nowhere?endpoint=http://127.0.0.1:{hanging.getsockname()[1]}&region=x"
-        node = stage.node(16, uri, timeout_ms=1_000)
+        node = import_cluster.node(16, uri, timeout_ms=1_000)
         with node:
             line = line_with(node.log_text, "WARNING", "The store of metadata snapshots")
             assert "is too slow" in line or "cannot be used" in line
@@ -207,23 +207,23 @@ def test_a_store_that_hangs_costs_a_bounded_time(stage: Stage) -> None:
             assert time.monotonic() - begun < 30
 
 
-def test_a_node_that_is_one_more_starts_from_a_bucket(
-    stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_new_node_imports_snapshot_from_a_bucket(
+    import_cluster: ImportCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if (reason := unavailable_reason()) is not None:
         pytest.skip(reason)
-    newest = stage.cluster.cut_equal_snapshots()[0]
+    newest = import_cluster.cluster.cut_equal_snapshots()[0]
     content, id = newest.read_bytes(), id_of(newest)
     with S3Server(tmp_path) as server:
         monkeypatch.setenv("AWS_ACCESS_KEY_ID", server.access_key_id)
         monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", server.secret_access_key)
-        manifest = manifest_of(id, content, joining_node.cluster_id(stage.cluster))
+        manifest = manifest_of(id, content, joining_node.cluster_id(import_cluster.cluster))
         store = S3Store(server.settings)
         store.put(f"meta/data/{manifest.file}", [content])
         store.put(f"meta/data/{manifest.name}", [manifest.to_json()])
         store.close()
         uri = f"s3a://{BUCKET}/meta/data?endpoint={server.endpoint}&region={REGION}&path-style=true"
-        fresh = stage.node(14, uri)
+        fresh = import_cluster.node(14, uri)
         with fresh:
             assert line_with(
                 fresh.log_text, "A metadata snapshot was imported", manifest.file, f"s3://{BUCKET}/meta/data/"
@@ -233,8 +233,8 @@ def test_a_node_that_is_one_more_starts_from_a_bucket(
             assert (fresh.data / "__cluster_metadata-0" / manifest.file).read_bytes() == content
 
 
-def test_a_uri_that_names_no_store_stops_the_start(stage: Stage) -> None:
-    node = stage.node(15, "s3://key:sesame@bucket/x")
+def test_invalid_store_uri_stops_the_start(import_cluster: ImportCluster) -> None:
+    node = import_cluster.node(15, "s3://key:sesame@bucket/x")
     with pytest.raises(AssertionError, match=r"ottla\.metadata\.snapshot\.import\.uri: an s3:// URI must not contain"):
         node.start()
     assert "sesame" not in node.log_text

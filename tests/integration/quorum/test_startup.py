@@ -1,4 +1,4 @@
-"""Starts and stops of nodes whose quorum is wrong, elsewhere, or not there: one sentence, a reason, an end."""
+"""Starts and stops of nodes whose quorum is misconfigured, unreachable or absent, and their error messages."""
 
 import contextlib
 import time
@@ -13,14 +13,14 @@ pytestmark = pytest.mark.integration
 
 CLUSTER = "rgtCNgvhR4erEWu7maR0lA"
 OTHER_CLUSTER = "Kl4BjzYmTn6OJy1vG5itzw"
-NOBODY = "127.0.0.1:1"
-"""Where nothing ever listens."""
+UNREACHABLE = "127.0.0.1:1"
+"""An address on which no process listens."""
 VOTERS = "controller.quorum.voters"
 SERVERS = "controller.quorum.bootstrap.servers"
 
 
 class Member(OttlaNode):
-    """A node with roles of its own."""
+    """A node with the given `process.roles`."""
 
     def __init__(self, directory: Path, node_id: int, roles: str, settings: dict[str, str]) -> None:
         super().__init__(directory)
@@ -38,7 +38,7 @@ class Member(OttlaNode):
         return f"CONTROLLER://127.0.0.1:{self.controller_port}"
 
     def format(self, *more: str, cluster_id: str = CLUSTER) -> "Member":
-        """Write the directory as `ottla storage format` does."""
+        """Format the log directory with `ottla storage format`."""
         self.directory.mkdir(parents=True)
         config = self.directory / "server.properties"
         settings = {"log.dirs": str(self.data), **self.settings}
@@ -47,7 +47,7 @@ class Member(OttlaNode):
         return self
 
     def refused_start(self, *more: str) -> str:
-        """Start, which must fail; the one sentence that it prints."""
+        """Start the node, expect failure, and return the one error line that it prints."""
         failed = run_ottla(*self.command(*more)[3:], check=False)
         assert failed.returncode == 1, failed.stdout + failed.stderr
         (sentence,) = [line for line in (failed.stdout + failed.stderr).splitlines() if line.startswith("Error: ")]
@@ -56,7 +56,7 @@ class Member(OttlaNode):
 
     @contextlib.contextmanager
     def running(self) -> Iterator[None]:
-        """Started, ready or not."""
+        """Run the node, ready or not, inside the context."""
         try:
             self.start_unready()
             yield
@@ -75,8 +75,8 @@ class Member(OttlaNode):
 
 @pytest.fixture
 def lone(tmp_path: Path) -> Member:
-    """A controller and nothing else, formatted, the only voter."""
-    return Member(tmp_path / "lone", 1, "controller", {VOTERS: f"1@{NOBODY}"}).format()
+    """Return a formatted node that is only a controller and the only voter."""
+    return Member(tmp_path / "lone", 1, "controller", {VOTERS: f"1@{UNREACHABLE}"}).format()
 
 
 @pytest.mark.parametrize(
@@ -98,37 +98,39 @@ def lone(tmp_path: Path) -> Member:
     ],
     ids=str,
 )
-def test_a_bad_quorum_stops_the_start_with_one_sentence(tmp_path: Path, settings: dict[str, str], key: str) -> None:
+def test_invalid_quorum_settings_stop_the_start_with_one_error_line(
+    tmp_path: Path, settings: dict[str, str], key: str
+) -> None:
     assert key in Member(tmp_path, 1, "controller", settings).refused_start()
 
 
-def test_an_unformatted_directory_says_which_command_to_run(tmp_path: Path) -> None:
-    sentence = Member(tmp_path, 1, "controller", {SERVERS: NOBODY}).refused_start()
+def test_unformatted_directory_error_names_the_format_command(tmp_path: Path) -> None:
+    sentence = Member(tmp_path, 1, "controller", {SERVERS: UNREACHABLE}).refused_start()
     assert "ottla storage format" in sentence
     assert str(tmp_path) in sentence
 
 
-def test_a_controller_alone_stops_when_told(lone: Member) -> None:
+def test_single_controller_stops_on_sigterm(lone: Member) -> None:
     with lone:
         assert lone.terminate() == 0
     assert "Traceback" not in lone.log_text
 
 
-def test_the_same_directory_and_the_same_port_are_refused_while_a_controller_runs(lone: Member, tmp_path: Path) -> None:
+def test_directory_and_port_of_a_running_controller_are_refused(lone: Member, tmp_path: Path) -> None:
     with lone:
-        twin = Member(tmp_path / "twin", 1, "controller", {VOTERS: f"1@{NOBODY}"})
+        twin = Member(tmp_path / "twin", 1, "controller", {VOTERS: f"1@{UNREACHABLE}"})
         twin.data = lone.data
         assert str(lone.data) in twin.refused_start()
-        neighbour = Member(tmp_path / "neighbour", 1, "controller", {VOTERS: f"1@{NOBODY}"}).format()
+        neighbour = Member(tmp_path / "neighbour", 1, "controller", {VOTERS: f"1@{UNREACHABLE}"}).format()
         sentence = neighbour.refused_start("--override", f"listeners={lone.controller_listener}")
         assert "CONTROLLER" in sentence
         assert str(lone.controller_port) in sentence
 
 
-def test_a_broker_without_a_controller_says_so_waits_idly_and_stops_when_told(tmp_path: Path) -> None:
-    node = Member(tmp_path / "node", 5, "broker", {SERVERS: NOBODY}).format("--no-initial-controllers")
+def test_broker_without_controller_logs_waits_idle_and_stops_on_sigterm(tmp_path: Path) -> None:
+    node = Member(tmp_path / "node", 5, "broker", {SERVERS: UNREACHABLE}).format("--no-initial-controllers")
     with node.running():
-        assert NOBODY in node.wait_for_line("cannot be reached")
+        assert UNREACHABLE in node.wait_for_line("cannot be reached")
         status, reason = node.http("/health/ready")
         assert (status, "metadata" in reason) == (503, True)
         begun = time.monotonic(), node.cpu_s
@@ -142,7 +144,7 @@ def test_a_broker_without_a_controller_says_so_waits_idly_and_stops_when_told(tm
     assert "Traceback" not in node.log_text
 
 
-def test_voters_of_two_clusters_tell_that_they_are(tmp_path: Path) -> None:
+def test_voters_of_different_clusters_log_the_inconsistency(tmp_path: Path) -> None:
     nodes = [Member(tmp_path / str(id), id, "controller", {}) for id in (1, 2)]
     voters = ",".join(f"{node.settings['node.id']}@127.0.0.1:{node.controller_port}" for node in nodes)
     for node, cluster_id in zip(nodes, (CLUSTER, OTHER_CLUSTER), strict=True):

@@ -1,4 +1,4 @@
-"""The metadata log after its beginning is gone: what consumers, the snapshot's fetchers and the shell make of that."""
+"""A metadata log without its beginning, as consumers, FetchSnapshot clients and the metadata shell see it."""
 
 import contextlib
 from collections.abc import Iterator
@@ -23,9 +23,9 @@ from tests.support.processes.ottla_cluster import OttlaCluster
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
 TOPIC = "__cluster_metadata"
-PATIENCE_S = 120
+TIMEOUT_S = 120
 NAMES = [f"topic-{number}" for number in range(30)]
-# Segments are small, and go as soon as a snapshot stands for them.
+# Segments are small, and are deleted as soon as a snapshot covers them.
 TRIMMING = {
     "internal.metadata.log.segment.bytes": "2048",
     "metadata.max.retention.bytes": "1",
@@ -33,7 +33,7 @@ TRIMMING = {
     "metadata.max.idle.interval.ms": "0",
 }
 PAGE_BYTES = 700
-"""So small that a snapshot has several."""
+"""Smaller than a snapshot, so that several requests are needed."""
 
 
 @pytest.fixture(scope="module")
@@ -41,14 +41,14 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OttlaCluster]:
     with OttlaCluster(tmp_path_factory.mktemp("cluster"), settings=TRIMMING) as running:
         create(running, *NAMES)
         running.cut_equal_snapshots()
-        until(lambda: low_watermark(running) > 0, PATIENCE_S)
+        until(lambda: low_watermark(running) > 0, TIMEOUT_S)
         yield running
 
 
 def create(cluster: OttlaCluster, *names: str) -> None:
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
     for done in admin.create_topics([NewTopic(name, 1) for name in names]).values():
-        done.result(PATIENCE_S)
+        done.result(TIMEOUT_S)
 
 
 def consumer(cluster: OttlaCluster, reset: str) -> confluent_kafka.Consumer:
@@ -57,39 +57,39 @@ def consumer(cluster: OttlaCluster, reset: str) -> confluent_kafka.Consumer:
 
 
 def low_watermark(cluster: OttlaCluster) -> int:
-    with contextlib.closing(consumer(cluster, "earliest")) as asking:
-        low, _ = asking.get_watermark_offsets(confluent_kafka.TopicPartition(TOPIC, 0), PATIENCE_S)
+    with contextlib.closing(consumer(cluster, "earliest")) as client:
+        low, _ = client.get_watermark_offsets(confluent_kafka.TopicPartition(TOPIC, 0), TIMEOUT_S)
     return int(low)
 
 
-def first_answer(tail: confluent_kafka.Consumer) -> confluent_kafka.Message:
-    return until(lambda: tail.poll(0.5), PATIENCE_S)
+def next_message(tail: confluent_kafka.Consumer) -> confluent_kafka.Message:
+    return until(lambda: tail.poll(0.5), TIMEOUT_S)
 
 
-def test_a_position_below_the_start_is_reset_to_it(cluster: OttlaCluster) -> None:
+def test_fetch_position_below_log_start_is_reset_to_log_start(cluster: OttlaCluster) -> None:
     low = low_watermark(cluster)
     with contextlib.closing(consumer(cluster, "earliest")) as tail:
         tail.assign([confluent_kafka.TopicPartition(TOPIC, 0, 1)])
         create(cluster, "after-the-trim")
-        message = first_answer(tail)
+        message = next_message(tail)
         assert message.error() is None
         assert message.offset() >= low
         while b"after-the-trim" not in (message.value() or b""):
-            message, before = first_answer(tail), message.offset()
+            message, before = next_message(tail), message.offset()
             assert message.offset() > before
 
 
-def test_a_consumer_that_does_not_want_to_miss_anything_is_told(cluster: OttlaCluster) -> None:
+def test_consumer_without_reset_policy_gets_an_error_below_log_start(cluster: OttlaCluster) -> None:
     with contextlib.closing(consumer(cluster, "error")) as tail:
         tail.assign([confluent_kafka.TopicPartition(TOPIC, 0, 1)])
-        error = first_answer(tail).error()
+        error = next_message(tail).error()
         assert error is not None
         assert error.code() == confluent_kafka.KafkaError._AUTO_OFFSET_RESET
 
 
-def test_the_answer_names_a_snapshot_that_any_client_may_fetch(cluster: OttlaCluster) -> None:
+def test_fetch_response_names_a_snapshot_that_clients_can_fetch(cluster: OttlaCluster) -> None:
     leader = cluster.leader_index()
-    with serving(cluster) as connection:
+    with leader_connection(cluster) as connection:
         answer = fetch(connection, 1)
         assert answer.error_code == ErrorCode.OFFSET_OUT_OF_RANGE
         assert answer.snapshot_id.end_offset >= low_watermark(cluster)
@@ -100,8 +100,8 @@ def test_the_answer_names_a_snapshot_that_any_client_may_fetch(cluster: OttlaClu
 
 
 @contextlib.contextmanager
-def serving(cluster: OttlaCluster) -> Iterator[Connection]:
-    """The broker that Metadata names for the topic, on its listener for clients."""
+def leader_connection(cluster: OttlaCluster) -> Iterator[Connection]:
+    """Connect to the broker that Metadata names as the topic's leader, on its client listener."""
     servers = tuple(Endpoint.parse(address) for address in cluster.bootstrap.split(","))
     with contextlib.closing(Client(ClientConfig(servers))) as client:
         yield client.node(client.leaders([TOPIC])[TOPIC].partitions[0].leader_id)
@@ -117,8 +117,10 @@ def fetch_snapshot(connection: Connection, snapshot_id: SnapshotId) -> bytes:
     content = b""
     wanted = FetchSnapshotRequestSnapshotId(snapshot_id.end_offset, snapshot_id.epoch)
     while True:
-        asked = FetchSnapshotRequestPartitionSnapshot(0, -1, wanted, len(content))
-        request = FetchSnapshotRequest(max_bytes=PAGE_BYTES, topics=[FetchSnapshotRequestTopicSnapshot(TOPIC, [asked])])
+        partition = FetchSnapshotRequestPartitionSnapshot(0, -1, wanted, len(content))
+        request = FetchSnapshotRequest(
+            max_bytes=PAGE_BYTES, topics=[FetchSnapshotRequestTopicSnapshot(TOPIC, [partition])]
+        )
         found = connection.call(request, FetchSnapshotResponse).topics[0].partitions[0]
         assert found.error_code == ErrorCode.NONE
         assert 0 < len(found.unaligned_records or b"") <= PAGE_BYTES
@@ -127,6 +129,6 @@ def fetch_snapshot(connection: Connection, snapshot_id: SnapshotId) -> bytes:
             return content
 
 
-def test_the_shell_goes_by_the_snapshot(cluster: OttlaCluster) -> None:
+def test_shell_loads_the_snapshot(cluster: OttlaCluster) -> None:
     shell = ("metadata-shell", "--bootstrap-server", cluster.bootstrap)
     assert set(NAMES) <= set(cluster.ottla(*shell, "ls", "/image/topics/byName").split())

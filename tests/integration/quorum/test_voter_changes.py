@@ -1,4 +1,4 @@
-"""Quorums whose members change: voters added and removed under load, and configured voters that become dynamic."""
+"""Changes of a quorum's voters: added and removed under load, and static voters that become dynamic."""
 
 import hashlib
 import re
@@ -18,10 +18,14 @@ from tests.support.processes.ottla_node import json_of, run_ottla
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
-PATIENCE_S = 60
-# The log stands still when nothing happens, so that all nodes come to the same end.
-STILL = {"metadata.max.idle.interval.ms": "0"}
-DEFAULT_TIMES = {**STILL, "controller.quorum.election.timeout.ms": "1000", "controller.quorum.fetch.timeout.ms": "2000"}
+TIMEOUT_S = 60
+# An idle log stands still, so that all nodes reach the same end.
+NO_NOOP_RECORDS = {"metadata.max.idle.interval.ms": "0"}
+DEFAULT_TIMES = {
+    **NO_NOOP_RECORDS,
+    "controller.quorum.election.timeout.ms": "1000",
+    "controller.quorum.fetch.timeout.ms": "2000",
+}
 
 
 def with_ottla(*arguments: str) -> None:
@@ -38,7 +42,7 @@ Tool = Callable[..., None]
 
 
 @pytest.mark.parametrize("tool", [with_ottla, pytest.param(with_kafka, marks=pytest.mark.interop)])
-def test_voters_are_added_and_the_first_removed_under_load(tool: Tool, tmp_path: Path) -> None:
+def test_voters_are_added_and_removed_under_load(tool: Tool, tmp_path: Path) -> None:
     alone = {"controller.quorum.auto.join.enable": "false"}
     with OttlaCluster(tmp_path / "cluster", settings=alone) as cluster:
         cluster_id = str(cluster.quorum()["clusterId"])
@@ -51,20 +55,20 @@ def test_voters_are_added_and_the_first_removed_under_load(tool: Tool, tmp_path:
                     node.write_properties({"controller.quorum.bootstrap.servers": servers})
                     node.format(cluster_id, "--no-initial-controllers")
                     node.start()
-                    until(partial(is_among, cluster, node.id, "currentObservers"), PATIENCE_S)
+                    until(partial(has_role, cluster, node.id, "currentObservers"), TIMEOUT_S)
                     add(tool, cluster.bootstrap, node)
                     assert node.id in ids(cluster.quorum()["currentVoters"])
                 voters = cluster.quorum()["currentVoters"]
                 first = next(voter["directoryId"] for voter in voters if voter["id"] == 1)
                 leaving = ("--controller-id", "1", f"--controller-directory-id={first}")
                 tool("--bootstrap-server", cluster.bootstrap, "remove-controller", *leaving)
-                told = until(lambda: without_first(cluster.quorum()), PATIENCE_S)
-                assert ids(told["currentVoters"]) == {2, 3, 4, 5}
+                output = until(lambda: without_first(cluster.quorum()), TIMEOUT_S)
+                assert ids(output["currentVoters"]) == {2, 3, 4, 5}
                 made = len(load.topics)
-                until(lambda: len(load.topics) > made + 20, PATIENCE_S)
+                until(lambda: len(load.topics) > made + 20, TIMEOUT_S)
             assert load.records
             load.check()
-            # Four voters, and the first, which is none any more, is needed by nobody for a majority.
+            # The quorum has four voters. The first node is no voter any more, so a majority does not need it.
             cluster.kill(0)
             AdminClient({"bootstrap.servers": extra[0].address}).list_topics(timeout=20)
             for node in extra:
@@ -78,121 +82,121 @@ def add(tool: Tool, bootstrap: str, node: KraftNode) -> None:
     tool("--bootstrap-server", bootstrap, "--command-config", str(node.properties), "add-controller")
 
 
-def is_among(cluster: OttlaCluster, node_id: int, whom: str) -> bool:
-    """As the leader tells it; a new one has yet to hear of observers."""
-    return node_id in ids(cluster.quorum()[whom])
+def has_role(cluster: OttlaCluster, node_id: int, role: str) -> bool:
+    """Whether the leader lists the node in the given role. A newly elected leader does not know the observers yet."""
+    return node_id in ids(cluster.quorum()[role])
 
 
 def ids(voters: list[dict[str, Any]]) -> set[int]:
     return {int(voter["id"]) for voter in voters}
 
 
-def without_first(told: dict[str, Any]) -> dict[str, Any] | None:
-    """What the quorum tells, once it is led by somebody else than the first node."""
-    return told if told["leaderId"] != 1 and 1 not in ids(told["currentVoters"]) else None
+def without_first(output: dict[str, Any]) -> dict[str, Any] | None:
+    """Return the quorum's state once the first node is neither its leader nor a voter."""
+    return output if output["leaderId"] != 1 and 1 not in ids(output["currentVoters"]) else None
 
 
 @pytest.fixture
-def apart(tmp_path: Path) -> Iterator[KraftNodes]:
-    """Three controllers and two brokers, each a process; neither formatted nor started."""
+def separate_nodes(tmp_path: Path) -> Iterator[KraftNodes]:
+    """Return three controllers and two brokers, each its own process, neither formatted nor started."""
     numbers = (11, 12, 13)
     controllers = [KraftNode(tmp_path / str(each), Make.OTTLA, each, "controller", DEFAULT_TIMES) for each in numbers]
-    brokers = [KraftNode(tmp_path / str(number), Make.OTTLA, number, "broker", STILL) for number in (1, 2)]
+    brokers = [KraftNode(tmp_path / str(number), Make.OTTLA, number, "broker", NO_NOOP_RECORDS) for number in (1, 2)]
     with KraftNodes([*controllers, *brokers]) as nodes:
         yield nodes
 
 
-def test_configured_voters_become_dynamic(apart: KraftNodes) -> None:
-    apart.format_static("--feature", "kraft.version=0")
-    apart.start()
-    create(apart[1], "before")
-    assert kraft_version(apart) == 0
+def test_static_voters_become_dynamic(separate_nodes: KraftNodes) -> None:
+    separate_nodes.format_static("--feature", "kraft.version=0")
+    separate_nodes.start()
+    create(separate_nodes[1], "before")
+    assert kraft_version(separate_nodes) == 0
 
-    until(lambda: upgrade(apart), PATIENCE_S)  # refused until every voter has said that it can
-    until(lambda: kraft_version(apart) == 1, PATIENCE_S)
-    create(apart[2], "upgraded")
+    until(lambda: upgrade(separate_nodes), TIMEOUT_S)  # refused until every voter has registered its support
+    until(lambda: kraft_version(separate_nodes) == 1, TIMEOUT_S)
+    create(separate_nodes[2], "upgraded")
 
-    for node in reversed(apart.nodes):
+    for node in reversed(separate_nodes.nodes):
         assert node.terminate() == 0
-        node.write_properties(apart.bootstrap_servers)  # instead of the static voters
-    apart.start()
-    assert ids(voters_of(apart)) == {11, 12, 13}
-    assert all("directoryId" in voter for voter in voters_of(apart))
-    for node in (apart[1], apart[2]):
+        node.write_properties(separate_nodes.bootstrap_servers)  # instead of the static voters
+    separate_nodes.start()
+    assert ids(voters_of(separate_nodes)) == {11, 12, 13}
+    assert all("directoryId" in voter for voter in voters_of(separate_nodes))
+    for node in (separate_nodes[1], separate_nodes[2]):
         assert {"before", "upgraded"} <= topics_of(node)
 
-    apart.leader().kill()
-    create(apart[1], "after")
-    (away,) = [node for node in apart.controllers if not node.running]
+    separate_nodes.leader().kill()
+    create(separate_nodes[1], "after")
+    (away,) = [node for node in separate_nodes.controllers if not node.running]
     away.start()
-    fourth = apart.join(KraftNode(away.directory.parent / "14", Make.OTTLA, 14, "controller"))
-    add(with_ottla, apart[1].address, fourth)
-    assert ids(voters_of(apart)) == {11, 12, 13, 14}
-    assert {"before", "upgraded", "after"} <= topics_of(apart[2])
+    fourth = separate_nodes.join(KraftNode(away.directory.parent / "14", Make.OTTLA, 14, "controller"))
+    add(with_ottla, separate_nodes[1].address, fourth)
+    assert ids(voters_of(separate_nodes)) == {11, 12, 13, 14}
+    assert {"before", "upgraded", "after"} <= topics_of(separate_nodes[2])
 
 
-def test_controllers_and_brokers_apart_serve_clients_through_failures(apart: KraftNodes) -> None:
-    """Default timeouts; what was acknowledged is there in the end, on nodes that all tell the same."""
-    apart.format_dynamic()
-    apart.start()
-    brokers = [apart[1], apart[2]]
+def test_separate_controllers_and_brokers_survive_failures(separate_nodes: KraftNodes) -> None:
+    """Use default timeouts. At the end every acknowledged record and topic exists, and all nodes agree."""
+    separate_nodes.format_dynamic()
+    separate_nodes.start()
+    brokers = [separate_nodes[1], separate_nodes[2]]
     load = TopicLoad(",".join(node.address for node in brokers))
     with load.under_way():
-        for victim in (apart.leader(), apart.leader(), brokers[0]):
-            until(grown(load), PATIENCE_S)
+        for victim in (separate_nodes.leader(), separate_nodes.leader(), brokers[0]):
+            until(has_grown(load), TIMEOUT_S)
             victim.kill()
-            if victim not in brokers:  # a broker's partitions have no other replica to go to
-                until(grown(load), PATIENCE_S)
+            if victim not in brokers:  # a broker's partitions have no other replica
+                until(has_grown(load), TIMEOUT_S)
             victim.start()
-        until(grown(load), PATIENCE_S)
+        until(has_grown(load), TIMEOUT_S)
     load.check()
-    told = apart.caught_up()
-    assert set(told.voters) == {11, 12, 13}
-    assert set(told.observers) == {1, 2}
-    assert len({hashlib.sha256(file.read_bytes()).hexdigest() for file in equal_snapshots(apart)}) == 1
-    assert [node.terminate() for node in reversed(apart.nodes)] == [0] * 5
+    output = separate_nodes.caught_up()
+    assert set(output.voters) == {11, 12, 13}
+    assert set(output.observers) == {1, 2}
+    assert len({hashlib.sha256(file.read_bytes()).hexdigest() for file in equal_snapshots(separate_nodes)}) == 1
+    assert [node.terminate() for node in reversed(separate_nodes.nodes)] == [0] * 5
 
 
-def grown(load: TopicLoad) -> Callable[[], bool]:
-    """Whether topics were created since now."""
+def has_grown(load: TopicLoad) -> Callable[[], bool]:
+    """Return a condition that holds once five more topics were created."""
     enough = len(load.topics) + 5
     return lambda: len(load.topics) >= enough
 
 
 def equal_snapshots(nodes: KraftNodes) -> list[Path]:
-    """Of every node the file of one snapshot, cut when all had come to the same end."""
+    """Return the file of one snapshot from every node, written when all nodes had reached the same end."""
 
     def attempt() -> list[Path] | None:
         files = [cut_snapshot(node) for node in nodes.nodes]
         return files if len({file.name for file in files}) == 1 else None
 
-    return until(attempt, PATIENCE_S)
+    return until(attempt, TIMEOUT_S)
 
 
 def cut_snapshot(node: KraftNode) -> Path:
-    """By the node itself: a broker is asked on its listener for clients, a controller on its own."""
-    way = ("--bootstrap-server", node.address) if "broker" in node.roles else ()
-    way = way or ("--bootstrap-controller", node.controller_address)
-    told = json_of("metadata-quorum", *way, "snapshot")
-    assert isinstance(told, dict)
-    return node.metadata / str(told["file"])
+    """Let the node write a snapshot, through its client listener if it is a broker, else its controller listener."""
+    listener = ("--bootstrap-server", node.address) if "broker" in node.roles else ()
+    listener = listener or ("--bootstrap-controller", node.controller_address)
+    output = json_of("metadata-quorum", *listener, "snapshot")
+    assert isinstance(output, dict)
+    return node.metadata / str(output["file"])
 
 
 def voters_of(nodes: KraftNodes) -> list[dict[str, Any]]:
-    told = json_of("metadata-quorum", "--bootstrap-server", nodes[1].address, "describe", "--status")
-    assert isinstance(told, dict)
-    return list(told["currentVoters"])
+    output = json_of("metadata-quorum", "--bootstrap-server", nodes[1].address, "describe", "--status")
+    assert isinstance(output, dict)
+    return list(output["currentVoters"])
 
 
 def upgrade(nodes: KraftNodes) -> bool:
-    asked = ("--bootstrap-server", nodes[2].address, "upgrade", "--feature", "kraft.version=1")
-    return run_ottla("features", *asked, check=False).returncode == 0
+    arguments = ("--bootstrap-server", nodes[2].address, "upgrade", "--feature", "kraft.version=1")
+    return run_ottla("features", *arguments, check=False).returncode == 0
 
 
 def kraft_version(nodes: KraftNodes) -> int:
-    told = run_ottla("features", "--bootstrap-server", nodes[1].address, "describe").stdout
-    found = re.search(r"^Feature: kraft\.version.*FinalizedVersionLevel: (\d+)", told, re.MULTILINE)
-    assert found is not None, told
+    output = run_ottla("features", "--bootstrap-server", nodes[1].address, "describe").stdout
+    found = re.search(r"^Feature: kraft\.version.*FinalizedVersionLevel: (\d+)", output, re.MULTILINE)
+    assert found is not None, output
     return int(found[1])
 
 
