@@ -1,4 +1,4 @@
-"""What a hostile peer or a mistaken operator gets: the protocol's error or a clear sentence, nobody else suffers."""
+"""Malformed requests and bad configuration: the protocol's error or one clear line, and no effect on other clients."""
 
 import contextlib
 import random
@@ -31,7 +31,7 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OttlaNode]:
 
 
 def create_topic(node: OttlaNode, name: str) -> None:
-    admin = AdminClient({"bootstrap.servers": node.bootstrap})  # its calls end when it is garbage
+    admin = AdminClient({"bootstrap.servers": node.bootstrap})  # the client closes when it is garbage-collected
     admin.create_topics([NewTopic(name, 1)])[name].result(20)
 
 
@@ -40,7 +40,7 @@ def connect(node: OttlaNode) -> socket.socket:
 
 
 def read_to_end(peer: socket.socket) -> bytes:
-    """Everything until the node closes the connection; a node that keeps it open fails by timeout."""
+    """Return everything until the node closes the connection. A connection that stays open fails by timeout."""
     received = b""
     with contextlib.suppress(ConnectionResetError):
         while chunk := peer.recv(65536):
@@ -61,20 +61,20 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("kind", HOSTILE)
-def test_a_hostile_peer_is_disconnected_and_the_others_go_on(node: OttlaNode, kind: str) -> None:
+def test_malformed_input_closes_only_its_own_connection(node: OttlaNode, kind: str) -> None:
     producer = confluent_kafka.Producer({"bootstrap.servers": node.bootstrap})
     producer.list_topics("t", timeout=20)
     with connect(node) as peer:
         peer.sendall(HOSTILE[kind])
         assert read_to_end(peer) == b""
     errors: list[object] = []
-    producer.produce("t", b"still here", on_delivery=lambda error, _message: errors.append(error))
+    producer.produce("t", b"served", on_delivery=lambda error, _message: errors.append(error))
     assert producer.flush(20) == 0
     assert errors == [None]
     assert "Traceback" not in node.log_text
 
 
-def test_an_unknown_version_of_api_versions_is_answered_with_the_range(node: OttlaNode) -> None:
+def test_unsupported_api_versions_version_returns_the_supported_range(node: OttlaNode) -> None:
     with connect(node) as peer:
         peer.sendall(struct.pack(">ihhihb", 11, 18, 99, 77, -1, 0))
         (size,) = struct.unpack(">i", peer.recv(4, socket.MSG_WAITALL))
@@ -86,17 +86,17 @@ def test_an_unknown_version_of_api_versions_is_answered_with_the_range(node: Ott
 
 
 def produce_raw(node: OttlaNode, records: bytes, topic: str = "t") -> int:
-    """The error code that a produce of these bytes is answered with."""
+    """Return the error code of a produce with these bytes."""
     with contextlib.closing(RawProducer(node.port)) as producer:
         return producer.produce(topic, 0, records)[0]
 
 
-def a_batch() -> bytes:
+def sample_batch() -> bytes:
     return build_batch([Record(1_700_000_000_000, b"k", b"v" * 100, ())])
 
 
-def test_a_damaged_batch_gets_the_protocols_error(node: OttlaNode) -> None:
-    good = a_batch()
+def test_damaged_batch_is_refused_as_corrupt(node: OttlaNode) -> None:
+    good = sample_batch()
     flipped = bytearray(good)
     flipped[-1] ^= 1
     assert produce_raw(node, good) == ErrorCode.NONE
@@ -106,24 +106,24 @@ def test_a_damaged_batch_gets_the_protocols_error(node: OttlaNode) -> None:
     assert produce_raw(node, good, topic="../x") == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def test_a_topic_named_like_a_path_is_refused_and_leaves_no_trace(node: OttlaNode) -> None:
+def test_topic_named_like_a_path_is_refused_and_creates_no_file(node: OttlaNode) -> None:
     with pytest.raises(confluent_kafka.KafkaException) as refused:
         create_topic(node, "../x")
     assert refused.value.args[0].name() == "TOPIC_EXCEPTION"
     assert not list(node.data.parent.glob("x*"))
 
 
-def one_sentence(text: str) -> str:
-    """The last line of what a failed start printed; a traceback fails the test."""
+def error_line(text: str) -> str:
+    """Return the last line that a failed start printed. Fail if it printed a traceback."""
     assert "Traceback" not in text, text
     return text.strip().splitlines()[-1]
 
 
-def test_a_second_start_on_the_same_directory_says_so(node: OttlaNode, tmp_path: Path) -> None:
+def test_second_node_on_a_directory_is_refused(node: OttlaNode, tmp_path: Path) -> None:
     other = OttlaNode(tmp_path, {"log.dirs": str(node.data)})
     failed = run_ottla(*other.command()[3:], check=False)
     assert failed.returncode == 1
-    assert str(node.data) in one_sentence(failed.stdout + failed.stderr)
+    assert str(node.data) in error_line(failed.stdout + failed.stderr)
 
 
 def open_connections(node: OttlaNode) -> int:
@@ -138,8 +138,8 @@ def wait_for_connections(node: OttlaNode, count: int) -> None:
         assert time.monotonic() < deadline, f"{found} connections instead of {count}"
 
 
-def test_consumers_that_hang_up_in_a_long_fetch_leave_no_connection_behind(tmp_path: Path) -> None:
-    """On a node of its own: the clients of other tests close their connections when they like."""
+def test_consumers_disconnecting_in_a_long_fetch_leave_no_connection(tmp_path: Path) -> None:
+    """Use a separate node, since clients of other tests may close their connections late."""
     with OttlaNode(tmp_path) as node:
         create_topic(node, "t")
         hang_up_in_a_long_fetch(node)
@@ -149,7 +149,7 @@ def hang_up_in_a_long_fetch(node: OttlaNode) -> None:
     partition = FetchPartition(0, partition_max_bytes=1000, fetch_offset=0)
     fetch = FetchRequest(max_wait_ms=2**31 - 1, min_bytes=2**20, topics=[FetchTopic("t", partitions=[partition])])
     frame = b"".join(encode_request(fetch, 12, 1, "impatient"))
-    wait_for_connections(node, 0)  # the client that made the topic may still be closing its own
+    wait_for_connections(node, 0)  # the client that created the topic may still be closing its connections
     with contextlib.ExitStack() as consumers:
         for _ in range(100):
             consumers.enter_context(connect(node)).sendall(frame)
@@ -157,12 +157,12 @@ def hang_up_in_a_long_fetch(node: OttlaNode) -> None:
     wait_for_connections(node, 0)
 
 
-def test_a_port_in_use_says_so(node: OttlaNode, tmp_path: Path) -> None:
+def test_start_on_a_port_in_use_fails_with_one_error_line(node: OttlaNode, tmp_path: Path) -> None:
     other = OttlaNode(tmp_path)
     other.port = node.port
     failed = run_ottla(*other.command()[3:], check=False)
     assert failed.returncode == 1
-    assert str(node.port) in one_sentence(failed.stdout + failed.stderr)
+    assert str(node.port) in error_line(failed.stdout + failed.stderr)
 
 
 @pytest.mark.parametrize(
@@ -174,13 +174,13 @@ def test_a_port_in_use_says_so(node: OttlaNode, tmp_path: Path) -> None:
         ("log.cleanup.policy=burn", "log.cleanup.policy"),
     ],
 )
-def test_a_bad_value_stops_the_start_with_one_sentence(tmp_path: Path, setting: str, word: str) -> None:
+def test_invalid_config_value_stops_the_start_with_one_error_line(tmp_path: Path, setting: str, word: str) -> None:
     command = OttlaNode(tmp_path).command("--override", setting)
     failed = run_ottla(*command[3:], check=False)
     assert failed.returncode == 1
-    assert word in one_sentence(failed.stdout + failed.stderr)
+    assert word in error_line(failed.stdout + failed.stderr)
 
 
-def test_a_mistyped_key_is_a_warning_that_suggests_the_right_one(tmp_path: Path) -> None:
+def test_mistyped_config_key_logs_a_warning_with_a_suggestion(tmp_path: Path) -> None:
     with OttlaNode(tmp_path, {"num.partition": "3"}) as node:
         assert "num.partitions" in node.log_text

@@ -1,4 +1,4 @@
-"""docker-compose.yml: always read by compose itself and by our own configuration; built and run where asked for."""
+"""docker-compose.yml, checked by compose and our configuration loader, and built and run where OTTLA_COMPOSE=1."""
 
 import json
 import time
@@ -28,12 +28,12 @@ STEP = 2_000
 RECIPE = Recipe(4096, time.time_ns() // 1_000_000 - 3_600_000)
 
 
-# -- read --------------------------------------------------------------------------------------------------------------
+# -- configuration -----------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
 def services() -> Mapping[str, Any]:
-    """As compose understands them, the pipeline's profile included."""
+    """Return the services as `docker compose config` resolves them, including the pipeline's profile."""
     if (reason := containers.compose_reason()) is not None:
         pytest.skip(reason)
     found = compose_document("--profile", "spark", file=FILE)["services"]
@@ -41,13 +41,13 @@ def services() -> Mapping[str, Any]:
     return found
 
 
-def test_compose_takes_the_file(services: Mapping[str, Any]) -> None:
+def test_compose_accepts_the_file(services: Mapping[str, Any]) -> None:
     assert set(services) == {*NODES, "s3", "bucket", "metadata-pipeline"}
     assert services["metadata-pipeline"]["profiles"] == ["spark"]
 
 
 @pytest.mark.parametrize("name", NODES)
-def test_a_node_understands_its_environment(name: str, services: Mapping[str, Any], tmp_path: Path) -> None:
+def test_node_loads_its_environment_as_config(name: str, services: Mapping[str, Any], tmp_path: Path) -> None:
     environment = services[name]["environment"]
     start = prepare(environment, tmp_path / "nothing-mounted")
     config, warnings = load_config(None, (), start.environment)
@@ -57,7 +57,7 @@ def test_a_node_understands_its_environment(name: str, services: Mapping[str, An
     assert config.log_dirs == (services[name]["volumes"][0]["target"],)
 
 
-def test_no_service_has_much_to_break_out_with(services: Mapping[str, Any]) -> None:
+def test_services_run_with_few_privileges(services: Mapping[str, Any]) -> None:
     for name, service in services.items():
         assert (name, service["read_only"]) == (name, True)
         assert service["cap_drop"] == ["ALL"]
@@ -66,13 +66,13 @@ def test_no_service_has_much_to_break_out_with(services: Mapping[str, Any]) -> N
 
 
 @pytest.mark.parametrize("name", [*NODES, "metadata-pipeline"])
-def test_who_keeps_something_is_given_time_to_stop(name: str, services: Mapping[str, Any]) -> None:
+def test_services_with_data_have_a_long_stop_grace_period(name: str, services: Mapping[str, Any]) -> None:
     assert services[name]["stop_grace_period"] == "1m0s"
     assert services[name]["volumes"]
     assert services[name]["restart"] == "unless-stopped"
 
 
-def test_the_pipeline_understands_its_options(services: Mapping[str, Any]) -> None:
+def test_pipeline_parses_its_options(services: Mapping[str, Any]) -> None:
     pytest.importorskip("pyspark", reason="PySpark is not installed: pip install 'ottla[spark]'")
     from spark_jobs.metadata_snapshots.__main__ import metadata_snapshots
 
@@ -85,8 +85,8 @@ def test_the_pipeline_understands_its_options(services: Mapping[str, Any]) -> No
     assert options["checkpoint"].startswith(services["metadata-pipeline"]["volumes"][0]["target"])
 
 
-def test_whatever_the_image_is_made_of_is_in_the_context() -> None:
-    """`.dockerignore` leaves out everything but what it names."""
+def test_docker_context_holds_everything_in_the_image() -> None:
+    """Check that the allow list `.dockerignore` names exactly the packages and files of the image."""
     named = {
         line.removeprefix("!") for line in (REPOSITORY / ".dockerignore").read_text().splitlines() if line[0] == "!"
     }
@@ -115,8 +115,8 @@ def compose(engine: Engine) -> Iterator[Engine]:
         engine.docker("compose", "--profile", "spark", "down", "--volumes", "--timeout", "60", check=False)
 
 
-def _bring_back(engine: Engine) -> None:
-    """Until all are healthy; one that was paused is not at first, and compose would not wait for it."""
+def _restart_nodes(engine: Engine) -> None:
+    """Wait until all nodes are healthy. Compose does not wait for a node that was paused and is unhealthy at first."""
     engine.docker("compose", "up", "--detach")
     until(lambda: all(_status(engine, name)["State"]["Health"]["Status"] == "healthy" for name in NODES))
     until(lambda: len(admin_of(BOOTSTRAP).list_topics(timeout=10).brokers) == 3)
@@ -130,34 +130,34 @@ def _status(engine: Engine, service: str) -> dict[str, Any]:
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
-def test_data_outlive_nodes_that_are_killed_paused_cut_off_and_stopped(compose: Engine) -> None:
+def test_data_survives_killed_paused_disconnected_and_stopped_nodes(compose: Engine) -> None:
     create_topic(BOOTSTRAP, TOPIC, 1, segment_bytes="1048576", local_retention_bytes="1048576")
     write(BOOTSTRAP, TOPIC, RECIPE, 0, range(STEP))
     compose.docker("kill", "ottla-node-1-1")
     write(BOOTSTRAP, TOPIC, RECIPE, 0, range(STEP, 2 * STEP))
-    _bring_back(compose)
+    _restart_nodes(compose)
     compose.docker("pause", "ottla-node-2-1")
     write(BOOTSTRAP, TOPIC, RECIPE, 0, range(2 * STEP, 3 * STEP))
     compose.docker("unpause", "ottla-node-2-1")
-    _bring_back(compose)
+    _restart_nodes(compose)
     compose.docker("network", "disconnect", "ottla_cluster", "ottla-node-3-1")
     write(BOOTSTRAP, TOPIC, RECIPE, 0, range(3 * STEP, 4 * STEP))
     compose.docker("network", "connect", "--alias", "node-3", "ottla_cluster", "ottla-node-3-1")
-    _bring_back(compose)
-    _check_whole(4 * STEP)
+    _restart_nodes(compose)
+    _check_complete(4 * STEP)
     where = ("--bootstrap-server", "node-1:19092", "--json")
     described = json.loads(compose.docker("compose", "exec", "-T", "node-1", "ottla", "remote", "describe", *where))
-    assert described, "nothing of the topic is in S3"
+    assert described, "no object of the topic is in S3"
     compose.docker("compose", "stop")
     codes = {name: _status(compose, name)["State"]["ExitCode"] for name in NODES}
-    assert codes == dict.fromkeys(NODES, 0), "each ends by itself within its grace period"
-    _bring_back(compose)
-    _check_whole(4 * STEP)
+    assert codes == dict.fromkeys(NODES, 0), "a node did not stop within its grace period"
+    _restart_nodes(compose)
+    _check_complete(4 * STEP)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
-def test_the_pipeline_writes_snapshots_and_tables_to_the_store(compose: Engine) -> None:
+def test_pipeline_writes_snapshots_and_tables_to_the_store(compose: Engine) -> None:
     compose.docker("compose", "--profile", "spark", "up", "--detach", "--build", "metadata-pipeline")
     until(lambda: "latest.json" in _objects(compose, "metadata"), timeout_s=600)
     until(lambda: any(name.startswith("changes/") for name in _objects(compose, "tables")), timeout_s=120)
@@ -166,7 +166,7 @@ def test_the_pipeline_writes_snapshots_and_tables_to_the_store(compose: Engine) 
 
 
 def _objects(engine: Engine, prefix: str) -> list[str]:
-    """The names below a prefix of the bucket, as a node sees them."""
+    """Return the object names below a prefix of the bucket, as listed by a node."""
     uri = f"s3://ottla/{prefix}?endpoint=http://s3:7070&region=us-east-1&path-style=true"
     code = (
         f"from storage.tiered.loading.store_uri import open_store; place = open_store({uri!r});"
@@ -176,14 +176,14 @@ def _objects(engine: Engine, prefix: str) -> list[str]:
 
 
 @pytest.mark.slow
-def test_the_image_runs_as_nobody_in_particular(compose: Engine) -> None:
+def test_image_runs_as_an_unprivileged_user(compose: Engine) -> None:
     assert compose.docker("compose", "exec", "-T", "node-1", "id", "-u").strip() == "1000"
     assert _status(compose, "node-1")["HostConfig"]["ReadonlyRootfs"] is True
 
 
 @pytest.mark.slow
-def test_a_lone_container_starts_as_that_of_kafka_does(engine: Engine) -> None:
-    """As Testcontainers' module for apache/kafka starts one: a script of its own, then the image's."""
+def test_single_container_starts_like_kafkas_image(engine: Engine) -> None:
+    """Start the container as Testcontainers' apache/kafka module does: its own script first, then the image's."""
     script = "export KAFKA_ADVERTISED_LISTENERS=PLAINTEXT://127.0.0.1:29092; exec /etc/kafka/docker/run"
     environment = {
         "CLUSTER_ID": "4L6g3nShT-eMCtK--X86sw",
@@ -211,7 +211,7 @@ def test_a_lone_container_starts_as_that_of_kafka_does(engine: Engine) -> None:
         engine.docker("rm", "--force", "--volumes", "lone")
 
 
-def _check_whole(end: int) -> None:
+def _check_complete(end: int) -> None:
     found = read_back(BOOTSTRAP, TOPIC, RECIPE, {0: end})
     assert found.faults == []
     assert found.count == end

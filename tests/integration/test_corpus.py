@@ -1,4 +1,4 @@
-"""A text corpus through every client and codec, across a `kill -9` of the node while the producer is in the middle."""
+"""A text corpus through every client and codec, with a `kill -9` of the node while the producer is sending."""
 
 import gc
 import itertools
@@ -18,8 +18,8 @@ pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")
 
 
 @pytest.fixture(autouse=True)
-def _collect_what_clients_leave() -> Iterator[None]:
-    """Within the test whose warnings are known, not in one that happens to run later."""
+def _collect_garbage_of_clients() -> Iterator[None]:
+    """Collect clients' garbage within the test whose warnings are filtered, not in a later test."""
     yield
     gc.collect()
 
@@ -39,7 +39,7 @@ def lines() -> list[bytes]:
 @pytest.mark.integration
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("program", PROGRAMS)
-def test_what_was_acknowledged_before_and_after_a_kill_comes_back_unchanged(
+def test_acknowledged_lines_are_read_unchanged_after_a_kill(
     node: OttlaNode, lines: list[bytes], program: str, codec: str
 ) -> None:
     if program == "kcat" and shutil.which("kcat") is None:
@@ -48,10 +48,10 @@ def test_what_was_acknowledged_before_and_after_a_kill_comes_back_unchanged(
     assert outcome.acknowledged == len(lines)
     assert outcome.missing == 0
     assert outcome.changed == 0
-    assert outcome.in_log == len(lines), "an idempotent producer's retry was written twice"
+    assert outcome.in_log == len(lines), "the retry of an idempotent producer was written twice"
 
 
-def test_the_corpus_is_real_text_and_long_enough() -> None:
+def test_corpus_has_enough_distinct_lines() -> None:
     sample = list(itertools.islice(text_lines(None), LINES))
     assert len(sample) == LINES
     assert len(set(sample)) > LINES // 4

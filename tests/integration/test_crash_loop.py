@@ -1,4 +1,4 @@
-"""`kill -9` at random moments under idempotent producers with acks=all: nothing lost, doubled or out of order."""
+"""`kill -9` at random moments under idempotent producers with acks=all: no record is lost, duplicated or reordered."""
 
 import random
 import threading
@@ -21,11 +21,11 @@ SEED = 7
 SETTINGS = {"log.segment.bytes": "1048576", "log.flush.offset.checkpoint.interval.ms": "500"}
 
 Stream = tuple[int, int]
-"""(producer, partition): within one, numbers ascend."""
+"""(producer, partition), within which sequence numbers ascend."""
 
 
 class SteadyProducer(threading.Thread):
-    """Sends ascending numbers to all partitions in turn until told to stop, and remembers what was acknowledged."""
+    """A producer that sends ascending numbers to all partitions until stopped, and records the acknowledged offsets."""
 
     def __init__(self, bootstrap: str, number: int, codec: str) -> None:
         super().__init__()
@@ -71,7 +71,7 @@ class SteadyProducer(threading.Thread):
 
 
 def read_all(bootstrap: str) -> dict[Stream, list[tuple[int, int]]]:
-    """(number, offset) of all records, in the order of the log."""
+    """Return (number, offset) of all records per stream, in log order."""
     consumer = confluent_kafka.Consumer(
         {"bootstrap.servers": bootstrap, "group.id": "checker", "check.crcs": True, "enable.auto.commit": False}
     )
@@ -81,7 +81,7 @@ def read_all(bootstrap: str) -> dict[Stream, list[tuple[int, int]]]:
     found: dict[Stream, list[tuple[int, int]]] = defaultdict(list)
     while left:
         messages = consumer.consume(min(left, 10_000), timeout=20)
-        assert messages, f"{left} records never came"
+        assert messages, f"{left} records were not delivered"
         for message in messages:
             assert message.error() is None, message.error()
             producer, sequence, _ = message.value().split()
@@ -91,7 +91,7 @@ def read_all(bootstrap: str) -> dict[Stream, list[tuple[int, int]]]:
     return found
 
 
-def test_nothing_is_lost_doubled_or_out_of_order(tmp_path: Path) -> None:
+def test_kills_lose_duplicate_and_reorder_no_record(tmp_path: Path) -> None:
     rng = random.Random(SEED)
     with OttlaNode(tmp_path, SETTINGS) as node:
         admin = AdminClient({"bootstrap.servers": node.bootstrap})
@@ -101,7 +101,7 @@ def test_nothing_is_lost_doubled_or_out_of_order(tmp_path: Path) -> None:
         for producer in producers:
             producer.start()
         for _ in range(KILLS):
-            time.sleep(rng.uniform(0.2, 2.0))  # the moment is the point of the test
+            time.sleep(rng.uniform(0.2, 2.0))  # the test kills the node at random moments
             node.kill()
             node.start()
         for producer in producers:
@@ -113,5 +113,5 @@ def test_nothing_is_lost_doubled_or_out_of_order(tmp_path: Path) -> None:
     assert [failure for producer in producers for failure in producer.failures] == []
     for stream, records in found.items():
         numbers = [sequence for sequence, _ in records]
-        assert numbers == sorted(set(numbers)), f"doubled or out of order in {stream}"
+        assert numbers == sorted(set(numbers)), f"duplicated or reordered records in {stream}"
         assert dict(records) == producers[stream[0]].acknowledged[stream]

@@ -1,4 +1,4 @@
-"""A disk that fills up under load: an error for clients, a directory offline, nothing lost that was acknowledged."""
+"""Disks that fill up under load: clients get an error, the directory goes offline, no acknowledged record is lost."""
 
 import contextlib
 import time
@@ -25,11 +25,11 @@ pytestmark = [
 BALLAST_BYTES = 4 * 1024 * 1024
 VALUE_BYTES = 50_000
 MANY = 1000
-"""More batches than the disk has room for."""
+"""More batches than fit on the disk."""
 
 
 class NodeOnSmallDisk(OttlaNode):
-    """A node that sees the small file system."""
+    """A node in the mount namespace of the small file system."""
 
     def __init__(self, directory: Path, disk: SmallDisk, settings: dict[str, str]) -> None:
         super().__init__(directory, settings)
@@ -41,7 +41,7 @@ class NodeOnSmallDisk(OttlaNode):
 
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[SmallDisk]:
-    """12 MB, of which a third can be freed."""
+    """Return a 12 MB disk with ballast of a third that can be freed."""
     with SmallDisk(tmp_path / "disk", "12m") as mounted:
         (mounted.seen_from_here / "ballast").write_bytes(bytes(BALLAST_BYTES))
         yield mounted
@@ -52,7 +52,7 @@ def free_space(disk: SmallDisk) -> None:
 
 
 def leave_no_room(disk: SmallDisk) -> None:
-    """Fill the disk to the last page."""
+    """Fill the disk completely."""
     with (disk.seen_from_here / "filler").open("wb", buffering=0) as file, contextlib.suppress(OSError):
         while True:
             file.write(bytes(4096))
@@ -63,25 +63,25 @@ def create_topic(node: OttlaNode, partitions: int) -> None:
     admin.create_topics([NewTopic("t", partitions)])["t"].result(20)
 
 
-def homes(directory: Path) -> list[int]:
-    """The partitions with a log there."""
+def partitions_in(directory: Path) -> list[int]:
+    """Return the indexes of the partitions that have a log in the directory."""
     return sorted(int(path.name[2:]) for path in directory.glob("t-*"))
 
 
-def a_value(number: int) -> bytes:
+def value_of(number: int) -> bytes:
     return b"%08d" % number + bytes(VALUE_BYTES)
 
 
-def a_batch(number: int) -> bytes:
-    return build_batch([Record(int(time.time() * 1000), b"k", a_value(number), ())])
+def batch_of(number: int) -> bytes:
+    return build_batch([Record(int(time.time() * 1000), b"k", value_of(number), ())])
 
 
 def fill(node: OttlaNode, index: int) -> tuple[list[int], int]:
-    """Produce until it is refused: the numbers that were acknowledged, and the error of the next one."""
+    """Produce until a batch is refused. Return the acknowledged numbers and the error of the refused batch."""
     acknowledged: list[int] = []
     with closing(RawProducer(node.port)) as producer:
         for number in range(MANY):
-            error, offset = producer.produce("t", index, a_batch(number))
+            error, offset = producer.produce("t", index, batch_of(number))
             if error != ErrorCode.NONE:
                 return acknowledged, error
             assert offset == number
@@ -90,7 +90,7 @@ def fill(node: OttlaNode, index: int) -> tuple[list[int], int]:
 
 
 def numbers_in(node: OttlaNode, index: int, count: int) -> list[int]:
-    """The first `count` records of a partition, by the numbers they carry."""
+    """Return the numbers in the first `count` records of a partition."""
     consumer = confluent_kafka.Consumer({"bootstrap.servers": node.bootstrap, "group.id": "g"})
     try:
         consumer.assign([confluent_kafka.TopicPartition("t", index, 0)])
@@ -101,7 +101,7 @@ def numbers_in(node: OttlaNode, index: int, count: int) -> list[int]:
         consumer.close()
 
 
-def test_the_only_log_directory_fills_up(tmp_path: Path, disk: SmallDisk) -> None:
+def test_full_only_log_directory_stops_the_node_and_loses_nothing(tmp_path: Path, disk: SmallDisk) -> None:
     node = NodeOnSmallDisk(tmp_path / "node", disk, {"log.dirs": str(disk.path / "data")})
     with node:
         create_topic(node, 1)
@@ -119,25 +119,25 @@ def test_the_only_log_directory_fills_up(tmp_path: Path, disk: SmallDisk) -> Non
     with node:
         assert numbers_in(node, 0, len(acknowledged)) == acknowledged
         with closing(RawProducer(node.port)) as producer:
-            error, offset = producer.produce("t", 0, a_batch(0))
+            error, offset = producer.produce("t", 0, batch_of(0))
         assert error == ErrorCode.NONE
         assert offset >= len(acknowledged)
 
 
-def test_one_of_two_log_directories_fills_up(tmp_path: Path, disk: SmallDisk) -> None:
+def test_full_log_directory_goes_offline_and_the_other_serves(tmp_path: Path, disk: SmallDisk) -> None:
     large = tmp_path / "large"
     node = NodeOnSmallDisk(tmp_path / "node", disk, {"log.dirs": f"{large},{disk.path / 'data'}"})
     with node:
         create_topic(node, 4)
-        until(lambda: len(homes(disk.seen_from_here / "data")) + len(homes(large)) == 4)
-        small, others = homes(disk.seen_from_here / "data"), homes(large)
+        until(lambda: len(partitions_in(disk.seen_from_here / "data")) + len(partitions_in(large)) == 4)
+        small, others = partitions_in(disk.seen_from_here / "data"), partitions_in(large)
         assert len(small) == len(others) == 2
         acknowledged, error = fill(node, small[0])
         assert error == ErrorCode.KAFKA_STORAGE_ERROR
         with closing(RawProducer(node.port)) as producer:
             for index in others:
-                assert producer.produce("t", index, a_batch(0)) == (ErrorCode.NONE, 0)
-            assert producer.produce("t", small[1], a_batch(0))[0] == ErrorCode.KAFKA_STORAGE_ERROR
+                assert producer.produce("t", index, batch_of(0)) == (ErrorCode.NONE, 0)
+            assert producer.produce("t", small[1], batch_of(0))[0] == ErrorCode.KAFKA_STORAGE_ERROR
         assert numbers_in(node, others[0], 1) == [0]
         status, metrics = node.http("/metrics")
         assert status == 200
@@ -150,8 +150,8 @@ def test_one_of_two_log_directories_fills_up(tmp_path: Path, disk: SmallDisk) ->
         assert numbers_in(node, others[1], 1) == [0]
 
 
-def test_the_disk_of_the_metadata_log_fills_up(tmp_path: Path, disk: SmallDisk) -> None:
-    """The controller cannot decide any more, and must not be waited for when the node stops."""
+def test_full_metadata_disk_stops_the_node_and_loses_nothing(tmp_path: Path, disk: SmallDisk) -> None:
+    """Check that the stopping node does not wait for its controller, which cannot write any more."""
     data = tmp_path / "large"
     node = NodeOnSmallDisk(
         tmp_path / "node", disk, {"log.dirs": str(data), "metadata.log.dir": str(disk.path / "meta")}
@@ -173,7 +173,7 @@ def test_the_disk_of_the_metadata_log_fills_up(tmp_path: Path, disk: SmallDisk) 
         assert set(admin.list_topics(timeout=20).topics) == {"t"}
 
 
-def test_a_first_start_on_a_full_disk_says_so(tmp_path: Path, disk: SmallDisk) -> None:
+def test_first_start_on_a_full_disk_fails_with_one_error_line(tmp_path: Path, disk: SmallDisk) -> None:
     leave_no_room(disk)
     node = NodeOnSmallDisk(tmp_path / "node", disk, {"log.dirs": str(disk.path / "data")})
     with pytest.raises(AssertionError, match="exited with 1"), node:

@@ -1,4 +1,4 @@
-"""Groups of unmodified clients, and what they find again when the node has been stopped, killed or cleaned up after."""
+"""Consumer groups of unmodified clients, across restarts, kills, log cleaning and offset expiry."""
 
 import asyncio
 import gc
@@ -44,10 +44,10 @@ PARTITIONS = 6
 GROUP_COUNT = 50
 SEGMENT_BYTES = 1 << 20
 COMMITS = 2000
-"""Of six partitions for two groups: some 2 MB in the log, two segments."""
+"""Commits of six partitions for two groups: some 2 MB in the log, two segments."""
 
 SESSION_MS = 300_000
-"""Longer than any test: members here send heartbeats when there is something to see."""
+"""Longer than any test: members of these tests send heartbeats only when the test needs one."""
 
 # Two members that join one after the other are in the first generation together.
 QUICK = {"group.initial.rebalance.delay.ms": "2000", "group.min.session.timeout.ms": "500"}
@@ -55,8 +55,8 @@ STOPS: dict[str, Callable[[OttlaNode], object]] = {"kill": OttlaNode.kill, "term
 
 
 @pytest.fixture(autouse=True)
-def _collect_what_clients_leave() -> Iterator[None]:
-    """Within the test whose warnings are known, not in one that happens to run later."""
+def _collect_garbage_of_clients() -> Iterator[None]:
+    """Collect clients' garbage within the test whose warnings are filtered, not in a later test."""
     yield
     gc.collect()
 
@@ -77,28 +77,28 @@ def create_topic(node: OttlaNode, name: str = TOPIC) -> None:
 def until(condition: Callable[[], bool], what: str, timeout_s: float = 60) -> None:
     deadline = time.monotonic() + timeout_s
     while not condition():
-        assert time.monotonic() < deadline, f"not within {timeout_s} s: {what}"
+        assert time.monotonic() < deadline, f"{what}: not within {timeout_s} s"
         time.sleep(0.02)
 
 
 def coordinator_of(client: Client, group: str) -> Connection:
-    """The group's coordinator, once there is one and it has loaded the group."""
+    """Return a connection to the group's coordinator, once it is elected and has loaded the group."""
 
-    def ask() -> Connection:
+    def connect_once() -> Connection:
         connection = client.coordinator(group)
         request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group, topics=[])])
         answer = connection.call(request, OffsetFetchResponse, highest=9).groups[0]
         raise_for(answer.error_code, group)
         return connection
 
-    return client.retrying(ask)
+    return client.retrying(connect_once)
 
 
-# Frame by frame: what a client sees whose node goes away and comes back.
+# Single requests: the view of a client whose node stops and comes back.
 
 
 class Member:
-    """A member with a connection of its own, so that its parked requests hold up nobody else."""
+    """A group member with its own connection, so that its waiting requests delay no other member."""
 
     def __init__(self, node: OttlaNode, group: str, instance_id: str | None = None) -> None:
         self.node, self.group, self.instance_id = node, group, instance_id
@@ -131,7 +131,7 @@ class Member:
         return answer
 
     def get_member_id(self) -> None:
-        """Ask for an id, as the first half of joining."""
+        """Obtain a member id with a first JoinGroup request (KIP-394)."""
         self.send_join()
         self.member_id = self.coordinator.receive(JoinGroupResponse).member_id
 
@@ -163,7 +163,7 @@ def two_members_in_generation_one(node: OttlaNode, group: str) -> tuple[Member, 
 
 
 @pytest.mark.parametrize("stop", STOPS)
-def test_members_go_on_in_their_generation_after_a_restart(node: OttlaNode, stop: str) -> None:
+def test_members_keep_their_generation_across_a_restart(node: OttlaNode, stop: str) -> None:
     members = two_members_in_generation_one(node, "g")
     STOPS[stop](node)
     node.start()
@@ -174,7 +174,7 @@ def test_members_go_on_in_their_generation_after_a_restart(node: OttlaNode, stop
         member.close()
 
 
-def test_a_rebalance_cut_short_by_a_kill_leaves_the_last_generation_and_begins_anew(node: OttlaNode) -> None:
+def test_rebalance_interrupted_by_a_kill_restarts_from_the_last_generation(node: OttlaNode) -> None:
     leader, follower = two_members_in_generation_one(node, "g")
     newcomer = Member(node, "g")
     newcomer.get_member_id()
@@ -187,7 +187,7 @@ def test_a_rebalance_cut_short_by_a_kill_leaves_the_last_generation_and_begins_a
         member.connect()
     assert leader.heartbeat() is ErrorCode.NONE
     assert leader.sync() == b"first"
-    newcomer.member_id = ""  # it is forgotten, as it had no assignment
+    newcomer.member_id = ""  # the coordinator has dropped the member, which had no assignment
     newcomer.get_member_id()
     newcomer.send_join()
     until(lambda: leader.heartbeat() is ErrorCode.REBALANCE_IN_PROGRESS, "the second attempt")
@@ -199,7 +199,7 @@ def test_a_rebalance_cut_short_by_a_kill_leaves_the_last_generation_and_begins_a
 
 
 def commit(connection: Connection, group: str, offset: int, partitions: int = PARTITIONS) -> int:
-    """The first error of a commit outside of group management."""
+    """Commit without a member id. Return the first error code."""
     each = [OffsetCommitRequestPartition(index, offset, 0, f"m{offset}") for index in range(partitions)]
     request = OffsetCommitRequest(group_id=group, topics=[OffsetCommitRequestTopic(name=TOPIC, partitions=each)])
     answer = connection.call(request, OffsetCommitResponse, highest=9)
@@ -214,23 +214,23 @@ def committed(node: OttlaNode, group: str) -> dict[int, OffsetFetchResponseParti
     return {each.partition_index: each for topic in answer.topics for each in topic.partitions}
 
 
-def test_no_acknowledged_commit_is_lost_when_the_node_is_killed_while_groups_commit(node: OttlaNode) -> None:
+def test_kill_loses_no_acknowledged_offset_commit(node: OttlaNode) -> None:
     groups = [f"group-{number}" for number in range(GROUP_COUNT)]
     acknowledged = dict.fromkeys(groups, -1)
 
-    def commit_for_ever(mine: list[str]) -> None:
+    def commit_until_killed(mine: list[str]) -> None:
         with Client(ClientConfig.parse(node.bootstrap)) as client:
             for group in mine:
-                coordinator = coordinator_of(client, group)  # the same for all, once the last one is loaded
+                coordinator = coordinator_of(client, group)  # one coordinator for all groups, once the last is loaded
             try:
                 for offset in itertools.count():
                     for group in mine:
                         assert commit(coordinator, group, offset) == 0
                         acknowledged[group] = offset
             except ConnectionLost:
-                return  # as the node was killed
+                return  # the node was killed
 
-    threads = [threading.Thread(target=commit_for_ever, args=(groups[number::5],)) for number in range(5)]
+    threads = [threading.Thread(target=commit_until_killed, args=(groups[number::5],)) for number in range(5)]
     for thread in threads:
         thread.start()
     until(lambda: min(acknowledged.values()) >= 10, "ten commits of each group")
@@ -244,10 +244,10 @@ def test_no_acknowledged_commit_is_lost_when_the_node_is_killed_while_groups_com
         for each in found.values():
             assert each.committed_offset >= acknowledged[group]
             assert (each.metadata, each.committed_leader_epoch) == (f"m{each.committed_offset}", 0)
-        assert len({each.committed_offset for each in found.values()}) == 1, "a commit is all or nothing"
+        assert len({each.committed_offset for each in found.values()}) == 1, "a commit was stored partially"
 
 
-def test_compaction_of_the_offsets_topic_loses_nothing(tmp_path: Path) -> None:
+def test_compaction_of_the_offsets_topic_keeps_the_latest_commits(tmp_path: Path) -> None:
     settings = {
         **QUICK,
         "offsets.topic.num.partitions": "1",
@@ -281,8 +281,8 @@ def test_compaction_of_the_offsets_topic_loses_nothing(tmp_path: Path) -> None:
             member.close()
 
 
-def test_offsets_expire_by_a_client_s_own_retention_time_and_the_group_with_them(tmp_path: Path) -> None:
-    """Versions 2 to 4 of OffsetCommit let the client say for how long."""
+def test_client_retention_time_expires_offsets_and_their_group(tmp_path: Path) -> None:
+    """Use versions 2 to 4 of OffsetCommit, in which a client sets the retention time."""
     with OttlaNode(tmp_path / "node", {**QUICK, "offsets.retention.check.interval.ms": "200"}) as node:
         create_topic(node)
         with Client(ClientConfig.parse(node.bootstrap)) as client:
@@ -298,11 +298,11 @@ def test_offsets_expire_by_a_client_s_own_retention_time_and_the_group_with_them
         assert committed(node, "long")[0].committed_offset == 7
 
 
-# Real clients.
+# Client libraries.
 
 
 class ConfluentMember:
-    """librdkafka's consumer on a thread of its own; notes its rebalances."""
+    """A librdkafka consumer on its own thread that records its rebalances."""
 
     def __init__(self, node: OttlaNode, group: str, **config: str) -> None:
         self.events: list[tuple[str, int]] = []
@@ -347,7 +347,7 @@ class ConfluentMember:
 
 
 class _Silent:
-    """A logger for clients whose node is about to be killed."""
+    """A logger that drops messages of clients whose node is killed."""
 
     def log(self, *_: object) -> None:
         pass
@@ -361,7 +361,7 @@ def produce(node: OttlaNode, count: int) -> None:
 
 
 @pytest.mark.parametrize("stop", STOPS)
-def test_librdkafka_members_do_not_notice_a_restart(node: OttlaNode, stop: str) -> None:
+def test_librdkafka_members_keep_their_assignment_across_a_restart(node: OttlaNode, stop: str) -> None:
     produce(node, 60)
     members = [ConfluentMember(node, "g") for _ in range(3)]
     try:
@@ -439,7 +439,7 @@ class AiokafkaSide:
         self._thread.join()
 
 
-def test_three_client_libraries_share_one_group(node: OttlaNode) -> None:
+def test_three_client_libraries_share_a_group(node: OttlaNode) -> None:
     everything = {(TOPIC, index) for index in range(PARTITIONS)}
     members = [side(node, "mixed") for side in (ConfluentSide, KafkaPythonSide, AiokafkaSide)]
     try:
@@ -452,7 +452,7 @@ def test_three_client_libraries_share_one_group(node: OttlaNode) -> None:
             each.close()
 
 
-def test_a_transactional_producer_is_told_and_the_log_says_why_once(node: OttlaNode) -> None:
+def test_transactional_producer_is_refused_and_logged_once(node: OttlaNode) -> None:
     producer = confluent_kafka.Producer(
         {"bootstrap.servers": node.bootstrap, "transactional.id": "tx-1", "logger": _Silent()}
     )

@@ -1,4 +1,4 @@
-"""`ottla cluster` for real: used by clients, its node killed, itself told to stop, itself killed, started again."""
+"""`ottla cluster` as a real process: used by clients, its node or itself killed, stopped, and started again."""
 
 import contextlib
 import os
@@ -22,7 +22,7 @@ from tests.support.processes.ottla_node import clean_environment
 
 pytestmark = pytest.mark.integration
 
-PATIENCE_S = 60
+TIMEOUT_S = 60
 STATUS = re.compile(r"node 1  (?P<address>\S+)  (?P<http>\S+)  pid (?P<pid>\d+)  ready (again )?in [\d.]+ s")
 
 TAKE_TERMINAL = """
@@ -30,11 +30,11 @@ import fcntl, os, sys, termios
 fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 os.execv(sys.argv[1], sys.argv[1:])
 """
-"""Makes standard input the controlling terminal of a new session, then becomes the command it is given."""
+"""Program that makes standard input the controlling terminal of a new session, then runs the given command."""
 
 
 class RunningCluster:
-    """`ottla cluster` on a terminal of its own, so that Ctrl-C is one."""
+    """An `ottla cluster` process on its own terminal, so that Ctrl-C sends SIGINT."""
 
     def __init__(self, directory: Path, port: int, *arguments: str) -> None:
         self.directory = directory
@@ -61,16 +61,16 @@ class RunningCluster:
         return self.directory / "node-0" / "ottla.pid"
 
     def line(self) -> str:
-        """The next line it prints; a line that does not come in time fails the test."""
+        """Return the next printed line. Fail if none comes in time."""
         while "\r\n" not in self._rest:
-            ready, _, _ = select.select([self._terminal], [], [], PATIENCE_S)
+            ready, _, _ = select.select([self._terminal], [], [], TIMEOUT_S)
             assert ready, f"no further line; so far: {self._rest}"
             self._rest += os.read(self._terminal, 4096).decode()
         line, _, self._rest = self._rest.partition("\r\n")
         return line
 
     def status(self) -> re.Match[str]:
-        """The next line, which must be the one of a node that serves."""
+        """Return the match of the next line, which must be the status of a ready node."""
         line = self.line()
         found = STATUS.fullmatch(line)
         assert found, line
@@ -80,7 +80,7 @@ class RunningCluster:
         os.write(self._terminal, b"\x03")
 
     def wait(self) -> int:
-        return self.process.wait(timeout=PATIENCE_S)
+        return self.process.wait(timeout=TIMEOUT_S)
 
     def close(self) -> None:
         if self.process.poll() is None:
@@ -91,13 +91,13 @@ class RunningCluster:
 
 @pytest.fixture
 def port() -> int:
-    """A free port whose successor is free too, for the controller."""
+    """Return a free port whose successor, the controller's port, is free too."""
     return free_port_block(1)
 
 
 @contextlib.contextmanager
-def a_cluster(directory: Path, port: int, *arguments: str) -> Iterator[tuple[RunningCluster, re.Match[str]]]:
-    """A cluster that serves, and what it said of its node."""
+def running_cluster(directory: Path, port: int, *arguments: str) -> Iterator[tuple[RunningCluster, re.Match[str]]]:
+    """Run a cluster and yield it with the status line of its node."""
     with contextlib.closing(RunningCluster(directory, port, *arguments)) as cluster:
         status = cluster.status()
         assert cluster.line() == f"bootstrap server: {cluster.bootstrap}"
@@ -105,13 +105,13 @@ def a_cluster(directory: Path, port: int, *arguments: str) -> Iterator[tuple[Run
 
 
 def wait_until_gone(pid: int) -> None:
-    """Until a process that is no child of ours has ended."""
+    """Wait until a process that is not a child has ended."""
     try:
         descriptor = os.pidfd_open(pid)
     except ProcessLookupError:
         return
     try:
-        assert select.select([descriptor], [], [], PATIENCE_S)[0], f"{pid} still runs"
+        assert select.select([descriptor], [], [], TIMEOUT_S)[0], f"{pid} still runs"
     finally:
         os.close(descriptor)
 
@@ -139,8 +139,8 @@ def consume(cluster: RunningCluster, count: int) -> list[bytes]:
         consumer.close()
 
 
-def test_a_cluster_over_its_whole_life(tmp_path: Path, port: int) -> None:
-    with a_cluster(tmp_path, port) as (cluster, status):
+def test_cluster_keeps_records_through_kill_and_restart(tmp_path: Path, port: int) -> None:
+    with running_cluster(tmp_path, port) as (cluster, status):
         assert status["address"] == cluster.bootstrap
         assert cluster.pid_file.read_text() == f"{status['pid']}\n"
         with urllib.request.urlopen(f"{status['http']}/health/ready", timeout=10) as answer:
@@ -160,12 +160,12 @@ def test_a_cluster_over_its_whole_life(tmp_path: Path, port: int) -> None:
         assert cluster.wait() == 0
         wait_until_gone(int(again["pid"]))
         assert not cluster.pid_file.exists()
-    with a_cluster(tmp_path, port) as (cluster, _):
+    with running_cluster(tmp_path, port) as (cluster, _):
         assert consume(cluster, 2) == [b"before the kill", b"after the kill"]
 
 
-def test_ctrl_c_stops_the_node_in_order(tmp_path: Path, port: int) -> None:
-    with a_cluster(tmp_path, port) as (cluster, status):
+def test_ctrl_c_stops_the_node_cleanly(tmp_path: Path, port: int) -> None:
+    with running_cluster(tmp_path, port) as (cluster, status):
         cluster.press_ctrl_c()
         assert cluster.wait() == 0
         wait_until_gone(int(status["pid"]))
@@ -173,24 +173,24 @@ def test_ctrl_c_stops_the_node_in_order(tmp_path: Path, port: int) -> None:
     assert not cluster.pid_file.exists()
 
 
-def test_a_node_does_not_outlive_a_killed_supervisor(tmp_path: Path, port: int) -> None:
-    with a_cluster(tmp_path, port) as (cluster, status):
+def test_node_ends_with_its_killed_supervisor(tmp_path: Path, port: int) -> None:
+    with running_cluster(tmp_path, port) as (cluster, status):
         create_topic(cluster)
         produce(cluster, b"kept")
         cluster.process.kill()
         cluster.wait()
-    with a_cluster(tmp_path, port) as (cluster, _):  # at once: it waits for the node of before
+    with running_cluster(tmp_path, port) as (cluster, _):  # started at once: it waits for the previous node to end
         assert consume(cluster, 1) == [b"kept"]
     wait_until_gone(int(status["pid"]))
 
 
-def test_two_clusters_do_not_share_a_directory(tmp_path: Path, port: int) -> None:
-    with a_cluster(tmp_path, port), contextlib.closing(RunningCluster(tmp_path, port)) as second:
+def test_second_cluster_on_a_directory_is_refused(tmp_path: Path, port: int) -> None:
+    with running_cluster(tmp_path, port), contextlib.closing(RunningCluster(tmp_path, port)) as second:
         assert second.line() == f"Error: {tmp_path} is in use by another `ottla cluster`."
         assert second.wait() == 1
 
 
-def test_a_port_in_use_ends_the_first_start_with_a_sentence(tmp_path: Path, port: int) -> None:
+def test_first_start_fails_on_a_port_in_use(tmp_path: Path, port: int) -> None:
     with (
         socket.create_server(("127.0.0.1", port)),
         contextlib.closing(RunningCluster(tmp_path, port)) as cluster,
@@ -201,8 +201,8 @@ def test_a_port_in_use_ends_the_first_start_with_a_sentence(tmp_path: Path, port
         assert cluster.wait() == 1
 
 
-def test_a_node_is_left_alone_on_request(tmp_path: Path, port: int) -> None:
-    with a_cluster(tmp_path, port, "--no-restart") as (cluster, status):
+def test_no_restart_option_leaves_a_killed_node_stopped(tmp_path: Path, port: int) -> None:
+    with running_cluster(tmp_path, port, "--no-restart") as (cluster, status):
         os.kill(int(status["pid"]), signal.SIGKILL)
         assert "is not restarted" in cluster.line()
         assert not cluster.pid_file.exists()

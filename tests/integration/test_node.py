@@ -1,4 +1,4 @@
-"""One node as its operator sees it: readiness, metrics, a clean stop, and what a restart finds."""
+"""One node as its operator sees it: readiness, metrics, a clean stop, and the state after a restart."""
 
 import json
 from collections.abc import Iterator
@@ -35,7 +35,7 @@ def samples(node: OttlaNode) -> dict[str, float]:
     return {name: float(value) for name, _space, value in lines}
 
 
-def test_health_and_metrics_tell_what_happened(node: OttlaNode) -> None:
+def test_health_and_metrics_reflect_traffic(node: OttlaNode) -> None:
     assert node.http("/health/live")[0] == 200
     status, ready = node.http("/health/ready")
     assert (status, json.loads(ready)) == (200, {"status": "ready"})
@@ -49,7 +49,7 @@ def test_health_and_metrics_tell_what_happened(node: OttlaNode) -> None:
     assert values['kafka_log_log_logendoffset{partition="0",topic="counted"}'] == 25
 
 
-def test_a_clean_stop_leaves_the_marker_and_everything_is_there_afterwards(node: OttlaNode) -> None:
+def test_clean_stop_writes_marker_and_restart_finds_all_data(node: OttlaNode) -> None:
     produce(node, "kept", 100)
     admin = AdminClient({"bootstrap.servers": node.bootstrap})
     admin.create_topics([NewTopic("configured", 3, config={"retention.ms": "12345"})])["configured"].result(20)
@@ -66,8 +66,8 @@ def test_a_clean_stop_leaves_the_marker_and_everything_is_there_afterwards(node:
     assert lines == [str(number) for number in range(100)]
 
 
-def test_the_node_says_when_it_serves(node: OttlaNode) -> None:
+def test_start_logs_kafkas_ready_lines(node: OttlaNode) -> None:
     text = node.log_text
     assert "Transitioning from RECOVERY to RUNNING" in text
     assert "[KafkaServer id=1] started" in text
-    assert text.count("\n") < 20, "a start that needs more lines than this hides what matters"
+    assert text.count("\n") < 20, "the start logs too many lines"

@@ -1,4 +1,4 @@
-"""A node of which a part fails: all of it ends, at once, and says why."""
+"""A failing background task stops the whole node at once and names the reason."""
 
 import asyncio
 import logging
@@ -20,12 +20,12 @@ pytestmark = pytest.mark.integration
 LONGEST_S = 30.0
 
 
-class Planted(Exception):
-    """No part expects it."""
+class PlantedFailure(Exception):
+    """An exception that no component handles."""
 
 
-class Heard(logging.Handler):
-    """Sets the event when a sentence is logged."""
+class MessageEvent(logging.Handler):
+    """A log handler that sets an event when a message contains the text."""
 
     def __init__(self, sentence: str, event: asyncio.Event) -> None:
         super().__init__()
@@ -39,20 +39,20 @@ class Heard(logging.Handler):
 
 @pytest.fixture
 def failing(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> Iterator[None]:
-    """Every node fails as soon as it has started."""
-    at_work = asyncio.Event()
-    heard = Heard("] started", at_work)
+    """Make every node fail as soon as it has started."""
+    started = asyncio.Event()
+    handler = MessageEvent("] started", started)
 
     async def fail(_tasks: LogTasks) -> None:
-        await at_work.wait()
-        raise Planted("a part failed")
+        await started.wait()
+        raise PlantedFailure("a background task failed")
 
     monkeypatch.setattr(LogTasks, "run", fail)
     caplog.set_level("INFO")
     log = logging.getLogger("ottla")
-    log.addHandler(heard)
+    log.addHandler(handler)
     yield
-    log.removeHandler(heard)
+    log.removeHandler(handler)
 
 
 async def run_until_it_fails(directory: Path, ports: Sequence[int] = (0, 0)) -> pytest.ExceptionInfo[BaseException]:
@@ -66,19 +66,19 @@ async def run_until_it_fails(directory: Path, ports: Sequence[int] = (0, 0)) -> 
 
 
 @pytest.mark.usefixtures("failing")
-async def test_a_task_that_fails_ends_the_node_without_leave_of_anybody(
+async def test_failed_task_stops_the_node_without_controlled_shutdown(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The heartbeats end with the task, so that no controller would ever let go of the broker."""
+    """Check that the node does not wait for a controlled shutdown: heartbeats have ended with the failed task."""
     failure = await run_until_it_fails(tmp_path)
-    assert failure.group_contains(Planted)
+    assert failure.group_contains(PlantedFailure)
     assert "Background task failed; stopping the node" in caplog.text
     assert "PENDING_CONTROLLED_SHUTDOWN" not in caplog.text
 
 
 @pytest.mark.usefixtures("failing")
-async def test_the_directories_are_given_up_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever waits for them, to start another node on them, wants the ports and writes the files at once."""
+async def test_directory_locks_are_released_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Check that ports are free and files closed before the locks go: a waiting node uses both at once."""
     ports = free_ports(2)
     unlock, stop_io, ended = LogDirs.unlock, IoThread.stop, []
 

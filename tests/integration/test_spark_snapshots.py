@@ -1,6 +1,6 @@
-"""The snapshot job beside a real cluster of three: its file is a node's file, whatever happened meanwhile.
+"""The Spark snapshot job beside a three-node cluster: its snapshot equals a node's snapshot byte for byte.
 
-And a node that is new takes it for one.
+A new node imports it.
 """
 
 import hashlib
@@ -27,13 +27,13 @@ from tests.support.processes.spark_session import require_spark
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(1800)]
 
-PATIENCE_S = 60
+TIMEOUT_S = 60
 OFTEN = ("--interval", "0.5", "--trigger", "0.2")
 RECEIVED = "ottla_metadata_snapshots_received_total"
 
 
 class Outcome(NamedTuple):
-    """A file of the job and one of a node, of the same SnapshotId; where the job left all it wrote, and the cluster."""
+    """Snapshots of one id by the job and by a node, the job's output directory, and the cluster."""
 
     ours: Path
     theirs: Path
@@ -42,30 +42,30 @@ class Outcome(NamedTuple):
 
 
 class Changes:
-    """What a client does to a cluster while the job runs."""
+    """Metadata changes that a client makes while the job runs."""
 
     def __init__(self, bootstrap: str) -> None:
         self._admin = AdminClient({"bootstrap.servers": bootstrap})
 
     def create(self, name: str, partitions: int, **config: str) -> None:
         topic = NewTopic(name, partitions, 2, config={key.replace("_", "."): value for key, value in config.items()})
-        self._admin.create_topics([topic], request_timeout=PATIENCE_S)[name].result(PATIENCE_S)
+        self._admin.create_topics([topic], request_timeout=TIMEOUT_S)[name].result(TIMEOUT_S)
 
     def delete(self, name: str) -> None:
-        self._admin.delete_topics([name], request_timeout=PATIENCE_S)[name].result(PATIENCE_S)
+        self._admin.delete_topics([name], request_timeout=TIMEOUT_S)[name].result(TIMEOUT_S)
 
     def grow(self, name: str, partitions: int) -> None:
-        self._admin.create_partitions([NewPartitions(name, partitions)])[name].result(PATIENCE_S)
+        self._admin.create_partitions([NewPartitions(name, partitions)])[name].result(TIMEOUT_S)
 
     def alter(self, name: str, key: str, value: str) -> None:
         entry = ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET)
         resource = ConfigResource(ConfigResource.Type.TOPIC, name, incremental_configs=[entry])
-        self._admin.incremental_alter_configs([resource])[resource].result(PATIENCE_S)
+        self._admin.incremental_alter_configs([resource])[resource].result(TIMEOUT_S)
 
 
 @pytest.fixture(scope="module")
 def outcome(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Outcome]:
-    """Topics come, change, go and come again under their names while the job tails, is killed, and tails again."""
+    """Create, alter, delete and re-create topics while the job tails the log, is killed, and tails again."""
     require_spark()
     directory = tmp_path_factory.mktemp("spark")
     out = directory / "out"
@@ -94,29 +94,29 @@ def outcome(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Outcome]:
             changes.create("after", 1)
             at_rest = int(cluster.cut_equal_snapshots()[0].name[:20])
             job.until(lambda: job.latest_end() >= at_rest)
-            assert job.stop() == 0, job.told()
+            assert job.stop() == 0, job.output()
         yield Outcome(out / theirs.name, theirs, out, cluster)
 
 
-def test_the_bytes_are_those_of_a_node(outcome: Outcome) -> None:
+def test_job_snapshot_equals_the_nodes_snapshot(outcome: Outcome) -> None:
     ours, theirs = (hashlib.sha256(path.read_bytes()).hexdigest() for path in (outcome.ours, outcome.theirs))
     assert ours == theirs
     manifest = json.loads(outcome.ours.with_suffix(".json").read_bytes())
     assert manifest["sha256"] == theirs
 
 
-def test_apache_kafka_reads_it(outcome: Outcome) -> None:
-    """Kafka's tool shows every record, its shell the image: the topic that was created again has its later self."""
+def test_kafka_tools_read_the_job_snapshot(outcome: Outcome) -> None:
+    """Check Kafka's dump tool and shell: a re-created topic has its later configuration."""
     if (reason := apache_kafka.unavailable_reason()) is not None:
         pytest.skip(reason)
-    told = run_tool("kafka.tools.DumpLogSegments", "--cluster-metadata-decoder", "--files", str(outcome.ours))
-    assert "SnapshotHeader" in told
-    assert "SnapshotFooter" in told
+    output = run_tool("kafka.tools.DumpLogSegments", "--cluster-metadata-decoder", "--files", str(outcome.ours))
+    assert "SnapshotHeader" in output
+    assert "SnapshotFooter" in output
     for part in ('"name":"again"', '"name":"late"', '"value":"4000"', '"value":"3000"'):
-        assert part in told, part
-    assert '"value":"compact"' not in told, "a config of the topic that is gone"
+        assert part in output, part
+    assert '"value":"compact"' not in output, "the snapshot holds a config of the deleted topic"
     asked = ("--snapshot", str(outcome.ours), "ls", "/image/topics/byName/again")
-    # The shell does not always wait until it has loaded what it is asked of.
+    # The shell does not always wait until it has loaded the requested node.
     until(
         lambda: (
             run_tool("org.apache.kafka.shell.MetadataShell", *asked).split() == ["0", "1", "2", "3", "4", "id", "name"]
@@ -124,8 +124,8 @@ def test_apache_kafka_reads_it(outcome: Outcome) -> None:
     )
 
 
-def test_a_node_that_is_new_starts_from_it(outcome: Outcome, tmp_path: Path) -> None:
-    """It asks the leader for nothing that the job has, and then has the image of the others, byte by byte."""
+def test_new_node_imports_the_job_snapshot(outcome: Outcome, tmp_path: Path) -> None:
+    """Check that the node imports all the job has written and ends with the image of the other nodes."""
     latest = json.loads((outcome.out / "latest.json").read_bytes())["file"]
     uri = outcome.out.as_uri()
     fresh = joining_node(outcome.cluster, tmp_path, 11, {"ottla.metadata.snapshot.import.uri": uri})
@@ -137,19 +137,19 @@ def test_a_node_that_is_new_starts_from_it(outcome: Outcome, tmp_path: Path) -> 
         assert taken.read_bytes() == (outcome.out / latest).read_bytes()
         cut = [*outcome.cluster.cut_equal_snapshots(), cut_snapshot(fresh)]
         assert len({path.name for path in cut}) == 1
-        assert int(cut[0].name[:20]) > int(latest[:20]), "the new node's own registration came after"
+        assert int(cut[0].name[:20]) > int(latest[:20]), "the snapshot lacks the new node's registration"
         assert len({hashlib.sha256(path.read_bytes()).hexdigest() for path in cut}) == 1
 
 
 def cut_snapshot(node: ClusterNode) -> Path:
-    """By `ottla metadata-quorum snapshot`, of what the node has now."""
+    """Let the node write a snapshot with `ottla metadata-quorum snapshot`."""
     done = run_ottla("metadata-quorum", "--bootstrap-server", node.bootstrap, "snapshot", "--json")
     return node.data / "__cluster_metadata-0" / str(json.loads(done.stdout)["file"])
 
 
-def test_what_cannot_be_is_told_in_a_sentence(outcome: Outcome, tmp_path: Path) -> None:
-    """Before Spark starts, where it can be."""
-    nobody = snapshot_job.run("--bootstrap-server", "127.0.0.1:1", "--out", str(tmp_path / "out"), "--once")
-    assert nobody.returncode == 1
-    assert nobody.stderr.splitlines()[-1] == "Error: cannot connect to 127.0.0.1:1: Connection refused."
-    assert nobody.stdout == ""
+def test_job_reports_invalid_input_with_one_error_line(outcome: Outcome, tmp_path: Path) -> None:
+    """Check errors that the job reports before Spark starts, where possible."""
+    unreachable = snapshot_job.run("--bootstrap-server", "127.0.0.1:1", "--out", str(tmp_path / "out"), "--once")
+    assert unreachable.returncode == 1
+    assert unreachable.stderr.splitlines()[-1] == "Error: cannot connect to 127.0.0.1:1: Connection refused."
+    assert unreachable.stdout == ""

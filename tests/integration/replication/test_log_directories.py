@@ -28,7 +28,7 @@ IMAGE_OF_T_0 = "/image/topics/byName/t/0"
 VALUE = bytes(100_000)
 
 
-def homes(directory: Path, topic: str) -> list[int]:
+def partitions_in(directory: Path, topic: str) -> list[int]:
     """The partitions of a topic with a log there."""
     return sorted(
         int(path.name.rpartition("-")[2]) for path in directory.glob(f"{topic}-*") if path.name.count(".") == 0
@@ -37,7 +37,7 @@ def homes(directory: Path, topic: str) -> list[int]:
 
 def wait_for_homes(topic: str, wanted: Mapping[Path, int]) -> None:
     """Until there are so many logs in each directory: creation is acknowledged a while before at the latest."""
-    until(lambda: {directory: len(homes(directory, topic)) for directory in wanted} == wanted)
+    until(lambda: {directory: len(partitions_in(directory, topic)) for directory in wanted} == wanted)
 
 
 def states(admin: AdminClient, topic: str, indexes: Sequence[int]) -> list[PartitionState]:
@@ -61,7 +61,7 @@ def test_a_failed_directory_of_one_broker_leaves_everything_in_service(tmp_path:
             seen_small = disk.seen_from_here / "data"
             for topic in ("led", "followed"):
                 wait_for_homes(topic, {large: 2, seen_small: 2})
-            lost = {topic: homes(seen_small, topic) for topic in ("led", "followed")}
+            lost = {topic: partitions_in(seen_small, topic) for topic in ("led", "followed")}
             kept = [index for index in range(4) if index not in lost["led"]]
             for index in range(4):
                 produce(cluster.bootstrap, "followed", [VALUE] * 40, partition=index)
@@ -105,8 +105,8 @@ def test_of_a_log_in_two_directories_that_one_goes_on_which_the_metadata_names(t
         cluster.start(1)
         assert "set aside an outdated log" in cluster[1].log_text
         assert consume_all(cluster.bootstrap, "t", 0) == consume_all(cluster.bootstrap, "t", 1) == [b"kept"]
-        assert homes(home, "t") == [0]
-        assert homes(other, "t") == [1]
+        assert partitions_in(home, "t") == [0]
+        assert partitions_in(other, "t") == [1]
         assert len(list(other.glob("t-0.*-stray"))) == 1
 
 
@@ -137,7 +137,7 @@ def test_what_a_broker_missed_while_it_was_down_is_set_aside(cluster: BrokerClus
     cluster.start(1)
     wait_until_whole(cluster.bootstrap, "renewed", "moved")
     until(lambda: cluster[2].metric(UNDER_REPLICATED) == 0)
-    until(lambda: homes(cluster[1].data, "moved") == homes(cluster[1].data, "deleted") == [])
+    until(lambda: partitions_in(cluster[1].data, "moved") == partitions_in(cluster[1].data, "deleted") == [])
     assert consume_all(cluster.bootstrap, "renewed", 0) == [b"new"]
     assert consume_all(cluster.bootstrap, "moved", 0) == [b"old", b"older"]
     aside = sorted(path.name.partition(".")[0] for path in cluster[1].data.glob("*-stray"))

@@ -21,7 +21,7 @@ from tests.support.kafka.unclean_election import UncleanElection
 
 pytestmark = pytest.mark.integration
 
-PATIENCE_S = 120.0
+TIMEOUT_S = 120.0
 KEPT = [f"old-{offset}" for offset in range(3)]
 LOST = [f"old-{offset}" for offset in range(3, 6)]
 NEW = {"long": [f"new-{offset}" for offset in range(3, 9)], "short": ["new-3"]}
@@ -70,7 +70,7 @@ class Reader:
         """With the epoch of the commit. librdkafka checks positions that are sought, not those that it starts with."""
         position = self.committed()
         self._consumer.assign([position])
-        deadline = time.monotonic() + PATIENCE_S
+        deadline = time.monotonic() + TIMEOUT_S
         while not self._seek(position):
             assert time.monotonic() < deadline, "the partition is not being fetched"
             time.sleep(0.01)
@@ -87,7 +87,7 @@ class Reader:
 
     def next(self) -> Seen:
         """What is not about the cluster's nodes is told; what is passes by itself."""
-        deadline = time.monotonic() + PATIENCE_S
+        deadline = time.monotonic() + TIMEOUT_S
         while time.monotonic() < deadline:
             message = self._consumer.poll(0.2)
             if message is None:
@@ -108,7 +108,7 @@ class Reader:
         self._consumer.commit(offsets=[offset], asynchronous=False)
 
     def committed(self) -> TopicPartition:
-        (found,) = self._consumer.committed([TopicPartition(self.topic, 0)], timeout=PATIENCE_S)
+        (found,) = self._consumer.committed([TopicPartition(self.topic, 0)], timeout=TIMEOUT_S)
         assert found.error is None, found.error
         return found
 

@@ -21,7 +21,7 @@ TOPIC = "table"
 PATHS = f"{TOPIC}-*/*/*"
 KEYS = 300
 SEGMENT_BYTES = 1 << 20
-PATIENCE_S = 120.0
+TIMEOUT_S = 120.0
 CONFIG = {
     "cleanup.policy": "compact",
     "remote.storage.enable": "true",
@@ -65,7 +65,7 @@ class Table:
                 self.expected.pop(key, None)
             else:
                 self.expected[key] = value
-        assert producer.flush(PATIENCE_S) == 0
+        assert producer.flush(TIMEOUT_S) == 0
         assert failures == []
 
     def read(self) -> tuple[dict[bytes, bytes], list[int]]:
@@ -76,10 +76,10 @@ class Table:
         table: dict[bytes, bytes] = {}
         offsets: list[int] = []
         try:
-            start, end = consumer.get_watermark_offsets(TopicPartition(TOPIC, 0), timeout=PATIENCE_S)
+            start, end = consumer.get_watermark_offsets(TopicPartition(TOPIC, 0), timeout=TIMEOUT_S)
             assert start == 0
             consumer.assign([TopicPartition(TOPIC, 0, 0)])
-            deadline = time.monotonic() + PATIENCE_S
+            deadline = time.monotonic() + TIMEOUT_S
             while consumer.position([TopicPartition(TOPIC, 0)])[0].offset < end:
                 assert time.monotonic() < deadline
                 for message in consumer.consume(1000, 0.5):
@@ -99,7 +99,7 @@ class Table:
 
 
 def until(condition: Callable[[], object], what: str) -> None:
-    deadline = time.monotonic() + PATIENCE_S
+    deadline = time.monotonic() + TIMEOUT_S
     while not condition():
         assert time.monotonic() < deadline, f"{what} did not come"
         time.sleep(0.1)

@@ -37,7 +37,7 @@ from tests.support.processes.ottla_node import OttlaNode
 pytestmark = pytest.mark.integration
 
 COUNT = 2
-PATIENCE_S = 60.0
+TIMEOUT_S = 60.0
 
 
 @pytest.fixture
@@ -113,16 +113,16 @@ def test_managers_share_what_they_know_through_a_node(node: OttlaNode, tmp_path:
         here, there = Manager(node, tmp_path / "here"), Manager(node, tmp_path / "there")
         for manager in (here.metadata, there.metadata):
             manager.assign([PARTITION], [])
-            await asyncio.wait_for(manager.wait_until_ready(PARTITION), PATIENCE_S)
-        await asyncio.wait_for(here.metadata.add(segment(1)), PATIENCE_S)
-        await asyncio.wait_for(here.metadata.update(update(segment(1), SegmentState.COPY_FINISHED)), PATIENCE_S)
-        await asyncio.wait_for(there.metadata.add(segment(2)), PATIENCE_S)
+            await asyncio.wait_for(manager.wait_until_ready(PARTITION), TIMEOUT_S)
+        await asyncio.wait_for(here.metadata.add(segment(1)), TIMEOUT_S)
+        await asyncio.wait_for(here.metadata.update(update(segment(1), SegmentState.COPY_FINISHED)), TIMEOUT_S)
+        await asyncio.wait_for(there.metadata.add(segment(2)), TIMEOUT_S)
         known = there.metadata.segments(PARTITION)
         assert [one.state for one in known] == [SegmentState.COPY_FINISHED, SegmentState.COPY_STARTED]
         await here.close()
         restarted = Manager(node, tmp_path / "here")
         restarted.metadata.assign([PARTITION], [])
-        await asyncio.wait_for(restarted.metadata.wait_until_ready(PARTITION), PATIENCE_S)
+        await asyncio.wait_for(restarted.metadata.wait_until_ready(PARTITION), TIMEOUT_S)
         assert restarted.metadata.segments(PARTITION) == known
         await restarted.close()
         await there.close()
@@ -134,9 +134,9 @@ def test_a_reader_that_was_away_begins_anew_where_the_log_was_cut_off(node: Ottl
     async def run() -> None:
         first = Manager(node, tmp_path / "first")
         first.metadata.assign([PARTITION], [])
-        await asyncio.wait_for(first.metadata.wait_until_ready(PARTITION), PATIENCE_S)
-        await asyncio.wait_for(first.metadata.add(segment(1)), PATIENCE_S)
-        await asyncio.wait_for(first.metadata.add(segment(2)), PATIENCE_S)
+        await asyncio.wait_for(first.metadata.wait_until_ready(PARTITION), TIMEOUT_S)
+        await asyncio.wait_for(first.metadata.add(segment(1)), TIMEOUT_S)
+        await asyncio.wait_for(first.metadata.add(segment(2)), TIMEOUT_S)
         (tmp_path / "cut.json").write_text(
             '{"version": 1, "partitions": ['
             + ", ".join(f'{{"topic": "{TOPIC}", "partition": {number}, "offset": -1}}' for number in range(COUNT))
@@ -145,9 +145,9 @@ def test_a_reader_that_was_away_begins_anew_where_the_log_was_cut_off(node: Ottl
         ottla("delete-records", node, "--offset-json-file", str(tmp_path / "cut.json"))
         second = Manager(node, tmp_path / "second")
         second.metadata.assign([PARTITION], [])
-        await asyncio.wait_for(second.metadata.wait_until_ready(PARTITION), PATIENCE_S)
+        await asyncio.wait_for(second.metadata.wait_until_ready(PARTITION), TIMEOUT_S)
         assert second.metadata.segments(PARTITION) == []
-        await asyncio.wait_for(second.metadata.add(segment(3)), PATIENCE_S)
+        await asyncio.wait_for(second.metadata.add(segment(3)), TIMEOUT_S)
         assert second.metadata.segments(PARTITION) == [segment(3)]
         assert len(first.metadata.segments(PARTITION)) == 3
         await first.close()

@@ -33,7 +33,7 @@ DELETED = 80
 """Records, of which a segment has about ten."""
 FORMATTER = "org.apache.kafka.server.log.remote.metadata.storage.serialization.RemoteLogMetadataSerde"
 FORMATTER_OPTION = ("--formatter", f"{FORMATTER}$RemoteLogMetadataFormatter")
-PATIENCE_S = 60
+TIMEOUT_S = 60
 REST_S = 300
 CONFIG = {
     "remote.storage.enable": "true",
@@ -120,7 +120,7 @@ def read(node: OttlaNode, start: int, end: int) -> list[Message]:
     found: list[Message] = []
     try:
         consumer.assign([TopicPartition(METADATA_TOPIC, 0, start)])
-        deadline = time.monotonic() + PATIENCE_S
+        deadline = time.monotonic() + TIMEOUT_S
         while len(found) < end - start:
             assert time.monotonic() < deadline, f"{len(found)} of {end - start} records came"
             for message in consumer.consume(end - start - len(found), 0.2):
@@ -167,7 +167,7 @@ def test_kafkas_deserializer_reads_what_was_retold_in_order(node: OttlaNode) -> 
 
     def consume(start: int, end: int) -> tuple[list[str], list[str]]:
         """By number: a consumer that asks for so many from `earliest` on may find that there are no longer so many."""
-        numbers = ("--offset", str(start), "--max-messages", str(end - start), "--timeout-ms", str(PATIENCE_S * 1000))
+        numbers = ("--offset", str(start), "--max-messages", str(end - start), "--timeout-ms", str(TIMEOUT_S * 1000))
         theirs = run_tool("org.apache.kafka.tools.consumer.ConsoleConsumer", *options, *numbers)
         return theirs.splitlines(), run_ottla("console-consumer", *options, *numbers).stdout.splitlines()
 
