@@ -1,4 +1,4 @@
-"""Leaders that are moved, and leaders that are elected at a loss, on brokers that are stopped and killed for it."""
+"""Leader elections after stopped and killed brokers: preferred, unclean by request, and unclean by configuration."""
 
 from collections.abc import Iterator
 
@@ -11,7 +11,7 @@ from tests.support.processes.broker_cluster import BrokerCluster
 pytestmark = pytest.mark.integration
 
 UNCLEAN = "unclean.leader.election.enable"
-NOBODY = -1
+NO_LEADER = -1
 
 
 @pytest.fixture(scope="module")
@@ -21,8 +21,8 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerCluster]
         yield running
 
 
-def strand(cluster: BrokerCluster, topic: str) -> None:
-    """Let only broker 1 have the second of two records, and kill it; 2 is there, which must not lead by itself."""
+def leave_without_eligible_leader(cluster: BrokerCluster, topic: str) -> None:
+    """Leave the second of two records only on broker 1 and kill it. Broker 2 lives but is not eligible to lead."""
     create_topic(cluster.bootstrap, topic, 0, assignment=[[1, 2]])
     assert produce(cluster.bootstrap, topic, [b"both"]) == [0]
     cluster[2].kill()
@@ -30,11 +30,11 @@ def strand(cluster: BrokerCluster, topic: str) -> None:
     assert produce(cluster.bootstrap, topic, [b"alone"]) == [1]
     cluster[1].kill()
     cluster.start(2)
-    assert wait_for_state(cluster.bootstrap, topic, lambda state: state.leader == NOBODY)[0].isr == []
+    assert wait_for_state(cluster.bootstrap, topic, lambda state: state.leader == NO_LEADER)[0].isr == []
 
 
 def check_loss(cluster: BrokerCluster, topic: str) -> None:
-    """What only the old leader had is gone, there too, and what comes next takes its place."""
+    """Check that the old leader truncated its unreplicated record and fetched the new leader's record instead."""
     wait_for_state(cluster.bootstrap, topic, lambda state: state.leader == 2)
     assert produce(cluster.bootstrap, topic, [b"next"]) == [1]
     cluster.start(1)
@@ -45,7 +45,7 @@ def check_loss(cluster: BrokerCluster, topic: str) -> None:
     assert consume_all(cluster.bootstrap, topic, 0) == [b"both", b"next"]
 
 
-def test_a_stop_moves_leaders_and_an_election_brings_them_back(cluster: BrokerCluster) -> None:
+def test_stop_moves_leaders_and_preferred_election_restores_them(cluster: BrokerCluster) -> None:
     create_topic(cluster.bootstrap, "moves", 0, assignment=[[1, 2, 3], [2, 3, 1], [3, 1, 2]])
     cluster[1].terminate()
     assert "Transitioning from PENDING_CONTROLLED_SHUTDOWN to SHUTTING_DOWN" in cluster[1].log_text
@@ -60,8 +60,8 @@ def test_a_stop_moves_leaders_and_an_election_brings_them_back(cluster: BrokerCl
     until(lambda: partition_states(admin_of(cluster.bootstrap), "moves")[0].leader == 1)
 
 
-def test_an_operator_elects_a_leader_that_lacks_records(cluster: BrokerCluster) -> None:
-    strand(cluster, "asked")
+def test_operator_elects_an_unclean_leader(cluster: BrokerCluster) -> None:
+    leave_without_eligible_leader(cluster, "asked")
     until(lambda: "Elr: 1" in cluster.ottla("topics", "--describe", "--topic", "asked"))
     one = ("--topic", "asked", "--partition", "0")
     refused = cluster.ottla("leader-election", "--election-type", "preferred", *one, check=False)
@@ -73,18 +73,20 @@ def test_an_operator_elects_a_leader_that_lacks_records(cluster: BrokerCluster) 
 @pytest.mark.parametrize(
     "place", [("topics", "--entity-name"), ("brokers", "--entity-default")], ids=["topic", "cluster"]
 )
-def test_a_setting_allows_such_a_leader_while_all_run(cluster: BrokerCluster, place: tuple[str, str]) -> None:
+def test_config_change_on_running_brokers_allows_an_unclean_leader(
+    cluster: BrokerCluster, place: tuple[str, str]
+) -> None:
     kind, which = place
     topic = f"allowed-by-{kind}"
-    strand(cluster, topic)
+    leave_without_eligible_leader(cluster, topic)
     entity = ("--entity-type", kind, which, *([topic] if kind == "topics" else []))
     cluster.ottla("configs", "--alter", *entity, "--add-config", f"{UNCLEAN}=true")
     check_loss(cluster, topic)
     cluster.ottla("configs", "--alter", *entity, "--delete-config", UNCLEAN)
 
 
-def test_the_last_one_that_had_all_leads_again_without_a_loss(cluster: BrokerCluster) -> None:
-    strand(cluster, "patient")
+def test_last_in_sync_replica_leads_again_without_loss(cluster: BrokerCluster) -> None:
+    leave_without_eligible_leader(cluster, "patient")
     cluster.start(1)
     wait_until_whole(cluster.bootstrap, "patient")
     wait_for_state(cluster.bootstrap, "patient", lambda state: state.leader == 1)

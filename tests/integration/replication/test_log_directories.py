@@ -1,4 +1,4 @@
-"""Log directories that fail under leaders and followers, share the logs, or hold what belongs there no more."""
+"""Log directories that fail, share the partitions of a broker, or hold logs that the metadata no longer assign."""
 
 import re
 import shutil
@@ -29,14 +29,14 @@ VALUE = bytes(100_000)
 
 
 def partitions_in(directory: Path, topic: str) -> list[int]:
-    """The partitions of a topic with a log there."""
+    """Return the indexes of the topic's partitions that have a log in the directory."""
     return sorted(
         int(path.name.rpartition("-")[2]) for path in directory.glob(f"{topic}-*") if path.name.count(".") == 0
     )
 
 
-def wait_for_homes(topic: str, wanted: Mapping[Path, int]) -> None:
-    """Until there are so many logs in each directory: creation is acknowledged a while before at the latest."""
+def wait_for_partitions(topic: str, wanted: Mapping[Path, int]) -> None:
+    """Wait until each directory holds so many logs. Topic creation is acknowledged before the logs exist."""
     until(lambda: {directory: len(partitions_in(directory, topic)) for directory in wanted} == wanted)
 
 
@@ -51,7 +51,7 @@ def directory_id(directory: Path) -> str:
 
 
 @pytest.mark.skipif(unavailable_reason() is not None, reason=str(unavailable_reason()))
-def test_a_failed_directory_of_one_broker_leaves_everything_in_service(tmp_path: Path) -> None:
+def test_failed_directory_of_one_broker_keeps_all_partitions_available(tmp_path: Path) -> None:
     with SmallDisk(tmp_path / "disk", "12m") as disk:
         large, small = tmp_path / "large", disk.path / "data"
         own = {1: {"log.dirs": f"{large},{small}"}}
@@ -60,7 +60,7 @@ def test_a_failed_directory_of_one_broker_leaves_everything_in_service(tmp_path:
             create_topic(cluster.bootstrap, "followed", 0, assignment=[[2, 3, 1]] * 4, min_insync_replicas="2")
             seen_small = disk.seen_from_here / "data"
             for topic in ("led", "followed"):
-                wait_for_homes(topic, {large: 2, seen_small: 2})
+                wait_for_partitions(topic, {large: 2, seen_small: 2})
             lost = {topic: partitions_in(seen_small, topic) for topic in ("led", "followed")}
             kept = [index for index in range(4) if index not in lost["led"]]
             for index in range(4):
@@ -80,23 +80,23 @@ def test_a_failed_directory_of_one_broker_leaves_everything_in_service(tmp_path:
             assert cluster[1].is_running
 
 
-def test_logs_are_spread_over_the_directories(tmp_path: Path) -> None:
+def test_logs_are_spread_over_the_log_directories(tmp_path: Path) -> None:
     dirs = [tmp_path / name for name in ("a", "b", "c")]
     with BrokerCluster(tmp_path, brokers=1, each={1: {"log.dirs": ",".join(map(str, dirs))}}) as cluster:
         create_topic(cluster.bootstrap, "t", 9, 1)
-        wait_for_homes("t", dict.fromkeys(dirs, 3))
+        wait_for_partitions("t", dict.fromkeys(dirs, 3))
         told = cluster.ottla("log-dirs", "--describe", "--topic-list", "t")
         assert all(str(directory) in told for directory in dirs)
 
 
-def test_of_a_log_in_two_directories_that_one_goes_on_which_the_metadata_names(tmp_path: Path) -> None:
-    """As when a disk comes back that had failed before its replica went to the other one."""
+def test_duplicate_log_is_kept_in_the_directory_named_by_the_metadata(tmp_path: Path) -> None:
+    """Simulate a disk that failed, lost its replica to the other directory, and came back."""
     dirs = [tmp_path / name for name in ("a", "b")]
     with BrokerCluster(tmp_path, brokers=1, each={1: {"log.dirs": ",".join(map(str, dirs))}}) as cluster:
         create_topic(cluster.bootstrap, "t", 2, 1)
         for index in range(2):
             produce(cluster.bootstrap, "t", [b"kept"], partition=index)
-        wait_for_homes("t", dict.fromkeys(dirs, 1))
+        wait_for_partitions("t", dict.fromkeys(dirs, 1))
         ((home, other),) = [(home, other) for home, other in (dirs, dirs[::-1]) if (home / "t-0").exists()]
         identity = re.escape(directory_id(home))
         until(lambda: re.search(f"directories=.{identity}", cluster.ottla("metadata-shell", "cat", IMAGE_OF_T_0)))
@@ -117,8 +117,8 @@ def cluster(tmp_path: Path) -> Iterator[BrokerCluster]:
         yield running
 
 
-def test_what_a_broker_missed_while_it_was_down_is_set_aside(cluster: BrokerCluster, tmp_path: Path) -> None:
-    """A topic was deleted, another came under its name, and a replica was moved elsewhere."""
+def test_logs_unassigned_while_the_broker_was_down_are_set_aside(cluster: BrokerCluster, tmp_path: Path) -> None:
+    """Delete a topic, re-create another under its name, and move a replica away while the broker is down."""
     for topic in ("deleted", "renewed", "moved"):
         create_topic(cluster.bootstrap, topic, 0, assignment=[[1, 2]])
         produce(cluster.bootstrap, topic, [b"old", b"older"])
@@ -127,13 +127,13 @@ def test_what_a_broker_missed_while_it_was_down_is_set_aside(cluster: BrokerClus
     for topic in ("deleted", "renewed"):
         cluster.ottla("topics", "--delete", "--topic", topic)
     create_topic(cluster.bootstrap, "renewed", 0, assignment=[[2, 1]])
-    wait_for_state(cluster[2].bootstrap, "renewed", lambda state: state.replicas == [2, 1])  # or it goes to the old one
+    wait_for_state(cluster[2].bootstrap, "renewed", lambda state: state.replicas == [2, 1])  # not the deleted topic
     produce(cluster.bootstrap, "renewed", [b"new"])
     plan = tmp_path / "plan.json"
     plan.write_text('{"version": 1, "partitions": [{"topic": "moved", "partition": 0, "replicas": [2, 3]}]}')
     cluster.ottla("reassign-partitions", "--execute", "--reassignment-json-file", str(plan))
     wait_for_state(cluster.bootstrap, "moved", lambda state: state.replicas == [2, 3] and state.is_whole)
-    until(lambda: cluster[2].metric(UNDER_REPLICATED) == 1)  # only of the topic that came anew
+    until(lambda: cluster[2].metric(UNDER_REPLICATED) == 1)  # only the re-created topic
     cluster.start(1)
     wait_until_whole(cluster.bootstrap, "renewed", "moved")
     until(lambda: cluster[2].metric(UNDER_REPLICATED) == 0)
@@ -141,4 +141,4 @@ def test_what_a_broker_missed_while_it_was_down_is_set_aside(cluster: BrokerClus
     assert consume_all(cluster.bootstrap, "renewed", 0) == [b"new"]
     assert consume_all(cluster.bootstrap, "moved", 0) == [b"old", b"older"]
     aside = sorted(path.name.partition(".")[0] for path in cluster[1].data.glob("*-stray"))
-    assert aside == ["deleted-0", "moved-0", "renewed-0"], "kept, as Kafka does, for an operator to look at"
+    assert aside == ["deleted-0", "moved-0", "renewed-0"], "stray logs are kept for the operator, as in Kafka"

@@ -1,4 +1,4 @@
-"""What `/metrics` says of replicas while brokers hang, are gone, and come back."""
+"""Replica gauges of `/metrics` while brokers hang, stop and come back."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -20,12 +20,12 @@ PARTITIONS = 3
 
 
 def gauges(cluster: BrokerCluster, broker_id: int) -> tuple[int, ...]:
-    """Partitions led, under-replicated, below and at their minimum of in-sync replicas."""
+    """Return the broker's numbers of led, under-replicated, under-min-ISR and at-min-ISR partitions."""
     names = ("leadercount", "underreplicatedpartitions", "underminisrpartitioncount", "atminisrpartitioncount")
     return tuple(int(cluster[broker_id].metric(REPLICAS + name)) for name in names)
 
 
-def test_gauges_follow_the_in_sync_set(tmp_path: Path) -> None:
+def test_gauges_follow_the_isr(tmp_path: Path) -> None:
     settings = {"broker.session.timeout.ms": "60000", "replica.lag.time.max.ms": "2000"}
     with BrokerCluster(tmp_path, settings=settings) as cluster:
 
@@ -71,7 +71,7 @@ def test_gauges_follow_the_in_sync_set(tmp_path: Path) -> None:
 
 
 def sums(cluster: BrokerCluster) -> list[int]:
-    """The gauges of all brokers together."""
+    """Return the sums of the gauges over all brokers."""
     return [sum(each) for each in zip(*(gauges(cluster, broker_id) for broker_id in (1, 2, 3)), strict=True)]
 
 

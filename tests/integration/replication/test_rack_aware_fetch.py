@@ -1,4 +1,4 @@
-"""Consumers that read from a follower in their own rack (KIP-392), and go back to the leader when it is gone."""
+"""Consumers that fetch from a follower in their rack (KIP-392) and return to the leader when it stops."""
 
 from collections.abc import Iterator
 from contextlib import closing
@@ -20,7 +20,7 @@ BYTES_OUT = "kafka_server_brokertopicmetrics_bytesout_total"
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[BrokerCluster]:
     racks = {broker_id: {"broker.rack": f"rack-{broker_id}"} for broker_id in (1, 2, 3)}
-    # Who is slow for a moment stays in sync: consumers are sent to replicas that are.
+    # A long lag limit keeps slow followers in sync, since consumers are only sent to in-sync replicas.
     settings = {"replica.selector.class": SELECTOR, "replica.lag.time.max.ms": "30000"}
     with BrokerCluster(tmp_path, settings=settings, each=racks) as running:
         yield running
@@ -32,7 +32,7 @@ def bytes_out(cluster: BrokerCluster) -> dict[int, float]:
 
 
 def read(consumer: confluent_kafka.Consumer, count: int) -> list[bytes | None]:
-    """The next `count` records, however often the consumer has to look for where they are."""
+    """Return the values of the next `count` records, waiting while the consumer changes its read replica."""
     found: list[bytes | None] = []
 
     def are_enough() -> bool:
@@ -43,7 +43,7 @@ def read(consumer: confluent_kafka.Consumer, count: int) -> list[bytes | None]:
     return found
 
 
-def test_a_consumer_reads_nearby_as_long_as_there_is_somebody(cluster: BrokerCluster) -> None:
+def test_consumer_fetches_from_its_rack_while_a_replica_is_there(cluster: BrokerCluster) -> None:
     create_topic(cluster.bootstrap, "t", 0, assignment=[[1, 2, 3]])
     produce(cluster.bootstrap, "t", [bytes(1000)])
     config = {
@@ -74,7 +74,7 @@ def test_a_consumer_reads_nearby_as_long_as_there_is_somebody(cluster: BrokerClu
         assert read(consumer, 1) == [b"from a new leader"]
 
 
-def test_without_a_rack_or_in_one_of_its_own_it_reads_from_the_leader(cluster: BrokerCluster) -> None:
+def test_consumer_without_a_replica_in_its_rack_fetches_from_the_leader(cluster: BrokerCluster) -> None:
     create_topic(cluster.bootstrap, "t", 0, assignment=[[1, 2, 3]])
     produce(cluster.bootstrap, "t", [bytes(1000)])
     for rack in ("", "elsewhere", "rack-1"):

@@ -1,4 +1,4 @@
-"""Replicas that come and go while clients read and write: throttled, called off, and with what they leave behind."""
+"""Partition reassignments while clients read and write: throttled, cancelled, and with their logs cleaned up."""
 
 import json
 import os
@@ -34,7 +34,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerCluster]
 
 
 def filled(cluster: BrokerCluster, topic: str, megabytes: float, replicas: Sequence[int]) -> list[bytes]:
-    """A topic of one partition with that much in it; its values."""
+    """Create a topic of one partition, fill it, and return its values."""
     create_topic(cluster.bootstrap, topic, 0, assignment=[replicas])
     values = [b"%06d" % number + os.urandom(VALUE_BYTES) for number in range(int(megabytes * 1e6 / VALUE_BYTES))]
     produce(cluster.bootstrap, topic, values)
@@ -60,7 +60,7 @@ def is_led_by(replicas: Sequence[int], state: PartitionState) -> bool:
 
 
 def wait_for_replicas(cluster: BrokerCluster, topic: str, *replicas: int) -> None:
-    """Until these are the replicas, all of them in sync, and no others are left on any disk."""
+    """Wait until exactly these replicas exist, all in sync, and no other broker holds the log."""
     wait_for_state(cluster.bootstrap, topic, lambda state: state.replicas == list(replicas) and state.is_whole)
     others = [broker.data for broker_id, broker in cluster.brokers.items() if broker_id not in replicas]
     until(lambda: not any(any(data.glob(f"{topic}-0*")) for data in others))
@@ -71,7 +71,7 @@ def log_bytes(cluster: BrokerCluster, broker_id: int, topic: str) -> bytes:
     return b"".join(file.read_bytes() for file in files)
 
 
-def test_a_partition_moves_from_two_brokers_to_two_others_under_load(cluster: BrokerCluster, tmp_path: Path) -> None:
+def test_partition_moves_to_two_other_brokers_under_load(cluster: BrokerCluster, tmp_path: Path) -> None:
     create_topic(cluster.bootstrap, "moved", 0, assignment=[[1, 2]], min_insync_replicas="2")
     with ReplicatedLoad(cluster.bootstrap, "moved", members=1) as load:
         until(lambda: load.books.consumed_count > 100)
@@ -83,7 +83,7 @@ def test_a_partition_moves_from_two_brokers_to_two_others_under_load(cluster: Br
     assert log_bytes(cluster, 4, "moved") == log_bytes(cluster, 1, "moved") != b""
 
 
-def test_a_throttle_is_held(cluster: BrokerCluster, tmp_path: Path) -> None:
+def test_reassignment_stays_below_its_throttle(cluster: BrokerCluster, tmp_path: Path) -> None:
     values = filled(cluster, "throttled", 8, [1, 2])
     begun = time.monotonic()
     reassign(cluster, tmp_path, "--execute", "throttled", 1, 2, 3, throttle=RATE)
@@ -102,15 +102,15 @@ def is_under_way(state: PartitionState) -> bool:
     return (state.leader, state.replicas, sorted(state.isr)) == (1, [3, 4, 1, 2], [1, 2])
 
 
-def test_a_reassignment_takes_nobody_out_of_sync_and_is_called_off(cluster: BrokerCluster, tmp_path: Path) -> None:
-    """At a rate at which it would take an hour."""
+def test_throttled_reassignment_keeps_the_isr_and_is_cancelled(cluster: BrokerCluster, tmp_path: Path) -> None:
+    """Throttle the reassignment so that it would take an hour."""
     values = filled(cluster, "kept", 4, [1, 2])
     reassign(cluster, tmp_path, "--execute", "kept", 3, 4, throttle=1000)
     wait_for_state(cluster.bootstrap, "kept", is_under_way)
     until(lambda: (cluster[3].data / "kept-0").exists())
     assert "adding: 3,4. removing: 1,2." in cluster.ottla("reassign-partitions", "--list")
     until(lambda: cluster[1].metric(REASSIGNING) == 1)
-    until(lambda: cluster[1].metric(UNDER_REPLICATED) == 0)  # a replica on its way, for an hour, is not missing
+    until(lambda: cluster[1].metric(UNDER_REPLICATED) == 0)  # adding replicas do not count as under-replicated
     produce(cluster.bootstrap, "kept", [b"more"], acks="all")
     wait_for_state(cluster.bootstrap, "kept", is_under_way)
     reassign(cluster, tmp_path, "--cancel", "kept", 3, 4)

@@ -1,4 +1,4 @@
-"""All nodes of a cluster restarted one after the other while clients go on."""
+"""A rolling restart of all nodes of a cluster under client load."""
 
 import os
 import signal
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.integration
 
 
 class Restart(NamedTuple):
-    """Seconds from one step to the next."""
+    """Durations of the steps of one restart, in seconds."""
 
     exited: float
     serves: float
@@ -24,7 +24,7 @@ class Restart(NamedTuple):
 
 
 def restart(cluster: OttlaCluster, index: int) -> Restart:
-    """Stop a node in order; the supervisor starts it again. Returns when all partitions are whole."""
+    """Stop a node cleanly and wait until the supervisor has restarted it and all partitions are fully replicated."""
     since, pid, begun = len(cluster.lines), cluster.pid(index), time.monotonic()
     assert pid is not None
     os.kill(pid, signal.SIGTERM)
@@ -36,7 +36,7 @@ def restart(cluster: OttlaCluster, index: int) -> Restart:
     return Restart(exited - begun, serves - exited, time.monotonic() - serves)
 
 
-def test_nobody_notices_a_rolling_restart(tmp_path: Path) -> None:
+def test_rolling_restart_interrupts_no_client(tmp_path: Path) -> None:
     settings = {"min.insync.replicas": "2", "group.initial.rebalance.delay.ms": "0"}
     with OttlaCluster(tmp_path / "cluster", settings=settings) as cluster:
         create_topic(cluster.bootstrap, "t", 6)
@@ -44,7 +44,7 @@ def test_nobody_notices_a_rolling_restart(tmp_path: Path) -> None:
             until(lambda: load.books.consumed_count > 100)
             restarts = [restart(cluster, index) for index in range(cluster.nodes)]
         for took in restarts:
-            print(f"exited {took.exited:.2f} s, serves {took.serves:.2f} s, whole {took.whole:.2f} s")
+            print(f"exited {took.exited:.2f} s, serves {took.serves:.2f} s, in sync {took.whole:.2f} s")
         print(f"{load.books.acknowledged_count} records, slowest {load.books.longest_wait_s:.3f} s")
         load.books.check()
         offsets = wait_for_state(cluster.bootstrap, "__consumer_offsets", lambda state: state.is_whole)

@@ -1,7 +1,7 @@
-"""Three nodes, an unclean election, and librdkafka consumers that had read what it lost: they must find out (KIP-320).
+"""Log truncation after an unclean election, as librdkafka consumers detect it (KIP-320).
 
-Offsets 0 to 2 survive. Offsets 3 to 5, of the first leader's epoch, are lost. In "long", others take their place and go
-on beyond, so that positions seem valid; in "short", the log ends below the consumers' positions.
+Offsets 0 to 2 survive. Offsets 3 to 5, of the first leader's epoch, are lost. In topic "long" the second leader writes
+beyond them, so that the consumers' positions seem valid. In "short" the log ends below the positions.
 """
 
 import contextlib
@@ -30,7 +30,7 @@ FIRST_EPOCH = 0
 
 
 class Seen(NamedTuple):
-    """What a consumer is told next: a record, or an error alone."""
+    """A consumer's next record or error."""
 
     offset: int | None
     value: str | None
@@ -38,8 +38,8 @@ class Seen(NamedTuple):
     error: KafkaError | None = None
 
     @property
-    def tells_truncation(self) -> bool:
-        """What librdkafka says where no policy is set, with the offset that is right."""
+    def reports_truncation(self) -> bool:
+        """Whether librdkafka reports truncation with the right offset, as it does without a reset policy."""
         error = self.error
         if error is None or error.code() != KafkaError._AUTO_OFFSET_RESET:
             return False
@@ -47,7 +47,7 @@ class Seen(NamedTuple):
 
 
 class Reader:
-    """A consumer of the one partition of a topic, in a group of its own, with a policy of what to do when lost."""
+    """A consumer of a topic's only partition, with its own group and reset policy."""
 
     def __init__(self, bootstrap: str, topic: str, reset: str, group: str | None = None) -> None:
         self.topic = topic
@@ -67,16 +67,16 @@ class Reader:
         self._consumer.assign([TopicPartition(self.topic, 0, offset)])
 
     def start_at_committed(self) -> None:
-        """With the epoch of the commit. librdkafka checks positions that are sought, not those that it starts with."""
+        """Start at the committed offset and epoch. librdkafka validates positions that are sought, not initial ones."""
         position = self.committed()
         self._consumer.assign([position])
         deadline = time.monotonic() + TIMEOUT_S
         while not self._seek(position):
-            assert time.monotonic() < deadline, "the partition is not being fetched"
+            assert time.monotonic() < deadline, "the consumer has not begun to fetch"
             time.sleep(0.01)
 
     def _seek(self, position: TopicPartition) -> bool:
-        """False while the consumer has not begun to fetch."""
+        """Seek, or return False while the consumer has not begun to fetch."""
         try:
             self._consumer.seek(position)
         except KafkaException as error:
@@ -86,7 +86,7 @@ class Reader:
         return True
 
     def next(self) -> Seen:
-        """What is not about the cluster's nodes is told; what is passes by itself."""
+        """Return the next record or error. Skip errors about the cluster's nodes, which are transient."""
         deadline = time.monotonic() + TIMEOUT_S
         while time.monotonic() < deadline:
             message = self._consumer.poll(0.2)
@@ -97,13 +97,13 @@ class Reader:
                 return Seen(message.offset(), (message.value() or b"").decode(), message.leader_epoch())
             if error.code() not in (KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._TIMED_OUT):
                 return Seen(None, None, None, error)
-        raise AssertionError(f"nothing came from {self.topic} in time")
+        raise AssertionError(f"no record or error from {self.topic} in time")
 
     def read(self, count: int) -> list[Seen]:
         return [self.next() for _ in range(count)]
 
     def commit(self, epoch: int | None) -> None:
-        """Where it stands, after a record of that epoch."""
+        """Commit the current position with the leader epoch of the last record."""
         offset = TopicPartition(self.topic, 0, POSITION, leader_epoch=-1 if epoch is None else epoch)
         self._consumer.commit(offsets=[offset], asynchronous=False)
 
@@ -117,7 +117,7 @@ class Reader:
 
 
 class Truncation(NamedTuple):
-    """The cluster after all that, and the consumers that were there before."""
+    """The cluster after the unclean election, and the consumers that had read before it."""
 
     cluster: UncleanElection
     readers: dict[tuple[str, str], Reader]
@@ -149,7 +149,7 @@ def truncation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Truncation]
 
 
 def leave_offsets(cluster: UncleanElection) -> None:
-    """Commits of groups that nobody is in: as consumers of today do, and as those do that know no epochs."""
+    """Commit offsets for groups without members, with a leader epoch and, as old clients do, without one."""
     for topic in NEW:
         for group, epoch in (("knowing", FIRST_EPOCH), ("unknowing", None)):
             with contextlib.closing(Reader(cluster.bootstrap, topic, "error", group)) as reader:
@@ -158,49 +158,53 @@ def leave_offsets(cluster: UncleanElection) -> None:
 
 @contextlib.contextmanager
 def restarted(truncation: Truncation, topic: str, reset: str, group: str) -> Iterator[Reader]:
-    """Another consumer, from where the group has committed."""
+    """Return a new consumer that starts at the group's committed offset."""
     with contextlib.closing(Reader(truncation.cluster.bootstrap, topic, reset, group)) as reader:
         reader.start_at_committed()
         yield reader
 
 
 def is_new(seen: Seen, offset: int) -> bool:
-    """A record of the second leader."""
+    """Whether the record is one of the second leader."""
     return (seen.offset, seen.value) == (offset, f"new-{offset}") and (seen.epoch or 0) > FIRST_EPOCH
 
 
 @pytest.mark.parametrize("topic", NEW)
 class TestConsumers:
     @pytest.mark.parametrize("reset", ["earliest", "latest"])
-    def test_go_back_to_where_the_logs_part(self, truncation: Truncation, topic: str, reset: str) -> None:
+    def test_consumer_with_reset_policy_resumes_at_the_divergence(
+        self, truncation: Truncation, topic: str, reset: str
+    ) -> None:
         reader = truncation.readers[topic, reset]
         assert is_new(reader.next(), FIRST_LOST)
 
-    def test_are_told_where_they_set_no_policy(self, truncation: Truncation, topic: str) -> None:
+    def test_consumer_without_reset_policy_gets_a_truncation_error(self, truncation: Truncation, topic: str) -> None:
         reader = truncation.readers[topic, "error"]
         seen = reader.next()
-        assert seen.tells_truncation, seen
+        assert seen.reports_truncation, seen
         reader.start_at(FIRST_LOST)
         assert is_new(reader.next(), FIRST_LOST)
 
-    def test_commit_the_epoch_of_what_they_read(self, truncation: Truncation, topic: str) -> None:
+    def test_commit_stores_the_leader_epoch_of_the_last_record(self, truncation: Truncation, topic: str) -> None:
         for group, epoch in (("knowing", FIRST_EPOCH), ("unknowing", None)):
             with restarted(truncation, topic, "error", group) as reader:
                 found = reader.committed()
             assert (found.offset, found.leader_epoch) == (POSITION, epoch)
 
     @pytest.mark.parametrize("reset", ["earliest", "latest"])
-    def test_find_out_after_a_restart(self, truncation: Truncation, topic: str, reset: str) -> None:
+    def test_restarted_consumer_resumes_at_the_divergence(self, truncation: Truncation, topic: str, reset: str) -> None:
         with restarted(truncation, topic, reset, "knowing") as reader:
             assert is_new(reader.next(), FIRST_LOST)
 
-    def test_are_told_after_a_restart(self, truncation: Truncation, topic: str) -> None:
+    def test_restarted_consumer_without_reset_policy_gets_a_truncation_error(
+        self, truncation: Truncation, topic: str
+    ) -> None:
         with restarted(truncation, topic, "error", "knowing") as reader:
             seen = reader.next()
-        assert seen.tells_truncation, seen
+        assert seen.reports_truncation, seen
 
-    def test_go_on_blindly_without_an_epoch(self, truncation: Truncation, topic: str) -> None:
-        """What KIP-320 is there for: the position looks good, or is beyond the end."""
+    def test_commit_without_leader_epoch_hides_the_truncation(self, truncation: Truncation, topic: str) -> None:
+        """Show the loss that KIP-320 prevents: the position seems valid, or is beyond the log end."""
         with restarted(truncation, topic, "error", "unknowing") as reader:
             seen = reader.next()
         if topic == "long":
@@ -211,9 +215,9 @@ class TestConsumers:
 
 
 class TestBrokers:
-    """What the nodes answer to the requests behind all that."""
+    """Responses of the nodes to the requests that truncation detection uses."""
 
-    def test_the_leader_knows_where_its_predecessor_ended(self, truncation: Truncation) -> None:
+    def test_leader_returns_the_end_offset_of_the_previous_epoch(self, truncation: Truncation) -> None:
         cluster = truncation.cluster
         epoch = cluster.partition("long").leader_epoch
         with EpochQuestions.asked(cluster.follower.address, "long") as leader:
@@ -225,7 +229,7 @@ class TestBrokers:
             beyond = leader.end_of(epoch + 1)
             assert (beyond.error_code, beyond.leader_epoch, beyond.end_offset) == (0, -1, -1)
 
-    def test_offsets_are_listed_with_their_epochs(self, truncation: Truncation) -> None:
+    def test_list_offsets_returns_leader_epochs(self, truncation: Truncation) -> None:
         cluster = truncation.cluster
         epoch = cluster.partition("long").leader_epoch
         with EpochQuestions.asked(cluster.follower.address, "long") as leader:
@@ -234,7 +238,7 @@ class TestBrokers:
             assert (earliest.offset, earliest.leader_epoch) == (0, FIRST_EPOCH)
             assert leader.offset_at(-1, highest=3).leader_epoch == -1
 
-    def test_a_consumer_that_names_its_last_epoch_learns_of_it_in_fetch(self, truncation: Truncation) -> None:
+    def test_fetch_with_last_fetched_epoch_returns_the_diverging_epoch(self, truncation: Truncation) -> None:
         cluster = truncation.cluster
         with EpochQuestions.asked(cluster.follower.address, "long") as leader:
             found = fetched(leader, POSITION, last_fetched=FIRST_EPOCH)
@@ -245,7 +249,7 @@ class TestBrokers:
             assert found.diverging_epoch.epoch == -1
             assert found.records
 
-    def test_those_who_believe_in_another_epoch_are_fenced(self, truncation: Truncation) -> None:
+    def test_requests_with_another_leader_epoch_are_fenced(self, truncation: Truncation) -> None:
         cluster = truncation.cluster
         epoch = cluster.partition("long").leader_epoch
         for node in (cluster.leader, cluster.follower):
@@ -258,14 +262,14 @@ class TestBrokers:
                     assert asked.offset_at(-1, current).error_code == error
                     assert asked.end_of(FIRST_EPOCH, current).error_code == error
 
-    def test_only_the_leader_tells_of_offsets_and_epochs(self, truncation: Truncation) -> None:
+    def test_only_the_leader_answers_for_offsets_and_epochs(self, truncation: Truncation) -> None:
         cluster = truncation.cluster
         for node in (cluster.leader, cluster.controller):
             with EpochQuestions.asked(node.address, "long") as asked:
                 assert asked.offset_at(-1).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
                 assert asked.end_of(FIRST_EPOCH).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
-    def test_all_nodes_name_the_epoch_of_the_leader(self, truncation: Truncation) -> None:
+    def test_all_nodes_return_the_leaders_epoch(self, truncation: Truncation) -> None:
         cluster = truncation.cluster
         epoch = cluster.partition("long").leader_epoch
         assert epoch > FIRST_EPOCH
@@ -276,14 +280,14 @@ class TestBrokers:
             assert (known.leader_id, known.leader_epoch) == (cluster.follower.id, epoch)
             assert (old.leader_id, old.leader_epoch) == (cluster.follower.id, -1)
 
-    def test_whoever_asks_the_wrong_node_is_told_the_right_one(self, truncation: Truncation) -> None:
-        """KIP-951."""
+    def test_wrong_node_names_the_current_leader(self, truncation: Truncation) -> None:
+        """KIP-951: the error response names the current leader and its endpoint."""
         cluster = truncation.cluster
         epoch = cluster.partition("long").leader_epoch
         host, _, port = cluster.follower.address.rpartition(":")
         right = (cluster.follower.id, host, int(port))
         with EpochQuestions.asked(cluster.leader.address, "long") as asked:
-            refused = asked.produce(batch(b"to nobody"))
+            refused = asked.produce(batch(b"refused"))
             (entry,) = refused.responses[0].partition_responses
             assert entry.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
             assert (entry.current_leader.leader_id, entry.current_leader.leader_epoch) == (right[0], epoch)
@@ -301,8 +305,8 @@ def fetched(asked: EpochQuestions, offset: int, current: int = -1, last_fetched:
     return asked.fetch(offset, current, last_fetched).responses[0].partitions[0]
 
 
-def test_the_first_leader_has_forgotten_what_was_lost(truncation: Truncation) -> None:
-    """It leads again; its history is the other's now. This comes last: it changes the leader."""
+def test_first_leader_has_truncated_the_lost_records(truncation: Truncation) -> None:
+    """Make the first leader lead again with the second leader's log. This test is last, since it changes the leader."""
     cluster = truncation.cluster
     before = cluster.partition("long").leader_epoch
     cluster.elect_preferred()

@@ -1,4 +1,4 @@
-"""A compacted topic in remote storage, on a real node that is killed: its remote part shrinks, and nothing is lost."""
+"""A compacted topic in remote storage on a node that is killed: its remote log shrinks and keeps every key."""
 
 import json
 import random
@@ -46,7 +46,7 @@ def node(tmp_path: Path) -> Iterator[OttlaNode]:
 
 
 class Table:
-    """What was written, and what a reader of everything makes of it."""
+    """A topic's expected content and a reader that reads the whole topic."""
 
     def __init__(self, node: OttlaNode) -> None:
         self.node = node
@@ -69,7 +69,7 @@ class Table:
         assert failures == []
 
     def read(self) -> tuple[dict[bytes, bytes], list[int]]:
-        """From the beginning, and the offsets that were there."""
+        """Read from the beginning. Return the latest value per key and the offsets that exist."""
         consumer = Consumer(
             {"bootstrap.servers": self.node.bootstrap, "group.id": "r", "auto.offset.reset": "error", "log_level": 0}
         )
@@ -101,7 +101,7 @@ class Table:
 def until(condition: Callable[[], object], what: str) -> None:
     deadline = time.monotonic() + TIMEOUT_S
     while not condition():
-        assert time.monotonic() < deadline, f"{what} did not come"
+        assert time.monotonic() < deadline, f"timed out waiting for {what}"
         time.sleep(0.1)
 
 
@@ -123,7 +123,7 @@ def local_bytes(node: OttlaNode) -> int:
     return total_bytes((node.data / f"{TOPIC}-0").glob("*.log"))
 
 
-def test_the_remote_part_is_compacted_and_read_back_over_kills(node: OttlaNode) -> None:
+def test_remote_log_is_compacted_and_readable_across_kills(node: OttlaNode) -> None:
     admin = AdminClient({"bootstrap.servers": node.bootstrap, "log_level": 0})
     admin.create_topics([NewTopic(TOPIC, 1, 1, config=CONFIG)])[TOPIC].result(30)
     table, written = Table(node), 0
@@ -143,7 +143,7 @@ def test_the_remote_part_is_compacted_and_read_back_over_kills(node: OttlaNode) 
     assert offsets == sorted(set(offsets))
 
 
-def test_without_the_key_kafkas_answer_is_given(tmp_path: Path) -> None:
+def test_tiering_a_compacted_topic_needs_the_ottla_setting(tmp_path: Path) -> None:
     (tmp_path / "bucket").mkdir()
     with OttlaNode(tmp_path, SETTINGS | {"rsm.config.storage.root": str(tmp_path / "bucket")}) as node:
         admin = AdminClient({"bootstrap.servers": node.bootstrap, "log_level": 0})

@@ -1,4 +1,4 @@
-"""A node whose remote metadata are kept by somebody else's code, which it finds by name."""
+"""A node with a custom remote log metadata manager, which it loads by name."""
 
 import subprocess
 from collections.abc import Callable
@@ -38,17 +38,17 @@ def offset(node: OttlaNode, which: int) -> int:
         return list_offsets(client, {TopicPartition("theirs", 0): which})[TopicPartition("theirs", 0)]
 
 
-def test_segments_are_copied_read_and_removed_by_what_it_tells(tmp_path: Path) -> None:
+def test_custom_manager_serves_copies_reads_and_deletions(tmp_path: Path) -> None:
     def objects() -> list[Path]:
         return [path for path in (tmp_path / "remote").rglob("*") if path.is_file()]
 
-    def told(condition: Callable[[], bool], what: str) -> None:
+    def wait(condition: Callable[[], bool], what: str) -> None:
         until(lambda: condition() or None, what)
 
     with OttlaNode(tmp_path / "node", settings(tmp_path)) as node:
         create_topic(node.bootstrap, "theirs", 1, 1, (), **TIERED)
         write(node.bootstrap, "theirs", RECIPE, 0, range(COUNT))
-        told(lambda: offset(node, EARLIEST_LOCAL) > 0 and offset(node, LATEST_TIERED) > COUNT // 2, "a tiered log")
+        wait(lambda: offset(node, EARLIEST_LOCAL) > 0 and offset(node, LATEST_TIERED) > COUNT // 2, "a tiered log")
         assert node.terminate() == 0
         node.start()
         found = read_back(node.bootstrap, "theirs", RECIPE, {0: COUNT})
@@ -56,10 +56,10 @@ def test_segments_are_copied_read_and_removed_by_what_it_tells(tmp_path: Path) -
         admin = admin_of(node.bootstrap)
         assert [name for name in admin.list_topics(timeout=10).topics if name.startswith("__remote")] == []
         admin.delete_topics(["theirs"])["theirs"].result(30)
-        told(lambda: not objects(), "an empty store")
+        wait(lambda: not objects(), "an empty store")
 
 
-def test_one_that_cannot_be_used_is_refused_with_one_sentence(tmp_path: Path) -> None:
+def test_misconfigured_manager_stops_the_start_with_one_error_line(tmp_path: Path) -> None:
     node = OttlaNode(tmp_path / "node", settings(tmp_path))
     del node.settings["rlmm.config.shelf.path"]
     node.directory.mkdir()

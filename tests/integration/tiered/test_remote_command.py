@@ -1,4 +1,4 @@
-"""`ottla remote` on a bucket of a real S3 server, found by the settings of a node: read, cleaned, recovered from."""
+"""`ottla remote` on a bucket of a real S3 server that it finds by a node's configuration."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -39,7 +39,7 @@ def remote(harness: RemoteCommandHarness, capsys: pytest.CaptureFixture[str]) ->
     return call
 
 
-def test_a_bucket_is_verified_cleaned_and_recovered_from(harness: RemoteCommandHarness, remote: Remote) -> None:
+def test_remote_command_verifies_cleans_and_recovers_a_bucket(harness: RemoteCommandHarness, remote: Remote) -> None:
     harness.topic("foo", FOO_ID, (0, 10, 29, 40))
     live = [harness.finished(harness.partition(), start, start + 9) for start in (0, 10, 20)]
     harness.copy(harness.partition(), 0, 9)
@@ -54,7 +54,7 @@ def test_a_bucket_is_verified_cleaned_and_recovered_from(harness: RemoteCommandH
 
     harness.broker.log.clear()
     harness.broker.ends.clear()
-    assert remote("collect", *NOW)[1] == "0 segments and 0 other objects removed\n", "lost metadata cost no data"
+    assert remote("collect", *NOW)[1] == "0 segments and 0 other objects removed\n", "recovery lost segments"
     assert remote("recover", "--metadata-only")[0] == 0
     assert remote("verify", "--deep", *NOW) == (0, "1 partitions: 3 live\n")
     [row] = json.loads(remote("describe", "--from-bucket", "--json")[1])

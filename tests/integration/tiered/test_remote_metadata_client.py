@@ -1,4 +1,4 @@
-"""Remote metadata over real sockets: managers in this process, the topic on a node of ours."""
+"""Remote log metadata managers in this process over real sockets, with the metadata topic on a node."""
 
 import asyncio
 import subprocess
@@ -53,7 +53,7 @@ def ottla(command: str, node: OttlaNode, *arguments: str) -> None:
 
 
 def image_of(node: OttlaNode) -> MetadataImage:
-    """What a broker would know of the topic."""
+    """Return a metadata image that holds the topic, as a broker would have it."""
     with Client(ClientConfig.parse(node.bootstrap)) as client:
         (found,) = client.metadata([TOPIC]).topics
     registrations = {
@@ -80,7 +80,7 @@ def image_of(node: OttlaNode) -> MetadataImage:
 
 
 class Manager:
-    """One broker's, on the running loop."""
+    """One broker's remote log metadata manager on the running event loop."""
 
     def __init__(self, node: OttlaNode, directory: Path) -> None:
         loop = asyncio.get_running_loop()
@@ -108,7 +108,7 @@ class Manager:
         await self._io.stop()
 
 
-def test_managers_share_what_they_know_through_a_node(node: OttlaNode, tmp_path: Path) -> None:
+def test_managers_share_metadata_through_the_topic(node: OttlaNode, tmp_path: Path) -> None:
     async def run() -> None:
         here, there = Manager(node, tmp_path / "here"), Manager(node, tmp_path / "there")
         for manager in (here.metadata, there.metadata):
@@ -130,7 +130,7 @@ def test_managers_share_what_they_know_through_a_node(node: OttlaNode, tmp_path:
     asyncio.run(run())
 
 
-def test_a_reader_that_was_away_begins_anew_where_the_log_was_cut_off(node: OttlaNode, tmp_path: Path) -> None:
+def test_reader_behind_the_log_start_rereads_from_the_log_start(node: OttlaNode, tmp_path: Path) -> None:
     async def run() -> None:
         first = Manager(node, tmp_path / "first")
         first.metadata.assign([PARTITION], [])

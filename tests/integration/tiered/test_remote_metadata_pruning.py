@@ -1,6 +1,6 @@
-"""A metadata topic that a real node has pruned and retold, as others read it: who begins at its start learns all.
+"""A remote metadata topic that a node has pruned: a reader from its start learns all current remote segments.
 
-By librdkafka, by our console consumer, and by Apache Kafka's with its own deserializer of remote metadata.
+Readers are librdkafka, Ottla's console consumer, and Apache Kafka's consumer with its remote metadata deserializer.
 """
 
 import time
@@ -30,7 +30,7 @@ SEGMENT_BYTES = 1 << 20
 SEGMENTS = 12
 PRUNED_FROM = 20
 DELETED = 80
-"""Records, of which a segment has about ten."""
+"""Number of records; a segment holds about ten."""
 FORMATTER = "org.apache.kafka.server.log.remote.metadata.storage.serialization.RemoteLogMetadataSerde"
 FORMATTER_OPTION = ("--formatter", f"{FORMATTER}$RemoteLogMetadataFormatter")
 TIMEOUT_S = 60
@@ -62,7 +62,7 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OttlaNode]:
 
 
 def fill_and_prune(node: OttlaNode) -> None:
-    """Most of what is copied is deleted again, so that most of what the topic tells is of the past."""
+    """Copy segments and delete most of them, so that most metadata records are obsolete."""
     admin = AdminClient({"bootstrap.servers": node.bootstrap, "log_level": 0})
     admin.create_topics([NewTopic(TOPIC, 1, 1, config=CONFIG)])[TOPIC].result(30)
     producer = Producer({"bootstrap.servers": node.bootstrap, "batch.size": 100_000, "log_level": 0})
@@ -78,11 +78,11 @@ def fill_and_prune(node: OttlaNode) -> None:
 
 
 def is_settled(node: OttlaNode) -> bool:
-    """Nothing more is to be copied, deleted or pruned."""
+    """Whether nothing remains to be copied, deleted or pruned."""
     start, end = bounds(node)
     if end - start >= PRUNED_FROM:
         return False
-    caches = list(learnt(read(node, start, end)))
+    caches = list(metadata_of(read(node, start, end)))
     states = [one.state for cache in caches for one in cache.segments()]
     return set(states) == {SegmentState.COPY_FINISHED} and len(states) == len(manifests(node))
 
@@ -92,7 +92,7 @@ def manifests(node: OttlaNode) -> list[Path]:
 
 
 def bounds(node: OttlaNode) -> tuple[int, int]:
-    """Where the metadata topic begins and ends."""
+    """Return the log start offset and the log end offset of the metadata topic."""
     consumer = Consumer({"bootstrap.servers": node.bootstrap, "group.id": "nobody", "log_level": 0})
     try:
         start, end = consumer.get_watermark_offsets(TopicPartition(METADATA_TOPIC, 0), timeout=30)
@@ -101,20 +101,20 @@ def bounds(node: OttlaNode) -> tuple[int, int]:
         consumer.close()
 
 
-def at_rest(node: OttlaNode, look: Callable[[int, int], T]) -> tuple[range, T]:
-    """What somebody finds who reads the topic from its start to its end, and the offsets that it had all the while:
-    whoever was overtaken by a pruning reads again."""
+def unchanged_reading(node: OttlaNode, look: Callable[[int, int], T]) -> tuple[range, T]:
+    """Return a reader's result and the topic's offsets, which did not change while it read. Retry a reading that
+    was overtaken by pruning."""
     deadline = time.monotonic() + REST_S
     while True:
         before = bounds(node)
         found = look(*before)
         if bounds(node) == before:
             return range(*before), found
-        assert time.monotonic() < deadline, f"the metadata topic has not come to rest in {REST_S} s"
+        assert time.monotonic() < deadline, f"the metadata topic still changes after {REST_S} s"
 
 
 def read(node: OttlaNode, start: int, end: int) -> list[Message]:
-    """The records between two offsets; only the first of them if others have been pruned."""
+    """Return the records between two offsets, or only the first ones if the rest has been pruned."""
     options = {"bootstrap.servers": node.bootstrap, "group.id": "nobody", "log_level": 0, "auto.offset.reset": "error"}
     consumer = Consumer(options)
     found: list[Message] = []
@@ -122,7 +122,7 @@ def read(node: OttlaNode, start: int, end: int) -> list[Message]:
         consumer.assign([TopicPartition(METADATA_TOPIC, 0, start)])
         deadline = time.monotonic() + TIMEOUT_S
         while len(found) < end - start:
-            assert time.monotonic() < deadline, f"{len(found)} of {end - start} records came"
+            assert time.monotonic() < deadline, f"{len(found)} of {end - start} records received"
             for message in consumer.consume(end - start - len(found), 0.2):
                 error = message.error()
                 if error is None:
@@ -134,8 +134,8 @@ def read(node: OttlaNode, start: int, end: int) -> list[Message]:
         consumer.close()
 
 
-def learnt(messages: list[Message]) -> MaterializedMetadata:
-    """What a reader knows who has read nothing else."""
+def metadata_of(messages: list[Message]) -> MaterializedMetadata:
+    """Return the metadata that a reader of only these records knows."""
     metadata = MaterializedMetadata()
     for message in messages:
         value = message.value()
@@ -143,14 +143,14 @@ def learnt(messages: list[Message]) -> MaterializedMetadata:
         try:
             metadata.apply(decode_event(value))
         except InvalidSegmentTransition:
-            continue  # of a segment that is told of further on, or of one that is gone
+            continue  # a segment that a later record describes, or a deleted segment
     return metadata
 
 
-def test_who_begins_at_the_start_of_a_pruned_topic_learns_all_that_there_is(node: OttlaNode) -> None:
-    offsets, messages = at_rest(node, lambda start, end: read(node, start, end))
+def test_reader_of_a_pruned_topic_learns_all_remote_segments(node: OttlaNode) -> None:
+    offsets, messages = unchanged_reading(node, lambda start, end: read(node, start, end))
     assert [message.offset() for message in messages] == list(offsets)
-    (cache,) = learnt(messages)
+    (cache,) = metadata_of(messages)
     finished = [one for one in cache.segments() if one.state is SegmentState.COPY_FINISHED]
     assert len(finished) == len(cache)
     assert len(finished) == len(manifests(node))
@@ -160,17 +160,17 @@ def test_who_begins_at_the_start_of_a_pruned_topic_learns_all_that_there_is(node
 
 
 @pytest.mark.interop
-def test_kafkas_deserializer_reads_what_was_retold_in_order(node: OttlaNode) -> None:
+def test_kafkas_deserializer_reads_the_pruned_topic_in_order(node: OttlaNode) -> None:
     if (reason := unavailable_reason()) is not None:
         pytest.skip(reason)
     options = ("--bootstrap-server", node.bootstrap, "--topic", METADATA_TOPIC, "--partition", "0", *FORMATTER_OPTION)
 
     def consume(start: int, end: int) -> tuple[list[str], list[str]]:
-        """By number: a consumer that asks for so many from `earliest` on may find that there are no longer so many."""
+        """Consume by number of records: a consumer that starts at `earliest` may find fewer after pruning."""
         numbers = ("--offset", str(start), "--max-messages", str(end - start), "--timeout-ms", str(TIMEOUT_S * 1000))
         theirs = run_tool("org.apache.kafka.tools.consumer.ConsoleConsumer", *options, *numbers)
         return theirs.splitlines(), run_ottla("console-consumer", *options, *numbers).stdout.splitlines()
 
-    offsets, (theirs, ours) = at_rest(node, consume)
+    offsets, (theirs, ours) = unchanged_reading(node, consume)
     assert [int(line.split("offset: ")[1].split(",")[0]) for line in theirs] == list(offsets)
     assert ours == theirs

@@ -1,7 +1,7 @@
-"""Recovery from the bucket alone, on processes: lost metadata, lost logs, a lost cluster, and recoveries cut short.
+"""Recovery of real clusters from the bucket alone: lost metadata, lost logs, a lost cluster, interrupted recoveries.
 
-All records that are remote come back as they were, for a librdkafka consumer that may not reset; producers go on behind
-them, in a later leader epoch. The local tails above the last segment that was copied are lost with the disks.
+All remote records come back unchanged for a librdkafka consumer without a reset policy. Producers append after them in
+a later leader epoch. The local tails above the last copied segment are lost with the disks.
 """
 
 import re
@@ -24,9 +24,9 @@ pytestmark = pytest.mark.integration
 PARTITIONS = (0, 1)
 RECORDS = 4000
 REMOTE = 2900
-"""So many of them are in closed segments, at least."""
+"""Minimum number of records in closed segments."""
 DELETED_BELOW = 1500
-"""In the middle of a segment."""
+"""An offset in the middle of a segment."""
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +39,7 @@ def tier(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalTieredCluste
 def filled(
     tier: LocalTieredCluster, topic: str, *, assignment: Sequence[Sequence[int]] = (), **config: str
 ) -> dict[int, list[Read]]:
-    """A topic most of which is remote; returns what of each partition is."""
+    """Create a topic and wait until most of it is remote. Return the remote records by partition."""
     tier.create(topic, len(PARTITIONS), assignment, **config)
     tier.produce(topic, RECORDS)
     ends = tier.wait_until_tiered(topic, REMOTE)
@@ -47,7 +47,7 @@ def filled(
 
 
 def check_same(tier: LocalTieredCluster, topic: str, before: dict[int, list[Read]], *, tail_is_lost: bool) -> None:
-    """What was remote can be read, and producers go on behind it."""
+    """Check that the remote records are readable and that producers append after them."""
     for partition, records in before.items():
         first, end = records[0].offset, records[-1].offset + 1
         assert tier.read(topic, partition, first=first, end=end) == records
@@ -59,8 +59,8 @@ def check_same(tier: LocalTieredCluster, topic: str, before: dict[int, list[Read
         assert last.leader_epoch > records[-1].leader_epoch
 
 
-def test_lost_metadata_come_back(tier: LocalTieredCluster) -> None:
-    """Meanwhile leaders copy what they have once more, which is left over when it is known what there was before."""
+def test_lost_metadata_are_recovered_from_the_bucket(tier: LocalTieredCluster) -> None:
+    """Recover metadata after leaders copied their segments again; the duplicates become orphans."""
     before = filled(tier, "known")
     tier.lose_remote_metadata()
     assert "published" in tier.remote("recover", "--metadata-only")
@@ -72,8 +72,8 @@ def test_lost_metadata_come_back(tier: LocalTieredCluster) -> None:
     check_same(tier, "known", before, tail_is_lost=False)
 
 
-def test_lost_logs_go_on_behind_what_is_remote(tier: LocalTieredCluster) -> None:
-    """All disks of a topic are gone; nobody has to do anything."""
+def test_wiped_logs_continue_after_the_remote_log(tier: LocalTieredCluster) -> None:
+    """Wipe all disks of a topic; the brokers continue without intervention."""
     before = filled(tier, "logs")
     tier.stop()
     tier.lose_logs("logs", 1, 2, 3)
@@ -82,8 +82,8 @@ def test_lost_logs_go_on_behind_what_is_remote(tier: LocalTieredCluster) -> None
     check_same(tier, "logs", before, tail_is_lost=True)
 
 
-def test_an_unclean_leader_without_a_disk_keeps_what_is_remote(tier: LocalTieredCluster) -> None:
-    """Who was in sync comes back later, and gives up what the new leader does not have."""
+def test_unclean_leader_with_a_wiped_disk_keeps_the_remote_log(tier: LocalTieredCluster) -> None:
+    """Let the former in-sync replica return later and truncate what the new leader lacks."""
     before = filled(tier, "unclean", assignment=[[1, 2], [2, 1]], unclean_leader_election_enable="true")
     for broker_id in (1, 2):
         tier.cluster[broker_id].kill()
@@ -101,7 +101,7 @@ def test_an_unclean_leader_without_a_disk_keeps_what_is_remote(tier: LocalTiered
     tier.wait_until_verified()
 
 
-def test_collect_removes_what_was_planted_and_nothing_else(tier: LocalTieredCluster) -> None:
+def test_collect_removes_only_unreferenced_objects(tier: LocalTieredCluster) -> None:
     filled(tier, "kept")
     tier.wait_until_verified()
     before = tier.objects()
@@ -112,13 +112,13 @@ def test_collect_removes_what_was_planted_and_nothing_else(tier: LocalTieredClus
         shutil.copy(tier.root / f"{known}.{suffix}", tier.root / f"{planted}.{suffix}")
     assert "1 orphan" in tier.remote("verify", "--grace-ms", "0", check=False)
     assert "1 segments" in tier.remote("collect", "--grace-ms", "0")
-    after = set(tier.objects())  # others may be copied meanwhile
+    after = set(tier.objects())  # other topics may be copied meanwhile
     assert after >= set(before)
     assert not any(key.startswith(planted) for key in after)
     tier.wait_until_verified("--grace-ms", "0")
 
 
-def test_a_topic_that_is_deleted_without_its_leader_leaves_nothing(tier: LocalTieredCluster) -> None:
+def test_topic_deletion_without_its_leader_empties_the_bucket(tier: LocalTieredCluster) -> None:
     filled(tier, "gone")
     leader = tier.leader_of("gone")
     assert leader is not None
@@ -131,7 +131,7 @@ def test_a_topic_that_is_deleted_without_its_leader_leaves_nothing(tier: LocalTi
 
 
 def kill_recovery(tier: LocalTieredCluster, effect: str, count: int, *arguments: str) -> None:
-    """A recovery that ends before an effect."""
+    """Run a recovery that is killed before the given effect."""
     command = [sys.executable, "-m", "tests.support.processes.killed_command", effect, str(count)]
     done = subprocess.run(
         [*command, *tier.remote_arguments("recover", *arguments)],
@@ -144,7 +144,7 @@ def kill_recovery(tier: LocalTieredCluster, effect: str, count: int, *arguments:
     assert done.returncode == KILLED, f"{effect} {count}: {done.stdout}{done.stderr}"
 
 
-def test_a_lost_cluster_comes_back_however_often_recovery_is_killed(tmp_path: Path) -> None:
+def test_interrupted_recoveries_restore_a_lost_cluster(tmp_path: Path) -> None:
     with LocalTieredCluster(tmp_path / "first", tmp_path / "bucket") as first:
         first.create("empty", 3, segment_bytes="2000000")
         before = filled(first, "t")

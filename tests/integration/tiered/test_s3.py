@@ -1,4 +1,4 @@
-"""A tiered log on three brokers and a real S3 server that fails, loses answers and goes away (KIP-405)."""
+"""Tiered topics on three brokers and a real S3 server that fails, drops responses and becomes unreachable (KIP-405)."""
 
 import shutil
 import time
@@ -21,11 +21,11 @@ pytestmark = pytest.mark.integration
 
 SIZE = 16 << 10
 MIB = (1 << 20) // SIZE
-"""Records in a mebibyte, more or less."""
+"""Approximate number of records per mebibyte."""
 NOW_MS = time.time_ns() // 1_000_000
 RECIPE = Recipe(SIZE, NOW_MS - 3_600_000)
 LEFT_LOCAL = 3 * SEGMENT_BYTES
-"""With one segment to keep there is an active one besides, and one that is on its way."""
+"""Local log size of a retention of one segment: it, the active segment, and a segment that is being copied."""
 
 
 @pytest.fixture(scope="module")
@@ -38,9 +38,9 @@ def tier(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TieredCluster]:
 
 @pytest.fixture(autouse=True)
 def whole(tier: TieredCluster) -> None:
-    """Whatever a test before has left: all brokers run, and the store answers."""
+    """Restore the cluster after each test: all brokers run and the store answers."""
     tier.proxy.set_share(0)
-    tier.proxy.come_back()
+    tier.proxy.start_follower()
     if dead := [broker.id for broker in tier.brokers.brokers.values() if not broker.is_running]:
         tier.brokers.start(*dead)
 
@@ -58,8 +58,8 @@ def produce(tier: TieredCluster, topic: str, first: int, end: int, partition: in
     write(tier.bootstrap, topic, recipe, partition, range(first, end))
 
 
-def wait_until_shrunk(tier: TieredCluster, topic: str, *brokers: int, partition: int = 0) -> None:
-    """Until everything but the newest segments is remote, and nowhere else."""
+def wait_until_remote(tier: TieredCluster, topic: str, *brokers: int, partition: int = 0) -> None:
+    """Wait until all but the newest segments are remote only."""
     until(
         lambda: (
             len(tier.finished(topic, partition)) >= 2
@@ -69,9 +69,10 @@ def wait_until_shrunk(tier: TieredCluster, topic: str, *brokers: int, partition:
 
 
 def settled_local_start(tier: TieredCluster, topic: str) -> int:
-    """Once the leader has let go of all that is remote; while the store is away, it does not move after that.
+    """Return the local log start offset once the leader has deleted all local segments that it may.
 
-    There must be a segment beside the active one that is not remote, or local retention keeps what is.
+    The offset does not move while the store is unreachable. One segment beside the active one must not be remote, or
+    local retention keeps a remote segment.
     """
     until(lambda: (found := tier.bounds(topic)[0]).local_start == (found.remote_end or 0) + 1)
     settled = tier.bounds(topic)[0].local_start
@@ -87,7 +88,7 @@ def check_read(
     recipe: Recipe = RECIPE,
     more: Mapping[str, str] | None = None,
 ) -> None:
-    """Every record from `start` to `end` comes once, as it was written."""
+    """Check that every record from `start` to `end` is delivered once and unchanged."""
     found = read_back(tier.bootstrap, topic, recipe, {0: end}, {0: start}, more=more)
     assert found.faults == []
     assert found.count == end - start
@@ -95,20 +96,20 @@ def check_read(
 
 
 def check_bucket(tier: TieredCluster, topic: str) -> None:
-    """The bucket holds the objects of the segments that metadata tell of, and no others, as soon as all is quiet."""
+    """Wait until the bucket holds exactly the objects of the segments in the remote log metadata."""
     until(lambda: tier.bucket(topic).segments == tier.expected_objects(topic))
 
 
 def check_epochs(tier: TieredCluster, topic: str, leader: int) -> None:
-    """Each remote segment tells the same history as the leader's own checkpoint, which is written a moment later."""
+    """Wait until every remote segment's leader epochs match the leader's checkpoint, which lags a moment behind."""
 
-    def are_told_alike() -> bool:
+    def are_equal() -> bool:
         epochs = tier.leader_epochs(leader, topic)
         return all(
             one.leader_epochs == clipped(epochs, one.start_offset, one.end_offset) for one in tier.finished(topic)
         )
 
-    until(are_told_alike)
+    until(are_equal)
 
 
 def leader_of(tier: TieredCluster, topic: str) -> int:
@@ -116,7 +117,7 @@ def leader_of(tier: TieredCluster, topic: str) -> int:
 
 
 def make_leader(tier: TieredCluster, topic: str, broker_id: int) -> None:
-    """The preferred one, which is alive and in sync."""
+    """Elect a live in-sync replica leader by making it the preferred one."""
     wait_until_whole(tier.bootstrap, topic)
     tier.brokers.ottla(
         "leader-election", "--election-type", "preferred", "--topic", topic, "--partition", "0", check=False
@@ -124,7 +125,7 @@ def make_leader(tier: TieredCluster, topic: str, broker_id: int) -> None:
     wait_for_state(tier.bootstrap, topic, lambda state: state.leader == broker_id)
 
 
-def test_a_log_is_read_whole_although_the_store_fails_and_goes_and_the_leader_is_killed(tier: TieredCluster) -> None:
+def test_log_is_read_completely_despite_store_failures_and_a_killed_leader(tier: TieredCluster) -> None:
     tier.create("whole", [1, 2, 3], [2, 3, 1])
     ends = {0: 12 * MIB, 1: 12 * MIB}
     with failing(tier):
@@ -133,9 +134,9 @@ def test_a_log_is_read_whole_although_the_store_fails_and_goes_and_the_leader_is
         tier.proxy.vanish()
         began = time.monotonic()
         produce(tier, "whole", 4 * MIB, 8 * MIB)
-        produce(tier, "whole", 4 * MIB, 8 * MIB, partition=1)  # who produces does not notice
+        produce(tier, "whole", 4 * MIB, 8 * MIB, partition=1)  # producers are not affected
         time.sleep(max(0.0, began + 5 - time.monotonic()))
-        tier.proxy.come_back()
+        tier.proxy.start_follower()
         until(lambda: len(tier.finished("whole")) >= 2)
         tier.brokers[1].kill()
         produce(tier, "whole", 8 * MIB, 12 * MIB)
@@ -143,7 +144,7 @@ def test_a_log_is_read_whole_although_the_store_fails_and_goes_and_the_leader_is
         tier.brokers.start(1)
         wait_until_whole(tier.bootstrap, "whole")
         for partition in ends:
-            wait_until_shrunk(tier, "whole", 1, 2, 3, partition=partition)
+            wait_until_remote(tier, "whole", 1, 2, 3, partition=partition)
         found = read_back(tier.bootstrap, "whole", RECIPE, ends)
         assert found.faults == []
         assert found.crcs == {partition: RECIPE.crc(partition, range(end)) for partition, end in ends.items()}
@@ -159,7 +160,7 @@ def test_a_log_is_read_whole_although_the_store_fails_and_goes_and_the_leader_is
     tier.remote("verify", "--topic", "whole", "--grace-ms", "0", "--deep")
 
 
-def test_what_an_unclean_leader_lost_is_not_read_from_the_tier(tier: TieredCluster) -> None:
+def test_records_lost_by_an_unclean_election_are_not_read_from_remote(tier: TieredCluster) -> None:
     tier.create("unclean", [1, 2], unclean_leader_election_enable="true", min_insync_replicas="1")
     other = Recipe(SIZE, RECIPE.first_ms + 1_000_000)
     produce(tier, "unclean", 0, 3 * MIB)
@@ -174,7 +175,7 @@ def test_what_an_unclean_leader_lost_is_not_read_from_the_tier(tier: TieredClust
     [bounds] = tier.bounds("unclean").values()
     assert bounds.end == 3 * MIB
     produce(tier, "unclean", 3 * MIB, 9 * MIB, recipe=other)
-    wait_until_shrunk(tier, "unclean", 2)
+    wait_until_remote(tier, "unclean", 2)
 
     def check() -> None:
         check_read(tier, "unclean", 3 * MIB)
@@ -183,7 +184,7 @@ def test_what_an_unclean_leader_lost_is_not_read_from_the_tier(tier: TieredClust
     check()
     tier.brokers.start(1)
     make_leader(tier, "unclean", 1)
-    wait_until_shrunk(tier, "unclean", 1, 2)
+    wait_until_remote(tier, "unclean", 1, 2)
     check()
     epochs = tier.leader_epochs(1, "unclean")
     lost = [
@@ -191,13 +192,13 @@ def test_what_an_unclean_leader_lost_is_not_read_from_the_tier(tier: TieredClust
         for one in tier.finished("unclean")
         if one.leader_epochs != clipped(epochs, one.start_offset, one.end_offset)
     ]
-    assert lost, "segments of the old history are there still, and in nobody's way"
+    assert lost, "no remote segments of the old leader's log are left to ignore"
 
 
-def test_a_wiped_broker_begins_behind_what_is_remote(tier: TieredCluster) -> None:
+def test_wiped_broker_starts_after_the_remote_log(tier: TieredCluster) -> None:
     tier.create("wiped", [3, 1, 2])
     produce(tier, "wiped", 0, 10 * MIB)
-    wait_until_shrunk(tier, "wiped", 1, 2, 3)
+    wait_until_remote(tier, "wiped", 1, 2, 3)
     tier.brokers[3].kill()
     wait_for_state(tier.bootstrap, "wiped", lambda state: 3 not in state.isr)
     produce(tier, "wiped", 10 * MIB, 11 * MIB)
@@ -206,7 +207,7 @@ def test_a_wiped_broker_begins_behind_what_is_remote(tier: TieredCluster) -> Non
     wait_until_whole(tier.bootstrap, "wiped")
     first = min(int(path.stem) for path in tier.partition_directory(3, "wiped").glob("*.log"))
     assert first > 0
-    until(lambda: (tier.bounds("wiped")[0].local_start or 0) >= first)  # the leader may let go of it a moment later
+    until(lambda: (tier.bounds("wiped")[0].local_start or 0) >= first)  # the leader deletes local segments with a delay
     until(lambda: tier.leader_epochs(3, "wiped") == tier.leader_epochs(leader_of(tier, "wiped"), "wiped"))
     make_leader(tier, "wiped", 3)
     [after] = tier.bounds("wiped").values()
@@ -214,15 +215,15 @@ def test_a_wiped_broker_begins_behind_what_is_remote(tier: TieredCluster) -> Non
     assert (after.local_start or 0) >= first
     check_read(tier, "wiped", 11 * MIB)
     produce(tier, "wiped", 11 * MIB, 14 * MIB)
-    wait_until_shrunk(tier, "wiped", 1, 2, 3)
+    wait_until_remote(tier, "wiped", 1, 2, 3)
     check_read(tier, "wiped", 14 * MIB)
     check_epochs(tier, "wiped", 3)
 
 
-def test_a_follower_serves_what_is_remote(tier: TieredCluster) -> None:
+def test_follower_serves_remote_records(tier: TieredCluster) -> None:
     tier.create("nearby", [1, 2, 3])
     produce(tier, "nearby", 0, 6 * MIB)
-    wait_until_shrunk(tier, "nearby", 1, 2, 3)
+    wait_until_remote(tier, "nearby", 1, 2, 3)
     name = "kafka_server_brokertopicmetrics_bytesout_total"
     before = tier.brokers[3].metric(name, topic="nearby")
     leader_before = tier.brokers[1].metric(name, topic="nearby")
@@ -231,10 +232,10 @@ def test_a_follower_serves_what_is_remote(tier: TieredCluster) -> None:
     assert tier.brokers[1].metric(name, topic="nearby") == leader_before
 
 
-def test_deleted_records_are_gone_from_the_middle_of_a_remote_segment_on(tier: TieredCluster) -> None:
+def test_delete_records_works_within_a_remote_segment(tier: TieredCluster) -> None:
     tier.create("deleted", [1, 2, 3])
     produce(tier, "deleted", 0, 6 * MIB)
-    wait_until_shrunk(tier, "deleted", 1, 2, 3)
+    wait_until_remote(tier, "deleted", 1, 2, 3)
     third = tier.finished("deleted")[2]
     start = third.start_offset + 5
     admin = AdminClient({"bootstrap.servers": tier.bootstrap})
@@ -256,11 +257,11 @@ def test_deleted_records_are_gone_from_the_middle_of_a_remote_segment_on(tier: T
     [{"retention_bytes": str(3 * SEGMENT_BYTES)}, {"retention_ms": "60000", "local_retention_ms": "60000"}],
     ids=["bytes", "ms"],
 )
-def test_what_outlives_retention_goes_from_the_bucket(tier: TieredCluster, limit: dict[str, str]) -> None:
+def test_retention_deletes_remote_segments(tier: TieredCluster, limit: dict[str, str]) -> None:
     topic = "-".join(["expired", *limit])
     tier.create(topic, [1, 2, 3])
     produce(tier, topic, 0, 6 * MIB)
-    wait_until_shrunk(tier, topic, 1, 2, 3)
+    wait_until_remote(tier, topic, 1, 2, 3)
     tier.configure(topic, **limit)
     by_size = "retention_bytes" in limit
     until(lambda: len(tier.finished(topic)) <= (3 if by_size else 0))
@@ -270,7 +271,7 @@ def test_what_outlives_retention_goes_from_the_bucket(tier: TieredCluster, limit
 
 
 def check_read_from_start(tier: TieredCluster, topic: str, end: int) -> int:
-    """Where the log starts; whoever is overtaken by retention begins anew."""
+    """Read from the log start, again if retention overtakes the reader. Return the log start offset."""
     while True:
         start = tier.bounds(topic)[0].start
         assert start is not None
@@ -282,24 +283,24 @@ def check_read_from_start(tier: TieredCluster, topic: str, end: int) -> int:
             return start
 
 
-def test_a_deleted_topic_leaves_nothing_behind(tier: TieredCluster) -> None:
+def test_deleted_topic_leaves_no_objects(tier: TieredCluster) -> None:
     tier.create("gone", [1, 2, 3], [2, 3, 1])
     produce(tier, "gone", 0, 4 * MIB)
     produce(tier, "gone", 0, 4 * MIB, partition=1)
     for partition in (0, 1):
-        wait_until_shrunk(tier, "gone", 1, 2, 3, partition=partition)
-    admin = admin_of(tier.bootstrap)  # its futures end with it
+        wait_until_remote(tier, "gone", 1, 2, 3, partition=partition)
+    admin = admin_of(tier.bootstrap)  # keep a reference: its futures end with it
     with failing(tier):
         admin.delete_topics(["gone"])["gone"].result(30)
         until(lambda: not tier.bucket("gone").segments)
     until(lambda: not tier.bucket("gone").others)
 
 
-def test_tiering_that_is_turned_off_takes_the_remote_part_along(tier: TieredCluster) -> None:
-    """KIP-950 with remote.log.delete.on.disable."""
+def test_disabling_tiering_deletes_the_remote_log(tier: TieredCluster) -> None:
+    """KIP-950: disable tiering with remote.log.delete.on.disable."""
     tier.create("disabled", [1, 2, 3])
     produce(tier, "disabled", 0, 5 * MIB)
-    wait_until_shrunk(tier, "disabled", 1, 2, 3)
+    wait_until_remote(tier, "disabled", 1, 2, 3)
     tier.configure("disabled", remote_storage_enable="false", remote_log_delete_on_disable="true")
     until(lambda: not tier.bucket("disabled").segments)
     until(lambda: tier.bounds("disabled")[0].start)
@@ -310,16 +311,16 @@ def test_tiering_that_is_turned_off_takes_the_remote_part_along(tier: TieredClus
 
 
 def config_at(tier: TieredCluster, broker_id: int, topic: str) -> str:
-    """What one broker knows of a topic's configuration."""
+    """Return a topic config value as one broker reports it."""
     where = ("--bootstrap-server", tier.brokers[broker_id].bootstrap, "--entity-type", "topics", "--entity-name", topic)
     return run_ottla("configs", "--describe", *where).stdout
 
 
-def test_a_tier_without_copies_is_read_and_grows_no_more(tier: TieredCluster) -> None:
-    """KIP-950, remote.log.copy.disable."""
+def test_disabled_copies_keep_the_remote_log_readable(tier: TieredCluster) -> None:
+    """KIP-950: set remote.log.copy.disable."""
     tier.create("read-only", [1, 2, 3])
     produce(tier, "read-only", 0, 5 * MIB)
-    wait_until_shrunk(tier, "read-only", 1, 2, 3)
+    wait_until_remote(tier, "read-only", 1, 2, 3)
     tier.configure("read-only", remote_log_copy_disable="true", local_retention_bytes="-2", local_retention_ms="-2")
     until(lambda: all("remote.log.copy.disable=true" in config_at(tier, each, "read-only") for each in (1, 2, 3)))
     until(lambda: all(each.state is SegmentState.COPY_FINISHED for each in tier.segments("read-only")))
@@ -330,14 +331,14 @@ def test_a_tier_without_copies_is_read_and_grows_no_more(tier: TieredCluster) ->
     check_read(tier, "read-only", 9 * MIB)
     tier.configure("read-only", remote_log_copy_disable="false", local_retention_bytes=str(SEGMENT_BYTES))
     until(lambda: len(tier.finished("read-only")) > len(before))
-    wait_until_shrunk(tier, "read-only", 1, 2, 3)
+    wait_until_remote(tier, "read-only", 1, 2, 3)
     check_read(tier, "read-only", 9 * MIB)
 
 
-def test_brokers_start_and_serve_what_is_local_while_the_store_is_away(tier: TieredCluster) -> None:
+def test_brokers_start_and_serve_local_records_without_the_store(tier: TieredCluster) -> None:
     tier.create("cold", [1, 2, 3])
     produce(tier, "cold", 0, 5 * MIB)
-    wait_until_shrunk(tier, "cold", 1, 2, 3)
+    wait_until_remote(tier, "cold", 1, 2, 3)
     tier.proxy.vanish()
     for broker in tier.brokers.brokers.values():
         broker.kill()
@@ -349,7 +350,7 @@ def test_brokers_start_and_serve_what_is_local_while_the_store_is_away(tier: Tie
     check_read(tier, "cold", 8 * MIB, local_start)
     with pytest.raises(AssertionError, match="nothing came"):
         read_back(tier.bootstrap, "cold", RECIPE, {0: 8 * MIB}, patience_s=2)
-    tier.proxy.come_back()
+    tier.proxy.start_follower()
     check_read(tier, "cold", 8 * MIB)
-    wait_until_shrunk(tier, "cold", 1, 2, 3)
+    wait_until_remote(tier, "cold", 1, 2, 3)
     check_read(tier, "cold", 8 * MIB)

@@ -1,5 +1,5 @@
-"""What a store does to those who trust it, on three brokers: it loses objects and damages them on the way, tells old
-news, is slow, throttles, and breaks off in the middle of an upload."""
+"""Faults of the object store under three brokers: lost and damaged objects, stale listings, slow responses,
+throttling, and aborted uploads."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -28,7 +28,7 @@ MIB = (1 << 20) // SIZE
 RECIPE = Recipe(SIZE, time.time_ns() // 1_000_000 - 3_600_000)
 LEFT_LOCAL = 3 * SEGMENT_BYTES
 PART_BYTES = 5 << 20
-"""The least that S3 takes: what is larger goes up in parts."""
+"""The minimum part size of S3; larger objects are uploaded in parts."""
 
 
 @pytest.fixture(scope="module")
@@ -40,8 +40,8 @@ def tier(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TieredCluster]:
 
 
 @contextmanager
-def striking(tier: TieredCluster, fault: Fault, share: float = 1.0, **where: str) -> Iterator[Callable[[], bool]]:
-    """The requests of brokers meet it; yields whether it has struck, as it must in the end if no request is spared."""
+def fault_injected(tier: TieredCluster, fault: Fault, share: float = 1.0, **where: str) -> Iterator[Callable[[], bool]]:
+    """Inject a fault into the brokers' requests. Yield a check whether it has struck, which must hold at the end."""
     before = tier.proxy.counts().get(fault, 0)
 
     def has_struck() -> bool:
@@ -56,13 +56,13 @@ def striking(tier: TieredCluster, fault: Fault, share: float = 1.0, **where: str
 
 
 def fill(tier: TieredCluster, topic: str, mebibytes: int = 5, **config: str) -> None:
-    """A topic of which all but the newest segments are remote only."""
+    """Create a topic of which all but the newest segments are remote only."""
     tier.create(topic, [1, 2, 3], **config)
     write(tier.bootstrap, topic, RECIPE, 0, range(mebibytes * MIB))
-    wait_until_shrunk(tier, topic)
+    wait_until_remote(tier, topic)
 
 
-def wait_until_shrunk(tier: TieredCluster, topic: str) -> None:
+def wait_until_remote(tier: TieredCluster, topic: str) -> None:
     until(
         lambda: (
             len(tier.finished(topic)) >= 2 and all(tier.local_bytes(each, topic) <= LEFT_LOCAL for each in (1, 2, 3))
@@ -71,7 +71,7 @@ def wait_until_shrunk(tier: TieredCluster, topic: str) -> None:
 
 
 def check_read(tier: TieredCluster, topic: str, end: int, start: int = 0) -> None:
-    """Every record from `start` to `end` comes once, as it was written."""
+    """Check that every record from `start` to `end` is delivered once and unchanged."""
     found = read_back(tier.bootstrap, topic, RECIPE, {0: end}, {0: start})
     assert found.faults == []
     assert found.count == end - start
@@ -83,35 +83,35 @@ def objects_of(tier: TieredCluster, segment: RemoteSegment) -> dict[ObjectSuffix
 
 
 def check_bucket(tier: TieredCluster, topic: str) -> None:
-    """What the metadata tell of, and nothing else, as soon as all is quiet."""
+    """Wait until the bucket holds exactly the objects of the segments in the remote log metadata."""
     until(lambda: tier.bucket(topic).segments == tier.expected_objects(topic))
 
 
-def test_damaged_bytes_reach_nobody_and_leave_nothing_behind(tier: TieredCluster) -> None:
+def test_damaged_bytes_are_neither_delivered_nor_cached(tier: TieredCluster) -> None:
     fill(tier, "damaged")
-    with striking(tier, Fault.CORRUPT_BODY) as has_struck, closing(_consumer(tier, "damaged")) as consumer:
+    with fault_injected(tier, Fault.CORRUPT_BODY) as has_struck, closing(_consumer(tier, "damaged")) as consumer:
         check_nothing_comes(consumer, has_struck, least_s=4)
         tier.proxy.relent()
         first = until(lambda: next((each for each in consumer.consume(1, 1.0) if not each.error()), None))
         assert RECIPE.fault(first, 0) is None
     check_read(tier, "damaged", 5 * MIB)
-    _forget_what_is_cached(tier)
-    with striking(tier, Fault.CORRUPT_BODY, 0.5):
+    _restart_brokers(tier)
+    with fault_injected(tier, Fault.CORRUPT_BODY, 0.5):
         check_read(tier, "damaged", 5 * MIB)
 
 
 def check_nothing_comes(consumer: Consumer, has_struck: Callable[[], bool], *, least_s: float) -> None:
-    """From when the fault strikes on, for so long."""
+    """Check that no record is delivered for `least_s` seconds after the fault has struck."""
 
-    def is_struck() -> bool:
+    def is_over() -> bool:
         came = consumer.consume(100, 0.2)
-        assert all(each.error() for each in came), "no record can come, though one may be told why"
+        assert all(each.error() for each in came), "a record was delivered from a damaged segment"
         return has_struck()
 
-    until(is_struck)
+    until(is_over)
     deadline = time.monotonic() + least_s
     while time.monotonic() < deadline:
-        is_struck()
+        is_over()
 
 
 def _consumer(tier: TieredCluster, topic: str) -> Consumer:
@@ -121,11 +121,11 @@ def _consumer(tier: TieredCluster, topic: str) -> Consumer:
     return consumer
 
 
-def test_a_lost_object_is_missed_by_those_who_want_it_alone(tier: TieredCluster) -> None:
+def test_lost_object_fails_only_reads_that_need_it(tier: TieredCluster) -> None:
     fill(tier, "lost")
     lost = tier.finished("lost")[1]
     tier.objects.joinpath(objects_of(tier, lost)[ObjectSuffix.LOG]).unlink()
-    _forget_what_is_cached(tier)
+    _restart_brokers(tier)
     check_read(tier, "lost", lost.start_offset)
     check_read(tier, "lost", 5 * MIB, lost.end_offset + 1)
     with pytest.raises(AssertionError, match="nothing came"):
@@ -135,37 +135,37 @@ def test_a_lost_object_is_missed_by_those_who_want_it_alone(tier: TieredCluster)
     name = f"{lost.start_offset:020d}-{uuid_to_text(lost.id.id)}"
     assert f"dangling: {name}, missing log" in said.stdout
     tier.remote("collect", "--topic", "lost", "--grace-ms", "0")
-    assert lost in tier.finished("lost"), "what is missing may come back: nobody but retention does away with it"
+    assert lost in tier.finished("lost"), "only retention deletes a segment whose object is missing; it may come back"
     check_read(tier, "lost", 5 * MIB, lost.end_offset + 1)
 
 
-def _forget_what_is_cached(tier: TieredCluster) -> None:
-    """All brokers are started anew."""
+def _restart_brokers(tier: TieredCluster) -> None:
+    """Restart all brokers to clear their caches."""
     for broker in tier.brokers.brokers.values():
         broker.kill()
     tier.brokers.start(1, 2, 3)
 
 
-def test_an_object_that_seems_lost_for_a_while_is_read_in_the_end(tier: TieredCluster) -> None:
+def test_temporarily_missing_object_is_read_later(tier: TieredCluster) -> None:
     fill(tier, "hidden")
     with (
-        striking(tier, Fault.NO_SUCH_KEY, key_part=".log") as has_struck,
+        fault_injected(tier, Fault.NO_SUCH_KEY, key_part=".log") as has_struck,
         closing(_consumer(tier, "hidden")) as consumer,
     ):
         check_nothing_comes(consumer, has_struck, least_s=2)
     check_read(tier, "hidden", 5 * MIB)
 
 
-def test_collection_by_an_old_listing_takes_nothing_that_is_alive(tier: TieredCluster) -> None:
+def test_collection_with_a_stale_listing_deletes_no_live_object(tier: TieredCluster) -> None:
     by_proxy = ("--topic", "stale", "--grace-ms", "0", "--override", f"{ENDPOINT}={tier.proxy.endpoint}")
     fill(tier, "stale", 3)
     old = tier.finished("stale")
     tier.remote("collect", *by_proxy)
     write(tier.bootstrap, "stale", RECIPE, 0, range(3 * MIB, 6 * MIB))
     until(lambda: len(tier.finished("stale")) > len(old) + 1)
-    # Without grace a copy under way is taken for abandoned.
+    # Without a grace period a running copy counts as abandoned.
     until(lambda: len(tier.segments("stale")) == len(tier.finished("stale")))
-    with striking(tier, Fault.STALE_LIST):
+    with fault_injected(tier, Fault.STALE_LIST):
         said = tier.remote("collect", *by_proxy)
         assert "\n0 segments and 0 other objects removed" in f"\n{said}"
         assert tier.run_remote("verify", *by_proxy).returncode == 0
@@ -178,35 +178,35 @@ ENDPOINT = "rsm.config.storage.s3.endpoint.url"
 
 
 @pytest.mark.parametrize("fault", [Fault.CUT_REQUEST, Fault.LOST_ANSWER, Fault.THROTTLED], ids=str)
-def test_uploads_that_fail_leave_nothing_behind(tier: TieredCluster, fault: Fault) -> None:
+def test_failed_uploads_leave_no_objects(tier: TieredCluster, fault: Fault) -> None:
     topic = f"broken-{fault.name.lower()}"
     tier.create(topic, [1, 2, 3])
-    with striking(tier, fault, method="PUT") as has_struck:
+    with fault_injected(tier, fault, method="PUT") as has_struck:
         write(tier.bootstrap, topic, RECIPE, 0, range(3 * MIB))
         until(lambda: tier.segments(topic))
         until(has_struck)
         time.sleep(1)
         assert tier.finished(topic) == []
-    with striking(tier, fault, 0.3, method="PUT"):
-        wait_until_shrunk(tier, topic)
+    with fault_injected(tier, fault, 0.3, method="PUT"):
+        wait_until_remote(tier, topic)
     check_bucket(tier, topic)
     check_read(tier, topic, 3 * MIB)
     tier.remote("verify", "--topic", topic, "--grace-ms", "0", "--deep")
 
 
-def test_what_was_uploaded_in_parts_and_never_finished_is_collected(tier: TieredCluster) -> None:
+def test_unfinished_multipart_uploads_are_collected(tier: TieredCluster) -> None:
     tier.create("parts", [1, 2, 3], segment_bytes=str(2 * PART_BYTES), local_retention_bytes=str(2 * PART_BYTES))
     tier.proxy.strike(Fault.FAILED, method="PUT", key_part="partNumber=2")
     tier.proxy.strike(Fault.FAILED, method="DELETE", key_part="uploadId=")
     write(tier.bootstrap, "parts", RECIPE, 0, range(12 * MIB))
-    until(lambda: len(uploads(tier, "parts")) > 1)  # the next attempt begins when the one before was given up
+    until(lambda: len(uploads(tier, "parts")) > 1)  # the next attempt starts after the previous one is given up
     assert "unfinished upload" in tier.run_remote("verify", "--topic", "parts", "--grace-ms", "0").stdout
     tier.proxy.relent()
     until(lambda: tier.finished("parts"))
     left = uploads(tier, "parts")
-    assert left, "brokers do not know of what they failed to abort"
+    assert left, "brokers have aborted the uploads; none is left to collect"
     tier.remote("collect", "--topic", "parts")
-    assert uploads(tier, "parts") == left, "younger than the grace time"
+    assert uploads(tier, "parts") == left, "an upload younger than the grace period was collected"
     tier.remote("collect", "--topic", "parts", "--grace-ms", "0")
     assert uploads(tier, "parts") == []
     check_bucket(tier, "parts")
@@ -214,14 +214,14 @@ def test_what_was_uploaded_in_parts_and_never_finished_is_collected(tier: Tiered
 
 
 def uploads(tier: TieredCluster, topic: str) -> list[UnfinishedUpload]:
-    """Those that the server keeps parts of, asked on the straight way."""
+    """Return the unfinished uploads that the server holds, bypassing the proxy."""
     with closing(S3Store(tier.server.settings)) as store:
         return list(store.unfinished_uploads(f"{KEY_PREFIX}{topic}-"))
 
 
-def test_slow_bodies_hold_up_nobody_else(tier: TieredCluster) -> None:
+def test_slow_response_bodies_do_not_delay_other_reads(tier: TieredCluster) -> None:
     fill(tier, "slow")
-    with striking(tier, Fault.SLOW_BODY) as has_struck, ThreadPoolExecutor(1) as pool:
+    with fault_injected(tier, Fault.SLOW_BODY) as has_struck, ThreadPoolExecutor(1) as pool:
         reading = pool.submit(check_read, tier, "slow", 5 * MIB)
         until(has_struck)
         write(tier.bootstrap, "slow", RECIPE, 0, range(5 * MIB, 6 * MIB))

@@ -1,9 +1,9 @@
-"""KIP-405's five scenarios of followers and its leadership transition, on processes with unclean elections.
+"""KIP-405's five follower scenarios and its leadership transition, on real brokers with unclean elections.
 
-Each scenario is played with numbers of records that a seed draws, and then whole sequences of what can happen are
-drawn. A story keeps what every replica's log must be, as parts that were written under one leader each; after every
-step the checkpoints of the brokers, the bounds of the log, and the metadata of remote segments are held against that,
-and in the end every record is read back as the history of the last leader says.
+Each scenario runs with record counts drawn from a seed; a last test draws whole sequences of events. `PartitionHistory`
+models every replica's log as parts, each written by one leader. After every step the brokers' checkpoints, the log's
+bounds and the remote log metadata are compared with the model. At the end every record is read back and compared with
+the last leader's history.
 """
 
 import contextlib
@@ -30,7 +30,7 @@ MIB = (1 << 20) // SIZE
 FIRST_MS = time.time_ns() // 1_000_000 - 86_400_000
 LEFT_LOCAL = 3 * SEGMENT_BYTES
 A, B = 1, 2
-"""The replicas; broker 3 is there for the others to have a cluster."""
+"""The replicas. Broker 3 only completes the cluster."""
 
 
 @pytest.fixture(scope="module")
@@ -43,22 +43,22 @@ def tier(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TieredCluster]:
 
 @pytest.fixture(autouse=True)
 def all_run(tier: TieredCluster) -> None:
-    """Whatever a test before has left."""
+    """Restart brokers that an earlier test has stopped."""
     if dead := [broker.id for broker in tier.brokers.brokers.values() if not broker.is_running]:
         tier.brokers.start(*dead)
 
 
 @dataclass(frozen=True)
 class Part:
-    """Records that one leader wrote, in one go of leading, from `start` on."""
+    """Records from `start` on that one leader wrote during one leadership term."""
 
     start: int
     end: int
     recipe: Recipe
 
 
-class Story:
-    """One partition on A and B. `logs` is what each replica has, by broker; A leads at first."""
+class PartitionHistory:
+    """A partition on brokers A and B, with A as first leader. `logs` holds each replica's expected log by broker."""
 
     def __init__(self, tier: TieredCluster, topic: str, seed: int) -> None:
         self.tier = tier
@@ -69,7 +69,7 @@ class Story:
         self.logs: dict[int, list[Part]] = {A: [], B: []}
         tier.create(topic, [A, B], unclean_leader_election_enable="true", min_insync_replicas="1")
 
-    # ---- what is
+    # ---- state
 
     @property
     def other(self) -> int:
@@ -84,36 +84,38 @@ class Story:
 
     @property
     def replicas(self) -> list[int]:
-        """Those that run."""
+        """Return the running replicas."""
         return [each for each in (A, B) if self.tier.brokers[each].is_running]
 
     @property
     def local_start(self) -> int:
         return self.tier.bounds(self.topic)[0].local_start or 0
 
-    def drawn(self) -> str:
-        """As the brokers have it, for whoever must explain a failure."""
-        lines = [f"{each}: {self._drawn_replica(each)}" for each in (A, B)]
-        remote = (f"[{one.start_offset}-{one.end_offset}]{_drawn(one.leader_epochs)}" for one in self.finished())
+    def description(self) -> str:
+        """Return the brokers' state as text for failure messages."""
+        lines = [f"{each}: {self._describe_replica(each)}" for each in (A, B)]
+        remote = (
+            f"[{one.start_offset}-{one.end_offset}]{_describe_epochs(one.leader_epochs)}" for one in self.finished()
+        )
         return "\n".join([f"{self.leader} leads to {self.end}", *lines, f"remote: {' '.join(remote)}"])
 
-    def _drawn_replica(self, broker: int) -> str:
+    def _describe_replica(self, broker: int) -> str:
         if not self.tier.partition_directory(broker, self.topic).exists():
             return "nothing"
         state = "" if self.tier.brokers[broker].is_running else " down"
-        return f"from {self.first_local(broker)} {_drawn(self._epochs(broker))}{state}"
+        return f"from {self.first_local(broker)} {_describe_epochs(self._epochs(broker))}{state}"
 
     def first_local(self, broker: int) -> int:
-        """Where the segments of a replica begin."""
+        """Return the start offset of a replica's first local segment."""
         return min(int(path.stem) for path in self.tier.partition_directory(broker, self.topic).glob("*.log"))
 
     def finished(self) -> list[RemoteSegment]:
         return self.tier.finished(self.topic)
 
-    # ---- what happens
+    # ---- events
 
     def produce(self, least_mib: float = 1.0, most_mib: float = 2.5) -> None:
-        """So many mebibytes, drawn, to all that are in sync."""
+        """Produce a random number of mebibytes to all in-sync replicas."""
         count = int(self.random.uniform(least_mib, most_mib) * MIB)
         recipe = Recipe(SIZE, FIRST_MS + self.reigns * 1_000_000)
         first = self.end
@@ -130,25 +132,25 @@ class Story:
         wait_until_whole(self.tier.bootstrap, self.topic)
         self.logs[self.other] = list(self.logs[self.leader])
 
-    def leave_alone(self) -> None:
-        """The follower goes; what the leader writes from now on, nobody else has."""
+    def stop_follower(self) -> None:
+        """Stop the follower, so that only the leader has the records that follow."""
         self.tier.brokers[self.other].kill()
         self._wait(lambda state: state.isr == [self.leader])
 
-    def come_back(self) -> None:
-        """The follower starts, and takes the leader's history."""
+    def start_follower(self) -> None:
+        """Start the follower and wait until it has the leader's history."""
         self.tier.brokers.start(self.other)
         self.wait_until_whole()
 
     def elect_uncleanly(self) -> None:
-        """The leader goes, and the other, which has been away, leads with what it has."""
+        """Stop the leader and start the other replica, which becomes leader with the log it has."""
         self.tier.brokers[self.leader].kill()
         if self.other not in self.replicas:
             self.tier.brokers.start(self.other)
         self._leads(self.other)
 
     def elect_cleanly(self) -> None:
-        """The follower, in sync, leads, since the leader stops for a moment."""
+        """Make the in-sync follower leader by stopping the leader for a moment."""
         self.tier.brokers[self.leader].kill()
         self._leads(self.other)
         self.tier.brokers.start(self.other)
@@ -158,48 +160,48 @@ class Story:
         self._wait(lambda state: state.leader == broker)
         self.leader = broker
         self.reigns += 1
-        assert self.tier.bounds(self.topic)[0].end == self.end, self.drawn()
+        assert self.tier.bounds(self.topic)[0].end == self.end, self.description()
 
     def lose_disk(self) -> None:
-        """Of the follower, which is down then."""
+        """Wipe the stopped follower's partition directory."""
         if self.other in self.replicas:
-            self.leave_alone()
+            self.stop_follower()
         shutil.rmtree(self.tier.brokers[self.other].data)
         self.logs[self.other] = []
 
     def settle(self) -> None:
-        """Until all but the newest is remote, and nowhere else."""
+        """Wait until all but the newest segments are remote only."""
         until(
             lambda: (
-                any(one.end_offset + 2 * MIB > self.end for one in self._of_history())
+                any(one.end_offset + 2 * MIB > self.end for one in self._segments_of_history())
                 and all(self.tier.local_bytes(each, self.topic) <= LEFT_LOCAL for each in self.replicas)
             )
         )
 
     def wait_for_local_start_above(self, offset: int) -> int:
-        """The leader lets go of more a moment after it has settled; where its log starts then."""
+        """Wait until the leader has deleted local segments up to the offset. Return its local log start offset."""
         try:
             until(lambda: self.local_start > offset)
         except AssertionError:
-            pytest.fail(f"what is local does not begin above {offset}\n{self.drawn()}")
+            pytest.fail(f"the local log does not start above {offset}\n{self.description()}")
         return self.local_start
 
     def _wait(self, wanted: Callable[[PartitionState], bool]) -> None:
         wait_for_state(self.tier.bootstrap, self.topic, wanted)
 
-    # ---- what must be
+    # ---- checks
 
     def _lineage(self) -> Lineage:
         return Lineage(self._epochs(self.leader), self.end)
 
     def _epochs(self, broker: int) -> list[tuple[int, int]]:
-        """None before the first checkpoint."""
+        """Return the broker's leader epoch checkpoint, empty before the first write."""
         with contextlib.suppress(FileNotFoundError):
             return self.tier.leader_epochs(broker, self.topic)
         return []
 
-    def _of_history(self) -> list[RemoteSegment]:
-        """Finished segments that are of the leader's history to their ends."""
+    def _segments_of_history(self) -> list[RemoteSegment]:
+        """Return the finished segments that belong entirely to the leader's history."""
         lineage = self._lineage()
         return [one for one in self.finished() if lineage.agreed_end(one) == one.end_offset]
 
@@ -208,171 +210,173 @@ class Story:
         return [one for one in self.finished() if lineage.agreed_end(one) != one.end_offset]
 
     def check(self) -> None:
-        """Epochs, bounds, and what is remote."""
+        """Check leader epochs, log bounds and remote segments."""
         bounds = self.tier.bounds(self.topic)[0]
-        assert (bounds.start, bounds.end) == (0, self.end), self.drawn()
+        assert (bounds.start, bounds.end) == (0, self.end), self.description()
         for broker in self.replicas:
             self._check_epochs(broker)
         lineage, local_start, offset = self._lineage(), self.local_start, 0
-        for one in self.finished():  # asked after what is not local any more
+        for one in self.finished():  # queried after the local log start offset
             if one.start_offset <= offset:
                 offset = max(offset, lineage.agreed_end(one) + 1)
-        assert offset >= local_start, f"a hole at {offset}\n{self.drawn()}"
+        assert offset >= local_start, f"a gap at {offset}\n{self.description()}"
 
     def _check_epochs(self, broker: int) -> None:
-        """Checkpoints are written a moment after what they tell of."""
+        """Wait until the checkpoint, which is written with a delay, has the expected leader epochs."""
         wanted = {each.start for each in self.logs[self.leader]}
         try:
             until(lambda: {start for _, start in self._epochs(broker) if start < self.end} == wanted)
         except AssertionError:
-            pytest.fail(f"{broker} should have epochs from {wanted}\n{self.drawn()}")
+            pytest.fail(f"broker {broker}: expected leader epochs from {wanted}\n{self.description()}")
         assert all(one < another for one, another in pairwise(epoch for epoch, _ in self._epochs(broker)))
 
     def read(self) -> None:
-        """Everything, as the history of the leader says."""
+        """Read every record and compare it with the leader's history."""
         self.check()
         for part in self.logs[self.leader]:
             found = read_back(self.tier.bootstrap, self.topic, part.recipe, {0: part.end}, {0: part.start})
-            assert found.faults == [], self.drawn()
+            assert found.faults == [], self.description()
             assert found.count == part.end - part.start
 
 
-def _drawn(epochs: Iterable[tuple[int, int]]) -> str:
+def _describe_epochs(epochs: Iterable[tuple[int, int]]) -> str:
     return "{" + " ".join(f"{epoch}@{start}" for epoch, start in epochs) + "}"
 
 
 @pytest.fixture
-def story(tier: TieredCluster, request: pytest.FixtureRequest) -> Story:
-    """Named for its test."""
-    return Story(tier, request.node.originalname.removeprefix("test_"), SEED)
+def history(tier: TieredCluster, request: pytest.FixtureRequest) -> PartitionHistory:
+    """Return a partition history whose topic is named after the test."""
+    return PartitionHistory(tier, request.node.originalname.removeprefix("test_"), SEED)
 
 
 SEED = 405
 
 
-def test_scenario_1_a_new_follower(story: Story) -> None:
-    story.produce()
-    story.leave_alone()
-    story.produce()
-    story.elect_uncleanly()
-    story.produce(2, 3)
-    story.settle()
-    story.check()
-    story.lose_disk()
-    before = story.wait_for_local_start_above(story.logs[story.leader][0].end)  # the new one begins above the epoch
-    story.come_back()
-    assert story.first_local(story.other) >= before > 0
-    story.read()
-    story.elect_cleanly()
-    story.read()
+def test_scenario_1_new_follower(history: PartitionHistory) -> None:
+    history.produce()
+    history.stop_follower()
+    history.produce()
+    history.elect_uncleanly()
+    history.produce(2, 3)
+    history.settle()
+    history.check()
+    history.lose_disk()
+    before = history.wait_for_local_start_above(
+        history.logs[history.leader][0].end
+    )  # the new follower starts above epoch 0
+    history.start_follower()
+    assert history.first_local(history.other) >= before > 0
+    history.read()
+    history.elect_cleanly()
+    history.read()
 
 
-def test_scenario_2_a_follower_behind(story: Story) -> None:
-    story.produce()
-    story.leave_alone()
-    end = story.end
-    story.produce(3, 4)
-    story.settle()
-    story.check()
-    story.wait_for_local_start_above(end)  # what the follower lacks first is remote only
-    assert story.first_local(story.other) < end
-    story.come_back()
-    assert story.first_local(story.other) > end, f"its own log is of no use any more\n{story.drawn()}"
-    story.read()
+def test_scenario_2_lagging_follower(history: PartitionHistory) -> None:
+    history.produce()
+    history.stop_follower()
+    end = history.end
+    history.produce(3, 4)
+    history.settle()
+    history.check()
+    history.wait_for_local_start_above(end)  # the first record that the follower lacks is remote only
+    assert history.first_local(history.other) < end
+    history.start_follower()
+    assert history.first_local(history.other) > end, f"the follower kept its own log\n{history.description()}"
+    history.read()
 
 
-def test_scenario_3_a_tail_that_is_lost(story: Story) -> None:
-    """Both brokers crash, and one that comes back first has less than it told of (KIP-101)."""
-    story.produce(2, 3)
-    before = story.end
-    until(story.finished)
+def test_scenario_3_lost_tail(history: PartitionHistory) -> None:
+    """Crash both brokers; the first to return has less than it had replicated (KIP-101)."""
+    history.produce(2, 3)
+    before = history.end
+    until(history.finished)
     for broker in (A, B):
-        story.tier.brokers[broker].kill()
-    newest = max(story.tier.partition_directory(B, story.topic).glob("*.log"))
+        history.tier.brokers[broker].kill()
+    newest = max(history.tier.partition_directory(B, history.topic).glob("*.log"))
     with newest.open("r+b") as file:
         file.truncate(newest.stat().st_size // 2)
-    story.tier.brokers.start(B)
-    story._wait(lambda state: state.leader == B)
-    end = story.tier.bounds(story.topic)[0].end or 0
-    assert 0 < end < before, story.drawn()
-    story.logs[B] = [Part(0, end, story.logs[B][0].recipe)]
-    story._leads(B)
-    story.produce(2, 3)
-    story.settle()
-    story.read()
-    story.come_back()
-    story.read()
+    history.tier.brokers.start(B)
+    history._wait(lambda state: state.leader == B)
+    end = history.tier.bounds(history.topic)[0].end or 0
+    assert 0 < end < before, history.description()
+    history.logs[B] = [Part(0, end, history.logs[B][0].recipe)]
+    history._leads(B)
+    history.produce(2, 3)
+    history.settle()
+    history.read()
+    history.start_follower()
+    history.read()
 
 
-def test_scenario_4_an_unclean_leader_cuts_what_is_remote(story: Story) -> None:
-    story.produce()
-    story.leave_alone()
-    common = story.end
-    story.produce(2, 3)
-    until(lambda: any(one.end_offset > common for one in story.finished()))
-    story.check()
-    story.elect_uncleanly()
-    assert story.end == common
-    assert any(one.end_offset >= common for one in story.of_other_histories()), story.drawn()
-    story.produce(3, 4)
-    story.settle()
-    story.wait_for_local_start_above(common)  # what is read is remote
-    story.read()
-    story.come_back()
-    story.read()
+def test_scenario_4_unclean_leader_truncates_remote_records(history: PartitionHistory) -> None:
+    history.produce()
+    history.stop_follower()
+    common = history.end
+    history.produce(2, 3)
+    until(lambda: any(one.end_offset > common for one in history.finished()))
+    history.check()
+    history.elect_uncleanly()
+    assert history.end == common
+    assert any(one.end_offset >= common for one in history.of_other_histories()), history.description()
+    history.produce(3, 4)
+    history.settle()
+    history.wait_for_local_start_above(common)  # the records to read are remote
+    history.read()
+    history.start_follower()
+    history.read()
 
 
-def test_scenario_5_histories_that_part_in_the_tier(story: Story) -> None:
-    """Two unclean elections: what the first one cut counts again after the second."""
-    story.produce()
-    story.leave_alone()
-    common = story.end
-    story.produce(3, 4)
-    until(lambda: any(one.end_offset > common for one in story.finished()))
-    story.elect_uncleanly()
-    story.produce(2, 3)
-    until(lambda: any(one.end_offset > common for one in story._of_history()))
-    story.read()
-    lost = story.end
-    story.elect_uncleanly()
-    assert story.end > common, story.drawn()
-    story.produce(2, 3)
-    story.settle()
-    story.wait_for_local_start_above(common)
-    story.read()
-    assert any(one.end_offset > common for one in story.of_other_histories()), f"of {lost}\n{story.drawn()}"
-    story.lose_disk()
-    story.come_back()
-    assert story.first_local(story.other) > common
-    story.read()
+def test_scenario_5_diverging_histories_in_remote_storage(history: PartitionHistory) -> None:
+    """Elect uncleanly twice: records that the first election cut become valid after the second."""
+    history.produce()
+    history.stop_follower()
+    common = history.end
+    history.produce(3, 4)
+    until(lambda: any(one.end_offset > common for one in history.finished()))
+    history.elect_uncleanly()
+    history.produce(2, 3)
+    until(lambda: any(one.end_offset > common for one in history._segments_of_history()))
+    history.read()
+    lost = history.end
+    history.elect_uncleanly()
+    assert history.end > common, history.description()
+    history.produce(2, 3)
+    history.settle()
+    history.wait_for_local_start_above(common)
+    history.read()
+    assert any(one.end_offset > common for one in history.of_other_histories()), f"of {lost}\n{history.description()}"
+    history.lose_disk()
+    history.start_follower()
+    assert history.first_local(history.other) > common
+    history.read()
 
 
-def test_a_follower_that_becomes_leader(story: Story) -> None:
-    """It goes on where the history of its own log ends in the tier, and what it copies may overlap."""
+def test_follower_becomes_leader(history: PartitionHistory) -> None:
+    """Continue copying where the history of the new leader's log ends in remote storage; copies may overlap."""
     for _ in range(3):
-        story.produce()
-        until(lambda: any(one.end_offset + 2 * MIB > story.end for one in story._of_history()))
-        story.elect_cleanly()
-        story.read()
-    story.produce()
-    story.settle()
-    story.read()
+        history.produce()
+        until(lambda: any(one.end_offset + 2 * MIB > history.end for one in history._segments_of_history()))
+        history.elect_cleanly()
+        history.read()
+    history.produce()
+    history.settle()
+    history.read()
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_any_sequence(tier: TieredCluster, seed: int) -> None:
-    story = Story(tier, f"any-{seed}", seed)
-    story.produce()
+def test_random_event_sequence(tier: TieredCluster, seed: int) -> None:
+    history = PartitionHistory(tier, f"any-{seed}", seed)
+    history.produce()
     for _ in range(5):
-        if story.other in story.replicas:
-            story.random.choice([story.produce, story.leave_alone, story.lose_disk, story.elect_cleanly])()
-        elif story.logs[story.other]:
-            story.random.choice([story.produce, story.come_back, story.elect_uncleanly])()
+        if history.other in history.replicas:
+            history.random.choice([history.produce, history.stop_follower, history.lose_disk, history.elect_cleanly])()
+        elif history.logs[history.other]:
+            history.random.choice([history.produce, history.start_follower, history.elect_uncleanly])()
         else:
-            story.random.choice([story.produce, story.come_back])()
-        story.check()
-    if story.other not in story.replicas:
-        story.come_back()
-    story.produce()
-    story.settle()
-    story.read()
+            history.random.choice([history.produce, history.start_follower])()
+        history.check()
+    if history.other not in history.replicas:
+        history.start_follower()
+    history.produce()
+    history.settle()
+    history.read()

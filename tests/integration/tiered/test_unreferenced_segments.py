@@ -1,4 +1,4 @@
-"""After an unclean election brokers do away with what the deposed history left in the bucket, unasked."""
+"""Brokers delete the remote segments that a deposed leader's history left behind after an unclean election."""
 
 import time
 from collections.abc import Iterator
@@ -17,19 +17,19 @@ SIZE = 16 << 10
 MIB = (1 << 20) // SIZE
 FIRST_MS = time.time_ns() // 1_000_000 - 3_600_000
 RECIPE, OTHER = Recipe(SIZE, FIRST_MS), Recipe(SIZE, FIRST_MS + 1_000_000)
-# With a lease of less than this, so that a copy that is cut off is somebody else's to collect soon.
-SOON = {"ottla.remote.log.collection.grace.ms": "4000"}
+# The lease is shorter than this, so that other brokers may soon delete an interrupted copy.
+SHORT_GRACE = {"ottla.remote.log.collection.grace.ms": "4000"}
 
 
 @pytest.fixture(scope="module")
 def tier(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TieredCluster]:
     if (reason := unavailable_reason()) is not None:
         pytest.skip(reason)
-    with TieredCluster(tmp_path_factory.mktemp("collection"), SOON, seed=4) as running:
+    with TieredCluster(tmp_path_factory.mktemp("collection"), SHORT_GRACE, seed=4) as running:
         yield running
 
 
-def test_what_a_deposed_history_left_goes_by_itself(tier: TieredCluster) -> None:
+def test_segments_of_a_deposed_history_are_deleted_automatically(tier: TieredCluster) -> None:
     tier.create("deposed", [1, 2], unclean_leader_election_enable="true", min_insync_replicas="1")
     write(tier.bootstrap, "deposed", RECIPE, 0, range(2 * MIB))
     wait_until_whole(tier.bootstrap, "deposed")
@@ -37,7 +37,7 @@ def test_what_a_deposed_history_left_goes_by_itself(tier: TieredCluster) -> None
     wait_for_state(tier.bootstrap, "deposed", lambda state: state.isr == [1])
     write(tier.bootstrap, "deposed", RECIPE, 0, range(2 * MIB, 5 * MIB))
     until(lambda: any(each.start_offset > 2 * MIB for each in tier.finished("deposed")))
-    tier.proxy.strike(Fault.FAILED, method="PUT")  # copies are begun and come to no end
+    tier.proxy.strike(Fault.FAILED, method="PUT")  # copies start and never finish
     write(tier.bootstrap, "deposed", RECIPE, 0, range(5 * MIB, 7 * MIB))
     until(lambda: {each.state.name for each in tier.segments("deposed")} > {"COPY_FINISHED"})
     tier.brokers[1].kill()
