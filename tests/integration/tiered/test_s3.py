@@ -40,7 +40,7 @@ def tier(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TieredCluster]:
 def whole(tier: TieredCluster) -> None:
     """Restore the cluster after each test: all brokers run and the store answers."""
     tier.proxy.set_share(0)
-    tier.proxy.start_follower()
+    tier.proxy.come_back()
     if dead := [broker.id for broker in tier.brokers.brokers.values() if not broker.is_running]:
         tier.brokers.start(*dead)
 
@@ -136,7 +136,7 @@ def test_log_is_read_completely_despite_store_failures_and_a_killed_leader(tier:
         produce(tier, "whole", 4 * MIB, 8 * MIB)
         produce(tier, "whole", 4 * MIB, 8 * MIB, partition=1)  # producers are not affected
         time.sleep(max(0.0, began + 5 - time.monotonic()))
-        tier.proxy.start_follower()
+        tier.proxy.come_back()
         until(lambda: len(tier.finished("whole")) >= 2)
         tier.brokers[1].kill()
         produce(tier, "whole", 8 * MIB, 12 * MIB)
@@ -350,7 +350,7 @@ def test_brokers_start_and_serve_local_records_without_the_store(tier: TieredClu
     check_read(tier, "cold", 8 * MIB, local_start)
     with pytest.raises(AssertionError, match="nothing came"):
         read_back(tier.bootstrap, "cold", RECIPE, {0: 8 * MIB}, patience_s=2)
-    tier.proxy.start_follower()
+    tier.proxy.come_back()
     check_read(tier, "cold", 8 * MIB)
     wait_until_remote(tier, "cold", 1, 2, 3)
     check_read(tier, "cold", 8 * MIB)
