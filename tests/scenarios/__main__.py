@@ -3,7 +3,7 @@
 import argparse
 import sys
 
-from tests.scenarios.kinds import KINDS, all_transcripts
+from tests.scenarios.kinds import KINDS, all_transcripts, transcript_name
 from tests.scenarios.transcript import replay
 
 
@@ -26,7 +26,7 @@ def main() -> int:
         differing += 1
         if options.rewrite:
             path.write_text(present)
-        print(f"{kind}/{path.name} {'rewritten' if options.rewrite else 'differs'}")
+        print(f"{transcript_name(path)} {'rewritten' if options.rewrite else 'differs'}")
     return 0 if options.rewrite else min(differing, 1)
 
 

@@ -23,6 +23,11 @@ KINDS: Mapping[str, Callable[[], Scenario]] = {
 }
 
 
+def transcript_name(path: Path) -> str:
+    """Return the path of a transcript below this folder, without the suffix."""
+    return path.relative_to(HERE).with_suffix("").as_posix()
+
+
 def all_transcripts() -> list[tuple[str, Path]]:
     """Return every transcript with its kind."""
     return [(kind, path) for kind in KINDS for path in transcripts(HERE / kind)]

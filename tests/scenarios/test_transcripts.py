@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.scenarios.kinds import KINDS, all_transcripts
+from tests.scenarios.kinds import KINDS, all_transcripts, transcript_name
 from tests.scenarios.transcript import replay
 
 
 @pytest.mark.parametrize(
-    ("kind", "path"), [pytest.param(*each, id=f"{each[0]}-{each[1].stem}") for each in all_transcripts()]
+    ("kind", "path"), [pytest.param(*each, id=transcript_name(each[1])) for each in all_transcripts()]
 )
 def test_transcript_shows_present_output(kind: str, path: Path) -> None:
     """To accept a change: python -m tests.scenarios --rewrite."""

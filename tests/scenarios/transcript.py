@@ -72,8 +72,8 @@ class Scenario:
 
 
 def transcripts(directory: Path) -> list[Path]:
-    """Return the transcripts in a folder, by name."""
-    return sorted(directory.glob("*.txt"))
+    """Return the transcripts in a folder and its sub-folders, by name."""
+    return sorted(directory.rglob("*.txt"))
 
 
 def replay(text: str, scenario: Scenario) -> str:

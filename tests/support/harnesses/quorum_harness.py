@@ -591,7 +591,7 @@ class QuorumHarness:
     def leader(self) -> Node:
         """Return the only leader of the latest epoch."""
         leaders = [each for each in self.nodes.values() if each.core is not None and each.core.facts.role == "leader"]
-        assert leaders, "nobody leads"
+        assert leaders, "no node leads"
         return max(leaders, key=lambda each: each.up.facts.epoch)
 
 
