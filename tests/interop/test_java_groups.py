@@ -1,4 +1,4 @@
-"""Java consumers in groups: one program runs against Apache Kafka and against us, and must see the same of both."""
+"""Java consumer groups: one program runs against Apache Kafka and Ottla and must print the same."""
 
 from pathlib import Path
 
@@ -9,12 +9,12 @@ from tests.support.processes.ottla_node import OttlaNode
 
 pytestmark = pytest.mark.interop
 
-PROGRAM = str(Path(__file__).parent / "java" / "GroupStories.java")
-# Records are of a time long ago, and read before retention is first applied, however long that takes.
+PROGRAM = str(Path(__file__).parent / "java" / "GroupScenarios.java")
+# Records have old timestamps. They must be read before retention is first applied, however slow the machine.
 SETTINGS = {"group.initial.rebalance.delay.ms": "300", "log.initial.task.delay.ms": "3600000"}
 
 
-def test_java_groups_see_of_us_what_they_see_of_apache_kafka(tmp_path: Path) -> None:
+def test_java_groups_behave_as_with_apache_kafka(tmp_path: Path) -> None:
     if (reason := unavailable_reason()) is not None:
         pytest.skip(reason)
     with apache_kafka(tmp_path / "kafka", SETTINGS, heap="512m") as bootstrap:

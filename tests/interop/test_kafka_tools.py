@@ -1,4 +1,4 @@
-"""Apache Kafka's own command-line tools and Java clients, unchanged, against a node of ours and against its files."""
+"""Apache Kafka's unmodified command-line tools and Java clients with an Ottla node and its files."""
 
 import json
 from collections.abc import Iterator
@@ -39,21 +39,21 @@ def consume(node: OttlaNode, topic: str, count: int, *more: str) -> list[str]:
     return run_tool(CONSUMER, *command, *more).splitlines()
 
 
-def test_the_topic_tool_describes_what_it_created(node: OttlaNode) -> None:
+def test_topic_tool_creates_and_describes_topics(node: OttlaNode) -> None:
     described = run_tool(TOPICS, *at(node), "--describe", "--topic", "lines")
     assert "PartitionCount: 3" in described
     assert described.count("Leader: 1") == 3
 
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
-def test_the_java_clients_round_trip_lines_in_every_codec(node: OttlaNode, codec: str) -> None:
+def test_java_clients_round_trip_lines_in_every_codec(node: OttlaNode, codec: str) -> None:
     topic = f"java-{codec}"
     produce = (*at(node), "--topic", topic, "--compression-codec", codec, "--command-property", "acks=all")
     run_tool(PRODUCER, *produce, stdin="\n".join(LINES) + "\n")
     assert consume(node, topic, len(LINES)) == LINES
 
 
-def test_a_java_group_commits_and_its_tool_describes_and_resets_it(node: OttlaNode) -> None:
+def test_group_tool_describes_and_resets_a_java_group(node: OttlaNode) -> None:
     run_tool(PRODUCER, *at(node), "--topic", "grouped", stdin="\n".join(LINES) + "\n")
     consume(node, "grouped", len(LINES), "--group", "readers")
     described = run_tool(GROUPS, *at(node), "--describe", "--group", "readers")
@@ -66,13 +66,13 @@ def test_a_java_group_commits_and_its_tool_describes_and_resets_it(node: OttlaNo
     assert "readers" not in run_tool(GROUPS, *at(node), "--list")
 
 
-def test_the_config_tool_sets_and_shows_a_topic_config(node: OttlaNode) -> None:
+def test_config_tool_sets_and_describes_a_topic_config(node: OttlaNode) -> None:
     entity = ("--entity-type", "topics", "--entity-name", "lines")
     run_tool("kafka.admin.ConfigCommand", *at(node), *entity, "--alter", "--add-config", "retention.ms=12345")
     assert "retention.ms=12345" in run_tool("kafka.admin.ConfigCommand", *at(node), *entity, "--describe")
 
 
-def test_offsets_records_directories_and_versions_tools(node: OttlaNode, tmp_path: Path) -> None:
+def test_offset_record_log_dir_and_version_tools(node: OttlaNode, tmp_path: Path) -> None:
     run_tool(PRODUCER, *at(node), "--topic", "cut", stdin="\n".join(LINES) + "\n")
     offsets = ("--topic", "cut", "--time")
     assert run_tool("org.apache.kafka.tools.GetOffsetShell", *at(node), *offsets, "latest").strip() == "cut:0:500"
@@ -85,7 +85,7 @@ def test_offsets_records_directories_and_versions_tools(node: OttlaNode, tmp_pat
     assert "Produce(0): 0 to 13" in run_tool("org.apache.kafka.tools.BrokerApiVersionsCommand", *at(node))
 
 
-def test_kafkas_dump_tool_reads_our_segments_and_indexes(node: OttlaNode) -> None:
+def test_dump_tool_reads_segments_and_indexes(node: OttlaNode) -> None:
     run_tool(PRODUCER, *at(node), "--topic", "dumped", stdin="\n".join(LINES) + "\n")
     node.terminate()
     try:

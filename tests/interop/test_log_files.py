@@ -1,5 +1,5 @@
-"""Apache Kafka and our storage work on the same files: its tools accept ours, we read its, it goes on where we
-stopped.
+"""Log directories shared by Apache Kafka and Ottla: Kafka's tools accept Ottla's files, and each continues the
+other's log.
 """
 
 import re
@@ -29,7 +29,7 @@ TOPICS = "org.apache.kafka.tools.TopicCommand"
 
 
 @pytest.fixture(autouse=True)
-def kafka_is_there() -> None:
+def require_kafka() -> None:
     if (reason := unavailable_reason()) is not None:
         pytest.skip(reason)
 
@@ -49,7 +49,7 @@ def values(log: Log) -> list[str]:
 
 
 def fill(log: Log) -> tuple[int, int]:
-    """300 batches of 5 records in every codec, and 30 transactions, every other one aborted: (batches, records)."""
+    """Append 300 batches of 5 records in every codec and 30 transactions, half aborted. Return (batches, records)."""
     for n in range(300):
         records = [Record(NOW + 3 * n + i, b"k%d" % n, b"v%d " % i * 20, [("h", b"x"), ("n", None)]) for i in range(5)]
         log.append_as_leader(build_batch(records, codec=n % 5), n // 100, now_ms=NOW)
@@ -62,7 +62,7 @@ def fill(log: Log) -> tuple[int, int]:
 
 
 @pytest.mark.parametrize("crashed", [False, True])
-def test_kafkas_dump_tool_finds_nothing_wrong_with_our_files(tmp_path: Path, crashed: bool) -> None:
+def test_kafkas_dump_tool_accepts_log_files(tmp_path: Path, crashed: bool) -> None:
     log = opened(tmp_path / "t-0", clean=True)
     batches, records = fill(log)
     if crashed:
@@ -80,7 +80,7 @@ def test_kafkas_dump_tool_finds_nothing_wrong_with_our_files(tmp_path: Path, cra
     assert checked.count("passed sanity check") == len(indexes)
 
 
-def test_kafka_and_we_go_on_in_the_same_directory(tmp_path: Path) -> None:
+def test_kafka_and_ottla_continue_each_others_log(tmp_path: Path) -> None:
     settings = {"log.segment.bytes": "1048576", "log.index.interval.bytes": "512"}
     lines = [f"line {number} of a text" for number in range(3000)]
     directory = tmp_path / "data" / "shared-0"

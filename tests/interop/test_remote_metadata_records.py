@@ -1,4 +1,4 @@
-"""Kafka's own tool reads our records of remote metadata, and prints them as ours does."""
+"""Kafka's dump tool prints Ottla's remote log metadata records as Ottla's does."""
 
 from pathlib import Path
 
@@ -17,8 +17,8 @@ pytestmark = pytest.mark.interop
 DUMP = "kafka.tools.DumpLogSegments"
 
 
-def retold() -> list[bytes]:
-    """What a leader writes when it prunes: all of it must be known to Kafka."""
+def pruning_records() -> list[bytes]:
+    """Return the records that a leader writes when it prunes the topic. Kafka must know all of them."""
     metadata = MaterializedMetadata()
     for event in (SEGMENT, UPDATE, DELETE, UPDATE._replace(state=SegmentState.DELETE_STARTED)):
         metadata.apply(event)
@@ -27,14 +27,14 @@ def retold() -> list[bytes]:
     return [encode_event(event) for event in events]
 
 
-def test_kafkas_dump_tool_prints_what_ours_prints(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_both_dump_tools_print_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     if (reason := unavailable_reason()) is not None:
         pytest.skip(reason)
     values = [encode_event(event) for event in (SEGMENT, UPDATE, DELETE, UPDATE._replace(custom_metadata=None))]
     path = tmp_path / "00000000000000000000.log"
     path.write_bytes(
         build_value_batch(values, 1, base_offset=0, leader_epoch=0)
-        + build_value_batch(retold(), 2, base_offset=4, leader_epoch=1)
+        + build_value_batch(pruning_records(), 2, base_offset=4, leader_epoch=1)
     )
     options = ("--files", str(path), "--remote-log-metadata-decoder")
     theirs = run_tool(DUMP, *options).splitlines()

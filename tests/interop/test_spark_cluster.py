@@ -1,7 +1,7 @@
-"""The pipeline on a Spark cluster: what is submitted runs in executors elsewhere, and everything goes through a bucket.
+"""The Spark pipeline on a standalone Spark cluster with remote executors, with all data in a bucket.
 
-The same snapshot and the same tables as on one machine, although all executors are killed on the way. It takes a dozen
-processes and two minutes of processor time: only where OTTLA_SPARK_CLUSTER=1 asks for it.
+The cluster writes the same snapshot and tables as one machine, although all executors are killed meanwhile. The test
+takes a dozen processes and two minutes of processor time, so it runs only with OTTLA_SPARK_CLUSTER=1.
 """
 
 import json
@@ -44,12 +44,12 @@ TOPICS = 80
 PARTITIONS = 500
 SCRIPT = Path(command.__file__)
 NO_FILES = {"spark.hadoop.fs.defaultFS": "hdfs://127.0.0.1:1"}
-"""The cluster's file system is not there, and nobody misses it."""
+"""An unreachable default file system; the job must not need one."""
 PACKAGES = ("broker", "protocol", "schemas", "spark_jobs", "storage")
 
 
 class LargeHistory(EveryHistory):
-    """Many partitions come at its end, so that what a micro-batch brings is dealt out to several executors."""
+    """A history that ends with many partitions, so that a micro-batch is spread over several executors."""
 
     def __init__(self, seed: int, steps: int) -> None:
         super().__init__(seed, steps)
@@ -59,8 +59,8 @@ class LargeHistory(EveryHistory):
             self._append([TopicRecord(name=f"large-{number}", topic_id=topic_id), *partitions])
 
 
-class Killing:
-    """Kills all executors of a cluster when an offset, or a later one, is first asked for."""
+class ExecutorKiller:
+    """Kills all executors of a cluster when an offset at or above `offset` is first fetched."""
 
     def __init__(self, cluster: SparkCluster, offset: int) -> None:
         self._cluster = cluster
@@ -76,7 +76,7 @@ class Killing:
 def bucket(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
     require_spark()
     if os.environ.get("OTTLA_SPARK_CLUSTER") != "1":
-        pytest.skip("it takes two minutes of processor time: OTTLA_SPARK_CLUSTER=1 asks for it")
+        pytest.skip("takes two minutes of processor time; set OTTLA_SPARK_CLUSTER=1 to run it")
     if (reason := s3_server.unavailable_reason()) is not None:
         pytest.skip(reason)
     with S3Server(tmp_path_factory.mktemp("s3")) as server, pytest.MonkeyPatch.context() as environment:
@@ -93,12 +93,14 @@ def cluster(bucket: S3Server, tmp_path_factory: pytest.TempPathFactory) -> Itera
 
 
 def credentials(server: S3Server) -> dict[str, str]:
-    """What boto3 looks for, on every machine."""
+    """Return the environment variables from which boto3 reads credentials on every machine."""
     return {"AWS_ACCESS_KEY_ID": server.access_key_id, "AWS_SECRET_ACCESS_KEY": server.secret_access_key}
 
 
-def test_a_cluster_writes_what_one_machine_writes(bucket: S3Server, cluster: SparkCluster, tmp_path: Path) -> None:
-    """In two micro-batches; the package is installed wherever there is an executor."""
+def test_spark_cluster_writes_the_same_files_as_one_machine(
+    bucket: S3Server, cluster: SparkCluster, tmp_path: Path
+) -> None:
+    """Use two micro-batches, and executors that have the package installed."""
     log = Log.of(LargeHistory(SEED, STEPS).batches, SEED)
     end = log.batches[-1].last_offset + 1
     at = f"?endpoint={bucket.endpoint}&region={REGION}&path-style=true"
@@ -108,12 +110,12 @@ def test_a_cluster_writes_what_one_machine_writes(bucket: S3Server, cluster: Spa
         given = ("--bootstrap-server", served.address, "--once", "--json", "--max-rows", str(end // 2 + 1))
         on_one = snapshot_job.run(*given, "--out", alone[0], "--tables", alone[1])
         assert on_one.returncode == 0, on_one.stderr
-        served.on_fetch = killing = Killing(cluster, end * 3 // 4)
+        served.on_fetch = killing = ExecutorKiller(cluster, end * 3 // 4)
         environment = {"PYSPARK_PYTHON": sys.executable, **credentials(bucket)}
         on_all = cluster.submit(
             SCRIPT, *(*given, "--out", out, "--tables", tables), settings=NO_FILES, environment=environment
         )
-    assert on_all.returncode == 0, told(on_all)
+    assert on_all.returncode == 0, output(on_all)
     assert killing.killed == cluster.workers
     manifest = SnapshotManifest.from_json(on_all.stdout.splitlines()[-1].encode())
     assert manifest == SnapshotManifest.from_json(on_one.stdout.encode())
@@ -124,13 +126,13 @@ def test_a_cluster_writes_what_one_machine_writes(bucket: S3Server, cluster: Spa
     parts = content(tables)
     assert parts == content(alone[1])
     assert sum(name.startswith("changes/") and name.endswith(".parquet") for name in parts) > 1
-    at_work = {task["Task Info"]["Executor ID"] for task in cluster.happened("SparkListenerTaskEnd")}
+    executors = {task["Task Info"]["Executor ID"] for task in cluster.happened("SparkListenerTaskEnd")}
     for worker, numbers in cluster.executors().items():
-        assert len(at_work.intersection(numbers)) >= 2, f"{worker}: before and after"
+        assert len(executors.intersection(numbers)) >= 2, f"{worker}: no executor before or after the kill"
 
 
-def test_what_is_not_installed_can_be_sent(cluster: SparkCluster, tmp_path: Path) -> None:
-    """As a zip, to where all that it depends on is installed; and tiered records are read with it."""
+def test_package_can_be_submitted_as_a_zip(cluster: SparkCluster, tmp_path: Path) -> None:
+    """Send the package as a zip to executors that have its dependencies, and read tiered records with it."""
     stages = [Stage(tmp_path, partition) for partition in range(2)]
     for stage in stages:
         for _ in range(3):
@@ -146,20 +148,20 @@ def test_what_is_not_installed_can_be_sent(cluster: SparkCluster, tmp_path: Path
         settings={"spark.sql.python.filterPushdown.enabled": "true"},
         environment={"PYSPARK_PYTHON": str(without_ottla(tmp_path / "python"))},
     )
-    assert done.returncode == 0, told(done)
+    assert done.returncode == 0, output(done)
     assert json.loads(found.read_text()) == {
         str(number): [each.offset for each in stage.read_by_now()] for number, stage in enumerate(stages)
     }
 
 
-def told(submitted: subprocess.CompletedProcess[str]) -> str:
-    """What was said, without what Spark says of itself; Python's stderr goes to the stdout of spark-submit."""
+def output(submitted: subprocess.CompletedProcess[str]) -> str:
+    """Return the output without Spark's own log lines. Python's stderr goes to the stdout of spark-submit."""
     lines = [*submitted.stderr.splitlines(), *submitted.stdout.splitlines()]
     return "\n".join(line for line in lines if " INFO " not in line)
 
 
 def content(uri: str) -> dict[str, bytes]:
-    """Of every object below a place."""
+    """Return the content of every object below a prefix."""
     directory = StoreDirectory(parse_store_uri(uri))
     return {found.key: b"".join(directory.get(found.key)) for found in directory.listed()}
 
@@ -174,10 +176,10 @@ def zipped(path: Path) -> Path:
 
 
 def without_ottla(directory: Path) -> Path:
-    """An interpreter that finds whatever this one has installed, but not this program."""
+    """Return an interpreter that has every installed package except Ottla."""
     venv.create(directory, symlinks=True)
     (own,) = directory.glob("lib/python*/site-packages")
-    # The directory alone: what lies in it to say where else to look is not followed from here.
+    # Add only the directory itself: .pth files in it are not processed.
     (own / "dependencies.pth").write_text(str(Path(pyspark.__file__).parents[1]))
     python = directory / "bin" / "python"
     imports = [str(python), "-c", "import pyarrow, spark_jobs"]

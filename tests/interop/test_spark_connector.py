@@ -1,7 +1,7 @@
-"""Spark's own Kafka connector reads the metadata topic, for people who only want the rows.
+"""Spark's Kafka connector reads the metadata topic as rows.
 
-It comes for few versions of Spark, of which the newest is older than the one that the pipeline needs; so it runs on a
-PySpark of its own, which is some 400 MB to download: only where OTTLA_SPARK_CONNECTOR=1 asks for it.
+The connector supports few Spark versions, the newest of which is older than the pipeline's. The test therefore
+downloads a second PySpark (some 400 MB) and runs only with OTTLA_SPARK_CONNECTOR=1.
 """
 
 import json
@@ -29,9 +29,9 @@ TOPICS = 5
 
 @pytest.fixture(scope="module")
 def connector() -> Path:
-    """Where the jars are; PySpark is beside them."""
+    """Return the directory of the jars, beside which PySpark is installed."""
     if os.environ.get("OTTLA_SPARK_CONNECTOR") != "1":
-        pytest.skip("it downloads a second PySpark: OTTLA_SPARK_CONNECTOR=1 asks for it")
+        pytest.skip("downloads a second PySpark; set OTTLA_SPARK_CONNECTOR=1 to run it")
     jars, python = BUILD / "jars", BUILD / "python"
     mvn = ["mvn", "--batch-mode", "--quiet", "--file", str(HERE / "pom.xml"), "dependency:copy-dependencies"]
     wanted = "spark-sql-kafka-0-10_2.13,spark-token-provider-kafka-0-10_2.13,kafka-clients,commons-pool2"
@@ -49,7 +49,7 @@ def node(tmp_path: Path) -> Iterator[OttlaNode]:
         yield running
 
 
-def test_it_reads_every_record_once_and_as_a_stream(connector: Path, node: OttlaNode, tmp_path: Path) -> None:
+def test_connector_reads_every_record_as_batch_and_stream(connector: Path, node: OttlaNode, tmp_path: Path) -> None:
     for number in range(TOPICS):
         create_topic(node.bootstrap, f"topic-{number}", 2, 1)
     command = [sys.executable, str(HERE / "read_topic.py"), node.bootstrap, str(connector), str(tmp_path)]
@@ -57,7 +57,7 @@ def test_it_reads_every_record_once_and_as_a_stream(connector: Path, node: Ottla
     found = json.loads((tmp_path / "found.json").read_text())
     offsets = [offset for offset, _ in found["once"]]
     assert offsets == sorted(set(offsets))
-    assert found["stream"] == offsets[: len(found["stream"])], "the stream came first, and the log goes on"
+    assert found["stream"] == offsets[: len(found["stream"])], "the stream ended before the batch read began"
     assert len(found["stream"]) > TOPICS
     records = [decode_record(bytes.fromhex(value)) for _, value in found["once"]]
     topics = {record.name for record in records if isinstance(record, TopicRecord)}

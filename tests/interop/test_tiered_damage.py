@@ -1,9 +1,9 @@
-"""What consumers hear of records that are damaged in remote storage for good: the application is told, with the offset,
-again and again, and may go on behind them. So it is where the file on a broker's disk is damaged.
+"""Consumers of permanently damaged remote records: the application gets an error with the offset on every poll and may
+seek past the damage, as for a damaged file on a broker's disk.
 
-Apache Kafka lets a damaged batch through, and a Java consumer tells of its checksum; librdkafka hands it out unless
-`check.crcs` is set. What its plug-ins find out themselves it answers with UNKNOWN_SERVER_ERROR, and a Java consumer
-repeats the fetch for ever without a word.
+Apache Kafka serves a damaged batch. A Java consumer then reports the checksum; librdkafka delivers the batch unless
+`check.crcs` is set. Errors of its remote storage plug-ins become UNKNOWN_SERVER_ERROR, on which a Java consumer repeats
+the fetch for ever without an error.
 """
 
 import re
@@ -22,15 +22,15 @@ from tests.support.processes.ottla_node import OttlaNode
 
 pytestmark = pytest.mark.interop
 
-PROGRAM = str(Path(__file__).parent / "java" / "DamageStories.java")
+PROGRAM = str(Path(__file__).parent / "java" / "DamageScenarios.java")
 TOPIC = "damaged"
 RECORDS = 500
 RECORD_BYTES = 10_000
-PATIENCE_S = 60.0
+TIMEOUT_S = 60.0
 
 
 class DamagedTier:
-    """One node, and a topic whose second remote segment has another byte in its middle."""
+    """A node, and a topic whose second remote segment has a changed byte in its middle."""
 
     def __init__(self, directory: Path) -> None:
         self._root = directory / "remote"
@@ -42,17 +42,17 @@ class DamagedTier:
         return self.node.bootstrap
 
     def fill(self) -> None:
-        """Returns when three segments have left the disk."""
+        """Produce and wait until three segments have been deleted locally."""
         topic = NewTopic(TOPIC, 1, 1, config=TIERED)
-        admin = AdminClient({"bootstrap.servers": self.bootstrap})  # its calls end when it is garbage
+        admin = AdminClient({"bootstrap.servers": self.bootstrap})  # the client closes when it is garbage-collected
         admin.create_topics([topic])[TOPIC].result(30)
         producer = Producer({"bootstrap.servers": self.bootstrap, "batch.size": 50_000, "linger.ms": 50})
         for number in range(RECORDS):
             producer.produce(TOPIC, str(number).ljust(RECORD_BYTES).encode(), partition=0)
-        assert producer.flush(PATIENCE_S) == 0
-        until(self._has_shrunk, "the local log is not cut")
+        assert producer.flush(TIMEOUT_S) == 0
+        until(self._is_local_log_trimmed, "the local log is not cut")
 
-    def _has_shrunk(self) -> bool:
+    def _is_local_log_trimmed(self) -> bool:
         local_start = min(int(path.stem) for path in self.node.data.glob(f"{TOPIC}-0/*.log"))
         return sum(base < local_start for base in self._bases()) >= 3
 
@@ -60,11 +60,11 @@ class DamagedTier:
         return sorted(self._root.rglob("*.log"), key=lambda path: path.name)
 
     def _bases(self) -> list[int]:
-        """Where the remote segments begin."""
+        """Return the base offsets of the remote segments."""
         return [int(path.name[:20]) for path in self._logs()]
 
     def damage(self) -> range:
-        """Returns the offsets of the segment."""
+        """Damage the segment and return its offsets."""
         path, (first, after) = self._logs()[1], self._bases()[1:3]
         content = bytearray(path.read_bytes())
         content[len(content) // 2] ^= 1
@@ -85,40 +85,40 @@ def damaged(tier: DamagedTier) -> range:
     return tier.damage()
 
 
-def test_java_applications_are_told_and_go_on(tier: DamagedTier, damaged: range) -> None:
+def test_java_consumer_gets_an_error_and_seeks_past_the_damage(tier: DamagedTier, damaged: range) -> None:
     if reason := unavailable_reason():
         pytest.skip(reason)
     command = java_command(PROGRAM, tier.bootstrap, TOPIC, str(damaged.stop), str(RECORDS), heap="128m")
-    done = subprocess.run(command, capture_output=True, text=True, timeout=4 * PATIENCE_S, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=4 * TIMEOUT_S, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
-    told_of = done.stdout.splitlines()
-    for first, again, beyond in (told_of[:3], told_of[3:]):
+    outputs = done.stdout.splitlines()
+    for first, again, beyond in (outputs[:3], outputs[3:]):
         assert first == again
-        told = re.fullmatch(r"told (\d+) (\d+) Encountered corrupt message when fetching offset (\d+) .*", first)
-        assert told is not None, first
-        (offset,) = {int(each) for each in told.groups()}
-        assert offset in damaged, "all before the damage is read, and the position stays there"
+        output = re.fullmatch(r"output (\d+) (\d+) Encountered corrupt message when fetching offset (\d+) .*", first)
+        assert output is not None, first
+        (offset,) = {int(each) for each in output.groups()}
+        assert offset in damaged, "the consumer reads all records before the damage and its position stays there"
         assert beyond == f"read to {RECORDS}"
 
 
-def test_an_application_of_librdkafka_is_told_and_goes_on(tier: DamagedTier, damaged: range) -> None:
+def test_librdkafka_consumer_gets_an_error_and_seeks_past_the_damage(tier: DamagedTier, damaged: range) -> None:
     consumer = Consumer({"bootstrap.servers": tier.bootstrap, "group.id": "g", "enable.auto.commit": False})
     try:
         consumer.assign([TopicPartition(TOPIC, 0, 0)])
-        first = _read_until_told(consumer, 0)
+        first = _read_until_error(consumer, 0)
         assert first in damaged
-        assert _read_until_told(consumer, first) == first
+        assert _read_until_error(consumer, first) == first
         consumer.assign([TopicPartition(TOPIC, 0, damaged.stop)])
-        assert _read_until_told(consumer, damaged.stop) == RECORDS
+        assert _read_until_error(consumer, damaged.stop) == RECORDS
     finally:
         consumer.close()
 
 
-def _read_until_told(consumer: Consumer, offset: int) -> int:
-    """The offset that was to be read when an error came, or the end."""
-    deadline = time.monotonic() + PATIENCE_S
+def _read_until_error(consumer: Consumer, offset: int) -> int:
+    """Read until an error or the end. Return the consumer's position."""
+    deadline = time.monotonic() + TIMEOUT_S
     while offset < RECORDS:
-        assert time.monotonic() < deadline, f"nothing was told at {offset}"
+        assert time.monotonic() < deadline, f"no error at {offset}"
         message = consumer.poll(0.2)
         if message is None:
             continue

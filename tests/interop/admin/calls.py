@@ -1,7 +1,7 @@
-"""Admin calls of three client libraries, good and bad ones, and what came of each in a form that can be compared.
+"""Valid and invalid admin calls of three client libraries, and their outcomes in comparable form.
 
-Every call is a named function that takes a `Subject` and returns plain data, or raises the library's error. `run_all`
-makes all calls in order against one cluster; what differs by nature (ids, ports, times, paths, hosts) is masked.
+Every call is a named function that takes a `Subject` and returns plain data or raises the library's error. `run_all`
+makes all calls in order against one cluster and masks values that differ by nature (ids, ports, times, paths, hosts).
 """
 
 import asyncio
@@ -19,33 +19,33 @@ import kafka.admin
 from confluent_kafka import KafkaException, TopicPartition
 from confluent_kafka import admin as ck
 
-from tests.interop.news import News
+from tests.interop.metadata_lag import MetadataLag
 
 TIMEOUT_S = 30
 PROSE = {"error_message", "documentation", "message", "description"}
-"""Fields whose words are each implementation's own."""
+"""Fields whose text is specific to each implementation."""
 
 
 @dataclass
 class Subject:
-    """The cluster under test, and one admin client of each library on it."""
+    """The cluster under test, and one admin client of each library."""
 
     bootstrap: str
     librdkafka: ck.AdminClient = field(init=False)
     kafka_python: Any = field(init=False)
-    _news: News = field(init=False)
+    _metadata_lag: MetadataLag = field(init=False)
 
     def __post_init__(self) -> None:
         self.librdkafka = ck.AdminClient({"bootstrap.servers": self.bootstrap})
         self.kafka_python = kafka.admin.KafkaAdminClient(bootstrap_servers=self.bootstrap)
-        self._news = News(self.bootstrap)
+        self._metadata_lag = MetadataLag(self.bootstrap)
 
     def settle(self) -> None:
-        """Wait until the broker has heard of all that its controller has decided: Apache Kafka answers before."""
-        self._news.catch_up()
+        """Wait until the broker has applied its controller's decisions; Apache Kafka answers before that."""
+        self._metadata_lag.catch_up()
 
     def aiokafka(self, call: Callable[[Any], Awaitable[object]]) -> object:
-        """Run one call on an aiokafka admin client of its own."""
+        """Run one call on a new aiokafka admin client."""
 
         async def run() -> object:
             client = aiokafka.admin.AIOKafkaAdminClient(bootstrap_servers=self.bootstrap)
@@ -63,7 +63,7 @@ CALLS: dict[str, Call] = {}
 
 
 def call(name: str) -> Callable[[Call], Call]:
-    """Register a call under a name that says what is asked and what is odd about it."""
+    """Register a call under a name that describes the request."""
 
     def register(function: Call) -> Call:
         assert name not in CALLS, name
@@ -74,7 +74,7 @@ def call(name: str) -> Callable[[Call], Call]:
 
 
 def run_all(bootstrap: str) -> dict[str, object]:
-    """Make every call in order, each when what came of the one before is known; the outcomes by name."""
+    """Make every call in order, each after the effects of the previous one. Return the outcomes by name."""
     subject, outcomes = Subject(bootstrap), dict[str, object]()
     for name, function in CALLS.items():
         outcomes[name] = outcome(function, subject)
@@ -83,7 +83,7 @@ def run_all(bootstrap: str) -> dict[str, object]:
 
 
 def outcome(function: Call, subject: Subject) -> object:
-    """What a call returned, or the error it ended in, masked and as JSON would hold it."""
+    """Return a call's result or its error, masked and as a JSON value."""
     try:
         result: object = plain(function(subject))
     except KafkaException as error:
@@ -94,7 +94,7 @@ def outcome(function: Call, subject: Subject) -> object:
 
 
 def mask(text: str) -> str:
-    """Replace what differs between any two clusters."""
+    """Replace values that differ between any two clusters."""
     text = re.sub(r"127\.0\.0\.1:\d+", "HOST:PORT", text)
     text = re.sub(r'("port": )\d+', r'\1"PORT"', text)
     text = re.sub(r'"/[^"]*?/data"', '"LOGDIR"', text)
@@ -104,7 +104,7 @@ def mask(text: str) -> str:
 
 
 def settled(value: object) -> object:
-    """The value with lists in one order (Kafka shuffles some on purpose) and sentences reduced to their presence."""
+    """Return the value with sorted lists (Kafka shuffles some) and messages reduced to their presence."""
     if isinstance(value, list):
         return sorted((settled(each) for each in value), key=lambda each: json.dumps(each, sort_keys=True))
     if isinstance(value, dict):
@@ -113,7 +113,7 @@ def settled(value: object) -> object:
 
 
 def plain(value: object) -> object:
-    """A library's objects as lists, dicts, numbers and strings, in a stable order."""
+    """Return a library's objects as lists, dicts, numbers and strings, in a stable order."""
     if isinstance(value, Enum):
         return value.name
     if isinstance(value, str | int | float | bool | None):
@@ -133,7 +133,7 @@ def plain(value: object) -> object:
 
 
 def plain_key(key: object) -> object:
-    """A dict's key as text that does not hold an address."""
+    """Return a dict's key as text without addresses."""
     if isinstance(key, TopicPartition):
         return f"{key.topic}-{key.partition}"
     if isinstance(key, tuple):
@@ -142,7 +142,7 @@ def plain_key(key: object) -> object:
 
 
 def each_of(futures: dict[Any, Any], describe: Callable[[Any], object] = plain) -> dict[str, object]:
-    """confluent-kafka's futures by key: each result or error, so that partial failures stay visible."""
+    """Return the result or error of each confluent-kafka future by key, so that partial failures stay visible."""
     results: dict[str, object] = {}
     for key, future in futures.items():
         name = getattr(key, "name", None) or plain_key(key)

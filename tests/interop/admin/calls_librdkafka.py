@@ -91,8 +91,8 @@ RESOURCES = {
 }
 
 
-def patience_s(resource: ck.ConfigResource) -> int:
-    """librdkafka looks for a broker that is not there until its time is over; others may be slow on a busy machine."""
+def timeout_s(resource: ck.ConfigResource) -> int:
+    """Return the timeout: librdkafka searches for an unknown broker until it expires; other calls may be slow."""
     return 5 if resource.restype is ck.ResourceType.BROKER and resource.name == "99" else TIMEOUT_S
 
 
@@ -100,7 +100,7 @@ for title, resource in RESOURCES.items():
 
     @call(f"librdkafka: describe configs of a {title}")
     def describe_configs(subject: Subject, resource: ck.ConfigResource = resource) -> object:
-        return each_of(subject.librdkafka.describe_configs([resource], request_timeout=patience_s(resource)), _entries)
+        return each_of(subject.librdkafka.describe_configs([resource], request_timeout=timeout_s(resource)), _entries)
 
 
 def _change(name: str, value: str | None, operation: str) -> ck.ConfigEntry:
@@ -138,7 +138,7 @@ for title, alteration in ALTERATIONS.items():
     @call(f"librdkafka: incremental alter configs, {title}")
     def incremental_alter(subject: Subject, alteration: ck.ConfigResource = alteration) -> object:
         return each_of(
-            subject.librdkafka.incremental_alter_configs([alteration], request_timeout=patience_s(alteration))
+            subject.librdkafka.incremental_alter_configs([alteration], request_timeout=timeout_s(alteration))
         )
 
 
@@ -229,7 +229,7 @@ def group_with_member(subject: Subject) -> object:
 
 
 def _listed(admin: ck.AdminClient, **asked: Any) -> list[Any]:
-    """All groups, once they are loaded: until then the answer is an error, of which librdkafka makes no more."""
+    """Return all groups once they are loaded; until then the response is an error, which librdkafka does not retry."""
     deadline = time.monotonic() + TIMEOUT_S
     while (found := admin.list_consumer_groups(**asked).result(TIMEOUT_S)).errors and time.monotonic() < deadline:
         time.sleep(0.05)

@@ -1,6 +1,6 @@
-"""`python -m tests.interop.admin.run HOST:PORT`: make every admin call there and print the outcomes as JSON.
+"""`python -m tests.interop.admin.run HOST:PORT`: make every admin call and print the outcomes as JSON.
 
-A process of its own, because the clients under test leave threads and sockets behind.
+The calls run in their own process, because the clients under test leave threads and sockets behind.
 """
 
 import json

@@ -1,6 +1,6 @@
-"""The same admin calls against Apache Kafka and against us: what differs is recorded in `differences.json`, with why.
+"""The same admin calls against Apache Kafka and Ottla; `differences.json` records differences with their reason.
 
-A difference that is not recorded fails, and so does a recorded one that no longer exists: the list tells the truth.
+An unrecorded difference fails, and so does a recorded one that no longer exists.
 """
 
 import json
@@ -15,7 +15,7 @@ from tests.interop.admin.run import REGISTERING
 from tests.support.kafka.apache_kafka import apache_kafka, unavailable_reason
 from tests.support.processes.ottla_node import OttlaNode
 
-# Records are of a time long ago, and read before retention is first applied, however long that takes.
+# Records have old timestamps. They must be read before retention is first applied, however slow the machine.
 LATER = {"log.initial.task.delay.ms": "3600000"}
 SETTINGS = {"num.partitions": "1", "group.initial.rebalance.delay.ms": "500", **LATER}
 RECORDED: dict[str, dict[str, object]] = json.loads((Path(__file__).parent / "differences.json").read_text())
@@ -45,16 +45,16 @@ def outcomes_at(bootstrap: str) -> dict[str, object]:
 
 
 @pytest.mark.parametrize("name", calls.CALLS)
-def test_the_answer_is_kafkas_or_the_difference_is_recorded(outcomes: Outcomes, name: str) -> None:
+def test_call_matches_kafka_or_a_recorded_difference(outcomes: Outcomes, name: str) -> None:
     theirs, ours = outcomes
     if name in RECORDED:
         assert {"kafka": theirs[name], "ottla": ours[name]} == {key: RECORDED[name][key] for key in ("kafka", "ottla")}
         assert RECORDED[name]["why"]
-        assert theirs[name] != ours[name], "recorded, but there is no difference any more"
+        assert theirs[name] != ours[name], "a recorded difference no longer exists"
     else:
         assert ours[name] == theirs[name]
 
 
-def test_every_recorded_difference_names_a_call() -> None:
+def test_recorded_differences_name_calls() -> None:
     assert set(RECORDED) <= set(calls.CALLS)
     assert len(REGISTERING) == 3

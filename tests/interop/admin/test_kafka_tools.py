@@ -1,4 +1,4 @@
-"""Apache Kafka's own tools, unchanged: elections, reassignments, features, quotas, credentials and ACLs."""
+"""Apache Kafka's unmodified admin tools: elections, reassignments, features, quotas, credentials and ACLs."""
 
 import json
 from collections.abc import Iterator
@@ -27,7 +27,7 @@ def at(node: OttlaNode) -> tuple[str, str]:
     return "--bootstrap-server", node.bootstrap
 
 
-def test_quotas_and_credentials_are_configs_of_users_to_the_tool(node: OttlaNode) -> None:
+def test_configs_tool_sets_quotas_and_credentials_of_users(node: OttlaNode) -> None:
     user = ("--entity-type", "users", "--entity-name", "alice")
     for settings in ("consumer_byte_rate=1024", "SCRAM-SHA-256=[iterations=8192,password=secret]"):
         run_tool(CONFIGS, *at(node), *user, "--alter", "--add-config", settings)
@@ -39,7 +39,7 @@ def test_quotas_and_credentials_are_configs_of_users_to_the_tool(node: OttlaNode
     assert "alice" not in run_tool(CONFIGS, *at(node), "--entity-type", "users", "--describe")
 
 
-def test_the_election_tool_finds_leaders_where_they_belong(node: OttlaNode) -> None:
+def test_election_tool_reports_elected_leaders(node: OttlaNode) -> None:
     elected = run_tool(
         "org.apache.kafka.tools.LeaderElectionCommand",
         *at(node),
@@ -52,7 +52,7 @@ def test_the_election_tool_finds_leaders_where_they_belong(node: OttlaNode) -> N
     assert "already elected" in run_tool("org.apache.kafka.tools.LeaderElectionCommand", *at(node), *one)
 
 
-def test_the_reassignment_tool_moves_a_partition_to_where_it_is(node: OttlaNode, tmp_path: Path) -> None:
+def test_reassignment_tool_completes_a_reassignment_to_the_same_replicas(node: OttlaNode, tmp_path: Path) -> None:
     plan = tmp_path / "plan.json"
     move = {"topic": "t", "partition": 0, "replicas": [1], "log_dirs": ["any"]}
     plan.write_text(json.dumps({"version": 1, "partitions": [move]}))
@@ -62,7 +62,7 @@ def test_the_reassignment_tool_moves_a_partition_to_where_it_is(node: OttlaNode,
     assert "No partition reassignments found" in run_tool(tool, *at(node), "--list")
 
 
-def test_the_feature_tool_describes_and_changes_levels(node: OttlaNode) -> None:
+def test_feature_tool_describes_and_changes_levels(node: OttlaNode) -> None:
     tool = "org.apache.kafka.tools.FeatureCommand"
     assert "Feature: metadata.version" in run_tool(tool, *at(node), "describe")
     assert "group.version was downgraded to 0" in run_tool(tool, *at(node), "downgrade", "--feature", "group.version=0")
@@ -71,7 +71,7 @@ def test_the_feature_tool_describes_and_changes_levels(node: OttlaNode) -> None:
         run_tool(tool, *at(node), "upgrade", "--feature", "group.version=9")
 
 
-def test_the_acl_tool_is_told_that_nobody_would_heed_them(node: OttlaNode) -> None:
+def test_acl_tool_gets_security_disabled_error(node: OttlaNode) -> None:
     acl = ("--add", "--allow-principal", "User:u", "--operation", "Read", "--topic", "t")
     for arguments in (acl, ("--list",)):
         try:

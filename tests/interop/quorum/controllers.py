@@ -1,8 +1,8 @@
-"""Apache Kafka's active controller and ours, side by side: the same requests, answers and written records comparable.
+"""Apache Kafka's active controller and Ottla's under the same requests, with comparable responses and records.
 
-Kafka's is a controller-only process whose log is read from its file; ours is the state machine behind the routes of a
-controller's listener, on a log in memory. Brokers are only requests. What a request needs to know of a side (epochs,
-ids of topics, offsets) comes from that side, and what must differ is replaced by a name before answers are compared.
+Kafka's controller is a controller-only process whose log is read from its file. Ottla's is the state machine behind the
+routes of a controller listener, with a log in memory. Brokers exist only as requests. Values that a request takes from
+a controller (epochs, topic ids, offsets) come from that controller; values that must differ are replaced by names.
 """
 
 import asyncio
@@ -43,7 +43,7 @@ from protocol.primitives import ZERO_UUID, Uuid, decode_uvarint
 from protocol.records.batch import HEADER_SIZE, parse_header
 from protocol.records.reader import iter_all_records
 from tests.broker.api.metadata_harness import LiveCluster
-from tests.interop.wire.harness import WireStage
+from tests.interop.wire.harness import WireHarness
 from tests.support.fakes.clock import ManualClock
 from tests.support.kafka.apache_kafka import (
     START_TIMEOUT_S,
@@ -59,36 +59,36 @@ CONTROLLER_ID: Final = 1000
 LISTENER: Final = "CONTROLLER"
 
 Plain = object
-"""What JSON can hold."""
+"""A JSON value."""
 
 
 class Side(Protocol):
-    """A controller and what is known of its cluster."""
+    """A controller, and the ids and epochs of its cluster."""
 
     cluster_id: str
     epochs: dict[int, int]
     topic_ids: dict[str, Uuid]
 
     def call(self, request: Message, version: int) -> Message | None:
-        """The answer; None if the connection was closed instead."""
+        """Return the response, None if the connection was closed."""
         ...
 
     def written(self) -> list[VersionedRecord]:
-        """What was written since the last time, without records that keep a log moving."""
+        """Return the records written since the last call, without records that only advance the log."""
         ...
 
     @property
     def last_offset(self) -> int:
-        """Of the log."""
+        """Return the last offset of the log."""
         ...
 
 
 Ask = Callable[[Side], Message]
-"""A request in a side's own words."""
+"""Builds a request with the values of one controller's cluster."""
 
 
 class _Known:
-    """What a side's answers and records tell about it."""
+    """Ids and epochs that a controller's responses and records reveal."""
 
     def __init__(self) -> None:
         self.epochs: dict[int, int] = {}
@@ -96,29 +96,29 @@ class _Known:
         self._epoch_names: dict[int, str] = {}
         self._id_names: dict[Uuid, str] = {}
 
-    def learn(self, request: Message, answer: Message | None) -> None:
+    def record_ids(self, request: Message, answer: Message | None) -> None:
         if isinstance(request, BrokerRegistrationRequest) and isinstance(answer, BrokerRegistrationResponse):
-            self._learn_epoch(request.broker_id, answer)
+            self._record_epoch(request.broker_id, answer)
         if isinstance(answer, CreateTopicsResponse):
             for topic in answer.topics:
                 if topic.topic_id != ZERO_UUID:
                     self.topic_ids[topic.name] = topic.topic_id
 
-    def _learn_epoch(self, broker: int, answer: BrokerRegistrationResponse) -> None:
+    def _record_epoch(self, broker: int, answer: BrokerRegistrationResponse) -> None:
         if answer.error_code:
             return
         self.epochs[broker] = answer.broker_epoch
         lives = sum(name.startswith(f"epoch of {broker}:") for name in self._epoch_names.values())
         self._epoch_names.setdefault(answer.broker_epoch, f"epoch of {broker}: {lives + 1}")
 
-    def learn_record(self, record: MetadataRecord) -> None:
+    def record_topic_id(self, record: MetadataRecord) -> None:
         if isinstance(record, records.TopicRecord):
             self.topic_ids[record.name] = record.topic_id
             lives = sum(name.startswith(f"topic {record.name}:") for name in self._id_names.values())
             self._id_names[record.topic_id] = f"topic {record.name}: {lives + 1}"
 
     def plain(self, value: object, field: str = "") -> Plain:
-        """A message without what must differ between two controllers."""
+        """Return a message without values that must differ between two controllers."""
         if dataclasses.is_dataclass(value):
             named = {each.name: getattr(value, each.name) for each in dataclasses.fields(value)}
             return {name: self.plain(one, name) for name, one in named.items() if name not in _LEFT_OUT}
@@ -141,19 +141,19 @@ _LEFT_OUT: Final = frozenset({"throttle_time_ms", "cluster_id"})
 
 
 class Apache(_Known):
-    """Apache Kafka's controller."""
+    """Apache Kafka's controller, in a process."""
 
     def __init__(self, port: int, log: Path, cluster_id: str) -> None:
         super().__init__()
         self.cluster_id = cluster_id
-        self._stage = WireStage(f"127.0.0.1:{port}")
+        self._harness = WireHarness(f"127.0.0.1:{port}")
         self._log = log
         self._position = 0
         self.last_offset = -1
 
     def call(self, request: Message, version: int) -> Message | None:
-        answer = self._stage.call(request, version)
-        self.learn(request, answer)
+        answer = self._harness.call(request, version)
+        self.record_ids(request, answer)
         return answer
 
     def written(self) -> list[VersionedRecord]:
@@ -172,11 +172,11 @@ class Apache(_Known):
         return _noted(self, found)
 
     def close(self) -> None:
-        self._stage.close()
+        self._harness.close()
 
 
 class Own(_Known):
-    """Our controller."""
+    """Ottla's controller, in this process."""
 
     def __init__(self, settings: Mapping[str, str], *, elr: bool) -> None:
         super().__init__()
@@ -208,7 +208,7 @@ class Own(_Known):
     def call(self, request: Message, version: int) -> Message | None:
         self._cluster.now_ms = time.monotonic_ns() // 1_000_000
         answer = asyncio.run(self._ask(request, version))
-        self.learn(request, answer)
+        self.record_ids(request, answer)
         return answer
 
     async def _ask(self, request: Message, version: int) -> Message | None:
@@ -229,7 +229,7 @@ class Own(_Known):
 
 
 class _OwnCluster(LiveCluster):
-    """A controller with Kafka's configuration keys; remembers what it writes."""
+    """A controller with Kafka's configuration keys that keeps the records it writes."""
 
     def __init__(self, config: BrokerConfig, *, elr: bool) -> None:
         self._schema = KafkaConfigSchema(config)
@@ -265,7 +265,7 @@ class _OwnCluster(LiveCluster):
 
 
 class _NoReplica:
-    """The quorum is not asked for anything here."""
+    """A quorum replica that must not be used."""
 
     async def handle(self, request: QuorumRequest) -> QuorumResponse:
         raise AssertionError(request)
@@ -278,7 +278,7 @@ class _NoReplica:
 
 
 class _Observer:
-    """Counts nothing."""
+    """A request observer that counts nothing."""
 
     def on_request(self, api_key: int, api_version: int, elapsed_ms: float) -> None: ...
 
@@ -290,7 +290,7 @@ _SETTINGS: Final = {"broker.session.timeout.ms": "600000", "auto.leader.rebalanc
 
 def _noted(side: _Known, found: list[VersionedRecord]) -> list[VersionedRecord]:
     for record in found:
-        side.learn_record(record.message)
+        side.record_topic_id(record.message)
     return [record for record in found if not isinstance(record.message, records.NoOpRecord)]
 
 
@@ -300,8 +300,8 @@ def _record_version(frame: bytes) -> int:
     return decode_uvarint(frame, position)[0]
 
 
-class Twins:
-    """Both sides, asked the same."""
+class ControllerPair:
+    """Both controllers under the same requests."""
 
     def __init__(self, theirs: Apache, ours: Own) -> None:
         self.theirs = theirs
@@ -311,13 +311,13 @@ class Twins:
         self._versions = {api.api_key: api.max_version for api in told.api_keys}
 
     def ask(self, ask: Ask, version: int | None = None) -> tuple[Plain, Plain]:
-        """(theirs, ours): the answer and the records that came of it, each as plain values.
+        """Return (theirs, ours): the response and the records written, as plain values.
 
-        Without a version it is the latest that Apache Kafka knows.
+        Without a version, use the latest one that Apache Kafka supports.
         """
-        return self._told(self.theirs, ask, version), self._told(self.ours, ask, version)
+        return self._outcome(self.theirs, ask, version), self._outcome(self.ours, ask, version)
 
-    def _told(self, side: Apache | Own, ask: Ask, version: int | None) -> Plain:
+    def _outcome(self, side: Apache | Own, ask: Ask, version: int | None) -> Plain:
         request = ask(side)
         answer = side.call(request, self._versions[request.API_KEY] if version is None else version)
         written = side.written()
@@ -328,7 +328,7 @@ class Twins:
 
 
 def _in_order(side: _Known, written: Sequence[VersionedRecord]) -> Plain:
-    """Changes of partitions come in the order of hash tables: put in order where they stand together."""
+    """Return records with adjacent partition changes sorted, since controllers emit them in hash table order."""
     told = [(type(message).__name__, version, side.plain(message)) for message, version in written]
     ordered: list[tuple[str, int, Plain]] = []
     run: list[tuple[str, int, Plain]] = []
@@ -354,8 +354,10 @@ def _sorted_answer(value: Plain) -> Plain:
 
 
 @contextlib.contextmanager
-def twins(directory: Path, settings: Mapping[str, str] | None = None, *, elr: bool) -> Iterator[Twins]:
-    """A fresh cluster of each, with nothing in it but what its controller wrote at first."""
+def controller_pair(
+    directory: Path, settings: Mapping[str, str] | None = None, *, elr: bool
+) -> Iterator[ControllerPair]:
+    """Start a fresh cluster of each implementation that holds only its controller's first records."""
     (port,) = free_ports(1)
     directory.mkdir(parents=True, exist_ok=True)
     cluster_id = random_uuid_text()
@@ -385,15 +387,15 @@ def twins(directory: Path, settings: Mapping[str, str] | None = None, *, elr: bo
         _wait_registered(theirs)
         ours = Own(settings, elr=elr)
         ours.written()
-        yield Twins(theirs, ours)
+        yield ControllerPair(theirs, ours)
         theirs.close()
     finally:
         stop(process)
 
 
 def _wait_registered(theirs: Apache) -> None:
-    """Kafka's controller writes its own registration soon after the first records."""
+    """Wait for the registration that Kafka's controller writes soon after the first records."""
     deadline = time.monotonic() + START_TIMEOUT_S
     while not any(isinstance(record.message, records.RegisterControllerRecord) for record in theirs.written()):
-        assert time.monotonic() < deadline, "Apache Kafka's controller does not become active"
+        assert time.monotonic() < deadline, "Apache Kafka's controller has not become active"
         time.sleep(0.05)

@@ -1,7 +1,7 @@
-"""A random walk through what brokers and operators ask of a controller, the same for Apache Kafka's and for ours.
+"""Random requests of brokers and operators to a controller, the same for Apache Kafka's and Ottla's.
 
-Requests are drawn from what our image shows, so that most of them mean something. Left out is where the two are known
-to differ, each with its reason beside it, and whatever depends on time.
+Requests are drawn from Ottla's metadata image, so that most of them are valid. Requests are left out where the two are
+known to differ, each with its reason beside it, and where the result depends on time.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -28,7 +28,7 @@ from protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicStat
 from protocol.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
 from protocol.primitives import Uuid
 from tests.broker.metadata.images import directory_of, incarnation_of
-from tests.interop.quorum.controllers import Ask, Side, Twins
+from tests.interop.quorum.controllers import Ask, ControllerPair, Side
 
 BROKERS: Final = (1, 2, 3, 4, 5)
 TIMEOUT_MS: Final = 30_000
@@ -36,12 +36,12 @@ TOPIC: Final = 2
 BROKER: Final = 4
 MIN_ISR: Final = "min.insync.replicas"
 UNCLEAN: Final = "unclean.leader.election.enable"
-# What Apache Kafka finalizes in a new cluster beyond what we know of.
+# Features that Apache Kafka finalizes in a new cluster and Ottla does not know.
 KAFKAS_FEATURES: Final = {"share.version": (0, 1), "streams.version": (0, 1), "transaction.version": (0, 2)}
 
 
 class Step(NamedTuple):
-    """A request, in which version (None: the latest), and what to call it."""
+    """A request builder with its API version (None: the latest) and a description."""
 
     name: str
     ask: Ask
@@ -49,7 +49,7 @@ class Step(NamedTuple):
 
 
 class _Target(NamedTuple):
-    """A partition that a request is about."""
+    """A partition and its registration."""
 
     topic: str
     number: int
@@ -57,12 +57,12 @@ class _Target(NamedTuple):
 
 
 def _plain(name: str, request: Message) -> Step:
-    """What is the same for both sides."""
+    """Return a step whose request is the same for both controllers."""
     return Step(name, lambda _side: request)
 
 
 def directories(broker: int) -> list[Uuid]:
-    """Odd brokers have two."""
+    """Return a broker's directory ids; brokers with odd ids have two."""
     return [directory_of(broker), directory_of(broker + 500)][: 1 + broker % 2]
 
 
@@ -92,18 +92,18 @@ def heartbeat(
     return Step(f"heartbeat {broker} fence={want_fence} stop={want_shut_down} offline={len(offline)}", ask)
 
 
-class Walk:
-    """Draws one step after the other."""
+class RandomRequests:
+    """A generator of random steps."""
 
-    def __init__(self, twins: Twins, seed: int) -> None:
-        self._twins = twins
+    def __init__(self, controller_pair: ControllerPair, seed: int) -> None:
+        self._pair = controller_pair
         self._random = Random(seed)
         self._count = 0
         anywhere: dict[Callable[[], Iterator[Step]], float] = {
             self._heartbeats: 20,
             self._topics: 4,
             self._offline: 1.5,
-            self._others: 1,
+            self._other_requests: 1,
         }
         somewhere: dict[Callable[[_Target], Iterator[Step]], float] = {
             self._in_sync_sets: 30,
@@ -119,17 +119,17 @@ class Walk:
         self._draws += [partial(self._somewhere, draw) for draw in somewhere]
 
     def steps(self, count: int) -> Iterator[Step]:
-        """At least so many steps, the brokers' arrival first."""
+        """Yield at least `count` steps, starting with broker registrations."""
         for broker in BROKERS:
             yield registration(broker)
-            yield from self._beats(heartbeat(broker), broker)
+            yield from self._with_heartbeat(heartbeat(broker), broker)
         for _ in range(count):
             (draw,) = self._random.choices(self._draws, self._weights)
             yield from draw()
 
     @property
     def _image(self) -> MetadataImage:
-        return self._twins.ours.controller.image
+        return self._pair.ours.controller.image
 
     @property
     def _with_elr(self) -> bool:
@@ -140,7 +140,7 @@ class Walk:
         return [_Target(topic.name, number, each) for topic in topics for number, each in topic.in_order()]
 
     def _any(self) -> list[_Target]:
-        """One partition, if there are any."""
+        """Return one random partition, or none if there is none."""
         found = self._all()
         return [self._random.choice(found)] if found else []
 
@@ -158,21 +158,21 @@ class Walk:
         broker = self._random.choice(BROKERS)
         kind = self._random.choices(["live", "fence", "stop"], [6, 3, 2])[0]
         if kind == "live":
-            yield from self._beats(heartbeat(broker), broker)
+            yield from self._with_heartbeat(heartbeat(broker), broker)
         elif kind == "fence":
             yield heartbeat(broker, want_fence=True)
-        elif not self._is_fenced(broker):  # Kafka fences a fenced broker once more whenever it asks to stop
+        elif not self._is_fenced(broker):  # Kafka fences a fenced broker again on every shutdown request
             yield heartbeat(broker, want_shut_down=True)
 
-    def _beats(self, step: Step, broker: int) -> Iterator[Step]:
-        """Kafka forgets how far a broker has read when its fencing changes, until the next heartbeat."""
+    def _with_heartbeat(self, step: Step, broker: int) -> Iterator[Step]:
+        """Add a heartbeat: Kafka forgets a broker's metadata offset when fencing changes, until the next heartbeat."""
         was_fenced = self._is_fenced(broker)
         yield step
         if was_fenced and not self._is_fenced(broker):
             yield heartbeat(broker)
 
     def _offline(self) -> Iterator[Step]:
-        """Kafka also looks at leaders that are about to stop where it looks at replicas out of sync; we do not."""
+        """Leave out leaders in controlled shutdown, which Kafka checks like replicas out of sync, unlike Ottla."""
         broker = self._random.choice(BROKERS)
         settled = all(self._image.brokers.is_active(each.leader) for _, _, each in self._all() if each.has_leader)
         if settled and self._image.brokers.is_active(broker):
@@ -180,7 +180,7 @@ class Walk:
             yield heartbeat(broker)
 
     def _directories(self, target: _Target) -> Iterator[Step]:
-        """Kafka forgets eligible leaders here, and elects twice where the leader is about to stop."""
+        """Leave out cases in which Kafka drops eligible leaders, or elects twice during a controlled shutdown."""
         topic, number, before = target
         broker = self._random.choice(BROKERS)
         if before.has_elr or not self._image.brokers.is_active(before.leader):
@@ -211,7 +211,7 @@ class Walk:
         yield _plain(f"create {name} {lists}", ct.CreateTopicsRequest([topic], TIMEOUT_MS))
 
     def _partitions(self, target: _Target) -> Iterator[Step]:
-        """The factor is that of any partition to Kafka, which tells only where all have the same."""
+        """Use one replication factor: Kafka takes that of any partition, which is visible only if all are equal."""
         image = self._image.topics.by_name(target.topic)
         assert image is not None
         factors = {len(each.replicas) for each in image.partitions.values()}
@@ -253,7 +253,7 @@ class Walk:
         yield Step(f"{sender} says {topic}-{number} has {members}", ask, version)
 
     def _members(self, before: PartitionRegistration, sender: int) -> list[int]:
-        """Mostly one more, sometimes one less or nonsense. Kafka writes a mere change of order, we do not."""
+        """Return an ISR, mostly with one more replica, sometimes invalid. Only Kafka writes a mere reordering."""
         draw, members = self._random, list(before.isr)
         kind = draw.random()
         if kind < 0.6:
@@ -286,9 +286,10 @@ class Walk:
         yield _plain(f"reassign {topic}-{number} to {wanted}", request)
 
     def _target(self, before: PartitionRegistration) -> list[int] | None:
-        """Kafka forgets what was before a move when another takes its place, and what is to stay after all.
+        """Return the target of a reassignment, or None to cancel one.
 
-        So moves are taken back first. With eligible leaders it keeps replicas that are gone eligible, so none goes.
+        Kafka forgets the original replicas when another reassignment replaces it, so reassignments are cancelled first.
+        With eligible leader replicas Kafka keeps removed replicas eligible, so none is removed.
         """
         draw = self._random
         if before.is_reassigning or draw.random() < 0.3:
@@ -311,11 +312,11 @@ class Walk:
         yield _plain(f"config {resource} {key}={value}", request)
 
     def _would_clear(self, resource: tuple[int, str], value: str | None) -> bool:
-        """Where we keep eligible leaders and Kafka does not: the value is the same, or nobody else has the data."""
+        """Whether only Kafka clears eligible leaders: the value is unchanged, or no other replica has the data."""
         same = self._image.configs.of(*resource).get(MIN_ISR) == value
         return same or any(each.has_elr and not each.has_leader for _, _, each in self._all())
 
-    def _others(self) -> Iterator[Step]:
+    def _other_requests(self) -> Iterator[Step]:
         broker = self._random.choice(BROKERS)
         yield _plain("list", ListPartitionReassignmentsRequest())
         yield Step("ids", lambda side: AllocateProducerIdsRequest(broker, side.epochs.get(broker, -1)))

@@ -1,4 +1,4 @@
-"""Brokers of one make at controllers of the other: they join by snapshot, serve, live through a failover, and leave."""
+"""Brokers of one implementation with controllers of the other: join by snapshot, serve, fail over, and unregister."""
 
 import json
 from collections.abc import Iterator
@@ -20,14 +20,14 @@ STOPPED_BY_SIGTERM = {Make.APACHE: 143, Make.OTTLA: 0}
 
 
 @pytest.fixture(autouse=True)
-def kafka_is_there() -> None:
+def require_kafka() -> None:
     if (reason := unavailable_reason()) is not None:
         pytest.skip(reason)
 
 
 @pytest.fixture
 def controllers(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[KraftNodes]:
-    """Three controllers of the make that the test names, with a snapshot on the active one."""
+    """Start three controllers of the parametrized implementation, with a snapshot on the active one."""
     make = request.param
     voters = [KraftNode(tmp_path / f"controller-{n}", make, n, settings=OFTEN) for n in (1, 2, 3)]
     with KraftNodes(voters) as quorum:
@@ -47,9 +47,9 @@ def controllers(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Kraf
     indirect=["controllers"],
     ids=["apache-broker", "ottla-broker"],
 )
-def test_a_broker_joins_serves_and_leaves(controllers: KraftNodes, make: Make, tmp_path: Path) -> None:
+def test_broker_joins_serves_and_leaves(controllers: KraftNodes, make: Make, tmp_path: Path) -> None:
     broker = controllers.join(KraftNode(tmp_path / "broker", make, BROKER, "broker"))
-    assert broker.snapshots, "it began with the snapshot"
+    assert broker.snapshots, "the broker did not start from the snapshot"
     create(broker, "first", 3)
     produce(broker, "first", 3)
     assert consumed(broker, "first", 3) == [b"0", b"1", b"2"]
@@ -73,7 +73,7 @@ def test_a_broker_joins_serves_and_leaves(controllers: KraftNodes, make: Make, t
 
 
 def registration_changes(node: KraftNode) -> list[dict[str, object]]:
-    """The changes of registrations in the node's log, as our dump tool shows them."""
+    """Return the broker registration changes in the node's log, as Ottla's dump tool prints them."""
     files = ",".join(map(str, node.segments))
     printed = run_ottla("dump-log", "--cluster-metadata-decoder", "--files", files, "--json").stdout
     payloads = [json.loads(line).get("payload") or {} for line in printed.splitlines()]
@@ -81,7 +81,7 @@ def registration_changes(node: KraftNode) -> list[dict[str, object]]:
 
 
 def create(broker: KraftNode, topic: str, partitions: int) -> None:
-    """Create a topic and wait until its partitions have their leader."""
+    """Create a topic and wait until its partitions have leaders."""
     admin = AdminClient({"bootstrap.servers": broker.address})
     (created,) = admin.create_topics([NewTopic(topic, partitions, 1)], request_timeout=PATIENCE_S).values()
     created.result(PATIENCE_S)
@@ -94,7 +94,7 @@ def create(broker: KraftNode, topic: str, partitions: int) -> None:
 
 
 def produce(broker: KraftNode, topic: str, partitions: int) -> None:
-    """One record to every partition: its number."""
+    """Produce one record, the partition's index, to every partition."""
     producer = confluent_kafka.Producer({"bootstrap.servers": broker.address, "enable.idempotence": True})
     for partition in range(partitions):
         producer.produce(topic, str(partition), partition=partition)
@@ -102,7 +102,7 @@ def produce(broker: KraftNode, topic: str, partitions: int) -> None:
 
 
 def consumed(broker: KraftNode, topic: str, count: int) -> list[bytes]:
-    """So many records of a topic, sorted, read by a group of its own."""
+    """Return `count` records of a topic, sorted, read by a new group."""
     settings = {"bootstrap.servers": broker.address, "group.id": f"of {topic}", "auto.offset.reset": "earliest"}
     consumer = confluent_kafka.Consumer({**settings, "enable.auto.commit": False})
     try:

@@ -1,4 +1,4 @@
-"""A broker of ours at a controller of Apache Kafka's: what it says to it, and what it forwards."""
+"""Ottla's broker-to-controller channel with an Apache Kafka controller: its own and forwarded requests."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
@@ -53,7 +53,7 @@ CLIENT = ConnectionInfo("c", "PLAINTEXT", "192.168.7.1", 50_000)
 
 
 class Apache:
-    """A running node of Apache Kafka: its controller's endpoint and its cluster's id."""
+    """A running Apache Kafka node: its controller endpoint and cluster id."""
 
     def __init__(self, directory: Path) -> None:
         settings = _properties(directory / "server.properties")
@@ -77,7 +77,7 @@ def apache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Apache]:
 
 
 class OwnBroker:
-    """The part of a broker of ours that talks to the controller."""
+    """The controller channel of an Ottla broker."""
 
     is_active = False
 
@@ -91,7 +91,7 @@ class OwnBroker:
         self.epoch = -1
 
     async def register(self) -> None:
-        """Join with a new incarnation."""
+        """Register with a new incarnation id."""
         request = BrokerRegistrationRequest(
             broker_id=OWN_ID,
             cluster_id=self.apache.cluster_id,
@@ -104,7 +104,7 @@ class OwnBroker:
         self.epoch = (await self.channel.register_broker(request)).broker_epoch
 
     async def forward(self, request: Message, version: int | None = None) -> Any:
-        """What a client hears that asked this broker."""
+        """Forward a client's request and return the response that the client would get."""
         key = ApiKey(request.API_KEY)
         api = API_BY_KEY[key]
         header = RequestHeader(key, api.max_version if version is None else version, 11, "app")
@@ -123,7 +123,7 @@ async def own_broker(apache: Apache) -> AsyncIterator[OwnBroker]:
         broker.peers.close()
 
 
-async def test_it_joins_lives_and_leaves(apache: Apache) -> None:
+async def test_broker_registers_heartbeats_and_unregisters(apache: Apache) -> None:
     async with own_broker(apache) as broker:
         await broker.register()
         assert broker.epoch > 0
@@ -137,7 +137,7 @@ async def test_it_joins_lives_and_leaves(apache: Apache) -> None:
             await broker.channel.heartbeat(ready)
 
 
-async def test_the_rest_of_what_brokers_say(apache: Apache) -> None:
+async def test_kafka_answers_other_broker_requests(apache: Apache) -> None:
     async with own_broker(apache) as broker:
         await broker.register()
         granted = await broker.channel.allocate_producer_ids(AllocateProducerIdsRequest(OWN_ID, broker.epoch))
@@ -149,10 +149,10 @@ async def test_the_rest_of_what_brokers_say(apache: Apache) -> None:
         created = await broker.channel.create_topics(CreateTopicsRequest([CreatableTopic("direct", 1, 1)]))
         assert [(topic.name, topic.error_code) for topic in created.topics] == [("direct", ErrorCode.NONE)]
         registered = await broker.channel.register_controller(ControllerRegistrationRequest(99, random_id()))
-        assert registered.error_code == ErrorCode.NONE, "Kafka does not ask whether it is a voter"
+        assert registered.error_code == ErrorCode.NONE, "Kafka does not check whether the controller is a voter"
 
 
-async def test_the_former_incarnation_must_have_gone(apache: Apache) -> None:
+async def test_registration_waits_for_the_former_incarnation(apache: Apache) -> None:
     async with own_broker(apache) as broker:
         await broker.register()
         await broker.channel.heartbeat(BrokerHeartbeatRequest(OWN_ID, broker.epoch, broker.epoch + 100))
@@ -162,7 +162,7 @@ async def test_the_former_incarnation_must_have_gone(apache: Apache) -> None:
         assert (await broker.channel.heartbeat(fenced)).is_fenced
 
 
-async def test_clients_requests_travel_in_envelopes(apache: Apache) -> None:
+async def test_client_requests_are_forwarded_in_envelopes(apache: Apache) -> None:
     async with own_broker(apache) as broker:
         for version in range(2, 8):
             created = await broker.forward(CreateTopicsRequest([CreatableTopic(f"t{version}", 1, 1)]), version)
@@ -183,7 +183,7 @@ async def test_clients_requests_travel_in_envelopes(apache: Apache) -> None:
         assert described.topics[0].partitions[0].leader_id == APACHE_ID
 
 
-async def test_what_may_not_be_forwarded_is_refused(apache: Apache) -> None:
+async def test_requests_that_are_not_forwardable_are_refused(apache: Apache) -> None:
     async with own_broker(apache) as broker:
         with pytest.raises(KafkaError, match="UNKNOWN_SERVER_ERROR"):
             await broker.forward(ListGroupsRequest())

@@ -1,4 +1,4 @@
-"""Our controller decides as Apache Kafka's does: the same answers, and the same records in the log."""
+"""Ottla's controller answers requests as Apache Kafka's does and writes the same records."""
 
 import json
 from collections.abc import Iterator
@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.interop.quorum.controllers import Plain, Twins, twins
-from tests.interop.quorum.random_requests import Walk
+from tests.interop.quorum.controllers import ControllerPair, Plain, controller_pair
+from tests.interop.quorum.random_requests import RandomRequests
 from tests.interop.wire.harness import differences
 from tests.support.kafka.apache_kafka import unavailable_reason
 
@@ -17,18 +17,18 @@ STEPS = 400
 
 
 @pytest.fixture(params=[False, True], ids=["in-sync only", "eligible leaders"])
-def both(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Twins]:
+def both(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ControllerPair]:
     if (reason := unavailable_reason()) is not None:
         pytest.skip(reason)
-    with twins(tmp_path, elr=request.param) as started:
+    with controller_pair(tmp_path, elr=request.param) as started:
         yield started
 
 
 def told(value: Plain) -> Plain:
-    """Without what is known to differ.
+    """Return the value without known differences.
 
-    The words of errors; topics without a partition among elections; the clearing of eligible leaders of a topic that is
-    just being created.
+    These are error messages, topics without partitions in election responses, and the clearing of eligible leaders of a
+    topic in creation.
     """
     if isinstance(value, dict):
         return {name: told(each) for name, each in value.items() if not name.endswith("error_message")}
@@ -44,9 +44,9 @@ def _is_idle(value: Plain) -> bool:
 
 
 @pytest.mark.parametrize("seed", [1, 2])
-def test_a_walk_ends_where_apache_kafkas_ends(both: Twins, seed: int) -> None:
+def test_controllers_decide_alike_on_random_requests(both: ControllerPair, seed: int) -> None:
     history: list[str] = []
-    for name, ask, version in Walk(both, seed).steps(STEPS):
+    for name, ask, version in RandomRequests(both, seed).steps(STEPS):
         history.append(name)
         theirs, ours = both.ask(ask, version)
         found = list(differences(told(theirs), told(ours)))

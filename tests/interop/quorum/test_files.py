@@ -1,4 +1,4 @@
-"""Files of the metadata log, and its snapshots: Apache Kafka's tools and ours say the same of both makes' files."""
+"""Metadata logs and snapshots of both implementations, as Apache Kafka's tools and Ottla's read them."""
 
 import re
 from collections.abc import Iterator
@@ -32,26 +32,26 @@ PATIENT = {"request_timeout": PATIENCE_S}
 
 
 @pytest.fixture(autouse=True)
-def kafka_is_there() -> None:
+def require_kafka() -> None:
     if (reason := unavailable_reason()) is not None:
         pytest.skip(reason)
 
 
 @pytest.fixture(params=list(Make))
 def node(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[KraftNode]:
-    """A combined node of either make that has had some of everything changed."""
+    """Return a combined node of the parametrized implementation with changes of every kind in its log."""
     often = {"metadata.log.max.record.bytes.between.snapshots": "4000"}
     with KraftNodes([KraftNode(tmp_path / "node", request.param, 1, "broker,controller", often)]) as nodes:
         nodes.format_dynamic("--add-scram", "SCRAM-SHA-256=[name=alice,password=secret]")
         (found,) = nodes.start().nodes
-        change_much(found)
+        change_metadata(found)
         until(lambda: found.snapshots, PATIENCE_S, nodes)
         found.terminate()
         yield found
 
 
-def change_much(node: KraftNode) -> None:
-    """Topics that come, grow and go, configs and quotas."""
+def change_metadata(node: KraftNode) -> None:
+    """Create, extend and delete topics; change configs and quotas."""
     admin = AdminClient({"bootstrap.servers": node.address})
     topics = [NewTopic(f"t{n}", 3, 1, config={"retention.ms": str(1000 + n)}) for n in range(20)]
     for each in admin.create_topics(topics, **PATIENT).values():
@@ -65,9 +65,9 @@ def change_much(node: KraftNode) -> None:
         admin.create_topics([NewTopic(f"t{n}", 1, 1)], **PATIENT)[f"t{n}"].result(PATIENCE_S)
 
 
-def test_both_tell_the_same_of_a_nodes_log_and_snapshots(node: KraftNode) -> None:
+def test_both_tools_print_the_same_of_logs_and_snapshots(node: KraftNode) -> None:
     for path in [*node.segments, *node.snapshots, *node.metadata.glob("0" * 20 + "-*.checkpoint")]:
-        assert_told_alike(path)
+        assert_same_dumps(path)
     newest = node.snapshots[-1]
     tree = shell_tree(newest)
     assert tree == own_shell_tree(newest)
@@ -76,26 +76,26 @@ def test_both_tell_the_same_of_a_nodes_log_and_snapshots(node: KraftNode) -> Non
     read = read_snapshot(newest.read_bytes())
     image = image_of(read.records)._replace(provenance=Provenance(99, read.epoch, read.last_timestamp_ms))
     again.write_bytes(written(image, read.control))
-    assert shell_tree(again) == tree, "what we read of it and write again is the same"
+    assert shell_tree(again) == tree, "Ottla's rewritten snapshot has another content"
 
 
 @pytest.mark.parametrize("codec", [Codec.NONE, Codec.ZSTD])
 @pytest.mark.parametrize("seed", [1, 2])
-def test_kafka_reads_our_snapshot_of_everything_there_is(tmp_path: Path, seed: int, codec: Codec) -> None:
+def test_kafka_reads_a_snapshot_with_every_record_type(tmp_path: Path, seed: int, codec: Codec) -> None:
     image = image_of(more_records(), folded(History(seed).batches))
     image = image._replace(provenance=Provenance(99, 3, TIME_MS))
     path = tmp_path / checkpoint_name(CheckpointId(100, 3))
     path.write_bytes(written(image, voters(), codec))
-    dumped = assert_told_alike(path)
+    dumped = assert_same_dumps(path)
     kinds = {re.sub("Record$", "", type(record.message).__name__) for record in image.write()}
     shown = {kind.replace("_", "").removesuffix("RECORD") for kind in re.findall(r'"type":"(\w+)"', dumped)}
     assert {kind.upper() for kind in kinds} <= shown
-    assert len(kinds) == 11, "records of every kind that a snapshot may hold"
+    assert len(kinds) == 11, "a snapshot must hold records of every kind"
     assert shell_tree(path) == own_shell_tree(path)
 
 
 def more_records() -> list[MetadataRecord]:
-    """What random histories leave out."""
+    """Return records of kinds that random histories lack."""
     endpoint = messages.ControllerEndpoint("CONTROLLER", "127.0.0.1", 9093, 0)
     feature = messages.ControllerFeature("metadata.version", 7, 29)
     return [
@@ -107,7 +107,7 @@ def more_records() -> list[MetadataRecord]:
 
 
 def voters() -> ControlState:
-    """A dynamic quorum of two."""
+    """Return the control state of a dynamic quorum of two voters."""
     entries = [
         VotersRecordVoter(each, Uuid(bytes(15) + bytes([each])), [Endpoint("CONTROLLER", "host", 9093)], versions())
         for each in (1, 2)
@@ -123,8 +123,8 @@ def written(image: MetadataImage, control: ControlState | None, codec: Codec = C
     return b"".join(image_batches(image, control, codec=codec))
 
 
-def assert_told_alike(path: Path) -> str:
-    """Both dump tools print the same of a file, and nothing of it is amiss; what Kafka's prints."""
+def assert_same_dumps(path: Path) -> str:
+    """Check that both dump tools print the same and find no fault. Return the output of Kafka's."""
     options = ("--cluster-metadata-decoder", "--skip-record-metadata", "--files", str(path))
     dumped = run_tool(DUMP, *options)
     assert run_ottla("dump-log", *options).stdout.splitlines() == dumped.splitlines()
@@ -134,7 +134,7 @@ def assert_told_alike(path: Path) -> str:
 
 
 def shell_tree(path: Path) -> list[str]:
-    """What Kafka's shell shows. It does not wait for the snapshot to be loaded: now and then it shows nothing yet."""
+    """Return the tree of Kafka's shell. The shell does not wait for the snapshot, so retry while it shows nothing."""
 
     def attempt() -> str | None:
         tree = run_tool(SHELL, "--snapshot", str(path), "tree", "/")
@@ -148,10 +148,10 @@ def own_shell_tree(path: Path) -> list[str]:
 
 
 def _comparable(tree: str) -> list[str]:
-    """Without what differs by design.
+    """Return the tree's lines without differences by design.
 
-    Kafka's shell leaves defaults out of the names of quotas' entities, so that several have one name, has odd brackets
-    around tokens, and says that an image ends where the records of its file end. Programs have different versions.
+    Kafka's shell omits defaults from the names of quota entities, so that several share one name, prints brackets
+    around tokens, and derives an image's end from the records in its file. Software versions differ.
     """
     image = re.sub(r"^  (clientQuotas|delegationToken):\n( {3,}.*\n)*", "", tree.partition("local:")[0], flags=re.M)
     return [line for line in image.splitlines() if not re.match(r"\s+offset \d+, epoch \d+, time ", line)]

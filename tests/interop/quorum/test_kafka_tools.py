@@ -1,4 +1,4 @@
-"""Apache Kafka's own tools at a quorum of ours: they describe it, change its voters and features, and format nodes."""
+"""Apache Kafka's tools with an Ottla quorum: describe it, change its voters and features, and format nodes."""
 
 import re
 from collections.abc import Iterator
@@ -17,20 +17,20 @@ pytestmark = pytest.mark.interop
 
 QUORUM = "org.apache.kafka.tools.MetadataQuorumCommand"
 FEATURES = "org.apache.kafka.tools.FeatureCommand"
-# Apache Kafka formats with all features at their latest levels; these we do not know.
+# Features unknown to Ottla; Apache Kafka formats with all features at their latest levels.
 WITHOUT = [part for name in ("share", "streams", "transaction") for part in ("--feature", f"{name}.version=0")]
 OTHER = {Make.APACHE: Make.OTTLA, Make.OTTLA: Make.APACHE}
 
 
 @pytest.fixture(autouse=True)
-def kafka_is_there() -> None:
+def require_kafka() -> None:
     if (reason := unavailable_reason()) is not None:
         pytest.skip(reason)
 
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KraftNodes]:
-    """Three combined nodes of ours."""
+    """Start three combined Ottla nodes."""
     if (reason := unavailable_reason()) is not None:
         pytest.skip(reason)
     directory = tmp_path_factory.mktemp("cluster")
@@ -40,17 +40,17 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KraftNodes]:
         yield nodes.start()
 
 
-def ways_in(nodes: KraftNodes) -> list[tuple[str, str]]:
-    """Through brokers, and straight to controllers."""
+def tool_targets(nodes: KraftNodes) -> list[tuple[str, str]]:
+    """Return the tools' options to connect through brokers and to controllers."""
     return [
         ("--bootstrap-server", ",".join(node.address for node in nodes.nodes if "broker" in node.roles)),
         ("--bootstrap-controller", ",".join(node.controller_address for node in nodes.controllers)),
     ]
 
 
-def test_it_describes_the_quorum(cluster: KraftNodes) -> None:
+def test_quorum_tool_describes_the_quorum(cluster: KraftNodes) -> None:
     told = cluster.caught_up()
-    for way in ways_in(cluster):
+    for way in tool_targets(cluster):
         status = dict(re.findall(r"^(\w+): +(.*)$", run_tool(QUORUM, *way, "describe", "--status"), re.MULTILINE))
         assert status["ClusterId"] == cluster.cluster_id
         assert (int(status["LeaderId"]), int(status["LeaderEpoch"])) == (told.leader, told.epoch)
@@ -72,8 +72,8 @@ def test_it_describes_the_quorum(cluster: KraftNodes) -> None:
 
 @pytest.mark.parametrize("way", [0, 1], ids=["server", "controller"])
 @pytest.mark.parametrize("make", list(Make))
-def test_it_adds_a_controller_and_removes_it(cluster: KraftNodes, make: Make, way: int, tmp_path: Path) -> None:
-    target = ways_in(cluster)[way]
+def test_quorum_tool_adds_and_removes_a_controller(cluster: KraftNodes, make: Make, way: int, tmp_path: Path) -> None:
+    target = tool_targets(cluster)[way]
     newcomer = cluster.join(KraftNode(tmp_path / "four", make, 4))
     try:
         cluster.caught_up([4])
@@ -94,9 +94,9 @@ def test_it_adds_a_controller_and_removes_it(cluster: KraftNodes, make: Make, wa
         cluster.nodes.remove(newcomer)
 
 
-def test_it_describes_and_changes_features(cluster: KraftNodes) -> None:
+def test_feature_tool_describes_and_changes_features(cluster: KraftNodes) -> None:
     name = "eligible.leader.replicas.version"
-    for way, action, level in zip(ways_in(cluster), ("downgrade", "upgrade"), (0, 1), strict=True):
+    for way, action, level in zip(tool_targets(cluster), ("downgrade", "upgrade"), (0, 1), strict=True):
         lines = run_tool(FEATURES, *way, "describe").splitlines()
         found = {line.split()[1]: line for line in lines if line.startswith("Feature: ")}
         assert re.search(r"FinalizedVersionLevel: 4\.2-IV1\b", found["metadata.version"])
@@ -108,7 +108,7 @@ def test_it_describes_and_changes_features(cluster: KraftNodes) -> None:
 
 @pytest.mark.parametrize("runs", list(Make))
 @pytest.mark.parametrize("how", ["--standalone", "--initial-controllers", "static"])
-def test_either_starts_in_what_the_other_formatted(runs: Make, how: str, tmp_path: Path) -> None:
+def test_nodes_start_on_directories_formatted_by_the_other(runs: Make, how: str, tmp_path: Path) -> None:
     with KraftNodes([KraftNode(tmp_path / "node", runs, 5, "broker,controller")]) as nodes:
         node = nodes[5]
         features = WITHOUT if runs is Make.OTTLA else []
@@ -125,7 +125,7 @@ def test_either_starts_in_what_the_other_formatted(runs: Make, how: str, tmp_pat
         nodes.start()
         assert list(nodes.quorum().voters) == [5]
         nodes.change("9000")
-        for make in (OTHER[runs], runs):  # and each goes on with the other's log
+        for make in (OTHER[runs], runs):  # each then continues the other's log
             assert node.terminate() in (0, 143)
             node.make = make
             node.start()

@@ -1,4 +1,4 @@
-"""Ordinary clients tail `__cluster_metadata` while topics come and go, and while the active controller is killed."""
+"""Consumers that tail `__cluster_metadata` while topics change and the active controller is killed."""
 
 import contextlib
 import subprocess
@@ -23,7 +23,7 @@ CONSOLE = "org.apache.kafka.tools.consumer.ConsoleConsumer"
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[KraftNodes]:
-    """Three combined nodes of ours."""
+    """Start three combined Ottla nodes."""
     if (reason := unavailable_reason()) is not None:
         pytest.skip(reason)
     members = [KraftNode(tmp_path / f"{n}", Make.OTTLA, n, "broker,controller") for n in (1, 2, 3)]
@@ -36,8 +36,8 @@ def bootstrap(cluster: KraftNodes) -> str:
     return ",".join(node.address for node in cluster.nodes)
 
 
-def come_and_go(cluster: KraftNodes, prefix: str) -> None:
-    """Ten topics come, five go."""
+def change_topics(cluster: KraftNodes, prefix: str) -> None:
+    """Create ten topics and delete five."""
     admin = AdminClient({"bootstrap.servers": bootstrap(cluster)})
     names = [f"{prefix}{number}" for number in range(10)]
     for name in names:
@@ -47,7 +47,7 @@ def come_and_go(cluster: KraftNodes, prefix: str) -> None:
 
 
 def committed(cluster: KraftNodes) -> dict[int, bytes]:
-    """Every metadata record so far by offset: those of the leader's log, without control records."""
+    """Return all metadata records of the leader's log by offset, without control records."""
     leader, told = cluster.leader(), cluster.quorum()
     found: dict[int, bytes] = {}
     for batch in leader.batches().values():
@@ -56,8 +56,8 @@ def committed(cluster: KraftNodes) -> dict[int, bytes]:
     return {offset: value for offset, value in found.items() if offset < told.high_watermark}
 
 
-class Printing:
-    """A consumer program that prints the offset of each record on a line of its own."""
+class PrintingConsumer:
+    """A consumer program that prints each record's offset on its own line."""
 
     def __init__(self, directory: Path, name: str, command: list[str]) -> None:
         self.path = directory / f"{name}.out"
@@ -73,14 +73,16 @@ class Printing:
 
 
 @contextlib.contextmanager
-def printing(directory: Path, servers: str) -> Iterator[list[Printing]]:
-    """Kafka's console consumer and kcat."""
+def printing(directory: Path, servers: str) -> Iterator[list[PrintingConsumer]]:
+    """Run Kafka's console consumer and kcat."""
     shown = [f"{part}={value}" for part, value in (("print.offset", "true"), ("print.value", "false"))]
     properties = [word for each in shown for word in ("--formatter-property", each)]
     java = java_command(CONSOLE, "--bootstrap-server", servers, "--topic", TOPIC, "--partition", "0", heap="128m")
     programs = [
-        Printing(directory, "java", [*java, "--offset", "earliest", *properties]),
-        Printing(directory, "kcat", ["kcat", "-b", servers, "-C", "-t", TOPIC, "-o", "beginning", "-u", "-f", "%o\n"]),
+        PrintingConsumer(directory, "java", [*java, "--offset", "earliest", *properties]),
+        PrintingConsumer(
+            directory, "kcat", ["kcat", "-b", servers, "-C", "-t", TOPIC, "-o", "beginning", "-u", "-f", "%o\n"]
+        ),
     ]
     try:
         yield programs
@@ -90,7 +92,7 @@ def printing(directory: Path, servers: str) -> Iterator[list[Printing]]:
 
 
 class Tail:
-    """A confluent-kafka consumer that keeps what it got."""
+    """A confluent-kafka consumer that keeps its records."""
 
     def __init__(self, servers: str, group: str) -> None:
         settings = {"bootstrap.servers": servers, "group.id": group, "auto.offset.reset": "earliest"}
@@ -98,7 +100,7 @@ class Tail:
         self.found: list[tuple[int, bytes]] = []
 
     def has_reached(self, offset: int) -> bool:
-        """Reads on for a moment."""
+        """Poll for a moment and return whether the offset was read."""
         message = self.consumer.poll(0.1)
         if message is not None and message.error() is None:
             assert message.key() is None
@@ -106,18 +108,18 @@ class Tail:
         return bool(self.found) and self.found[-1][0] >= offset
 
 
-def test_every_client_sees_every_record_in_order(cluster: KraftNodes, tmp_path: Path) -> None:
+def test_every_client_reads_every_record_in_order(cluster: KraftNodes, tmp_path: Path) -> None:
     servers = bootstrap(cluster)
     tail = Tail(servers, "nobody")
     tail.consumer.assign([confluent_kafka.TopicPartition(TOPIC, 0, confluent_kafka.OFFSET_BEGINNING)])
     with printing(tmp_path, servers) as programs:
-        come_and_go(cluster, "before-")
+        change_topics(cluster, "before-")
         lost = cluster.leader()
         until(lambda: all(program.offsets() for program in programs), PATIENCE_S, cluster)
         lost.kill()
         cluster.leader(other_than=[lost.id])
         lost.start()
-        come_and_go(cluster, "after-")
+        change_topics(cluster, "after-")
         expected = committed(cluster)
         last = max(expected)
         until(partial(tail.has_reached, last), PATIENCE_S, cluster)
@@ -129,8 +131,8 @@ def test_every_client_sees_every_record_in_order(cluster: KraftNodes, tmp_path: 
     assert any(b"after-9" in value for _, value in tail.found)
 
 
-def test_a_group_reads_it_and_goes_on_where_it_stopped(cluster: KraftNodes) -> None:
-    come_and_go(cluster, "first-")
+def test_group_resumes_reading_at_its_committed_offset(cluster: KraftNodes) -> None:
+    change_topics(cluster, "first-")
     begin, middle = 0, max(committed(cluster))
     for prefix, end in (("second-", middle), (None, None)):
         tail = Tail(bootstrap(cluster), "readers")
@@ -143,4 +145,4 @@ def test_a_group_reads_it_and_goes_on_where_it_stopped(cluster: KraftNodes) -> N
         assert [offset for offset, _ in tail.found] == expected
         begin = tail.found[-1][0] + 1
         if prefix is not None:
-            come_and_go(cluster, prefix)
+            change_topics(cluster, prefix)

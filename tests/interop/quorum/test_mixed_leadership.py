@@ -1,7 +1,7 @@
-"""A metadata quorum of two nodes of ours and a controller of Apache Kafka's: they elect, follow and relieve each other.
+"""A metadata quorum of two Ottla nodes and an Apache Kafka controller: elections, replication, handover of leadership.
 
-Steps of one story, in order: theirs joins and follows ours; ours is elected by their vote; theirs leads, ours follow it
-and forward to it; theirs hands over when it stops.
+The steps build on each other: Kafka's controller joins and follows Ottla; Ottla is elected with its vote; it leads and
+Ottla follows it and forwards requests to it; it resigns when it stops.
 """
 
 import os
@@ -37,7 +37,7 @@ def ottla(*arguments: str) -> list[str]:
 
 
 class MixedQuorum:
-    """Nodes 1 and 2 are ours, with broker and controller; node 3 is Apache Kafka's, a controller."""
+    """Nodes 1 and 2 are Ottla brokers and controllers; node 3 is an Apache Kafka controller."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -56,7 +56,7 @@ class MixedQuorum:
             self._properties(node).write_text("".join(f"{key}={value}\n" for key, value in self._settings(node)))
         for node in self.clients:
             self._run(ottla("storage", *arguments, str(self._properties(node))))
-        # Features that ours do not finalize by default must not come from theirs, should it be the first to lead.
+        # Kafka must not finalize features that Ottla does not finalize by default, should it lead first.
         off = [f"--feature={name}.version=0" for name in ("share", "streams", "transaction")]
         run_tool("kafka.tools.StorageTool", *arguments, str(self._properties(APACHE)), *off)
 
@@ -99,17 +99,17 @@ class MixedQuorum:
             stop(process, (signal.SIGKILL,))
 
     def create_topic(self, name: str, through: int) -> None:
-        """Waits until somebody leads who does it."""
+        """Create a topic, retrying until a leader does it."""
         command = ottla("topics", "--bootstrap-server", f"127.0.0.1:{self.clients[through]}", "--create")
         self.wait_until(lambda: f"Created topic {name}" in self._run([*command, "--topic", name], check=False))
 
     def leader(self, asked: int) -> int | None:
-        """Whom a node takes for the leader, if that one answers."""
+        """Return the leader according to the queried node, None if that leader does not respond."""
         found = re.search(r"LeaderId:\s+(\d+)", self._describe(asked, "--status"))
         return int(found[1]) if found else None
 
     def end_offsets(self, asked: int) -> dict[int, int]:
-        """How far the replicas are, as the leader knows them."""
+        """Return the replicas' log end offsets as the leader reports them."""
         rows = [line.split() for line in self._describe(asked, "--replication").splitlines()[1:]]
         return {int(row[0]): int(row[2]) for row in rows if len(row) > 2}
 
@@ -154,7 +154,7 @@ def mixed_quorum(directory: Path) -> Iterator[MixedQuorum]:
 
 
 @pytest.mark.skipif(unavailable_reason() is not None, reason=str(unavailable_reason()))
-def test_ours_and_theirs_elect_follow_and_relieve_each_other(tmp_path: Path) -> None:
+def test_mixed_quorum_elects_replicates_and_hands_over(tmp_path: Path) -> None:
     with mixed_quorum(tmp_path) as quorum:
         for node in (1, 2):
             quorum.start(node)
@@ -171,7 +171,7 @@ def test_ours_and_theirs_elect_follow_and_relieve_each_other(tmp_path: Path) -> 
         quorum.create_topic("elected-together", through=second)
         quorum.kill(second)
 
-        quorum.start(first)  # it lacks what the others committed, so it cannot win
+        quorum.start(first)  # its log lacks committed records, so it cannot win an election
         assert quorum.wait_for_leader(APACHE, APACHE) == APACHE
         quorum.create_topic("theirs-leads", through=first)
         quorum.start(second)

@@ -1,4 +1,4 @@
-"""One metadata quorum of both makes: a controller of Apache Kafka's and two of ours elect, replicate and catch up."""
+"""A metadata quorum of an Apache Kafka controller and two Ottla controllers: elections, replication and catch-up."""
 
 import shutil
 from collections.abc import Iterator
@@ -14,13 +14,13 @@ pytestmark = pytest.mark.interop
 
 APACHE, OTTLA_2, OTTLA_3 = 1, 2, 3
 ALL = (APACHE, OTTLA_2, OTTLA_3)
-# Apache Kafka cuts snapshots when enough was written, and cannot be asked to.
+# Apache Kafka writes snapshots by log size and cannot be requested to write one.
 OFTEN = {"metadata.log.max.record.bytes.between.snapshots": "500"}
 
 
 @pytest.fixture
 def voters(tmp_path: Path) -> Iterator[KraftNodes]:
-    """Three controllers, neither formatted nor started."""
+    """Return three controllers, neither formatted nor started."""
     if (reason := unavailable_reason()) is not None:
         pytest.skip(reason)
     apache = KraftNode(tmp_path / "apache", Make.APACHE, APACHE, settings=OFTEN)
@@ -30,7 +30,7 @@ def voters(tmp_path: Path) -> Iterator[KraftNodes]:
 
 @pytest.fixture(params=["static", "dynamic"])
 def quorum(voters: KraftNodes, request: pytest.FixtureRequest) -> KraftNodes:
-    """The same, with a leader."""
+    """Return the controllers with an elected leader."""
     if request.param == "static":
         voters.format_static()
     else:
@@ -38,7 +38,7 @@ def quorum(voters: KraftNodes, request: pytest.FixtureRequest) -> KraftNodes:
     return voters.start()
 
 
-def test_whoever_leads_all_hold_the_same_log(quorum: KraftNodes) -> None:
+def test_replicas_hold_the_same_log_under_every_leader(quorum: KraftNodes) -> None:
     epochs = [quorum.quorum().epoch]
     for leader in (APACHE, OTTLA_2, APACHE):
         quorum.hand_over(quorum[leader])
@@ -50,7 +50,7 @@ def test_whoever_leads_all_hold_the_same_log(quorum: KraftNodes) -> None:
 
 
 @pytest.mark.parametrize("deposed", [APACHE, OTTLA_2])
-def test_what_a_deposed_leader_wrote_alone_is_truncated(voters: KraftNodes, deposed: int) -> None:
+def test_uncommitted_records_of_a_deposed_leader_are_truncated(voters: KraftNodes, deposed: int) -> None:
     voters.format_dynamic()
     quorum = voters.start()
     quorum.hand_over(quorum[deposed])
@@ -72,7 +72,7 @@ def test_what_a_deposed_leader_wrote_alone_is_truncated(voters: KraftNodes, depo
 
 
 @pytest.mark.parametrize(("leader", "wiped"), [(APACHE, OTTLA_3), (OTTLA_2, APACHE)], ids=["apache", "ottla"])
-def test_a_wiped_voter_comes_back_by_the_snapshot_of_the_others(voters: KraftNodes, leader: int, wiped: int) -> None:
+def test_wiped_voter_catches_up_by_snapshot(voters: KraftNodes, leader: int, wiped: int) -> None:
     voters.format_static()
     quorum = voters.start()
     quorum.hand_over(quorum[leader])
@@ -84,17 +84,17 @@ def test_a_wiped_voter_comes_back_by_the_snapshot_of_the_others(voters: KraftNod
     lost.start()
     quorum.change("6000")
     quorum.caught_up([wiped])
-    quorum.change("6001")  # what was before may be in a later snapshot; this comes as a record
+    quorum.change("6001")  # earlier records may be in a later snapshot; this one must be fetched as a record
     quorum.assert_same_log([leader, wiped])
     end = int(snapshot.name.partition("-")[0])
     fetched = [path for path in lost.snapshots if int(path.name.partition("-")[0]) >= end]
-    assert fetched, "it has the snapshot, not the records below it"
+    assert fetched, "the voter has records below the snapshot"
     assert min(lost.batches()) >= end
     assert fetched[0].read_bytes() == (source.metadata / fetched[0].name).read_bytes()
 
 
 def cut_snapshot(quorum: KraftNodes, node: KraftNode) -> Path:
-    """Have a node write a snapshot of what is committed now; its file."""
+    """Let a node write a snapshot of its committed state. Return the file."""
     before = node.snapshots
     if node.make is Make.OTTLA:
         run_ottla("metadata-quorum", "--bootstrap-controller", node.controller_address, "snapshot")

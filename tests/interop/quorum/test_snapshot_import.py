@@ -1,4 +1,4 @@
-"""A leader of Apache Kafka's vouches for a snapshot that it does not have: a broker of ours starts from a store."""
+"""An Ottla broker starts from a store's snapshot that an Apache Kafka leader does not have but can validate."""
 
 import hashlib
 import json
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.interop
 OFTEN = {"metadata.log.max.record.bytes.between.snapshots": "2000", "metadata.max.idle.interval.ms": "0"}
 
 
-def test_a_broker_imports_what_a_leader_of_theirs_can_vouch_for(tmp_path: Path) -> None:
+def test_broker_imports_a_snapshot_validated_by_a_kafka_leader(tmp_path: Path) -> None:
     if (reason := unavailable_reason()) is not None:
         pytest.skip(reason)
     offers = tmp_path / "offers"

@@ -1,4 +1,4 @@
-"""What people submit who read tiered records: `read_tiered.py TOPIC OUT name=value…`; OUT gets offsets by partition."""
+"""User program that reads tiered records: `read_tiered.py TOPIC OUT name=value…` writes offsets by partition to OUT."""
 
 import json
 import sys

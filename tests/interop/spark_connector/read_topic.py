@@ -1,4 +1,4 @@
-"""Run by the PySpark that fits the connector: reads `__cluster_metadata` once and as a stream, leaves `found.json`.
+"""Program for the connector's PySpark that reads `__cluster_metadata` as a batch and a stream into `found.json`.
 
 read_topic.py BOOTSTRAP JARS_DIRECTORY WORK_DIRECTORY
 """

@@ -1,6 +1,6 @@
-"""Stories of the APIs that the controller answers besides topics and configs, and of what brokers tell of the effects.
+"""Cases of APIs that the controller answers, besides topics and configs, and of their effects at brokers.
 
-Like those of `wire_cases`, and told after them: features are switched off and on here, users and quotas stay.
+They run after those of `cases`. They switch features off and on; their users and quotas stay.
 """
 
 from collections.abc import Callable, Generator, Mapping, Sequence
@@ -23,29 +23,29 @@ from protocol.messages import list_partition_reassignments as lpr
 from protocol.messages import renew_delegation_token as rdt
 from protocol.messages import unregister_broker as ub
 from protocol.messages import update_features as uf
-from tests.interop.wire.harness import WireStage
+from tests.interop.wire.harness import WireHarness
 
-Story = Generator[tuple[str, Message], Message | None, None]
+Scenario = Generator[tuple[str, Message], Message | None, None]
 Entity = Mapping[str, str | None]
 
 UNKNOWN = "no-such-topic"
 SALTED = bytes(range(32))
 
 
-def elect_leaders(stage: WireStage, version: int) -> Story:
+def elect_leaders(harness: WireHarness, version: int) -> Scenario:
     for kind in (0, 1, 2) if version else (0,):
 
         def request(*topics: str, kind: int = kind, partitions: Sequence[int] = (0, 77)) -> Message:
             return el.ElectLeadersRequest(kind, [el.TopicPartitions(topic, list(partitions)) for topic in topics])
 
         yield f"kind {kind}", request("many", UNKNOWN)
-        yield f"kind {kind}, a name that cannot be", request("../x")
+        yield f"kind {kind}, an invalid name", request("../x")
         yield f"kind {kind}, twice the same", request("many", partitions=(1, 1))
         yield f"kind {kind}, all", el.ElectLeadersRequest(kind, None)
         yield f"kind {kind}, none", el.ElectLeadersRequest(kind, [])
 
 
-def alter_partition_reassignments(stage: WireStage, version: int) -> Story:
+def alter_partition_reassignments(harness: WireHarness, version: int) -> Scenario:
     def request(
         replicas: Sequence[int] | None, topic: str = "many", *, may_change: bool = True, index: int = 0
     ) -> Message:
@@ -55,7 +55,7 @@ def alter_partition_reassignments(stage: WireStage, version: int) -> Story:
             allow_replication_factor_change=may_change or version == 0, topics=topics
         )
 
-    yield "what is so already", request([1])
+    yield "the current value", request([1])
     yield "no replicas", request([])
     yield "a replica twice", request([1, 1])
     yield "an unknown broker", request([77])
@@ -71,14 +71,14 @@ def alter_partition_reassignments(stage: WireStage, version: int) -> Story:
         yield "more than before", request([1, 77], may_change=False)
 
 
-def list_partition_reassignments(stage: WireStage, version: int) -> Story:
+def list_partition_reassignments(harness: WireHarness, version: int) -> Scenario:
     asked = [lpr.ListPartitionReassignmentsTopics("many", [0, 77]), lpr.ListPartitionReassignmentsTopics(UNKNOWN, [0])]
     yield "all", lpr.ListPartitionReassignmentsRequest()
     yield "some", lpr.ListPartitionReassignmentsRequest(topics=asked)
     yield "none", lpr.ListPartitionReassignmentsRequest(topics=[])
 
 
-def alter_client_quotas(stage: WireStage, version: int) -> Story:
+def alter_client_quotas(harness: WireHarness, version: int) -> Scenario:
     def request(
         entity: Entity, limits: Mapping[str, float | None], *, times: int = 1, validate_only: bool = False
     ) -> Message:
@@ -93,19 +93,19 @@ def alter_client_quotas(stage: WireStage, version: int) -> Story:
     yield "a user's client", request({"user": "wire-user", "client-id": "c"}, {"producer_byte_rate": 1.0})
     yield "the default user", request({"user": None}, {rate: 2.0**40})
     yield "an address", request({"ip": "10.1.2.3"}, {"connection_creation_rate": 5.0})
-    yield "an address of the newer kind", request({"ip": "fe80::1"}, {"connection_creation_rate": 5.0})
+    yield "an IPv6 address", request({"ip": "fe80::1"}, {"connection_creation_rate": 5.0})
     yield "any address", request({"ip": None}, {"connection_creation_rate": 500.0})
     yield "validate only", request({"user": "nobody"}, {rate: 1.0}, validate_only=True)
     yield "remove", request(user, {"request_percentage": None})
-    yield "remove what is not there", request({"user": "nobody"}, {rate: None})
+    yield "remove a missing quota", request({"user": "nobody"}, {rate: None})
     yield "remove an unknown key", request(user, {"no-such-key": None})
-    yield "remove of an address what it cannot have", request({"ip": "10.1.2.3"}, {rate: None})
+    yield "remove a user quota of an address", request({"ip": "10.1.2.3"}, {rate: None})
     yield "nothing to do", request(user, {})
     yield "no entity", request({}, {rate: 1.0})
     yield "an unknown type", request({"group": "g"}, {rate: 1.0})
     yield "an empty name", request({"user": ""}, {rate: 1.0})
     yield "an address and a user", request({"ip": "10.1.2.3", "user": "u"}, {"connection_creation_rate": 1.0})
-    yield "what is no address", request({"ip": "not an address"}, {"connection_creation_rate": 1.0})
+    yield "an invalid address", request({"ip": "not an address"}, {"connection_creation_rate": 1.0})
     yield "an unknown key", request(user, {"no-such-key": 1.0})
     yield "the key of an address", request(user, {"connection_creation_rate": 1.0})
     yield "the key of a user", request({"ip": "10.1.2.3"}, {rate: 1.0})
@@ -121,7 +121,7 @@ def alter_client_quotas(stage: WireStage, version: int) -> Story:
     yield "a key twice", acq.AlterClientQuotasRequest(entries)
 
 
-def describe_client_quotas(stage: WireStage, version: int) -> Story:
+def describe_client_quotas(harness: WireHarness, version: int) -> Scenario:
     def request(*components: tuple[str, int, str | None], strict: bool = False) -> Message:
         return dcq.DescribeClientQuotasRequest([dcq.ComponentData(*each) for each in components], strict)
 
@@ -133,7 +133,7 @@ def describe_client_quotas(stage: WireStage, version: int) -> Story:
     yield "any user", request(("user", 2, None))
     yield "any user's client", request(("user", 2, None), ("client-id", 0, "c"), strict=True)
     yield "any address", request(("ip", 2, None))
-    yield "nobody", request(("user", 0, "nobody"))
+    yield "an unknown user", request(("user", 0, "nobody"))
     yield "no type", request(("", 0, "u"))
     yield "an unknown type", request(("group", 0, "u"))
     yield "a type twice", request(("user", 0, "u"), ("user", 1, None))
@@ -144,7 +144,7 @@ def describe_client_quotas(stage: WireStage, version: int) -> Story:
     yield "an address and a user", request(("user", 0, "u"), ("ip", 0, "10.1.2.3"))
 
 
-def alter_user_scram_credentials(stage: WireStage, version: int) -> Story:
+def alter_user_scram_credentials(harness: WireHarness, version: int) -> Scenario:
     def upsert(user: str = "wire-user", mechanism: int = 1, iterations: int = 4096, salted: bytes = SALTED) -> Message:
         row = asc.ScramCredentialUpsertion(user, mechanism, iterations, b"salt", salted)
         return asc.AlterUserScramCredentialsRequest(upsertions=[row])
@@ -157,8 +157,8 @@ def alter_user_scram_credentials(stage: WireStage, version: int) -> Story:
     yield "store by another mechanism", upsert(mechanism=2, iterations=16_384)
     yield "store for another user", upsert("wire-other")
     yield "delete", delete(2)
-    yield "delete what is not there", delete(2)
-    yield "delete for nobody", delete(1, user="")
+    yield "delete a missing credential", delete(2)
+    yield "delete without a user", delete(1, user="")
     yield "delete by an unknown mechanism", delete(3)
     yield "delete twice", delete(1, 1)
     yield "too few iterations", upsert(iterations=4095)
@@ -170,59 +170,59 @@ def alter_user_scram_credentials(stage: WireStage, version: int) -> Story:
     yield "a user twice", asc.AlterUserScramCredentialsRequest(upsertions=rows)
 
 
-def describe_user_scram_credentials(stage: WireStage, version: int) -> Story:
+def describe_user_scram_credentials(harness: WireHarness, version: int) -> Scenario:
     def request(*users: str) -> Message:
         return dsc.DescribeUserScramCredentialsRequest([dsc.UserName(user) for user in users])
 
     yield "all", dsc.DescribeUserScramCredentialsRequest(None)
-    yield "nobody, which is all", request()
+    yield "all users", request()
     yield "some", request("wire-user", "nobody", "")
     yield "a user twice", request("wire-user", "wire-user")
 
 
-def create_acls(stage: WireStage, version: int) -> Story:
+def create_acls(harness: WireHarness, version: int) -> Scenario:
     creation = ca.AclCreation(2, "many", 3, "User:u", "*", 3, 3)
     yield "one", ca.CreateAclsRequest([creation])
     yield "two", ca.CreateAclsRequest([creation, creation])
     yield "none", ca.CreateAclsRequest()
 
 
-def describe_acls(stage: WireStage, version: int) -> Story:
+def describe_acls(harness: WireHarness, version: int) -> Scenario:
     yield "all", dsa.DescribeAclsRequest(1, None, 1, None, None, 1, 1)
 
 
-def delete_acls(stage: WireStage, version: int) -> Story:
+def delete_acls(harness: WireHarness, version: int) -> Scenario:
     every = da.DeleteAclsFilter(1, None, 1, None, None, 1, 1)
     yield "all", da.DeleteAclsRequest([every])
     yield "all twice", da.DeleteAclsRequest([every, every])
     yield "none", da.DeleteAclsRequest()
 
 
-def create_delegation_token(stage: WireStage, version: int) -> Story:
+def create_delegation_token(harness: WireHarness, version: int) -> Scenario:
     yield "one", cdt.CreateDelegationTokenRequest(renewers=[cdt.CreatableRenewers("User", "r")], max_lifetime_ms=-1)
     if version >= 3:
-        yield "for another", cdt.CreateDelegationTokenRequest("User", "o", [], -1)
+        yield "for another owner", cdt.CreateDelegationTokenRequest("User", "o", [], -1)
 
 
-def renew_delegation_token(stage: WireStage, version: int) -> Story:
+def renew_delegation_token(harness: WireHarness, version: int) -> Scenario:
     yield "one", rdt.RenewDelegationTokenRequest(b"hmac", 1000)
 
 
-def expire_delegation_token(stage: WireStage, version: int) -> Story:
+def expire_delegation_token(harness: WireHarness, version: int) -> Scenario:
     yield "one", edt.ExpireDelegationTokenRequest(b"hmac", -1)
 
 
-def describe_delegation_token(stage: WireStage, version: int) -> Story:
+def describe_delegation_token(harness: WireHarness, version: int) -> Scenario:
     yield "all", ddt.DescribeDelegationTokenRequest(None)
     yield "someone's", ddt.DescribeDelegationTokenRequest([ddt.DescribeDelegationTokenOwner("User", "u")])
 
 
-def unregister_broker(stage: WireStage, version: int) -> Story:
+def unregister_broker(harness: WireHarness, version: int) -> Scenario:
     yield "an unknown one", ub.UnregisterBrokerRequest(77)
     yield "a negative one", ub.UnregisterBrokerRequest(-1)
 
 
-def update_features(stage: WireStage, version: int) -> Story:
+def update_features(harness: WireHarness, version: int) -> Scenario:
     up, safe, unsafe = 1, 2, 3
 
     def request(*changes: tuple[str, int, int], validate_only: bool = False) -> Message:
@@ -235,7 +235,7 @@ def update_features(stage: WireStage, version: int) -> Story:
         return uf.UpdateFeaturesRequest(feature_updates=rows, validate_only=validate_only and version > 0)
 
     group, metadata = "group.version", "metadata.version"
-    yield "what is so already", request((group, 1, up))
+    yield "the current value", request((group, 1, up))
     yield "nothing", request()
     yield "an unknown feature", request(("no.such.feature", 1, up))
     yield "an unknown feature to level 0", request(("no.such.feature", 0, safe))
@@ -243,7 +243,7 @@ def update_features(stage: WireStage, version: int) -> Story:
     yield "too high a metadata.version", request((metadata, 999, up))
     yield "too low a metadata.version", request((metadata, 1, safe))
     yield "a negative level", request((group, -1, safe))
-    yield "down without saying so", request((group, 0, up))
+    yield "a downgrade without its flag", request((group, 0, up))
     yield "a lossy downgrade", request((metadata, 22, safe))
     yield "one good, one bad", request((group, 1, up), (metadata, 999, up))
     if version:
@@ -255,7 +255,7 @@ def update_features(stage: WireStage, version: int) -> Story:
         yield "switch on", request((group, 1, up))
 
 
-ADMIN_STORIES: Mapping[ApiKey, Callable[[WireStage, int], Story]] = {
+ADMIN_SCENARIOS: Mapping[ApiKey, Callable[[WireHarness, int], Scenario]] = {
     ApiKey.ELECT_LEADERS: elect_leaders,
     ApiKey.ALTER_PARTITION_REASSIGNMENTS: alter_partition_reassignments,
     ApiKey.LIST_PARTITION_REASSIGNMENTS: list_partition_reassignments,

@@ -1,7 +1,7 @@
-"""Requests, good and bad, in every version of every API that is served: one story per API.
+"""Valid and invalid requests in every version of every served API: one scenario per API.
 
-A story is a generator: it yields a name and a request and is sent the answer (None: the connection was closed). Told in
-the same order to two fresh brokers, it must get the same answers.
+A scenario is a generator that yields (name, request) and receives the response, None if the connection was closed. Run
+in the same order against two fresh brokers, all scenarios must get the same responses.
 """
 
 import struct
@@ -45,11 +45,11 @@ from protocol.primitives import ZERO_UUID, Uuid
 from protocol.records.batch import ATTRIBUTES_POSITION
 from protocol.records.builder import Record, build_batch
 from protocol.records.compression import Codec
-from tests.interop.wire.admin_cases import ADMIN_STORIES
-from tests.interop.wire.harness import WireStage
+from tests.interop.wire.admin_cases import ADMIN_SCENARIOS
+from tests.interop.wire.harness import WireHarness
 
 Step = tuple[str, Message]
-Story = Generator[Step, Message | None, None]
+Scenario = Generator[Step, Message | None, None]
 
 NOW = int(time.time() * 1000)
 UNKNOWN_ID = Uuid(bytes(15) + b"\x77")
@@ -71,13 +71,13 @@ TOPICS: Mapping[str, tuple[int, Mapping[str, str]]] = {
 
 
 def batch(*values: bytes | None, key: bytes | None = b"k", timestamp: int = NOW, **how: object) -> bytes:
-    """A batch of records with such values."""
+    """Return a batch of records with these values."""
     records = [Record(timestamp + index, key, value) for index, value in enumerate(values or (b"v",))]
     return build_batch(records, **how)  # type: ignore[arg-type]
 
 
 def patched(data: bytes, position: int, code: str, *values: int, crc: bool = True) -> bytes:
-    """The batch with something else at a position of its header, and a checksum that is right about it."""
+    """Return the batch with a changed header field and, unless `crc` is false, a matching checksum."""
     import crc32c
 
     changed = bytearray(data)
@@ -91,7 +91,7 @@ def patched(data: bytes, position: int, code: str, *values: int, crc: bool = Tru
 
 
 def produce_request(
-    stage: WireStage,
+    harness: WireHarness,
     version: int,
     data: Iterable[tuple[str, int, bytes | None]],
     acks: int = -1,
@@ -102,7 +102,9 @@ def produce_request(
         topics.setdefault(topic, []).append(pr.PartitionProduceData(index, records))
     by_id = version >= 13
     rows = [
-        pr.TopicProduceData("" if by_id else name, stage.topic_ids.get(name, UNKNOWN_ID) if by_id else ZERO_UUID, rows)
+        pr.TopicProduceData(
+            "" if by_id else name, harness.topic_ids.get(name, UNKNOWN_ID) if by_id else ZERO_UUID, rows
+        )
         for name, rows in topics.items()
     ]
     return pr.ProduceRequest(txn, acks, WAIT_MS, rows)
@@ -158,8 +160,8 @@ def bad_batches() -> Iterable[tuple[str, bytes | None]]:
     yield "null key and value", batch(None, key=None)
 
 
-def produce(stage: WireStage, version: int) -> Story:
-    request = partial(produce_request, stage, version)
+def produce(harness: WireHarness, version: int) -> Scenario:
+    request = partial(produce_request, harness, version)
     good = batch(b"one", b"two")
     for acks in (1, -1, 2, -2):
         yield f"acks {acks}", request([("plain", 0, good)], acks)
@@ -208,7 +210,7 @@ def produce(stage: WireStage, version: int) -> Story:
     )
     middle = [Record(NOW, b"k", b"v"), Record(NOW - 9_000_000, b"k", b"v"), Record(NOW, b"k", b"v")]
     yield "too old in the middle", request([("twice", 0, build_batch(middle))])
-    yield "records that are none", request([("twice", 0, patched(good, 61, ">b", 99))])
+    yield "invalid records", request([("twice", 0, patched(good, 61, ">b", 99))])
     yield (
         "too new",
         request([("timely", 0, build_batch([Record(NOW, b"k", b"v"), Record(NOW + 9_000_000, b"k", b"v")]))]),
@@ -217,7 +219,7 @@ def produce(stage: WireStage, version: int) -> Story:
     yield "without a time", request([("timely", 0, batch(b"a", timestamp=-1))])
     yield "too large", request([("small", 0, batch(b"x" * 300))])
     yield "too large and corrupt", request([("small", 0, patched(batch(b"x" * 300), 70, ">b", 3, crc=False))])
-    yield "just not too large", request([("small", 0, batch(b"x" * 100))])
+    yield "just below the size limit", request([("small", 0, batch(b"x" * 100))])
     yield "larger than a segment", request([("tiny-segments", 0, batch(b"x" * 1_048_000))])
     for target in ("gzip", "snappy", "lz4", "zstd", "uncompressed"):
         for codec in (Codec.NONE, Codec.SNAPPY, Codec.LZ4):
@@ -231,17 +233,17 @@ def produce(stage: WireStage, version: int) -> Story:
     yield "an internal topic", request([("__consumer_offsets", 0, good)])
     yield "a transactional id", request([("plain", 0, good)], txn="some-id")
     yield "a transactional id and acks 1", request([("plain", 0, good)], 1, txn="some-id")
-    yield from idempotence(stage, version)
+    yield from idempotence(harness, version)
     everything = [(topic, index) for topic, (count, _) in TOPICS.items() for index in range(count) if topic != "twice"]
-    yield "what is there now", read_request(stage, 12, everything)
+    yield "a fetch afterwards", read_request(harness, 12, everything)
 
 
-def idempotence(stage: WireStage, version: int) -> Story:
+def idempotence(harness: WireHarness, version: int) -> Scenario:
     pid = 8000 + version
 
     def request(sequence: int, *values: bytes, epoch: int = 0, producer_id: int = pid) -> pr.ProduceRequest:
         data = batch(*values, producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence)
-        return produce_request(stage, version, [("plain", 38, data)])
+        return produce_request(harness, version, [("plain", 38, data)])
 
     yield "sequence 0", request(0, b"a", b"b")
     yield "sequence 2", request(2, b"c")
@@ -257,8 +259,8 @@ def idempotence(stage: WireStage, version: int) -> Story:
     yield "the epoch before", request(4, b"z", epoch=2)
     for sequence in range(1, 7):
         yield f"sequence {sequence} of the new epoch", request(sequence, b"z", epoch=3)
-    yield "the fifth but last again", request(2, b"z", epoch=3)
-    yield "the sixth but last again", request(1, b"z", epoch=3)
+    yield "the fifth latest batch again", request(2, b"z", epoch=3)
+    yield "the sixth latest batch again", request(1, b"z", epoch=3)
     yield "an unknown producer from the middle", request(77, b"z", producer_id=pid + 100)
     yield "the end of all sequences", request(2**31 - 2, b"z", b"y", producer_id=pid + 200)
     yield "the beginning after it", request(0, b"x", producer_id=pid + 200)
@@ -270,7 +272,7 @@ def idempotence(stage: WireStage, version: int) -> Story:
 
 
 def read_request(
-    stage: WireStage,
+    harness: WireHarness,
     version: int,
     what: Iterable[tuple[str, int] | tuple[str, int, int]],
     *,
@@ -290,7 +292,7 @@ def read_request(
         topics.setdefault(topic, []).append(asked)
 
     def named(name: str) -> tuple[str, Uuid]:
-        return (name, ZERO_UUID) if version < 13 else ("", stage.topic_ids.get(name, UNKNOWN_ID))
+        return (name, ZERO_UUID) if version < 13 else ("", harness.topic_ids.get(name, UNKNOWN_ID))
 
     rows = [fe.FetchTopic(*named(name), partitions) for name, partitions in topics.items()]
     request = fe.FetchRequest(
@@ -306,14 +308,14 @@ def read_request(
     return request
 
 
-def fetch(stage: WireStage, version: int) -> Story:
-    request = partial(read_request, stage, version)
+def fetch(harness: WireHarness, version: int) -> Scenario:
+    request = partial(read_request, harness, version)
     if version == API_BY_KEY[ApiKey.FETCH].min_version:
         for count in (3, 1, 5):
             yield (
                 f"{count} records to read",
                 produce_request(
-                    stage, 9, [("many", 0, batch(*[b"v" * 30] * count)), ("many", 2, batch(*[b"w" * 30] * count))]
+                    harness, 9, [("many", 0, batch(*[b"v" * 30] * count)), ("many", 2, batch(*[b"w" * 30] * count))]
                 ),
             )
     yield "from the start", request([("many", 0), ("many", 1), ("many", 2)])
@@ -327,11 +329,11 @@ def fetch(stage: WireStage, version: int) -> Story:
     yield "no bytes", request([("many", 0)], max_bytes=0, partition_bytes=0)
     yield "negative bytes", request([("many", 0)], max_bytes=-1, partition_bytes=-1)
     yield "read_committed", request([("many", 0)], isolation=1)
-    yield "an isolation level that is none", request([("many", 0)], isolation=7)
+    yield "an unknown isolation level", request([("many", 0)], isolation=7)
     yield "an unknown partition", request([("many", 90), ("many", 0, 8)])
     yield "an unknown topic", request([("no-such-topic", 0), ("many", 0, 8)])
     yield "leader epoch 0", request([("many", 0)], epoch=0)
-    yield "a leader epoch to come", request([("many", 0)], epoch=9)
+    yield "a later leader epoch", request([("many", 0)], epoch=9)
     if version >= 12:
         yield "last fetched epoch 0", request([("many", 0)], last_epoch=0)
         yield "last fetched epoch 9", request([("many", 0)], last_epoch=9)
@@ -343,31 +345,31 @@ def fetch(stage: WireStage, version: int) -> Story:
     yield "zstd", request([("to-zstd", 0)])
     yield "a partition twice", request([("many", 0, 8), ("many", 0, 8)])
     if version >= 7:
-        yield from fetch_sessions(stage, version)
+        yield from fetch_sessions(harness, version)
 
 
-def fetch_sessions(stage: WireStage, version: int) -> Story:
-    request = partial(read_request, stage, version)
+def fetch_sessions(harness: WireHarness, version: int) -> Scenario:
+    request = partial(read_request, harness, version)
     yield "an unknown session", request([("many", 0)], session=(77, 1))
     yield "an unknown session to close", request([("many", 0, 8)], session=(77, -1))
     yield "session 0, epoch 5", request([("many", 0, 8)], session=(0, 5))
     answer = yield "a new session", request([("many", 0, 8), ("many", 1), ("no-such-topic", 0)], session=(0, 0))
     number = answer.session_id if isinstance(answer, fe.FetchResponse) else 0
-    yield "nothing new", request([], session=(number, 1))
+    yield "an incremental fetch without new records", request([], session=(number, 1))
     yield "the offset moves", request([("many", 0, 9)], session=(number, 2))
     yield "the epoch again", request([], session=(number, 2))
-    yield "one is forgotten", request([], session=(number, 3), forgotten=["many"])
-    yield "one comes back", request([("many", 0, 8)], session=(number, 4))
+    yield "a partition is forgotten", request([], session=(number, 3), forgotten=["many"])
+    yield "a partition is added again", request([("many", 0, 8)], session=(number, 4))
     yield (
-        "the other naming",
-        read_request(stage, 12 if version > 12 else 13, [], session=(number, 5)) if version > 6 else request([]),
+        "the other topic identifier",
+        read_request(harness, 12 if version > 12 else 13, [], session=(number, 5)) if version > 6 else request([]),
     )
     yield "closed", request([], session=(number, -1))
     yield "gone", request([], session=(number, 5))
     answer = yield "a session of nothing", request([], session=(0, 0))
 
 
-def list_offsets(stage: WireStage, version: int) -> Story:
+def list_offsets(harness: WireHarness, version: int) -> Scenario:
     def request(*asked: tuple[str, int, int], epoch: int = -1, isolation: int = 0, replica: int = -1) -> Message:
         topics: dict[str, list[lo.ListOffsetsPartition]] = {}
         for topic, index, timestamp in asked:
@@ -394,7 +396,7 @@ def list_offsets(stage: WireStage, version: int) -> Story:
     yield "a compressed log's greatest", request(("to-gzip", 0, -3))
 
 
-def offset_for_leader_epoch(stage: WireStage, version: int) -> Story:
+def offset_for_leader_epoch(harness: WireHarness, version: int) -> Scenario:
     def request(*asked: tuple[str, int, int], current: int = -1, replica: int = -1) -> Message:
         topics = [
             ofe.OffsetForLeaderTopic(topic, [ofe.OffsetForLeaderPartition(index, current, epoch)])
@@ -412,7 +414,7 @@ def offset_for_leader_epoch(stage: WireStage, version: int) -> Story:
     yield "nothing", request()
 
 
-def delete_records(stage: WireStage, version: int) -> Story:
+def delete_records(harness: WireHarness, version: int) -> Scenario:
     def request(*asked: tuple[str, int, int]) -> Message:
         topics = [
             dr.DeleteRecordsTopic(topic, [dr.DeleteRecordsPartition(index, offset)]) for topic, index, offset in asked
@@ -430,12 +432,12 @@ def delete_records(stage: WireStage, version: int) -> Story:
     yield "a compacted topic", request(("compacted", 0, 1))
     yield "an internal topic", request(("__consumer_offsets", 0, 0))
     yield "nothing", request()
-    yield "a fetch below", read_request(stage, 12, [("plain", 0, 0)])
+    yield "a fetch below the log start", read_request(harness, 12, [("plain", 0, 0)])
     yield "all", request(("plain", 1, -1))
-    yield "a fetch after all", read_request(stage, 12, [("plain", 1, 0)])
+    yield "a fetch after all", read_request(harness, 12, [("plain", 1, 0)])
 
 
-def init_producer_id(stage: WireStage, version: int) -> Story:
+def init_producer_id(harness: WireHarness, version: int) -> Scenario:
     def request(txn: str | None = None, timeout: int = 60_000, producer: tuple[int, int] = (-1, -1)) -> Message:
         asked = ip.InitProducerIdRequest(txn, timeout)
         if version >= 3:
@@ -457,7 +459,7 @@ def init_producer_id(stage: WireStage, version: int) -> Story:
 # ---- metadata and topics
 
 
-def metadata(stage: WireStage, version: int) -> Story:
+def metadata(harness: WireHarness, version: int) -> Scenario:
     def request(
         *names: str | None, ids: Sequence[Uuid] = (), create: bool = False, everything: bool = False, ops: bool = False
     ) -> Message:
@@ -483,13 +485,13 @@ def metadata(stage: WireStage, version: int) -> Story:
         yield "one to create", request(f"auto-{version}", create=True)
     yield "operations", request("many", ops=True)
     if version >= 10:
-        yield "by id", request(ids=[stage.topic_ids["many"]])
+        yield "by id", request(ids=[harness.topic_ids["many"]])
         yield "by an unknown id", request(ids=[UNKNOWN_ID])
-        yield "by id and by name", request("many", ids=[stage.topic_ids["many"]])
+        yield "by id and by name", request("many", ids=[harness.topic_ids["many"]])
         yield "neither name nor id", request(ids=[ZERO_UUID])
 
 
-def create_topics(stage: WireStage, version: int) -> Story:
+def create_topics(harness: WireHarness, version: int) -> Scenario:
     def request(*topics: ct.CreatableTopic, validate_only: bool = False) -> Message:
         return ct.CreateTopicsRequest(list(topics), WAIT_MS, validate_only)
 
@@ -501,10 +503,10 @@ def create_topics(stage: WireStage, version: int) -> Story:
         return ct.CreatableTopic(name, count, factor, rows, settings)
 
     new = f"new-{version}"
-    yield "to validate", request(topic(new, 3), validate_only=True)
+    yield "validate only", request(topic(new, 3), validate_only=True)
     yield "new", request(topic(new, 3))
-    yield "there already", request(topic(new, 3))
-    yield "there already, to validate", request(topic(new, 3), validate_only=True)
+    yield "an existing topic", request(topic(new, 3))
+    yield "an existing topic, validate only", request(topic(new, 3), validate_only=True)
     yield (
         "twice in one request",
         request(topic(f"twice-{version}"), topic(f"twice-{version}"), topic(f"once-{version}")),
@@ -519,7 +521,7 @@ def create_topics(stage: WireStage, version: int) -> Story:
     yield "assigned", request(topic("v", -1, -1, [[1], [1]]), validate_only=True)
     yield "assigned and counted", request(topic("v", 2, 1, [[1], [1]]), validate_only=True)
     yield "assigned, and a factor", request(topic("v", -1, 1, [[1]]), validate_only=True)
-    yield "assigned to nobody", request(topic("v", -1, -1, [[]]), validate_only=True)
+    yield "assigned to no broker", request(topic("v", -1, -1, [[]]), validate_only=True)
     yield "assigned to an unknown broker", request(topic("v", -1, -1, [[9]]), validate_only=True)
     yield "assigned to a negative broker", request(topic("v", -1, -1, [[-1]]), validate_only=True)
     yield "assigned twice to a broker", request(topic("v", -1, -1, [[1, 1]]), validate_only=True)
@@ -537,7 +539,7 @@ def create_topics(stage: WireStage, version: int) -> Story:
     yield "a null config", request(topic("v", retention_ms=None), validate_only=True)
     yield "a config with spaces", request(topic("v", retention_ms=" 5 "), validate_only=True)
     yield (
-        "configs at odds",
+        "conflicting configs",
         request(topic("v", min_compaction_lag_ms="9", max_compaction_lag_ms="3"), validate_only=True),
     )
     yield "two policies, one bad", request(topic("v", cleanup_policy="delete,shrink"), validate_only=True)
@@ -547,7 +549,7 @@ def create_topics(stage: WireStage, version: int) -> Story:
     yield "nothing", request()
 
 
-def delete_topics(stage: WireStage, version: int) -> Story:
+def delete_topics(harness: WireHarness, version: int) -> Scenario:
     def request(*names: str, ids: Sequence[Uuid] = ()) -> Message:
         if version < 6:
             return dt.DeleteTopicsRequest(topic_names=list(names), timeout_ms=WAIT_MS)
@@ -555,25 +557,25 @@ def delete_topics(stage: WireStage, version: int) -> Story:
         return dt.DeleteTopicsRequest([*rows, *(dt.DeleteTopicState(None, each) for each in ids)], timeout_ms=WAIT_MS)
 
     yield "one", request(f"new-{version + 1}")
-    yield "it again", request(f"new-{version + 1}")
+    yield "a deleted topic", request(f"new-{version + 1}")
     yield "unknown ones", request("no-such-topic", "../x", "")
     yield "twice in one request", request("once-2", "once-2")
     yield "nothing", request()
     if version >= 6:
         yield "by an unknown id", request(ids=[UNKNOWN_ID])
-        yield "by id and name", request("many", ids=[stage.topic_ids["many"]])
+        yield "by id and name", request("many", ids=[harness.topic_ids["many"]])
         yield "by no id", request(ids=[ZERO_UUID])
-        yield "by an id twice", request(ids=[stage.topic_ids["two-replicas"], stage.topic_ids["two-replicas"]])
-        both = dt.DeleteTopicsRequest([dt.DeleteTopicState("plain", stage.topic_ids["plain"])], timeout_ms=WAIT_MS)
+        yield "by an id twice", request(ids=[harness.topic_ids["two-replicas"], harness.topic_ids["two-replicas"]])
+        both = dt.DeleteTopicsRequest([dt.DeleteTopicState("plain", harness.topic_ids["plain"])], timeout_ms=WAIT_MS)
         yield "name and id in one row", both
-        yield "by id", request(ids=[stage.topic_ids["two-replicas"]])
-        stage.wait_gone("two-replicas")
-        yield "what is left of it", produce_request(stage, 13, [("two-replicas", 0, batch())])
-        yield "a fetch of what is left of it", read_request(stage, 13, [("two-replicas", 0)])
-        yield "a fetch by name", read_request(stage, 12, [("two-replicas", 0)])
+        yield "by id", request(ids=[harness.topic_ids["two-replicas"]])
+        harness.wait_gone("two-replicas")
+        yield "produce after the deletion", produce_request(harness, 13, [("two-replicas", 0, batch())])
+        yield "fetch by id after the deletion", read_request(harness, 13, [("two-replicas", 0)])
+        yield "fetch by name after the deletion", read_request(harness, 12, [("two-replicas", 0)])
 
 
-def create_partitions(stage: WireStage, version: int) -> Story:
+def create_partitions(harness: WireHarness, version: int) -> Scenario:
     def request(
         name: str, count: int, assigned: Sequence[Sequence[int]] | None = None, validate_only: bool = False
     ) -> Message:
@@ -583,7 +585,7 @@ def create_partitions(stage: WireStage, version: int) -> Story:
     at = 5 + version
     for count in (0, -1, 3, 2, 10_002):
         yield f"to {count}", request("many", count, validate_only=True)
-    yield "to validate", request("many", at, validate_only=True)
+    yield "validate only", request("many", at, validate_only=True)
     yield "an unknown one", request("no-such-topic", 2)
     yield "assigned", request("many", at, [[1]] * (1 if version else 2))
     yield "assigned too few", request("many", at + 5, [[1]])
@@ -596,7 +598,7 @@ def create_partitions(stage: WireStage, version: int) -> Story:
     yield "nothing", cp.CreatePartitionsRequest([], WAIT_MS, False)
 
 
-def describe_topic_partitions(stage: WireStage, version: int) -> Story:
+def describe_topic_partitions(harness: WireHarness, version: int) -> Scenario:
     def request(*names: str, limit: int = 2000, cursor: tuple[str, int] | None = None) -> Message:
         at = None if cursor is None else dtp.DescribeTopicPartitionsRequestCursor(*cursor)
         return dtp.DescribeTopicPartitionsRequest([dtp.TopicRequest(name) for name in names], limit, at)
@@ -620,7 +622,7 @@ def describe_topic_partitions(stage: WireStage, version: int) -> Story:
 # ---- configs
 
 
-def describe_configs(stage: WireStage, version: int) -> Story:
+def describe_configs(harness: WireHarness, version: int) -> Scenario:
     def request(kind: int, name: str, keys: Sequence[str] | None = None, synonyms: bool = True) -> Message:
         asked = dc.DescribeConfigsRequest(
             [dc.DescribeConfigsResource(kind, name, None if keys is None else list(keys))], synonyms
@@ -637,26 +639,26 @@ def describe_configs(stage: WireStage, version: int) -> Story:
     yield "an invalid topic", request(2, "../x")
     yield "no topic", request(2, "")
     yield "another broker", request(4, "9")
-    yield "no broker at all", request(4, "x")
+    yield "an invalid broker id", request(4, "x")
     yield "all brokers", request(4, "")
-    yield "another's loggers", request(8, "9")
-    yield "a kind that is none", request(77, "x")
+    yield "loggers of another broker", request(8, "9")
+    yield "an unknown resource type", request(77, "x")
     yield "kind 0", request(0, "x")
-    yield "metrics of clients", request(16, "x")
-    yield "metrics of nobody", request(16, "")
+    yield "client metrics", request(16, "x")
+    yield "client metrics without a name", request(16, "")
     yield "a group", request(32, "some-group")
     yield "no group", request(32, "")
     yield "nothing", dc.DescribeConfigsRequest()
     yield "twice", dc.DescribeConfigsRequest([dc.DescribeConfigsResource(2, "small", ["retention.ms"])] * 2)
 
 
-def alter_configs(stage: WireStage, version: int) -> Story:
+def alter_configs(harness: WireHarness, version: int) -> Scenario:
     def request(kind: int, name: str, *configs: tuple[str, str | None], validate_only: bool = False) -> Message:
         rows = [ac.AlterableConfig(*each) for each in configs]
         return ac.AlterConfigsRequest([ac.AlterConfigsResource(kind, name, rows)], validate_only)
 
     yield "a topic", request(2, "small", ("max.message.bytes", "200"), ("retention.ms", "99999"))
-    yield "to validate", request(2, "small", ("retention.ms", "1"), validate_only=True)
+    yield "validate only", request(2, "small", ("retention.ms", "1"), validate_only=True)
     yield "an unknown key", request(2, "small", ("no.such.key", "1"))
     yield "a bad value", request(2, "small", ("retention.ms", "x"))
     yield "a null value", request(2, "small", ("retention.ms", None))
@@ -669,31 +671,31 @@ def alter_configs(stage: WireStage, version: int) -> Story:
     yield "a broker", request(4, "1", ("log.cleaner.threads", "1"))
     yield "all brokers", request(4, "", ("log.cleaner.threads", "1"))
     yield "a logger", request(8, "1", ("root", "INFO"))
-    yield "a kind that is none", request(77, "x", ("a", "b"))
+    yield "an unknown resource type", request(77, "x", ("a", "b"))
     yield "kind 0", request(0, "x", ("a", "b"))
     yield "a group", request(32, "some-group", ("consumer.session.timeout.ms", "45000"))
-    yield "a group, badly", request(32, "some-group", ("consumer.session.timeout.ms", "1"))
-    yield "metrics of clients", request(16, "m", ("interval.ms", "5000"))
+    yield "a group with a bad value", request(32, "some-group", ("consumer.session.timeout.ms", "1"))
+    yield "client metrics", request(16, "m", ("interval.ms", "5000"))
     yield "nothing", ac.AlterConfigsRequest()
-    stage.settle()
-    yield "what is set now", dc.DescribeConfigsRequest([dc.DescribeConfigsResource(2, "small", None)])
+    harness.settle()
+    yield "configs afterwards", dc.DescribeConfigsRequest([dc.DescribeConfigsResource(2, "small", None)])
 
 
-def incremental_alter_configs(stage: WireStage, version: int) -> Story:
+def incremental_alter_configs(harness: WireHarness, version: int) -> Scenario:
     def request(kind: int, name: str, *configs: tuple[str, int, str | None], validate_only: bool = False) -> Message:
         rows = [iac.AlterableConfig(*each) for each in configs]
         return iac.IncrementalAlterConfigsRequest([iac.AlterConfigsResource(kind, name, rows)], validate_only)
 
     yield "set", request(2, "small", ("max.message.bytes", 0, "200"), ("retention.ms", 0, "99999"))
     yield "delete", request(2, "small", ("retention.ms", 1, None))
-    yield "delete what is not set", request(2, "small", ("retention.ms", 1, None))
+    yield "delete an unset key", request(2, "small", ("retention.ms", 1, None))
     yield "append", request(2, "small", ("cleanup.policy", 2, "compact"))
     yield "append again", request(2, "small", ("cleanup.policy", 2, "compact"))
     yield "subtract", request(2, "small", ("cleanup.policy", 3, "compact"))
-    yield "subtract what is not there", request(2, "small", ("cleanup.policy", 3, "compact"))
-    yield "append to what is no list", request(2, "small", ("retention.ms", 2, "1"))
-    yield "an operation that is none", request(2, "small", ("retention.ms", 9, "1"))
-    yield "to validate", request(2, "small", ("retention.ms", 0, "1"), validate_only=True)
+    yield "subtract a missing value", request(2, "small", ("cleanup.policy", 3, "compact"))
+    yield "append to a key that is not a list", request(2, "small", ("retention.ms", 2, "1"))
+    yield "an unknown operation", request(2, "small", ("retention.ms", 9, "1"))
+    yield "validate only", request(2, "small", ("retention.ms", 0, "1"), validate_only=True)
     yield "an unknown key", request(2, "small", ("no.such.key", 0, "1"))
     yield "an unknown key to delete", request(2, "small", ("no.such.key", 1, None))
     yield "a bad value", request(2, "small", ("retention.ms", 0, "x"))
@@ -706,14 +708,17 @@ def incremental_alter_configs(stage: WireStage, version: int) -> Story:
     yield "a bad logger", request(8, "1", ("no.such.logger", 0, "INFO"))
     yield "a bad level", request(8, "1", ("root", 0, "LOUD"))
     yield "append to a logger", request(8, "1", ("root", 2, "INFO"))
-    yield "a kind that is none", request(77, "x", ("a", 0, "b"))
-    yield "configs at odds", request(2, "small", ("min.compaction.lag.ms", 0, "9"), ("max.compaction.lag.ms", 0, "3"))
+    yield "an unknown resource type", request(77, "x", ("a", 0, "b"))
+    yield (
+        "conflicting configs",
+        request(2, "small", ("min.compaction.lag.ms", 0, "9"), ("max.compaction.lag.ms", 0, "3")),
+    )
     yield "nothing", iac.IncrementalAlterConfigsRequest()
-    stage.settle()
-    yield "what is set now", dc.DescribeConfigsRequest([dc.DescribeConfigsResource(2, "small", None)])
+    harness.settle()
+    yield "configs afterwards", dc.DescribeConfigsRequest([dc.DescribeConfigsResource(2, "small", None)])
 
 
-def list_config_resources(stage: WireStage, version: int) -> Story:
+def list_config_resources(harness: WireHarness, version: int) -> Scenario:
     for kinds in ([], [2], [4], [8], [16], [32], [77], [0], [2, 2], [16, 32]) if version else ([],):
         yield f"kinds {kinds}", lcr.ListConfigResourcesRequest(list(kinds))
 
@@ -721,7 +726,7 @@ def list_config_resources(stage: WireStage, version: int) -> Story:
 # ---- the cluster
 
 
-def api_versions(stage: WireStage, version: int) -> Story:
+def api_versions(harness: WireHarness, version: int) -> Scenario:
     def request(name: str, software: str) -> Message:
         return av.ApiVersionsRequest(name, software) if version >= 3 else av.ApiVersionsRequest()
 
@@ -730,21 +735,21 @@ def api_versions(stage: WireStage, version: int) -> Story:
         yield "no name", request("", "1.0")
         yield "no version", request("wire", "")
         yield "a bad name", request("wi re", "1.0")
-        yield "a name that ends badly", request("wire-", "1.0")
+        yield "a name with a bad last character", request("wire-", "1.0")
 
 
-def describe_cluster(stage: WireStage, version: int) -> Story:
+def describe_cluster(harness: WireHarness, version: int) -> Scenario:
     for operations in (False, True):
         asked = dcl.DescribeClusterRequest(operations)
         yield f"operations {operations}", asked
     if version >= 1:
         yield "controllers", dcl.DescribeClusterRequest(False, 2)
-        yield "endpoints that are none", dcl.DescribeClusterRequest(False, 7)
+        yield "an unknown endpoint type", dcl.DescribeClusterRequest(False, 7)
     if version >= 2:
-        yield "fenced ones too", dcl.DescribeClusterRequest(False, 1, True)
+        yield "fenced brokers included", dcl.DescribeClusterRequest(False, 1, True)
 
 
-def describe_log_dirs(stage: WireStage, version: int) -> Story:
+def describe_log_dirs(harness: WireHarness, version: int) -> Scenario:
     yield "some", dld.DescribeLogDirsRequest([dld.DescribableLogDirTopic("many", [0, 1])])
     yield (
         "unknown ones",
@@ -755,7 +760,7 @@ def describe_log_dirs(stage: WireStage, version: int) -> Story:
     yield "none", dld.DescribeLogDirsRequest([])
 
 
-def describe_producers(stage: WireStage, version: int) -> Story:
+def describe_producers(harness: WireHarness, version: int) -> Scenario:
     yield "some", dp.DescribeProducersRequest([dp.TopicRequest("plain", [38])])
     yield (
         "unknown ones",
@@ -769,7 +774,7 @@ def describe_producers(stage: WireStage, version: int) -> Story:
 # ---- groups
 
 
-def find_coordinator(stage: WireStage, version: int) -> Story:
+def find_coordinator(harness: WireHarness, version: int) -> Scenario:
     for kind in (0, 1, 2, 9) if version else (0,):
         for key in ("some-group", ""):
             asked = (
@@ -779,7 +784,7 @@ def find_coordinator(stage: WireStage, version: int) -> Story:
                 yield f"kind {kind} of {key!r}", asked
 
 
-def join_group(stage: WireStage, version: int) -> Story:
+def join_group(harness: WireHarness, version: int) -> Scenario:
     def request(
         group: str, member: str = "", session: int = 30_000, kind: str = "consumer", names: Sequence[str] = ("range",)
     ) -> Message:
@@ -787,20 +792,20 @@ def join_group(stage: WireStage, version: int) -> Story:
         return jg.JoinGroupRequest(group, session, 60_000 if version else -1, member, None, kind, rows)
 
     yield "no group", request("")
-    yield "a member that is none", request("joined", "nobody")
+    yield "an unknown member", request("joined", "nobody")
     yield "too short a session", request("joined", session=1)
     yield "too long a session", request("joined", session=10**9)
     yield "no protocols", request("joined", names=())
-    yield "no type of protocol", request("joined", kind="")
+    yield "no protocol type", request("joined", kind="")
 
 
-def heartbeat(stage: WireStage, version: int) -> Story:
+def heartbeat(harness: WireHarness, version: int) -> Scenario:
     for group in ("", "no-such-group"):
         for member in ("", "nobody"):
             yield f"{group!r} {member!r}", hb.HeartbeatRequest(group, 1, member)
 
 
-def leave_group(stage: WireStage, version: int) -> Story:
+def leave_group(harness: WireHarness, version: int) -> Scenario:
     for group in ("", "no-such-group"):
         if version < 3:
             yield f"{group!r}", lv.LeaveGroupRequest(group, "nobody")
@@ -811,7 +816,7 @@ def leave_group(stage: WireStage, version: int) -> Story:
             )
 
 
-def sync_group(stage: WireStage, version: int) -> Story:
+def sync_group(harness: WireHarness, version: int) -> Scenario:
     for group in ("", "no-such-group"):
         yield (
             f"{group!r}",
@@ -821,14 +826,14 @@ def sync_group(stage: WireStage, version: int) -> Story:
             yield f"{group!r} without protocol", sg.SyncGroupRequest(group, 1, "nobody")
 
 
-def describe_groups(stage: WireStage, version: int) -> Story:
+def describe_groups(harness: WireHarness, version: int) -> Scenario:
     for group in ("", "no-such-group"):
         yield f"{group!r}", dgr.DescribeGroupsRequest([group, group])
     if version >= 3:
         yield "operations", dgr.DescribeGroupsRequest(["no-such-group"], True)
 
 
-def list_groups(stage: WireStage, version: int) -> Story:
+def list_groups(harness: WireHarness, version: int) -> Scenario:
     yield "all", lg.ListGroupsRequest()
     if version >= 4:
         yield "by state", lg.ListGroupsRequest(["empty", "no-such-state"])
@@ -836,13 +841,13 @@ def list_groups(stage: WireStage, version: int) -> Story:
         yield "by type", lg.ListGroupsRequest([], ["classic", "no-such-type"])
 
 
-def offset_commit(stage: WireStage, version: int) -> Story:
+def offset_commit(harness: WireHarness, version: int) -> Scenario:
     def request(group: str, *topics: str, member: str = "", generation: int = -1, note: str = "note") -> Message:
         by_id = version >= 10
         rows = [
             oc.OffsetCommitRequestTopic(
                 "" if by_id else topic,
-                stage.topic_ids.get(topic, UNKNOWN_ID) if by_id else ZERO_UUID,
+                harness.topic_ids.get(topic, UNKNOWN_ID) if by_id else ZERO_UUID,
                 [oc.OffsetCommitRequestPartition(index, 5, -1, note) for index in (0, 77)],
             )
             for topic in topics
@@ -857,7 +862,7 @@ def offset_commit(stage: WireStage, version: int) -> Story:
     yield "nothing", request("committed")
 
 
-def offset_fetch(stage: WireStage, version: int) -> Story:
+def offset_fetch(harness: WireHarness, version: int) -> Scenario:
     by_id = version >= 10
 
     def request(group: str, *topics: str, everything: bool = False) -> Message:
@@ -866,7 +871,7 @@ def offset_fetch(stage: WireStage, version: int) -> Story:
             return of.OffsetFetchRequest(group, rows)
         many = [
             of.OffsetFetchRequestTopics(
-                "" if by_id else topic, stage.topic_ids.get(topic, UNKNOWN_ID) if by_id else ZERO_UUID, [0, 1, 77]
+                "" if by_id else topic, harness.topic_ids.get(topic, UNKNOWN_ID) if by_id else ZERO_UUID, [0, 1, 77]
             )
             for topic in topics
         ]
@@ -879,19 +884,19 @@ def offset_fetch(stage: WireStage, version: int) -> Story:
         yield f"{group!r}, nothing", request(group)
 
 
-def offset_delete(stage: WireStage, version: int) -> Story:
+def offset_delete(harness: WireHarness, version: int) -> Scenario:
     rows = [od.OffsetDeleteRequestPartition(0), od.OffsetDeleteRequestPartition(77)]
     topics = [od.OffsetDeleteRequestTopic("many", rows), od.OffsetDeleteRequestTopic("no-such-topic", rows)]
     for group in ("committed", "no-such-group", ""):
         yield f"{group!r}", od.OffsetDeleteRequest(group, topics)
 
 
-def delete_groups(stage: WireStage, version: int) -> Story:
+def delete_groups(harness: WireHarness, version: int) -> Scenario:
     yield "some", dg.DeleteGroupsRequest(["no-such-group", "", "committed"])
     yield "some again", dg.DeleteGroupsRequest(["committed", "committed"])
 
 
-STORIES: Mapping[ApiKey, Callable[[WireStage, int], Story]] = {
+SCENARIOS: Mapping[ApiKey, Callable[[WireHarness, int], Scenario]] = {
     ApiKey.API_VERSIONS: api_versions,
     ApiKey.PRODUCE: produce,
     ApiKey.FETCH: fetch,
@@ -922,5 +927,5 @@ STORIES: Mapping[ApiKey, Callable[[WireStage, int], Story]] = {
     ApiKey.CREATE_TOPICS: create_topics,
     ApiKey.CREATE_PARTITIONS: create_partitions,
     ApiKey.DELETE_TOPICS: delete_topics,
-    **ADMIN_STORIES,
+    **ADMIN_SCENARIOS,
 }

@@ -1,7 +1,7 @@
-"""One broker as raw frames meet it: sends requests of any version, and makes answers of two brokers comparable.
+"""A raw connection to one broker: sends requests of any version and makes responses of two brokers comparable.
 
-What must differ between two brokers (ids, addresses, clocks, the words of messages) is replaced by a stand-in that
-still says whether there was something; everything else stays as it came.
+Values that must differ between two brokers (ids, addresses, clocks, message texts) are replaced by placeholders that
+still show whether there was a value. Everything else is compared as received.
 """
 
 import dataclasses
@@ -33,7 +33,7 @@ from protocol.messages.list_offsets import (
 from protocol.primitives import ZERO_UUID, Uuid
 from protocol.records.batch import iter_headers
 from protocol.records.reader import iter_records
-from tests.interop.news import News
+from tests.interop.metadata_lag import MetadataLag
 
 CLIENT_ID = "wire"
 UNKNOWN_MEMBER_ID = 25
@@ -42,11 +42,11 @@ CLOSED = "connection closed"
 NO_ANSWER = "no answer"
 
 Plain = object
-"""What JSON can hold."""
+"""A JSON value."""
 
 
-class WireStage:
-    """A connection to one broker, made anew whenever it was closed, and what is known of that broker's topics."""
+class WireHarness:
+    """A connection to one broker, re-opened after every close, and the topic ids of that broker."""
 
     def __init__(self, bootstrap: str) -> None:
         host, _, port = bootstrap.rpartition(":")
@@ -55,16 +55,16 @@ class WireStage:
         self._correlation = 0
         self.topic_ids: dict[str, Uuid] = {}
         self._bootstrap = bootstrap
-        self._news: News | None = None
+        self._metadata_lag: MetadataLag | None = None
 
     def settle(self) -> None:
-        """Wait until the broker knows what has been changed so far."""
-        self._news = self._news or News(self._bootstrap)
-        self._news.catch_up()
+        """Wait until the broker has applied all changes made so far."""
+        self._metadata_lag = self._metadata_lag or MetadataLag(self._bootstrap)
+        self._metadata_lag.catch_up()
 
     def close(self) -> None:
-        if self._news is not None:
-            self._news.close()
+        if self._metadata_lag is not None:
+            self._metadata_lag.close()
         self._disconnect()
 
     def _disconnect(self) -> None:
@@ -73,7 +73,7 @@ class WireStage:
             self._socket = None
 
     def call(self, request: Message, version: int) -> Message | None:
-        """The answer, None if the broker closed the connection instead."""
+        """Return the response, None if the broker closed the connection."""
         chunks = encode_request(request, version, self._next_correlation(), CLIENT_ID)
         frame = self.exchange(b"".join(chunks))
         if frame is None:
@@ -83,7 +83,7 @@ class WireStage:
         return answer
 
     def exchange(self, frame: bytes) -> bytes | None:
-        """One frame there and one back; None if the connection is closed instead."""
+        """Send one frame and receive one; None if the broker closed the connection."""
         try:
             self._send(frame)
             return self._receive()
@@ -92,7 +92,7 @@ class WireStage:
             return None
 
     def send_silently(self, request: Message, version: int) -> str:
-        """Send what has no answer; says whether the connection lived on."""
+        """Send a request without a response. Return whether the connection stayed open."""
         self._send(b"".join(encode_request(request, version, self._next_correlation(), CLIENT_ID)))
         after = self.call(ApiVersionsRequest(), 0)
         return CLOSED if after is None else NO_ANSWER
@@ -122,7 +122,7 @@ class WireStage:
         return bytes(data)
 
     def warm_up(self) -> None:
-        """Wait until producer ids and coordinators are there: both are made when first asked for."""
+        """Wait until producer ids and coordinators are available; the first request creates them."""
         coordinator = FindCoordinatorRequest(coordinator_keys=["some-group"])
         self._until_zero(lambda: self._error_of(InitProducerIdRequest(None, 60_000), 5))
         self._until_zero(lambda: self._error_of(coordinator, 5))
@@ -138,11 +138,11 @@ class WireStage:
     def _until_zero(self, value: Callable[[], int]) -> None:
         deadline = time.monotonic() + TIMEOUT_S
         while value():
-            assert time.monotonic() < deadline, "the broker does not come up"
+            assert time.monotonic() < deadline, "the broker has not become ready"
             time.sleep(0.05)
 
     def create_topics(self, topics: Mapping[str, tuple[int, Mapping[str, str]]]) -> None:
-        """Create topics of so many partitions and such configs, and wait until they can be used."""
+        """Create topics with these partition counts and configs, and wait until their partitions have leaders."""
         creatable = [
             CreatableTopic(name, count, 1, [], [CreatableTopicConfig(*config) for config in configs.items()])
             for name, (count, configs) in topics.items()
@@ -168,7 +168,7 @@ class WireStage:
         return all(partition.error_code == 0 for topic in answer.topics for partition in topic.partitions)
 
     def wait_gone(self, name: str) -> None:
-        """Block until the broker hosts partition 0 of the topic no more: a deletion is answered before it knows."""
+        """Wait until the broker no longer hosts partition 0 of the topic. Deletions are answered before."""
         asked = ListOffsetsRequest(-1, 0, [ListOffsetsTopic(name, [ListOffsetsPartition(0, -1, -1)])])
         self._until_zero(lambda: self._all_led(asked))
 
@@ -178,7 +178,7 @@ class WireStage:
         return next((f"id of {name}" for name, known in self.topic_ids.items() if known == topic_id), "some id")
 
 
-# ---- making answers comparable
+# ---- comparable responses
 
 LEFT_OUT = frozenset({"throttle_time_ms", "cluster_id", "host", "port", "log_dir", "total_bytes", "usable_bytes"})
 WORDS = frozenset({"error_message", "batch_index_error_message", "documentation"})
@@ -187,25 +187,25 @@ IDENTITIES = (
     *("user", "feature", "entity_type", "entity_name", "entity"),
     *("group_id", "key", "partition_index", "partition", "index", "last_sequence", "producer_epoch"),
 )
-"""Fields by which the items of a list are put in order: brokers answer in the order of their hash tables."""
+"""Fields that sort the items of a list, since brokers answer in the order of their hash tables."""
 
 _MEMBER = re.compile(r"(.*-)?[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
-def plain(stage: WireStage, value: object, field: str = "") -> Plain:
-    """An answer as JSON, without what differs between any two brokers."""
+def plain(harness: WireHarness, value: object, field: str = "") -> Plain:
+    """Return a response as JSON, without values that differ between any two brokers."""
     if dataclasses.is_dataclass(value):
         named = {each.name: getattr(value, each.name) for each in dataclasses.fields(value)}
-        return {name: plain(stage, one, name) for name, one in named.items() if name not in LEFT_OUT}
+        return {name: plain(harness, one, name) for name, one in named.items() if name not in LEFT_OUT}
     if isinstance(value, list):
-        items = [plain(stage, one, field) for one in value]
+        items = [plain(harness, one, field) for one in value]
         return sorted(items, key=_identity)
     if field in WORDS:
         return "some words" if value else value
     if field == "records":
         return None if value is None else _batches(value)
     if isinstance(value, bytes):
-        return stage.name_of(value) if len(value) == 16 else value.hex()
+        return harness.name_of(value) if len(value) == 16 else value.hex()
     if isinstance(value, str) and _MEMBER.fullmatch(value):
         return "some member id"
     if isinstance(value, int) and (field in MASKED or value > EPOCH_MS):
@@ -248,7 +248,7 @@ def _batches(data: object) -> Plain:
 
 
 def differences(theirs: Plain, ours: Plain, path: str = "") -> Iterable[tuple[str, Plain, Plain]]:
-    """(path, theirs, ours) of every leaf that differs."""
+    """Yield (path, theirs, ours) of every leaf that differs."""
     if isinstance(theirs, dict) and isinstance(ours, dict):
         for name in {**theirs, **ours}:
             yield from differences(theirs.get(name), ours.get(name), f"{path}.{name}" if path else name)

@@ -1,7 +1,7 @@
-"""The same frames to Apache Kafka and to us, in every version of every API: what differs is in `differences.json`.
+"""The same frames sent to Apache Kafka and to Ottla, in every version of every API.
 
-A difference that is not recorded fails, and so does a recorded one that no longer exists. Beside the stories of
-`wire_cases` every API and version gets half a message, and one with bytes to spare.
+Differences are recorded in `differences.json`. An unrecorded difference fails, and so does a recorded one that no
+longer exists. Besides its scenario of `cases`, every API and version gets a truncated message and trailing bytes.
 """
 
 import json
@@ -15,17 +15,17 @@ import pytest
 from protocol.api_keys import API_BY_KEY, ApiKey, request_class
 from protocol.headers import encode_request
 from protocol.messages import Message
-from tests.interop.wire.cases import STORIES, TOPICS
-from tests.interop.wire.harness import CLIENT_ID, CLOSED, Plain, WireStage, differences, plain
+from tests.interop.wire.cases import SCENARIOS, TOPICS
+from tests.interop.wire.harness import CLIENT_ID, CLOSED, Plain, WireHarness, differences, plain
 from tests.support.kafka.apache_kafka import apache_kafka, unavailable_reason
 from tests.support.processes.ottla_node import OttlaNode
 
 SETTINGS = {"num.partitions": "1", "group.initial.rebalance.delay.ms": "0", "offsets.topic.num.partitions": "3"}
 RECORDED: dict[str, dict[str, object]] = json.loads((Path(__file__).parent / "differences.json").read_text())
-"""By "API: step": `versions` (first and last), `fields` that differ in some of them, and `why`."""
+"""Rows by "API: step": `versions` (first and last), `fields` that differ in some of them, and the reason `why`."""
 
 SIDE_VERSIONS = {ApiKey.FETCH: (12, 13), ApiKey.PRODUCE: (9, 13), ApiKey.DESCRIBE_CONFIGS: (4, 4)}
-"""For requests that look on at the effect of another API: the version that names topics, and that with ids."""
+"""Versions of requests that check the effect of another API: one that names topics, and one with topic ids."""
 
 Outcome = dict[tuple[ApiKey, str, int], Plain]
 
@@ -45,54 +45,57 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory) -> tuple[Outcome, Outcome
 
 
 def outcome_at(bootstrap: str) -> Outcome:
-    stage = WireStage(bootstrap)
-    stage.warm_up()
-    stage.create_topics(TOPICS)
+    harness = WireHarness(bootstrap)
+    harness.warm_up()
+    harness.create_topics(TOPICS)
     outcome: Outcome = {}
-    for api in STORIES:
+    for api in SCENARIOS:
         limits = API_BY_KEY[api]
-        stage.settle()
+        harness.settle()
         for version in range(limits.min_version, limits.max_version - limits.unstable + 1):
-            for step, answer in tell(stage, api, version):
+            for step, answer in run_scenario(harness, api, version):
                 assert (api, step, version) not in outcome, f"two steps of {api.name} are called {step!r}"
                 outcome[api, step, version] = answer
-    stage.close()
+    harness.close()
     return outcome
 
 
-def tell(stage: WireStage, api: ApiKey, version: int) -> Iterator[tuple[str, Plain]]:
-    """(step, answer) of the story in this version, and of damaged messages."""
-    story = STORIES[api](stage, version)
+def run_scenario(harness: WireHarness, api: ApiKey, version: int) -> Iterator[tuple[str, Plain]]:
+    """Yield (step, response) of the scenario in this version, and of malformed messages."""
+    scenario = SCENARIOS[api](harness, version)
     answer: Message | None = None
     while True:
         try:
-            step, request = story.send(answer)
+            step, request = scenario.send(answer)
         except StopIteration:
             break
-        answer = stage.call(
-            request, version if api == request.API_KEY and step != "the other naming" else side(request)
+        answer = harness.call(
+            request,
+            version
+            if api == request.API_KEY and step != "the other topic identifier"
+            else version_outside_scenario(request),
         )
-        yield step, CLOSED if answer is None else plain(stage, answer)
-    if api is not ApiKey.PRODUCE:  # whose default is acks=0
+        yield step, CLOSED if answer is None else plain(harness, answer)
+    if api is not ApiKey.PRODUCE:  # its default acks=0 gets no response
         default = b"".join(encode_request(request_class(api)(), version, 7, CLIENT_ID))
         frame = default[4:]
         for step, changed in (
-            ("half a message", frame[: (len(frame) + 9 + len(CLIENT_ID)) // 2]),
-            ("more", frame + b"ab"),
+            ("a truncated message", frame[: (len(frame) + 9 + len(CLIENT_ID)) // 2]),
+            ("trailing bytes", frame + b"ab"),
         ):
-            answered = stage.exchange(len(changed).to_bytes(4) + changed)
+            answered = harness.exchange(len(changed).to_bytes(4) + changed)
             yield step, CLOSED if answered is None else "answered"
 
 
-def side(request: Message) -> int:
-    """The version of a request that is not of the story's own API or version."""
+def version_outside_scenario(request: Message) -> int:
+    """Return the version for a request that is not of the scenario's own API or version."""
     named, by_id = SIDE_VERSIONS[ApiKey(request.API_KEY)]
     text = repr(request)
     return named if re.search(r"(topic|name)='[^']", text) or "topics=[]" in text else by_id
 
 
-@pytest.mark.parametrize("api", STORIES)
-def test_the_answers_are_kafkas_or_the_difference_is_recorded(outcomes: tuple[Outcome, Outcome], api: ApiKey) -> None:
+@pytest.mark.parametrize("api", SCENARIOS)
+def test_responses_match_kafka_or_recorded_differences(outcomes: tuple[Outcome, Outcome], api: ApiKey) -> None:
     theirs, ours = outcomes
     versions: dict[str, list[int]] = defaultdict(list)
     fields: dict[str, set[str]] = defaultdict(set)
@@ -114,5 +117,5 @@ def test_the_answers_are_kafkas_or_the_difference_is_recorded(outcomes: tuple[Ou
     assert seen == recorded
 
 
-def test_every_recorded_difference_is_explained() -> None:
+def test_recorded_differences_have_reasons() -> None:
     assert all(row["why"] for row in RECORDED.values())

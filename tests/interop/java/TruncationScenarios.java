@@ -17,15 +17,15 @@ import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.serialization.StringDeserializer;
 
 /**
- * What a Java application sees of an unclean election, told line by line: a broker that behaves differently tells
- * another story. Nothing that is printed depends on time, ports or chance; epochs are told relative to the first.
+ * Program that prints what Java consumers observe of an unclean election, for comparison between brokers. The output
+ * does not depend on time, ports or chance; leader epochs are printed relative to the first.
  *
- * <p>Arguments: the bootstrap address, the topics of one partition each, the offset up to which readers read at first.
- * It prints "ready" and waits for a line on standard input, once per event: the records are there; others have taken
- * their place; the first leader leads again; the end.
+ * <p>Arguments: the bootstrap address, topics of one partition each, the offset up to which readers read at first. The
+ * program prints "ready" and waits for a line on standard input before each event: the records are written; other
+ * records have replaced them; the first leader leads again; the end.
  */
-public class TruncationStories {
-    private static final long PATIENCE_MS = 30_000;
+public class TruncationScenarios {
+    private static final long TIMEOUT_MS = 30_000;
     private static final List<String> POLICIES = List.of("earliest", "latest", "none");
 
     private static String bootstrap;
@@ -33,7 +33,7 @@ public class TruncationStories {
 
     public static void main(String[] arguments) {
         try {
-            tell(arguments);
+            run(arguments);
         } catch (Throwable error) {  // the launcher of source files cannot always print it
             error.printStackTrace();
             System.exit(1);
@@ -41,21 +41,21 @@ public class TruncationStories {
         System.exit(0);
     }
 
-    private static void tell(String[] arguments) throws Exception {
+    private static void run(String[] arguments) throws Exception {
         bootstrap = arguments[0];
         List<String> topics = List.of(arguments[1].split(","));
         position = Long.parseLong(arguments[2]);
         BufferedReader events = new BufferedReader(new InputStreamReader(System.in));
-        Map<String, Story> stories = new LinkedHashMap<>();
+        Map<String, Scenario> scenarios = new LinkedHashMap<>();
         for (String topic : topics) {
-            stories.put(topic, new Story(topic));
+            scenarios.put(topic, new Scenario(topic));
         }
         await(events);
-        stories.values().forEach(Story::before);
+        scenarios.values().forEach(Scenario::before);
         await(events);
-        stories.values().forEach(Story::afterElection);
+        scenarios.values().forEach(Scenario::afterElection);
         await(events);
-        stories.values().forEach(Story::afterReturn);
+        scenarios.values().forEach(Scenario::afterReturn);
         await(events);
     }
 
@@ -63,19 +63,19 @@ public class TruncationStories {
         System.out.println("ready");
         System.out.flush();
         if (events.readLine() == null) {
-            throw new IllegalStateException("nobody is there to tell");
+            throw new IllegalStateException("standard input is closed");
         }
     }
 
-    /** One topic, and the readers that have seen its lost records. */
-    private static class Story {
+    /** A topic and the readers that have read its lost records. */
+    private static class Scenario {
         private final String topic;
         private final TopicPartition partition;
         private final Map<String, Reader> live = new LinkedHashMap<>();
         private final List<Reader> lateReaders = new ArrayList<>();
         private OffsetAndMetadata external;
 
-        Story(String topic) {
+        Scenario(String topic) {
             this.topic = topic;
             this.partition = new TopicPartition(topic, 0);
         }
@@ -84,68 +84,68 @@ public class TruncationStories {
             for (String policy : POLICIES) {
                 Reader reader = new Reader(partition, policy, topic + "-" + policy);
                 reader.seek(new OffsetAndMetadata(0));
-                tell(policy + " has read", reader.readTo(position));
+                print(policy + " has read", reader.readTo(position));
                 live.put(policy, reader);
             }
             live.get("none").consumer.commitSync();
-            tell("committed", told(live.get("none").committed()));
-            try (Reader unknowing = new Reader(partition, "none", topic + "-unknowing")) {
-                unknowing.commit(new OffsetAndMetadata(position));
-                tell("committed without an epoch", told(unknowing.committed()));
+            print("committed", format(live.get("none").committed()));
+            try (Reader withoutEpoch = new Reader(partition, "none", topic + "-unknowing")) {
+                withoutEpoch.commit(new OffsetAndMetadata(position));
+                print("committed without an epoch", format(withoutEpoch.committed()));
             }
-            try (Reader looking = new Reader(partition, "none", topic + "-external")) {
-                OffsetAndTimestamp last = looking.lastByTime();
+            try (Reader lookup = new Reader(partition, "none", topic + "-external")) {
+                OffsetAndTimestamp last = lookup.lastByTime();
                 external = new OffsetAndMetadata(last.offset(), last.leaderEpoch(), "");
-                tell("found by time", told(external));
+                print("found by time", format(external));
             }
-            // This one does not poll before the first leader is back, and then asks that one.
+            // This reader does not poll before the first leader leads again, and then validates its position there.
             Reader late = new Reader(partition, "none", topic + "-late");
             late.seek(new OffsetAndMetadata(0));
-            tell("late has read", late.readTo(position));
+            print("late has read", late.readTo(position));
             lateReaders.add(late);
         }
 
         void afterElection() {
             for (String policy : POLICIES) {
-                tell(policy + " goes on", live.get(policy).next());
+                print(policy + " continues", live.get(policy).next());
             }
-            Reader told = live.get("none");
-            told.seek(told.divergence);
-            tell("none goes on where it is told", told.next());
+            Reader none = live.get("none");
+            none.seek(none.divergence);
+            print("none resumes at the divergence", none.next());
             for (String policy : POLICIES) {
                 try (Reader restarted = new Reader(partition, policy, topic + "-none")) {
-                    tell(policy + " restarted", restarted.next());
+                    print(policy + " restarted", restarted.next());
                 }
-                try (Reader seeking = new Reader(partition, policy, topic + "-external")) {
-                    seeking.seek(external);
-                    tell(policy + " has sought", seeking.next());
+                try (Reader seeker = new Reader(partition, policy, topic + "-external")) {
+                    seeker.seek(external);
+                    print(policy + " after a seek", seeker.next());
                 }
             }
-            try (Reader unknowing = new Reader(partition, "none", topic + "-unknowing")) {
-                tell("none restarted without an epoch", unknowing.next());
+            try (Reader withoutEpoch = new Reader(partition, "none", topic + "-unknowing")) {
+                print("none restarted without an epoch", withoutEpoch.next());
             }
-            try (Reader looking = new Reader(partition, "none", topic + "-external")) {
-                OffsetAndTimestamp last = looking.lastByTime();
-                tell("found by time", told(new OffsetAndMetadata(last.offset(), last.leaderEpoch(), "")));
+            try (Reader lookup = new Reader(partition, "none", topic + "-external")) {
+                OffsetAndTimestamp last = lookup.lastByTime();
+                print("found by time", format(new OffsetAndMetadata(last.offset(), last.leaderEpoch(), "")));
             }
         }
 
         void afterReturn() {
             Reader late = lateReaders.get(0);
-            tell("late goes on", late.next());
+            print("late continues", late.next());
             for (String policy : POLICIES) {
-                tell(policy + " is left in peace", live.get(policy).readToEnd());
+                print(policy + " is undisturbed", live.get(policy).readToEnd());
             }
             late.close();
             live.values().forEach(Reader::close);
         }
 
-        private void tell(String what, String outcome) {
+        private void print(String what, String outcome) {
             System.out.println(topic + ": " + what + ": " + outcome);
         }
     }
 
-    /** A consumer of one partition, in a group of its own. */
+    /** A consumer of one partition with its own group. */
     private static class Reader implements AutoCloseable {
         final KafkaConsumer<String, String> consumer;
         final TopicPartition partition;
@@ -177,7 +177,7 @@ public class TruncationStories {
             return consumer.committed(java.util.Set.of(partition)).get(partition);
         }
 
-        /** The record with the largest timestamp that is asked for: the last that was produced. */
+        /** Returns the offset, by timestamp, of the last record that was produced. */
         OffsetAndTimestamp lastByTime() {
             long end = consumer.endOffsets(List.of(partition)).get(partition);
             seek(new OffsetAndMetadata(end - 1));
@@ -185,12 +185,12 @@ public class TruncationStories {
             return consumer.offsetsForTimes(Map.of(partition, last.timestamp())).get(partition);
         }
 
-        /** What there is to read up to an offset, records as they come. */
+        /** Returns the records up to an offset, in the order received. */
         String readTo(long end) {
             List<String> seen = new ArrayList<>();
             while (consumer.position(partition) < end) {
                 for (ConsumerRecord<String, String> record : consumer.poll(Duration.ofMillis(200)).records(partition)) {
-                    seen.add(told(record));
+                    seen.add(format(record));
                 }
             }
             return String.join(" ", seen);
@@ -201,7 +201,7 @@ public class TruncationStories {
         }
 
         ConsumerRecord<String, String> nextRecord() {
-            long deadline = System.currentTimeMillis() + PATIENCE_MS;
+            long deadline = System.currentTimeMillis() + TIMEOUT_MS;
             while (System.currentTimeMillis() < deadline) {
                 for (ConsumerRecord<String, String> record : consumer.poll(Duration.ofMillis(200)).records(partition)) {
                     consumer.seek(
@@ -209,16 +209,16 @@ public class TruncationStories {
                     return record;
                 }
             }
-            throw new IllegalStateException("nothing came");
+            throw new IllegalStateException("no record was received");
         }
 
-        /** The next record, or what is raised in its place. */
+        /** Returns the next record, or the exception raised instead. */
         String next() {
             try {
-                return told(nextRecord());
+                return format(nextRecord());
             } catch (LogTruncationException error) {
                 divergence = error.divergentOffsets().get(partition);
-                return "LogTruncationException " + told(divergence);
+                return "LogTruncationException " + format(divergence);
             } catch (OffsetOutOfRangeException error) {
                 return "OffsetOutOfRangeException " + error.offsetOutOfRangePartitions().get(partition);
             } catch (RuntimeException error) {
@@ -232,15 +232,15 @@ public class TruncationStories {
         }
     }
 
-    private static String told(ConsumerRecord<String, String> record) {
-        return record.offset() + "=" + record.value() + "@" + told(record.leaderEpoch());
+    private static String format(ConsumerRecord<String, String> record) {
+        return record.offset() + "=" + record.value() + "@" + format(record.leaderEpoch());
     }
 
-    private static String told(OffsetAndMetadata offset) {
-        return offset == null ? "none" : offset.offset() + "@" + told(offset.leaderEpoch());
+    private static String format(OffsetAndMetadata offset) {
+        return offset == null ? "none" : offset.offset() + "@" + format(offset.leaderEpoch());
     }
 
-    private static String told(Optional<Integer> epoch) {
+    private static String format(Optional<Integer> epoch) {
         return epoch.map(each -> each == 0 ? "first" : "later").orElse("unknown");
     }
 }

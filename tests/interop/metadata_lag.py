@@ -1,4 +1,4 @@
-"""What a broker has heard of its controller: Apache Kafka answers a change before the broker knows of it."""
+"""Metadata propagation to a broker: Apache Kafka answers a change before the broker has applied it."""
 
 import time
 
@@ -19,8 +19,8 @@ from protocol.messages.describe_client_quotas import (
 TIMEOUT_S = 60
 
 
-class News:
-    """How far a broker is behind its controller, by a quota that is changed: metadata is published in order."""
+class MetadataLag:
+    """A probe of a broker's metadata lag: it changes a quota and waits for it, since metadata is applied in order."""
 
     def __init__(self, bootstrap: str) -> None:
         endpoint = Endpoint.parse(bootstrap)
@@ -31,13 +31,13 @@ class News:
         self._connection.close()
 
     def catch_up(self) -> None:
-        """Twice, since the first change may be published along with what is waited for, before that has its effect."""
+        """Wait for two changes: the first may be published with the awaited change, before that takes effect."""
         for _ in range(2):
             self._limit += 1
             self._change()
             deadline = time.monotonic() + TIMEOUT_S
             while self._known() != self._limit:
-                assert time.monotonic() < deadline, "the broker does not hear of what its controller decides"
+                assert time.monotonic() < deadline, "the broker does not apply its controller's changes"
                 time.sleep(0.001)
 
     def _change(self) -> None:

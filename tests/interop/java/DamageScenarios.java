@@ -8,30 +8,30 @@ import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.serialization.ByteArrayDeserializer;
 
 /**
- * What an application hears of records that are damaged where the broker keeps them, and how it gets past them: reads
- * partition 0 of a topic until it is told twice, then goes on at a given offset until a given end. All that with each
- * of the consumer's two implementations.
+ * Program that prints how Java consumers see damaged records and seek past them: it reads partition 0 of a topic until
+ * it gets an error twice, then reads from a given offset to a given end. It does so with both of the consumer's
+ * implementations.
  */
-public class DamageStories {
+public class DamageScenarios {
     private static final Duration POLL = Duration.ofMillis(200);
-    private static final long PATIENCE_MS = 60_000;
+    private static final long TIMEOUT_MS = 60_000;
 
     private final KafkaConsumer<byte[], byte[]> consumer;
     private final TopicPartition partition;
     private long next;
 
-    private DamageStories(KafkaConsumer<byte[], byte[]> consumer, TopicPartition partition) {
+    private DamageScenarios(KafkaConsumer<byte[], byte[]> consumer, TopicPartition partition) {
         this.consumer = consumer;
         this.partition = partition;
     }
 
     public static void main(String[] arguments) {
         for (String protocol : List.of("classic", "consumer")) {
-            tell(arguments, protocol);
+            run(arguments, protocol);
         }
     }
 
-    private static void tell(String[] arguments, String protocol) {
+    private static void run(String[] arguments, String protocol) {
         Properties settings = new Properties();
         settings.put("bootstrap.servers", arguments[0]);
         settings.put("group.protocol", protocol);
@@ -40,12 +40,12 @@ public class DamageStories {
         TopicPartition partition = new TopicPartition(arguments[1], 0);
         try (KafkaConsumer<byte[], byte[]> consumer = new KafkaConsumer<>(settings)) {
             consumer.assign(List.of(partition));
-            DamageStories stories = new DamageStories(consumer, partition);
-            stories.readFrom(0);
-            stories.readUntilTold(Long.MAX_VALUE);
-            stories.readUntilTold(Long.MAX_VALUE);
-            stories.readFrom(Long.parseLong(arguments[2]));
-            stories.readUntilTold(Long.parseLong(arguments[3]));
+            DamageScenarios scenario = new DamageScenarios(consumer, partition);
+            scenario.readFrom(0);
+            scenario.readUntilError(Long.MAX_VALUE);
+            scenario.readUntilError(Long.MAX_VALUE);
+            scenario.readFrom(Long.parseLong(arguments[2]));
+            scenario.readUntilError(Long.parseLong(arguments[3]));
         }
     }
 
@@ -54,8 +54,8 @@ public class DamageStories {
         consumer.seek(partition, offset);
     }
 
-    private void readUntilTold(long end) {
-        long deadline = System.currentTimeMillis() + PATIENCE_MS;
+    private void readUntilError(long end) {
+        long deadline = System.currentTimeMillis() + TIMEOUT_MS;
         while (next < end && System.currentTimeMillis() < deadline) {
             try {
                 for (ConsumerRecord<byte[], byte[]> record : consumer.poll(POLL)) {
@@ -65,10 +65,10 @@ public class DamageStories {
                     next = record.offset() + 1;
                 }
             } catch (KafkaException error) {
-                System.out.println("told " + consumer.position(partition) + " " + next + " " + error.getMessage());
+                System.out.println("error " + consumer.position(partition) + " " + next + " " + error.getMessage());
                 return;
             }
         }
-        System.out.println(next < end ? "never told at " + next : "read to " + next);
+        System.out.println(next < end ? "no error at " + next : "read to " + next);
     }
 }

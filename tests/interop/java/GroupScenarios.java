@@ -23,13 +23,13 @@ import org.apache.kafka.common.serialization.StringDeserializer;
 import org.apache.kafka.common.serialization.StringSerializer;
 
 /**
- * What a Java application sees of groups, told line by line: a broker that behaves differently tells another story.
- * Nothing that is printed depends on time, ports or chance. Argument: the bootstrap address.
+ * Program that prints what Java consumers observe of groups, for comparison between brokers. The output does not depend
+ * on time, ports or chance. Argument: the bootstrap address.
  */
-public class GroupStories {
+public class GroupScenarios {
     private static final String RANGE = "org.apache.kafka.clients.consumer.RangeAssignor";
     private static final String COOPERATIVE = "org.apache.kafka.clients.consumer.CooperativeStickyAssignor";
-    private static final long PATIENCE_MS = 60_000;
+    private static final long TIMEOUT_MS = 60_000;
 
     private static String bootstrap;
     private static Admin admin;
@@ -51,32 +51,32 @@ public class GroupStories {
     private static void membersComeAndGo(String topic, String assignor) throws Exception {
         createTopic(topic, 12);
         Member first = new Member(topic, "partition.assignment.strategy", assignor).subscribe(List.of(topic));
-        tell(topic + ": one has all", () -> first.size() == 12);
+        waitAndPrint(topic + ": one has all", () -> first.size() == 12);
         Member second = new Member(topic, "partition.assignment.strategy", assignor).subscribe(List.of(topic));
         Member third = new Member(topic, "partition.assignment.strategy", assignor).subscribe(List.of(topic));
-        tell(topic + ": three share", () -> first.size() == 4 && second.size() == 4 && third.size() == 4);
+        waitAndPrint(topic + ": three share", () -> first.size() == 4 && second.size() == 4 && third.size() == 4);
         second.close();
-        tell(topic + ": two share", () -> first.size() == 6 && third.size() == 6);
+        waitAndPrint(topic + ": two share", () -> first.size() == 6 && third.size() == 6);
         first.close();
         third.close();
-        tell(topic + ": lost nothing", () -> first.lost + second.lost + third.lost == 0);
-        tell(topic + ": empty", () -> state(topic).equals("Empty"));
+        waitAndPrint(topic + ": lost nothing", () -> first.lost + second.lost + third.lost == 0);
+        waitAndPrint(topic + ": empty", () -> state(topic).equals("Empty"));
     }
 
     private static void staticMembersRestart() throws Exception {
         createTopic("static", 4);
         Member one = new Member("static", "group.instance.id", "one").subscribe(List.of("static"));
         Member two = new Member("static", "group.instance.id", "two").subscribe(List.of("static"));
-        tell("static: two share", () -> one.size() == 2 && two.size() == 2);
+        waitAndPrint("static: two share", () -> one.size() == 2 && two.size() == 2);
         int before = one.rebalances;
         two.close();
-        tell("static: a closed member keeps its place", () -> state("static").equals("Stable"));
+        waitAndPrint("static: a closed member keeps its place", () -> state("static").equals("Stable"));
         Member twoAgain = new Member("static", "group.instance.id", "two").subscribe(List.of("static"));
-        tell("static: it is back", () -> twoAgain.size() == 2);
-        tell("static: nobody else noticed", () -> one.rebalances == before && one.size() == 2);
+        waitAndPrint("static: it has rejoined", () -> twoAgain.size() == 2);
+        waitAndPrint("static: other members are undisturbed", () -> one.rebalances == before && one.size() == 2);
         Member imposter = new Member("static", "group.instance.id", "one").subscribe(List.of("static"));
-        tell("static: the older of two is fenced", () -> "FencedInstanceIdException".equals(one.failure));
-        tell("static: the younger goes on", () -> imposter.size() == 2);
+        waitAndPrint("static: the older of two is fenced", () -> "FencedInstanceIdException".equals(one.failure));
+        waitAndPrint("static: the younger continues", () -> imposter.size() == 2);
         imposter.close();
         twoAgain.close();
     }
@@ -87,12 +87,12 @@ public class GroupStories {
         for (int number = 0; number < 30; number++) {
             members.add(new Member("many").subscribe(List.of("many")));
         }
-        tell("many: two each", () -> members.stream().allMatch(member -> member.size() == 2));
+        waitAndPrint("many: two each", () -> members.stream().allMatch(member -> member.size() == 2));
         members.forEach(member -> member.stopping = true);
         for (Member member : members) {
             member.close();
         }
-        tell("many: no failures", () -> members.stream().allMatch(member -> member.failure == null));
+        waitAndPrint("many: no failures", () -> members.stream().allMatch(member -> member.failure == null));
     }
 
     private static void offsetsAreKept() throws Exception {
@@ -107,7 +107,7 @@ public class GroupStories {
                 Map.of(partition, new OffsetAndMetadata(5, "x".repeat(5000)))));
         }
         Member member = new Member("offsets").subscribe(List.of("offsets"));
-        tell("offsets: a member reads", () -> member.size() == 2);
+        waitAndPrint("offsets: a member reads", () -> member.size() == 2);
         failing("offsets: altered under a member", () -> admin.alterConsumerGroupOffsets(
             "offsets", Map.of(partition, new OffsetAndMetadata(3))).all().get());
         failing("offsets: deleted under a member", () -> admin.deleteConsumerGroupOffsets(
@@ -115,7 +115,7 @@ public class GroupStories {
         failing("offsets: group deleted under a member", () -> admin.deleteConsumerGroups(
             List.of("offsets")).all().get());
         member.close();
-        tell("offsets: nobody is left", () -> state("offsets").equals("Empty"));
+        waitAndPrint("offsets: the group is empty", () -> state("offsets").equals("Empty"));
         failing("offsets: altered", () -> admin.alterConsumerGroupOffsets(
             "offsets", Map.of(partition, new OffsetAndMetadata(3))).all().get());
         System.out.println("offsets: " + admin.listConsumerGroupOffsets("offsets")
@@ -129,13 +129,13 @@ public class GroupStories {
         Member member = new Member("pattern");
         member.consumer.subscribe(Pattern.compile("pattern-.*"), member);
         member.start();
-        tell("pattern: the first topic", () -> member.size() == 2);
+        waitAndPrint("pattern: the first topic", () -> member.size() == 2);
         createTopic("pattern-2", 3);
-        tell("pattern: a later topic", () -> member.size() == 5);
+        waitAndPrint("pattern: a later topic", () -> member.size() == 5);
         admin.createPartitions(Map.of("pattern-1", NewPartitions.increaseTo(4))).all().get();
-        tell("pattern: more partitions", () -> member.size() == 7);
+        waitAndPrint("pattern: more partitions", () -> member.size() == 7);
         produce("pattern-1", 3, 5);
-        tell("pattern: records of a new partition", () -> member.records == 5);
+        waitAndPrint("pattern: records of a new partition", () -> member.records == 5);
         member.close();
     }
 
@@ -151,7 +151,7 @@ public class GroupStories {
             }
             for (long offset : new long[] {10, 5000, 95}) {
                 consumer.seek(partition, offset);
-                System.out.println("positions: from " + offset + " one reads on at " + firstOffset(consumer));
+                System.out.println("positions: from " + offset + " the next record is " + firstOffset(consumer));
             }
             System.out.println("positions: end " + consumer.endOffsets(List.of(partition)));
         }
@@ -163,7 +163,7 @@ public class GroupStories {
     }
 
     private static long firstOffset(KafkaConsumer<String, String> consumer) {
-        for (long end = System.currentTimeMillis() + PATIENCE_MS; System.currentTimeMillis() < end; ) {
+        for (long end = System.currentTimeMillis() + TIMEOUT_MS; System.currentTimeMillis() < end; ) {
             for (var record : consumer.poll(Duration.ofMillis(100))) {
                 return record.offset();
             }
@@ -185,8 +185,8 @@ public class GroupStories {
         }
     }
 
-    private static void tell(String what, BooleanSupplier condition) throws InterruptedException {
-        long end = System.currentTimeMillis() + PATIENCE_MS;
+    private static void waitAndPrint(String what, BooleanSupplier condition) throws InterruptedException {
+        long end = System.currentTimeMillis() + TIMEOUT_MS;
         while (!condition.getAsBoolean() && System.currentTimeMillis() < end) {
             Thread.sleep(20);
         }
@@ -222,7 +222,7 @@ public class GroupStories {
         settings.put("group.id", group);
         settings.put("auto.offset.reset", "earliest");
         settings.put("enable.auto.commit", "false");
-        settings.put("session.timeout.ms", "120000");  // nobody is put out of a group here, however slow the machine
+        settings.put("session.timeout.ms", "120000");  // no member's session expires, however slow the machine
         settings.put("heartbeat.interval.ms", "300");
         settings.put("metadata.max.age.ms", "500");
         for (int at = 0; at < more.length; at += 2) {
@@ -231,7 +231,7 @@ public class GroupStories {
         return new KafkaConsumer<>(settings, new StringDeserializer(), new StringDeserializer());
     }
 
-    /** A consumer that polls on a thread of its own. */
+    /** A consumer that polls on its own thread. */
     private static final class Member extends Thread implements ConsumerRebalanceListener {
         final KafkaConsumer<String, String> consumer;
         volatile boolean stopping;
