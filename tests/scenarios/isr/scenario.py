@@ -3,15 +3,15 @@
 Broker 1 leads or follows, with the rules of the product; the transcript plays the controller.
 
     limits lag=30000 min-isr=2                  replica.lag.time.max.ms, min.insync.replicas
-    metadata leader=1 epoch=5 version=0 replicas=1,2,3 isr=1,2,3 [adding=4]     as the metadata log has the partition
-    append 3                                    records by clients
-    fetch 2 10 [life=7] [epoch=5]               broker 2 has everything below offset 10; its broker epoch
-    wait 1000                                   time passes
-    look                                        the timer that drops who lags
-    fenced 3    unfenced 3                      as the metadata has broker 3; `again 3` registers it anew
-    send                                        the request to the controller leaves
-    accept      lose      answer CODE           what comes of it: agreed to, no answer, an error code
-    status                                      what the leader knows
+    metadata leader=1 epoch=5 version=0 replicas=1,2,3 isr=1,2,3 [adding=4]     deliver the partition's metadata
+    append 3                                    append records of producers
+    fetch 2 10 [life=7] [epoch=5]               broker 2 has all records below offset 10; `life`: its broker epoch
+    wait 1000                                   let time pass
+    look                                        run the timer that removes lagging replicas
+    fenced 3    unfenced 3                      change the metadata of broker 3; `again 3` registers it again
+    send                                        send AlterPartition to the controller
+    accept      lose      answer CODE           deliver its outcome: accepted, no response, an error code
+    status                                      show the leader's state
 """
 
 from collections.abc import Mapping
@@ -61,7 +61,7 @@ class IsrScenario(Scenario):
             "append": self.append,
             "fetch": self.fetch,
             "wait": self.wait,
-            "look": self.look,
+            "look": self.check_lag,
             "fenced": lambda words, _: self.fenced.update(map(int, words)),
             "unfenced": lambda words, _: self.fenced.difference_update(map(int, words)),
             "again": self.again,
@@ -94,7 +94,7 @@ class IsrScenario(Scenario):
         )
         change = next_role(self.role, assigned, broker_id=OWN_ID, log_end_offset=self.log_end, now_ms=self.now_ms)
         if change is None:
-            self.show("ignored: older metadata")
+            self.show("stale metadata ignored")
             return
         if change.is_new_epoch or not isinstance(change.role, LeaderRole) or isinstance(change.role.isr, CommittedIsr):
             self.changes.withdraw(KEY)
@@ -120,7 +120,7 @@ class IsrScenario(Scenario):
         fetch = FollowerFetch(broker_id, life, epoch, offset, 0)
         error = self.leader.on_follower_fetch(fetch, self.log_end, self.now_ms, self.lives.get(broker_id, -1))
         if error is not ErrorCode.NONE:
-            self.show(f"{error.name}: the fetch does not count")
+            self.show(f"{error.name}: fetch ignored")
             return
         self.propose(self.leader.propose_expand(broker_id, self.high_watermark, self.is_eligible))
         self.commit()
@@ -128,16 +128,16 @@ class IsrScenario(Scenario):
     def wait(self, words: Words, _named: Named) -> None:
         self.now_ms += int(words[0])
 
-    def look(self, _words: Words, _named: Named) -> None:
+    def check_lag(self, _words: Words, _named: Named) -> None:
         self.propose(self.leader.propose_shrink(self.log_end, self.now_ms, self.lag_ms))
         self.commit()
 
     def again(self, words: Words, _named: Named) -> None:
         broker_id = int(words[0])
         self.lives[broker_id] = self.lives.get(broker_id, 0) + 1
-        self.show(f"broker {broker_id} is registered with epoch {self.lives[broker_id]}")
+        self.show(f"broker {broker_id} is registered with broker epoch {self.lives[broker_id]}")
 
-    # What the controller is asked
+    # Proposals
 
     def propose(self, pending: PendingIsr | None) -> None:
         if pending is not None:
@@ -151,22 +151,22 @@ class IsrScenario(Scenario):
 
     def send(self, _words: Words, _named: Named) -> None:
         for _key, proposal in self.changes.next_request() or ():
-            members = ", ".join(f"{broker} of epoch {epoch}" for broker, epoch in proposal.members)
+            members = ", ".join(f"{broker} (broker epoch {epoch})" for broker, epoch in proposal.members)
             where = f"in epoch {proposal.leader_epoch}, version {proposal.partition_epoch}"
-            self.show(f"-> controller: ISR {members} ({where})")
+            self.show(f"-> controller: AlterPartition ISR {members} {where}")
 
     def accept(self, _words: Words, _named: Named) -> None:
         pending = self.leader.isr
-        assert not isinstance(pending, CommittedIsr), "nothing was asked"
-        self.hear(IsrAnswer(ErrorCode.NONE, self.leader.epoch, self.leader.partition_epoch + 1, pending.proposed))
+        assert not isinstance(pending, CommittedIsr), "a proposal is pending"
+        self.deliver(IsrAnswer(ErrorCode.NONE, self.leader.epoch, self.leader.partition_epoch + 1, pending.proposed))
 
     def answer(self, words: Words, _named: Named) -> None:
-        self.hear(IsrAnswer(ErrorCode[words[0]]))
+        self.deliver(IsrAnswer(ErrorCode[words[0]]))
 
-    def hear(self, answer: IsrAnswer) -> None:
+    def deliver(self, answer: IsrAnswer) -> None:
         outcomes = self.changes.on_response({KEY: answer})
         if not outcomes:
-            self.show("ignored: no proposal waits for this answer")
+            self.show("response ignored: no pending proposal")
         for _key, outcome in outcomes:
             match outcome:
                 case Confirmed():
@@ -174,14 +174,14 @@ class IsrScenario(Scenario):
                     self.show(f"ISR {ids(outcome.isr)}, version {outcome.partition_epoch}")
                 case Refused():
                     self.leader.on_isr_refused()
-                    self.show("the proposal is dropped")
+                    self.show("proposal dropped")
                 case Retried():
-                    self.show("the proposal will be sent again")
+                    self.show("proposal to be retried")
                 case _:
-                    self.show("metadata will tell; until then nobody is counted out")
+                    self.show("outcome unknown: the maximal ISR applies until the next metadata")
         self.commit()
 
-    # What follows
+    # High watermark and output
 
     def is_eligible(self, broker_id: int, life: int) -> bool:
         return broker_id not in self.fenced and life == self.lives.get(broker_id, -1)
@@ -196,13 +196,13 @@ class IsrScenario(Scenario):
 
     def status(self, _words: Words, _named: Named) -> None:
         leader = self.leader
-        told = "" if leader.has_committed_own_epoch(self.high_watermark) else ", its own epoch is not committed"
-        self.show(f"log end offset {self.log_end}, high watermark {self.high_watermark}{told}")
+        uncommitted = "" if leader.has_committed_own_epoch(self.high_watermark) else ", leader epoch not committed yet"
+        self.show(f"log end offset {self.log_end}, high watermark {self.high_watermark}{uncommitted}")
         maximal = leader.isr.maximal - leader.isr.committed
-        on_its_way = f", {ids(maximal)} proposed" if maximal else ""
+        joining = f", {ids(maximal)} proposed" if maximal else ""
         leaving = "" if isinstance(leader.isr, CommittedIsr) else f", {ids(leader.isr.committed - leader.isr.proposed)}"
         leaving = f"{leaving} to be removed" if leaving.strip(", ") else ""
-        self.show(f"ISR {ids(leader.isr.committed)}{on_its_way}{leaving}")
+        self.show(f"ISR {ids(leader.isr.committed)}{joining}{leaving}")
         for broker_id, follower in sorted(leader.followers.items()):
             known = (
                 f"has fetched up to {follower.log_end_offset}" if follower.log_end_offset >= 0 else "has not fetched"

@@ -5,21 +5,21 @@ Each line of output starts with the time in milliseconds since the start of the 
 The only partition is t-0. An upload takes 500 ms, any other store operation 10 ms. Tasks run every second; unreferenced
 segments are collected after a minute. A segment has ten records.
 
-    broker 1 [upload=500]           a node starts, with an empty disk the first time; an upload takes so long
+    broker 1 [upload=500]           start a broker, first with an empty disk; upload: duration of an upload
     lead 1 epoch=0                  follow 2 epoch=0
     fill 1 3 [records=5]            the leader closes three segments, and commits them
-    append 1 5                      records that stay in the open segment, not committed
-    commit 1 45                     up to there (`end`: all)
-    replicate 1 2 [roll=yes]        the follower fetches everything; it closes its segments where it will, or now
-    config KEY VALUE                of the topic, on every broker
-    trim 1 15                       records are deleted
-    retain 1                        local retention
-    store down|up                   store fail copy|delete [lost]   (the next call; lost: the answer is)
-    advance 5                       seconds pass; with `quiet`, as any command, nothing is told of what happens
+    append 1 5                      append to the active segment, uncommitted
+    commit 1 45                     advance the high watermark (`end`: to the log end offset)
+    replicate 1 2 [roll=yes]        let the follower fetch all; roll: its active segment
+    config KEY VALUE                set a topic config
+    trim 1 15                       DeleteRecords up to an offset
+    retain 1                        run local retention
+    store down|up                   store fail copy|delete [lost]   (the next call; lost: after it took effect)
+    advance 5                       let seconds pass; `quiet` after any command suppresses its output
     crash 1                         stop 1
-    delete-topic                    and every broker hears of it
-    status 1                        what the broker's log knows
-    bucket                          what metadata and store have
+    delete-topic                    delete the topic on every broker
+    status 1                        show the broker's log
+    bucket                          show segments in metadata and store
 """
 
 import asyncio
@@ -48,7 +48,7 @@ class RemoteLogScenario(Scenario):
         self.faults: list[tuple[str, bool]] = []
         self.names: dict[bytes, str] = {}
         self.bucket.storage.fault = self._on_call
-        self._tell_of_events()
+        self._report_events()
         self.commands: Mapping[str, Command] = {
             "broker": self.broker,
             "lead": self.lead,
@@ -86,26 +86,26 @@ class RemoteLogScenario(Scenario):
         """Show an event with its time."""
         self.show(f"{round((self.runner.get_loop().time() - self.begun_s) * 1000):5} {text}")
 
-    # ---- what is seen
+    # ---- output
 
-    def _tell_of_events(self) -> None:
+    def _report_events(self) -> None:
         metadata = self.bucket.metadata
         apply = metadata._apply
 
-        def told(event: RemoteSegment | SegmentUpdate | PartitionDelete) -> None:
+        def report(event: RemoteSegment | SegmentUpdate | PartitionDelete) -> None:
             apply(event)
             if isinstance(event, PartitionDelete):
-                self.say(f"{event.broker_id} says DELETE_PARTITION_{event.state.name}")
+                self.say(f"{event.broker_id} publishes DELETE_PARTITION_{event.state.name}")
                 return
             if isinstance(event, RemoteSegment):
                 epochs = " ".join(f"{epoch}@{offset}" for epoch, offset in event.leader_epochs)
                 name = f"s{len(self.names) + 1}"
                 self.names[event.id.id] = f"{name}[{event.start_offset}-{event.end_offset}]"
-                self.say(f"{event.broker_id} says {event.state.name} {self._name(event.id.id)} {{{epochs}}}")
+                self.say(f"{event.broker_id} publishes {event.state.name} {self._name(event.id.id)} {{{epochs}}}")
             else:
-                self.say(f"{event.broker_id} says {event.state.name} {self._name(event.id.id)}")
+                self.say(f"{event.broker_id} publishes {event.state.name} {self._name(event.id.id)}")
 
-        metadata._apply = told  # type: ignore[method-assign]
+        metadata._apply = report  # type: ignore[method-assign]
 
     def _name(self, segment: bytes) -> str:
         return self.names.get(segment, "unknown")
@@ -115,8 +115,8 @@ class RemoteLogScenario(Scenario):
         if self.is_down:
             fault = Fault(RetriableRemoteStorageError("the store is down"))
         elif self.faults and self.faults[0][0] == operation:
-            fault = Fault(RemoteStorageError("it failed"), applies=self.faults.pop(0)[1])
-        outcome = "" if fault is None else f": {fault.error}" + (", though it was done" if fault.applies else "")
+            fault = Fault(RemoteStorageError("failed"), applies=self.faults.pop(0)[1])
+        outcome = "" if fault is None else f": {fault.error}" + (", after it took effect" if fault.applies else "")
         self.say(f"  store: {operation} {self._name(segment.id.id)}{outcome}")
         return fault
 
@@ -130,7 +130,7 @@ class RemoteLogScenario(Scenario):
         replica = broker.replica()
 
         def moved() -> None:
-            self.say(f"{number} begins its log at {replica.log.log_start_offset}")
+            self.say(f"{number} raises its log start offset to {replica.log.log_start_offset}")
 
         replica.on_log_start_moved = moved  # type: ignore[method-assign]
 
@@ -170,7 +170,7 @@ class RemoteLogScenario(Scenario):
     async def retain(self, words: Words, _: Named) -> None:
         for expired in self.brokers[int(words[0])].retain():
             for segment in expired.segments:
-                self.say(f"{words[0]} has {segment.base_offset}- off its disk: {expired.reason.value}")
+                self.say(f"{words[0]} deletes local segment {segment.base_offset}-: {expired.reason.value}")
 
     async def store(self, words: Words, _: Named) -> None:
         if words[0] == "fail":
@@ -186,7 +186,7 @@ class RemoteLogScenario(Scenario):
 
     async def stop(self, words: Words, _: Named) -> None:
         await self.brokers[int(words[0])].stop()
-        self.say(f"{words[0]} has stopped")
+        self.say(f"{words[0]} stopped")
 
     async def delete_topic(self, _: Words, __: Named) -> None:
         self.bucket.topics.clear()
@@ -198,9 +198,10 @@ class RemoteLogScenario(Scenario):
     async def status(self, words: Words, _: Named) -> None:
         broker, log = self.brokers[int(words[0])], self._log(words[0])
         bases = " ".join(str(segment.base_offset) for segment in log.segments)
+        lag = broker.metrics.topic("t").tier.copy_lag_segments
         self.show(
-            f"{words[0]}: log from {log.log_start_offset} to {log.log_end_offset}, on its disk {bases}, "
-            f"remote up to {log.highest_remote_offset}, lag {broker.metrics.topic('t').tier.copy_lag_segments}"
+            f"{words[0]}: log {log.log_start_offset} to {log.log_end_offset}, local segments {bases}, "
+            f"highest remote offset {log.highest_remote_offset}, copy lag {lag}"
         )
 
     async def show_bucket(self, _: Words, __: Named) -> None:
@@ -209,9 +210,9 @@ class RemoteLogScenario(Scenario):
             stored = "stored" if segment.id.id in self.bucket.storage.stored else "nothing stored"
             self.show(f"{self._name(segment.id.id)} {segment.state.name}, {stored}")
         for orphan in sorted(self.bucket.orphans()):
-            self.show(f"{self._name(orphan)} stored, and nobody knows of it")
+            self.show(f"{self._name(orphan)} stored, without metadata")
         if not known and not self.bucket.storage.stored:
-            self.show("nothing")
+            self.show("no segments")
 
     def _log(self, number: str) -> Log:
         return self.brokers[int(number)].replica().log

@@ -4,30 +4,30 @@ Each line of output starts with the time in milliseconds since the command.
 
 Broker 9 follows. A message takes 1 ms. A log is given as runs of `epoch:records`; `4:0` is an epoch without records.
 
-    leader 1 [sessions=0]           one that can be reached
-    lead 1 t-0 1:3 2:2              it leads with this log, in the last epoch named
-    write 1 t-0 3                   commit 1 t-0 3          trim 1 t-0 2        (its log start)
-    log t-0 1:3                     the replica has this log already
+    leader 1 [sessions=0]           add a reachable leader; sessions: its fetch session slots
+    lead 1 t-0 1:3 2:2              lead with this log, in its last epoch
+    write 1 t-0 3                   commit 1 t-0 3          trim 1 t-0 2        (raise its log start offset)
+    log t-0 1:3                     give the replica this log
     follow t-0 leader=1 epoch=2     unfollow t-0
-    advance 500                     let time pass; with `quiet`, as any command, nothing is told of what happens
-    refuse 1 t-0 CODE …             the next answers about a partition
-    refuse-all 1 CODE …             the next answers as a whole
-    diverge 1 t-0 1:4               it once says that its epoch 1 ends at 4
-    stale 1 t-0                     it once answers with records that were not asked for
-    at-once 1 2                     it answers with so many records at most
+    advance 500                     let time pass; `quiet` after any command suppresses its output
+    refuse 1 t-0 CODE …             the errors of the next responses for a partition
+    refuse-all 1 CODE …             the top-level errors of the next responses
+    diverge 1 t-0 1:4               respond once that epoch 1 ends at 4
+    stale 1 t-0                     respond once with records below the fetch offset
+    at-once 1 2                     limit the records per response
     down 1                          up 1                    move 1              (another port)
-    fault t-0 storage|corrupt|order     what becomes of the next append or cut
-    slow-cuts t-0 50                the disk needs so long to cut
-    segment t-0 3-5 0@0 1@3 2@5     remote storage has one, from a log with this history (epoch@first offset)
-    remote 1 t-0 6                  a leader's disk begins there; what its log has before is in remote storage alone
-    expired t-0 6                   so does the replica's own
-    pending 1 t-0 8                 the first offset that is not remote, as the leader says (-1: it does not know)
+    fault t-0 storage|corrupt|order     fail the next append or truncation
+    slow-cuts t-0 50                set the duration of truncations in ms
+    segment t-0 3-5 0@0 1@3 2@5     add a remote segment of a log with these epochs (epoch@first offset)
+    remote 1 t-0 6                  set a leader's local log start offset; records below are remote only
+    expired t-0 6                   set the replica's local log start offset
+    pending 1 t-0 8                 set the leader's earliest pending upload offset (-1: unknown)
     tier loading|ready|skips|slow=50|fails
-                                    not known yet; known; empty replicas leave out all that is remote (KIP-1023); each
-                                    look takes so long; the next one fails
-    config KEY VALUE [topic=t]      dynamic, for all brokers or a topic
-    status                          what is going on with each replica
-    connections                     which are open
+                                    remote metadata not loaded; loaded; empty replicas skip remote records (KIP-1023);
+                                    set the duration of lookups in ms; fail the next lookup
+    config KEY VALUE [topic=t]      set a dynamic config of all brokers or a topic
+    status                          show the fetch state and log of each replica
+    connections                     show the open connections
 """
 
 from collections.abc import Callable, Mapping
@@ -53,44 +53,46 @@ class ReplicationScenario(Scenario):
     def __init__(self) -> None:
         super().__init__()
         self.begun_at = 0.0
-        self.bench = FollowerHarness(self.say)
+        self.harness = FollowerHarness(self.say)
         self.commands: Mapping[str, Command] = {
-            "leader": lambda words, named: self.bench.leader(
+            "leader": lambda words, named: self.harness.leader(
                 int(words[0]), session_slots=int(named.get("sessions", "100"))
             ),
             "lead": self.lead,
-            "write": lambda words, _: self.bench.write(int(words[0]), words[1], int(words[2])),
+            "write": lambda words, _: self.harness.write(int(words[0]), words[1], int(words[2])),
             "commit": self.commit,
             "trim": self.trim,
-            "log": lambda words, _: fill(self.bench.replica(words[0]).log, map(_run, words[1:])),
+            "log": lambda words, _: fill(self.harness.replica(words[0]).log, map(_run, words[1:])),
             "follow": lambda words, named: [
-                self.bench.follow(word, int(named["leader"]), int(named["epoch"])) for word in words
+                self.harness.follow(word, int(named["leader"]), int(named["epoch"])) for word in words
             ],
-            "unfollow": lambda words, _: self.bench.unfollow(words[0]),
-            "advance": lambda words, _: self.bench.advance(float(words[0])),
-            "refuse": lambda words, _: self.bench.led(int(words[0]), words[1]).refusals.extend(
+            "unfollow": lambda words, _: self.harness.unfollow(words[0]),
+            "advance": lambda words, _: self.harness.advance(float(words[0])),
+            "refuse": lambda words, _: self.harness.led(int(words[0]), words[1]).refusals.extend(
                 ErrorCode[word] for word in words[2:]
             ),
-            "refuse-all": lambda words, _: self.bench.leaders[int(words[0])].top_level_errors.extend(
+            "refuse-all": lambda words, _: self.harness.leaders[int(words[0])].top_level_errors.extend(
                 ErrorCode[word] for word in words[1:]
             ),
-            "diverge": lambda words, _: self.bench.led(int(words[0]), words[1]).diverging_ends.append(
+            "diverge": lambda words, _: self.harness.led(int(words[0]), words[1]).diverging_ends.append(
                 EpochEnd(*_run(words[2]))
             ),
             "stale": self.stale,
             "at-once": lambda words, _: setattr(
-                self.bench.leaders[int(words[0])], "response_max_records", int(words[1])
+                self.harness.leaders[int(words[0])], "response_max_records", int(words[1])
             ),
-            "down": lambda words, _: self.bench.transport.down.add(self.bench.leaders[int(words[0])].endpoint),
-            "up": lambda _words, _: self.bench.transport.down.clear(),
-            "move": lambda words, _: self.bench.move(int(words[0])),
-            "fault": lambda words, _: setattr(self.bench.replica(words[0]), "fault", FAULTS[words[1]]()),
-            "slow-cuts": lambda words, _: setattr(self.bench.replica(words[0]), "truncation_s", float(words[1]) / 1000),
+            "down": lambda words, _: self.harness.transport.down.add(self.harness.leaders[int(words[0])].endpoint),
+            "up": lambda _words, _: self.harness.transport.down.clear(),
+            "move": lambda words, _: self.harness.move(int(words[0])),
+            "fault": lambda words, _: setattr(self.harness.replica(words[0]), "fault", FAULTS[words[1]]()),
+            "slow-cuts": lambda words, _: setattr(
+                self.harness.replica(words[0]), "truncation_s", float(words[1]) / 1000
+            ),
             "segment": self.segment,
-            "remote": lambda words, _: self.bench.led(int(words[0]), words[1]).log.leave_to_tier(int(words[2])),
-            "expired": lambda words, _: self.bench.replica(words[0]).log.leave_to_tier(int(words[1])),
+            "remote": lambda words, _: self.harness.led(int(words[0]), words[1]).log.leave_to_tier(int(words[2])),
+            "expired": lambda words, _: self.harness.replica(words[0]).log.leave_to_tier(int(words[1])),
             "pending": lambda words, _: setattr(
-                self.bench.led(int(words[0]), words[1]), "pending_upload", int(words[2])
+                self.harness.led(int(words[0]), words[1]), "pending_upload", int(words[2])
             ),
             "tier": self.tier,
             "config": self.configure,
@@ -99,39 +101,39 @@ class ReplicationScenario(Scenario):
         }
 
     def before_command(self) -> None:
-        self.begun_at = self.bench.loop.time()
+        self.begun_at = self.harness.loop.time()
 
     def after_command(self, name: str) -> None:
         if name != "advance":
-            self.bench.advance(0)
+            self.harness.advance(0)
 
     def say(self, line: str) -> None:
         """Show an event with its time."""
-        self.show(f"{(self.bench.loop.time() - self.begun_at) * 1000:>5.0f} {line}")
+        self.show(f"{(self.harness.loop.time() - self.begun_at) * 1000:>5.0f} {line}")
 
     # Leaders
 
     def lead(self, words: Words, _named: Named) -> None:
         *runs, (epoch, record_count) = map(_run, words[2:])
-        led = self.bench.lead(int(words[0]), words[1], epoch)
+        led = self.harness.lead(int(words[0]), words[1], epoch)
         led.log.epochs.clear()
         fill(led.log, [*runs, (epoch, record_count)])
 
     def commit(self, words: Words, _named: Named) -> None:
-        leader = self.bench.leaders[int(words[0])]
-        self.bench.led(int(words[0]), words[1]).log.high_watermark = int(words[2])
+        leader = self.harness.leaders[int(words[0])]
+        self.harness.led(int(words[0]), words[1]).log.high_watermark = int(words[2])
         leader.look_again()
 
     def trim(self, words: Words, _named: Named) -> None:
-        self.bench.led(int(words[0]), words[1]).log.trim(int(words[2]))
+        self.harness.led(int(words[0]), words[1]).log.trim(int(words[2]))
 
     def stale(self, words: Words, _named: Named) -> None:
-        self.bench.led(int(words[0]), words[1]).stale_records.append(encode([Entry(0, 1)]))
-        self.bench.leaders[int(words[0])].look_again()
+        self.harness.led(int(words[0]), words[1]).stale_records.append(encode([Entry(0, 1)]))
+        self.harness.leaders[int(words[0])].look_again()
 
     def configure(self, words: Words, named: Named) -> None:
         kind = ResourceType.TOPIC if "topic" in named else ResourceType.BROKER
-        self.bench.configure(kind, named.get("topic", ""), words[0], words[1])
+        self.harness.configure(kind, named.get("topic", ""), words[0], words[1])
 
     # Remote storage
 
@@ -139,10 +141,10 @@ class ReplicationScenario(Scenario):
         topic, _, index = words[0].rpartition("-")
         first, _, last = words[1].partition("-")
         epochs = [(int(epoch), int(begin)) for epoch, _, begin in (word.partition("@") for word in words[2:])]
-        self.bench.tier.add(topic, int(index), int(first), int(last), epochs)
+        self.harness.tier.add(topic, int(index), int(first), int(last), epochs)
 
     def tier(self, words: Words, named: Named) -> None:
-        tier = self.bench.tier
+        tier = self.harness.tier
         tier.takes_s = float(named.get("slow", tier.takes_s * 1000)) / 1000
         for word in words:
             match word:
@@ -151,17 +153,17 @@ class ReplicationScenario(Scenario):
                 case "skips":
                     tier.skips_remote = True
                 case "fails":
-                    tier.troubles.append(RemoteLogUnavailable("the store does not answer"))
+                    tier.troubles.append(RemoteLogUnavailable("the store does not respond"))
 
-    # Looking
+    # Output
 
     def status(self, _words: Words, _named: Named) -> None:
-        for name, replica in sorted(self.bench.replicas.items()):
-            phase = self.bench.phase(name)
-            self.show(f"{name} {'not followed' if phase is None else phase.value}, log {replica.log.describe()}")
+        for name, replica in sorted(self.harness.replicas.items()):
+            phase = self.harness.phase(name)
+            self.show(f"{name} {'not fetched' if phase is None else phase.value}, log {replica.log.describe()}")
 
     def connections(self, _words: Words, _named: Named) -> None:
-        for connection in self.bench.transport.connections:
+        for connection in self.harness.transport.connections:
             if not connection.is_closed:
                 self.show(f"{connection.client_id} to {connection.endpoint.host}:{connection.endpoint.port}")
 

@@ -234,8 +234,8 @@ class Broker:
 
     def _cut(self, leader_epoch: int, cut: Callable[[], object]) -> "Future[bool]":
         done: Future[bool] = self._loop.create_future()
-        is_same_reign = leader_epoch == self.leader_epoch
-        if is_same_reign:
+        is_same_epoch = leader_epoch == self.leader_epoch
+        if is_same_epoch:
             cut()
-        done.set_result(is_same_reign)
+        done.set_result(is_same_epoch)
         return done

@@ -1,7 +1,7 @@
 """Drawing of a cluster: one column per broker and one for remote storage, as in KIP-405.
 
 B follows A
-log 0-8, disk from 3, HW 8
+log 0-8, local from 3, HW 8
   3: m3 LE-1
 epochs LE-0@0 LE-1@3
 """
@@ -37,11 +37,11 @@ def _broker(broker: Broker) -> list[str]:
 def _role(broker: Broker) -> str:
     if broker.is_leading:
         return f"{broker.name} leads LE-{broker.leader_epoch}"
-    return f"{broker.name} follows {broker.leader.name}" if broker.leader is not None else f"{broker.name} is alone"
+    return f"{broker.name} follows {broker.leader.name}" if broker.leader is not None else f"{broker.name} is idle"
 
 
 def _log(log: Log) -> list[str]:
-    disk = f", disk from {log.local_log_start_offset}" if log.local_log_start_offset > log.log_start_offset else ""
+    disk = f", local from {log.local_log_start_offset}" if log.local_log_start_offset > log.log_start_offset else ""
     return [
         f"log {log.log_start_offset}-{log.log_end_offset}{disk}, HW {log.high_watermark}",
         *_records(b"".join(segment.file.read(0, segment.size) for segment in log.segments), log.log_start_offset),

@@ -226,7 +226,7 @@ class ScenarioCluster:
             return self._read_remote(log, offset)
         except OffsetOutOfRange:
             return "out of range"
-        return _record_at(bytes(data), offset, "the disk") or "nothing"
+        return _record_at(bytes(data), offset, "the local log") or "nothing"
 
     def _read_remote(self, log: Log, offset: int) -> str:
         lineage = lineage_of(log)

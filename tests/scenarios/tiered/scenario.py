@@ -1,20 +1,20 @@
 """Scenarios of KIP-405, drawn as in the KIP: brokers, remote storage, and what consumers read.
 
 brokers A B
-lead A 0                A leads epoch 0 from now on, in whatever way it was elected
-follow B                B follows, and catches up
-settle                  let followers fetch, and the leader commit what they have
-write m0 m1             the leader appends
-flush B                 what B has is on its disk; the rest may be lost
-roll A                  a new segment
-copy A                  A copies what may be copied to remote storage
-expire A 3              what A has before 3, and remote storage too, goes from its disk
-delete A 4              DeleteRecords: the log starts there
+lead A 0                elect A for epoch 0, cleanly or not
+follow B                make B a follower that catches up
+settle                  let followers fetch, and the leader advance the high watermark
+write m0 m1             append on the leader
+flush B                 flush B's log
+roll A                  roll A's active segment
+copy A                  copy all segments of A that may be copied
+expire A 3              delete A's local segments below 3 that have been copied
+delete A 4              DeleteRecords up to 4
 stop A     start A      crash B (the power fails)     wipe B (a new disk)
 draw
-read B 2 LE-1           a consumer reads on at 2 after a record of LE-1, or without knowing epochs
-next A                  the offset from which A copies on
-agree A                 up to where segments are part of the history of A's log
+read B 2 LE-1           consume at 2 after a record of LE-1, or without an epoch
+next A                  show the offset of A's next copy
+agree A                 show up to which offset each segment belongs to A's log
 """
 
 from collections.abc import Mapping
@@ -81,9 +81,9 @@ class TieredScenario(Scenario):
 
     def agree(self, words: Words, _named: Named) -> str:
         lineage = lineage_of(self.cluster.brokers[words[0]].log)
-        told = []
+        parts = []
         for segment in self.cluster.segments():
             end = lineage.agreed_end(segment)
-            how = "whole" if end == segment.end_offset else f"up to {end}" if end >= 0 else "not at all"
-            told.append(f"{name_of(segment)} {how}")
-        return f"{words[0]} agrees with {', '.join(told)}"
+            part = "whole" if end == segment.end_offset else f"up to {end}" if end >= 0 else "not at all"
+            parts.append(f"{name_of(segment)} {part}")
+        return f"the log of {words[0]} contains {', '.join(parts)}"

@@ -50,7 +50,7 @@ class FakeRemoteLog:
 
     def segment_for(self, replica: FetchedReplica, epoch: int, offset: int) -> "Future[RemoteSegment | None]":
         name = f"{replica.topic}-{replica.index}"
-        self.say(f"which segment has {offset} of epoch {epoch} of {name}")
+        self.say(f"look up the remote segment of {name} with offset {offset} of epoch {epoch}")
 
         def find() -> RemoteSegment | None:
             if not self.is_ready:
@@ -63,7 +63,9 @@ class FakeRemoteLog:
 
     def load(self, replica: FetchedReplica, load: "Load[RemoteSegment]") -> "Future[TierStart]":
         segment = load.segment
-        self.say(f"fetch the state before {load.next_offset} with segment {segment.start_offset}-{segment.end_offset}")
+        self.say(
+            f"load the state before {load.next_offset} from remote segment {segment.start_offset}-{segment.end_offset}"
+        )
 
         def fetch() -> TierStart:
             (epochs,) = (each for known, each in self.histories[replica.topic, replica.index] if known is segment)

@@ -64,10 +64,10 @@ RECORD = struct.Struct(">qi")
 FETCH_VERSION = 17
 ONE_WAY_S = 0.001
 OFFSET_NAMES = {
-    -1: "the end",
-    -2: "the start",
-    EARLIEST_LOCAL: "the start of the disk",
-    EARLIEST_PENDING_UPLOAD: "the first that is not remote",
+    -1: "LATEST",
+    -2: "EARLIEST",
+    EARLIEST_LOCAL: "EARLIEST_LOCAL",
+    EARLIEST_PENDING_UPLOAD: "EARLIEST_PENDING_UPLOAD",
 }
 
 
@@ -160,11 +160,10 @@ class NumberLog:
         self.epochs = [(gone[-1][0], offset), *self.epochs[len(gone) :]] if gone else self.epochs
 
     def describe(self) -> str:
-        runs = [f"{begin} of epoch {epoch}" for epoch, begin in self.epochs]
-        remote = f" ({self.local_start} here)" if self.local_start > self.start else ""
-        return (
-            f"{self.start}{remote} to {self.end}, committed {self.high_watermark}, from {', '.join(runs) or 'nobody'}"
-        )
+        runs = [f"{epoch} from {begin}" for epoch, begin in self.epochs]
+        remote = f" (local from {self.local_start})" if self.local_start > self.start else ""
+        epochs = ", ".join(runs) or "none"
+        return f"{self.start}{remote} to {self.end}, high watermark {self.high_watermark}, epochs {epochs}"
 
 
 class FakeReplica:
@@ -223,20 +222,22 @@ class FakeReplica:
         if entries:
             self._say(f"{self} appends {entries[0].offset} to {entries[-1].offset}")
         if self.log.high_watermark != before:
-            self._say(f"{self} knows of {self.log.high_watermark} committed")
+            self._say(f"{self} advances its high watermark to {self.log.high_watermark}")
         if leader_log_start_offset > self.log.start:
             self.log.trim(min(leader_log_start_offset, self.log.high_watermark))
-            self._say(f"{self} starts at {self.log.start}")
+            self._say(f"{self} raises its log start offset to {self.log.start}")
         return True
 
     def truncate(self, leader_epoch: int, offset: int) -> "Future[bool]":
-        return self._truncate_later(leader_epoch, f"is cut at {offset}", lambda: self.log.truncate(offset))
+        return self._truncate_later(leader_epoch, f"truncates to {offset}", lambda: self.log.truncate(offset))
 
     def truncate_fully_and_start_at(self, leader_epoch: int, offset: int) -> "Future[bool]":
-        return self._truncate_later(leader_epoch, f"starts anew at {offset}", lambda: self.log.restart(offset))
+        return self._truncate_later(
+            leader_epoch, f"truncates fully and starts at {offset}", lambda: self.log.restart(offset)
+        )
 
     def start_from_tier(self, leader_epoch: int, start: TierStart) -> "Future[bool]":
-        words = f"begins behind what is remote, at {start.next_offset}"
+        words = f"starts after its remote records, at {start.next_offset}"
         return self._truncate_later(leader_epoch, words, lambda: self.log.restart_from_tier(start))
 
     def _truncate_later(self, leader_epoch: int, words: str, action: Callable[[], None]) -> "Future[bool]":
@@ -478,28 +479,28 @@ class InMemoryFetchConnection:
         say, names = self._transport.say, self._names()
         say(f"-> {self._to} {self._lane}{describe_request(request, names)}")
 
-        def tell(response: FetchResponse | Unanswered) -> None:
-            say(f"{self._to} -> {self._lane}{describe_answer(response, names)}")
+        def report(response: FetchResponse | Unanswered) -> None:
+            say(f"{self._to} -> {self._lane}{describe_response(response, names)}")
             done(response)
 
-        self._send(lambda leader, answer: leader.fetch(request, answer), tell)
+        self._send(lambda leader, answer: leader.fetch(request, answer), report)
 
     def list_offsets(self, request: ListOffsetsRequest, done: OffsetsDone) -> None:
         which = OFFSET_NAMES[request.topics[0].partitions[0].timestamp]
         asked = " ".join(f"{t.name}-{p.partition_index}" for t in request.topics for p in t.partitions)
-        self._transport.say(f"-> {self._to} where is {which} of {asked}")
+        self._transport.say(f"-> {self._to} ListOffsets {which}: {asked}")
         self._send(lambda leader, answer: answer(leader.list_offsets(request)), done)
 
     def epoch_ends(self, request: OffsetForLeaderEpochRequest, done: EpochEndsDone) -> None:
         asked = " ".join(f"{p.leader_epoch} of {t.topic}-{p.partition}" for t in request.topics for p in t.partitions)
-        self._transport.say(f"-> {self._to} where is the end of epoch {asked}")
+        self._transport.say(f"-> {self._to} OffsetForLeaderEpoch: epoch {asked}")
         self._send(lambda leader, answer: answer(leader.epoch_ends(request)), done)
 
     def close(self) -> None:
         self.is_closed = True
         waiting, self._open = self._open, {}
         for fail in waiting.values():
-            fail(Unanswered("the connection was closed"))
+            fail(Unanswered("the connection is closed"))
 
     @property
     def _to(self) -> str:
@@ -522,7 +523,7 @@ class InMemoryFetchConnection:
         def arrive() -> None:
             leader = transport.leaders.get(self.endpoint)
             if leader is None or self.endpoint in transport.down:
-                settle(Unanswered("cannot be reached"))
+                settle(Unanswered("the leader is unreachable"))
             elif serial in self._open:
                 ask(leader, lambda response: loop.call_later(ONE_WAY_S, lambda: settle(response)))
 
@@ -651,7 +652,7 @@ def fill(log: NumberLog, runs: Iterable[tuple[int, int]]) -> None:
 
 
 def describe_request(request: FetchRequest, names: dict[Uuid, str]) -> str:
-    """`session 101/3: t-0 from 5 of epoch 2 (leader epoch 3), without t-1`."""
+    """Describe a request, such as `Fetch, session 101/3: t-0 from 5 after epoch 2 (leader epoch 3), forgotten t-1`."""
     if request.session_epoch == -1:
         session = f"no session, {request.max_wait_ms} ms"
     elif request.session_epoch == 0:
@@ -660,19 +661,19 @@ def describe_request(request: FetchRequest, names: dict[Uuid, str]) -> str:
         session = f"session {request.session_id}/{request.session_epoch}"
     asked = [
         f"{names.get(topic.topic_id, '?')}-{each.partition} from {each.fetch_offset}"
-        f" of epoch {each.last_fetched_epoch} (leader epoch {each.current_leader_epoch})"
+        f" after epoch {each.last_fetched_epoch} (leader epoch {each.current_leader_epoch})"
         for topic in request.topics
         for each in topic.partitions
     ]
     left = [f"{names.get(t.topic_id, '?')}-{index}" for t in request.forgotten_topics_data for index in t.partitions]
-    words = ", ".join(asked + ([f"without {' '.join(left)}"] if left else []))
-    return f"fetch, {session}: {words or 'nothing new'}"
+    words = ", ".join(asked + ([f"forgotten {' '.join(left)}"] if left else []))
+    return f"Fetch, {session}: {words or 'no changes'}"
 
 
-def describe_answer(response: FetchResponse | Unanswered, names: dict[Uuid, str]) -> str:
-    """`session 101: t-0 3 records, 5 committed`."""
+def describe_response(response: FetchResponse | Unanswered, names: dict[Uuid, str]) -> str:
+    """Describe a response, such as `session 101: t-0 3 records, high watermark 5`."""
     if isinstance(response, Unanswered):
-        return f"no answer: {response.reason}"
+        return f"no response: {response.reason}"
     if response.error_code:
         return ErrorCode(response.error_code).name
     session = f"session {response.session_id}" if response.session_id else "no session"
@@ -681,17 +682,17 @@ def describe_answer(response: FetchResponse | Unanswered, names: dict[Uuid, str]
         for topic in response.responses
         for each in topic.partitions
     ]
-    return f"{session}: {', '.join(listed) or 'nothing new'}"
+    return f"{session}: {', '.join(listed) or 'no data'}"
 
 
 def _describe_data(data: PartitionData) -> str:
     if data.error_code:
         return ErrorCode(data.error_code).name
     if data.diverging_epoch.epoch >= 0:
-        return f"diverges beyond {data.diverging_epoch.end_offset} of epoch {data.diverging_epoch.epoch}"
+        return f"diverging epoch {data.diverging_epoch.epoch} ends at {data.diverging_epoch.end_offset}"
     count = len(data.records or b"") // RECORD.size
     records = f"{count or 'no'} record{'s' * (count != 1)}"
-    return f"{records}, {data.high_watermark} committed"
+    return f"{records}, high watermark {data.high_watermark}"
 
 
 def storage_error() -> KafkaError:

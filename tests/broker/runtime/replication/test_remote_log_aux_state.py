@@ -162,9 +162,9 @@ def test_many_replicas_share_queries() -> None:
         stage.follow(f"t-{index}", 1, 1)
     stage.advance(50)
     assert {replica.log.end for replica in stage.replicas.values()} == {9}
-    assert [line for line in said if "where is" in line] == [
-        "-> 1 where is the start of the disk of t-0 t-1 t-2 t-3 t-4",
-        "-> 1 where is the end of epoch 0 of t-0 0 of t-1 0 of t-2 0 of t-3 0 of t-4",
+    assert [line for line in said if "ListOffsets" in line or "OffsetForLeaderEpoch" in line] == [
+        "-> 1 ListOffsets EARLIEST_LOCAL: t-0 t-1 t-2 t-3 t-4",
+        "-> 1 OffsetForLeaderEpoch: epoch 0 of t-0 0 of t-1 0 of t-2 0 of t-3 0 of t-4",
     ]
 
 
