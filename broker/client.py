@@ -1,9 +1,8 @@
-"""A small blocking client over `protocol`: for the command line and for batch jobs. Any message, to any node.
+"""A small blocking client for the command line and for batch jobs: any request to any node.
 
-Owns connections, the agreement on versions, and finding the right node: any broker, a leader, a coordinator. It does
-not interpret answers beyond that: callers build requests, read responses, and decide what an error code means to
-them. How a socket is opened is a seam (`OpenSocket`), where TLS and SASL will enter. Nothing here may be imported by
-the node itself.
+Owns connections, the choice of API versions, and the lookup of nodes: any broker, a partition leader, a coordinator.
+Callers build requests, read responses and handle error codes. `OpenSocket` opens connections; TLS and SASL belong
+there. A running node never imports this module.
 """
 
 import socket
@@ -36,13 +35,13 @@ SOFTWARE_NAME = "ottla-client"
 SOFTWARE_VERSION = "0.1.0"
 DEFAULT_PORT = 9092
 MAX_RESPONSE_BYTES = 1 << 30
-"""What one answer may weigh: "HTTP" read as a size is 1.2 GB."""
+"""Largest response accepted: an HTTP server's "HTTP", read as a size, is 1.2 GB."""
 
 FIRST_ATTEMPT_TIMEOUT_MS = 1_000
-"""How long a bootstrap server may take to answer at first, while there are others."""
+"""Connection timeout of the first attempt per bootstrap server, if several are given."""
 
 READ_CHUNK_BYTES = 1 << 20
-"""A frame's buffer grows by this much, so that a lying size costs what was really sent."""
+"""Initial size of a frame's buffer: a wrong size field cannot allocate more than was sent."""
 
 GROUP_COORDINATOR = 0
 TRANSACTION_COORDINATOR = 1
@@ -58,7 +57,7 @@ CLIENT_PROPERTIES: frozenset[str] = frozenset(
         "retry.backoff.max.ms",
     }
 )
-"""Those that `ClientConfig.parse` honours."""
+"""Properties that `ClientConfig.parse` uses."""
 
 TRANSIENT: frozenset[ErrorCode] = frozenset(
     {
@@ -78,23 +77,23 @@ TRANSIENT: frozenset[ErrorCode] = frozenset(
         ErrorCode.THROTTLING_QUOTA_EXCEEDED,
     }
 )
-"""Codes that `Client.retrying` sits out. The protocol calls more of them retriable (an unknown topic, a rebalance),
-but a person who misspelt a topic should hear of it at once.
+"""Errors that `Client.retrying` retries. The protocol calls more of them retriable, such as an unknown topic or a
+rebalance; these fail at once, so that a misspelt topic is reported immediately.
 """
 
 _INT16 = Struct(">h")
 
 
 class ClientError(Exception):
-    """Something failed that one sentence explains to a person."""
+    """A failure that its message explains to the user."""
 
 
 class ConnectionLost(ClientError):
-    """The node could not be reached, went silent, or closed the connection; another try may succeed."""
+    """The node is unreachable, timed out, or closed the connection; a retry may succeed."""
 
 
 class UnsupportedVersion(ClientError):
-    """The node and this client have no version of the API in common, or the version cannot say what was asked."""
+    """The node and this client share no version of the API, or the shared version lacks a field of the request."""
 
 
 class Endpoint(NamedTuple):
@@ -106,19 +105,19 @@ class Endpoint(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> "Endpoint":
-        """ "host:port", "[v6]:port" or "host" (port 9092). Raises ClientError."""
+        """Parse "host:port", "[v6]:port" or "host" (port 9092). Raises ClientError."""
         host, colon, port = text.strip().rpartition(":")
         if not colon or (host.count(":") and not host.startswith("[")):
             host, port = text.strip(), str(DEFAULT_PORT)
         host = host.strip("[]")
         if not host or not port.isdigit() or not 0 < int(port) < 65536:
-            raise ClientError(f"{text.strip()!r} is not an address: write HOST:PORT.")
+            raise ClientError(f"{text.strip()!r} is not an address; use HOST:PORT.")
         return cls(host, int(port))
 
 
 @dataclass(frozen=True, slots=True)
 class ClientConfig:
-    """Times in ms. `api_timeout_ms` bounds an operation with its retries, `request_timeout_ms` one request."""
+    """Client settings, in ms. `api_timeout_ms` limits an operation with retries, `request_timeout_ms` one request."""
 
     bootstrap: tuple[Endpoint, ...]
     client_id: str = SOFTWARE_NAME
@@ -131,14 +130,14 @@ class ClientConfig:
 
     @classmethod
     def parse(cls, bootstrap: str, properties: Mapping[str, str] | None = None) -> "ClientConfig":
-        """From "h:p,h:p" and a client's properties, of which the keys that Kafka's clients share are honoured.
+        """Build a configuration from "h:p,h:p" and the properties in CLIENT_PROPERTIES; ignore other properties.
 
-        Raises ClientError for an address or a number that is none.
+        Raises ClientError for an invalid address or number.
         """
         given = properties or {}
         endpoints = tuple(Endpoint.parse(part) for part in bootstrap.split(",") if part.strip())
         if not endpoints:
-            raise ClientError("no server is named: write --bootstrap-server HOST:PORT.")
+            raise ClientError("no bootstrap server is given; use --bootstrap-server HOST:PORT.")
         return cls(
             bootstrap=endpoints,
             client_id=given.get("client.id", SOFTWARE_NAME),
@@ -159,13 +158,15 @@ def _positive(properties: Mapping[str, str], key: str, default: int) -> int:
 
 
 OpenSocket = Callable[[Endpoint, ClientConfig], socket.socket]
-"""Opens a connection ready for Kafka frames, or raises OSError or ClientError."""
+"""Function that opens a connection ready for Kafka frames. Raises OSError or ClientError."""
 
 
 def open_socket(endpoint: Endpoint, config: ClientConfig) -> socket.socket:
-    """A TCP connection, for the one security protocol there is so far."""
+    """Open a TCP connection. Raises ClientError for a security protocol other than PLAINTEXT."""
     if config.security_protocol != "PLAINTEXT":
-        raise ClientError(f"security.protocol={config.security_protocol} has not landed yet: only PLAINTEXT has.")
+        raise ClientError(
+            f"security.protocol={config.security_protocol} is not implemented in this version; use PLAINTEXT."
+        )
     opened = socket.create_connection(endpoint, config.connect_timeout_ms / 1000)
     opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return opened
@@ -177,7 +178,7 @@ class _PendingRequest(NamedTuple):
 
 
 class Connection:
-    """One connection to one node. Requests may be sent ahead; answers are received in the order of the requests."""
+    """A connection to one node. Requests may be pipelined; responses arrive in the order of the requests."""
 
     def __init__(self, endpoint: Endpoint, config: ClientConfig, opened: socket.socket) -> None:
         self.endpoint = endpoint
@@ -190,13 +191,13 @@ class Connection:
 
     @classmethod
     def open(cls, endpoint: Endpoint, config: ClientConfig, opener: OpenSocket = open_socket) -> "Connection":
-        """Connects and agrees on versions. Raises ConnectionLost."""
+        """Connect and request the node's API versions. Raises ConnectionLost."""
         try:
             connection = cls(endpoint, config, opener(endpoint, config))
         except OSError as error:
             raise ConnectionLost(f"cannot connect to {endpoint}: {_reason(error)}.") from error
         try:
-            connection._agree_on_versions()
+            connection._negotiate_versions()
         except ClientError:
             connection.close()
             raise
@@ -206,9 +207,9 @@ class Connection:
         self._socket.close()
 
     def version_of(self, api_key: int, highest: int | None = None) -> int:
-        """The highest version that both sides know, not above `highest`. Raises Unsupported.
+        """Return the highest version that both sides support, at most `highest`. Raises UnsupportedVersion.
 
-        APIs of our own are in no node's list; a node that does not know one closes the connection.
+        Nodes do not list private APIs; a node without the private API closes the connection.
         """
         known = API_BY_KEY[api_key]
         if api_key >= FIRST_PRIVATE_KEY:
@@ -228,9 +229,9 @@ class Connection:
         return api_key in self.versions
 
     def send(self, request: Message, *, highest: int | None = None, answered: bool = True) -> int:
-        """Sends without waiting; `answered` False is for the requests that get no answer (acks=0).
+        """Send without waiting; `answered` is False for requests without a response (acks=0).
 
-        Returns the version used. Raises ConnectionLost or Unsupported.
+        Return the version used. Raises ConnectionLost or UnsupportedVersion.
         """
         version = self.version_of(request.API_KEY, highest)
         self._write(request, version)
@@ -240,35 +241,35 @@ class Connection:
         return version
 
     def receive(self, response_type: type[R], timeout_ms: int | None = None) -> R:
-        """The answer to the oldest request not yet answered. Raises ConnectionLost."""
+        """Receive the response to the oldest pending request. Raises ConnectionLost."""
         awaited = self._awaited.popleft()
         frame = self._read_frame(self._config.request_timeout_ms if timeout_ms is None else timeout_ms)
         try:
             correlation_id, response = decode_response(response_type, awaited.version, frame)
         except DecodeError as error:
-            raise self._lost(f"sent an answer that does not parse ({error})") from error
+            raise self._lost(f"sent a response that cannot be decoded ({error})") from error
         if correlation_id != awaited.correlation_id:
-            raise self._lost("answered another request than the one it was asked")
+            raise self._lost("sent a response with the wrong correlation id")
         return response
 
     def call(
         self, request: Message, response_type: type[R], *, highest: int | None = None, timeout_ms: int | None = None
     ) -> R:
-        """Sends and waits for the answer. Raises ConnectionLost or Unsupported."""
+        """Send and wait for the response. Raises ConnectionLost or UnsupportedVersion."""
         self.send(request, highest=highest)
         return self.receive(response_type, timeout_ms)
 
-    def _agree_on_versions(self) -> None:
-        response = self._ask_versions(ApiVersionsRequest.MAX_VERSION)
+    def _negotiate_versions(self) -> None:
+        response = self._request_versions(ApiVersionsRequest.MAX_VERSION)
         if response is None:
-            response = self._ask_versions(0)
+            response = self._request_versions(0)
         if response is None or response.error_code:
-            raise self._lost("does not say which versions it serves")
+            raise self._lost("did not report its API versions")
         self.api_versions = response
         self.versions = {api.api_key: (api.min_version, api.max_version) for api in response.api_keys}
 
-    def _ask_versions(self, version: int) -> ApiVersionsResponse | None:
-        """None when the node does not know this version of ApiVersions: it then answers in version 0 (KIP-511)."""
+    def _request_versions(self, version: int) -> ApiVersionsResponse | None:
+        """Return None if the node lacks this version of ApiVersions: its response then has version 0 (KIP-511)."""
         self._write(ApiVersionsRequest(SOFTWARE_NAME, SOFTWARE_VERSION), version)
         self._next_correlation_id += 1
         frame = self._read_frame(self._config.connect_timeout_ms)
@@ -277,7 +278,7 @@ class Connection:
         try:
             return decode_response(ApiVersionsResponse, version, frame)[1]
         except DecodeError as error:
-            raise self._lost("does not speak the Kafka protocol") from error
+            raise self._lost("sent a response that is not in the Kafka protocol") from error
 
     def _write(self, request: Message, version: int) -> None:
         try:
@@ -285,20 +286,20 @@ class Connection:
         except EncodeError as error:
             name = API_BY_KEY[request.API_KEY].name
             raise UnsupportedVersion(
-                f"{self.endpoint} serves {name} up to {version}, which cannot say this: {error}."
+                f"{self.endpoint} serves {name} up to version {version}, which lacks a field of the request: {error}."
             ) from error
         try:
             self._socket.settimeout(self._config.request_timeout_ms / 1000)
             self._socket.sendall(chunks[0] if len(chunks) == 1 else b"".join(chunks))
         except OSError as error:
-            raise self._lost(f"took no request ({_reason(error)})") from error
+            raise self._lost(f"did not accept the request ({_reason(error)})") from error
 
     def _read_frame(self, timeout_ms: int) -> memoryview:
         deadline = time.monotonic() + timeout_ms / 1000
         try:
             size = frame_size(self._read_exactly(SIZE_BYTES, deadline), 0, MAX_RESPONSE_BYTES)
         except DecodeError as error:
-            raise self._lost("does not speak the Kafka protocol") from error
+            raise self._lost("sent a response that is not in the Kafka protocol") from error
         return memoryview(self._read_exactly(size, deadline))
 
     def _read_exactly(self, size: int, deadline: float) -> bytearray:
@@ -315,27 +316,27 @@ class Connection:
             self._socket.settimeout(max(0.001, deadline - time.monotonic()))
             count = self._socket.recv_into(room)
         except TimeoutError as error:
-            raise self._lost("did not answer in time") from error
+            raise self._lost("did not respond in time") from error
         except OSError as error:
             raise self._lost(f"broke the connection ({_reason(error)})") from error
         if count == 0:
             raise self._lost("closed the connection")
         return count
 
-    def _lost(self, what: str) -> ConnectionLost:
-        """Closes: after any of these the stream of answers is not to be trusted."""
+    def _lost(self, reason: str) -> ConnectionLost:
+        """Close the connection and return the error: the position in the response stream is unknown."""
         self.close()
-        return ConnectionLost(f"{self.endpoint} {what}.")
+        return ConnectionLost(f"{self.endpoint} {reason}.")
 
 
 def _reason(error: OSError) -> str:
     if isinstance(error, TimeoutError):
-        return "no answer in time"
+        return "no response in time"
     return (error.strerror or str(error) or type(error).__name__).rstrip(".")
 
 
 class Client:
-    """Connections to the nodes of one cluster, opened when first needed. Not for use by several threads."""
+    """Connections to the nodes of one cluster, opened on first use. Not thread-safe."""
 
     def __init__(
         self,
@@ -352,7 +353,7 @@ class Client:
         self._bootstrap: Connection | None = None
         self._endpoints: dict[int, Endpoint] = {}
         self._connections: dict[tuple[int, str], Connection] = {}
-        self._reached = False
+        self._has_connected = False
 
     def __enter__(self) -> "Client":
         return self
@@ -366,7 +367,7 @@ class Client:
         self.forget()
 
     def forget(self) -> None:
-        """Drops all connections and what is known of the nodes; the next call starts from the bootstrap servers."""
+        """Close all connections and forget all nodes; the next call starts from the bootstrap servers."""
         for connection in self._connections.values():
             connection.close()
         self._connections.clear()
@@ -376,38 +377,38 @@ class Client:
             self._bootstrap = None
 
     def any(self) -> Connection:
-        """A connection to the first bootstrap server that answers. Raises ConnectionLost when none does."""
+        """Return a connection to the first bootstrap server that responds. Raises ConnectionLost if none does."""
         if self._bootstrap is None:
-            self._bootstrap = self._first_that_answers()
+            self._bootstrap = self._connect_to_bootstrap()
         return self._bootstrap
 
-    def _first_that_answers(self) -> Connection:
-        """A node that is just starting takes connections long before it answers: others are tried before it is waited
-        for.
+    def _connect_to_bootstrap(self) -> Connection:
+        """Try all servers with a short timeout before waiting longer: a starting node accepts connections before it
+        responds.
         """
-        patience_ms = self.config.connect_timeout_ms
+        timeout_ms = self.config.connect_timeout_ms
         is_alone = len(self.config.bootstrap) == 1
         failures: list[str] = []
-        for limit_ms in (patience_ms,) if is_alone else (min(FIRST_ATTEMPT_TIMEOUT_MS, patience_ms), patience_ms):
+        for limit_ms in (timeout_ms,) if is_alone else (min(FIRST_ATTEMPT_TIMEOUT_MS, timeout_ms), timeout_ms):
             failures = []
             for endpoint in self.config.bootstrap:
                 try:
-                    connection = self._try(endpoint, limit_ms)
+                    connection = self._connect(endpoint, limit_ms)
                 except ConnectionLost as error:
                     failures.append(str(error).rstrip("."))
                 else:
-                    self._reached = True
+                    self._has_connected = True
                     return connection
         raise ConnectionLost("; ".join(failures) + ".")
 
-    def _try(self, endpoint: Endpoint, limit_ms: int) -> Connection:
-        """Raises ConnectionLost, also if it takes longer."""
+    def _connect(self, endpoint: Endpoint, limit_ms: int) -> Connection:
+        """Connect within `limit_ms`. Raises ConnectionLost."""
         return Connection.open(endpoint, replace(self.config, connect_timeout_ms=limit_ms), self._opener)
 
     def node(self, node_id: int, purpose: str = "") -> Connection:
-        """A connection to a broker by its id. `purpose` keeps apart those that must not wait for one another.
+        """Return a connection to a broker by its id. `purpose` separates requests that must not wait for each other.
 
-        Raises ConnectionLost, and KafkaError(BROKER_NOT_AVAILABLE) for an id that no live broker has.
+        Raises ConnectionLost, or KafkaError(BROKER_NOT_AVAILABLE) if no live broker has the id.
         """
         connection = self._connections.get((node_id, purpose))
         if connection is None:
@@ -415,16 +416,16 @@ class Client:
                 self.metadata([])
             endpoint = self._endpoints.get(node_id)
             if endpoint is None:
-                raise KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, f"there is no live broker with the id {node_id}.")
+                raise KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, f"broker {node_id} is not a live broker.")
             connection = self._connections[node_id, purpose] = Connection.open(endpoint, self.config, self._opener)
         return connection
 
     def call(self, request: Message, response_type: type[R], *, highest: int | None = None) -> R:
-        """Asks any broker. Raises ConnectionLost, Unsupported."""
+        """Send the request to any broker and return its response. Raises ConnectionLost, UnsupportedVersion."""
         return self.any().call(request, response_type, highest=highest)
 
     def metadata(self, topics: Iterable[str] | None = None, *, auto_create: bool = False) -> MetadataResponse:
-        """Metadata of `topics` (None: of all), with the live brokers, whose addresses are remembered."""
+        """Request metadata of `topics` (None: all); remember the endpoints of the live brokers."""
         wanted = None if topics is None else [MetadataRequestTopic(name=name) for name in topics]
         response = self.call(MetadataRequest(topics=wanted, allow_auto_topic_creation=auto_create), MetadataResponse)
         if response.error_code:
@@ -433,7 +434,7 @@ class Client:
         return response
 
     def leaders(self, topics: Iterable[str], *, auto_create: bool = False) -> dict[str, MetadataResponseTopic]:
-        """The topics by name. Raises KafkaError for one that has an error, or a partition without leader."""
+        """Return topics by name. Raises KafkaError if a topic has an error or a partition has no leader."""
         response = self.metadata(topics, auto_create=auto_create)
         for topic in response.topics:
             raise_for(topic.error_code, f"topic {topic.name!r}")
@@ -446,7 +447,7 @@ class Client:
         return {topic.name: topic for topic in response.topics if topic.name is not None}
 
     def coordinator(self, key: str, kind: int = GROUP_COORDINATOR, purpose: str = "") -> Connection:
-        """A connection to the coordinator of a group or transactional id. Raises KafkaError as its finder answers."""
+        """Connect to the coordinator of a group or transactional id. Raises KafkaError if FindCoordinator fails."""
         request = FindCoordinatorRequest(key_type=kind)
         if self.any().version_of(ApiKey.FIND_COORDINATOR) >= 4:
             request.coordinator_keys = [key]
@@ -464,11 +465,10 @@ class Client:
         return self.node(node_id, purpose)
 
     def retrying(self, attempt: Callable[[], T], also: frozenset[ErrorCode] = frozenset()) -> T:
-        """The result of `attempt`, tried again after lost connections and transient errors until the API timeout.
+        """Return the result of `attempt`; retry after lost connections and transient errors until the API timeout.
 
-        Between tries everything known of the cluster is forgotten, so that new leaders and coordinators are found.
-        Raises what the last try raised. A cluster that was never reached is not waited for: the address is wrong, or
-        nobody is at home, and a person should hear of it at once.
+        Forget the cluster before a retry, so that new leaders and coordinators are found. Raises the error of the last
+        attempt. There is no retry before the first successful connection: the address is wrong or no broker is running.
         """
         deadline = self._monotonic() + self.config.api_timeout_ms / 1000
         backoff_ms = self.config.retry_backoff_ms
@@ -478,7 +478,7 @@ class Client:
             except (ConnectionLost, KafkaError) as error:
                 if isinstance(error, KafkaError) and error.code not in TRANSIENT | also:
                     raise
-                if not self._reached or self._monotonic() + backoff_ms / 1000 >= deadline:
+                if not self._has_connected or self._monotonic() + backoff_ms / 1000 >= deadline:
                     raise
             self.forget()
             self._sleep(backoff_ms / 1000)
@@ -486,7 +486,7 @@ class Client:
 
 
 def raise_for(code: int, subject: str, message: str | None = None) -> None:
-    """Raises KafkaError for any code but 0, with the broker's own words where it sent some."""
+    """Raise KafkaError for any code but 0, with the broker's message if it sent one."""
     if code:
         known = ErrorCode(code) if code in ErrorCode._value2member_map_ else ErrorCode.UNKNOWN_SERVER_ERROR
         raise KafkaError(known, message or f"{subject}: {known.message}")

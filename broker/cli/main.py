@@ -1,6 +1,6 @@
-"""`ottla COMMAND …`: finds the command, runs it, and turns whatever happens into an exit code.
+"""`ottla COMMAND …`: finds the command, runs it, and turns its outcome into an exit code.
 
-0 is success, 1 a failure told in one sentence on stderr, 2 wrong usage. No traceback reaches a user, unless
+Exit codes: 0 success, 1 failure with a message on stderr, 2 wrong usage. Tracebacks are printed only if
 OTTLA_TRACEBACK is set in the environment.
 """
 
@@ -23,7 +23,7 @@ HELP_WIDTH = 110
 
 
 class _LazyGroup(click.Group):
-    """Imports a command when it is looked up; its one-line help comes from the catalogue."""
+    """Group that imports a command on lookup; short help texts come from the catalogue."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -42,23 +42,23 @@ class _LazyGroup(click.Group):
 
 
 def _unavailable_command(name: str) -> click.Command:
-    """A command that says it is not there yet, whatever options it is given."""
+    """Return a command that fails with any arguments: it is not implemented."""
 
     @click.command(name, context_settings={"ignore_unknown_options": True, "allow_extra_args": True})
-    def refuse() -> None:
-        raise CommandFailed(f"{NOT_IMPLEMENTED[name]}: `ottla {name}` has not landed in this version yet.")
+    def fail() -> None:
+        raise CommandFailed(f"{NOT_IMPLEMENTED[name]}: `ottla {name}` is not implemented in this version.")
 
-    return refuse
+    return fail
 
 
 @click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": HELP_WIDTH})
 @click.version_option(package_name="ottla", message="%(prog)s %(version)s")
 def cli() -> None:
-    """A Kafka-compatible broker, and the tools that go with it."""
+    """A Kafka-compatible broker and its tools."""
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Runs one command line and returns the exit code; standard streams carry everything else."""
+    """Run one command line and return the exit code."""
     try:
         result = cli.main(list(arguments), prog_name="ottla", standalone_mode=False)
         sys.stdout.flush()
@@ -77,7 +77,7 @@ def run(arguments: Sequence[str]) -> int:
     except Exception as error:
         if os.environ.get("OTTLA_TRACEBACK"):
             raise
-        _print_error(f"{type(error).__name__}: {error} (a bug in ottla: OTTLA_TRACEBACK=1 shows where it happened)")
+        _print_error(f"{type(error).__name__}: {error} (a bug in ottla; set OTTLA_TRACEBACK=1 for the traceback)")
         return EXIT_FAILURE
     return result if isinstance(result, int) else 0
 
@@ -87,11 +87,11 @@ def _print_error(sentence: str) -> None:
 
 
 def _discard_output() -> int:
-    """The reader of our output went away (`| head`); what is still buffered must not fail at exit."""
+    """Redirect stdout to /dev/null after a broken pipe (`| head`), so that flushing at exit does not fail."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return EXIT_FAILURE
 
 
 def main() -> None:
-    """Entry point of the program."""
+    """Run the program."""
     sys.exit(run(sys.argv[1:]))

@@ -1,4 +1,4 @@
-"""`ottla metadata-quorum`: Kafka's kafka-metadata-quorum, and `snapshot`, which is ours."""
+"""`ottla metadata-quorum`: Kafka's kafka-metadata-quorum, with an additional command `snapshot`."""
 
 import time
 
@@ -38,15 +38,15 @@ def metadata_quorum(
 
 @metadata_quorum.command("describe")
 @click.option("--status", is_flag=True, help="A short summary.")
-@click.option("--replication", is_flag=True, help="How far each voter and observer is.")
-@click.option("--human-readable", is_flag=True, help="Times as so many ms ago.")
+@click.option("--replication", is_flag=True, help="Log end offset, lag and times of each voter and observer.")
+@click.option("--human-readable", is_flag=True, help="Show times as ms ago.")
 @json_option
 @click.pass_obj
 def describe(target: Target, status: bool, replication: bool, human_readable: bool, as_json: bool) -> None:
     """Describe the quorum."""
     action = one_action({"status": status, "replication": replication})
     if action == "status" and human_readable:
-        raise click.UsageError("--human-readable goes only with --replication.")
+        raise click.UsageError("--human-readable requires --replication.")
     with target.open() as admin:
         report = admin.retrying(lambda: describe_quorum(admin))
     if action == "status":
@@ -59,10 +59,10 @@ def describe(target: Target, status: bool, replication: bool, human_readable: bo
 
 
 @metadata_quorum.command("add-controller")
-@click.option("--dry-run", is_flag=True, help="Say what would be done.")
+@click.option("--dry-run", is_flag=True, help="Show what would be done.")
 @click.pass_obj
 def add_controller(target: Target, dry_run: bool) -> None:
-    """Make a running controller a voter; its configuration is the file of --command-config."""
+    """Make a running controller a voter. Its configuration is the file of --command-config."""
     config = _controller_config(target.command_config)
     directory_id = _directory_id(config)
     listeners = [
@@ -86,12 +86,14 @@ def add_controller(target: Target, dry_run: bool) -> None:
 
 
 @metadata_quorum.command("remove-controller")
-@click.option("--controller-id", "-i", type=int, required=True, metavar="ID", help="Its node.id.")
-@click.option("--controller-directory-id", "-d", required=True, metavar="ID", help="Of its metadata log directory.")
-@click.option("--dry-run", is_flag=True, help="Say what would be done.")
+@click.option("--controller-id", "-i", type=int, required=True, metavar="ID", help="The controller's node.id.")
+@click.option(
+    "--controller-directory-id", "-d", required=True, metavar="ID", help="Directory id of its metadata log directory."
+)
+@click.option("--dry-run", is_flag=True, help="Show what would be done.")
 @click.pass_obj
 def remove_controller(target: Target, controller_id: int, controller_directory_id: str, dry_run: bool) -> None:
-    """Take a voter out of the quorum."""
+    """Remove a voter from the quorum."""
     if controller_id < 0:
         raise CommandFailed(f"Invalid negative --controller-id: {controller_id}")
     try:
@@ -116,7 +118,7 @@ def remove_controller(target: Target, controller_id: int, controller_directory_i
 @json_option
 @click.pass_obj
 def snapshot(target: Target, as_json: bool) -> None:
-    """Have the addressed node cut a snapshot of its metadata now, and print its SnapshotId."""
+    """Create a metadata snapshot on the addressed node now, and print its SnapshotId."""
     with target.open() as admin:
         timeout_ms = admin.client.config.api_timeout_ms
         connection = admin.client.any()
@@ -136,7 +138,7 @@ def _check(answer: AddRaftVoterResponse | RemoveRaftVoterResponse) -> None:
 
 
 def _controller_config(path: str | None) -> BrokerConfig:
-    """Raises CommandFailed."""
+    """Load the configuration of a controller. Raises CommandFailed."""
     if path is None:
         raise CommandFailed(
             "You must supply the configuration file of the controller you are adding: --command-config."
@@ -151,7 +153,7 @@ def _controller_config(path: str | None) -> BrokerConfig:
 
 
 def _directory_id(config: BrokerConfig) -> Uuid:
-    """Of the metadata log directory, as its meta.properties has it. Raises CommandFailed."""
+    """Return the directory id in meta.properties of the metadata log directory. Raises CommandFailed."""
     directory = config.metadata_log_dir
     try:
         meta = read_meta_properties(OsFileSystem(), directory)
@@ -160,7 +162,7 @@ def _directory_id(config: BrokerConfig) -> Uuid:
     except StorageError as error:
         raise CommandFailed(str(error)) from error
     if meta is None or meta.directory_id is None:
-        raise CommandFailed(f"{directory} has no meta.properties with a directory.id: is the controller formatted?")
+        raise CommandFailed(f"{directory}: meta.properties with a directory.id is missing; run `ottla storage format`.")
     if meta.node_id != config.node_id:
         raise CommandFailed(f"{directory} belongs to node {meta.node_id}, not to node {config.node_id}.")
     return meta.directory_id

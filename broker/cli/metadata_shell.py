@@ -1,4 +1,4 @@
-"""`ottla metadata-shell`: Kafka's kafka-metadata-shell, which ours also runs against a live cluster."""
+"""`ottla metadata-shell`: Kafka's kafka-metadata-shell, which also works on a live cluster here."""
 
 import contextlib
 import shlex
@@ -37,13 +37,13 @@ def metadata_shell(
 ) -> None:
     """Browse the metadata of a cluster as a tree of files (kafka-metadata-shell).
 
-    Runs COMMAND (ls, cat, find, tree …; `help` lists them), or asks for commands. A live cluster is looked at anew for
-    each of them.
+    Run COMMAND (ls, cat, find, tree …; `help` lists them), or prompt for commands. On a live cluster, each command
+    reads the latest metadata.
     """
     if snapshot is not None and bootstrap_server is not None:
         raise click.UsageError("--snapshot and --bootstrap-server exclude each other.")
     if as_json and not command:
-        raise click.UsageError("--json goes with a COMMAND.")
+        raise click.UsageError("--json requires a COMMAND.")
     with _tree(snapshot, bootstrap_server or DEFAULT_BOOTSTRAP, command_config) as tree:
         shell = Shell(tree)
         if command:
@@ -54,7 +54,7 @@ def metadata_shell(
 
 @contextlib.contextmanager
 def _tree(snapshot: str | None, bootstrap: str, command_config: str | None) -> Iterator[Callable[[], DirectoryNode]]:
-    """Gives the tree as it is at each call."""
+    """Open the metadata; each call of the result returns the current tree."""
     if snapshot is not None:
         fixed = root(load_file(snapshot))
         yield lambda: fixed
@@ -70,7 +70,7 @@ def _tree(snapshot: str | None, bootstrap: str, command_config: str | None) -> I
 
 
 def _run_one(shell: Shell, command: tuple[str, ...], *, as_json: bool) -> None:
-    """Raises CommandFailed with what the command could not do."""
+    """Run one command. Raises CommandFailed."""
     try:
         if as_json:
             print_json(shell.document(command))
@@ -84,18 +84,18 @@ def _run_one(shell: Shell, command: tuple[str, ...], *, as_json: bool) -> None:
 
 
 def _run_all(shell: Shell) -> None:
-    """Commands from a person or, without prompts, from a pipe. One that fails is told, and the next is read."""
-    is_person = sys.stdin.isatty()
-    if is_person:
+    """Run commands from the terminal or, without prompts, from a pipe. Continue after a failed command."""
+    is_terminal = sys.stdin.isatty()
+    if is_terminal:
         _complete_with(shell)
         click.echo("[ Ottla metadata shell: `help` lists the commands. ]")
     while True:
         try:
-            words = shlex.split(input(PROMPT if is_person else ""))
+            words = shlex.split(input(PROMPT if is_terminal else ""))
             if words:
                 for line in shell.run(words):
                     click.echo(line)
-        except ValueError as error:  # of shlex: a quotation that does not end
+        except ValueError as error:  # shlex: an unclosed quotation
             click.echo(f"{error}.", err=True)
         except ShellError as error:
             click.echo(str(error), err=True)
@@ -104,7 +104,7 @@ def _run_all(shell: Shell) -> None:
 
 
 def _complete_with(shell: Shell) -> None:
-    """Tab completes paths, where the terminal can."""
+    """Complete paths with the tab key, if readline is available."""
     try:
         import readline
     except ImportError:

@@ -1,6 +1,6 @@
-"""`ottla start`: Kafka's kafka-server-start. Reads the configuration, says what is odd about it, and runs the node.
+"""`ottla start`: Kafka's kafka-server-start. Loads the configuration, logs its warnings and runs the node.
 
-Imported at every start, so it imports little: what only the node needs comes with `broker.app`.
+Module-level imports are few, for a fast start: everything that only a node needs comes with `broker.app`.
 """
 
 import gc
@@ -23,28 +23,28 @@ _LOG = EventLog("ottla.start")
 @click.command("start", short_help="Run a node.")
 @click.argument("config_file", required=False, metavar="[CONFIG.properties]")
 @click.option(
-    "--override", "overrides", multiple=True, metavar="KEY=VALUE", help="A setting that beats file and environment."
+    "--override", "overrides", multiple=True, metavar="KEY=VALUE", help="A setting that overrides file and environment."
 )
 @click.option(
     "--log-format",
     type=click.Choice(["text", "json"]),
     default="text",
     show_default=True,
-    help="How events are logged.",
+    help="Format of the log.",
 )
 @click.option(
     "--log-level",
     type=click.Choice(["DEBUG", "INFO", "WARNING", "ERROR"]),
     default="INFO",
     show_default=True,
-    help="Which events are logged.",
+    help="Lowest level that is logged.",
 )
 @click.option("--until-stdin-ends", is_flag=True, hidden=True)
 def start(
     config_file: str | None, overrides: tuple[str, ...], log_format: LogFormat, log_level: str, until_stdin_ends: bool
 ) -> int:
-    """Run a node until it is told to stop. Without a configuration: one node for everything on 127.0.0.1:9092, with
-    its data in ./data."""
+    """Run a node until SIGINT or SIGTERM. Without a configuration: a broker and controller on 127.0.0.1:9092, with its
+    data in ./data."""
     configure_logging(log_format, log_level)
     if until_stdin_ends:
         stop_when_stdin_ends()
@@ -67,7 +67,7 @@ def start(
 
 
 def _import_node() -> Callable[[BrokerConfig], None]:
-    """Import what only a node needs. All of it stays: the collector need not look through it now, nor ever again."""
+    """Import the node. Freeze the imported objects: they are never freed, so the garbage collector can skip them."""
     gc.disable()
     import uvloop
 
@@ -79,14 +79,14 @@ def _import_node() -> Callable[[BrokerConfig], None]:
 
 
 def _first_leaf(error: BaseException) -> BaseException:
-    """What went wrong first, inside however many task groups."""
+    """Return the first exception inside nested exception groups."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return error
 
 
 def _failure(error: BaseException) -> CommandFailed:
-    """One sentence for errors of the operator's world; a bug is also logged with where it happened."""
+    """Return the message of an expected failure; log a bug with its traceback."""
     from broker.net.listening import ListenError
     from broker.runtime.quorum.metadata_recovery import UnusableMetadataLog
     from broker.runtime.quorum.state_file import InvalidQuorumState

@@ -1,4 +1,4 @@
-"""`ottla storage`: Kafka's kafka-storage. Formats a node's directories, shows what is in them, makes ids."""
+"""`ottla storage`: Kafka's kafka-storage. Formats log directories, shows their properties, generates ids."""
 
 from collections.abc import Mapping, Sequence
 
@@ -30,15 +30,15 @@ from storage.errors import StorageError
 from storage.files import OsFileSystem
 
 
-@click.group("storage", short_help="Format log directories, or show what is in them.")
+@click.group("storage", short_help="Format log directories, or show their properties.")
 def storage() -> None:
-    """Format log directories, or show what is in them (kafka-storage)."""
+    """Format log directories, or show their properties (kafka-storage)."""
 
 
 @storage.command("random-uuid")
 @json_option
 def random_uuid(as_json: bool) -> None:
-    """Print a random id, fit for a cluster."""
+    """Print a random id for a new cluster."""
     text = uuid_to_text(random_id())
     if as_json:
         print_json({"uuid": text})
@@ -47,15 +47,20 @@ def random_uuid(as_json: bool) -> None:
 
 
 @storage.command("format")
-@click.option("--config", "-c", "config_file", required=True, metavar="FILE", help="The configuration of the node.")
-@click.option("--cluster-id", "-t", required=True, metavar="ID", help="The id of the cluster, from random-uuid.")
-@click.option("--ignore-formatted", "-g", is_flag=True, help="Leave directories alone that are formatted already.")
-@click.option("--release-version", "-r", metavar="VERSION", help="The metadata.version to begin with, such as 4.2-IV1.")
-@click.option("--feature", "-f", "features", multiple=True, metavar="NAME=LEVEL", help="The level of a feature.")
-@click.option("--standalone", "-s", is_flag=True, help="Begin a dynamic quorum of one.")
-@click.option("--no-initial-controllers", "-N", is_flag=True, help="Join a dynamic quorum.")
-@click.option("--initial-controllers", "-I", metavar="ID@HOST:PORT:DIRECTORY,…", help="Begin a dynamic quorum.")
-@click.option("--add-scram", "-S", multiple=True, metavar="CREDENTIAL", help="A SCRAM credential to begin with.")
+@click.option("--config", "-c", "config_file", required=True, metavar="FILE", help="Configuration of the node.")
+@click.option("--cluster-id", "-t", required=True, metavar="ID", help="Id of the cluster, from random-uuid.")
+@click.option("--ignore-formatted", "-g", is_flag=True, help="Skip directories that are already formatted.")
+@click.option("--release-version", "-r", metavar="VERSION", help="The initial metadata.version, such as 4.2-IV1.")
+@click.option("--feature", "-f", "features", multiple=True, metavar="NAME=LEVEL", help="A feature and its level.")
+@click.option("--standalone", "-s", is_flag=True, help="Start a dynamic quorum with this controller as its voter.")
+@click.option("--no-initial-controllers", "-N", is_flag=True, help="Join an existing dynamic quorum.")
+@click.option(
+    "--initial-controllers",
+    "-I",
+    metavar="ID@HOST:PORT:DIRECTORY,…",
+    help="Start a dynamic quorum with these controllers as its voters.",
+)
+@click.option("--add-scram", "-S", multiple=True, metavar="CREDENTIAL", help="An initial SCRAM credential.")
 def format_(
     config_file: str,
     cluster_id: str,
@@ -68,10 +73,10 @@ def format_(
     add_scram: tuple[str, ...],
 ) -> None:
     """Format the log directories of a node."""
-    chosen = _one_way_of_starting(standalone, no_initial_controllers, initial_controllers)
+    chosen = _quorum_option(standalone, no_initial_controllers, initial_controllers)
     if not is_cluster_id(cluster_id):
         raise CommandFailed(
-            f"Cluster ID string {cluster_id} does not appear to be a valid UUID: `random-uuid` makes one."
+            f"Cluster ID string {cluster_id} does not appear to be a valid UUID; use `ottla storage random-uuid`."
         )
     config = _load(config_file)
     _check_quorum(config, chosen)
@@ -89,8 +94,8 @@ def format_(
         click.echo(f"Formatting {kind} directory {path} with metadata.version {version.release}.")
 
 
-def _one_way_of_starting(standalone: bool, join: bool, initial_controllers: str | None) -> str | None:
-    """The option that says how the quorum begins, if any does. Raises UsageError for several."""
+def _quorum_option(standalone: bool, join: bool, initial_controllers: str | None) -> str | None:
+    """Return the option that determines the quorum, if any. Raises UsageError for several."""
     given = {
         "--standalone": standalone,
         "--no-initial-controllers": join,
@@ -103,7 +108,7 @@ def _one_way_of_starting(standalone: bool, join: bool, initial_controllers: str 
 
 
 def _check_quorum(config: BrokerConfig, chosen: str | None) -> None:
-    """Static voters or a dynamic quorum, not both and, on a controller, not neither. Raises CommandFailed."""
+    """Check for static voters or a dynamic quorum, not both, and not neither on a controller. Raises CommandFailed."""
     if config.voters and chosen in ("--standalone", "--initial-controllers"):
         raise CommandFailed(
             "You cannot specify controller.quorum.voters and format the node with --initial-controllers or "
@@ -119,19 +124,19 @@ def _check_quorum(config: BrokerConfig, chosen: str | None) -> None:
         )
 
 
-def _check_kraft_version(asked: int | None, config: BrokerConfig, chosen: str | None) -> None:
-    """The level follows from how the quorum begins; asking for another one is a mistake. Raises CommandFailed.
+def _check_kraft_version(requested: int | None, config: BrokerConfig, chosen: str | None) -> None:
+    """Check a requested kraft.version, which follows from the kind of quorum. Raises CommandFailed.
 
-    A node that joins takes the level of the quorum it finds (KAFKA-19719): it is told none here, but 0 contradicts it.
+    A node that joins a quorum takes over its level (KAFKA-19719): it is formatted without one, but 0 is an error.
     """
     dynamic = chosen is not None and not config.voters
-    if asked == STATIC_QUORUM and dynamic:
+    if requested == STATIC_QUORUM and dynamic:
         raise CommandFailed(
             "Cannot set kraft.version to 0 if controller.quorum.voters is empty and one of the flags --standalone, "
             "--initial-controllers, or --no-initial-controllers is used. For dynamic controllers support, try "
             "removing the --feature flag for kraft.version."
         )
-    if asked == DYNAMIC_QUORUM and not dynamic:
+    if requested == DYNAMIC_QUORUM and not dynamic:
         raise CommandFailed(
             "Cannot set kraft.version to 1 unless controller.quorum.voters is empty and one of the flags "
             "--standalone, --initial-controllers, or --no-initial-controllers is used. For dynamic controllers "
@@ -141,9 +146,9 @@ def _check_kraft_version(asked: int | None, config: BrokerConfig, chosen: str | 
 
 
 def _check_supports(version: MetadataVersion, *, dynamic: bool, scram: bool) -> None:
-    """Raises CommandFailed for what a release cannot store yet."""
+    """Raise CommandFailed if the release cannot store the metadata."""
     if dynamic and version < MetadataVersion.IV_3_9_0:
-        raise CommandFailed(f"A dynamic quorum needs metadata.version 3.9-IV0, not {version.release}.")
+        raise CommandFailed(f"A dynamic quorum requires metadata.version 3.9-IV0 or later, not {version.release}.")
     if scram and version < MetadataVersion.IV_3_5_2:
         raise CommandFailed(
             f"SCRAM is only supported in metadata.version 3.5-IV2 or later, and this is {version.release}."
@@ -159,7 +164,7 @@ def _voters(
 
 
 def _kind(config: BrokerConfig, voters: Sequence[InitialController]) -> str:
-    """What the metadata directory is to the quorum, in Kafka's words."""
+    """Return the role of the metadata directory in the quorum, in Kafka's words."""
     if not voters:
         return "metadata"
     is_voter = any(each.id == config.node_id for each in voters)
@@ -167,17 +172,17 @@ def _kind(config: BrokerConfig, voters: Sequence[InitialController]) -> str:
 
 
 def initial_records(release: str | None, levels: Mapping[str, int]) -> tuple[MetadataVersion, list[VersionedRecord]]:
-    """The metadata.version, and the records a new cluster begins with. `levels` are features that were asked for.
+    """Return the metadata.version and the initial records of a cluster. `levels` are the requested feature levels.
 
-    Raises CommandFailed, UsageError.
+    Raises CommandFailed or UsageError.
     """
     if release is not None and METADATA_VERSION in levels:
         raise click.UsageError("--release-version and --feature metadata.version exclude each other.")
     version = LATEST_METADATA_VERSION if release is None else parse_release(release)
     version = MetadataVersion(levels.get(METADATA_VERSION, version))
-    asked = {name: level for name, level in levels.items() if name != METADATA_VERSION}
-    kept = [record for record in bootstrap_records(version) if _feature_name(record) not in asked]
-    return version, kept + [feature_record(name, level) for name, level in sorted(asked.items()) if level]
+    requested = {name: level for name, level in levels.items() if name != METADATA_VERSION}
+    kept = [record for record in bootstrap_records(version) if _feature_name(record) not in requested]
+    return version, kept + [feature_record(name, level) for name, level in sorted(requested.items()) if level]
 
 
 def _levels(features: Sequence[str]) -> dict[str, int]:
@@ -194,12 +199,14 @@ def _level(text: str) -> tuple[str, int]:
     if supported is None:
         raise CommandFailed(f"Unsupported feature: {name}. Supported features are: {', '.join(SUPPORTED_FEATURES)}")
     if not level.isdigit() or int(level) not in supported:
-        raise CommandFailed(f"Feature {name} knows levels {supported.minimum} to {supported.maximum}, not {level}.")
+        raise CommandFailed(
+            f"Feature {name}: level {level} is not supported; use {supported.minimum} to {supported.maximum}."
+        )
     return name, int(level)
 
 
 def parse_release(text: str) -> MetadataVersion:
-    """ "4.2-IV1", or "4.2" for the last level of that release. Raises CommandFailed."""
+    """Parse "4.2-IV1", or "4.2" for the last level of that release. Raises CommandFailed."""
     matching = [version for version in MetadataVersion if text in (version.release, version.release.partition("-")[0])]
     if not matching:
         known = f"{min(MetadataVersion).release} to {max(MetadataVersion).release}"
@@ -208,10 +215,10 @@ def parse_release(text: str) -> MetadataVersion:
 
 
 @storage.command("info")
-@click.option("--config", "-c", "config_file", required=True, metavar="FILE", help="The configuration of the node.")
+@click.option("--config", "-c", "config_file", required=True, metavar="FILE", help="Configuration of the node.")
 @json_option
 def info(config_file: str, as_json: bool) -> None:
-    """Show what the log directories of a node say of themselves."""
+    """Show the properties of a node's log directories."""
     config = _load(config_file)
     paths = list(dict.fromkeys([config.metadata_log_dir, *config.log_dirs]))
     try:
@@ -240,7 +247,7 @@ def _problems(found: dict[str, MetaProperties | None]) -> list[str]:
 
 
 def _properties(meta: MetaProperties | None) -> dict[str, object]:
-    """In the order of names; empty where the directory is not formatted."""
+    """Return the properties in the order of names, {} if the directory is not formatted."""
     if meta is None:
         return {}
     directory_id = None if meta.directory_id is None else uuid_to_text(meta.directory_id)
@@ -270,7 +277,7 @@ def _print_info(found: dict[str, MetaProperties | None], problems: list[str]) ->
 
 
 def _load(path: str) -> BrokerConfig:
-    """Raises CommandFailed with the sentence of a bad configuration."""
+    """Load the configuration. Raises CommandFailed."""
     try:
         return load_config(path, (), {})[0]
     except ConfigError as error:

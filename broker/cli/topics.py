@@ -43,7 +43,7 @@ from protocol.primitives import uuid_from_text
 BROKER_DEFAULT = -1
 CONTROLLER_TIMEOUT_MS = 30_000
 HIDDEN_TOPICS = frozenset({"__cluster_metadata"})
-"""Listed only when asked for by name, so that nobody subscribes to them by pattern."""
+"""Topics listed only by name, so that consumers do not subscribe to them by pattern."""
 
 MIN_ISR = "min.insync.replicas"
 
@@ -55,7 +55,7 @@ COLLISION_WARNING = (
 
 @dataclass(frozen=True, slots=True)
 class _Filters:
-    """What --describe leaves out."""
+    """The filters of --describe."""
 
     under_replicated: bool
     unavailable: bool
@@ -70,7 +70,7 @@ class _Filters:
 
 @dataclass(frozen=True, slots=True)
 class _Selection:
-    """Which topics an action is about."""
+    """The topics that an action applies to."""
 
     pattern: str | None
     topic_id: str | None
@@ -83,27 +83,27 @@ class _Selection:
 @click.option("--delete", is_flag=True, help="Delete topics.")
 @click.option("--list", "list_", is_flag=True, help="List topics.")
 @click.option("--describe", is_flag=True, help="Show partitions, replicas and configs of topics.")
-@click.option("--alter", is_flag=True, help="Give topics more partitions.")
-@click.option("--topic", metavar="TOPIC", help="A topic name; except with --create also a regular expression.")
-@click.option("--topic-id", metavar="ID", help="The id of the one topic to describe.")
-@click.option("--partitions", type=click.IntRange(min=1), help="Number of partitions; the cluster's default if absent.")
+@click.option("--alter", is_flag=True, help="Add partitions to topics.")
+@click.option("--topic", metavar="TOPIC", help="A topic name or, except with --create, a regular expression.")
+@click.option("--topic-id", metavar="ID", help="Id of the topic to describe.")
+@click.option("--partitions", type=click.IntRange(min=1), help="Number of partitions. [default: the cluster's]")
 @click.option("--replication-factor", type=click.IntRange(1, 32767), help="Replicas of each partition.")
-@click.option("--replica-assignment", metavar="B:B,B:B", help="Brokers of each partition's replicas, leader first.")
+@click.option("--replica-assignment", metavar="B:B,B:B", help="Broker ids of each partition's replicas, leader first.")
 @click.option("--config", "configs", multiple=True, metavar="NAME=VALUE", help="A config of the topic to create.")
-@click.option("--if-not-exists", is_flag=True, help="Creating a topic that exists is no error.")
-@click.option("--if-exists", is_flag=True, help="A topic that does not exist is no error.")
-@click.option("--exclude-internal", is_flag=True, help="Leave internal topics out of lists and descriptions.")
-@click.option("--under-replicated-partitions", is_flag=True, help="Describe only those with replicas out of sync.")
-@click.option("--unavailable-partitions", is_flag=True, help="Describe only those without a leader.")
-@click.option("--under-min-isr-partitions", is_flag=True, help="Describe only those below min.insync.replicas.")
-@click.option("--at-min-isr-partitions", is_flag=True, help="Describe only those exactly at min.insync.replicas.")
-@click.option("--topics-with-overrides", is_flag=True, help="Describe only topics with configs of their own.")
+@click.option("--if-not-exists", is_flag=True, help="With --create: ignore a topic that exists.")
+@click.option("--if-exists", is_flag=True, help="Ignore a topic that does not exist.")
+@click.option("--exclude-internal", is_flag=True, help="Exclude internal topics.")
+@click.option("--under-replicated-partitions", is_flag=True, help="Describe only under-replicated partitions.")
+@click.option("--unavailable-partitions", is_flag=True, help="Describe only partitions without a live leader.")
+@click.option("--under-min-isr-partitions", is_flag=True, help="Describe only partitions below min.insync.replicas.")
+@click.option("--at-min-isr-partitions", is_flag=True, help="Describe only partitions at min.insync.replicas.")
+@click.option("--topics-with-overrides", is_flag=True, help="Describe only topics with overridden configs.")
 @click.option(
     "--partition-size-limit-per-response",
     type=click.IntRange(min=1),
     default=2000,
     show_default=True,
-    help="Partitions per response when describing.",
+    help="Maximum partitions per response when describing.",
 )
 @client_options
 @json_option
@@ -150,7 +150,7 @@ def topics(
     if action != "describe":
         forbid({"topic-id": topic_id} | {"topics-with-overrides": topics_with_overrides}, "--describe")
         if filters.partitions_only:
-            raise click.UsageError("The options that choose partitions go only with --describe.")
+            raise click.UsageError("The options that select partitions require --describe.")
     if action in ("create", "alter", "delete") and topic is None:
         raise click.UsageError(f"--{action} needs --topic.")
     assignment = None if replica_assignment is None else parse_assignment(replica_assignment)
@@ -176,16 +176,19 @@ _Work = Callable[[Client], None]
 
 
 def parse_assignment(text: str) -> list[list[int]]:
-    """ "1:2,2:3" as the brokers of each partition. Raises UsageError."""
+    """Parse "1:2,2:3" to the replicas of each partition. Raises UsageError."""
     try:
         assignment = [[int(broker) for broker in partition.split(":")] for partition in text.split(",")]
     except ValueError as error:
-        raise click.UsageError(f"--replica-assignment {text}: write broker ids as 1:2,2:3.") from error
+        raise click.UsageError(f"--replica-assignment {text}: use broker ids such as 1:2,2:3.") from error
     for partition, brokers in enumerate(assignment):
         if len(set(brokers)) != len(brokers):
-            raise click.UsageError(f"--replica-assignment: partition {partition} has a broker twice.")
+            raise click.UsageError(f"--replica-assignment: partition {partition} lists a broker twice.")
         if len(brokers) != len(assignment[0]):
-            raise click.UsageError(f"--replica-assignment: partition {partition} has another number of replicas.")
+            raise click.UsageError(
+                f"--replica-assignment: partition {partition} has {len(brokers)} replicas, partition 0 has"
+                f" {len(assignment[0])}; use the same number for all."
+            )
     return assignment
 
 
@@ -243,7 +246,7 @@ def _altering(selection: _Selection, partitions: int | None, assignment: list[li
 def _more_partitions(
     name: str, partitions: int, assignment: list[list[int]] | None, existing: int
 ) -> CreatePartitionsTopic:
-    """The assignment names all partitions, the request only the new ones."""
+    """Return the request for a topic: the option assigns all partitions, the request only the new ones."""
     new = None if assignment is None else [CreatePartitionsAssignment(brokers) for brokers in assignment[existing:]]
     return CreatePartitionsTopic(name, partitions, new)
 
@@ -273,7 +276,7 @@ def _list(client: Client, selection: _Selection, as_json: bool) -> None:
 
 
 def _selected(client: Client, selection: _Selection, *, must_exist: bool = True) -> list[TopicInfo]:
-    """Topics that the options name, sorted. Raises CommandFailed when a named one does not exist, unless allowed."""
+    """Return the selected topics, sorted. Raises CommandFailed if a named topic is missing, unless that is allowed."""
     topics = {topic.name: topic for topic in topics_of_metadata(client, None)}
     if selection.pattern in HIDDEN_TOPICS:
         topics |= {topic.name: topic for topic in topics_of_metadata(client, [selection.pattern])}
@@ -294,7 +297,7 @@ def _id(text: str) -> bytes:
     try:
         return uuid_from_text(text)
     except ValueError as error:
-        raise CommandFailed(f"--topic-id {text}: a topic id is 22 characters of base64.") from error
+        raise CommandFailed(f"--topic-id {text} is not a topic id of 22 base64 characters.") from error
 
 
 def _describe(client: Client, selection: _Selection, filters: _Filters, per_response: int, as_json: bool) -> None:
@@ -347,7 +350,7 @@ def _document(topic: TopicInfo) -> dict[str, object]:
 
 
 def _adding_replicas(client: Client) -> dict[tuple[str, int], tuple[list[int], list[int]]]:
-    """(adding, removing) of partitions that are being moved; empty where the broker does not serve the question."""
+    """Return (adding, removing) replicas of partitions under reassignment; {} if the broker does not serve the API."""
     if not client.any().serves(ListPartitionReassignmentsRequest.API_KEY):
         return {}
     response = client.call(ListPartitionReassignmentsRequest(), ListPartitionReassignmentsResponse)

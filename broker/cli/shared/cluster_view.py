@@ -1,4 +1,4 @@
-"""Topics with their partitions and explicitly set configs, as the describing commands need them."""
+"""Topics with their partitions and dynamic configs, for commands that describe them."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -29,7 +29,7 @@ MAX_PARTITIONS_PER_RESPONSE = 2000
 
 @dataclass(slots=True)
 class PartitionInfo:
-    """`eligible` and `last_known` are None where the broker does not speak of them (KIP-966)."""
+    """A partition. `eligible` and `last_known` are None if the broker does not report them (KIP-966)."""
 
     index: int
     leader: int
@@ -45,8 +45,8 @@ class PartitionInfo:
 
 @dataclass(slots=True)
 class TopicInfo:
-    """`configs` are those that somebody set, at any level, by name; empty until asked for. `shown` are the partitions
-    that a command has chosen to print.
+    """A topic. `configs` holds the configs set at any level, by name, and is empty until `fill_configs`; `shown` holds
+    the partitions that a command prints.
     """
 
     name: str
@@ -68,7 +68,7 @@ class TopicInfo:
 def matching(
     names: Iterable[str], pattern: str | None, *, exclude_internal: bool, internal: frozenset[str]
 ) -> list[str]:
-    """The names that match a Kafka topic pattern (a regular expression, or names between commas), sorted."""
+    """Return the names that match a Kafka topic pattern (a regular expression or a comma-separated list), sorted."""
     wanted = None if pattern is None else topic_pattern(pattern)
     return sorted(
         name
@@ -78,7 +78,7 @@ def matching(
 
 
 def topic_pattern(text: str) -> re.Pattern[str]:
-    """Kafka's include list: "," means "|". Raises ValueError for what is no regular expression."""
+    """Compile Kafka's include list, in which "," means "|". Raises ValueError for an invalid regular expression."""
     try:
         return re.compile(text.strip().strip("\"'").replace(",", "|").replace(" ", ""))
     except re.error as error:
@@ -88,9 +88,9 @@ def topic_pattern(text: str) -> re.Pattern[str]:
 def describe_topics(
     client: Client, names: Sequence[str], per_response: int = MAX_PARTITIONS_PER_RESPONSE
 ) -> list[TopicInfo]:
-    """The topics by name, from DescribeTopicPartitions page by page, or from Metadata where the broker lacks it.
+    """Return topics from DescribeTopicPartitions, page by page, or from Metadata if the broker does not serve it.
 
-    A topic that vanished meanwhile is left out.
+    Leave out topics that were deleted meanwhile.
     """
     if not names:
         return []
@@ -100,7 +100,7 @@ def describe_topics(
 
 
 def topics_of_metadata(client: Client, names: Sequence[str] | None) -> list[TopicInfo]:
-    """The topics (None: all) as Metadata gives them."""
+    """Return topics (None: all) from Metadata."""
     topics = []
     for found in client.metadata(names).topics:
         if found.error_code != UNKNOWN_TOPIC:
@@ -151,7 +151,7 @@ def _partitions(found: DescribeTopicPartitionsResponseTopic) -> list[PartitionIn
 def describe_configs(
     client: Client, resources: Sequence[tuple[int, str]], *, synonyms: bool = True, node: int | None = None
 ) -> list[DescribeConfigsResult]:
-    """All configs of (type, name) resources, from broker `node` or any. Raises KafkaError."""
+    """Return all configs of (type, name) resources, from broker `node` or any broker. Raises KafkaError."""
     request = DescribeConfigsRequest(
         resources=[DescribeConfigsResource(kind, name, None) for kind, name in resources], include_synonyms=synonyms
     )
@@ -163,7 +163,7 @@ def describe_configs(
 
 
 def fill_configs(client: Client, topics: Sequence[TopicInfo]) -> None:
-    """Gives each topic the configs that differ from the default because somebody set them."""
+    """Set `configs` of each topic to the configs that are set at any level."""
     if not topics:
         return
     results = describe_configs(client, [(TOPIC_RESOURCE, topic.name) for topic in topics], synonyms=False)

@@ -1,13 +1,13 @@
-"""How Kafka's config tool writes configs on a command line: "k1=v1,k2=[a,b],k3=". Pure text."""
+"""Config values in the syntax of kafka-configs: "k1=v1,k2=[a,b],k3=". Pure text."""
 
 import re
 
 _SEPARATOR = re.compile(r",(?=[^\]]*(?:\[|$))")
-"""A comma that is not inside brackets."""
+"""A comma outside brackets."""
 
 
 def parse_additions(text: str) -> dict[str, str]:
-    """ "k1=v1,k2=[a,b]" as a dict; brackets around a value are dropped. Raises ValueError."""
+    """Parse "k1=v1,k2=[a,b]" to a dict; brackets around a value are dropped. Raises ValueError."""
     pairs: dict[str, str] = {}
     for part in _SEPARATOR.split(text):
         key, equals, value = part.partition("=")
@@ -22,5 +22,5 @@ def _without_brackets(value: str) -> str:
 
 
 def printed_value(value: str | None) -> str:
-    """As Kafka prints it: an unset or hidden value is "null"."""
+    """Return the value as Kafka prints it: "null" if it is unset or hidden."""
     return "null" if value is None else value

@@ -1,9 +1,9 @@
-"""The one exception by which a command says to a person what went wrong."""
+"""The exception for failures of a command."""
 
 import click
 
 
 class CommandFailed(click.ClickException):
-    """One plain sentence; the program prints it on stderr and exits with 1."""
+    """Failure of a command. The program prints the message on stderr and exits with code 1."""
 
     exit_code = 1

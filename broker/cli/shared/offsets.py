@@ -1,4 +1,4 @@
-"""Offsets as the broker knows them: ends of partitions, positions by time, and what groups have committed."""
+"""Offsets from the brokers: log ends, offsets by timestamp, committed offsets of groups."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
@@ -26,13 +26,13 @@ CONSUMER_REPLICA_ID = -1
 NO_OFFSET = -1
 
 LAST_VERSION_WITH_NAMES = 9
-"""From 10 on OffsetCommit and OffsetFetch name topics by id, which is no use for topics deleted meanwhile."""
+"""Last version of OffsetCommit and OffsetFetch with topic names. Topic ids are of no use for deleted topics."""
 
 
 def list_offsets(
     client: Client, timestamps: Mapping[TopicPartition, int], *, isolation_level: int = 0
 ) -> dict[TopicPartition, int]:
-    """The offset of each partition for its timestamp (or LATEST, EARLIEST); -1 where no record is that late.
+    """Return the offset of each partition for a timestamp, LATEST or EARLIEST; -1 if no record is that late.
 
     Raises KafkaError for the first partition that fails.
     """
@@ -74,7 +74,7 @@ def _leaders(client: Client, partitions: Iterable[TopicPartition]) -> dict[int, 
 
 
 def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[TopicPartition]]:
-    """The partitions under their topics, both sorted."""
+    """Group partitions by topic; topics and partitions are sorted."""
     grouped: defaultdict[str, list[TopicPartition]] = defaultdict(list)
     for partition in sorted(partitions):
         grouped[partition.topic].append(partition)
@@ -82,7 +82,7 @@ def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[TopicPartit
 
 
 def committed_offsets(client: Client, group: str) -> dict[TopicPartition, tuple[int, int]]:
-    """(offset, leader epoch) of every partition that the group has committed. Raises KafkaError."""
+    """Return (offset, leader epoch) of each partition with a committed offset of the group. Raises KafkaError."""
     coordinator = client.coordinator(group)
     request = OffsetFetchRequest(group_id=group, topics=None)
     if coordinator.version_of(ApiKey.OFFSET_FETCH, LAST_VERSION_WITH_NAMES) >= 8:
@@ -107,7 +107,7 @@ def committed_offsets(client: Client, group: str) -> dict[TopicPartition, tuple[
 def commit_request(
     group: str, offsets: Mapping[TopicPartition, int], *, generation: int = -1, member_id: str = ""
 ) -> OffsetCommitRequest:
-    """A commit by a member, or by an outsider to a group without members."""
+    """Build a commit of a member, or, with the defaults, of an admin client for a group without members."""
     return OffsetCommitRequest(
         group_id=group,
         generation_id_or_member_epoch=generation,
@@ -123,7 +123,7 @@ def commit_request(
 
 
 def commit_offsets(client: Client, group: str, offsets: Mapping[TopicPartition, int]) -> None:
-    """Commits for a group without members. Raises KafkaError for the first partition that fails."""
+    """Commit offsets of a group without members. Raises KafkaError for the first partition that fails."""
     if not offsets:
         return
     response = client.coordinator(group).call(
@@ -133,7 +133,7 @@ def commit_offsets(client: Client, group: str, offsets: Mapping[TopicPartition, 
 
 
 def check_commit(response: OffsetCommitResponse) -> None:
-    """Raises KafkaError for the first partition whose commit failed."""
+    """Raise KafkaError for the first partition whose commit failed."""
     for topic in response.topics:
         for partition in topic.partitions:
             raise_for(partition.error_code, f"{topic.name}-{partition.partition_index}")

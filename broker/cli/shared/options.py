@@ -1,4 +1,4 @@
-"""Options that many commands share, and the two rules of Kafka's tools: one action, and flags that go together."""
+"""Options that several commands share, and checks of options: exactly one action, and options that require another."""
 
 from collections.abc import Callable, Mapping
 from typing import TypeVar
@@ -11,7 +11,7 @@ DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
 
 
 def client_options(command: F) -> F:
-    """--bootstrap-server and --command-config, as `bootstrap_server` and `command_config`."""
+    """Add --bootstrap-server and --command-config, as `bootstrap_server` and `command_config`."""
     command = click.option(
         "--command-config",
         metavar="FILE",
@@ -23,17 +23,17 @@ def client_options(command: F) -> F:
         metavar="HOST:PORT[,…]",
         default=DEFAULT_BOOTSTRAP,
         show_default=True,
-        help="Any brokers of the cluster.",
+        help="One or more brokers of the cluster.",
     )(command)
 
 
 def json_option(command: F) -> F:
-    """--json, as `as_json`."""
+    """Add --json, as `as_json`."""
     return click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of text.")(command)
 
 
 def one_action(given: Mapping[str, bool]) -> str:
-    """The one flag that is set. Raises UsageError for none or several, as Kafka's tools do."""
+    """Return the action that is set. Raises UsageError for none or several, as Kafka's tools do."""
     chosen = [name for name, is_set in given.items() if is_set]
     if len(chosen) != 1:
         names = [f"--{name}" for name in given]
@@ -42,14 +42,14 @@ def one_action(given: Mapping[str, bool]) -> str:
 
 
 def forbid(given: Mapping[str, object], unless: str) -> None:
-    """Raises UsageError for each option that is given though it only goes with `unless`."""
+    """Raise UsageError for an option that is given without the option it requires."""
     for name, value in given.items():
         if value not in (None, False, (), ""):
-            raise click.UsageError(f"--{name} goes only with {unless}.")
+            raise click.UsageError(f"--{name} requires {unless}.")
 
 
 def key_value(text: str, option: str) -> tuple[str, str]:
-    """ "k=v" as a pair. Raises UsageError."""
+    """Parse "k=v" to a pair. Raises UsageError."""
     key, equals, value = text.partition("=")
     if not equals or not key.strip():
         raise click.UsageError(f"{option}: {text!r} is not NAME=VALUE.")

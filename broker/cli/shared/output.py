@@ -1,7 +1,4 @@
-"""How commands print: Kafka's plain text where scripts read it, tables where a person looks on, JSON when asked.
-
-Plain text is what the kafka-*.sh tools print, column widths included. A terminal gets the same columns as a table.
-"""
+"""Output of commands: the plain text of the kafka-*.sh tools, column widths included; tables on a terminal; JSON."""
 
 import json
 import sys
@@ -11,7 +8,7 @@ import click
 
 
 def print_json(document: object) -> None:
-    """One JSON document: indented on a terminal, on one line for programs."""
+    """Print one JSON document: indented on a terminal, else on one line."""
     click.echo(json.dumps(document, indent=2 if is_terminal() else None, ensure_ascii=False))
 
 
@@ -20,7 +17,7 @@ def is_terminal() -> bool:
 
 
 def print_columns(headings: Sequence[str], rows: Iterable[Sequence[object]], formats: Sequence[str]) -> None:
-    """Rows under headings; `formats` are `str.format` cells such as "{:<15}", joined by single spaces."""
+    """Print rows below headings; `formats` are `str.format` cells such as "{:<15}", joined by single spaces."""
     if is_terminal():
         _print_table(headings, rows)
         return
@@ -41,5 +38,5 @@ def _print_table(headings: Sequence[str], rows: Iterable[Sequence[object]]) -> N
 
 
 def width_of(values: Iterable[object], least: int) -> int:
-    """The width of a column that holds all of `values` and is at least `least` wide."""
+    """Return the width of a column of `values`, at least `least`."""
     return max([least, *(len(str(value)) for value in values)])

@@ -1,4 +1,4 @@
-"""What DescribeQuorum says, in the words and columns of kafka-metadata-quorum, or as JSON."""
+"""The metadata quorum as kafka-metadata-quorum prints it, or as JSON."""
 
 import json
 from collections.abc import Sequence
@@ -29,14 +29,14 @@ COLUMNS = (
 
 
 class QuorumReplicaInfo(NamedTuple):
-    """A voter or observer. Times are ms since 1970, -1 unknown; `endpoints` are NAME://host:port."""
+    """A voter or observer. Times are ms since 1970, -1 if unknown; `endpoints` are NAME://host:port."""
 
     state: ReplicaState
     endpoints: tuple[str, ...]
     status: str
 
     def document(self) -> dict[str, object]:
-        """As `--status` shows it."""
+        """Return the replica as `--status` prints it."""
         shown: dict[str, object] = {"id": self.state.replica_id}
         if self.state.replica_directory_id != ZERO_UUID:
             shown["directoryId"] = uuid_to_text(self.state.replica_directory_id)
@@ -46,7 +46,7 @@ class QuorumReplicaInfo(NamedTuple):
 
 
 class QuorumReport(NamedTuple):
-    """The quorum as its leader describes it; the leader is the first of the voters."""
+    """The quorum as described by its leader; the leader is the first voter."""
 
     cluster_id: str
     leader_id: int
@@ -60,17 +60,17 @@ class QuorumReport(NamedTuple):
         return self.voters[0].state
 
     def lag_of(self, state: ReplicaState) -> int:
-        """Records behind the leader."""
+        """Return the number of records behind the leader."""
         return self.leader.log_end_offset - state.log_end_offset
 
     @property
     def slowest(self) -> ReplicaState:
-        """The voter that is furthest behind."""
+        """The voter with the lowest log end offset."""
         return min((voter.state for voter in self.voters), key=lambda state: state.log_end_offset)
 
     @property
     def max_follower_lag_ms(self) -> int:
-        """-1 where a time is not known."""
+        """Lag of the slowest voter in ms, -1 if a time is unknown."""
         leader, slowest = self.leader, self.slowest
         if slowest is leader:
             return 0
@@ -79,7 +79,7 @@ class QuorumReport(NamedTuple):
         return leader.last_caught_up_timestamp - slowest.last_caught_up_timestamp
 
     def status_lines(self) -> list[str]:
-        """--status."""
+        """Return the lines of --status."""
         rows = {
             "ClusterId": self.cluster_id,
             "LeaderId": self.leader_id,
@@ -93,7 +93,7 @@ class QuorumReport(NamedTuple):
         return [f"{name + ':':<24}{value}" for name, value in rows.items()]
 
     def status_document(self) -> dict[str, object]:
-        """--status --json."""
+        """Return the document of --status --json."""
         return {
             "clusterId": self.cluster_id,
             "leaderId": self.leader_id,
@@ -106,7 +106,7 @@ class QuorumReport(NamedTuple):
         }
 
     def replication_lines(self, now_ms: int, *, readable: bool) -> list[str]:
-        """--replication: columns padded to their widest cell, each with a tab behind it."""
+        """Return the lines of --replication: columns padded to their widest cell, each followed by a tab."""
         rows = [COLUMNS, *(self._row(replica, now_ms, readable) for replica in (*self.voters, *self.observers))]
         widths = [max(len(row[column]) for row in rows) for column in range(len(COLUMNS))]
         return ["".join(f"{cell:<{width}}\t" for cell, width in zip(row, widths, strict=True)) for row in rows]
@@ -120,7 +120,7 @@ class QuorumReport(NamedTuple):
         return (str(state.replica_id), directory_id, *numbers, *shown, replica.status)
 
     def replication_document(self) -> list[dict[str, object]]:
-        """--replication --json."""
+        """Return the document of --replication --json."""
         return [
             {
                 "nodeId": state.replica_id,
@@ -144,13 +144,13 @@ def _listed(replicas: Sequence[QuorumReplicaInfo]) -> str:
 
 
 def describe_quorum(admin: AdminClient) -> QuorumReport:
-    """Raises KafkaError."""
+    """Describe the quorum. Raises KafkaError."""
     partition = DescribeQuorumRequestPartitionData(0)
     request = DescribeQuorumRequest([DescribeQuorumRequestTopicData(METADATA_TOPIC, [partition])])
     answer = admin.call(request, DescribeQuorumResponse)
     raise_for(answer.error_code, "the quorum", answer.error_message)
     if len(answer.topics) != 1 or len(answer.topics[0].partitions) != 1:
-        raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "the quorum was described as none.")
+        raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "the response does not describe exactly one quorum.")
     (found,) = answer.topics[0].partitions
     raise_for(found.error_code, "the quorum", found.error_message)
     endpoints = {

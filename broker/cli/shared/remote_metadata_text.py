@@ -1,4 +1,4 @@
-"""Events of remote segments as text, in Kafka's words (KIP-405): what its dump tool and its console consumer print."""
+"""Remote segment events in the text format of Kafka's dump tool and console consumer (KIP-405)."""
 
 from typing import Final
 
@@ -24,7 +24,7 @@ _PARTITION_STATES: Final = {state: f"DELETE_PARTITION_{state.name}" for state in
 
 
 def event_text(event: MetadataEvent) -> str:
-    """As Kafka's objects print themselves, in its dump tool and on its console alike."""
+    """Return the event's text, equal to `toString` of Kafka's classes."""
     match event:
         case RemoteSegment():
             return _segment(event)
@@ -71,5 +71,5 @@ def _partition(partition: TopicIdPartition) -> str:
 
 
 def _custom(custom_metadata: bytes | None) -> str:
-    """Kafka tells how much there is, not what."""
+    """Return the text of custom metadata, which contains its size only, as in Kafka."""
     return "Optional.empty" if custom_metadata is None else f"Optional[CustomMetadata{{{len(custom_metadata)} bytes}}]"

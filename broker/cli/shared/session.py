@@ -1,4 +1,4 @@
-"""A connected client for the length of a command, with its failures turned into sentences."""
+"""A connected client for the duration of a command. Errors become CommandFailed."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -11,7 +11,7 @@ from protocol.errors import KafkaError
 
 
 def read_properties(path: str | None) -> dict[str, str]:
-    """The properties in a file, none without a file. Raises CommandFailed."""
+    """Read properties from a file; {} without a path. Raises CommandFailed."""
     if path is None:
         return {}
     try:
@@ -26,7 +26,7 @@ def read_properties(path: str | None) -> dict[str, str]:
 def session(
     bootstrap_server: str, command_config: str | None = None, overrides: Mapping[str, str] | None = None
 ) -> Iterator[Client]:
-    """A client of the cluster. Whatever the client or the broker refuses inside becomes CommandFailed."""
+    """Open a client of the cluster. Errors of the client and the broker become CommandFailed."""
     with client_errors_as_failures():
         config = ClientConfig.parse(bootstrap_server, read_properties(command_config) | dict(overrides or {}))
         with Client(config) as client:
@@ -35,7 +35,7 @@ def session(
 
 @contextmanager
 def client_errors_as_failures() -> Iterator[None]:
-    """Turns the errors of client and broker into CommandFailed."""
+    """Turn errors of the client and the broker into CommandFailed."""
     try:
         yield
     except KafkaError as error:

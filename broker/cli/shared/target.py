@@ -1,7 +1,7 @@
-"""Commands that speak to brokers or straight to the controllers: where they connect, and whom they ask there.
+"""Connections of commands that administer the cluster through brokers or directly through controllers.
 
-Any broker forwards what only the active controller can answer. A controller does not: with --bootstrap-controller the
-active one is looked up first, by DescribeCluster for the endpoints of controllers (KIP-919).
+Brokers forward requests to the active controller; controllers do not. With --bootstrap-controller, DescribeCluster for
+controller endpoints finds the active controller first (KIP-919).
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -24,25 +24,29 @@ T = TypeVar("T")
 
 _BROKERS: Final = 1
 _CONTROLLERS: Final = 2
-"""Endpoint types of DescribeCluster: a listener knows its own alone."""
+"""Endpoint types of DescribeCluster: a listener reports endpoints of its own type only."""
 
 
 def target_options(command: F) -> F:
-    """--bootstrap-server or --bootstrap-controller, and --command-config, before the action as in Kafka's tools."""
+    """Add --bootstrap-server, --bootstrap-controller and --command-config, before the action as in Kafka's tools."""
     command = click.option("--command-config", metavar="FILE", type=click.Path(), help="Properties of the client.")(
         command
     )
     command = click.option(
-        "--bootstrap-controller", metavar="HOST:PORT[,…]", help="Any controllers of the cluster, in place of brokers."
+        "--bootstrap-controller",
+        metavar="HOST:PORT[,…]",
+        help="One or more controllers of the cluster, instead of brokers.",
     )(command)
     return click.option(
-        "--bootstrap-server", metavar="HOST:PORT[,…]", help=f"Any brokers. [default: {DEFAULT_BOOTSTRAP}]"
+        "--bootstrap-server",
+        metavar="HOST:PORT[,…]",
+        help=f"One or more brokers of the cluster. [default: {DEFAULT_BOOTSTRAP}]",
     )(command)
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What the options before the action said."""
+    """The bootstrap servers and client configuration given before the action."""
 
     bootstrap: str
     is_controller: bool
@@ -50,7 +54,7 @@ class Target:
 
     @classmethod
     def of(cls, server: str | None, controller: str | None, command_config: str | None) -> "Target":
-        """Raises UsageError if both are named."""
+        """Build the target. Raises UsageError if both kinds of servers are given."""
         if server is not None and controller is not None:
             raise click.UsageError("--bootstrap-server and --bootstrap-controller exclude each other.")
         bootstrap = controller or server or DEFAULT_BOOTSTRAP
@@ -58,24 +62,24 @@ class Target:
 
     @contextmanager
     def open(self, overrides: Mapping[str, str] | None = None) -> Iterator["AdminClient"]:
-        """Connect for the length of a command."""
+        """Connect for the duration of a command."""
         with session(self.bootstrap, self.command_config, overrides) as client:
             yield AdminClient(client, self.is_controller)
 
 
 class AdminClient:
-    """The cluster, reached through brokers or controllers."""
+    """A client of the cluster, connected through brokers or controllers."""
 
     def __init__(self, client: Client, is_controller: bool) -> None:
         self.client = client
         self._is_controller = is_controller
 
     def retrying(self, attempt: Callable[[], T]) -> T:
-        """As `Client.retrying`; an operation that is still under way is waited for, too."""
+        """Like `Client.retrying`; also retry operations that are still in progress."""
         return self.client.retrying(attempt, frozenset({ErrorCode.REQUEST_TIMED_OUT}))
 
     def call(self, request: Message, response_type: type[R]) -> R:
-        """Asks any broker, or the active controller."""
+        """Send the request to any broker, or to the active controller, and return the response."""
         if not self._is_controller:
             return self.client.call(request, response_type)
         connection = self._active_controller()
@@ -85,7 +89,7 @@ class AdminClient:
             connection.close()
 
     def cluster_id(self) -> str:
-        """Raises KafkaError."""
+        """Return the cluster id. Raises KafkaError."""
         return self._describe_cluster().cluster_id
 
     def _describe_cluster(self) -> DescribeClusterResponse:
@@ -95,7 +99,7 @@ class AdminClient:
         return answer
 
     def _active_controller(self) -> Connection:
-        """Raises KafkaError NOT_CONTROLLER while there is none."""
+        """Connect to the active controller. Raises KafkaError NOT_CONTROLLER if there is none."""
         answer = self._describe_cluster()
         for node in answer.brokers:
             if node.broker_id == answer.controller_id:

@@ -56,7 +56,7 @@ def test_the_list_of_commands_shows_what_is_there(capsys: pytest.CaptureFixture[
 def test_what_has_not_landed_refuses_in_one_sentence(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run([command, "--bootstrap-server", "h:1", "describe", "--status"]) == 1
     err = capsys.readouterr().err
-    assert f"`ottla {command}` has not landed" in err
+    assert f"`ottla {command}` is not implemented" in err
     assert err.count("\n") == 1
 
 

@@ -99,7 +99,7 @@ def test_times_for_people(ottla: Ottla, monkeypatch: pytest.MonkeyPatch) -> None
     ("arguments", "code", "sentence"),
     [
         (["describe"], 2, "exactly one action: --status or --replication"),
-        (["describe", "--status", "--human-readable"], 2, "--human-readable goes only with --replication"),
+        (["describe", "--status", "--human-readable"], 2, "--human-readable requires --replication"),
         (["--bootstrap-controller", "h:1", "describe", "--status"], 2, "exclude each other"),
         (["remove-controller", "-i", "-1", "-d", OWN], 1, "Invalid negative --controller-id: -1"),
         (["remove-controller", "-i", "1", "-d", "x"], 1, "Failed to parse --controller-directory-id"),
@@ -165,7 +165,7 @@ class TestAddController:
     def test_a_controller_that_is_not_formatted_cannot_be_added(self, ottla: Ottla, config: str) -> None:
         outcome = ottla("metadata-quorum", "--command-config", config, "add-controller")
         assert outcome.code == 1
-        assert "is the controller formatted?" in outcome.err
+        assert "run `ottla storage format`" in outcome.err
 
     def test_what_the_leader_refuses_is_told(self, broker: FakeBroker, ottla: Ottla, config: str) -> None:
         self.format(config)

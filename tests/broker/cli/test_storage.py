@@ -114,7 +114,7 @@ def test_an_older_release_and_features(config: Path, tmp_path: Path) -> None:
     [
         (["-r", "9.9"], 1, "Unknown metadata.version 9.9."),
         (["-f", "nosuch=1"], 1, "Unsupported feature: nosuch."),
-        (["-f", "group.version=9"], 1, "Feature group.version knows levels 0 to 1, not 9."),
+        (["-f", "group.version=9"], 1, "Feature group.version: level 9 is not supported; use 0 to 1."),
         (["-f", "kraft.version=1"], 1, "Cannot set kraft.version to 1 unless controller.quorum.voters is empty"),
         (["-r", "4.0", "-f", "metadata.version=29"], 2, "exclude each other"),
         (["--standalone"], 1, "You cannot specify controller.quorum.voters and format the node with"),
@@ -199,7 +199,7 @@ def test_a_node_without_initial_controllers_waits_to_join(tmp_path: Path, capsys
         (["-I", f"3@h:1:{OWN},3@h:2:{OTHER}"], "node id 3 was specified more than once"),
         (["-s", "-f", "kraft.version=0"], "Cannot set kraft.version to 0 if controller.quorum.voters is empty"),
         (["-N", "-f", "kraft.version=0"], "Cannot set kraft.version to 0 if controller.quorum.voters is empty"),
-        (["-s", "-r", "3.8"], "A dynamic quorum needs metadata.version 3.9-IV0"),
+        (["-s", "-r", "3.8"], "A dynamic quorum requires metadata.version 3.9-IV0"),
     ],
 )
 def test_what_cannot_begin_a_dynamic_quorum(

@@ -238,7 +238,7 @@ def test_describe_by_id(described: Callable[[list[Partition]], None], ottla: Ott
     described([_partition(0)])
     assert ottla("topics", "--describe", "--topic-id", uuid_to_text(topic_id("t"))).code == 0
     assert ottla("topics", "--describe", "--topic-id", uuid_to_text(topic_id("u"))).code == 1
-    assert "22 characters of base64" in ottla("topics", "--describe", "--topic-id", "x").err
+    assert "22 base64 characters" in ottla("topics", "--describe", "--topic-id", "x").err
 
 
 def test_describe_shows_replicas_on_the_move(

@@ -141,7 +141,7 @@ def test_unusable_location_is_reported_before_spark_starts(tmp_path: Path, capsy
 @pytest.mark.parametrize(
     ("line", "sentence"),
     [
-        ("security.protocol=SASL_SSL", "security.protocol=SASL_SSL has not landed yet: only PLAINTEXT has."),
+        ("security.protocol=SASL_SSL", "security.protocol=SASL_SSL is not implemented in this version; use PLAINTEXT."),
         ("request.timeout.ms=soon", "request.timeout.ms=soon is not a positive number."),
         ("fetch.max.wait.ms=0", "kafka.fetch.max.wait.ms must be a positive number, not '0'."),
     ],
