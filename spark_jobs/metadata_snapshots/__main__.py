@@ -24,7 +24,7 @@ EXIT_INTERRUPTED = 130
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
-@click.option("--bootstrap-server", required=True, metavar="HOST:PORT[,…]", help="Any brokers of the cluster.")
+@click.option("--bootstrap-server", required=True, metavar="HOST:PORT[,…]", help="One or more brokers of the cluster.")
 @click.option("--out", required=True, metavar="URI", help="Snapshot location: a directory, file://, s3:// or s3a://.")
 @click.option("--checkpoint", metavar="URI", help="Location of Spark's offsets, any path that Spark can write to.")
 @click.option("--once", is_flag=True, help="Write one snapshot at the current high watermark, and exit.")

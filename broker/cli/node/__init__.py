@@ -1,1 +1,1 @@
-"""Commands' parts that prepare and start nodes: formatting, local clusters, containers."""
+"""Preparation and start of nodes: formatting, local clusters, containers."""

@@ -1,8 +1,8 @@
-"""What the container image runs: `ottla start`, with the environment read as apache/kafka's image reads it. Arguments
-NAME=VALUE come first and beat the environment; what follows them are options of `ottla start`.
+"""The container image's entry point: `ottla start` with the environment variables of the apache/kafka image.
 
-Settings mounted at /mnt/shared/config/server.properties come first, `KAFKA_*` variables beat them, and what the image
-comes with counts only where there is neither. A node formats itself for the cluster `CLUSTER_ID`.
+Leading arguments NAME=VALUE override the environment; the remaining arguments are options of `ottla start`. Settings
+come from /mnt/shared/config/server.properties, overridden by `KAFKA_*` variables; the image's default file is used only
+if both are empty. The node formats itself for the cluster `CLUSTER_ID`.
 """
 
 import os
@@ -21,7 +21,7 @@ MOUNTED: Final = Path("/mnt/shared/config/server.properties")
 SHIPPED: Final = Path("/etc/kafka/docker/server.properties")
 DATA: Final = "/var/lib/kafka/data"
 
-_DEFAULT_CLUSTER_ID: Final = "5L6g3nShT-eMCtK--X86sw"  # the image's, so that its examples run unchanged
+_DEFAULT_CLUSTER_ID: Final = "5L6g3nShT-eMCtK--X86sw"  # the default of the apache/kafka image
 _ADVERTISED: Final = "KAFKA_ADVERTISED_LISTENERS"
 _LISTENERS: Final = "KAFKA_LISTENERS"
 _ROLES: Final = "KAFKA_PROCESS_ROLES"
@@ -31,15 +31,16 @@ _HOST: Final = re.compile(r"://(\[[^]]*\]|[^:,]*):")
 
 
 class ContainerStart(NamedTuple):
-    """`environment` is for the node; `config_file` is None where there is none to read."""
+    """Arguments of a node's start. `environment` is the node's; `config_file` is None if there is no file to read."""
 
     environment: dict[str, str]
     config_file: Path | None
 
 
 def prepare(environ: Mapping[str, str], mounted: Path = MOUNTED, shipped: Path = SHIPPED) -> ContainerStart:
-    """The start of a node from a container's environment. Raises ConfigError for a file that cannot be read, and
-    CommandFailed for listeners that a controller advertises.
+    """Derive a node's start from a container's environment.
+
+    Raises ConfigError for an unreadable file, and CommandFailed for advertised listeners on a controller.
     """
     environment = {name: value for name, value in environ.items() if name not in (_ADVERTISED, _LISTENERS) or value}
     environment[CLUSTER_ID] = environ.get(CLUSTER_ID) or _DEFAULT_CLUSTER_ID
@@ -54,24 +55,24 @@ def prepare(environ: Mapping[str, str], mounted: Path = MOUNTED, shipped: Path =
 
 
 def with_arguments(environ: Mapping[str, str], arguments: Sequence[str]) -> tuple[dict[str, str], list[str]]:
-    """The environment with what the arguments set in it, and the rest of them."""
+    """Return the environment, overridden by the leading NAME=VALUE arguments, and the remaining arguments."""
     count = next((at for at, each in enumerate(arguments) if not _ASSIGNMENT.match(each)), len(arguments))
     set_here = (each.partition("=") for each in arguments[:count])
     return {**environ, **{name: value for name, _, value in set_here}}, list(arguments[count:])
 
 
 def _derive_listeners(environment: dict[str, str]) -> None:
-    """Listeners default to what is advertised, on all addresses."""
+    """Set the default of the listeners: the advertised listeners, bound to all addresses."""
     advertised = environment.get(_ADVERTISED)
     if advertised is None:
         return
     if environment.get(_ROLES) == "controller":
-        raise CommandFailed(f"{_ADVERTISED} is set, but a node that is only a controller has none to advertise.")
+        raise CommandFailed(f"{_ADVERTISED} is set, but a node with only the controller role advertises no listeners.")
     environment.setdefault(_LISTENERS, _HOST.sub("://0.0.0.0:", advertised))
 
 
 def main() -> int:
-    """Runs the node in this process, so that signals reach it."""
+    """Run the node in this process, so that signals reach it."""
     from broker.cli.main import run
 
     environ, options = with_arguments(os.environ, sys.argv[1:])

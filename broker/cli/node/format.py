@@ -1,4 +1,4 @@
-"""Formats the directories of one node, for `ottla storage format` and for the supervisor of a local cluster."""
+"""Formatting of one node's directories, for `ottla storage format` and the supervisor of a local cluster."""
 
 import time
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ from storage.files import OsFileSystem
 
 VOTERS_CHECKPOINT_FILE = "__cluster_metadata-0/00000000000000000000-0000000000.checkpoint"
 NOTHING_WRITTEN_YET_MS = 0
-"""The timestamp in it: it stands for no record, and, as any snapshot, has the same bytes on every node."""
+"""Timestamp of the initial voters snapshot: it replaces no record, and must have the same bytes on every node."""
 
 
 def format_node(
@@ -28,10 +28,10 @@ def format_node(
     voters: Sequence[InitialController] = (),
     ignore_formatted: bool = False,
 ) -> Formatted:
-    """Formats the log directories; `records` are those an empty metadata log begins with.
+    """Format the log directories; `records` are the initial records of the metadata log.
 
-    `voters` begin a dynamic quorum; where this node is one of them, its metadata directory gets the id they know it by.
-    Without them the quorum is static, or is there already and waits to be joined. Raises CommandFailed.
+    `voters` start a dynamic quorum; if this node is a voter, its metadata directory gets the id in `voters`. Without
+    voters the quorum is static, or the node joins an existing one. Raises CommandFailed.
     """
     now_ms = int(time.time() * 1000)
     initial_files = {}

@@ -1,4 +1,4 @@
-"""The voters that a dynamic quorum begins with, as `--initial-controllers` names them (KIP-853)."""
+"""The initial voters of a dynamic quorum, as given by `--initial-controllers` (KIP-853)."""
 
 import re
 from collections.abc import Iterable
@@ -11,13 +11,13 @@ from protocol.primitives import Uuid, uuid_from_text, uuid_to_text
 
 STATIC_QUORUM = 0
 DYNAMIC_QUORUM = 1
-"""Levels of kraft.version."""
+"""Levels of the feature kraft.version."""
 
 _ENTRY = re.compile(r"(?P<id>\d+)@(?:\[(?P<v6>[^\]]+)\]|(?P<host>[^:\[\]]+)):(?P<port>\d+):(?P<directory>[\w-]+)")
 
 
 class InitialController(NamedTuple):
-    """A voter: where the others reach it, and the directory that will hold its metadata log."""
+    """An initial voter: its id, its endpoint, and the directory id of its metadata log."""
 
     id: int
     host: str
@@ -30,10 +30,10 @@ class InitialController(NamedTuple):
 
 
 def parse_initial_controllers(text: str) -> tuple[InitialController, ...]:
-    """ "ID@HOST:PORT:DIRECTORY,…", an IPv6 address in brackets. Raises CommandFailed."""
+    """Parse "ID@HOST:PORT:DIRECTORY,…", with IPv6 addresses in brackets. Raises CommandFailed."""
     controllers = tuple(_parse(entry.strip()) for entry in text.split(",") if entry.strip())
     if not controllers:
-        raise CommandFailed("--initial-controllers names nobody.")
+        raise CommandFailed("--initial-controllers is empty; use ID@HOST:PORT:DIRECTORY,….")
     ids = [each.id for each in controllers]
     for node_id in ids:
         if ids.count(node_id) > 1:
@@ -53,13 +53,13 @@ def _parse(entry: str) -> InitialController:
 
 
 def own_controller(config: BrokerConfig, directory_id: Uuid) -> InitialController:
-    """This node at the listener that the quorum uses, the first of `controller.listener.names`."""
+    """Return this node as a voter, with the quorum's listener: the first of `controller.listener.names`."""
     listener = config.advertised_controller_listeners[0]
     return InitialController(config.node_id, listener.host or "localhost", listener.port, directory_id)
 
 
 def voters_record(controllers: Iterable[InitialController], listener: str) -> VotersRecord:
-    """The voter set, each reached at its `listener`. In the order of ids, so that all nodes write the same."""
+    """Build the voters record with `listener` endpoints, sorted by id so that all nodes write the same bytes."""
     return VotersRecord(
         voters=[
             VotersRecordVoter(

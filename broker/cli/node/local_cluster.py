@@ -1,9 +1,9 @@
-"""The directories of a local cluster: formatted together at its first start, and one by one when a node lost its own.
+"""Formatting of a local cluster: all nodes together at its first start, single nodes when their data is lost.
 
-The nodes of a new cluster are its initial controllers, under directory ids that are chosen before the first of them is
-formatted and kept in a file until the last one is: whatever cuts that short, the next start goes on with the same
-voters. Afterwards the nodes themselves remember the cluster id. A node whose data is gone while others have theirs
-comes back as a stranger to the quorum, with a directory of another id, and joins it.
+The nodes of a new cluster are its initial controllers. Their directory ids are chosen before the first node is
+formatted and kept in a file until the last one is formatted, so that an interrupted first start continues with the same
+voters. Afterwards the nodes' meta.properties hold the cluster id. A node that lost its data while other nodes kept
+theirs is formatted with a new directory id and joins the quorum as an observer.
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,11 +23,11 @@ from storage.errors import StorageError
 from storage.files import FileSystem, read_file, replace_file
 
 PLAN_FILE = ".forming"
-"""In the cluster's directory while it is being formatted: the cluster id, and the initial controllers, a line each."""
+"""File in the cluster's directory while it is being formatted: the cluster id and one initial controller per line."""
 
 
 class LocalCluster:
-    """The nodes of a cluster below `directory`, by node id. Blocks; nothing here takes long."""
+    """Formats the nodes of a cluster below `directory`, by node id. Blocking, but fast."""
 
     def __init__(self, fs: FileSystem, directory: Path, nodes: Mapping[int, BrokerConfig]) -> None:
         self._fs = fs
@@ -35,7 +35,7 @@ class LocalCluster:
         self._nodes = nodes
 
     def prepare(self, node: LocalNode) -> None:
-        """Format what is not formatted. Raises NotPrepared."""
+        """Format the nodes that need it. Raises NotPrepared."""
         try:
             node.directory.mkdir(parents=True, exist_ok=True)
             self._format(node.id)
@@ -46,22 +46,24 @@ class LocalCluster:
             raise NotPrepared(reason) from error
 
     def _format(self, node_id: int) -> None:
-        """All nodes as initial controllers of a new cluster, or this one, if it has no data, as one that will join.
+        """Format all nodes as initial controllers of a new cluster, or this node, if it lacks data, to join the quorum.
 
-        Raises CommandFailed, StorageError, OSError.
+        Raises CommandFailed, StorageError or OSError.
         """
         missing = [config for config in self._nodes.values() if not self._is_formatted(config)]
         if self._fs.exists(self._plan_file):
-            self._form(missing, *self._read_plan())
+            self._format_all(missing, *self._read_plan())
         elif len(missing) == len(self._nodes):
-            self._form(missing, *self._make_plan())
+            self._format_all(missing, *self._make_plan())
         elif self._nodes[node_id] in missing:
             self._format_to_join(self._nodes[node_id])
 
     def _is_formatted(self, config: BrokerConfig) -> bool:
         return is_formatted(self._fs, config.metadata_log_dir)
 
-    def _form(self, missing: Sequence[BrokerConfig], cluster_id: str, voters: Sequence[InitialController]) -> None:
+    def _format_all(
+        self, missing: Sequence[BrokerConfig], cluster_id: str, voters: Sequence[InitialController]
+    ) -> None:
         for config in missing:
             format_node(config, cluster_id, bootstrap_records(), voters=voters, ignore_formatted=True)
         self._fs.remove(self._plan_file)
@@ -70,19 +72,19 @@ class LocalCluster:
         format_node(config, self._known_cluster_id(), bootstrap_records(), ignore_formatted=True)
 
     def _known_cluster_id(self) -> str:
-        """Of any node that is formatted. Raises NotPrepared if none of them says."""
+        """Return the cluster id of any formatted node. Raises NotPrepared if no node has one."""
         found = (read_meta_properties(self._fs, config.metadata_log_dir) for config in self._nodes.values())
         known = next((meta.cluster_id for meta in found if meta is not None and meta.cluster_id is not None), None)
         if known is None:
-            raise NotPrepared("no node of this cluster says which cluster it belongs to.")
+            raise NotPrepared("no meta.properties of this cluster's nodes has a cluster.id.")
         return known
 
     def _make_plan(self) -> tuple[str, tuple[InitialController, ...]]:
-        """Raises CommandFailed."""
+        """Choose the ids of a new cluster and write the plan file. Raises CommandFailed."""
         configs = list(self._nodes.values())
         cluster_id = configs[0].cluster_id or uuid_to_text(random_id())
         if not is_cluster_id(cluster_id):
-            raise CommandFailed(f"CLUSTER_ID is {cluster_id!r}, which is no id: `ottla storage random-uuid` makes one.")
+            raise CommandFailed(f"CLUSTER_ID is {cluster_id!r}, not a valid id; use `ottla storage random-uuid`.")
         voters = tuple(own_controller(config, random_id()) for config in configs)
         plan = "\n".join([cluster_id, *map(str, voters)])
         replace_file(self._fs, self._plan_file, plan.encode())

@@ -1,6 +1,7 @@
-"""SCRAM credentials as `storage format --add-scram` takes them: text in, records of the metadata log out (RFC 5802).
+"""SCRAM credentials of `storage format --add-scram`, parsed from text to records of the metadata log (RFC 5802).
 
-`SCRAM-SHA-256=[name=alice,password=…]`, with `iterations`, `salt` and `saltedpassword` (both base64) as Kafka has them.
+Format: `SCRAM-SHA-256=[name=alice,password=…]`, with optional `iterations`, `salt` and `saltedpassword` (both base64),
+as in Kafka.
 """
 
 import base64
@@ -25,7 +26,7 @@ _KNOWN = frozenset({"name", "password", "iterations", "salt", "saltedpassword"})
 
 
 class Mechanism(NamedTuple):
-    """A SCRAM mechanism: its number in records and the hash it is built on."""
+    """A SCRAM mechanism: its number in records and its hash function."""
 
     number: int
     hash_name: str
@@ -35,7 +36,7 @@ MECHANISMS = {"SCRAM-SHA-256": Mechanism(1, "sha256"), "SCRAM-SHA-512": Mechanis
 
 
 def scram_record(argument: str, random_salt: Callable[[int], bytes] = secrets.token_bytes) -> VersionedRecord:
-    """The record of one `--add-scram` argument. Raises CommandFailed; the password is in no sentence."""
+    """Build the record of one `--add-scram` argument. Raises CommandFailed, whose message never has the password."""
     match = _ARGUMENT.fullmatch(argument.strip())
     if match is None:
         raise CommandFailed("--add-scram is not of the form MECHANISM=[name=…,password=…].")

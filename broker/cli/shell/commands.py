@@ -1,4 +1,4 @@
-"""The commands of the metadata shell, over whatever tree they are given: words in, lines out, or a document."""
+"""The commands of the metadata shell on a metadata tree: words in, lines or a document out."""
 
 import fnmatch
 from collections.abc import Callable, Iterator, Sequence
@@ -8,15 +8,15 @@ from broker.cli.shell.nodes import DirectoryNode, LeafNode, MetadataNode
 
 MANUAL: Final[dict[str, str]] = {
     "cat": "cat FILE…: print the content of files.",
-    "cd": "cd [DIRECTORY]: go to a directory, or to / without one.",
+    "cd": "cd [DIRECTORY]: change to a directory; / without one.",
     "exit": "exit: leave the shell.",
     "find": "find [PATH…]: list paths and everything below them.",
     "help": "help: list the commands.",
-    "history": "history [N]: show the last commands, or the last N of them.",
-    "ls": "ls [PATH…]: list directories. *, ? and […] stand for any names, as in other shells.",
-    "man": "man COMMAND: say what a command does.",
+    "history": "history [N]: show the last N commands.",
+    "ls": "ls [PATH…]: list directories; *, ? and […] are wildcards.",
+    "man": "man COMMAND: describe a command.",
     "pwd": "pwd: print the current directory.",
-    "tree": "tree [PATH…]: show directories and files with their contents.",
+    "tree": "tree [PATH…]: print directories and files with their contents.",
 }
 
 _WILDCARDS: Final = frozenset("*?[")
@@ -24,15 +24,15 @@ _DEFAULT_HISTORY: Final = 500
 
 
 class ShellError(Exception):
-    """A command that could not do all it was asked; one sentence for each thing."""
+    """Failure of a command: one message per line."""
 
 
 class ShellExit(Exception):
-    """The user wants to leave."""
+    """Request to leave the shell."""
 
 
 class MetadataNodeInfo(NamedTuple):
-    """A node, and its absolute path as a tuple of names."""
+    """A node and its absolute path, as a tuple of names. The name is that of Kafka's shell."""
 
     path: tuple[str, ...]
     node: MetadataNode
@@ -43,7 +43,7 @@ class MetadataNodeInfo(NamedTuple):
 
 
 class Shell:
-    """`root` gives the tree as it is now; the current directory and the history are kept between commands."""
+    """The shell. `root` returns the current tree; the current directory and the history persist between commands."""
 
     def __init__(self, root: Callable[[], DirectoryNode]) -> None:
         self._root = root
@@ -51,7 +51,7 @@ class Shell:
         self._history: list[str] = []
 
     def run(self, words: Sequence[str]) -> Iterator[str]:
-        """The lines that a command prints. Raises ShellError, after all lines that there are; Exit."""
+        """Yield the lines that a command prints. Raises ShellError, after all available lines, or ShellExit."""
         self._history.append(" ".join(words))
         name, *arguments = words
         commands: dict[str, Callable[[Sequence[str]], Iterator[str]]] = {
@@ -72,10 +72,10 @@ class Shell:
         yield from commands[name](arguments)
 
     def document(self, words: Sequence[str]) -> object:
-        """What a command prints, as one document: by path, where it is about paths, else its lines.
+        """Return a command's output as a document: an object by path for `ls`, `cat` and `tree`, else a list of lines.
 
-        A directory is the list of its names, for `tree` an object of what is in it; a file is its content, null for
-        `ls`. Raises ShellError, also where there would be something to print; Exit.
+        `ls` maps a directory to its names and a file to null, `cat` a file to its content, and `tree` a directory to an
+        object. Raises ShellError, even if there is partial output, or ShellExit.
         """
         name, *paths = words
         shown: dict[str, Callable[[MetadataNode], object]] = {"ls": _listed, "cat": _content, "tree": _nested}
@@ -92,7 +92,7 @@ class Shell:
         return {_shown(each.path): shown[name](each.node) for each in found}
 
     def complete(self, text: str) -> list[str]:
-        """Paths that begin with `text`."""
+        """Return the paths that begin with `text`."""
         parent, slash, begun = text.rpartition("/")
         found = self._look_up(parent + slash or ".")
         if found is None or not isinstance(found.node, DirectoryNode):
@@ -178,7 +178,7 @@ class Shell:
     # Paths
 
     def _match(self, command: str, patterns: Sequence[str]) -> tuple[list[MetadataNodeInfo], list[str]]:
-        """What paths, with wildcards in them or not, stand for, and a sentence for each that stands for nothing."""
+        """Return the nodes that match the patterns, and a message for each pattern without a match."""
         found: list[MetadataNodeInfo] = []
         problems: list[str] = []
         for pattern in patterns:
@@ -202,7 +202,7 @@ class Shell:
 
 
 def _expand(root: DirectoryNode, pattern: tuple[str, ...]) -> Iterator[MetadataNodeInfo]:
-    """The nodes that a path stands for, in the order of names."""
+    """Yield the nodes that match a path, sorted by name."""
     reached = [MetadataNodeInfo((), root)]
     for part in pattern:
         reached = [child for each in reached for child in _children(each, part)]

@@ -1,7 +1,6 @@
-"""The tree that the metadata shell shows, with the names and texts of Kafka's.
+"""The tree of the metadata shell, with the names and texts of Kafka's shell.
 
-A directory lists its names and makes a child when one is asked for: of a million partitions only those that are looked
-at cost anything.
+A directory creates a child on lookup, so that only the visited part of a large image costs time.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -48,19 +47,19 @@ _OPERATIONS: Final = {
 }  # fmt: skip
 _PERMISSIONS: Final = {1: "ANY", 2: "DENY", 3: "ALLOW"}
 _QUOTA_TYPES: Final = {"client-id": "clientId", "ip": "ip", "user": "user"}
-"""Entity types in the order in which, and with the words by which, Kafka names a quota's node."""
+"""Entity types in Kafka's order, with Kafka's names in the node of a quota."""
 
 
 @dataclass(frozen=True, slots=True)
 class LeafNode:
-    """A file; its text is made when it is read."""
+    """A file, whose text is created when it is read."""
 
     read: Callable[[], str]
 
 
 @dataclass(frozen=True, slots=True)
 class DirectoryNode:
-    """`names` in no particular order; `child` is None for a name that is not there."""
+    """A directory. `names` are unsorted; `child` returns None for an unknown name."""
 
     names: Callable[[], Iterable[str]]
     child: Callable[[str], "MetadataNode | None"]
@@ -70,7 +69,7 @@ MetadataNode: TypeAlias = LeafNode | DirectoryNode
 
 
 def fixed(children: Mapping[str, MetadataNode]) -> DirectoryNode:
-    """A directory of known children."""
+    """Return a directory with the given children."""
     return DirectoryNode(children.keys, children.get)
 
 
@@ -102,7 +101,7 @@ def image_node(image: MetadataImage) -> DirectoryNode:
 
 
 def local_node() -> DirectoryNode:
-    """`/local`: the program that shows all this."""
+    """`/local`: the version of this program."""
     try:
         own = version("ottla")
     except PackageNotFoundError:
@@ -225,7 +224,7 @@ def _entity_name(entity: QuotaEntity) -> str:
 
 
 def _escaped(name: str) -> str:
-    """What gives a node's name its shape is quoted where it belongs to a user's."""
+    """Quote the characters that structure a node's name."""
     return "".join(f"\\{letter}" if letter in "()\\" else letter for letter in name)
 
 
@@ -243,7 +242,7 @@ def acl_text(entry: AccessControlEntry) -> str:
 
 
 def scram_node(scram: ScramImage) -> DirectoryNode:
-    """A directory for each mechanism, whether it has credentials or not."""
+    """Return a directory per mechanism, also for mechanisms without credentials."""
     children: dict[str, MetadataNode] = {}
     for mechanism in ScramMechanism:
         users = {
@@ -312,7 +311,7 @@ def _ids(ids: Iterable[Uuid]) -> str:
 
 
 def _two_longs(number: Uuid) -> tuple[int, int]:
-    """Kafka orders ids as pairs of signed numbers."""
+    """Return the sort key of Kafka's Uuid: two signed longs."""
     high, low = _LONGS.unpack(number)
     return high, low
 

@@ -1,4 +1,4 @@
-"""Where the shell's metadata comes from: a snapshot file, or a live cluster by way of `__cluster_metadata`."""
+"""Sources of the metadata shell: a snapshot file, or `__cluster_metadata` of a live cluster."""
 
 import re
 from collections.abc import Callable
@@ -35,11 +35,11 @@ LAST_VERSION_WITH_NAMES: Final = 12
 _SNAPSHOT_NAME: Final = re.compile(r"(\d{20})-(\d{10})\.checkpoint")
 
 ReadPage = Callable[[int], Buffer]
-"""The next piece of a snapshot from a position on; empty at its end."""
+"""Function that returns the bytes of a snapshot from a position; empty at the end."""
 
 
 def load_snapshot(read: ReadPage, end_offset: int | None) -> MetadataImage:
-    """The image of a snapshot. An unknown end offset is as many records as there are. Raises InvalidSnapshot."""
+    """Load the image of a snapshot. Without an end offset, the record count is used. Raises InvalidSnapshot."""
     reading, delta, count, position = SnapshotReading(), MetadataDelta(EMPTY_IMAGE), 0, 0
     while piece := read(position):
         for frames in reading.feed(piece):
@@ -55,7 +55,7 @@ def load_snapshot(read: ReadPage, end_offset: int | None) -> MetadataImage:
 
 
 def load_file(path: str) -> MetadataImage:
-    """The image of a snapshot file; the file's name tells where it ends. Raises CommandFailed."""
+    """Load a snapshot file, whose name contains its end offset. Raises CommandFailed."""
     name = _SNAPSHOT_NAME.match(Path(path).name)
     try:
         with open(path, "rb") as file:
@@ -63,14 +63,14 @@ def load_file(path: str) -> MetadataImage:
     except OSError as error:
         raise CommandFailed(f"cannot read {path}: {error.strerror}.") from error
     except (InvalidSnapshot, InvalidMetadata) as error:
-        raise CommandFailed(f"{path} is not a whole snapshot: {error}.") from error
+        raise CommandFailed(f"{path} is not a complete snapshot: {error}.") from error
 
 
 class LiveMetadata:
-    """The metadata of a running cluster; `catch_up` reads what was committed since.
+    """The metadata of a running cluster. `catch_up` reads records committed since the last call.
 
-    The log is read as any consumer may read it. Where it begins after our position, the answer names a snapshot, which
-    is fetched from the same broker, page by page.
+    Fetches as a consumer does. If the log starts after the fetch position, the response contains a snapshot id; the
+    snapshot is then fetched from the same broker, page by page.
     """
 
     def __init__(self, client: Client) -> None:
@@ -80,16 +80,16 @@ class LiveMetadata:
 
     @property
     def image(self) -> MetadataImage:
-        """As of the last `catch_up`."""
+        """Image after the last `catch_up`."""
         return self._loader.image
 
     def catch_up(self) -> None:
-        """Read up to the high watermark. Raises KafkaError, ClientError."""
+        """Read up to the high watermark. Raises KafkaError or ClientError."""
         while not self._client.retrying(self._step):
             pass
 
     def _step(self) -> bool:
-        """One fetch, or one snapshot; whether the end is reached."""
+        """Fetch records or one snapshot; return whether the high watermark is reached."""
         broker = self._serving_broker()
         found = self._fetch(broker)
         if found.error_code == ErrorCode.OFFSET_OUT_OF_RANGE and found.snapshot_id.end_offset > 0:
@@ -111,7 +111,7 @@ class LiveMetadata:
         answer = broker.call(request, FetchResponse, highest=LAST_VERSION_WITH_NAMES)
         raise_for(answer.error_code, TOPIC)
         if not answer.responses or not answer.responses[0].partitions:
-            raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "the broker answered for no partition.")
+            raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"the response contains no partition of {TOPIC}.")
         return answer.responses[0].partitions[0]
 
     def _load_snapshot(self, broker: Connection, snapshot_id: SnapshotId) -> None:
@@ -126,10 +126,11 @@ class LiveMetadata:
         self._next_offset = snapshot_id.end_offset
 
     def _page(self, broker: Connection, snapshot_id: SnapshotId, position: int) -> Buffer:
-        """Empty past the end."""
+        """Fetch the bytes of a snapshot from a position; empty past the end."""
         wanted = FetchSnapshotRequestSnapshotId(snapshot_id.end_offset, snapshot_id.epoch)
-        asked = FetchSnapshotRequestPartitionSnapshot(0, -1, wanted, position)
-        request = FetchSnapshotRequest(max_bytes=PAGE_BYTES, topics=[FetchSnapshotRequestTopicSnapshot(TOPIC, [asked])])
+        partition = FetchSnapshotRequestPartitionSnapshot(0, -1, wanted, position)
+        topic = FetchSnapshotRequestTopicSnapshot(TOPIC, [partition])
+        request = FetchSnapshotRequest(max_bytes=PAGE_BYTES, topics=[topic])
         answer = broker.call(request, FetchSnapshotResponse)
         raise_for(answer.error_code, TOPIC)
         found = answer.topics[0].partitions[0]
@@ -151,6 +152,6 @@ class LiveMetadata:
 
 def _decoded(data: Buffer, position: int, header: BatchHeader) -> RecordBatch:
     if not crc_is_valid(data, position, header.size):
-        raise MalformedBatch(f"the checksum of the batch at offset {header.base_offset} does not hold")
+        raise MalformedBatch(f"the checksum of the batch at offset {header.base_offset} is wrong")
     records = [] if header.is_control else [decode_record(each.value or b"") for each in iter_records(data, position)]
     return RecordBatch(header.base_offset, header.last_offset, header.leader_epoch, header.max_timestamp, records)

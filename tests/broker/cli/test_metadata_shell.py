@@ -211,7 +211,7 @@ class TestProgram:
         assert run(["metadata-shell", "--snapshot", str(tmp_path / "cut.checkpoint"), "ls"]) == 1
         assert run(["metadata-shell", "--snapshot", str(tmp_path / "absent"), "ls"]) == 1
         err = capsys.readouterr().err.splitlines()
-        assert "is not a whole snapshot" in err[0]
+        assert "is not a complete snapshot" in err[0]
         assert "No such file or directory" in err[1]
 
     def test_a_file_and_a_cluster_are_too_much(self) -> None:

@@ -195,7 +195,7 @@ def test_a_node_without_initial_controllers_waits_to_join(tmp_path: Path, capsys
         (["-I", "junk"], "'junk' is not of the form ID@HOST:PORT:DIRECTORY."),
         (["-I", f"3@h:0:{OWN}"], "is not of the form"),
         (["-I", "3@h:1:short"], "'short' is not a directory id"),
-        (["-I", ","], "names nobody"),
+        (["-I", ","], "--initial-controllers is empty"),
         (["-I", f"3@h:1:{OWN},3@h:2:{OTHER}"], "node id 3 was specified more than once"),
         (["-s", "-f", "kraft.version=0"], "Cannot set kraft.version to 0 if controller.quorum.voters is empty"),
         (["-N", "-f", "kraft.version=0"], "Cannot set kraft.version to 0 if controller.quorum.voters is empty"),

@@ -84,7 +84,7 @@ def test_a_cluster_id_of_the_environment_is_taken_if_it_is_one(tmp_path: Path) -
     good.prepare(1)
     assert good.identity(3).cluster_id == "rgtCNgvhR4erEWu7maR0lA"
     bad = Directories(tmp_path / "bad", {"CLUSTER_ID": "mine"})
-    with pytest.raises(NotPrepared, match="CLUSTER_ID is 'mine', which is no id"):
+    with pytest.raises(NotPrepared, match="CLUSTER_ID is 'mine', not a valid id"):
         bad.prepare(1)
 
 
