@@ -239,7 +239,7 @@ def _specification(
     given: dict[ResetStrategy, int | str | bool | None], to_datetime: str | None, by_duration: str | None
 ) -> ResetSpecification:
     """Return the reset specification. Raises UsageError for none or several."""
-    chosen = [(how, value) for how, value in given.items() if value is not None]
+    chosen = [(strategy, value) for strategy, value in given.items() if value is not None]
     try:
         if to_datetime is not None:
             chosen.append((ResetStrategy.BY_TIME, parse_datetime_ms(to_datetime)))
@@ -252,8 +252,8 @@ def _specification(
             "--reset-offsets needs exactly one of --to-offset, --to-earliest, --to-latest, --to-current,"
             " --to-datetime, --by-duration, --shift-by and --from-file."
         )
-    how, value = chosen[0]
-    return ResetSpecification(how, value if isinstance(value, int) and not isinstance(value, bool) else 0)
+    strategy, value = chosen[0]
+    return ResetSpecification(strategy, value if isinstance(value, int) and not isinstance(value, bool) else 0)
 
 
 def _resetting(

@@ -31,7 +31,7 @@ from storage.directories.checkpoints import TopicPartition
 
 
 class OngoingReassignment(NamedTuple):
-    """A reassignment under way: all replicas there are, and those that come and go."""
+    """A reassignment in progress: all replicas, and the replicas being added and removed."""
 
     replicas: list[int]
     adding: list[int]
@@ -44,18 +44,18 @@ class OngoingReassignment(NamedTuple):
 
 @click.command("reassign-partitions", short_help="Move partitions between brokers.")
 @click.option("--generate", is_flag=True, help="Propose an assignment.")
-@click.option("--execute", is_flag=True, help="Begin the reassignment of a file.")
-@click.option("--verify", is_flag=True, help="Say how far the reassignment of a file is.")
-@click.option("--cancel", is_flag=True, help="Undo what is under way of a file's reassignment.")
-@click.option("--list", "list_", is_flag=True, help="Show what is under way.")
-@click.option("--reassignment-json-file", metavar="FILE", help="Partitions with the replicas they are to have.")
+@click.option("--execute", is_flag=True, help="Start the reassignment of a file.")
+@click.option("--verify", is_flag=True, help="Show the progress of a file's reassignment.")
+@click.option("--cancel", is_flag=True, help="Cancel the ongoing reassignments of a file.")
+@click.option("--list", "list_", is_flag=True, help="List ongoing reassignments.")
+@click.option("--reassignment-json-file", metavar="FILE", help="Partitions with their target replicas.")
 @click.option("--topics-to-move-json-file", metavar="FILE", help='{"topics": [{"topic": "foo"}], "version": 1}.')
-@click.option("--broker-list", metavar="ID[,…]", help="The brokers to spread partitions over.")
-@click.option("--disable-rack-aware", is_flag=True, help="Do not look at racks.")
-@click.option("--additional", is_flag=True, help="Besides what is under way already.")
-@click.option("--disallow-replication-factor-change", is_flag=True, help="Refuse more or fewer replicas.")
-@click.option("--throttle", type=click.IntRange(min=1), metavar="RATE", help="Bytes per second for what is moved.")
-@click.option("--preserve-throttles", is_flag=True, help="Leave throttles as they are.")
+@click.option("--broker-list", metavar="ID[,…]", help="Brokers for the proposed assignment.")
+@click.option("--disable-rack-aware", is_flag=True, help="Ignore racks.")
+@click.option("--additional", is_flag=True, help="Allow other ongoing reassignments.")
+@click.option("--disallow-replication-factor-change", is_flag=True, help="Fail if a replication factor would change.")
+@click.option("--throttle", type=click.IntRange(min=1), metavar="RATE", help="Limit in bytes per second.")
+@click.option("--preserve-throttles", is_flag=True, help="Do not remove throttles.")
 @client_options
 @json_option
 def reassign_partitions(
@@ -134,7 +134,7 @@ def _broker_ids(text: str) -> list[int]:
         raise click.UsageError(f"--broker-list: {text!r} is not a list of broker ids.")
     ids = [int(part) for part in parts]
     if len(set(ids)) < len(ids):
-        raise click.UsageError(f"--broker-list: {text!r} has a broker twice.")
+        raise click.UsageError(f"--broker-list: {text!r} lists a broker twice.")
     return ids
 
 
@@ -191,7 +191,7 @@ def _live_brokers(client: Client) -> set[int]:
 
 
 def _verify(client: Client, wanted: Assignment, as_json: bool) -> bool:
-    """Whether nothing is under way any more in the whole cluster."""
+    """Print the state of the reassignment; return whether the cluster has no ongoing reassignment."""
     ongoing = _ongoing(client)
     current = _current(client, sorted({partition.topic for partition in wanted}), missing_ok=True)
     states = {partition: _state(partition, wanted[partition], current, ongoing) for partition in sorted(wanted)}
@@ -266,7 +266,7 @@ def _ids(brokers: Iterable[int]) -> str:
 
 
 def _current(client: Client, topics: list[str], *, missing_ok: bool = False) -> Assignment:
-    """The replicas of all partitions of the topics. Raises CommandFailed for a topic that is not there."""
+    """Return the replicas of all partitions of the topics. Raises CommandFailed for an unknown topic."""
     found = topics_of_metadata(client, topics)
     missing = sorted(set(topics) - {topic.name for topic in found})
     if missing and not missing_ok:
@@ -279,7 +279,7 @@ def _current(client: Client, topics: list[str], *, missing_ok: bool = False) -> 
 
 
 def _ongoing(client: Client) -> dict[TopicPartition, OngoingReassignment]:
-    """Raises KafkaError."""
+    """List the ongoing reassignments. Raises KafkaError."""
     request = ListPartitionReassignmentsRequest(client.config.request_timeout_ms, None)
     answer = client.call(request, ListPartitionReassignmentsResponse)
     raise_for(answer.error_code, "the reassignments", answer.error_message)
@@ -295,7 +295,7 @@ def _ongoing(client: Client) -> dict[TopicPartition, OngoingReassignment]:
 def _alter(
     client: Client, wanted: Mapping[TopicPartition, list[int] | None], *, factor_may_change: bool = True
 ) -> None:
-    """Ask for replicas, or (None) for a cancellation. Raises CommandFailed with all that was refused; KafkaError."""
+    """Request new replicas, or (None) a cancellation. Raises CommandFailed with all errors, or KafkaError."""
     topics: defaultdict[str, list[ReassignablePartition]] = defaultdict(list)
     for partition, replicas in sorted(wanted.items()):
         topics[partition.topic].append(ReassignablePartition(partition.partition, replicas))

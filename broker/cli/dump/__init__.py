@@ -1,5 +1,5 @@
-"""Reading a log directory's files for people: what is in them, entry by entry, and what is wrong with them.
+"""Dumps of a log directory's files: their content, entry by entry, and their errors.
 
-Everything streams: a file is read in chunks or batch by batch, whatever its size. Entries know how to show themselves
-as Kafka's DumpLogSegments does and as JSON. Nothing here opens a `Log` or writes a byte.
+Files are streamed in chunks or batches. Entries print themselves as Kafka's DumpLogSegments does and as JSON. This
+package neither opens a `Log` nor writes files.
 """

@@ -1,4 +1,4 @@
-"""Log segments and snapshots, batch by batch: a header is read, then its body, never the file."""
+"""Log segments and snapshots, one batch at a time: each header is read before its body."""
 
 import os
 from collections.abc import Iterator
@@ -29,7 +29,7 @@ UNLIMITED = 2**63 - 1
 
 
 class BinaryFile(Protocol):
-    """What is needed of an open file."""
+    """The part of an open file that a dump uses."""
 
     def read(self, size: int, /) -> bytes: ...
 
@@ -38,7 +38,7 @@ class BinaryFile(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class BatchOptions:
-    """`deep`: go into records. `decoder`: print what is in them, too. `max_bytes`: of whole batches."""
+    """Options of a dump. `deep` prints records, `decoder` their content; `max_bytes` limits the dumped batches."""
 
     deep: bool = False
     decoder: Decoder | None = None
@@ -48,7 +48,7 @@ class BatchOptions:
 
 @dataclass(frozen=True, slots=True)
 class BatchLine:
-    """A batch: its header, where it lies, and whether its checksum holds."""
+    """A batch: its header, its position, and whether its checksum matches."""
 
     header: BatchHeader
     position: int
@@ -94,7 +94,7 @@ class BatchLine:
 
 @dataclass(frozen=True, slots=True)
 class RecordLine:
-    """A record of a batch. `control` is what a control record says; `decoded` what a decoder made of another one."""
+    """A record. `control` is the label and content of a control record, `decoded` the output of the decoder."""
 
     header: BatchHeader
     record: FullRecord
@@ -149,7 +149,7 @@ class RecordLine:
 
 
 def dump_batches(file: BinaryFile, name: str, options: BatchOptions) -> Iterator[DumpEntry]:
-    """Every batch of the file, with its records if asked for; what is broken at the end is told, not raised."""
+    """Yield every batch of the file, with its records if `deep`; errors at the end are entries, not exceptions."""
     size = os.fstat(file.fileno()).st_size
     position = 0
     while position < min(size, options.max_bytes):
@@ -160,7 +160,7 @@ def dump_batches(file: BinaryFile, name: str, options: BatchOptions) -> Iterator
             yield TextLine(f"No batch at position {position}: {error}", "error")
             break
         if position + header.size > size:
-            yield TextLine(f"The batch at position {position} is cut short: {header.size} bytes", "error")
+            yield TextLine(f"The batch at position {position} is truncated: {header.size} bytes", "error")
             break
         if position + header.size > options.max_bytes:
             return
@@ -182,11 +182,11 @@ def _records(header: BatchHeader, batch: memoryview, options: BatchOptions) -> I
             decoded = None if options.decoder is None or header.is_control else options.decoder(record)
             yield RecordLine(header, record, control, decoded, options.skip_record_metadata)
     except MalformedRecords as error:
-        yield TextLine(f"| the records of the batch at offset {header.base_offset} do not parse: {error}", "error")
+        yield TextLine(f"| the records of the batch at offset {header.base_offset} cannot be decoded: {error}", "error")
 
 
 def _control(batch: memoryview, record: FullRecord) -> tuple[str, Printable]:
-    """A label, with the punctuation that Kafka gives it, and the content."""
+    """Return a control record's label, with Kafka's punctuation, and its content."""
     from protocol.messages import common_records
 
     kind = control_type(record.key)
@@ -206,7 +206,7 @@ def _control(batch: memoryview, record: FullRecord) -> tuple[str, Printable]:
 
 
 def _embedded(message_class: type[Message], value: bytes) -> Printable:
-    """A control record's message, which carries its version as a field of its own, first."""
+    """Decode a control record's message, whose first field is its version."""
     version = int.from_bytes(value[:2], "big", signed=True)
     try:
         message, _ = decode(message_class, value, version)
@@ -224,7 +224,7 @@ def codec_name(codec: int) -> str:
 
 
 def optional_long(value: int | None) -> str:
-    """As Java prints an OptionalLong."""
+    """Return the text of Java's OptionalLong."""
     return "OptionalLong.empty" if value is None else f"OptionalLong[{value}]"
 
 

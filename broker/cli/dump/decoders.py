@@ -1,7 +1,7 @@
-"""What keys and values of internal topics mean: one decoder per option of the command.
+"""Decoders of keys and values of internal topics, one per option of the command.
 
-A decoder turns a record into (key, payload), each text or JSON or None for "print nothing". What does not decode is
-said in the payload, and the dump goes on: the file at hand may be the one that is broken.
+A decoder turns a record into (key, payload), each text, JSON, or None to print nothing. Decoding errors become the
+payload, so that the dump continues in a corrupt file.
 """
 
 import base64
@@ -35,12 +35,12 @@ Decoder: TypeAlias = Callable[[FullRecord], DecodedRecord]
 
 
 def shown_text(value: Printable) -> str:
-    """Text as it is, JSON as Kafka prints it: without spaces."""
+    """Return text unchanged and JSON as Kafka prints it: without spaces."""
     return value if isinstance(value, str) else json.dumps(value, separators=(",", ":"), ensure_ascii=False)
 
 
 def decode_text(record: FullRecord) -> DecodedRecord:
-    """Keys and values as UTF-8, with replacement characters for what is none."""
+    """Decode keys and values as UTF-8, with replacement characters for invalid bytes."""
     return DecodedRecord(_utf8(record.key), _utf8(record.value))
 
 
@@ -49,14 +49,14 @@ def _utf8(data: bytes | None) -> str | None:
 
 
 def cluster_metadata_decoder() -> Decoder:
-    """Records of `__cluster_metadata` and its snapshots."""
+    """Return the decoder of `__cluster_metadata` and its snapshots."""
     from protocol.messages import metadata_records
 
     return _framed(_classes(metadata_records, "Record"), _upper_name)
 
 
 def remote_log_metadata_decoder() -> Decoder:
-    """Records of `__remote_log_metadata`, in the words of Kafka's tool."""
+    """Return the decoder of `__remote_log_metadata`, with the output of Kafka's tool."""
     from broker.cli.shared.remote_metadata_text import event_text
     from storage.tiered.catalog.metadata_records import UndecodableEvent, decode_event
 
@@ -73,7 +73,7 @@ def remote_log_metadata_decoder() -> Decoder:
 
 
 def offsets_decoder() -> Decoder:
-    """Records of `__consumer_offsets`."""
+    """Return the decoder of `__consumer_offsets`."""
     from protocol.messages import group_records
 
     decode_typed = _typed(_classes(group_records, "Key"), _classes(group_records, "Value"))
@@ -88,7 +88,7 @@ def offsets_decoder() -> Decoder:
 
 
 def _open_members(payload: Json) -> None:
-    """In classic groups of consumers the members' subscriptions and assignments are messages themselves."""
+    """Decode the subscriptions and assignments of members in classic consumer groups, which are embedded messages."""
     data = payload["data"]
     if not isinstance(data, dict) or data.get("protocolType") != CONSUMER_PROTOCOL:
         return
@@ -98,7 +98,7 @@ def _open_members(payload: Json) -> None:
 
 
 def _opened(message_class: type[Message], text: str) -> object:
-    """The message in base64 `text`, or `text` itself if it holds none."""
+    """Decode the message in base64 `text`; return `text` itself if that fails."""
     data = base64.b64decode(text)
     version = min(int.from_bytes(data[:TYPE_BYTES], "big", signed=True), message_class.MAX_VERSION)
     try:
@@ -109,21 +109,21 @@ def _opened(message_class: type[Message], text: str) -> object:
 
 
 def transaction_log_decoder() -> Decoder:
-    """Records of `__transaction_state`."""
+    """Return the decoder of `__transaction_state`."""
     from protocol.messages import transaction_records
 
     return _typed(_classes(transaction_records, "Key"), _classes(transaction_records, "Value"))
 
 
 def share_group_state_decoder() -> Decoder:
-    """Records of `__share_group_state`."""
+    """Return the decoder of `__share_group_state`."""
     from protocol.messages import share_records
 
     return _typed(_classes(share_records, "Key"), _classes(share_records, "Value"))
 
 
 def _classes(module: ModuleType, suffix: str) -> dict[int, type[Message]]:
-    """The message classes of a module whose names end in `suffix`, by their record type."""
+    """Return the message classes of a module whose names end in `suffix`, by record type."""
     return {
         value.API_KEY: value
         for name, value in vars(module).items()
@@ -136,7 +136,7 @@ def _upper_name(message_class: type[Message]) -> str:
 
 
 def _framed(classes: Mapping[int, type[Message]], name: Callable[[type[Message]], str]) -> Decoder:
-    """Values that carry frame version, type and version in front (KIP-631)."""
+    """Return a decoder of values that begin with frame version, type and version (KIP-631)."""
 
     def decode_record(record: FullRecord) -> DecodedRecord:
         key = _utf8(record.key)
@@ -166,7 +166,7 @@ def _read_frame(value: bytes, classes: Mapping[int, type[Message]]) -> tuple[Mes
 
 
 def _typed(keys: Mapping[int, type[Message]], values: Mapping[int, type[Message]]) -> Decoder:
-    """Keys that begin with the record's type, and values that begin with their version, as int16."""
+    """Return a decoder of keys that begin with the record type and values that begin with the version, as int16."""
 
     def decode_record(record: FullRecord) -> DecodedRecord:
         if record.key is None:

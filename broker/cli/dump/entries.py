@@ -1,40 +1,40 @@
-"""What dumping a file yields: entries, each as a line of text and as a JSON document."""
+"""The entries of a dump: each prints itself as a line of text and as a JSON document."""
 
 from dataclasses import dataclass
 from typing import Protocol
 
 
 class DumpEntry(Protocol):
-    """One line of output."""
+    """An entry of the output."""
 
     def text(self) -> str: ...
 
     def document(self) -> dict[str, object] | None:
-        """None for lines that only matter to people."""
+        """Return the JSON document; None for entries of the text output only."""
         ...
 
 
 class DumpError(Exception):
-    """A file that cannot be read as what its name says; one sentence."""
+    """A file whose content does not match its name."""
 
 
 @dataclass(frozen=True, slots=True)
 class TextLine:
-    """A line of prose; in JSON it appears only if it has a `kind`."""
+    """A line of text. It appears in the JSON output only with a `kind`."""
 
-    words: str
+    content: str
     kind: str | None = None
 
     def text(self) -> str:
-        return self.words
+        return self.content
 
     def document(self) -> dict[str, object] | None:
-        return None if self.kind is None else {"kind": self.kind, "message": self.words.strip()}
+        return None if self.kind is None else {"kind": self.kind, "message": self.content.strip()}
 
 
 @dataclass(frozen=True, slots=True)
 class FieldsLine:
-    """Named numbers: printed as "name: value name: value", in JSON as they are."""
+    """Named numbers, printed as "name: value name: value"."""
 
     kind: str
     values: dict[str, object]

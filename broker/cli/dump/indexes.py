@@ -1,7 +1,6 @@
-"""The index files of a segment, entry by entry, and whether they agree with the log beside them.
+"""The index files of a segment, entry by entry, and their consistency with the segment's log.
 
-An index that a node still writes, or left behind in a crash, ends in zeros that were allocated ahead; they are not
-entries and are not shown.
+An index in use, or left by a crash, ends in preallocated zeros. The zeros are not entries and are not printed.
 """
 
 import os
@@ -26,14 +25,14 @@ BatchAt = Callable[[int], BatchHeader | None]
 def dump_offset_index(
     file: BinaryIO, path: Path, base_offset: int, *, quiet: bool, sanity: bool
 ) -> Iterator[DumpEntry]:
-    """Entries of a `.index`, each checked against the batch that it points to."""
+    """Yield the entries of a `.index`, each checked against its batch."""
     entries = _used(file, OFFSET_ENTRY)
     if sanity:
         yield _sanity(path, OFFSET_ENTRY, (offset for offset, _ in entries))
         return
     mismatches = []
     empty = True
-    with _LogBeside(path) as log:
+    with _SegmentLog(path) as log:
         for relative, position in entries:
             empty = False
             offset = base_offset + relative
@@ -46,7 +45,7 @@ def dump_offset_index(
 
 
 def dump_time_index(file: BinaryIO, path: Path, base_offset: int, *, quiet: bool, sanity: bool) -> Iterator[DumpEntry]:
-    """Entries of a `.timeindex`; timestamps and offsets must grow."""
+    """Yield the entries of a `.timeindex`, whose timestamps and offsets must increase."""
     entries = _used(file, TIME_ENTRY)
     if sanity:
         yield _sanity(path, TIME_ENTRY, (offset for _, offset in entries))
@@ -66,7 +65,7 @@ def dump_time_index(file: BinaryIO, path: Path, base_offset: int, *, quiet: bool
 
 
 def dump_transaction_index(file: BinaryIO) -> Iterator[DumpEntry]:
-    """Entries of a `.txnindex`: the aborted transactions of a segment."""
+    """Yield the entries of a `.txnindex`: the aborted transactions of a segment."""
     for version, producer_id, first, last, stable in _entries(file, TRANSACTION_ENTRY):
         yield FieldsLine(
             "abortedTransaction",
@@ -81,13 +80,13 @@ def dump_transaction_index(file: BinaryIO) -> Iterator[DumpEntry]:
 
 
 def _entries(file: BinaryIO, layout: Struct) -> Iterator[tuple[int, ...]]:
-    """Whole entries; a fragment at the end is left out."""
+    """Yield complete entries; ignore a fragment at the end."""
     while chunk := file.read(layout.size * CHUNK_ENTRIES):
         yield from layout.iter_unpack(chunk[: len(chunk) - len(chunk) % layout.size])
 
 
 def _used(file: BinaryIO, layout: Struct) -> Iterator[tuple[int, ...]]:
-    """Entries up to the zeros."""
+    """Yield the entries before the preallocated zeros."""
     for entry in _entries(file, layout):
         if not any(entry):
             return
@@ -104,24 +103,24 @@ def _ending(path: Path, empty: bool, heading: str, mismatches: list[str]) -> Ite
 
 
 def _sanity(path: Path, layout: Struct, relative_offsets: Iterator[int]) -> DumpEntry:
-    """Kafka's check of an index at start: whole entries, and a last offset that is not below the base."""
+    """Run Kafka's index check at startup: complete entries, and a last offset not below the base offset."""
     size = os.stat(path).st_size
     if size % layout.size:
-        return TextLine(f"{path} failed sanity check: {size} bytes are no multiple of {layout.size}", "mismatch")
+        return TextLine(f"{path} failed sanity check: {size} bytes are not a multiple of {layout.size}", "mismatch")
     last = deque(relative_offsets, maxlen=1)
     if last and last[0] < 0:
         return TextLine(f"{path} failed sanity check: its last offset is below its first", "mismatch")
     return TextLine(f"{path} passed sanity check.", "sanity")
 
 
-class _LogBeside:
-    """The `.log` of an index, to look up batches in; without one nothing can be checked."""
+class _SegmentLog:
+    """The `.log` of an index, for batch lookups. Without the log there are no checks."""
 
     def __init__(self, index: Path) -> None:
         path = index.with_suffix(".log")
         self._file = path.open("rb") if path.exists() else None
 
-    def __enter__(self) -> "_LogBeside":
+    def __enter__(self) -> "_SegmentLog":
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -1,7 +1,7 @@
-"""A message of the protocol as JSON, the way Kafka's generated converters write it.
+"""JSON of a message, as written by Kafka's generated converters.
 
-Fields have the schema's names in camelCase and come in the schema's order; those that the version lacks are left out,
-and so are tagged ones that hold their default. UUIDs are 22 characters of base64, bytes plain base64.
+Fields have the schema's names in camelCase and the schema's order. Fields that the version lacks are omitted, and so
+are tagged fields with their default value. UUIDs are 22 base64 characters, bytes plain base64.
 """
 
 import base64
@@ -17,7 +17,7 @@ Json = dict[str, object]
 
 
 def message_json(message: Message, version: int) -> Json:
-    """The JSON object of `message` in `version`."""
+    """Return the JSON object of `message` in `version`."""
     spec = spec_of(type(message))
     return _struct(message, spec.struct, Layout(spec, version))
 

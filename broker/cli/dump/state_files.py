@@ -1,4 +1,4 @@
-"""The small files around a log: producer snapshots, and the text files of checkpoints and properties."""
+"""The small files of a log directory: producer snapshots, and text files such as checkpoints and properties."""
 
 from collections.abc import Iterator
 from struct import Struct
@@ -18,14 +18,14 @@ _PRODUCER = Struct(">qhiqiqiq")
 
 
 def dump_producer_snapshot(file: BinaryIO, name: str) -> Iterator[DumpEntry]:
-    """The producers of a `.snapshot`, and whether its checksum holds. Raises DumpError when it is none."""
+    """Yield the producers of a `.snapshot` and a checksum error, if any. Raises DumpError for another file type."""
     head = file.read(_HEADER.size)
     count_bytes = file.read(_COUNT.size)
     if len(head) + len(count_bytes) < _HEADER.size + _COUNT.size:
         raise DumpError(f"{name} is too short for a producer snapshot.")
     version, expected = _HEADER.unpack(head)
     if version != SNAPSHOT_VERSION:
-        raise DumpError(f"{name} has the version {version} of producer snapshots; only {SNAPSHOT_VERSION} is known.")
+        raise DumpError(f"{name}: producer snapshot version {version} is not supported; use {SNAPSHOT_VERSION}.")
     (count,) = _COUNT.unpack(count_bytes)
     crc = crc32c(count_bytes)
     for index in range(count):
@@ -35,11 +35,11 @@ def dump_producer_snapshot(file: BinaryIO, name: str) -> Iterator[DumpEntry]:
         crc = crc32c(data, crc)
         yield _producer(data)
     if crc != expected:
-        yield TextLine(f"{name} is corrupt: its checksum is {expected}, that of its content {crc}", "error")
+        yield TextLine(f"{name} is corrupt: its checksum is {expected}, the checksum of its content {crc}", "error")
 
 
 class ProducerLine(FieldsLine):
-    """A row whose text writes the open transaction as Java does, and whose JSON keeps the number."""
+    """A producer. The text prints the open transaction as Java's OptionalLong, the JSON as a number."""
 
     def text(self) -> str:
         first = self.values["currentTxnFirstOffset"]
@@ -68,7 +68,7 @@ def _producer(data: bytes) -> DumpEntry:
 
 
 def dump_text(file: BinaryIO, name: str) -> Iterator[DumpEntry]:
-    """The lines of a file that is text already. Raises DumpError when it is not."""
+    """Yield the lines of a text file. Raises DumpError if the file is not UTF-8."""
     for line in file:
         try:
             yield TextLine(line.decode("utf-8").rstrip("\n"), "line")

@@ -1,6 +1,6 @@
-"""What --reset-offsets means: its scopes, its specifications, and the offsets they come to. Pure: no client, no clock.
+"""Offset resets of --reset-offsets: scopes, strategies and the resulting offsets. Pure: no client, no clock.
 
-The command gathers the facts (committed, earliest, latest, by time) and asks `new_offset` per partition.
+The command collects the candidates (committed, earliest, latest, by time) and calls `new_offset` per partition.
 """
 
 import csv
@@ -14,11 +14,11 @@ from storage.directories.checkpoints import TopicPartition
 
 
 class ResetError(Exception):
-    """A specification that cannot be followed; one sentence."""
+    """A reset that is invalid or impossible."""
 
 
 class ResetStrategy(Enum):
-    """The kinds of specification. BY_TIME covers --to-datetime and --by-duration."""
+    """The kinds of reset. BY_TIME covers --to-datetime and --by-duration."""
 
     TO_OFFSET = auto()
     TO_EARLIEST = auto()
@@ -31,15 +31,15 @@ class ResetStrategy(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ResetSpecification:
-    """`number` is the offset, the shift, or the time in ms that `how` speaks of."""
+    """A reset. `number` is the offset, the shift, or the time in ms since 1970, depending on the strategy."""
 
-    how: ResetStrategy
+    strategy: ResetStrategy
     number: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class ResetCandidates:
-    """What is known of one partition. None: nothing committed, or no record at or after the time."""
+    """Offsets of a partition. `committed` is None without a commit, `by_time` without a record at or after the time."""
 
     earliest: int
     latest: int
@@ -47,45 +47,45 @@ class ResetCandidates:
     by_time: int | None
 
 
-def new_offset(specification: ResetSpecification, partition: TopicPartition, facts: ResetCandidates) -> int:
-    """The offset to commit, within what the partition holds. Raises ResetError."""
-    match specification.how:
+def new_offset(specification: ResetSpecification, partition: TopicPartition, candidates: ResetCandidates) -> int:
+    """Return the offset to commit, limited to the partition's offsets. Raises ResetError."""
+    match specification.strategy:
         case ResetStrategy.TO_EARLIEST:
-            return facts.earliest
+            return candidates.earliest
         case ResetStrategy.TO_LATEST:
-            return facts.latest
+            return candidates.latest
         case ResetStrategy.TO_CURRENT:
-            return facts.latest if facts.committed is None else facts.committed
+            return candidates.latest if candidates.committed is None else candidates.committed
         case ResetStrategy.BY_TIME:
-            return facts.latest if facts.by_time is None else facts.by_time
+            return candidates.latest if candidates.by_time is None else candidates.by_time
         case ResetStrategy.SHIFT_BY:
-            if facts.committed is None:
+            if candidates.committed is None:
                 raise ResetError(
                     f"Cannot shift offset for partition {partition} since there is no current committed offset."
                 )
-            wanted = facts.committed + specification.number
+            wanted = candidates.committed + specification.number
         case ResetStrategy.TO_OFFSET | ResetStrategy.FROM_FILE:
             wanted = specification.number
-    return min(max(wanted, facts.earliest), facts.latest)
+    return min(max(wanted, candidates.earliest), candidates.latest)
 
 
 def parse_scope(text: str) -> tuple[str, list[int] | None]:
-    """ "topic" or "topic:0,1" as (topic, partitions or None for all). Raises ResetError."""
+    """Parse "topic" or "topic:0,1" to (topic, partitions or None for all). Raises ResetError."""
     topic, colon, partitions = text.rpartition(":")
     if not colon:
         return text, None
     try:
         return topic, [int(partition) for partition in partitions.split(",")]
     except ValueError as error:
-        raise ResetError(f"--topic {text}: write TOPIC or TOPIC:0,1,2.") from error
+        raise ResetError(f"--topic {text}: use TOPIC or TOPIC:0,1,2.") from error
 
 
 def parse_datetime_ms(text: str) -> int:
-    """ "2020-01-31T12:00:00.000", with or without a zone (UTC without), in ms since the epoch. Raises ResetError."""
+    """Parse "2020-01-31T12:00:00.000", in UTC unless a zone is given, to ms since 1970. Raises ResetError."""
     try:
         moment = datetime.fromisoformat(text)
     except ValueError as error:
-        raise ResetError(f"{text!r} is not a time: write YYYY-MM-DDThh:mm:ss.sss.") from error
+        raise ResetError(f"{text!r} is not a time; use YYYY-MM-DDThh:mm:ss.sss.") from error
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
     return round(moment.timestamp() * 1000)
@@ -97,19 +97,19 @@ _DURATION = re.compile(
 
 
 def parse_duration_ms(text: str) -> int:
-    """ "P1DT2H3M4.5S" in ms. Raises ResetError."""
+    """Parse "P1DT2H3M4.5S" to ms. Raises ResetError."""
     match = _DURATION.fullmatch(text)
     if match is None or not any(match.groups()[1:]):
-        raise ResetError(f"{text!r} is not a duration: write PnDTnHnMnS.")
+        raise ResetError(f"{text!r} is not a duration; use PnDTnHnMnS.")
     sign, days, hours, minutes, seconds = match.groups()
     span = timedelta(days=int(days or 0), hours=int(hours or 0), minutes=int(minutes or 0), seconds=float(seconds or 0))
     return (-1 if sign == "-" else 1) * round(span.total_seconds() * 1000)
 
 
 def read_plan(lines: Iterable[str], groups: Iterable[str]) -> dict[str, dict[TopicPartition, int]]:
-    """The offsets of a CSV file by group: rows topic,partition,offset for the one group, or with the group in front.
+    """Read offsets by group from CSV rows: topic,partition,offset for a single group, else with the group in front.
 
-    Raises ResetError for a row that is neither, or that names a group not asked for.
+    Raises ResetError for a malformed row, or for a group that is not in `groups`.
     """
     wanted = list(groups)
     plan: dict[str, dict[TopicPartition, int]] = {group: {} for group in wanted}
@@ -120,7 +120,7 @@ def read_plan(lines: Iterable[str], groups: Iterable[str]) -> dict[str, dict[Top
         if len(cells) != 4 or not (_is_number(cells[2]) and _is_number(cells[3])):
             raise ResetError(f"line {number} of the file is not [group,]topic,partition,offset.")
         if cells[0] not in plan:
-            raise ResetError(f"line {number} of the file names the group {cells[0]!r}, which --group does not.")
+            raise ResetError(f"line {number} of the file names group {cells[0]!r}, which is not given by --group.")
         plan[cells[0]][TopicPartition(cells[1], int(cells[2]))] = int(cells[3])
     return plan
 
@@ -130,7 +130,7 @@ def _is_number(text: str) -> bool:
 
 
 def written_plan(plan: Mapping[str, Mapping[TopicPartition, int]]) -> list[str]:
-    """The plan as lines of CSV that `read_plan` takes; the group is named only when there are several."""
+    """Return the plan as CSV lines for `read_plan`, with the group only if there are several."""
     several = len(plan) > 1
     return [
         ",".join([*([group] if several else []), partition.topic, str(partition.partition), str(offset)])

@@ -1,4 +1,4 @@
-"""--reset-offsets and --delete-offsets: gathers the facts, applies the rules of `offset_reset`, commits and prints."""
+"""--reset-offsets and --delete-offsets: requests to the brokers and output; `offset_reset` has the rules."""
 
 from collections.abc import Sequence
 
@@ -42,9 +42,10 @@ def reset_offsets(
     export: bool,
     as_json: bool,
 ) -> None:
-    """Works out the new offsets of `groups`, commits them if `execute`, and prints them.
+    """Compute the new offsets of `groups`, commit them if `execute`, and print them.
 
-    `topics` are scopes as "t" or "t:0,1"; None is every topic with a committed offset. Raises ResetError, KafkaError.
+    `topics` are scopes such as "t" or "t:0,1"; None selects every topic with a committed offset. Raises ResetError or
+    KafkaError.
     """
     for group in groups:
         _require_inactive(client, group)
@@ -84,26 +85,26 @@ def _planned(
     earliest = list_offsets(client, dict.fromkeys(scope, EARLIEST))
     latest = list_offsets(client, dict.fromkeys(scope, LATEST))
     by_time = {}
-    if specification.how is ResetStrategy.BY_TIME:
+    if specification.strategy is ResetStrategy.BY_TIME:
         by_time = list_offsets(client, dict.fromkeys(scope, specification.number))
     planned = {}
     for partition in scope:
         at = by_time.get(partition, -1)
-        if specification.how is ResetStrategy.BY_TIME and at < 0:
+        if specification.strategy is ResetStrategy.BY_TIME and at < 0:
             click.echo(
                 f"\nWarn: Partition {partition.partition} from topic {partition.topic} is empty."
                 " Falling back to latest known offset.",
                 err=True,
             )
-        facts = ResetCandidates(
+        candidates = ResetCandidates(
             earliest[partition], latest[partition], committed.get(partition), None if at < 0 else at
         )
-        planned[partition] = new_offset(specification, partition, facts)
+        planned[partition] = new_offset(specification, partition, candidates)
     return planned
 
 
 def _clamped(client: Client, plan: ResetPlan) -> ResetPlan:
-    """Offsets from a file, kept within what the partitions hold."""
+    """Limit offsets from a file to the offsets of the partitions."""
     scope = {partition for offsets in plan.values() for partition in offsets}
     earliest = list_offsets(client, dict.fromkeys(scope, EARLIEST))
     latest = list_offsets(client, dict.fromkeys(scope, LATEST))
@@ -129,7 +130,7 @@ def _read(path: str, groups: Sequence[str]) -> ResetPlan:
 
 
 def expand(client: Client, scopes: Sequence[str]) -> list[TopicPartition]:
-    """The partitions that "t" (all of it) and "t:0,1" stand for. Raises KafkaError for an unknown topic."""
+    """Return the partitions of scopes such as "t" (all) and "t:0,1". Raises KafkaError for an unknown topic."""
     parsed = [parse_scope(scope) for scope in scopes]
     whole = [topic for topic, partitions in parsed if partitions is None]
     found = client.leaders(whole) if whole else {}
@@ -161,7 +162,7 @@ def _documents(plan: ResetPlan) -> list[dict[str, object]]:
 
 
 def delete_offsets(client: Client, group: str, scopes: Sequence[str]) -> None:
-    """Forgets offsets and prints what became of each. Raises CommandFailed if any could not be deleted."""
+    """Delete offsets and print each result. Raises CommandFailed if a deletion failed."""
     rows: list[tuple[str, str, ErrorCode]] = []
     request = OffsetDeleteRequest(group_id=group)
     for scope in scopes:
@@ -192,4 +193,4 @@ def delete_offsets(client: Client, group: str, scopes: Sequence[str]) -> None:
         ["TOPIC", "PARTITION", "STATUS"], cells, [f"{{:<{width_of((c[0] for c in cells), 15)}}}", "{:<10}", "{:<15}"]
     )
     if failed:
-        raise CommandFailed(f"some offsets of group {group} were not deleted.")
+        raise CommandFailed(f"some offsets of group {group} were not deleted; see the errors above.")

@@ -1,4 +1,4 @@
-"""How groups are printed: the columns of kafka-consumer-groups, or documents for --json."""
+"""Output of groups: the columns of kafka-consumer-groups, or documents for --json."""
 
 from collections.abc import Sequence
 from enum import Enum, auto
@@ -18,7 +18,7 @@ NARROW = 15
 
 
 class Detail(Enum):
-    """What --describe shows."""
+    """The part of a group that --describe prints."""
 
     OFFSETS = auto()
     MEMBERS = auto()
@@ -49,7 +49,7 @@ def print_list(groups: Sequence[ListedGroup], *, with_type: bool, with_state: bo
 
 
 def describe_offsets(client: Client, group: GroupDescription, verbose: bool, as_json: bool) -> object:
-    """One row per partition that the group has, or has had, to do with."""
+    """Print a row per partition that is assigned or has a committed offset, and per idle member."""
     rows = _offset_rows(client, group)
     if as_json:
         return {"groupId": group.id, "state": group.state, "partitions": [_offset_document(row) for row in rows]}
@@ -65,7 +65,7 @@ def describe_offsets(client: Client, group: GroupDescription, verbose: bool, as_
 
 
 class _OffsetRow:
-    """What is known of one partition of a group; None is printed as a dash."""
+    """A partition of a group; None is printed as a dash."""
 
     __slots__ = ("client_id", "committed", "end", "epoch", "host", "member_id", "partition")
 
@@ -84,7 +84,7 @@ class _OffsetRow:
 
 
 def _offset_rows(client: Client, group: GroupDescription) -> list[_OffsetRow]:
-    """Assigned and committed partitions in order, then the members that have none."""
+    """Return assigned and committed partitions, sorted, then members without partitions."""
     committed = committed_offsets(client, group.id)
     owners = {partition: member for member in group.members for partition in member.assignment}
     rows = []
@@ -109,7 +109,7 @@ def _offset_rows(client: Client, group: GroupDescription) -> list[_OffsetRow]:
 
 
 def _ends(client: Client, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
-    """Log ends, topic by topic, so that a topic deleted meanwhile hides only its own."""
+    """Return log end offsets, requested per topic, so that a deleted topic affects only its own partitions."""
     ends: dict[TopicPartition, int] = {}
     for group in by_topic(partitions).values():
         try:
@@ -141,7 +141,7 @@ def _offset_document(row: _OffsetRow) -> dict[str, object]:
 
 
 def describe_members(client: Client, group: GroupDescription, verbose: bool, as_json: bool) -> object:
-    """One row per member."""
+    """Print a row per member."""
     if as_json:
         return {"groupId": group.id, "state": group.state, "members": _member_documents(group)}
     has_static = any(member.instance_id is not None for member in group.members)
@@ -190,7 +190,7 @@ def _assignment_cells(
 
 
 def _assignment_text(partitions: Sequence[TopicPartition]) -> str:
-    """ "t1:0,1;t2:0"."""
+    """Return the text "t1:0,1;t2:0"."""
     topics = by_topic(partitions)
     return ";".join(f"{t}:{','.join(str(p.partition) for p in group)}" for t, group in topics.items()) or MISSING
 
@@ -210,7 +210,7 @@ def _member_documents(group: GroupDescription) -> list[dict[str, object]]:
 
 
 def describe_states(client: Client, group: GroupDescription, verbose: bool, as_json: bool) -> object:
-    """The one row of a group."""
+    """Print the row of a group."""
     node_id, host, port = group.coordinator
     if as_json:
         return {

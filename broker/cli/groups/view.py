@@ -1,4 +1,4 @@
-"""Groups as people want to see them: classic and consumer groups described alike, whichever API knows them."""
+"""Descriptions of classic and consumer groups in one form, from the API that serves the group."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -21,7 +21,7 @@ VERSION_BYTES = 2
 
 @dataclass(slots=True)
 class MemberDescription:
-    """`epoch` and `target` belong to the consumer protocol (KIP-848); None in classic groups."""
+    """A member. `epoch` and `target` are those of the consumer protocol (KIP-848), None in classic groups."""
 
     id: str
     instance_id: str | None
@@ -34,7 +34,7 @@ class MemberDescription:
 
 @dataclass(slots=True)
 class GroupDescription:
-    """`epoch` and `target_epoch` are None in classic groups. `coordinator` is (node id, host, port)."""
+    """A group. `epoch` and `target_epoch` are None in classic groups; `coordinator` is (node id, host, port)."""
 
     id: str
     kind: str
@@ -47,7 +47,7 @@ class GroupDescription:
 
 
 def list_groups(client: Client, states: Sequence[str] = (), types: Sequence[str] = ()) -> list[ListedGroup]:
-    """Groups of all brokers that consume, or that nobody uses. Raises KafkaError."""
+    """List consumer groups, and groups without a protocol type, of all brokers. Raises KafkaError."""
     groups: dict[str, ListedGroup] = {}
     for broker in client.metadata([]).brokers:
         request = ListGroupsRequest(states_filter=list(states), types_filter=list(types))
@@ -58,7 +58,7 @@ def list_groups(client: Client, states: Sequence[str] = (), types: Sequence[str]
 
 
 def describe_group(client: Client, group_id: str) -> GroupDescription:
-    """The group with its members. Raises KafkaError(GROUP_ID_NOT_FOUND) when there is none."""
+    """Describe a group and its members. Raises KafkaError(GROUP_ID_NOT_FOUND) if the group does not exist."""
     connection = client.coordinator(group_id)
     node = next((b for b in client.metadata([]).brokers if (b.host, b.port) == connection.endpoint), None)
     coordinator = (-1 if node is None else node.node_id, connection.endpoint.host, connection.endpoint.port)
@@ -66,7 +66,7 @@ def describe_group(client: Client, group_id: str) -> GroupDescription:
 
 
 def _modern(connection: Connection, group_id: str, coordinator: tuple[int, str, int]) -> GroupDescription | None:
-    """None when the broker does not serve the consumer protocol, or the group does not use it."""
+    """Return None if the broker does not serve the consumer protocol, or the group does not use it."""
     if not connection.serves(ApiKey.CONSUMER_GROUP_DESCRIBE):
         return None
     response = connection.call(
@@ -126,7 +126,7 @@ def _classic(connection: Connection, group_id: str, coordinator: tuple[int, str,
 
 
 def read_assignment(data: bytes) -> list[TopicPartition]:
-    """What the consumer protocol's embedded bytes assign; nothing while a rebalance runs or for other protocols."""
+    """Decode a classic member's assignment; [] during a rebalance or for another protocol."""
     if len(data) < VERSION_BYTES:
         return []
     version = min(int.from_bytes(data[:VERSION_BYTES], "big", signed=True), ConsumerProtocolAssignment.MAX_VERSION)

@@ -1,4 +1,4 @@
-"""The JSON files of kafka-reassign-partitions: which replicas partitions have or are to have."""
+"""The JSON files of kafka-reassign-partitions: current and target replicas of partitions."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -14,7 +14,7 @@ Assignment = dict[TopicPartition, list[int]]
 
 
 def read_assignment(path: str) -> Assignment:
-    """The wanted replicas in a file. Raises CommandFailed."""
+    """Read the target replicas. Raises CommandFailed."""
     document = _read(path)
     try:
         rows = [
@@ -41,11 +41,11 @@ def _check(rows: Iterable[tuple[TopicPartition, list[int]]], directories: Iterab
             raise CommandFailed(f"Partition replica lists may not contain duplicate entries: {partition}")
         seen.add(partition)
     if any(each != ANY_DIRECTORY for each in directories):
-        raise CommandFailed('log_dirs: moving replicas between directories has not landed yet, only "any" can be said.')
+        raise CommandFailed('log_dirs: moves between directories are not implemented in this version; use "any".')
 
 
 def read_topics(path: str) -> list[str]:
-    """The topics of --topics-to-move-json-file. Raises CommandFailed."""
+    """Read the topics of --topics-to-move-json-file. Raises CommandFailed."""
     document = _read(path)
     try:
         topics = [str(row["topic"]) for row in document["topics"]]
@@ -58,7 +58,7 @@ def read_topics(path: str) -> list[str]:
 
 
 def assignment_json(assignment: Mapping[TopicPartition, list[int]]) -> str:
-    """As a file may hold it, on one line."""
+    """Return the JSON of an assignment file, on one line."""
     partitions = [
         {
             "topic": partition.topic,
@@ -72,7 +72,7 @@ def assignment_json(assignment: Mapping[TopicPartition, list[int]]) -> str:
 
 
 def _read(path: str) -> dict[str, Any]:
-    """Raises CommandFailed."""
+    """Read a JSON object. Raises CommandFailed."""
     try:
         with open(path, encoding="utf-8") as file:
             document = json.load(file)
@@ -83,5 +83,5 @@ def _read(path: str) -> dict[str, Any]:
     if not isinstance(document, dict):
         raise CommandFailed(f"{path} is not a JSON object.")
     if document.get("version", VERSION) != VERSION:
-        raise CommandFailed(f"{path}: version {document['version']} is not known, only {VERSION}.")
+        raise CommandFailed(f"{path}: version {document['version']} is not supported; use {VERSION}.")
     return document

@@ -1,6 +1,6 @@
 """Throttles of a reassignment (KIP-73), as kafka-reassign-partitions sets and clears them.
 
-The replicas that give and those that get are listed with their topics, the rate with every broker that takes part.
+Topic configs list the source and target replicas, broker configs the rate of every broker involved.
 """
 
 from collections import defaultdict
@@ -22,27 +22,29 @@ _TOPIC, _BROKER = 2, 4
 _SET, _DELETE = 0, 1
 
 ThrottledReplicas = dict[str, dict[str, str]]
-"""By topic, the values of both keys."""
+"""Values of both config keys, by topic."""
 
 
 def throttled_replicas(
     wanted: Assignment, current: Assignment, moving: Mapping[TopicPartition, list[int]]
 ) -> ThrottledReplicas:
-    """What to list for a reassignment; `moving` are the replicas of partitions that are on their way already."""
+    """Return the throttled replicas of a reassignment; `moving` are the replicas of ongoing reassignments."""
     listed: defaultdict[str, tuple[list[str], list[str]]] = defaultdict(lambda: ([], []))
     for partition, replicas in sorted(wanted.items()):
         sources = moving.get(partition, current.get(partition, []))
-        giving, getting = listed[partition.topic]
-        giving += (f"{partition.partition}:{broker}" for broker in sources)
-        getting += (f"{partition.partition}:{broker}" for broker in replicas if broker not in sources)
+        leading, following = listed[partition.topic]
+        leading += (f"{partition.partition}:{broker}" for broker in sources)
+        following += (f"{partition.partition}:{broker}" for broker in replicas if broker not in sources)
     return {
-        topic: {key: ",".join(each) for key, each in ((LEADER_REPLICAS, giving), (FOLLOWER_REPLICAS, getting)) if each}
-        for topic, (giving, getting) in listed.items()
+        topic: {
+            key: ",".join(each) for key, each in ((LEADER_REPLICAS, leading), (FOLLOWER_REPLICAS, following)) if each
+        }
+        for topic, (leading, following) in listed.items()
     }
 
 
 def set_throttle(client: Client, rate: int, listed: ThrottledReplicas, brokers: Iterable[int]) -> None:
-    """Raises KafkaError."""
+    """Set the throttles. Raises KafkaError."""
     for topic, values in listed.items():
         _change(client, _TOPIC, topic, [AlterableConfig(key, _SET, value) for key, value in values.items()])
     for broker in sorted(brokers):
@@ -50,7 +52,7 @@ def set_throttle(client: Client, rate: int, listed: ThrottledReplicas, brokers: 
 
 
 def clear_throttles(client: Client, topics: Iterable[str], brokers: Iterable[int]) -> None:
-    """Whether there were any or not. Raises KafkaError."""
+    """Clear throttles, if any. Raises KafkaError."""
     for broker in sorted(brokers):
         _change(client, _BROKER, str(broker), [AlterableConfig(key, _DELETE, None) for key in RATES])
     for topic in sorted(topics):
@@ -60,7 +62,7 @@ def clear_throttles(client: Client, topics: Iterable[str], brokers: Iterable[int
 
 
 def _change(client: Client, resource_type: int, name: str, changes: list[AlterableConfig]) -> None:
-    """A broker's own settings are for that broker to change."""
+    """Change dynamic configs; configs of a single broker are changed on that broker."""
     request = IncrementalAlterConfigsRequest([AlterConfigsResource(resource_type, name, changes)])
     connection = client.node(int(name)) if resource_type == _BROKER else client.any()
     for result in connection.call(request, IncrementalAlterConfigsResponse).responses:

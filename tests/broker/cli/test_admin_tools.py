@@ -303,11 +303,11 @@ class TestReassignPartitions:
         ("content", "sentence"),
         [
             ("[]", "is not a JSON object"),
-            ('{"version": 2}', "version 2 is not known"),
+            ('{"version": 2}', "version 2 is not supported"),
             ('{"partitions": []}', "cannot be empty"),
             ('{"partitions": [{"topic": "t", "partition": 0, "replicas": []}]}', "replica list cannot be empty"),
             ('{"partitions": [{"topic": "t", "partition": 0, "replicas": [1, 1]}]}', "duplicate entries"),
-            ('{"partitions": [{"topic": "t", "partition": 0, "replicas": [1], "log_dirs": ["/d"]}]}', "not landed"),
+            ('{"partitions": [{"topic": "t", "partition": 0, "replicas": [1], "log_dirs": ["/d"]}]}', 'use "any"'),
         ],
     )
     def test_a_bad_file(self, content: str, sentence: str, ottla: Ottla, tmp_path: Path) -> None:

@@ -103,7 +103,7 @@ def test_a_torn_tail_is_told_after_the_whole_batches(tmp_path: Path, capsys: pyt
     lines = capsys.readouterr().out.splitlines()
     assert sum(line.startswith("baseOffset") for line in lines) == 11
     assert lines[-2:] == [
-        "The batch at position 848 is cut short: 78 bytes",
+        "The batch at position 848 is truncated: 78 bytes",
         f"Found 73 invalid bytes at the end of {log}",
     ]
 
@@ -131,7 +131,7 @@ def test_records_that_do_not_decompress_are_told(tmp_path: Path, capsys: pytest.
     log = tmp_path / LOG
     log.write_bytes(batch)
     assert run(["dump-log", "--files", str(log), "--print-data-log"]) == 0
-    assert "| the records of the batch at offset 0 do not parse" in capsys.readouterr().out
+    assert "| the records of the batch at offset 0 cannot be decoded" in capsys.readouterr().out
 
 
 def test_records_that_no_decoder_knows_are_told_in_their_place(
@@ -188,7 +188,7 @@ def test_a_sanity_check_fails_on_a_fragment(tmp_path: Path, capsys: pytest.Captu
     index = _copy(tmp_path, "d-0/00000000000000000000.index")
     index.write_bytes(index.read_bytes()[:-3])
     run(["dump-log", "--files", str(index), "--index-sanity-check"])
-    assert "failed sanity check: 333 bytes are no multiple of 8" in capsys.readouterr().out
+    assert "failed sanity check: 333 bytes are not a multiple of 8" in capsys.readouterr().out
 
 
 def test_a_damaged_producer_snapshot_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

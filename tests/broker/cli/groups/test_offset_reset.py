@@ -17,32 +17,32 @@ from broker.cli.groups.offset_reset import (
 from storage.directories.checkpoints import TopicPartition
 
 T0 = TopicPartition("t", 0)
-FACTS = ResetCandidates(earliest=10, latest=50, committed=30, by_time=40)
+CANDIDATES = ResetCandidates(earliest=10, latest=50, committed=30, by_time=40)
 BLANK = ResetCandidates(earliest=10, latest=50, committed=None, by_time=None)
 
 
 @pytest.mark.parametrize(
-    ("how", "number", "facts", "expected"),
+    ("strategy", "number", "candidates", "expected"),
     [
-        (ResetStrategy.TO_EARLIEST, 0, FACTS, 10),
-        (ResetStrategy.TO_LATEST, 0, FACTS, 50),
-        (ResetStrategy.TO_CURRENT, 0, FACTS, 30),
+        (ResetStrategy.TO_EARLIEST, 0, CANDIDATES, 10),
+        (ResetStrategy.TO_LATEST, 0, CANDIDATES, 50),
+        (ResetStrategy.TO_CURRENT, 0, CANDIDATES, 30),
         (ResetStrategy.TO_CURRENT, 0, BLANK, 50),
-        (ResetStrategy.BY_TIME, 1, FACTS, 40),
+        (ResetStrategy.BY_TIME, 1, CANDIDATES, 40),
         (ResetStrategy.BY_TIME, 1, BLANK, 50),
-        (ResetStrategy.TO_OFFSET, 20, FACTS, 20),
-        (ResetStrategy.TO_OFFSET, 5, FACTS, 10),
-        (ResetStrategy.TO_OFFSET, 99, FACTS, 50),
-        (ResetStrategy.SHIFT_BY, 5, FACTS, 35),
-        (ResetStrategy.SHIFT_BY, -25, FACTS, 10),
-        (ResetStrategy.SHIFT_BY, 25, FACTS, 50),
-        (ResetStrategy.FROM_FILE, 99, FACTS, 50),
+        (ResetStrategy.TO_OFFSET, 20, CANDIDATES, 20),
+        (ResetStrategy.TO_OFFSET, 5, CANDIDATES, 10),
+        (ResetStrategy.TO_OFFSET, 99, CANDIDATES, 50),
+        (ResetStrategy.SHIFT_BY, 5, CANDIDATES, 35),
+        (ResetStrategy.SHIFT_BY, -25, CANDIDATES, 10),
+        (ResetStrategy.SHIFT_BY, 25, CANDIDATES, 50),
+        (ResetStrategy.FROM_FILE, 99, CANDIDATES, 50),
     ],
 )
 def test_new_offsets_stay_within_the_partition(
-    how: ResetStrategy, number: int, facts: ResetCandidates, expected: int
+    strategy: ResetStrategy, number: int, candidates: ResetCandidates, expected: int
 ) -> None:
-    assert new_offset(ResetSpecification(how, number), T0, facts) == expected
+    assert new_offset(ResetSpecification(strategy, number), T0, candidates) == expected
 
 
 def test_nothing_committed_cannot_be_shifted() -> None:
