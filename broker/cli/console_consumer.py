@@ -256,7 +256,7 @@ class _AssignedConsumer:
         partitions = _partitions(client, subscription)
         fetcher.assign(dict.fromkeys(partitions, subscription.start))
 
-    def tend(self) -> None:
+    def keep_alive(self) -> None:
         """Do nothing: a reader without a group has no heartbeats."""
 
     def close(self) -> None:
@@ -284,7 +284,7 @@ class _GroupConsumer:
         self._committed: dict[TopicPartition, int] = {}
         self._join()
 
-    def tend(self) -> None:
+    def keep_alive(self) -> None:
         """Send heartbeats and commits when they are due; rejoin when the group rebalances."""
         if time.monotonic() >= self._commit_due:
             self._commit()
@@ -337,7 +337,7 @@ def _consume(
         idle_since = time.monotonic()
         while limits.max_messages is None or printer.count < limits.max_messages:
             before = printer.count
-            for fetched in fetcher.poll() if fetcher.positions else _nothing():
+            for fetched in fetcher.poll() if fetcher.positions else _no_records():
                 printer.print(fetched)
                 if printer.count == limits.max_messages:
                     break
@@ -346,12 +346,12 @@ def _consume(
                 idle_since = time.monotonic()
             elif limits.timeout_ms is not None and (time.monotonic() - idle_since) * 1000 >= limits.timeout_ms:
                 return
-            reader.tend()
+            reader.keep_alive()
     finally:
         reader.close()
 
 
-def _nothing() -> Iterator[ConsumerRecord]:
+def _no_records() -> Iterator[ConsumerRecord]:
     """Wait as long as a poll, so that a member without partitions sends its heartbeats."""
     time.sleep(0.1)
     return iter(())

@@ -1,1 +1,1 @@
-"""The halves of the two console commands: lines to records to batches, and fetches to records to lines."""
+"""Parts of the console producer and the console consumer: line formats, a producer, a fetcher, group membership."""

@@ -1,7 +1,8 @@
-"""Reads records of given partitions from their leaders, in order, from given positions on.
+"""Fetches of given partitions from their leaders, in order, from given positions.
 
-A poll asks every leader at once and then gathers the answers. Whole batches come back, so records below the position
-are skipped; with read_committed, so are those of aborted transactions (listed in the answer, KIP-98).
+A poll sends a fetch to every leader and then receives the responses. Records below the position are skipped, since
+whole batches are returned. With read_committed, records of aborted transactions are skipped too; the response lists
+those transactions (KIP-98).
 """
 
 from collections import defaultdict
@@ -23,10 +24,10 @@ from storage.directories.checkpoints import TopicPartition
 READ_UNCOMMITTED = 0
 READ_COMMITTED = 1
 LAST_VERSION_WITH_NAMES = 12
-"""From 13 on Fetch names topics by id."""
+"""Last version of Fetch with topic names; later versions have topic ids."""
 
 FULL_FETCH_EPOCH = -1
-"""No fetch session: every request stands for itself."""
+"""Session epoch without a fetch session: every request lists all partitions."""
 
 STALE_LEADER_ERRORS = frozenset(
     {
@@ -44,7 +45,7 @@ STALE_LEADER_ERRORS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class FetchSettings:
-    """`reset` is EARLIEST or LATEST: where to go on when a position does not exist; None refuses."""
+    """Settings of a fetcher. `reset` is EARLIEST or LATEST, for positions out of range; None raises the error."""
 
     reset: int | None = LATEST
     isolation_level: int = READ_UNCOMMITTED
@@ -61,7 +62,7 @@ class ConsumerRecord(NamedTuple):
 
 
 class Fetcher:
-    """Positions and leaders of the partitions being read. `positions` may be looked at and changed between polls."""
+    """Positions and leaders of the assigned partitions. `positions` may be read and changed between polls."""
 
     def __init__(self, client: Client, settings: FetchSettings) -> None:
         self._client = client
@@ -70,7 +71,7 @@ class Fetcher:
         self.positions: dict[TopicPartition, int] = {}
 
     def assign(self, positions: Mapping[TopicPartition, int]) -> None:
-        """Reads these partitions from these offsets on, and no others. EARLIEST and LATEST are looked up."""
+        """Replace the assignment. EARLIEST and LATEST are resolved to offsets."""
         self._leaders = {}
         self.positions = {partition: offset for partition, offset in positions.items() if offset >= 0}
         special = {partition: offset for partition, offset in positions.items() if offset < 0}
@@ -79,8 +80,8 @@ class Fetcher:
         )
 
     def poll(self, max_wait_ms: int | None = None) -> Iterator[ConsumerRecord]:
-        """Records of one round, waiting up to `max_wait_ms` for the first. A position moves past a record once it has
-        been yielded, so that a reader may stop anywhere. Raises KafkaError, ClientError.
+        """Yield the records of one round of fetches, which waits up to `max_wait_ms` for the first record. A position
+        advances when its record is yielded, so that a caller may stop at any record. Raises KafkaError or ClientError.
         """
         wait_ms = self._settings.max_wait_ms if max_wait_ms is None else max_wait_ms
         for partition, data in self._client.retrying(lambda: self._round(wait_ms)):
@@ -140,11 +141,11 @@ class Fetcher:
         }
         for partition in self.positions:
             if partition not in known:
-                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {partition}.")
+                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"partition {partition} does not exist.")
         self._leaders = {partition: known[partition] for partition in self.positions}
 
     def _is_readable(self, partition: TopicPartition, data: PartitionData) -> bool:
-        """False for a partition to be asked again, elsewhere or from elsewhere. Raises KafkaError for other errors."""
+        """Return False to fetch again, from another leader or position. Raises KafkaError for other errors."""
         if data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE and self._settings.reset is not None:
             self.positions |= list_offsets(self._client, {partition: self._settings.reset})
             return False
@@ -155,11 +156,11 @@ class Fetcher:
 
     def _records(self, partition: TopicPartition, data: PartitionData) -> Iterator[ConsumerRecord]:
         batches: Buffer = data.records or b""
-        aborted = _Aborted(data) if self._settings.isolation_level == READ_COMMITTED else None
+        aborted = _AbortedTransactions(data) if self._settings.isolation_level == READ_COMMITTED else None
         try:
             for position, header in iter_headers(batches):
                 if not crc_is_valid(batches, position, header.size):
-                    raise MalformedBatch(f"the checksum of the batch at offset {header.base_offset} does not hold")
+                    raise MalformedBatch(f"the checksum of the batch at offset {header.base_offset} is wrong")
                 if not header.is_control and not (aborted and aborted.holds(header)):
                     for record in iter_records(batches, position):
                         if record.offset >= self.positions[partition]:
@@ -172,22 +173,22 @@ class Fetcher:
             raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{partition}: {error}") from error
 
 
-class _Aborted:
-    """Which producers' batches to drop, while walking through an answer in order of offsets."""
+class _AbortedTransactions:
+    """The aborted transactions of a response, for a walk over its batches in offset order."""
 
     def __init__(self, data: PartitionData) -> None:
         transactions = data.aborted_transactions or []
-        self._coming = sorted(((t.first_offset, t.producer_id) for t in transactions), reverse=True)
+        self._upcoming = sorted(((t.first_offset, t.producer_id) for t in transactions), reverse=True)
         self._open: set[int] = set()
 
     def holds(self, header: BatchHeader) -> bool:
-        """Whether the batch belongs to an aborted transaction."""
-        while self._coming and self._coming[-1][0] <= header.last_offset:
-            self._open.add(self._coming.pop()[1])
+        """Return whether the batch belongs to an aborted transaction."""
+        while self._upcoming and self._upcoming[-1][0] <= header.last_offset:
+            self._open.add(self._upcoming.pop()[1])
         return header.is_transactional and header.producer_id in self._open
 
     def end(self, header: BatchHeader, batches: Buffer, position: int) -> None:
-        """A marker ends its producer's transaction."""
+        """End the producer's transaction at its marker."""
         marker = read_marker(batches, position)
         if marker is not None and marker[0] is ControlType.ABORT:
             self._open.discard(header.producer_id)

@@ -1,4 +1,4 @@
-"""Records as lines, by the rules of Kafka's DefaultMessageFormatter. Bytes in, bytes out."""
+"""Records as lines, in the format of Kafka's DefaultMessageFormatter. Bytes in, bytes out."""
 
 import base64
 import json
@@ -18,7 +18,7 @@ Deserializer = Callable[[bytes], bytes]
 
 
 class RecordWriter(Protocol):
-    """Turns a record into the bytes that are printed, line end included. Raises CommandFailed."""
+    """Formatter of a record, line separator included. Raises CommandFailed."""
 
     def line(self, partition: TopicPartition, header: BatchHeader, record: FullRecord) -> bytes: ...
 
@@ -43,7 +43,7 @@ DESERIALIZERS: dict[str, Deserializer] = {
     "DoubleDeserializer": _packed(">d"),
     "UUIDDeserializer": lambda data: str(uuid.UUID(data.decode())).encode(),
 }
-"""By the last part of Kafka's class names."""
+"""Deserializers by the simple name of Kafka's class."""
 
 _PRINTED = ("timestamp", "partition", "offset", "epoch", "headers", "key", "value")
 _KEYS = frozenset(
@@ -54,16 +54,16 @@ _KEYS = frozenset(
 
 
 def deserializer(name: str | None) -> Deserializer:
-    """The deserializer of a Kafka class name, bytes as they are without one. Raises CommandFailed."""
+    """Return the deserializer of a Kafka class name; bytes are unchanged without one. Raises CommandFailed."""
     short = "ByteArrayDeserializer" if name is None else name.rpartition(".")[2]
     if short not in DESERIALIZERS:
-        raise CommandFailed(f"{name} is not there; known are {', '.join(DESERIALIZERS)}.")
+        raise CommandFailed(f"deserializer {name} is unknown; use one of {', '.join(DESERIALIZERS)}.")
     return DESERIALIZERS[short]
 
 
 @dataclass(frozen=True, slots=True)
 class LineWriter:
-    """What of a record is printed, and what stands between and behind."""
+    """Formatter of records as text: the printed parts, their separators and deserializers."""
 
     printed: frozenset[str]
     key_separator: bytes
@@ -76,10 +76,10 @@ class LineWriter:
 
     @classmethod
     def from_properties(cls, properties: dict[str, str]) -> "LineWriter":
-        """Raises CommandFailed."""
+        """Build the writer. Raises CommandFailed for an unknown or invalid property."""
         unknown = properties.keys() - _KEYS
         if unknown:
-            raise CommandFailed(f"unknown property {min(unknown)}; known are {', '.join(sorted(_KEYS))}.")
+            raise CommandFailed(f"property {min(unknown)} is unknown; use {', '.join(sorted(_KEYS))}.")
         return cls(
             printed=frozenset(part for part in _PRINTED if is_true(properties, f"print.{part}", part == "value")),
             key_separator=separator(properties, "key.separator", "\t"),
@@ -92,7 +92,7 @@ class LineWriter:
         )
 
     def line(self, partition: TopicPartition, header: BatchHeader, record: FullRecord) -> bytes:
-        """The parts that are printed, between separators. Raises CommandFailed when a deserializer cannot read one."""
+        """Return the printed parts of a record. Raises CommandFailed if a deserializer fails."""
         try:
             number = partition.partition
             cells = [self._cell(part, number, header, record) for part in _PRINTED if part in self.printed]
@@ -129,7 +129,7 @@ class LineWriter:
 
 
 class JsonWriter:
-    """Every record as one JSON object. Bytes that are no UTF-8 are given in base64, under `keyBase64` and the like."""
+    """Formatter of records as JSON objects. Bytes that are not UTF-8 are base64 in `keyBase64` or `valueBase64`."""
 
     def line(self, partition: TopicPartition, header: BatchHeader, record: FullRecord) -> bytes:
         document: dict[str, object] = {

@@ -1,4 +1,4 @@
-"""Standard input as lines, and lines as records, by the rules of Kafka's LineMessageReader. Bytes throughout."""
+"""Standard input as lines, and lines as records in the format of Kafka's LineMessageReader. Bytes throughout."""
 
 import os
 import select
@@ -11,7 +11,7 @@ from broker.cli.shared.failure import CommandFailed
 
 READ_BYTES = 1 << 18
 MAX_LINE_BYTES = 64 << 20
-"""A line beyond this is refused rather than gathered: it is no text, and no broker would take it."""
+"""Limit of a line: longer input is not text, and no broker accepts such a record."""
 
 Header = tuple[str, bytes | None]
 
@@ -24,7 +24,7 @@ class ParsedLine(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class LineFormat:
-    """ "headers<delimiter>key<separator>value", of which headers and key are there only if asked for."""
+    """Format "headers<delimiter>key<separator>value"; headers and key are optional."""
 
     parse_key: bool = False
     parse_headers: bool = False
@@ -37,10 +37,10 @@ class LineFormat:
 
     @classmethod
     def from_properties(cls, properties: dict[str, str]) -> "LineFormat":
-        """Raises CommandFailed."""
+        """Build the format. Raises CommandFailed for an unknown or invalid property."""
         unknown = properties.keys() - _KEYS
         if unknown:
-            raise CommandFailed(f"unknown property {min(unknown)}; known are {', '.join(sorted(_KEYS))}.")
+            raise CommandFailed(f"property {min(unknown)} is unknown; use {', '.join(sorted(_KEYS))}.")
         marker = properties.get("null.marker")
         return cls(
             parse_key=is_true(properties, "parse.key"),
@@ -54,7 +54,7 @@ class LineFormat:
         )
 
     def parse(self, line: bytes, number: int) -> ParsedLine:
-        """The record in line `number`. Raises CommandFailed when a part is missing, unless errors are ignored."""
+        """Parse line `number` to a record. Raises CommandFailed if a part is missing, unless errors are ignored."""
         headers: list[Header] = []
         key: bytes | None = None
         rest = line
@@ -68,7 +68,7 @@ class LineFormat:
         return ParsedLine(key, self._or_null(rest), headers)
 
     def _split(self, text: bytes, delimiter: bytes, name: str, number: int) -> tuple[bytes, bool, bytes]:
-        """(before, whether the delimiter is there, after); everything is "after" when it is not."""
+        """Return (before, found, after) the delimiter; without the delimiter, all text is "after"."""
         before, found, after = text.partition(delimiter)
         if found:
             return before, True, after
@@ -108,7 +108,7 @@ _KEYS = frozenset(
 
 
 def read_lines(descriptor: int, idle_seconds: float) -> Iterator[list[bytes]]:
-    """Lines of a file descriptor as they come, without their ends (LF or CRLF); an empty list after each idle time.
+    """Yield lines of a file descriptor without their ends (LF or CRLF), and an empty list after each idle time.
 
     Raises CommandFailed for a line of more than MAX_LINE_BYTES.
     """

@@ -1,8 +1,8 @@
-"""Membership of a group by the classic protocol, with the range assignor and eager rebalancing.
+"""Group membership in the classic protocol, with the range assignor and eager rebalancing.
 
-A member joins, gets its partitions, sends heartbeats between polls, and joins again when told to. There is no thread:
-whoever polls calls `keep_alive` at least once per heartbeat interval, and a consumer that stops polling falls out of
-the group, as it should.
+A member joins, receives its assignment, sends heartbeats between polls, and rejoins after a rebalance. There is no
+thread: the caller runs `keep_alive` at least once per heartbeat interval, and a consumer that stops polling is removed
+from the group.
 """
 
 import time
@@ -34,7 +34,7 @@ from storage.directories.checkpoints import TopicPartition
 
 RANGE = "range"
 PROTOCOL_VERSION = 1
-"""Of subscriptions and assignments: what an eager assignor needs."""
+"""Version of subscriptions and assignments, sufficient for eager assignors."""
 
 JOIN_GRACE_MS = 5_000
 PURPOSE = "group"
@@ -44,7 +44,7 @@ REJOIN_ERRORS = frozenset({ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.ILLEGAL_GE
 
 @dataclass(frozen=True, slots=True)
 class MemberSettings:
-    """Times in ms, with Kafka's defaults for consumers."""
+    """Settings of a member, in ms, with the defaults of Kafka's consumer."""
 
     group: str
     instance_id: str | None = None
@@ -54,7 +54,7 @@ class MemberSettings:
 
 
 class GroupMembership:
-    """One member of one group."""
+    """The membership of this consumer in one group."""
 
     def __init__(
         self, client: Client, settings: MemberSettings, monotonic: Callable[[], float] = time.monotonic
@@ -67,33 +67,33 @@ class GroupMembership:
         self._heartbeat_due = 0.0
 
     def join(self, topics: Sequence[str]) -> list[TopicPartition]:
-        """Joins, however often the group is disturbed meanwhile, and returns what this member is to read."""
+        """Join the group, again after interrupted rebalances, and return the assignment."""
         while True:
             try:
                 return self._client.retrying(lambda: self._join(topics))
             except KafkaError as error:
                 if error.code not in REJOIN_ERRORS:
                     raise
-                self._step_back(error.code)
+                self._reset_after(error.code)
 
     def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """The offsets that the group has committed for `partitions`, where it has any."""
+        """Return the committed offsets of `partitions`; partitions without a commit are missing."""
         offsets = self._client.retrying(lambda: committed_offsets(self._client, self._settings.group))
         return {partition: offsets[partition][0] for partition in partitions if partition in offsets}
 
     def keep_alive(self) -> bool:
-        """Sends a heartbeat when one is due. False: the group rebalances, join again."""
+        """Send a heartbeat when one is due. Return False if the member must rejoin."""
         if self._monotonic() < self._heartbeat_due:
             return True
         self._heartbeat_due = self._monotonic() + self._settings.heartbeat_interval_ms / 1000
         code = self._client.retrying(self._heartbeat)
         if code in REJOIN_ERRORS:
-            self._step_back(code)
+            self._reset_after(code)
             return False
         return True
 
     def commit(self, offsets: Mapping[TopicPartition, int]) -> bool:
-        """Commits as this member. False: the group has moved on, and what was read may be read again by another."""
+        """Commit as this member. Return False after a rebalance: another member may read the records again."""
         if not offsets:
             return True
         if self._generation < 0:
@@ -107,7 +107,7 @@ class GroupMembership:
         return True
 
     def leave(self) -> None:
-        """Gives the partitions back at once. A member with an instance id keeps them until its session ends."""
+        """Leave the group. A static member stays until its session times out."""
         if not self._member_id or self._settings.instance_id is not None:
             return
         request = LeaveGroupRequest(group_id=self._settings.group, members=[MemberIdentity(self._member_id)])
@@ -117,11 +117,11 @@ class GroupMembership:
                 request = LeaveGroupRequest(group_id=self._settings.group, member_id=self._member_id)
             coordinator.call(request, LeaveGroupResponse)
         except (ClientError, KafkaError):
-            return  # the session will end by itself
-        self._step_back(ErrorCode.UNKNOWN_MEMBER_ID)
+            return  # The session times out.
+        self._reset_after(ErrorCode.UNKNOWN_MEMBER_ID)
 
-    def _step_back(self, code: ErrorCode) -> None:
-        """What this member is no longer, after one of JOIN_AGAIN. In a rebalance it may still commit."""
+    def _reset_after(self, code: ErrorCode) -> None:
+        """Reset generation and member id after one of REJOIN_ERRORS. In a rebalance, the member can still commit."""
         if code is not ErrorCode.REBALANCE_IN_PROGRESS:
             self._generation = -1
         if code is ErrorCode.UNKNOWN_MEMBER_ID:
@@ -132,10 +132,10 @@ class GroupMembership:
 
     def _join(self, topics: Sequence[str]) -> list[TopicPartition]:
         coordinator = self._coordinator()
-        joined = self._ask_to_join(coordinator, topics)
+        joined = self._send_join(coordinator, topics)
         if joined.error_code == ErrorCode.MEMBER_ID_REQUIRED:
             self._member_id = joined.member_id
-            joined = self._ask_to_join(coordinator, topics)
+            joined = self._send_join(coordinator, topics)
         raise_for(joined.error_code, f"group {self._settings.group!r}")
         self._member_id, self._generation = joined.member_id, joined.generation_id
         is_leader = joined.leader == joined.member_id and not joined.skip_assignment
@@ -149,17 +149,17 @@ class GroupMembership:
             protocol_name=joined.protocol_name,
             assignments=assignments,
         )
-        synced = coordinator.call(request, SyncGroupResponse, timeout_ms=self._patience_ms)
+        synced = coordinator.call(request, SyncGroupResponse, timeout_ms=self._rebalance_timeout_ms)
         raise_for(synced.error_code, f"group {self._settings.group!r}")
         self._heartbeat_due = self._monotonic() + self._settings.heartbeat_interval_ms / 1000
         return read_assignment(synced.assignment)
 
     @property
-    def _patience_ms(self) -> int:
-        """How long the group may take to gather."""
+    def _rebalance_timeout_ms(self) -> int:
+        """Timeout of a JoinGroup or SyncGroup request, which waits for the other members."""
         return self._settings.rebalance_timeout_ms + JOIN_GRACE_MS
 
-    def _ask_to_join(self, coordinator: Connection, topics: Sequence[str]) -> JoinGroupResponse:
+    def _send_join(self, coordinator: Connection, topics: Sequence[str]) -> JoinGroupResponse:
         subscription = ConsumerProtocolSubscription(topics=sorted(topics))
         request = JoinGroupRequest(
             group_id=self._settings.group,
@@ -170,10 +170,10 @@ class GroupMembership:
             protocol_type=CONSUMER_PROTOCOL,
             protocols=[JoinGroupRequestProtocol(RANGE, _versioned(encode_bytes(subscription, PROTOCOL_VERSION)))],
         )
-        return coordinator.call(request, JoinGroupResponse, timeout_ms=self._patience_ms)
+        return coordinator.call(request, JoinGroupResponse, timeout_ms=self._rebalance_timeout_ms)
 
     def _assignments(self, members: Sequence[JoinGroupResponseMember]) -> list[SyncGroupRequestAssignment]:
-        """The leader's work: everybody's share."""
+        """Compute the assignment of all members, as the group's leader."""
         subscriptions = {member.member_id: _subscribed(member.metadata) for member in members}
         wanted = sorted({topic for topics in subscriptions.values() for topic in topics})
         counts = {topic.name or "": len(topic.partitions) for topic in self._client.metadata(wanted).topics}
@@ -205,7 +205,7 @@ def _versioned(body: bytes) -> bytes:
 
 
 def _subscribed(metadata: bytes) -> list[str]:
-    """The topics of a member's subscription; none if it makes no sense, so that the others can go on."""
+    """Decode a subscription's topics; [] if it is invalid, so that other members can continue."""
     version = min(
         int.from_bytes(metadata[:VERSION_BYTES], "big", signed=True), ConsumerProtocolSubscription.MAX_VERSION
     )

@@ -1,4 +1,4 @@
-"""Which partition a record goes to: by its key as Kafka's clients hash it, else in turn, a batch at a time. Pure."""
+"""Kafka's default partitioner for records with a key. Pure."""
 
 _M = 0x5BD1E995
 _R = 24
@@ -7,7 +7,7 @@ _MASK = 0xFFFFFFFF
 
 
 def murmur2(data: bytes) -> int:
-    """Austin Appleby's 32-bit MurmurHash2 with the seed of Kafka's clients, as an unsigned number."""
+    """Compute the 32-bit MurmurHash2 with the seed of Kafka's clients, as an unsigned number."""
     length = len(data)
     h = _SEED ^ length
     whole = length & ~3
@@ -22,5 +22,5 @@ def murmur2(data: bytes) -> int:
 
 
 def partition_of_key(key: bytes, partition_count: int) -> int:
-    """The partition of a key, the same as Kafka's default partitioner gives."""
+    """Return the partition that Kafka's default partitioner chooses for a key."""
     return (murmur2(key) & 0x7FFFFFFF) % partition_count

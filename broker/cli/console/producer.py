@@ -1,7 +1,7 @@
-"""Records to batches to brokers: gathers per partition, sends one batch per partition and request, retries safely.
+"""A producer for one topic: collects batches per partition and sends them with retries.
 
-One request per broker is under way at a time, so that order holds; with acks=all the broker recognises a batch that
-is sent twice by producer id and sequence (KIP-98). Batches are retried byte for byte.
+Each broker has at most one request in flight, which preserves order. With acks=all, the broker detects duplicates by
+producer id and sequence (KIP-98). A retry sends the same bytes.
 """
 
 import random
@@ -22,7 +22,7 @@ from protocol.records.compression import Codec
 ALL = -1
 RECORD_OVERHEAD_BYTES = 20
 LAST_VERSION_WITH_NAMES = 12
-"""From 13 on Produce names topics by id."""
+"""Last version of Produce with topic names; later versions have topic ids."""
 
 RETRIED_ERRORS = frozenset(
     {
@@ -32,12 +32,12 @@ RETRIED_ERRORS = frozenset(
         ErrorCode.REQUEST_TIMED_OUT,
     }
 )
-"""A topic about to be created, replicas about to come back."""
+"""Errors to retry besides the client's: the topic is being created, or replicas are temporarily out of sync."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProducerSettings:
-    """`acks` is -1 (all), 0 or 1; `batch_bytes` closes a batch."""
+    """Settings of a producer. `acks` is -1 (all), 0 or 1; `batch_bytes` is the maximum batch size."""
 
     topic: str
     acks: int = ALL
@@ -48,36 +48,36 @@ class ProducerSettings:
 
 
 @dataclass(slots=True)
-class _Open:
-    """The batch of a partition that still grows."""
+class _OpenBatch:
+    """The batch of a partition that still accepts records."""
 
     records: list[Record] = field(default_factory=list)
     size: int = 0
 
 
 class Producer:
-    """Sends records to one topic. `send` may wait for the broker when a batch is full; `flush` waits for all."""
+    """Producer for one topic. `send` blocks when a batch is full; `flush` blocks until all records are acknowledged."""
 
     def __init__(self, client: Client, settings: ProducerSettings, rng: random.Random) -> None:
         self._client = client
         self._settings = settings
         self._leaders: list[int] = []
-        self._open: defaultdict[int, _Open] = defaultdict(_Open)
+        self._open: defaultdict[int, _OpenBatch] = defaultdict(_OpenBatch)
         self._sequences: defaultdict[int, int] = defaultdict(int)
         self._producer_id = NO_PRODUCER_ID
         self._producer_epoch = NO_PRODUCER_EPOCH
         self._sticky = rng.randrange(MAX_SEQUENCE)
 
     def start(self) -> None:
-        """Finds the topic, which the broker may create for the asking, and gets a producer id."""
+        """Find the topic, which the broker may create on the request, and get a producer id."""
         self._client.retrying(self._find_leaders, RETRIED_ERRORS)
         if self._settings.acks == ALL and self._settings.idempotent:
-            self._client.retrying(self._get_producer_id)
+            self._client.retrying(self._init_producer_id)
 
     def send(
         self, timestamp_ms: int, key: bytes | None, value: bytes | None, headers: Sequence[tuple[str, bytes | None]]
     ) -> None:
-        """Adds a record to the batch of its partition. Raises KafkaError, ClientError."""
+        """Add a record to the batch of its partition. Raises KafkaError or ClientError."""
         count = len(self._leaders)
         partition = self._sticky % count if key is None else partition_of_key(key, count)
         batch = self._open[partition]
@@ -93,13 +93,13 @@ class Producer:
         batch.size += size
 
     def flush(self) -> None:
-        """Sends everything gathered and waits until it is acknowledged. Raises KafkaError, ClientError."""
-        pending = {partition: self._built(partition, batch.records) for partition, batch in self._open.items()}
+        """Send all batches and wait for their acknowledgements. Raises KafkaError or ClientError."""
+        pending = {partition: self._build_batch(partition, batch.records) for partition, batch in self._open.items()}
         self._open.clear()
         if pending:
-            self._client.retrying(lambda: self._deliver(pending), RETRIED_ERRORS)
+            self._client.retrying(lambda: self._send_batches(pending), RETRIED_ERRORS)
 
-    def _built(self, partition: int, records: Sequence[Record]) -> bytes:
+    def _build_batch(self, partition: int, records: Sequence[Record]) -> bytes:
         sequence = NO_SEQUENCE
         if self._producer_id != NO_PRODUCER_ID:
             sequence = self._sequences[partition]
@@ -112,10 +112,10 @@ class Producer:
             base_sequence=sequence,
         )
 
-    def _deliver(self, pending: dict[int, bytes]) -> None:
-        """Sends to every leader, then gathers the answers; what is acknowledged leaves `pending`.
+    def _send_batches(self, pending: dict[int, bytes]) -> None:
+        """Send to all leaders, then receive the responses; remove acknowledged batches from `pending`.
 
-        Raises KafkaError for the first partition refused, having looked at all of them.
+        Raises KafkaError for a failed partition, after all responses are processed.
         """
         if not self._leaders:
             self._find_leaders()
@@ -131,12 +131,12 @@ class Producer:
         failure: KafkaError | None = None
         for node in by_leader if answered else ():
             response = self._client.node(node).receive(ProduceResponse)
-            failure = self._settle(pending, response) or failure
+            failure = self._process_response(pending, response) or failure
         if failure is not None:
             raise failure
         self._leaders = leaders
 
-    def _settle(self, pending: dict[int, bytes], response: ProduceResponse) -> KafkaError | None:
+    def _process_response(self, pending: dict[int, bytes], response: ProduceResponse) -> KafkaError | None:
         failure = None
         for topic in response.responses:
             for answer in topic.partition_responses:
@@ -161,7 +161,7 @@ class Producer:
         topic = self._client.leaders([self._settings.topic], auto_create=True)[self._settings.topic]
         self._leaders = [p.leader_id for p in sorted(topic.partitions, key=lambda p: p.partition_index)]
 
-    def _get_producer_id(self) -> None:
+    def _init_producer_id(self) -> None:
         if not self._client.any().serves(ApiKey.INIT_PRODUCER_ID):
             return
         response = self._client.call(

@@ -1,4 +1,4 @@
-"""Properties given as NAME=VALUE options and in files, with the escapes that shells make hard to type."""
+"""Properties from NAME=VALUE options and files, with escapes for control characters."""
 
 from collections.abc import Iterable
 
@@ -10,12 +10,12 @@ _ESCAPES = {"\\t": "\t", "\\n": "\n", "\\r": "\r", "\\0": "\0"}
 
 
 def gather(file: str | None, options: Iterable[str], option_name: str) -> dict[str, str]:
-    """The properties of the file, then those of the options on top. Raises UsageError, CommandFailed."""
+    """Return the properties of the file, overridden by the options. Raises UsageError or CommandFailed."""
     return read_properties(file) | dict(key_value(option, option_name) for option in options)
 
 
 def is_true(properties: dict[str, str], key: str, default: bool = False) -> bool:
-    """A boolean property. Raises CommandFailed for a value that is neither true nor false."""
+    """Return a boolean property. Raises CommandFailed for a value that is neither true nor false."""
     text = properties.get(key, str(default)).strip().lower()
     if text not in ("true", "false"):
         raise CommandFailed(f"{key}={properties[key]} is neither true nor false.")
@@ -23,7 +23,7 @@ def is_true(properties: dict[str, str], key: str, default: bool = False) -> bool
 
 
 def separator(properties: dict[str, str], key: str, default: str) -> bytes:
-    """A separator, in which a typed `\\t` is a tab. Raises CommandFailed for an empty one."""
+    """Return a separator, in which `\\t` means a tab. Raises CommandFailed for an empty one."""
     text = properties.get(key, default)
     for escape, meant in _ESCAPES.items():
         text = text.replace(escape, meant)
@@ -33,7 +33,7 @@ def separator(properties: dict[str, str], key: str, default: str) -> bytes:
 
 
 def number(properties: dict[str, str], key: str, default: int) -> int:
-    """A whole number. Raises CommandFailed."""
+    """Return an integer property. Raises CommandFailed."""
     text = properties.get(key, str(default)).strip()
     try:
         return int(text)

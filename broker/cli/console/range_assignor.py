@@ -1,4 +1,4 @@
-"""The range assignor of Kafka's consumers: per topic, contiguous ranges in the order of the members. Pure."""
+"""Kafka's range assignor: per topic, contiguous ranges in the order of the member ids. Pure."""
 
 from collections.abc import Mapping, Sequence
 
@@ -8,7 +8,7 @@ from storage.directories.checkpoints import TopicPartition
 def assign_ranges(
     subscriptions: Mapping[str, Sequence[str]], partition_counts: Mapping[str, int]
 ) -> dict[str, list[TopicPartition]]:
-    """Partitions for each member id; `subscriptions` are topics by member id. Topics without partitions give none."""
+    """Assign partitions to member ids; `subscriptions` are topics by member id. Skip topics without partitions."""
     assignment: dict[str, list[TopicPartition]] = {member: [] for member in subscriptions}
     for topic in sorted({topic for topics in subscriptions.values() for topic in topics}):
         members = sorted(member for member, topics in subscriptions.items() if topic in topics)

@@ -1,4 +1,4 @@
-"""Records of `__remote_log_metadata` as lines, as Kafka's RemoteLogMetadataFormatter prints them (KIP-405)."""
+"""Records of `__remote_log_metadata` as lines, in the format of Kafka's RemoteLogMetadataFormatter (KIP-405)."""
 
 from typing import Final
 
@@ -10,14 +10,14 @@ from storage.directories.checkpoints import TopicPartition
 from storage.tiered.catalog.metadata_records import UndecodableEvent, decode_event
 
 FORMATTERS: Final = ("RemoteLogMetadataSerde$RemoteLogMetadataFormatter", "RemoteLogMetadataFormatter")
-"""The class as Kafka has it, and as KIP-405 calls it."""
+"""Class names in Kafka and in KIP-405."""
 
 
 class RemoteMetadataWriter:
     """Implements RecordWriter."""
 
     def line(self, partition: TopicPartition, header: BatchHeader, record: FullRecord) -> bytes:
-        """Raises CommandFailed for a record that is none of these."""
+        """Return the line of a record. Raises CommandFailed if the record is not a remote segment event."""
         try:
             shown = event_text(decode_event(record.value))
         except UndecodableEvent as error:

@@ -140,7 +140,7 @@ def test_a_damaged_batch_is_told(logs: FakeLogs, consume: Consume) -> None:
     logs.append("t", 0, bytes(damaged))
     outcome = consume("--from-beginning")
     assert outcome.code == 1
-    assert "t-0: the checksum of the batch at offset 0 does not hold" in outcome.err
+    assert "t-0: the checksum of the batch at offset 0 is wrong" in outcome.err
 
 
 def test_transactions(logs: FakeLogs, consume: Consume) -> None:

@@ -175,7 +175,7 @@ def test_a_topic_may_come_into_being(broker: FakeBroker, logs: FakeLogs, produce
     [
         (["--request-required-acks", "2"], "acks=2: use all, 0 or 1."),
         (["--compression-codec", "rar"], "compression rar: use none, gzip, snappy, lz4 or zstd."),
-        (["--property", "parse.keys=true"], "unknown property parse.keys; known are"),
+        (["--property", "parse.keys=true"], "property parse.keys is unknown; use"),
         (["--property", "parse.key=maybe"], "parse.key=maybe is neither true nor false."),
         (["--producer-property", "batch.size=big"], "batch.size=big is not a whole number."),
         (["--line-reader", "a.B"], "--line-reader a.B is not supported"),
