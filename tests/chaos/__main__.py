@@ -1,20 +1,20 @@
-"""Hurts a cluster of three brokers at random while idempotent producers write to it, and checks what became of it.
+"""Chaos run: random faults on a three-node cluster under load, followed by a check of every record.
 
-`python -m tests.chaos --minutes 10` (`make chaos`): replication factor 3, min.insync.replicas 2, acks=all; producers
-and consumers of librdkafka, Java and franz-go. Every few seconds a random node is killed with -9, paused, restarted, or
-cut off in one direction or both. Ends with the count of each anomaly, in Jepsen's terms, and the gaps in availability;
-with 0 only if there is no anomaly, nothing broke off, and there were enough records and faults to mean anything.
+`python -m tests.chaos --minutes 10` (`make chaos`) uses replication factor 3, min.insync.replicas 2, acks=all, and
+idempotent producers and consumers of librdkafka, Java and franz-go. Every few seconds a random node is killed with -9,
+paused, restarted, or partitioned in one or both directions. The report counts each anomaly, in Jepsen's terms, and the
+gaps in availability. The exit code is 0 only without anomalies and errors, and with enough records and faults.
 
-`--acks 1 --unclean` makes losses permissible: acks=1 without retries, and unclean elections. The checker then permits
-suffixes that a leader of a later epoch cut off; consumers must have been told of every cut into what they had read.
-Without idempotence it permits repetitions too: librdkafka was seen to send again what had no answer, at retries=0.
-With `--strict` all that is an anomaly, which shows that the checker finds some. `--make apache` does the same to three
-nodes of Apache Kafka.
+`--acks 1 --unclean` permits losses: acks=1 without retries, and unclean elections. The checker then permits suffixes
+that a leader of a later epoch truncated; consumers must have detected every truncation of records they had read.
+Without idempotence it permits duplicates too: librdkafka may resend an unanswered request even with retries=0.
+`--strict` counts all of these as anomalies, which shows that the checker finds them. `--make apache` runs three nodes
+of Apache Kafka instead.
 
-More topics are tiered, to a real S3 server that fails, is gone for up to a minute, falls silent, or is out of reach of
-a node, whatever happens to the nodes at that time: one is kept for ever, one is bounded by retention and by deleted
-records, one is written with acks=1. What they promise is the same in every mode, and has checkers of its own:
-`tiered-...`. Without Go the store is a directory, which does not fail. `--no-tiered` goes without them.
+Further topics are tiered to a real S3 server that fails, is down for up to a minute, hangs, or is unreachable for a
+node, independently of the node faults. One topic has no retention, one is bounded by retention and DeleteRecords, and
+one is written with acks=1. Their guarantees are the same in every mode, and have their own checkers: `tiered-...`.
+Without Go the store is a directory, which does not fail. `--no-tiered` leaves these topics out.
 """
 
 import argparse
@@ -51,35 +51,37 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--minutes", type=float, default=10)
     parser.add_argument("--make", type=Make, choices=list(Make), default=Make.OTTLA)
     parser.add_argument("--acks", choices=("all", "1"), default="all")
-    parser.add_argument("--unclean", action="store_true", help="permit unclean elections, and bring some about")
+    parser.add_argument("--unclean", action="store_true", help="permit unclean elections, and provoke some")
     parser.add_argument(
-        "--strict", action="store_true", help="judge as if nothing might be lost, whatever is asked for"
+        "--strict", action="store_true", help="count every loss as an anomaly, whatever the settings permit"
     )
-    parser.add_argument("--clients", default=",".join(Client), help="some of " + ",".join(Client))
+    parser.add_argument("--clients", default=",".join(Client), help="comma-separated subset of " + ",".join(Client))
     parser.add_argument("--partitions", type=int, default=6)
-    parser.add_argument("--rate", type=int, default=1200, help="records a second of each producer")
-    parser.add_argument("--size", type=int, default=200, help="bytes of each record")
+    parser.add_argument("--rate", type=int, default=1200, help="records per second of each producer")
+    parser.add_argument("--size", type=int, default=200, help="bytes per record")
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(10**6))
-    parser.add_argument("--min-acknowledged", type=int, help="fewer are a failure (100,000 a minute)")
-    parser.add_argument("--min-faults", type=int, help="fewer are a failure (6 a minute)")
+    parser.add_argument("--min-acknowledged", type=int, help="minimum of acknowledged records (100,000 per minute)")
+    parser.add_argument("--min-faults", type=int, help="minimum of faults (6 per minute)")
     parser.add_argument(
-        "--max-gap", type=float, default=30, help="seconds in which a partition takes nothing; longer is a failure"
+        "--max-gap", type=float, default=30, help="maximum seconds in which a partition acknowledges no record"
     )
-    parser.add_argument("--no-tiered", dest="tiered", action="store_false", help="only the topic that is kept on disks")
-    parser.add_argument("--directory", type=Path, help="of the nodes' files; emptied first (build/chaos/MAKE-SEED)")
-    parser.add_argument("--keep", action="store_true", help="keep the nodes' files even if all is well")
+    parser.add_argument("--no-tiered", dest="tiered", action="store_false", help="use only the topic on local disks")
+    parser.add_argument(
+        "--directory", type=Path, help="directory of the nodes' files, emptied first (build/chaos/MAKE-SEED)"
+    )
+    parser.add_argument("--keep", action="store_true", help="keep the nodes' files even after a clean run")
     arguments = parser.parse_args()
     arguments.tiered = arguments.tiered and arguments.make is Make.OTTLA
     arguments.directory = arguments.directory or BUILD / f"{arguments.make}-{arguments.seed}"
     if arguments.rate * arguments.size > RATE_MAX_BYTES:
         parser.error(
-            f"{arguments.rate} records of {arguments.size} bytes a second are more than {RATE_MAX_BYTES} bytes"
+            f"{arguments.rate} records of {arguments.size} bytes per second are more than {RATE_MAX_BYTES} bytes"
         )
     return arguments
 
 
 def available_clients(names: str) -> list[Client]:
-    """Those of the named that can run here; says why the others cannot."""
+    """Return the named clients that can run on this machine. Print the reason for each other."""
     found = []
     for client in map(Client, names.split(",")):
         reason = client.refusal()
@@ -94,16 +96,16 @@ def main() -> int:
     arguments = parsed()
     if not network.entered():
         for client in map(Client, arguments.clients.split(",")):
-            client.refusal()  # fetches and builds what it can, as long as there are registries to be reached
+            client.refusal()  # downloads and builds dependencies while registries are reachable
         if arguments.tiered:
             s3_server.unavailable_reason()
         network.enter()
     clients = available_clients(arguments.clients)
     if not clients:
-        print("no client can run")
+        print("no client can run on this machine")
         return 2
     if arguments.make is Make.APACHE and (reason := unavailable_reason()) is not None:
-        print(f"no Apache Kafka: {reason}")
+        print(f"Apache Kafka cannot run: {reason}")
         return 2
     load = Load(
         clients=clients,
@@ -117,7 +119,7 @@ def main() -> int:
     try:
         results = carry_out(arguments, load)
     except (RunFailed, AssertionError) as error:
-        print(f"the run broke off: {error}\nfiles: {arguments.directory}")
+        print(f"the run was aborted: {error}\nfiles: {arguments.directory}")
         return 2
     failures = [*results.errors, *shortfalls(arguments, results)]
     report(arguments.make, arguments.minutes, results, failures)
@@ -147,26 +149,26 @@ def carry_out(arguments: argparse.Namespace, load: Load) -> Results:
         tier = stack.enter_context(store(arguments, net)) if arguments.tiered else None
         settings = None if tier is None else tier.node_settings
         cluster = stack.enter_context(ChaosCluster(arguments.directory, arguments.make, NODES, net, settings))
-        return hurt(arguments, Stage(cluster, net, tier), load)
+        return run_with_faults(arguments, RunningParts(cluster, net, tier), load)
 
 
 def store(arguments: argparse.Namespace, net: network.Network) -> Tier:
     refusal = s3_server.unavailable_reason()
     if refusal is not None:
-        print(f"skipped: faults of the store, which is a directory: no S3 server: {refusal}", flush=True)
+        print(f"skipped: store faults; the store is a directory, since no S3 server can run: {refusal}", flush=True)
     return Tier(arguments.directory, net, arguments.seed, refusal)
 
 
-class Stage(NamedTuple):
-    """All that runs."""
+class RunningParts(NamedTuple):
+    """The running cluster, network and tier."""
 
     cluster: ChaosCluster
     network: network.Network
     tier: Tier | None
 
 
-def hurt(arguments: argparse.Namespace, stage: Stage, load: Load) -> Results:
-    cluster, net, tier = stage
+def run_with_faults(arguments: argparse.Namespace, parts: RunningParts, load: Load) -> Results:
+    cluster, net, tier = parts
     names = () if tier is None else TOPICS
     timeline = Timeline(arguments.directory / "timeline.log", cluster, [load.topic, *names])
     faults = Faults(cluster, net, random.Random(arguments.seed), load.unclean, names, timeline.on_fault)
@@ -181,7 +183,7 @@ def hurt(arguments: argparse.Namespace, stage: Stage, load: Load) -> Results:
 
 
 def shortfalls(arguments: argparse.Namespace, results: Results) -> list[str]:
-    """What makes a clean run mean too little."""
+    """Return the thresholds that the run missed."""
     wanted = {
         "acknowledged records": (results.main.findings.acknowledged, arguments.min_acknowledged, 100_000),
         "faults": (len(results.faults.done), arguments.min_faults, 6),
@@ -190,9 +192,9 @@ def shortfalls(arguments: argparse.Namespace, results: Results) -> list[str]:
         what: (had, int(per * arguments.minutes) if asked is None else asked)
         for what, (had, asked, per) in wanted.items()
     }
-    short = [f"only {had:,} {what}, not {least:,}" for what, (had, least) in least.items() if had < least]
+    short = [f"only {had:,} {what}, minimum {least:,}" for what, (had, least) in least.items() if had < least]
     longest = max((gap.duration_ms for gap in results.main.availability.gaps), default=0)
-    return short + [f"a partition took nothing for {longest} ms"] * (longest > arguments.max_gap * 1000)
+    return short + [f"a partition acknowledged nothing for {longest} ms"] * (longest > arguments.max_gap * 1000)
 
 
 if __name__ == "__main__":

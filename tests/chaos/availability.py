@@ -1,16 +1,16 @@
-"""How long partitions took no records: gaps between acknowledgements, by what was done to the nodes; pure."""
+"""Availability of partitions: gaps between acknowledgements, assigned to faults. Pure."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 GAP_MS = 500
-# A gap that begins just before a fault is the fault's: the last acknowledgement before it was some moments old.
+# A gap that begins just before a fault belongs to the fault: the last acknowledgement precedes it by some moments.
 EARLY_MS = 500
 
 
 class Fault(NamedTuple):
-    """What was done to which node, from when until it was undone."""
+    """A kind of fault on a node, with its begin and end."""
 
     kind: str
     node: int
@@ -19,7 +19,7 @@ class Fault(NamedTuple):
 
 
 class Gap(NamedTuple):
-    """A time in which no record of the partition was acknowledged though records were offered."""
+    """A period in which the partition acknowledged no record although records were sent."""
 
     partition: int
     begun_ms: int
@@ -31,8 +31,8 @@ class Gap(NamedTuple):
 
 
 class Availability:
-    """Feed it every acknowledgement from `begun_ms` on. Those that come after `end` say nothing: no records are offered
-    then, and a client may be a long time about the last of its own."""
+    """Gaps per partition, computed from acknowledgements since `begun_ms`. Acknowledgements after `end` are ignored,
+    since no records are sent any more and the last ones may be acknowledged late."""
 
     def __init__(self, partitions: int, begun_ms: int) -> None:
         self.begun_ms = begun_ms
@@ -41,7 +41,7 @@ class Availability:
         self._is_over = False
 
     def acked(self, partition: int, time_ms: int) -> None:
-        """Clients tell in turn, each a little late, so that times may step back a little."""
+        """Record an acknowledgement. Times may step back a little, since clients report with a delay."""
         if self._is_over:
             return
         last = self._last_ms[partition]
@@ -50,19 +50,19 @@ class Availability:
         self._last_ms[partition] = max(last, time_ms)
 
     def end(self, time_ms: int) -> None:
-        """From now on nothing is offered; what is open is closed."""
+        """End the measurement, which closes open gaps."""
         for partition in range(len(self._last_ms)):
             self.acked(partition, time_ms)
         self._is_over = True
 
     def share(self, time_ms: int) -> float:
-        """Of the time of all partitions up to now, the part outside of gaps."""
+        """Return the share of all partitions' time until `time_ms` that lies outside of gaps."""
         offered = (time_ms - self.begun_ms) * len(self._last_ms)
         return 1 - sum(gap.duration_ms for gap in self.gaps) / offered if offered > 0 else 1.0
 
 
 def by_fault(gaps: Iterable[Gap], faults: Sequence[Fault]) -> dict[str, list[int]]:
-    """Durations by the kind of the last fault that had begun when the gap did; "none" before all faults."""
+    """Return gap durations by the kind of the last fault that began before the gap, "none" before all faults."""
     found: dict[str, list[int]] = defaultdict(list)
     for gap in gaps:
         begun = [fault for fault in faults if fault.begun_ms <= gap.begun_ms + EARLY_MS]
@@ -71,8 +71,8 @@ def by_fault(gaps: Iterable[Gap], faults: Sequence[Fault]) -> dict[str, list[int
     return dict(found)
 
 
-def told(gap: Gap, faults: Sequence[Fault]) -> str:
-    """Which partition took nothing for how long, and from which fault on until after which, by their numbers."""
+def describe(gap: Gap, faults: Sequence[Fault]) -> str:
+    """Describe a gap: partition, duration, begin, and the numbers of the faults during it."""
     first = max(1, sum(fault.begun_ms <= gap.begun_ms + EARLY_MS for fault in faults))
     last = sum(fault.begun_ms <= gap.ended_ms for fault in faults)
     where = (
@@ -82,6 +82,6 @@ def told(gap: Gap, faults: Sequence[Fault]) -> str:
 
 
 def percentile(values: Sequence[float], share: float) -> float:
-    """Nearest rank; 0 of nothing."""
+    """Return the nearest-rank percentile, 0 without values."""
     ordered = sorted(values)
     return ordered[min(len(ordered) - 1, int(len(ordered) * share))] if ordered else 0.0

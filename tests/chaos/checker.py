@@ -1,15 +1,16 @@
-"""Judges what clients saw of a replicated topic, in the terms of Jepsen's Kafka tests; pure.
+"""Checker of client observations of a replicated topic, in the terms of Jepsen's Kafka tests. Pure.
 
-It is fed events as they come and keeps 21 bytes for each record, never the records: by offset who is there, by sequence
-where it went and who saw it. In the end a reading of the whole log decides: what is not in it is lost.
+The checker consumes events as they happen and keeps 21 bytes per record, not the records: per offset the record's
+identity, per sequence number its offset and the consumers that read it. The final reading of the whole log decides:
+a record that it lacks is lost.
 
-Where losses are permitted (acks=1, unclean elections) they must be suffixes that a leader of a later epoch cut off: the
-log that remains has, at the offset of each lost record, a record of a later epoch than the lost one, or ends below it.
-An acknowledgement does not tell its epoch. For a record that nobody polled the moment stands in for it: it was
-acknowledged before that later epoch was seen, or while its old leader could not have known yet (`zombie_ms`).
+Permitted losses (acks=1, unclean elections) must be suffixes that a leader of a later epoch truncated: at the lost
+record's offset the remaining log has a record of a later epoch, or it ends below. An acknowledgement does not name its
+epoch. For a record that no consumer read, the time decides: the record was acknowledged before the later epoch was
+seen, or while its old leader could not yet know of it (`zombie_ms`).
 
-Beside consumers, which come to every record once, there may be rereaders, which begin again and again where the log
-does. Where logs are bounded, what lies below the start of the log that remains is gone by right; a start never sinks.
+Besides consumers, which read every record once, rereaders repeatedly read the log from its start. In a bounded log,
+records below the final log start offset may be missing. A log start offset never decreases.
 """
 
 from array import array
@@ -26,40 +27,40 @@ UNKNOWN = -1
 EXAMPLES = 10
 _UNKNOWN_BYTES = (-1).to_bytes(8, "little", signed=True)
 
-# Bits of one record; consumers have those from _SEEN on.
+# Flags of a record; consumer flags start at _SEEN.
 _ACKED, _FAILED, _FINAL, _SEEN = 1, 2, 4, 8
 CONSUMERS_MAX = 5
 _OR = {bit: bytes(value | bit for value in range(256)) for bit in (1 << n for n in range(8))}
 
 
 class Anomaly(StrEnum):
-    """What must not be. The first six are Jepsen's; the others are promises that those do not cover."""
+    """Violations. The first six are Jepsen's; the others are guarantees that those do not cover."""
 
-    LOST_WRITE = "lost-write"  # acknowledged, and not in the log
-    DUPLICATE = "duplicate"  # one record at two offsets
+    LOST_WRITE = "lost-write"  # acknowledged, but not in the log
+    DUPLICATE = "duplicate"  # the same record at two offsets
     INCONSISTENT_OFFSETS = "inconsistent-offsets"  # two records at one offset
-    NONMONOTONIC_POLL = "nonmonotonic-poll"  # a consumer was given an offset again, or a smaller one
-    POLL_SKIP = "poll-skip"  # a consumer was not given a record, and then given a later one
-    UNSEEN = "unseen"  # acknowledged, and some consumer never came to it
+    NONMONOTONIC_POLL = "nonmonotonic-poll"  # a consumer received an offset again, or a smaller one
+    POLL_SKIP = "poll-skip"  # a consumer received a later record without an earlier one
+    UNSEEN = "unseen"  # acknowledged, but not received by some consumer
 
-    REORDERED = "reordered"  # a producer's records are in the log in another order than it sent them
-    UNKNOWN_RECORD = "unknown-record"  # nobody wrote this
-    EPOCH_REGRESSION = "epoch-regression"  # leader epochs sink along the log
-    TRUNCATION = "truncation"  # a consumer's log was cut though no loss is permitted
-    UNDETECTED_TRUNCATION = "undetected-truncation"  # a consumer read what was cut off later, and was not told
-    HOLE = "hole"  # the log that remains leaves out an offset, or has one twice
-    LOG_START = "log-start"  # a log begins after 0 though it is not bounded, or began later before
+    REORDERED = "reordered"  # the log has a producer's records in another order than sent
+    UNKNOWN_RECORD = "unknown-record"  # no producer sent the record
+    EPOCH_REGRESSION = "epoch-regression"  # leader epochs decrease along the log
+    TRUNCATION = "truncation"  # a consumer's log was truncated though no loss is permitted
+    UNDETECTED_TRUNCATION = "undetected-truncation"  # a consumer read truncated records and got no truncation error
+    HOLE = "hole"  # the final log lacks an offset, or has it twice
+    LOG_START = "log-start"  # an unbounded log starts after 0, or a log start offset decreased
 
 
 class Rules(NamedTuple):
-    """What was promised: nothing is lost, or (`lossy`) no more than what leaders of later epochs never had.
+    """Guarantees: no record is lost, or (`lossy`) only records that leaders of later epochs never had.
 
-    A `bounded` log loses its beginning to retention and to those who ask for it. In a `gapless` one every offset from
-    its start to its end is a record that can be read, once.
+    A `bounded` log loses its beginning to retention and DeleteRecords. In a `gapless` log every offset from start to
+    end holds exactly one readable record.
     """
 
     lossy: bool = False
-    idempotent: bool = True  # else a client may send a record twice, so that it is there twice and out of order
+    idempotent: bool = True  # otherwise a client may send a record twice, so that it is duplicated and reordered
     zombie_ms: int = 30_000  # how long after an election an old leader may still acknowledge
     bounded: bool = False
     gapless: bool = False
@@ -67,25 +68,25 @@ class Rules(NamedTuple):
 
 @dataclass
 class Findings:
-    """The verdict: how many of each, some examples in words, and what else was counted."""
+    """The result: counts of anomalies, examples, and other counts."""
 
     counts: Counter[Anomaly] = field(default_factory=Counter)
     examples: dict[Anomaly, list[str]] = field(default_factory=lambda: defaultdict(list))
     acknowledged: int = 0
     failed: int = 0
     permitted_losses: int = 0
-    permitted_repeats: int = 0  # duplicates, and what they brought out of order, of producers without idempotence
-    loss_windows: int = 0  # how many cuts (a partition and the epoch that cut it) those losses came from
+    permitted_repeats: int = 0  # duplicates of producers without idempotence, and the reordering they cause
+    loss_windows: int = 0  # truncations (partition and later epoch) that caused the permitted losses
     truncations: Counter[int] = field(default_factory=Counter)  # seen, by consumer
     failures: Counter[str] = field(default_factory=Counter)  # records given up, by reason
-    passes: int = 0  # readings by rereaders that came to an end, of one partition each
-    reread: int = 0  # records that they were given
-    kept: int = 0  # offsets of the log that remains
+    passes: int = 0  # completed readings of a partition by rereaders
+    reread: int = 0  # records received by rereaders
+    kept: int = 0  # offsets of the final log
 
     _last_place: dict[Anomaly, tuple[int, int]] = field(default_factory=dict)
 
     def add(self, anomaly: Anomaly, example: str, place: tuple[int, int] | None = None) -> None:
-        """One more. Of a row of them at `place` (a partition and an offset in it) only the first is an example."""
+        """Count an anomaly. Keep one example of consecutive anomalies at `place` (a partition and an offset in it)."""
         self.counts[anomaly] += 1
         last = self._last_place.get(anomaly)
         if place is not None:
@@ -101,17 +102,17 @@ class Findings:
 
 
 class _Log:
-    """One partition: who is at each offset, under which epoch."""
+    """A partition's records and leader epochs by offset."""
 
     def __init__(self) -> None:
         self.identities: array[int] = array("q")
         self.epochs: array[int] = array("i")
         self.final_start = 0
-        self.final_end: int | None = None  # once the final reading came to the end
+        self.final_end: int | None = None  # set once the final reading is complete
         self.next_final = 0  # offset of the final reading
-        self.latest_start = 0  # that anybody heard of
+        self.latest_start = 0  # highest log start offset seen
         self.first_seen_ms: dict[int, int] = {}  # of each epoch
-        self.displaced: dict[int, int] = {}  # identity -> epoch of records whose offset went to another
+        self.displaced: dict[int, int] = {}  # identity -> epoch of records whose offset holds another record now
 
     def reserve(self, end: int) -> None:
         missing = end - len(self.identities)
@@ -120,14 +121,14 @@ class _Log:
             self.epochs.extend(array("i", [UNKNOWN]) * missing)
 
     def epoch_of(self, identity: int, offset: int) -> int:
-        """Of a record that is or was at the offset."""
+        """Return the epoch of a record that is or was at the offset."""
         if self.identities[offset] == identity:
             return self.epochs[offset]
         return self.displaced.get(identity, UNKNOWN)
 
 
 class _Writes:
-    """What one producer wrote to one partition, by sequence."""
+    """Records of one producer in one partition, by sequence number."""
 
     def __init__(self) -> None:
         self.offsets: array[int] = array("q")
@@ -149,12 +150,12 @@ class _Writes:
             self._ack_times_ms.append(time_ms)
 
     def acked_ms(self, sequence: int) -> int:
-        """When it, or what was sent after it, was acknowledged."""
+        """Return when the record, or one sent after it, was acknowledged."""
         at = bisect_right(self._ack_ends, sequence)
         return self._ack_times_ms[min(at, len(self._ack_times_ms) - 1)]
 
     def where(self, is_wanted: bytes) -> Iterator[int]:
-        """Sequences whose flags have a 1 in the table."""
+        """Yield sequence numbers whose flags are set in the table."""
         chosen = self.flags.translate(is_wanted)
         at = chosen.find(1)
         while at >= 0:
@@ -171,15 +172,15 @@ _IS_ORPHAN = _table(lambda flags: flags != 0 and not flags & (_ACKED | _FAILED))
 
 
 class Checker:
-    """Feed it `acked`, `failed`, `polled`, `strange`, `truncated` while the run lasts, then `final`, then `verdict`.
+    """Call `acked`, `failed`, `polled`, `strange` and `truncated` during the run, then `final`, then `verdict`.
 
-    Producers and consumers are numbered from 0; rereaders, of which there are `began` and `ended` too, go on behind the
+    Producers and consumers are numbered from 0. Rereaders, which also have `began` and `ended`, are numbered after the
     consumers.
     """
 
     def __init__(self, partitions: int, producers: int, consumers: int, rules: Rules, rereaders: int = 0) -> None:
         readers = consumers + rereaders
-        assert readers <= CONSUMERS_MAX, f"at most {CONSUMERS_MAX} consumers have a bit"
+        assert readers <= CONSUMERS_MAX, f"the flags hold at most {CONSUMERS_MAX} consumers"
         self.rules = rules
         self.findings = Findings()
         self._logs = [_Log() for _ in range(partitions)]
@@ -195,131 +196,131 @@ class Checker:
 
     # Events
 
-    def acked(self, producer: int, told: Acked) -> None:
-        writes = self._writes[producer][told.partition]
-        writes.mark(told.sequence, told.length, _ACKED)
-        self.findings.acknowledged += told.length
+    def acked(self, producer: int, event: Acked) -> None:
+        writes = self._writes[producer][event.partition]
+        writes.mark(event.sequence, event.length, _ACKED)
+        self.findings.acknowledged += event.length
         if self.rules.lossy:
-            writes.note_ack(told.sequence + told.length, told.time_ms)
-        if told.offset >= 0:
-            self._place(told.partition, told.offset, told.length, producer, told.sequence, UNKNOWN, final=False)
+            writes.note_ack(event.sequence + event.length, event.time_ms)
+        if event.offset >= 0:
+            self._place(event.partition, event.offset, event.length, producer, event.sequence, UNKNOWN, final=False)
 
-    def failed(self, producer: int, told: Failed) -> None:
-        self._writes[producer][told.partition].mark(told.sequence, told.length, _FAILED)
-        self.findings.failed += told.length
-        self.findings.failures[told.reason] += told.length
+    def failed(self, producer: int, event: Failed) -> None:
+        self._writes[producer][event.partition].mark(event.sequence, event.length, _FAILED)
+        self.findings.failed += event.length
+        self.findings.failures[event.reason] += event.length
 
-    def polled(self, consumer: int, told: Polled) -> None:
-        if not self._is_sane(told):
+    def polled(self, consumer: int, event: Polled) -> None:
+        if not self._is_sane(event):
             return
-        self._move(consumer, told)
+        self._move(consumer, event)
         if consumer not in self._consumers:
-            self.findings.reread += told.length
-        self._logs[told.partition].first_seen_ms.setdefault(told.epoch, told.time_ms)
-        self._observe(told, _SEEN << consumer)
+            self.findings.reread += event.length
+        self._logs[event.partition].first_seen_ms.setdefault(event.epoch, event.time_ms)
+        self._observe(event, _SEEN << consumer)
 
-    def strange(self, told: Strange) -> None:
-        self.findings.add(Anomaly.UNKNOWN_RECORD, f"partition {told.partition} offset {told.offset}: {told.what}")
+    def strange(self, event: Strange) -> None:
+        self.findings.add(Anomaly.UNKNOWN_RECORD, f"partition {event.partition} offset {event.offset}: {event.what}")
 
-    def truncated(self, consumer: int, told: Truncated) -> None:
-        key = consumer, told.partition
+    def truncated(self, consumer: int, event: Truncated) -> None:
+        key = consumer, event.partition
         self.findings.truncations[consumer] += 1
-        self._resumed[key] = min(told.resumed_at, self._resumed.get(key, told.resumed_at))
-        self._last[consumer][told.partition] = told.resumed_at - 1
+        self._resumed[key] = min(event.resumed_at, self._resumed.get(key, event.resumed_at))
+        self._last[consumer][event.partition] = event.resumed_at - 1
         if not self.rules.lossy:
-            where = f"consumer {consumer} partition {told.partition} at {told.position}"
-            self.findings.add(Anomaly.TRUNCATION, f"{where} was sent back to {told.resumed_at}")
+            where = f"consumer {consumer} partition {event.partition} at {event.position}"
+            self.findings.add(Anomaly.TRUNCATION, f"{where} was sent back to {event.resumed_at}")
 
-    def began(self, reader: int, told: Began) -> None:
-        """A rereader goes back to the start of the log."""
-        self._note_start(told)
-        self._last[reader][told.partition] = told.at - 1
+    def began(self, reader: int, event: Began) -> None:
+        """Record that a rereader restarts at the log start."""
+        self._note_start(event)
+        self._last[reader][event.partition] = event.at - 1
 
-    def ended(self, _reader: int, _told: Ended) -> None:
-        """A rereader came to where the log ended when it began."""
+    def ended(self, _reader: int, _event: Ended) -> None:
+        """Record that a rereader reached the log end offset of its start."""
         self.findings.passes += 1
 
-    def final(self, told: Polled | Began | Ended) -> None:
-        """A piece of the reading, from the beginning to the end, of the log that remains."""
-        if told.partition >= len(self._logs) or (isinstance(told, Polled) and not self._is_sane(told)):
+    def final(self, event: Polled | Began | Ended) -> None:
+        """Record a part of the final reading, from log start to log end."""
+        if event.partition >= len(self._logs) or (isinstance(event, Polled) and not self._is_sane(event)):
             return
-        log = self._logs[told.partition]
-        match told:
+        log = self._logs[event.partition]
+        match event:
             case Began():
-                self._begin_final(log, told)
+                self._begin_final(log, event)
             case Ended():
-                self._check_next(log, told.partition, told.end)
-                log.final_end = told.end
-                self.findings.kept += told.end - log.final_start
+                self._check_next(log, event.partition, event.end)
+                log.final_end = event.end
+                self.findings.kept += event.end - log.final_start
             case Polled():
-                self._check_next(log, told.partition, told.offset)
-                log.next_final = told.offset + told.length
-                self._check_order(told)
-                self._observe(told, _FINAL)
+                self._check_next(log, event.partition, event.offset)
+                log.next_final = event.offset + event.length
+                self._check_order(event)
+                self._observe(event, _FINAL)
 
-    def _begin_final(self, log: _Log, told: Began) -> None:
-        if told.at < log.latest_start:
-            where = f"partition {told.partition} begins at {told.at}"
+    def _begin_final(self, log: _Log, event: Began) -> None:
+        if event.at < log.latest_start:
+            where = f"partition {event.partition} begins at {event.at}"
             self.findings.add(Anomaly.LOG_START, f"{where}, and began at {log.latest_start} before")
-        self._note_start(told)
-        log.final_start = log.next_final = told.at
+        self._note_start(event)
+        log.final_start = log.next_final = event.at
 
-    def _note_start(self, told: Began) -> None:
-        log = self._logs[told.partition]
-        log.latest_start = max(log.latest_start, told.at)
-        if told.at > 0 and not self.rules.bounded:
-            self.findings.add(Anomaly.LOG_START, f"partition {told.partition} begins at {told.at}")
+    def _note_start(self, event: Began) -> None:
+        log = self._logs[event.partition]
+        log.latest_start = max(log.latest_start, event.at)
+        if event.at > 0 and not self.rules.bounded:
+            self.findings.add(Anomaly.LOG_START, f"partition {event.partition} begins at {event.at}")
 
     def _check_next(self, log: _Log, partition: int, offset: int) -> None:
         if self.rules.gapless and offset != log.next_final:
-            self.findings.add(Anomaly.HOLE, f"partition {partition}: {offset} came, and not {log.next_final}")
+            self.findings.add(Anomaly.HOLE, f"partition {partition}: read offset {offset}, expected {log.next_final}")
 
     def lag(self) -> int:
-        """How many offsets of the final reading lie before consumers, together."""
+        """Return the consumers' total lag behind the final reading."""
         ends = [log.final_end or 0 for log in self._logs]
         consumers = (self._last[consumer] for consumer in self._consumers)
         return sum(max(0, end - last - 1) for each in consumers for end, last in zip(ends, each, strict=True))
 
     @property
     def records(self) -> int:
-        """How many offsets it knows of."""
+        """Return how many offsets are known."""
         return sum(len(log.identities) for log in self._logs)
 
-    def _is_sane(self, told: Polled) -> bool:
-        if told.producer < len(self._writes) and told.partition < len(self._logs):
+    def _is_sane(self, event: Polled) -> bool:
+        if event.producer < len(self._writes) and event.partition < len(self._logs):
             return True
-        self.strange(Strange(told.time_ms, told.partition, told.offset, f"of producer {told.producer}"))
+        self.strange(Strange(event.time_ms, event.partition, event.offset, f"of producer {event.producer}"))
         return False
 
-    def _observe(self, told: Polled, bit: int) -> None:
-        self._writes[told.producer][told.partition].mark(told.sequence, told.length, bit)
-        place = told.partition, told.offset, told.length, told.producer, told.sequence, told.epoch
+    def _observe(self, event: Polled, bit: int) -> None:
+        self._writes[event.producer][event.partition].mark(event.sequence, event.length, bit)
+        place = event.partition, event.offset, event.length, event.producer, event.sequence, event.epoch
         self._place(*place, final=bit == _FINAL)
 
-    def _move(self, consumer: int, told: Polled) -> None:
-        """A consumer goes on from where it was: neither back nor over something."""
-        last = self._last[consumer][told.partition]
-        where = f"consumer {consumer} partition {told.partition}: {told.offset} after {last}"
-        if told.offset <= last:
+    def _move(self, consumer: int, event: Polled) -> None:
+        """Advance a consumer's position, checking for repeated and skipped records."""
+        last = self._last[consumer][event.partition]
+        where = f"consumer {consumer} partition {event.partition}: {event.offset} after {last}"
+        if event.offset <= last:
             self.findings.add(Anomaly.NONMONOTONIC_POLL, where)
-        elif told.offset > last + 1:
-            self._gaps.append((consumer, told.partition, last + 1, told.offset))
-        self._last[consumer][told.partition] = told.offset + told.length - 1
+        elif event.offset > last + 1:
+            self._gaps.append((consumer, event.partition, last + 1, event.offset))
+        self._last[consumer][event.partition] = event.offset + event.length - 1
 
-    def _check_order(self, told: Polled) -> None:
-        if told.epoch < self._final_epoch[told.partition]:
-            was = self._final_epoch[told.partition]
-            where = f"partition {told.partition} offset {told.offset}"
-            self.findings.add(Anomaly.EPOCH_REGRESSION, f"{where}: epoch {told.epoch} after {was}")
-        self._final_epoch[told.partition] = told.epoch
-        before = self._final_sequence[told.producer][told.partition]
-        if told.sequence <= before:
-            where = f"producer {told.producer} partition {told.partition} offset {told.offset}"
-            example = f"{where}: sequence {told.sequence} after {before}"
-            self._add_repeat(Anomaly.REORDERED, example, (told.partition, told.offset))
-        self._final_sequence[told.producer][told.partition] = told.sequence + told.length - 1
+    def _check_order(self, event: Polled) -> None:
+        if event.epoch < self._final_epoch[event.partition]:
+            was = self._final_epoch[event.partition]
+            where = f"partition {event.partition} offset {event.offset}"
+            self.findings.add(Anomaly.EPOCH_REGRESSION, f"{where}: epoch {event.epoch} after {was}")
+        self._final_epoch[event.partition] = event.epoch
+        before = self._final_sequence[event.producer][event.partition]
+        if event.sequence <= before:
+            where = f"producer {event.producer} partition {event.partition} offset {event.offset}"
+            example = f"{where}: sequence {event.sequence} after {before}"
+            self._add_repeat(Anomaly.REORDERED, example, (event.partition, event.offset))
+        self._final_sequence[event.producer][event.partition] = event.sequence + event.length - 1
 
-    # Who is where
+    # Records by offset
 
     def _place(
         self, partition: int, offset: int, count: int, producer: int, sequence: int, epoch: int, *, final: bool
@@ -337,7 +338,7 @@ class Checker:
         self._place_sequences(partition, offset, count, producer, sequence)
 
     def _settle(self, partition: int, offset: int, identity: int, epoch: int, *, final: bool) -> None:
-        """One offset of which something may be known already."""
+        """Place a record at an offset that may hold a known record."""
         log = self._logs[partition]
         known, known_epoch = log.identities[offset], log.epochs[offset]
         contradicts = epoch == known_epoch if known != identity else epoch != known_epoch
@@ -356,12 +357,12 @@ class Checker:
             log.displaced[identity] = max(epoch, log.displaced.get(identity, UNKNOWN))
 
     def _report_conflict(self, partition: int, offset: int, *two: tuple[int, int]) -> None:
-        """Once for each offset, however many see it."""
+        """Report a conflict once per offset."""
         place = partition, offset
         if place in self._contradicted:
             return
         self._contradicted.add(place)
-        both = " and ".join(f"{_words(identity)} of epoch {epoch}" for identity, epoch in two)
+        both = " and ".join(f"{_description(identity)} of epoch {epoch}" for identity, epoch in two)
         self.findings.add(Anomaly.INCONSISTENT_OFFSETS, f"partition {partition} offset {offset}: {both}", place)
 
     def _place_sequences(self, partition: int, offset: int, count: int, producer: int, sequence: int) -> None:
@@ -381,10 +382,10 @@ class Checker:
                 self._report_duplicate(partition, producer << 40 | sequence + each, before, offset + each)
 
     def _report_duplicate(self, partition: int, identity: int, one: int, other: int) -> None:
-        """Once for each record, however many see it."""
+        """Report a duplicate once per record."""
         if (partition, identity) not in self._repeated:
             self._repeated.add((partition, identity))
-            where = f"partition {partition}: {_words(identity)} at {one} and {other}"
+            where = f"partition {partition}: {_description(identity)} at {one} and {other}"
             self._add_repeat(Anomaly.DUPLICATE, where, (partition, other))
 
     def _add_repeat(self, anomaly: Anomaly, example: str, place: tuple[int, int]) -> None:
@@ -393,10 +394,10 @@ class Checker:
         else:
             self.findings.permitted_repeats += 1
 
-    # The end
+    # Verdict
 
     def verdict(self, *, all_sent: bool = True) -> Findings:
-        """Once, after the final reading. `all_sent`: every producer told what became of every record it sent."""
+        """Judge once, after the final reading. `all_sent`: producers have reported the outcome of every record."""
         losses: set[tuple[int, int]] = set()
         for partition, log in enumerate(self._logs):
             for producer, by_partition in enumerate(self._writes):
@@ -413,14 +414,14 @@ class Checker:
     def _judge_acked(
         self, partition: int, log: _Log, producer: int, writes: _Writes, losses: set[tuple[int, int]]
     ) -> None:
-        """Acknowledged, and not in the log that remains."""
+        """Judge records that are acknowledged and missing in the final log."""
         for sequence in writes.where(_IS_MISSING):
             place = partition, writes.offsets[sequence]
             if self.rules.bounded and place[1] < log.final_start:
                 continue
-            who = f"partition {partition} offset {place[1]}: {_words(producer << 40 | sequence)}"
+            who = f"partition {partition} offset {place[1]}: {_description(producer << 40 | sequence)}"
             if log.final_end is None:
-                self.findings.add(Anomaly.UNSEEN, f"{who}: the final reading did not come to the end", place)
+                self.findings.add(Anomaly.UNSEEN, f"{who}: the final reading is incomplete", place)
                 continue
             cut = self._cut_by(log, producer, writes, sequence) if self.rules.lossy else None
             if cut is None:
@@ -431,7 +432,7 @@ class Checker:
                 self._judge_detection(partition, writes, sequence, who)
 
     def _cut_by(self, log: _Log, producer: int, writes: _Writes, sequence: int) -> int | None:
-        """The later epoch whose leader never had this record; None where there is no such excuse."""
+        """Return the later epoch whose leader never had the record, None if the loss is not permitted."""
         offset, end = writes.offsets[sequence], log.final_end
         if offset == UNKNOWN or not end:
             return None
@@ -445,7 +446,7 @@ class Checker:
         return None
 
     def _judge_detection(self, partition: int, writes: _Writes, sequence: int, who: str) -> None:
-        """Whoever had polled what was cut off must have been told, and sent back at least that far."""
+        """Check that every consumer of a truncated record detected the truncation and reset at least that far."""
         for consumer in self._consumers:
             if not writes.flags[sequence] & _SEEN << consumer:
                 continue
@@ -455,23 +456,23 @@ class Checker:
                 self.findings.add(Anomaly.UNDETECTED_TRUNCATION, f"consumer {consumer}, {who}", place)
 
     def _judge_unseen(self, partition: int, producer: int, writes: _Writes) -> None:
-        """In the log, acknowledged, and missed by a consumer."""
+        """Judge records that are acknowledged and in the log, and that a consumer missed."""
         wanted = _ACKED | _FINAL
         everyone = wanted | sum(_SEEN << consumer for consumer in self._consumers)
         for sequence in writes.where(_table(lambda flags: flags & everyone != everyone and flags & wanted == wanted)):
             missed = [n for n in self._consumers if not writes.flags[sequence] & _SEEN << n]
             place = partition, writes.offsets[sequence]
-            who = f"partition {partition} offset {place[1]}: {_words(producer << 40 | sequence)}"
+            who = f"partition {partition} offset {place[1]}: {_description(producer << 40 | sequence)}"
             self.findings.add(Anomaly.UNSEEN, f"{who} by consumers {missed}", place)
 
     def _judge_unknown(self, partition: int, producer: int, writes: _Writes) -> None:
-        """Read, and neither acknowledged nor given up by the producer whose name it bears."""
+        """Judge records that were read, and that their producer neither had acknowledged nor gave up."""
         for sequence in writes.where(_IS_ORPHAN):
-            who = _words(producer << 40 | sequence)
+            who = _description(producer << 40 | sequence)
             self.findings.add(Anomaly.UNKNOWN_RECORD, f"partition {partition}: {who} was never sent")
 
     def _judge_gap(self, consumer: int, partition: int, first: int, end: int) -> None:
-        """A hole in what a consumer was given is a skip as far as the log has records there."""
+        """Judge a gap in a consumer's records: it is a skip where the log has records."""
         log = self._logs[partition]
         if self.rules.lossy and log.final_end is not None:
             end = min(end, log.final_end)
@@ -482,7 +483,7 @@ class Checker:
             self.findings.add(Anomaly.POLL_SKIP, where)
 
     def _is_missed(self, consumer: int, log: _Log, partition: int, offset: int) -> bool:
-        """Where logs are cut, what a consumer skipped may have been another record than the one that is there now."""
+        """Whether the consumer missed the record. In a truncated log it may have skipped another one at the offset."""
         identity = log.identities[offset]
         if identity == UNKNOWN or not self.rules.lossy:
             return identity != UNKNOWN
@@ -490,5 +491,5 @@ class Checker:
         return not flags & _SEEN << consumer
 
 
-def _words(identity: int) -> str:
+def _description(identity: int) -> str:
     return f"record {identity & (1 << 40) - 1} of producer {identity >> 40}"

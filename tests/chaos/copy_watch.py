@@ -1,8 +1,8 @@
-"""Copies never go past the last stable offset: for each that the metadata topic tells of, all brokers are asked.
+"""Check that copies never pass the last stable offset: all brokers are queried for each copy in the metadata topic.
 
-A broker that believes it leads answers with an offset that was stable before it answered, deposed or not. So a copy is
-in order as soon as one of them answers with an offset behind its end, and out of order when all have been heard, in one
-round, a leader among them, and none has. Whoever cannot be heard is asked again: faults pass.
+A broker that considers itself leader returns an offset that was stable before it answered, deposed or not. A copy is
+correct once one of them returns an offset above its end. It is wrong when all brokers have answered in one round, among
+them a leader, and none has. Unreachable brokers are queried again, since faults end.
 """
 
 import contextlib
@@ -29,14 +29,14 @@ READ_COMMITTED = 1
 NOT_A_LEADER = -1
 TIMEOUT_MS = 1000
 RETRY_S = 0.1
-# Longer than any fault. Who cannot be asked for so long is no news of copies.
+# Longer than any fault. A copy is not judged if brokers are unreachable for this long.
 PATIENCE_S = 60.0
 _ELSEWHERE = {ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
 
 
 def verdict(end_offset: int, answers: Sequence[int | None]) -> bool | None:
-    """Whether a copy that ends there is in order, by what the brokers answered: last stable offsets, NOT_A_LEADER, None
-    for no answer. None where that cannot be told yet."""
+    """Whether a copy with this end offset is correct, given the brokers' answers: last stable offsets, NOT_A_LEADER,
+    or None without an answer. None if undecided."""
     if any(answer is not None and answer > end_offset for answer in answers):
         return True
     is_led = any(answer not in (None, NOT_A_LEADER) for answer in answers)
@@ -44,7 +44,7 @@ def verdict(end_offset: int, answers: Sequence[int | None]) -> bool | None:
 
 
 class CopyWatch(threading.Thread):
-    """Follows the metadata topic. `copies` counts the beginnings it heard of; `faults` are sentences."""
+    """A reader of the metadata topic. `copies` counts the started copies; `faults` are violations as text."""
 
     def __init__(self, brokers: Sequence[str], topics: Collection[str]) -> None:
         super().__init__(daemon=True)
@@ -54,7 +54,7 @@ class CopyWatch(threading.Thread):
         self._topics = topics
         self._stable: dict[tuple[str, int], int] = {}
         self._over = threading.Event()
-        self._brokers = [_Asked(broker) for broker in brokers]
+        self._brokers = [_BrokerClient(broker) for broker in brokers]
         self._events = Consumer(
             {
                 "bootstrap.servers": ",".join(brokers),
@@ -77,7 +77,7 @@ class CopyWatch(threading.Thread):
 
     def _assign(self) -> None:
         while not self._over.wait(0.2):
-            with contextlib.suppress(Exception):  # as long as there is no such topic
+            with contextlib.suppress(Exception):  # until the topic exists
                 found = self._events.list_topics(METADATA_TOPIC, timeout=5).topics[METADATA_TOPIC]
                 if found.error is None and found.partitions:
                     self._events.assign([TopicPartition(METADATA_TOPIC, each, 0) for each in found.partitions])
@@ -87,7 +87,7 @@ class CopyWatch(threading.Thread):
         try:
             event = decode_event(value)
         except UndecodableEvent as error:
-            self.faults.append(f"an event of remote metadata: {error}")
+            self.faults.append(f"invalid remote log metadata: {error}")
             return
         if isinstance(event, RemoteSegment) and event.id.partition.topic in self._topics:
             self.copies += 1
@@ -114,8 +114,8 @@ class CopyWatch(threading.Thread):
         self.join()
 
 
-class _Asked:
-    """One broker, on a connection that is kept as long as it answers."""
+class _BrokerClient:
+    """A connection to a broker, kept while it answers."""
 
     def __init__(self, address: str) -> None:
         host, _, port = address.rpartition(":")
@@ -124,7 +124,7 @@ class _Asked:
         self._connection: Connection | None = None
 
     def last_stable_offset(self, topic: str, partition: int) -> int | None:
-        """NOT_A_LEADER where it says that it does not lead; None where it says nothing of use."""
+        """Return NOT_A_LEADER if the broker does not lead the partition, None without a usable answer."""
         asked = ListOffsetsPartition(partition, timestamp=LATEST)
         request = ListOffsetsRequest(
             replica_id=-1, isolation_level=READ_COMMITTED, topics=[ListOffsetsTopic(topic, [asked])]

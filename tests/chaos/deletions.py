@@ -1,4 +1,4 @@
-"""Somebody who deletes records of a topic now and then, during all that happens to its nodes."""
+"""A client that occasionally deletes records of a topic while faults hit its nodes."""
 
 import random
 import threading
@@ -10,15 +10,15 @@ from confluent_kafka.admin import AdminClient, OffsetSpec
 
 REST_S = (4.0, 15.0)
 TIMEOUT_S = 10.0
-# Of what a partition holds, at most.
+# Maximum share of a partition's records to delete at once.
 SHARE = 0.4
 
 
 @dataclass
 class Deletions:
-    """`start`, and in the end `stop`.
+    """Call `start`, and at the end `stop`.
 
-    `asked` and `deleted` have, for each partition, the highest log start that was asked for, and that was promised.
+    `asked` and `deleted` hold, per partition, the highest requested and the highest acknowledged log start offset.
     """
 
     bootstrap: str
@@ -28,7 +28,7 @@ class Deletions:
     asked: dict[int, int] = field(default_factory=dict)
     deleted: dict[int, int] = field(default_factory=dict)
     done: int = 0
-    failures: Counter[str] = field(default_factory=Counter)  # by reason; some may have been carried out all the same
+    failures: Counter[str] = field(default_factory=Counter)  # by reason; a failed request may have taken effect
     _over: threading.Event = field(default_factory=threading.Event)
     _thread: threading.Thread | None = None
 
@@ -42,13 +42,13 @@ class Deletions:
             self._thread.join()
 
     def _run(self) -> None:
-        while not self._over.wait(self.random.uniform(*REST_S)):
-            # A new one each time: one that remembers who led is fenced after every election.
-            admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
-            try:
-                self._delete(admin, self.random.randrange(self.partitions))
-            except KafkaException as failure:
-                self.failures[failure.args[0].name()] += 1  # whoever led is gone, or a replica to wait for
+        # Use a new client each time: one that caches leaders is fenced after every election.
+        # A new one each time: one that remembers who led is fenced after every election.
+        admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
+        try:
+            self._delete(admin, self.random.randrange(self.partitions))
+        except KafkaException as failure:
+            self.failures[failure.args[0].name()] += 1  # the leader or a replica is unavailable
 
     def _delete(self, admin: AdminClient, partition: int) -> None:
         first, end = (self._offset(admin, partition, spec) for spec in (OffsetSpec.earliest(), OffsetSpec.latest()))

@@ -1,8 +1,8 @@
-"""What client programs tell of a run, one line each: the only language between them and the checker.
+"""Events of client programs, one per line: the interface between programs and checker.
 
-Records are numbered by who wrote them: producer, partition, and a sequence that counts from 0 in each such pair. A line
-tells of a run of records that stand side by side (offsets and sequences both count up by one), since millions of single
-lines would cost more than the broker under test. Times are milliseconds since 1970 by the machine's clock.
+Records are identified by producer, partition, and a sequence number that counts from 0 within both. A line stands for a
+run of adjacent records (offsets and sequence numbers both ascend by one), since millions of single lines would cost
+more than the broker under test. Times are milliseconds since 1970 by the machine's clock.
 """
 
 from typing import NamedTuple
@@ -19,7 +19,7 @@ class Acked(NamedTuple):
 
 
 class Failed(NamedTuple):
-    """The client gave these records up; they may be in the log all the same, once."""
+    """The client gave up on these records; each may be in the log, once."""
 
     time_ms: int
     partition: int
@@ -29,7 +29,7 @@ class Failed(NamedTuple):
 
 
 class Polled(NamedTuple):
-    """A consumer was given these records. The epoch is that of their batch, -1 where the client does not tell it."""
+    """A consumer received these records. The epoch is that of their batch, -1 if the client does not expose it."""
 
     time_ms: int
     partition: int
@@ -41,7 +41,7 @@ class Polled(NamedTuple):
 
 
 class Strange(NamedTuple):
-    """A consumer was given a record that no producer of the run can have written."""
+    """A consumer received a record that no producer of the run can have written."""
 
     time_ms: int
     partition: int
@@ -50,7 +50,7 @@ class Strange(NamedTuple):
 
 
 class Truncated(NamedTuple):
-    """A consumer learned that the log no longer has what it read, and goes on at another offset."""
+    """A consumer detected a truncation of records it had read, and continues at another offset."""
 
     time_ms: int
     partition: int
@@ -59,7 +59,7 @@ class Truncated(NamedTuple):
 
 
 class Began(NamedTuple):
-    """A reader begins at this offset, which is where the partition begins; it may have read it before."""
+    """A reader starts at the log start offset, possibly again."""
 
     time_ms: int
     partition: int
@@ -67,7 +67,7 @@ class Began(NamedTuple):
 
 
 class Ended(NamedTuple):
-    """A reader has seen everything below this offset, which is where the partition ends."""
+    """A reader has read everything below the log end offset."""
 
     time_ms: int
     partition: int
@@ -75,7 +75,7 @@ class Ended(NamedTuple):
 
 
 class Note(NamedTuple):
-    """Anything a person may want to know; the checker does not read it."""
+    """Information for people; the checker ignores it."""
 
     time_ms: int
     text: str
@@ -85,7 +85,7 @@ Event = Acked | Failed | Polled | Strange | Truncated | Began | Ended | Note
 
 
 def parse(line: str) -> Event:
-    """One line of a client program; ValueError where it is not one."""
+    """Parse a line of a client program. Raise ValueError or TypeError if it is invalid."""
     verb, _, rest = line.partition(" ")
     match verb:
         case "polled":

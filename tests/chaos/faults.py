@@ -1,4 +1,4 @@
-"""What is done to the nodes of a chaos run: one fault at a time, each undone before the next."""
+"""Node faults of a chaos run: one at a time, each undone before the next."""
 
 import random
 import time
@@ -9,12 +9,12 @@ from tests.chaos.availability import Fault
 from tests.chaos.network import CLIENTS, Link, Network
 from tests.chaos.nodes import ChaosCluster
 
-# From the fault's end to the next one's begin.
+# Pause between the end of a fault and the begin of the next.
 REST_S = (0.3, 1.5)
-# Longer than it takes followers to leave the in-sync set, and a session to end: nodes.SETTINGS.
+# Longer than followers need to leave the ISR and a session to expire: nodes.SETTINGS.
 STARVATION_S = 6.5
 ABSENCE_S = 5.0
-# For the others to take a dead node from all in-sync sets; one that is the last of its set stays there.
+# Time for the other brokers to remove a dead node from every ISR; the last replica of an ISR stays.
 NOTICED_S = 10.0
 
 Act = Callable[[int], None]
@@ -22,19 +22,19 @@ Act = Callable[[int], None]
 
 @dataclass
 class Faults:
-    """Kinds in random order, each as often as the others; random victims."""
+    """A generator of faults in random order with equal counts per kind, and random victims."""
 
     cluster: ChaosCluster
     network: Network
     random: random.Random
     unclean: bool
-    tiered: Sequence[str] = ()  # topics whose replicas may be lost: what is gone from a disk is remote
+    tiered: Sequence[str] = ()  # topics whose local replicas may be wiped, since their records are remote
     on_done: Callable[[Fault], None] = lambda _fault: None
     done: list[Fault] = field(default_factory=list)
-    forced: int = 0  # how many nodes did not stop when they were asked to
+    forced: int = 0  # nodes that were killed because they did not stop
 
     def run(self, until: float) -> None:
-        """One after the other until `time.monotonic()` is `until`."""
+        """Inject faults one by one until `time.monotonic()` reaches `until`."""
         for name, act in self._endless_kinds():
             if time.monotonic() >= until:
                 return
@@ -53,20 +53,20 @@ class Faults:
             yield from self.random.sample(kinds, len(kinds))
 
     def kinds(self) -> Sequence[tuple[str, Act]]:
-        """All that can be done on this machine."""
+        """Return the kinds of fault that this machine supports."""
         kinds: list[tuple[str, Act]] = [("killed", self._kill), ("paused", self._pause), ("restarted", self._restart)]
         if self.tiered:
             kinds.append(("killed, tiered logs lost", self._kill_and_lose_logs))
         if self.network.refusal is None:
             kinds += [
-                ("deaf", self._deafen),
-                ("mute", self._mute),
+                ("incoming packets dropped", self._drop_incoming),
+                ("outgoing packets dropped", self._drop_outgoing),
                 ("partitioned", self._partition),
                 ("partitioned from nodes", self._partition_from_nodes),
-                ("not replicated", self._starve),
+                ("not replicated", self._block_fetches),
             ]
             if self.unclean:
-                kinds += [("not replicated, killed", self._starve_and_kill)] * 2
+                kinds += [("not replicated, killed", self._block_fetches_and_kill)] * 2
         return kinds
 
     # Processes
@@ -77,7 +77,7 @@ class Faults:
         self._start(victim)
 
     def _kill_and_lose_logs(self, victim: int) -> None:
-        """Once it is out of sync everywhere: whoever starts again with less than it had promised must lead nothing."""
+        """Wipe replicas once they are out of every ISR: a replica that lacks acknowledged records must not lead."""
         self.cluster[victim].kill()
         deadline = time.monotonic() + NOTICED_S
         while len(lost := self._out_of_sync(victim)) < len(self.tiered) and time.monotonic() < deadline:
@@ -86,13 +86,13 @@ class Faults:
         self._start(victim)
 
     def _out_of_sync(self, victim: int) -> list[str]:
-        """Topics of which no replica there is in sync, as all others say."""
+        """Return the topics without an in-sync replica on the victim, according to all other nodes."""
         others = [self.cluster[each] for each in self.cluster.ids if each != victim]
         views = {topic: [other.in_sync(topic) for other in others] for topic in self.tiered}
         return [topic for topic, said in views.items() if all(view is not None and victim not in view for view in said)]
 
     def _pause(self, victim: int) -> None:
-        """From a moment to longer than a session."""
+        """Pause for between a moment and longer than a session."""
         self.cluster[victim].pause()
         time.sleep(self.random.choice((0.5, 2, 5, 8)))
         self.cluster[victim].resume()
@@ -107,29 +107,31 @@ class Faults:
 
     # Links
 
-    def _deafen(self, victim: int) -> None:
-        """One way: what others send does not reach it."""
-        self._without([Link(other, victim) for other in self._others(victim)])
+    def _drop_incoming(self, victim: int) -> None:
+        """Drop what others send to the victim."""
+        self._cut_for_a_while([Link(other, victim) for other in self._others(victim)])
 
-    def _mute(self, victim: int) -> None:
-        """One way: what it sends reaches nobody."""
-        self._without([Link(victim, other) for other in self._others(victim)])
+    def _drop_outgoing(self, victim: int) -> None:
+        """Drop what the victim sends."""
+        self._cut_for_a_while([Link(victim, other) for other in self._others(victim)])
 
     def _partition(self, victim: int) -> None:
-        """Both ways, from nodes and clients."""
-        self._without([Link(*pair) for other in self._others(victim) for pair in ((victim, other), (other, victim))])
+        """Drop packets in both directions, from nodes and possibly clients."""
+        self._cut_for_a_while(
+            [Link(*pair) for other in self._others(victim) for pair in ((victim, other), (other, victim))]
+        )
 
     def _partition_from_nodes(self, victim: int) -> None:
-        """Both ways; clients reach it still, and may believe it."""
+        """Drop packets between nodes. Clients still reach the victim, which may consider itself leader."""
         others = [other for other in self._others(victim) if other != CLIENTS]
-        self._without([Link(*pair) for other in others for pair in ((victim, other), (other, victim))])
+        self._cut_for_a_while([Link(*pair) for other in others for pair in ((victim, other), (other, victim))])
 
-    def _starve(self, victim: int) -> None:
-        """Nobody can fetch from it, and all controllers think well of it: its followers leave the in-sync set."""
-        self._without(self._fetches_from(victim))
+    def _block_fetches(self, victim: int) -> None:
+        """Block fetches from the victim while controllers still reach it: its followers leave the ISR."""
+        self._cut_for_a_while(self._fetches_from(victim))
 
-    def _starve_and_kill(self, victim: int) -> None:
-        """It alone is in sync when it dies, so that whoever leads next lacks something."""
+    def _block_fetches_and_kill(self, victim: int) -> None:
+        """Kill the victim while it is the only in-sync replica, so that the next leader lacks records."""
         links = self._fetches_from(victim)
         self.network.cut(links)
         time.sleep(STARVATION_S)
@@ -139,14 +141,14 @@ class Faults:
         self._start(victim)
 
     def _others(self, victim: int) -> list[int]:
-        """By chance with the clients, who see a partition of their own then."""
+        """Return the other nodes and, at random, the clients, which are then partitioned from the victim too."""
         nodes = [each for each in self.cluster.ids if each != victim]
         return [*nodes, CLIENTS] if self.random.random() < 0.5 else nodes
 
     def _fetches_from(self, victim: int) -> list[Link]:
         return [Link(other, victim, data_only=True) for other in self.cluster.ids if other != victim]
 
-    def _without(self, links: Sequence[Link]) -> None:
+    def _cut_for_a_while(self, links: Sequence[Link]) -> None:
         self.network.cut(links)
         time.sleep(self.random.uniform(2, 9))
         self.network.heal(links)

@@ -1,14 +1,13 @@
-"""Where the nodes and the clients of a chaos run live, and how some of them are kept from reaching each other.
+"""Network of a chaos run: a host per node and one for all clients, and partitions between them.
 
-Each node and the clients as a whole are hosts of their own: a network namespace with one address, joined by a pair of
-virtual interfaces to a router, which is this process's namespace (`RUN`, where the store of tiered logs is, too). What
-a partition takes away is a rule of the router's routing policy, `from A to B blackhole`: packets vanish on their way,
-in one direction, and both ends go on as if nothing had happened. That needs nothing but iproute2 and namespaces, no
-packet filter (nftables, iptables) and no queueing discipline, which kernels of small virtual machines leave out; and,
-in a namespace for users, no privileges.
-Where namespaces are not to be had, everybody lives on loopback and nothing can be partitioned.
+Each host is a network namespace with one address, joined by a pair of virtual interfaces to a router. The router is
+this process's namespace (`RUN`), which also holds the store of tiered logs. A partition is a rule of the router's
+routing policy, `from A to B blackhole`: packets vanish in one direction, and neither end notices. This needs only
+iproute2 and namespaces, no packet filter (nftables, iptables) and no queueing discipline, which kernels of small
+virtual machines lack, and no privileges inside a user namespace. Where namespaces are not available, everything runs on
+loopback without partitions.
 
-`enter` puts the whole run into namespaces, one for processes among them: however the run ends, all of it ends.
+`enter` runs the whole program in namespaces, including a PID namespace: however the program ends, all processes end.
 """
 
 import contextlib
@@ -30,8 +29,8 @@ ENTERED = "OTTLA_CHAOS_NAMESPACES"
 CLIENT_PORT = 9092
 CONTROLLER_PORT = 9093
 CLIENTS = 0  # the host on which all clients run; nodes count from 1
-RUN = -1  # where the run itself is, and what it keeps there; only what it sends can be cut off
-_ROUTER = f"10.77.{CLIENTS}.1"  # one of its addresses; every host has it for the way to all others
+RUN = -1  # the host of the run itself and of the store; only its outgoing packets can be dropped
+_ROUTER = f"10.77.{CLIENTS}.1"  # an address of the router, which every host uses as its gateway
 _PROBE = (
     "ip link add probe0 type veth peer name probe1 && "
     "ip rule add from 10.77.1.2 to 10.77.2.2 dport 9092 blackhole && "
@@ -41,7 +40,7 @@ _PROBE = (
 
 @dataclass(frozen=True)
 class Link:
-    """Packets from one host to another, all of them or those of the data plane (the nodes' client listeners)."""
+    """A direction between two hosts: all packets, or those of the data plane (the nodes' client listeners)."""
 
     source: int
     target: int
@@ -49,28 +48,28 @@ class Link:
 
 
 class Network(Protocol):
-    """What nodes, clients and faults need of it. Hosts are numbered: `CLIENTS`, then the nodes from 1."""
+    """The network as nodes, clients and faults use it. Hosts are numbered: `CLIENTS`, then the nodes from 1."""
 
     @property
     def refusal(self) -> str | None:
-        """Why there can be no partitions, in words; None where there can."""
+        """The reason why partitions are impossible, None if they are possible."""
         ...
 
     @property
     def own_address(self) -> str:
-        """Of this process, for all hosts."""
+        """The address of this process, reachable from all hosts."""
         ...
 
     def addresses(self, node: int) -> tuple[str, str]:
-        """Of the node's listeners for clients and for controllers."""
+        """Return the addresses of the node's client listener and controller listener."""
         ...
 
     def command(self, host: int, command: Sequence[str]) -> list[str]:
-        """The command line that runs a command on that host; its process is the command's own."""
+        """Return the command line that runs a command on that host, without an extra process."""
         ...
 
     def cut(self, links: Sequence[Link]) -> None:
-        """From now on these lose every packet."""
+        """Drop every packet of these links from now on."""
         ...
 
     def heal(self, links: Sequence[Link]) -> None:
@@ -84,7 +83,7 @@ def _unshare(command: Sequence[str]) -> list[str]:
 
 
 def refusal() -> str | None:
-    """Why namespaces cannot be used on this machine; None where they can."""
+    """Return the reason why namespaces are unavailable on this machine, None if they are available."""
     missing = [program for program in ("unshare", "nsenter", "ip") if shutil.which(program) is None]
     if missing:
         return f"{' and '.join(missing)} not on PATH (Debian: util-linux, iproute2)"
@@ -98,32 +97,32 @@ def entered() -> bool:
 
 
 def enter() -> None:
-    """Run the program over in namespaces of its own, and exit as it does; returns only where that is not possible."""
+    """Run this program again inside new namespaces and exit with its code. Return only if that is impossible."""
     if refusal() is not None:
         return
     inside = subprocess.Popen(_unshare([sys.executable, *sys.orig_argv[1:]]), env={**os.environ, ENTERED: "1"})
-    signal.signal(signal.SIGTERM, lambda *_: inside.kill())  # unshare takes everything in there with it
+    signal.signal(signal.SIGTERM, lambda *_: inside.kill())  # unshare ends all processes inside with it
     try:
         sys.exit(inside.wait())
-    except KeyboardInterrupt:  # the terminal told them too
+    except KeyboardInterrupt:  # the terminal has signalled the inner program as well
         inside.wait()
         raise
 
 
 @contextlib.contextmanager
 def network(nodes: int) -> Iterator[Network]:
-    """The network of this many nodes: with hosts of their own after `enter`, else loopback."""
+    """Return a network for so many nodes: with namespaces after `enter`, else on loopback."""
     if not entered():
         yield Loopback(nodes)
         return
-    # The first process of its namespace ignores what it does not handle.
+    # The first process of a PID namespace ignores signals without a handler.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     with contextlib.ExitStack() as stack:
         yield Namespaces([_host(stack, index) for index in range(nodes + 1)])
 
 
 def _host(stack: contextlib.ExitStack, index: int) -> int:
-    """A namespace with an address and a way to the router; the id of the process that holds it."""
+    """Create a namespace with an address and a route to the router. Return the id of the process that holds it."""
     holder = subprocess.Popen(["unshare", "--net", "sleep", "infinity"])
     stack.callback(holder.wait)
     stack.callback(holder.kill)
@@ -151,7 +150,7 @@ def _run(*command: str) -> None:
 
 @dataclass
 class Namespaces:
-    """One namespace for each host; `holders` are processes that keep them."""
+    """One network namespace per host; `holders` are the processes that keep them."""
 
     holders: Sequence[int]
     refusal: str | None = None
@@ -184,7 +183,7 @@ class Namespaces:
 
 @dataclass
 class Loopback:
-    """Everybody on 127.0.0.1, on ports that were free."""
+    """All hosts on 127.0.0.1 with free ports."""
 
     nodes: int
 

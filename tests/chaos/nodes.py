@@ -1,4 +1,4 @@
-"""The three nodes of a chaos run, of either make, each on a host of its own; started, killed, paused and asked."""
+"""The three nodes of a chaos run, of Ottla or Apache Kafka, each on its own host."""
 
 import contextlib
 import shutil
@@ -17,11 +17,11 @@ from tests.support.kafka.apache_kafka import JARS, random_uuid_text, run_tool
 from tests.support.kafka.kraft_nodes import Make
 from tests.support.processes.ottla_node import clean_environment, run_ottla
 
-# A start takes two seconds; a machine that is busy with other things as well takes its time.
+# A start takes two seconds, and much longer on a busy machine.
 READY_TIMEOUT_S = 120.0
 TERMINATE_TIMEOUT_S = 40.0
 POLL_S = 0.1
-# Short, so that a run of ten minutes sees many elections; the same for both makes.
+# Short, so that a run of ten minutes has many elections; the same for both implementations.
 SETTINGS = {
     "process.roles": "broker,controller",
     "controller.listener.names": "CONTROLLER",
@@ -48,7 +48,7 @@ SETTINGS = {
 
 
 class ChaosNode:
-    """One node, broker and controller, on the host of the same number."""
+    """A combined broker and controller on the host of the same number."""
 
     def __init__(
         self, directory: Path, make: Make, node_id: int, network: Network, settings: Mapping[str, str]
@@ -92,7 +92,7 @@ class ChaosNode:
     # Life
 
     def launch(self) -> None:
-        """Start the process; it is ready later."""
+        """Start the process without waiting until it is ready."""
         properties = str(self.directory / "server.properties")
         if self.make is Make.APACHE:
             tuning = ["-Xmx384m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
@@ -109,23 +109,23 @@ class ChaosNode:
             )
 
     def wait_ready(self, timeout_s: float = READY_TIMEOUT_S) -> None:
-        """Until it serves clients and knows itself as alive, which takes a controller that let it in."""
+        """Wait until the node serves clients and lists itself as alive, which requires its registration."""
         deadline = time.monotonic() + timeout_s
         while self.id not in self.known_brokers():
             assert self._process is not None, f"node {self.id} was not started"
             code = self._process.poll()
-            assert code is None, f"node {self.id} ended with {code}:\n{self.log_text[-3000:]}"
+            assert code is None, f"node {self.id} exited with {code}:\n{self.log_text[-3000:]}"
             assert time.monotonic() < deadline, f"node {self.id} is not ready in time:\n{self.log_text[-3000:]}"
             time.sleep(POLL_S)
 
     def known_brokers(self) -> list[int]:
-        """The brokers that are alive as far as this node knows; none where it cannot be asked."""
+        """Return the live brokers according to this node, empty if it does not answer."""
         answer = self._metadata([])
         return [] if answer is None else [broker.node_id for broker in answer.brokers]
 
     def in_sync(self, topic: str) -> set[int] | None:
-        """Who is in the in-sync set of any partition of this topic, as far as this node knows; None where it cannot be
-        asked, or does not know."""
+        """Return the union of the ISRs of the topic's partitions according to this node, None if it does not answer
+        or does not know the topic."""
         answer = self._metadata([MetadataRequestTopic(name=topic)])
         if answer is None or any(topic.error_code for topic in answer.topics):
             return None
@@ -142,19 +142,19 @@ class ChaosNode:
             return None
 
     def lose_logs(self, topics: Sequence[str]) -> None:
-        """All replicas of these topics are gone from its disk. It must not run, nor be in sync."""
+        """Delete all replicas of these topics from the disk. The node must be stopped and out of their ISRs."""
         for topic in topics:
             for replica in self.data.glob(f"{topic}-[0-9]*"):
                 shutil.rmtree(replica)
 
     def kill(self) -> None:
-        """`kill -9`, also when it is paused."""
+        """Kill the process with SIGKILL, also while it is paused."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
 
     def terminate(self) -> bool:
-        """Ask it to stop; False where it had to be killed because it did not come to an end."""
+        """Request a clean stop. Return False if the node did not stop and was killed."""
         assert self._process is not None
         self._process.send_signal(signal.SIGTERM)
         try:
@@ -174,9 +174,9 @@ class ChaosNode:
 
 
 class ChaosCluster:
-    """Nodes 1 to n in `directory`; a context manager that formats and starts them, and kills them.
+    """A context manager that formats and starts nodes 1 to n in `directory`, and kills them at the end.
 
-    `settings` are beside those of every run.
+    `settings` are added to those of every run.
     """
 
     def __init__(
@@ -225,7 +225,7 @@ class ChaosCluster:
 
 
 def topic_settings(*, acks: str, unclean: bool) -> Mapping[str, str]:
-    """Of the topic that the run writes: small segments, kept for ever."""
+    """Return the configs of the main topic: small segments without retention."""
     return {
         "min.insync.replicas": "2" if acks == "all" else "1",
         "unclean.leader.election.enable": str(unclean).lower(),

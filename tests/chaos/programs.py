@@ -1,8 +1,8 @@
-"""Client programs as processes: how each is started, and a thread for each that reads what it tells.
+"""Client programs as processes: their commands, and a thread per program that reads its events.
 
-A program is called with a role, the bootstrap servers, the topic and its number of partitions; a producer also with
-its number, records a second, bytes a record, and "all" or "1". It prints lines of events.py. When "finish" comes on its
-standard input it ends as soon as all that it sent is acknowledged or given up; when that closes it ends at once.
+Arguments are a role, the bootstrap servers, the topic and its partition count; for a producer also its number, records
+per second, bytes per record, and "all" or "1". A program prints lines of events.py. On "finish" at standard input it
+ends once all sent records are acknowledged or given up. When standard input closes, it ends at once.
 """
 
 import contextlib
@@ -41,7 +41,7 @@ class Client(StrEnum):
                 return [str(GO_PROGRAM)]
 
     def refusal(self) -> str | None:
-        """Why it cannot take part on this machine; None once it is built, for which it may ask a registry."""
+        """Return the reason why the client cannot run here, None once it is built. A build may use registries."""
         match self:
             case Client.LIBRDKAFKA:
                 return None
@@ -61,7 +61,7 @@ def _build_go() -> str | None:
 
 
 class Program(threading.Thread):
-    """One running client; every event goes to `heard`, in the program's order, under `lock`."""
+    """A running client program. `heard` receives every event, in order, under `lock`."""
 
     def __init__(
         self,
@@ -76,7 +76,7 @@ class Program(threading.Thread):
         self.title = f"{client} {arguments[0]}"
         self._lock = lock
         self._heard = heard
-        self.error: str | None = "was not heard to its end"
+        self.error: str | None = "has not finished"
         with log.open("ab") as errors:
             self._process = subprocess.Popen(
                 network.command(CLIENTS, [*client.command, *arguments]),
@@ -96,12 +96,12 @@ class Program(threading.Thread):
             try:
                 event = parse(line.rstrip("\n"))
             except (ValueError, TypeError) as error:
-                nonsense = f"told nonsense: {error}"
+                nonsense = f"printed an invalid event: {error}"
                 continue
             with self._lock:
                 self._heard(event)
         code = self._process.wait()
-        self.error = f"ended with {code}" if code else nonsense
+        self.error = f"exited with {code}" if code else nonsense
 
     def ask_to_finish(self) -> None:
         assert self._process.stdin is not None
@@ -110,7 +110,7 @@ class Program(threading.Thread):
             self._process.stdin.flush()
 
     def wait_finished(self, timeout_s: float) -> None:
-        """Until it ended and all it told was heard; kills it when that takes too long, which is an error of its."""
+        """Wait until the program has ended and its events are handled. Kill it after the timeout and set `error`."""
         self.join(timeout_s)
         if self.is_alive():
             self.kill()

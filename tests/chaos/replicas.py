@@ -1,4 +1,4 @@
-"""Whether the files of a partition's replicas hold the same bytes, once nothing is written any more."""
+"""Comparison of the log files of a partition's replicas, once nothing is written any more."""
 
 import time
 from collections.abc import Sequence
@@ -9,12 +9,12 @@ CHUNK_BYTES = 1 << 20
 
 
 def size(directory: Path) -> int:
-    """Of all segments of a partition."""
+    """Return the total size of a partition's segments."""
     return sum(segment.stat().st_size for segment in directory.glob("*.log"))
 
 
 def wait_equal_sizes(partitions: Sequence[Sequence[Path]], timeout_s: float = SETTLE_S) -> bool:
-    """Until the replicas of every partition are as long as each other; False when they never are."""
+    """Wait until the replicas of every partition have equal sizes. Return False on timeout."""
     deadline = time.monotonic() + timeout_s
     while any(len({size(each) for each in replicas}) != 1 for replicas in partitions):
         if time.monotonic() > deadline:
@@ -24,7 +24,7 @@ def wait_equal_sizes(partitions: Sequence[Sequence[Path]], timeout_s: float = SE
 
 
 def difference(replicas: Sequence[Path]) -> str | None:
-    """Where the first two replicas that differ do so, in words; segments may begin at different places."""
+    """Describe the first difference between replicas, None without one. Segment boundaries may differ."""
     first, *others = replicas
     for other in others:
         at = _first_difference(first, other)
@@ -46,7 +46,7 @@ def _first_difference(one: Path, two: Path) -> int | None:
 
 
 class _Bytes:
-    """The segments of a partition, one after the other, in chunks of one size."""
+    """The bytes of a partition's consecutive segments, in chunks of one size."""
 
     def __init__(self, directory: Path) -> None:
         self._segments = iter(sorted(directory.glob("*.log")))

@@ -1,11 +1,11 @@
-"""What a chaos run prints in the end."""
+"""Report at the end of a chaos run."""
 
 import resource
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tests.chaos.availability import by_fault, percentile, told
+from tests.chaos.availability import by_fault, describe, percentile
 from tests.chaos.checker import Anomaly
 from tests.chaos.faults import Faults
 from tests.chaos.tier_run import TierRun
@@ -17,7 +17,7 @@ LONGEST_TOLD = 3
 
 @dataclass(frozen=True)
 class Results:
-    """Of a run: its main topic with its load, what was done to the nodes, and the tier where there was one."""
+    """Results of a run: main topic and load, faults, and the tier if there is one."""
 
     load: Load
     main: Outcome
@@ -40,7 +40,7 @@ class Results:
 
 
 def report(make: Make, minutes: float, results: Results, failures: list[str]) -> None:
-    """The figures, then a line for each checker with the counter-examples, then why it failed beside that."""
+    """Print figures, one line per checker with counter-examples, and other failures."""
     load, outcome, faults = results.load, results.main, results.faults.done
     findings, gaps = outcome.findings, outcome.availability.gaps
     print(f"\n{minutes:g} minutes of {make}, {', '.join(load.clients)}, {load.partitions} partitions")
@@ -50,7 +50,7 @@ def report(make: Make, minutes: float, results: Results, failures: list[str]) ->
     kinds = Counter(fault.kind for fault in faults)
     print(f"{len(faults)} faults: " + ", ".join(f"{count} {kind}" for kind, count in kinds.most_common()))
     if results.faults.forced:
-        print(f"{results.faults.forced} nodes did not stop when asked to, and were killed")
+        print(f"{results.faults.forced} nodes did not stop on request and were killed")
     durations = [gap.duration_ms for gap in gaps]
     p50, worst = percentile(durations, 0.5), max(durations, default=0)
     share = outcome.availability.share(outcome.ended_ms)
@@ -58,19 +58,19 @@ def report(make: Make, minutes: float, results: Results, failures: list[str]) ->
     for kind, each in sorted(by_fault(gaps, faults).items()):
         print(f"  after {kind}: {len(each)}, p50 {percentile(each, 0.5):.0f} ms, max {max(each)} ms")
     for gap in sorted(gaps, key=lambda gap: -gap.duration_ms)[:LONGEST_TOLD]:
-        print(f"  longest: {told(gap, faults)}")
+        print(f"  longest: {describe(gap, faults)}")
     for client, own in zip(load.clients, outcome.by_client, strict=True):
         silence = max(own.gaps, key=lambda gap: gap.duration_ms, default=None)
-        print(f"  longest silence of {client}: {'none' if silence is None else told(silence, faults)}")
+        print(f"  longest gap of {client}: {'none' if silence is None else describe(silence, faults)}")
     if load.rules.lossy:
-        print(f"{findings.permitted_losses:,} acknowledged records lost as permitted, in {findings.loss_windows} cuts")
-        print(f"{findings.permitted_repeats:,} repeated or out of order by clients without idempotence")
+        print(f"{findings.permitted_losses:,} acknowledged records lost as permitted in {findings.loss_windows} cuts")
+        print(f"{findings.permitted_repeats:,} duplicated or reordered by clients without idempotence")
     seen = ", ".join(f"{client} {findings.truncations[number]}" for number, client in enumerate(load.clients))
     print(f"truncations seen by consumers: {seen}")
     for note in [] if results.tier is None else results.tier.notes:
         print(note)
     memory_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
-    print(f"the checker held {results.records:,} offsets; this process had {memory_mb} MiB at most\n")
+    print(f"the checker tracked {results.records:,} offsets; this process used at most {memory_mb} MiB\n")
     for anomaly in Anomaly:
         print(f"{anomaly:22} {findings.counts[anomaly]} bad")
         for example in findings.examples.get(anomaly, []):

@@ -1,4 +1,4 @@
-"""One chaos run: the clients at work, faults in between, and then the reckoning."""
+"""One chaos run: clients, faults, and the final checks."""
 
 import time
 from collections.abc import Sequence
@@ -9,12 +9,12 @@ from tests.chaos.replicas import difference, wait_equal_sizes
 from tests.chaos.tier_run import TierRun
 from tests.chaos.topic import TopicRun
 
-# After the last fault the producers go on for a while, so that every partition ends in its last epoch.
+# Producers continue after the last fault, so that every partition ends in its last epoch.
 AFTERMATH_S = 8.0
 
 
 class Run:
-    """`carry_out` once. `tiered` are the topics that `tier` is about; `main` is kept on disks alone."""
+    """Single-use object: call `carry_out` once. `tiered` are the topics of `tier`; `main` is on local disks only."""
 
     def __init__(
         self,
@@ -32,7 +32,7 @@ class Run:
         self.faults = faults
 
     def carry_out(self, seconds: float) -> None:
-        """Topics have their outcomes then, and the tier its verdicts. Raises RunFailed where nothing can be judged."""
+        """Run and judge. Topics then have outcomes and the tier verdicts. Raise RunFailed if nothing can be judged."""
         for topic in self._topics:
             topic.create_topic()
         try:
@@ -42,7 +42,7 @@ class Run:
                 topic.wait_for_first_acks()
             for topic in self._topics:
                 topic.begin_clock()
-            self._hurt(seconds)
+            self._inject_faults(seconds)
             self._settle()
             for topic in self._topics:
                 topic.stop_rereading()
@@ -53,7 +53,7 @@ class Run:
                 topic.kill()
         self._judge()
 
-    def _hurt(self, seconds: float) -> None:
+    def _inject_faults(self, seconds: float) -> None:
         if self._tier is not None:
             self._tier.start()
         try:
@@ -63,7 +63,7 @@ class Run:
                 self._tier.heal()
 
     def _settle(self) -> None:
-        """Everything whole again, some more records, and then no more."""
+        """Wait until all nodes are healthy, produce some more records, then stop producers."""
         self._cluster.wait_ready()
         time.sleep(AFTERMATH_S)
         for topic in self._topics:

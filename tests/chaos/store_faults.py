@@ -1,5 +1,6 @@
-"""What is done to the store of tiered logs while nodes are hurt: a thread with a schedule of its own, so that the two
-meet in every way. Each fault of the store is undone before its next one.
+"""Faults of the object store during node faults, on a schedule of their own, so that both coincide in every way.
+
+Each store fault is undone before the next one.
 """
 
 import random
@@ -18,7 +19,7 @@ GONE_MAX_S = 60.0
 
 
 class StoreFault(NamedTuple):
-    """Times as in events.py."""
+    """A fault of the store. Times are as in events.py."""
 
     kind: str
     begun_ms: int
@@ -26,7 +27,7 @@ class StoreFault(NamedTuple):
 
 
 class Kind(NamedTuple):
-    """How it is done and undone; it lasts between two numbers of seconds."""
+    """A kind of fault: functions that begin and end it, and its range of durations in seconds."""
 
     name: str
     do: Callable[[], object]
@@ -35,9 +36,9 @@ class Kind(NamedTuple):
 
 
 class StoreFaults:
-    """`kinds` in random order, each as often as the others; `start`, and in the end `stop`: the store is well then.
+    """A thread that injects `kinds` in random order with equal counts. After `stop` the store is healthy.
 
-    `error` is a sentence where the faults came to an end by themselves.
+    `error` is set if the thread ended by an exception.
     """
 
     def __init__(
@@ -59,7 +60,7 @@ class StoreFaults:
         self.join()
 
     def join(self) -> None:
-        """Until they come to an end, or `stop`."""
+        """Wait until the thread ends, by an error or `stop`."""
         self._thread.join()
 
     def _run(self) -> None:
@@ -69,7 +70,7 @@ class StoreFaults:
                     return
                 self._carry_out(kind)
         except (OSError, AssertionError, ValueError) as error:
-            self.error = f"faults of the store broke off: {error}"
+            self.error = f"store faults were aborted: {error}"
 
     def _carry_out(self, kind: Kind) -> None:
         begun_ms = now_ms()
@@ -91,7 +92,7 @@ class StoreFaults:
 def kinds_of(
     proxy: S3Proxy, server: S3Server, network: Network, nodes: Sequence[int], chance: random.Random
 ) -> Sequence[Kind]:
-    """All that can be done to it on this machine; the node that it is far from is another every time."""
+    """Return the kinds of fault that this machine supports; the partitioned node changes every time."""
     kinds = [
         Kind("failing", lambda: proxy.set_share(FAILING_SHARE), lambda: proxy.set_share(0), (10, 30)),
         Kind("gone", proxy.vanish, proxy.come_back, (5, GONE_MAX_S)),

@@ -1,4 +1,4 @@
-"""Every anomaly, planted into a small history, is found; and histories without one are clean."""
+"""The checker finds every anomaly in a small history, and none in a clean one."""
 
 import pytest
 
@@ -10,7 +10,7 @@ LOSSY = Rules(lossy=True, zombie_ms=1000)
 
 
 class History:
-    """One partition, two producers, two consumers; times are given where they matter."""
+    """One partition, two producers, two consumers. Times are given where they matter."""
 
     def __init__(self, rules: Rules = STRICT) -> None:
         self.checker = Checker(partitions=1, producers=2, consumers=2, rules=rules)
@@ -44,7 +44,7 @@ class History:
         return self
 
     def final(self, *runs: tuple[int, int, int, int, int], end: int | None = None) -> Findings:
-        """Runs of (offset, count, producer, sequence, epoch); the verdict after them."""
+        """Read runs of (offset, count, producer, sequence, epoch) finally, and return the verdict."""
         for offset, count, producer, sequence, epoch in runs:
             self.checker.final(Polled(0, 0, offset, count, producer, sequence, epoch))
         last = max((offset + count for offset, count, *_ in runs), default=0)
@@ -62,42 +62,42 @@ def found(findings: Findings) -> dict[Anomaly, int]:
     return dict(findings.counts)
 
 
-# Nothing promised is lost
+# Clean histories
 
 
-def test_a_clean_history() -> None:
+def test_clean_history_has_no_anomaly() -> None:
     history = History().ack(0, 0, 3).ack(0, 3, 2, producer=1).poll(0, 3, 0).poll(3, 2, 0, producer=1)
     findings = history.final((0, 3, 0, 0, 1), (3, 2, 1, 0, 1))
     assert found(findings) == {}
     assert findings.acknowledged == 5
 
 
-def test_polls_may_come_before_acknowledgements_and_in_other_runs() -> None:
+def test_polls_may_precede_acknowledgements_and_group_records_otherwise() -> None:
     history = History().poll(0, 4, 0).poll(4, 2, 4).ack(0, 0).ack(1, 1, 3).ack(4, 4, 2)
     assert found(history.final((0, 2, 0, 0, 1), (2, 4, 0, 2, 1))) == {}
 
 
-def test_an_acknowledgement_without_an_offset_counts() -> None:
+def test_acknowledgement_without_an_offset_counts() -> None:
     assert found(History().ack(0, -1).poll(0, 1, 0).final((0, 1, 0, 0, 1))) == {}
     assert found(History().ack(0, -1).final()) == only(Anomaly.LOST_WRITE)
 
 
-def test_a_record_that_was_given_up_may_be_there_or_not() -> None:
+def test_failed_record_may_be_in_the_log() -> None:
     history = History().fail(0, 2).ack(2, 1).poll(0, 1, 1).poll(1, 1, 2)
     findings = history.final((0, 1, 0, 1, 1), (1, 1, 0, 2, 1))
     assert found(findings) == {}
     assert (findings.failed, findings.failures) == (2, {"timed out": 2})
 
 
-# The six
+# Jepsen's six anomalies
 
 
-def test_a_lost_write_that_somebody_saw() -> None:
+def test_lost_write_that_a_consumer_read() -> None:
     history = History().ack(0, 0, 3).poll(0, 3, 0)
     assert found(history.final((0, 1, 0, 0, 1), (2, 1, 0, 2, 1))) == only(Anomaly.LOST_WRITE)
 
 
-def test_of_a_row_of_anomalies_one_is_told() -> None:
+def test_adjacent_anomalies_give_one_example() -> None:
     history = History().ack(0, 0, 9).poll(0, 9, 0)
     findings = history.final((0, 2, 0, 0, 1), (5, 1, 0, 5, 1))
     assert found(findings) == only(Anomaly.LOST_WRITE, 6)
@@ -107,109 +107,109 @@ def test_of_a_row_of_anomalies_one_is_told() -> None:
     ]
 
 
-def test_a_lost_write_that_nobody_saw() -> None:
+def test_lost_write_that_no_consumer_read() -> None:
     history = History().ack(0, 0, 2).poll(0, 1, 0)
     assert found(history.final((0, 1, 0, 0, 1))) == only(Anomaly.LOST_WRITE)
 
 
-def test_a_duplicate() -> None:
+def test_duplicate() -> None:
     history = History().ack(0, 0).poll(0, 1, 0).poll(1, 1, 0)
     findings = history.final((0, 1, 0, 0, 1), (1, 1, 0, 0, 1))
-    assert findings.counts[Anomaly.DUPLICATE] == 1  # however many see it
+    assert findings.counts[Anomaly.DUPLICATE] == 1  # however many consumers read it
 
 
-def test_a_duplicate_between_the_acknowledgement_and_the_log() -> None:
+def test_duplicate_of_acknowledged_offset_and_log() -> None:
     history = History().ack(0, 1).poll(0, 1, 0)
     assert Anomaly.DUPLICATE in found(history.final((0, 1, 0, 0, 1)))
 
 
-def test_two_acknowledgements_of_one_offset() -> None:
+def test_two_records_acknowledged_at_one_offset() -> None:
     history = History().ack(0, 0).ack(0, 0, producer=1).poll(0, 1, 0)
     assert found(history.final((0, 1, 0, 0, 1))) == {Anomaly.INCONSISTENT_OFFSETS: 1, Anomaly.LOST_WRITE: 1}
 
 
-def test_two_consumers_that_see_different_records_at_one_offset() -> None:
+def test_consumers_read_different_records_at_one_offset() -> None:
     history = History().ack(0, 0).fail(1).poll(0, 1, 0, consumers=(0,)).poll(0, 1, 1, consumers=(1,))
     findings = history.final((0, 1, 0, 0, 1))
     assert found(findings) == {Anomaly.INCONSISTENT_OFFSETS: 1, Anomaly.UNSEEN: 1}
 
 
-def test_a_record_that_changes_its_epoch() -> None:
+def test_record_changes_its_epoch() -> None:
     history = History().ack(0, 0).poll(0, 1, 0, epoch=1)
     assert found(history.final((0, 1, 0, 0, 2))) == only(Anomaly.INCONSISTENT_OFFSETS)
 
 
 @pytest.mark.parametrize("again", [0, 1])
-def test_a_poll_that_does_not_go_on(again: int) -> None:
+def test_poll_repeats_an_offset(again: int) -> None:
     history = History().ack(0, 0, 2).poll(0, 2, 0).poll(again, 1, again, consumers=(1,))
     assert found(history.final((0, 2, 0, 0, 1))) == only(Anomaly.NONMONOTONIC_POLL)
 
 
-def test_a_poll_that_skips() -> None:
+def test_poll_skips_a_record() -> None:
     history = History().ack(0, 0, 3).poll(0, 3, 0, consumers=(0,))
     history.poll(0, 1, 0, consumers=(1,)).poll(2, 1, 2, consumers=(1,))
     assert found(history.final((0, 3, 0, 0, 1))) == {Anomaly.POLL_SKIP: 1, Anomaly.UNSEEN: 1}
 
 
-def test_a_poll_that_skips_the_beginning() -> None:
+def test_poll_skips_the_first_record() -> None:
     history = History().fail(0).ack(1, 1).poll(1, 1, 1)
     assert found(history.final((0, 1, 0, 0, 1), (1, 1, 0, 1, 1))) == only(Anomaly.POLL_SKIP, 2)
 
 
-def test_offsets_that_nobody_has_are_no_skip() -> None:
+def test_offsets_without_records_are_not_skipped() -> None:
     history = History().ack(0, 0).ack(1, 2).poll(0, 1, 0).poll(2, 1, 1)
     assert found(history.final((0, 1, 0, 0, 1), (2, 1, 0, 1, 1))) == {}
 
 
-def test_an_unseen_record() -> None:
+def test_unseen_record() -> None:
     history = History().ack(0, 0, 2).poll(0, 2, 0, consumers=(0,)).poll(0, 1, 0, consumers=(1,))
     assert found(history.final((0, 2, 0, 0, 1))) == only(Anomaly.UNSEEN)
 
 
-def test_without_a_whole_final_reading_nothing_is_seen() -> None:
+def test_incomplete_final_reading_leaves_records_unseen() -> None:
     history = History().ack(0, 0).poll(0, 1, 0)
     assert found(history.checker.verdict()) == only(Anomaly.UNSEEN)
 
 
-# The others
+# Further anomalies
 
 
-def test_records_in_another_order_than_they_were_sent() -> None:
+def test_reordered_records() -> None:
     history = History().ack(1, 0).ack(0, 1).poll(0, 1, 1).poll(1, 1, 0)
     assert found(history.final((0, 1, 0, 1, 1), (1, 1, 0, 0, 1))) == only(Anomaly.REORDERED)
 
 
-def test_a_record_that_nobody_sent() -> None:
+def test_record_that_no_producer_sent() -> None:
     history = History().ack(0, 0).poll(0, 2, 0)
     assert found(history.final((0, 2, 0, 0, 1))) == only(Anomaly.UNKNOWN_RECORD)
 
 
-def test_a_record_of_nobody_at_all() -> None:
+def test_record_of_an_unknown_producer() -> None:
     history = History().poll(0, 1, 0, producer=7, consumers=(0,))
     history.checker.strange(Strange(0, 0, 1, "a value of 3 bytes"))
     assert found(history.final()) == only(Anomaly.UNKNOWN_RECORD, 2)
 
 
-def test_while_a_producer_has_not_told_all_nothing_is_unknown() -> None:
+def test_records_of_an_unfinished_producer_are_not_unknown() -> None:
     history = History().poll(0, 1, 0)
     history.checker.final(Polled(0, 0, 0, 1, 0, 0, 1))
     assert history.checker.verdict(all_sent=False).is_clean
 
 
-def test_epochs_that_sink_along_the_log() -> None:
+def test_epochs_decrease_along_the_log() -> None:
     history = History().ack(0, 0, 2).poll(0, 1, 0, epoch=2).poll(1, 1, 1, epoch=1)
     assert found(history.final((0, 1, 0, 0, 2), (1, 1, 0, 1, 1))) == only(Anomaly.EPOCH_REGRESSION)
 
 
-def test_a_truncation_where_nothing_may_be_lost() -> None:
+def test_truncation_without_permitted_losses() -> None:
     history = History().ack(0, 0).poll(0, 1, 0).cut(1, 0, consumers=(1,)).poll(0, 1, 0, consumers=(1,))
     assert found(history.final((0, 1, 0, 0, 1))) == only(Anomaly.TRUNCATION)
 
 
-# Where losses are permitted
+# Permitted losses
 
 
-def test_a_suffix_that_a_later_epoch_overwrote() -> None:
+def test_suffix_overwritten_by_a_later_epoch_is_permitted() -> None:
     history = History(LOSSY).ack(0, 0, 4).poll(0, 3, 0, epoch=1)  # 3 was acknowledged and never polled
     history.cut(3, 2).ack(0, 2, 2, producer=1).poll(2, 2, 0, producer=1, epoch=2)
     findings = history.final((0, 2, 0, 0, 1), (2, 2, 1, 0, 2))
@@ -217,7 +217,7 @@ def test_a_suffix_that_a_later_epoch_overwrote() -> None:
     assert (findings.permitted_losses, findings.loss_windows, findings.truncations) == (2, 1, {0: 1, 1: 1})
 
 
-def test_a_suffix_beyond_the_end_of_a_later_epoch() -> None:
+def test_suffix_beyond_the_end_of_a_later_epoch_is_permitted() -> None:
     history = (
         History(LOSSY).ack(0, 0, 5).poll(0, 1, 0, epoch=1).ack(0, 1, producer=1).poll(1, 1, 0, producer=1, epoch=2)
     )
@@ -226,30 +226,30 @@ def test_a_suffix_beyond_the_end_of_a_later_epoch() -> None:
     assert findings.permitted_losses == 4
 
 
-def test_a_hole_in_an_epoch_is_no_suffix() -> None:
+def test_loss_within_an_epoch_is_not_permitted() -> None:
     history = History(LOSSY).ack(0, 0, 3).poll(0, 3, 0, epoch=1).cut(3, 1).ack(0, 1, producer=1)
     findings = history.final((0, 1, 0, 0, 1), (1, 1, 1, 0, 1), (2, 1, 0, 2, 1))
     assert found(findings)[Anomaly.LOST_WRITE] == 1
     assert found(findings)[Anomaly.INCONSISTENT_OFFSETS] >= 1
 
 
-def test_a_record_of_the_epoch_that_remains_may_not_be_lost() -> None:
+def test_loss_of_a_record_of_the_remaining_epoch_is_not_permitted() -> None:
     history = History(LOSSY).ack(0, 0, 2).poll(0, 2, 0, epoch=1).cut(2, 1)
     assert found(history.final((0, 1, 0, 0, 1)))[Anomaly.LOST_WRITE] == 1
 
 
-def test_everything_lost_without_a_later_epoch() -> None:
+def test_loss_without_a_later_epoch_is_not_permitted() -> None:
     assert found(History(LOSSY).ack(0, 0).final()) == only(Anomaly.LOST_WRITE)
 
 
 @pytest.mark.parametrize(("acked_ms", "expected"), [(1500, {}), (2500, only(Anomaly.LOST_WRITE))])
-def test_how_long_an_old_leader_may_acknowledge(acked_ms: int, expected: dict[Anomaly, int]) -> None:
+def test_old_leader_may_acknowledge_for_a_limited_time(acked_ms: int, expected: dict[Anomaly, int]) -> None:
     history = History(LOSSY).ack(0, 0, producer=1).poll(0, 1, 0, producer=1, epoch=2, at_ms=1000)
     history.ack(0, 0, at_ms=acked_ms)
     assert found(history.final((0, 1, 1, 0, 2))) == expected
 
 
-def test_a_consumer_that_was_not_told_of_a_truncation() -> None:
+def test_consumer_misses_a_truncation() -> None:
     history = History(LOSSY).ack(0, 0, 2).poll(0, 2, 0, epoch=1).cut(2, 1, consumers=(0,))
     history.ack(0, 1, 2, producer=1).poll(1, 2, 0, producer=1, epoch=2, consumers=(0,))
     history.poll(2, 1, 1, producer=1, epoch=2, consumers=(1,))
@@ -257,7 +257,7 @@ def test_a_consumer_that_was_not_told_of_a_truncation() -> None:
     assert found(findings) == {Anomaly.UNDETECTED_TRUNCATION: 1, Anomaly.UNSEEN: 1}
 
 
-def test_a_consumer_that_was_sent_back_too_little() -> None:
+def test_consumer_resets_above_the_truncation() -> None:
     history = History(LOSSY).ack(0, 0, 3).poll(0, 3, 0, epoch=1).cut(3, 1, consumers=(0,)).cut(3, 2, consumers=(1,))
     history.ack(0, 1, 2, producer=1).poll(1, 1, 0, producer=1, epoch=2, consumers=(0,)).poll(
         2, 1, 1, producer=1, epoch=2
@@ -266,7 +266,7 @@ def test_a_consumer_that_was_sent_back_too_little() -> None:
     assert found(findings) == {Anomaly.UNDETECTED_TRUNCATION: 1, Anomaly.UNSEEN: 1}
 
 
-def test_a_poll_from_an_old_leader_is_a_permitted_loss() -> None:
+def test_poll_from_an_old_leader_is_a_permitted_loss() -> None:
     history = History(LOSSY).ack(0, 0, producer=1).poll(0, 1, 0, producer=1, epoch=2, consumers=(0,))
     history.ack(0, 0).poll(0, 1, 0, epoch=1, consumers=(1,)).cut(1, 0, consumers=(1,))
     history.poll(0, 1, 0, producer=1, epoch=2, consumers=(1,))
@@ -275,26 +275,26 @@ def test_a_poll_from_an_old_leader_is_a_permitted_loss() -> None:
     assert findings.permitted_losses == 1
 
 
-def test_a_duplicate_is_one_even_where_losses_are_permitted() -> None:
+def test_duplicate_is_an_anomaly_even_with_permitted_losses() -> None:
     history = History(LOSSY).ack(0, 0).poll(0, 1, 0).poll(1, 1, 0, epoch=2)
     assert Anomaly.DUPLICATE in found(history.final((0, 1, 0, 0, 1), (1, 1, 0, 0, 2)))
 
 
-def test_without_idempotence_a_record_may_be_there_twice() -> None:
+def test_duplicates_without_idempotence_are_permitted() -> None:
     history = History(Rules(lossy=True, idempotent=False)).ack(0, 0, 2).poll(0, 2, 0).poll(2, 1, 0)
     findings = history.final((0, 2, 0, 0, 1), (2, 1, 0, 0, 1))
     assert found(findings) == {}
     assert findings.permitted_repeats > 0
 
 
-# Logs that are read again and again, and logs that lose their beginning
+# Rereaders, and bounded logs
 
 GAPLESS = Rules(gapless=True)
 BOUNDED = Rules(gapless=True, bounded=True)
 
 
 class Rereading:
-    """One partition, one producer, no consumer, and a rereader."""
+    """One partition, one producer, no consumer, and one rereader."""
 
     def __init__(self, rules: Rules = GAPLESS, acknowledged: int = 10) -> None:
         self.checker = Checker(partitions=1, producers=1, consumers=0, rules=rules, rereaders=1)
@@ -302,7 +302,7 @@ class Rereading:
         self.checker.failed(0, Failed(0, 0, 10 - acknowledged, acknowledged, "timed out"))
 
     def read(self, start: int, *runs: tuple[int, int]) -> "Rereading":
-        """One pass over runs of (offset, count)."""
+        """Read runs of (offset, count) in one pass."""
         self.checker.began(0, Began(0, 0, start))
         for offset, count in runs:
             self.checker.polled(0, Polled(0, 0, offset, count, 0, offset, 1))
@@ -316,59 +316,59 @@ class Rereading:
         return self.checker.verdict()
 
 
-def test_a_rereader_begins_again() -> None:
+def test_rereader_restarts_at_the_log_start() -> None:
     findings = Rereading().read(0, (0, 7)).read(0, (0, 3), (3, 7)).final(0, (0, 10))
     assert found(findings) == {}
     assert (findings.reread, findings.kept) == (17, 10)
 
 
-def test_a_rereader_needs_not_come_to_the_end() -> None:
+def test_rereader_may_stop_before_the_end() -> None:
     rereading = Rereading().read(0, (0, 2))
     rereading.checker.final(Ended(0, 0, 10))
     assert rereading.checker.lag() == 0
     assert found(Rereading().read(0, (0, 2)).final(0, (0, 10))) == {}
 
 
-def test_a_rereader_that_skips_or_repeats() -> None:
+def test_rereader_skips_or_repeats_a_record() -> None:
     assert found(Rereading().read(0, (0, 2), (3, 7)).final(0, (0, 10))) == only(Anomaly.POLL_SKIP)
     assert found(Rereading().read(0, (0, 2), (1, 9)).final(0, (0, 10))) == only(Anomaly.NONMONOTONIC_POLL)
     assert found(Rereading().read(0, (2, 8)).final(0, (0, 10))) == only(Anomaly.POLL_SKIP)
 
 
-def test_another_record_when_it_is_read_again() -> None:
+def test_rereading_returns_another_record() -> None:
     rereading = Rereading().read(0, (0, 10))
     rereading.checker.began(0, Began(0, 0, 0))
     rereading.checker.polled(0, Polled(0, 0, 0, 1, 0, 5, 1))
     assert Anomaly.INCONSISTENT_OFFSETS in found(rereading.final(0, (0, 10)))
 
 
-def test_a_log_without_bounds_begins_at_0() -> None:
-    assert found(Rereading().read(4, (4, 6)).final(0, (0, 10))) == only(Anomaly.LOG_START, 2), "and has no second start"
+def test_unbounded_log_starts_at_0() -> None:
+    assert found(Rereading().read(4, (4, 6)).final(0, (0, 10))) == only(Anomaly.LOG_START, 2), "late, then decreasing"
     assert found(Rereading().final(4, (4, 6))) == {Anomaly.LOG_START: 1, Anomaly.LOST_WRITE: 4}
 
 
-def test_a_bounded_log_may_lose_its_beginning_and_nothing_else() -> None:
+def test_bounded_log_may_lose_only_its_beginning() -> None:
     assert found(Rereading(BOUNDED).read(0, (0, 10)).read(4, (4, 6)).final(6, (6, 4))) == {}
     assert found(Rereading(BOUNDED).final(6, (6, 3), end=9)) == only(Anomaly.LOST_WRITE)
 
 
-def test_the_start_of_a_bounded_log_never_sinks() -> None:
+def test_log_start_of_a_bounded_log_never_decreases() -> None:
     assert found(Rereading(BOUNDED).read(4, (4, 6)).final(3, (3, 7))) == only(Anomaly.LOG_START)
 
 
-def test_a_log_with_a_hole() -> None:
+def test_log_with_a_hole() -> None:
     findings = Rereading(acknowledged=5).final(0, (0, 5), (7, 3))
-    assert found(findings) == only(Anomaly.HOLE), "nobody knows what was at 5"
-    assert found(Rereading(acknowledged=5).final(0, (0, 5))) == only(Anomaly.HOLE), "and nothing was read up to 10"
+    assert found(findings) == only(Anomaly.HOLE), "the record at offset 5 is unknown"
+    assert found(Rereading(acknowledged=5).final(0, (0, 5))) == only(Anomaly.HOLE), "the reading ends before 10"
 
 
-def test_every_anomaly_is_planted_here() -> None:
+def test_every_anomaly_is_covered_by_these_tests() -> None:
     with open(__file__) as source:
         text = source.read()
     assert [anomaly for anomaly in Anomaly if f"Anomaly.{anomaly.name}" not in text] == []
 
 
-def test_it_holds_a_million_records_in_little_memory() -> None:
+def test_checker_holds_a_million_records_in_little_memory() -> None:
     checker = Checker(partitions=1, producers=1, consumers=1, rules=Rules())
     for at in range(0, 1_000_000, 1000):
         checker.acked(0, Acked(0, 0, at, 1000, at))

@@ -1,4 +1,4 @@
-"""Lines of client programs."""
+"""Parsing of client programs' lines."""
 
 import pytest
 
@@ -17,11 +17,11 @@ from tests.chaos.events import Acked, Ended, Event, Failed, Note, Polled, Strang
         ("note 17 connection refused", Note(17, "connection refused")),
     ],
 )
-def test_every_kind_of_line(line: str, event: Event) -> None:
+def test_valid_line_is_parsed(line: str, event: Event) -> None:
     assert parse(line) == event
 
 
 @pytest.mark.parametrize("line", ["", "acked", "polled 1 2 3", "Exception in thread main", "ended 1 2 x"])
-def test_anything_else_is_refused(line: str) -> None:
+def test_invalid_line_is_refused(line: str) -> None:
     with pytest.raises((ValueError, TypeError)):
         parse(line)

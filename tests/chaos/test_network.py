@@ -1,4 +1,4 @@
-"""Packets that vanish on their way, in namespaces of their own."""
+"""Partitions between network namespaces."""
 
 import os
 import socket
@@ -20,16 +20,16 @@ while True:
 """
 CONNECT = """
 import socket, sys
-patience_s = float(sys.argv[1])
-client = socket.create_connection(("10.77.1.2", 9092), patience_s)
-client.settimeout(patience_s)
+timeout_s = float(sys.argv[1])
+client = socket.create_connection(("10.77.1.2", 9092), timeout_s)
+client.settimeout(timeout_s)
 sys.exit(client.recv(5) != b"hello")
 """
 
 
 @pytest.mark.integration
 def test_each_direction_can_be_cut_and_healed() -> None:
-    """Run in a process that enters the namespaces: this one stays where it is."""
+    """Run the checks in a process that enters the namespaces, since this process must stay outside."""
     if (reason := network.refusal()) is not None:
         pytest.skip(reason)
     done = subprocess.run(
@@ -46,11 +46,11 @@ def main() -> None:
         assert server.stdout is not None
         server.stdout.readline()
 
-        def reached(host: int, patience_s: float = 60.0) -> bool:
-            command = net.command(host, [sys.executable, "-c", CONNECT, str(patience_s)])
+        def reached(host: int, timeout_s: float = 60.0) -> bool:
+            command = net.command(host, [sys.executable, "-c", CONNECT, str(timeout_s)])
             return subprocess.run(command, stderr=subprocess.DEVNULL).returncode == 0
 
-        assert os.getpid() == 1, "processes have a namespace of their own"
+        assert os.getpid() == 1, "the process is not in a PID namespace of its own"
         assert reached(2)
         for link in (Link(1, 2), Link(2, 1), Link(2, 1, data_only=True)):
             net.cut([link])
@@ -58,17 +58,17 @@ def main() -> None:
             assert reached(CLIENTS), link
             net.heal([link])
             assert reached(2), link
-        net.cut([Link(1, 2, data_only=True)])  # the other's listener, not the answers to its requests
+        net.cut([Link(1, 2, data_only=True)])  # drops packets to the listener, not responses to the host's own requests
         assert reached(2)
         net.heal([Link(1, 2, data_only=True)])
 
         server.kill()
         server.wait()
-        check_what_the_run_keeps(net)
+        check_run_address(net)
 
 
-def check_what_the_run_keeps(net: network.Network) -> None:
-    """All hosts reach it by one address, and any of them can be cut off from it."""
+def check_run_address(net: network.Network) -> None:
+    """Check that all hosts reach the run at one address, and that each can be partitioned from it."""
     with socket.create_server(("0.0.0.0", 0)) as own:
         place = (net.own_address, own.getsockname()[1])
         code = f"import socket; socket.create_connection({place}, 0.7)"

@@ -1,4 +1,4 @@
-"""Files of replicas, compared."""
+"""Comparison of replicas' log files."""
 
 from pathlib import Path
 
@@ -12,21 +12,21 @@ def replica(directory: Path, *segments: bytes) -> Path:
     return directory
 
 
-def test_segments_may_begin_elsewhere(tmp_path: Path) -> None:
+def test_replicas_with_different_segments_are_equal(tmp_path: Path) -> None:
     data = bytes(range(256)) * (CHUNK_BYTES // 128)
     one, two = replica(tmp_path / "1", data), replica(tmp_path / "2", data[:70_000], data[70_000:])
     assert difference([one, two]) is None
     assert wait_equal_sizes([[one, two]], timeout_s=0)
 
 
-def test_a_changed_byte(tmp_path: Path) -> None:
+def test_changed_byte_is_located(tmp_path: Path) -> None:
     data = bytes(2 * CHUNK_BYTES)
     changed = data[: CHUNK_BYTES + 7] + b"x" + data[CHUNK_BYTES + 8 :]
     replicas = [replica(tmp_path / "1", data), replica(tmp_path / "2", data), replica(tmp_path / "3", changed)]
     assert f"differ at byte {CHUNK_BYTES + 7} of" in (difference(replicas) or "")
 
 
-def test_a_short_replica(tmp_path: Path) -> None:
+def test_short_replica_is_a_difference(tmp_path: Path) -> None:
     replicas = [replica(tmp_path / "1", b"abc"), replica(tmp_path / "2", b"ab")]
     assert "differ at byte 2 of 3" not in (difference(replicas[:1]) or "")
     assert "differ at byte 2 " in (difference(replicas) or "")

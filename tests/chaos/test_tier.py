@@ -1,4 +1,4 @@
-"""What the checkers of a tier call bad, and what is done to its store."""
+"""Checkers of tiered topics, and faults of their store."""
 
 import random
 import threading
@@ -38,17 +38,17 @@ def segment(first: int, last: int, *epochs: tuple[int, int]) -> RemoteSegment:
 @pytest.mark.parametrize(
     "answers", [(10, NOT_A_LEADER, NOT_A_LEADER), (10, None, None), (3, 10, NOT_A_LEADER)], ids=str
 )
-def test_a_copy_below_the_last_stable_offset_of_anybody_is_in_order(answers: tuple[int | None, ...]) -> None:
+def test_copy_below_any_last_stable_offset_is_correct(answers: tuple[int | None, ...]) -> None:
     assert verdict(9, answers) is True
 
 
-def test_a_copy_that_ends_at_the_last_stable_offset_is_not() -> None:
+def test_copy_ending_at_the_last_stable_offset_is_wrong() -> None:
     assert verdict(10, (10, NOT_A_LEADER, 4)) is False
 
 
 @pytest.mark.parametrize("answers", [(3, None, NOT_A_LEADER), (NOT_A_LEADER,) * 3, (None, None, None)], ids=str)
-def test_who_is_not_heard_may_know_better(answers: tuple[int | None, ...]) -> None:
-    """Also while nobody leads."""
+def test_copy_is_undecided_without_all_answers(answers: tuple[int | None, ...]) -> None:
+    """A copy is undecided, also while no broker leads."""
     assert verdict(9, answers) is None
 
 
@@ -57,47 +57,47 @@ def test_who_is_not_heard_may_know_better(answers: tuple[int | None, ...]) -> No
 EPOCHS = [(0, 0), (2, 5), (3, 8)]
 
 
-def test_epochs_are_those_of_the_leader() -> None:
+def test_segments_with_the_leaders_epochs_are_correct() -> None:
     assert chain_faults([segment(0, 6, (0, 0), (2, 5)), segment(7, 9, (2, 7), (3, 8))], EPOCHS, 0) == []
 
 
 @pytest.mark.parametrize("epochs", [((0, 0),), ((0, 0), (2, 4)), ((0, 0), (1, 3), (2, 5)), ((1, 0), (2, 5))], ids=str)
-def test_any_other_epochs_are_bad(epochs: tuple[tuple[int, int], ...]) -> None:
+def test_segments_with_other_epochs_are_wrong(epochs: tuple[tuple[int, int], ...]) -> None:
     [fault] = chain_faults([segment(0, 6, *epochs)], EPOCHS, 0)
     assert "the leader ((0, 0), (2, 5))" in fault
 
 
-def test_what_lies_before_the_start_is_not_compared() -> None:
-    """The leader has forgotten it."""
+def test_epochs_below_log_start_are_not_compared() -> None:
+    """The leader has truncated its checkpoint at the log start offset."""
     epochs = [(2, 6), (3, 8)]
     assert chain_faults([segment(0, 6, (0, 0), (2, 5)), segment(7, 9, (2, 7), (3, 8))], epochs, 6) == []
-    assert chain_faults([segment(0, 6, (0, 0), (2, 5))], epochs, 7) == [], "nor is a segment before it"
+    assert chain_faults([segment(0, 6, (0, 0), (2, 5))], epochs, 7) == [], "a segment below the log start is compared"
     assert len(chain_faults([segment(0, 6, (0, 0))], epochs, 6)) == 1
 
 
-def test_what_is_not_local_is_remote() -> None:
+def test_gaps_between_remote_and_local_log_are_reported() -> None:
     segments = [segment(5, 9, (0, 5)), segment(0, 4, (0, 0))]
     assert gaps("t-0", segments, 0, 10) == []
     assert gaps("t-0", segments, 3, 10) == []
-    assert gaps("t-0", segments, 0, 11) == ["t-0: nothing has what is from 10 to 11"]
-    assert gaps("t-0", segments[:1], 0, 10) == ["t-0: nothing remote from 0 to 5"]
+    assert gaps("t-0", segments, 0, 11) == ["t-0: neither remote nor local from 10 to 11"]
+    assert gaps("t-0", segments[:1], 0, 10) == ["t-0: no remote segment from 0 to 5"]
     assert gaps("t-0", [], 4, 4) == []
 
 
-def test_retention_keeps_what_it_may() -> None:
-    assert retention_faults("t-0", kept=9, start=5, asked=5, least=10) == [], "somebody deleted them"
+def test_retention_keeps_its_minimum() -> None:
+    assert retention_faults("t-0", kept=9, start=5, asked=5, least=10) == [], "DeleteRecords counts as retention"
     assert retention_faults("t-0", kept=10, start=6, asked=5, least=10) == []
     assert len(retention_faults("t-0", kept=9, start=6, asked=5, least=10)) == 1
 
 
-# What is said
+# Output
 
 
-def test_a_clean_checker_says_so_in_one_line() -> None:
+def test_clean_checker_prints_one_line() -> None:
     assert of_faults("tiered-copies", "7 copies", []).lines == ["tiered-copies          0 bad (7 copies)"]
 
 
-def test_counter_examples_follow() -> None:
+def test_counter_examples_follow_the_count() -> None:
     findings = Findings()
     findings.add(Anomaly.LOST_WRITE, "offset 4")
     findings.add(Anomaly.POLL_SKIP, "offset 5")
@@ -105,7 +105,7 @@ def test_counter_examples_follow() -> None:
     assert found.lines == ["tiered-log             1 bad (10 offsets)", "  lost-write: t offset 4"]
 
 
-def test_nothing_may_be_lost_of_what_is_tiered_with_acks_of_all() -> None:
+def test_only_acks_1_loads_permit_losses() -> None:
     assert [load.topic for load in loads() if load.rules.lossy] == [load.topic for load in loads() if load.acks == "1"]
     assert [load.topic for load in loads() if load.rules.bounded] == [BOUNDED]
 
@@ -113,14 +113,14 @@ def test_nothing_may_be_lost_of_what_is_tiered_with_acks_of_all() -> None:
 # The store
 
 
-def test_without_a_server_the_store_is_a_directory(tmp_path: Path) -> None:
+def test_store_without_a_server_is_a_directory(tmp_path: Path) -> None:
     with Tier(tmp_path, Loopback(3), seed=1, refusal="go is not on PATH") as tier:
         assert tier.proxy is None
         assert tier.node_settings["remote.log.storage.manager.class.name"] == "local"
         assert tier.node_settings["rsm.config.storage.root"] == str(tmp_path / "remote")
 
 
-def test_each_fault_of_the_store_is_undone() -> None:
+def test_each_store_fault_is_undone() -> None:
     done, enough = [], threading.Event()
 
     def note(what: str) -> None:
@@ -138,11 +138,11 @@ def test_each_fault_of_the_store_is_undone() -> None:
     assert {fault.kind for fault in faults.done} == {"gone"}
 
 
-def test_a_fault_that_cannot_be_done_ends_them_all() -> None:
+def test_failing_store_fault_ends_all_faults() -> None:
     def fail() -> None:
         raise OSError("no more")
 
     faults = StoreFaults(lambda: [Kind("gone", fail, fail, (0, 0))], random.Random(1), rest_s=(0, 0))
     faults.start()
     faults.join()
-    assert faults.error == "faults of the store broke off: no more"
+    assert faults.error == "store faults were aborted: no more"

@@ -1,4 +1,4 @@
-"""What a timeline writes down."""
+"""Entries of a timeline."""
 
 from protocol.messages.metadata import (
     MetadataResponse,
@@ -22,7 +22,7 @@ ANSWER = MetadataResponse(
 )
 
 
-def test_a_view() -> None:
+def test_view_shows_brokers_and_leaders() -> None:
     assert view_of(ANSWER) == {
         "brokers": "[1, 3]",
         "leader of chaos-4": "3 in epoch 7, isr [1, 3]",
@@ -30,7 +30,7 @@ def test_a_view() -> None:
     }
 
 
-def test_only_news_is_told() -> None:
+def test_only_changes_are_described() -> None:
     before = view_of(ANSWER)
     assert changed(before, before) == ""
     assert changed({}, {"nothing": "TimedOut"}) == "nothing: TimedOut"

@@ -1,7 +1,7 @@
-"""Where the nodes of a chaos run keep what is remote, which of its topics are tiered, and what is done to the store.
+"""The remote storage of a chaos run, its tiered topics, and its settings.
 
-The store is a real S3 server behind a proxy that fails; where none can be built, a directory, which does not fail. Both
-are where the run itself is: all nodes reach them by the address that the network gives the run.
+The store is a real S3 server behind a faulty proxy or, where none can be built, a directory, which does not fail. Both
+run on the host of the run itself; nodes reach them at the address that the network gives the run.
 """
 
 import contextlib
@@ -25,7 +25,7 @@ TOPICS = (ENDLESS, BOUNDED, LOOSE)
 METADATA_TOPIC = "__remote_log_metadata"
 PARTITIONS = 3
 RECORD_BYTES = 400
-# Of each topic. Segments are rolled by time long before they are full.
+# Per topic. Segments are rolled by time long before they are full.
 RATE = 400
 RETENTION_BYTES = 3 << 20
 NODE_SETTINGS = {
@@ -37,7 +37,7 @@ NODE_SETTINGS = {
     "log.retention.check.interval.ms": "1000",
     "log.initial.task.delay.ms": "500",
     "log.segment.delete.delay.ms": "1000",
-    # There are nine partitions to tell of; each of the usual fifty would be replicated, read and led by somebody.
+    # The run has nine tiered partitions; each metadata partition, 50 by default, costs replication and readers.
     "rlmm.config.remote.log.metadata.topic.num.partitions": "6",
 }
 TOPIC_SETTINGS = {
@@ -53,7 +53,7 @@ S3_SETTINGS = {
 
 
 class Tier(RemoteStorageView):
-    """A context manager that starts the store. `refusal` is why there is no S3 server; None where there is."""
+    """A context manager that starts the store. `refusal` is the reason for having no S3 server, None with one."""
 
     def __init__(self, directory: Path, network: Network, seed: int, refusal: str | None) -> None:
         self.refusal = refusal
@@ -83,7 +83,7 @@ class Tier(RemoteStorageView):
 
     @property
     def node_settings(self) -> Mapping[str, str]:
-        """Of each node."""
+        """Return the settings of every node."""
         way = {} if self.proxy is None else {"rsm.config.storage.s3.endpoint.url": self.proxy.endpoint}
         return {**NODE_SETTINGS, **self.tool_settings, **way}
 
@@ -97,10 +97,10 @@ class Tier(RemoteStorageView):
             "rsm.config.key.prefix": KEY_PREFIX,
         }
 
-    # What a view needs
+    # RemoteStorageView
 
     def attach(self, cluster: ChaosCluster) -> None:
-        """Whose tier this is."""
+        """Set the cluster that uses this tier."""
         self._cluster = cluster
 
     @property
@@ -121,9 +121,9 @@ class Tier(RemoteStorageView):
 
 
 def loads(rate: int = RATE) -> Sequence[Load]:
-    """One topic that is kept for ever, and one that is bounded by bytes and by those who delete records: nothing may be
-    lost of either. One is written to with acks=1, so that its leaders have closed segments that are not committed yet,
-    which must not be copied: what is cut off must be nowhere."""
+    """Return the loads: a topic without retention, one bounded by bytes and DeleteRecords, of which nothing may be
+    lost, and one written with acks=1. Leaders of the latter have closed segments with uncommitted records, which must
+    not be copied: a truncated record must be nowhere."""
     endless, loosely = (
         {"retention.ms": "-1", "retention.bytes": "-1"},
         Rules(lossy=True, idempotent=False, gapless=True),

@@ -1,7 +1,7 @@
-"""What must hold of a tier once all is quiet: remote epochs are the leaders', and bucket and metadata are one.
+"""Invariants of a quiet tier: remote leader epochs equal the leaders', and bucket and metadata agree.
 
-`settle` waits for the brokers to be done with what they do; what they leave over then is collected as an operator
-would, and nothing may be left after that. Each check gives sentences about what is wrong.
+`settle` waits until brokers are idle. Leftovers are then collected with `ottla remote collect`, after which none may
+remain. Each check returns violations as text.
 """
 
 import time
@@ -16,14 +16,14 @@ from tests.support.clients.remote_storage_view import RemoteStorageView, clipped
 from tests.support.clients.replicated_load import admin_of
 
 SETTLE_S = 90.0
-# Longer than a turn of copying, of expiration and of the log cleaner together.
+# Longer than the intervals of copying, expiration and log cleaning together.
 STEADY_S = 6.0
 POLL_S = 1.0
 LOOKS = 3
 
 
 def settle(tier: RemoteStorageView, topics: Sequence[str]) -> Mapping[SegmentState, int] | None:
-    """Until nothing has changed for a while: how many segments are in which state; None where it never ends."""
+    """Wait until nothing changes for a while. Return the number of segments per state, None on timeout."""
     deadline, known, since = time.monotonic() + SETTLE_S, None, time.monotonic()
     while True:
         now = {each.id.id: each.state for each in _segments(tier, topics)}
@@ -48,8 +48,8 @@ def _segments(tier: RemoteStorageView, topics: Sequence[str]) -> list[RemoteSegm
 
 
 def epoch_faults(tier: RemoteStorageView, topics: Sequence[str]) -> tuple[int, list[str]]:
-    """How many finished segments were looked at, and which tell another history than their leader's checkpoint, as far
-    as the log has them still; and where remote parts leave gaps."""
+    """Return the number of compared finished segments, and violations: leader epochs that differ from the leader's
+    checkpoint above the log start offset, and gaps in the remote log."""
     segments = [each for each in _segments(tier, topics) if each.state is SegmentState.COPY_FINISHED]
     faults: list[str] = []
     for topic in topics:
@@ -57,7 +57,7 @@ def epoch_faults(tier: RemoteStorageView, topics: Sequence[str]) -> tuple[int, l
         for partition, state in states.items():
             start, local_start = bounds[partition].start, bounds[partition].local_start
             if start is None or local_start is None:
-                faults.append(f"{topic}-{partition}: nobody tells where the log begins")
+                faults.append(f"{topic}-{partition}: no broker returns the log start offset")
                 continue
             epochs = tier.leader_epochs(state.leader, topic, partition)
             mine = [each for each in segments if each.id.partition[1:] == (topic, partition)]
@@ -67,7 +67,7 @@ def epoch_faults(tier: RemoteStorageView, topics: Sequence[str]) -> tuple[int, l
 
 
 def chain_faults(segments: Sequence[RemoteSegment], epochs: list[tuple[int, int]], start: int) -> list[str]:
-    """Segments whose epochs are not those of the leader's `epochs`, which it keeps from the log's `start` on."""
+    """Return segments whose epochs differ from the leader's `epochs`, which start at the log start offset `start`."""
     found = []
     for each in segments:
         first = max(each.start_offset, start)
@@ -75,34 +75,34 @@ def chain_faults(segments: Sequence[RemoteSegment], epochs: list[tuple[int, int]
             continue
         theirs = clipped(list(each.leader_epochs), first, each.end_offset)
         if theirs != (own := clipped(epochs, first, each.end_offset)):
-            found.append(f"{each.id} has the epochs {theirs} from {first} on, the leader {own}")
+            found.append(f"{each.id} has leader epochs {theirs} from {first} on, the leader {own}")
     return found
 
 
 def retention_faults(where: str, kept: int, start: int, asked: int, least: int) -> list[str]:
-    """Whether retention, where it was what raised the log's start, left fewer than `least` records; those who delete
-    records had asked for a start of `asked`."""
+    """Return a violation if retention raised the log start offset and left fewer than `least` records. DeleteRecords
+    requested the log start offset `asked`."""
     if start <= asked or kept >= least:
         return []
-    return [f"{where}: only {kept} records are left from {start} on, and retention keeps {least}"]
+    return [f"{where}: only {kept} records are left from {start} on, retention must keep {least}"]
 
 
 def gaps(where: str, segments: Sequence[RemoteSegment], start: int, local_start: int) -> list[str]:
-    """Places between the log's start and that of its local part that no segment has."""
+    """Return gaps between log start offset and local log start offset that no remote segment covers."""
     found, reached = [], start
     for each in sorted(segments, key=lambda each: each.start_offset):
         if each.start_offset > reached and reached < local_start:
-            found.append(f"{where}: nothing remote from {reached} to {each.start_offset}")
+            found.append(f"{where}: no remote segment from {reached} to {each.start_offset}")
         reached = max(reached, each.end_offset + 1)
     if reached < local_start:
-        found.append(f"{where}: nothing has what is from {reached} to {local_start}")
+        found.append(f"{where}: neither remote nor local from {reached} to {local_start}")
     return found
 
 
 def bucket_faults(tier: RemoteStorageView) -> tuple[str, list[str]]:
-    """After a collection: what it said, and which objects are known to nobody, or known and not there.
+    """Collect leftovers. Return the command's result, and the objects without metadata and segments without objects.
 
-    Bucket and metadata are not read at one moment: what is bad must be so however often one looks.
+    Bucket and metadata are not read atomically, so a violation must be found repeatedly.
     """
     collected = tier.remote("collect", "--grace-ms", "0", check=False).strip()
     faults = _differences(tier)
@@ -110,14 +110,14 @@ def bucket_faults(tier: RemoteStorageView) -> tuple[str, list[str]]:
         if faults:
             time.sleep(STEADY_S)
             faults = _differences(tier)
-    return collected.splitlines()[-1] if collected else "nothing said", faults
+    return collected.splitlines()[-1] if collected else "no output", faults
 
 
 def _differences(tier: RemoteStorageView) -> list[str]:
     verified = tier.remote("verify", "--grace-ms", "0", "--deep", check=False).strip()
     there, expected = tier.bucket().segments, tier.expected_objects()
-    faults = [f"in the bucket, and not known: {key}" for key in sorted(there - expected)]
-    faults += [f"known, and not in the bucket: {key}" for key in sorted(expected - there)]
+    faults = [f"in the bucket without metadata: {key}" for key in sorted(there - expected)]
+    faults += [f"in metadata without an object: {key}" for key in sorted(expected - there)]
     if "finding(s)" in verified or " live" not in verified:
         faults.append(f"verify: {verified[-500:]}")
     return faults

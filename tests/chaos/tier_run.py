@@ -1,4 +1,4 @@
-"""What a chaos run does to its tier, looks at meanwhile, and says in the end: one verdict for each checker."""
+"""Faults, monitors and final checks of the tier in a chaos run, with one verdict per checker."""
 
 import random
 from collections import Counter
@@ -16,7 +16,7 @@ from tests.chaos.tier import BOUNDED, PARTITIONS, RECORD_BYTES, RETENTION_BYTES,
 from tests.chaos.topic import TopicRun
 
 EXAMPLES = 10
-# What a record of the run takes in a log, at most: its value, its frame, and its share of a batch's header.
+# Maximum size of a record in the log: its value, its framing, and its share of a batch header.
 RECORD_BYTES_MAX = RECORD_BYTES + 100
 _OF_READERS = {
     Anomaly.NONMONOTONIC_POLL,
@@ -29,7 +29,7 @@ _OF_READERS = {
 
 @dataclass(frozen=True)
 class Verdict:
-    """Of one checker: what it looked at, in words, how much of that is bad, and examples."""
+    """A checker's result: a description of what was checked, the number of violations, and examples."""
 
     checker: str
     looked_at: str
@@ -46,22 +46,22 @@ def of_faults(checker: str, looked_at: str, faults: Sequence[str]) -> Verdict:
 
 
 def of_findings(
-    checker: str, looked_at: str, found: Mapping[str, Findings], is_its: Callable[[Anomaly], bool]
+    checker: str, looked_at: str, found: Mapping[str, Findings], belongs: Callable[[Anomaly], bool]
 ) -> Verdict:
-    """Of the anomalies that are this checker's, in all topics."""
-    bad = sum(count for each in found.values() for anomaly, count in each.counts.items() if is_its(anomaly))
+    """Return a verdict on the checker's own anomalies in all topics."""
+    bad = sum(count for each in found.values() for anomaly, count in each.counts.items() if belongs(anomaly))
     examples = [
         f"{anomaly}: {topic} {example}"
         for topic, each in found.items()
         for anomaly, told in each.examples.items()
-        if is_its(anomaly)
+        if belongs(anomaly)
         for example in told
     ]
     return Verdict(checker, looked_at, bad, examples[:EXAMPLES])
 
 
 class TierRun:
-    """`start` before the faults of nodes, `heal` after them, `judge` once the topics are judged, the nodes running."""
+    """Call `start` before node faults, `heal` after them, and `judge` after the topics, with all nodes running."""
 
     def __init__(self, tier: Tier, network: Network, chance: random.Random) -> None:
         self._tier = tier
@@ -84,27 +84,27 @@ class TierRun:
             self._faults.start()
 
     def heal(self) -> None:
-        """The store is well, and nobody deletes any more."""
+        """End the store faults and the deletions."""
         if self._faults is not None:
             self._faults.stop()
             self.errors += [] if self._faults.error is None else [self._faults.error]
         self._deletions.stop()
 
     def judge(self, topics: Sequence[TopicRun]) -> None:
-        """`topics` are those that are tiered."""
+        """Check the tiered topics."""
         states = tier_checks.settle(self._tier, TOPICS)
         if states is None:
-            self.errors.append("what is remote never came to rest")
+            self.errors.append("remote storage has not become idle")
         self._copies.finish()
         found = {topic.load.topic: topic.outcome.findings for topic in topics}
         segments, epoch_faults = tier_checks.epoch_faults(self._tier, TOPICS)
         objects = len(self._tier.bucket().segments)
         collected, bucket_faults = tier_checks.bucket_faults(self._tier)
-        copied = f"{self._copies.copies} copies, {self._copies.unjudged} of which nobody could be asked of"
+        copied = f"{self._copies.copies} copies, {self._copies.unjudged} undecided"
         self.verdicts = [
-            of_findings("tiered-log", _log_words(found), found, lambda anomaly: anomaly not in _OF_READERS),
-            of_findings("tiered-reader", _reader_words(found), found, _OF_READERS.__contains__),
-            of_faults("tiered-start", self._deletion_words(), self._start_faults()),
+            of_findings("tiered-log", _log_description(found), found, lambda anomaly: anomaly not in _OF_READERS),
+            of_findings("tiered-reader", _reader_description(found), found, _OF_READERS.__contains__),
+            of_faults("tiered-start", self._deletion_description(), self._start_faults()),
             of_faults("tiered-copies", copied, self._copies.faults),
             of_faults("tiered-epochs", f"{segments} remote segments", epoch_faults),
             of_faults("tiered-bucket", f"{objects} objects of segments; then {collected}", bucket_faults),
@@ -112,20 +112,20 @@ class TierRun:
         self._note(states or {}, topics)
 
     def _start_faults(self) -> list[str]:
-        """The bounded log begins where those who deleted records were promised, or where retention lets it."""
+        """Check that the bounded log starts at the acknowledged DeleteRecords offset or where retention permits."""
         faults, bounds = [], self._tier.bounds(BOUNDED)
         for partition, each in bounds.items():
             where, start, end = f"{BOUNDED}-{partition}", each.start or 0, each.end or 0
             promised, asked = (which.get(partition, 0) for which in (self._deletions.deleted, self._deletions.asked))
             if start < promised:
-                faults.append(f"{where} begins at {start}, and records before {promised} were deleted")
+                faults.append(f"{where} starts at {start}, below the deleted offset {promised}")
             least = RETENTION_BYTES // RECORD_BYTES_MAX
             faults += tier_checks.retention_faults(where, end - start, start, asked, least)
         return faults
 
-    def _deletion_words(self) -> str:
+    def _deletion_description(self) -> str:
         failures = ", ".join(f"{count} {reason}" for reason, count in self._deletions.failures.most_common())
-        return f"{self._deletions.done} times records were deleted; in vain: {failures or 'never'}"
+        return f"{self._deletions.done} deletions of records; failed: {failures or 'none'}"
 
     def _note(self, states: Mapping[SegmentState, int], topics: Sequence[TopicRun]) -> None:
         for topic in topics:
@@ -144,22 +144,22 @@ class TierRun:
         if self._tier.proxy is not None:
             counts = self._tier.proxy.counts()
             requests = counts.pop("requests", 0)
-            self.notes.append(f"{requests:,} requests to the store, {sum(counts.values()):,} of which met a fault")
+            self.notes.append(f"{requests:,} requests to the store, {sum(counts.values()):,} with a fault")
 
 
 def _store_faults(tier: Tier, network: Network, chance: random.Random) -> StoreFaults | None:
-    """None where the store is a directory, which does not fail."""
+    """Return None where the store is a directory, which does not fail."""
     proxy, server, nodes = tier.proxy, tier.server, tier.cluster.ids
     if proxy is None or server is None:
         return None
     return StoreFaults(lambda: kinds_of(proxy, server, network, nodes, chance), chance)
 
 
-def _log_words(found: Mapping[str, Findings]) -> str:
+def _log_description(found: Mapping[str, Findings]) -> str:
     kept = sum(each.kept for each in found.values())
-    return f"{kept:,} offsets from log start to end, read once each in the end"
+    return f"{kept:,} offsets from log start to end, each read once at the end"
 
 
-def _reader_words(found: Mapping[str, Findings]) -> str:
+def _reader_description(found: Mapping[str, Findings]) -> str:
     passes, reread = (sum(getattr(each, name) for each in found.values()) for name in ("passes", "reread"))
-    return f"{reread:,} records in {passes} readings of a partition from its beginning, meanwhile"
+    return f"{reread:,} records in {passes} readings of a partition during the run"

@@ -1,7 +1,7 @@
-"""What each node says of the topics while it is hurt, written down as it changes: leaders, in-sync sets, live brokers.
+"""Log of every node's view during faults: leaders, ISRs and live brokers, as they change.
 
-A gap in availability that a report tells of can then be read up: who led, who was in sync, and what the nodes logged at
-that time. Times are milliseconds since 1970, as everywhere in a run.
+The timeline explains gaps in availability of the report: which replica led, which were in sync, and what nodes logged
+at the time. Times are milliseconds since 1970, as everywhere in a run.
 """
 
 import contextlib
@@ -18,12 +18,12 @@ from tests.chaos.nodes import ChaosCluster, ChaosNode
 INTERVAL_S = 0.25
 TIMEOUT_MS = 500
 
-# What a node says, by what it says it of: "brokers", or a partition.
+# A node's view by subject: "brokers", or a partition.
 View = Mapping[str, str]
 
 
 class Timeline:
-    """Lines of `path`; `watching` samples in the background."""
+    """A file of changes at `path`; `watching` samples nodes in the background."""
 
     def __init__(self, path: Path, cluster: ChaosCluster, topics: Sequence[str]) -> None:
         self._path = path
@@ -33,7 +33,7 @@ class Timeline:
 
     @contextlib.contextmanager
     def watching(self) -> Iterator[None]:
-        """Ask every node again and again."""
+        """Query every node repeatedly."""
         thread = threading.Thread(target=self._watch, daemon=True)
         thread.start()
         try:
@@ -43,8 +43,8 @@ class Timeline:
             thread.join()
 
     def on_fault(self, fault: Fault) -> None:
-        """A fault that is over."""
-        self._tell(f"{fault.begun_ms} node {fault.node} {fault.kind} until {fault.ended_ms}")
+        """Write a completed fault."""
+        self._write(f"{fault.begun_ms} node {fault.node} {fault.kind} until {fault.ended_ms}")
 
     def _watch(self) -> None:
         known: dict[int, View] = {}
@@ -53,7 +53,7 @@ class Timeline:
                 now_ms, view = time.time_ns() // 1_000_000, self._view(node)
                 changes = changed(known.get(node.id, {}), view)
                 if changes:
-                    self._tell(f"{now_ms} node {node.id} says {changes}")
+                    self._write(f"{now_ms} node {node.id} says {changes}")
                 known[node.id] = view
 
     def _view(self, node: ChaosNode) -> View:
@@ -67,21 +67,21 @@ class Timeline:
             return {"nothing": type(error).__name__}
         return view_of(answer)
 
-    def _tell(self, line: str) -> None:
+    def _write(self, line: str) -> None:
         with self._path.open("a") as output:
             output.write(line + "\n")
 
 
 def view_of(answer: MetadataResponse) -> View:
-    """Live brokers, and for each partition leader, leader epoch and in-sync replicas."""
+    """Return live brokers and, per partition, leader, leader epoch and in-sync replicas."""
     view = {"brokers": str(sorted(broker.node_id for broker in answer.brokers))}
     for topic in answer.topics:
         for each in topic.partitions:
-            told = f"{each.leader_id} in epoch {each.leader_epoch}, isr {sorted(each.isr_nodes)}"
-            view[f"leader of {topic.name}-{each.partition_index}"] = told
+            value = f"{each.leader_id} in epoch {each.leader_epoch}, isr {sorted(each.isr_nodes)}"
+            view[f"leader of {topic.name}-{each.partition_index}"] = value
     return view
 
 
 def changed(before: View, now: View) -> str:
-    """What is new, in words; empty if nothing is."""
-    return "; ".join(f"{what}: {told}" for what, told in now.items() if before.get(what) != told)
+    """Describe the differences, empty without any."""
+    return "; ".join(f"{what}: {value}" for what, value in now.items() if before.get(what) != value)

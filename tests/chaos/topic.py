@@ -1,4 +1,4 @@
-"""One topic of a chaos run: the programs that write and read it, and the checker of what they tell."""
+"""One topic of a chaos run: its client programs and the checker of their events."""
 
 import threading
 import time
@@ -17,21 +17,21 @@ from tests.chaos.programs import Client, Program
 FIRST_ACK_S = 180.0
 FLUSH_TIMEOUT_S = 180.0
 READ_TIMEOUT_S = 300.0
-# How long consumers may go without progress before what they have not seen counts as unseen.
+# Consumers may make no progress for this long before records they miss count as unseen.
 STALL_S = 45.0
 NOTES_MAX = 20
 
 
 class RunFailed(Exception):
-    """The run could not be carried through, whatever the checker says."""
+    """The run could not be completed, whatever the checker found."""
 
 
 @dataclass(frozen=True)
 class Load:
-    """What is written: `rate` records a second of `size` bytes by each producer.
+    """Load of a topic: each producer sends `rate` records per second of `size` bytes.
 
-    Each client has a producer and a consumer. Where `reread`, librdkafka reads it again and again from its beginning.
-    `settings` are those of the topic beside those of every topic of a run.
+    Each client has a producer and a consumer. With `reread`, librdkafka repeatedly reads the topic from its start.
+    `settings` are the topic's configs beside those of every topic of a run.
     """
 
     clients: Sequence[Client]
@@ -48,18 +48,18 @@ class Load:
 
 @dataclass
 class Outcome:
-    """All that a report tells of a topic."""
+    """Results of a topic for the report."""
 
     findings: Findings
     availability: Availability
-    by_client: list[Availability]  # each as if there were no others
+    by_client: list[Availability]  # computed from one client's acknowledgements each
     errors: list[str] = field(default_factory=list)
     ended_ms: int = 0
     records: int = 0
 
 
 class TopicRun:
-    """The clients of one topic; its methods are called in their order here."""
+    """The clients of one topic. Call the methods in the order of their definition."""
 
     def __init__(self, cluster: ChaosCluster, network: Network, load: Load) -> None:
         self._cluster = cluster
@@ -79,7 +79,7 @@ class TopicRun:
     def _availability(self) -> Availability:
         return Availability(self.load.partitions, now_ms())
 
-    # Beginning
+    # Start
 
     def create_topic(self) -> None:
         load = self.load
@@ -90,10 +90,10 @@ class TopicRun:
         try:
             asked[load.topic].result()
         except Exception as error:
-            raise RunFailed(f"no topic with replication factor {replicas}: {error}") from error
+            raise RunFailed(f"cannot create a topic with replication factor {replicas}: {error}") from error
 
     def start(self) -> None:
-        """Consumers, and then producers."""
+        """Start consumers, then producers."""
         load = self.load
         numbers = range(len(load.clients))
         self._consumers = [self._start_consumer(number) for number in numbers]
@@ -120,7 +120,7 @@ class TopicRun:
         return program
 
     def wait_for_first_acks(self) -> None:
-        """Compilers of clients take their time; faults and the clock of availability wait for them."""
+        """Wait until every client is compiled and works; faults and the measurement of availability start then."""
         deadline = time.monotonic() + FIRST_ACK_S
         while len(self._started) < len(self.load.clients):
             if time.monotonic() > deadline:
@@ -128,12 +128,12 @@ class TopicRun:
             time.sleep(0.1)
 
     def begin_clock(self) -> None:
-        """From now on every partition ought to take records all the time."""
+        """Start measuring availability: every partition should acknowledge records from now on."""
         with self._lock:
             self.outcome.availability = self._availability()
             self.outcome.by_client = [self._availability() for _ in self.load.clients]
 
-    # Events; the programs' threads call these under the lock
+    # Events, which the programs' threads deliver under the lock
 
     def _on_producer(self, number: int, event: Event) -> None:
         match event:
@@ -176,12 +176,12 @@ class TopicRun:
             if self._notes <= NOTES_MAX:
                 print(f"     {self.load.topic}, {who}: {event.text[:200]}", flush=True)
         else:
-            self.outcome.errors.append(f"the {who} of {self.load.topic} told {event}")
+            self.outcome.errors.append(f"the {who} of {self.load.topic} sent {event}")
 
     # End
 
     def stop_producing(self) -> None:
-        """All that was sent is acknowledged or given up."""
+        """Stop producers after all sent records are acknowledged or given up."""
         self.outcome.ended_ms = now_ms()
         with self._lock:
             for each in (self.outcome.availability, *self.outcome.by_client):
@@ -192,18 +192,18 @@ class TopicRun:
             producer.wait_finished(FLUSH_TIMEOUT_S)
 
     def stop_rereading(self) -> None:
-        """After the pass that is under way."""
+        """Stop the rereader after its current pass."""
         if self._rereader is not None:
             self._rereader.ask_to_finish()
             self._rereader.wait_finished(READ_TIMEOUT_S)
 
     def read_all(self) -> None:
-        """What there is in the end, from the beginning on."""
+        """Read the final log from its start."""
         reader = self._launch(Client.LIBRDKAFKA, "read", [], self._on_reader)
         reader.wait_finished(READ_TIMEOUT_S)
 
     def drain(self) -> None:
-        """Until every consumer is at the end, or gets no further."""
+        """Wait until every consumer is at the end or makes no progress."""
         before, moved = self._lag(), time.monotonic()
         while before and time.monotonic() - moved < STALL_S:
             time.sleep(0.2)
@@ -224,7 +224,7 @@ class TopicRun:
             program.kill()
 
     def judge(self) -> None:
-        """Once, when no program runs any more."""
+        """Judge once, after all programs have ended."""
         outcome = self.outcome
         outcome.errors += [
             f"{each.title} of {self.load.topic} {each.error}" for each in self._programs if each.error is not None
@@ -235,5 +235,5 @@ class TopicRun:
 
 
 def now_ms() -> int:
-    """By the machine's clock, as programs tell it."""
+    """Return the machine's clock, as programs report it."""
     return time.time_ns() // 1_000_000

@@ -8,8 +8,8 @@ import org.apache.kafka.common.protocol.ObjectSerializationCache;
 import org.apache.kafka.common.protocol.Readable;
 
 /**
- * Reads lines "message version hex", lets Kafka's own class of that message read the bytes and write them again, and
- * prints "message version hex" with what it wrote, or "message version ! reason".
+ * Program that reads lines "message version hex", decodes and encodes each with Kafka's class of that message, and
+ * prints "message version hex" with the result, or "message version ! reason".
  */
 public final class KafkaEcho {
     private static final String[] PACKAGES = {

@@ -20,14 +20,14 @@ import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.serialization.ByteArrayDeserializer;
 import org.apache.kafka.common.serialization.ByteArraySerializer;
 
-/** A client of the chaos run on Apache Kafka's own library: a producer or a consumer. See librdkafka.py, its twin. */
+/** Apache Kafka client program of the chaos run: a producer or a consumer, equivalent to librdkafka.py. */
 public final class ChaosClient {
     static final int CHUNK = 16;
     static final long FLUSH_MS = 50;
     static final PrintStream OUT = new PrintStream(System.out, false, StandardCharsets.US_ASCII);
     static volatile boolean finish;
 
-    /** Records side by side that were not told yet. */
+    /** Adjacent records that are not reported yet. */
     static final class Run {
         long time;
         long offset;
@@ -37,7 +37,7 @@ public final class ChaosClient {
         int epoch;
     }
 
-    /** Joins what stands side by side in each partition and tells it soon. */
+    /** Runs of adjacent records per partition, reported with a short delay. */
     static final class Runs {
         final boolean acks;
         final Run[] open;
@@ -94,14 +94,14 @@ public final class ChaosClient {
         tell("note " + System.currentTimeMillis() + " " + text.replace('\n', ' '));
     }
 
-    /** Standard input: "finish" asks for an orderly end; when it closes, the run is gone and so is this program. */
-    static void readOrders() {
+    /** Standard input: "finish" requests a clean end. When it closes, the run has ended and this program exits. */
+    static void readCommands() {
         try (BufferedReader in = new BufferedReader(new InputStreamReader(System.in))) {
             for (String line = in.readLine(); line != null; line = in.readLine()) {
                 finish |= line.trim().equals("finish");
             }
         } catch (java.io.IOException gone) {
-            // The same as its end.
+            // An unreadable input counts as closed.
         }
         Runtime.getRuntime().halt(3);
     }
@@ -138,7 +138,7 @@ public final class ChaosClient {
     }
 
     public static void main(String[] arguments) throws Exception {
-        background(ChaosClient::readOrders);
+        background(ChaosClient::readCommands);
         String bootstrap = arguments[1];
         String topic = arguments[2];
         int partitions = Integer.parseInt(arguments[3]);
@@ -247,7 +247,7 @@ public final class ChaosClient {
                 record.leaderEpoch().orElse(-1));
     }
 
-    /** The log was cut: at a known offset, or (out of range) at its end at most. */
+    /** Handles a truncation at a known offset or, when out of range, at the log end offset or below. */
     static void resume(KafkaConsumer<byte[], byte[]> consumer, OffsetOutOfRangeException cut) {
         note(cut.toString());
         Map<TopicPartition, OffsetAndMetadata> diverged = new HashMap<>();

@@ -1,6 +1,6 @@
-"""A client of the chaos run on librdkafka: a producer, a consumer, or readings of the whole topic: one, or many.
+"""librdkafka client program of the chaos run: a producer, a consumer, or one or repeated readings of the topic.
 
-What it is told and what it tells: tests/chaos/programs.py and events.py. Run as a program.
+tests/chaos/programs.py describes arguments and standard input, events.py the output.
 """
 
 import os
@@ -17,7 +17,7 @@ CHUNK = 16
 FLUSH_MS = 50
 END_TIMEOUT_S = 60
 REST_S = 1.0
-"""Between two readings of everything."""
+"""Pause between two readings of the topic."""
 QUIET_CODES = {KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._TIMED_OUT, KafkaError._RESOLVE}
 COMMON = {
     "socket.timeout.ms": 5000,
@@ -33,13 +33,13 @@ def now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-def tell(line: str) -> None:
+def report(line: str) -> None:
     sys.stdout.write(line + "\n")
     sys.stdout.flush()
 
 
-class Orders:
-    """Standard input: "finish" asks for an orderly end; when it closes, the run is gone and so is this program."""
+class Commands:
+    """Standard input: "finish" requests a clean end. When it closes, the run has ended and this program exits."""
 
     def __init__(self) -> None:
         self.finish = threading.Event()
@@ -53,8 +53,8 @@ class Orders:
 
 
 @dataclass
-class Run:
-    """Records side by side that were not told yet; of one producer and one epoch where they were polled."""
+class AdjacentRecords:
+    """Adjacent records that are not reported yet; when polled, of one producer and epoch."""
 
     time_ms: int
     offset: int
@@ -68,46 +68,46 @@ class Run:
 
 
 @dataclass
-class Runs:
-    """Joins what stands side by side in each partition and tells it soon."""
+class AdjacentRecordsByPartition:
+    """AdjacentRecordsByPartition of adjacent records per partition, reported with a short delay."""
 
     verb: str
-    open: dict[int, Run] = field(default_factory=dict)
-    told_ms: int = field(default_factory=now_ms)
+    open: dict[int, AdjacentRecords] = field(default_factory=dict)
+    reported_ms: int = field(default_factory=now_ms)
 
     def add(self, partition: int, offset: int, sequence: int, producer: int = -1, epoch: int = -1) -> None:
         run, origin = self.open.get(partition), (producer, epoch)
         if run and run.takes(offset, sequence, origin):
             run.length += 1
             return
-        self._tell(partition)
-        self.open[partition] = Run(now_ms(), offset, 1, sequence, origin)
+        self._report(partition)
+        self.open[partition] = AdjacentRecords(now_ms(), offset, 1, sequence, origin)
 
-    def _tell(self, partition: int) -> None:
+    def _report(self, partition: int) -> None:
         run = self.open.pop(partition, None)
         if run is None:
             return
         producer, epoch = run.origin
         start = f"{self.verb} {run.time_ms} {partition} {run.offset} {run.length}"
-        tell(f"{start} {run.sequence}" if self.verb == "acked" else f"{start} {producer} {run.sequence} {epoch}")
+        report(f"{start} {run.sequence}" if self.verb == "acked" else f"{start} {producer} {run.sequence} {epoch}")
 
-    def tell_all(self) -> None:
+    def report_all(self) -> None:
         for partition in list(self.open):
-            self._tell(partition)
-        self.told_ms = now_ms()
+            self._report(partition)
+        self.reported_ms = now_ms()
 
-    def tell_due(self) -> None:
-        if now_ms() - self.told_ms >= FLUSH_MS:
-            self.tell_all()
+    def report_due(self) -> None:
+        if now_ms() - self.reported_ms >= FLUSH_MS:
+            self.report_all()
 
 
 class Writer:
-    """Sends numbered records at a steady rate, some to each partition in turn."""
+    """A producer of numbered records at a steady rate, in turn to each partition."""
 
     def __init__(self, arguments: Namespace) -> None:
         self.arguments = arguments
-        self.orders = Orders()
-        self.runs = Runs("acked")
+        self.orders = Commands()
+        self.runs = AdjacentRecordsByPartition("acked")
         self.sequences = [0] * arguments.partitions
         acks = {"enable.idempotence": True} if arguments.acks == "all" else {"acks": arguments.acks, "retries": 0}
         self.producer = Producer(
@@ -127,14 +127,14 @@ class Writer:
     def _on_error(self, error: KafkaError) -> None:
         self.fatal = self.fatal or error.fatal()
         if error.fatal() or error.code() not in QUIET_CODES:
-            tell(f"note {now_ms()} {error}")
+            report(f"note {now_ms()} {error}")
 
     def _on_delivery(self, sequence: int, error: KafkaError | None, message: Message) -> None:
         partition = message.partition()
         if error is None:
             self.runs.add(partition, message.offset() if message.offset() is not None else -1, sequence)
         else:
-            tell(f"failed {now_ms()} {partition} 1 {sequence} {error.name()}")
+            report(f"failed {now_ms()} {partition} 1 {sequence} {error.name()}")
 
     def write(self) -> int:
         budget, before, partition = 0.0, time.monotonic(), 0
@@ -146,15 +146,15 @@ class Writer:
                 budget -= CHUNK
                 partition = (partition + 1) % self.arguments.partitions
             self.producer.poll(0.01)
-            self.runs.tell_due()
+            self.runs.report_due()
         left = self.producer.flush(150)
-        self.runs.tell_all()
+        self.runs.report_all()
         if self.fatal or left:
-            tell(f"note {now_ms()} {'fatal error' if self.fatal else 'still unsent'}: {left} records in the queue")
+            report(f"note {now_ms()} {'fatal error' if self.fatal else 'still unsent'}: {left} records in the queue")
         return 1 if self.fatal or left else 0
 
     def _send_some(self, partition: int) -> bool:
-        """False when the queue is full: nothing, or less than all, was taken."""
+        """Send some records. Return False if the queue was full and records are left."""
         for _ in range(CHUNK):
             sequence = self.sequences[partition]
             value = b"%d %d %d " % (self.arguments.producer, partition, sequence)
@@ -172,12 +172,12 @@ class Writer:
 
 
 class Reader:
-    """Polls all partitions from the beginning, without a group, and is told when the log was cut."""
+    """A consumer of all partitions from the beginning, without a group, that reports truncations."""
 
     def __init__(self, arguments: Namespace) -> None:
         self.arguments = arguments
-        self.orders = Orders()
-        self.runs = Runs("polled")
+        self.orders = Commands()
+        self.runs = AdjacentRecordsByPartition("polled")
         self.positions = [0] * arguments.partitions
         self.consumer = self._consumer("read_uncommitted")
 
@@ -201,30 +201,30 @@ class Reader:
     def _at(self, partition: int, offset: int) -> TopicPartition:
         return TopicPartition(self.arguments.topic, partition, offset)
 
-    def poll_until_told(self) -> int:
+    def poll_until_finish(self) -> int:
         self.consumer.assign([self._at(partition, 0) for partition in range(self.arguments.partitions)])
         while not self.orders.finish.is_set():
             self._poll()
-        self.runs.tell_all()
+        self.runs.report_all()
         return 0
 
     def read_all(self) -> int:
-        """Everything that is there now."""
+        """Read everything up to the current log end offsets."""
         partitions = range(self.arguments.partitions)
         bounds = [self._bounds(partition) for partition in partitions]
         self.positions = [low for low, _ in bounds]
         for partition, low in enumerate(self.positions):
-            tell(f"began {now_ms()} {partition} {low}")
+            report(f"began {now_ms()} {partition} {low}")
         self.consumer.assign([self._at(partition, self.positions[partition]) for partition in partitions])
         while any(position < high for position, (_, high) in zip(self.positions, bounds, strict=True)):
             self._poll()
-        self.runs.tell_all()
+        self.runs.report_all()
         for partition, position in enumerate(self.positions):
-            tell(f"ended {now_ms()} {partition} {position}")
+            report(f"ended {now_ms()} {partition} {position}")
         return 0
 
-    def read_again_and_again(self) -> int:
-        """A new consumer for each pass, every other one reading what is committed."""
+    def read_repeatedly(self) -> int:
+        """Read repeatedly with a new consumer per pass, read_committed every other time."""
         isolation, other = "read_committed", "read_uncommitted"
         while not self.orders.finish.wait(REST_S):
             self.read_all()
@@ -234,7 +234,7 @@ class Reader:
         return 0
 
     def _bounds(self, partition: int) -> tuple[int, int]:
-        """New leaders do not know them at once."""
+        """Return log start and end offsets. A new leader does not know them at once."""
         deadline = time.monotonic() + END_TIMEOUT_S
         while True:
             try:
@@ -242,7 +242,7 @@ class Reader:
             except KafkaException as error:
                 if time.monotonic() > deadline:
                     raise
-                tell(f"note {now_ms()} no bounds of partition {partition} yet: {error}")
+                report(f"note {now_ms()} no bounds of partition {partition} yet: {error}")
                 time.sleep(0.5)
             else:
                 return int(low), int(high)
@@ -253,7 +253,7 @@ class Reader:
                 self._on_record(message)
             else:
                 self._on_error(message)
-        self.runs.tell_due()
+        self.runs.report_due()
 
     def _on_record(self, message: Message) -> None:
         partition, offset = message.partition(), message.offset()
@@ -261,43 +261,43 @@ class Reader:
         fields = (message.value() or b"").split(b" ", 3)
         is_whole = len(fields) == 4 and not fields[3].strip(b".")
         if not is_whole or fields[1] != b"%d" % partition or not (fields[0] + fields[2]).isdigit():
-            tell(f"strange {now_ms()} {partition} {offset} a value of {len(message)} bytes")
+            report(f"strange {now_ms()} {partition} {offset} a value of {len(message)} bytes")
             return
         epoch = message.leader_epoch()
         self.runs.add(partition, offset, int(fields[2]), int(fields[0]), -1 if epoch is None else epoch)
 
     def _on_error(self, message: Message) -> None:
-        """The reset policy says "error", so that what happened is told before the position moves."""
+        """Handle an error. The reset policy is "error", so that the event is reported before the position changes."""
         error, partition = message.error(), message.partition()
         if error.code() not in QUIET_CODES | {KafkaError._AUTO_OFFSET_RESET}:
-            tell(f"note {now_ms()} partition {partition} at {self.positions[partition]}: {error}")
+            report(f"note {now_ms()} partition {partition} at {self.positions[partition]}: {error}")
         diverged = re.search(r"broker end offset is (\d+)", error.str())
         if diverged:
             self._resume(partition, min(self.positions[partition], int(diverged[1])))
         elif error.code() == KafkaError._AUTO_OFFSET_RESET:
-            self._find_way(partition, message.offset())
+            self._reset_position(partition, message.offset())
 
-    def _find_way(self, partition: int, refused: int | None) -> None:
-        """The log has been cut below the position, or begins behind it by now. News of an offset that was left already,
-        for the log began behind it, may come late."""
+    def _reset_position(self, partition: int, refused: int | None) -> None:
+        """Find the position after an error: the log was truncated below it or now starts after it. An error about a
+        position that was already left may arrive late."""
         position, (low, high) = self.positions[partition], self._bounds(partition)
-        tell(f"note {now_ms()} partition {partition}: {refused} was refused, and the log goes from {low} to {high}")
+        report(f"note {now_ms()} partition {partition}: {refused} was refused, and the log goes from {low} to {high}")
         if position >= low:
             if refused is not None and 0 <= refused < low:
-                self._go_on(partition, position)
+                self._advance(partition, position)
             else:
                 self._resume(partition, min(position, high))
             return
-        self.runs.tell_all()
-        tell(f"began {now_ms()} {partition} {low}")
-        self._go_on(partition, low)
+        self.runs.report_all()
+        report(f"began {now_ms()} {partition} {low}")
+        self._advance(partition, low)
 
     def _resume(self, partition: int, offset: int) -> None:
-        self.runs.tell_all()
-        tell(f"truncated {now_ms()} {partition} {self.positions[partition]} {offset}")
-        self._go_on(partition, offset)
+        self.runs.report_all()
+        report(f"truncated {now_ms()} {partition} {self.positions[partition]} {offset}")
+        self._advance(partition, offset)
 
-    def _go_on(self, partition: int, offset: int) -> None:
+    def _advance(self, partition: int, offset: int) -> None:
         self.positions[partition] = offset
         self.consumer.incremental_unassign([self._at(partition, offset)])
         self.consumer.incremental_assign([self._at(partition, offset)])
@@ -322,11 +322,11 @@ def main() -> int:
             case "read":
                 return reader.read_all()
             case "reread":
-                return reader.read_again_and_again()
+                return reader.read_repeatedly()
             case _:
-                return reader.poll_until_told()
+                return reader.poll_until_finish()
     except KafkaException as error:
-        tell(f"note {now_ms()} {error}")
+        report(f"note {now_ms()} {error}")
         return 1
 
 

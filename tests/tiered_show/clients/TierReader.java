@@ -14,11 +14,11 @@ import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.serialization.ByteArrayDeserializer;
 
 /**
- * Reads partitions from offset 0 to given ends on Apache Kafka's own library and says what it found: for each partition
- * "read PARTITION COUNT CRC", for each asked timestamp "at PARTITION TIMESTAMP OFFSET", for what is wrong "fault TEXT".
+ * Program that reads partitions from offset 0 to given ends with Apache Kafka's client and prints its findings:
+ * "read PARTITION COUNT CRC" per partition, "at PARTITION TIMESTAMP OFFSET" per requested timestamp, and "fault TEXT".
  *
  * Arguments: bootstrap, topic, isolation level, timestamp of number 0, ends as P=N,P=N and timestamps as P=T,P=T.
- * What records look like: tests/support/clients/checkable_records.py.
+ * tests/support/clients/checkable_records.py describes the records.
  */
 public final class TierReader {
     static final int MAX_FAULTS = 10;

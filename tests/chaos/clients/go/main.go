@@ -1,4 +1,4 @@
-// A client of the chaos run on franz-go: a producer or a consumer. See librdkafka.py, its twin.
+// franz-go client program of the chaos run: a producer or a consumer, equivalent to librdkafka.py.
 package main
 
 import (
@@ -42,14 +42,14 @@ func flushOut() {
 	out.Flush()
 }
 
-// run is records side by side that were not told yet.
+// run holds adjacent records that are not reported yet.
 type run struct {
 	time, offset, length, sequence int64
 	producer                       int
 	epoch                          int32
 }
 
-// runs joins what stands side by side in each partition and tells it soon.
+// runs joins adjacent records per partition and reports them with a short delay.
 type runs struct {
 	mu   sync.Mutex
 	acks bool
@@ -102,8 +102,9 @@ func (r *runs) tellAll() {
 	flushOut()
 }
 
-// readOrders: "finish" asks for an orderly end; when standard input closes, the run is gone and so is this program.
-func readOrders() {
+// readCommands reads standard input: "finish" requests a clean end. When it closes, the run has ended and this program
+// exits.
+func readCommands() {
 	lines := bufio.NewScanner(os.Stdin)
 	for lines.Scan() {
 		if strings.TrimSpace(lines.Text()) == "finish" {
@@ -134,7 +135,7 @@ func number(text string) int {
 }
 
 func main() {
-	go readOrders()
+	go readCommands()
 	arguments := os.Args[1:]
 	bootstrap, topic, partitions := arguments[1], arguments[2], number(arguments[3])
 	var err error
@@ -213,7 +214,7 @@ func consume(bootstrap, topic string, partitions int) error {
 	}
 	client, err := kgo.NewClient(append(common(bootstrap),
 		kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{topic: offsets}),
-		// Only where the broker cannot tell how much was cut: never skip.
+		// Used only where the broker does not return the divergence: never skip records.
 		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
 		kgo.FetchMaxWait(100*time.Millisecond),
 	)...)
