@@ -1,4 +1,4 @@
-"""`ottla remote`: what is in remote storage, whether it agrees with what is known of it, and how it comes back."""
+"""`ottla remote`: describes, verifies, cleans up and recovers remote storage."""
 
 import functools
 import time
@@ -18,7 +18,7 @@ from broker.cli.tiering.bucket import RemoteBucket, create_bucket, open_bucket, 
 from broker.cli.tiering.bucket_audit import BucketAudit
 from broker.cli.tiering.cluster import Cluster
 from broker.cli.tiering.metadata_topic import RemoteMetadataTopic, require_metadata_topic
-from broker.cli.tiering.progress import shown
+from broker.cli.tiering.progress import with_progress
 from broker.cli.tiering.recovery_planner import RecoveryPlanner
 from broker.cli.tiering.remote_partitions import RemotePartitionRow, print_rows, row_of_bucket, rows_of_cluster
 from broker.cli.tiering.topic_recovery import TopicRecovery, plan_document, plan_lines
@@ -31,12 +31,12 @@ from storage.tiered.bucket.reconcile import COPY_LEASE_MS, DEFAULT_GRACE_MS, Aud
 from storage.tiered.bucket.recovery_plan import REMOTE_STORAGE, RecoveryOptions, TopicPlan
 
 VERIFY_TIMEOUT_S = 60
-"""For brokers to make logs and elect leaders."""
+"""Time for brokers to create logs and elect leaders after a recovery."""
 
 
 @dataclass(frozen=True, slots=True)
 class RemoteTarget:
-    """What most options of most commands say: which cluster, which bucket, which topic."""
+    """The cluster, bucket and topic of a command."""
 
     bootstrap_server: str
     command_config: str | None
@@ -61,7 +61,7 @@ def now_ms() -> int:
 
 
 def remote_target_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Options that are handed on together, as `target`."""
+    """Add the options of RemoteTarget; the command receives them as `target`."""
 
     @functools.wraps(command)
     def run(
@@ -81,14 +81,14 @@ def remote_target_options(command: Callable[..., None]) -> Callable[..., None]:
             "overrides",
             multiple=True,
             metavar="KEY=VALUE",
-            help="A setting that beats file and environment.",
+            help="A setting that overrides file and environment.",
         ),
         click.option(
             "--config",
             metavar="FILE",
             type=click.Path(),
-            help="A broker's server.properties: remote.log.storage.manager.class.name and rsm.config.* say where the"
-            " bucket is.",
+            help="A broker's server.properties, with remote.log.storage.manager.class.name and rsm.config.* of the"
+            " bucket.",
         ),
         client_options,
     )
@@ -100,13 +100,13 @@ grace_option = click.option(
     type=click.IntRange(min=0),
     default=DEFAULT_GRACE_MS,
     show_default=True,
-    help=f"How old must be what is left over; a copy may be under way for {COPY_LEASE_MS} ms.",
+    help=f"Minimum age of objects to remove, in ms; a copy may take {COPY_LEASE_MS} ms.",
 )
 
 
 @click.group("remote", short_help="Describe, verify, clean up or recover remote storage.")
 def remote() -> None:
-    """What is in remote storage: describe it, verify it, collect what is left over, and recover topics from it."""
+    """Describe, verify or clean up remote storage, or recover topics from it."""
 
 
 # -- create-bucket -----------------------------------------------------------------------------------------------------
@@ -114,18 +114,23 @@ def remote() -> None:
 
 @remote.command("create-bucket")
 @click.option(
-    "--config", metavar="FILE", help="A node's server.properties. KAFKA_* variables of the environment count too."
+    "--config", metavar="FILE", help="A node's server.properties, overridden by KAFKA_* environment variables."
 )
 @click.option(
-    "--override", "overrides", multiple=True, metavar="KEY=VALUE", help="A setting that beats file and environment."
+    "--override", "overrides", multiple=True, metavar="KEY=VALUE", help="A setting that overrides file and environment."
 )
 @click.option(
-    "--patience", "patience_s", type=float, default=60, show_default=True, help="How many seconds a store may be away."
+    "--patience",
+    "timeout_s",
+    type=float,
+    default=60,
+    show_default=True,
+    help="Seconds to wait for an unavailable store.",
 )
-def create(config: str | None, overrides: tuple[str, ...], patience_s: float) -> None:
-    """Make the bucket that nodes with these settings keep segments in, unless it is there."""
+def create(config: str | None, overrides: tuple[str, ...], timeout_s: float) -> None:
+    """Create the bucket of nodes with these settings, unless it exists."""
     with open_bucket(config, overrides) as bucket:
-        print("The bucket was created." if create_bucket(bucket.store, patience_s) else "The bucket is there already.")
+        print("The bucket was created." if create_bucket(bucket.store, timeout_s) else "The bucket exists already.")
 
 
 # -- describe ----------------------------------------------------------------------------------------------------------
@@ -133,10 +138,10 @@ def create(config: str | None, overrides: tuple[str, ...], patience_s: float) ->
 
 @remote.command("describe")
 @remote_target_options
-@click.option("--from-bucket", is_flag=True, help="Read the bucket alone, and ask no cluster.")
+@click.option("--from-bucket", is_flag=True, help="Read the bucket only; do not connect to a cluster.")
 @json_option
 def describe(target: RemoteTarget, from_bucket: bool, as_json: bool) -> None:
-    """Show what is where, per topic and partition: offsets, bytes and age."""
+    """Show offsets, sizes and ages, per topic and partition."""
     rows = _rows_of_bucket(target) if from_bucket else _rows_of_cluster(target)
     if as_json:
         print_json([row.document() for row in rows])
@@ -157,14 +162,14 @@ def _rows_of_cluster(target: RemoteTarget) -> list[RemotePartitionRow]:
 
 
 def _topics_with_tiering(client: Client) -> list[str]:
-    from storage.local_log import NEVER_TIERED  # Here, because no other command needs the logs themselves.
+    from storage.local_log import NEVER_TIERED  # imported late: other commands do not need the logs
 
     topics = topics_of_metadata(client, None)
     fill_configs(client, topics)
     return [
         topic.name
         for topic in topics
-        if topic.configs.get(REMOTE_STORAGE) == "true" and topic.name not in NEVER_TIERED  # by a default, perhaps
+        if topic.configs.get(REMOTE_STORAGE) == "true" and topic.name not in NEVER_TIERED  # the default may be true
     ]
 
 
@@ -174,32 +179,34 @@ def _topics_with_tiering(client: Client) -> list[str]:
 @remote.command("verify")
 @remote_target_options
 @grace_option
-@click.option("--deep", is_flag=True, help="Read every live segment whole: sizes, checksums, offsets, indexes.")
+@click.option("--deep", is_flag=True, help="Read every live segment: sizes, checksums, offsets, indexes.")
 @json_option
 def verify(target: RemoteTarget, grace_ms: int, deep: bool, as_json: bool) -> None:
-    """Reconcile the bucket with metadata and print what is not in order; exit with 1 if anything is."""
+    """Compare the bucket with the remote metadata and print the differences; exit with 1 if there are any."""
     summary = AuditSummary()
     documents: list[dict[str, object]] = []
     damage: list[str] = []
     with target.bucket() as bucket, target.cluster() as (_, cluster, metadata):
         require_metadata_topic(metadata)
         audit = BucketAudit(bucket, cluster, metadata, now_ms=now_ms, grace_ms=grace_ms)
-        for report in shown(audit.reports(target.topic), "partitions"):
+        for report in with_progress(audit.reports(target.topic), "partitions"):
             found = audit.deep_faults(report) if deep else []
             damage += found
-            said = summary.take(report)
+            lines = summary.add(report)
             if as_json:
                 documents.append(document(report))
             else:
-                _print([*said, *found])
-        strangers = [f"stranger: {info.key} ({info.size} bytes)" for info in audit.strangers]
+                _print([*lines, *found])
+        unrecognized = [f"unrecognized object: {info.key} ({info.size} bytes)" for info in audit.unrecognized]
         uploads = [f"unfinished upload: {upload.key}" for upload in audit.uploads(target.topic)]
     if as_json:
-        print_json({"partitions": documents, "damaged": damage, "strangers": strangers, "unfinishedUploads": uploads})
+        print_json(
+            {"partitions": documents, "damaged": damage, "strangers": unrecognized, "unfinishedUploads": uploads}
+        )
     else:
-        _print([*strangers, *uploads, summary.line()])
-    if count := summary.finding_count + len(damage) + len(strangers) + len(uploads):
-        raise CommandFailed(f"{count} finding(s): bucket and metadata do not agree.")
+        _print([*unrecognized, *uploads, summary.line()])
+    if count := summary.finding_count + len(damage) + len(unrecognized) + len(uploads):
+        raise CommandFailed(f"{count} finding(s): bucket and metadata differ.")
 
 
 def _print(sentences: Sequence[str]) -> None:
@@ -218,17 +225,17 @@ def _print(sentences: Sequence[str]) -> None:
     "gone_topics",
     multiple=True,
     metavar="ID",
-    help="The id of a topic that the cluster does not have and will not have again: remove all that is left of it.",
+    help="Id of a topic that is deleted for good: remove all of its objects.",
 )
-@click.option("--dry-run", is_flag=True, help="Say what would be removed.")
+@click.option("--dry-run", is_flag=True, help="Show what would be removed.")
 @json_option
 def collect(target: RemoteTarget, grace_ms: int, gone_topics: tuple[str, ...], dry_run: bool, as_json: bool) -> None:
-    """Delete what is left over: objects without metadata, abandoned copies, half-deleted segments,
-    and what was uploaded in parts and never completed."""
+    """Remove leftovers: objects without metadata, abandoned copies, half-deleted segments and unfinished multipart
+    uploads."""
     gone = [_topic_id(text, "--gone-topic") for text in gone_topics]
     removed: list[dict[str, object]] = []
 
-    def note(report: PartitionReport, verdict: AuditedSegment) -> None:
+    def report_removal(report: PartitionReport, verdict: AuditedSegment) -> None:
         removed.append(
             {"topic": report.partition.topic, "partition": report.partition.partition} | verdict_document(verdict)
         )
@@ -238,9 +245,9 @@ def collect(target: RemoteTarget, grace_ms: int, gone_topics: tuple[str, ...], d
     with target.bucket() as bucket, target.cluster() as (_, cluster, metadata):
         require_metadata_topic(metadata)
         if existing := [cluster.topics.names[each] for each in gone if each in cluster.topics.names]:
-            raise CommandFailed(f"--gone-topic is for topics that are gone, and {', '.join(existing)} is there.")
+            raise CommandFailed(f"--gone-topic: topics {', '.join(existing)} exist in the cluster.")
         audit = BucketAudit(bucket, cluster, metadata, now_ms=now_ms, grace_ms=grace_ms, gone=gone)
-        objects = _collect(audit, target.topic, note, dry_run=dry_run)
+        objects = _collect(audit, target.topic, report_removal, dry_run=dry_run)
         uploads = _collect_uploads(audit, target.topic, dry_run=dry_run)
     if as_json:
         print_json({"dryRun": dry_run, "removed": removed, "otherObjects": objects, "unfinishedUploads": uploads})
@@ -252,25 +259,29 @@ def collect(target: RemoteTarget, grace_ms: int, gone_topics: tuple[str, ...], d
 
 
 def _collect(
-    audit: BucketAudit, topic: str | None, note: Callable[[PartitionReport, AuditedSegment], None], *, dry_run: bool
+    audit: BucketAudit,
+    topic: str | None,
+    report_removal: Callable[[PartitionReport, AuditedSegment], None],
+    *,
+    dry_run: bool,
 ) -> list[str]:
-    """Returns the keys of what was removed beside segments."""
+    """Remove leftovers; return the keys of the removed objects that are not part of segments."""
     objects: list[str] = []
-    for report in shown(audit.reports(topic), "partitions"):
-        objects += audit.leftovers(report)
+    for report in with_progress(audit.reports(topic), "partitions"):
+        objects += audit.stale_log_starts(report)
         if not dry_run:
-            audit.collect(report, functools.partial(note, report))
+            audit.collect(report, functools.partial(report_removal, report))
             continue
-        for verdict in audit.doomed(report):
-            note(report, verdict)
-    objects += audit.topic_leftovers()
+        for verdict in audit.removable(report):
+            report_removal(report, verdict)
+    objects += audit.stale_topic_objects()
     if not dry_run:
         audit.remove(objects)
     return objects
 
 
 def _collect_uploads(audit: BucketAudit, topic: str | None, *, dry_run: bool) -> list[str]:
-    """Returns the keys of what they were to become."""
+    """Abort unfinished uploads; return the keys of their objects."""
     uploads = list(audit.uploads(topic))
     if not dry_run:
         for upload in uploads:
@@ -282,7 +293,7 @@ def _topic_id(text: str, option: str) -> Uuid:
     try:
         return uuid_from_text(text)
     except ValueError as error:
-        raise click.UsageError(f"{option} {text}: a topic id is 22 characters of base64.") from error
+        raise click.UsageError(f"{option} {text} is not a topic id of 22 base64 characters.") from error
 
 
 # -- recover -----------------------------------------------------------------------------------------------------------
@@ -290,22 +301,22 @@ def _topic_id(text: str, option: str) -> Uuid:
 
 @remote.command("recover")
 @remote_target_options
-@click.option("--topic-id", metavar="ID", help="Which incarnation, where the bucket has several of a topic.")
-@click.option("--metadata-only", is_flag=True, help="Leave topics that do not exist alone.")
-@click.option("--all-topics", is_flag=True, help="Also make again every topic that does not exist.")
+@click.option("--topic-id", metavar="ID", help="Topic id, if the bucket has several topics of the name.")
+@click.option("--metadata-only", is_flag=True, help="Recover the metadata of existing topics only.")
+@click.option("--all-topics", is_flag=True, help="Also restore every topic that does not exist.")
 @click.option(
     "--from-cluster",
     "from_clusters",
     multiple=True,
     metavar="CLUSTER_ID",
-    help="A cluster that is lost for good, whose topics are taken over.",
+    help="Id of a lost cluster, whose topics are taken over.",
 )
-@click.option("--above-holes", is_flag=True, help="Where segments are lost, give up what lies below them.")
-@click.option("--replication-factor", type=click.IntRange(1, 32767), help="Of topics that are made again.")
+@click.option("--above-holes", is_flag=True, help="Where segments are lost, give up all offsets below them.")
+@click.option("--replication-factor", type=click.IntRange(1, 32767), help="Replicas of restored topics.")
 @click.option(
-    "--topic-config", "configs", multiple=True, metavar="NAME=VALUE", help="A config that outranks the bucket's."
+    "--topic-config", "configs", multiple=True, metavar="NAME=VALUE", help="A config that overrides the bucket's."
 )
-@click.option("--dry-run", is_flag=True, help="Say what would be done.")
+@click.option("--dry-run", is_flag=True, help="Show what would be done.")
 @json_option
 def recover(
     target: RemoteTarget,
@@ -319,13 +330,13 @@ def recover(
     dry_run: bool,
     as_json: bool,
 ) -> None:
-    """Rebuild from the bucket alone: metadata that are lost (--metadata-only), a topic (--topic), or every topic of a
-    cluster (--all-topics).
+    """Recover from the bucket: lost metadata (--metadata-only), a topic (--topic), or every topic of a cluster
+    (--all-topics).
 
-    Do this before anybody produces to the new cluster. It may be repeated, and goes on where it was cut short.
+    Recover before producers use the new cluster. The command may be repeated after an interruption.
     """
     if sum((metadata_only, all_topics, target.topic is not None and not metadata_only)) != 1:
-        raise click.UsageError("Say what is lost: --metadata-only, --topic TOPIC or --all-topics.")
+        raise click.UsageError("Exactly one of --metadata-only, --topic TOPIC and --all-topics is required.")
     wanted_id = None if topic_id is None else _topic_id(topic_id, "--topic-id")
     with target.bucket() as bucket, target.cluster() as (client, cluster, metadata):
         options = RecoveryOptions(
@@ -338,27 +349,29 @@ def recover(
             configs=dict(key_value(text, "--topic-config") for text in configs),
         )
         planner = RecoveryPlanner(bucket, cluster, metadata, options)
-        say = functools.partial(click.echo, err=as_json)
-        recovery = TopicRecovery(client, cluster, metadata, bucket, options, say=say, patience_s=VERIFY_TIMEOUT_S)
-        found = planner.plans(target.topic, wanted_id, may_make=not metadata_only)
-        plans = _carried_out(shown(found, "topics"), recovery, say, dry_run=dry_run)
+        echo = functools.partial(click.echo, err=as_json)
+        recovery = TopicRecovery(
+            client, cluster, metadata, bucket, options, on_progress=echo, timeout_s=VERIFY_TIMEOUT_S
+        )
+        found = planner.plans(target.topic, wanted_id, restore=not metadata_only)
+        plans = _execute(with_progress(found, "topics"), recovery, echo, dry_run=dry_run)
     if as_json:
         print_json({"dryRun": dry_run, "topics": [plan_document(plan) for plan in plans]})
     if refused := [plan.topic for plan in plans if plan.refusals]:
         raise CommandFailed(f"not recovered: {', '.join(sorted(set(refused)))}.")
     if target.topic is not None and not plans:
-        raise CommandFailed(f"the bucket has nothing of topic {target.topic!r} that could be recovered.")
+        raise CommandFailed(f"the bucket has no recoverable data of topic {target.topic!r}.")
 
 
-def _carried_out(
-    plans: Iterable[TopicPlan], recovery: TopicRecovery, say: Callable[[str], None], *, dry_run: bool
+def _execute(
+    plans: Iterable[TopicPlan], recovery: TopicRecovery, echo: Callable[[str], None], *, dry_run: bool
 ) -> list[TopicPlan]:
-    """The plans, each carried out before the next is made, unless it is refused."""
+    """Execute each plan without refusals before the next plan is made; return all plans."""
     done = []
     for plan in plans:
         done.append(plan)
         for line in plan_lines(plan):
-            say(line)
+            echo(line)
         if not dry_run and not plan.refusals:
-            recovery.carry_out(plan)
+            recovery.execute(plan)
     return done

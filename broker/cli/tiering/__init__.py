@@ -1,1 +1,1 @@
-"""What `ottla remote` does: buckets and clusters brought together, and told of."""
+"""Parts of `ottla remote`: access to the bucket and the cluster, audits, recovery, and their reports."""

@@ -1,4 +1,4 @@
-"""How an audit is told: a line for everything that is not in order, and one that sums up."""
+"""The report of an audit: a line per finding, and a summary."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -11,24 +11,24 @@ from storage.tiered.object_store import ObjectInfo
 
 
 def lines(report: PartitionReport) -> Iterator[str]:
-    """About one partition; none for one that is in order."""
+    """Yield the findings of a partition."""
     if report.is_foreign:
         return
     name = _name(report)
     if report.is_left_behind:
-        known = "metadata know of it" if report.is_recorded else "metadata do not know of it"
-        yield f"{name}: the cluster has no such partition, and nobody said that it was deleted; {known}"
+        metadata = "has metadata" if report.is_recorded else "has no metadata"
+        yield f"{name}: not a partition of the cluster, and no deletion is recorded; {metadata}"
     for verdict in report.segments:
         if verdict.finding not in IN_ORDER:
             yield verdict_line(report, verdict)
     for info in report.unrecognized:
-        yield f"{name}: stranger: {info.key} ({info.size} bytes)"
+        yield f"{name}: unrecognized object: {info.key} ({info.size} bytes)"
 
 
 def verdict_line(report: PartitionReport, verdict: AuditedSegment) -> str:
-    """About one segment."""
+    """Return the line of a segment."""
     known = verdict.segment or verdict.objects
-    assert known is not None, "a verdict is on something"
+    assert known is not None, "a finding has a segment or objects"
     what = f"{verdict.finding.value}: {known.start_offset:020d}-{uuid_to_text(known.id.id)}"
     if verdict.missing and verdict.finding is Finding.DANGLING:
         what += f", missing {', '.join(suffix.value for suffix in verdict.missing)}"
@@ -58,7 +58,7 @@ def document(report: PartitionReport) -> dict[str, object]:
 
 def verdict_document(verdict: AuditedSegment) -> dict[str, object]:
     known = verdict.segment or verdict.objects
-    assert known is not None, "a verdict is on something"
+    assert known is not None, "a finding has a segment or objects"
     return {
         "finding": verdict.finding.value,
         "segmentId": uuid_to_text(known.id.id),
@@ -75,7 +75,7 @@ def _object(info: ObjectInfo) -> dict[str, object]:
 
 
 class AuditSummary:
-    """Sums up over partitions, which need not be kept for it; another cluster's count apart."""
+    """Summary of partition reports, which are not kept. Partitions of other clusters are counted separately."""
 
     def __init__(self) -> None:
         self.finding_count = 0
@@ -83,16 +83,16 @@ class AuditSummary:
         self._foreign = 0
         self._segments: Counter[Finding] = Counter()
 
-    def take(self, report: PartitionReport) -> list[str]:
-        """Returns what there is to say of it."""
+    def add(self, report: PartitionReport) -> list[str]:
+        """Count a report and return its lines."""
         if report.is_foreign:
             self._foreign += 1
             return []
-        said = list(lines(report))
+        found = list(lines(report))
         self._own += 1
         self._segments.update(verdict.finding for verdict in report.segments)
-        self.finding_count += len(said)
-        return said
+        self.finding_count += len(found)
+        return found
 
     def line(self) -> str:
         named = [f"{self._segments[finding]} {finding.value}" for finding in Finding if self._segments[finding]]

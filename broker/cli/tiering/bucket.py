@@ -1,4 +1,4 @@
-"""The bucket of a command: found by the settings that brokers have, so that a tool looks where they look."""
+"""The bucket of a command, from the settings of brokers."""
 
 import os
 import time
@@ -30,18 +30,18 @@ LOCAL = "local"
 LOCAL_ROOT = "storage.root"
 CHUNK_CACHE = "fetch.chunk.cache."
 UNKNOWN_CLUSTER = ""
-"""Of no use to storage that is only read and cleaned."""
+"""Cluster id for storage that is only read and cleaned up, which does not use it."""
 
 CREATION_PAUSE_S = 0.5
-"""Between attempts to make a bucket."""
+"""Pause between attempts to create a bucket."""
 
 READERS = 16
-"""Manifests read at a time: each is a round trip to the store."""
+"""Manifests that are read concurrently: each is a round trip to the store."""
 
 
 @dataclass(frozen=True, slots=True)
 class RemoteBucket:
-    """`storage` reads what is compressed or encrypted; `reader` what recovery and audits need."""
+    """An open bucket. `storage` reads compressed and encrypted segments; `reader` serves recovery and audits."""
 
     store: ObjectStore
     keys: ObjectKeys
@@ -51,14 +51,14 @@ class RemoteBucket:
 
 @contextmanager
 def open_bucket(path: str | None, overrides: Sequence[str]) -> Iterator[RemoteBucket]:
-    """The bucket that a properties file, the environment and overrides name.
+    """Open the bucket that a properties file, the environment and overrides define.
 
-    What goes wrong with it inside becomes CommandFailed.
+    Errors of remote storage become CommandFailed.
     """
     settings = read_settings(path, overrides, os.environ)
     class_name = settings.get(CLASS_NAME_KEY)
     if class_name is None:
-        raise CommandFailed(f"{CLASS_NAME_KEY} says what remote storage there is: give --config FILE or --override.")
+        raise CommandFailed(f"{CLASS_NAME_KEY} is not set; use --config FILE or --override.")
     prefix = settings.get(IMPL_PREFIX, DEFAULT_PREFIX)
     below = {name.removeprefix(prefix): value for name, value in settings.items() if name.startswith(prefix)}
     with store_errors_as_failures():
@@ -73,7 +73,7 @@ def open_bucket(path: str | None, overrides: Sequence[str]) -> Iterator[RemoteBu
 
 
 def read_settings(path: str | None, overrides: Sequence[str], environ: Mapping[str, str]) -> dict[str, str]:
-    """As brokers read them: overrides over environment over file. Nothing else in them is looked at."""
+    """Read settings as brokers do: overrides, then environment, then file. Settings are not validated."""
     try:
         settings = {} if path is None else read_properties(path)
         settings |= settings_from_environment(environ)
@@ -83,31 +83,31 @@ def read_settings(path: str | None, overrides: Sequence[str], environ: Mapping[s
 
 
 def require_topic_based_metadata(path: str | None, overrides: Sequence[str]) -> None:
-    """Where the settings of brokers name a keeper of metadata that these tools do not know. Raises CommandFailed."""
+    """Raise CommandFailed if the settings select a remote metadata manager other than the topic-based one."""
     name = read_settings(path, overrides, os.environ).get(METADATA_CLASS_NAME_KEY)
     if name and not is_on_topic(name):
         raise CommandFailed(
-            f"{METADATA_CLASS_NAME_KEY} is {name}, and this command knows metadata on the metadata topic alone."
+            f"{METADATA_CLASS_NAME_KEY} is {name}; this command supports metadata on the metadata topic only."
         )
 
 
 @contextmanager
 def store_errors_as_failures() -> Iterator[None]:
-    """Turns the errors of stores, and of settings, into CommandFailed."""
+    """Turn errors of stores and their settings into CommandFailed."""
     try:
         yield
     except (ObjectStoreError, RemoteStorageError) as error:
         raise CommandFailed(f"remote storage: {str(error).rstrip('.')}.") from error
 
 
-def create_bucket(store: ObjectStore, patience_s: float) -> bool:
-    """False if there was one. A store that does not answer yet is asked again until `patience_s` have gone by.
+def create_bucket(store: ObjectStore, timeout_s: float) -> bool:
+    """Create the bucket; return False if it exists. Retry for `timeout_s` while the store is unavailable.
 
     Raises ObjectStoreError, and CommandFailed for a store without buckets.
     """
     if not isinstance(store, S3Store):
-        raise CommandFailed("Only remote storage in S3 has a bucket to create.")
-    deadline = time.monotonic() + patience_s
+        raise CommandFailed("create-bucket requires remote storage in S3.")
+    deadline = time.monotonic() + timeout_s
     while True:
         try:
             return store.create_bucket()
@@ -124,9 +124,9 @@ class _Opened(NamedTuple):
 
 
 def _open(class_name: str, settings: Mapping[str, str], prefix: str) -> _Opened:
-    """Without the chunk cache of brokers: one on disk may be in use by one of them. Raises CommandFailed."""
+    """Open store and storage without the brokers' chunk cache, which a broker may be using. Raises CommandFailed."""
     if class_name == LOCAL and not settings.get(LOCAL_ROOT):
-        raise CommandFailed(f"{prefix}{LOCAL_ROOT} must say in which directory the objects are.")
+        raise CommandFailed(f"{prefix}{LOCAL_ROOT} is not set; use the directory of the objects.")
     context = RemoteStorageContext(
         fs=OsFileSystem(), cache_directory="", broker_id=TOOL_BROKER_ID, cluster_id=UNKNOWN_CLUSTER
     )

@@ -1,4 +1,4 @@
-"""Bucket, cluster and metadata brought together for `ottla remote verify` and `collect`."""
+"""An audit of a bucket against the cluster and the remote metadata, for `ottla remote verify` and `collect`."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
@@ -17,7 +17,7 @@ from storage.tiered.stores.unfinished_uploads import UnfinishedUpload, abandoned
 
 
 class BucketAudit:
-    """One pass. `gone` are ids of topics that somebody says are gone for good, so that all that is theirs may go."""
+    """A single-use audit. `gone` are ids of topics whose remaining objects may be removed: the topics never return."""
 
     def __init__(
         self,
@@ -46,15 +46,15 @@ class BucketAudit:
         self._audit = Audit(bucket.store, bucket.keys, journal, context)
 
     @property
-    def strangers(self) -> list[ObjectInfo]:
-        """Objects in nobody's place; complete when `reports` is at its end."""
+    def unrecognized(self) -> list[ObjectInfo]:
+        """Objects outside any partition or topic; complete after `reports` is exhausted."""
         return self._audit.unrecognized
 
     def reports(self, topic: str | None) -> Iterator[PartitionReport]:
         return self._audit.partitions(topic)
 
     def _is_foreign(self, stored: StoredPartition) -> bool:
-        """Whether another cluster says that it is its own; not what this one has, perhaps taken over."""
+        """Return whether another cluster owns the partition; False for a partition that this cluster has taken over."""
         if self._cluster.has(stored.partition):
             return False
         owner = self._owner_of(stored) or self._owner_of_topic(stored)
@@ -62,10 +62,10 @@ class BucketAudit:
 
     def _owner_of(self, stored: StoredPartition) -> str | None:
         try:
-            said = self._bucket.reader.log_start(stored)
+            owned = self._bucket.reader.log_start(stored)
         except ValueError:
             return None
-        return None if said is None else said.cluster_id
+        return None if owned is None else owned.cluster_id
 
     def _owner_of_topic(self, stored: StoredPartition) -> str | None:
         topic_id, topic = stored.partition.topic_id, stored.partition.topic
@@ -81,7 +81,7 @@ class BucketAudit:
     # ---- verify
 
     def deep_faults(self, report: PartitionReport) -> list[str]:
-        """Reads every live segment whole."""
+        """Read every live segment completely and return its faults."""
         check = SegmentCheck(self._bucket.reader, self._bucket.storage)
         return [
             f"{report.partition}: damaged: {verdict.segment.start_offset:020d}-"
@@ -93,28 +93,28 @@ class BucketAudit:
 
     # ---- collect
 
-    def doomed(self, report: PartitionReport) -> list[AuditedSegment]:
-        """What `collect` would remove of a partition."""
-        return [*report.collectable, *self._also(report)]
+    def removable(self, report: PartitionReport) -> list[AuditedSegment]:
+        """Return the segments of a partition that `collect` would remove."""
+        return [*report.collectable, *self._segments_of_gone_topic(report)]
 
     def collect(self, report: PartitionReport, on_removed: Callable[[AuditedSegment], None]) -> int:
-        """How many segments are gone."""
+        """Remove segments; return their number."""
         bucket = self._bucket
         collection = Collection(bucket.store, bucket.keys, self._journal, now_ms=self._now_ms, on_removed=on_removed)
-        return collection.remove(report, self._also(report))
+        return collection.remove(report, self._segments_of_gone_topic(report))
 
     def remove(self, keys: Sequence[str]) -> None:
         if keys:
             self._bucket.store.delete(keys)
 
-    def leftovers(self, report: PartitionReport) -> list[str]:
-        """Keys of what said where the log of a partition began that is gone."""
+    def stale_log_starts(self, report: PartitionReport) -> list[str]:
+        """Return the keys of log start objects of a deleted partition."""
         is_gone = report.is_deleted or report.partition.topic_id in self._gone
         if report.exists or report.is_foreign or not is_gone:
             return []
         return [info.key for info in report.log_starts if self._is_old(info)]
 
-    def _also(self, report: PartitionReport) -> list[AuditedSegment]:
+    def _segments_of_gone_topic(self, report: PartitionReport) -> list[AuditedSegment]:
         if report.exists or report.is_foreign or report.partition.topic_id not in self._gone:
             return []
         chosen = set(map(id, report.collectable))
@@ -122,11 +122,11 @@ class BucketAudit:
             verdict for verdict in report.segments if verdict.age_ms >= self._grace_ms and id(verdict) not in chosen
         ]
 
-    def topic_leftovers(self) -> list[str]:
-        """Keys of what described topics that are gone; complete when `reports` is at its end."""
-        return [info.key for topic in self._audit.topics for info in self._described_in_vain(topic)]
+    def stale_topic_objects(self) -> list[str]:
+        """Return the keys of topic objects of deleted topics; complete after `reports` is exhausted."""
+        return [info.key for topic in self._audit.topics for info in self._stale_objects(topic)]
 
-    def _described_in_vain(self, topic: StoredTopic) -> Sequence[ObjectInfo]:
+    def _stale_objects(self, topic: StoredTopic) -> Sequence[ObjectInfo]:
         owner = self._owners.get(topic.topic_id)
         if topic.topic_id in self._cluster.topics.names or owner not in (None, self._cluster.cluster_id):
             return ()
@@ -134,10 +134,10 @@ class BucketAudit:
         is_deleted = bool(known) and all(each.is_being_deleted for each in known)
         return [info for info in topic.objects if (is_deleted or topic.topic_id in self._gone) and self._is_old(info)]
 
-    # ---- uploads that came to no end
+    # ---- unfinished uploads
 
     def uploads(self, topic: str | None) -> Iterator[UnfinishedUpload]:
-        """Those that nobody will complete."""
+        """Yield abandoned multipart uploads."""
         bucket = self._bucket
         return abandoned_uploads(bucket.store, bucket.keys, topic, self._now_ms() - self._grace_ms)
 

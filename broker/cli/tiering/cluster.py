@@ -1,4 +1,4 @@
-"""What a cluster says of its topics: ids, leaders, where logs begin and end, how much is on local disks."""
+"""Topics of a cluster: their ids, leaders, log bounds and local sizes."""
 
 from collections import defaultdict
 from collections.abc import Mapping
@@ -22,14 +22,14 @@ from storage.tiered.segment_metadata import TopicIdPartition
 EARLIEST_LOCAL = -4
 LATEST_TIERED = -5
 FIRST_VERSIONS = {EARLIEST: 1, LATEST: 1, EARLIEST_LOCAL: 8, LATEST_TIERED: 9}
-"""The version of ListOffsets from which on each may be asked for."""
+"""First version of ListOffsets that supports each timestamp."""
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionLogBounds:
-    """Of one partition, as its leader has them: None for what nobody can tell now.
+    """Log bounds of a partition, as reported by its leader; None if a bound is unknown.
 
-    `local_start` is the first offset on local disks, `remote_end` the last that is known to be remote, -1 for none.
+    `local_start` is the first local offset, `remote_end` the highest remote offset, -1 for none.
     """
 
     start: int | None = None
@@ -39,7 +39,7 @@ class PartitionLogBounds:
 
 
 class Cluster:
-    """Looked up once and kept, until `refresh`. Raises KafkaError, ClientError."""
+    """Cached state of a cluster; `refresh` updates it. Raises KafkaError or ClientError."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -61,20 +61,20 @@ class Cluster:
         return ClusterTopics({topic_id: name for name, topic_id in ids.items()}, ids)
 
     def partition_count(self, topic: str) -> int:
-        """0 for a topic that does not exist."""
+        """Return the number of partitions, 0 for a topic that does not exist."""
         return len(self._topics[topic].partitions) if topic in self._topics else 0
 
     def has(self, partition: TopicIdPartition) -> bool:
-        """Whether there is this partition of this incarnation of the topic."""
+        """Return whether the cluster has the partition, with this topic id."""
         topic = self._topics.get(partition.topic)
         return (
             topic is not None and topic.topic_id == partition.topic_id and partition.partition < len(topic.partitions)
         )
 
     def log_start_offset(self, partition: TopicIdPartition) -> int | None:
-        """None for a partition that does not exist; 0, below which nothing is, for one whose leader cannot tell.
+        """Return None for a partition that does not exist, and 0, the safe lower bound, if its leader does not respond.
 
-        One that was not there is looked up once more: it may have been made since.
+        A missing partition is requested once more: it may have been created since.
         """
         if not self.has(partition) and partition not in self._absent:
             self._absent.add(partition)
@@ -82,16 +82,16 @@ class Cluster:
         return (self.bounds(partition.topic)[partition.partition].start or 0) if self.has(partition) else None
 
     def bounds(self, topic: str) -> Mapping[int, PartitionLogBounds]:
-        """Of all partitions of a topic that exists."""
+        """Return the log bounds of all partitions of an existing topic."""
         if topic not in self._bounds:
-            self._bounds[topic] = self._client.retrying(lambda: self._ask_bounds(self._topics[topic]))
+            self._bounds[topic] = self._client.retrying(lambda: self._request_bounds(self._topics[topic]))
         return self._bounds[topic]
 
     def local_bytes(self) -> dict[TopicPartition, int]:
-        """What leaders have on local disks. A broker that cannot tell counts for nothing."""
-        return self._client.retrying(self._ask_local_bytes)
+        """Return the sizes of the leaders' local logs. Partitions without a response are missing."""
+        return self._client.retrying(self._request_local_bytes)
 
-    def _ask_bounds(self, topic: MetadataResponseTopic) -> dict[int, PartitionLogBounds]:
+    def _request_bounds(self, topic: MetadataResponseTopic) -> dict[int, PartitionLogBounds]:
         answers: defaultdict[int, dict[int, int]] = defaultdict(dict)
         by_leader: defaultdict[int, list[int]] = defaultdict(list)
         for partition in topic.partitions:
@@ -108,14 +108,14 @@ class Cluster:
         return {p.partition_index: _bounds(answers[p.partition_index]) for p in topic.partitions}
 
     def _list_offsets(self, topic: str, numbers: list[int], timestamp: int) -> ListOffsetsRequest:
-        asked = [ListOffsetsPartition(number, -1, timestamp) for number in numbers]
+        partitions = [ListOffsetsPartition(number, -1, timestamp) for number in numbers]
         return ListOffsetsRequest(
             replica_id=CONSUMER_REPLICA_ID,
-            topics=[ListOffsetsTopic(topic, asked)],
+            topics=[ListOffsetsTopic(topic, partitions)],
             timeout_ms=self._client.config.request_timeout_ms,
         )
 
-    def _ask_local_bytes(self) -> dict[TopicPartition, int]:
+    def _request_local_bytes(self) -> dict[TopicPartition, int]:
         leaders = {
             TopicPartition(name, partition.partition_index): partition.leader_id
             for name, topic in self._topics.items()

@@ -1,7 +1,7 @@
-"""`__remote_log_metadata` read and written by an ordinary client: all events up to the moment of asking.
+"""The remote metadata topic, read and written by an ordinary client.
 
-Brokers say again what they know before they remove old records, so that the topic from its log start on tells all that
-there is to know. Where records go while they are being read, they are read anew.
+Brokers republish their metadata before old records are deleted, so the topic is complete from its log start offset.
+If records are deleted while they are read, reading starts again.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -33,11 +33,11 @@ RETRIED_ERRORS = frozenset(
         ErrorCode.REQUEST_TIMED_OUT,
     }
 )
-"""Brokers make the topic when they first need it or are asked for it, and replicas come back."""
+"""Errors to retry besides the client's: brokers create the topic on first use, and replicas catch up."""
 
 
 class RemoteMetadataTopic:
-    """A MetadataJournal. `undecodable` counts records that say nothing to us. Raises KafkaError, ClientError."""
+    """A MetadataJournal. `undecodable` counts unknown records. Raises KafkaError or ClientError."""
 
     def __init__(self, client: Client, now_ms: Callable[[], int]) -> None:
         self._client = client
@@ -50,13 +50,13 @@ class RemoteMetadataTopic:
 
     @property
     def partition_count(self) -> int:
-        """Raises CommandFailed where there is no such topic after a while."""
+        """Number of partitions of the topic, which is created if needed. Raises KafkaError if it cannot be created."""
         if self._count is None:
-            self._count = self._client.retrying(self._find, RETRIED_ERRORS)
+            self._count = self._client.retrying(self._find_or_create, RETRIED_ERRORS)
         return self._count
 
     def exists(self) -> bool:
-        """Whether there is the topic, now."""
+        """Return whether the topic exists now."""
         if self._count is not None:
             return True
         return not self._client.retrying(lambda: self._client.metadata([METADATA_TOPIC])).topics[0].error_code
@@ -76,13 +76,13 @@ class RemoteMetadataTopic:
         batch = build_batch([Record(now_ms, None, encode_event(event), ()) for event in events])
         self._client.retrying(lambda: self._produce(number, batch), RETRIED_ERRORS)
 
-    def _find(self) -> int:
+    def _find_or_create(self) -> int:
         topic = self._client.metadata([METADATA_TOPIC], auto_create=True).topics[0]
         raise_for(topic.error_code, f"topic {METADATA_TOPIC!r}")
         return len(topic.partitions)
 
     def _produce(self, number: int, batch: bytes) -> None:
-        """Repeating it does no harm: events that are known already change nothing."""
+        """Append a batch. A duplicate is harmless: known events change nothing."""
         leader = self._client.leaders([METADATA_TOPIC])[METADATA_TOPIC].partitions
         node = next(each.leader_id for each in leader if each.partition_index == number)
         data = TopicProduceData(METADATA_TOPIC, partition_data=[PartitionProduceData(number, batch)])
@@ -97,7 +97,7 @@ class RemoteMetadataTopic:
     # ---- reading
 
     def _read(self, numbers: Iterable[int]) -> None:
-        """Up to the ends that these partitions have now."""
+        """Read to the current log end offsets of the partitions."""
         wanted = {TopicPartition(METADATA_TOPIC, number): LATEST for number in numbers}
         ends = self._client.retrying(lambda: list_offsets(self._client, wanted))
         while behind := [partition for partition, end in ends.items() if self._position(partition) < end]:
@@ -106,10 +106,10 @@ class RemoteMetadataTopic:
             except KafkaError as error:
                 if error.code is not ErrorCode.OFFSET_OUT_OF_RANGE:
                     raise
-                self._forget(behind)
+                self._reset(behind)
 
     def _position(self, partition: TopicPartition) -> int:
-        """The first offset that was not read; nothing is lost if it is -1."""
+        """Return the next offset to read, -1 before the first read."""
         number = partition.partition
         self._known.setdefault(number, KnownPartitions())
         return self._positions.get(number, -1)
@@ -135,17 +135,17 @@ class RemoteMetadataTopic:
         except UndecodableEvent:
             self.undecodable += 1
 
-    def _forget(self, partitions: list[TopicPartition]) -> None:
-        """Some of these have lost records that were not read: all begin anew."""
+    def _reset(self, partitions: list[TopicPartition]) -> None:
+        """Start again from the log start offset: unread records were deleted."""
         for partition in partitions:
             self._positions.pop(partition.partition, None)
             self._known[partition.partition] = KnownPartitions()
 
 
 def require_metadata_topic(topic: RemoteMetadataTopic) -> None:
-    """Raises CommandFailed with what to do about it."""
+    """Raise CommandFailed if the topic does not exist."""
     if not topic.exists():
         raise CommandFailed(
-            f"there is no topic {METADATA_TOPIC}: brokers with remote.log.storage.system.enable=true make it, and"
-            " `ottla remote recover` fills it from the bucket."
+            f"topic {METADATA_TOPIC} does not exist; brokers with remote.log.storage.system.enable=true create it,"
+            " and `ottla remote recover` restores its content from the bucket."
         )

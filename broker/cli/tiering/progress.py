@@ -1,4 +1,4 @@
-"""How far long work is, on a terminal; nothing where nobody looks."""
+"""Progress of long operations on a terminal; no output otherwise."""
 
 import sys
 from collections.abc import Iterable, Iterator
@@ -11,8 +11,8 @@ T = TypeVar("T")
 _CLEAR = "\r\x1b[K"
 
 
-def shown(work: Iterable[T], what: str) -> Iterator[T]:
-    """The same, with a line on stderr that counts; gone before anything else is printed, and at the end."""
+def with_progress(work: Iterable[T], what: str) -> Iterator[T]:
+    """Yield the items of `work`; count them on a line of stderr, cleared before other output and at the end."""
     if not sys.stderr.isatty():
         yield from work
         return

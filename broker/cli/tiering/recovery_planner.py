@@ -1,4 +1,4 @@
-"""Plans for what a bucket has, topic by topic, made on what cluster and metadata say at that moment."""
+"""Recovery plans for the topics of a bucket, based on the current cluster and remote metadata."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -13,7 +13,7 @@ from storage.tiered.segment_metadata import TopicIdPartition
 
 
 class RecoveryPlanner:
-    """`metadata` are read after each topic was listed."""
+    """Planner of recoveries. `metadata` are read after each topic is listed in the bucket."""
 
     def __init__(
         self, bucket: RemoteBucket, cluster: Cluster, metadata: MetadataJournal, options: RecoveryOptions
@@ -23,38 +23,38 @@ class RecoveryPlanner:
         self._metadata = metadata
         self._options = options
 
-    def plans(self, topic: str | None, topic_id: Uuid | None, *, may_make: bool) -> Iterator[TopicPlan]:
-        """Of all topics, or of one; `may_make`: also of those that do not exist.
+    def plans(self, topic: str | None, topic_id: Uuid | None, *, restore: bool) -> Iterator[TopicPlan]:
+        """Yield plans for all topics or one; `restore` includes topics that do not exist.
 
-        Where there are several incarnations of a topic that does not exist, it must be said which one is meant.
+        Without `topic_id`, the plan of a missing topic that the bucket has under several ids is refused.
         """
         bucket = self._bucket
         ids = incarnations(bucket.store, bucket.keys, topic)
-        for evidence in topics_in(bucket.store, bucket.keys, bucket.reader, topic):
-            exists = evidence.topic_id in self._cluster.topics.names
-            several = ids.get(evidence.topic, set())
+        for inventory in topics_in(bucket.store, bucket.keys, bucket.reader, topic):
+            exists = inventory.topic_id in self._cluster.topics.names
+            topic_ids = ids.get(inventory.topic, set())
             if topic_id is None:
-                wanted = exists or (may_make and not self._is_former(evidence, several))
+                wanted = exists or (restore and not self._is_former(inventory, topic_ids))
             else:
-                wanted = evidence.topic_id == topic_id and (exists or may_make)
+                wanted = inventory.topic_id == topic_id and (exists or restore)
             if not wanted:
                 continue
-            plan = plan_topic(evidence, self._known(evidence), self._cluster.topics, self._options)
-            if not exists and topic_id is None and len(several) > 1 and not plan.refusals:
-                plan = replace(plan, refusals=(_ambiguous(evidence.topic, several),))
+            plan = plan_topic(inventory, self._known(inventory), self._cluster.topics, self._options)
+            if not exists and topic_id is None and len(topic_ids) > 1 and not plan.refusals:
+                plan = replace(plan, refusals=(_ambiguous(inventory.topic, topic_ids),))
             yield plan
 
-    def _is_former(self, evidence: TopicInventory, several: set[Uuid]) -> bool:
-        """Whether the topic exists under another id that the bucket knows as well."""
-        return self._cluster.topics.ids.get(evidence.topic) in several
+    def _is_former(self, inventory: TopicInventory, topic_ids: set[Uuid]) -> bool:
+        """Return whether the topic exists under another id that the bucket has too."""
+        return self._cluster.topics.ids.get(inventory.topic) in topic_ids
 
-    def _known(self, evidence: TopicInventory) -> dict[int, KnownPartition]:
+    def _known(self, inventory: TopicInventory) -> dict[int, KnownPartition]:
         partitions = (
-            TopicIdPartition(evidence.topic_id, evidence.topic, number) for number in range(evidence.partition_count)
+            TopicIdPartition(inventory.topic_id, inventory.topic, number) for number in range(inventory.partition_count)
         )
         return {each.partition: self._metadata.catch_up(each) for each in partitions}
 
 
 def _ambiguous(topic: str, ids: set[Uuid]) -> str:
     shown = ", ".join(sorted(map(uuid_to_text, ids)))
-    return f"the bucket has several topics of the name {topic}: say which with --topic-id, {shown}."
+    return f"the bucket has several topics named {topic}; choose one with --topic-id: {shown}."

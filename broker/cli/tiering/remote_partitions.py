@@ -1,4 +1,4 @@
-"""`ottla remote describe`: what is where, per topic and partition, in bytes, offsets and age."""
+"""Output of `ottla remote describe`: offsets, sizes and ages, per topic and partition."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -34,7 +34,7 @@ HEADINGS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RemoteSummary:
-    """Of one partition. Bytes and times are those of finished segments; times are of records, in ms since 1970."""
+    """Remote segments of a partition. Sizes and times are of finished segments, times those of records in ms."""
 
     partition: TopicIdPartition
     states: Counter[SegmentState]
@@ -65,7 +65,7 @@ class RemoteSummary:
 
 @dataclass(frozen=True, slots=True)
 class RemotePartitionRow:
-    """One partition; `bounds` and `local_bytes` are of the cluster, `exists` says whether it has the partition."""
+    """A partition. `bounds` and `local_bytes` are the cluster's; `exists` is False if the cluster lacks it."""
 
     summary: RemoteSummary
     bounds: PartitionLogBounds
@@ -115,7 +115,7 @@ _FINISHED = SegmentState.COPY_FINISHED
 def rows_of_cluster(
     cluster: Cluster, known: Iterable[KnownPartition], topic: str | None, topics_with_tiering: Sequence[str]
 ) -> list[RemotePartitionRow]:
-    """What metadata know, and partitions of topics with tiering of which they know nothing yet."""
+    """Return rows of partitions in the remote metadata, and of other partitions of tiered topics."""
     local = cluster.local_bytes()
     summaries = {
         each.partition: RemoteSummary.of(each.partition, each.segments.segments())
@@ -148,7 +148,7 @@ def _row(cluster: Cluster, summary: RemoteSummary, local: dict[TopicPartition, i
 
 
 def row_of_bucket(inventory: PartitionInventory) -> RemotePartitionRow:
-    """What a bucket alone tells: where the log begins, and where it would go on."""
+    """Return the row of a partition in the bucket, with the remote log start offset and highest remote offset."""
     summary = RemoteSummary.of(inventory.partition, inventory.segments)
     bounds = PartitionLogBounds(start=inventory.log_start_offset, remote_end=inventory.next_offset - 1)
     return RemotePartitionRow(summary, bounds, None, exists=True)
@@ -170,7 +170,7 @@ def _shown(value: int | None) -> str:
 
 
 def age(timestamp_ms: int | None, now_ms: int) -> str:
-    """How long ago, in the two largest units: 3d4h, 5m2s."""
+    """Return the time since `timestamp_ms` in its two largest units: 3d4h, 5m2s."""
     if timestamp_ms is None:
         return NOT_KNOWN
     seconds = max(now_ms - timestamp_ms, 0) // 1000

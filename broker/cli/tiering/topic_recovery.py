@@ -1,12 +1,12 @@
-"""`ottla remote recover`: carries out the plans of `storage/tiered/bucket/recovery_plan.py`, stage by stage.
+"""Execution of recovery plans (`storage/tiered/bucket/recovery_plan.py`) for `ottla remote recover`, in five steps:
 
-1. The controller is asked whether it would make the topic, so that nothing is begun that cannot be finished.
-2. Events that metadata lack are published, so that whoever leads a partition finds its segments.
-3. Where offsets are given up, the log start offset is written beside the segments.
-4. The topic is made again under its id. Leaders begin above all epochs that were seen, after the last remote offset.
-5. It is looked up that they did.
+1. Validate with the controller that the topic can be restored, so that no step starts in vain.
+2. Publish missing events, so that each leader finds its remote segments.
+3. Write raised log start offsets to the bucket.
+4. Restore the topic under its id. Leader epochs exceed all epochs seen; the log continues after the last remote offset.
+5. Verify the log bounds.
 
-Each stage is told when it is done. What was done is found done by the next attempt.
+Each step is reported when it is done. A repeated run finds completed steps done.
 """
 
 import time
@@ -31,7 +31,7 @@ from storage.tiered.format.log_start_object import LogStart, encode_log_start, l
 from storage.tiered.segment_metadata import PartitionDelete, RemoteSegmentId
 
 SEGMENTS_PER_BATCH = 500
-"""Two events each of some 200 bytes: a fifth of what a batch may weigh."""
+"""Segments per batch, with two events of about 200 bytes each: a fifth of the default maximum batch size."""
 
 CHECK_INTERVAL_S = 0.2
 
@@ -39,9 +39,9 @@ ProgressCallback = Callable[[str], None]
 
 
 class TopicRecovery:
-    """Carries out plans. `say` is told of every stage, and `patience_s` bounds the last.
+    """Executor of plans. `on_progress` receives a message per step; `timeout_s` limits the verification.
 
-    Raises what the client and the store raise, and CommandFailed.
+    Raises errors of the client and the store, and CommandFailed.
     """
 
     def __init__(
@@ -52,20 +52,20 @@ class TopicRecovery:
         bucket: RemoteBucket,
         options: RecoveryOptions,
         *,
-        say: ProgressCallback,
-        patience_s: float,
+        on_progress: ProgressCallback,
+        timeout_s: float,
     ) -> None:
         self._client = client
         self._cluster = cluster
         self._journal = journal
         self._bucket = bucket
         self._options = options
-        self._say = say
-        self._patience_s = patience_s
+        self._on_progress = on_progress
+        self._timeout_s = timeout_s
 
-    def carry_out(self, plan: TopicPlan) -> None:
-        """A plan without refusals."""
-        assert not plan.refusals, "a plan that is refused is not carried out"
+    def execute(self, plan: TopicPlan) -> None:
+        """Execute a plan without refusals."""
+        assert not plan.refusals, "a plan with refusals is not executed"
         if plan.exists:
             self._publish(plan)
             return
@@ -73,27 +73,27 @@ class TopicRecovery:
         self._publish(plan)
         self._raise_log_starts(plan)
         self._restore(plan)
-        self._say(
-            f"{plan.topic}: made again as {uuid_to_text(plan.topic_id)} with {len(plan.partitions)} partitions from"
-            f" leader epoch {plan.leader_epoch} on"
+        self._on_progress(
+            f"{plan.topic}: restored as {uuid_to_text(plan.topic_id)} with {len(plan.partitions)} partitions from"
+            f" leader epoch {plan.leader_epoch}"
         )
-        self._look_up(plan)
+        self._verify(plan)
 
     def _publish(self, plan: TopicPlan) -> None:
         for partition in plan.partitions:
             for batch in batches(partition.events):
                 self._journal.publish(partition.partition, batch)
             if partition.events:
-                self._say(f"{partition.partition}: published {len(partition.events)} events of its segments")
+                self._on_progress(f"{partition.partition}: published {len(partition.events)} segment events")
 
     def _raise_log_starts(self, plan: TopicPlan) -> None:
         for partition in plan.partitions:
             if partition.raised_log_start is not None:
                 self._write_log_start(plan, partition, partition.raised_log_start)
-                self._say(f"{partition.partition}: gave up offsets below {partition.raised_log_start}")
+                self._on_progress(f"{partition.partition}: raised the log start offset to {partition.raised_log_start}")
 
     def _write_log_start(self, plan: TopicPlan, partition: PartitionPlan, offset: int) -> None:
-        said = LogStart(
+        log_start = LogStart(
             log_start_offset=offset,
             leader_epoch=plan.object_epoch,
             cluster_id=self._options.cluster_id,
@@ -101,7 +101,7 @@ class TopicRecovery:
             timestamp_ms=self._options.now_ms,
         )
         target = log_start_object(self._bucket.store, self._bucket.keys.partition(partition.partition))
-        target.write(plan.object_epoch, encode_log_start(said))
+        target.write(plan.object_epoch, encode_log_start(log_start))
 
     def _restore(self, plan: TopicPlan, *, validate_only: bool = False) -> None:
         topic = RestorableTopic(
@@ -117,22 +117,22 @@ class TopicRecovery:
         for result in response.topics:
             raise_for(result.error_code, f"topic {result.name!r}", result.error_message)
 
-    # ---- whether it worked
+    # ---- verification
 
-    def _look_up(self, plan: TopicPlan) -> None:
-        """Waits until every log begins and ends where it should. Raises CommandFailed."""
-        deadline = time.monotonic() + self._patience_s
-        while amiss := self._amiss(plan):
+    def _verify(self, plan: TopicPlan) -> None:
+        """Wait until every log has the planned bounds. Raises CommandFailed."""
+        deadline = time.monotonic() + self._timeout_s
+        while problem := self._problem(plan):
             if time.monotonic() >= deadline:
-                raise CommandFailed(f"{plan.topic} is there again, but {amiss}.")
+                raise CommandFailed(f"{plan.topic} is restored, but {problem}.")
             time.sleep(CHECK_INTERVAL_S)
-        self._say(f"{plan.topic}: all partitions are led, from their log start to their remote end")
+        self._on_progress(f"{plan.topic}: all partitions have leaders and their planned log bounds")
 
-    def _amiss(self, plan: TopicPlan) -> str | None:
-        """What is not yet as it should be. Others may produce already, so that a log may go on further."""
+    def _problem(self, plan: TopicPlan) -> str | None:
+        """Return a difference from the plan. A log may end later than planned: producers may be active."""
         self._cluster.refresh()
         if plan.topic_id not in self._cluster.topics.names:
-            return "brokers do not know it yet"
+            return "the brokers' metadata do not contain it yet"
         try:
             bounds = self._cluster.bounds(plan.topic)
         except KafkaError as error:
@@ -142,15 +142,15 @@ class TopicRecovery:
         for each in plan.partitions:
             found = bounds.get(each.partition.partition)
             if found is None or found.start is None or found.end is None:
-                return f"{each.partition} has no leader that answers"
+                return f"{each.partition} has no leader that responds"
             if found.start != each.log_start_offset or found.end < each.next_offset:
-                wanted = f"instead of {each.log_start_offset} to {each.next_offset}"
-                return f"{each.partition} goes from {found.start} to {found.end} {wanted}"
+                planned = f"instead of {each.log_start_offset} to {each.next_offset}"
+                return f"{each.partition} has offsets {found.start} to {found.end} {planned}"
         return None
 
 
 def batches(events: Iterable[Event]) -> Iterator[Sequence[Event]]:
-    """Events as they may be written at once: those of one segment are never parted."""
+    """Yield batches of events; the events of a segment stay in one batch."""
     batch: list[Event] = []
     count = 0
     for _, its in groupby(events, key=_subject):
@@ -168,16 +168,16 @@ def _subject(event: Event) -> RemoteSegmentId | object:
 
 
 def plan_lines(plan: TopicPlan) -> Iterator[str]:
-    """What a plan would do, and what speaks against it."""
+    """Yield the lines that describe a plan, with its warnings and refusals."""
     name = f"{plan.topic} ({uuid_to_text(plan.topic_id)})"
     if plan.is_done:
-        yield f"{name}: nothing is missing"
+        yield f"{name}: no events are missing"
     elif plan.exists:
         yield f"{name}: exists; {plan.event_count} events are missing"
     else:
         yield (
-            f"{name}: to be made again with {len(plan.partitions)} partitions, {_factor(plan)}, from leader epoch"
-            f" {plan.leader_epoch} on; {plan.event_count} events are missing"
+            f"{name}: to be restored with {len(plan.partitions)} partitions, {_factor(plan)}, from leader epoch"
+            f" {plan.leader_epoch}; {plan.event_count} events are missing"
         )
     for each in plan.partitions if not plan.exists else ():
         yield (

@@ -66,7 +66,7 @@ def main(effect: str, count: int, arguments: list[str]) -> int:
     for owner, name, watched in (
         (RemoteMetadataTopic, "publish", by.watched("publish", RemoteMetadataTopic.publish)),
         (EpochStampedObject, "write", by.watched("log-start", EpochStampedObject.write)),
-        (TopicRecovery, "_look_up", by.watched("look-up", TopicRecovery._look_up)),
+        (TopicRecovery, "_verify", by.watched("look-up", TopicRecovery._verify)),
         (
             TopicRecovery,
             "_restore",

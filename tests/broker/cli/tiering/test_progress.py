@@ -2,11 +2,11 @@
 
 import pytest
 
-from broker.cli.tiering.progress import shown
+from broker.cli.tiering.progress import with_progress
 
 
 def test_nothing_is_said_where_nobody_looks(capsys: pytest.CaptureFixture[str]) -> None:
-    assert list(shown([1, 2], "partitions")) == [1, 2]
+    assert list(with_progress([1, 2], "partitions")) == [1, 2]
     assert capsys.readouterr().err == ""
 
 
@@ -14,6 +14,6 @@ def test_a_terminal_shows_a_count_that_goes(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sys.stderr.isatty", lambda: True)
-    assert list(shown([1, 2], "partitions")) == [1, 2]
+    assert list(with_progress([1, 2], "partitions")) == [1, 2]
     said = capsys.readouterr().err.split("\r\x1b[K")
     assert said == ["", "partitions: …", "", "partitions: 1", "", "partitions: 2", ""]

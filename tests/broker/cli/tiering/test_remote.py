@@ -144,7 +144,7 @@ class TestVerify:
         assert [line.split(": ")[1] for line in outcome.lines[:3]] == ["dangling", "orphan", "abandoned copy"]
         assert "missing log" in outcome.lines[0]
         assert outcome.lines[3:] == ["1 partitions: 1 live, 1 orphan, 1 abandoned copy, 1 dangling"]
-        assert outcome.err == "Error: 3 finding(s): bucket and metadata do not agree.\n"
+        assert outcome.err == "Error: 3 finding(s): bucket and metadata differ.\n"
 
     def test_as_json(self, harness: RemoteCommandHarness, remote: Remote) -> None:
         harness.topic("foo", FOO_ID, (0, 10, 19, 30))
@@ -251,7 +251,7 @@ class TestCollect:
         outcome = remote("collect", "--gone-topic", uuid_to_text(FOO_ID))
         assert (outcome.code, outcome.err) == (
             1,
-            "Error: --gone-topic is for topics that are gone, and foo is there.\n",
+            "Error: --gone-topic: topics foo exist in the cluster.\n",
         )
 
     def test_another_clusters_topic_is_not_touched(self, harness: RemoteCommandHarness, remote: Remote) -> None:
@@ -307,7 +307,7 @@ class TestRecover:
             "retention.ms": "-1",
         }
         assert len(harness.known().get(harness.partition(1)).segments) == 1
-        assert remote("recover", "--topic", "foo").lines == [f"foo ({uuid_to_text(FOO_ID)}): nothing is missing"]
+        assert remote("recover", "--topic", "foo").lines == [f"foo ({uuid_to_text(FOO_ID)}): no events are missing"]
 
     def test_a_lost_cluster(self, harness: RemoteCommandHarness, remote: Remote) -> None:
         for name, topic_id in (("foo", FOO_ID), ("bar", OTHER_ID)):
@@ -371,7 +371,7 @@ class TestRecover:
         harness.describe("foo", FOO_ID, 1)
         harness.broker.bounds["foo"] = [(0, 0, -1, 0)]
         outcome = remote("recover", "--topic", "foo")
-        assert outcome.err == "Error: foo is there again, but foo-0 goes from 0 to 0 instead of 0 to 10.\n"
+        assert outcome.err == "Error: foo is restored, but foo-0 has offsets 0 to 0 instead of 0 to 10.\n"
 
     def test_of_several_incarnations_one_must_be_named(self, harness: RemoteCommandHarness, remote: Remote) -> None:
         for topic_id in (FOO_ID, OTHER_ID):
@@ -399,7 +399,7 @@ class TestRecover:
         outcome = remote("recover", "--topic", "nope")
         assert (outcome.code, outcome.err) == (
             1,
-            "Error: the bucket has nothing of topic 'nope' that could be recovered.\n",
+            "Error: the bucket has no recoverable data of topic 'nope'.\n",
         )
 
 
@@ -439,5 +439,5 @@ def test_metadata_that_others_keep_are_left_alone(
 ) -> None:
     done = remote(*subcommand, "--override", "remote.log.metadata.manager.class.name=theirs:Keeper")
     assert done.code == 1
-    assert done.err.startswith("Error: remote.log.metadata.manager.class.name is theirs:Keeper, and this command knows")
+    assert done.err.startswith("Error: remote.log.metadata.manager.class.name is theirs:Keeper; this command supports")
     assert not harness.broker.log
