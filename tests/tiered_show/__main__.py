@@ -32,7 +32,7 @@ from tests.tiered_show.readers import (
 )
 from tests.tiered_show.watch import CopyWatch, SampleWatch
 
-TOPIC = "show"
+TOPIC = "tiered"
 PROBE_TOPIC = "probe"
 BUILD = REPOSITORY / "build" / "tiered"
 WARM_UP_S = 15.0
@@ -55,16 +55,18 @@ SETTINGS = {
 def parsed() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.tiered_show", description=__doc__)
     parser.add_argument("--gigabytes", type=float, default=2)
-    parser.add_argument("--rate", type=float, default=10, help="megabytes a second that are produced")
+    parser.add_argument("--rate", type=float, default=10, help="megabytes produced per second")
     parser.add_argument("--partitions", type=int, default=6)
-    parser.add_argument("--size", type=int, default=1024, help="bytes of each value")
-    parser.add_argument("--share", type=float, default=0.1, help="of requests to the store that meet a fault")
-    parser.add_argument("--outage", type=float, default=60, help="seconds without a store, in the middle")
-    parser.add_argument("--kills", type=int, default=1, help="brokers killed, one after the other, after the outage")
+    parser.add_argument("--size", type=int, default=1024, help="bytes per record value")
+    parser.add_argument("--share", type=float, default=0.1, help="share of requests to the store with a fault")
+    parser.add_argument("--outage", type=float, default=60, help="seconds without the store, in the middle of the run")
+    parser.add_argument("--kills", type=int, default=1, help="brokers killed one by one after the outage")
     parser.add_argument("--seed", type=int, default=405)
-    parser.add_argument("--shallow", action="store_true", help="in the end verify objects, and not all that they hold")
+    parser.add_argument(
+        "--shallow", action="store_true", help="verify at the end that objects exist, not their content"
+    )
     parser.add_argument("--directory", type=Path, default=BUILD, help="emptied first")
-    parser.add_argument("--keep", action="store_true", help="keep all files even if all is well")
+    parser.add_argument("--keep", action="store_true", help="keep all files even after a clean run")
     return parser.parse_args()
 
 
@@ -89,8 +91,8 @@ class Phases:
         }
 
 
-class Show:
-    """One run; `faults` are sentences about violations."""
+class TieredRun:
+    """One run; `faults` are violations as text."""
 
     def __init__(self, tier: TieredCluster, arguments: argparse.Namespace) -> None:
         self.tier = tier
@@ -124,7 +126,11 @@ class Show:
         ]
 
     def acknowledged(self) -> dict[int, int]:
-        return {partition: count for writer in self.writers for partition, count in writer.heard.acknowledged.items()}
+        return {
+            partition: count
+            for writer in self.writers
+            for partition, count in writer.acknowledgements.acknowledged.items()
+        }
 
     # ---- writing
 
@@ -135,14 +141,14 @@ class Show:
         for thread in (*self.writers, self.probe, self.copies, self.samples):
             thread.start()
         self._wait_for_share(0.3)
-        self._outage()
+        self._stop_store()
         for kill in range(self.arguments.kills):
             self._wait_for_share(0.3 + 0.5 * (kill + 1) / (self.arguments.kills + 1), rest_s=10)
-            self._kill(1 + kill % 3)
+            self._kill_broker(1 + kill % 3)
         for writer in self.writers:
             writer.join()
         self.phases.produced = time.monotonic()
-        say(f"produced in {self.phases.produced - self.phases.began:.0f} s")
+        print_now(f"produced in {self.phases.produced - self.phases.began:.0f} s")
         for watch in (self.probe, self.samples):
             watch.finish()
 
@@ -155,35 +161,35 @@ class Show:
                 return
             time.sleep(0.2)
 
-    def _outage(self) -> None:
-        say(f"the store is gone, {sum(self.acknowledged().values()):,} records acknowledged")
+    def _stop_store(self) -> None:
+        print_now(f"the store is stopped, {sum(self.acknowledged().values()):,} records acknowledged")
         start = time.monotonic()
         self.tier.proxy.vanish()
         time.sleep(self.arguments.outage)
         self.tier.proxy.come_back()
         self.phases.outage = start, time.monotonic()
-        say(f"the store is back, {sum(self.acknowledged().values()):,} records acknowledged")
+        print_now(f"the store is running again, {sum(self.acknowledged().values()):,} records acknowledged")
 
-    def _kill(self, broker_id: int) -> None:
+    def _kill_broker(self, broker_id: int) -> None:
         self.phases.kills.append(time.monotonic())
         self.tier.brokers[broker_id].kill()
         time.sleep(5)
         self.tier.brokers.start(broker_id)
-        say(f"broker {broker_id} was killed and is back")
+        print_now(f"broker {broker_id} was killed and is running again")
 
     # ---- evaluation
 
-    def shrink(self) -> None:
+    def wait_for_local_retention(self) -> None:
         """Wait until no replica exceeds its local retention, an active segment and one being copied."""
         most = 4 * SEGMENT_BYTES + 2 * SEGMENT_BYTES
         began = time.monotonic()
         while (largest := self._largest_local_log()) > most:
             if time.monotonic() - began > SHRINK_S:
-                self.faults.append(f"a local log still has {largest:,} bytes")
+                self.faults.append(f"a local log still holds {largest:,} bytes")
                 break
             time.sleep(1)
         self.phases.shrunk = time.monotonic()
-        say(f"local logs are at their retention, {self.phases.shrunk - self.phases.produced:.0f} s later")
+        print_now(f"local logs reached their retention after {self.phases.shrunk - self.phases.produced:.0f} s")
 
     def _largest_local_log(self) -> int:
         partitions = range(self.arguments.partitions)
@@ -204,11 +210,11 @@ class Show:
         for step in steps:
             reading = step()
             if isinstance(reading, str):
-                say(f"skipped: Java: {reading}")
+                print_now(f"skipped: Java: {reading}")
                 continue
             readings.append(reading)
             self.faults += [f"{reading.title}: {fault}" for fault in reading.faults]
-            say(f"{reading.title}: {reading.seconds:.1f} s, {'NOT ' * bool(reading.faults)}identical")
+            print_now(f"{reading.title}: {reading.seconds:.1f} s, {'NOT ' * bool(reading.faults)}identical")
         return readings
 
     def report(self, readings: list[Reading]) -> None:
@@ -219,56 +225,56 @@ class Show:
         found = audit(self.tier, TOPIC, deep=not arguments.shallow)
         self.faults += found.faults
         if found.segments < (least := size // SEGMENT_BYTES // 2):
-            self.faults.append(f"only {found.segments} segments are remote, not {least} at least")
-        say(f"\n{total:,} records, {size / 1e9:.2f} GB, {arguments.partitions} partitions, three replicas of each")
+            self.faults.append(f"{found.segments} segments are remote, minimum {least}")
+        print_now(f"\n{total:,} records, {size / 1e9:.2f} GB, {arguments.partitions} partitions, replication factor 3")
         seconds = phases.produced - phases.began
         print(f"produced with acks=all in {seconds:.0f} s, {size / 1e6 / seconds:.1f} MB/s")
         gone = phases.outage[1] - phases.outage[0]
-        print(f"meanwhile the store was gone for {gone:.1f} s, and {arguments.kills} broker(s) were killed")
+        print(f"during this time the store was down for {gone:.1f} s, and {arguments.kills} broker(s) were killed")
         self._report_latencies()
-        print(f"tier caught up and local logs at their retention {phases.shrunk - phases.produced:.0f} s later:")
+        print(f"tier caught up and local logs reached their retention after {phases.shrunk - phases.produced:.0f} s:")
         written = size // arguments.partitions
-        print(f"  no replica has more than {self._largest_local_log():,} bytes on disk, of {written:,} written")
+        print(f"  no replica holds more than {self._largest_local_log():,} bytes on disk, of {written:,} written")
         for reading in readings:
             speed = f", {size / 1e6 / reading.seconds:.1f} MB/s" if "timestamps of" not in reading.title else ""
             print(f"{reading.title}: {reading.seconds:.1f} s{speed}, {len(reading.faults)} faults")
-        samples = self.samples.samples
-        print(f"ranges read meanwhile: {samples.whole} whole, {samples.late} late, {len(self.samples.faults)} wrong")
-        print(f"copies begun: {self.copies.copies}, past the last stable offset: {len(self.copies.faults)}")
+        samples, wrong = self.samples.samples, len(self.samples.faults)
+        print(f"ranges read during the run: {samples.whole} complete, {samples.late} late, {wrong} wrong")
+        print(f"copies started: {self.copies.copies}, past the last stable offset: {len(self.copies.faults)}")
         counts = self.tier.proxy.counts()
         requests = counts.pop("requests", 0)
         share = sum(counts.values()) / max(1, requests)
-        print(f"requests to the store: {requests}, of which {share:.1%} met a fault: {counts}")
+        print(f"requests to the store: {requests}, {share:.1%} with a fault: {counts}")
         print(f"collect: {found.collected}")
         print(f"verify: {found.verified}")
         print(f"leaders' local logs: {found.local_bytes:,} bytes, remote: {found.remote_bytes:,} bytes")
-        print(f"leader epochs of {found.compared} remote segments compared with their leaders' own")
+        print(f"leader epochs of {found.compared} remote segments compared with their leaders' checkpoints")
         parts = f"{len(ObjectSuffix)} x {found.segments} segments"
         print(f"bucket: {found.objects} objects = {parts}, and {found.other_objects} others")
         print(f"after the collection: {found.orphans} orphan and {found.dangling} dangling objects")
 
     def _report_latencies(self) -> None:
-        for title, heard in (
-            ("probe", self.probe.heard.latencies),
-            ("load", [each for writer in self.writers for each in writer.heard.latencies]),
+        for title, acknowledgements in (
+            ("probe", self.probe.acknowledgements.latencies),
+            ("load", [each for writer in self.writers for each in writer.acknowledgements.latencies]),
         ):
-            phases = self.phases.latencies(heard)
+            phases = self.phases.latencies(acknowledgements)
             figures = {
                 name: f"{percentile(each, 0.5):.1f}/{percentile(each, 0.99):.1f}" for name, each in phases.items()
             }
             print(f"p50/p99 ms of acks=all, {title}, by the store's outage: {figures}")
             before, during = (percentile(phases[name], 0.99) for name in ("before", "during"))
             if title == "probe" and during > max(before * NOTICED_FACTOR, before + NOTICED_MS):
-                self.faults.append(f"producers noticed the outage: p99 was {before:.1f} ms, and then {during:.1f} ms")
+                self.faults.append(f"the outage delayed producers: p99 rose from {before:.1f} ms to {during:.1f} ms")
 
     def conclude(self) -> None:
         self.copies.finish()
-        for heard in (*(writer.heard for writer in self.writers), self.probe.heard):
-            self.faults += heard.failures
+        for acknowledgements in (*(writer.acknowledgements for writer in self.writers), self.probe.acknowledgements):
+            self.faults += acknowledgements.failures
         self.faults += self.copies.faults + self.samples.faults
 
 
-def say(text: str) -> None:
+def print_now(text: str) -> None:
     print(text, flush=True)
 
 
@@ -277,20 +283,20 @@ def main() -> int:
     if (reason := unavailable_reason()) is not None:
         print(f"skipped: no S3 server: {reason}")
         return 2
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that nothing that was started stays
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that all started processes are stopped
     shutil.rmtree(arguments.directory, ignore_errors=True)
     with TieredCluster(arguments.directory, SETTINGS, seed=arguments.seed) as tier:
-        show = Show(tier, arguments)
-        show.write()
-        show.shrink()
-        readings = show.read()
+        run = TieredRun(tier, arguments)
+        run.write()
+        run.wait_for_local_retention()
+        readings = run.read()
         tier.proxy.set_share(0)
-        show.conclude()
-        show.report(readings)
-    for fault in show.faults[:50]:
+        run.conclude()
+        run.report(readings)
+    for fault in run.faults[:50]:
         print(f"fault: {fault}")
-    print(f"{len(show.faults)} faults")
-    if show.faults:
+    print(f"{len(run.faults)} faults")
+    if run.faults:
         print(f"files: {arguments.directory}")
         return 1
     if not arguments.keep:

@@ -34,8 +34,8 @@ def audit(tier: RemoteStorageView, topic: str, *, deep: bool) -> Audit:
     collected = tier.remote("collect", "--grace-ms", "0", check=False).strip()
     verified = tier.remote("verify", "--grace-ms", "0", *(["--deep"] if deep else []), check=False).strip()
     bucket, expected = tier.bucket(), tier.expected_objects()
-    faults = [f"in the bucket, and not known: {key}" for key in sorted(bucket.segments - expected)]
-    faults += [f"known, and not in the bucket: {key}" for key in sorted(expected - bucket.segments)]
+    faults = [f"in the bucket without metadata: {key}" for key in sorted(bucket.segments - expected)]
+    faults += [f"in metadata without an object: {key}" for key in sorted(expected - bucket.segments)]
     if "finding(s)" in verified or not re.search(r"\d+ live", verified):
         faults.append(f"verify: {verified}")
     compared, of_epochs = epoch_faults(tier, [topic])
@@ -43,8 +43,8 @@ def audit(tier: RemoteStorageView, topic: str, *, deep: bool) -> Audit:
     rows = described(tier, topic)
     faults += [fault for row in rows for fault in bounds_faults(row)]
     return Audit(
-        collected=collected.splitlines()[-1] if collected else "nothing said",
-        verified=verified.splitlines()[-1] if verified else "nothing said",
+        collected=collected.splitlines()[-1] if collected else "no output",
+        verified=verified.splitlines()[-1] if verified else "no output",
         local_bytes=sum(row["localBytes"] for row in rows),
         remote_bytes=sum(row["remoteBytes"] for row in rows),
         segments=len(expected) // len(ObjectSuffix),
@@ -65,9 +65,9 @@ def described(tier: RemoteStorageView, topic: str) -> list[dict[str, int]]:
 
 
 def bounds_faults(row: dict[str, int]) -> list[str]:
-    """Check that the log begins with its remote part, which reaches at least to the local part."""
+    """Return a violation unless the log starts remotely and its remote part reaches at least to the local part."""
     bounds = [row[name] for name in ("logStartOffset", "localLogStartOffset", "highestRemoteOffset", "logEndOffset")]
     start, local_start, remote_end, end = bounds
     if start == row["remoteStartOffset"] < local_start <= remote_end + 1 <= end:
         return []
-    return [f"partition {row['partition']} begins, is local, is remote to, ends at {bounds}"]
+    return [f"partition {row['partition']}: log start, local start, remote end, log end: {bounds}"]

@@ -46,7 +46,7 @@ def between(latencies: Sequence[Latency], start: float, end: float) -> list[Late
 
 
 @dataclass
-class Heard:
+class Acknowledgements:
     """Acknowledgements. `acknowledged` counts records by partition."""
 
     acknowledged: dict[int, int] = field(default_factory=dict)
@@ -71,7 +71,7 @@ class Writer(threading.Thread):
         self, bootstrap: str, topic: str, recipe: Recipe, partitions: Sequence[int], count: int, rate: float
     ) -> None:
         super().__init__(daemon=True)
-        self.heard = Heard()
+        self.acknowledgements = Acknowledgements()
         self._topic = topic
         self._recipe = recipe
         self._partitions = partitions
@@ -89,10 +89,10 @@ class Writer(threading.Thread):
             if ahead > 0.005:
                 self._producer.poll(ahead)
             elif ahead < -1.0:
-                began -= ahead + 1.0  # what was missed in a pause is not made up for in a burst
+                began -= ahead + 1.0  # do not make up for a pause with a burst
         left = self._producer.flush(FLUSH_S)
         if left:
-            self.heard.failures.append(f"{left} records were never acknowledged")
+            self.acknowledgements.failures.append(f"{left} records were not acknowledged")
 
     def _send(self, partition: int, number: int) -> None:
         recipe = self._recipe
@@ -103,7 +103,7 @@ class Writer(threading.Thread):
                     recipe.value(partition, number),
                     b"%d" % number,
                     partition,
-                    on_delivery=self.heard.take,
+                    on_delivery=self.acknowledgements.take,
                     timestamp=recipe.timestamp_ms(number),
                 )
             except BufferError:
@@ -120,7 +120,7 @@ class Probe(threading.Thread):
 
     def __init__(self, bootstrap: str, topic: str, recipe: Recipe, partitions: int) -> None:
         super().__init__(daemon=True)
-        self.heard = Heard()
+        self.acknowledgements = Acknowledgements()
         self._topic = topic
         self._recipe = recipe
         self._partitions = partitions
@@ -136,7 +136,7 @@ class Probe(threading.Thread):
                 self._recipe.value(partition, number),
                 b"%d" % number,
                 partition,
-                on_delivery=self.heard.take,
+                on_delivery=self.acknowledgements.take,
                 timestamp=self._recipe.timestamp_ms(number),
             )
             sent += 1
@@ -144,7 +144,7 @@ class Probe(threading.Thread):
             while (left := due - time.monotonic()) > 0:
                 self._producer.poll(left)
         if self._producer.flush(FLUSH_S):
-            self.heard.failures.append("records of the probe were never acknowledged")
+            self.acknowledgements.failures.append("records of the probe were not acknowledged")
 
     def finish(self) -> None:
         self._is_over.set()

@@ -46,7 +46,7 @@ class Reading:
         if dict(ends) != dict(written.ends):
             self.faults.append(f"read up to {dict(ends)}, not {dict(written.ends)}")
         if dict(crcs) != dict(written.crcs):
-            self.faults.append("what was read is not what was written")
+            self.faults.append("the records read differ from those written")
 
 
 def read_with_librdkafka(bootstrap: str, written: Written, isolation: str) -> Reading:
@@ -96,7 +96,7 @@ def read_with_java(bootstrap: str, written: Written, isolation: str, count: int)
     reading.compare(written, {p: end for p, end, _ in read}, {p: crc for p, _, crc in read})
     wanted = {(partition, written.recipe.timestamp_ms(number), number) for partition, number in asked}
     if {tuple(map(int, words)) for words in _lines(lines, "at")} != wanted:
-        reading.faults.append("offsets by timestamp are not those of the records")
+        reading.faults.append("offsets by timestamp differ from those of the records")
     return reading
 
 

@@ -22,7 +22,7 @@ _QUIET = {"group.id": "watch", "enable.auto.commit": False, "log_level": 0, "top
 
 
 class CopyWatch(threading.Thread):
-    """Follows the metadata topic. `copies` counts the COPY_STARTED events."""
+    """A reader of the metadata topic. `copies` counts the COPY_STARTED events."""
 
     def __init__(self, bootstrap: str, topic: str) -> None:
         super().__init__(daemon=True)
@@ -55,7 +55,7 @@ class CopyWatch(threading.Thread):
         try:
             event = decode_event(value)
         except UndecodableEvent as error:
-            self.faults.append(f"an event of remote metadata: {error}")
+            self.faults.append(f"invalid remote log metadata: {error}")
             return
         if isinstance(event, RemoteSegment) and event.id.partition.topic == self._topic:
             self.copies += 1
@@ -63,17 +63,17 @@ class CopyWatch(threading.Thread):
 
     def _check(self, partition: int, segment: RemoteSegment) -> None:
         if segment.end_offset >= self._stable.get(partition, 0):
-            self._stable[partition] = self._ask(partition)
+            self._stable[partition] = self._last_stable_offset(partition)
         if segment.end_offset >= (stable := self._stable[partition]):
-            self.faults.append(f"{segment.id} ends at {segment.end_offset}, and {stable} is the last stable offset")
+            self.faults.append(f"{segment.id} ends at {segment.end_offset}, above the last stable offset {stable}")
 
-    def _ask(self, partition: int) -> int:
+    def _last_stable_offset(self, partition: int) -> int:
         while True:
             try:
                 where = TopicPartition(self._topic, partition)
                 return int(self._asking.get_watermark_offsets(where, timeout=10)[1])
             except KafkaException:
-                time.sleep(0.2)  # there is no leader right now
+                time.sleep(0.2)  # the partition has no leader at the moment
 
     def finish(self) -> None:
         self._is_over.set()
@@ -89,7 +89,7 @@ class Samples:
 
 
 class SampleWatch(threading.Thread):
-    """Reads random ranges below the acknowledged offsets."""
+    """A reader of random ranges below the acknowledged offsets."""
 
     RANGE = 100
     PATIENCE_S = 2.0

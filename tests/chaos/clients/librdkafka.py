@@ -69,7 +69,7 @@ class AdjacentRecords:
 
 @dataclass
 class AdjacentRecordsByPartition:
-    """AdjacentRecordsByPartition of adjacent records per partition, reported with a short delay."""
+    """Runs of adjacent records per partition, reported with a short delay."""
 
     verb: str
     open: dict[int, AdjacentRecords] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""Tools of the run: self-checking records, histories, percentiles."""
+"""Tools of the run: self-checking records, leader epoch histories, percentiles."""
 
 import math
 import zlib
@@ -39,23 +39,23 @@ class Record:
         return 1, 1000 + self._offset + self._late_ms
 
 
-def test_a_value_ends_with_its_own_checksum_and_has_its_size() -> None:
+def test_value_has_its_size_and_ends_with_its_checksum() -> None:
     value = RECIPE.value(3, 7)
     assert len(value) == 200
     assert value.startswith(b"3 7 ")
     assert zlib.crc32(value[:-4]) == int.from_bytes(value[-4:], "big")
 
 
-def test_a_record_that_is_as_written_has_no_fault() -> None:
+def test_unchanged_record_has_no_fault() -> None:
     assert RECIPE.fault(Record(7), 7) is None
 
 
-def test_a_record_that_is_not_has_one() -> None:
+def test_changed_record_has_a_fault() -> None:
     for wrong in (Record(7, value=RECIPE.value(2, 7)), Record(7, key=b"8"), Record(7, late_ms=1), Record(8)):
         assert RECIPE.fault(wrong, 7) is not None
 
 
-def test_a_reading_finds_what_is_missing_and_what_comes_twice() -> None:
+def test_reading_finds_missing_and_duplicate_records() -> None:
     for offsets, faults in ((range(3), 0), ((0, 2), 1), ((0, 0, 1), 1)):
         found = ReadBack(RECIPE, {3: 0})
         for offset in offsets:
@@ -63,21 +63,21 @@ def test_a_reading_finds_what_is_missing_and_what_comes_twice() -> None:
         assert len(found.faults) == faults
 
 
-def test_a_reading_comes_to_the_checksum_of_what_was_written() -> None:
+def test_reading_has_the_checksum_of_the_written_values() -> None:
     found = ReadBack(RECIPE, {3: 0})
     for offset in range(5):
         found.take(Record(offset))
     assert found.crcs == {3: RECIPE.crc(3, range(5))}
 
 
-def test_a_history_is_clipped_to_a_range() -> None:
+def test_history_is_clipped_to_a_range() -> None:
     epochs = [(0, 0), (2, 10), (5, 20)]
     assert clipped(epochs, 0, 9) == ((0, 0),)
     assert clipped(epochs, 5, 10) == ((0, 5), (2, 10))
     assert clipped(epochs, 12, 40) == ((2, 12), (5, 20))
 
 
-def test_bounds_that_leave_a_gap_are_a_fault() -> None:
+def test_bounds_with_a_gap_are_a_fault() -> None:
     row = {
         "partition": 0,
         "logStartOffset": 0,
@@ -91,7 +91,7 @@ def test_bounds_that_leave_a_gap_are_a_fault() -> None:
     assert bounds_faults(row | {"remoteStartOffset": 3}) != []
 
 
-def test_latencies_count_where_they_were_waited_for() -> None:
+def test_latencies_belong_to_the_phase_of_the_whole_wait() -> None:
     inside, before, across = Latency(5.0, 1.0), Latency(3.5, 1.0), Latency(9.5, 3.0)
     assert between([before, inside, across], 3.0, 9.0) == [inside]
     assert percentile([Latency(0.0, each / 1000) for each in range(1, 101)], 0.99) == 100.0
