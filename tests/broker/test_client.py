@@ -1,4 +1,4 @@
-"""The blocking client against scripted brokers: versions, routing, retries, and misbehaving peers."""
+"""The blocking client against scripted brokers: versions, routing, retries, and faulty peers."""
 
 import socket
 import threading
@@ -72,21 +72,21 @@ def client(broker: FakeBroker, clock: FakeTime) -> Iterator[Client]:
         ("::1", Endpoint("::1", 9092)),
     ],
 )
-def test_addresses(text: str, expected: Endpoint) -> None:
+def test_endpoint_parses_host_port_and_ipv6(text: str, expected: Endpoint) -> None:
     assert Endpoint.parse(text) == expected
 
 
 @pytest.mark.parametrize("text", ["", ":1", "h:", "h:x", "h:0", "h:65536"])
-def test_what_is_no_address_is_refused(text: str) -> None:
+def test_invalid_address_is_refused(text: str) -> None:
     with pytest.raises(ClientError):
         Endpoint.parse(text)
 
 
-def test_an_endpoint_is_written_as_it_is_read() -> None:
+def test_endpoint_text_is_its_parsed_form() -> None:
     assert [str(Endpoint.parse(text)) for text in ("h:1", "[::1]:9")] == ["h:1", "[::1]:9"]
 
 
-def test_properties_of_kafkas_clients_are_honoured() -> None:
+def test_config_uses_properties_of_kafka_clients() -> None:
     config = ClientConfig.parse("a:1,b:2", {"request.timeout.ms": "7", "client.id": "x", "retry.backoff.ms": "3"})
     assert (config.bootstrap, config.request_timeout_ms, config.client_id, config.retry_backoff_ms) == (
         (Endpoint("a", 1), Endpoint("b", 2)),
@@ -97,48 +97,48 @@ def test_properties_of_kafkas_clients_are_honoured() -> None:
 
 
 @pytest.mark.parametrize("value", ["0", "-1", "soon"])
-def test_a_time_that_is_no_number_is_refused(value: str) -> None:
+def test_timeout_that_is_not_a_positive_number_is_refused(value: str) -> None:
     with pytest.raises(ClientError, match=r"request\.timeout\.ms"):
         ClientConfig.parse("a:1", {"request.timeout.ms": value})
 
 
-def test_the_highest_common_version_is_used(broker: FakeBroker, client: Client) -> None:
+def test_client_uses_highest_common_version(broker: FakeBroker, client: Client) -> None:
     broker.versions[ApiKey.METADATA] = (0, 5)
     client.metadata()
     header = broker.requests[-1].header
     assert (header.api_key, header.api_version, header.client_id) == (ApiKey.METADATA, 5, "me")
 
 
-def test_a_lower_version_can_be_asked_for(broker: FakeBroker, client: Client) -> None:
+def test_caller_can_limit_the_version(broker: FakeBroker, client: Client) -> None:
     client.call(MetadataRequest(topics=None), MetadataResponse, highest=3)
     assert broker.requests[-1].header.api_version == 3
 
 
-def test_a_broker_without_our_version_of_api_versions_is_asked_again(broker: FakeBroker, client: Client) -> None:
+def test_api_versions_falls_back_to_version_0(broker: FakeBroker, client: Client) -> None:
     broker.versions[ApiKey.API_VERSIONS] = (0, 2)
     client.metadata()
     assert broker.requests[0].header.api_version == 0
     assert isinstance(broker.requests[0].request, ApiVersionsRequest)
 
 
-def test_an_api_that_is_not_served_is_refused_before_sending(client: Client) -> None:
+def test_api_missing_at_the_broker_is_refused_before_sending(client: Client) -> None:
     with pytest.raises(UnsupportedVersion, match="does not serve CreateTopics"):
         client.any().version_of(CreateTopicsRequest.API_KEY)
 
 
-def test_no_version_in_common_is_refused(broker: FakeBroker, client: Client) -> None:
+def test_api_without_common_version_is_refused(broker: FakeBroker, client: Client) -> None:
     broker.versions[ApiKey.FETCH] = (0, 3)
     with pytest.raises(UnsupportedVersion, match="serves Fetch 0 to 3, and this program needs 4 to"):
         client.call(FetchRequest(), FetchResponse)
 
 
-def test_what_a_version_cannot_say_is_refused(broker: FakeBroker, client: Client) -> None:
+def test_field_missing_in_the_version_is_refused(broker: FakeBroker, client: Client) -> None:
     broker.answer(ApiKey.LIST_GROUPS, lambda _: ListGroupsResponse(), versions=(0, 3))
     with pytest.raises(UnsupportedVersion, match="ListGroups up to version 3, which lacks"):
         client.call(ListGroupsRequest(types_filter=["classic"]), ListGroupsResponse)
 
 
-def test_requests_can_be_sent_ahead(broker: FakeBroker, client: Client) -> None:
+def test_requests_can_be_pipelined(broker: FakeBroker, client: Client) -> None:
     codes = iter([1, 2, 3])
     broker.answer(ApiKey.HEARTBEAT, lambda _: HeartbeatResponse(error_code=next(codes)))
     connection = client.any()
@@ -147,19 +147,19 @@ def test_requests_can_be_sent_ahead(broker: FakeBroker, client: Client) -> None:
     assert [connection.receive(HeartbeatResponse).error_code for _ in range(3)] == [1, 2, 3]
 
 
-def test_a_node_is_found_by_its_id(broker: FakeBroker, client: Client) -> None:
+def test_node_is_found_by_id(broker: FakeBroker, client: Client) -> None:
     assert client.node(NODE_ID).endpoint == Endpoint("127.0.0.1", broker.port)
     assert client.node(NODE_ID) is client.node(NODE_ID)
     assert client.node(NODE_ID) is not client.node(NODE_ID, "another purpose")
 
 
-def test_an_id_that_no_broker_has(client: Client) -> None:
+def test_unknown_node_id_is_not_available(client: Client) -> None:
     with pytest.raises(KafkaError, match="broker 9 is not a live broker"):
         client.node(9)
 
 
 @pytest.mark.parametrize("versions", [(0, 3), (0, 6)])
-def test_a_coordinator_is_found_in_old_and_new_versions(
+def test_coordinator_is_found_in_old_and_new_versions(
     versions: tuple[int, int], broker: FakeBroker, client: Client
 ) -> None:
     broker.versions[ApiKey.FIND_COORDINATOR] = versions
@@ -168,13 +168,15 @@ def test_a_coordinator_is_found_in_old_and_new_versions(
     assert (request.key, request.coordinator_keys) == (("g", []) if versions[1] == 3 else ("", ["g"]))
 
 
-def test_leaders_refuse_an_unknown_topic(client: Client) -> None:
+def test_leaders_of_an_unknown_topic_raise(client: Client) -> None:
     with pytest.raises(KafkaError) as caught:
         client.leaders(["nosuch"])
     assert caught.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def test_transient_errors_are_sat_out_with_growing_pauses(broker: FakeBroker, client: Client, clock: FakeTime) -> None:
+def test_transient_errors_are_retried_with_exponential_backoff(
+    broker: FakeBroker, client: Client, clock: FakeTime
+) -> None:
     answers = iter([ErrorCode.COORDINATOR_NOT_AVAILABLE] * 5)
     found = broker._find_coordinator
 
@@ -188,7 +190,7 @@ def test_transient_errors_are_sat_out_with_growing_pauses(broker: FakeBroker, cl
     assert clock.slept == [0.1, 0.2, 0.4, 0.8, 1.0]
 
 
-def test_other_errors_are_not_tried_again(client: Client, clock: FakeTime) -> None:
+def test_other_errors_are_not_retried(client: Client, clock: FakeTime) -> None:
     def refuse() -> None:
         raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS)
 
@@ -197,7 +199,7 @@ def test_other_errors_are_not_tried_again(client: Client, clock: FakeTime) -> No
     assert clock.slept == []
 
 
-def test_codes_named_by_the_caller_are_sat_out_too(client: Client, clock: FakeTime) -> None:
+def test_codes_given_by_the_caller_are_retried(client: Client, clock: FakeTime) -> None:
     outcomes = iter([ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.NONE])
     client.any()
 
@@ -211,7 +213,7 @@ def test_codes_named_by_the_caller_are_sat_out_too(client: Client, clock: FakeTi
     assert len(clock.slept) == 1
 
 
-def test_retries_end_with_the_api_timeout(client: Client, clock: FakeTime) -> None:
+def test_retries_end_at_the_api_timeout(client: Client, clock: FakeTime) -> None:
     client.any()
 
     def refuse() -> None:
@@ -222,14 +224,14 @@ def test_retries_end_with_the_api_timeout(client: Client, clock: FakeTime) -> No
     assert 55 < clock.now <= 60
 
 
-def test_a_lost_connection_is_opened_again(broker: FakeBroker, client: Client, clock: FakeTime) -> None:
+def test_lost_connection_is_reopened(broker: FakeBroker, client: Client, clock: FakeTime) -> None:
     client.metadata()
     broker.hang_up()
     assert client.retrying(lambda: client.metadata(["t"])).topics[0].name == "t"
     assert clock.slept == [0.1]
 
 
-def test_a_cluster_that_was_never_reached_is_not_waited_for(clock: FakeTime) -> None:
+def test_cluster_that_was_never_reached_is_not_retried(clock: FakeTime) -> None:
     with closed_port() as port:
         config = ClientConfig.parse(f"127.0.0.1:{port}")
         refused = pytest.raises(ConnectionLost, match=f"cannot connect to 127.0.0.1:{port}: Connection refused")
@@ -238,19 +240,19 @@ def test_a_cluster_that_was_never_reached_is_not_waited_for(clock: FakeTime) -> 
     assert clock.slept == []
 
 
-def test_the_next_bootstrap_server_is_tried(broker: FakeBroker) -> None:
+def test_next_bootstrap_server_is_tried(broker: FakeBroker) -> None:
     with closed_port() as port, Client(ClientConfig.parse(f"127.0.0.1:{port},{broker.address}")) as client:
         assert client.any().endpoint.port == broker.port
 
 
-def test_security_protocols_that_are_not_there_are_refused(broker: FakeBroker) -> None:
+def test_unsupported_security_protocol_is_refused(broker: FakeBroker) -> None:
     config = ClientConfig.parse(broker.address, {"security.protocol": "ssl"})
     with Client(config) as client, pytest.raises(ClientError, match=r"security\.protocol=SSL is not implemented"):
         client.any()
 
 
 @contextmanager
-def a_peer_that(behaves: Callable[[socket.socket], None]) -> Iterator[Endpoint]:
+def peer_with(behaves: Callable[[socket.socket], None]) -> Iterator[Endpoint]:
     """Run a listener whose only connection `behaves` handles in a thread."""
     with socket.create_server(("127.0.0.1", 0)) as server:
 
@@ -274,7 +276,7 @@ def _answer_with(data: bytes) -> Callable[[socket.socket], None]:
 
 
 @pytest.mark.parametrize(
-    ("data", "complaint"),
+    ("data", "message"),
     [
         (b"HTTP/1.1 400 Bad Request\r\n\r\n", "is not in the Kafka protocol"),
         (b"", "closed the connection"),
@@ -283,36 +285,36 @@ def _answer_with(data: bytes) -> Callable[[socket.socket], None]:
         (b"\0\0\0\x05\0\0\0\0\0", "is not in the Kafka protocol"),
     ],
 )
-def test_peers_that_are_no_brokers(data: bytes, complaint: str) -> None:
-    with a_peer_that(_answer_with(data)) as endpoint:
+def test_peer_that_is_not_a_broker_is_reported(data: bytes, message: str) -> None:
+    with peer_with(_answer_with(data)) as endpoint:
         config = ClientConfig.parse(str(endpoint))
-        with pytest.raises(ConnectionLost, match=complaint):
+        with pytest.raises(ConnectionLost, match=message):
             Connection.open(endpoint, config)
 
 
-def test_a_silent_peer_is_given_up() -> None:
+def test_silent_peer_times_out() -> None:
     done = threading.Event()
 
-    def say_nothing(_: socket.socket) -> None:
+    def stay_silent(_: socket.socket) -> None:
         done.wait(5)
 
-    with a_peer_that(say_nothing) as endpoint:
+    with peer_with(stay_silent) as endpoint:
         config = ClientConfig.parse(str(endpoint), {"socket.connection.setup.timeout.ms": "20"})
         with pytest.raises(ConnectionLost, match="did not respond in time"):
             Connection.open(endpoint, config)
         done.set()
 
 
-def test_a_connection_closed_instead_of_an_answer(broker: FakeBroker, client: Client) -> None:
-    def hang_up(_: HeartbeatRequest) -> HeartbeatResponse:
+def test_connection_closed_without_response_is_reported(broker: FakeBroker, client: Client) -> None:
+    def close_connection(_: HeartbeatRequest) -> HeartbeatResponse:
         raise HangUp
 
-    broker.answer(ApiKey.HEARTBEAT, hang_up)
+    broker.answer(ApiKey.HEARTBEAT, close_connection)
     with pytest.raises(ConnectionLost, match="closed the connection"):
         client.call(HeartbeatRequest(), HeartbeatResponse)
 
 
-def test_a_server_that_does_not_answer_yet_is_not_waited_for_while_there_are_others(
+def test_slow_bootstrap_server_is_skipped_while_others_remain(
     broker: FakeBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("broker.client.FIRST_ATTEMPT_TIMEOUT_MS", 50)
@@ -322,7 +324,7 @@ def test_a_server_that_does_not_answer_yet_is_not_waited_for_while_there_are_oth
             assert client.any().endpoint == Endpoint.parse(broker.address)
 
 
-def test_a_slow_server_is_waited_for_if_it_is_the_only_one_left(
+def test_slow_bootstrap_server_gets_the_full_timeout_if_no_other_responds(
     broker: FakeBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("broker.client.FIRST_ATTEMPT_TIMEOUT_MS", 0)

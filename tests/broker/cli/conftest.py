@@ -1,4 +1,4 @@
-"""Commands run in this process against a broker of bytes."""
+"""Fixtures that run commands in this process against a fake broker."""
 
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
@@ -30,7 +30,7 @@ def broker() -> Iterator[FakeBroker]:
 
 @pytest.fixture
 def ottla(broker: FakeBroker, capsys: pytest.CaptureFixture[str]) -> Ottla:
-    """Runs `ottla COMMAND …` against the broker."""
+    """Return a function that runs `ottla COMMAND …` against the broker."""
 
     def call(command: str, *arguments: str) -> Outcome:
         code = run([command, "--bootstrap-server", broker.address, *arguments])

@@ -1,4 +1,4 @@
-"""ottla features, leader-election and reassign-partitions."""
+"""The commands features, leader-election and reassign-partitions."""
 
 import json
 from pathlib import Path
@@ -59,7 +59,7 @@ class TestFeatures:
         assert [row["finalizedVersionLevel"] for row in document["features"]] == [0, 28]
 
     @pytest.mark.parametrize(
-        ("arguments", "said", "kind", "dry_run"),
+        ("arguments", "message", "kind", "dry_run"),
         [
             (["upgrade", "--feature", "group.version=1"], "group.version was upgraded to 1.", 1, False),
             (["upgrade", "--feature", "group.version=1", "--dry-run"], "group.version can be upgraded to 1.", 1, True),
@@ -68,22 +68,22 @@ class TestFeatures:
             (["disable", "--feature", "group.version"], "group.version was disabled.", 2, False),
         ],
     )
-    def test_changes(
-        self, arguments: list[str], said: str, kind: int, dry_run: bool, broker: FakeBroker, ottla: Ottla
+    def test_levels_are_changed(
+        self, arguments: list[str], message: str, kind: int, dry_run: bool, broker: FakeBroker, ottla: Ottla
     ) -> None:
-        assert ottla("features", *arguments).out == said + "\n"
+        assert ottla("features", *arguments).out == message + "\n"
         (request,) = broker.received(UpdateFeaturesRequest)
         assert [update.upgrade_type for update in request.feature_updates] == [kind]
         assert request.validate_only is dry_run
 
-    def test_a_release_names_all_levels(self, broker: FakeBroker, ottla: Ottla) -> None:
+    def test_release_version_sets_all_levels(self, broker: FakeBroker, ottla: Ottla) -> None:
         outcome = ottla("features", "upgrade", "--release-version", "4.2")
         assert "metadata.version was upgraded to 29." in outcome.lines
         (request,) = broker.received(UpdateFeaturesRequest)
         levels = {update.feature: update.max_version_level for update in request.feature_updates}
         assert levels == release_levels(MetadataVersion.IV_4_2_1)
 
-    def test_what_is_refused_fails_as_a_whole(self, broker: FakeBroker, ottla: Ottla) -> None:
+    def test_refused_update_fails_all_features(self, broker: FakeBroker, ottla: Ottla) -> None:
         refusal = UpdateFeaturesResponse(error_code=ErrorCode.INVALID_UPDATE_VERSION, error_message="No such level.")
         broker.answer(ApiKey.UPDATE_FEATURES, lambda _: refusal)
         outcome = ottla("features", "upgrade", "--feature", "group.version=9", "--feature", "x.version=1")
@@ -93,7 +93,7 @@ class TestFeatures:
         ]
         assert (outcome.code, outcome.err) == (1, "Error: 2 out of 2 operation(s) failed.\n")
 
-    def test_mappings_and_dependencies(self, ottla: Ottla) -> None:
+    def test_mappings_and_dependencies_are_printed(self, ottla: Ottla) -> None:
         assert ottla("features", "version-mapping", "--release-version", "4.0-IV3").lines == [
             "metadata.version=25 (4.0-IV3)",
             "eligible.leader.replicas.version=0",
@@ -121,7 +121,7 @@ class TestFeatures:
             ["upgrade", "--feature", "a=1", "--feature", "a=2"],
         ],
     )
-    def test_wrong_usage(self, arguments: list[str], ottla: Ottla) -> None:
+    def test_wrong_usage_is_refused(self, arguments: list[str], ottla: Ottla) -> None:
         assert ottla("features", *arguments).code == 2
 
 
@@ -130,7 +130,7 @@ class TestLeaderElection:
         answer = ElectLeadersResponse(replica_election_results=[ReplicaElectionResult("t", list(results))])
         broker.answer(ApiKey.ELECT_LEADERS, lambda _: answer)
 
-    def test_outcomes(self, broker: FakeBroker, ottla: Ottla) -> None:
+    def test_outcome_of_each_partition_is_printed(self, broker: FakeBroker, ottla: Ottla) -> None:
         self.elect(
             broker,
             PartitionResult(0, 0, None),
@@ -147,7 +147,7 @@ class TestLeaderElection:
         (request,) = broker.received(ElectLeadersRequest)
         assert (request.election_type, request.topic_partitions) == (0, None)
 
-    def test_one_partition_and_a_file(self, broker: FakeBroker, ottla: Ottla, tmp_path: Path) -> None:
+    def test_partition_and_file_select_partitions(self, broker: FakeBroker, ottla: Ottla, tmp_path: Path) -> None:
         self.elect(broker, PartitionResult(0, 0, None))
         ottla("leader-election", "--election-type", "unclean", "--topic", "t", "--partition", "0")
         (tmp_path / "p").write_text('{"partitions": [{"topic": "t", "partition": 1}, {"topic": "u", "partition": 0}]}')
@@ -155,27 +155,27 @@ class TestLeaderElection:
             "leader-election", "--election-type", "unclean", "--path-to-json-file", str(tmp_path / "p"), "--json"
         )
         assert json.loads(outcome.out) == [{"topic": "t", "partition": 0, "error": None}]
-        asked = [
+        requested = [
             [(each.topic, each.partitions) for each in request.topic_partitions or ()]
             for request in broker.received(ElectLeadersRequest)
         ]
-        assert asked == [[("t", [0])], [("t", [1]), ("u", [0])]]
+        assert requested == [[("t", [0])], [("t", [1]), ("u", [0])]]
 
     @pytest.mark.parametrize(
-        ("content", "sentence"),
+        ("content", "message"),
         [
             ("{", "does not list partitions"),
             ('{"partitions": []}', "partitions list cannot be empty"),
             ('{"partitions": [{"topic": "t", "partition": 1}, {"topic": "t", "partition": 1}]}', "duplicate"),
         ],
     )
-    def test_a_bad_file(self, content: str, sentence: str, ottla: Ottla, tmp_path: Path) -> None:
+    def test_invalid_file_is_refused(self, content: str, message: str, ottla: Ottla, tmp_path: Path) -> None:
         (tmp_path / "p").write_text(content)
         outcome = ottla("leader-election", "--election-type", "unclean", "--path-to-json-file", str(tmp_path / "p"))
         assert outcome.code == 1
-        assert sentence in outcome.err
+        assert message in outcome.err
 
-    def test_a_topic_needs_a_partition(self, ottla: Ottla) -> None:
+    def test_topic_requires_partition(self, ottla: Ottla) -> None:
         assert ottla("leader-election", "--election-type", "preferred", "--topic", "t").code == 2
 
 
@@ -185,9 +185,9 @@ class TestReassignPartitions:
         broker.topics["t"] = 2
         broker.answer(ApiKey.ALTER_PARTITION_REASSIGNMENTS, lambda _: AlterPartitionReassignmentsResponse())
         broker.answer(ApiKey.INCREMENTAL_ALTER_CONFIGS, lambda _: IncrementalAlterConfigsResponse())
-        self.under_way(broker)
+        self.list_ongoing(broker)
 
-    def under_way(self, broker: FakeBroker, *ongoing: OngoingPartitionReassignment) -> None:
+    def list_ongoing(self, broker: FakeBroker, *ongoing: OngoingPartitionReassignment) -> None:
         topics = [OngoingTopicReassignment("t", list(ongoing))] if ongoing else []
         answer = ListPartitionReassignmentsResponse(topics=topics)
         broker.answer(ApiKey.LIST_PARTITION_REASSIGNMENTS, lambda _: answer)
@@ -213,15 +213,13 @@ class TestReassignPartitions:
         (request,) = broker.received(AlterPartitionReassignmentsRequest)
         assert [(p.partition_index, p.replicas) for p in request.topics[0].partitions] == [(0, [2, 1])]
 
-    def test_another_one_under_way_is_not_overridden_unasked(
-        self, broker: FakeBroker, ottla: Ottla, wanted: str
-    ) -> None:
-        self.under_way(broker, OngoingPartitionReassignment(1, [1, 2], [2], []))
+    def test_ongoing_reassignment_requires_additional(self, broker: FakeBroker, ottla: Ottla, wanted: str) -> None:
+        self.list_ongoing(broker, OngoingPartitionReassignment(1, [1, 2], [2], []))
         outcome = ottla("reassign-partitions", "--execute", "--reassignment-json-file", wanted)
         assert "Cannot execute because there is an existing partition assignment." in outcome.err
         assert ottla("reassign-partitions", "--execute", "--additional", "--reassignment-json-file", wanted).code == 0
 
-    def test_what_is_refused_is_told(self, broker: FakeBroker, ottla: Ottla, wanted: str) -> None:
+    def test_refusal_is_reported(self, broker: FakeBroker, ottla: Ottla, wanted: str) -> None:
         refused = ReassignablePartitionResponse(0, ErrorCode.INVALID_REPLICA_ASSIGNMENT, "broker 2 does not exist")
         answer = AlterPartitionReassignmentsResponse(responses=[ReassignableTopicResponse("t", [refused])])
         broker.answer(ApiKey.ALTER_PARTITION_REASSIGNMENTS, lambda _: answer)
@@ -236,15 +234,15 @@ class TestReassignPartitions:
             return ottla("reassign-partitions", "--verify", "--reassignment-json-file", path).lines[1]
 
         assert line(wanted).endswith("but replica set is 1 rather than 2,1.")
-        self.under_way(broker, OngoingPartitionReassignment(0, [2, 1, 3], [2], [3]))
+        self.list_ongoing(broker, OngoingPartitionReassignment(0, [2, 1, 3], [2], [3]))
         assert line(wanted) == "Reassignment of partition t-0 is still in progress."
-        self.under_way(broker, OngoingPartitionReassignment(0, [1, 3], [3], [1]))
+        self.list_ongoing(broker, OngoingPartitionReassignment(0, [1, 3], [3], [1]))
         assert line(wanted) == "There is another reassignment of partition t-0 in progress."
-        self.under_way(broker)
+        self.list_ongoing(broker)
         (tmp_path / "done").write_text('{"partitions": [{"topic": "t", "partition": 0, "replicas": [1]}]}')
         assert line(str(tmp_path / "done")) == "Reassignment of partition t-0 is completed."
 
-    def test_a_throttle_is_set_before_and_cleared_after(
+    def test_throttle_is_set_by_execute_and_cleared_by_verify(
         self, broker: FakeBroker, ottla: Ottla, wanted: str, tmp_path: Path
     ) -> None:
         def changed() -> list[tuple[str, str, str | None]]:
@@ -261,9 +259,9 @@ class TestReassignPartitions:
         rates = [(str(NODE_ID), f"{side}.replication.throttled.rate", "100") for side in ("leader", "follower")]
         assert changed() == topic + rates
         verify = ("reassign-partitions", "--verify", "--reassignment-json-file", wanted)
-        self.under_way(broker, OngoingPartitionReassignment(0, [2, 1], [2], []))
+        self.list_ongoing(broker, OngoingPartitionReassignment(0, [2, 1], [2], []))
         assert "Clearing" not in ottla(*verify).out
-        self.under_way(broker)
+        self.list_ongoing(broker)
         assert "Clearing" not in ottla(*verify, "--preserve-throttles").out
         assert changed() == topic + rates
         assert ottla(*verify).lines[-2:] == [
@@ -275,15 +273,15 @@ class TestReassignPartitions:
     def test_cancel(self, broker: FakeBroker, ottla: Ottla, wanted: str) -> None:
         cancel = ["reassign-partitions", "--cancel", "--reassignment-json-file", wanted]
         assert ottla(*cancel).lines[0] == "None of the specified partition reassignments are active."
-        self.under_way(broker, OngoingPartitionReassignment(0, [2, 1], [2], []))
+        self.list_ongoing(broker, OngoingPartitionReassignment(0, [2, 1], [2], []))
         assert ottla(*cancel).lines[0] == "Successfully cancelled partition reassignment for: t-0"
         assert ottla(*cancel).lines[-1] == "Clearing topic-level throttles on topic t"
         request = broker.received(AlterPartitionReassignmentsRequest)[0]
         assert request.topics[0].partitions[0].replicas is None
 
-    def test_list(self, broker: FakeBroker, ottla: Ottla) -> None:
+    def test_list_prints_names(self, broker: FakeBroker, ottla: Ottla) -> None:
         assert ottla("reassign-partitions", "--list").out == "No partition reassignments found.\n"
-        self.under_way(broker, OngoingPartitionReassignment(0, [2, 1], [2], [1]))
+        self.list_ongoing(broker, OngoingPartitionReassignment(0, [2, 1], [2], [1]))
         assert ottla("reassign-partitions", "--list").lines == [
             "Current partition reassignments:",
             "t-0: replicas: 2,1. adding: 2. removing: 1.",
@@ -300,7 +298,7 @@ class TestReassignPartitions:
         assert "Brokers 9 are not live brokers" in ottla("reassign-partitions", "--generate", *moves, "9").err
 
     @pytest.mark.parametrize(
-        ("content", "sentence"),
+        ("content", "message"),
         [
             ("[]", "is not a JSON object"),
             ('{"version": 2}', "version 2 is not supported"),
@@ -310,12 +308,12 @@ class TestReassignPartitions:
             ('{"partitions": [{"topic": "t", "partition": 0, "replicas": [1], "log_dirs": ["/d"]}]}', 'use "any"'),
         ],
     )
-    def test_a_bad_file(self, content: str, sentence: str, ottla: Ottla, tmp_path: Path) -> None:
+    def test_invalid_file_is_refused(self, content: str, message: str, ottla: Ottla, tmp_path: Path) -> None:
         (tmp_path / "r").write_text(content)
         outcome = ottla("reassign-partitions", "--execute", "--reassignment-json-file", str(tmp_path / "r"))
         assert outcome.code == 1
-        assert sentence in outcome.err
+        assert message in outcome.err
 
     @pytest.mark.parametrize("arguments", [[], ["--execute"], ["--generate"], ["--list", "--additional"]])
-    def test_wrong_usage(self, arguments: list[str], ottla: Ottla) -> None:
+    def test_wrong_usage_is_refused(self, arguments: list[str], ottla: Ottla) -> None:
         assert ottla("reassign-partitions", *arguments).code == 2

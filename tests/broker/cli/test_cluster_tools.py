@@ -1,4 +1,4 @@
-"""ottla broker-api-versions, log-dirs and delete-records."""
+"""The commands broker-api-versions, log-dirs and delete-records."""
 
 import json
 from pathlib import Path
@@ -33,7 +33,7 @@ from tests.support.fakes.fake_broker import NODE_ID, FakeBroker
 
 @pytest.fixture
 def known_apis(broker: FakeBroker) -> None:
-    """Describes itself as a broker with a rack, which also serves an API from the future and one too old."""
+    """Serve a rack, an API with a future version only, and an unknown API."""
     described = DescribeClusterBroker(NODE_ID, "127.0.0.1", broker.port, "r1")
     broker.answer(ApiKey.DESCRIBE_CLUSTER, lambda _: DescribeClusterResponse(brokers=[described]))
     keys = [
@@ -52,7 +52,7 @@ def known_apis(broker: FakeBroker) -> None:
 
 
 @pytest.mark.usefixtures("known_apis")
-def test_api_versions(broker: FakeBroker, ottla: Ottla) -> None:
+def test_api_versions_print_usable_versions(broker: FakeBroker, ottla: Ottla) -> None:
     lines = ottla("broker-api-versions").lines
     assert lines[0] == f"127.0.0.1:{broker.port} (id: {NODE_ID} rack: r1 isFenced: false) -> ("
     assert lines[1] == "\tProduce(0): 0 to 2 [unusable],"
@@ -119,7 +119,7 @@ def test_log_dirs_of_all_topics(log_dirs: FakeBroker, ottla: Ottla) -> None:
 
 
 @pytest.mark.usefixtures("log_dirs")
-def test_log_dirs_of_brokers_that_are_not_there(ottla: Ottla) -> None:
+def test_log_dirs_of_unknown_brokers_fail(ottla: Ottla) -> None:
     outcome = ottla("log-dirs", "--describe", "--broker-list", "1,5")
     assert outcome.code == 1
     assert "do not exist from --broker-list: 5. Current existent brokers: 1" in outcome.err
@@ -172,7 +172,7 @@ def test_delete_records(ottla: Ottla, offsets_file: Path) -> None:
 
 
 @pytest.mark.usefixtures("deleting")
-def test_delete_records_tells_of_each_partition_that_failed(ottla: Ottla, offsets_file: Path) -> None:
+def test_delete_records_reports_each_failed_partition(ottla: Ottla, offsets_file: Path) -> None:
     offsets_file.write_text(_partitions(("t", 0, 7), ("t", 1, 100), ("t", 9, 1)))
     outcome = ottla("delete-records", "--offset-json-file", str(offsets_file), "--json")
     assert outcome.code == 1
@@ -184,7 +184,7 @@ def test_delete_records_tells_of_each_partition_that_failed(ottla: Ottla, offset
 
 
 @pytest.mark.parametrize(
-    ("content", "sentence"),
+    ("content", "message"),
     [
         (_partitions(("t", 0, 1), ("t", 0, 2)), "contains duplicate topic partitions: t-0"),
         ('{"version": 2, "partitions": []}', "version 2 is not supported"),
@@ -193,26 +193,26 @@ def test_delete_records_tells_of_each_partition_that_failed(ottla: Ottla, offset
         ('{"partitions": [{"topic": "t"}]}', "is not an offset JSON file"),
     ],
 )
-def test_offset_files_that_make_no_sense(content: str, sentence: str, ottla: Ottla, offsets_file: Path) -> None:
+def test_invalid_offset_file_is_refused(content: str, message: str, ottla: Ottla, offsets_file: Path) -> None:
     offsets_file.write_text(content)
     outcome = ottla("delete-records", "--offset-json-file", str(offsets_file))
     assert outcome.code == 1
-    assert sentence in outcome.err
+    assert message in outcome.err
 
 
-def test_an_offset_file_that_is_not_there(ottla: Ottla, offsets_file: Path) -> None:
+def test_missing_offset_file_is_reported(ottla: Ottla, offsets_file: Path) -> None:
     outcome = ottla("delete-records", "--offset-json-file", str(offsets_file))
     assert outcome.err == f"Error: cannot read {offsets_file}: No such file or directory.\n"
 
 
-def test_a_broker_that_is_not_there(ottla: Ottla, broker: FakeBroker) -> None:
+def test_unreachable_broker_is_reported(ottla: Ottla, broker: FakeBroker) -> None:
     broker.__exit__(None, None, None)
     outcome = ottla("log-dirs", "--describe")
     assert outcome == (1, "", f"Error: cannot connect to {broker.address}: Connection refused.\n")
 
 
 @pytest.mark.parametrize("name", ["nosuch.properties", "."])
-def test_a_command_config_that_cannot_be_read(name: str, ottla: Ottla) -> None:
+def test_unreadable_command_config_is_reported(name: str, ottla: Ottla) -> None:
     outcome = ottla("log-dirs", "--describe", "--command-config", name)
     assert outcome.code == 1
     assert outcome.err.startswith(f"Error: cannot read {name}: ")

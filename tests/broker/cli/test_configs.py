@@ -1,4 +1,4 @@
-"""ottla configs."""
+"""The command configs."""
 
 import json
 from pathlib import Path
@@ -30,7 +30,7 @@ Config = DescribeConfigsResourceResult
 
 @pytest.fixture
 def entities(broker: FakeBroker) -> dict[tuple[int, str], list[Config]]:
-    """Configs by (resource type, name); what a test puts here, the broker describes and accepts changes of."""
+    """Configs by (resource type, name) that the broker describes and alters."""
     known: dict[tuple[int, str], list[Config]] = {}
 
     def describe(request: DescribeConfigsRequest) -> DescribeConfigsResponse:
@@ -99,7 +99,7 @@ def test_describe_all_topics(broker: FakeBroker, entities: dict[tuple[int, str],
 
 
 @pytest.mark.usefixtures("entities")
-def test_describe_a_topic_that_does_not_exist(ottla: Ottla) -> None:
+def test_describe_of_a_missing_topic_fails(ottla: Ottla) -> None:
     outcome = ottla("configs", "--describe", "--topic", "nosuch")
     assert outcome == (1, "", "Error: The topic 'nosuch' doesn't exist and doesn't have dynamic config.\n")
 
@@ -148,7 +148,7 @@ def test_alter_from_a_file(
     assert _changes(broker) == [(4, "", [("a", 0, "1"), ("b", 0, "2,3")])]
 
 
-def test_deleting_what_is_not_set_is_refused(
+def test_deletion_of_an_unset_config_is_refused(
     broker: FakeBroker, entities: dict[tuple[int, str], list[Config]], ottla: Ottla
 ) -> None:
     entities[2, "t"] = [POLICY]
@@ -157,7 +157,7 @@ def test_deleting_what_is_not_set_is_refused(
     assert broker.received(IncrementalAlterConfigsRequest) == []
 
 
-def test_an_alteration_is_refused_in_the_brokers_words(
+def test_refused_alteration_prints_the_brokers_message(
     broker: FakeBroker, entities: dict[tuple[int, str], list[Config]], ottla: Ottla
 ) -> None:
     entities[2, "t"] = []
@@ -167,7 +167,7 @@ def test_an_alteration_is_refused_in_the_brokers_words(
 
 
 @pytest.mark.parametrize("kind", ["users", "clients", "ips", "broker-loggers"])
-def test_entity_types_that_are_not_implemented_are_refused(kind: str, ottla: Ottla) -> None:
+def test_unimplemented_entity_type_is_refused(kind: str, ottla: Ottla) -> None:
     outcome = ottla("configs", "--describe", "--entity-type", kind)
     assert outcome.code == 1
     assert "not implemented" in outcome.err
@@ -187,11 +187,11 @@ def test_entity_types_that_are_not_implemented_are_refused(kind: str, ottla: Ott
         ["--describe", "--entity-type", "nosuch"],
     ],
 )
-def test_wrong_usage(arguments: list[str], ottla: Ottla) -> None:
+def test_wrong_usage_is_refused(arguments: list[str], ottla: Ottla) -> None:
     assert ottla("configs", *arguments).code == 2
 
 
-def test_a_broker_must_be_a_number(ottla: Ottla) -> None:
+def test_broker_id_must_be_a_number(ottla: Ottla) -> None:
     outcome = ottla("configs", "--describe", "--broker", "x")
     assert outcome.code == 1
     assert "must be a valid integer broker id, found: x" in outcome.err
@@ -207,11 +207,11 @@ def test_a_broker_must_be_a_number(ottla: Ottla) -> None:
         (" a = 1 , b=2", {"a": "1", "b": "2"}),
     ],
 )
-def test_additions(text: str, expected: dict[str, str]) -> None:
+def test_additions_are_parsed(text: str, expected: dict[str, str]) -> None:
     assert parse_additions(text) == expected
 
 
 @pytest.mark.parametrize("text", ["", "a", "a=1,", "=1"])
-def test_additions_that_are_none(text: str) -> None:
+def test_invalid_additions_are_refused(text: str) -> None:
     with pytest.raises(ValueError, match="NAME=VALUE"):
         parse_additions(text)

@@ -1,4 +1,4 @@
-"""ottla console-consumer: what it reads, how it prints, and how it behaves as a member of a group."""
+"""The command console-consumer: reads, output formats, and group membership."""
 
 import json
 from collections.abc import Callable
@@ -50,7 +50,7 @@ def logs(broker: FakeBroker) -> FakeLogs:
 
 @pytest.fixture
 def consume(ottla: Ottla) -> Consume:
-    """Runs the command; it ends when it has what was asked for, or else as soon as nothing more comes."""
+    """Return a function that runs the command until its limit, or until no more records arrive."""
 
     def call(*arguments: str, topic: str = "t") -> Outcome:
         patience = "10000" if "--max-messages" in arguments else "1"
@@ -67,7 +67,7 @@ def _total(outcome: Outcome) -> int:
     return int(outcome.err.split("Processed a total of ")[1].split()[0])
 
 
-def test_from_the_beginning(logs: FakeLogs, consume: Consume) -> None:
+def test_from_beginning_reads_all_records(logs: FakeLogs, consume: Consume) -> None:
     logs.append("t", 0, _batch("a", "b"))
     logs.append("t", 1, _batch("c"))
     outcome = consume("--from-beginning")
@@ -75,12 +75,12 @@ def test_from_the_beginning(logs: FakeLogs, consume: Consume) -> None:
     assert outcome.err == "Processed a total of 3 messages\n"
 
 
-def test_from_the_end_by_default(logs: FakeLogs, consume: Consume) -> None:
+def test_consumer_starts_at_the_end_by_default(logs: FakeLogs, consume: Consume) -> None:
     logs.append("t", 0, _batch("a"))
     assert consume() == (0, "", "Processed a total of 0 messages\n")
 
 
-def test_no_more_than_asked_for(logs: FakeLogs, consume: Consume) -> None:
+def test_max_messages_limits_the_records(logs: FakeLogs, consume: Consume) -> None:
     logs.append("t", 0, _batch("a", "b", "c"))
     assert consume("--from-beginning", "--max-messages", "2").lines == ["a", "b"]
     assert consume("--from-beginning", "--max-messages", "0").lines == []
@@ -89,16 +89,16 @@ def test_no_more_than_asked_for(logs: FakeLogs, consume: Consume) -> None:
 @pytest.mark.parametrize(
     ("offset", "expected"), [("1", ["b", "c"]), ("earliest", ["a", "b", "c"]), ("latest", []), ("99", [])]
 )
-def test_one_partition_from_an_offset(offset: str, expected: list[str], logs: FakeLogs, consume: Consume) -> None:
+def test_partition_is_read_from_an_offset(offset: str, expected: list[str], logs: FakeLogs, consume: Consume) -> None:
     logs.append("t", 1, _batch("a", "b", "c"))
     assert consume("--partition", "1", "--offset", offset).lines == expected
 
 
-def test_a_partition_that_is_not_there(logs: FakeLogs, consume: Consume) -> None:
+def test_missing_partition_is_reported(logs: FakeLogs, consume: Consume) -> None:
     assert "topic t has no partition 5." in consume("--partition", "5").err
 
 
-def test_topics_by_pattern(broker: FakeBroker, logs: FakeLogs, ottla: Ottla) -> None:
+def test_include_reads_matching_topics(broker: FakeBroker, logs: FakeLogs, ottla: Ottla) -> None:
     broker.topics = {"t1": 1, "t2": 1, "u": 1}
     for topic in broker.topics:
         logs.append(topic, 0, _batch(topic))
@@ -106,13 +106,13 @@ def test_topics_by_pattern(broker: FakeBroker, logs: FakeLogs, ottla: Ottla) -> 
     assert outcome.lines == ["t1", "t2"]
 
 
-def test_records_of_every_codec(logs: FakeLogs, consume: Consume) -> None:
+def test_records_of_every_codec_are_read(logs: FakeLogs, consume: Consume) -> None:
     for codec in range(5):
         logs.append("t", 0, _batch(f"codec {codec}", codec=codec))
     assert consume("--from-beginning").lines == [f"codec {codec}" for codec in range(5)]
 
 
-def test_positions_that_have_gone_go_on_at_the_start(logs: FakeLogs, consume: Consume) -> None:
+def test_position_out_of_range_resets_to_the_log_start(logs: FakeLogs, consume: Consume) -> None:
     for value in "abc":
         logs.append("t", 0, _batch(value))
     logs.fetch_refusals = [ErrorCode.OFFSET_OUT_OF_RANGE]
@@ -120,21 +120,21 @@ def test_positions_that_have_gone_go_on_at_the_start(logs: FakeLogs, consume: Co
     assert consume("--from-beginning", "--max-messages", "1").lines == ["c"]
 
 
-def test_a_moved_leader_is_found_again(broker: FakeBroker, logs: FakeLogs, consume: Consume) -> None:
+def test_moved_leader_is_found_again(broker: FakeBroker, logs: FakeLogs, consume: Consume) -> None:
     logs.append("t", 0, _batch("a"))
     logs.fetch_refusals = [ErrorCode.NOT_LEADER_OR_FOLLOWER]
     assert consume("--from-beginning", "--max-messages", "1").lines == ["a"]
     assert len(broker.received(FetchRequest)) == 2
 
 
-def test_other_errors_are_told(logs: FakeLogs, consume: Consume) -> None:
+def test_other_errors_are_reported(logs: FakeLogs, consume: Consume) -> None:
     logs.fetch_refusals = [ErrorCode.TOPIC_AUTHORIZATION_FAILED]
     outcome = consume("--from-beginning")
     assert outcome.code == 1
     assert ErrorCode.TOPIC_AUTHORIZATION_FAILED.message in outcome.err
 
 
-def test_a_damaged_batch_is_told(logs: FakeLogs, consume: Consume) -> None:
+def test_corrupt_batch_is_reported(logs: FakeLogs, consume: Consume) -> None:
     damaged = bytearray(_batch("abc"))
     damaged[-2] ^= 1
     logs.append("t", 0, bytes(damaged))
@@ -143,8 +143,8 @@ def test_a_damaged_batch_is_told(logs: FakeLogs, consume: Consume) -> None:
     assert "t-0: the checksum of the batch at offset 0 is wrong" in outcome.err
 
 
-def test_transactions(logs: FakeLogs, consume: Consume) -> None:
-    """Producer 1 aborts, then commits; producer 2, in between, commits."""
+def test_read_committed_skips_aborted_transactions(logs: FakeLogs, consume: Consume) -> None:
+    """Producer 1 aborts, producer 2 commits, producer 1 commits."""
 
     def data(value: str, producer: int) -> bytes:
         record = [Record(1, None, value.encode())]
@@ -164,7 +164,7 @@ def test_transactions(logs: FakeLogs, consume: Consume) -> None:
     assert consume("--from-beginning", "--isolation-level", "read_committed").lines == ["kept", "later"]
 
 
-def test_everything_about_a_record(logs: FakeLogs, consume: Consume) -> None:
+def test_all_parts_of_a_record_are_printed(logs: FakeLogs, consume: Consume) -> None:
     logs.append("t", 1, build_batch([Record(5, b"k", b"v", [("h", b"1"), ("i", None)]), Record(-1, None, None)]))
     parts = ("timestamp", "partition", "offset", "epoch", "headers", "key")
     properties = [argument for part in parts for argument in ("--property", f"print.{part}=true")]
@@ -174,7 +174,7 @@ def test_everything_about_a_record(logs: FakeLogs, consume: Consume) -> None:
     ]
 
 
-def test_records_as_json(logs: FakeLogs, consume: Consume) -> None:
+def test_records_are_printed_as_json(logs: FakeLogs, consume: Consume) -> None:
     logs.append("t", 1, build_batch([Record(5, "ü".encode(), b"\xff", [("h", b"1"), ("i", None)])]))
     assert json.loads(consume("--from-beginning", "--json").out) == {
         "topic": "t",
@@ -189,7 +189,7 @@ def test_records_as_json(logs: FakeLogs, consume: Consume) -> None:
     }
 
 
-def test_values_in_other_forms(logs: FakeLogs, consume: Consume, tmp_path: Path) -> None:
+def test_deserializers_convert_values(logs: FakeLogs, consume: Consume, tmp_path: Path) -> None:
     logs.append("t", 0, build_batch([Record(1, b"\0\0\0\x07", (2**40).to_bytes(8, "big"))]))
     (tmp_path / "formatter.properties").write_text("print.key=true\nkey.separator=\\:\n")
     outcome = consume(
@@ -200,7 +200,7 @@ def test_values_in_other_forms(logs: FakeLogs, consume: Consume, tmp_path: Path)
     assert outcome.lines == [f"7:{2**40}"]
 
 
-def test_a_value_that_cannot_be_read(logs: FakeLogs, consume: Consume) -> None:
+def test_undecodable_value_is_reported(logs: FakeLogs, consume: Consume) -> None:
     logs.append("t", 0, _batch("short", "exactly8"))
     arguments = ["--from-beginning", "--value-deserializer", "LongDeserializer"]
     assert consume(*arguments).code == 1
@@ -208,13 +208,13 @@ def test_a_value_that_cannot_be_read(logs: FakeLogs, consume: Consume) -> None:
     assert (skipping.code, len(skipping.lines), _total(skipping)) == (0, 1, 1)
 
 
-def test_counting_only(logs: FakeLogs, consume: Consume) -> None:
+def test_no_op_formatter_only_counts(logs: FakeLogs, consume: Consume) -> None:
     logs.append("t", 0, _batch("a", "b"))
     outcome = consume("--from-beginning", "--formatter", "org.apache.kafka.tools.consumer.NoOpMessageFormatter")
     assert (outcome.out, _total(outcome)) == ("", 2)
 
 
-def test_log_append_time_is_named() -> None:
+def test_log_append_time_is_printed() -> None:
     batch = build_batch([Record(9, None, b"v")], timestamp_type=TimestampType.LOG_APPEND_TIME)
     writer = LineWriter.from_properties({"print.timestamp": "true"})
     (record,) = iter_records(batch)
@@ -222,7 +222,7 @@ def test_log_append_time_is_named() -> None:
 
 
 @pytest.mark.parametrize("properties", [{"print.keys": "true"}, {"print.key": "maybe"}, {"key.deserializer": "a.B"}])
-def test_formatter_properties_that_make_no_sense(properties: dict[str, str]) -> None:
+def test_invalid_formatter_properties_are_refused(properties: dict[str, str]) -> None:
     with pytest.raises(CommandFailed):
         LineWriter.from_properties(properties)
 
@@ -239,12 +239,12 @@ def test_formatter_properties_that_make_no_sense(properties: dict[str, str]) -> 
         ["--topic", "t", "--partition", "1", "--offset", "soon"],
     ],
 )
-def test_wrong_usage(arguments: list[str], ottla: Ottla) -> None:
+def test_wrong_usage_is_refused(arguments: list[str], ottla: Ottla) -> None:
     assert ottla("console-consumer", *arguments).code == 2
 
 
 class FakeGroup:
-    """A group whose coordinator the broker is; the member under test leads it."""
+    """A group with the broker as coordinator and the member under test as leader."""
 
     def __init__(self, broker: FakeBroker) -> None:
         self.broker = broker
@@ -295,7 +295,7 @@ def group(broker: FakeBroker) -> FakeGroup:
     return FakeGroup(broker)
 
 
-def test_a_member_joins_reads_commits_and_leaves(
+def test_member_joins_reads_commits_and_leaves(
     broker: FakeBroker, logs: FakeLogs, group: FakeGroup, consume: Consume
 ) -> None:
     logs.append("t", 0, _batch("a", "b"))
@@ -305,26 +305,26 @@ def test_a_member_joins_reads_commits_and_leaves(
     assert [member.member_id for member in broker.received(LeaveGroupRequest)[0].members] == ["me"]
 
 
-def test_a_member_goes_on_where_the_group_was(logs: FakeLogs, group: FakeGroup, consume: Consume) -> None:
+def test_member_starts_at_the_committed_offset(logs: FakeLogs, group: FakeGroup, consume: Consume) -> None:
     logs.append("t", 0, _batch("a", "b", "c"))
     group.committed = {("t", 0): 1}
     assert consume("--group", "g", "--from-beginning", "--max-messages", "1").lines == ["b"]
     assert group.committed == {("t", 0): 2, ("t", 1): 0}
 
 
-def test_only_what_was_printed_is_committed(logs: FakeLogs, group: FakeGroup, consume: Consume) -> None:
+def test_only_printed_records_are_committed(logs: FakeLogs, group: FakeGroup, consume: Consume) -> None:
     logs.append("t", 0, _batch("a", "b", "c"))
     consume("--group", "g", "--from-beginning", "--max-messages", "2")
     assert group.committed[("t", 0)] == 2
 
 
-def test_commits_can_be_left_out(broker: FakeBroker, logs: FakeLogs, group: FakeGroup, consume: Consume) -> None:
+def test_auto_commit_can_be_disabled(broker: FakeBroker, logs: FakeLogs, group: FakeGroup, consume: Consume) -> None:
     logs.append("t", 0, _batch("a"))
     consume("--group", "g", "--from-beginning", "--consumer-property", "enable.auto.commit=false")
     assert broker.received(OffsetCommitRequest) == []
 
 
-def test_the_leader_shares_with_the_others(
+def test_group_leader_assigns_partitions_to_all_members(
     broker: FakeBroker, logs: FakeLogs, group: FakeGroup, consume: Consume
 ) -> None:
     subscription = b"\0\1" + encode_bytes(ConsumerProtocolSubscription(topics=["t"]), 1)
@@ -343,7 +343,7 @@ def test_the_leader_shares_with_the_others(
         (ErrorCode.ILLEGAL_GENERATION, ["", "me", "me"], ["a", "a"]),
     ],
 )
-def test_a_member_joins_again_when_told(  # and reads again what it could not commit any more
+def test_member_rejoins_after_a_rebalance(
     code: ErrorCode,
     member_ids: list[str],
     lines: list[str],
@@ -367,7 +367,9 @@ def test_a_member_joins_again_when_told(  # and reads again what it could not co
     assert all(request.group_id == "g" for request in broker.received(HeartbeatRequest))
 
 
-def test_a_lost_commit_is_no_failure(broker: FakeBroker, logs: FakeLogs, group: FakeGroup, consume: Consume) -> None:
+def test_lost_commit_does_not_fail_the_command(
+    broker: FakeBroker, logs: FakeLogs, group: FakeGroup, consume: Consume
+) -> None:
     logs.append("t", 0, _batch("a"))
     refused = OffsetCommitResponsePartition(0, ErrorCode.REBALANCE_IN_PROGRESS)
     failed = OffsetCommitResponse(topics=[OffsetCommitResponseTopic(name="t", partitions=[refused])])
@@ -375,9 +377,7 @@ def test_a_lost_commit_is_no_failure(broker: FakeBroker, logs: FakeLogs, group: 
     assert consume("--group", "g", "--from-beginning").code == 0
 
 
-def test_the_coordinators_refusal_is_told(
-    broker: FakeBroker, logs: FakeLogs, group: FakeGroup, consume: Consume
-) -> None:
+def test_coordinator_error_is_reported(broker: FakeBroker, logs: FakeLogs, group: FakeGroup, consume: Consume) -> None:
     broker.answer(ApiKey.JOIN_GROUP, lambda _: JoinGroupResponse(error_code=ErrorCode.GROUP_MAX_SIZE_REACHED))
     outcome = consume("--group", "g")
     assert outcome.code == 1
@@ -394,6 +394,8 @@ def test_the_coordinators_refusal_is_told(
         ({"a": ["gone"]}, {}, {"a": []}),
     ],
 )
-def test_ranges(subscriptions: dict[str, list[str]], counts: dict[str, int], expected: dict[str, list[str]]) -> None:
+def test_range_assignor_assigns_contiguous_ranges(
+    subscriptions: dict[str, list[str]], counts: dict[str, int], expected: dict[str, list[str]]
+) -> None:
     assignment: dict[str, list[TopicPartition]] = assign_ranges(subscriptions, counts)
     assert {member: [str(p) for p in partitions] for member, partitions in assignment.items()} == expected

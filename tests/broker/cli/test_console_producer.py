@@ -1,4 +1,4 @@
-"""ottla console-producer: lines to records to batches, and how it behaves when the broker refuses."""
+"""The command console-producer: line formats, batches, retries and errors."""
 
 import os
 import sys
@@ -31,7 +31,7 @@ def logs(broker: FakeBroker) -> FakeLogs:
 
 @pytest.fixture
 def produce(ottla: Ottla, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Produce:
-    """Runs the command with bytes on standard input."""
+    """Return a function that runs the command with bytes on standard input."""
 
     def call(data: bytes, *arguments: str, topic: str = "t") -> Outcome:
         (tmp_path / "input").write_bytes(data)
@@ -42,7 +42,7 @@ def produce(ottla: Ottla, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Pr
     return call
 
 
-def test_each_line_is_a_record(logs: FakeLogs, produce: Produce) -> None:
+def test_each_line_becomes_a_record(logs: FakeLogs, produce: Produce) -> None:
     assert produce(b"one\ntwo\r\n\nlast") == (0, "", "")
     assert [(record.key, record.value) for record in logs.records("t", 0)] == [
         (None, b"one"),
@@ -52,12 +52,12 @@ def test_each_line_is_a_record(logs: FakeLogs, produce: Produce) -> None:
     ]
 
 
-def test_nothing_is_sent_for_nothing(broker: FakeBroker, logs: FakeLogs, produce: Produce) -> None:
+def test_empty_input_sends_nothing(broker: FakeBroker, logs: FakeLogs, produce: Produce) -> None:
     assert produce(b"").code == 0
     assert broker.received(ProduceRequest) == []
 
 
-def test_keys_and_headers(logs: FakeLogs, produce: Produce) -> None:
+def test_keys_and_headers_are_parsed(logs: FakeLogs, produce: Produce) -> None:
     properties = ["--property", "parse.key=true", "--property", "parse.headers=true", "--property", "null.marker=NULL"]
     produce(b"h:1,i:\tk\tv\nNULL\tNULL\tNULL\n", *properties, "--property", "key.separator=\\t")
     assert [(r.key, r.value, r.headers) for r in logs.records("t", 0)] == [
@@ -66,7 +66,7 @@ def test_keys_and_headers(logs: FakeLogs, produce: Produce) -> None:
     ]
 
 
-def test_keys_go_where_kafkas_clients_send_them(logs: FakeLogs, produce: Produce) -> None:
+def test_keys_are_partitioned_as_by_kafka_clients(logs: FakeLogs, produce: Produce) -> None:
     lines = b"".join(b"k%d:v%d\n" % (n, n) for n in range(1, 6))
     produce(lines, "--property", "parse.key=true", "--property", "key.separator=:", topic="k")
     assert [[record.key for record in logs.records("k", partition)] for partition in range(3)] == [
@@ -76,13 +76,13 @@ def test_keys_go_where_kafkas_clients_send_them(logs: FakeLogs, produce: Produce
     ]
 
 
-def test_batches_are_closed_by_size_and_go_round(logs: FakeLogs, produce: Produce) -> None:
+def test_full_batch_moves_to_the_next_partition(logs: FakeLogs, produce: Produce) -> None:
     produce(b"x" * 60 + b"\n" + (b"y" * 60 + b"\n") * 5, "--batch-size", "170", topic="k")
     assert sorted(len(logs.headers("k", partition)) for partition in range(3)) == [1, 1, 1]
     assert all(header.record_count == 2 for partition in range(3) for header in logs.headers("k", partition))
 
 
-def test_sync_sends_each_line_by_itself(logs: FakeLogs, produce: Produce) -> None:
+def test_sync_sends_each_line_in_its_own_batch(logs: FakeLogs, produce: Produce) -> None:
     produce(b"a\nb\nc\n", "--sync")
     assert [header.record_count for header in logs.headers("t", 0)] == [1, 1, 1]
 
@@ -96,13 +96,13 @@ def test_sync_sends_each_line_by_itself(logs: FakeLogs, produce: Produce) -> Non
         (["--producer-property", "compression.type=lz4"], Codec.LZ4),
     ],
 )
-def test_compression(arguments: list[str], codec: Codec, logs: FakeLogs, produce: Produce) -> None:
+def test_batches_are_compressed(arguments: list[str], codec: Codec, logs: FakeLogs, produce: Produce) -> None:
     produce(b"a\n", *arguments)
     assert [header.codec for header in logs.headers("t", 0)] == [codec]
     assert [record.value for record in logs.records("t", 0)] == [b"a"]
 
 
-def test_batches_are_numbered(logs: FakeLogs, produce: Produce) -> None:
+def test_idempotent_batches_have_sequences(logs: FakeLogs, produce: Produce) -> None:
     produce(b"a\nb\n", "--sync")
     assert [(h.producer_id, h.producer_epoch, h.base_sequence) for h in logs.headers("t", 0)] == [
         (PRODUCER_ID, 0, 0),
@@ -118,7 +118,7 @@ def test_batches_are_numbered(logs: FakeLogs, produce: Produce) -> None:
         (["--producer-property", "enable.idempotence=false"], -1),
     ],
 )
-def test_unnumbered_where_order_is_not_promised(
+def test_batches_without_idempotence_have_no_sequences(
     arguments: list[str], acks: int, broker: FakeBroker, logs: FakeLogs, produce: Produce
 ) -> None:
     assert produce(b"a\n", *arguments).code == 0
@@ -126,13 +126,13 @@ def test_unnumbered_where_order_is_not_promised(
     assert broker.received(InitProducerIdRequest) == []
 
 
-def test_a_refused_batch_is_one_sentence(logs: FakeLogs, produce: Produce) -> None:
+def test_refused_batch_is_reported(logs: FakeLogs, produce: Produce) -> None:
     logs.refusals = [ErrorCode.MESSAGE_TOO_LARGE]
     outcome = produce(b"a\n")
     assert (outcome.code, outcome.err) == (1, f"Error: t-0: {ErrorCode.MESSAGE_TOO_LARGE.message}\n")
 
 
-def test_a_batch_is_sent_again_byte_for_byte(broker: FakeBroker, logs: FakeLogs, produce: Produce) -> None:
+def test_retry_sends_the_same_bytes(broker: FakeBroker, logs: FakeLogs, produce: Produce) -> None:
     logs.refusals = [ErrorCode.NOT_LEADER_OR_FOLLOWER]
     assert produce(b"a\n", "--retry-backoff-ms", "1").code == 0
     first, second = (bytes(r.topic_data[0].partition_data[0].records or b"") for r in broker.received(ProduceRequest))
@@ -140,7 +140,7 @@ def test_a_batch_is_sent_again_byte_for_byte(broker: FakeBroker, logs: FakeLogs,
     assert len(logs.records("t", 0)) == 1
 
 
-def test_only_what_failed_is_sent_again(broker: FakeBroker, logs: FakeLogs, produce: Produce) -> None:
+def test_retry_sends_only_failed_batches(broker: FakeBroker, logs: FakeLogs, produce: Produce) -> None:
     logs.refusals = [ErrorCode.NONE, ErrorCode.NOT_LEADER_OR_FOLLOWER]
     lines = b"".join(b"k%d:v\n" % n for n in range(1, 6))
     properties = ["--property", "parse.key=true", "--property", "key.separator=:"]
@@ -149,19 +149,19 @@ def test_only_what_failed_is_sent_again(broker: FakeBroker, logs: FakeLogs, prod
     assert [p.index for p in broker.received(ProduceRequest)[1].topic_data[0].partition_data] == [1]
 
 
-def test_what_was_read_before_a_bad_line_is_sent(logs: FakeLogs, produce: Produce) -> None:
+def test_lines_before_a_malformed_line_are_sent(logs: FakeLogs, produce: Produce) -> None:
     outcome = produce(b"k:v\nnokey\n", "--property", "parse.key=true", "--property", "key.separator=:")
     assert (outcome.code, outcome.err) == (1, "Error: No key separator found on line number 2: 'nokey'\n")
     assert [record.key for record in logs.records("t", 0)] == [b"k"]
 
 
-def test_a_topic_may_come_into_being(broker: FakeBroker, logs: FakeLogs, produce: Produce) -> None:
+def test_topic_is_created_on_demand(broker: FakeBroker, logs: FakeLogs, produce: Produce) -> None:
     metadata = broker._metadata
-    asked = []
+    requests = []
 
     def create_on_demand(request: MetadataRequest) -> MetadataResponse:
-        asked.append(request)
-        if len(asked) == 2:
+        requests.append(request)
+        if len(requests) == 2:
             broker.topics["new"] = 1
         return metadata(request)
 
@@ -171,7 +171,7 @@ def test_a_topic_may_come_into_being(broker: FakeBroker, logs: FakeLogs, produce
 
 
 @pytest.mark.parametrize(
-    ("arguments", "sentence"),
+    ("arguments", "message"),
     [
         (["--request-required-acks", "2"], "acks=2: use all, 0 or 1."),
         (["--compression-codec", "rar"], "compression rar: use none, gzip, snappy, lz4 or zstd."),
@@ -182,10 +182,10 @@ def test_a_topic_may_come_into_being(broker: FakeBroker, logs: FakeLogs, produce
     ],
 )
 @pytest.mark.usefixtures("logs")
-def test_values_that_make_no_sense(arguments: list[str], sentence: str, produce: Produce) -> None:
+def test_invalid_values_are_refused(arguments: list[str], message: str, produce: Produce) -> None:
     outcome = produce(b"a\n", *arguments)
     assert outcome.code == 1
-    assert sentence in outcome.err
+    assert message in outcome.err
 
 
 @pytest.mark.parametrize(
@@ -199,18 +199,18 @@ def test_values_that_make_no_sense(arguments: list[str], sentence: str, produce:
         ({"null.marker": "~"}, b"~", ParsedLine(None, None, [])),
     ],
 )
-def test_line_formats(properties: dict[str, str], line: bytes, expected: ParsedLine) -> None:
+def test_line_format_parses_lines(properties: dict[str, str], line: bytes, expected: ParsedLine) -> None:
     assert LineFormat.from_properties(properties).parse(line, 1) == expected
 
 
 @pytest.mark.parametrize("line", [b"x", b"h\tx", b"~:v\tx"])
-def test_headers_that_are_missing_or_broken(line: bytes) -> None:
+def test_missing_or_malformed_headers_are_refused(line: bytes) -> None:
     line_format = LineFormat.from_properties({"parse.headers": "true", "null.marker": "~"})
     with pytest.raises(CommandFailed, match="line number 7"):
         line_format.parse(line, 7)
 
 
-def test_lines_come_as_they_are_written() -> None:
+def test_lines_are_read_as_they_are_written() -> None:
     reading, writing = os.pipe()
     lines = read_lines(reading, 0.01)
     assert next(lines) == []
@@ -223,7 +223,7 @@ def test_lines_come_as_they_are_written() -> None:
     os.close(reading)
 
 
-def test_an_endless_line_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_line_above_the_limit_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("broker.cli.console.lines.MAX_LINE_BYTES", 5)
     reading, writing = os.pipe()
     os.write(writing, b"abcdef")
@@ -235,7 +235,7 @@ def test_an_endless_line_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize(
     ("key", "signed"),
-    [  # from the tests of Apache Kafka's clients
+    [  # Values of Apache Kafka's client tests.
         (b"21", -973932308),
         (b"foobar", -790332482),
         (b"a-little-bit-long-string", -985981536),
@@ -244,9 +244,9 @@ def test_an_endless_line_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
         (b"abc", 479470107),
     ],
 )
-def test_murmur2(key: bytes, signed: int) -> None:
+def test_murmur2_equals_kafkas_hash(key: bytes, signed: int) -> None:
     assert murmur2(key) == signed & 0xFFFFFFFF
 
 
-def test_partitions_are_never_negative() -> None:
+def test_partition_of_a_key_is_never_negative() -> None:
     assert all(0 <= partition_of_key(b"%d" % n, 7) < 7 for n in range(100))

@@ -1,4 +1,4 @@
-"""ottla consumer-groups against a broker that knows one classic and one consumer group."""
+"""The command consumer-groups, against a broker with a classic and a consumer group."""
 
 import json
 from pathlib import Path
@@ -139,7 +139,7 @@ class Groups:
 
     @property
     def commits(self) -> dict[tuple[str, int], int]:
-        """What was committed, and by an outsider."""
+        """Return the committed offsets; check that the commit has no member id."""
         (request,) = self.broker.received(OffsetCommitRequest)
         assert (request.group_id, request.generation_id_or_member_epoch, request.member_id) == ("g", -1, "")
         return {(t.name, p.partition_index): p.committed_offset for t in request.topics for p in t.partitions}
@@ -175,7 +175,7 @@ def _modern_group() -> modern.DescribedGroup:
 
 
 @pytest.mark.usefixtures("groups")
-def test_list(ottla: Ottla) -> None:
+def test_list_prints_names(ottla: Ottla) -> None:
     assert ottla("consumer-groups", "--list").lines == ["g", "m"]
     assert ottla("consumer-groups", "--list", "--type", "--state").lines == [
         "GROUP                            TYPE                 STATE               ",
@@ -189,7 +189,7 @@ def test_list(ottla: Ottla) -> None:
     }
 
 
-def test_list_filters_at_the_broker(broker: FakeBroker, groups: Groups, ottla: Ottla) -> None:
+def test_list_filters_are_sent_to_the_broker(broker: FakeBroker, groups: Groups, ottla: Ottla) -> None:
     ottla("consumer-groups", "--list", "--state", "stable,empty", "--type", "classic")
     request = broker.received(ListGroupsRequest)[0]
     assert (request.states_filter, request.types_filter) == (["Stable", "Empty"], ["Classic"])
@@ -217,14 +217,14 @@ def test_describe_with_members(groups: Groups, ottla: Ottla) -> None:
     ]
 
 
-def test_describe_by_an_old_broker(broker: FakeBroker, groups: Groups, ottla: Ottla) -> None:
+def test_describe_works_with_an_old_broker(broker: FakeBroker, groups: Groups, ottla: Ottla) -> None:
     broker.versions[ApiKey.OFFSET_FETCH] = (1, 7)
     del broker.versions[ApiKey.CONSUMER_GROUP_DESCRIBE]
     rows = [line.split() for line in ottla("consumer-groups", "--describe", "--group", "g").lines[2:]]
     assert rows == [["g", "t", "0", "30", "100", "70", "-", "-", "-"]]
 
 
-def test_offsets_of_a_deleted_topic_have_no_end(groups: Groups, ottla: Ottla) -> None:
+def test_committed_offset_of_a_deleted_topic_has_no_log_end(groups: Groups, ottla: Ottla) -> None:
     groups.committed = {("gone", 0): 3, ("t", 0): 30}
     (document,) = json.loads(ottla("consumer-groups", "--describe", "--group", "g", "--json").out)
     assert [(p["topic"], p["currentOffset"], p["logEndOffset"], p["lag"]) for p in document["partitions"]] == [
@@ -275,7 +275,7 @@ def test_describe_all_groups(groups: Groups, ottla: Ottla) -> None:
 
 
 @pytest.mark.usefixtures("groups")
-def test_a_group_that_does_not_exist(ottla: Ottla) -> None:
+def test_missing_group_is_reported(ottla: Ottla) -> None:
     assert ottla("consumer-groups", "--describe", "--group", "nosuch") == (1, "", "Error: Group nosuch not found.\n")
 
 
@@ -290,7 +290,9 @@ def test_a_group_that_does_not_exist(ottla: Ottla) -> None:
         (["--by-duration", "PT1S"], {("t", 0): 100, ("t", 1): 100}),
     ],
 )
-def test_reset(specification: list[str], expected: dict[tuple[str, int], int], groups: Groups, ottla: Ottla) -> None:
+def test_reset_commits_new_offsets(
+    specification: list[str], expected: dict[tuple[str, int], int], groups: Groups, ottla: Ottla
+) -> None:
     outcome = ottla("consumer-groups", "--reset-offsets", "--group", "g", "--topic", "t", *specification, "--execute")
     assert outcome.code == 0
     assert groups.commits == expected
@@ -299,24 +301,24 @@ def test_reset(specification: list[str], expected: dict[tuple[str, int], int], g
     ]
 
 
-def test_reset_of_one_partition_by_shifting(groups: Groups, ottla: Ottla) -> None:
+def test_shift_by_resets_one_partition(groups: Groups, ottla: Ottla) -> None:
     ottla("consumer-groups", "--reset-offsets", "--group", "g", "--topic", "t:0", "--shift-by", "-5", "--execute")
     assert groups.commits == {("t", 0): 25}
 
 
-def test_reset_of_all_topics_is_about_what_is_committed(groups: Groups, ottla: Ottla) -> None:
+def test_reset_of_all_topics_applies_to_committed_offsets(groups: Groups, ottla: Ottla) -> None:
     ottla("consumer-groups", "--reset-offsets", "--group", "g", "--all-topics", "--to-earliest", "--execute")
     assert groups.commits == {("t", 0): 5}
 
 
-def test_a_dry_run_changes_nothing(broker: FakeBroker, groups: Groups, ottla: Ottla) -> None:
+def test_dry_run_changes_nothing(broker: FakeBroker, groups: Groups, ottla: Ottla) -> None:
     arguments = ["--reset-offsets", "--group", "g", "--topic", "t", "--to-earliest"]
     assert ottla("consumer-groups", *arguments).err.startswith("WARN: No action will be performed")
     assert ottla("consumer-groups", *arguments, "--dry-run").err == ""
     assert broker.received(OffsetCommitRequest) == []
 
 
-def test_an_exported_plan_can_be_executed(groups: Groups, ottla: Ottla, tmp_path: Path) -> None:
+def test_exported_plan_can_be_executed(groups: Groups, ottla: Ottla, tmp_path: Path) -> None:
     arguments = ["--reset-offsets", "--group", "g", "--topic", "t", "--to-offset", "9"]
     exported = ottla("consumer-groups", *arguments, "--dry-run", "--export").out
     assert exported == "t,0,9\nt,1,9\n"
@@ -325,7 +327,7 @@ def test_an_exported_plan_can_be_executed(groups: Groups, ottla: Ottla, tmp_path
     assert groups.commits == {("t", 0): 100, ("t", 1): 100}
 
 
-def test_a_group_with_members_is_not_reset(broker: FakeBroker, groups: Groups, ottla: Ottla) -> None:
+def test_group_with_members_is_not_reset(broker: FakeBroker, groups: Groups, ottla: Ottla) -> None:
     groups.state = "Stable"
     outcome = ottla("consumer-groups", "--reset-offsets", "--group", "g", "--topic", "t", "--to-latest", "--execute")
     assert outcome.code == 1
@@ -334,7 +336,7 @@ def test_a_group_with_members_is_not_reset(broker: FakeBroker, groups: Groups, o
 
 
 @pytest.mark.usefixtures("groups")
-def test_a_group_that_does_not_exist_can_be_given_offsets(broker: FakeBroker, ottla: Ottla) -> None:
+def test_missing_group_can_be_given_offsets(broker: FakeBroker, ottla: Ottla) -> None:
     ottla("consumer-groups", "--reset-offsets", "--group", "new", "--topic", "t:1", "--to-latest", "--execute")
     assert broker.received(OffsetCommitRequest)[0].group_id == "new"
 
@@ -344,7 +346,7 @@ def test_delete(groups: Groups, ottla: Ottla) -> None:
     assert outcome == (0, "Deletion of requested consumer groups ('g', 'm') was successful.\n", "")
 
 
-def test_delete_tells_of_each_group_that_failed(groups: Groups, ottla: Ottla) -> None:
+def test_delete_reports_each_failed_group(groups: Groups, ottla: Ottla) -> None:
     groups.deleted = {"g": ErrorCode.NON_EMPTY_GROUP}
     outcome = ottla("consumer-groups", "--delete", "--group", "g", "--group", "m")
     assert outcome.code == 1
@@ -361,7 +363,7 @@ def test_delete_offsets(ottla: Ottla) -> None:
 
 
 @pytest.mark.usefixtures("groups")
-def test_delete_offsets_of_an_unknown_topic(ottla: Ottla) -> None:
+def test_delete_offsets_of_an_unknown_topic_fails(ottla: Ottla) -> None:
     outcome = ottla("consumer-groups", "--delete-offsets", "--group", "g", "--topic", "t", "--topic", "nosuch")
     assert outcome.code == 1
     assert [line.split()[:3] for line in outcome.lines[3:]] == [
@@ -393,5 +395,5 @@ def test_delete_offsets_of_an_unknown_topic(ottla: Ottla) -> None:
         ["--reset-offsets", "--group", "g", "--topic", "t", "--by-duration", "1h"],
     ],
 )
-def test_wrong_usage(arguments: list[str], ottla: Ottla) -> None:
+def test_wrong_usage_is_refused(arguments: list[str], ottla: Ottla) -> None:
     assert ottla("consumer-groups", *arguments).code == 2

@@ -1,4 +1,4 @@
-"""dump-log against files that Apache Kafka wrote, against what its own tool prints of them, and against damage."""
+"""The command dump-log, compared with the output of Kafka's tool on files of Apache Kafka, and on corrupt files."""
 
 import json
 import shutil
@@ -26,9 +26,7 @@ def kafka_files(monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.parametrize("arguments", CASES)
-def test_prints_what_kafkas_own_tool_prints(
-    arguments: str, kafka_files: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_output_equals_kafkas_tool(arguments: str, kafka_files: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["dump-log", *arguments.split()]) == 0
     assert digest(capsys.readouterr().out) == EXPECTED[arguments]
 
@@ -53,9 +51,7 @@ def test_json_keeps_decoded_messages_as_objects(kafka_files: Path, capsys: pytes
     }
 
 
-def test_text_files_of_a_log_directory_are_shown_as_they_are(
-    kafka_files: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_text_files_are_printed_unchanged(kafka_files: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["dump-log", "--files", "tx-0/leader-epoch-checkpoint,__cluster_metadata-0/quorum-state"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[:3] == ["Dumping tx-0/leader-epoch-checkpoint", "0", "2"]
@@ -63,18 +59,18 @@ def test_text_files_of_a_log_directory_are_shown_as_they_are(
 
 
 @pytest.mark.parametrize(
-    ("name", "sentence"),
+    ("name", "message"),
     [
         ("nosuch.log", "cannot read nosuch.log: No such file or directory."),
         ("tx-0", "cannot read tx-0: Is a directory."),
         ("dumps.json", "dumps.json: the name belongs to no known file type of a log directory."),
     ],
 )
-def test_a_file_that_cannot_be_dumped_is_one_sentence(
-    name: str, sentence: str, kafka_files: Path, capsys: pytest.CaptureFixture[str]
+def test_file_that_cannot_be_dumped_is_reported(
+    name: str, message: str, kafka_files: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(["dump-log", "--files", name]) == 1
-    assert capsys.readouterr().err == f"Error: {sentence}\n"
+    assert capsys.readouterr().err == f"Error: {message}\n"
 
 
 def test_files_is_required_and_decoders_exclude_each_other(capsys: pytest.CaptureFixture[str]) -> None:
@@ -83,7 +79,7 @@ def test_files_is_required_and_decoders_exclude_each_other(capsys: pytest.Captur
     assert "The decoder options exclude each other; give one." in capsys.readouterr().err
 
 
-def test_a_log_whose_name_is_no_offset_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_log_whose_name_is_not_an_offset_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "x.log").write_bytes(b"")
     assert run(["dump-log", "--files", str(tmp_path / "x.log")]) == 1
     assert "must begin with the file's base offset" in capsys.readouterr().err
@@ -96,7 +92,7 @@ def _copy(tmp_path: Path, name: str) -> Path:
     return target
 
 
-def test_a_torn_tail_is_told_after_the_whole_batches(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_truncated_batch_is_reported_after_complete_batches(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     log = _copy(tmp_path, f"tx-0/{LOG}")
     log.write_bytes(log.read_bytes()[:-5])
     assert run(["dump-log", "--files", str(log)]) == 0
@@ -108,14 +104,14 @@ def test_a_torn_tail_is_told_after_the_whole_batches(tmp_path: Path, capsys: pyt
     ]
 
 
-def test_a_preallocated_tail_of_zeros_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_preallocated_zeros_are_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     log = _copy(tmp_path, f"g-2/{LOG}")
     log.write_bytes(log.read_bytes() + bytes(200))
     run(["dump-log", "--files", str(log)])
     assert capsys.readouterr().out.splitlines()[-1] == f"Found 200 invalid bytes at the end of {log}"
 
 
-def test_a_bad_checksum_is_shown_and_the_dump_goes_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_wrong_checksum_does_not_stop_the_dump(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     log = _copy(tmp_path, f"tx-0/{LOG}")
     data = bytearray(log.read_bytes())
     data[70] ^= 1
@@ -125,7 +121,7 @@ def test_a_bad_checksum_is_shown_and_the_dump_goes_on(tmp_path: Path, capsys: py
     assert valid == ["false"] + ["true"] * 11
 
 
-def test_records_that_do_not_decompress_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_records_that_do_not_decompress_are_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     batch = bytearray(build_batch([Record(1, b"k", b"v" * 100)], codec=1))
     batch[HEADER_SIZE : HEADER_SIZE + 4] = b"\0\0\0\0"
     log = tmp_path / LOG
@@ -134,9 +130,7 @@ def test_records_that_do_not_decompress_are_told(tmp_path: Path, capsys: pytest.
     assert "| the records of the batch at offset 0 cannot be decoded" in capsys.readouterr().out
 
 
-def test_records_that_no_decoder_knows_are_told_in_their_place(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_undecodable_records_are_reported_in_place(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     log = tmp_path / LOG
     log.write_bytes(build_batch([Record(1, None, b"\x01\x7f\x00"), Record(1, b"\x7f\xff", b"")]))
     run(["dump-log", "--files", str(log), "--cluster-metadata-decoder"])
@@ -145,7 +139,7 @@ def test_records_that_no_decoder_knows_are_told_in_their_place(
     assert 'key: {"type":"32767","data":"unknown"} payload: unknown' in capsys.readouterr().out
 
 
-def test_unknown_control_records_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_unknown_control_record_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     batch = bytearray(control_batch([(ControlType.SNAPSHOT_FOOTER, b"\0\0\0")], 5))
     batch[HEADER_SIZE + 8] = 99  # the low byte of the type, in the record's key
     (tmp_path / LOG).write_bytes(batch)
@@ -155,7 +149,7 @@ def test_unknown_control_records_are_named(tmp_path: Path, capsys: pytest.Captur
     assert "controlType: UNKNOWN" in out
 
 
-def test_an_index_that_disagrees_with_its_log_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_index_that_differs_from_its_log_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     _copy(tmp_path, f"d-0/{LOG}")
     index = _copy(tmp_path, "d-0/00000000000000000000.index")
     data = bytearray(index.read_bytes())
@@ -168,7 +162,7 @@ def test_an_index_that_disagrees_with_its_log_is_reported(tmp_path: Path, capsys
     ]
 
 
-def test_a_time_index_out_of_order_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_time_index_out_of_order_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     index = _copy(tmp_path, "d-0/00000000000000000000.timeindex")
     data = index.read_bytes()
     index.write_bytes(data[12:24] + data[:12])
@@ -176,7 +170,7 @@ def test_a_time_index_out_of_order_is_reported(tmp_path: Path, capsys: pytest.Ca
     assert "Found timestamps out of order in" in capsys.readouterr().out
 
 
-def test_zeros_allocated_ahead_are_no_index_entries(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_preallocated_zeros_are_not_index_entries(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     index = _copy(tmp_path, "d-0/00000000000000000000.timeindex")
     entries = len(index.read_bytes()) // 12
     index.write_bytes(index.read_bytes() + bytes(4096 - 4096 % 12))
@@ -184,14 +178,14 @@ def test_zeros_allocated_ahead_are_no_index_entries(tmp_path: Path, capsys: pyte
     assert len(capsys.readouterr().out.splitlines()) == 1 + entries
 
 
-def test_a_sanity_check_fails_on_a_fragment(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_sanity_check_fails_on_a_fragment(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     index = _copy(tmp_path, "d-0/00000000000000000000.index")
     index.write_bytes(index.read_bytes()[:-3])
     run(["dump-log", "--files", str(index), "--index-sanity-check"])
     assert "failed sanity check: 333 bytes are not a multiple of 8" in capsys.readouterr().out
 
 
-def test_a_damaged_producer_snapshot_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_corrupt_producer_snapshot_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     snapshot = _copy(tmp_path, "d-0/00000000000000000583.snapshot")
     data = bytearray(snapshot.read_bytes())
     data[20] ^= 1
@@ -204,7 +198,7 @@ def test_a_damaged_producer_snapshot_is_reported(tmp_path: Path, capsys: pytest.
 
 
 class _Counting:
-    """A file that remembers the largest read asked of it."""
+    """A file that records the largest read."""
 
     def __init__(self, path: Path) -> None:
         self._file = path.open("rb")
@@ -221,7 +215,7 @@ class _Counting:
         self._file.close()
 
 
-def test_a_log_is_read_batch_by_batch() -> None:
+def test_log_is_read_batch_by_batch() -> None:
     file = _Counting(FILES / "d-0" / LOG)
     entries = list(dump_batches(file, "x", BatchOptions()))
     file.close()
@@ -229,7 +223,7 @@ def test_a_log_is_read_batch_by_batch() -> None:
     assert file.largest < 1000
 
 
-def test_dump_log_needs_no_node() -> None:
+def test_dump_log_does_not_import_the_node() -> None:
     code = (
         "import sys, broker.cli.dump_log; print([m for m in sys.modules if m in ('broker.app', 'asyncio', 'socket')])"
     )

@@ -1,4 +1,4 @@
-"""Finding commands, exit codes, and failures that are one sentence."""
+"""Lookup of commands, exit codes and error messages."""
 
 import subprocess
 import sys
@@ -15,8 +15,8 @@ from broker.cli.shared.failure import CommandFailed
 
 @pytest.fixture
 def broken_commands(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Commands of a test's own, found as the real ones are."""
-    for name in ("fails", "bug", "interrupted", "talks"):
+    """Register test commands in the catalogue."""
+    for name in ("fails", "bug", "interrupted", "chatty"):
         monkeypatch.setitem(COMMANDS, name, Command("main", f"_test_{name}", "A test's command."))
 
     @click.command()
@@ -32,10 +32,10 @@ def broken_commands(monkeypatch: pytest.MonkeyPatch) -> None:
         raise KeyboardInterrupt
 
     @click.command()
-    def talks() -> None:
+    def chatty() -> None:
         raise BrokenPipeError
 
-    for command in (fails, bug, interrupted, talks):
+    for command in (fails, bug, interrupted, chatty):
         monkeypatch.setattr(main_module, f"_test_{command.name}", command, raising=False)
 
 
@@ -45,7 +45,7 @@ def test_every_command_has_help(command: str, capsys: pytest.CaptureFixture[str]
     assert f"Usage: ottla {command}" in capsys.readouterr().out
 
 
-def test_the_list_of_commands_shows_what_is_there(capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_lists_implemented_commands(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["--help"]) == 0
     out = capsys.readouterr().out
     assert all(name in out for name in COMMANDS)
@@ -53,15 +53,15 @@ def test_the_list_of_commands_shows_what_is_there(capsys: pytest.CaptureFixture[
 
 
 @pytest.mark.parametrize("command", list(NOT_IMPLEMENTED))
-def test_what_has_not_landed_refuses_in_one_sentence(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_unimplemented_command_fails_with_a_message(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run([command, "--bootstrap-server", "h:1", "describe", "--status"]) == 1
     err = capsys.readouterr().err
     assert f"`ottla {command}` is not implemented" in err
     assert err.count("\n") == 1
 
 
-def leaves(command: click.Command, path: tuple[str, ...] = ()) -> Iterator[tuple[str, click.Command]]:
-    """Every command that does something, by the words that call it."""
+def leaf_commands(command: click.Command, path: tuple[str, ...] = ()) -> Iterator[tuple[str, click.Command]]:
+    """Yield every command that is not a group, with its path."""
     if not isinstance(command, click.Group):
         yield " ".join(path), command
         return
@@ -69,13 +69,13 @@ def leaves(command: click.Command, path: tuple[str, ...] = ()) -> Iterator[tuple
     for name in command.list_commands(context):
         child = command.get_command(context, name)
         assert child is not None
-        yield from leaves(child, (*path, name))
+        yield from leaf_commands(child, (*path, name))
 
 
-def test_whatever_prints_data_prints_it_as_json_too() -> None:
+def test_every_command_that_prints_data_has_json() -> None:
     without = {
         path
-        for path, command in leaves(cli)
+        for path, command in leaf_commands(cli)
         if not any("--json" in parameter.opts for parameter in command.params) and "-producer" not in path
     }
     run_nodes, change_something = {"start", "cluster"}, {"storage format", "features upgrade", "features downgrade"}
@@ -84,37 +84,37 @@ def test_whatever_prints_data_prints_it_as_json_too() -> None:
     assert without == run_nodes | change_something
 
 
-def test_an_unknown_command_is_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:
+def test_unknown_command_is_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["topic"]) == 2
     assert "topic" in capsys.readouterr().err
 
 
 @pytest.mark.usefixtures("broken_commands")
-def test_a_failure_is_one_sentence_on_stderr(capsys: pytest.CaptureFixture[str]) -> None:
+def test_failure_prints_a_message_on_stderr(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["fails"]) == 1
     assert capsys.readouterr() == ("", "Error: It cannot be done.\n")
 
 
 @pytest.mark.usefixtures("broken_commands")
-def test_a_bug_is_one_sentence_too(capsys: pytest.CaptureFixture[str]) -> None:
+def test_bug_prints_a_message(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["bug"]) == 1
     assert "KeyError: 'nobody expected this' (a bug in ottla" in capsys.readouterr().err
 
 
 @pytest.mark.usefixtures("broken_commands")
-def test_a_bug_can_be_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_traceback_variable_raises_the_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OTTLA_TRACEBACK", "1")
     with pytest.raises(KeyError):
         run(["bug"])
 
 
 @pytest.mark.usefixtures("broken_commands")
-def test_an_interrupt_is_no_failure_of_ours(capsys: pytest.CaptureFixture[str]) -> None:
+def test_interrupt_exits_with_130(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["interrupted"]) == 130
     assert capsys.readouterr().err.strip() == ""
 
 
-def test_a_reader_that_goes_away_is_no_traceback() -> None:
+def test_broken_pipe_prints_no_traceback() -> None:
     command = f"{sys.executable} -m broker dump-log --help | head -c 1"
     result = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=True)
     assert "Traceback" not in result.stderr
@@ -129,6 +129,6 @@ def test_start_imports_neither_client_nor_tables() -> None:
     assert result.stdout == "[]\n"
 
 
-def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:
+def test_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["--version"]) == 0
     assert capsys.readouterr().out.startswith("ottla ")

@@ -1,4 +1,4 @@
-"""ottla metadata-quorum: the report in Kafka's words, changes of voters, and a snapshot on request."""
+"""The command metadata-quorum: description, changes of voters, snapshots."""
 
 import json
 import time
@@ -32,7 +32,7 @@ NOW_MS = 1_000_000
 
 @pytest.fixture(autouse=True)
 def quorum(broker: FakeBroker) -> None:
-    """Voters 1 and 2, of which 2 leads, and an observer."""
+    """A quorum of voters 1 and 2, with leader 2, and an observer."""
     partition = DescribeQuorumResponsePartitionData(
         leader_id=2,
         leader_epoch=5,
@@ -53,7 +53,7 @@ def quorum(broker: FakeBroker) -> None:
     )
 
 
-def test_status(ottla: Ottla) -> None:
+def test_status_prints_kafkas_summary(ottla: Ottla) -> None:
     assert ottla("metadata-quorum", "describe", "--status").lines == [
         f"ClusterId:              {CLUSTER_ID}",
         "LeaderId:               2",
@@ -67,7 +67,7 @@ def test_status(ottla: Ottla) -> None:
     ]
 
 
-def test_status_for_programs(ottla: Ottla) -> None:
+def test_status_as_json(ottla: Ottla) -> None:
     document = json.loads(ottla("metadata-quorum", "describe", "--status", "--json").out)
     assert document["clusterId"] == CLUSTER_ID
     assert (document["leaderId"], document["leaderEpoch"], document["highWatermark"]) == (2, 5, 90)
@@ -75,7 +75,7 @@ def test_status_for_programs(ottla: Ottla) -> None:
     assert document["currentObservers"] == [{"id": 7}]
 
 
-def test_replication_is_in_columns_with_the_leader_first(ottla: Ottla) -> None:
+def test_replication_prints_columns_with_the_leader_first(ottla: Ottla) -> None:
     assert ottla("metadata-quorum", "describe", "--replication").out.split("\n")[:2] == [
         "NodeId\tDirectoryId           \tLogEndOffset\tLag\tLastFetchTimestamp\tLastCaughtUpTimestamp\tStatus  \t",
         f"2     \t{OTHER}\t100         \t0  \t999999            \t999999               \tLeader  \t",
@@ -88,7 +88,7 @@ def test_replication_is_in_columns_with_the_leader_first(ottla: Ottla) -> None:
     ]
 
 
-def test_times_for_people(ottla: Ottla, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_human_readable_times_are_relative(ottla: Ottla, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(time, "time", lambda: NOW_MS / 1000)
     lines = ottla("metadata-quorum", "describe", "--replication", "--human-readable").lines
     assert "\t40 ms ago" in lines[2]
@@ -96,7 +96,7 @@ def test_times_for_people(ottla: Ottla, monkeypatch: pytest.MonkeyPatch) -> None
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code", "sentence"),
+    ("arguments", "code", "message"),
     [
         (["describe"], 2, "exactly one action: --status or --replication"),
         (["describe", "--status", "--human-readable"], 2, "--human-readable requires --replication"),
@@ -106,19 +106,21 @@ def test_times_for_people(ottla: Ottla, monkeypatch: pytest.MonkeyPatch) -> None
         (["add-controller"], 1, "You must supply the configuration file of the controller"),
     ],
 )
-def test_what_is_not_understood(arguments: list[str], code: int, sentence: str, ottla: Ottla) -> None:
+def test_invalid_arguments_are_refused(arguments: list[str], code: int, message: str, ottla: Ottla) -> None:
     outcome = ottla("metadata-quorum", *arguments)
     assert outcome.code == code
-    assert sentence in outcome.err
+    assert message in outcome.err
 
 
-def test_controllers_are_asked_for_the_active_one(broker: FakeBroker, capsys: pytest.CaptureFixture[str]) -> None:
+def test_bootstrap_controller_finds_the_active_controller(
+    broker: FakeBroker, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert run(["metadata-quorum", "--bootstrap-controller", broker.address, "describe", "--status"]) == 0
     assert "LeaderId:               2" in capsys.readouterr().out
     assert {request.endpoint_type for request in broker.received(DescribeClusterRequest)} == {2}
 
 
-def test_no_leader_is_one_sentence(broker: FakeBroker, ottla: Ottla, tmp_path: Path) -> None:
+def test_missing_leader_is_reported(broker: FakeBroker, ottla: Ottla, tmp_path: Path) -> None:
     (tmp_path / "c").write_text("default.api.timeout.ms=1\n")
     answer = DescribeQuorumResponse(error_code=ErrorCode.NOT_LEADER_OR_FOLLOWER, error_message=None)
     broker.answer(ApiKey.DESCRIBE_QUORUM, lambda _: answer)
@@ -142,7 +144,7 @@ class TestAddController:
         meta = (Path(config).parent / "data" / "meta.properties").read_text()
         return meta.partition("directory.id=")[2].partition("\n")[0]
 
-    def test_the_controller_is_what_its_configuration_and_directory_say(
+    def test_request_has_the_controllers_id_directory_and_listeners(
         self, broker: FakeBroker, ottla: Ottla, config: str
     ) -> None:
         directory_id = self.format(config)
@@ -156,18 +158,18 @@ class TestAddController:
         assert request.voter_directory_id == uuid_from_text(directory_id)
         assert [(each.name, each.host, each.port) for each in request.listeners] == [("CONTROLLER", "h3", 19093)]
 
-    def test_a_dry_run_changes_nothing(self, broker: FakeBroker, ottla: Ottla, config: str) -> None:
+    def test_dry_run_changes_nothing(self, broker: FakeBroker, ottla: Ottla, config: str) -> None:
         self.format(config)
         outcome = ottla("metadata-quorum", "--command-config", config, "add-controller", "--dry-run")
         assert outcome.lines[-1].startswith("DRY RUN of adding controller 3 with directory id ")
         assert broker.received(AddRaftVoterRequest) == []
 
-    def test_a_controller_that_is_not_formatted_cannot_be_added(self, ottla: Ottla, config: str) -> None:
+    def test_unformatted_controller_cannot_be_added(self, ottla: Ottla, config: str) -> None:
         outcome = ottla("metadata-quorum", "--command-config", config, "add-controller")
         assert outcome.code == 1
         assert "run `ottla storage format`" in outcome.err
 
-    def test_what_the_leader_refuses_is_told(self, broker: FakeBroker, ottla: Ottla, config: str) -> None:
+    def test_leaders_refusal_is_reported(self, broker: FakeBroker, ottla: Ottla, config: str) -> None:
         self.format(config)
         refusal = AddRaftVoterResponse(0, ErrorCode.DUPLICATE_VOTER, "node 3 is a voter already")
         broker.answer(ApiKey.ADD_RAFT_VOTER, lambda _: refusal)
@@ -183,7 +185,7 @@ def test_remove_controller(broker: FakeBroker, ottla: Ottla) -> None:
     assert (request.cluster_id, request.voter_id, request.voter_directory_id) == (CLUSTER_ID, 1, uuid_from_text(OWN))
 
 
-def test_a_snapshot_of_the_addressed_node(broker: FakeBroker, ottla: Ottla) -> None:
+def test_snapshot_is_created_on_the_addressed_node(broker: FakeBroker, ottla: Ottla) -> None:
     broker.answer(ApiKey.CREATE_METADATA_SNAPSHOT, lambda _: CreateMetadataSnapshotResponse(end_offset=42, epoch=7))
     assert ottla("metadata-quorum", "snapshot").out == "SnapshotId: 00000000000000000042-0000000007\n"
     assert json.loads(ottla("metadata-quorum", "snapshot", "--json").out) == {

@@ -1,4 +1,4 @@
-"""ottla metadata-shell: Kafka's own snapshot gives Kafka's own tree; commands; a live cluster of bytes."""
+"""The command metadata-shell: Kafka's output for Kafka's snapshot, shell commands, and a live cluster."""
 
 import io
 import json
@@ -36,7 +36,7 @@ from tests.broker.cli.conftest import Ottla
 from tests.support.fakes.fake_broker import FakeBroker
 
 RECORDED = Path(__file__).parent / "kafka_shell"
-"""A snapshot that Apache Kafka 4.2 wrote, and what its shell printed of it (`tree /`, `find /`)."""
+"""A snapshot of Apache Kafka 4.2, and the output of its shell for `tree /` and `find /`."""
 
 SNAPSHOT = RECORDED / "00000000000000000184-0000000001.checkpoint"
 TOPIC = "__cluster_metadata"
@@ -64,24 +64,24 @@ def shell() -> Shell:
 
 
 class TestAgainstKafka:
-    def test_the_tree_is_the_same(self, capsys: pytest.CaptureFixture[str]) -> None:
-        """But for the program itself, and where the snapshot stands: we take that from its name and its header."""
+    def test_tree_equals_kafkas_output(self, capsys: pytest.CaptureFixture[str]) -> None:
+        """Only the program's version and the provenance differ; Ottla reads it from the file's name and header."""
         assert of_snapshot("tree", "/") == 0
-        ours, theirs = capsys.readouterr().out.splitlines(), (RECORDED / "tree.txt").read_text().splitlines()
-        different = [line for line, other in zip(ours, theirs, strict=True) if line != other]
+        actual, kafkas = capsys.readouterr().out.splitlines(), (RECORDED / "tree.txt").read_text().splitlines()
+        different = [line for line, other in zip(actual, kafkas, strict=True) if line != other]
         assert different[0] == "    offset 183, epoch 1, time 2026-11-21T11:43:35.350Z[UTC]"
         assert len(different) == 3
 
-    def test_the_paths_are_the_same(self, capsys: pytest.CaptureFixture[str]) -> None:
+    def test_find_equals_kafkas_output(self, capsys: pytest.CaptureFixture[str]) -> None:
         assert of_snapshot("find", "/") == 0
         assert capsys.readouterr().out == (RECORDED / "find.txt").read_text()
 
-    def test_several_directories_are_listed_under_their_names(self, capsys: pytest.CaptureFixture[str]) -> None:
+    def test_ls_lists_several_directories_by_name(self, capsys: pytest.CaptureFixture[str]) -> None:
         assert of_snapshot("ls", "image/topics/byName/*") == 0
         assert capsys.readouterr().out == "alpha:\n0\n1\nid\nname\n\nbeta:\n0\n1\nid\nname\n"
 
 
-def test_quotas_acls_and_tokens() -> None:
+def test_quotas_acls_and_tokens_are_printed() -> None:
     image = image_of(
         ClientQuotaRecord(
             [EntityData("user", "a(b)"), EntityData("client-id", None)], "producer_byte_rate", 1.5, False
@@ -100,7 +100,7 @@ def test_quotas_acls_and_tokens() -> None:
 
 
 class TestDocuments:
-    def test_each_path_with_what_is_there(self, shell: Shell) -> None:
+    def test_document_maps_paths_to_content(self, shell: Shell) -> None:
         assert shell.document(["ls", "/image/topics/byName", "/image/provenance"]) == {
             "/image/topics/byName": ["t", "u"],
             "/image/provenance": None,
@@ -115,18 +115,18 @@ class TestDocuments:
         assert shell.document(["find", "/image/topics/byName/t"]) == lines(shell, "find", "/image/topics/byName/t")
 
     @pytest.mark.parametrize("words", [["cat"], ["cat", "/image"], ["ls", "/image", "/nope"]])
-    def test_all_or_nothing(self, shell: Shell, words: list[str]) -> None:
+    def test_document_with_an_error_raises(self, shell: Shell, words: list[str]) -> None:
         with pytest.raises(ShellError):
             shell.document(words)
 
-    def test_on_the_command_line(self, capsys: pytest.CaptureFixture[str]) -> None:
+    def test_json_option_prints_a_document(self, capsys: pytest.CaptureFixture[str]) -> None:
         assert of_snapshot("--json", "ls", "/") == 0
         assert json.loads(capsys.readouterr().out) == {"/": ["image", "local"]}
         assert of_snapshot("--json") == 2
 
 
 class TestCommands:
-    def test_going_around(self, shell: Shell) -> None:
+    def test_cd_changes_the_directory(self, shell: Shell) -> None:
         assert lines(shell, "pwd") == ["/"]
         lines(shell, "cd", "image/topics/byName/../byName")
         assert lines(shell, "pwd") == ["/image/topics/byName"]
@@ -135,7 +135,7 @@ class TestCommands:
         lines(shell, "cd")
         assert lines(shell, "pwd") == ["/"]
 
-    def test_wildcards(self, shell: Shell) -> None:
+    def test_wildcards_match_names(self, shell: Shell) -> None:
         assert lines(shell, "cat", "/image/topics/by*/?/name") == ["t", "u"]
         assert lines(shell, "find", "/image/topics/byName/[t]") == [
             "/image/topics/byName/t",
@@ -144,7 +144,7 @@ class TestCommands:
         ]
 
     @pytest.mark.parametrize(
-        ("command", "sentence"),
+        ("command", "message"),
         [
             (["cat", "/nope"], "cat: /nope: No such file or directory."),
             (["cat", "/image"], "cat: /image: Is a directory"),
@@ -158,18 +158,18 @@ class TestCommands:
             (["history", "x"], "history: x is not a number."),
         ],
     )
-    def test_what_cannot_be_done(self, command: Sequence[str], sentence: str, shell: Shell) -> None:
+    def test_invalid_command_raises(self, command: Sequence[str], message: str, shell: Shell) -> None:
         with pytest.raises(ShellError) as failed:
             lines(shell, *command)
-        assert str(failed.value).startswith(sentence)
+        assert str(failed.value).startswith(message)
 
-    def test_what_can_be_done_is_done_besides(self, shell: Shell) -> None:
+    def test_output_precedes_the_error(self, shell: Shell) -> None:
         printed: list[str] = []
         with pytest.raises(ShellError, match="/nope"):
             printed.extend(shell.run(["cat", "/nope", "/image/topics/byName/t/name"]))
         assert list(_until_error(shell, ["cat", "/nope", "/image/topics/byName/t/name"])) == ["t"]
 
-    def test_help_history_and_leaving(self, shell: Shell) -> None:
+    def test_help_history_and_exit(self, shell: Shell) -> None:
         assert any(line.startswith("tree ") for line in lines(shell, "help"))
         assert lines(shell, "man", "pwd") == ["pwd: print the current directory."]
         assert lines(shell, "history", "2") == ["    2  man pwd", "    3  history 2"]
@@ -188,25 +188,27 @@ def _until_error(shell: Shell, words: Sequence[str]) -> list[str]:
     printed = []
     try:
         for line in shell.run(words):
-            printed.append(line)  # noqa: PERF402  what came before the error counts
+            printed.append(line)  # noqa: PERF402  lines before the error are kept
     except ShellError:
         pass
     return printed
 
 
 class TestProgram:
-    def test_commands_from_a_pipe(self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def test_commands_are_read_from_a_pipe(
+        self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ) -> None:
         monkeypatch.setattr("sys.stdin", io.StringIO("cd /image\n\ncat nope\n'open\npwd\nexit\nls\n"))
         assert of_snapshot() == 0
         captured = capsys.readouterr()
         assert captured.out == "/image\n"
         assert captured.err == "cat: nope: No such file or directory.\nNo closing quotation.\n"
 
-    def test_a_failed_command_is_a_failure(self, capsys: pytest.CaptureFixture[str]) -> None:
+    def test_failed_command_exits_with_1(self, capsys: pytest.CaptureFixture[str]) -> None:
         assert of_snapshot("cat", "/nope") == 1
         assert capsys.readouterr().err == "Error: cat: /nope: No such file or directory.\n"
 
-    def test_what_is_no_snapshot(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def test_invalid_snapshot_is_reported(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         (tmp_path / "cut.checkpoint").write_bytes(SNAPSHOT.read_bytes()[:-10])
         assert run(["metadata-shell", "--snapshot", str(tmp_path / "cut.checkpoint"), "ls"]) == 1
         assert run(["metadata-shell", "--snapshot", str(tmp_path / "absent"), "ls"]) == 1
@@ -214,12 +216,12 @@ class TestProgram:
         assert "is not a complete snapshot" in err[0]
         assert "No such file or directory" in err[1]
 
-    def test_a_file_and_a_cluster_are_too_much(self) -> None:
+    def test_snapshot_and_cluster_exclude_each_other(self) -> None:
         assert run(["metadata-shell", "--snapshot", "f", "--bootstrap-server", "h:1", "ls"]) == 2
 
 
 class Live:
-    """A broker that serves the metadata log: a snapshot below `start`, batches from there on."""
+    """A broker that serves the metadata log: a snapshot below `start`, then batches."""
 
     def __init__(self, broker: FakeBroker, snapshot: bytes = b"", start: int = 0) -> None:
         self.snapshot = snapshot
@@ -242,47 +244,47 @@ class Live:
             answer.error_code, answer.snapshot_id = ErrorCode.OFFSET_OUT_OF_RANGE, SnapshotId(self.start, 3)
         else:
             found = [data for base, data in self.batches if base >= offset]
-            answer.records = found[0] if found else b""  # one at a time: there is more than one round
+            answer.records = found[0] if found else b""  # one batch per response
         return FetchResponse(responses=[FetchableTopicResponse(TOPIC, partitions=[answer])])
 
     def page(self, request: FetchSnapshotRequest) -> FetchSnapshotResponse:
-        asked = request.topics[0].partitions[0]
-        data = self.snapshot[asked.position : asked.position + 50]
+        wanted = request.topics[0].partitions[0]
+        data = self.snapshot[wanted.position : wanted.position + 50]
         answer = FetchSnapshotResponsePartitionSnapshot(size=len(self.snapshot), unaligned_records=data)
-        if asked.position >= len(self.snapshot):
+        if wanted.position >= len(self.snapshot):
             answer.error_code = ErrorCode.POSITION_OUT_OF_RANGE
         return FetchSnapshotResponse(topics=[FetchSnapshotResponseTopicSnapshot(TOPIC, [answer])])
 
 
 class TestLive:
-    def test_the_log_from_its_beginning(self, broker: FakeBroker, ottla: Ottla) -> None:
+    def test_log_is_read_from_its_start(self, broker: FakeBroker, ottla: Ottla) -> None:
         live = Live(broker)
         live.append(FeatureLevelRecord("metadata.version", 29), TopicRecord("t", OWN))
         live.append(TopicRecord("u", OTHER))
         assert ottla("metadata-shell", "ls", "/image/topics/byName").lines == ["t", "u"]
         assert ottla("metadata-shell", "cat", "/image/provenance").out.startswith("offset 2, epoch 3,")
 
-    def test_a_snapshot_where_the_log_is_gone(self, broker: FakeBroker, ottla: Ottla) -> None:
+    def test_snapshot_is_fetched_if_the_log_start_is_higher(self, broker: FakeBroker, ottla: Ottla) -> None:
         image = image_of(FeatureLevelRecord("metadata.version", 29), TopicRecord("t", OWN))
         live = Live(broker, b"".join(image_batches(image, None)), start=10)
         live.append(TopicRecord("u", OTHER))
         assert ottla("metadata-shell", "ls", "/image/topics/byName").lines == ["t", "u"]
         assert ottla("metadata-shell", "cat", "/image/provenance").out.startswith("offset 10, epoch 3,")
 
-    def test_a_damaged_snapshot_is_one_sentence(self, broker: FakeBroker, ottla: Ottla) -> None:
+    def test_corrupt_snapshot_is_reported(self, broker: FakeBroker, ottla: Ottla) -> None:
         Live(broker, b"x" * 100, start=10)
         outcome = ottla("metadata-shell", "ls")
         assert outcome.code == 1
         assert outcome.err.startswith(f"Error: the snapshot of {TOPIC}: ")
 
-    def test_each_command_sees_what_was_committed_since(
+    def test_each_command_reads_the_latest_metadata(
         self, broker: FakeBroker, ottla: Ottla, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         live = Live(broker)
         live.append(TopicRecord("t", OWN))
 
         class Slowly(io.StringIO):
-            def readline(self, size: int = -1) -> str:  # type: ignore[override]  # the base takes None as well
+            def readline(self, size: int = -1) -> str:  # type: ignore[override]  # the base class accepts None
                 line = super().readline(size)
                 if line.startswith("cat"):
                     live.append(TopicRecord("u", OTHER))
@@ -291,7 +293,7 @@ class TestLive:
         monkeypatch.setattr("sys.stdin", Slowly("ls /image/topics/byName\ncat /image/topics/byName/u/name\n"))
         assert ottla("metadata-shell").lines == ["t", "u"]
 
-    def test_a_cluster_that_does_not_show_it(self, broker: FakeBroker, ottla: Ottla) -> None:
+    def test_cluster_without_the_metadata_topic_is_reported(self, broker: FakeBroker, ottla: Ottla) -> None:
         outcome = ottla("metadata-shell", "ls")
         assert outcome.code == 1
         assert outcome.err.count("\n") == 1

@@ -1,4 +1,4 @@
-"""Records of `__remote_log_metadata` on the console, line by line as Kafka 4.2's formatter prints the same values."""
+"""Records of `__remote_log_metadata`, compared with the output of Kafka 4.2's formatter."""
 
 from dataclasses import replace
 
@@ -54,10 +54,10 @@ def line(value: bytes) -> str:
         ),
     ],
 )
-def test_a_record_is_printed_as_kafka_prints_it(event: MetadataEvent, expected: str) -> None:
+def test_record_is_printed_as_by_kafka(event: MetadataEvent, expected: str) -> None:
     assert line(encode_event(event)) == f"partition: 3, offset: 17, value: {expected}\n"
 
 
-def test_a_record_that_is_none_cannot_be_printed() -> None:
+def test_undecodable_record_cannot_be_printed() -> None:
     with pytest.raises(CommandFailed, match="offset 17 of any-3: record type 9 is not known"):
         line(b"\x01\x09\x00")

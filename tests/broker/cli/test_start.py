@@ -1,4 +1,4 @@
-"""ottla start and ottla cluster, with a stand-in for the node itself."""
+"""The commands start and cluster, with a fake node."""
 
 import asyncio
 import logging
@@ -21,7 +21,7 @@ Install = Callable[[Run], None]
 
 @pytest.fixture(autouse=True)
 def logging_as_before() -> Iterator[None]:
-    """`start` takes over the process's logging; the next test gets it back."""
+    """Restore the process's logging, which `start` reconfigures."""
     root = logging.getLogger()
     handlers, level = root.handlers[:], root.level
     yield
@@ -32,7 +32,7 @@ def logging_as_before() -> Iterator[None]:
 
 @pytest.fixture
 def node(monkeypatch: pytest.MonkeyPatch) -> Install:
-    """Puts a coroutine in the place of `broker.app.run`."""
+    """Return a function that replaces `broker.app.run` by a coroutine."""
     monkeypatch.delenv("CLUSTER_ID", raising=False)
 
     def install(run_node: Run) -> None:
@@ -50,7 +50,7 @@ def _failing(error: BaseException) -> Run:
     return run_node
 
 
-def test_the_configuration_reaches_the_node(node: Install, tmp_path: Path) -> None:
+def test_node_receives_the_configuration(node: Install, tmp_path: Path) -> None:
     seen: list[tuple[int, str]] = []
 
     async def run_node(config: BrokerConfig) -> None:
@@ -79,24 +79,24 @@ def test_warnings_are_logged(log_format: str, node: Install, capsys: pytest.Capt
 
 
 @pytest.mark.parametrize(
-    ("arguments", "sentence"),
+    ("arguments", "message"),
     [
         (["/nosuch"], "The configuration file /nosuch cannot be read: No such file or directory."),
         (["--override", "listeners=foo"], "listeners has the entry 'foo'"),
         (["--override", "x"], "must be of the form KEY=VALUE"),
     ],
 )
-def test_a_bad_configuration_is_one_sentence(
-    arguments: list[str], sentence: str, capsys: pytest.CaptureFixture[str]
+def test_invalid_configuration_is_reported(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(["start", *arguments]) == 1
     err = capsys.readouterr().err
-    assert sentence in err
+    assert message in err
     assert err.count("\n") == 1
 
 
 @pytest.mark.parametrize(
-    ("error", "sentence"),
+    ("error", "message"),
     [
         (OSError(98, "Address already in use"), "Error: Address already in use.\n"),
         (OSError(13, "Permission denied", "/data"), "Error: /data: Permission denied.\n"),
@@ -105,21 +105,21 @@ def test_a_bad_configuration_is_one_sentence(
         (ExceptionGroup("tasks", [ExceptionGroup("inner", [ConfigError("k", "k is wrong.")])]), "Error: k is wrong.\n"),
     ],
 )
-def test_a_node_that_cannot_start_says_why(
-    error: Exception, sentence: str, node: Install, capsys: pytest.CaptureFixture[str]
+def test_failed_start_reports_its_reason(
+    error: Exception, message: str, node: Install, capsys: pytest.CaptureFixture[str]
 ) -> None:
     node(_failing(error))
     assert run(["start"]) == 1
-    assert capsys.readouterr().err == sentence
+    assert capsys.readouterr().err == message
 
 
-def test_a_storage_error_is_one_sentence(node: Install, capsys: pytest.CaptureFixture[str]) -> None:
+def test_storage_error_is_reported(node: Install, capsys: pytest.CaptureFixture[str]) -> None:
     node(_failing(LogDirFailure("/data", OSError(28, "No space left on device"))))
     assert run(["start"]) == 1
     assert capsys.readouterr().err.count("\n") == 1
 
 
-def test_a_bug_is_logged_with_its_place(node: Install, capsys: pytest.CaptureFixture[str]) -> None:
+def test_bug_is_logged_with_its_traceback(node: Install, capsys: pytest.CaptureFixture[str]) -> None:
     node(_failing(ZeroDivisionError("a bug")))
     assert run(["start"]) == 1
     captured = capsys.readouterr()
@@ -128,18 +128,18 @@ def test_a_bug_is_logged_with_its_place(node: Install, capsys: pytest.CaptureFix
     assert "Traceback" not in captured.out
 
 
-def test_an_interrupt_stops_in_order(node: Install) -> None:
+def test_interrupt_exits_with_0(node: Install) -> None:
     node(_failing(KeyboardInterrupt()))
     assert run(["start"]) == 0
 
 
-def test_nodes_of_a_cluster_with_one_id_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_nodes_with_the_same_id_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["cluster", "--dir", str(tmp_path / "d"), "--override", "node.id=7", "--override", "broker.id=7"]) == 1
     assert "the nodes of a cluster need different ids" in capsys.readouterr().err
     assert not (tmp_path / "d").exists()
 
 
-def test_a_cluster_with_a_bad_setting_starts_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_cluster_with_an_invalid_setting_starts_no_node(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["cluster", "--dir", str(tmp_path / "d"), "--override", "num.partitions=x"]) == 1
     assert "num.partitions" in capsys.readouterr().err
     assert not (tmp_path / "d").exists()

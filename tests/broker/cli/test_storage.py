@@ -1,4 +1,4 @@
-"""ottla storage: formatting, and looking at what was formatted."""
+"""The command storage: formatting and information."""
 
 import base64
 import hashlib
@@ -47,7 +47,7 @@ def _levels(path: Path) -> dict[str, int]:
     return {record.name: record.feature_level for record in records if isinstance(record, FeatureLevelRecord)}
 
 
-def test_random_uuid(capsys: pytest.CaptureFixture[str]) -> None:
+def test_random_uuid_prints_a_cluster_id(capsys: pytest.CaptureFixture[str]) -> None:
     ids = set()
     for _ in range(5):
         assert run(["storage", "random-uuid"]) == 0
@@ -58,7 +58,7 @@ def test_random_uuid(capsys: pytest.CaptureFixture[str]) -> None:
     assert len(uuid_from_text(json.loads(capsys.readouterr().out)["uuid"])) == 16
 
 
-def test_format(config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_format_writes_meta_properties(config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert _format(config) == 0
     assert capsys.readouterr().out.splitlines() == [
         f"Formatting metadata directory {tmp_path / 'a'} with metadata.version 4.2-IV1.",
@@ -74,7 +74,7 @@ def test_format(config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert not (tmp_path / "a" / VOTERS).exists()
 
 
-def test_format_of_a_dynamic_quorum_of_one(tmp_path: Path) -> None:
+def test_standalone_formats_a_dynamic_quorum_of_one(tmp_path: Path) -> None:
     config = _write(tmp_path, "controller.quorum.bootstrap.servers=localhost:19093")
     assert _format(config, "--standalone") == 0
     control = read_snapshot((tmp_path / "a" / VOTERS).read_bytes()).control
@@ -87,7 +87,7 @@ def test_format_of_a_dynamic_quorum_of_one(tmp_path: Path) -> None:
     assert [(e.name, e.host, e.port) for e in voter.endpoints] == [("CONTROLLER", "localhost", 19093)]
 
 
-def test_a_formatted_directory_is_left_alone(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_formatted_directory_is_skipped(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
     _format(config)
     capsys.readouterr()
     assert _format(config) == 1
@@ -96,13 +96,13 @@ def test_a_formatted_directory_is_left_alone(config: Path, capsys: pytest.Captur
     assert capsys.readouterr().out == "All of the log directories are already formatted.\n"
 
 
-def test_another_cluster_is_refused(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_format_for_another_cluster_is_refused(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
     _format(config)
     assert _format(config, "-g", cluster_id="FwvoXlFiSyKpvTRKUtD4_Q") == 1
     assert f"belongs to cluster.id {CLUSTER_ID}" in capsys.readouterr().err
 
 
-def test_an_older_release_and_features(config: Path, tmp_path: Path) -> None:
+def test_release_version_and_features_determine_the_records(config: Path, tmp_path: Path) -> None:
     assert _format(config, "-r", "4.0", "-f", "group.version=0") == 0
     levels = _levels(tmp_path / "a" / "bootstrap.checkpoint")
     assert levels["metadata.version"] == MetadataVersion.IV_4_0_3
@@ -110,7 +110,7 @@ def test_an_older_release_and_features(config: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code", "sentence"),
+    ("arguments", "code", "message"),
     [
         (["-r", "9.9"], 1, "Unknown metadata.version 9.9."),
         (["-f", "nosuch=1"], 1, "Unsupported feature: nosuch."),
@@ -133,20 +133,20 @@ def test_an_older_release_and_features(config: Path, tmp_path: Path) -> None:
         (["-r", "3.5-IV0", "-S", "SCRAM-SHA-256=[name=a,password=b]"], 1, "SCRAM is only supported in"),
     ],
 )
-def test_what_cannot_be_formatted(
-    arguments: list[str], code: int, sentence: str, config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_invalid_format_options_are_refused(
+    arguments: list[str], code: int, message: str, config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert _format(config, *arguments) == code
-    assert sentence in capsys.readouterr().err
+    assert message in capsys.readouterr().err
     assert not (tmp_path / "a").exists()
 
 
-def test_a_cluster_id_must_be_one(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_invalid_cluster_id_is_refused(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert _format(config, cluster_id="mine") == 1
     assert "Cluster ID string mine does not appear to be a valid UUID" in capsys.readouterr().err
 
 
-def test_a_controller_needs_a_quorum(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_controller_requires_a_quorum(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert _format(_write(tmp_path, "controller.quorum.bootstrap.servers=localhost:19093")) == 1
     assert "you must specify one of the following: --standalone, --initial-c" in capsys.readouterr().err
 
@@ -155,7 +155,7 @@ def _dynamic(tmp_path: Path) -> Path:
     return _write(tmp_path, "controller.quorum.bootstrap.servers=localhost:19093")
 
 
-def test_all_initial_controllers_are_voters_and_this_one_gets_its_directory_id(
+def test_initial_controllers_are_voters_and_determine_the_directory_id(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     voters = f"4@[::1]:29093:{OTHER},3@localhost:19093:{OWN}"
@@ -174,15 +174,15 @@ def test_all_initial_controllers_are_voters_and_this_one_gets_its_directory_id(
     assert meta.directory_id == uuid_from_text(OWN)
 
 
-def test_a_node_that_is_no_initial_controller_knows_them_all_the_same(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_other_node_stores_the_initial_controllers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert _format(_dynamic(tmp_path), "-I", f"4@localhost:29093:{OTHER}") == 0
     assert "Formatting dynamic metadata directory" in capsys.readouterr().out
     assert (tmp_path / "a" / VOTERS).exists()
 
 
-def test_a_node_without_initial_controllers_waits_to_join(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_node_without_initial_controllers_is_formatted_to_join(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert _format(_dynamic(tmp_path), "-N", "-f", "kraft.version=1") == 0
     assert f"Formatting metadata directory {tmp_path / 'a'}" in capsys.readouterr().out
     assert not (tmp_path / "a" / VOTERS).exists()
@@ -190,7 +190,7 @@ def test_a_node_without_initial_controllers_waits_to_join(tmp_path: Path, capsys
 
 
 @pytest.mark.parametrize(
-    ("arguments", "sentence"),
+    ("arguments", "message"),
     [
         (["-I", "junk"], "'junk' is not of the form ID@HOST:PORT:DIRECTORY."),
         (["-I", f"3@h:0:{OWN}"], "is not of the form"),
@@ -202,16 +202,16 @@ def test_a_node_without_initial_controllers_waits_to_join(tmp_path: Path, capsys
         (["-s", "-r", "3.8"], "A dynamic quorum requires metadata.version 3.9-IV0"),
     ],
 )
-def test_what_cannot_begin_a_dynamic_quorum(
-    arguments: list[str], sentence: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_invalid_dynamic_quorum_options_are_refused(
+    arguments: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert _format(_dynamic(tmp_path), *arguments) == 1
-    assert sentence in capsys.readouterr().err
+    assert message in capsys.readouterr().err
     assert not (tmp_path / "a").exists()
 
 
-def test_scram_credentials_are_among_the_first_records(config: Path, tmp_path: Path) -> None:
-    """Keys as Apache Kafka 4.2 derives them from the same salt and password."""
+def test_scram_credentials_are_initial_records(config: Path, tmp_path: Path) -> None:
+    """Apache Kafka 4.2 derives the same keys from this salt and password."""
     credential = 'SCRAM-SHA-512=[name=bob,iterations=4096,salt="MWx2NHBkbnc0ZndxN25vdGNxMTZzcXRo",password="pw"]'
     assert _format(config, "-S", credential, "-S", "SCRAM-SHA-256=[name=alice,password=secret]") == 0
     records = read_snapshot((tmp_path / "a" / "bootstrap.checkpoint").read_bytes()).records
@@ -222,19 +222,21 @@ def test_scram_credentials_are_among_the_first_records(config: Path, tmp_path: P
     assert (alice.name, alice.mechanism, len(alice.salt), len(alice.stored_key)) == ("alice", 1, 20, 32)
 
 
-def test_a_salted_password_is_taken_as_it_is() -> None:
+def test_salted_password_is_used_unchanged() -> None:
     plain = scram_record("SCRAM-SHA-256=[name=a,salt=c2FsdA==,password=pw]").message
     salted = base64.b64encode(hashlib.pbkdf2_hmac("sha256", b"pw", b"salt", 4096)).decode()
     assert scram_record(f"SCRAM-SHA-256=[name=a,salt=c2FsdA==,saltedpassword={salted}]").message == plain
 
 
-def test_a_directory_that_cannot_be_made(tmp_path: Path, config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_directory_that_cannot_be_created_is_reported(
+    tmp_path: Path, config: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "a").write_text("a file is in the way")
     assert _format(config) == 1
     assert capsys.readouterr().err.startswith("Error: ")
 
 
-def test_info(config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_info_prints_meta_properties(config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     _format(config)
     capsys.readouterr()
     assert run(["storage", "info", "-c", str(config)]) == 0
@@ -244,7 +246,9 @@ def test_info(config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     assert lines[4].endswith(", node.id=3, version=1}")
 
 
-def test_info_of_what_is_not_formatted(config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_info_of_an_unformatted_directory_fails(
+    config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert run(["storage", "info", "-c", str(config), "--json"]) == 1
     captured = capsys.readouterr()
     assert json.loads(captured.out) == {
@@ -255,7 +259,7 @@ def test_info_of_what_is_not_formatted(config: Path, tmp_path: Path, capsys: pyt
 
 
 @pytest.mark.parametrize("action", [["info"], ["format", "-t", CLUSTER_ID]])
-def test_a_bad_configuration_is_one_sentence(
+def test_invalid_configuration_is_reported(
     action: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "c").write_text("process.roles=cook\nnode.id=1\n")
@@ -263,11 +267,11 @@ def test_a_bad_configuration_is_one_sentence(
     assert "process.roles" in capsys.readouterr().err
 
 
-def test_a_release_may_be_named_shortly() -> None:
+def test_release_parses_its_short_form() -> None:
     assert (parse_release("4.0"), parse_release("4.0-IV1")) == (MetadataVersion.IV_4_0_3, MetadataVersion.IV_4_0_1)
 
 
-def test_a_feature_may_name_the_metadata_version() -> None:
+def test_feature_option_sets_the_metadata_version() -> None:
     version, records = initial_records(None, {"metadata.version": 21})
     assert version is MetadataVersion.IV_3_9_0
     assert [record.message for record in records] == [FeatureLevelRecord(name="metadata.version", feature_level=21)]

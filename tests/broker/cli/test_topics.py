@@ -1,4 +1,4 @@
-"""ottla topics: requests it makes, text it prints, what it refuses."""
+"""The command topics: requests, output and errors."""
 
 import json
 from collections.abc import Callable
@@ -50,7 +50,7 @@ def _deleted(request: DeleteTopicsRequest) -> DeleteTopicsResponse:
 
 @pytest.fixture
 def described(broker: FakeBroker) -> Callable[[list[Partition]], None]:
-    """A broker with a topic `t` of the given partitions, whose config retention.ms somebody set."""
+    """A broker with a topic `t` of the given partitions and a dynamic config retention.ms."""
 
     def configs(request: DescribeConfigsRequest) -> DescribeConfigsResponse:
         entries = [
@@ -85,7 +85,7 @@ def _partition(index: int, *, leader: int = 1, replicas: int = 3, isr: int = 3) 
     )
 
 
-def test_create(broker: FakeBroker, ottla: Ottla) -> None:
+def test_create_sends_the_topic(broker: FakeBroker, ottla: Ottla) -> None:
     broker.answer(ApiKey.CREATE_TOPICS, lambda _: _created())
     arguments = ["--partitions", "3", "--replication-factor", "2", "--config", "a=b=c", "--config", "d="]
     outcome = ottla("topics", "--create", "--topic", "t", *arguments)
@@ -95,44 +95,44 @@ def test_create(broker: FakeBroker, ottla: Ottla) -> None:
     assert [(config.name, config.value) for config in topic.configs] == [("a", "b=c"), ("d", "")]
 
 
-def test_create_leaves_the_rest_to_the_broker(broker: FakeBroker, ottla: Ottla) -> None:
+def test_create_uses_the_brokers_defaults(broker: FakeBroker, ottla: Ottla) -> None:
     broker.answer(ApiKey.CREATE_TOPICS, lambda _: _created())
     ottla("topics", "--create", "--topic", "t")
     topic = broker.received(CreateTopicsRequest)[0].topics[0]
     assert (topic.num_partitions, topic.replication_factor) == (-1, -1)
 
 
-def test_create_with_an_assignment(broker: FakeBroker, ottla: Ottla) -> None:
+def test_create_sends_the_assignment(broker: FakeBroker, ottla: Ottla) -> None:
     broker.answer(ApiKey.CREATE_TOPICS, lambda _: _created())
     ottla("topics", "--create", "--topic", "t", "--replica-assignment", "1:2,2:3")
     topic = broker.received(CreateTopicsRequest)[0].topics[0]
     assert [(a.partition_index, a.broker_ids) for a in topic.assignments] == [(0, [1, 2]), (1, [2, 3])]
 
 
-def test_create_warns_of_names_that_collide(broker: FakeBroker, ottla: Ottla) -> None:
+def test_create_warns_of_colliding_names(broker: FakeBroker, ottla: Ottla) -> None:
     broker.answer(ApiKey.CREATE_TOPICS, lambda _: _created())
     assert "could collide" in ottla("topics", "--create", "--topic", "a.b").err
 
 
-def test_the_brokers_words_are_told(broker: FakeBroker, ottla: Ottla) -> None:
+def test_brokers_error_message_is_printed(broker: FakeBroker, ottla: Ottla) -> None:
     broker.answer(ApiKey.CREATE_TOPICS, lambda _: _created(ErrorCode.INVALID_PARTITIONS, "Too many for me."))
     assert ottla("topics", "--create", "--topic", "t") == (1, "", "Error: Too many for me.\n")
 
 
-def test_a_code_without_words_is_told_by_its_meaning(broker: FakeBroker, ottla: Ottla) -> None:
+def test_error_code_without_message_is_printed_by_its_meaning(broker: FakeBroker, ottla: Ottla) -> None:
     broker.answer(ApiKey.CREATE_TOPICS, lambda _: _created(ErrorCode.INVALID_PARTITIONS))
     assert ottla("topics", "--create", "--topic", "t").err == (
         f"Error: topic 't': {ErrorCode.INVALID_PARTITIONS.message}\n"
     )
 
 
-def test_an_existing_topic_can_be_no_error(broker: FakeBroker, ottla: Ottla) -> None:
+def test_if_not_exists_ignores_an_existing_topic(broker: FakeBroker, ottla: Ottla) -> None:
     broker.answer(ApiKey.CREATE_TOPICS, lambda _: _created(ErrorCode.TOPIC_ALREADY_EXISTS, "There is one."))
     assert ottla("topics", "--create", "--topic", "t").code == 1
     assert ottla("topics", "--create", "--topic", "t", "--if-not-exists") == (0, "", "")
 
 
-def test_list(broker: FakeBroker, ottla: Ottla) -> None:
+def test_list_prints_names(broker: FakeBroker, ottla: Ottla) -> None:
     broker.topics = {"b": 1, "__i": 1, "a": 2}
     broker.internal = {"__i"}
     assert ottla("topics", "--list").lines == ["__i", "a", "b"]
@@ -149,7 +149,7 @@ def test_list_as_json(broker: FakeBroker, ottla: Ottla) -> None:
     ]
 
 
-def test_a_bad_pattern_is_one_sentence(broker: FakeBroker, ottla: Ottla) -> None:
+def test_invalid_pattern_is_reported(broker: FakeBroker, ottla: Ottla) -> None:
     outcome = ottla("topics", "--list", "--topic", "a(")
     assert outcome.code == 1
     assert "'a(' is not a regular expression" in outcome.err
@@ -162,7 +162,7 @@ def test_delete(broker: FakeBroker, ottla: Ottla) -> None:
     assert [topic.name for topic in broker.received(DeleteTopicsRequest)[0].topics] == ["t1", "t2"]
 
 
-def test_delete_from_a_broker_that_knows_names_only(broker: FakeBroker, ottla: Ottla) -> None:
+def test_delete_uses_names_at_an_old_broker(broker: FakeBroker, ottla: Ottla) -> None:
     broker.topics = {"t": 1}
     broker.answer(ApiKey.DELETE_TOPICS, _deleted, versions=(1, 5))
     assert ottla("topics", "--delete", "--topic", "t").code == 0
@@ -170,7 +170,7 @@ def test_delete_from_a_broker_that_knows_names_only(broker: FakeBroker, ottla: O
 
 
 @pytest.mark.parametrize("action", ["--delete", "--describe"])
-def test_a_topic_that_does_not_exist(action: str, broker: FakeBroker, ottla: Ottla) -> None:
+def test_missing_topic_fails_unless_if_exists(action: str, broker: FakeBroker, ottla: Ottla) -> None:
     assert ottla("topics", action, "--topic", "nosuch") == (
         1,
         "",
@@ -179,7 +179,7 @@ def test_a_topic_that_does_not_exist(action: str, broker: FakeBroker, ottla: Ott
     assert ottla("topics", action, "--topic", "nosuch", "--if-exists") == (0, "", "")
 
 
-def test_alter_names_the_new_partitions_only(broker: FakeBroker, ottla: Ottla) -> None:
+def test_alter_assigns_only_new_partitions(broker: FakeBroker, ottla: Ottla) -> None:
     broker.topics = {"t": 2}
     done = CreatePartitionsResponse(results=[CreatePartitionsTopicResult("t")])
     broker.answer(ApiKey.CREATE_PARTITIONS, lambda _: done)
@@ -190,7 +190,7 @@ def test_alter_names_the_new_partitions_only(broker: FakeBroker, ottla: Ottla) -
     assert [assignment.broker_ids for assignment in topic.assignments or []] == [[2], [3]]
 
 
-def test_alter_is_refused_in_the_brokers_words(broker: FakeBroker, ottla: Ottla) -> None:
+def test_refused_alter_prints_the_brokers_message(broker: FakeBroker, ottla: Ottla) -> None:
     broker.topics = {"t": 2}
     refused = CreatePartitionsTopicResult("t", ErrorCode.INVALID_PARTITIONS, "That would not be an increase.")
     broker.answer(ApiKey.CREATE_PARTITIONS, lambda _: CreatePartitionsResponse(results=[refused]))
@@ -217,7 +217,7 @@ def test_describe(described: Callable[[list[Partition]], None], ottla: Ottla) ->
         ("--at-min-isr-partitions", [1]),
     ],
 )
-def test_describe_only_some(
+def test_describe_filters_partitions(
     option: str, shown: list[int], described: Callable[[list[Partition]], None], ottla: Ottla
 ) -> None:
     described([_partition(0), _partition(1, isr=2), _partition(2, isr=1), _partition(3, leader=9)])
@@ -228,20 +228,20 @@ def test_describe_only_some(
     assert document["partitionCount"] == 4
 
 
-def test_describe_with_overrides_only(described: Callable[[list[Partition]], None], ottla: Ottla) -> None:
+def test_describe_filters_topics_with_overrides(described: Callable[[list[Partition]], None], ottla: Ottla) -> None:
     described([_partition(0)])
     (line,) = ottla("topics", "--describe", "--topics-with-overrides").lines
     assert line.startswith("Topic: t\t")
 
 
-def test_describe_by_id(described: Callable[[list[Partition]], None], ottla: Ottla) -> None:
+def test_describe_selects_by_topic_id(described: Callable[[list[Partition]], None], ottla: Ottla) -> None:
     described([_partition(0)])
     assert ottla("topics", "--describe", "--topic-id", uuid_to_text(topic_id("t"))).code == 0
     assert ottla("topics", "--describe", "--topic-id", uuid_to_text(topic_id("u"))).code == 1
     assert "22 base64 characters" in ottla("topics", "--describe", "--topic-id", "x").err
 
 
-def test_describe_shows_replicas_on_the_move(
+def test_describe_prints_replicas_of_reassignments(
     broker: FakeBroker, described: Callable[[list[Partition]], None], ottla: Ottla
 ) -> None:
     described([_partition(0)])
@@ -250,7 +250,7 @@ def test_describe_shows_replicas_on_the_move(
     assert ottla("topics", "--describe").lines[1].endswith("\tAdding Replicas: 4,5\tRemoving Replicas: 2")
 
 
-def test_describe_goes_on_from_the_cursor(
+def test_describe_continues_from_the_cursor(
     broker: FakeBroker, described: Callable[[list[Partition]], None], ottla: Ottla
 ) -> None:
     described([_partition(index) for index in range(3)])
@@ -267,7 +267,7 @@ def test_describe_goes_on_from_the_cursor(
     assert [line.split("\t")[2] for line in lines[1:]] == ["Partition: 0", "Partition: 1", "Partition: 2"]
 
 
-def test_describe_by_metadata_where_that_is_all_there_is(broker: FakeBroker, ottla: Ottla) -> None:
+def test_describe_falls_back_to_metadata(broker: FakeBroker, ottla: Ottla) -> None:
     broker.topics = {"t": 1}
     broker.answer(
         ApiKey.DESCRIBE_CONFIGS,
@@ -297,7 +297,7 @@ def test_describe_by_metadata_where_that_is_all_there_is(broker: FakeBroker, ott
         ["--list", "extra"],
     ],
 )
-def test_wrong_usage(arguments: list[str], ottla: Ottla) -> None:
+def test_wrong_usage_is_refused(arguments: list[str], ottla: Ottla) -> None:
     outcome = ottla("topics", *arguments)
     assert outcome.code == 2
     assert outcome.err.startswith("Usage: ottla topics")

@@ -44,7 +44,7 @@ def test_remote_command_verifies_cleans_and_recovers_a_bucket(harness: RemoteCom
     live = [harness.finished(harness.partition(), start, start + 9) for start in (0, 10, 20)]
     harness.copy(harness.partition(), 0, 9)
     abandoned = harness.copy(harness.partition(), 30, 39)
-    harness.say(abandoned)
+    harness.publish(abandoned)
     code, out = remote("verify", "--deep", *NOW)
     assert code == 1
     assert "3 live, 1 orphan, 1 abandoned copy" in out

@@ -1,4 +1,4 @@
-"""The rules of --reset-offsets, without a broker."""
+"""Computation of reset offsets, without a broker."""
 
 import pytest
 
@@ -39,13 +39,13 @@ BLANK = ResetCandidates(earliest=10, latest=50, committed=None, by_time=None)
         (ResetStrategy.FROM_FILE, 99, CANDIDATES, 50),
     ],
 )
-def test_new_offsets_stay_within_the_partition(
+def test_new_offset_stays_within_the_partition(
     strategy: ResetStrategy, number: int, candidates: ResetCandidates, expected: int
 ) -> None:
     assert new_offset(ResetSpecification(strategy, number), T0, candidates) == expected
 
 
-def test_nothing_committed_cannot_be_shifted() -> None:
+def test_shift_without_committed_offset_is_refused() -> None:
     with pytest.raises(ResetError, match="Cannot shift offset for partition t-0"):
         new_offset(ResetSpecification(ResetStrategy.SHIFT_BY, 1), T0, BLANK)
 
@@ -53,11 +53,11 @@ def test_nothing_committed_cannot_be_shifted() -> None:
 @pytest.mark.parametrize(
     ("text", "expected"), [("t", ("t", None)), ("t:0", ("t", [0])), ("t:0,2", ("t", [0, 2])), ("a:b:1", ("a:b", [1]))]
 )
-def test_scopes(text: str, expected: tuple[str, list[int] | None]) -> None:
+def test_scope_parses_topic_and_partitions(text: str, expected: tuple[str, list[int] | None]) -> None:
     assert parse_scope(text) == expected
 
 
-def test_a_scope_with_partitions_that_are_no_numbers() -> None:
+def test_scope_with_non_numeric_partitions_is_refused() -> None:
     with pytest.raises(ResetError, match="TOPIC:0,1,2"):
         parse_scope("t:a")
 
@@ -71,7 +71,7 @@ def test_a_scope_with_partitions_that_are_no_numbers() -> None:
         ("2020-01-01T00:00:00.000", 1577836800000),
     ],
 )
-def test_times_are_utc_unless_they_say_otherwise(text: str, expected: int) -> None:
+def test_datetime_without_zone_is_utc(text: str, expected: int) -> None:
     assert parse_datetime_ms(text) == expected
 
 
@@ -88,33 +88,33 @@ def test_times_are_utc_unless_they_say_otherwise(text: str, expected: int) -> No
         ("PT-1S", -1000),
     ],
 )
-def test_durations(text: str, expected: int) -> None:
+def test_duration_parses_to_ms(text: str, expected: int) -> None:
     assert parse_duration_ms(text) == expected
 
 
 @pytest.mark.parametrize("text", ["", "P", "PT", "1H", "P1H", "PT1D", "P1DT"])
-def test_what_is_no_duration(text: str) -> None:
+def test_invalid_duration_is_refused(text: str) -> None:
     with pytest.raises(ResetError):
         parse_duration_ms(text)
 
 
 @pytest.mark.parametrize("text", ["", "today", "2020-13-01T00:00:00"])
-def test_what_is_no_time(text: str) -> None:
+def test_invalid_datetime_is_refused(text: str) -> None:
     with pytest.raises(ResetError):
         parse_datetime_ms(text)
 
 
 @pytest.mark.parametrize("groups", [["g"], ["g", "h"]])
-def test_a_written_plan_can_be_read(groups: list[str]) -> None:
+def test_written_plan_can_be_read(groups: list[str]) -> None:
     plan = {group: {T0: 1, TopicPartition("u", 3): 7} for group in groups}
     assert read_plan(written_plan(plan), groups) == plan
 
 
-def test_a_plan_may_quote_its_cells() -> None:
+def test_plan_cells_may_be_quoted() -> None:
     assert read_plan(['"t",0,5', ""], ["g"]) == {"g": {T0: 5}}
 
 
 @pytest.mark.parametrize("line", ["t,0", "t,x,1", "t,0,-1", "g,t,0,1,2", "h,t,0,1"])
-def test_a_plan_that_makes_no_sense(line: str) -> None:
+def test_invalid_plan_is_refused(line: str) -> None:
     with pytest.raises(ResetError, match="line 1 of the file"):
         read_plan([line], ["g"])

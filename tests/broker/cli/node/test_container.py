@@ -1,4 +1,4 @@
-"""The environment of a container, as the start of apache/kafka's image reads it."""
+"""The environment of a container, read as by the apache/kafka image."""
 
 import re
 from pathlib import Path
@@ -28,28 +28,28 @@ def shipped(tmp_path: Path) -> Path:
     return file
 
 
-def test_without_any_settings_the_image_brings_its_own(mounted: Path, shipped: Path) -> None:
+def test_default_file_is_used_without_settings(mounted: Path, shipped: Path) -> None:
     start = prepare({"PATH": "/bin"}, mounted, shipped)
     assert start == ContainerStart(
         {"PATH": "/bin", "CLUSTER_ID": IMAGE_CLUSTER_ID, "KAFKA_LOG_DIRS": DATA}, config_file=shipped
     )
 
 
-def test_settings_of_the_environment_take_the_place_of_those_of_the_image(mounted: Path, shipped: Path) -> None:
+def test_environment_settings_replace_the_default_file(mounted: Path, shipped: Path) -> None:
     start = prepare({"KAFKA_NODE_ID": "7", "CLUSTER_ID": CLUSTER_ID}, mounted, shipped)
     assert start.config_file is None
     assert start.environment == {"KAFKA_NODE_ID": "7", "CLUSTER_ID": CLUSTER_ID, "KAFKA_LOG_DIRS": DATA}
 
 
-def test_options_of_a_virtual_machine_are_no_settings(mounted: Path, shipped: Path) -> None:
+def test_jvm_options_are_not_settings(mounted: Path, shipped: Path) -> None:
     assert prepare({"KAFKA_HEAP_OPTS": "-Xmx1g"}, mounted, shipped).config_file == shipped
 
 
-def test_the_environment_beats_what_is_mounted(mounted: Path, shipped: Path) -> None:
+def test_environment_overrides_the_mounted_file(mounted: Path, shipped: Path) -> None:
     mounted.write_text(SHIPPED + "controller.quorum.voters=1@localhost:9093\nlog.dirs=/elsewhere\nnum.partitions=3\n")
     start = prepare({"KAFKA_NUM_PARTITIONS": "5"}, mounted, shipped)
     assert start.config_file == mounted
-    assert "KAFKA_LOG_DIRS" not in start.environment, "the file says where"
+    assert "KAFKA_LOG_DIRS" not in start.environment, "the file has log.dirs"
     settings = start.environment | {"KAFKA_CONTROLLER_LISTENER_NAMES": "CONTROLLER"}
     config, _ = load_config(str(mounted), (), settings)
     assert (config.num_partitions, config.log_dirs, config.cluster_id) == (5, ("/elsewhere",), IMAGE_CLUSTER_ID)
@@ -62,24 +62,24 @@ def test_the_environment_beats_what_is_mounted(mounted: Path, shipped: Path) -> 
         ("A://[::1]:1,B://host.example:2", "A://0.0.0.0:1,B://0.0.0.0:2"),
     ],
 )
-def test_listeners_follow_from_what_is_advertised(
+def test_listeners_default_to_the_advertised_listeners(
     advertised: str, listeners: str, mounted: Path, shipped: Path
 ) -> None:
     environ = {"KAFKA_ADVERTISED_LISTENERS": advertised}
     assert prepare(environ, mounted, shipped).environment["KAFKA_LISTENERS"] == listeners
 
 
-def test_listeners_that_are_set_stay_as_they_are(mounted: Path, shipped: Path) -> None:
+def test_explicit_listeners_are_kept(mounted: Path, shipped: Path) -> None:
     environ = {"KAFKA_ADVERTISED_LISTENERS": "A://a:1", "KAFKA_LISTENERS": "A://:2"}
     assert prepare(environ, mounted, shipped).environment["KAFKA_LISTENERS"] == "A://:2"
 
 
-def test_listeners_that_are_empty_count_as_not_set(mounted: Path, shipped: Path) -> None:
+def test_empty_listeners_count_as_unset(mounted: Path, shipped: Path) -> None:
     environ = {"KAFKA_ADVERTISED_LISTENERS": "A://a:1", "KAFKA_LISTENERS": ""}
     assert prepare(environ, mounted, shipped).environment["KAFKA_LISTENERS"] == "A://0.0.0.0:1"
 
 
-def test_arguments_beat_the_environment() -> None:
+def test_arguments_override_the_environment() -> None:
     arguments = ["KAFKA_NODE_ID=7", "CLUSTER_ID=", "--override", "num.partitions=3", "A=1"]
     environ, options = with_arguments({"KAFKA_NODE_ID": "1", "PATH": "/bin"}, arguments)
     assert environ == {"KAFKA_NODE_ID": "7", "CLUSTER_ID": "", "PATH": "/bin"}
@@ -87,20 +87,20 @@ def test_arguments_beat_the_environment() -> None:
     assert with_arguments({}, []) == ({}, [])
 
 
-def test_a_controller_advertises_nothing(mounted: Path, shipped: Path) -> None:
+def test_advertised_listeners_of_a_controller_are_refused(mounted: Path, shipped: Path) -> None:
     environ = {"KAFKA_PROCESS_ROLES": "controller", "KAFKA_ADVERTISED_LISTENERS": ""}
     assert "KAFKA_ADVERTISED_LISTENERS" not in prepare(environ, mounted, shipped).environment
     with pytest.raises(CommandFailed, match="KAFKA_ADVERTISED_LISTENERS"):
         prepare(environ | {"KAFKA_ADVERTISED_LISTENERS": "A://a:1"}, mounted, shipped)
 
 
-def test_a_file_that_cannot_be_read_is_named(mounted: Path, tmp_path: Path) -> None:
+def test_unreadable_file_is_named_in_the_error(mounted: Path, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"absent\.properties"):
         prepare({}, mounted, tmp_path / "absent.properties")
 
 
-def test_the_image_has_the_tools_by_the_names_that_kafka_gives_them() -> None:
-    """In health checks and scripts. What Kafka has no tool for, and what the image is there to run, is left out."""
+def test_image_has_tools_under_kafkas_names() -> None:
+    """Health checks and scripts use these names. Commands without a Kafka tool, and the image's own, have none."""
     dockerfile = (Path(__file__).parents[4] / "Dockerfile").read_text()
     (tools,) = re.findall(r"for tool in ([a-z\s\\-]+);", dockerfile)
     assert set(tools.replace("\\", "").split()) == COMMANDS.keys() - {"start", "cluster", "remote"}

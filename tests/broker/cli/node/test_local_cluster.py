@@ -1,4 +1,4 @@
-"""The directories of a local cluster: made together, finished after a cut, made again for a node that lost its own."""
+"""Formatting of a local cluster: all nodes at once, continued after an interruption, and single wiped nodes."""
 
 import shutil
 from collections.abc import Mapping
@@ -22,7 +22,7 @@ VOTERS = Path("__cluster_metadata-0/00000000000000000000-0000000000.checkpoint")
 
 
 class Directories:
-    """A cluster of three below a temporary directory."""
+    """A cluster of three nodes below a temporary directory."""
 
     def __init__(self, root: Path, environment: Mapping[str, str] = MappingProxyType({})) -> None:
         self.root = root
@@ -59,16 +59,16 @@ def directories(tmp_path: Path) -> Directories:
     ("arguments", "option", "port"),
     [(["--port", "65520"], "--port", 65541), (["--http-port", "65534", "--nodes", "3"], "--http-port", 65536)],
 )
-def test_ports_that_do_not_suffice_are_wrong_usage(
+def test_port_above_65535_is_wrong_usage(
     arguments: list[str], option: str, port: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(["cluster", "--dir", str(tmp_path / "cluster"), *arguments]) == 2
-    sentence = f"{option} is too high for 3 nodes: the last node would need port {port}."
-    assert sentence in capsys.readouterr().err
+    message = f"{option} is too high for 3 nodes: the last node would need port {port}."
+    assert message in capsys.readouterr().err
     assert not (tmp_path / "cluster").exists()
 
 
-def test_the_first_start_makes_all_nodes_initial_controllers_of_one_cluster(directories: Directories) -> None:
+def test_first_start_formats_all_nodes_as_initial_controllers(directories: Directories) -> None:
     directories.prepare(2)
     identities = {node_id: directories.identity(node_id) for node_id in (1, 2, 3)}
     assert len({meta.cluster_id for meta in identities.values()}) == 1
@@ -79,7 +79,7 @@ def test_the_first_start_makes_all_nodes_initial_controllers_of_one_cluster(dire
     assert len(files) == 1, "one id, one content"
 
 
-def test_a_cluster_id_of_the_environment_is_taken_if_it_is_one(tmp_path: Path) -> None:
+def test_cluster_id_of_the_environment_is_used_if_valid(tmp_path: Path) -> None:
     good = Directories(tmp_path / "good", {"CLUSTER_ID": "rgtCNgvhR4erEWu7maR0lA"})
     good.prepare(1)
     assert good.identity(3).cluster_id == "rgtCNgvhR4erEWu7maR0lA"
@@ -88,7 +88,7 @@ def test_a_cluster_id_of_the_environment_is_taken_if_it_is_one(tmp_path: Path) -
         bad.prepare(1)
 
 
-def test_what_is_formatted_stays(directories: Directories) -> None:
+def test_formatted_node_is_not_formatted_again(directories: Directories) -> None:
     directories.prepare(1)
     before = [directories.identity(node_id) for node_id in (1, 2, 3)]
     for node_id in (1, 2, 3):
@@ -96,7 +96,7 @@ def test_what_is_formatted_stays(directories: Directories) -> None:
     assert [directories.identity(node_id) for node_id in (1, 2, 3)] == before
 
 
-def test_a_wiped_node_comes_back_as_a_stranger_to_the_same_cluster(directories: Directories) -> None:
+def test_wiped_node_rejoins_the_cluster_with_a_new_directory_id(directories: Directories) -> None:
     directories.prepare(1)
     before = directories.identity(2)
     shutil.rmtree(directories.root / "node-1")
@@ -109,8 +109,8 @@ def test_a_wiped_node_comes_back_as_a_stranger_to_the_same_cluster(directories: 
     assert not (directories.data(2) / VOTERS).exists()
 
 
-def test_a_format_that_was_cut_short_goes_on_with_the_same_voters(directories: Directories) -> None:
-    """Else the node that was formatted would wait for ever for voters that nobody will be."""
+def test_interrupted_format_continues_with_the_same_voters(directories: Directories) -> None:
+    """With other voters, the quorum of the formatted node would never have a majority."""
     (directories.root / "node-1").write_text("in the way")
     with pytest.raises(NotPrepared, match="Not a directory"):
         directories.prepare(1)
@@ -121,7 +121,7 @@ def test_a_format_that_was_cut_short_goes_on_with_the_same_voters(directories: D
     assert len({directories.identity(node_id).cluster_id for node_id in (1, 2, 3)}) == 1
 
 
-def test_a_damaged_identity_is_told(directories: Directories) -> None:
+def test_corrupt_meta_properties_is_reported(directories: Directories) -> None:
     directories.prepare(1)
     (directories.data(1) / "meta.properties").write_text("version=1\n")
     shutil.rmtree(directories.root / "node-1")

@@ -1,4 +1,4 @@
-"""`ottla remote` in this process, against a fake broker and a directory."""
+"""Fixtures that run `ottla remote` in this process, against a fake broker and a directory as the bucket."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -21,7 +21,7 @@ def harness(tmp_path: Path) -> Iterator[RemoteCommandHarness]:
 
 @pytest.fixture
 def remote(harness: RemoteCommandHarness, capsys: pytest.CaptureFixture[str]) -> Remote:
-    """Runs `ottla remote SUBCOMMAND …` on the stage."""
+    """Return a function that runs `ottla remote SUBCOMMAND …` against the harness."""
 
     def call(subcommand: str, *arguments: str) -> Outcome:
         code = run(["remote", subcommand, "--bootstrap-server", harness.broker.address, *harness.arguments, *arguments])

@@ -1,7 +1,7 @@
-"""A cluster of one fake broker with a metadata topic, and a bucket in a directory, for `ottla remote`.
+"""A harness for `ottla remote`: a fake broker with a metadata topic, and a bucket in a directory.
 
-The metadata topic is real as far as bytes go: batches that are produced are fetched again. What leaders would do with a
-topic that is made again is played: its logs begin where `bounds` say.
+The metadata topic stores real batches: produced batches are returned by fetches. The log bounds of other topics are
+those in `bounds`; restored topics have no logs.
 """
 
 from collections import defaultdict
@@ -75,11 +75,11 @@ SEGMENT_TIME_MS = 1_000_000
 FOO_ID = Uuid(bytes(15) + b"\x66")
 
 Bounds = tuple[int, int, int, int]
-"""Log start, local log start, highest remote offset, end."""
+"""Log start offset, local log start offset, highest remote offset, log end offset."""
 
 
 class RemoteCommandBroker(FakeBroker):
-    """`ids` are those of topics that do not have the usual one; `bounds` those of partitions, by topic."""
+    """A fake broker. `ids` are topic ids other than the default ones; `bounds` are log bounds by topic."""
 
     def __init__(self) -> None:
         super().__init__({METADATA_TOPIC: METADATA_PARTITIONS})
@@ -89,12 +89,12 @@ class RemoteCommandBroker(FakeBroker):
         self.log: defaultdict[int, bytearray] = defaultdict(bytearray)
         self.log_start: defaultdict[int, int] = defaultdict(int)
         self.ends: defaultdict[int, int] = defaultdict(int)
-        self.removed_meanwhile: defaultdict[int, int] = defaultdict(int)
-        """Where the metadata log of a partition begins as soon as somebody was told where it does."""
+        self.next_log_start: defaultdict[int, int] = defaultdict(int)
+        """Log start offset of a metadata partition after the next ListOffsets, which deletes records below it."""
         self.refusal: tuple[ErrorCode, str] | None = None
-        """Of topics that are to be made again."""
-        self.when_asked_again: Callable[[], None] = lambda: None
-        """What happens once all topics were asked for."""
+        """Error of RestoreTopics requests."""
+        self.on_metadata_request: Callable[[], None] = lambda: None
+        """Callback after each Metadata request for all topics."""
         self.answer(ApiKey.PRODUCE, self._produce)
         self.answer(ApiKey.FETCH, self._fetch)
         self.answer(ApiKey.LIST_OFFSETS, self._list_offsets)
@@ -105,7 +105,7 @@ class RemoteCommandBroker(FakeBroker):
     def _metadata(self, request: MetadataRequest) -> MetadataResponse:
         answer = super()._metadata(request)
         if request.topics is None:
-            self.when_asked_again()
+            self.on_metadata_request()
         return answer
 
     def _topic(self, name: str) -> MetadataResponseTopic:
@@ -125,7 +125,7 @@ class RemoteCommandBroker(FakeBroker):
     def _produce(self, request: ProduceRequest) -> ProduceResponse:
         [topic] = request.topic_data
         [data] = topic.partition_data
-        assert (topic.name, request.acks) == (METADATA_TOPIC, -1), "all in-sync replicas must have what is published"
+        assert (topic.name, request.acks) == (METADATA_TOPIC, -1), "events are published with acks=all"
         base = self.append(data.index, bytes(data.records or b""))
         return ProduceResponse(
             [TopicProduceResponse(topic.name, partition_responses=[PartitionProduceResponse(data.index, 0, base)])]
@@ -168,8 +168,8 @@ class RemoteCommandBroker(FakeBroker):
         if topic == METADATA_TOPIC:
             if timestamp == -1:
                 return self.ends[number]
-            said, self.log_start[number] = self.log_start[number], self.removed_meanwhile[number]
-            return said
+            offset, self.log_start[number] = self.log_start[number], self.next_log_start[number]
+            return offset
         start, local, remote, end = self.bounds[topic][number]
         return {-2: start, -4: local, -5: remote, -1: end}[timestamp]
 
@@ -206,12 +206,12 @@ class RemoteCommandBroker(FakeBroker):
 
 
 class RemoteCommandHarness:
-    """What brokers would have done before: topics, segments, events."""
+    """State created by brokers before a test: topics, segments, events."""
 
     def __init__(
         self, broker: RemoteCommandBroker, root: Path, remote: tuple[ObjectStore, Mapping[str, str]] | None = None
     ) -> None:
-        """`remote` is a store of objects and how a configuration names it; a directory unless given."""
+        """Use `remote`, an object store and its settings, or by default a directory."""
         self.broker = broker
         self.root = root
         self.keys = ObjectKeys(PREFIX)
@@ -234,7 +234,7 @@ class RemoteCommandHarness:
         return ["--config", str(self.config)]
 
     def topic(self, name: str, topic_id: Uuid, *bounds: Bounds) -> None:
-        """One that exists, with a partition for each of `bounds`."""
+        """Create a topic with a partition for each of `bounds`."""
         self.broker.topics[name] = len(bounds)
         self.broker.ids[name] = topic_id
         self.broker.bounds[name] = list(bounds)
@@ -252,7 +252,7 @@ class RemoteCommandHarness:
         *,
         producer_id: int | None = None,
     ) -> RemoteSegment:
-        """A segment as a leader leaves it in the bucket; nothing is said of it. One record per offset."""
+        """Copy a segment with one record per offset to the bucket, without publishing events."""
         self._count += 1
         history = [LeaderEpochEntry(*each) for each in epochs or [(0, 0)]]
         records = [Record(SEGMENT_TIME_MS, None, b"%d" % offset, ()) for offset in range(start, end + 1)]
@@ -290,22 +290,22 @@ class RemoteCommandHarness:
         directory = self.keys.partition(TopicIdPartition(topic_id, topic, 0)).removesuffix("0/")
         TopicWriter(self.store, directory, leader_epoch=3).write(description)
 
-    def lose(self, segment: RemoteSegment, *suffixes: ObjectSuffix) -> None:
+    def delete_objects(self, segment: RemoteSegment, *suffixes: ObjectSuffix) -> None:
         self.store.delete([self.keys.key(segment, suffix) for suffix in suffixes or tuple(ObjectSuffix)])
 
-    def say(self, *events: Event) -> None:
-        """What brokers published."""
+    def publish(self, *events: Event) -> None:
+        """Publish events as a broker does."""
         for event in events:
             number = metadata_partition(partition_of(event), METADATA_PARTITIONS)
             self.broker.append(number, build_batch([Record(0, None, encode_event(event), ())]))
 
     def finished(self, partition: TopicIdPartition, start: int, end: int) -> RemoteSegment:
         segment = self.copy(partition, start, end)
-        self.say(segment, SegmentUpdate(segment.id, SegmentState.COPY_FINISHED, SEGMENT_TIME_MS, 1))
+        self.publish(segment, SegmentUpdate(segment.id, SegmentState.COPY_FINISHED, SEGMENT_TIME_MS, 1))
         return segment
 
     def known(self) -> KnownPartitions:
-        """What a broker makes of the metadata topic now."""
+        """Return the state that a broker derives from the metadata topic now."""
         known = KnownPartitions()
         for log in self.broker.log.values():
             for value in _values(log):

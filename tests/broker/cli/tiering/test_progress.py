@@ -1,19 +1,19 @@
-"""Progress is for people who look on, and never in the way of what is printed."""
+"""Progress of long operations: shown on a terminal only, and cleared before other output."""
 
 import pytest
 
 from broker.cli.tiering.progress import with_progress
 
 
-def test_nothing_is_said_where_nobody_looks(capsys: pytest.CaptureFixture[str]) -> None:
+def test_progress_is_silent_without_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     assert list(with_progress([1, 2], "partitions")) == [1, 2]
     assert capsys.readouterr().err == ""
 
 
-def test_a_terminal_shows_a_count_that_goes(
+def test_terminal_shows_a_count_and_clears_it(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sys.stderr.isatty", lambda: True)
     assert list(with_progress([1, 2], "partitions")) == [1, 2]
-    said = capsys.readouterr().err.split("\r\x1b[K")
-    assert said == ["", "partitions: …", "", "partitions: 1", "", "partitions: 2", ""]
+    output = capsys.readouterr().err.split("\r\x1b[K")
+    assert output == ["", "partitions: …", "", "partitions: 1", "", "partitions: 2", ""]
