@@ -94,9 +94,9 @@ def test_java_consumer_gets_an_error_and_seeks_past_the_damage(tier: DamagedTier
     outputs = done.stdout.splitlines()
     for first, again, beyond in (outputs[:3], outputs[3:]):
         assert first == again
-        output = re.fullmatch(r"output (\d+) (\d+) Encountered corrupt message when fetching offset (\d+) .*", first)
-        assert output is not None, first
-        (offset,) = {int(each) for each in output.groups()}
+        found = re.fullmatch(r"error (\d+) (\d+) Encountered corrupt message when fetching offset (\d+) .*", first)
+        assert found is not None, first
+        (offset,) = {int(each) for each in found.groups()}
         assert offset in damaged, "the consumer reads all records before the damage and its position stays there"
         assert beyond == f"read to {RECORDS}"
 
