@@ -1,4 +1,5 @@
-"""Seeded simulation of the metadata quorum: the real core, driver, log and snapshots over clocks, disks and a network
-that are as bad as they can be. One seed, one history. `python -m tests.simulation --help`. Brokers and their partitions
-are simulated in `replication/`, on the same clocks and disks.
+"""Seeded simulations of the product's real code over simulated clocks, disks and networks.
+
+`quorum/` simulates the metadata quorum, `replication/` brokers with their controller and clients, `remote_log/` tiered
+partitions. A seed determines the whole history. See `python -m tests.simulation --help`.
 """

@@ -1,4 +1,4 @@
-"""Time, processes, file work and the network of the simulation, each on its own."""
+"""Tests of simulated time, processes, file work and network."""
 
 from collections.abc import Callable
 from random import Random
@@ -16,7 +16,7 @@ HERE, THERE = SocketAddress("here", 1), SocketAddress("there", 1)
 
 
 class Silence:
-    """A witness of everything who says nothing."""
+    """A witness that does nothing."""
 
     def on_request_leaves(self, sender: int, request: Request) -> None: ...
 
@@ -24,7 +24,7 @@ class Silence:
 
 
 class Echo:
-    """Answers at once, and counts."""
+    """A server that responds at once and counts requests."""
 
     def __init__(self, process: Process) -> None:
         self.process = process
@@ -40,7 +40,7 @@ def run(world: World) -> None:
         pass
 
 
-def test_events_happen_in_the_order_of_their_times() -> None:
+def test_events_run_in_the_order_of_their_times() -> None:
     world, seen = World(), list[str]()
     world.schedule(20.0, seen.append, "later")
     world.schedule(10.0, seen.append, "sooner")
@@ -51,7 +51,7 @@ def test_events_happen_in_the_order_of_their_times() -> None:
     assert world.is_idle
 
 
-def test_a_fast_clock_rings_early() -> None:
+def test_fast_clock_fires_timers_early() -> None:
     world, moments = World(), dict[str, float]()
     fast, slow = Process(world, 1, rate=1.25), Process(world, 2, rate=0.8)
     fast.call_later(1.0, lambda: moments.update(fast=world.now_ms))
@@ -60,7 +60,7 @@ def test_a_fast_clock_rings_early() -> None:
     assert moments == pytest.approx({"fast": 800.0, "slow": 1_250.0})
 
 
-def test_what_is_called_soon_belongs_to_the_same_event() -> None:
+def test_soon_calls_belong_to_the_same_event() -> None:
     world, seen = World(), list[int]()
     process = Process(world, 1)
     world.schedule(1.0, lambda: process.call_soon(lambda: process.call_soon(seen.append, 1)), process=process)
@@ -68,7 +68,7 @@ def test_what_is_called_soon_belongs_to_the_same_event() -> None:
     assert seen == [1]
 
 
-def test_an_event_that_never_ends_is_noticed() -> None:
+def test_endless_event_is_detected() -> None:
     world = World()
     process = Process(world, 1)
 
@@ -80,7 +80,7 @@ def test_an_event_that_never_ends_is_noticed() -> None:
         world.step()
 
 
-def test_the_dead_do_nothing_and_the_stalled_do_it_later() -> None:
+def test_dead_process_runs_no_events_and_stalled_process_runs_them_later() -> None:
     world, seen = World(), list[tuple[int, float]]()
     dead, stalled = Process(world, 1), Process(world, 2)
     for process in (dead, stalled):
@@ -91,7 +91,7 @@ def test_the_dead_do_nothing_and_the_stalled_do_it_later() -> None:
     assert seen == [(2, 500.0)]
 
 
-def test_file_work_is_done_in_order_each_an_event() -> None:
+def test_file_work_runs_in_order_as_separate_events() -> None:
     world, done = World(), list[int]()
     process = Process(world, 1)
     io = SimulatedIo(process, Random(1), inline_share=0.0, delay_ms=5.0)
@@ -121,7 +121,7 @@ def test_power_fails_in_the_middle_of_file_work() -> None:
 def exchange(
     weather: Weather, *, count: int = 1, blocked: frozenset[tuple[int, int]] = frozenset()
 ) -> tuple[int, list[Outcome]]:
-    """Requests from node 1 to node 2: how many arrived, and how each ended for its sender."""
+    """Send requests from node 1 to node 2; return the number that arrived, and the outcome of each."""
     world = World()
     network = Network(world, Random(3), Silence())
     network.weather = weather
@@ -135,7 +135,7 @@ def exchange(
     return server.received, outcomes
 
 
-def test_every_request_ends_exactly_once_for_its_sender() -> None:
+def test_every_request_has_one_outcome_for_its_sender() -> None:
     received, outcomes = exchange(Weather(lost=0.2, twice=0.5, slow=0.2, slow_ms=2_000.0), count=200)
     assert len(outcomes) == 200
     answered = sum(isinstance(outcome, ProbeResponse) for outcome in outcomes)
@@ -150,7 +150,7 @@ def test_links_fail_in_one_direction_at_a_time() -> None:
     assert exchange(Weather())[0] == 1
 
 
-def test_where_nobody_listens_a_request_fails_soon() -> None:
+def test_request_to_unused_address_fails_quickly() -> None:
     world = World()
     network = Network(world, Random(3), Silence())
     outcomes: list[Outcome] = []

@@ -1,7 +1,7 @@
-"""A node's disk that knows, batch by batch, what lies in the segments of every log: as written, and as durable.
+"""A node's disk that tracks, batch by batch, the content of the segments of every log, as written and as durable.
 
-Checkers believe no replica's word about its log. They read along as bytes are written, and know which of them would
-survive the worst crash: those that were synced, in files whose names were.
+Checkers use this content instead of the replicas' own state. Written bytes are parsed as they arrive; durable are
+synced bytes of files whose names are synced, the content after the worst crash.
 """
 
 import errno
@@ -35,7 +35,7 @@ _LENGTH_PREFIX: Final = 12
 
 
 class LoggedBatch(NamedTuple):
-    """A batch as it lies in a segment; `voters` and `kraft_version` are what its control records say, if anything."""
+    """A batch in a segment; `voters` and `kraft_version` are those of its control records, if any."""
 
     base_offset: int
     end_offset: int
@@ -46,18 +46,18 @@ class LoggedBatch(NamedTuple):
     kraft_version: int | None
 
     def is_same(self, other: "LoggedBatch") -> bool:
-        """Whether both are the same records of the same epoch at the same offsets."""
+        """Whether both have the same records of the same epoch at the same offsets."""
         return self[:4] == other[:4]
 
 
 @dataclass(slots=True, eq=False)
 class SegmentNode(_FileNode):
-    """A log segment that knows its batches, both as written and as durable."""
+    """A log segment that tracks its batches, as written and as durable."""
 
     batches: list[LoggedBatch] = field(default_factory=list)
     durable_batches: list[LoggedBatch] = field(default_factory=list)
     same_count: int = 0
-    """So many batches at the beginning are the same in both lists."""
+    """Number of leading batches that are the same in both lists."""
 
     def crash(self, random: Random) -> None:
         _FileNode.crash(self, random)
@@ -70,7 +70,7 @@ class SegmentNode(_FileNode):
         self.batches.extend(_batches(data, position))
 
     def note_cut(self, size: int) -> list[LoggedBatch]:
-        """Returns the batches that this removes."""
+        """Truncate; return the removed batches."""
         batches = self.batches
         if not batches or batches[-1].end_position <= size:
             return []
@@ -113,8 +113,8 @@ class _WatchedFile(MemoryFile):
 
 
 class WatchedDisk(MemoryFileSystem):
-    """`version` grows with every change of a log, `removals` with those that take something away. After `fail_after`
-    operations the power fails; after `error_after`, one on a path that begins with `error_path` fails.
+    """A disk. `version` increases with every change of a log, `removals` with every removal. After `fail_after`
+    operations the power fails; after `error_after`, an operation on a path that begins with `error_path` fails.
     """
 
     def __init__(self, node_id: int) -> None:
@@ -124,21 +124,23 @@ class WatchedDisk(MemoryFileSystem):
         self.removals = 0
         self.fail_after: int | None = None
         self.may_fail: Callable[[], bool] = _always
-        """Whether it is still time for that failure of power."""
+        """Whether that power failure may still happen."""
         self.error_after: int | None = None
         self.error_path = "/"
         self.has_failed = False
         self.is_starting = False
-        """While its node starts and mends it, what goes was never whole; nor is it where a write failed."""
+        """Whether removals are ignored: during recovery at a start, and after a failed write, removed data was
+        incomplete.
+        """
         self._logs: dict[tuple[str, bool], list[SegmentNode]] = {}
 
-    # What subclasses tell others
+    # Hooks for subclasses
 
     def on_written(self, path: str, batches: Sequence[LoggedBatch]) -> None:
-        """Batches were written to a segment."""
+        """Handle batches written to a segment."""
 
     def on_removed(self, path: str, batches: Sequence[LoggedBatch]) -> None:
-        """Batches went from a segment, or with it."""
+        """Handle batches removed from a segment, or with it."""
 
     # Faults
 
@@ -166,7 +168,7 @@ class WatchedDisk(MemoryFileSystem):
         self._names_changed()
 
     def forget_process(self) -> None:
-        """The process is gone, the page cache is not: files that it had open are of no more use."""
+        """Forget the process, but not the page cache: its open files become unusable."""
         self.generation += 1
         self.locked.clear()
 
@@ -208,7 +210,7 @@ class WatchedDisk(MemoryFileSystem):
         self._names_changed()
 
     def note_change(self, removed: Sequence[LoggedBatch] = ()) -> None:
-        """Bytes of a segment changed; these batches went."""
+        """Record that bytes of a segment changed and that these batches were removed."""
         self.version += 1
         self.removals += bool(removed)
 
@@ -217,10 +219,10 @@ class WatchedDisk(MemoryFileSystem):
         self.removals += 1
         self._logs.clear()
 
-    # What is on it
+    # Content
 
     def logged_between(self, directory: str, start: int, end: int) -> list[LoggedBatch]:
-        """Those of a log that begin in [start, end), as written."""
+        """Return the batches of a log that begin in [start, end), as written."""
         found: list[LoggedBatch] = []
         for segment in self.segments(directory):
             batches = segment.batches
@@ -230,7 +232,7 @@ class WatchedDisk(MemoryFileSystem):
         return found
 
     def logged_ending_at(self, directory: str, end: int, *, durable: bool = False) -> LoggedBatch | None:
-        """The batch of a log that ends at an offset, as written or as durable."""
+        """Return the batch of a log that ends at an offset, as written or as durable."""
         for segment in reversed(self.segments(directory, durable=durable)):
             batches = segment.durable_batches if durable else segment.batches
             if batches and batches[0].base_offset < end:
@@ -239,7 +241,7 @@ class WatchedDisk(MemoryFileSystem):
         return None
 
     def segments(self, directory: str, *, durable: bool = False) -> list[SegmentNode]:
-        """The segments of a log in order; none if there is no such directory."""
+        """Return the segments of a log in order; none without a directory."""
         found = self._logs.get((directory, durable))
         if found is None:
             found = self._logs[directory, durable] = self._find_segments(directory, durable=durable)
@@ -256,7 +258,7 @@ class WatchedDisk(MemoryFileSystem):
 
 
 def _batches(data: bytes, position: int) -> list[LoggedBatch]:
-    """The batches of one write that begins at `position` of its file."""
+    """Return the batches of one write that begins at `position` of its file."""
     found: list[LoggedBatch] = []
     start = 0
     while start + _HEADER.size <= len(data):
@@ -271,7 +273,7 @@ def _batches(data: bytes, position: int) -> list[LoggedBatch]:
 
 
 def _intact_batches(content: Buffer) -> list[LoggedBatch]:
-    """The batches of a file up to the first that is damaged."""
+    """Return the batches of a file up to the first damaged one."""
     end = 0
     while end + _HEADER.size <= len(content):
         length = _HEADER.unpack_from(content, end)[1]
@@ -298,5 +300,5 @@ def end_offset_of(batch: LoggedBatch) -> int:
 
 
 def _always() -> bool:
-    """Nobody minds."""
+    """Return True."""
     return True

@@ -1,8 +1,8 @@
-"""Simulated time: one queue of events for all processes, and for each process a loop and a clock of its own.
+"""Simulated time: one queue of events for all processes, and a loop and a clock for each process.
 
-An event is the ringing of one timer, one message's arrival, one piece of file work: it runs whole, with everything it
-asks to be called soon, before the next one. Processes die between events or in the middle of one (`PowerFailure`);
-what is queued for a dead process never runs. Clocks of processes run a little too fast or too slow.
+An event is one timer, one message's arrival, or one piece of file work. It runs completely, with all its soon-calls,
+before the next one. Processes die between events or in the middle of one (`PowerFailure`); events of a dead process
+never run. Clocks of processes run slightly too fast or too slow.
 """
 
 import asyncio
@@ -16,19 +16,19 @@ from typing import Any, TypeVar, cast
 T = TypeVar("T")
 
 SOON_LIMIT = 10_000
-"""More calls than this in one event are taken for a loop that never ends."""
+"""Number of calls in one event that is taken for an endless loop."""
 
 
 class PowerFailure(BaseException):
-    """The machine lost its power in the middle of whatever it was doing."""
+    """The machine lost power in the middle of an event."""
 
 
 class EndlessLoop(AssertionError):
-    """One event asked for ever more calls."""
+    """An event scheduled soon-calls without end."""
 
 
 class Handle:
-    """What loops return for a scheduled call; as much of asyncio's as anybody uses."""
+    """The return value of scheduled calls, with the used part of asyncio's interface."""
 
     __slots__ = ("_args", "_callback", "_cancelled", "process", "when")
 
@@ -52,7 +52,7 @@ class Handle:
 
 
 class World:
-    """The queue of all events; `now_ms` is the true time, `current` the process that the last event was of."""
+    """The queue of all events; `now_ms` is the true time, `current` the process of the last event."""
 
     def __init__(self) -> None:
         self.now_ms = 0.0
@@ -71,7 +71,7 @@ class World:
         return handle
 
     def step(self) -> bool:
-        """Run the next event that is still wanted; False if there is none. What it raises passes through."""
+        """Run the next event that is not cancelled; return False without one. Exceptions propagate."""
         self.current = None
         queue = self._queue
         while queue:
@@ -93,11 +93,11 @@ class World:
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing is left to happen."""
+        """Whether no event is left."""
         return not self._queue
 
     def run(self, process: "Process", callback: Callable[..., object], *args: object) -> None:
-        """Run something of a process as the current event, with whatever it asks to be called soon."""
+        """Run a callable of a process as the current event, with all its soon-calls."""
         self.current = process
         callback(*args)
         process.run_soon()
@@ -106,7 +106,7 @@ class World:
 class Process:
     """One run of a node, from start to crash or stop: a loop that implements `Loop`, and a clock.
 
-    `rate` is how fast its clocks run; `stalled_until_ms` puts off whatever it has to do (a long pause of the machine).
+    `rate` is the speed of its clocks; `stalled_until_ms` postpones all its events (a long pause of the machine).
     """
 
     def __init__(self, world: World, node_id: int, *, rate: float = 1.0, wall_offset_ms: int = 0) -> None:
@@ -121,7 +121,7 @@ class Process:
     # The clock
 
     def now_ms(self) -> int:
-        """Wall time."""
+        """Return the wall-clock time."""
         return self._wall_offset_ms + int(self.world.now_ms * self._rate)
 
     def monotonic_ms(self) -> float:
@@ -136,7 +136,7 @@ class Process:
         return False
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
-        """Futures that nobody waits for any more may fail."""
+        """Ignore failed futures that no one awaits."""
 
     def create_future(self) -> "asyncio.Future[Any]":
         return asyncio.Future(loop=cast(asyncio.AbstractEventLoop, self))
@@ -174,18 +174,18 @@ class Process:
             handle = soon.popleft()
             if not handle._cancelled:
                 handle.run()
-        raise EndlessLoop(f"node {self.node_id} never comes to rest")
+        raise EndlessLoop(f"node {self.node_id} schedules soon-calls without end")
 
     def die(self) -> None:
-        """Nothing that was scheduled for this process runs any more."""
+        """Cancel everything scheduled for this process."""
         self.is_alive = False
         self._soon.clear()
 
 
 class SimulatedIo:
-    """Implements BlockingIo: file work runs in order, each piece as an event of its own after a while.
+    """File work of a process. Implements BlockingIo: pieces run in order, each as a delayed event of its own.
 
-    `inline_share` of the pieces that find nothing waiting run at once, which costs no event.
+    `inline_share` of the pieces that find no other waiting run at once, which costs no event.
     """
 
     def __init__(self, process: Process, random: Random, *, inline_share: float, delay_ms: float) -> None:

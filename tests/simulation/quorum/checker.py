@@ -1,4 +1,4 @@
-"""Holds every invariant against everything that happens, and remembers the last things for whoever must explain one."""
+"""Evaluation of every invariant after every event, and the last lines of the history."""
 
 from collections.abc import Callable, Mapping, Sequence
 
@@ -21,15 +21,15 @@ class QuorumCounts(Counts):
 
 
 class Checker(EventLog):
-    """The witness of all nodes. Implements the cluster that invariants look at, and dispatches hooks to them."""
+    """The witness of all nodes. Implements the cluster that invariants query, and dispatches hooks to them."""
 
     def __init__(self, subjects: Mapping[int, Subject], now_ms: Callable[[], float]) -> None:
         super().__init__(QuorumCounts(), now_ms)
         self.history = History()
         self.lost_disks: dict[ReplicaKey, SimulatedDisk] = {}
-        """Disks that were wiped, as they were: a leader may rightly go by what they told it before."""
+        """Contents of wiped disks: a leader may still count what it was told before the wipe."""
         self.on_elected: Callable[[], None] = _nothing
-        """Called when somebody begins to lead."""
+        """Called when a node becomes leader."""
         self._subjects = subjects
         self._seen: dict[int, Observed] = {}
         self._voters: VoterSet | None = None
@@ -60,16 +60,18 @@ class Checker(EventLog):
             return subject.disk
         return self.lost_disks.get(key)
 
-    def tell_committed(self, batches: Sequence[LoggedBatch]) -> None:
+    def report_committed(self, batches: Sequence[LoggedBatch]) -> None:
         self.counts.add("commits", len(batches))
         for batch in batches:
             if batch.voters is not None and batch.voters != self._voters:
-                self.counts.add("reconfigurations", int(self._voters is not None))  # the first set is no change
+                self.counts.add(
+                    "reconfigurations", int(self._voters is not None)
+                )  # the first voter set is not a change
                 self._voters = batch.voters
         for invariant in self._on_committed:
             invariant.on_committed(batches)
 
-    # What happens
+    # Hooks
 
     def on_start(self, node: Subject) -> None:
         self._seen.pop(node.id, None)
@@ -80,7 +82,7 @@ class Checker(EventLog):
         self._seen.pop(node.id, None)
 
     def on_event(self, node: Subject, now: Observed) -> None:
-        """A node after an event of its own."""
+        """Check a node after an event of its own."""
         before = self._seen.get(node.id)
         if before == now:
             return
@@ -111,7 +113,7 @@ class Checker(EventLog):
         snapshots = self._subjects[node_id].disk.snapshot_ids()
         if not snapshots or snapshots[-1].end_offset < batches[-1].end_offset:
             self.counts.add("truncations")
-        self.note(f"node {node_id} removes {batches[0].base_offset}..{batches[-1].end_offset - 1}")
+        self.note(f"node {node_id} removes batches {batches[0].base_offset}..{batches[-1].end_offset - 1}")
         for invariant in self._on_removed:
             invariant.on_removed(self._subjects[node_id], batches)
 
@@ -122,8 +124,8 @@ class Checker(EventLog):
             invariant.on_snapshot(self._subjects[node_id], snapshot_id, content)
 
     def on_imported(self, node_id: int) -> None:
-        """The snapshot that got its name last came out of the store."""
-        self.note(f"node {node_id} has imported it")
+        """Note that the last snapshot was imported from the snapshot store."""
+        self.note(f"node {node_id} imported it")
         self.counts.add("snapshot imports")
 
     def on_state(self, node: Subject, offset: int, digest: bytes) -> None:
@@ -141,17 +143,18 @@ class Checker(EventLog):
             invariant.on_load(node, snapshot_id)
 
     def on_own_leadership(self, node: Subject, epoch: int, applied_epoch: int) -> None:
-        """A leader is told that it leads: by then it must have applied something of its own epoch."""
+        """Check that a leader that learns of its leadership has applied a record of its own epoch."""
         if applied_epoch != epoch:
             self.fail(
-                "LeadersHearOfItLast", f"node {node.id} is told to lead in {epoch}, having applied {applied_epoch}"
+                "LeadersLearnOfLeadershipLast",
+                f"node {node.id} learns of its leadership in {epoch} with applied epoch {applied_epoch}",
             )
 
 
 def _nothing() -> None:
-    """Nobody wants to know."""
+    """Ignore the call."""
 
 
 def _overriders(invariants: list[Invariant], hook: str) -> list[Invariant]:
-    """Those that do something at a hook."""
+    """Return the invariants that override a hook."""
     return [each for each in invariants if getattr(type(each), hook) is not getattr(Invariant, hook)]

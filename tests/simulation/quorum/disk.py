@@ -1,4 +1,4 @@
-"""The disk of a node of the quorum, and what is on it at every moment: the metadata log, snapshots, quorum-state."""
+"""The disk of a quorum node, with its content at every moment: the metadata log, snapshots and quorum-state."""
 
 import json
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ _ID_DIGITS: Final = 20
 
 
 class PersistedElection(NamedTuple):
-    """What a quorum-state file says; -1 is nobody."""
+    """Content of a quorum-state file; -1 means none."""
 
     epoch: int
     leader_id: int
@@ -28,7 +28,7 @@ class PersistedElection(NamedTuple):
 
 
 class DiskWitness(Protocol):
-    """Who checks what nodes do to their disks."""
+    """Checker of changes of disks."""
 
     def on_removed(self, node_id: int, batches: Sequence[LoggedBatch]) -> None: ...
 
@@ -38,14 +38,14 @@ class DiskWitness(Protocol):
 
 
 class SimulatedDisk(WatchedDisk):
-    """`version` grows with every change that matters to the checker."""
+    """Simulated disk. `version` increases with every change that matters to the checker."""
 
     def __init__(self, node_id: int, witness: DiskWitness) -> None:
         super().__init__(node_id)
         self._witness = witness
         self._election: tuple[bytes, PersistedElection] | None = None
         self.controls: dict[SnapshotId, tuple[VoterSet | None, int]] = {}
-        """Voters and kraft.version as the header of each snapshot says."""
+        """Voters and kraft.version from the header of each snapshot."""
 
     def on_removed(self, path: str, batches: Sequence[LoggedBatch]) -> None:
         if batches and not self.is_starting and not self.has_failed:
@@ -55,21 +55,21 @@ class SimulatedDisk(WatchedDisk):
         super().rename(source, target)
         if target.endswith(".checkpoint"):
             is_fetched = source.endswith(PART_SUFFIX) and _OWN_MARK not in source
-            self._tell_snapshot(base_name(target), bytes(self._file(target).content), is_fetched=is_fetched)
+            self._report_snapshot(base_name(target), bytes(self._file(target).content), is_fetched=is_fetched)
             if _IMPORT_MARK in source:
                 self._witness.on_imported(self.node_id)
 
-    def _tell_snapshot(self, name: str, content: bytes, *, is_fetched: bool) -> None:
+    def _report_snapshot(self, name: str, content: bytes, *, is_fetched: bool) -> None:
         snapshot_id = snapshot_id_of(name)
         if snapshot_id is not None:
             self.controls[snapshot_id] = control_of(content)
             self._witness.on_snapshot(self.node_id, snapshot_id, content, is_fetched=is_fetched)
 
-    # What is on it
+    # Content
 
     @property
     def log_end(self) -> LogPosition:
-        """Of the batches as written, synced or not; without any, of the newest snapshot."""
+        """Return the end of the written log, synced or not, or of the newest snapshot if the log is empty."""
         for segment in reversed(self._all_segments()):
             if segment.batches:
                 last = segment.batches[-1]
@@ -78,7 +78,7 @@ class SimulatedDisk(WatchedDisk):
         return LogPosition(0, 0) if newest is None else newest.position
 
     def batches_between(self, start: int, end: int) -> list[LoggedBatch]:
-        """Those that begin in [start, end), as written."""
+        """Return the batches that begin in [start, end), as written."""
         return self.logged_between(METADATA_DIRECTORY, start, end)
 
     def batch_ending_at(self, end: int, *, durable: bool = False) -> LoggedBatch | None:
@@ -86,14 +86,14 @@ class SimulatedDisk(WatchedDisk):
 
     @property
     def durable_end(self) -> int:
-        """The end of what the worst crash would leave of the log."""
+        """Return the end of the log that remains after the worst possible crash."""
         for segment in reversed(self._all_durable_segments()):
             if segment.durable_batches:
                 return segment.durable_batches[-1].end_offset
         return 0
 
     def replayed_voters(self) -> VoterSet | None:
-        """The last voters record, in the log or before it; None if there is none."""
+        """Return the last voters record, in the log or before it; None without one."""
         for segment in reversed(self._all_segments()):
             for batch in reversed(segment.batches):
                 if batch.voters is not None:
@@ -102,7 +102,7 @@ class SimulatedDisk(WatchedDisk):
         return None if newest is None else self.controls[newest][0]
 
     def replayed_kraft_version(self) -> int:
-        """The last kraft.version, in the log or before it."""
+        """Return the last kraft.version, in the log or before it."""
         for segment in reversed(self._all_segments()):
             for batch in reversed(segment.batches):
                 if batch.kraft_version is not None:
@@ -115,7 +115,7 @@ class SimulatedDisk(WatchedDisk):
         return ids[-1] if ids else None
 
     def snapshot_ids(self, *, durable: bool = False) -> list[SnapshotId]:
-        """Of the snapshots in place, 0-0 included, the oldest first."""
+        """Return the ids of all complete snapshots, 0-0 included, the oldest first."""
         directory = self._find(METADATA_DIRECTORY)
         if not isinstance(directory, _Directory):
             return []
@@ -130,7 +130,7 @@ class SimulatedDisk(WatchedDisk):
         return sorted(found, key=lambda snapshot_id: snapshot_id.position)
 
     def election(self) -> PersistedElection:
-        """What quorum-state says for sure; epoch 0 without one."""
+        """Return the durable content of quorum-state; epoch 0 without a file."""
         directory = self._find(METADATA_DIRECTORY)
         node = directory.durable.get("quorum-state") if isinstance(directory, _Directory) else None
         if not isinstance(node, _FileNode):
@@ -147,7 +147,7 @@ class SimulatedDisk(WatchedDisk):
 
 
 def snapshot_id_of(name: str) -> SnapshotId | None:
-    """The id in `<end offset>-<epoch>.checkpoint`; None for other names."""
+    """Return the id in `<end offset>-<epoch>.checkpoint`; None for other names."""
     digits, _, epoch = name.removesuffix(".checkpoint").partition("-")
     if len(digits) != _ID_DIGITS or not digits.isdigit() or not epoch.isdigit():
         return None
@@ -155,7 +155,7 @@ def snapshot_id_of(name: str) -> SnapshotId | None:
 
 
 def control_of(snapshot: Buffer) -> tuple[VoterSet | None, int]:
-    """Voters and kraft.version in the first batch of a snapshot."""
+    """Return voters and kraft.version from the first batch of a snapshot."""
     try:
         state = read_control_state(snapshot, 0, None)
     except (MalformedBatch, MalformedRecords):

@@ -1,4 +1,4 @@
-"""What became certain, over all nodes and for ever: the committed batches, as the first node to know told them."""
+"""The committed batches of all nodes, as reported by the first node that knew each of them."""
 
 from bisect import bisect_left
 from collections.abc import Sequence
@@ -11,9 +11,10 @@ from tests.simulation.watched_disk import LoggedBatch
 
 
 class Observed(NamedTuple):
-    """A running replica between two events, as it says of itself.
+    """The state that a running replica reports after an event.
 
-    `high_watermark` is what its listeners know, `decided` what it has just found, and will tell when it has synced.
+    `high_watermark` is the value known to its listeners, `decided` the value just computed, which is announced after a
+    sync.
     """
 
     epoch: int
@@ -45,27 +46,29 @@ class Subject(Protocol):
 
 
 class Cluster(Protocol):
-    """All nodes, and what is known of the past."""
+    """All nodes and the committed history."""
 
     history: "History"
 
     def disk_of(self, key: ReplicaKey) -> SimulatedDisk | None:
-        """The disk of a voter, even if it was lost since; an entry without a directory is the first of its id."""
+        """Return the disk of a voter, even if it was wiped since; a voter without a directory id means the first disk
+        of its id.
+        """
         ...
 
     def subject(self, node_id: int) -> Subject: ...
 
-    def tell_committed(self, batches: Sequence[LoggedBatch]) -> None:
-        """Pass on that more became certain."""
+    def report_committed(self, batches: Sequence[LoggedBatch]) -> None:
+        """Report newly committed batches."""
         ...
 
     def observed(self, node_id: int) -> Observed | None:
-        """A running node after its last event."""
+        """Return a running node after its last event."""
         ...
 
 
 class History:
-    """Committed batches from offset 0 on, and in which epoch each was first known to be committed."""
+    """Committed batches from offset 0 on, and the epoch in which each was first known to be committed."""
 
     def __init__(self) -> None:
         self.batches: list[LoggedBatch] = []
@@ -76,13 +79,13 @@ class History:
         return self.batches[-1].end_offset if self.batches else 0
 
     def at(self, base_offset: int) -> LoggedBatch | None:
-        """The committed batch that begins at an offset."""
+        """Return the committed batch that begins at an offset."""
         index = bisect_left(self.batches, base_offset, key=lambda batch: batch.base_offset)
         found = self.batches[index] if index < len(self.batches) else None
         return found if found is not None and found.base_offset == base_offset else None
 
     def ending_at(self, end_offset: int) -> LoggedBatch | None:
-        """The committed batch that ends at an offset."""
+        """Return the committed batch that ends at an offset."""
         index = bisect_left(self.batches, end_offset, key=lambda batch: batch.end_offset)
         found = self.batches[index] if index < len(self.batches) else None
         return found if found is not None and found.end_offset == end_offset else None
@@ -92,7 +95,7 @@ class History:
         self.commit_epochs.extend([epoch] * len(batches))
 
     def committed_before(self, epoch: int) -> LoggedBatch | None:
-        """The last batch that was committed in an earlier epoch."""
+        """Return the last batch that was committed in an earlier epoch."""
         for batch, committed in zip(reversed(self.batches), reversed(self.commit_epochs), strict=True):
             if committed < epoch:
                 return batch

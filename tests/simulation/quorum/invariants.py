@@ -1,7 +1,7 @@
-"""What must hold after every event, whatever goes wrong. One class per sentence; each can fail, and is proven to.
+"""Invariants that hold after every event. One class per invariant; a planted bug proves that each can fail.
 
-Hooks are called with what just happened: `on_event` after every event that changed a node's state or disk, the others
-at the moment when something is said, written, removed or told. They raise Violation.
+`on_event` is called after every event that changed a node's state or disk, the other hooks at the moment of a request,
+response, write, removal or announcement. Hooks raise Violation.
 """
 
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ from tests.simulation.watched_disk import LoggedBatch
 
 
 class Invariant:
-    """Something that must always hold."""
+    """A statement that must always hold."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
@@ -34,38 +34,38 @@ class Invariant:
         raise Violation(type(self).__name__, text)
 
     def on_start(self, node: Subject) -> None:
-        """A process begins: what was only in memory before is gone."""
+        """A process starts: its former state in memory is lost."""
 
     def on_event(self, node: Subject, before: Observed | None, now: Observed) -> None:
-        """A running node changed; `before` is None at the first look at a process."""
+        """A running node changed; `before` is None for the first observation of a process."""
 
     def on_request(self, node: Subject, request: Request) -> None:
         """A node sends a request."""
 
     def on_response(self, node: Subject, request: Request, response: Response) -> None:
-        """A node answers a request."""
+        """A node responds to a request."""
 
     def on_removed(self, node: Subject, batches: Sequence[LoggedBatch]) -> None:
-        """A running node cut or deleted batches of its log."""
+        """A running node truncated or deleted batches of its log."""
 
     def on_snapshot(self, node: Subject, snapshot_id: SnapshotId, content: bytes) -> None:
-        """A snapshot file got its name."""
+        """A snapshot file received its final name."""
 
     def on_committed(self, batches: Sequence[LoggedBatch]) -> None:
-        """More became certain."""
+        """Further batches are committed."""
 
     def on_state(self, node: Subject, offset: int, digest: bytes) -> None:
-        """A node's state machine holds everything below an offset."""
+        """A node's state machine has applied everything below an offset."""
 
     def on_acknowledged(self, node: Subject, base_offset: int, epoch: int) -> None:
         """A proposer learns that its batch is committed."""
 
     def on_load(self, node: Subject, snapshot_id: SnapshotId) -> None:
-        """A node's state machine is told to load a snapshot."""
+        """A node's state machine has to load a snapshot."""
 
 
 class OneLeaderPerEpoch(Invariant):
-    """At most one leader per epoch, over what nodes say and what their disks say."""
+    """At most one leader per epoch, by the state of all nodes and their disks."""
 
     def __init__(self, cluster: Cluster) -> None:
         super().__init__(cluster)
@@ -93,7 +93,7 @@ class OneLeaderPerEpoch(Invariant):
 
 
 class EpochsNeverFall(Invariant):
-    """The epoch of a node never falls, not across crashes either."""
+    """The epoch of a node never decreases, also across crashes."""
 
     def __init__(self, cluster: Cluster) -> None:
         super().__init__(cluster)
@@ -108,11 +108,11 @@ class EpochsNeverFall(Invariant):
                 self.fail(f"node {node.id} persisted epoch {epoch} after {self._persisted[node.key]}")
             self._persisted[node.key] = epoch
         if before is None and now.epoch < self._persisted.get(node.key, 0):
-            self.fail(f"node {node.id} starts in epoch {now.epoch}, its disk is at {self._persisted[node.key]}")
+            self.fail(f"node {node.id} starts in epoch {now.epoch}, its disk has epoch {self._persisted[node.key]}")
 
 
 class HighWatermarksNeverFall(Invariant):
-    """A running node's high watermark never falls, nor do those of leaders from epoch to epoch."""
+    """The high watermark of a running node never decreases, nor does that of leaders from epoch to epoch."""
 
     def __init__(self, cluster: Cluster) -> None:
         super().__init__(cluster)
@@ -130,12 +130,12 @@ class HighWatermarksNeverFall(Invariant):
     def _check_leader(self, node: Subject, reached: int, epoch: int) -> None:
         earlier = max((offset for known, offset in self._reached.items() if known < epoch), default=0)
         if reached < earlier:
-            self.fail(f"leader {node.id} of epoch {epoch} is at {reached}, an earlier one was at {earlier}")
+            self.fail(f"leader {node.id} of epoch {epoch} has high watermark {reached}, an earlier one had {earlier}")
         self._reached[epoch] = reached
 
 
 class HighWatermarkIsOnMajority(Invariant):
-    """When a leader raises the high watermark, a majority of its voters would still have all below it after a crash."""
+    """When a leader advances the high watermark, a majority of its voters holds all records below it durably."""
 
     def on_event(self, node: Subject, before: Observed | None, now: Observed) -> None:
         if before is None or now.decided is None or before.decided == now.decided:
@@ -167,7 +167,7 @@ class HighWatermarkIsOnMajority(Invariant):
 
 
 class CommitsAreOfTheOwnEpoch(Invariant):
-    """A leader commits nothing before a record of its own epoch, whatever a majority has (Raft's figure 8)."""
+    """A leader commits no record before one of its own epoch is on a majority (Raft, figure 8)."""
 
     def on_event(self, node: Subject, before: Observed | None, now: Observed) -> None:
         if before is None or now.decided is None or before.decided == now.decided:
@@ -180,7 +180,7 @@ class CommitsAreOfTheOwnEpoch(Invariant):
 
 
 class LogsMatchBelowHighWatermark(Invariant):
-    """Below its high watermark a node's log is the committed one; nobody knows of another."""
+    """Below its high watermark, a node's log equals the committed log."""
 
     def __init__(self, cluster: Cluster) -> None:
         super().__init__(cluster)
@@ -217,11 +217,11 @@ class LogsMatchBelowHighWatermark(Invariant):
         if fresh[0].base_offset != history.end:
             self.fail(f"node {node.id} skips from {history.end} to {fresh[0].base_offset}")
         history.extend(fresh, now.epoch)
-        self.cluster.tell_committed(fresh)
+        self.cluster.report_committed(fresh)
 
 
 class LeadersHoldWhatWasCommitted(Invariant):
-    """Whoever becomes leader has everything that was committed, and so acknowledged, in earlier epochs."""
+    """A new leader holds every batch that was committed, and so acknowledged, in earlier epochs."""
 
     def on_event(self, node: Subject, before: Observed | None, now: Observed) -> None:
         if not now.is_leader or (before is not None and before.is_leader and before.epoch == now.epoch):
@@ -235,7 +235,7 @@ class LeadersHoldWhatWasCommitted(Invariant):
 
 
 class AcknowledgedIsNeverLost(Invariant):
-    """What a proposer was told is committed is in the one committed log, which every leader to come has."""
+    """Every acknowledged batch is in the committed log, which every later leader holds."""
 
     def __init__(self, cluster: Cluster) -> None:
         super().__init__(cluster)
@@ -245,7 +245,7 @@ class AcknowledgedIsNeverLost(Invariant):
         self._unchecked.append((base_offset, epoch))
 
     def on_event(self, node: Subject, before: Observed | None, now: Observed) -> None:
-        """What is told may have become certain in the same event."""
+        """Defer the check: the acknowledged batch may become committed in the same event."""
         while self._unchecked:
             base_offset, epoch = self._unchecked.pop()
             committed = self.cluster.history.at(base_offset)
@@ -256,7 +256,7 @@ class AcknowledgedIsNeverLost(Invariant):
 
 
 class CommittedIsNeverRemoved(Invariant):
-    """No running node cuts away what was committed, except where a snapshot stands for it."""
+    """A running node removes committed batches only below a snapshot."""
 
     def on_removed(self, node: Subject, batches: Sequence[LoggedBatch]) -> None:
         snapshots = [each.end_offset for each in node.disk.snapshot_ids(durable=True)]
@@ -268,7 +268,9 @@ class CommittedIsNeverRemoved(Invariant):
 
 
 class SnapshotAtEveryLogStart(Invariant):
-    """A log that does not begin at 0 begins where a durable snapshot ends, and no log begins beyond what it knows."""
+    """A log that does not start at 0 starts at the end of a durable snapshot, and no log starts above its high
+    watermark.
+    """
 
     def on_event(self, node: Subject, before: Observed | None, now: Observed) -> None:
         if now.log_start_offset == 0 or (
@@ -294,7 +296,7 @@ class SnapshotsStandForCommittedRecords(Invariant):
             self._unchecked.append(snapshot_id)
 
     def on_event(self, node: Subject, before: Observed | None, now: Observed) -> None:
-        """What the snapshot stands for may have become certain in the same event."""
+        """Defer the check: the snapshot's records may become committed in the same event."""
         while self._unchecked:
             snapshot_id = self._unchecked.pop()
             last = self.cluster.history.ending_at(snapshot_id.end_offset)
@@ -303,7 +305,7 @@ class SnapshotsStandForCommittedRecords(Invariant):
 
 
 class SameSnapshotSameBytes(Invariant):
-    """Snapshots of one id are the same bytes, whoever wrote them."""
+    """Snapshots with the same id have the same bytes on all nodes."""
 
     def __init__(self, cluster: Cluster) -> None:
         super().__init__(cluster)
@@ -318,16 +320,16 @@ class SameSnapshotSameBytes(Invariant):
 
 
 class LeadersLoadNoSnapshot(Invariant):
-    """The state machine of an active leader is never told to load a snapshot."""
+    """The state machine of an active leader never has to load a snapshot."""
 
     def on_load(self, node: Subject, snapshot_id: SnapshotId) -> None:
         now = self.cluster.observed(node.id)
         if now is not None and now.is_leader and now.high_watermark is not None:
-            self.fail(f"leader {node.id} of epoch {now.epoch} is told to load {snapshot_id}")
+            self.fail(f"leader {node.id} of epoch {now.epoch} has to load {snapshot_id}")
 
 
 class OneVotePerEpoch(Invariant):
-    """A replica gives one binding vote per epoch, across crashes, and only once it is on disk."""
+    """A replica grants one vote per epoch, also across crashes, and only after the vote is on disk."""
 
     def __init__(self, cluster: Cluster) -> None:
         super().__init__(cluster)
@@ -349,7 +351,7 @@ class OneVotePerEpoch(Invariant):
             self.fail(f"node {node.id} votes in epoch {epoch} for {known.id} and for {candidate.id}")
         persisted = node.disk.election()
         if persisted.epoch < epoch or (persisted.epoch == epoch and not _is_vote_for(persisted.voted_id, candidate)):
-            self.fail(f"node {node.id} votes for {candidate.id} in epoch {epoch}; on its disk is {persisted}")
+            self.fail(f"node {node.id} votes for {candidate.id} in epoch {epoch}; its disk has {persisted}")
 
 
 def _is_vote_for(voted_id: int, candidate: ReplicaKey) -> bool:
@@ -357,7 +359,7 @@ def _is_vote_for(voted_id: int, candidate: ReplicaKey) -> bool:
 
 
 class NothingUnsyncedIsSaid(Invariant):
-    """A voter claims only what it would still have after a crash: its log's end in a Fetch, its epoch as a leader."""
+    """A voter claims only durable state: the end of its log in a Fetch, its epoch as a leader."""
 
     def on_request(self, node: Subject, request: Request) -> None:
         match request:
@@ -365,18 +367,18 @@ class NothingUnsyncedIsSaid(Invariant):
                 self._check_fetch(node, request)
             case BeginQuorumEpochRequest():
                 if node.disk.election().epoch < request.epoch:
-                    self.fail(f"leader {node.id} tells of epoch {request.epoch}, which is not on its disk")
+                    self.fail(f"leader {node.id} claims epoch {request.epoch}, which is not on its disk")
 
     def _check_fetch(self, node: Subject, request: FetchRequest) -> None:
         offset = request.fetch_offset
         if offset == 0 or node.disk.batch_ending_at(offset, durable=True) is not None:
             return
         if offset not in [each.end_offset for each in node.disk.snapshot_ids(durable=True)]:
-            self.fail(f"node {node.id} fetches from {offset}, durable is {node.disk.durable_end}")
+            self.fail(f"node {node.id} fetches from {offset}, the durable end is {node.disk.durable_end}")
 
 
 class VotersChangeOneByOne(Invariant):
-    """Consecutive voter sets of the committed log differ by one voter at most."""
+    """Consecutive voter sets of the committed log differ by at most one voter."""
 
     def __init__(self, cluster: Cluster) -> None:
         super().__init__(cluster)
@@ -415,7 +417,7 @@ class OneVoterChangeAtATime(Invariant):
         self._seen[node.id] = end
 
     def _check(self, node: Subject, change: LoggedBatch) -> None:
-        """The first batch of an epoch states the voters and changes none."""
+        """Check the changes; the first batch of an epoch repeats the voters and changes none."""
         committed = self.cluster.history.end
         if committed <= self._epoch_starts[change.epoch]:
             self.fail(f"leader {node.id} changes voters in {_said(change)} before a commit in its epoch")
@@ -426,11 +428,11 @@ class OneVoterChangeAtATime(Invariant):
 
 
 class ControlStateIsReplay(Invariant):
-    """Voters and kraft.version in force are what a replay of snapshot and log gives, committed or not."""
+    """Voters and kraft.version in force equal a replay of snapshot and log, committed or not."""
 
     def on_event(self, node: Subject, before: Observed | None, now: Observed) -> None:
         if node.disk.log_end.end_offset != now.log_end_offset:
-            return  # the core runs ahead of the disk
+            return  # the core is ahead of the disk
         if (
             before is not None
             and before.voters is now.voters
@@ -440,14 +442,14 @@ class ControlStateIsReplay(Invariant):
             return
         expected = node.disk.replayed_voters()
         if expected is not None and expected != now.voters:
-            self.fail(f"node {node.id} counts the voters {now.voters.ids}, its disk says {expected.ids}")
+            self.fail(f"node {node.id} counts the voters {now.voters.ids}, its disk has {expected.ids}")
         version = node.disk.replayed_kraft_version()
         if version != now.kraft_version:
-            self.fail(f"node {node.id} runs at kraft.version {now.kraft_version}, its disk says {version}")
+            self.fail(f"node {node.id} runs at kraft.version {now.kraft_version}, its disk has {version}")
 
 
 class StatesAreEqual(Invariant):
-    """State machines that hold everything below the same offset are equal, whichever way they came there."""
+    """State machines that have applied everything below the same offset are equal."""
 
     def __init__(self, cluster: Cluster) -> None:
         super().__init__(cluster)

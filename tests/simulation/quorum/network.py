@@ -1,8 +1,8 @@
-"""A simulated network of requests and answers, with everything that a real one does to them.
+"""A simulated network of requests and responses, with the faults of a real one.
 
-Whoever sends hears exactly once how it ended: with the answer, or with a failure when nobody listens there or the time
-is up. Meanwhile the request may be lost, late, overtaken, or arrive twice; the answer likewise. Links fail in one
-direction at a time. What arrives is what was sent: TCP has checksums.
+A sender gets exactly one outcome: the response, or a failure when the target is down or the timeout expires. Until
+then, the request and the response may be lost, delayed, reordered or duplicated. Links fail in one direction at a time.
+Messages are never corrupted, because TCP has checksums.
 """
 
 from collections.abc import Callable
@@ -34,7 +34,7 @@ class Server(Protocol):
 
 
 class NetworkWitness(Protocol):
-    """Who checks what nodes say."""
+    """Checker of messages."""
 
     def on_request_leaves(self, sender: int, request: Request) -> None: ...
 
@@ -42,7 +42,7 @@ class NetworkWitness(Protocol):
 
 
 class _Exchange:
-    """A request on its way, until its sender heard how it ended."""
+    """A request until its sender has an outcome."""
 
     __slots__ = ("done", "is_open", "request", "sender", "timeout_ms", "timer", "to")
 
@@ -75,20 +75,20 @@ class Network:
         self._blocked: frozenset[tuple[int, int]] = frozenset()
         self.weather = Weather()
         self.in_bytes = False
-        """Whether messages take the form of Kafka's bytes on their way."""
+        """Whether messages are encoded and decoded on the way."""
 
     # Faults
 
     def block(self, links: frozenset[tuple[int, int]]) -> None:
-        """From now on nothing gets from the first to the second node of each pair; other links are open."""
+        """Block the links from the first to the second node of each pair; open all others."""
         self._blocked = links
 
     def clear_up(self) -> None:
-        """No more faults."""
+        """End all faults."""
         self._blocked = frozenset()
         self.weather = replace(self.weather, lost=0.0, twice=0.0, slow=0.0, delay_ms=1.0)
 
-    # Listening and sending
+    # Servers and requests
 
     def listen(self, endpoint: SocketAddress, server: Server) -> None:
         self._servers[endpoint] = server
@@ -101,7 +101,7 @@ class Network:
         timeout_ms: float,
         done: Callable[[Outcome], None],
     ) -> None:
-        """Send a request; `done` hears of its end in a later event of the sender."""
+        """Send a request; `done` receives the outcome in a later event of the sender."""
         self._witness.on_request_leaves(sender.node_id, request)
         exchange = _Exchange(sender, to, request, timeout_ms, done)
         exchange.timer = self._world.schedule(timeout_ms, exchange.end, _FAILED, process=sender)

@@ -1,4 +1,4 @@
-"""A node through its lives: one disk (until it is wiped), one address after the other, processes that come and go."""
+"""A node across restarts: its disk (until it is wiped), its addresses, and its processes."""
 
 from asyncio import Future
 from collections.abc import Callable
@@ -18,14 +18,14 @@ LISTENER = "CONTROLLER"
 
 
 class Replica(Protocol):
-    """A running node: whatever is under test."""
+    """A running node: the system under test."""
 
     @property
     def process(self) -> Process: ...
 
     @property
     def state(self) -> State:
-        """What its state machine holds."""
+        """The state of its state machine."""
         ...
 
     def observe(self) -> Observed: ...
@@ -33,39 +33,39 @@ class Replica(Protocol):
     def receive(self, request: Request, answer: Callable[[Response], None]) -> None: ...
 
     def append(self, frames: list[bytes]) -> None:
-        """As the leader that this node believes to be."""
+        """Append in the epoch in which this node believes to be leader."""
         ...
 
     def snapshot(self) -> None:
-        """Generate one now, if there is anything new."""
+        """Generate a snapshot now, if there is a new one."""
         ...
 
     def imagine(self, random: Random) -> Offered | None:
-        """A snapshot at the end of some batch that it has applied, or has at least in its log."""
+        """Return a snapshot at the end of some batch that the node has applied, or has at least in its log."""
         ...
 
     def resign(self) -> None: ...
 
     def shut_down(self) -> "Future[None]":
-        """Leave in order; the process may end when this is done."""
+        """Shut down gracefully; the process may end when this is done."""
         ...
 
     def close(self) -> None:
-        """What a process does last, after `shut_down`."""
+        """Close the node after `shut_down`."""
         ...
 
     def upgrade(self) -> "Future[Response] | None":
-        """Ask for kraft.version 1."""
+        """Request kraft.version 1."""
         ...
 
     @property
     def is_busy(self) -> bool:
-        """Whether appends or changes of voters are pending."""
+        """Whether appends or voter changes are pending."""
         ...
 
 
 class Node:
-    """Implements Subject. `replica` is None while the node is down."""
+    """A node. Implements Subject. `replica` is None while the node is down."""
 
     def __init__(self, node_id: int, *, can_vote: bool, disk: SimulatedDisk, rate: float, wall_offset_ms: int) -> None:
         self.id = node_id
@@ -74,18 +74,18 @@ class Node:
         self.rate = rate
         self.wall_offset_ms = wall_offset_ms
         self.lives = 1
-        """Disks so far."""
+        """Number of disks so far."""
         self.starts = 0
         self.moves = 0
-        """Changes of address so far."""
+        """Number of address changes so far."""
         self.replica: Replica | None = None
         self.is_leaving = False
-        """Shutting down in order."""
+        """Whether a graceful shutdown is in progress."""
         self.key = ReplicaKey(node_id, directory_id_of(node_id, self.lives))
 
     @property
     def endpoint(self) -> SocketAddress:
-        """Where it listens now, or will when it is up."""
+        """Return the present address, or the next one while the node is down."""
         return SocketAddress(f"node-{self.id}", 9000 + self.moves)
 
     @property
@@ -94,12 +94,12 @@ class Node:
 
     @property
     def bootstrap(self) -> SocketAddress:
-        """A name that always leads to it."""
+        """Return a name that always resolves to the node."""
         return SocketAddress(f"node-{self.id}", 1)
 
     @property
     def endpoints(self) -> tuple[SocketAddress, SocketAddress]:
-        """Wherever requests reach it."""
+        """Return all addresses at which requests reach the node."""
         return self.endpoint, self.bootstrap
 
     @property
@@ -107,7 +107,7 @@ class Node:
         return self.replica is not None
 
     def lose_disk(self, disk: SimulatedDisk) -> None:
-        """A new disk in the place of the old one; the directory is another."""
+        """Replace the disk by an empty one with another directory id."""
         self.lives += 1
         self.disk = disk
         self.key = ReplicaKey(self.id, directory_id_of(self.id, self.lives))

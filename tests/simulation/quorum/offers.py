@@ -1,7 +1,7 @@
-"""What a store of metadata snapshots offers to the nodes of a simulation: good ones, and all that must not be taken.
+"""Snapshots that a snapshot store offers to simulated nodes: valid ones, and every kind that must not be imported.
 
-Every node imports from the one store, in histories whose scenario says so. What comes into it, and when it is away, has
-a source of chance of its own, so that histories without it are as they were.
+All nodes import from one store, in histories whose scenario enables it. The store has its own random source, so that
+histories without it stay the same.
 """
 
 from collections.abc import Callable, Iterator
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 CLUSTER_ID: Final = "simulated-cluster-0001"
 _EPOCH_AT: Final = 12
-"""In a batch; outside its checksum."""
+"""Offset in a batch of a field outside of its checksum."""
 
 
 class Offered(NamedTuple):
@@ -34,7 +34,7 @@ class Offered(NamedTuple):
 
 
 class OfferedSnapshots(MemoryObjectStore):
-    """The store; `is_away` makes every request fail."""
+    """The snapshot store; while `is_away`, every request fails."""
 
     def __init__(self) -> None:
         super().__init__(piece_bytes=512)
@@ -54,10 +54,10 @@ class OfferedSnapshots(MemoryObjectStore):
 
     def _require(self) -> None:
         if self.is_away:
-            raise StoreUnavailable("the store is away")
+            raise StoreUnavailable("the snapshot store is unavailable")
 
     def offer(self, offered: Offered, *, cluster_id: str = CLUSTER_ID) -> None:
-        """As a job would: the snapshot, then its manifest."""
+        """Put a snapshot, then its manifest, in the order of the snapshot job."""
         manifest = SnapshotManifest(
             cluster_id=cluster_id,
             end_offset=offered.snapshot_id.end_offset,
@@ -73,16 +73,16 @@ class OfferedSnapshots(MemoryObjectStore):
 
 
 class AnyRecords:
-    """Implements RecordCheck: the records here are no metadata."""
+    """RecordCheck that accepts all records: those of the simulation are not metadata."""
 
     def __init__(self, _epoch: int) -> None:
-        """All epochs are the same to it; the log's own check compares them."""
+        """Ignore the epochs; the check of the log compares them."""
 
     def feed(self, piece: Buffer) -> None:
-        """Whatever they are."""
+        """Accept any records."""
 
     def end(self) -> None:
-        """They may end anywhere; the log's own check looks for the footer."""
+        """Accept any end; the check of the log looks for the footer."""
 
 
 def any_records(epoch: int) -> RecordCheck:
@@ -90,10 +90,10 @@ def any_records(epoch: int) -> RecordCheck:
 
 
 class OfferSchedule:
-    """Puts things into the store at random moments, until it is told to end."""
+    """Puts snapshots into the store at random moments, until `end`."""
 
     def __init__(self, simulation: "QuorumSimulator", wipe: Callable[[], None]) -> None:
-        """`wipe` takes some node's disk away, if one can be spared: then it has all the log to get."""
+        """Create a schedule; `wipe` wipes the disk of a node if one can be spared, so that it needs the whole log."""
         self._simulation = simulation
         self._random = Random(f"offers {simulation.seed}")
         self._is_over = False
@@ -112,7 +112,7 @@ class OfferSchedule:
             self._again()
 
     def end(self) -> None:
-        """What is there stays, and so does a store that is away."""
+        """Stop offering; present snapshots stay, and an unavailable store stays unavailable."""
         self._is_over = True
 
     def _again(self) -> None:
@@ -129,19 +129,19 @@ class OfferSchedule:
             self._simulation.offers.offer(offered, cluster_id=cluster_id)
 
     def _offer_ahead(self) -> None:
-        """What some node's log, committed or not, of whatever history, leads to at some batch's end."""
+        """Offer a snapshot of some node's log, committed or not, that ends at a batch boundary."""
         up = [node for node in self._simulation.nodes.values() if node.replica is not None]
         if up:
             replica = self._random.choice(up).replica
             assert replica is not None
             imagine = replica.imagine
-            self._simulation.world.run(replica.process, lambda: self._offer(imagine(self._random), "out of a log"))
+            self._simulation.world.run(replica.process, lambda: self._offer(imagine(self._random), "from a log"))
 
     def _offer_sound(self) -> None:
-        self._offer(self._any_snapshot(), "out of a disk")
+        self._offer(self._any_snapshot(), "from a disk")
 
     def _offer_other_epoch(self) -> None:
-        """The same under an epoch that the committed record before its end does not have."""
+        """Offer a snapshot with an epoch that differs from that of the last record below its end."""
         found = self._any_snapshot()
         epochs = [now.epoch for each in self._simulation.nodes if (now := self._simulation.checker.observed(each))]
         if found is not None and epochs:
@@ -151,7 +151,7 @@ class OfferSchedule:
                 content = bytearray(found.content)
                 for position, _ in iter_headers(found.content):
                     content[position + _EPOCH_AT : position + _EPOCH_AT + 4] = other.to_bytes(4, "big")
-                self._offer(Offered(SnapshotId(end_offset, other), bytes(content)), "which is a lie")
+                self._offer(Offered(SnapshotId(end_offset, other), bytes(content)), "with a wrong epoch")
 
     def _offer_corrupt(self) -> None:
         found = self._any_snapshot()
@@ -167,7 +167,9 @@ class OfferSchedule:
 
     def _go_away(self) -> None:
         self._simulation.offers.is_away = not self._simulation.offers.is_away
-        self._simulation.checker.note(f"the store is {'away' if self._simulation.offers.is_away else 'back'}")
+        self._simulation.checker.note(
+            f"the snapshot store is {'unavailable' if self._simulation.offers.is_away else 'available'}"
+        )
 
     def _any_snapshot(self) -> Offered | None:
         found = [

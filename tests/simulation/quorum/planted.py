@@ -1,7 +1,7 @@
-"""Bugs that others have had, put into the real parts one at a time, to prove that the checker can fail.
+"""Known bugs of other systems, planted one at a time, to prove that the checker detects them.
 
-Each takes the place of one part for all nodes of a history. `PLANTED` says which invariants must notice, and within how
-many seeds.
+Each replaces one part on all nodes of a history. `PLANTED` names the invariants that must fail, and the number of seeds
+within which they must.
 """
 
 from collections.abc import Callable, Mapping
@@ -32,16 +32,16 @@ from storage.log_snapshots import CheckpointId
 from tests.simulation.quorum.replica import Parts
 
 
-class _ForgetfulStateFile(QuorumStateFile):
-    """Votes without persisting: a vote is not written, only who leads."""
+class _UnpersistedVotes(QuorumStateFile):
+    """Does not persist votes; only the leader is written."""
 
     def write(self, state: ElectionState) -> None:
         if state.leader_id >= 0:
             super().write(state)
 
 
-class _EagerReplica(QuorumReplica):
-    """Calls the high watermark its own, whatever epoch it stems from."""
+class _UncheckedHighWatermark(QuorumReplica):
+    """Uses its high watermark regardless of the epoch it stems from."""
 
     @property
     def committed(self) -> int:
@@ -49,8 +49,8 @@ class _EagerReplica(QuorumReplica):
         return UNKNOWN_OFFSET if known is None else known
 
 
-class _EagerLeadership(QuorumLeadership):
-    """Counts a commit from an older epoch: whatever a majority has is committed (Raft's figure 8)."""
+class _OldEpochCommits(QuorumLeadership):
+    """Commits records of older epochs once a majority has them (Raft, figure 8)."""
 
     def update_high_watermark(self, now: Instant) -> None:
         role = self._replica.role
@@ -63,12 +63,12 @@ class _EagerLeadership(QuorumLeadership):
 class CommitsOlderEpochs(QuorumCore):
     def __init__(self, settings: QuorumSettings, recovered: Recovered, random: JitterSource, now: Instant) -> None:
         super().__init__(settings, recovered, random, now)
-        self._replica.__class__ = _EagerReplica
-        self._leadership.__class__ = _EagerLeadership
+        self._replica.__class__ = _UncheckedHighWatermark
+        self._leadership.__class__ = _OldEpochCommits
 
 
-class _HastyChanges(VoterChanges):
-    """Changes voters before a commit in its own epoch: the high watermark that it had as a follower will do."""
+class _EarlyVoterChanges(VoterChanges):
+    """Changes voters before a commit in its own epoch, relying on its high watermark as a follower."""
 
     @property
     def committed(self) -> int:
@@ -79,26 +79,26 @@ class _HastyChanges(VoterChanges):
 class ReconfiguresTooEarly(QuorumCore):
     def __init__(self, settings: QuorumSettings, recovered: Recovered, random: JitterSource, now: Instant) -> None:
         super().__init__(settings, recovered, random, now)
-        self._changes.__class__ = _HastyChanges
+        self._changes.__class__ = _EarlyVoterChanges
 
 
 class _OffsetOnlyView(LogView):
-    """Validates a fetch by its offset and not by the epoch of the record before it."""
+    """Validates a fetch by its offset and not by the epoch of the preceding record."""
 
     def validate(self, offset: int, epoch: int) -> Validation:
         return Valid() if self.start <= offset <= self.end else super().validate(offset, epoch)
 
 
 class _EpochlessServing(Serving):
-    """Does not ask in which epoch the sender of a fetch believes to be."""
+    """Ignores the current leader epoch of a fetch."""
 
     def _fetch_error(self, request: FetchRequest) -> ErrorCode:
         return super()._fetch_error(replace(request, epoch=NO_NODE))
 
 
 class TakesStaleFetches(QuorumCore):
-    """A fetch counts whatever epoch it was sent in and wherever its sender's log parts from the leader's: the hole that
-    model checking found in KIP-320's first try.
+    """Counts a fetch regardless of its leader epoch and of divergence: the hole that model checking found in the first
+    version of KIP-320.
     """
 
     def __init__(self, settings: QuorumSettings, recovered: Recovered, random: JitterSource, now: Instant) -> None:
@@ -108,7 +108,7 @@ class TakesStaleFetches(QuorumCore):
 
 
 class TruncatesToHighWatermark(QuorumCore):
-    """A new follower cuts its log at its high watermark, which may be behind its leader's (before KIP-101)."""
+    """Truncates a new follower to its high watermark, which may be behind the leader's (before KIP-101)."""
 
     def __init__(self, settings: QuorumSettings, recovered: Recovered, random: JitterSource, now: Instant) -> None:
         super().__init__(settings, recovered, random, now)
@@ -123,7 +123,7 @@ class TruncatesToHighWatermark(QuorumCore):
 
 
 class DeletesSnapshotsTooEarly(RaftMetadataLog):
-    """A new snapshot replaces the older ones at once, although the log still begins at one of them."""
+    """Deletes older snapshots when a new one exists, although the log still starts at one of them."""
 
     def begin_snapshot(self, snapshot_id: SnapshotId) -> RawSnapshotWriter:
         for older in self._files.ids():
@@ -143,7 +143,7 @@ class _UnsyncedExecutor(ReadyExecutor):
 
 
 class CountsUnsynced(QuorumDriver):
-    """The leader counts its own records, and lets others have them, while the fsync still runs (Kafka's order)."""
+    """Counts and serves unsynced records of the leader (Kafka's order)."""
 
     def __init__(
         self, core: QuorumCore, io: ReplicaIo, runtime: Runtime, *, on_fatal: Callable[[BaseException], None]
@@ -152,8 +152,8 @@ class CountsUnsynced(QuorumDriver):
         self._executor.__class__ = _UnsyncedExecutor
 
 
-class _CredulousImport(SnapshotImport):
-    """Takes what the store has without asking the leader whether it is of its log."""
+class _UnverifiedImport(SnapshotImport):
+    """Imports a snapshot without verifying with the leader that it belongs to the leader's log."""
 
     def _on_found(self, found: SnapshotId | None, now: Instant) -> None:
         super()._on_found(found, now)
@@ -164,11 +164,11 @@ class _CredulousImport(SnapshotImport):
 class ImportsOtherHistories(QuorumCore):
     def __init__(self, settings: QuorumSettings, recovered: Recovered, random: JitterSource, now: Instant) -> None:
         super().__init__(settings, recovered, random, now)
-        self._import.__class__ = _CredulousImport
+        self._import.__class__ = _UnverifiedImport
 
 
-class _HastyImport(SnapshotImport):
-    """Takes what is in the leader's log, committed or not."""
+class _UncommittedImport(SnapshotImport):
+    """Imports a snapshot of the leader's log, committed or not."""
 
     def begin(self, response: FetchResponse, now: Instant) -> bool:
         return super().begin(replace(response, high_watermark=2**62), now)
@@ -180,13 +180,13 @@ class _HastyImport(SnapshotImport):
 class ImportsUncommitted(QuorumCore):
     def __init__(self, settings: QuorumSettings, recovered: Recovered, random: JitterSource, now: Instant) -> None:
         super().__init__(settings, recovered, random, now)
-        self._import.__class__ = _HastyImport
+        self._import.__class__ = _UncommittedImport
 
 
 class Planted(NamedTuple):
-    """A bug, the invariants of which one must notice, and among how many seeds, from `first` on, it must happen.
+    """A bug, the invariants of which one must fail, and the number of seeds, from `first` on, within which it must.
 
-    `first` is chosen near a seed that notices, for speed; `seeds` is the bound when histories come to differ.
+    `first` is close to a seed that fails, for speed; `seeds` is the bound if histories change.
     """
 
     parts: Parts
@@ -196,7 +196,7 @@ class Planted(NamedTuple):
 
 
 PLANTED: Final[Mapping[str, Planted]] = {
-    "voting without persisting": Planted(Parts(state_file=_ForgetfulStateFile), frozenset({"OneVotePerEpoch"}), 5),
+    "voting without persisting": Planted(Parts(state_file=_UnpersistedVotes), frozenset({"OneVotePerEpoch"}), 5),
     "counting a commit from an older epoch": Planted(
         Parts(core=CommitsOlderEpochs), frozenset({"CommitsAreOfTheOwnEpoch"}), 50
     ),

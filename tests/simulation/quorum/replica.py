@@ -1,6 +1,7 @@
-"""The real thing on a simulated node: QuorumCore, QuorumDriver, MetadataLog and storage.Log, put together as nodes are.
+"""A real replica on a simulated node: QuorumCore, QuorumDriver, MetadataLog and storage.Log, composed as in the
+product.
 
-`Parts` says which classes are used, so that a planted bug can take the place of one of them.
+`Parts` names the classes, so that a planted bug can replace one of them.
 """
 
 from asyncio import Future
@@ -44,7 +45,7 @@ _FORMATTED_AT_MS: Final = 1_600_000_000_000
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """What a replica is made of."""
+    """The classes of a replica."""
 
     core: type[QuorumCore] = QuorumCore
     driver: type[QuorumDriver] = QuorumDriver
@@ -78,7 +79,7 @@ def _voters(nodes: list[Node]) -> VoterSet:
 
 
 class RealReplica:
-    """Implements Replica and Server. Also the witness of its state machine."""
+    """A replica of the product's parts. Implements Replica and Server, and observes its state machine."""
 
     def __init__(self, parts: Parts, node: Node, process: Process, simulation: QuorumSimulator) -> None:
         self.process = process
@@ -157,7 +158,7 @@ class RealReplica:
             return
         if snapshot_id != state.snapshot_id:
             self._checker.fail("SnapshotIds", f"{snapshot_id} is offered for the state at {state.snapshot_id}")
-        self._checker.on_event(self._node, self.observe())  # while the log still has all that the snapshot stands for
+        self._checker.on_event(self._node, self.observe())  # while the log still has all records of the snapshot
         self._is_generating = True
         control = self._core.control_before(state.offset)
         content = state.write(control.kraft_version, control.voters)
@@ -200,7 +201,7 @@ class RealReplica:
         return self._driver.shut_down()
 
     def close(self) -> None:
-        """After `shut_down`: what a process does last."""
+        """Close the node after `shut_down`."""
         self._driver.close()
         try:
             self._log.close()
@@ -237,10 +238,10 @@ class RealReplica:
     ) -> None:
         self._simulation.network.send(self.process, to, request, timeout_ms, done)
 
-    # What the state machine is told
+    # Calls of the state machine
 
     def on_batch(self, batch: CommittedBatch) -> None:
-        """What this node proposed in the batch's epoch is acknowledged now, if it is what it proposed."""
+        """Acknowledge the batch if it equals this node's proposal in the batch's epoch."""
         frames = self._proposed.pop((batch.epoch, batch.base_offset), None)
         if frames is not None:
             if frames != [bytes(frame) for frame in batch.frames]:
@@ -256,7 +257,9 @@ class RealReplica:
 
     @property
     def _does_without_new_snapshots(self) -> bool:
-        """After the last fault of every second seed: who comes back must get on with the snapshots that there are."""
+        """Whether no new snapshots are generated after the last fault (every second seed): nodes must recover with the
+        present ones.
+        """
         return self._simulation.is_recovering and self._simulation.seed % 2 == 0
 
     def on_load(self, snapshot_id: SnapshotId) -> None:
@@ -264,7 +267,7 @@ class RealReplica:
 
     def on_gap(self, expected: int, base_offset: int) -> None:
         self._checker.fail(
-            "ListenersSeeEveryOffset", f"node {self._node.id} was told of {base_offset} instead of {expected}"
+            "ListenersSeeEveryOffset", f"node {self._node.id} received {base_offset} instead of {expected}"
         )
 
     def on_leader(self, leader: LeaderAndEpoch) -> None:
@@ -287,7 +290,7 @@ class RealReplica:
 
 
 def settings_of(node: Node, simulation: QuorumSimulator) -> QuorumSettings:
-    """The configuration file of a node."""
+    """Return the configuration of a node."""
     scenario = simulation.scenario
     controllers = [other for other in simulation.nodes.values() if other.can_vote]
     static = [other for other in controllers if other.id <= scenario.voters]

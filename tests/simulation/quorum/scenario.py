@@ -1,4 +1,4 @@
-"""What one seed stands for before anything happens: how many nodes, how configured, how bad the world is."""
+"""The parameters of a seed: number and configuration of nodes, and severity of faults."""
 
 from dataclasses import dataclass
 from random import Random
@@ -12,10 +12,11 @@ MAX_OBSERVERS: Final = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scenario:
-    """Times in ms of true time. Nodes 1 … voters are the first voters; of the rest, `joiners` could become voters.
+    """Parameters of a history; times in ms of simulated true time. Nodes 1 … voters are the first voters; of the rest,
+    `joiners` could become voters.
 
-    `fault_every_ms` and `append_every_ms` are means, `calm_share` says how often a calm comes in the place of a fault;
-    `in_bytes` puts messages into Kafka's form; with `imports` nodes take snapshots from a store (`offers.py`). Sizes
+    `fault_every_ms` and `append_every_ms` are means, `calm_share` is the probability of a calm instead of a fault. With
+    `in_bytes` messages are encoded and decoded; with `imports` nodes import snapshots from a store (`offers.py`). Sizes
     are small, so that everything takes several steps.
     """
 
@@ -59,7 +60,7 @@ class Scenario:
 
 
 def draw_scenario(random: Random) -> Scenario:
-    """Any scenario: mostly three voters and a few observers, since those are met most."""
+    """Draw a scenario: mostly three voters and a few observers, the most common setup."""
     observers = random.choice((0, 0, 1, 1, 2, 2, 3, 4, 5))
     kraft_version = 0 if random.random() < 0.15 else 1
     joiners = random.randint(0, observers) if kraft_version == 1 else random.choice((0, 0, observers))

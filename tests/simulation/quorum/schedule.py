@@ -1,8 +1,8 @@
-"""What befalls a cluster: work, faults and operators, drawn at random from the seed, mixed, at random moments.
+"""The random schedule of a quorum: appends, faults and operations at random moments drawn from the seed.
 
-Two rules keep it survivable, as an operator must: only at kraft.version 1, and only fewer than a majority of any voters
-in force anywhere, lose their disks for good or move to where the others do not look; and nobody removes a voter that
-lives while one of the others is lost. Everything else may happen at any time, to any number of nodes.
+Two rules keep the quorum recoverable, as an operator must. First, disks are wiped and nodes move to unknown addresses
+only at kraft.version 1, and only on fewer than a majority of each voter set in force on any node. Second, no live voter
+is removed while another voter is lost. Everything else may happen at any time, to any number of nodes.
 """
 
 from collections.abc import Callable
@@ -21,14 +21,14 @@ from tests.simulation.weather import draw_weather
 from tests.simulation.world import Process
 
 _REQUEST_TIMEOUT_MS: Final = 30_000.0
-"""After so long an operator gives up on a change of voters whose node has gone; it may happen all the same."""
+"""Time after which an operator gives up on a voter change whose node is gone; the change may still happen."""
 _IMPATIENCE: Final = 0.2
 _TRY_AGAIN: Final = (ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_LEADER_OR_FOLLOWER)
 CLUSTER_ID: Final = "simulated-cluster-0001"
 
 
 class RandomSchedule:
-    """Implements Schedule."""
+    """The random schedule. Implements Schedule."""
 
     def __init__(self, simulation: QuorumSimulator) -> None:
         self._simulation = simulation
@@ -39,7 +39,7 @@ class RandomSchedule:
         self._is_over = False
         self._number = 0
         self._open: dict[int, str] = {}
-        """Changes of voters that were asked for and neither answered nor given up."""
+        """Requested voter changes without a response, not given up."""
         self._faults: tuple[tuple[int, Callable[[], None]], ...] = (
             (14, self._crash),
             (10, self._cut_power_soon),
@@ -70,7 +70,7 @@ class RandomSchedule:
         self._simulation.checker.on_elected = self._on_elected
 
     def _on_elected(self) -> None:
-        """Some operators do not wait until a new leader has found its feet."""
+        """Request voter changes from a new leader at once, as some operators do."""
         if self._random.random() < _IMPATIENCE:
             self._after(self._random.choice((0.0, 0.0, 10.0)), self._random.choice((self._remove_voter, self._operate)))
 
@@ -88,7 +88,7 @@ class RandomSchedule:
     def _fault_again(self) -> None:
         if not self._is_over:
             is_calm = self._random.random() < self._simulation.scenario.calm_share
-            self._after(self._pause_ms(is_calm), self._fault_again)  # before the fault: a node may lose its power in it
+            self._after(self._pause_ms(is_calm), self._fault_again)  # before the fault: a node may lose power in it
             if is_calm:
                 self._calm_down()
             else:
@@ -96,14 +96,14 @@ class RandomSchedule:
                 fault()
 
     def _pause_ms(self, is_calm: bool) -> float:
-        """Until the next fault; a calm is long enough for an election and some more."""
+        """Return the time until the next fault; a calm is long enough for an election and more."""
         scenario = self._simulation.scenario
         if is_calm:
             return self._random.uniform(1.0, 6.0) * scenario.fetch_timeout_ms
         return self._random.expovariate(1.0 / scenario.fault_every_ms)
 
     def _calm_down(self) -> None:
-        """Time to do what needs a leader, an operator's work above all."""
+        """Leave time for operations that need a leader, such as voter changes."""
         self._note("calm")
         self._simulation.network.clear_up()
         self._after(self._random.uniform(0.5, 5.0) * self._simulation.scenario.fetch_timeout_ms, self._operate)
@@ -123,7 +123,7 @@ class RandomSchedule:
         return [node for node in self._nodes.values() if node.is_up]
 
     def _leaders(self) -> list[Node]:
-        """Whoever believes to lead."""
+        """Return all nodes that believe to be leader."""
         checker = self._simulation.checker
         return [node for node in self._up() if (now := checker.observed(node.id)) is not None and now.is_leader]
 
@@ -152,10 +152,10 @@ class RandomSchedule:
     def _burst(self) -> None:
         self._append(self._random.randint(5, 20))
 
-    # Lives
+    # Restarts
 
     def _crash(self) -> None:
-        """One node, or now and then all at once."""
+        """Crash one node, or sometimes all at once."""
         up = self._up()
         victims = up if self._random.random() < 0.1 else self._random.sample(up, min(1, len(up)))
         power = self._random.random() < 0.6
@@ -169,7 +169,7 @@ class RandomSchedule:
         self._after(self._random.expovariate(1.0 / mean_ms), lambda: self._simulation.start(node))
 
     def _cut_power_soon(self) -> None:
-        """In the middle of what a node is about to do."""
+        """Cut a node's power in the middle of its next operations."""
         node = self._any(self._up())
         if node is not None:
             node.disk.fail_after = self._random.randint(0, 40)
@@ -196,7 +196,7 @@ class RandomSchedule:
         self._world.run(replica.process, lambda: replica.shut_down().add_done_callback(gone))
 
     def _stall(self) -> None:
-        """The machine pauses: clocks go on, nothing else does."""
+        """Pause a machine: only its clocks continue."""
         node = self._any(self._up())
         if node is not None and node.replica is not None:
             pause_ms = self._random.choice((50.0, 800.0, 3_000.0))
@@ -204,7 +204,7 @@ class RandomSchedule:
             node.replica.process.stalled_until_ms = self._world.now_ms + pause_ms
 
     def _move(self) -> None:
-        """A controller comes back under another address."""
+        """Restart a controller with another address."""
         node = self._any([node for node in self._up() if node.can_vote])
         if node is not None and self._may_lose(node):
             self._note(f"node {node.id} moves")
@@ -215,7 +215,7 @@ class RandomSchedule:
     # The network
 
     def _partition(self) -> None:
-        """Cut some links, each in one direction, or the nodes into two groups, or one node off."""
+        """Cut some links, each in one direction, or partition the nodes into two groups, or isolate a node."""
         ids = list(self._nodes)
         links = {(a, b) for a in ids for b in ids if a != b}
         match self._random.randrange(4):
@@ -230,11 +230,11 @@ class RandomSchedule:
             case _:
                 deaf = self._random.choice(ids)
                 blocked = {(a, b) for a, b in links if b == deaf}
-        self._note(f"links are cut: {sorted(blocked)}")
+        self._note(f"cut links: {sorted(blocked)}")
         self._simulation.network.block(frozenset(blocked))
 
     def _heal(self) -> None:
-        self._note("links are whole")
+        self._note("all links restored")
         self._simulation.network.block(frozenset())
 
     def _change_weather(self) -> None:
@@ -243,7 +243,7 @@ class RandomSchedule:
     # Snapshots, leadership
 
     def _snapshot(self) -> None:
-        """On demand."""
+        """Generate a snapshot on demand."""
         node = self._any(self._up())
         if node is not None and node.replica is not None:
             self._world.run(node.replica.process, node.replica.snapshot)
@@ -257,22 +257,24 @@ class RandomSchedule:
     # Membership
 
     def _ask(self, request: AddVoterRequest | RemoveVoterRequest, what: str, tries: int = 6) -> None:
-        """Ask whoever believes to lead, or anybody; and, as operators do, again if it could not be done yet."""
+        """Send a request to a node that believes to be leader, or to any node; repeat it, as operators do, if it
+        failed.
+        """
         asked = self._up() if self._random.random() < 0.1 else self._leaders()
         node = self._any(asked)
         if self._is_over or node is None or node.replica is None:
             return
         if isinstance(request, AddVoterRequest) and self._is_lost(request.voter):
-            return  # an operator looks up the directory of what is to be added
+            return  # an operator looks up the directory id of the replica to add
         self._number += 1
         number, name = self._number, node.id
         self._open[number] = what
-        self._note(f"node {name} is asked to {what}")
+        self._note(f"node {name} receives the request to {what}")
 
         def answered(response: Response) -> None:
             self._open.pop(number, None)
             assert isinstance(response, ChangeVotersResponse)
-            self._note(f"node {name} was asked to {what}: {response.error.name} {response.message or ''}")
+            self._note(f"node {name} responds to {what}: {response.error.name} {response.message or ''}")
             if response.error in _TRY_AGAIN and tries > 1:
                 self._after(self._random.uniform(100.0, 1_000.0), lambda: self._ask(request, what, tries - 1))
 
@@ -280,7 +282,7 @@ class RandomSchedule:
         self._simulation.ask(node, request, answered)
 
     def _give_up(self, number: int, asked: Process) -> None:
-        """An operator's patience is longer than any time-out of the protocol."""
+        """Give up on a request, later than any timeout of the protocol."""
         what = self._open.pop(number, None)
         if what is not None and asked.is_alive:
             self._simulation.checker.fail("EveryRequestIsAnswered", f"node {asked.node_id} was asked to {what}")
@@ -293,7 +295,7 @@ class RandomSchedule:
             self._ask(AddVoterRequest(CLUSTER_ID, node.key, node.listeners), f"add {node.id}")
 
     def _remove_voter(self) -> None:
-        """A lost one before others; those who live only while all others can be reached."""
+        """Remove a voter, a lost one before others; live voters only while all others are reachable."""
         sets = self._voter_sets()
         keys = sorted({key for voters in sets for key in voters.keys})
         lost = [key for key in keys if self._is_lost(key)]
@@ -310,7 +312,7 @@ class RandomSchedule:
             self._world.run(node.replica.process, node.replica.upgrade)
 
     def _voter_sets(self) -> list[VoterSet]:
-        """All that are in force anywhere, those of nodes that are down included."""
+        """Return all voter sets in force on any node, including nodes that are down."""
         found = [voters for node in self._nodes.values() if (voters := node.disk.replayed_voters()) is not None]
         found += [
             now.voters
@@ -324,12 +326,12 @@ class RandomSchedule:
         return node is None or not node.key.matches(key)
 
     def _is_dynamic(self) -> bool:
-        """Whether some leader works at kraft.version 1."""
+        """Whether a leader is at kraft.version 1."""
         seen = (self._simulation.checker.observed(node.id) for node in self._leaders())
         return any(now is not None and now.kraft_version > 0 for now in seen)
 
     def _away(self, voters: VoterSet) -> set[int]:
-        """Those who are lost, or have moved to where these voters do not look for them."""
+        """Return the nodes that are lost, or have moved to addresses unknown to these voters."""
         return {
             voter.key.id
             for voter in voters
@@ -337,7 +339,7 @@ class RandomSchedule:
         }
 
     def _wipe(self) -> None:
-        """A disk is gone, and a new one comes."""
+        """Replace a disk by an empty one."""
         node = self._any(list(self._nodes.values()))
         if node is None or not self._may_lose(node):
             return
@@ -347,7 +349,7 @@ class RandomSchedule:
         self._start_later(node)
 
     def _may_lose(self, node: Node) -> bool:
-        """Whether the others would still find each other and be a majority of every set of voters."""
+        """Whether the other nodes can still find each other and form a majority of every voter set."""
         if self._simulation.scenario.kraft_version == 0 or self._open:
             return not node.can_vote
         return all(

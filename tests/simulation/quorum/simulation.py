@@ -1,6 +1,6 @@
 """Simulator of a KRaft quorum under faults and in recovery.
 
-After the faults there must be a leader with everything committed; every node must have applied everything up to the
+After the faults a leader must exist that has everything committed; every node must have applied everything up to the
 high watermark, with nothing pending.
 """
 
@@ -21,32 +21,32 @@ from tests.simulation.world import Process, World
 
 
 class ReplicaFactory(Protocol):
-    """Makes the thing under test run on a node's disk; raises what a start may raise."""
+    """Creates the replica under test on a node's disk; raises the exceptions of a start."""
 
     def format(self, node: Node, scenario: Scenario, initial: list[Node] | None) -> None:
-        """Write what formatting leaves; `initial` are the first voters, None for a node that is to find them."""
+        """Format a disk; `initial` are the first voters, None for a node that joins later."""
         ...
 
     def start(self, node: Node, process: Process, simulation: "QuorumSimulator") -> Replica: ...
 
 
 class Schedule(Protocol):
-    """What befalls the cluster."""
+    """The schedule of faults and work."""
 
     def begin(self) -> None: ...
 
     def end(self) -> None:
-        """No more faults, no more work."""
+        """End faults and work."""
         ...
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing that was asked for is pending."""
+        """Whether no request is pending."""
         ...
 
 
 class QuorumSimulator(EventSimulator):
-    """Simulator of a quorum. `network`, `nodes`, `offers` and `world` are for the schedule and the replicas."""
+    """Simulator of a quorum. `network`, `nodes`, `offers` and `world` are used by the schedule and the replicas."""
 
     def __init__(
         self,
@@ -110,7 +110,7 @@ class QuorumSimulator(EventSimulator):
         self.world.schedule(self.random.uniform(1.0, 3_000.0), self.start, node)
 
     def _look_once_more(self, node: Node) -> None:
-        """Whatever it said and did in the event in which it dies is said and done."""
+        """Observe a node once more: its messages and writes before the crash count."""
         if node.replica is not None:
             self.checker.on_event(node, node.replica.observe())
 
@@ -143,7 +143,7 @@ class QuorumSimulator(EventSimulator):
             outside = [node.id for node in self.nodes.values() if node.can_vote and not leader.voters.has(node.key)]
             if outside:
                 return f"nodes {outside} have not joined the voters {leader.voters.ids}"
-        return None if self._schedule.is_over else "something that was asked for is pending"
+        return None if self._schedule.is_over else "a request is pending"
 
     def _unsettled_reason_of(self, node: Node, leader_id: int, epoch: int, end: int) -> str | None:
         now, replica = self.checker.observed(node.id), node.replica
@@ -152,13 +152,13 @@ class QuorumSimulator(EventSimulator):
         if (now.epoch, now.leader_id) != (epoch, leader_id):
             return f"follows {now.leader_id} in epoch {now.epoch} instead of {leader_id} in {epoch}"
         if now.high_watermark != end or replica.state.offset != end:
-            return f"is at {now.high_watermark}, applied {replica.state.offset}, of {end}"
-        return "has something pending" if replica.is_busy else None
+            return f"has high watermark {now.high_watermark}, applied {replica.state.offset}, of {end}"
+        return "has pending work" if replica.is_busy else None
 
-    # Lives of nodes
+    # Start and stop of nodes
 
     def start(self, node: Node) -> None:
-        """A new process on what the disk holds; no effect if there is one."""
+        """Start a process on the node's disk, unless one is running."""
         if node.is_up:
             return
         node.starts += 1
@@ -178,7 +178,7 @@ class QuorumSimulator(EventSimulator):
         self.network.listen(node.endpoint, replica)
 
     def crash(self, node: Node, *, power: bool) -> None:
-        """The process is gone; with the power also what was not synced. Somebody must start it again."""
+        """Kill the process; with `power`, also lose unsynced data. The caller must restart the node."""
         if node.replica is not None:
             node.replica.process.die()
         node.replica = None
@@ -191,7 +191,7 @@ class QuorumSimulator(EventSimulator):
             node.disk.forget_process()
 
     def on_fatal(self, node: Node, error: BaseException) -> None:
-        """A node ends itself. It may, when its disk failed."""
+        """Handle the end of a node's process, which is allowed after a disk failure."""
         if not isinstance(error, OSError | LogDirFailure) or not node.disk.has_failed:
             self.fail_on_error(f"node {node.id}", "ended itself:", error)
         self.checker.note(f"node {node.id} ends itself: {error}")
@@ -200,12 +200,12 @@ class QuorumSimulator(EventSimulator):
         self.world.schedule(self.random.uniform(1.0, 3_000.0), self.start, node)
 
     def wipe(self, node: Node) -> None:
-        """A node that is down gets an empty disk."""
+        """Replace the disk of a stopped node by an empty one."""
         self.checker.lost_disks[node.key] = node.disk
         node.lose_disk(SimulatedDisk(node.id, self.checker))
         self._factory.format(node, self.scenario, None)
 
     def ask(self, node: Node, request: Request, answer: Callable[[Response], None]) -> None:
-        """Something that an operator asks of a node, as an event of that node; lost if it is down."""
+        """Run an operator's request as an event of a node; it is lost if the node is down."""
         if node.replica is not None:
             self.world.run(node.replica.process, node.replica.receive, request, answer)

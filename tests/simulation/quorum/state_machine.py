@@ -1,7 +1,7 @@
-"""What runs on top of the log here: a small state whose digest tells any difference, and its snapshots.
+"""The state machine on top of the simulated metadata log, and its snapshots.
 
-The state is a running digest of all committed records, their number, and the last value of each of a few keys, so that
-snapshots are neither empty nor constant. Snapshots are canonical: they follow from the state alone.
+The state consists of a running digest of all committed records, their number, and the last value of each of a few keys,
+so that snapshots are neither empty nor constant. Snapshots are canonical: they follow from the state alone.
 """
 
 from asyncio import Future
@@ -27,13 +27,13 @@ _RECORDS_PER_BATCH: Final = 10
 
 
 def frame_of(number: int, size: int) -> bytes:
-    """A record: its number says which, its key is the number modulo KEYS, the rest is filling."""
+    """Return a record with this number; its key is the number modulo KEYS, the rest is padding."""
     return number.to_bytes(8, "big") + bytes(size)
 
 
 @dataclass(slots=True)
 class State:
-    """Everything below `offset`, in short. `epoch` and `timestamp_ms` are those of the last record."""
+    """The state below `offset`. `epoch` and `timestamp_ms` are those of the last record."""
 
     offset: int = 0
     epoch: int = 0
@@ -58,7 +58,7 @@ class State:
         return SnapshotId(self.offset, self.epoch)
 
     def write(self, kraft_version: int, voters: VoterSet) -> bytes:
-        """The whole snapshot."""
+        """Return the bytes of the snapshot."""
         frames = [self.digest, *(self.values[key] for key in sorted(self.values))]
         header = SnapshotHeaderRecord(last_contained_log_timestamp=self.timestamp_ms)
         opening = [(ControlType.SNAPSHOT_HEADER, encode_bytes(header, 0))]
@@ -77,7 +77,7 @@ class State:
 
     @classmethod
     def read(cls, snapshot_id: SnapshotId, content: bytes) -> "State":
-        """The state that a snapshot stands for."""
+        """Return the state in a snapshot."""
         frames: list[bytes] = []
         timestamp_ms = -1
         for position, header in iter_headers(content):
@@ -89,7 +89,7 @@ class State:
 
 
 class StateWitness(Protocol):
-    """Who is told what a node's state machine was told."""
+    """Observer of the calls of a node's state machine."""
 
     def on_batch(self, batch: CommittedBatch) -> None: ...
 
@@ -103,7 +103,7 @@ class StateWitness(Protocol):
 
 
 class StateMachine:
-    """Implements QuorumListener. `defer` runs the loading of a snapshot later, or at once and returns None."""
+    """A state machine. Implements QuorumListener. `defer` loads a snapshot later, or at once and returns None."""
 
     def __init__(self, witness: StateWitness, defer: Callable[[Callable[[], None]], "Future[None] | None"]) -> None:
         self._witness = witness

@@ -1,4 +1,4 @@
-"""The checker's own view of a disk: batch by batch, written and durable, whatever its node says."""
+"""The checker's view of a disk, batch by batch, written and durable."""
 
 from collections.abc import Sequence
 from random import Random
@@ -21,7 +21,7 @@ SEGMENT = join(METADATA_DIRECTORY, f"{0:020d}.log")
 
 
 class Removals:
-    """A witness who keeps what was removed and which snapshots came."""
+    """A witness that records removed batches and new snapshots."""
 
     def __init__(self) -> None:
         self.removed: list[tuple[int, int]] = []
@@ -34,7 +34,7 @@ class Removals:
         self.snapshots.append((snapshot_id, is_fetched))
 
     def on_imported(self, node_id: int) -> None:
-        """Of no interest here."""
+        """Ignore the import."""
 
 
 @pytest.fixture
@@ -64,7 +64,7 @@ def write(disk: SimulatedDisk, *batches: bytes, sync: bool) -> None:
         disk.sync_directory(METADATA_DIRECTORY)
 
 
-def test_what_is_written_is_seen_and_only_what_is_synced_is_durable(disk: SimulatedDisk) -> None:
+def test_written_batches_are_visible_and_synced_batches_durable(disk: SimulatedDisk) -> None:
     write(disk, batch(0, 1), sync=True)
     write(disk, batch(2, 1), sync=False)
     assert disk.log_end == (1, 4)
@@ -74,7 +74,7 @@ def test_what_is_written_is_seen_and_only_what_is_synced_is_durable(disk: Simula
     assert [each.base_offset for each in disk.batches_between(2, 9)] == [2]
 
 
-def test_a_synced_file_whose_name_was_not_is_not_durable(disk: SimulatedDisk) -> None:
+def test_synced_file_with_unsynced_name_is_not_durable(disk: SimulatedDisk) -> None:
     file = disk.open(SEGMENT)
     file.write(0, batch(0, 1))
     file.sync()
@@ -83,7 +83,7 @@ def test_a_synced_file_whose_name_was_not_is_not_durable(disk: SimulatedDisk) ->
     assert disk.durable_end == 2
 
 
-def test_a_cut_is_told_and_durable_only_when_synced(disk: SimulatedDisk, witness: Removals) -> None:
+def test_truncation_is_reported_and_durable_after_sync(disk: SimulatedDisk, witness: Removals) -> None:
     write(disk, batch(0, 1), batch(2, 1), sync=True)
     file = disk.open_existing(SEGMENT)
     file.truncate(len(batch(0, 1)))
@@ -96,8 +96,8 @@ def test_a_cut_is_told_and_durable_only_when_synced(disk: SimulatedDisk, witness
     assert found.epoch == 2
 
 
-def test_after_a_crash_only_whole_batches_count(disk: SimulatedDisk) -> None:
-    """Whatever luck decides, what was synced is there and nothing damaged is."""
+def test_whole_batches_count_after_a_crash(disk: SimulatedDisk) -> None:
+    """Synced batches survive every crash, and no damaged batch appears."""
     for seed in range(50):
         write(disk, batch(0, 1), sync=True)
         write(disk, batch(2, 1), batch(4, 1), sync=False)
@@ -108,7 +108,7 @@ def test_after_a_crash_only_whole_batches_count(disk: SimulatedDisk) -> None:
         disk.sync_directory(METADATA_DIRECTORY)
 
 
-def test_the_power_fails_after_so_many_operations(disk: SimulatedDisk) -> None:
+def test_power_fails_after_a_number_of_operations(disk: SimulatedDisk) -> None:
     disk.fail_after = 2
     file = disk.open(SEGMENT)
     file.write(0, b"x")
@@ -116,13 +116,13 @@ def test_the_power_fails_after_so_many_operations(disk: SimulatedDisk) -> None:
         file.sync()
 
 
-def test_an_election_counts_once_it_is_durable(disk: SimulatedDisk) -> None:
+def test_election_state_counts_once_durable(disk: SimulatedDisk) -> None:
     assert disk.election().epoch == 0
     QuorumStateFile(disk, METADATA_DIRECTORY).write(ElectionState(epoch=3, voted_id=2))
     assert (disk.election().epoch, disk.election().voted_id) == (3, 2)
 
 
-def test_snapshots_are_told_with_their_voters(disk: SimulatedDisk, witness: Removals) -> None:
+def test_snapshots_are_reported_with_their_voters(disk: SimulatedDisk, witness: Removals) -> None:
     voters = VoterSet([VoterNode(ReplicaKey(1, Uuid(bytes(15) + b"\x07")))])
     content = voters_checkpoint(ControlState(1, voters.to_record()), 5)
     replace_file(disk, join(METADATA_DIRECTORY, f"{0:020d}-{0:010d}.checkpoint"), content)

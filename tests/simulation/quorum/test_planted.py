@@ -1,4 +1,4 @@
-"""The checker can fail: bugs that others have had are found within a few seeds, by the invariants about them."""
+"""The checker detects planted bugs, known from other systems, within a few seeds."""
 
 import pytest
 
@@ -8,7 +8,7 @@ from tests.simulation.quorum.planted import PLANTED
 
 
 @pytest.mark.parametrize("bug", PLANTED)
-def test_a_planted_bug_is_found(bug: str) -> None:
+def test_planted_bug_is_found(bug: str) -> None:
     planted = PLANTED[bug]
     noticed = []
     for seed in range(planted.first, planted.first + planted.seeds):
@@ -19,7 +19,7 @@ def test_a_planted_bug_is_found(bug: str) -> None:
     pytest.fail(f"not noticed in {planted.seeds} seeds; instead: {[each for each in noticed if each is not None]}")
 
 
-def test_what_is_found_is_told_with_invariant_event_and_history(capsys: pytest.CaptureFixture[str]) -> None:
+def test_report_names_invariant_event_and_history(capsys: pytest.CaptureFixture[str]) -> None:
     planted = PLANTED["voting without persisting"]
     result = next(
         result

@@ -1,6 +1,6 @@
-"""Requests and answers through Kafka's bytes and back, as two nodes of the newest version would see them.
+"""Requests and responses encoded and decoded in the newest version.
 
-A round trip costs more than the rest of an event, so only some seeds make it. What does not survive it would be a
+A round trip costs more than the rest of an event, so only some seeds do it. A field lost on the way would be a
 difference between this simulation and a cluster.
 """
 
@@ -36,7 +36,7 @@ _ANSWER: Final[Mapping[type, Callable[[Any], Message]]] = {
 
 
 def as_received(request: core.Request, timeout_ms: float) -> core.Request:
-    """A request as the node that is asked reads it."""
+    """Return a request as its receiver decodes it."""
     if isinstance(request, core.ProbeRequest):
         return request
     out = outgoing(request, int(timeout_ms))
@@ -48,13 +48,13 @@ def as_received(request: core.Request, timeout_ms: float) -> core.Request:
 
 
 def as_answered(request: core.Request, response: core.Response, timeout_ms: float) -> core.Response:
-    """An answer as the node that asked reads it."""
+    """Return a response as the requester decodes it."""
     if isinstance(request, core.ProbeRequest):
         return response
     return outgoing(request, int(timeout_ms)).read(_copied(_ANSWER[type(request)](response)), LISTENER)
 
 
 def _copied(message: Message) -> Any:
-    """Through the bytes of the newest version."""
+    """Encode and decode a message in the newest version."""
     version = message.MAX_VERSION
     return decode(type(message), encode_bytes(message, version), version)[0]

@@ -1,23 +1,22 @@
-"""Holds what a tiered log promises against what is on disks, in metadata and in the store. The names are those that
-violations carry.
+"""Invariants of a tiered log, checked against disks, metadata and the store, by the names in violations.
 
 After every event:
 
-- Readable: every offset from the leader's log start to its high watermark is there exactly once, here or in a finished
-  segment, and is what was written there by the leader of its epoch. Consumers get that or an error: of what the store
-  has lost, an error. Left out is what lies below where a former leader let the log begin, once a replica has led that
-  may not have heard of it, and what a leader of another history did away with before this one came back.
-- EpochsMatch: the epochs of what is read from a segment are those that metadata tell of it, and the leader's.
-- BelowLastStable: no copy begins of anything at or above the last stable offset.
-- NotDroppedBeforeCopied: nothing leaves a disk that is not in a finished segment, unless it is below the log start.
-- SizeIsKept: retention by size leaves at least as much as it should.
-- ManifestsStandForSegments: where there is a manifest, there is a whole segment.
-- NobodyEnds: every broker is at work.
+- Readable: every offset from the leader's log start offset to its high watermark exists exactly once, locally or in a
+  finished segment, with the record written by the leader of its epoch. Consumers read that record or get an error;
+  records lost by the store give an error. Excepted are offsets below the log start offset of a former leader, once a
+  replica has led that may not have known it, and records deleted by a leader of a diverging log.
+- EpochsMatch: the epochs of the records in a segment equal those in its metadata and those of the leader.
+- BelowLastStable: no copy begins at or above the last stable offset.
+- NotDroppedBeforeCopied: a local segment is deleted only if a finished segment has it, or below the log start offset.
+- SizeIsKept: retention by size keeps at least the configured size.
+- ManifestsStandForSegments: every manifest belongs to a complete segment.
+- NobodyEnds: no broker ends by itself.
 
-And when all is well again for a while:
+After recovery:
 
-- NothingLeftOver: no segment was begun and not ended, and none is of no use; there is no object without metadata, and,
-  but for what the store has lost, no metadata without objects.
+- NothingLeftOver: no copy or deletion is unfinished, and no segment is unreferenced; there is no object without
+  metadata, and, except for objects lost by the store, no metadata without objects.
 """
 
 from collections.abc import Iterator
@@ -35,7 +34,7 @@ from tests.simulation.remote_log.state import PARTITION, RECORDS, SEGMENT_BYTES,
 
 
 class Found(NamedTuple):
-    """A record, and the epoch that its batch says."""
+    """A record and the leader epoch of its batch."""
 
     offset: int
     epoch: int
@@ -51,30 +50,30 @@ class Checker:
     def __init__(self, state: State) -> None:
         self._state = state
         self._contents: dict[Uuid, list[Found]] = {}
-        self._reign = (0, -1)
+        self._checked_epoch = (0, -1)
         self._checked_to = 0
         self._checked: set[tuple[Uuid, int, int]] = set()
 
     def check(self) -> None:
-        """After an event."""
+        """Check all brokers after an event."""
         state = self._state
         if state.found is not None:
             raise state.found
         for server in state.servers:
             if server.is_up and server.broker.has_ended:
-                state.violated("NobodyEnds", f"{server.id} has ended by itself: {server.broker.failure!r}")
+                state.violated("NobodyEnds", f"{server.id} ended by itself: {server.broker.failure!r}")
         self._check_manifests()
         if state.leader is not None:
-            self._note_reign(state.leader.id, state.epoch)
+            self._note_checked_epoch(state.leader.id, state.epoch)
             log, readable = state.leader.log, state.readable
             self.check_remote(log, readable.start, log.local_log_start_offset, "Readable", "cannot be read")
             self._check_local(log, max(readable.start, log.local_log_start_offset, self._checked_to), readable.stop)
             self._checked_to = readable.stop
 
-    def _note_reign(self, leader: int, epoch: int) -> None:
-        """What was right in a reign stays so: leaders do not cut their logs, and segments do not change."""
-        if self._reign != (leader, epoch):
-            self._reign, self._checked_to = (leader, epoch), 0
+    def _note_checked_epoch(self, leader: int, epoch: int) -> None:
+        """Remember checked ranges of a leader epoch: leaders do not truncate, and segments do not change."""
+        if self._checked_epoch != (leader, epoch):
+            self._checked_epoch, self._checked_to = (leader, epoch), 0
             self._checked.clear()
 
     def _check_local(self, log: Log, offset: int, end: int) -> None:
@@ -83,7 +82,7 @@ class Checker:
             offset = self.check_records(log, list(records_of(bytes(found.data))), offset, found.next_offset)
 
     def check_remote(self, log: Log, first: int, end: int, invariant: str, what: str) -> None:
-        """All of [first, end) is in finished segments, once, and is what was written."""
+        """Check that finished segments hold all of [first, end), once, and as written."""
         cache, offset = self._state.bucket.metadata.cache(PARTITION), first
         while offset < end:
             epoch = log.epochs.epoch_for_offset(offset)
@@ -93,7 +92,8 @@ class Checker:
                 continue
             if segment is None:
                 self._state.violated(invariant, f"offset {offset} of epoch {epoch} {what}: {log}")
-            # What was below the log's start when it was copied counts to the first epoch of what was not.
+            # Records that were below the log start when copied count up to the first epoch of the records that were
+            # not.
             last = min(end - 1, lineage_of(log).agreed_end(replace(segment, start_offset=offset)))
             if not (self._state.weather.has(segment) or self._state.weather.has_lost(segment)):
                 self._state.violated(invariant, f"offset {offset} of epoch {epoch} {what}: {log}, {segment}")
@@ -108,7 +108,7 @@ class Checker:
             self._checked.add(key)
 
     def _content(self, segment: RemoteSegment) -> list[Found]:
-        """Objects do not change under their ids."""
+        """Return a segment's records; objects do not change under their ids."""
         found = self._contents.get(segment.id.id)
         if found is None:
             found = list(records_of(self._state.weather.truth(segment)))
@@ -116,17 +116,17 @@ class Checker:
         return found
 
     def check_records(self, log: Log, found: list[Found], first: int, end: int) -> int:
-        """[first, end) of `log` is among them, once and in order; returns `end`."""
+        """Check that the records contain [first, end) of `log`, once and in order; return `end`."""
         expected = first
         for record in found:
             if not first <= record.offset < end:
                 continue
             if record.offset != expected:
-                self._state.violated("Readable", f"offset {record.offset} comes where {expected} should")
+                self._state.violated("Readable", f"offset {record.offset} follows instead of {expected}")
             self._check_record(log, record)
             expected += 1
         if expected != end:
-            self._state.violated("Readable", f"after {expected - 1} nothing comes, up to {end}")
+            self._state.violated("Readable", f"no records after {expected - 1}, up to {end}")
         return end
 
     def _check_record(self, log: Log, record: Found) -> None:
@@ -138,16 +138,16 @@ class Checker:
             self._state.violated("Readable", f"offset {record.offset} is {record.value!r} instead of {value!r}")
 
     def _check_epochs(self, log: Log, segment: RemoteSegment, first: int, last: int) -> None:
-        """What metadata tell of the segment's epochs is what the leader knows."""
+        """Check that the epochs in a segment's metadata equal the leader's."""
         told = [(epoch, max(start, first)) for epoch, start in segment.leader_epochs if start <= last]
         while len(told) > 1 and told[1][1] <= first:
             told.pop(0)
         for epoch, start in told:
             if log.epochs.epoch_for_offset(start) != epoch:
-                self._state.violated("EpochsMatch", f"{segment} has epoch {epoch} at {start}, which {log} has not")
+                self._state.violated("EpochsMatch", f"{segment} has epoch {epoch} at {start}, which {log} lacks")
 
     def _check_manifests(self) -> None:
-        """What the store has lost has no whole segment any more."""
+        """Check that segments with lost objects have no manifest."""
         memory, keys = self._state.weather.memory, self._state.weather.keys
         for key in memory.keys():  # noqa: SIM118  it is no mapping
             if key.endswith(ObjectSuffix.MANIFEST.value):
@@ -156,10 +156,10 @@ class Checker:
                 if missing and not self._state.weather.lost_any(stem + each.value for each in missing):
                     self._state.violated("ManifestsStandForSegments", f"{keys.parse(key)} lacks {missing}")
 
-    # ---- when something is done
+    # ---- ---- checks of actions
 
     def check_copy(self, segment: RemoteSegment) -> None:
-        """It is about to be copied."""
+        """Check a segment that is about to be copied."""
         state = self._state
         server = state.servers[segment.broker_id - 1]
         state.counts.add("copies")
@@ -169,7 +169,7 @@ class Checker:
             state.violated("BelowLastStable", text)
 
     def check_start(self, log: Log) -> None:
-        """A broker has let its log begin later. Only where nothing else may have moved the start, size tells."""
+        """Check a raised log start offset; by size only where nothing else may have raised it."""
         state, by_size = self._state, self._state.config.retention_bytes
         state.gone_below = max(state.gone_below, log.log_start_offset)
         state.note(f"log start of {log}")
@@ -178,11 +178,10 @@ class Checker:
         left = log.log_end_offset - log.log_start_offset
         bytes_a_record = SEGMENT_BYTES / (RECORDS * 3)
         if (left + 6 * RECORDS) * bytes_a_record < by_size / 2:
-            state.violated("SizeIsKept", f"{left} records are left of {log}, of which there were to be {by_size} bytes")
+            state.violated("SizeIsKept", f"{left} records are left of {log}, of which retention keeps {by_size} bytes")
 
     def note_deletion(self, update: SegmentUpdate) -> None:
-        """A leader for whom a segment is of another history does away with it. Should the history come back in another
-        unclean election, that part of it is lost."""
+        """Record that a leader deletes a segment of a diverging log, which that log's replica then lacks."""
         state = self._state
         if update.state is SegmentState.DELETE_FINISHED:
             state.counts.add("remote deletions")
@@ -194,7 +193,7 @@ class Checker:
         for (epoch, start), (_, end) in zip(segment.leader_epochs, starts, strict=True):
             state.written_off |= {(epoch, offset) for offset in range(max(start, agreed + 1), end)}
 
-    # ---- at the end
+    # ---- ---- checks after recovery
 
     def check_nothing_left_over(self) -> None:
         state = self._state
@@ -202,19 +201,19 @@ class Checker:
         log, segments = state.leader.log, state.bucket.segments()
         if log.log_start_offset < log.local_log_start_offset:
             start = log.log_start_offset
-            self.check_remote(log, start, start + 1, "Readable", "is where the log says it begins")
+            self.check_remote(log, start, start + 1, "Readable", "is the log start offset")
         if unfinished := [each for each in segments if each.state is not SegmentState.COPY_FINISHED]:
             state.violated("NothingLeftOver", f"begun and never ended: {unfinished}")
         self._check_objects(segments)
         links = spans_of(segments, lineage_of(log), log.log_start_offset)
         if useless := {segment.id for segment in segments} - {link.segment.id for link in links}:
-            state.violated("NothingLeftOver", f"of no use: {[each for each in segments if each.id in useless]}")
+            state.violated("NothingLeftOver", f"unreferenced: {[each for each in segments if each.id in useless]}")
 
     def _check_objects(self, segments: list[RemoteSegment]) -> None:
         weather = self._state.weather
         expected = {weather.keys.key(segment, suffix) for segment in segments for suffix in ObjectSuffix}
         found = set(weather.memory.keys())
         if orphans := found - expected:
-            self._state.violated("NothingLeftOver", f"objects that nobody knows of: {sorted(orphans)}")
+            self._state.violated("NothingLeftOver", f"objects without metadata: {sorted(orphans)}")
         if missing := {key for key in expected - found if not weather.lost_any([key])}:
             self._state.violated("NothingLeftOver", f"metadata without objects: {sorted(missing)}")

@@ -1,11 +1,11 @@
-"""One seed, one history of a tiered partition on three brokers, and what befalls it.
+"""Simulator of a tiered partition on three brokers, one history per seed.
 
-The brokers are those of `remote_stage`: real logs, the real RemoteLogManager with all it drives, and each has a real
-segment store over a bucket that fails in every way it can (`store.py`). They share metadata; answers come late, or not.
-Replication, elections, clean and unclean, and local retention are done by the schedule; consumers read meanwhile, and
-`ottla remote collect` comes by. Everything random comes out of the seed; time is a `FastForwardLoop`'s.
+Brokers have real logs, the real RemoteLogManager with its drivers, and a real segment store over a bucket with all
+kinds of faults (`store.py`). They share remote metadata, whose responses may be delayed or lost. The schedule does
+replication, clean and unclean elections, and local retention; consumers read meanwhile, and `ottla remote collect` runs
+at times. All randomness comes from the seed; time is that of a `FastForwardLoop`.
 
-What must hold is in `checker.py`.
+`checker.py` has the invariants.
 """
 
 import asyncio
@@ -121,13 +121,13 @@ class RemoteStorageSimulator(Simulator):
             state.actions += 1
             await self._act()
             await self._bury_the_dead()
-            self._tell_marks()
+            self._sync_watermarks()
             self.consumer.poll()
             self.checker.check()
         await self._recover()
 
     def _delay_metadata(self) -> None:
-        """Events take effect a little later, in order; now and then the answer gets lost."""
+        """Delay metadata events, in order, and lose some responses."""
         metadata, due = self.state.bucket.metadata, [0.0]
         publish = metadata.publish
         loop = asyncio.get_running_loop()
@@ -148,7 +148,7 @@ class RemoteStorageSimulator(Simulator):
         metadata.publish = later  # type: ignore[method-assign]
 
     def _watch(self, replica: HarnessReplica) -> None:
-        """Looks at every start that a log is given by its own broker."""
+        """Check each log start offset that a broker sets on its log."""
 
         def moved() -> None:
             self.checker.check_start(replica.log)
@@ -159,7 +159,7 @@ class RemoteStorageSimulator(Simulator):
         replica.on_log_start_moved = moved  # type: ignore[method-assign]
         replica.low_watermark = low_watermark  # type: ignore[method-assign]
 
-    # ---- what befalls it
+    # ---- ---- schedule
 
     async def _act(self) -> None:
         choices: list[tuple[float, Callable[[], None]]] = [
@@ -170,7 +170,7 @@ class RemoteStorageSimulator(Simulator):
             (1, self._delete_records),
             (1, self._toggle_store),
             (1, self._elect),
-            (0.7, self._doom_one),
+            (0.7, self._kill_during_request),
             (1, self._audit),
             (1, self._collect),
         ]
@@ -179,7 +179,7 @@ class RemoteStorageSimulator(Simulator):
         if self.random.random() < 0.03:
             await self._crash_or_restart(self.random.choice(self.state.servers))
         for _ in range(self.random.choice([0, 1, 2, 10])):
-            self._tell_marks()
+            self._sync_watermarks()
             await asyncio.sleep(0.5)
 
     @property
@@ -241,8 +241,8 @@ class RemoteStorageSimulator(Simulator):
             self._replicate(self.random.choice(self._followers), rounds=self.random.randint(1, 6))
         self._commit()
 
-    def _tell_marks(self) -> None:
-        """Followers in sync fetch all the time, and learn of the leader's marks even where there are no records."""
+    def _sync_watermarks(self) -> None:
+        """Advance the high watermark and log start offset of in-sync followers, as frequent fetches do."""
         if self.state.leader is not None:
             source = self.state.leader.log
             for server in self._followers:
@@ -251,14 +251,14 @@ class RemoteStorageSimulator(Simulator):
                     server.log.maybe_increment_log_start_offset(min(source.log_start_offset, server.log.high_watermark))
 
     def _replicate(self, follower: Server, rounds: int = 1_000) -> None:
-        """As much as fits so many fetches, after what the leader does not have was cut."""
+        """Replicate as many batches as fit some fetches, after a truncation to the leader's log."""
         assert self.state.leader is not None
         source, target, now_ms = self.state.leader.log, follower.log, self.clock.now_ms()
         common = common_end(source, target)
         if common < target.log_end_offset:
             self.state.in_sync.discard(follower.id)
         if common > source.log_start_offset:
-            target.truncate_to(common, now_ms=now_ms)  # forgets epochs without records too
+            target.truncate_to(common, now_ms=now_ms)  # also removes epochs without records
         elif (target.log_start_offset, target.log_end_offset) != (source.log_start_offset, source.log_start_offset):
             target.truncate_fully_and_start_at(source.log_start_offset, now_ms=now_ms)
         if target.log_end_offset < source.local_log_start_offset:
@@ -293,7 +293,7 @@ class RemoteStorageSimulator(Simulator):
             self.state.leader.log.advance_high_watermark(min(ends))
 
     def _elect(self) -> None:
-        """Another leader, from the in-sync set as a rule."""
+        """Elect another leader, usually from the in-sync replicas."""
         state, clean = self.state, [server for server in self._alive if server.id in self.state.in_sync]
         if not clean and self.random.random() < 0.5:
             clean = self._alive
@@ -304,11 +304,11 @@ class RemoteStorageSimulator(Simulator):
         is_clean = leader.id in state.in_sync
         if not is_clean:
             state.in_sync = {leader.id}
-        # A replica that was down, or cut off, may not know how much of the log is gone, for a while.
-        state.may_be_told_late |= not is_clean or leader.id in self.restarted
+        # A replica that was down or isolated may not know the log start offset for a while.
+        state.log_start_may_be_unknown |= not is_clean or leader.id in self.restarted
         state.epoch += 1
         state.counts.add("elections")
-        self.open_producer = None  # a client that is gone: what is open stays so, and holds the last stable offset
+        self.open_producer = None  # the client is gone: its open transaction holds the last stable offset
         if leader.log.producers.open_transactions:
             self._abort_open(leader.log)
         state.note(f"{leader.id} leads epoch {state.epoch} from {leader.log}")
@@ -343,8 +343,8 @@ class RemoteStorageSimulator(Simulator):
             self.state.counts.add("outages", int(weather.is_down))
             self.state.note(f"store down: {weather.is_down}")
 
-    def _doom_one(self) -> None:
-        """It dies in the middle of what it will ask of the store."""
+    def _kill_during_request(self) -> None:
+        """Kill a broker in the middle of its next store request."""
         if self._alive:
             server = self.random.choice(self._alive)
             server.connection.die_after(self.random.randint(0, 6), server.die)
@@ -431,7 +431,7 @@ def _config(random: Random) -> LogConfig:
 
 
 def common_end(one: Log, other: Log) -> int:
-    """Where two histories part."""
+    """Return the offset at which two logs diverge."""
     offset = min(one.log_end_offset, other.log_end_offset)
     floor = max(one.log_start_offset, other.log_start_offset)
     while offset > floor and one.epochs.epoch_for_offset(offset - 1) != other.epochs.epoch_for_offset(offset - 1):

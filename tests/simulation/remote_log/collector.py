@@ -1,4 +1,4 @@
-"""`ottla remote collect` in a history: an audit, and some time later the removal of what it found."""
+"""`ottla remote collect` in a history: an audit, and later the removal of its findings."""
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
@@ -18,7 +18,7 @@ Publish = Callable[[Event, "asyncio.Future[None]"], None]
 
 
 class Journal:
-    """MetadataJournal of what brokers share."""
+    """A MetadataJournal over the shared metadata."""
 
     def __init__(self, metadata: RemoteMetadataLog, publish: Publish) -> None:
         self._metadata = metadata
@@ -34,7 +34,7 @@ class Journal:
         return [self.catch_up(PARTITION)]
 
     def publish(self, partition: TopicIdPartition, events: Sequence[Event]) -> None:
-        """What may not follow changes nothing."""
+        """Publish an event; an invalid transition has no effect."""
         for event in events:
             done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._publish(event, done)
@@ -42,7 +42,7 @@ class Journal:
 
 
 class Collector:
-    """`store` is its way to the objects."""
+    """The collector; `store` is its connection to the objects."""
 
     def __init__(self, state: State, store: ObjectStore, journal: Journal, now_ms: Callable[[], int]) -> None:
         self._state = state
@@ -53,7 +53,7 @@ class Collector:
         self._reports: list[PartitionReport] = []
 
     def audit(self) -> list[PartitionReport]:
-        """Where there is a leader to ask where the log begins. Nothing that is there may be said to be missing."""
+        """Audit, if a leader provides the log start offset. An existing object must not be reported as missing."""
         self._reports = []
         if self._state.leader is None:
             return []
@@ -68,11 +68,11 @@ class Collector:
         for report in self._reports:
             for verdict in report.of(Finding.DANGLING):
                 if verdict.segment is not None and not self._state.weather.has_lost(verdict.segment):
-                    self._state.violated("AuditsAreRight", f"{verdict.segment} is said to lack {verdict.missing}")
+                    self._state.violated("AuditsAreRight", f"{verdict.segment} is reported to lack {verdict.missing}")
         return self._reports
 
     def remove(self) -> None:
-        """What the last audit found to be of no use."""
+        """Remove what the last audit found to be unreferenced."""
         keys = self._state.weather.keys
         collection = Collection(self._store, keys, self._journal, now_ms=self._now_ms)
         try:
@@ -83,7 +83,7 @@ class Collector:
         self._reports = []
 
     def check_in_order(self) -> None:
-        """After a collection in peace nothing is left to find but what the store has lost."""
+        """Check that a collection without faults leaves only losses of the store."""
         for report in self.audit():
             odd = [each for each in report.segments if each.finding not in (Finding.LIVE, Finding.DANGLING)]
             if odd or report.unrecognized:

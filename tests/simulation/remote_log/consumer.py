@@ -1,6 +1,6 @@
-"""A consumer of what is remote, by way of the leader's own segment reader: it goes on where it stopped, or elsewhere.
+"""A consumer of remote records through the leader's own segment reader; it continues at its position or seeks.
 
-What it gets is right, or an error. It never passes over an offset without having read it.
+It reads the right records or gets an error, and never skips an offset.
 """
 
 from typing import cast
@@ -23,7 +23,7 @@ class Consumer:
         self._position = 0
 
     def poll(self) -> None:
-        """One fetch, if there is anything remote to fetch from a leader."""
+        """Fetch once, if a leader has remote records."""
         leader = self._state.leader
         if leader is None or leader.is_dying:
             return
@@ -44,7 +44,7 @@ class Consumer:
         self._take(leader, batches)
 
     def read_all(self) -> None:
-        """When all is well: every offset comes, or is of what the store has lost."""
+        """Read every offset after recovery, except for losses of the store."""
         leader = self._state.leader
         assert leader is not None
         cache = self._state.bucket.metadata.cache(leader.broker.replica().id)
@@ -65,8 +65,8 @@ class Consumer:
                     self._state.violated("Readable", f"offset {offset} cannot be read by a consumer: {error}")
 
     def _read(self, leader: Server, offset: int, end: int) -> RemoteBatches:
-        """As a broker does it, with its own parts."""
-        partition = cast(Partition, leader.broker.replica())  # has what is asked for here
+        """Read with the broker's own classes."""
+        partition = cast(Partition, leader.broker.replica())  # provides all that the reader uses
         located = RemoteLocations(leader.broker.metadata).locate(partition, offset)
         upper = min(located.last_offset + 1, leader.log.high_watermark)
         size = self._state.random.choice([1, 500, 10_000])

@@ -1,4 +1,4 @@
-"""Bugs on purpose, each of a kind that Kafka had or nearly had: the simulation must find every one of them."""
+"""Planted bugs, each of a kind that Kafka had or nearly had; the simulation must detect all of them."""
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -27,7 +27,7 @@ Planted = Callable[[], Iterator[None]]
 
 
 def local_deletion_before_copy_finished() -> Iterator[None]:
-    """A segment may leave the disk as soon as its copy begins."""
+    """Delete a local segment once its copy has begun."""
     advance = SegmentCopyTask._advance
 
     async def eager(self: SegmentCopyTask, attempt: CopyAttempt) -> None:
@@ -39,7 +39,7 @@ def local_deletion_before_copy_finished() -> Iterator[None]:
 
 
 def copy_beyond_the_last_stable_offset() -> Iterator[None]:
-    """Any closed segment is copied, committed or not."""
+    """Copy any closed segment, committed or not."""
 
     def at_once(segment: ClosedSegment, last_stable_offset: int, lag: CopyLag, now_ms: int) -> bool:
         return True
@@ -49,7 +49,7 @@ def copy_beyond_the_last_stable_offset() -> Iterator[None]:
 
 
 def expiration_without_raising_the_log_start() -> Iterator[None]:
-    """Expired segments are deleted, and the log goes on to claim them."""
+    """Delete expired segments without raising the log start offset."""
 
     def keep(self: SegmentExpirationTask, offset: int) -> None:
         return
@@ -59,8 +59,9 @@ def expiration_without_raising_the_log_start() -> Iterator[None]:
 
 
 def size_retention_counts_too_much() -> Iterator[None]:
-    """Kafka: what is here and there counts twice, for a leader that does not know how far it has copied. And once more,
-    since half of what is to stay may be what does."""
+    """Count segments twice that are local and remote, as Kafka does for a leader that does not know the highest remote
+    offset; and once more, since the retained size may be half.
+    """
     once = expiration._total_bytes
 
     def often(*facts: Any) -> int:
@@ -71,13 +72,13 @@ def size_retention_counts_too_much() -> Iterator[None]:
 
 
 def crashed_copies_stay() -> Iterator[None]:
-    """Kafka: what was begun and never ended is left to retention."""
+    """Leave unfinished copies to retention, as Kafka does."""
     with patch("storage.tiered.lifecycle.expiration._is_abandoned", lambda tier, segment: False):
         yield
 
 
 def failed_copies_stay() -> Iterator[None]:
-    """An event is said for the deletion of a failed copy, and nothing deleted."""
+    """Publish the deletion of a failed copy without deleting it."""
 
     async def forget(self: RemoteSegments, segment: RemoteSegment) -> None:
         return
@@ -87,13 +88,13 @@ def failed_copies_stay() -> Iterator[None]:
 
 
 def checksums_are_not_compared() -> Iterator[None]:
-    """What the store gives is passed on as it is."""
+    """Return the store's bytes without comparing checksums."""
     with patch.object(batch_stream, "crc32c", lambda data: ANY), patch.object(stored_log, "crc32c", lambda data: ANY):
         yield
 
 
 def lost_segments_are_passed_over() -> Iterator[None]:
-    """What cannot be found is taken for what compaction has emptied."""
+    """Take lost segments for ranges emptied by compaction."""
     batches = SegmentReader.batches
 
     def lenient(self: SegmentReader, segment: RemoteSegment, wanted: ReadRange) -> RemoteBatches:
@@ -107,7 +108,7 @@ def lost_segments_are_passed_over() -> Iterator[None]:
 
 
 def failed_puts_count_as_done() -> Iterator[None]:
-    """An answer that did not come is taken for one that got lost."""
+    """Take a failed put for one whose response was lost."""
     put = SegmentWriter._put
 
     def hopeful(self: SegmentWriter, segment: RemoteSegment, suffix: ObjectSuffix, parts: Iterable[Buffer]) -> None:
@@ -121,7 +122,7 @@ def failed_puts_count_as_done() -> Iterator[None]:
 
 
 def manifests_are_deleted_last() -> Iterator[None]:
-    """Objects go in the order in which they came."""
+    """Delete a segment's objects in the order of their upload."""
 
     def delete(self: ObjectSegmentStore, segment: RemoteSegment) -> None:
         self._store.delete([self._key(segment, suffix) for suffix in (ObjectSuffix.LOG, ObjectSuffix.INDEXES)])
@@ -132,7 +133,7 @@ def manifests_are_deleted_last() -> Iterator[None]:
 
 
 def listings_are_believed() -> Iterator[None]:
-    """What was not listed is not there, and what is said of it goes."""
+    """Trust stale listings: an unlisted object is treated as missing."""
 
     def missing(self: Audit, verdict: AuditedSegment, known: KnownPartition) -> AuditedSegment:
         return replace(verdict, finding=Finding.ABANDONED)

@@ -1,4 +1,4 @@
-"""What a history of a tiered partition is made of: brokers, who leads, what was written, what is to be told."""
+"""The state of a history of a tiered partition: brokers, leader, written records, and its lines."""
 
 import asyncio
 from collections import deque
@@ -16,9 +16,9 @@ from tests.support.harnesses.remote_log_harness import TOPIC, TOPIC_ID, Broker, 
 
 PARTITION: Final = TopicIdPartition(TOPIC_ID, TOPIC, 0)
 SEGMENT_BYTES: Final = 1_000
-"""Some three batches."""
+"""Size of about three batches."""
 RECORDS: Final = 5
-"""In a batch."""
+"""Records per batch."""
 _REMEMBERED: Final = 400
 
 
@@ -47,7 +47,7 @@ class RemoteStorageCounts(Counts):
 
 @dataclass(slots=True)
 class Server:
-    """A broker, its connection to the store, and what reads from there for its consumers."""
+    """A broker, its store connection, and the reader of its consumers."""
 
     broker: Broker
     connection: Connection
@@ -67,18 +67,18 @@ class Server:
         return self.broker.replica().log
 
     def die(self) -> None:
-        """Its threads are gone; the rest of it follows soon."""
+        """Stop its threads; the rest of the broker stops soon after."""
         self.is_dying = True
         self.broker.copy_pool.is_dead = self.broker.pool.is_dead = True
 
 
 @dataclass(slots=True)
 class State:
-    """Of a history. `written` has what leaders wrote, by epoch and offset; `written_off` what a leader whose history it
-    was not has deleted remotely.
+    """State of a history. `written` has the records of leaders by epoch and offset; `written_off` the records that a
+    leader of a diverging log deleted remotely.
 
-    `gone_below` is the highest start that any log had; `trimmed_to` what was deleted on demand. `may_be_told_late`: a
-    replica has led that may not have heard where the log begins.
+    `gone_below` is the highest log start offset of any log; `trimmed_to` the highest offset of DeleteRecords.
+    `log_start_may_be_unknown`: a replica has led that may not have known the log start offset.
     """
 
     seed: int
@@ -94,7 +94,7 @@ class State:
     written_off: set[tuple[int, int]] = field(default_factory=set)
     trimmed_to: int = 0
     gone_below: int = 0
-    may_be_told_late: bool = False
+    log_start_may_be_unknown: bool = False
     counts: RemoteStorageCounts = field(default_factory=RemoteStorageCounts)
     actions: int = 0
     found: Violation | None = None
@@ -102,16 +102,16 @@ class State:
 
     @property
     def events(self) -> int:
-        """What happened so far: what befell the cluster, what the store was asked, what metadata tell."""
+        """Number of events: schedule, store requests and metadata."""
         return self.actions + len(self.weather.memory.calls) + len(self.bucket.metadata.events)
 
     @property
     def readable(self) -> range:
-        """The offsets that consumers are promised, of the leader's log."""
+        """Return the range of the leader's log that consumers can read."""
         assert self.leader is not None
         log = self.leader.log
         first = log.log_start_offset
-        if self.may_be_told_late:
+        if self.log_start_may_be_unknown:
             first = min(max(first, self.gone_below), log.local_log_start_offset)
         return range(first, log.high_watermark)
 
@@ -119,6 +119,6 @@ class State:
         self.lines.append(f"{asyncio.get_running_loop().time() - 1000:8.2f} {what}")
 
     def violated(self, invariant: str, text: str) -> NoReturn:
-        """The first counts, wherever it is raised."""
+        """Record a violation; only the first counts."""
         self.found = self.found or Violation(invariant, text)
         raise self.found

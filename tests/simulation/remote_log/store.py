@@ -1,7 +1,7 @@
-"""The bucket of a history: objects in memory, behind all that a distant store does to those who trust it.
+"""The bucket of a history: objects in memory behind the faults of a remote store.
 
-Everything goes through the real segment store. Each broker has a connection of its own, which ends in the middle of a
-request when its process dies. What a clean reader finds at any moment, `truth`, tells what is there in fact.
+All access uses the real segment store. Each broker has its own connection, which ends in the middle of a request when
+the process dies. `truth` reads without faults and returns the real content.
 """
 
 from collections import Counter
@@ -37,11 +37,11 @@ NAMES: Final[Mapping[FaultKind, str]] = {
     FaultKind.STALE_LIST: "stale lists",
 }
 _OFTEN: Final[Mapping[FaultKind, float]] = {FaultKind.STALE_LIST: 2.0, FaultKind.PARTIAL_DELETE: 0.5}
-"""How much more often than others, where it is not as often."""
+"""Weights of rarer faults."""
 
 
 class TimedObjectStore(MemoryObjectStore):
-    """Remembers when objects were put."""
+    """An object store that records when objects were put."""
 
     def __init__(self, now_ms: Callable[[], int]) -> None:
         super().__init__()
@@ -53,7 +53,7 @@ class TimedObjectStore(MemoryObjectStore):
 
 
 class Connection:
-    """An ObjectStore over another, until the process that it is of dies."""
+    """An ObjectStore over another, until its process dies."""
 
     def __init__(self, store: ObjectStore) -> None:
         self._store = store
@@ -61,11 +61,11 @@ class Connection:
         self._died: Callable[[], None] = lambda: None
 
     def die_after(self, requests: int, died: Callable[[], None]) -> None:
-        """The next one after that many is not sent any more; then `died` is called."""
+        """Let the process die instead of sending the request after `count` more; call `died` then."""
         self._left, self._died = requests, died
 
     def revive(self) -> None:
-        """Another process."""
+        """Start as another process."""
         self._left = None
 
     def put(self, key: str, parts: Iterable[Buffer]) -> int:
@@ -85,7 +85,7 @@ class Connection:
         return self._store.list(prefix, start_after)
 
     def close(self) -> None:
-        """The store is others' too."""
+        """Leave the shared store open."""
 
     def _pass(self) -> None:
         if self._left is None:
@@ -97,7 +97,7 @@ class Connection:
 
 
 class _AtOnce:
-    """Downloads without threads."""
+    """A pool that downloads without threads."""
 
     def submit(self, download: Download, *, is_prefetch: bool) -> bool:
         return True
@@ -106,11 +106,11 @@ class _AtOnce:
         download.run()
 
     def close(self) -> None:
-        """Nothing runs."""
+        """Do nothing: no work is running."""
 
 
 class Weather:
-    """The store, and how bad it is: `failing` of the requests, give or take, meet a fault, and some lose an object."""
+    """The store and its faults: about the share `failing` of requests fails, and some requests lose an object."""
 
     def __init__(self, random: Random, now_ms: Callable[[], int]) -> None:
         self.random = random
@@ -139,7 +139,7 @@ class Weather:
         return ObjectSegmentStore(store, parse_settings(settings).settings, chunks, monotonic_ms=self._monotonic_ms)
 
     def connect(self, store: ObjectStore) -> ObjectSegmentStore:
-        """What a broker does with its connection: with or without a cache of chunks."""
+        """Return a broker's segment store, with or without a chunk cache."""
         limits = CacheSettings(size=5_000, idle_ms=30_000, wait_ms=0)
         cached = ChunkCache(
             MemoryChunkStorage(limits, self._monotonic_ms), _AtOnce(), wait_ms=0, now_ms=self._monotonic_ms
@@ -153,10 +153,10 @@ class Weather:
     def _monotonic_ms(self) -> float:
         return float(self._now_ms())
 
-    # ---- what befalls it
+    # ---- ---- schedule
 
     def toggle(self) -> None:
-        """The whole store goes away, or comes back."""
+        """Make the whole store unavailable, or available again."""
         self.is_down = not self.is_down
         if self.is_down:
             self.faulty.vanish()
@@ -171,31 +171,31 @@ class Weather:
         self._late_s = self.random.uniform(1.0, 20.0)
 
     def answer_s(self) -> float:
-        """How late the answer of the work comes that was just done."""
+        """Return the delay of the response to the work just done."""
         late_s, self._late_s = self._late_s, 0.0
         return late_s
 
-    # ---- what is there in fact
+    # ---- ---- real content
 
     @property
     def happened(self) -> Counter[str]:
-        """How often each fault struck."""
+        """Return the number of faults by kind."""
         return Counter(NAMES[injected.kind] for injected in self.faulty.injected)
 
     def truth(self, segment: RemoteSegment) -> bytes:
-        """What the store has of the log of a segment. Raises RemoteStorageError."""
+        """Return the log bytes of a segment. Raises RemoteStorageError."""
         return b"".join(self._truth.read_segment(segment, 0))
 
     def has(self, segment: RemoteSegment) -> bool:
-        """All of its objects."""
+        """Whether the store has all objects of a segment."""
         return all(self.memory.info(self.keys.key(segment, suffix)) is not None for suffix in ObjectSuffix)
 
     def has_lost(self, segment: RemoteSegment) -> bool:
-        """An object of it is gone that nobody deleted."""
+        """Whether an object of a segment is lost without a deletion."""
         return self.lost_any(self.keys.key(segment, suffix) for suffix in ObjectSuffix)
 
     def lost_any(self, keys: Iterable[str]) -> bool:
-        """One of these objects is gone that nobody deleted."""
+        """Whether one of these objects is lost without a deletion."""
         for injected in self.faulty.injected[self._seen :]:
             if injected.kind is FaultKind.LOST_OBJECT:
                 self._lost.add(injected.key)

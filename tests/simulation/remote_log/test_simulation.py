@@ -1,4 +1,4 @@
-"""Seeded histories of tiered partitions hold what they promise, and planted bugs are found."""
+"""Seeded histories of tiered partitions hold all invariants, and planted bugs are detected."""
 
 from collections import Counter
 from pathlib import Path
@@ -31,12 +31,12 @@ FOUND_BY: dict[str, tuple[range, set[str]]] = {
     "manifests_are_deleted_last": (range(1, 5), {"ManifestsStandForSegments"}),
     "listings_are_believed": (range(17, 30), {"Readable", "NotDroppedBeforeCopied", "AuditsAreRight"}),
 }
-"""Seeds one of which must find it, by these names; the first does, as long as nothing changes the order of draws."""
+"""Seeds and invariants, of which one must fail; the first does while the order of draws is unchanged."""
 
 
 @pytest.fixture(scope="module")
 def results() -> list[SimulationResult]:
-    """Of all histories that held."""
+    """Return the results of all histories without a violation."""
     return []
 
 
@@ -57,7 +57,7 @@ def test_regression_seeds_hold(seed: int, events: int) -> None:
 
 def test_histories_contain_every_incident(results: list[SimulationResult]) -> None:
     if len(results) < len(SEEDS):
-        pytest.skip("not all histories ran, or held")
+        pytest.skip("not all histories ran, or some failed")
     seen: Counter[str] = Counter()
     for result in results:
         seen.update(result.counts.by_name)
@@ -83,7 +83,7 @@ def test_planted_bug_is_found(name: str) -> None:
     pytest.fail(f"not noticed in {len(seeds)} seeds; instead: {[each for each in noticed if each is not None]}")
 
 
-def test_the_command_tells_how_often_each_fault_struck(capsys: pytest.CaptureFixture[str]) -> None:
+def test_command_prints_the_count_of_each_fault(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--plane", "tiered", "--seed", "5", "--events", "300"]) == 0
     *_, totals, last = capsys.readouterr().out.splitlines()
     assert all(f" {name}" in totals for name in RemoteStorageCounts.NAMES)

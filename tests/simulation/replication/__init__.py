@@ -1,3 +1,3 @@
-"""Seeded simulation of the data plane: real partitions, fetchers, handlers, logs and controller, with clients, over
-disks, clocks and a network that are as bad as they can be. `python -m tests.simulation --plane data --help`.
+"""Seeded simulation of replication: real partitions, fetchers, handlers, logs and controller, with clients, over
+simulated clocks, disks and a network. See `python -m tests.simulation --plane data --help`.
 """

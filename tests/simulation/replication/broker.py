@@ -1,4 +1,4 @@
-"""A simulated broker: what a node joins for its data, in the same order, with the simulation's disk, clock and network.
+"""A simulated broker: the data side of a node, composed in the product's order, with simulated disk, clock and network.
 
 `Node` is the machine, which outlives its processes; `Broker` is one process on it.
 """
@@ -87,21 +87,21 @@ _SLOTS: Final = 20
 
 
 class Whereabouts(NamedTuple):
-    """What a client asks any broker for: who leads a partition, by that broker's metadata."""
+    """A client's metadata request: the leader of a partition, by the metadata of one broker."""
 
     topic: str
     partition: int
 
 
 class LeaderSeen(NamedTuple):
-    """The answer; no leader is -1."""
+    """The response; a leader of -1 means none."""
 
     leader_id: int
     leader_epoch: int
 
 
 class Surroundings(Protocol):
-    """What a broker needs of the simulation."""
+    """The simulation, as far as brokers use it."""
 
     @property
     def world(self) -> World: ...
@@ -115,10 +115,10 @@ class Surroundings(Protocol):
     def note_directory_failure(self, node: "Node") -> None: ...
 
     def note_fetch(self, node: "Node", request: FetchRequest) -> None:
-        """A broker asks a leader for more."""
+        """Record that a broker sends a fetch to a leader."""
 
     def on_end(self, node: "Node", broker: "Broker", error: BaseException | None) -> None:
-        """A process ended by itself: `error` made it, or it was asked to shut down."""
+        """Handle the end of a process by itself: after `error`, or after a requested shutdown."""
 
 
 class Node:
@@ -131,12 +131,12 @@ class Node:
         self.rate = rate
         self.wall_offset_ms = wall_offset_ms
         self.lives = 1
-        """Disks so far."""
+        """Number of disks so far."""
         self.starts = 0
         self.moves = 0
-        """Changes of address so far."""
+        """Number of address changes so far."""
         self.recovered: dict[ReplicaName, int] = {}
-        """Where logs ended when the process began: nobody flushes what it found."""
+        """Log end offsets at the start of the process: data found then may be unsynced."""
         self.broker: Broker | None = None
         self.is_leaving = False
 
@@ -150,7 +150,7 @@ class Node:
 
 
 class Broker:
-    """One process of a broker. Implements Server, MetadataReader and FetchTransport."""
+    """One broker process. Implements Server, MetadataReader and FetchTransport."""
 
     def __init__(self, node: Node, around: Surroundings, seed: int) -> None:
         scenario = around.scenario
@@ -171,11 +171,11 @@ class Broker:
         self.has_lost_directory = False
 
     def start(self) -> None:
-        """Begin; what fails later is told to the surroundings."""
+        """Start the process; later failures are reported to the surroundings."""
         self.process.spawn(self._guarded(self._live))
 
     def shut_down(self) -> None:
-        """Leave in order."""
+        """Shut down gracefully."""
         self.process.spawn(self._guarded(self._leave))
 
     async def _guarded(self, work: Callable[[], Awaitable[None]]) -> None:
@@ -184,7 +184,7 @@ class Broker:
         except Exception as error:  # noqa: BLE001  whatever it is, the process ends
             self.around.on_end(self.node, self, error)
 
-    # ---- a life, as broker.app has it
+    # ---- ---- lifecycle, as in broker.app
 
     async def _live(self) -> None:
         node, scenario = self.node, self.around.scenario
@@ -215,7 +215,7 @@ class Broker:
         self.node.recovered = {ReplicaName(log.topic, log.partition): log.log_end_offset for log in log_dirs}
 
     def _take_up_roles(self, data: "DataPart") -> None:
-        """Once the metadata holds the own registration."""
+        """Apply the roles once the metadata contains this registration."""
         image = self.cache.image
         self.node.disk.is_starting = True
         settle_duplicates(data.store, data.log_dirs, partial(self._config, image), image, self.node.id)
@@ -286,7 +286,7 @@ class Broker:
         publisher.on_metadata(_whole(self.cache.image), self.cache.image)
         self._publishers.append(publisher)
 
-    # ---- serving
+    # ---- ---- requests from clients and brokers
 
     def serve(self, call: Call) -> "asyncio.Future[Any] | Any":
         message = call.message
@@ -306,11 +306,11 @@ class Broker:
         return LeaderSeen(registration.leader, registration.leader_epoch)
 
     def partition(self, topic: str, index: int) -> Partition | None:
-        """The partition, if it is in service here."""
+        """Return the partition if this broker hosts it."""
         hosted = None if self.data is None else self.data.partitions.by_name.get(topic)
         return None if hosted is None else hosted.partitions.get(index)
 
-    # ---- asking
+    # ---- ---- requests of this broker
 
     def connect(self, endpoint: SocketAddress, client_id: str) -> "LeaderPath":
         scenario = self.around.scenario
@@ -371,7 +371,7 @@ class ControllerPath:
                 case Unanswered(reason):
                     answer.set_exception(ControllerUnavailable(reason))
                 case Refusal(ErrorCode.NOT_CONTROLLER):
-                    answer.set_exception(ControllerUnavailable("nobody is the controller"))
+                    answer.set_exception(ControllerUnavailable("there is no active controller"))
                 case Refusal(code):
                     answer.set_exception(KafkaError(code))
                 case _:
@@ -382,7 +382,7 @@ class ControllerPath:
 
 
 class DataPart:
-    """The parts of a broker's data side, joined as `broker.node.data` joins them."""
+    """The data side of a broker, composed as in `broker.node.data`."""
 
     def __init__(
         self, broker: Broker, log_dirs: LogDirs, failures: DirectoryFailures, lifecycle: BrokerLifecycle
@@ -458,7 +458,7 @@ class DataPart:
         }
 
     def start_tasks(self) -> None:
-        """The upkeep of logs, more often than anybody would have it."""
+        """Start the maintenance of logs, at short intervals."""
         scenario, tasks = self._scenario, self.tasks
         for job, interval_ms in (
             (tasks.checkpoint_high_watermarks, scenario.checkpoint_interval_ms),
@@ -478,7 +478,7 @@ class DataPart:
     is_closed = False
 
     def close_replication(self) -> None:
-        """Follow nobody, change nothing, answer nothing any more."""
+        """Stop fetchers, ISR changes and responses."""
         self.is_closed = True
         self.assignments.close()
         self.fetchers.close()
@@ -492,7 +492,7 @@ class DataPart:
 
 
 def log_config(scenario: Scenario, image: MetadataImage, topic: str) -> LogConfig:
-    """The configuration of a topic by the metadata, with the scenario's sizes."""
+    """Return a topic's log configuration: that of the metadata, with the scenario's sizes."""
     configs = image.configs.topic(topic)
     return replace(
         _base_config(scenario),
@@ -513,7 +513,7 @@ def _base_config(scenario: Scenario) -> LogConfig:
 
 
 def _whole(image: MetadataImage) -> MetadataDelta:
-    """The delta that leads from nothing to an image, in an order that is the same in every process."""
+    """Return the delta from an empty image to `image`, in an order that is the same in every process."""
     delta = finish(difference(EMPTY_IMAGE, image))
     if delta.topics is not None:
         delta.topics.changed = dict(sorted(delta.topics.changed.items()))
@@ -523,4 +523,4 @@ def _whole(image: MetadataImage) -> MetadataDelta:
 
 
 def _nothing() -> None:
-    """Comes after everything before it."""
+    """Do nothing; the completion follows all earlier file work."""

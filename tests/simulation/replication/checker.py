@@ -1,22 +1,23 @@
-"""Holds the rules of replication against everything that happens, by what lies on the disks and not by what replicas
-say of their logs; and remembers the last things for whoever must explain one.
+"""Evaluation of the replication invariants after every event, by the content of disks instead of the replicas' own
+state, and the last lines of the history.
 
-The rules, by the names that violations carry:
+Invariants, by the names in violations:
 
-- LogsMatch: the same offset and epoch are the same bytes, behind the same batch, on every replica (KIP-101).
-- OneLeaderPerEpoch, HighWatermarkIsMonotonic: within a reign.
-- CommittedIsFinal: what any replica holds from its log start to its high watermark is what the first leader to commit
-  it had there. Below its log start it serves nothing, and need not hold the truth: a log that ended right where the
-  leader's begins is told of no divergence below that, since the leader has forgotten which epochs were there, and goes
-  on behind what it has. Should its log start go back, by a crash, that counts again. In the end all of it is looked at.
-- LeaderCompleteness: whoever is elected from the in-sync or the eligible replicas has every committed record.
-- StrongIsr: so has every in-sync replica, by the controller's word, of whatever a leader believes to be committed
-  (KIP-320's property). Not one that has lost its disk, or what it had not synced, and has yet to tell the controller.
-- ToldIsFlushed: where records are to be flushed one by one, no follower tells of one that is not.
-- OnlyDeletedRecordsGo: no log begins above what was deleted on demand.
-- MembersAreActive: nobody joins an in-sync set who is fenced or shutting down (KIP-841).
-- AcknowledgedIsCommitted, NoDuplicates, AcknowledgedIsKnown: what producers with acks=all and idempotence are promised.
-- ConsistentReads: a consumer reads what is committed, and goes on behind what it read, or learns that it was cut off.
+- LogsMatch: the same offset and epoch are the same bytes, after the same batch, on every replica (KIP-101).
+- OneLeaderPerEpoch, HighWatermarkIsMonotonic: within a leader epoch.
+- CommittedIsFinal: every replica's records from its log start offset to its high watermark are those that the first
+  leader to commit them had. Below its log start offset a replica serves nothing and may differ: a log that ends exactly
+  where the leader's log starts gets no diverging epoch below, since the leader no longer has those epochs, and
+  continues after its own records. If a crash moves its log start offset back, these records count again. At the end,
+  every log is checked as a whole.
+- LeaderCompleteness: a leader elected from the in-sync or the eligible replicas has every committed record.
+- StrongIsr: every in-sync replica, by the controller's state, has every record that a leader believes to be committed
+  (KIP-320). Excepted is a replica that lost its disk or unsynced data and has not registered again.
+- ToldIsFlushed: with `flush.messages` 1, a follower acknowledges only flushed records.
+- OnlyDeletedRecordsGo: no log starts above the offset of DeleteRecords.
+- MembersAreActive: no fenced or shutting down broker joins an ISR (KIP-841).
+- AcknowledgedIsCommitted, NoDuplicates, AcknowledgedIsKnown: the guarantees of producers with acks=all and idempotence.
+- ConsistentReads: a consumer reads committed records only, and continues after the last one, or learns of a truncation.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -65,7 +66,7 @@ class Checker(EventLog):
         super().__init__(ReplicationCounts(), now_ms, kept_lines=KEPT_LINES)
         self.histories: dict[ReplicaName, History] = {}
         self.lost: set[int] = set()
-        """Nodes that lost data, and whose successors are not registered yet."""
+        """Nodes that lost data and have not registered again."""
         self._nodes = nodes
         self._seen: dict[tuple[int, ReplicaName], Seen] = {}
         self._held: dict[tuple[int, int, ReplicaName], tuple[int, int, int]] = {}
@@ -106,11 +107,11 @@ class Checker(EventLog):
             del self._seen[key]
 
     def on_loss(self, node: Node) -> None:
-        """The node lost its disk, or what it had not synced."""
+        """Record that the node lost its disk or unsynced data."""
         self.lost.add(node.id)
 
     def on_broker_event(self, node: Node) -> None:
-        """After an event of a broker."""
+        """Check a broker after an event."""
         broker = node.broker
         if broker is None or broker.data is None:
             self._check_members()
@@ -135,7 +136,7 @@ class Checker(EventLog):
     def _on_replica(self, node: Node, history: History, before: Seen | None, now: Seen) -> None:
         if now.is_leader:
             if before is None or not before.is_leader or before.leader_epoch != now.leader_epoch:
-                self._on_reign(node, history, now)
+                self._on_new_epoch(node, history, now)
             elif now.high_watermark < before.high_watermark:
                 self.fail(
                     "HighWatermarkIsMonotonic",
@@ -155,7 +156,7 @@ class Checker(EventLog):
         if history.promises and (before is None or before.committed != now.committed):
             self._check_final(node, history, now)
 
-    def _on_reign(self, node: Node, history: History, now: Seen) -> None:
+    def _on_new_epoch(self, node: Node, history: History, now: Seen) -> None:
         name, epoch = history.name, now.leader_epoch
         self.note(f"node {node.id} leads {name} in {epoch}, log {now.log_start_offset}..{now.log_end_offset}")
         if history.leaders.setdefault(epoch, node.id) != node.id:
@@ -166,13 +167,16 @@ class Checker(EventLog):
             history.is_recovering = False
             lost = history.go_back(node.disk.between(name, 0, 2**62), now.log_start_offset, self._idempotent)
             self.counts.add("records lost to unclean elections", len(lost))
-            self.note(f"{name} is what node {node.id} has of it: {history.end}, {len(lost)} batches are lost")
+            self.note(f"{name} continues with the log of node {node.id}: {history.end}, {len(lost)} batches are lost")
         registration = self._registered[name]
-        if (registration.leader, registration.leader_epoch) == (node.id, epoch):  # or it only believes so
+        if (registration.leader, registration.leader_epoch) == (
+            node.id,
+            epoch,
+        ):  # or the node only believes to be leader
             self._check_complete(node, history, "leads")
 
     def _commit(self, node: Node, history: History, now: Seen) -> None:
-        """The leader knows more to be committed than anybody before."""
+        """Extend the committed history: a leader reports a higher high watermark than any before."""
         found = node.disk.between(history.name, history.end, now.high_watermark)
         for batch in found:
             if batch.base_offset != history.end or batch.end_offset > now.high_watermark:
@@ -194,7 +198,7 @@ class Checker(EventLog):
         if now.high_watermark > history.end:
             self.fail(
                 "CommittedIsFinal",
-                f"node {node.id} takes {history.name} for committed up to {now.high_watermark}; no leader told so, "
+                f"node {node.id} has high watermark {now.high_watermark} of {history.name}, which no leader reported, "
                 f"but {history.end}",
             )
         if now.high_watermark <= now.log_start_offset:
@@ -209,7 +213,7 @@ class Checker(EventLog):
             )
 
     def check_served(self, node: Node, history: History, log_start_offset: int) -> None:
-        """When everything is settled: all that the node's log holds from its start on."""
+        """Check everything that the node's log holds from its start on, once the system has settled."""
         if not history.promises:
             return
         for batch in node.disk.between(history.name, log_start_offset, history.end):
@@ -221,16 +225,16 @@ class Checker(EventLog):
                     f"committed was {'nothing' if committed is None else f'that of epoch {committed.epoch}'}",
                 )
 
-    def on_told(self, node: Node, name: ReplicaName, offset: int) -> None:
-        """A follower tells its leader that it has everything below an offset, and `flush.messages` is 1."""
+    def on_acknowledged_offset(self, node: Node, name: ReplicaName, offset: int) -> None:
+        """Check an acknowledgement: a follower reports an offset to its leader, and `flush.messages` is 1."""
         is_written = node.disk.ending_at(name, offset) is not None
         if is_written and offset > node.recovered.get(name, 0) and not node.disk.ending_at(name, offset, durable=True):
-            self.fail("ToldIsFlushed", f"node {node.id} tells of {name} up to {offset}, which it has yet to flush")
+            self.fail("ToldIsFlushed", f"node {node.id} acknowledges {name} up to {offset} unflushed")
 
     # The controller
 
     def on_controller_event(self, decided: MetadataImage, committed: MetadataImage) -> None:
-        """After an event of the controller."""
+        """Check the controller after an event."""
         if decided is not self._decided:
             self._decided = decided
             for name, history in self.histories.items():
@@ -270,8 +274,9 @@ class Checker(EventLog):
             self._check_complete(self._nodes[now.leader], history, "is elected for")
 
     def _check_active(self, history: History, now: PartitionRegistration, joined: list[int]) -> None:
-        """Whom the leader admits. Who is elected from outside may be just about to be unfenced; and where nobody leads,
-        a reassignment that is cancelled leaves the first replica in, whatever state that is in (as Kafka has it)."""
+        """Check the members that a leader adds. A member added by an election may be about to be unfenced. Without a
+        leader, a cancelled reassignment keeps the first replica in the ISR in any state, as in Kafka.
+        """
         assert self._decided is not None
         for member in joined:
             broker = self._decided.brokers.get(member)
@@ -279,18 +284,18 @@ class Checker(EventLog):
                 self.fail("MembersAreActive", f"{member} joins the in-sync set of {history.name}, and is {broker}")
 
     def _on_unclean(self, history: History, before: PartitionRegistration, now: PartitionRegistration) -> None:
-        """Nobody is left of those who were known to have everything."""
+        """Record an unclean election: no replica known to be complete is left."""
         self.counts.add("unclean elections")
-        self.note(f"{history.name}: that is unclean")
+        self.note(f"{history.name}: unclean election")
         if history.is_clean and not before.last_known_elr:
             self.fail("LeaderCompleteness", f"{now.isr} are in sync for {history.name} and were not eligible")
         history.lineage_epoch, history.is_recovering = now.leader_epoch, True
         history.generation += 1
 
-    # Who holds what
+    # Contents of replicas
 
     def _check_members(self) -> None:
-        """Every in-sync replica holds all that is committed."""
+        """Check that every in-sync replica holds all committed records."""
         for name, history in self.histories.items():
             registration = self._registered.get(name)
             if registration is None or history.is_recovering:
@@ -321,7 +326,7 @@ class Checker(EventLog):
             )
 
     def first_missing(self, node: Node, history: History) -> LoggedBatch | None:
-        """The first committed batch that a node's log does not hold."""
+        """Return the first committed batch that a node's log lacks."""
         key = (node.id, node.lives, history.name)
         removals, generation, count = self._held.get(key, (-1, -1, 0))
         if removals != node.disk.removals or generation != history.generation:
@@ -341,9 +346,9 @@ class Checker(EventLog):
     # Clients
 
     def on_deleted(self, name: ReplicaName, offset: int) -> None:
-        """Records below an offset were deleted, by order of a client."""
+        """Record that a client deleted records below an offset."""
         self.histories[name].delete(offset)
-        self.note(f"{name} is deleted below {offset}")
+        self.note(f"{name} has deleted records below {offset}")
         self.counts.add("deletions")
 
     def on_sent(self, name: ReplicaName, crc: int, *, is_idempotent: bool) -> bool:
@@ -365,9 +370,10 @@ class Checker(EventLog):
             self.fail("AcknowledgedIsCommitted", f"a batch is acknowledged at {offset} of {name}, where {what} is")
 
     def on_sequence_lost(self, name: ReplicaName, crc: int, leader_id: int) -> None:
-        """A leader that had to load the state of producers knows their last batch only, as Kafka's does: it may refuse
-        what it has, or had and deleted. It must not refuse what it never had. One that has been deposed knows nothing
-        of what its successor took."""
+        """Check a producer error. A leader that had to load producer state knows only the last batch, as Kafka's does:
+        it may refuse batches that it has, or had and deleted, but not batches that it never had. A deposed leader does
+        not know the records of its successor.
+        """
         history = self.histories[name]
         self.counts.add("lost sequences")
         if not history.promises or leader_id != self._registered[name].leader:
@@ -382,25 +388,23 @@ class Checker(EventLog):
         what = f"consumer {consumer} reads {name} {header.base_offset} of epoch {header.leader_epoch}"
         written = history.written.get((header.leader_epoch, header.base_offset))
         if written is None or written.crc != header.crc:
-            self.fail("ConsistentReads", f"{what}, which nobody wrote")
+            self.fail("ConsistentReads", f"{what}, which no producer wrote")
         if history.promises:
             batch = history.at(header.base_offset)
             if batch is None or batch.crc != header.crc or batch.epoch != header.leader_epoch:
                 self.fail("ConsistentReads", f"{what}, which is not committed")
         if follows is not None and written.before not in (None, (follows.epoch, follows.base_offset)):
-            self.fail("ConsistentReads", f"{what} behind {follows.base_offset} of {follows.epoch}, where it never was")
+            self.fail("ConsistentReads", f"{what} after {follows.base_offset} of {follows.epoch}, where it never was")
 
     def on_truncation_noticed(self, consumer: int, name: ReplicaName, position: int, offset: int) -> None:
         self.counts.add("truncations noticed")
-        self.note(f"consumer {consumer} of {name} goes back from {position} to {offset}")
+        self.note(f"consumer {consumer} of {name} resets from {position} to {offset}")
         history = self.histories[name]
         if history.promises and offset < position:
-            self.fail(
-                "ConsistentReads", f"consumer {consumer} is told to go back from {position} to {offset} of {name}"
-            )
+            self.fail("ConsistentReads", f"consumer {consumer} has to reset from {position} to {offset} of {name}")
 
     def on_out_of_range(self, consumer: int, name: ReplicaName, position: int, start: int) -> None:
         history = self.histories[name]
         self.note(f"consumer {consumer} of {name} at {position} is out of range, goes to {start}")
         if history.promises and position >= history.deleted_to:
-            self.fail("ConsistentReads", f"consumer {consumer} at {position} of {name} is told to be out of range")
+            self.fail("ConsistentReads", f"consumer {consumer} at {position} of {name} is out of range")

@@ -1,7 +1,7 @@
-"""Producers and consumers, as far as Kafka's rules for them go: retrying, sequences, leader epochs, truncation.
+"""Producers and consumers with Kafka's rules for retries, sequences, leader epochs and truncation.
 
-Each looks after one partition and is a process of its own. What a client does not know it does not guess: a produce
-without an answer may have had its effect, and a consumer that finds its position gone from the leader's log goes back.
+Each client uses one partition and is a process of its own. A produce without a response may have been executed; a
+consumer whose position is gone from the leader's log resets.
 """
 
 from bisect import insort
@@ -77,18 +77,18 @@ _BUMPED: Final = frozenset(
 
 
 class ClientWitness(Protocol):
-    """Who checks what clients are told."""
+    """Checker of the results of clients."""
 
     def on_sent(self, name: ReplicaName, crc: int, *, is_idempotent: bool) -> bool:
-        """A batch is about to be sent for the first time; False if another looks the same."""
+        """Record a batch before its first request; return False if another batch has the same content."""
         ...
 
     def on_acknowledged(self, name: ReplicaName, crc: int, offset: int, acks: int) -> None:
-        """The producer was told that its batch lies at an offset (-1: that it does, somewhere)."""
+        """Record the acknowledged offset of a batch (-1: appended at an unknown offset)."""
         ...
 
     def on_sequence_lost(self, name: ReplicaName, crc: int, leader_id: int) -> None:
-        """A leader does not take the batch that is next, for it does not know the one before, or knows later ones."""
+        """Check a sequence error: the leader lacks the preceding batch, or has later ones."""
         ...
 
     def on_read(self, consumer: int, name: ReplicaName, header: BatchHeader, *, follows: "Read | None") -> None: ...
@@ -99,7 +99,7 @@ class ClientWitness(Protocol):
 
 
 class Cluster(Protocol):
-    """What clients know of the brokers."""
+    """The brokers as clients see them."""
 
     @property
     def world(self) -> World: ...
@@ -115,7 +115,7 @@ class Cluster(Protocol):
 
 
 class Client:
-    """Finds the leader of its partition, and talks to it. `leader` is None while it has to be found."""
+    """A client that finds the leader of its partition and sends requests to it. `leader` is None while unknown."""
 
     def __init__(
         self, cluster: Cluster, node_id: int, name: ReplicaName, random: Random, *, timeout_ms: float, rate: float
@@ -143,7 +143,7 @@ class Client:
         self.process.call_later(self.random.uniform(*within_ms) / 1000.0, action)
 
     def look(self) -> None:
-        """Ask somebody who leads, in a while."""
+        """Request the leader from some broker, after a while."""
         self.leader = None
         if not self._is_looking:
             self._is_looking = True
@@ -154,7 +154,7 @@ class Client:
         self.ask(asked, Whereabouts(*self.name), 0, self._on_whereabouts)
 
     def _on_whereabouts(self, outcome: Outcome) -> None:
-        """Older news than what is known are no news."""
+        """Handle a metadata response; ignore a response older than the known metadata."""
         if isinstance(outcome, LeaderSeen) and outcome.leader_id >= 0 and outcome.leader_epoch >= self.leader_epoch:
             self._is_looking = False
             before, self.leader_epoch = self.leader_epoch, outcome.leader_epoch
@@ -164,12 +164,12 @@ class Client:
             self.later(self._ask_around)
 
     def on_leader(self, *, is_new_epoch: bool) -> None:
-        """A leader is known (again)."""
+        """Handle a newly found leader."""
         raise NotImplementedError
 
 
 class _Batch:
-    """A batch on its way. `sequence` -1 without idempotence."""
+    """A batch in flight. `sequence` is -1 without idempotence."""
 
     __slots__ = ("crc", "data", "expires_ms", "number", "sent_to", "sequence", "was_sent")
 
@@ -181,14 +181,14 @@ class _Batch:
         self.expires_ms = expires_ms
         self.was_sent = False
         self.sent_to = -1
-        """The broker that was asked last."""
+        """The broker of the last request."""
 
 
 class Producer(Client):
-    """Sends batches one after the other, so many at a time, until each has an answer that says what became of it.
+    """Sends batches in order, a limited number at a time, each until a response decides its outcome.
 
-    After `delivery_timeout_ms` it stops caring for a batch. Then nobody knows what became of it and what was sent after
-    it, and an idempotent producer goes on in a new epoch of its own.
+    After `delivery_timeout_ms` a batch is abandoned: its outcome, and that of later batches, is unknown, and an
+    idempotent producer continues with a new producer epoch.
     """
 
     def __init__(
@@ -221,11 +221,11 @@ class Producer(Client):
 
     @property
     def pending_count(self) -> int:
-        """Batches without an outcome."""
+        """Number of batches without an outcome."""
         return len(self._queue) + len(self._in_flight)
 
     def produce(self) -> None:
-        """Send one more batch."""
+        """Send another batch."""
         count = self.random.choice((1, 1, 2, 4))
         now_ms = self.process.now_ms()
         while True:
@@ -274,8 +274,9 @@ class Producer(Client):
 
     @property
     def _may_send(self) -> bool:
-        """Leaders remember the last five batches only: what has no outcome must be among them when it is sent again.
-        And of a producer that they do not know they take any batch for the first."""
+        """Whether the next batch may be sent. Leaders remember five batches, so a batch to be retried must be among
+        them; of an unknown producer they accept any batch as the first.
+        """
         limit = self._in_flight_max if self._is_known else 1
         if not self._queue or self._is_resting or len(self._in_flight) >= limit:
             return False
@@ -291,7 +292,7 @@ class Producer(Client):
 
     def _on_answer(self, batch: _Batch, outcome: Outcome) -> None:
         if self._in_flight.pop(batch.number, None) is None:
-            return  # given up
+            return  # abandoned
         if isinstance(outcome, Unanswered):
             self._again(batch, elsewhere=True)
             return
@@ -306,10 +307,10 @@ class Producer(Client):
         elif code in _AGAIN_ELSEWHERE or code in _AGAIN:
             self._again(batch, elsewhere=code in _AGAIN_ELSEWHERE)
         else:
-            raise AssertionError(f"a producer was told {code.name}")
+            raise AssertionError(f"a producer got {code.name}")
 
     def _on_sequence_error(self, batch: _Batch) -> None:
-        """As long as something before it has no outcome, it may only have come too soon."""
+        """Handle a sequence error, which may only mean reordering while an earlier batch has no outcome."""
         earlier = [each for each in (*self._queue, *self._in_flight.values()) if each.number < batch.number]
         if earlier:
             self._again(batch, elsewhere=False)
@@ -329,7 +330,7 @@ class Producer(Client):
         self._is_resting = False
         self._send()
 
-    # Giving up
+    # Abandoned batches
 
     def _expire(self) -> None:
         now_ms = self.process.monotonic_ms()
@@ -340,7 +341,7 @@ class Producer(Client):
                 self._queue = [batch for batch in self._queue if batch.expires_ms > now_ms]
 
     def _begin_anew(self) -> None:
-        """In a new epoch: what was sent is forgotten, what was not is built again."""
+        """Start a new producer epoch: forget sent batches, and rebuild unsent ones."""
         unsent = sum(not batch.was_sent for batch in self._queue)
         self._queue, self._in_flight = [], {}
         self._epoch, self._sequence, self._is_known = self._epoch + 1, 0, False
@@ -361,8 +362,8 @@ class Read:
 
 
 class Consumer(Client):
-    """Reads on from its position, and makes sure with each new leader epoch that the leader's log still has what it
-    read (KIP-320). Its reset policy is `earliest`.
+    """Reads from its position, and validates the position with each new leader epoch (KIP-320). Its reset policy is
+    `earliest`.
     """
 
     def __init__(
@@ -429,12 +430,12 @@ class Consumer(Client):
             self._fetch()
 
     def _find_anew(self) -> None:
-        """Whoever leads then is asked about the position, even if nobody else was elected."""
+        """Find the leader again, and validate the position even if the leader is the same."""
         self._is_in_doubt = True
         self.look()
 
     def _go_back(self, epoch: int, offset: int) -> None:
-        """What lies at `offset` and beyond is not what was read; nor is, before that, what is of a later epoch."""
+        """Reset to `offset`, where the logs diverge, or below if the records before it have a later epoch."""
         self._witness.on_truncation_noticed(self._id, self.name, self.position, offset)
         self._read = [read for read in self._read if read.end_offset <= offset and read.epoch <= epoch]
         self.position = offset
@@ -465,7 +466,7 @@ class Consumer(Client):
         elif code in _AGAIN:
             self.later(self._fetch)
         elif code:
-            raise AssertionError(f"a consumer was told {code.name}")
+            raise AssertionError(f"a consumer got {code.name}")
         else:
             self._take(data)
 

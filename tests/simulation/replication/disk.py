@@ -1,4 +1,4 @@
-"""A broker's disk: log directories, and in them the logs of its replicas, watched batch by batch."""
+"""A broker's disk: the logs in its log directories, observed batch by batch."""
 
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
@@ -9,7 +9,7 @@ from tests.simulation.watched_disk import LoggedBatch, WatchedDisk
 
 
 class ReplicaName(NamedTuple):
-    """A partition, wherever its replica lies."""
+    """A partition, in any log directory."""
 
     topic: str
     partition: int
@@ -19,7 +19,7 @@ class ReplicaName(NamedTuple):
 
 
 class LogWitness(Protocol):
-    """Who checks what brokers do to their logs."""
+    """Checker of changes of logs."""
 
     def on_written(self, node_id: int, name: ReplicaName, batches: Sequence[LoggedBatch]) -> None: ...
 
@@ -27,7 +27,7 @@ class LogWitness(Protocol):
 
 
 class PartitionDisk(WatchedDisk):
-    """`life` tells the disks of one node apart."""
+    """A broker's disk. `life` numbers the disks of a node."""
 
     def __init__(self, node_id: int, witness: LogWitness) -> None:
         super().__init__(node_id)
@@ -35,7 +35,7 @@ class PartitionDisk(WatchedDisk):
         self._count = 0
 
     def directories(self, count: int) -> list[str]:
-        """The paths of so many log directories."""
+        """Return the paths of the log directories."""
         self._count = count
         return [f"/data-{number}" for number in range(1, count + 1)]
 
@@ -49,10 +49,10 @@ class PartitionDisk(WatchedDisk):
         if name is not None and batches and not self.is_starting and not self.has_failed:
             self._witness.on_removed(self.node_id, name, batches)
 
-    # What is on it
+    # Content
 
     def log_path(self, name: ReplicaName) -> str | None:
-        """The directory of a replica's log; None if there is none."""
+        """Return the directory of a replica's log; None without one."""
         for number in range(1, self._count + 1):
             path = join(f"/data-{number}", str(name))
             if self.is_directory(path):
@@ -60,24 +60,24 @@ class PartitionDisk(WatchedDisk):
         return None
 
     def between(self, name: ReplicaName, start: int, end: int) -> list[LoggedBatch]:
-        """Batches that begin in [start, end), as written."""
+        """Return the batches that begin in [start, end), as written."""
         path = self.log_path(name)
         return [] if path is None else self.logged_between(path, start, end)
 
     def ending_at(self, name: ReplicaName, end: int, *, durable: bool = False) -> LoggedBatch | None:
-        """The batch that ends at an offset, as written or as durable."""
+        """Return the batch that ends at an offset, as written or as durable."""
         path = self.log_path(name)
         return None if path is None else self.logged_ending_at(path, end, durable=durable)
 
     def start_of(self, name: ReplicaName) -> int:
-        """Where the first batch begins; far away if there is none."""
+        """Return the base offset of the first batch; a very high offset without one."""
         path = self.log_path(name)
         segments = [] if path is None else self.segments(path)
         return next((segment.batches[0].base_offset for segment in segments if segment.batches), 2**62)
 
 
 def _name_of(path: str) -> ReplicaName | None:
-    """The partition of a segment's path; None if its log is on the way out."""
+    """Return the partition of a segment's path; None for a log being deleted."""
     try:
         parsed = parse_directory_name(base_name(parent(path)))
     except ValueError:

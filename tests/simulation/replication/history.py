@@ -1,7 +1,7 @@
-"""What became certain of each partition, over all its replicas: the committed batches, as the first leader told.
+"""The committed batches of each partition, as reported by the first leader that committed them.
 
-With unclean elections certainty ends: the leader's log is what counts then, and history begins anew where that log
-parts from it. Whoever leads in an older epoch speaks of a past that is no more.
+An unclean election ends that certainty: the new leader's log counts, and the history continues from the offset at which
+that log diverges. State of older leader epochs no longer counts.
 """
 
 from bisect import bisect_left, bisect_right
@@ -13,7 +13,7 @@ from tests.simulation.watched_disk import LoggedBatch
 
 
 class Seen(NamedTuple):
-    """A replica between two events, as it says of itself."""
+    """The state that a replica reports between two events."""
 
     is_leader: bool
     leader_epoch: int
@@ -23,13 +23,14 @@ class Seen(NamedTuple):
 
     @property
     def committed(self) -> tuple[int, int]:
-        """What it takes for committed and serves: from its log start to its high watermark."""
+        """Return the range that the replica serves as committed: log start offset to high watermark."""
         return self.log_start_offset, self.high_watermark
 
 
 class Written(NamedTuple):
-    """What a batch of some epoch at some offset is, wherever it lies. `before` is the batch in front of it, as (epoch,
-    base offset); None if it is not known."""
+    """Content of a batch by epoch and offset, on any replica. `before` is the preceding batch as (epoch, base offset);
+    None if unknown.
+    """
 
     crc: int
     end_offset: int
@@ -37,7 +38,7 @@ class Written(NamedTuple):
 
 
 class History:
-    """Of one partition. `generation` grows when what was certain is so no longer."""
+    """History of one partition. `generation` increases when committed records become uncertain."""
 
     def __init__(self, name: ReplicaName, *, is_clean: bool) -> None:
         self.name = name
@@ -45,22 +46,25 @@ class History:
         self.batches: list[LoggedBatch] = []
         self.generation = 0
         self.deleted_to = 0
-        """Below it, records were deleted on demand."""
+        """The offset below which records were deleted by DeleteRecords."""
         self.needed_from = 0
-        """Below it, a replica need not have records: they were deleted, and no leader has begun anew there since."""
+        """The offset below which replicas need no records: they were deleted, and no leader has truncated below since.
+        """
         self.lineage_epoch = -1
         """The leader epoch of the last unclean election."""
         self.is_recovering = False
-        """Whether that leader has yet to take up its role."""
+        """Whether that leader has not yet applied its role."""
         self.written: dict[tuple[int, int], Written] = {}
-        """By epoch and base offset: every batch that any replica ever had."""
+        """Every batch that any replica ever had, by epoch and base offset."""
         self.leaders: dict[int, int] = {}
-        """Who led in each epoch."""
+        """The leader of each epoch."""
         self._idempotent: set[int] = set()
 
     @property
     def promises(self) -> bool:
-        """Whether nothing that was committed may ever go: the topic wants it so, and luck did not run out."""
+        """Whether committed records must survive: the topic is configured so, and no fault beyond its guarantees
+        occurred.
+        """
         return self.is_clean and self.lineage_epoch < 0
 
     @property
@@ -69,18 +73,18 @@ class History:
 
     @property
     def first_needed(self) -> int:
-        """The index of the first batch that replicas must have."""
+        """Return the index of the first batch that replicas must have."""
         return bisect_right(self.batches, self.needed_from, key=lambda batch: batch.end_offset)
 
     @property
     def deleted(self) -> list[LoggedBatch]:
-        """What was committed, and need not be there any more."""
+        """Return the committed batches that replicas need no longer have."""
         return self.batches[: self.first_needed]
 
     def note_written(self, batch: LoggedBatch, before: tuple[int, int] | None) -> str | None:
-        """A replica has a batch, behind `before` (see Written); what is wrong with that, None if nothing is.
+        """Record a batch of a replica after `before` (see Written); return the mismatch, or None.
 
-        Where records were deleted, nobody knows or asks what they were.
+        Below deleted records, contents are unknown and not compared.
         """
         key = (batch.epoch, batch.base_offset)
         known = self.written.get(key)
@@ -96,34 +100,35 @@ class History:
         return None
 
     def ending_at(self, end_offset: int) -> LoggedBatch | None:
-        """The committed batch that ends at an offset."""
+        """Return the committed batch that ends at an offset."""
         index = bisect_left(self.batches, end_offset, key=lambda batch: batch.end_offset)
         found = self.batches[index] if index < len(self.batches) else None
         return found if found is not None and found.end_offset == end_offset else None
 
     def at(self, base_offset: int) -> LoggedBatch | None:
-        """The committed batch that begins at an offset."""
+        """Return the committed batch that begins at an offset."""
         index = bisect_left(self.batches, base_offset, key=lambda batch: batch.base_offset)
         found = self.batches[index] if index < len(self.batches) else None
         return found if found is not None and found.base_offset == base_offset else None
 
     def note_idempotent(self, crc: int) -> bool:
-        """A batch of an idempotent producer is committed; False if it was before, and is still needed: a replica that
-        began behind what was deleted knows nothing of who sent it."""
+        """Record a committed batch of an idempotent producer; return False for a duplicate of a batch that is still
+        needed. A replica that started above deleted records does not know their producers.
+        """
         if crc in self._idempotent and all(batch.crc != crc for batch in self.deleted):
             return False
         self._idempotent.add(crc)
         return True
 
     def delete(self, offset: int) -> None:
-        """Whoever may decide it wants nothing below an offset any more."""
+        """Record a DeleteRecords of an authorized client."""
         self.deleted_to = max(self.deleted_to, offset)
         self.needed_from = max(self.needed_from, offset)
 
     def go_back(self, log: Sequence[LoggedBatch], log_start: int, is_idempotent: set[int]) -> list[LoggedBatch]:
-        """Only what this log has is certain now, or had before its start; returns what is lost.
+        """Keep only what this log has, or had before its start, as committed; return the lost batches.
 
-        Where the log ends before records that were deleted elsewhere, other records come in their place.
+        If the log ends below records deleted elsewhere, other records replace them.
         """
         kept = 0
         have = {batch.base_offset: batch for batch in log}

@@ -1,8 +1,8 @@
-"""The metadata service: the real controller and its driver on a quorum that never fails to agree, and the feeds through
-which every broker hears of what was committed, each at its own time.
+"""The metadata service: the real controller and its driver on an idealized quorum, and the feeds by which each broker
+learns of committed records at its own time.
 
-The quorum is an idea here, since it has a simulation of its own: what is appended is committed in a while. Its leader
-may fail, though: what was not committed then may or may not be, and the next leader begins without sessions.
+The quorum has its own simulation; here, appended records are committed after a while. Its leader may fail: uncommitted
+records are then committed or lost, and the next leader starts without broker sessions.
 """
 
 import asyncio
@@ -39,13 +39,13 @@ _LOOK_AGAIN_MS: Final = 100.0
 
 
 class Refusal(NamedTuple):
-    """The answer to a request that is refused as a whole."""
+    """The response to a request that is refused as a whole."""
 
     code: ErrorCode
 
 
 class IdealQuorum:
-    """Implements Quorum. `log` is what was committed."""
+    """An idealized quorum. Implements Quorum. `log` has the committed records."""
 
     def __init__(self, process: Process, random: Random, *, commit_ms: float) -> None:
         self._process = process
@@ -87,16 +87,16 @@ class IdealQuorum:
         return Appended(base, self._next_offset - 1, now_ms)
 
     def resign(self, epoch: int) -> None:
-        raise AssertionError("the controller could not go on")
+        raise AssertionError("the controller failed")
 
     def elect(self) -> None:
-        """This node leads from now on, in a new epoch."""
+        """Make this node leader in a new epoch."""
         self._epoch += 1
         self._is_leader = True
         self._tell(self.leader)
 
     def depose(self) -> None:
-        """Nobody leads. Some of what was written is committed, the rest never was."""
+        """Depose the leader. Some of its uncommitted records are committed, the rest are lost."""
         self._epoch += 1
         self._is_leader = False
         survivors = self._pending[: self._random.randint(0, len(self._pending))]
@@ -128,7 +128,7 @@ class IdealQuorum:
 
 
 class MetadataService:
-    """A server for what brokers ask of the controller. Never dies."""
+    """The server of the brokers' requests to the controller. Never fails."""
 
     def __init__(self, world: World, seed: int, scenario: Scenario) -> None:
         self.process = TaskProcess(world, CONTROLLER_ID, wall_offset_ms=1_700_000_000_000)
@@ -164,16 +164,16 @@ class MetadataService:
 
     @property
     def image(self) -> MetadataImage:
-        """The latest committed image."""
+        """Return the latest committed image."""
         return self.driver.image
 
     @property
     def decided(self) -> MetadataImage:
-        """With what is decided and not committed yet."""
+        """Return the image with decided, uncommitted records."""
         return self.controller.image
 
     def state_at(self, count: int) -> LoaderState:
-        """What so many batches lead to."""
+        """Return the image after this number of batches."""
         while len(self._states) <= count:
             self._loader.load([self.quorum.log[len(self._states) - 1]])
             self._states.append(self._loader.state)
@@ -196,7 +196,7 @@ class MetadataService:
         return answer
 
     def command(self, command: Command[R], done: Callable[[R | Refusal], None]) -> None:
-        """What an operator asks, in an event of this process."""
+        """Run an operator's request, in an event of this process."""
 
         def run() -> None:
             try:
@@ -216,7 +216,7 @@ class MetadataService:
 
 
 class MetadataReader(Protocol):
-    """A running broker, as far as its metadata goes."""
+    """A running broker as a reader of metadata."""
 
     @property
     def process(self) -> Process: ...
@@ -225,7 +225,7 @@ class MetadataReader(Protocol):
 
 
 class Feed:
-    """Brings one broker what is committed: in order, sooner or later, one batch at a time or many at once."""
+    """Delivers the committed records to one broker: in order, delayed, one or several batches at a time."""
 
     def __init__(self, service: MetadataService, wires: Wires, node_id: int, random: Random, delay_ms: float) -> None:
         self._service = service
@@ -236,12 +236,12 @@ class Feed:
         self._reader: MetadataReader | None = None
         self._is_due = False
         self.held_until_ms = 0.0
-        """Nothing comes before that time."""
+        """Time before which nothing is delivered."""
         self.count = 0
-        """So many batches were brought."""
+        """Number of delivered batches."""
 
     def start(self, reader: MetadataReader) -> LoaderState:
-        """A broker starts with what it knew before, or with a little more."""
+        """Start a broker with the metadata that it had, or with slightly more."""
         committed = len(self._service.quorum.log)
         self.count = self._random.choice((self.count, self._random.randint(self.count, committed), committed))
         self._reader = reader
@@ -257,14 +257,14 @@ class Feed:
             self._wires.world.schedule(self._random.expovariate(1.0 / self._delay_ms), self._bring)
 
     def bring_one(self) -> None:
-        """The next batch, although nothing comes by itself now."""
+        """Deliver the next batch, although the feed is held."""
         reader = self._reader
-        assert reader is not None, "a node that is down hears of nothing"
+        assert reader is not None, "a stopped node receives no metadata"
         self.count += 1
         self._wires.world.run(reader.process, reader.on_batches, self._service.quorum.log[self.count - 1 : self.count])
 
     def hurry(self) -> None:
-        """No delays any more."""
+        """Deliver without delays from now on."""
         self.held_until_ms, self._delay_ms = 0.0, 1.0
 
     def _bring(self) -> None:
@@ -296,7 +296,7 @@ def _command(request: object) -> Command[Any]:
         case AssignReplicasToDirsRequest():
             return lambda controller, _now: controller.assign_directories(request)
         case _:
-            raise AssertionError(f"nobody asks a controller {request}")
+            raise AssertionError(f"unexpected request to the controller: {request}")
 
 
 def _refused(error: BaseException | None) -> Refusal:
@@ -320,4 +320,4 @@ def _decoded(batch: CommittedBatch) -> RecordBatch:
 
 
 def _nothing() -> None:
-    """Nobody wants to know."""
+    """Ignore the result."""

@@ -1,9 +1,9 @@
-"""Connections between simulated processes, with everything that happens to those of TCP.
+"""Connections between simulated processes, with the faults of TCP connections.
 
-What is sent on one connection arrives in order and once, if it arrives; it may be late, and a cut link holds it up
-until the link is whole again, which may be long after its sender has given up, opened another connection and asked
-there again. A connection breaks with what was under way in one direction or in both, or with the death of one end.
-Servers handle the requests of a connection one after the other, and answer in order.
+Data on a connection arrives in order and once, if at all. It may be delayed; a blocked link holds it until the link is
+restored, possibly long after the sender gave up, reconnected and retried. A connection breaks with data in flight in
+one or both directions, or when one end dies. Servers handle the requests of a connection one after another, and respond
+in order.
 """
 
 import asyncio
@@ -25,17 +25,17 @@ from tests.simulation.world import Process, World
 T = TypeVar("T")
 
 Outcome: TypeAlias = Any
-"""A response, something that poses as one, or Unanswered."""
+"""A response, a substitute of one, or Unanswered."""
 
 LISTENER: Final = "PLAINTEXT"
 _RETRANSMIT_MS: Final = (50.0, 400.0)
 _REFUSED_MS: Final = 1.0
 _LOST_FOR_GOOD: Final = 0.3
-"""The share of lost segments that take their connection with them; the others are sent again."""
+"""Share of lost segments that break their connection; the others are sent again."""
 
 
 class Call(Protocol):
-    """Something that was asked, as the server's code sees it."""
+    """A request as the server's code sees it."""
 
     @property
     def message(self) -> Any: ...
@@ -54,33 +54,33 @@ class Server(Protocol):
     def process(self) -> Process: ...
 
     def serve(self, call: Call) -> "asyncio.Future[Any] | Any":
-        """Handle a request within the current event: the answer, or its future. Raises CloseConnection."""
+        """Handle a request within the current event; return the response or its future. Raises CloseConnection."""
         ...
 
 
 class Wires:
-    """Who listens where, which links are cut, how bad the weather is."""
+    """Servers by endpoint, blocked links, and the state of the network."""
 
     def __init__(self, world: World, random: Random) -> None:
         self.world = world
         self.random = random
         self.weather = Weather()
         self.in_bytes = False
-        """Whether messages take the form of Kafka's bytes on their way."""
+        """Whether messages are encoded and decoded on the way."""
         self.messages = 0
         self._servers: dict[SocketAddress, Server] = {}
         self._owners: dict[SocketAddress, int] = {}
         self._blocked: frozenset[tuple[int, int]] = frozenset()
 
     def block(self, links: frozenset[tuple[int, int]]) -> None:
-        """From now on nothing gets from the first to the second node of each pair; other links are open."""
+        """Block the links from the first to the second node of each pair; open all others."""
         self._blocked = links
 
     def is_blocked(self, source: int, target: int) -> bool:
         return (source, target) in self._blocked
 
     def clear_up(self) -> None:
-        """No more faults."""
+        """End all faults."""
         self._blocked = frozenset()
         self.weather = replace(self.weather, lost=0.0, twice=0.0, slow=0.0, delay_ms=1.0)
 
@@ -89,16 +89,16 @@ class Wires:
         self._owners[endpoint] = server.process.node_id
 
     def own(self, endpoint: SocketAddress, node_id: int) -> None:
-        """Whose endpoint that is, whether anybody listens or not."""
+        """Assign an endpoint to a node, whether the node listens or not."""
         self._owners[endpoint] = node_id
 
     def server_at(self, endpoint: SocketAddress) -> Server | None:
-        """Whoever listens there and lives."""
+        """Return the running server at an endpoint."""
         server = self._servers.get(endpoint)
         return server if server is not None and server.process.is_alive else None
 
     def owner(self, endpoint: SocketAddress) -> int:
-        """The node of an endpoint, running or not; -1 if there never was one."""
+        """Return the node of an endpoint, running or not; -1 without one."""
         return self._owners.get(endpoint, -1)
 
     def delay_ms(self) -> float:
@@ -107,7 +107,7 @@ class Wires:
         return 0.1 + random.expovariate(1.0 / mean)
 
     def copied(self, message: T, version: int) -> T:
-        """A message as its receiver reads it."""
+        """Return a message as its receiver decodes it."""
         kind: Any = type(message)
         if not self.in_bytes or not hasattr(kind, "MAX_VERSION"):
             return message
@@ -135,7 +135,7 @@ class _Pipe(Generic[T]):
         self.is_broken = False
 
     def send(self, item: T) -> bool:
-        """False if the connection broke over it."""
+        """Send data; return False if that broke the connection."""
         wires = self._wires
         wires.messages += 1
         delay_ms = wires.delay_ms()
@@ -164,7 +164,7 @@ class _Pipe(Generic[T]):
 
 
 class _Asked:
-    """A request as its sender remembers it."""
+    """A request at its sender."""
 
     __slots__ = ("done", "is_open", "message", "timer", "version")
 
@@ -177,7 +177,7 @@ class _Asked:
 
 
 class _Served:
-    """The same request at its server. Implements Call, and owns the request that handlers get."""
+    """The same request at its server. Implements Call, and owns the request passed to handlers."""
 
     __slots__ = ("answer", "future", "is_answered", "message", "request", "version")
 
@@ -191,7 +191,7 @@ class _Served:
 
 
 class _Fin:
-    """The client hung up."""
+    """The client closed the connection."""
 
 
 class _Stream:
@@ -220,12 +220,12 @@ class _Stream:
 
     def send(self, asked: _Asked, timeout_ms: float) -> None:
         self._asked.append(asked)
-        asked.timer = self._client.call_later(timeout_ms / 1000.0, self.fail, "no answer in time")
+        asked.timer = self._client.call_later(timeout_ms / 1000.0, self.fail, "no response in time")
         if not self._requests.send(asked):
             self._break_soon()
 
     def fail(self, reason: str) -> None:
-        """The client gives this connection up. What it sent may still arrive."""
+        """Give up the connection at the client. Data in flight may still arrive."""
         if not self.is_open:
             return
         self.is_open = False
@@ -237,14 +237,14 @@ class _Stream:
         self._asked.clear()
 
     def _break_soon(self) -> None:
-        """The client notices sooner or later that the connection is no more."""
+        """Let the client detect the broken connection after a while."""
         delay_ms = self._wires.random.choice((_REFUSED_MS, _REFUSED_MS, 300.0))
         self._wires.world.schedule(delay_ms, self.fail, "the connection broke", process=self._client)
 
     def _on_answer(self, answered: tuple[_Asked, Any]) -> None:
         asked, answer = answered
         if self.is_open and self._client.is_alive:
-            assert self._asked[0] is asked, "answers come in the order of requests"
+            assert self._asked[0] is asked, "responses arrive in the order of requests"
             self._asked.popleft()
             if asked.timer is not None:
                 asked.timer.cancel()
@@ -284,7 +284,7 @@ class _Stream:
 
     @property
     def _is_busy(self) -> bool:
-        """Whether the last request has yet to take effect."""
+        """Whether the last request has not taken effect yet."""
         if not self._served:
             return False
         last = self._served[-1][1]
@@ -328,7 +328,7 @@ class _Stream:
 
 
 class Connection:
-    """Requests of a process to one endpoint, on a new connection whenever the last one broke."""
+    """Requests of a process to one endpoint; reconnects when the connection has broken."""
 
     def __init__(
         self, wires: Wires, client: Process, endpoint: SocketAddress, client_id: str, timeout_ms: float
@@ -347,6 +347,6 @@ class Connection:
         self._stream.send(_Asked(message, version, done), self._timeout_ms)
 
     def close(self) -> None:
-        """Hang up; what is on its way has no answer."""
+        """Close the connection; requests in flight get no response."""
         if self._stream is not None:
             self._stream.fail("closed")

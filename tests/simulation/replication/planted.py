@@ -1,7 +1,7 @@
-"""Bugs that others have had, put into the real parts one at a time, to prove that the checker can fail.
+"""Known bugs of other systems, planted one at a time, to prove that the checker detects them.
 
-Each takes the place of something for all nodes of a history. `PLANTED` says which rules must notice, and within how
-many seeds.
+Each replaces code on all nodes of a history. `PLANTED` names the invariants that must fail, and the number of seeds
+within which they must.
 """
 
 from collections.abc import Callable, Mapping
@@ -28,19 +28,20 @@ from protocol.messages.fetch import FetchRequest
 from storage import recovery
 from tests.simulation.replication.campaign import Patch, run_script, run_seed
 from tests.simulation.replication.scripts import (
-    fetch_of_a_former_life,
-    fetch_of_an_unregistered_life,
-    follower_from_an_older_epoch,
-    parted_below_a_deletion,
-    parted_below_a_forgotten_deletion,
+    delayed_fetch_before_registration,
+    delayed_fetch_of_previous_registration,
+    divergence_below_deleted_records,
+    divergence_below_lost_log_start,
+    fetch_with_older_leader_epoch,
 )
 
 EVENTS: Final = 2_000
 
 
 def _without_current_epoch(*args: Any, **kwargs: Any) -> FetchRequest:
-    """Followers say in which epoch their last record is, which is what they expect the leader's log to go on from, and
-    not in which epoch they believe to be."""
+    """Fetch with the epoch of the last record, which the leader's log must continue, instead of the follower's current
+    leader epoch.
+    """
     request = fetch_request(*args, **kwargs)
     for topic in request.topics:
         for each in topic.partitions:
@@ -54,7 +55,7 @@ _followers = replication_partition._followers
 def _kept_followers(
     present: Role | None, assignment: Assignment, broker_id: int, now_ms: int, *, is_new_epoch: bool
 ) -> dict[int, FollowerProgress]:
-    """As Kafka does it: who led before knows what followers hold."""
+    """Keep the followers' progress in a new role, as Kafka does for the former leader."""
     if isinstance(present, LeaderRole):
         present = replace(present, epoch=assignment.leader_epoch)
     return _followers(present, assignment, broker_id, now_ms, is_new_epoch=is_new_epoch)
@@ -91,25 +92,25 @@ def _expand_at_high_watermark(
 _on_follower_fetch = LeaderRole.on_follower_fetch
 
 
-def _take_any_life(
+def _accept_any_broker_epoch(
     leader: LeaderRole, fetch: FollowerFetch, log_end_offset: int, now_ms: int, registered_broker_epoch: int
 ) -> ErrorCode:
     return _on_follower_fetch(leader, fetch, log_end_offset, now_ms, -1)
 
 
-def _active_in_any_life(changes: ReplicaChanges, members: Any) -> None:
+def _active_with_any_broker_epoch(changes: ReplicaChanges, members: Any) -> None:
     for broker_id, _ in members:
         if not changes._state.is_active(broker_id):
             raise KafkaError(ErrorCode.INELIGIBLE_REPLICA)
 
 
-def _eligible_in_any_life(view: MetadataBrokerView, broker_id: int, broker_epoch: int) -> bool:
+def _eligible_with_any_broker_epoch(view: MetadataBrokerView, broker_id: int, broker_epoch: int) -> bool:
     broker = view._metadata.image.brokers.get(broker_id)
     return broker is not None and broker.is_active
 
 
 async def _no_wait(lifecycle: BrokerLifecycle) -> None:
-    """As if the own registration were read."""
+    """Continue as if the own registration had been read."""
 
 
 def _begin_at_once(fetchers: ReplicaFetcherManager) -> None:
@@ -122,16 +123,16 @@ _on_divergence = fetcher.FetcherCore._on_divergence
 
 
 def _cut_only(core: fetcher.FetcherCore[Any], fetched: FetchedPartition[Any], work: Any, now_ms: int) -> None:
-    """As Kafka does it: wherever the leader's log begins."""
+    """Truncate as Kafka does, wherever the leader's log starts."""
     fetched.data.log_start_offset = -1
     _on_divergence(core, fetched, work, now_ms)
 
 
 class Planted(NamedTuple):
-    """A bug, the rules of which one must notice, and among how many seeds, from `first` on, it must happen.
+    """A bug, the invariants of which one must fail, and the number of seeds, from `first` on, within which it must.
 
-    `first` is chosen near a seed that notices, for speed; `seeds` is the bound when histories come to differ. What is
-    too rare for that is shown by a script.
+    `first` is close to a seed that fails, for speed; `seeds` is the bound if histories change. A script covers bugs
+    that are too rare for that.
     """
 
     patches: tuple[Patch, ...]
@@ -146,27 +147,27 @@ _DATA: Final = frozenset(
 )
 
 PLANTED: Final[Mapping[str, Planted]] = {
-    "KIP-320's first try: fetching with the epoch of the last record only": Planted(
-        (Patch(fetcher, "fetch_request", _without_current_epoch),), _DATA, 10, script=follower_from_an_older_epoch
+    "fetching with the epoch of the last record only (first version of KIP-320)": Planted(
+        (Patch(fetcher, "fetch_request", _without_current_epoch),), _DATA, 10, script=fetch_with_older_leader_epoch
     ),
     "not checking the leader epoch": Planted(
         (Patch(partition_reads, "check_leader_epoch", lambda *_: ErrorCode.NONE),),
         _DATA,
         10,
-        script=follower_from_an_older_epoch,
+        script=fetch_with_older_leader_epoch,
     ),
-    "keeping what followers held over a skipped epoch": Planted(
-        (Patch(replication_partition, "_followers", _kept_followers),), _DATA, 10, script=follower_from_an_older_epoch
+    "keeping follower progress over a skipped epoch": Planted(
+        (Patch(replication_partition, "_followers", _kept_followers),), _DATA, 10, script=fetch_with_older_leader_epoch
     ),
-    "taking fetches of a broker's former life": Planted(
+    "counting fetches of a broker's former registration": Planted(
         (
-            Patch(LeaderRole, "on_follower_fetch", _take_any_life),
-            Patch(MetadataBrokerView, "is_isr_eligible", _eligible_in_any_life),
-            Patch(ReplicaChanges, "_check_eligible", _active_in_any_life),
+            Patch(LeaderRole, "on_follower_fetch", _accept_any_broker_epoch),
+            Patch(MetadataBrokerView, "is_isr_eligible", _eligible_with_any_broker_epoch),
+            Patch(ReplicaChanges, "_check_eligible", _active_with_any_broker_epoch),
         ),
         _DATA,
         60,
-        script=fetch_of_a_former_life,
+        script=delayed_fetch_of_previous_registration,
     ),
     "fetching before the broker is registered": Planted(
         (
@@ -175,16 +176,16 @@ PLANTED: Final[Mapping[str, Planted]] = {
         ),
         _DATA,
         20,
-        script=fetch_of_an_unregistered_life,
+        script=delayed_fetch_before_registration,
     ),
     "truncating to the high watermark": Planted((Patch(Partition, "_begin_epoch", _cut_at_high_watermark),), _DATA, 50),
-    "committing what the confirmed in-sync set has": Planted(
+    "committing records of the confirmed ISR": Planted(
         (Patch(LeaderRole, "_must_hold", _must_hold_if_confirmed),), _DATA, 50
     ),
-    "admitting who has not reached the start of the epoch": Planted(
+    "adding replicas below the start of the leader epoch to the ISR": Planted(
         (Patch(LeaderRole, "propose_expand", _expand_at_high_watermark),), _DATA, 150, first=50
     ),
-    "counting fenced and leaving replicas in": Planted(
+    "adding fenced and shutting down replicas to the ISR": Planted(
         (
             Patch(MetadataBrokerView, "is_isr_eligible", lambda *_: True),
             Patch(ReplicaChanges, "_check_eligible", lambda *_: None),
@@ -192,23 +193,23 @@ PLANTED: Final[Mapping[str, Planted]] = {
         frozenset({"MembersAreActive"}),
         50,
     ),
-    "telling of records before they are flushed": Planted(
+    "acknowledging records before they are flushed": Planted(
         (Patch(HostedFollower, "is_flushed", property(lambda _: True)),), frozenset({"ToldIsFlushed"}), 50
     ),
     "not checking the epoch of the last fetched record": Planted(
         (Patch(partition_reads, "_divergence", lambda *_: None),), _DATA, 100
     ),
-    "keeping what is below all that the leader has": Planted(
-        (Patch(fetcher.FetcherCore, "_on_divergence", _cut_only),), _DATA, 5, script=parted_below_a_deletion
+    "keeping records below the leader's log start offset on divergence": Planted(
+        (Patch(fetcher.FetcherCore, "_on_divergence", _cut_only),), _DATA, 5, script=divergence_below_deleted_records
     ),
-    "not restoring the epochs of records that a crash brings back": Planted(
-        (Patch(recovery, "_restore_first_epochs", lambda *_: None),), _DATA, 5, script=parted_below_a_forgotten_deletion
+    "not restoring the epochs of records restored by a crash": Planted(
+        (Patch(recovery, "_restore_first_epochs", lambda *_: None),), _DATA, 5, script=divergence_below_lost_log_start
     ),
 }
 
 
 def run_planted(job: tuple[str, int]) -> str | None:
-    """A bug and a seed, for `campaign.workers`: the rule that is broken, if any."""
+    """Run a bug and a seed, for `campaign.workers`; return the failed invariant, if any."""
     bug, seed = job
     planted = PLANTED[bug]
     if planted.script is not None:

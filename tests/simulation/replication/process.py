@@ -1,4 +1,4 @@
-"""A process that also runs coroutines: the simulated loop poses as the running one while its callbacks run."""
+"""A process that also runs coroutines: the simulated loop is the running loop during its callbacks."""
 
 import asyncio
 import inspect
@@ -9,7 +9,7 @@ from tests.simulation.world import Process, World
 
 
 class TaskProcess(Process):
-    """Its tasks die with it, wherever they are."""
+    """A process whose tasks end when it dies."""
 
     def __init__(self, world: World, node_id: int, *, rate: float = 1.0, wall_offset_ms: int = 0) -> None:
         super().__init__(world, node_id, rate=rate, wall_offset_ms=wall_offset_ms)
@@ -23,13 +23,13 @@ class TaskProcess(Process):
             asyncio._set_running_loop(None)
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run a coroutine; what it raises passes through the event in which it does."""
+        """Run a coroutine; its exception propagates through the event in which it is raised."""
         task = asyncio.Task(work, loop=cast(asyncio.AbstractEventLoop, self))
         self._tasks[task] = work
         task.add_done_callback(self._on_done)
 
     def die(self) -> None:
-        """Coroutines are closed here and now: left to the garbage collector, they would be at any moment."""
+        """Close all coroutines now, since garbage collection would close them at an arbitrary moment."""
         super().die()
         tasks, self._tasks = self._tasks, {}
         for work in tasks.values():

@@ -1,4 +1,4 @@
-"""What one seed stands for before anything happens: how many brokers, which topics, how bad the world is."""
+"""The parameters of a seed: number of brokers, topics, and severity of faults."""
 
 from dataclasses import dataclass, replace
 from enum import Enum
@@ -14,10 +14,10 @@ CLUSTER_ID: Final = "simulated-cluster-0001"
 
 
 class Mood(Enum):
-    """What happens most: a bit of everything, or one thing over and over.
+    """The dominant kind of fault: all kinds, or one kind repeatedly.
 
-    RESTLESS: leaders are moved to and fro, and brokers hear of it late. MORTAL: brokers lose their power, come back at
-    once, and meet what they sent in their former life.
+    RESTLESS: leaders move often, and brokers learn of it late. MORTAL: brokers lose power, restart at once, and meet
+    delayed requests of their former process.
     """
 
     MIXED = "mixed"
@@ -27,8 +27,9 @@ class Mood(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicScenario:
-    """A topic. A clean one has min.insync.replicas 2 and elects nobody who may lack records; others may. Without an
-    `assignment`, partitions lie anywhere."""
+    """A topic. A clean one has min.insync.replicas 2 and no unclean elections; others allow both. Without an
+    `assignment`, the controller places the partitions.
+    """
 
     name: str
     partitions: int
@@ -43,11 +44,11 @@ class TopicScenario:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scenario:
-    """Times in ms of true time, `…_every_ms` are means.
+    """Parameters of a history; times in ms of simulated true time, `…_every_ms` are means.
 
-    With eligible leader replicas (`elr`) a record survives if one node at a time loses what it has not synced, or its
-    disk: without them that is too much to ask of Kafka's rules, and processes die without their page cache only.
-    `restart_mean_ms` of 0 is any.
+    With eligible leader replicas (`elr`), records survive if one node at a time loses unsynced data or its disk.
+    Kafka's rules do not guarantee that without them, so processes then die with their page cache kept.
+    `restart_mean_ms` of 0 means any.
     """
 
     brokers: int
@@ -89,7 +90,7 @@ class Scenario:
 
 
 def draw_scenario(random: Random) -> Scenario:
-    """Any scenario: mostly three brokers, since those are met most."""
+    """Draw a scenario: mostly three brokers, the most common setup."""
     session_ms = random.choice((600, 1_000, 2_000))
     brokers = random.choice((3, 3, 3, 4, 5))
     scenario = Scenario(

@@ -1,8 +1,8 @@
-"""What befalls a cluster: work, faults and operators, drawn at random from the seed, mixed, at random moments.
+"""The random schedule of brokers and clients: work, faults and operations at random moments drawn from the seed.
 
-Kafka keeps its promises under some conditions, and the schedule keeps to them. Records that were not synced, or a whole
-disk, are lost on one node at a time: only where eligible leader replicas are kept, and only while every partition of
-the node has somebody else in sync or eligible. Everything else may happen at any time, to any number of nodes.
+Kafka's guarantees have conditions, and the schedule keeps to them. Unsynced data or a whole disk is lost on one node at
+a time, only with eligible leader replicas, and only while every partition of the node has another in-sync or eligible
+replica. Everything else may happen at any time, to any number of nodes.
 """
 
 from collections.abc import Callable
@@ -25,13 +25,13 @@ from tests.simulation.replication.simulation import ReplicationSimulator
 from tests.simulation.weather import draw_weather
 
 _PENDING_MAX: Final = 12
-"""A producer with so many batches waiting gets no more for now."""
+"""Number of waiting batches at which a producer pauses."""
 _PREFERRED: Final = 0
 _UNCLEAN: Final = 1
 
 
 class RandomSchedule:
-    """Implements Schedule."""
+    """The random schedule. Implements Schedule."""
 
     def __init__(self, simulation: ReplicationSimulator) -> None:
         self._simulation = simulation
@@ -95,7 +95,7 @@ class RandomSchedule:
         fault()
 
     def _calm_down(self) -> None:
-        """Time for replicas to come back into sync, and for reassignments to end."""
+        """Leave time for replicas to join the ISR again, and for reassignments to end."""
         self._note("calm")
         scenario = self._simulation.scenario
         self._simulation.wires.clear_up()
@@ -121,7 +121,7 @@ class RandomSchedule:
                 self._produce(producer)
 
     def _delete_records(self) -> None:
-        """As DeleteRecords has it; often all that is committed. Not where unclean leaders may bring back the past."""
+        """Send DeleteRecords, often up to the high watermark; not where unclean leaders may restore records."""
         name = self._any_partition()
         leader = self._leader(name)
         if leader is None or leader.broker is None:
@@ -143,7 +143,7 @@ class RandomSchedule:
 
         self._world.run(leader.broker.process, delete)
 
-    # Lives
+    # Restarts
 
     def _up(self) -> list[Node]:
         return [node for node in self._nodes.values() if node.is_up]
@@ -152,7 +152,7 @@ class RandomSchedule:
         return self._random.choice(nodes) if nodes else None
 
     def _kill(self) -> None:
-        """One process, or now and then all at once."""
+        """Kill one process, or sometimes all at once."""
         up = self._up()
         victims = up if self._random.random() < 0.1 else self._random.sample(up, min(1, len(up)))
         for node in victims:
@@ -168,14 +168,14 @@ class RandomSchedule:
             self._simulation.start_later(node)
 
     def _lose_power_soon(self) -> None:
-        """In the middle of what a node is about to do, if it may still happen then."""
+        """Cut a node's power in the middle of its next operations, if that is still allowed then."""
         node = self._any([node for node in self._up() if self._may_lose(node)])
         if node is not None:
             node.disk.fail_after = self._random.randint(0, 30)
             node.disk.may_fail = lambda: self._may_lose(node)
 
     def _wipe(self) -> None:
-        """A disk is gone, and a new one comes."""
+        """Replace a disk by an empty one."""
         node = self._any([node for node in self._nodes.values() if self._may_lose(node)])
         if node is not None:
             self._note(f"the disk of node {node.id} is wiped")
@@ -186,14 +186,16 @@ class RandomSchedule:
                 self._simulation.start_later(node)
 
     def _may_lose(self, node: Node) -> bool:
-        """Whether the others would still have everything."""
+        """Whether the other nodes have all records."""
         lost = self._simulation.checker.lost
         if self._is_over or not self._simulation.scenario.elr or lost - {node.id}:
             return False
         return all(self._others_have_it(node, name) for name in self._simulation.checker.histories)
 
     def _others_have_it(self, node: Node, name: ReplicaName) -> bool:
-        """By what is committed, by what is decided, and by what anybody who leads may be about to decide."""
+        """Whether others have a partition by the committed state, the decided state, and the next decision of any
+        leader.
+        """
         simulation = self._simulation
         decided, topic = simulation.registration(name), simulation.service.image.topics.by_name(name.topic)
         committed = None if topic is None else topic.partition(name.partition)
@@ -223,7 +225,7 @@ class RandomSchedule:
         self._world.run(node.broker.process, node.broker.shut_down)
 
     def _stall(self) -> None:
-        """The machine pauses: clocks go on, nothing else does."""
+        """Pause a machine: only its clocks continue."""
         node = self._any(self._up())
         if node is not None and node.broker is not None:
             pause_ms = self._random.choice((50.0, 800.0, 3_000.0))
@@ -233,7 +235,9 @@ class RandomSchedule:
     # The network
 
     def _partition(self) -> None:
-        """Cut some links, each in one direction, or the nodes into two groups, or one node off. 0 is the controller."""
+        """Cut some links, each in one direction, or partition the nodes into two groups, or isolate a node. Node 0 is
+        the controller.
+        """
         ids = [0, *self._nodes]
         clients = [client.process.node_id for client in (*self._simulation.producers, *self._simulation.consumers)]
         links = [(a, b) for a in ids for b in ids if a != b]
@@ -253,11 +257,11 @@ class RandomSchedule:
             case _:
                 cut_off = self._random.choice(ids[1:])
                 blocked = {(0, cut_off), (cut_off, 0)}
-        self._note(f"links are cut: {sorted(blocked)[:12]}")
+        self._note(f"cut links: {sorted(blocked)[:12]}")
         self._simulation.wires.block(frozenset(blocked))
 
     def _heal(self) -> None:
-        self._note("links are whole")
+        self._note("all links restored")
         self._simulation.wires.block(frozenset())
 
     def _change_weather(self) -> None:
@@ -266,11 +270,11 @@ class RandomSchedule:
     # The controller
 
     def _hold_metadata(self) -> None:
-        """A broker hears of nothing new for a while."""
+        """Hold back the metadata of a broker for a while."""
         node = self._any(list(self._nodes.values()))
         if node is not None:
             pause_ms = self._random.choice((200.0, 1_000.0, 4_000.0))
-            self._note(f"node {node.id} hears of no metadata for {pause_ms:.0f} ms")
+            self._note(f"node {node.id} receives no metadata for {pause_ms:.0f} ms")
             node.feed.held_until_ms = self._world.now_ms + pause_ms
 
     def _fail_over_controller(self) -> None:
@@ -294,7 +298,7 @@ class RandomSchedule:
         return None if registration is None else self._nodes.get(registration.leader)
 
     def _move_leader(self) -> None:
-        """Another replica is to lead: it becomes the preferred one, and then the leader if it can."""
+        """Make another replica the preferred leader, and then the leader if possible."""
         name = self._any_partition()
         registration = self._simulation.registration(name)
         if registration is None or registration.adding_replicas or registration.removing_replicas:
@@ -311,7 +315,7 @@ class RandomSchedule:
             return
         factor = next(topic.factor for topic in self._simulation.scenario.topics if topic.name == name.topic)
         replicas = self._random.sample(list(self._nodes), min(factor, len(self._nodes)))
-        self._note(f"{name} is to move to {replicas}")
+        self._note(f"{name} is reassigned to {replicas}")
         self._alter(name, replicas)
 
     def _cancel_reassignment(self) -> None:
@@ -320,7 +324,7 @@ class RandomSchedule:
     def _cancel(self, name: ReplicaName) -> None:
         registration = self._simulation.registration(name)
         if registration is not None and (registration.adding_replicas or registration.removing_replicas):
-            self._note(f"the move of {name} is cancelled")
+            self._note(f"the reassignment of {name} is cancelled")
             self._alter(name, None)
 
     def _alter(self, name: ReplicaName, replicas: list[int] | None) -> None:
@@ -335,7 +339,7 @@ class RandomSchedule:
         self._simulation.service.command(lambda controller, _now: controller.alter_reassignments(request), _nothing)
 
     def _elect_uncleanly(self) -> None:
-        """Only where the topic allows it."""
+        """Elect uncleanly, only in topics that allow it."""
         name = self._any_partition()
         if not self._simulation.checker.histories[name].is_clean:
             self._elect(name, _UNCLEAN)
@@ -348,4 +352,4 @@ class RandomSchedule:
 
 
 def _nothing(_: object) -> None:
-    """Nobody waits for the answer."""
+    """Ignore the result."""

@@ -1,7 +1,7 @@
-"""Histories that chance finds only in thousands of seeds, told step by step: who leads, who hears of it, what is lost.
+"""Scripted histories that random schedules find only in thousands of seeds.
 
-One partition on three brokers, of which 1 leads in the beginning. Each ends as it may; the checker looks on all the
-while.
+One partition on three brokers, of which 1 is the first leader. Each script runs under the checker and may end in any
+state.
 """
 
 from collections.abc import Callable
@@ -28,30 +28,30 @@ _FOR_EVER: Final = 1e12
 _PATIENCE_MS: Final = 20_000.0
 
 
-class _Misfortune(Random):
-    """Nothing that was not synced survives."""
+class _WorstCaseRandom(Random):
+    """A random source with which all unsynced data is lost."""
 
     def randint(self, a: int, b: int) -> int:
         return a
 
 
-class _NothingElse:
-    """A schedule: the script is all that happens."""
+class _EmptySchedule:
+    """A schedule without events: the script does everything."""
 
     def begin(self) -> None: ...
 
     def end(self) -> None: ...
 
 
-class Stage:
-    """A cluster in calm weather, and what a script does to it."""
+class ScriptedCluster:
+    """A cluster without faults, and the operations of scripts."""
 
     def __init__(self, seed: int, *, elr: bool = True) -> None:
-        self.simulation = ReplicationSimulator(seed, lambda _: _NothingElse(), events=0, scenario=_scenario(elr=elr))
+        self.simulation = ReplicationSimulator(seed, lambda _: _EmptySchedule(), events=0, scenario=_scenario(elr=elr))
         self._number = 0
 
     def begin(self) -> None:
-        """Everybody in sync, broker 1 leading in epoch 0."""
+        """Start with all replicas in sync and broker 1 as leader of epoch 0."""
         self.simulation.create_cluster()
         self.until(lambda: all(self._partition(node_id) is not None for node_id in (1, 2, 3)))
         self.until(lambda: self.partition(1).is_leader)
@@ -60,7 +60,7 @@ class Stage:
         deadline_ms = self.simulation.world.now_ms + _PATIENCE_MS
         while not condition():
             self.simulation.step()
-            assert self.simulation.world.now_ms < deadline_ms, "the story does not go on"
+            assert self.simulation.world.now_ms < deadline_ms, "the script does not proceed"
 
     def wait_ms(self, milliseconds: float) -> None:
         end_ms = self.simulation.world.now_ms + milliseconds
@@ -86,14 +86,14 @@ class Stage:
         return set(registration.isr)
 
     def is_active(self, node_id: int) -> bool:
-        """Whether a node is let in, in the life that it has now."""
+        """Whether a node's present registration is unfenced."""
         registered, broker = self.simulation.service.image.brokers.get(node_id), self.node(node_id).broker
         if registered is None or broker is None:
             return False
         return registered.is_active and registered.incarnation_id == broker.incarnation_id
 
     def append(self, node_id: int) -> None:
-        """A record with acks=1 to whoever takes itself for the leader."""
+        """Append a record with acks=1 to each node that believes to be leader."""
         self._number += 1
         batch = bytearray(build_batch([Record(1, None, b"%d" % self._number)]))
         broker = self.node(node_id).broker
@@ -101,14 +101,14 @@ class Stage:
         self.simulation.world.run(broker.process, self.partition(node_id).append, batch, 1)
 
     def delete(self, node_id: int, offset: int) -> None:
-        """Records below an offset, at the leader."""
+        """Delete records below an offset, at the leader."""
         self.simulation.checker.on_deleted(_NAME, offset)
         broker = self.node(node_id).broker
         assert broker is not None
         self.simulation.world.run(broker.process, self.partition(node_id).record_deletion.delete_records, offset)
 
     def flush(self, node_id: int) -> None:
-        """A log, of which a restart knows."""
+        """Flush a log, so that a restart keeps it."""
         broker = self.node(node_id).broker
         assert broker is not None
         assert broker.data is not None
@@ -124,12 +124,12 @@ class Stage:
             self.simulation.start(self.node(node_id))
 
     def is_led(self, *node_ids: int) -> bool:
-        """Whether one of these leads."""
+        """Whether one of these nodes is leader."""
         found = map(self._partition, node_ids)
         return any(partition is not None and partition.is_leader for partition in found)
 
     def end_alike(self) -> None:
-        """Everybody comes to have, from the log's start on, what is committed."""
+        """Wait until every replica has the committed records, from the log start offset on."""
         checker = self.simulation.checker
         history = checker.histories[_NAME]
         self.until(lambda: self.isr == {1, 2, 3})
@@ -145,13 +145,13 @@ class Stage:
         self.simulation.wires.block(frozenset(links))
 
     def hold_metadata(self, *node_ids: int) -> None:
-        """These hear of nothing new; the others of everything."""
+        """Hold back the metadata of these nodes; deliver all to the others."""
         for node_id, node in self.simulation.nodes.items():
             node.feed.held_until_ms = _FOR_EVER if node_id in node_ids else 0.0
             node.feed.wake()
 
     def elect(self, node_id: int) -> None:
-        """Make a replica the preferred one, and the leader."""
+        """Make a replica the preferred leader and the leader."""
         replicas = sorted((1, 2, 3), key=lambda each: (each != node_id, each))
         partition = ReassignablePartition(partition_index=0, replicas=replicas)
         order = AlterPartitionReassignmentsRequest(topics=[ReassignableTopic(name=_NAME.topic, partitions=[partition])])
@@ -163,144 +163,150 @@ class Stage:
         service.command(lambda controller, _now: controller.elect_leaders(election), _nothing)
 
 
-def follower_from_an_older_epoch(seed: int) -> None:
-    """KIP-320's first try fails here. Broker 3 has what 1 wrote in epoch 0, and 2 has not. 2 leads in epoch 1, of which
-    neither 1 nor 3 hears; 1 again in epoch 2. 3 still fetches as in epoch 0: if that counts, or what it told in epoch
-    0, the record is committed. Then 3 hears of epoch 1, and 2, which has heard of nothing since, has it cut that."""
-    stage = Stage(seed)
+def fetch_with_older_leader_epoch(seed: int) -> None:
+    """Fail the first version of KIP-320. Broker 3 has a record of broker 1 from epoch 0, and broker 2 lacks it. Broker
+    2 leads epoch 1, which neither 1 nor 3 learn of; broker 1 leads again in epoch 2. Broker 3 still fetches with epoch
+    0: if that fetch, or its progress from epoch 0, counts, the record is committed. Then 3 learns of epoch 1, and 2,
+    which has received no metadata since, makes it truncate the record.
+    """
+    cluster = ScriptedCluster(seed)
     try:
-        stage.begin()
-        stage.append(1)
-        stage.until(lambda: all(stage.partition(node_id).log.high_watermark == 1 for node_id in (1, 2, 3)))
-        stage.cut((1, 2), (2, 1))
-        stage.wait_ms(50.0)
-        stage.append(1)
-        stage.until(lambda: stage.partition(3).log.log_end_offset == 2)
-        stage.hold_metadata(1, 3)
-        stage.elect(2)
-        stage.until(lambda: stage.partition(2).is_leader)
-        stage.hold_metadata(2, 3)
-        stage.elect(1)
-        stage.until(lambda: stage.partition(1).leader_epoch == 2 and stage.partition(1).is_leader)
-        stage.until(lambda: 2 not in stage.isr)
-        stage.wait_ms(300.0)
-        while stage.partition(3).leader_epoch < 1:
-            stage.node(3).feed.bring_one()
-        stage.wait_ms(2_000.0)
+        cluster.begin()
+        cluster.append(1)
+        cluster.until(lambda: all(cluster.partition(node_id).log.high_watermark == 1 for node_id in (1, 2, 3)))
+        cluster.cut((1, 2), (2, 1))
+        cluster.wait_ms(50.0)
+        cluster.append(1)
+        cluster.until(lambda: cluster.partition(3).log.log_end_offset == 2)
+        cluster.hold_metadata(1, 3)
+        cluster.elect(2)
+        cluster.until(lambda: cluster.partition(2).is_leader)
+        cluster.hold_metadata(2, 3)
+        cluster.elect(1)
+        cluster.until(lambda: cluster.partition(1).leader_epoch == 2 and cluster.partition(1).is_leader)
+        cluster.until(lambda: 2 not in cluster.isr)
+        cluster.wait_ms(300.0)
+        while cluster.partition(3).leader_epoch < 1:
+            cluster.node(3).feed.bring_one()
+        cluster.wait_ms(2_000.0)
     finally:
-        stage.simulation.close()
+        cluster.simulation.close()
 
 
-def fetch_of_a_former_life(seed: int) -> None:
-    """What KIP-903 prevents. A fetch of broker 3 is under way for long. Meanwhile 3 loses its power, and with it what
-    it had; comes back without that, and leaves the in-sync set. Then the fetch arrives, before any other if the seed is
-    kind: 3 seems to have all."""
-    stage = Stage(seed)
+def delayed_fetch_of_previous_registration(seed: int) -> None:
+    """Show what KIP-903 prevents. A fetch of broker 3 is delayed. Meanwhile 3 loses power and its unsynced data,
+    restarts, and leaves the ISR. Then the delayed fetch arrives, with some seeds before any other fetch, and claims all
+    records.
+    """
+    cluster = ScriptedCluster(seed)
     try:
-        stage.begin()
+        cluster.begin()
         for _ in range(5):
-            stage.append(1)
-        stage.until(lambda: all(stage.partition(node_id).log.high_watermark == 5 for node_id in (1, 2, 3)))
-        stage.cut((3, 1))
-        stage.append(1)
-        stage.wait_ms(40.0)
-        stage.simulation.crash(stage.node(3), power=True, luck=_Misfortune())
-        stage.simulation.start(stage.node(3))
-        stage.until(lambda: 3 not in stage.isr)
-        stage.until(lambda: stage.is_active(3))
-        stage.wait_ms(300.0)
-        stage.cut()
-        stage.wait_ms(2_000.0)
+            cluster.append(1)
+        cluster.until(lambda: all(cluster.partition(node_id).log.high_watermark == 5 for node_id in (1, 2, 3)))
+        cluster.cut((3, 1))
+        cluster.append(1)
+        cluster.wait_ms(40.0)
+        cluster.simulation.crash(cluster.node(3), power=True, luck=_WorstCaseRandom())
+        cluster.simulation.start(cluster.node(3))
+        cluster.until(lambda: 3 not in cluster.isr)
+        cluster.until(lambda: cluster.is_active(3))
+        cluster.wait_ms(300.0)
+        cluster.cut()
+        cluster.wait_ms(2_000.0)
     finally:
-        stage.simulation.close()
+        cluster.simulation.close()
 
 
-def fetch_of_an_unregistered_life(seed: int) -> None:
-    """Why nobody fetches before it is registered. Broker 3 is killed, comes back with all that it had, and a fetch of
-    that life is under way for long. It loses its power before it is registered, and with it what it had; comes back
-    without, and leaves the in-sync set. Then the fetch arrives: without an epoch it could be of any life."""
-    stage = Stage(seed)
+def delayed_fetch_before_registration(seed: int) -> None:
+    """Show why a broker fetches only after its registration. Broker 3 is killed, restarts with all its data, and a
+    fetch of that process is delayed. It loses power before it is registered, and its unsynced data; it restarts and
+    leaves the ISR. Then the fetch arrives: without a broker epoch it could belong to any process.
+    """
+    cluster = ScriptedCluster(seed)
     try:
-        stage.begin()
+        cluster.begin()
         for _ in range(5):
-            stage.append(1)
-        stage.until(lambda: all(stage.partition(node_id).log.high_watermark == 5 for node_id in (1, 2, 3)))
-        stage.cut((3, 1), (3, 0))
-        stage.simulation.crash(stage.node(3), power=False)
-        stage.simulation.start(stage.node(3))
-        stage.wait_ms(100.0)
-        stage.simulation.crash(stage.node(3), power=True, luck=_Misfortune())
-        stage.cut((3, 1))
-        stage.simulation.start(stage.node(3))
-        stage.until(lambda: 3 not in stage.isr)
-        stage.until(lambda: stage.is_active(3))
-        stage.wait_ms(50.0)
-        stage.cut()
-        stage.wait_ms(2_000.0)
+            cluster.append(1)
+        cluster.until(lambda: all(cluster.partition(node_id).log.high_watermark == 5 for node_id in (1, 2, 3)))
+        cluster.cut((3, 1), (3, 0))
+        cluster.simulation.crash(cluster.node(3), power=False)
+        cluster.simulation.start(cluster.node(3))
+        cluster.wait_ms(100.0)
+        cluster.simulation.crash(cluster.node(3), power=True, luck=_WorstCaseRandom())
+        cluster.cut((3, 1))
+        cluster.simulation.start(cluster.node(3))
+        cluster.until(lambda: 3 not in cluster.isr)
+        cluster.until(lambda: cluster.is_active(3))
+        cluster.wait_ms(50.0)
+        cluster.cut()
+        cluster.wait_ms(2_000.0)
     finally:
-        stage.simulation.close()
+        cluster.simulation.close()
 
 
-def parted_below_a_deletion(seed: int) -> None:
-    """1 writes in epoch 0 what nobody else has, and 2 and 3 go on without it; they delete what they have in its place.
-    1 comes back, and cuts what lies beyond. It is the last in sync when it is killed, and the only one who leads then.
-    That the records were deleted, it has forgotten with its log's start. What it has below must be nobody's record."""
-    stage = Stage(seed, elr=False)
+def divergence_below_deleted_records(seed: int) -> None:
+    """Broker 1 appends unreplicated records in epoch 0; 2 and 3 continue without it, and delete their own records at
+    these offsets. Broker 1 returns and truncates above. It is the last in-sync replica when it is killed, and then the
+    only possible leader. With its log start offset it has lost the deletion; its records below must not be served.
+    """
+    cluster = ScriptedCluster(seed, elr=False)
     try:
-        _part(stage)
-        stage.delete(2, 4)
-        stage.hold_metadata()
-        stage.cut()
-        stage.until(lambda: stage.partition(1).log.high_watermark == 4)
-        stage.append(2)
-        stage.until(lambda: stage.isr == {1, 2, 3} and stage.partition(1).log.high_watermark == 5)
-        stage.kill(2, 3)
-        stage.until(lambda: stage.isr == {1})
-        stage.kill(1)
-        stage.start(1)
-        stage.until(lambda: stage.is_led(1))
-        stage.append(1)
-        stage.start(2, 3)
-        stage.end_alike()
+        _part(cluster)
+        cluster.delete(2, 4)
+        cluster.hold_metadata()
+        cluster.cut()
+        cluster.until(lambda: cluster.partition(1).log.high_watermark == 4)
+        cluster.append(2)
+        cluster.until(lambda: cluster.isr == {1, 2, 3} and cluster.partition(1).log.high_watermark == 5)
+        cluster.kill(2, 3)
+        cluster.until(lambda: cluster.isr == {1})
+        cluster.kill(1)
+        cluster.start(1)
+        cluster.until(lambda: cluster.is_led(1))
+        cluster.append(1)
+        cluster.start(2, 3)
+        cluster.end_alike()
     finally:
-        stage.simulation.close()
+        cluster.simulation.close()
 
 
-def parted_below_a_forgotten_deletion(seed: int) -> None:
-    """As before; but 2 and 3 are killed before 1 comes back. They forget that they deleted records, and not that they
-    forgot the epochs of those. 1 must be told where it parted from them."""
-    stage = Stage(seed, elr=False)
+def divergence_below_lost_log_start(seed: int) -> None:
+    """As before, but 2 and 3 are killed before 1 returns. They lose their log start offset, but have no epochs for the
+    deleted records. Broker 1 must learn where its log diverges.
+    """
+    cluster = ScriptedCluster(seed, elr=False)
     try:
-        _part(stage)
-        stage.delete(2, 4)
-        stage.until(lambda: stage.partition(3).log.log_start_offset == 4)
-        stage.append(2)
-        stage.until(lambda: stage.partition(3).log.high_watermark == 5)
+        _part(cluster)
+        cluster.delete(2, 4)
+        cluster.until(lambda: cluster.partition(3).log.log_start_offset == 4)
+        cluster.append(2)
+        cluster.until(lambda: cluster.partition(3).log.high_watermark == 5)
         for node_id in (2, 3):
-            stage.flush(node_id)
-        stage.kill(2, 3)
-        stage.start(2, 3)
-        stage.until(lambda: stage.is_led(2, 3))
-        stage.hold_metadata()
-        stage.cut()
-        stage.end_alike()
+            cluster.flush(node_id)
+        cluster.kill(2, 3)
+        cluster.start(2, 3)
+        cluster.until(lambda: cluster.is_led(2, 3))
+        cluster.hold_metadata()
+        cluster.cut()
+        cluster.end_alike()
     finally:
-        stage.simulation.close()
+        cluster.simulation.close()
 
 
-def _part(stage: Stage) -> None:
-    """Broker 1 is alone, with six records of epoch 0; 2 leads epoch 1, and has committed four with 3."""
-    stage.begin()
-    stage.cut((1, 2), (2, 1), (1, 3), (3, 1))
-    stage.wait_ms(50.0)
-    stage.hold_metadata(1)
+def _part(cluster: ScriptedCluster) -> None:
+    """Isolate broker 1 with six records of epoch 0; broker 2 leads epoch 1, and has committed four records with 3."""
+    cluster.begin()
+    cluster.cut((1, 2), (2, 1), (1, 3), (3, 1))
+    cluster.wait_ms(50.0)
+    cluster.hold_metadata(1)
     for _ in range(6):
-        stage.append(1)
-    stage.elect(2)
-    stage.until(lambda: stage.partition(2).is_leader)
+        cluster.append(1)
+    cluster.elect(2)
+    cluster.until(lambda: cluster.partition(2).is_leader)
     for _ in range(4):
-        stage.append(2)
-    stage.until(lambda: stage.partition(3).log.high_watermark == 4)
+        cluster.append(2)
+    cluster.until(lambda: cluster.partition(3).log.high_watermark == 4)
 
 
 def _scenario(*, elr: bool) -> Scenario:
@@ -341,4 +347,4 @@ def _scenario(*, elr: bool) -> Scenario:
 
 
 def _nothing(_: object) -> None:
-    """Nobody waits for the answer."""
+    """Ignore the result."""

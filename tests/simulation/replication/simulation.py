@@ -33,16 +33,16 @@ from tests.simulation.simulator import EventSimulator
 from tests.simulation.world import Process, World
 
 _BEGIN_MS: Final = 20_000.0
-"""By then a cluster without faults has its topics."""
+"""Time at which a cluster without faults has its topics."""
 
 
 class Schedule(Protocol):
-    """What befalls the cluster."""
+    """The schedule of faults and work."""
 
     def begin(self) -> None: ...
 
     def end(self) -> None:
-        """No more faults, no more work."""
+        """End faults and work."""
         ...
 
 
@@ -91,7 +91,7 @@ class ReplicationSimulator(EventSimulator):
             self.wires.own(node.endpoint, node_id)
             self.world.schedule(random.uniform(0.0, 200.0), self.start, node)
 
-    # What clients know
+    # Metadata requests of clients
 
     def endpoint_of(self, node_id: int) -> SocketAddress:
         return self.nodes[node_id].endpoint
@@ -104,7 +104,7 @@ class ReplicationSimulator(EventSimulator):
         return ZERO_UUID if image is None else image.id
 
     def registration(self, name: ReplicaName) -> PartitionRegistration | None:
-        """By the latest that is decided."""
+        """Return the registration by the latest decided metadata."""
         topic = self.service.decided.topics.by_name(name.topic)
         return None if topic is None else topic.partition(name.partition)
 
@@ -252,7 +252,7 @@ class ReplicationSimulator(EventSimulator):
             node = self.nodes[node_id]
             partition = None if node.broker is None else node.broker.partition(*name)
             if partition is None:
-                return f"is not in service on {node_id}"
+                return f"is not hosted on {node_id}"
             log = partition.log
             bounds = (log.high_watermark, log.log_end_offset)
             if bounds != (history.end, history.end):
@@ -264,10 +264,10 @@ class ReplicationSimulator(EventSimulator):
             self.checker.check_served(node, history, log.log_start_offset)
         return None
 
-    # Lives of nodes
+    # Start and stop of nodes
 
     def start(self, node: Node) -> None:
-        """A new process on what the disk holds; no effect if there is one."""
+        """Start a process on the node's disk, unless one is running."""
         if node.is_up:
             return
         node.starts += 1
@@ -286,8 +286,7 @@ class ReplicationSimulator(EventSimulator):
         self.world.schedule(self.random.expovariate(1.0 / mean_ms), self.start, node)
 
     def crash(self, node: Node, *, power: bool, luck: Random | None = None) -> None:
-        """The process is gone; with the power also what was not synced, or, by luck, some of that. Somebody must start
-        it again."""
+        """Kill the process; with `power`, also lose all or some unsynced data. The caller must restart the node."""
         if node.broker is not None:
             node.broker.process.die()
         node.broker = None
@@ -303,7 +302,7 @@ class ReplicationSimulator(EventSimulator):
             node.disk.forget_process()
 
     def wipe(self, node: Node) -> None:
-        """A node that is down gets an empty disk."""
+        """Replace the disk of a stopped node by an empty one."""
         self.checker.on_loss(node)
         self.checker.counts.add("wiped disks")
         node.lives += 1
@@ -320,10 +319,12 @@ class ReplicationSimulator(EventSimulator):
             image = self.service.image.topics.by_id(topic.topic_id)
             if image is not None:
                 for each in topic.partitions:
-                    self.checker.on_told(node, ReplicaName(image.name, each.partition), each.fetch_offset)
+                    self.checker.on_acknowledged_offset(
+                        node, ReplicaName(image.name, each.partition), each.fetch_offset
+                    )
 
     def on_end(self, node: Node, broker: Broker, error: BaseException | None) -> None:
-        """A broker ended itself. It may, when its disk failed or nobody takes its registration."""
+        """Handle the end of a broker's process, allowed after a disk failure or while registration is impossible."""
         if node.broker is not broker:
             return
         if error is not None:
@@ -337,9 +338,9 @@ class ReplicationSimulator(EventSimulator):
 
 
 def clients_of(simulation: ReplicationSimulator) -> list[Client]:
-    """Producers and consumers."""
+    """Return producers and consumers."""
     return [*simulation.producers, *simulation.consumers]
 
 
 def _nothing(_: Any) -> None:
-    """Nobody waits for the answer."""
+    """Ignore the result."""

@@ -1,5 +1,6 @@
-"""What counts as committed after an unclean election: what the new leader has, and nothing of what it has not; and
-when two replicas have the same."""
+"""Committed batches after an unclean election equal those of the new leader, and equal batches of two replicas are
+recognized.
+"""
 
 from itertools import pairwise
 
@@ -9,44 +10,44 @@ from tests.simulation.watched_disk import LoggedBatch
 
 
 def batches(*offsets: int, epoch: int = 0) -> list[LoggedBatch]:
-    """One after the other, each from an offset to the next."""
+    """Return consecutive batches, each from one offset to the next."""
     return [LoggedBatch(base, end, epoch, 1000 * epoch + base, end, None, None) for base, end in pairwise(offsets)]
 
 
 def history(*offsets: int, deleted_to: int = 0) -> History:
-    """With these batches committed."""
+    """Return a history with these committed batches."""
     made = History(ReplicaName("t", 0), is_clean=True)
     made.batches = batches(*offsets)
     made.delete(deleted_to)
     return made
 
 
-def test_what_the_leader_lacks_is_lost() -> None:
+def test_batches_missing_on_the_new_leader_are_lost() -> None:
     then = history(0, 3, 5, 9)
     assert then.go_back(batches(0, 3, 5), 0, set()) == batches(5, 9)
     assert (then.end, then.needed_from, then.generation) == (5, 0, 1)
 
 
-def test_what_the_leader_has_otherwise_is_lost() -> None:
+def test_batches_differing_on_the_new_leader_are_lost() -> None:
     then = history(0, 3, 5, 9)
     assert then.go_back(batches(0, 3) + batches(3, 5, 9, epoch=1), 0, set()) == batches(3, 5, 9)
     assert then.end == 3
 
 
-def test_what_was_deleted_before_the_leaders_start_is_not_missed() -> None:
+def test_deleted_batches_below_the_leaders_log_start_are_not_lost() -> None:
     then = history(0, 3, 5, 9, deleted_to=5)
     assert then.go_back(batches(5, 9), 5, set()) == []
     assert (then.end, then.needed_from) == (9, 5)
 
 
-def test_a_leader_that_has_yet_to_delete_changes_nothing_for_others() -> None:
+def test_leader_with_pending_deletion_does_not_restore_records() -> None:
     then = history(0, 3, 5, 9, deleted_to=5)
     assert then.go_back(batches(0, 3, 5, 9), 0, set()) == []
     assert (then.end, then.needed_from) == (9, 5)
 
 
-def test_a_leader_with_an_empty_disk_begins_anew_below_what_was_deleted() -> None:
-    """What comes in the place of deleted records is needed."""
+def test_leader_with_empty_disk_restarts_below_deleted_records() -> None:
+    """A leader with an empty disk must have the records that replace deleted ones."""
     then = history(0, 3, 5, 9, deleted_to=5)
     assert then.go_back([], 0, set()) == batches(0, 3, 5, 9)
     assert (then.end, then.first_needed, then.deleted_to) == (0, 0, 5)
@@ -54,7 +55,7 @@ def test_a_leader_with_an_empty_disk_begins_anew_below_what_was_deleted() -> Non
     assert then.batches[then.first_needed :] == batches(0, 4, epoch=1)
 
 
-def test_idempotent_batches_that_are_lost_may_come_again() -> None:
+def test_lost_idempotent_batches_may_be_retried() -> None:
     then = history(0, 3, 5)
     (first, second) = then.batches
     assert then.note_idempotent(first.crc)
@@ -64,7 +65,7 @@ def test_idempotent_batches_that_are_lost_may_come_again() -> None:
     assert then.note_idempotent(second.crc)
 
 
-def test_a_batch_is_the_same_records_behind_the_same_batch() -> None:
+def test_equal_batches_have_equal_records_and_predecessors() -> None:
     then = history()
     (batch,) = batches(3, 5, epoch=1)
     assert then.note_written(batch, None) is None
@@ -73,7 +74,7 @@ def test_a_batch_is_the_same_records_behind_the_same_batch() -> None:
     assert then.note_written(batch, (1, 2)) == "behind (1, 2), and another replica behind (0, 2)"
 
 
-def test_what_was_deleted_may_differ() -> None:
+def test_deleted_batches_may_differ() -> None:
     then = history(deleted_to=3)
     for batch in batches(3, 5, 6, epoch=1):
         then.note_written(batch, (0, batch.base_offset - 1))
@@ -82,11 +83,11 @@ def test_what_was_deleted_may_differ() -> None:
     assert then.note_written(second, (1, 4)) is not None
 
 
-def test_deleted_is_what_lies_wholly_below() -> None:
+def test_batches_entirely_below_the_offset_are_deleted() -> None:
     assert history(0, 3, 5, 9, deleted_to=6).deleted == batches(0, 3, 5)
 
 
-def test_a_producers_batch_may_come_again_once_it_was_deleted() -> None:
+def test_deleted_idempotent_batch_may_be_retried() -> None:
     then = history(0, 3, 5)
     for batch in then.batches:
         assert then.note_idempotent(batch.crc)

@@ -19,7 +19,7 @@ HERE = Path(__file__).parent
 EVENTS = 2_000
 FAST_SEEDS = range(1_000_001, 1_000_061)
 SLOW_SEEDS = range(2_000_001, 2_001_001)
-"""Some two minutes; `make sim PLANE=data SEEDS=n` runs more."""
+"""Seeds of the slow test, about two minutes; `make sim PLANE=data SEEDS=n` runs more."""
 
 
 @pytest.fixture(scope="module")
