@@ -68,7 +68,3 @@ class ProducerSnapshots:
     def remove_above(self, offset: int, *, but: int | None = None) -> None:
         for other in [other for other in self.offsets if other > offset and other != but]:
             self.remove(other)
-
-    def remove_below(self, offset: int) -> None:
-        for other in [other for other in self.offsets if other < offset]:
-            self.remove(other)

@@ -50,11 +50,6 @@ class ClassicGroup:
         return self.state is GroupState.EMPTY
 
     @property
-    def is_simple(self) -> bool:
-        """Whether the group exists only because a client stored offsets under its name."""
-        return self.protocol_type is None and self.is_empty and not self.pending_joins
-
-    @property
     def uses_consumer_protocol(self) -> bool:
         return self.protocol_type == CONSUMER_PROTOCOL_TYPE
 

@@ -12,8 +12,3 @@ class FollowerRole:
     epoch: int
     partition_epoch: int
     replicas: tuple[int, ...]
-
-
-def follower_high_watermark(leader_high_watermark: int, log_start_offset: int, log_end_offset: int) -> int:
-    """Return the leader's high watermark, limited to the follower's own log; it may be below an earlier one."""
-    return max(log_start_offset, min(leader_high_watermark, log_end_offset))

@@ -29,18 +29,6 @@ def iter_records(batch: Buffer, position: int = 0, *, limit: int = MAX_DECOMPRES
     return _iterate(_opened(header, view, limit), header.record_count)
 
 
-def iter_all_records(batches: Buffer) -> Iterator[tuple[BatchHeader, FullRecord]]:
-    """Yield (header, record) of every whole batch in `batches`, including control batches. Raises as `iter_records`."""
-    position = 0
-    while len(batches) - position >= HEADER_SIZE:
-        header = parse_header(batches, position)
-        if position + header.size > len(batches):
-            return
-        for record in iter_records(batches, position):
-            yield header, record
-        position += header.size
-
-
 def _opened(header: BatchHeader, view: memoryview, limit: int) -> Buffer:
     """Return the batch uncompressed, for a reader without codecs."""
     if header.codec == Codec.NONE:

@@ -79,12 +79,6 @@ def rows_of(data: Buffer, *, start: int, end: int, origin: int = FROM_LOG) -> pa
     return rows
 
 
-def data_rows(rows: pa.Table) -> pa.Table:
-    """Return the rows without those of control records."""
-    control = booleans(rows.column("is_control"))
-    return rows.filter(pa.array(~control)) if control.any() else rows
-
-
 def section_rows(rows: pa.Table, section: int) -> pa.Table:
     """Return the rows that concern a section: the input of `fold_section` or, for REGISTRY, `fold_registry`."""
     sections, keys = numbers(rows.column("section")), numbers(rows.column("key"))

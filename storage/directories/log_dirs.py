@@ -118,11 +118,6 @@ class LogDirs:
         return [directory for directory in self.directories if directory.is_online]
 
     @property
-    def unformatted(self) -> list[str]:
-        """Paths of online directories without meta.properties."""
-        return [directory.path for directory in self.online if directory.meta is None]
-
-    @property
     def identity(self) -> MetaProperties | None:
         """Cluster and node of the formatted directories; None if none is formatted."""
         return next((directory.meta for directory in self.online if directory.meta is not None), None)

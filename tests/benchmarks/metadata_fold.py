@@ -17,13 +17,13 @@ import pyarrow as pa
 from broker.client import Client, ClientConfig
 from broker.metadata.snapshot.manifest import SnapshotManifest
 from spark_jobs.metadata.log_rows import rows_of
-from spark_jobs.metadata.single_process import SingleProcess
 from spark_jobs.metadata_snapshots.changes import FoldedRange
 from spark_jobs.metadata_snapshots.snapshot_store import ObjectSnapshotStore
 from spark_jobs.metadata_source.metadata_log import MetadataLogClient
 from spark_jobs.metadata_tables.sink import TablesSink
 from spark_jobs.metadata_tables.table_store import TableStore
 from storage.tiered.loading.store_uri import StoreUri
+from tests.support.single_process import SingleProcess
 
 STEP_ROWS: Final = 1_000_000
 WAIT_MS: Final = 500

@@ -28,8 +28,8 @@ from protocol.records.batch import iter_headers
 from protocol.records.builder import build_value_batch
 from protocol.records.reader import iter_records
 from spark_jobs.metadata.log_rows import rows_of
-from spark_jobs.metadata.single_process import SingleProcess
 from tests.benchmarks.workloads import HIGHER, LOWER
+from tests.support.single_process import SingleProcess
 
 PARTITIONS: Final = 1_000_000
 CHANGES: Final = 5_000_000

@@ -3,8 +3,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from protocol.errors import DecodeError
-from protocol.framing import FrameReader, cut_frames, frame_size
+from protocol.framing import cut_frames, frame_size
 from tests.protocol.profile import more_examples
+from tests.support.fakes.frame_reader import FrameReader
 
 
 def framed(*bodies: bytes) -> bytes:

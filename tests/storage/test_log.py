@@ -11,7 +11,6 @@ from protocol.primitives import Uuid
 from protocol.records.batch import parse_header
 from protocol.records.builder import Record, build_batch
 from protocol.records.control import ControlType, end_transaction_marker
-from protocol.records.reader import iter_all_records
 from storage.config import LogConfig, MessageTimestampType
 from storage.errors import (
     CorruptBatch,
@@ -27,6 +26,7 @@ from storage.files import FileSystem, OsFileSystem, read_file
 from storage.log import Log
 from storage.open_segments import MAX_OPEN_SEGMENTS
 from storage.producer_state import Origin
+from tests.support.batches import iter_all_records
 from tests.support.fakes.memory_files import MemoryFileSystem
 
 NOW = 1_700_000_000_000

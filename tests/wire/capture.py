@@ -22,8 +22,8 @@ import confluent_kafka.admin
 import kafka
 import kafka.admin
 
-from protocol.framing import FrameReader
 from protocol.headers import decode_request_header
+from tests.support.fakes.frame_reader import FrameReader
 from tests.support.kafka.apache_kafka import apache_kafka, free_ports, java_command
 
 CLIENTS = Path(__file__).parent / "clients.txt"

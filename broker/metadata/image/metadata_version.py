@@ -87,11 +87,6 @@ class MetadataVersion(IntEnum):
         """Whether brokers register log directories and partitions name them (KIP-858)."""
         return self >= MetadataVersion.IV_3_7_2
 
-    @property
-    def supports_eligible_leaders(self) -> bool:
-        """Whether partition records can carry eligible leader replicas (KIP-966)."""
-        return self >= MetadataVersion.IV_4_0_1
-
 
 _CHANGING_RECORDS = frozenset(
     {

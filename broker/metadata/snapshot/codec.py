@@ -39,7 +39,7 @@ epoch of ProducerIds are -1. Unknown tagged fields are dropped.
 of `compression.py`; then the bytes also depend on the codec's library.
 """
 
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator
 from typing import Final, NamedTuple, TypeAlias, TypeVar
 
 from broker.metadata.image.config_image import ConfigsImage, config_record
@@ -141,11 +141,6 @@ def bootstrap_checkpoint(records: Iterable[VersionedRecord], now_ms: int) -> byt
 def voters_checkpoint(control: ControlState, now_ms: int) -> bytes:
     """Return the content of the 0-0 checkpoint, the initial voters of a dynamic quorum."""
     return b"".join(snapshot_batches((), epoch=0, last_timestamp_ms=now_ms, batch_timestamp_ms=now_ms, control=control))
-
-
-def data_batch(frames: Sequence[bytes], *, base_offset: int, epoch: int, timestamp_ms: int) -> bytes:
-    """Return a batch of framed metadata records with null keys and one timestamp, as in the log and in snapshots."""
-    return build_value_batch(frames, timestamp_ms, base_offset=base_offset, leader_epoch=epoch)
 
 
 def _batches(

@@ -249,11 +249,6 @@ class Reconfiguration:
     def is_pending(self) -> bool:
         return self._pending is not None
 
-    @property
-    def updated_voter_ids(self) -> tuple[int, ...]:
-        """The voters that have sent UpdateVoter at kraft.version 0."""
-        return tuple(sorted(self._updated_voters))
-
     # Requests
 
     def add(self, token: int, request: AddVoterRequest, now_ms: float) -> None:

@@ -25,16 +25,6 @@ class FetcherManager(Protocol):
         """Stop fetching for the replica: it leads, has no leader, or is no longer hosted."""
 
 
-class NoFetchers:
-    """A FetcherManager for a node without fetchers; followers stay as they are."""
-
-    def follow(self, replica: HostedFollower) -> None:
-        """Do nothing."""
-
-    def unfollow(self, replica: HostedFollower) -> None:
-        """Do nothing."""
-
-
 class FetcherAssignments:
     """The followers of this node, by leader. `is_shutting_down` is set when a controlled shutdown begins."""
 

@@ -13,7 +13,7 @@ from broker.cli.shell.nodes import root
 from broker.metadata.image.delta import MetadataDelta
 from broker.metadata.image.metadata_image import EMPTY_IMAGE, MetadataImage, Provenance
 from broker.metadata.image.records import MetadataRecord, encode_record
-from broker.metadata.snapshot.codec import data_batch, image_batches
+from broker.metadata.snapshot.codec import image_batches
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode
 from protocol.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData, SnapshotId
@@ -33,6 +33,7 @@ from protocol.messages.metadata_records import (
 )
 from protocol.primitives import uuid_from_text, uuid_to_text
 from tests.broker.cli.conftest import Ottla
+from tests.support.batches import data_batch
 from tests.support.fakes.fake_broker import FakeBroker
 
 RECORDED = Path(__file__).parent / "kafka_shell"

@@ -76,7 +76,7 @@ def test_retention_time_of_the_client_is_stored() -> None:
 def test_a_commit_without_generation_makes_a_simple_group() -> None:
     b = GroupHarness()
     b.commit(None, {("t", 0): 5})
-    assert b.group.is_simple
+    assert b.group.protocol_type is None
     assert len(b.log.records) == 1
 
 

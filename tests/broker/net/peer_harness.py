@@ -8,10 +8,10 @@ from broker.net.peer import NetworkClient, Outcome, PeerSettings, SocketAddress
 from broker.net.peer_connection import Ending
 from protocol.api_keys import ApiKey, request_class
 from protocol.compiler import decode
-from protocol.framing import FrameReader
 from protocol.headers import RequestHeader, decode_request_header, encode_response
 from protocol.messages import Message
 from protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
+from tests.support.fakes.frame_reader import FrameReader
 from tests.support.fakes.manual_loop import ManualLoop
 
 NODE = SocketAddress("node", 9093)

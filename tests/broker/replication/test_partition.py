@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from broker.replication.follower import FollowerRole, follower_high_watermark
+from broker.replication.follower import FollowerRole
 from broker.replication.isr import CommittedIsr, PendingExpand
 from broker.replication.leader import NEVER_MS, FollowerFetch, LeaderRole
 from broker.replication.partition import Role, next_role
@@ -120,12 +120,6 @@ def test_partition_without_leader_has_a_follower_role() -> None:
 def test_older_metadata_is_ignored() -> None:
     role = become(None, Registration(partition_epoch=5))
     assert next_role(role, Registration(partition_epoch=4), broker_id=1, log_end_offset=0, now_ms=0) is None
-
-
-def test_followers_high_watermark_stays_within_its_log() -> None:
-    assert follower_high_watermark(8, log_start_offset=2, log_end_offset=5) == 5
-    assert follower_high_watermark(1, log_start_offset=2, log_end_offset=5) == 2
-    assert follower_high_watermark(4, log_start_offset=2, log_end_offset=5) == 4
 
 
 def test_adding_replica_does_not_count_as_missing() -> None:

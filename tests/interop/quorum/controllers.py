@@ -41,9 +41,9 @@ from protocol.messages.broker_registration import BrokerRegistrationRequest, Bro
 from protocol.messages.create_topics import CreateTopicsResponse
 from protocol.primitives import ZERO_UUID, Uuid, decode_uvarint
 from protocol.records.batch import HEADER_SIZE, parse_header
-from protocol.records.reader import iter_all_records
 from tests.broker.api.metadata_harness import LiveCluster
 from tests.interop.wire.harness import WireHarness
+from tests.support.batches import iter_all_records
 from tests.support.fakes.clock import ManualClock
 from tests.support.kafka.apache_kafka import (
     START_TIMEOUT_S,

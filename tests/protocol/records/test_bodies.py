@@ -14,8 +14,9 @@ from protocol.records.batch import HEADER_SIZE, crc_is_valid, pack_batch, parse_
 from protocol.records.builder import Record, build_batch, empty_batch, rebuild_batch
 from protocol.records.compression import Codec, compress, decompress
 from protocol.records.errors import MalformedBatch, MalformedRecords, UnknownCodec
-from protocol.records.reader import FullRecord, iter_all_records, iter_records
+from protocol.records.reader import FullRecord, iter_records
 from tests.protocol.profile import more_examples
+from tests.support.batches import iter_all_records
 
 codecs = st.sampled_from(Codec)
 nullable_bytes = st.none() | st.binary(max_size=200)

@@ -9,11 +9,11 @@ epochs LE-0@0 LE-1@3
 from collections.abc import Iterable
 from itertools import zip_longest
 
-from protocol.records.reader import iter_all_records
 from storage.log import Log
 from storage.tiered.segment_metadata import RemoteSegment
 from tests.scenarios.tiered.broker import Broker
 from tests.scenarios.tiered.harness import ScenarioCluster, name_of
+from tests.support.batches import iter_all_records
 
 GAP = "   "
 

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Final, Protocol
 
-from broker.metadata.snapshot.codec import data_batch
 from broker.quorum.identity import LeaderAndEpoch, SnapshotId
 from broker.quorum.membership.voters import VoterSet
 from broker.runtime.quorum.quorum import CommittedBatch, RawSnapshotReader
@@ -20,6 +19,7 @@ from protocol.records.batch import iter_headers
 from protocol.records.control import ControlType, control_batch
 from protocol.records.quorum_control import ControlState, control_records
 from protocol.records.reader import iter_records
+from tests.support.batches import data_batch
 
 KEYS: Final = 24
 _DIGEST_BYTES: Final = 16

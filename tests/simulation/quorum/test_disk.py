@@ -5,7 +5,7 @@ from random import Random
 
 import pytest
 
-from broker.metadata.snapshot.codec import data_batch, voters_checkpoint
+from broker.metadata.snapshot.codec import voters_checkpoint
 from broker.quorum.identity import ReplicaKey, SnapshotId
 from broker.quorum.membership.voters import VoterNode, VoterSet
 from broker.quorum.ready import ElectionState
@@ -16,6 +16,7 @@ from storage.files import join, replace_file
 from tests.simulation.quorum.disk import METADATA_DIRECTORY, SimulatedDisk
 from tests.simulation.watched_disk import LoggedBatch
 from tests.simulation.world import PowerFailure
+from tests.support.batches import data_batch
 
 SEGMENT = join(METADATA_DIRECTORY, f"{0:020d}.log")
 

@@ -24,13 +24,13 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from protocol.primitives import Uuid
-from protocol.records.reader import iter_all_records
 from storage.log import Log
 from storage.tiered.catalog.segment_spans import spans_of
 from storage.tiered.format.object_keys import ObjectSuffix
 from storage.tiered.lifecycle.copying import lineage_of
 from storage.tiered.segment_metadata import RemoteSegment, SegmentEpoch, SegmentState, SegmentUpdate
 from tests.simulation.remote_log.state import PARTITION, RECORDS, SEGMENT_BYTES, State
+from tests.support.batches import iter_all_records
 
 
 class Found(NamedTuple):

@@ -25,7 +25,6 @@ from spark_jobs.metadata.log_rows import (
     LOG_ROWS,
     MalformedLog,
     UnknownRecord,
-    data_rows,
     rows_of,
     section_rows,
     split_by_section,
@@ -184,7 +183,6 @@ def test_rows_are_divided_by_section() -> None:
     for section, mine in split_by_section(table, expected):
         assert sorted(mine.column("offset").to_pylist()) == expected[section]
         assert section_rows(table, section).column("offset").to_pylist() == expected[section]
-    assert len(data_rows(table)) == 7
 
 
 def test_wrong_record_count_is_refused() -> None:

@@ -18,7 +18,6 @@ from protocol.records.builder import build_value_batch
 from protocol.records.quorum_control import ControlState
 from spark_jobs.metadata.log_rows import REGISTRY
 from spark_jobs.metadata.registry import Registry
-from spark_jobs.metadata.single_process import SingleProcess
 from spark_jobs.metadata.snapshot_file import (
     EncodeContext,
     EncodedSection,
@@ -30,6 +29,7 @@ from spark_jobs.metadata.snapshot_file import (
 from tests.broker.metadata.images import directory_of, image_of
 from tests.spark_jobs.metadata.logs import FOREVER
 from tests.spark_jobs.metadata.test_sections import rows_of_frames
+from tests.support.single_process import SingleProcess
 
 
 def snapshot_of(records: list[MetadataRecord], control: ControlState | None = None) -> tuple[bytes, bytes]:

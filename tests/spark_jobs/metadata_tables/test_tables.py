@@ -14,7 +14,6 @@ from broker.metadata.image.metadata_image import MetadataImage
 from protocol.primitives import uuid_to_text
 from spark_jobs.metadata.log_rows import TOPIC_SECTIONS
 from spark_jobs.metadata.registry import Entity, RegistryChange
-from spark_jobs.metadata.single_process import SingleProcess
 from spark_jobs.metadata_snapshots.changes import FoldedRange as Step
 from spark_jobs.metadata_tables import sink as sink_module
 from spark_jobs.metadata_tables.enum_names import ACL_RESOURCES, CONFIG_RESOURCES, OPERATIONS, name_of
@@ -26,6 +25,7 @@ from spark_jobs.metadata_tables.spans import FileSpan, TableFile, covered, file_
 from spark_jobs.metadata_tables.table_store import TableStore
 from storage.tiered.loading.store_uri import parse_store_uri
 from tests.spark_jobs.metadata.logs import EveryHistory, Log
+from tests.support.single_process import SingleProcess
 
 Row = dict[str, Any]
 

@@ -7,13 +7,13 @@ import pyarrow as pa
 
 from protocol.primitives import Uuid
 from protocol.records.batch import iter_headers
-from protocol.records.reader import iter_all_records
 from spark_jobs.tiered_records.bounds import EVER, EVERYTHING
 from spark_jobs.tiered_records.planning import SegmentRange
 from spark_jobs.tiered_records.rows import RowLimits, rows_of
 from spark_jobs.tiered_records.schema import RECORDS
 from storage.index.transaction import AbortedTxn
 from storage.tiered.segment_metadata import RemoteSegment, RemoteSegmentId, SegmentEpoch, TopicIdPartition
+from tests.support.batches import iter_all_records
 
 TOPIC = "orders"
 PARTITION = 3

@@ -14,7 +14,6 @@ from typing import Any, NamedTuple, TypeVar
 from protocol.api_keys import API_BY_KEY, ApiKey, request_class
 from protocol.compiler import decode
 from protocol.errors import ErrorCode
-from protocol.framing import FrameReader
 from protocol.headers import RequestHeader, decode_request_header, encode_response
 from protocol.messages import Message
 from protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
@@ -27,6 +26,7 @@ from protocol.messages.metadata import (
     MetadataResponseTopic,
 )
 from protocol.primitives import Uuid
+from tests.support.fakes.frame_reader import FrameReader
 
 M = TypeVar("M", bound=Message)
 

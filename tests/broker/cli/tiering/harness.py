@@ -41,7 +41,6 @@ from protocol.messages.restore_topics import RestoredTopic, RestoreTopicsRequest
 from protocol.primitives import Uuid
 from protocol.records.batch import iter_headers, patch
 from protocol.records.builder import Record, build_batch
-from protocol.records.reader import iter_all_records
 from storage.directories.checkpoints import LeaderEpochEntry
 from storage.files import OsFileSystem
 from storage.producer_state import ProducerEntry, ProducerState
@@ -64,6 +63,7 @@ from storage.tiered.segments.store import ObjectSegmentStore
 from storage.tiered.settings import parse_settings
 from storage.tiered.stores.directory_store import DirectoryStore
 from tests.storage.tiered.sample_segments import Contents, write_files
+from tests.support.batches import iter_all_records
 from tests.support.fakes.fake_broker import FakeBroker
 from tests.support.fakes.memory_files import MemoryFileSystem
 

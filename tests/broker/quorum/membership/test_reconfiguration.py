@@ -362,7 +362,6 @@ def test_upgrade_succeeds_after_all_voters_sent_updates() -> None:
     assert stage.errors == [ErrorCode.NONE, ErrorCode.INVALID_UPDATE_VERSION]
     assert "[3]" in (stage.leader.messages[-1] or "")
     stage.update(voter(3))
-    assert stage.changes.updated_voter_ids == (2, 3)
     assert stage.leader.appended == []
     stage.changes.upgrade(TOKEN, 1, 0)
     assert (stage.leader.voters, stage.leader.kraft_version) == (voters(1, 2, 3), 1)

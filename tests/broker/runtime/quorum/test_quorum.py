@@ -16,11 +16,11 @@ from protocol.compiler import decode
 from protocol.messages.common_records import LeaderChangeMessage, VotersRecord
 from protocol.primitives import uuid_from_text
 from protocol.records.control import ControlType, control_type
-from protocol.records.reader import iter_all_records
 from storage.errors import LogDirFailure
 from storage.files import join, read_file, replace_file
 from tests.broker.metadata.images import uuid
 from tests.broker.runtime.quorum.quorum_node import DIRECTORY, QuorumNode, RecordingListener, format_voters, listeners
+from tests.support.batches import iter_all_records
 from tests.support.fakes.memory_files import MemoryFileSystem, checked
 
 
