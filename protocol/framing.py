@@ -1,8 +1,4 @@
-"""Frames: a signed 32-bit size, then that many bytes. Cuts received bytes into frames and refuses sizes over a limit.
-
-No IO. A server that reads into its own buffers calls `frame_size`; other callers use `cut_frames`, or `FrameReader`,
-which also keeps an incomplete frame.
-"""
+"""Frames: a signed 32-bit size, then that many bytes. Sizes over a limit are refused. No IO."""
 
 from struct import Struct
 

@@ -166,7 +166,7 @@ class LocalLog:
         return is_tiered(self.topic, self.config)
 
     @property
-    def is_copied_to_tier(self) -> bool:
+    def is_copied_to_remote(self) -> bool:
         """Whether closed segments are copied to remote storage; without it, earlier copies stay there (KIP-950)."""
         return self.is_tiered and not self.config.remote_log_copy_disable
 

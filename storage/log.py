@@ -35,8 +35,8 @@ from storage.files import FileSystem, base_name, parent
 from storage.local_log import NO_REMOTE_OFFSET, LocalLog, check_topic_id, draw_jitter, fails_log, is_tiered
 from storage.producer_state import CachedBatch, EndTransactionMarker, Origin, ProducerState
 from storage.recovery import LoadedLog, LogCheckpoint, LogLoader
+from storage.remote_log_start import RemoteLogStart
 from storage.replay import apply_to_producers, marker_of, replay_segment
-from storage.tier_start import TierStart
 from storage.validation import Admitted, admit, verify_replicated
 from storage.verification import Guard, Verifications
 
@@ -420,11 +420,13 @@ class Log(LocalLog):
             self.highest_remote_offset = NO_REMOTE_OFFSET
 
     @fails_log
-    def start_from_tier(self, start: TierStart, *, now_ms: int, checkpoint: Callable[["Log"], None]) -> None:
+    def start_behind_remote_log(
+        self, start: RemoteLogStart, *, now_ms: int, checkpoint: Callable[["Log"], None]
+    ) -> None:
         """Remove everything and continue the log at the end of remote storage, with its epochs and producers.
 
         `checkpoint` is called with the new log start offset and must write it to disk before it returns. Durable on
-        return; for a crash on the way see `storage.tier_start`.
+        return; for a crash on the way see `storage.remote_log_start`.
         """
         offset = start.next_offset
         with self._flushing:

@@ -45,8 +45,8 @@ def delete_old_segments(log: Log, now_ms: int) -> list[Expired]:
     LogDirFailure.
     """
     passes: list[tuple[SegmentDeletionReason, Find]] = [(SegmentDeletionReason.BELOW_LOG_START, below_log_start)]
-    if log.config.is_deleting or log.is_copied_to_tier:
-        if log.is_copied_to_tier:
+    if log.config.is_deleting or log.is_copied_to_remote:
+        if log.is_copied_to_remote:
             size, time = SegmentDeletionReason.LOCAL_SIZE, SegmentDeletionReason.LOCAL_TIME
         else:
             size, time = SegmentDeletionReason.SIZE, SegmentDeletionReason.TIME
@@ -63,7 +63,7 @@ def below_log_start(log: Log) -> list[LogSegment]:
 def over_size(log: Log) -> list[LogSegment]:
     """Return the oldest segments without which the local disk still holds the configured size."""
     config = log.config
-    limit = config.effective_local_retention_bytes if log.is_copied_to_tier else config.retention_bytes
+    limit = config.effective_local_retention_bytes if log.is_copied_to_remote else config.retention_bytes
     if limit < 0:
         return []
     excess = log.size_bytes - limit
@@ -81,7 +81,7 @@ def over_size(log: Log) -> list[LogSegment]:
 def over_age(log: Log, now_ms: int) -> list[LogSegment]:
     """Return the oldest segments whose newest record is older than the local limit."""
     config = log.config
-    limit_ms = config.effective_local_retention_ms if log.is_copied_to_tier else config.retention_ms
+    limit_ms = config.effective_local_retention_ms if log.is_copied_to_remote else config.retention_ms
     if limit_ms < 0:
         return []
     return _prefix(log, lambda segment, end: now_ms - segment.largest_timestamp > limit_ms)
@@ -105,7 +105,7 @@ def _remove(log: Log, now_ms: int, reason: SegmentDeletionReason, segments: list
     """Remove some or all of `segments`; roll first if the active segment is among them."""
     if segments and segments[-1] is log.active_segment:
         log.roll(now_ms)
-    if reason is not SegmentDeletionReason.BELOW_LOG_START and log.is_copied_to_tier:
+    if reason is not SegmentDeletionReason.BELOW_LOG_START and log.is_copied_to_remote:
         segments = list(takewhile(lambda segment: _is_remote(log, segment), segments))
     elif segments:
         log.maybe_increment_log_start_offset(log.segments.end_of(segments[-1], log.log_end_offset))

@@ -158,10 +158,10 @@ def _rows_of_bucket(target: RemoteTarget) -> list[RemotePartitionRow]:
 def _rows_of_cluster(target: RemoteTarget) -> list[RemotePartitionRow]:
     with target.cluster() as (client, cluster, metadata):
         known = list(metadata.catch_up_all()) if metadata.exists() else []
-        return rows_of_cluster(cluster, known, target.topic, _topics_with_tiering(client))
+        return rows_of_cluster(cluster, known, target.topic, _tiered_topics(client))
 
 
-def _topics_with_tiering(client: Client) -> list[str]:
+def _tiered_topics(client: Client) -> list[str]:
     from storage.local_log import NEVER_TIERED  # imported late: other commands do not need the logs
 
     topics = topics_of_metadata(client, None)

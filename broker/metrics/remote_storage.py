@@ -52,7 +52,7 @@ NO_GAUGES = PartitionRemoteGauges()
 
 @dataclass(slots=True, eq=False)
 class RemoteMeters:
-    """Counts of one topic since its first use on this broker; `tier` is the sum over its partitions."""
+    """Counts of one topic since its first use on this broker; `gauges` is the sum over its partitions."""
 
     copy_bytes: int = 0
     copy_requests: int = 0
@@ -62,12 +62,12 @@ class RemoteMeters:
     compaction_read_bytes: int = 0
     compaction_written_bytes: int = 0
     compaction_errors: int = 0
-    tier: PartitionRemoteGauges = field(default=NO_GAUGES)
+    gauges: PartitionRemoteGauges = field(default=NO_GAUGES)
 
     def move(self, before: PartitionRemoteGauges, now: PartitionRemoteGauges) -> None:
         """Replace the share of one partition in the sum."""
-        self.tier = PartitionRemoteGauges(
-            *(sum - old + new for sum, old, new in zip(self.tier, before, now, strict=True))
+        self.gauges = PartitionRemoteGauges(
+            *(sum - old + new for sum, old, new in zip(self.gauges, before, now, strict=True))
         )
 
 
@@ -130,7 +130,7 @@ class RemoteStorageMetrics:
             for key, (name, text) in _COUNTERS.items()
         ]
         gauges = [
-            self._family(f"{_PREFIX}{name}", text, "gauge", attrgetter(f"tier.{key}"))
+            self._family(f"{_PREFIX}{name}", text, "gauge", attrgetter(f"gauges.{key}"))
             for key, (name, text) in _GAUGES.items()
         ]
         return counters + gauges
@@ -145,7 +145,7 @@ class RemoteStorageMetrics:
         return Family(name, text, kind, read)
 
 
-assert {each.name for each in fields(RemoteMeters)} == {*_COUNTERS, "tier"}
+assert {each.name for each in fields(RemoteMeters)} == {*_COUNTERS, "gauges"}
 assert set(PartitionRemoteGauges._fields) == set(_GAUGES)
 
 

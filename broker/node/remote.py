@@ -171,7 +171,7 @@ def build_remote(
     descriptions = builder.descriptions()
     if descriptions is not None:
         data.partitions.roles.add_listener(descriptions)
-    data.fetchers.use_remote_storage(builder.tier_source(follower_pool))
+    data.fetchers.use_remote_storage(builder.remote_log_source(follower_pool))
     return RemoteStoragePart(
         dynamic,
         stores.storage,
@@ -291,7 +291,7 @@ class _RemoteBuilder:
             beside, self.data.partitions, self.stores.cluster_id, pool, self.runtime.loop, self.settings, random.random
         )
 
-    def tier_source(self, pool: ThreadPool) -> RemoteSegmentSource:
+    def remote_log_source(self, pool: ThreadPool) -> RemoteSegmentSource:
         return RemoteSegmentSource(
             self.metadata,
             self.stores.storage,

@@ -23,7 +23,7 @@ A replica that cannot be fetched for now leaves the session, or the leader would
     records that begin below the replica's end       truncate where they begin, fetch again; failed if committed
     OFFSET_OUT_OF_RANGE                              look up the leader's bounds; truncate, restart, or fetch again
     OFFSET_MOVED_TO_TIERED_STORAGE                   build auxiliary state from remote storage
-                                                     (`tier_state_machine.py`)
+                                                     (`remote_log_aux_state_machine.py`)
     FENCED_LEADER_EPOCH                              failed until the metadata names a new leader epoch
     any other error, corrupt records                 fetch again after a back-off
     disk failure                                     failed

@@ -212,7 +212,7 @@ def cleanable_range(log: Log, checkpoint: int, now_ms: int) -> CleanableRange:
     start = log.local_log_start_offset
     first_dirty = checkpoint if start <= checkpoint <= log.log_end_offset else start
     bound = min(log.last_stable_offset, log.active_segment.base_offset)
-    if log.is_copied_to_tier:
+    if log.is_copied_to_remote:
         bound = min(bound, log.highest_remote_offset + 1)
     for segment in _inactive_from(log, first_dirty):
         if segment.base_offset >= bound:

@@ -30,7 +30,7 @@ from storage.directories.formatting import random_id
 from storage.files import OsFileSystem
 from storage.log import Log
 from storage.producer_state import ProducerState
-from storage.tier_start import TierStart
+from storage.remote_log_start import RemoteLogStart
 from storage.tiered.catalog.metadata_partitioner import metadata_partition
 from storage.tiered.catalog.metadata_records import encode_event
 from storage.tiered.catalog.metadata_snapshot import DIRECTORY as SNAPSHOTS
@@ -145,8 +145,10 @@ class KnownSegments:
     def _begin_behind_the_tier(self, partition: TopicIdPartition) -> None:
         log, producers = self._open(TOPIC, partition.partition), ProducerState()
         producers.end_offset = end = self._each * SEGMENT_RECORDS
-        start = TierStart(next_offset=end, log_start_offset=0, epochs=(LeaderEpochEntry(0, 0),), producers=producers)
-        log.start_from_tier(start, now_ms=self._now_ms, checkpoint=lambda log: None)
+        start = RemoteLogStart(
+            next_offset=end, log_start_offset=0, epochs=(LeaderEpochEntry(0, 0),), producers=producers
+        )
+        log.start_behind_remote_log(start, now_ms=self._now_ms, checkpoint=lambda log: None)
         log.close()
 
     def _tell(self, number: int, partitions: Sequence[TopicIdPartition]) -> int:

@@ -3,9 +3,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from protocol.errors import DecodeError
-from protocol.framing import cut_frames, frame_size
+from protocol.framing import frame_size
 from tests.protocol.profile import more_examples
-from tests.support.fakes.frame_reader import FrameReader
+from tests.support.fakes.frame_reader import FrameReader, cut_frames
 
 
 def framed(*bodies: bytes) -> bytes:

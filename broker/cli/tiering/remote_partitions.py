@@ -113,7 +113,7 @@ _FINISHED = SegmentState.COPY_FINISHED
 
 
 def rows_of_cluster(
-    cluster: Cluster, known: Iterable[KnownPartition], topic: str | None, topics_with_tiering: Sequence[str]
+    cluster: Cluster, known: Iterable[KnownPartition], topic: str | None, tiered_topics: Sequence[str]
 ) -> list[RemotePartitionRow]:
     """Return rows of partitions in the remote metadata, and of other partitions of tiered topics."""
     local = cluster.local_bytes()
@@ -122,7 +122,7 @@ def rows_of_cluster(
         for each in known
         if topic in (None, each.partition.topic) and len(each.segments)
     }
-    for partition in _partitions(cluster, topics_with_tiering):
+    for partition in _partitions(cluster, tiered_topics):
         if topic in (None, partition.topic):
             summaries.setdefault(partition, RemoteSummary.of(partition, ()))
     ordered = sorted(summaries, key=lambda each: (each.topic, each.topic_id, each.partition))

@@ -20,7 +20,7 @@ from protocol.errors import ErrorCode, KafkaError
 from protocol.primitives import Buffer, Uuid
 from storage.errors import CorruptBatch, LogDirFailure, UnexpectedOffset
 from storage.log import Log
-from storage.tier_start import TierStart
+from storage.remote_log_start import RemoteLogStart
 
 if TYPE_CHECKING:
     from broker.runtime.partitions.partition import Partition
@@ -174,14 +174,14 @@ class HostedFollower:
             answer.set_result(False)
         return answer
 
-    def start_from_tier(self, leader_epoch: int, start: TierStart) -> "asyncio.Future[bool]":
+    def start_behind_remote_log(self, leader_epoch: int, start: RemoteLogStart) -> "asyncio.Future[bool]":
         """Remove everything and restart the log where remote storage ends, with its auxiliary state.
 
         Otherwise as `truncate`; the result is also False while the log is not known to be tiered.
         """
         answer = self._log_operations.create_future()
         if self._may_fetch(leader_epoch) and self._partition.log.is_tiered:
-            begin = partial(self._log_operations.start_from_tier, start=start)
+            begin = partial(self._log_operations.start_behind_remote_log, start=start)
             self._begin_truncation(leader_epoch, start.next_offset, lambda log, _: begin(log), answer)
         else:
             answer.set_result(False)

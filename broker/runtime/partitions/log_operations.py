@@ -8,7 +8,7 @@ from broker.runtime.partitions.log_store import LogStore
 from broker.runtime.partitions.partition import Partition
 from storage.errors import LogDirFailure
 from storage.log import Log
-from storage.tier_start import TierStart
+from storage.remote_log_start import RemoteLogStart
 
 
 class StoredLogOperations:
@@ -34,8 +34,8 @@ class StoredLogOperations:
     def truncate_fully_and_start_at(self, log: Log, offset: int) -> "asyncio.Future[bool]":
         return self._store.truncate_fully_and_start_at(log, offset)
 
-    def start_from_tier(self, log: Log, start: TierStart) -> "asyncio.Future[bool]":
-        return self._store.start_from_tier(log, start)
+    def start_behind_remote_log(self, log: Log, start: RemoteLogStart) -> "asyncio.Future[bool]":
+        return self._store.start_behind_remote_log(log, start)
 
     def on_log_dir_failure(self, failure: LogDirFailure) -> None:
         self._store.fail(failure)

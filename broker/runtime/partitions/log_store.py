@@ -23,7 +23,7 @@ from storage.directories.log_dirs import LogDirs
 from storage.directories.removals import PendingRemovals
 from storage.errors import LogDirFailure
 from storage.log import Log
-from storage.tier_start import TierStart
+from storage.remote_log_start import RemoteLogStart
 
 _log = EventLog("broker.logs")
 
@@ -172,11 +172,11 @@ class LogStore:
 
         return self._io.submit(partial(self._truncate, log, restart))
 
-    def start_from_tier(self, log: Log, start: TierStart) -> "asyncio.Future[bool]":
+    def start_behind_remote_log(self, log: Log, start: RemoteLogStart) -> "asyncio.Future[bool]":
         """Empty a log and restart it where remote storage ends. As `truncate`."""
 
         def begin() -> bool:
-            log.start_from_tier(
+            log.start_behind_remote_log(
                 start, now_ms=self._clock.now_ms(), checkpoint=self._log_dirs.checkpoints.write_log_start
             )
             return True

@@ -12,7 +12,7 @@ from broker.replication.isr_changes import Outcome
 from protocol.primitives import Uuid
 from storage.errors import LogDirFailure
 from storage.log import Log
-from storage.tier_start import TierStart
+from storage.remote_log_start import RemoteLogStart
 
 if TYPE_CHECKING:
     from broker.runtime.partitions.partition import Partition
@@ -55,8 +55,8 @@ class LogOperations(Protocol):
     def truncate_fully_and_start_at(self, log: Log, offset: int) -> "asyncio.Future[bool]":
         """Run `Log.truncate_fully_and_start_at`."""
 
-    def start_from_tier(self, log: Log, start: TierStart) -> "asyncio.Future[bool]":
-        """Run `Log.start_from_tier`."""
+    def start_behind_remote_log(self, log: Log, start: RemoteLogStart) -> "asyncio.Future[bool]":
+        """Run `Log.start_behind_remote_log`."""
 
     def on_log_dir_failure(self, failure: LogDirFailure) -> None:
         """Take the failed log directory offline. Idempotent."""

@@ -159,7 +159,7 @@ class SegmentCopyTask:
         term = self._term
         if self._attempt is not None and (term.is_over() or not self._is_local(self._attempt)):
             await self._close(self._attempt)
-        if term.is_over() or term.is_blocked or not term.partition.log.is_copied_to_tier:
+        if term.is_over() or term.is_blocked or not term.partition.log.is_copied_to_remote:
             return None
         if self._attempt is None:
             wait_ms = self._begin()

@@ -23,7 +23,7 @@ from broker.runtime.partitions.partition import Partition
 from broker.runtime.remote_log.segments import PASSING_ERRORS
 from broker.runtime.remote_log.settings import RemoteLogSettings
 from protocol.errors import KafkaError
-from storage.tier_start import TierStart
+from storage.remote_log_start import RemoteLogStart
 from storage.tiered.bucket.inventory import IndexReader, LatestHistory
 from storage.tiered.errors import RemoteMetadataNotReady, RemoteStorageError
 from storage.tiered.format.log_start_object import LogStart
@@ -164,10 +164,12 @@ class LogStartLookup:
                 )
         partition.become_leader(leader_epoch)
 
-    async def _start_log(self, leader_epoch: int, start: TierStart | EmptyStart) -> bool:
+    async def _start_log(self, leader_epoch: int, start: RemoteLogStart | EmptyStart) -> bool:
         """Start the log at `start`; return whether the replica is still to lead in this epoch."""
         partition = self._partition
         if isinstance(start, EmptyStart):
             return await partition.follower.truncate_fully_and_start_at(leader_epoch, start.offset)
         known_start = max(start.log_start_offset, partition.log.log_start_offset)
-        return await partition.follower.start_from_tier(leader_epoch, replace(start, log_start_offset=known_start))
+        return await partition.follower.start_behind_remote_log(
+            leader_epoch, replace(start, log_start_offset=known_start)
+        )

@@ -8,13 +8,13 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from broker.replication.fetch_state import FetchedReplica
-from broker.replication.tier_state_machine import Load, leader_epoch_entries
+from broker.replication.remote_log_aux_state_machine import Load, leader_epoch_entries
 from broker.runtime.loop.thread_pool import PoolFull, WorkPool
 from broker.runtime.loop.waiters import Loop
 from broker.runtime.replication.remote_log_aux_state import RemoteLogUnavailable
 from storage.directories.checkpoints import LeaderEpochEntry
 from storage.errors import CorruptCheckpoint
-from storage.tier_start import TierStart
+from storage.remote_log_start import RemoteLogStart
 from storage.tiered.catalog.lineage import Lineage, decode_epochs
 from storage.tiered.errors import RemoteMetadataNotReady, RemoteStorageError
 from storage.tiered.remote_metadata import RemoteLogMetadataManager
@@ -55,8 +55,8 @@ class RemoteSegmentSource:
             found.set_exception(error)
         return found
 
-    def load(self, replica: FetchedReplica, load: Load[RemoteSegment]) -> "Future[TierStart]":
-        refused: Future[TierStart] = self._loop.create_future()
+    def load(self, replica: FetchedReplica, load: Load[RemoteSegment]) -> "Future[RemoteLogStart]":
+        refused: Future[RemoteLogStart] = self._loop.create_future()
         try:
             return self._pool.submit(partial(self._load, load, self._others(replica, load)))
         except (PoolFull, RemoteMetadataNotReady) as error:
@@ -75,7 +75,7 @@ class RemoteSegmentSource:
         known = self._metadata.known(_partition(replica))
         return known.ending_within(load.segment.start_offset - 1, load.next_offset - 1)
 
-    def _load(self, load: Load[RemoteSegment], others: Sequence[RemoteSegment]) -> TierStart:
+    def _load(self, load: Load[RemoteSegment], others: Sequence[RemoteSegment]) -> RemoteLogStart:
         """Load the state at the offset; runs on a pool thread."""
         segment, offset = load.segment, load.next_offset
         try:
@@ -83,7 +83,7 @@ class RemoteSegmentSource:
                 decode_epochs(self._storage.read_index(segment, IndexKind.LEADER_EPOCH)), load
             )
             producers = producers_before(offset, segment, others, Lineage(epochs, offset), self._storage)
-            return TierStart(
+            return RemoteLogStart(
                 next_offset=offset,
                 log_start_offset=load.log_start_offset,
                 epochs=tuple(LeaderEpochEntry(*entry) for entry in epochs),

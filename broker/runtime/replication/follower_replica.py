@@ -7,7 +7,7 @@ from typing import Protocol
 from broker.metrics.topics import TopicMeters
 from broker.replication.fetch_state import FetchedReplica
 from protocol.primitives import Buffer
-from storage.tier_start import TierStart
+from storage.remote_log_start import RemoteLogStart
 
 
 class FollowerReplica(FetchedReplica, Protocol):
@@ -49,6 +49,6 @@ class FollowerReplica(FetchedReplica, Protocol):
         """Remove all records and restart the log at `offset`. Otherwise as `truncate`."""
         ...
 
-    def start_from_tier(self, leader_epoch: int, start: TierStart) -> "Future[bool]":
+    def start_behind_remote_log(self, leader_epoch: int, start: RemoteLogStart) -> "Future[bool]":
         """Remove all records and restart the log where remote storage ends. Otherwise as `truncate`."""
         ...

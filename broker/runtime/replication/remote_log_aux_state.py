@@ -1,9 +1,9 @@
 """Builds of remote log auxiliary state: a follower restarts its log behind records that only remote storage holds.
 
-One attempt per replica runs in as many loop iterations as it takes and blocks no other replica (Kafka fetches the state
-within the fetcher's thread and holds up all its partitions, KAFKA-13560). `broker.replication.tier_state_machine`
-decides the steps; a `RemoteLogSource` provides remote segments and their state. An attempt ends at its next step once
-the replica is no longer followed or has a new leader epoch.
+One attempt per replica runs in as many loop iterations as it takes and blocks no other replica (Kafka fetches the
+state within the fetcher's thread and holds up all its partitions, KAFKA-13560). `RemoteLogAuxStateMachine` decides the
+steps; a `RemoteLogSource` provides remote segments and their state. An attempt ends at its next step once the replica
+is no longer followed or has a new leader epoch.
 """
 
 from asyncio import Future
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, Protocol, TypeAlias, TypeVar
 from broker.logs import EventLog
 from broker.replication.fetch_actions import AuxStateBuild
 from broker.replication.fetch_state import FetchedReplica, FetchPhase, PartitionFetchState
-from broker.replication.tier_state_machine import (
+from broker.replication.remote_log_aux_state_machine import (
     AskEpochEnd,
     AskOffset,
     BeginAt,
@@ -20,12 +20,12 @@ from broker.replication.tier_state_machine import (
     FindSegment,
     GiveUp,
     Load,
+    RemoteLogAuxStateMachine,
     Step,
-    TierStateMachine,
 )
 from broker.runtime.replication.follower_replica import FollowerReplica
 from broker.runtime.replication.leader_offset_queries import EpochAnswer, LeaderOffsetQueries, OffsetAnswer
-from storage.tier_start import TierStart
+from storage.remote_log_start import RemoteLogStart
 
 if TYPE_CHECKING:
     from storage.tiered.segment_metadata import RemoteSegment
@@ -56,7 +56,7 @@ class RemoteLogSource(Protocol):
         """Find the finished segment that has `offset` in `epoch`. Fails with RemoteLogUnavailable."""
         ...
 
-    def load(self, replica: FetchedReplica, load: "Load[RemoteSegment]") -> "Future[TierStart]":
+    def load(self, replica: FetchedReplica, load: "Load[RemoteSegment]") -> "Future[RemoteLogStart]":
         """Load the state of a log that starts at `load.next_offset`. Fails with RemoteLogUnavailable."""
         ...
 
@@ -64,7 +64,7 @@ class RemoteLogSource(Protocol):
 class BuildOutcome(Protocol):
     """The receiver of an attempt's outcome: exactly one call, unless the attempt is void."""
 
-    def on_start(self, followed: _Followed, start: TierStart) -> None:
+    def on_start(self, followed: _Followed, start: RemoteLogStart) -> None:
         """Restart the log with the loaded state."""
 
     def on_nothing_remote(self, followed: _Followed, offset: int) -> None:
@@ -88,7 +88,7 @@ class RemoteLogAuxStateBuild:
         self._source = source
         self._offset_queries = offset_queries
         self._outcome = outcome
-        self._state: TierStateMachine[RemoteSegment] = TierStateMachine(
+        self._state: RemoteLogAuxStateMachine[RemoteSegment] = RemoteLogAuxStateMachine(
             build.leader_log_start, skips_remote=source.skips_remote and _is_empty(build.followed)
         )
 
@@ -130,7 +130,7 @@ class RemoteLogAuxStateBuild:
         if not self._is_over(done):
             self._perform(self._state.on_segment(done.result()))
 
-    def _on_loaded(self, done: "Future[TierStart]") -> None:
+    def _on_loaded(self, done: "Future[RemoteLogStart]") -> None:
         if not self._is_over(done):
             self._outcome.on_start(self._followed, done.result())
 

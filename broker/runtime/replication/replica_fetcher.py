@@ -34,7 +34,7 @@ from broker.runtime.replication.leader_offset_queries import LeaderOffsetQueries
 from broker.runtime.replication.remote_log_aux_state import RemoteLogAuxStateBuild, RemoteLogSource
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.fetch import FetchResponse
-from storage.tier_start import TierStart
+from storage.remote_log_start import RemoteLogStart
 
 SLICE_BYTES: Final = 1_048_576
 """The bytes appended in one loop iteration, rounded up to whole partitions: takes half a millisecond."""
@@ -381,9 +381,9 @@ class ReplicaFetcher:
             self._log_failure(followed, ErrorCode.OFFSET_MOVED_TO_TIERED_STORAGE)
         self.core.on_build_failed(followed, self._now_ms())
 
-    def on_start(self, followed: _Followed, start: TierStart) -> None:
+    def on_start(self, followed: _Followed, start: RemoteLogStart) -> None:
         """Implements BuildOutcome."""
-        done = followed.partition.start_from_tier(followed.leader_epoch, start)
+        done = followed.partition.start_behind_remote_log(followed.leader_epoch, start)
         done.add_done_callback(partial(self._on_truncated, followed, self.core.on_built))
 
     def on_nothing_remote(self, followed: _Followed, offset: int) -> None:

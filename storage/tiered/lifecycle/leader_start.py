@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import NamedTuple, TypeAlias
 
-from storage.tier_start import TierStart
+from storage.remote_log_start import RemoteLogStart
 from storage.tiered.bucket.inventory import IndexReader, LatestHistory, latest_history
 from storage.tiered.catalog.lineage import Lineage
 from storage.tiered.errors import RemoteStorageError
@@ -27,7 +27,7 @@ class EmptyStart(NamedTuple):
     offset: int
 
 
-LeaderStart: TypeAlias = TierStart | EmptyStart | None
+LeaderStart: TypeAlias = RemoteLogStart | EmptyStart | None
 
 
 def history_of(partition: TopicIdPartition, newest: Sequence[RemoteSegment], indexes: IndexReader) -> LatestHistory:
@@ -56,7 +56,7 @@ def leader_start(known: KnownSegments, latest: LatestHistory, log_start: LogStar
         return None
     if begins >= end:
         return EmptyStart(next_offset)
-    return TierStart(
+    return RemoteLogStart(
         next_offset=next_offset,
         log_start_offset=begins,
         epochs=latest.lineage.entries,
@@ -79,7 +79,7 @@ def first_offset(known: KnownSegments, lineage: Lineage) -> int | None:
     return None
 
 
-def is_ahead(start: TierStart | EmptyStart, log_end_offset: int, latest_epoch: int) -> bool:
+def is_ahead(start: RemoteLogStart | EmptyStart, log_end_offset: int, latest_epoch: int) -> bool:
     """Whether remote storage knows more of a history than an empty log that ends at `log_end_offset`.
 
     An empty log need not have lost records: they may all be deleted, and remaining remote segments are about to be

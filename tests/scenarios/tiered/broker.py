@@ -12,7 +12,7 @@ from random import Random
 from broker.metrics.topics import TopicMeters
 from broker.replication.epochs import EpochEnd, check_leader_epoch, has_diverged
 from broker.replication.fetch_state import FetchPosition
-from broker.replication.tier_state_machine import EARLIEST_LOCAL
+from broker.replication.remote_log_aux_state_machine import EARLIEST_LOCAL
 from protocol.errors import ErrorCode
 from protocol.messages.fetch import EpochEndOffset, FetchPartition, PartitionData
 from protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsPartitionResponse
@@ -31,7 +31,7 @@ from storage.directories.checkpoints import (
 from storage.errors import OffsetMovedToTier, OffsetOutOfRange
 from storage.files import join
 from storage.log import Log
-from storage.tier_start import TierStart
+from storage.remote_log_start import RemoteLogStart
 from tests.support.fakes.manual_loop import ManualLoop
 from tests.support.fakes.memory_files import MemoryFileSystem
 
@@ -226,10 +226,10 @@ class Broker:
     def truncate_fully_and_start_at(self, leader_epoch: int, offset: int) -> "Future[bool]":
         return self._cut(leader_epoch, lambda: self.log.truncate_fully_and_start_at(offset, now_ms=NOW_MS))
 
-    def start_from_tier(self, leader_epoch: int, start: TierStart) -> "Future[bool]":
+    def start_behind_remote_log(self, leader_epoch: int, start: RemoteLogStart) -> "Future[bool]":
         return self._cut(
             leader_epoch,
-            lambda: self.log.start_from_tier(start, now_ms=NOW_MS, checkpoint=self._write_log_start),
+            lambda: self.log.start_behind_remote_log(start, now_ms=NOW_MS, checkpoint=self._write_log_start),
         )
 
     def _cut(self, leader_epoch: int, cut: Callable[[], object]) -> "Future[bool]":

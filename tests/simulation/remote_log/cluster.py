@@ -18,8 +18,8 @@ from protocol.records.control import ControlType, end_transaction_marker
 from storage.config import LogConfig
 from storage.log import Log
 from storage.producer_state import Origin, ProducerState
+from storage.remote_log_start import RemoteLogStart
 from storage.retention import SegmentDeletionReason
-from storage.tier_start import TierStart
 from storage.tiered.cache.index_cache import IndexCache
 from storage.tiered.segment_metadata import RemoteSegment, SegmentUpdate
 from storage.tiered.segments.reading import SegmentReader
@@ -280,8 +280,10 @@ class RemoteStorageSimulator(Simulator):
         producers.end_offset = start
         entries = tuple(entry for entry in source.epochs.entries if entry.start_offset < start)
         self.state.counts.add("starts from the tier")
-        follower.log.start_from_tier(
-            TierStart(next_offset=start, log_start_offset=source.log_start_offset, epochs=entries, producers=producers),
+        follower.log.start_behind_remote_log(
+            RemoteLogStart(
+                next_offset=start, log_start_offset=source.log_start_offset, epochs=entries, producers=producers
+            ),
             now_ms=self.clock.now_ms(),
             checkpoint=lambda log: follower.broker.dirs.checkpoints.write_log_starts(),
         )

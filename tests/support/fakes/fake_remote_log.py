@@ -6,12 +6,12 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from broker.replication.fetch_state import FetchedReplica
-from broker.replication.tier_state_machine import Load, leader_epoch_entries
+from broker.replication.remote_log_aux_state_machine import Load, leader_epoch_entries
 from broker.runtime.replication.remote_log_aux_state import RemoteLogUnavailable
 from protocol.primitives import Uuid
 from storage.directories.checkpoints import LeaderEpochEntry
 from storage.producer_state import ProducerState
-from storage.tier_start import TierStart
+from storage.remote_log_start import RemoteLogStart
 from storage.tiered.segment_metadata import RemoteSegment, RemoteSegmentId, SegmentEpoch, TopicIdPartition
 from tests.support.fakes.manual_loop import ManualLoop
 
@@ -61,17 +61,17 @@ class FakeRemoteLog:
 
         return self._soon(find)
 
-    def load(self, replica: FetchedReplica, load: "Load[RemoteSegment]") -> "Future[TierStart]":
+    def load(self, replica: FetchedReplica, load: "Load[RemoteSegment]") -> "Future[RemoteLogStart]":
         segment = load.segment
         self.say(
             f"load the state before {load.next_offset} from remote segment {segment.start_offset}-{segment.end_offset}"
         )
 
-        def fetch() -> TierStart:
+        def fetch() -> RemoteLogStart:
             (epochs,) = (each for known, each in self.histories[replica.topic, replica.index] if known is segment)
             producers = ProducerState()
             producers.end_offset = load.next_offset
-            return TierStart(
+            return RemoteLogStart(
                 next_offset=load.next_offset,
                 log_start_offset=load.log_start_offset,
                 epochs=tuple(LeaderEpochEntry(*each) for each in leader_epoch_entries(epochs, load)),

@@ -23,7 +23,7 @@ from broker.net.peer import SocketAddress
 from broker.replication.epochs import EpochEnd
 from broker.replication.fetch_plan import FetcherSettings, Sender
 from broker.replication.fetch_state import FetchPhase, FetchPosition
-from broker.replication.tier_state_machine import EARLIEST_LOCAL, EARLIEST_PENDING_UPLOAD
+from broker.replication.remote_log_aux_state_machine import EARLIEST_LOCAL, EARLIEST_PENDING_UPLOAD
 from broker.runtime.controller.metadata_cache import MetadataCache
 from broker.runtime.partitions.hosted_follower import FetchedOutOfOrder
 from broker.runtime.partitions.reads import FetchTarget, LogReadResult
@@ -54,7 +54,7 @@ from protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderTopicResult,
 )
 from protocol.primitives import Buffer, Uuid
-from storage.tier_start import TierStart
+from storage.remote_log_start import RemoteLogStart
 from tests.support.fakes.fake_remote_log import FakeRemoteLog
 from tests.support.fakes.manual_loop import ManualLoop
 from tests.support.fakes.runtimes import make_runtime
@@ -142,7 +142,7 @@ class NumberLog:
         self.entries, self.epochs = [], []
         self.start = self.end = self.high_watermark = self.first_local = offset
 
-    def restart_from_tier(self, start: TierStart) -> None:
+    def restart_behind_remote_log(self, start: RemoteLogStart) -> None:
         self.restart(start.next_offset)
         self.start = start.log_start_offset
         self.epochs = [(epoch, begin) for epoch, begin in start.epochs]
@@ -236,9 +236,9 @@ class FakeReplica:
             leader_epoch, f"truncates fully and starts at {offset}", lambda: self.log.restart(offset)
         )
 
-    def start_from_tier(self, leader_epoch: int, start: TierStart) -> "Future[bool]":
+    def start_behind_remote_log(self, leader_epoch: int, start: RemoteLogStart) -> "Future[bool]":
         words = f"starts after its remote records, at {start.next_offset}"
-        return self._truncate_later(leader_epoch, words, lambda: self.log.restart_from_tier(start))
+        return self._truncate_later(leader_epoch, words, lambda: self.log.restart_behind_remote_log(start))
 
     def _truncate_later(self, leader_epoch: int, words: str, action: Callable[[], None]) -> "Future[bool]":
         future: Future[bool] = self._loop.create_future()

@@ -81,7 +81,7 @@ async def test_leader_copies_closed_committed_segments() -> None:
     meters = broker.metrics.topic(TOPIC)
     assert (meters.copy_requests, meters.copy_errors) == (3, 0)
     assert meters.copy_bytes == sum(one.size_bytes for one in bucket.segments())
-    assert meters.tier.copy_lag_segments == 0
+    assert meters.gauges.copy_lag_segments == 0
     await broker.stop()
 
 
@@ -95,7 +95,7 @@ async def test_copy_lag_is_reported_during_an_outage() -> None:
     broker.lead(0)
     log = broker.fill(3)
     await a_while(60)
-    tier = broker.metrics.topic(TOPIC).tier
+    tier = broker.metrics.topic(TOPIC).gauges
     assert tier.copy_lag_segments == 3
     assert tier.copy_lag_bytes == log.size_bytes
     await broker.crash()
@@ -603,7 +603,7 @@ async def test_outdated_log_start_offset_is_raised() -> None:
     assert log.log_start_offset == 0
     await a_while()
     assert log.log_start_offset == 10
-    assert second.metrics.topic(TOPIC).tier.missing_offsets == 0
+    assert second.metrics.topic(TOPIC).gauges.missing_offsets == 0
     await second.stop()
 
 
@@ -616,11 +616,11 @@ async def test_log_start_offset_does_not_pass_missing_segments() -> None:
     log = second.lead(1).log
     await a_while(2 * SETTINGS.grace_ms / 1000)
     assert log.log_start_offset == 0
-    assert second.metrics.topic(TOPIC).tier.missing_offsets == 10
+    assert second.metrics.topic(TOPIC).gauges.missing_offsets == 10
     assert bucket.ranges() == [(10, 19), (20, 29)]
     log.maybe_increment_log_start_offset(10)
     await a_while()
-    assert second.metrics.topic(TOPIC).tier.missing_offsets == 0
+    assert second.metrics.topic(TOPIC).gauges.missing_offsets == 0
     await second.stop()
 
 

@@ -6,7 +6,7 @@ from typing import TypeVar
 
 import pytest
 
-from broker.replication.tier_state_machine import Load
+from broker.replication.remote_log_aux_state_machine import Load
 from broker.runtime.loop.thread_pool import PoolFull
 from broker.runtime.remote_log.segment_source import RemoteSegmentSource
 from broker.runtime.replication.remote_log_aux_state import RemoteLogUnavailable

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from storage.directories.checkpoints import LeaderEpochEntry
 from storage.producer_state import ProducerEntry, ProducerState
-from storage.tier_start import TierStart
+from storage.remote_log_start import RemoteLogStart
 from storage.tiered.bucket.inventory import LatestHistory, inventory_of
 from storage.tiered.catalog.metadata_cache import RemoteLogMetadataCache
 from storage.tiered.errors import RemoteStorageError
@@ -54,7 +54,7 @@ def test_empty_log_resumes_after_remote_offsets(bucket: Bucket) -> None:
     producers.entries[7] = ProducerEntry(7, 0)
     bucket.indexes[second.id, IndexKind.PRODUCER_SNAPSHOT] = producers.encode()
     found = start(bucket, second, first)
-    assert isinstance(found, TierStart)
+    assert isinstance(found, RemoteLogStart)
     assert (found.next_offset, found.log_start_offset) == (20, 0)
     assert found.epochs == (LeaderEpochEntry(0, 0), LeaderEpochEntry(3, 12))
     assert list(found.producers.entries) == [7]
@@ -63,7 +63,7 @@ def test_empty_log_resumes_after_remote_offsets(bucket: Bucket) -> None:
 def test_records_that_were_deleted_stay_deleted(bucket: Bucket) -> None:
     segment = bucket.copy(0, 9, [(0, 0)])
     found = start(bucket, segment, log_start=4)
-    assert isinstance(found, TierStart)
+    assert isinstance(found, RemoteLogStart)
     assert found.log_start_offset == 4
     assert start(bucket, segment, log_start=10) == EmptyStart(10)
     assert start(bucket, segment, log_start=25) == EmptyStart(25)
@@ -73,13 +73,13 @@ def test_only_finished_segments_count(bucket: Bucket) -> None:
     one = bucket.copy(0, 9, [(0, 0)])
     begun = replace(bucket.copy(10, 19, [(0, 10)], [(0, 0)]), state=SegmentState.COPY_STARTED)
     found = start(bucket, one, begun)
-    assert isinstance(found, TierStart)
+    assert isinstance(found, RemoteLogStart)
     assert found.next_offset == 10
 
 
 def test_segments_below_a_hole_are_kept(bucket: Bucket) -> None:
     found = start(bucket, bucket.copy(0, 9, [(0, 0)]), bucket.copy(20, 29, [(0, 20)], [(0, 0)]))
-    assert isinstance(found, TierStart)
+    assert isinstance(found, RemoteLogStart)
     assert (found.log_start_offset, found.next_offset) == (0, 30)
 
 
@@ -109,7 +109,7 @@ def test_unreadable_producers_do_not_prevent_start(bucket: Bucket) -> None:
     segment = bucket.copy(0, 9, [(0, 0)])
     bucket.indexes[segment.id, IndexKind.PRODUCER_SNAPSHOT] = b"?"
     found = start(bucket, segment)
-    assert isinstance(found, TierStart)
+    assert isinstance(found, RemoteLogStart)
     assert (found.next_offset, found.producers.entries) == (10, {})
 
 
@@ -119,7 +119,7 @@ def test_any_readable_newest_segment_gives_the_history(bucket: Bucket) -> None:
     whole = bucket.copy(10, 19, [(1, 10)], [(0, 0), (1, 10)])
     bucket.indexes[damaged.id, IndexKind.LEADER_EPOCH] = b"?"
     found = start(bucket, damaged, whole)
-    assert isinstance(found, TierStart)
+    assert isinstance(found, RemoteLogStart)
     assert found.epochs == (LeaderEpochEntry(0, 0), LeaderEpochEntry(1, 10))
 
 
@@ -151,7 +151,7 @@ def test_log_start_agrees_with_full_scan(data: st.DataObject) -> None:
     assert (None if first is None else max(first, known_from)) == min(agreeing, default=None)
     found = leader_start(history.cache, latest, None)
     inventory = inventory_of(PARTITION, finished, latest, None)
-    if isinstance(found, TierStart):
+    if isinstance(found, RemoteLogStart):
         assert max(found.log_start_offset, known_from) == max(inventory.log_start_offset, known_from)
         assert found.next_offset == inventory.next_offset
     else:

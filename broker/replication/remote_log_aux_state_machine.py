@@ -4,7 +4,7 @@ Theory of operation
 -------------------
 The leader has answered OFFSET_MOVED_TO_TIERED_STORAGE: the next records are in remote storage only and are not
 replicated. The follower continues where the leader's local log starts, and takes the state of the earlier records
-(leader epochs, producers) from the last remote segment before that point. One `TierStateMachine` is one attempt:
+(leader epochs, producers) from the last remote segment before that point. One `RemoteLogAuxStateMachine` is an attempt:
 
  1. Where does the leader's local log start, and in which epoch? ListOffsets -4. An empty follower may skip all remote
     records, whether local too or not: ListOffsets -6 (`follower.fetch.last.tiered.offset.enable`).
@@ -114,7 +114,7 @@ class Fenced(NamedTuple):
 Step: TypeAlias = AskOffset | AskEpochEnd | FindSegment | Load[S] | BeginAt | GiveUp | Fenced
 
 
-class TierStateMachine(Generic[S]):
+class RemoteLogAuxStateMachine(Generic[S]):
     """One attempt. Feed the result of each step to the `on_…` method of that step, which returns the next step."""
 
     def __init__(self, leader_log_start: int, *, skips_remote: bool) -> None:

@@ -1,4 +1,4 @@
-"""A log that begins at the end of remote storage (`storage.tier_start`), and crashes on the way there."""
+"""A log that begins at the end of remote storage (`storage.remote_log_start`), and crashes on the way there."""
 
 import errno
 from functools import partial
@@ -13,7 +13,7 @@ from storage.directories.checkpoints import LeaderEpochEntry, TopicPartition, re
 from storage.errors import LogDirFailure
 from storage.log import Log
 from storage.producer_state import ProducerState
-from storage.tier_start import TierStart
+from storage.remote_log_start import RemoteLogStart
 from tests.support.fakes.memory_files import MemoryFileSystem
 from tests.support.fakes.power_loss import FailingPower, lose_power_in
 
@@ -81,9 +81,9 @@ def producers(offset: int) -> ProducerState:
     return ProducerState.decode("a snapshot", state.encode(), offset)
 
 
-def tier_start(next_offset: int = 40, log_start_offset: int = 3) -> TierStart:
+def remote_log_start(next_offset: int = 40, log_start_offset: int = 3) -> RemoteLogStart:
     epochs = tuple(entry for entry in EPOCHS if entry.start_offset < next_offset)
-    return TierStart(
+    return RemoteLogStart(
         next_offset=next_offset,
         log_start_offset=log_start_offset,
         epochs=epochs,
@@ -91,11 +91,11 @@ def tier_start(next_offset: int = 40, log_start_offset: int = 3) -> TierStart:
     )
 
 
-def begin(log: Log, start: TierStart) -> None:
-    log.start_from_tier(start, now_ms=NOW_MS, checkpoint=checkpoint_start)
+def begin(log: Log, start: RemoteLogStart) -> None:
+    log.start_behind_remote_log(start, now_ms=NOW_MS, checkpoint=checkpoint_start)
 
 
-def assert_started(log: Log, start: TierStart) -> None:
+def assert_started(log: Log, start: RemoteLogStart) -> None:
     assert (log.log_start_offset, log.log_end_offset) == (start.log_start_offset, start.next_offset)
     assert log.segments.first.base_offset == start.next_offset
     assert tuple(log.epochs.entries) == start.epochs
@@ -112,7 +112,7 @@ def fs() -> FailingPower:
 @pytest.mark.parametrize("next_offset", [40, 12, 10, 7])
 def test_log_continues_at_the_end_of_remote_storage_with_its_state(fs: FailingPower, next_offset: int) -> None:
     """The earlier log may have more or fewer records, or a segment of the same name."""
-    log, start = old_log(fs), tier_start(next_offset)
+    log, start = old_log(fs), remote_log_start(next_offset)
     begin(log, start)
     assert_started(log, start)
     assert log.recovery_point == next_offset
@@ -122,7 +122,7 @@ def test_log_continues_at_the_end_of_remote_storage_with_its_state(fs: FailingPo
 
 def test_log_started_from_tier_is_appended_to_and_read(fs: FailingPower) -> None:
     log = old_log(fs)
-    begin(log, tier_start())
+    begin(log, remote_log_start())
     log.append_as_follower(batch(40, 7, NEW_PRODUCER), now_ms=NOW_MS)
     assert log.read(40, 1000, 41).next_offset == 41
     assert log.epochs.epoch_for_offset(40) == 7
@@ -131,7 +131,7 @@ def test_log_started_from_tier_is_appended_to_and_read(fs: FailingPower) -> None
 
 @pytest.mark.parametrize("clean", [True, False])
 def test_log_started_from_tier_survives_a_restart(fs: FailingPower, clean: bool) -> None:
-    log, start = old_log(fs), tier_start()
+    log, start = old_log(fs), remote_log_start()
     begin(log, start)
     log.close(clean=clean)
     if not clean:
@@ -144,7 +144,7 @@ def test_appends_after_a_tier_start_survive_a_crash(fs: FailingPower) -> None:
     the same.
     """
     log = old_log(fs)
-    begin(log, tier_start())
+    begin(log, remote_log_start())
     log.append_as_follower(batch(40, 7) + batch(41, 9), now_ms=NOW_MS)
     for segment in log.segments:
         segment.sync(indexes=True)
@@ -161,7 +161,7 @@ def test_power_loss_leaves_the_old_log_an_empty_log_or_the_new_log(next_offset: 
     """No crash leaves a log with the new start and an incomplete state."""
     seen = set()
     for after in range(1000):
-        fs, start = FailingPower(), tier_start(next_offset)
+        fs, start = FailingPower(), remote_log_start(next_offset)
         failed = lose_power_in(fs, after, Random(seed * 1000 + after), partial(begin, old_log(fs), start))
         seen.add(_what_is_left(opened(fs), start))
         if not failed:
@@ -169,7 +169,7 @@ def test_power_loss_leaves_the_old_log_an_empty_log_or_the_new_log(next_offset: 
     assert seen == {"old", "empty", "new"}
 
 
-def _what_is_left(log: Log, start: TierStart) -> str:
+def _what_is_left(log: Log, start: RemoteLogStart) -> str:
     if log.segments.first.base_offset == start.next_offset:
         assert_started(log, start)
         return "new"
@@ -187,7 +187,7 @@ def test_disk_failure_during_a_tier_start_fails_the_log(fs: FailingPower) -> Non
     log = old_log(fs)
     fs.fail("sync", errno.EIO, path_part=".snapshot")
     with pytest.raises(LogDirFailure):
-        begin(log, tier_start())
+        begin(log, remote_log_start())
     with pytest.raises(LogDirFailure):
         log.read(0, 1000, 1)
 
@@ -202,7 +202,7 @@ def test_disk_failure_during_a_tier_start_fails_the_log(fs: FailingPower) -> Non
     ],
 )
 def test_contradicting_tier_start_is_refused(changes: dict[str, object], complaint: str) -> None:
-    good = tier_start()
+    good = remote_log_start()
     fields = {name: getattr(good, name) for name in ("next_offset", "log_start_offset", "epochs", "producers")}
     with pytest.raises(ValueError, match=complaint):
-        TierStart(**{**fields, **changes})
+        RemoteLogStart(**{**fields, **changes})

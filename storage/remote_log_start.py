@@ -5,14 +5,14 @@ records must be given: the leader epochs and the producers. A replica without th
 forget aborted transactions, and append a producer's retry as a new batch.
 
 The log installs the state in an order in which a crash leaves the old log, an empty log, or the new log
-(`Log.start_from_tier`):
+(`Log.start_behind_remote_log`):
 
     content of the disk                                      state after a restart
     -------------------                                      ---------------------
  1. the old log, the recovery point lowered below the cut    the old log
  2. the new log start offset in the checkpoint               the old log with a later start; or an empty log
  3. the newest part of the old log is removed                a shorter old log
- 4. the whole old log is removed, with its snapshots         an empty log at its start: the follower returns to the tier
+ 4. the whole old log is removed, with its snapshots         an empty log at its start: the follower starts over
  5. the producers, the epochs                                again an empty log, which is built anew
  6. the first segment of the new log                         the new log: everything else was durable before
 """
@@ -24,7 +24,7 @@ from storage.producer_state import ProducerState
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TierStart:
+class RemoteLogStart:
     """The state before `next_offset`, at which the empty log continues; offsets from `log_start_offset` on are remote.
 
     `epochs` are the leader epochs of the remote offsets; `producers` is the state before `next_offset`. Raises

@@ -1,4 +1,4 @@
-"""The search for a follower's log start behind remote records, step by step (`tier_state_machine.py`)."""
+"""The search for a follower's log start behind remote records, step by step (`remote_log_aux_state_machine.py`)."""
 
 from dataclasses import dataclass
 from random import Random
@@ -6,7 +6,7 @@ from random import Random
 import pytest
 
 from broker.replication.epochs import EpochEnd
-from broker.replication.tier_state_machine import (
+from broker.replication.remote_log_aux_state_machine import (
     EARLIEST_LOCAL,
     EARLIEST_PENDING_UPLOAD,
     AskEpochEnd,
@@ -16,8 +16,8 @@ from broker.replication.tier_state_machine import (
     FindSegment,
     GiveUp,
     Load,
+    RemoteLogAuxStateMachine,
     Step,
-    TierStateMachine,
     leader_epoch_entries,
 )
 from protocol.errors import ErrorCode
@@ -59,7 +59,7 @@ class Leader:
 
     def build(self, *segments: Remote) -> Step[Remote]:
         """Run an attempt to its last step: Load, BeginAt, or GiveUp."""
-        state: TierStateMachine[Remote] = TierStateMachine(self.log_start, skips_remote=False)
+        state: RemoteLogAuxStateMachine[Remote] = RemoteLogAuxStateMachine(self.log_start, skips_remote=False)
         assert state.begin() == AskOffset(EARLIEST_LOCAL)
         step = state.on_offset(0, self.first_local, self.epoch_at(self.first_local))
         while True:
@@ -122,7 +122,7 @@ def test_missing_segment_ends_the_attempt() -> None:
 
 @pytest.mark.parametrize("wrong", [segment(3, 5, e0=3), segment(0, 1, e0=0)])
 def test_segment_without_the_offset_is_refused(wrong: Remote) -> None:
-    state: TierStateMachine[Remote] = TierStateMachine(0, skips_remote=False)
+    state: RemoteLogAuxStateMachine[Remote] = RemoteLogAuxStateMachine(0, skips_remote=False)
     state.on_offset(0, 3, 0)
     step = state.on_segment(wrong)
     assert isinstance(step, GiveUp)
@@ -159,7 +159,7 @@ def test_leader_may_have_an_epoch_that_the_segment_lacks() -> None:
 
 
 def test_changed_leader_history_ends_the_attempt() -> None:
-    state: TierStateMachine[Remote] = TierStateMachine(0, skips_remote=False)
+    state: RemoteLogAuxStateMachine[Remote] = RemoteLogAuxStateMachine(0, skips_remote=False)
     state.on_offset(0, 5, 3)
     assert state.on_epoch_end(0, EpochEnd(2, 5)) == FindSegment(2, 4)
     assert state.on_segment(segment(0, 9, e2=0, e4=8)) == AskEpochEnd(4)
@@ -178,13 +178,13 @@ def test_leader_without_remote_records_restarts_the_follower_without_state() -> 
     [(ErrorCode.NOT_LEADER_OR_FOLLOWER, -1, -1), (ErrorCode.NETWORK_EXCEPTION, -1, -1), (0, -1, -1), (0, 5, -1)],
 )
 def test_unknown_local_log_start_ends_the_attempt(code: int, offset: int, epoch: int) -> None:
-    step = TierStateMachine[Remote](0, skips_remote=False).on_offset(code, offset, epoch)
+    step = RemoteLogAuxStateMachine[Remote](0, skips_remote=False).on_offset(code, offset, epoch)
     assert isinstance(step, GiveUp)
     assert not step.is_failure
 
 
 def test_fenced_leader_epoch_ends_the_attempt() -> None:
-    state: TierStateMachine[Remote] = TierStateMachine(0, skips_remote=False)
+    state: RemoteLogAuxStateMachine[Remote] = RemoteLogAuxStateMachine(0, skips_remote=False)
     assert state.on_offset(ErrorCode.FENCED_LEADER_EPOCH, -1, -1) == Fenced()
     state.on_offset(0, 5, 2)
     assert state.on_epoch_end(ErrorCode.FENCED_LEADER_EPOCH, EpochEnd(-1, -1)) == Fenced()
@@ -195,7 +195,7 @@ def test_fenced_leader_epoch_ends_the_attempt() -> None:
 
 
 def test_skipping_follower_queries_the_earliest_pending_upload() -> None:
-    state: TierStateMachine[Remote] = TierStateMachine(0, skips_remote=True)
+    state: RemoteLogAuxStateMachine[Remote] = RemoteLogAuxStateMachine(0, skips_remote=True)
     assert state.begin() == AskOffset(EARLIEST_PENDING_UPLOAD)
     assert state.on_offset(0, 8, 0) == FindSegment(0, 7)
     u = segment(6, 7, e0=6)
@@ -206,10 +206,10 @@ def test_skipping_follower_queries_the_earliest_pending_upload() -> None:
     ("code", "offset"), [(ErrorCode.UNSUPPORTED_VERSION, -1), (0, -1), (0, 2)], ids=["older", "unknown", "nothing"]
 )
 def test_skipping_follower_falls_back_to_the_local_log_start(code: int, offset: int) -> None:
-    state: TierStateMachine[Remote] = TierStateMachine(2, skips_remote=True)
+    state: RemoteLogAuxStateMachine[Remote] = RemoteLogAuxStateMachine(2, skips_remote=True)
     assert state.on_offset(code, offset, 1) == AskOffset(EARLIEST_LOCAL)
     assert state.on_offset(0, 8, 0) == FindSegment(0, 7)
-    assert isinstance(TierStateMachine[Remote](2, skips_remote=False).on_offset(code, -1, 1), GiveUp)
+    assert isinstance(RemoteLogAuxStateMachine[Remote](2, skips_remote=False).on_offset(code, -1, 1), GiveUp)
 
 
 # ---- leader epoch entries
