@@ -44,7 +44,7 @@ def _live_brokers(client: Client) -> list[DescribeClusterBroker]:
 
 
 def _lines(connection: Connection) -> list[str]:
-    """Return one line per API that either side knows: the broker's versions and the one this program would use."""
+    """Return one line per API of either side: the broker's versions and the one this program would use."""
     lines = []
     for key in sorted(API_BY_KEY.keys() | connection.versions.keys()):
         known = API_BY_KEY.get(key)

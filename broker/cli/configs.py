@@ -205,7 +205,7 @@ def _described(client: Client, entity: _Entity, name: str) -> DescribeConfigsRes
 
 
 def _node_of(entity: _Entity, name: str) -> int | None:
-    """The broker that must answer, since only the broker itself knows its static configs. None: any broker."""
+    """Return the broker that describes its static configs, which other brokers lack; None for any broker."""
     if entity.kind is not KINDS["brokers"] or not name:
         return None
     if not name.isdigit():

@@ -90,8 +90,8 @@ def _elect(
     topics: defaultdict[str, list[int]] = defaultdict(list)
     for partition in wanted or ():
         topics[partition.topic].append(partition.partition)
-    asked = None if wanted is None else [TopicPartitions(name, indexes) for name, indexes in topics.items()]
-    request = ElectLeadersRequest(election_type, asked, client.config.request_timeout_ms)
+    requested = None if wanted is None else [TopicPartitions(name, indexes) for name, indexes in topics.items()]
+    request = ElectLeadersRequest(election_type, requested, client.config.request_timeout_ms)
     answer = client.call(request, ElectLeadersResponse)
     raise_for(answer.error_code, "the election")
     return {

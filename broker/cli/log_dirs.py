@@ -1,4 +1,4 @@
-"""`ottla log-dirs`: Kafka's kafka-log-dirs. Prints JSON after two lines of prose; with --json, JSON alone."""
+"""`ottla log-dirs`: Kafka's kafka-log-dirs. Prints JSON after two lines of prose; with --json, only JSON."""
 
 import json
 

@@ -164,7 +164,7 @@ def _voters(
 
 
 def _kind(config: BrokerConfig, voters: Sequence[InitialController]) -> str:
-    """Return the role of the metadata directory in the quorum, in Kafka's words."""
+    """Return the role of the metadata directory in the quorum, as Kafka prints it."""
     if not voters:
         return "metadata"
     is_voter = any(each.id == config.node_id for each in voters)
