@@ -74,12 +74,12 @@ def log_bytes(cluster: BrokerCluster, broker_id: int, topic: str) -> bytes:
 def test_partition_moves_to_two_other_brokers_under_load(cluster: BrokerCluster, tmp_path: Path) -> None:
     create_topic(cluster.bootstrap, "moved", 0, assignment=[[1, 2]], min_insync_replicas="2")
     with ReplicatedLoad(cluster.bootstrap, "moved", members=1) as load:
-        until(lambda: load.books.consumed_count > 100)
+        until(lambda: load.ledger.consumed_count > 100)
         for replicas in ((1, 2, 3), (3, 4), (4, 1)):
             reassign(cluster, tmp_path, "--execute", "moved", *replicas)
             wait_for_replicas(cluster, "moved", *replicas)
             wait_for_state(cluster.bootstrap, "moved", partial(is_led_by, replicas))
-    load.books.check()
+    load.ledger.check()
     assert log_bytes(cluster, 4, "moved") == log_bytes(cluster, 1, "moved") != b""
 
 

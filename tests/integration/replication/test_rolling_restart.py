@@ -41,12 +41,12 @@ def test_rolling_restart_interrupts_no_client(tmp_path: Path) -> None:
     with OttlaCluster(tmp_path / "cluster", settings=settings) as cluster:
         create_topic(cluster.bootstrap, "t", 6)
         with ReplicatedLoad(cluster.bootstrap, "t") as load:
-            until(lambda: load.books.consumed_count > 100)
+            until(lambda: load.ledger.consumed_count > 100)
             restarts = [restart(cluster, index) for index in range(cluster.nodes)]
         for took in restarts:
             print(f"exited {took.exited:.2f} s, serves {took.serves:.2f} s, in sync {took.whole:.2f} s")
-        print(f"{load.books.acknowledged_count} records, slowest {load.books.longest_wait_s:.3f} s")
-        load.books.check()
+        print(f"{load.ledger.acknowledged_count} records, slowest {load.ledger.longest_wait_s:.3f} s")
+        load.ledger.check()
         offsets = wait_for_state(cluster.bootstrap, "__consumer_offsets", lambda state: state.is_whole)
         assert [len(state.isr) for state in offsets.values()] == [3] * 50
         assert "proposing to shrink the ISR" not in "".join(map(cluster.log_text, range(cluster.nodes)))

@@ -14,7 +14,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from protocol.errors import ErrorCode
 from protocol.messages.fetch import PartitionData
-from tests.support.clients.leader_epoch_requests import EpochQuestions
+from tests.support.clients.leader_epoch_requests import LeaderEpochClient
 from tests.support.harnesses.data_plane import batch
 from tests.support.kafka.kraft_nodes import Make
 from tests.support.kafka.unclean_election import UncleanElection
@@ -220,7 +220,7 @@ class TestBrokers:
     def test_leader_returns_the_end_offset_of_the_previous_epoch(self, truncation: Truncation) -> None:
         cluster = truncation.cluster
         epoch = cluster.partition("long").leader_epoch
-        with EpochQuestions.asked(cluster.follower.address, "long") as leader:
+        with LeaderEpochClient.connect(cluster.follower.address, "long") as leader:
             for version in (2, 3, 4):
                 end = leader.end_of(FIRST_EPOCH, epoch, highest=version)
                 assert (end.error_code, end.leader_epoch, end.end_offset) == (0, FIRST_EPOCH, FIRST_LOST)
@@ -232,7 +232,7 @@ class TestBrokers:
     def test_list_offsets_returns_leader_epochs(self, truncation: Truncation) -> None:
         cluster = truncation.cluster
         epoch = cluster.partition("long").leader_epoch
-        with EpochQuestions.asked(cluster.follower.address, "long") as leader:
+        with LeaderEpochClient.connect(cluster.follower.address, "long") as leader:
             latest, earliest = leader.offset_at(-1, epoch), leader.offset_at(-2, epoch)
             assert (latest.offset, latest.leader_epoch) == (9, epoch)
             assert (earliest.offset, earliest.leader_epoch) == (0, FIRST_EPOCH)
@@ -240,7 +240,7 @@ class TestBrokers:
 
     def test_fetch_with_last_fetched_epoch_returns_the_diverging_epoch(self, truncation: Truncation) -> None:
         cluster = truncation.cluster
-        with EpochQuestions.asked(cluster.follower.address, "long") as leader:
+        with LeaderEpochClient.connect(cluster.follower.address, "long") as leader:
             found = fetched(leader, POSITION, last_fetched=FIRST_EPOCH)
             assert found.error_code == 0
             assert not found.records
@@ -253,7 +253,7 @@ class TestBrokers:
         cluster = truncation.cluster
         epoch = cluster.partition("long").leader_epoch
         for node in (cluster.leader, cluster.follower):
-            with EpochQuestions.asked(node.address, "long") as asked:
+            with LeaderEpochClient.connect(node.address, "long") as asked:
                 for current, error in (
                     (epoch - 1, ErrorCode.FENCED_LEADER_EPOCH),
                     (epoch + 1, ErrorCode.UNKNOWN_LEADER_EPOCH),
@@ -265,7 +265,7 @@ class TestBrokers:
     def test_only_the_leader_answers_for_offsets_and_epochs(self, truncation: Truncation) -> None:
         cluster = truncation.cluster
         for node in (cluster.leader, cluster.controller):
-            with EpochQuestions.asked(node.address, "long") as asked:
+            with LeaderEpochClient.connect(node.address, "long") as asked:
                 assert asked.offset_at(-1).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
                 assert asked.end_of(FIRST_EPOCH).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
@@ -274,7 +274,7 @@ class TestBrokers:
         epoch = cluster.partition("long").leader_epoch
         assert epoch > FIRST_EPOCH
         for node in (cluster.leader, cluster.follower, cluster.controller):
-            with EpochQuestions.asked(node.address, "long") as asked:
+            with LeaderEpochClient.connect(node.address, "long") as asked:
                 (known,) = asked.metadata().partitions
                 (old,) = asked.metadata(highest=6).partitions
             assert (known.leader_id, known.leader_epoch) == (cluster.follower.id, epoch)
@@ -286,14 +286,14 @@ class TestBrokers:
         epoch = cluster.partition("long").leader_epoch
         host, _, port = cluster.follower.address.rpartition(":")
         right = (cluster.follower.id, host, int(port))
-        with EpochQuestions.asked(cluster.leader.address, "long") as asked:
+        with LeaderEpochClient.connect(cluster.leader.address, "long") as asked:
             refused = asked.produce(batch(b"refused"))
             (entry,) = refused.responses[0].partition_responses
             assert entry.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
             assert (entry.current_leader.leader_id, entry.current_leader.leader_epoch) == (right[0], epoch)
             assert [(each.node_id, each.host, each.port) for each in refused.node_endpoints] == [right]
         for node, current in ((cluster.leader, FIRST_EPOCH), (cluster.controller, -1)):
-            with EpochQuestions.asked(node.address, "long") as asked:
+            with LeaderEpochClient.connect(node.address, "long") as asked:
                 answer = asked.fetch(0, current)
             (found,) = answer.responses[0].partitions
             assert found.error_code in (ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.NOT_LEADER_OR_FOLLOWER)
@@ -301,7 +301,7 @@ class TestBrokers:
             assert [(each.node_id, each.host, each.port) for each in answer.node_endpoints] == [right]
 
 
-def fetched(asked: EpochQuestions, offset: int, current: int = -1, last_fetched: int = -1) -> PartitionData:
+def fetched(asked: LeaderEpochClient, offset: int, current: int = -1, last_fetched: int = -1) -> PartitionData:
     return asked.fetch(offset, current, last_fetched).responses[0].partitions[0]
 
 
@@ -312,7 +312,7 @@ def test_first_leader_has_truncated_the_lost_records(truncation: Truncation) -> 
     cluster.elect_preferred()
     epoch = cluster.partition("long").leader_epoch
     assert epoch > before
-    with EpochQuestions.asked(cluster.leader.address, "long") as leader:
+    with LeaderEpochClient.connect(cluster.leader.address, "long") as leader:
         end = leader.end_of(FIRST_EPOCH, epoch)
         assert (end.leader_epoch, end.end_offset) == (FIRST_EPOCH, FIRST_LOST)
         end = leader.end_of(before, epoch)

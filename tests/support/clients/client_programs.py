@@ -1,7 +1,8 @@
-"""One small program in each client library: produce numbered lines with a codec, read them back as a group of three.
+"""One small program in each client library: produce numbered lines with a codec, and read them with a group of three
+consumers.
 
-A line travels as a record whose key is its number, so that a reader can tell what is missing, doubled or changed
-however partitions and retries ordered it.
+A line is the value of a record whose key is its number, so that missing, duplicate and changed lines are found in any
+order of partitions and retries.
 """
 
 import asyncio
@@ -29,7 +30,7 @@ STALL_DEADLINE_S = 60
 
 @dataclass
 class Tally:
-    """What a group of readers has seen: every line by number, and how often a number came again."""
+    """Lines read by a group, by number, and the number of duplicates."""
 
     lines: dict[int, bytes] = field(default_factory=dict)
     repeated: int = 0
@@ -37,7 +38,7 @@ class Tally:
 
     def add(self, key: bytes | None, value: bytes | None) -> None:
         """Count one record."""
-        assert key is not None, "a record came without its key"
+        assert key is not None, "a record has no key"
         number, line = int(key), value or b""
         if number not in self.lines:
             self.lines[number] = line
@@ -47,35 +48,35 @@ class Tally:
 
 
 class Deadline:
-    """Ends a read loop that waits in vain: in all, and since the last progress."""
+    """Time limits of a read loop: in all, and since the last progress."""
 
     def __init__(self) -> None:
         self._end = time.monotonic() + READ_DEADLINE_S
         self._stalled = time.monotonic() + STALL_DEADLINE_S
 
     def check(self, *, progress: bool, tally: Tally, expected: int) -> None:
-        """Raise when there is no hope; `progress` restarts the stall clock."""
+        """Raise at a time limit; `progress` restarts the limit since the last progress."""
         now = time.monotonic()
         if progress:
             self._stalled = now + STALL_DEADLINE_S
         if now > min(self._end, self._stalled):
-            raise AssertionError(f"read {len(tally.lines)} of {expected} lines, then nothing more came")
+            raise AssertionError(f"read {len(tally.lines)} of {expected} lines, then no more")
 
 
 class ClientProgram(Protocol):
-    """One client library's way to do the two halves."""
+    """The two operations, implemented with one client library."""
 
     def produce(self, bootstrap: str, topic: str, lines: Iterable[bytes], codec: str) -> int:
-        """Send every line and wait until all are acknowledged; returns how many were."""
+        """Send every line, wait for all acknowledgements, and return their number."""
         ...
 
     def read(self, bootstrap: str, topic: str, group: str, expected: int) -> Tally:
-        """Read through a group of three members from the beginning until `expected` different lines were seen."""
+        """Read with a group of three consumers from the start until `expected` different lines have arrived."""
         ...
 
 
 class Librdkafka:
-    """confluent-kafka: today's librdkafka, idempotent."""
+    """confluent-kafka: the current librdkafka, idempotent."""
 
     def produce(self, bootstrap: str, topic: str, lines: Iterable[bytes], codec: str) -> int:
         """See `ClientProgram.produce`."""
@@ -125,7 +126,7 @@ class Librdkafka:
 
 
 class Aiokafka:
-    """aiokafka, idempotent, on a loop of its own."""
+    """aiokafka, idempotent, on an event loop of its own."""
 
     def produce(self, bootstrap: str, topic: str, lines: Iterable[bytes], codec: str) -> int:
         """See `ClientProgram.produce`."""
@@ -223,7 +224,7 @@ class KafkaPython:
 
 
 class Kcat:
-    """Debian's kcat, an older librdkafka: the lines as a file through its standard input, one partition, in order."""
+    """Debian's kcat, an older librdkafka: lines as a file on standard input, one partition, in order."""
 
     def produce(self, bootstrap: str, topic: str, lines: Iterable[bytes], codec: str) -> int:
         """See `ClientProgram.produce`."""

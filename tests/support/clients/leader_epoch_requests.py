@@ -1,4 +1,4 @@
-"""What a client asks a broker about leader epochs, request by request, of one partition with the index 0 (KIP-320)."""
+"""Requests of a client about leader epochs, for the partition with index 0 of a topic (KIP-320)."""
 
 import contextlib
 from collections.abc import Iterator
@@ -34,8 +34,8 @@ MAX_BYTES = 1 << 20
 TIMEOUT_MS = 5_000
 
 
-class EpochQuestions:
-    """Asks one broker, in the highest versions that it serves."""
+class LeaderEpochClient:
+    """Sends requests to one broker, in the highest versions that it supports."""
 
     def __init__(self, connection: Connection, topic: str) -> None:
         self._connection = connection
@@ -43,7 +43,7 @@ class EpochQuestions:
 
     @classmethod
     @contextlib.contextmanager
-    def asked(cls, address: str, topic: str) -> Iterator["EpochQuestions"]:
+    def connect(cls, address: str, topic: str) -> Iterator["LeaderEpochClient"]:
         endpoint = Endpoint.parse(address)
         with contextlib.closing(Connection.open(endpoint, ClientConfig((endpoint,)))) as connection:
             yield cls(connection, topic)
@@ -53,7 +53,7 @@ class EpochQuestions:
         return self._connection.call(request, MetadataResponse, highest=highest).topics[0]
 
     def end_of(self, epoch: int, current: int = NO_EPOCH, *, highest: int | None = None) -> EpochEndOffset:
-        """Where an epoch ended, asked by one who believes in `current`."""
+        """Return the end offset of an epoch by OffsetForLeaderEpoch with the current leader epoch `current`."""
         partitions = [OffsetForLeaderPartition(0, current, epoch)]
         request = OffsetForLeaderEpochRequest(CONSUMER, [OffsetForLeaderTopic(self._topic, partitions)])
         return self._connection.call(request, OffsetForLeaderEpochResponse, highest=highest).topics[0].partitions[0]
@@ -61,7 +61,7 @@ class EpochQuestions:
     def offset_at(
         self, timestamp: int, current: int = NO_EPOCH, *, highest: int | None = None
     ) -> ListOffsetsPartitionResponse:
-        """ListOffsets; -1 stands for the end, -2 for the start."""
+        """Return an offset by ListOffsets; -1 is the latest, -2 the earliest."""
         topics = [ListOffsetsTopic(self._topic, [ListOffsetsPartition(0, current, timestamp)])]
         request = ListOffsetsRequest(CONSUMER, topics=topics)
         return self._connection.call(request, ListOffsetsResponse, highest=highest).topics[0].partitions[0]
@@ -75,13 +75,13 @@ class EpochQuestions:
         highest: int | None = None,
         wait_ms: int = 0,
     ) -> FetchResponse:
-        """All that is there from an offset on, at once; where nothing is, what comes within `wait_ms`."""
+        """Fetch all records from an offset on at once, or those that arrive within `wait_ms`."""
         partition = FetchPartition(0, current, offset, last_fetched, partition_max_bytes=MAX_BYTES)
         topics = [FetchTopic(self._topic, self.metadata().topic_id, [partition])]
         request = FetchRequest(max_wait_ms=wait_ms, min_bytes=1, topics=topics)
         return self._connection.call(request, FetchResponse, highest=highest)
 
     def produce(self, records: Buffer) -> ProduceResponse:
-        """A batch, with acks=1."""
+        """Produce a batch with acks=1."""
         data = [TopicProduceData(self._topic, self.metadata().topic_id, [PartitionProduceData(0, records)])]
         return self._connection.call(ProduceRequest(None, 1, TIMEOUT_MS, data), ProduceResponse)

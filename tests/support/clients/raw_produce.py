@@ -1,4 +1,4 @@
-"""Produce requests byte by byte: what a client library would retry or refuse is told as the broker said it."""
+"""Produce requests without a client library, which would retry or hide errors."""
 
 import socket
 import struct
@@ -10,13 +10,13 @@ VERSION = 9
 
 
 class RawProducer:
-    """One connection to one broker; one request at a time."""
+    """One connection to one broker, with one request at a time."""
 
     def __init__(self, port: int) -> None:
         self._peer = socket.create_connection(("127.0.0.1", port), timeout=60)
 
     def produce(self, topic: str, index: int, records: bytes) -> tuple[int, int]:
-        """The error code and the base offset that one batch is answered with. Raises OSError when nobody answers."""
+        """Produce one batch; return error code and base offset. Raises OSError if the broker is unreachable."""
         request = ProduceRequest(
             acks=-1,
             timeout_ms=5000,

@@ -1,6 +1,7 @@
-"""A cluster under load: an idempotent producer and a consumer group that keep books of every record.
+"""Load for a replicated cluster: an idempotent producer and a consumer group, with a record of all acknowledgements and
+reads.
 
-What was produced is numbered, so that what is consumed tells whether anything was lost, repeated or out of order.
+Records are numbered, so that lost, duplicate and reordered records are found.
 """
 
 import contextlib
@@ -34,9 +35,10 @@ def create_topic(
     assignment: Sequence[Sequence[int]] = (),
     **config: str,
 ) -> None:
-    """`assignment` in place of `partitions` and `replicas`; underscores in the keys of `config` are dots.
+    """Create a topic, with `assignment` instead of `partitions` and `replicas`; underscores in the keys of `config`
+    stand for dots.
 
-    When it returns, all of `bootstrap` that are alive know the topic: consumers are told by those that do not.
+    Return when all running brokers of `bootstrap` know the topic, so that consumers find it on any of them.
     """
     settings = {key.replace("_", "."): value for key, value in config.items()}
     new = (
@@ -44,7 +46,7 @@ def create_topic(
         if assignment
         else NewTopic(topic, partitions, replicas, config=settings)
     )
-    admin = admin_of(bootstrap)  # its futures end with it
+    admin = admin_of(bootstrap)  # its futures end when it is deleted
     admin.create_topics([new])[topic].result(PATIENCE_S)
     for address in bootstrap.split(","):
         with contextlib.suppress(ConnectionLost):
@@ -56,19 +58,19 @@ def _wait_until_known(broker: Endpoint, topic: str) -> None:
     deadline = time.monotonic() + PATIENCE_S
     with contextlib.closing(Connection.open(broker, ClientConfig((broker,)))) as connection:
         while connection.call(request, MetadataResponse).topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-            assert time.monotonic() < deadline, f"{broker} does not hear of {topic}"
+            assert time.monotonic() < deadline, f"{broker} does not know {topic}"
             time.sleep(0.01)
 
 
 @dataclass
-class Books:
-    """What was acknowledged, by partition and offset, and what was consumed, in order of consumption."""
+class RecordLedger:
+    """Acknowledged records by partition and offset, and consumed records in order of consumption."""
 
     acknowledged: dict[int, dict[int, int]] = field(default_factory=dict)
     consumed: dict[int, list[tuple[int, int]]] = field(default_factory=dict)
     failures: list[str] = field(default_factory=list)
     longest_wait_s: float = 0.0
-    """The longest time that an acknowledgement took."""
+    """The longest time until an acknowledgement."""
 
     @property
     def acknowledged_count(self) -> int:
@@ -79,7 +81,7 @@ class Books:
         return sum(map(len, self.consumed.values()))
 
     def check(self) -> None:
-        """Nothing failed, and every record was consumed once, in order, where it was acknowledged."""
+        """Check that no request failed and every record was consumed once, in order, at its acknowledged offset."""
         assert self.failures == []
         for partition, records in self.acknowledged.items():
             assert self.consumed.get(partition, []) == sorted(records.items()), f"partition {partition}"
@@ -88,10 +90,12 @@ class Books:
 
 
 class ReplicatedLoad:
-    """A context manager: load runs inside; afterwards everything is acknowledged and consumed, or `books` tell."""
+    """A context manager: load runs inside; at exit all records are acknowledged and consumed, or `ledger` has the
+    failures.
+    """
 
     def __init__(self, bootstrap: str, topic: str, members: int = 2, **producer: str | int) -> None:
-        self.books = Books()
+        self.ledger = RecordLedger()
         self._topic = topic
         self._bootstrap = bootstrap
         self._settings = producer
@@ -114,7 +118,7 @@ class ReplicatedLoad:
         self._is_over.set()
         self._threads[0].join()
         deadline = time.monotonic() + PATIENCE_S
-        while self.books.consumed_count < self.books.acknowledged_count and time.monotonic() < deadline:
+        while self.ledger.consumed_count < self.ledger.acknowledged_count and time.monotonic() < deadline:
             time.sleep(0.02)
         self._is_consumed.set()
         for thread in self._threads[1:]:
@@ -137,18 +141,18 @@ class ReplicatedLoad:
                 number += 1
             producer.poll(0.005)
         if left := producer.flush(PATIENCE_S):
-            self.books.failures.append(f"{left} records were never acknowledged")
+            self.ledger.failures.append(f"{left} records were never acknowledged")
 
     def _on_delivery(self, error: confluent_kafka.KafkaError | None, message: confluent_kafka.Message) -> None:
         if error is not None:
-            self.books.failures.append(f"produce: {error}")
+            self.ledger.failures.append(f"produce: {error}")
             return
-        self.books.longest_wait_s = max(self.books.longest_wait_s, message.latency() or 0.0)
+        self.ledger.longest_wait_s = max(self.ledger.longest_wait_s, message.latency() or 0.0)
         partition, offset, value = message.partition(), message.offset(), message.value()
         assert partition is not None
         assert offset is not None
         assert value is not None
-        self.books.acknowledged.setdefault(partition, {})[offset] = int(value)
+        self.ledger.acknowledged.setdefault(partition, {})[offset] = int(value)
 
     def _consume(self) -> None:
         consumer = confluent_kafka.Consumer(
@@ -172,19 +176,19 @@ class ReplicatedLoad:
 
     def _book(self, message: confluent_kafka.Message) -> None:
         if (error := message.error()) is not None:
-            self.books.failures.append(f"consume: {error}")
+            self.ledger.failures.append(f"consume: {error}")
             return
         partition, offset, value = message.partition(), message.offset(), message.value()
         assert partition is not None
         assert offset is not None
         assert value is not None
-        self.books.consumed.setdefault(partition, []).append((offset, int(value)))
+        self.ledger.consumed.setdefault(partition, []).append((offset, int(value)))
 
 
 def produce(
     bootstrap: str, topic: str, values: Sequence[bytes], partition: int = 0, **settings: str | int
 ) -> list[int]:
-    """The offsets of records that every in-sync replica has; underscores in the keys of `settings` are dots."""
+    """Produce values with acks=all and return their offsets; underscores in the keys of `settings` stand for dots."""
     config: dict[str, str | int] = {"bootstrap.servers": bootstrap, "message.timeout.ms": PATIENCE_S * 1000, **_QUIET}
     producer = confluent_kafka.Producer(config | {key.replace("_", "."): value for key, value in settings.items()})
     told: list[tuple[confluent_kafka.KafkaError | None, int | None]] = []
@@ -195,14 +199,14 @@ def produce(
             topic, value, partition=partition, on_delivery=lambda error, sent: told.append((error, sent.offset()))
         )
     producer.flush(PATIENCE_S)
-    assert len(told) == len(values), "not acknowledged in time"
+    assert len(told) == len(values), "records were not acknowledged in time"
     offsets = [offset for error, offset in told if error is None and offset is not None]
     assert len(offsets) == len(values), [str(error) for error, _ in told if error is not None][:3]
     return offsets
 
 
 def consume_all(bootstrap: str, topic: str, partition: int, **settings: str | int) -> list[bytes]:
-    """All values of a partition, up to its end as it is now."""
+    """Return all values of a partition up to its present end."""
     config: dict[str, str | int] = {"bootstrap.servers": bootstrap, "group.id": "nobody", "auto.offset.reset": "error"}
     consumer = confluent_kafka.Consumer(config | {key.replace("_", "."): value for key, value in settings.items()})
     try:

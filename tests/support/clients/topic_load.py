@@ -1,4 +1,4 @@
-"""A client that creates topics and produces all the time, and knows what was acknowledged."""
+"""A client that continuously creates topics and produces, and records all acknowledgements."""
 
 import contextlib
 import threading
@@ -14,7 +14,7 @@ TOPIC = "load"
 
 
 class TopicLoad:
-    """`under_way` runs it on a thread of its own; afterwards `check` compares the cluster with what it promised."""
+    """Load on a thread of its own within `under_way`; `check` then compares the cluster with the acknowledgements."""
 
     def __init__(self, bootstrap: str) -> None:
         self._settings = {"bootstrap.servers": bootstrap, "reconnect.backoff.max.ms": 200, "log_level": 0}
@@ -47,7 +47,7 @@ class TopicLoad:
             self.complaints.append("records were never acknowledged")
 
     def _create(self, admin: AdminClient, name: str) -> None:
-        """One try: a refusal for want of a controller promises nothing."""
+        """Try to create a topic once; an error for lack of a controller acknowledges nothing."""
         try:
             admin.create_topics([NewTopic(name, 1)], request_timeout=TRY_TIMEOUT_S)[name].result()
         except KafkaException as error:
@@ -62,7 +62,7 @@ class TopicLoad:
             self.complaints.append(str(error))
 
     def check(self) -> None:
-        """Every acknowledged topic and record is there; whoever answers may hear of the last ones a moment later."""
+        """Check that every acknowledged topic and record exists, allowing for metadata propagation."""
         admin = AdminClient(self._settings)
         deadline = time.monotonic() + NEWS_TIMEOUT_S
         while missing_topics := self.topics - set(admin.list_topics(timeout=20).topics):

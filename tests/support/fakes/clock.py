@@ -1,8 +1,8 @@
-"""A clock that moves when the test says so."""
+"""A clock controlled by the test."""
 
 
 class ManualClock:
-    """Wall and monotonic time move together with ``advance_ms``; ``set_wall_ms`` makes the wall clock jump alone."""
+    """Wall clock and monotonic clock advance together with `advance_ms`; `set_wall_ms` changes only the wall clock."""
 
     def __init__(self, now_ms: int = 1_700_000_000_000) -> None:
         self._wall_ms = now_ms
@@ -15,7 +15,7 @@ class ManualClock:
         return self._monotonic_ms
 
     def advance_ms(self, milliseconds: int) -> None:
-        assert milliseconds >= 0, "time does not run backwards"
+        assert milliseconds >= 0, "the clock never goes back"
         self._wall_ms += milliseconds
         self._monotonic_ms += milliseconds
 

@@ -1,4 +1,4 @@
-"""An asyncio event loop without waiting: where nothing is ready, its clock jumps to the next timer."""
+"""An asyncio event loop without waiting: when nothing is ready, its clock jumps to the next timer."""
 
 import asyncio
 import selectors
@@ -8,11 +8,11 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 BREATH_S = 0.01
-"""Real time given to what moves outside of the loop when the loop has neither work nor a timer."""
+"""Real time for work outside of the loop, when the loop has neither ready callbacks nor timers."""
 
 
 class _Selector(selectors.DefaultSelector):
-    """Tells of what is ready, and counts the time it would have waited."""
+    """A selector that returns ready files at once and adds up the skipped waiting time."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -26,7 +26,7 @@ class _Selector(selectors.DefaultSelector):
 
 
 class FastForwardLoop(asyncio.SelectorEventLoop):
-    """Timers ring in order, at once."""
+    """A loop whose timers fire in order, without waiting."""
 
     def __init__(self) -> None:
         self._fast = _Selector()
@@ -37,6 +37,6 @@ class FastForwardLoop(asyncio.SelectorEventLoop):
 
 
 def run_fast(main: Coroutine[Any, Any, T]) -> T:
-    """`asyncio.run` on such a loop."""
+    """Run a coroutine on such a loop, like `asyncio.run`."""
     with asyncio.Runner(loop_factory=FastForwardLoop) as runner:
         return runner.run(main)

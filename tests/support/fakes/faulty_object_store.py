@@ -21,16 +21,16 @@ T = TypeVar("T")
 
 
 class FaultKind(Enum):
-    UNAVAILABLE = "the request fails and nothing is done"
-    THROTTLED = "as before, with a plea for fewer requests"
-    SLOW = "`pause` is called, and then all goes well"
-    TIMEOUT_AFTER_SUCCESS = "all is done, and the request fails"
-    PARTIAL_UPLOAD = "some parts are taken, and the request fails; there is no object, or the one before"
-    PARTIAL_DELETE = "some of several are deleted, and the request fails"
-    SHORT_BODY = "some bytes come, and then StoreUnavailable"
-    CORRUPT_BYTES = "one bit is another on the way; the object stays as it is"
-    LOST_OBJECT = "the object is gone for good"
-    STALE_LIST = "what was there some changes ago, as far as those were made through here"
+    UNAVAILABLE = "the request fails without effect"
+    THROTTLED = "the request fails without effect, with an error that demands a lower rate"
+    SLOW = "`pause` is called before the request succeeds"
+    TIMEOUT_AFTER_SUCCESS = "the request fails after it took effect"
+    PARTIAL_UPLOAD = "the request fails after some parts; the object stays absent or as before"
+    PARTIAL_DELETE = "the request fails after some of several deletions"
+    SHORT_BODY = "the body ends early with StoreUnavailable"
+    CORRUPT_BYTES = "one bit of the body is flipped; the object is unchanged"
+    LOST_OBJECT = "the object is lost permanently"
+    STALE_LIST = "a listing shows an earlier state, undoing recent changes through this wrapper"
 
 
 STRIKES: dict[FaultKind, tuple[Operation, ...]] = {
@@ -110,7 +110,7 @@ class FaultyObjectStore:
         times: int = 1,
     ) -> None:
         """Fail `times` requests whose key or prefix contains `key_part`, after the first `skip` of them."""
-        assert operation is None or operation in STRIKES[kind], f"{kind} does not happen to {operation}"
+        assert operation is None or operation in STRIKES[kind], f"{kind} does not apply to {operation}"
         self._planned.append(_Planned(kind, operation, key_part, skip, times))
 
     def vanish(self, requests: int | None = None) -> None:
@@ -253,10 +253,10 @@ class FaultyObjectStore:
 
     def _info(self, key: str) -> ObjectInfo | None:
         if isinstance(self.inner, MemoryObjectStore):
-            return self.inner.info(key)  # a look that is not among its calls
+            return self.inner.info(key)  # a lookup that is not recorded as a call
         return next((info for info in self.inner.list(key) if info.key == key), None)
 
 
 def checked(store: FaultyObjectStore) -> ObjectStore:
-    """Prove to the type checker that the fake is an ObjectStore."""
+    """Return `store`; the type checker verifies that it is an ObjectStore."""
     return store

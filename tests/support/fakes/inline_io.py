@@ -1,4 +1,4 @@
-"""Blocking file work without a thread: done at once, or when the test says so. Completions arrive as always, later."""
+"""Blocking file work without a thread: executed at once, or on `release`. Completions always arrive later."""
 
 import asyncio
 from collections import deque
@@ -25,7 +25,7 @@ class InlineIo:
             try:
                 result = work()
             except Exception as error:  # noqa: BLE001  it is the submitter's, whatever it is
-                if not future.done():  # nobody waits for it any more
+                if not future.done():  # cancelled by its waiter
                     future.set_exception(error)
             else:
                 if not future.done():
@@ -37,12 +37,12 @@ class InlineIo:
         return future
 
     def run_all(self) -> None:
-        """Do everything that is queued."""
+        """Run all queued jobs."""
         while self._jobs:
             self._jobs.popleft()()
 
     def release(self) -> None:
-        """Hold no longer."""
+        """Run all queued jobs, and later ones at once."""
         self.is_held = False
         self.run_all()
 

@@ -1,4 +1,4 @@
-"""An event loop whose clock moves only when a test moves it: timers ring in order, nothing sleeps, nothing polls."""
+"""An event loop whose clock advances only on request: timers fire in order, without sleeping or polling."""
 
 import asyncio
 import heapq
@@ -11,7 +11,9 @@ Args = TypeVarTuple("Args")
 
 
 class ManualLoop:
-    """Enough of a loop for timers, soon-calls and futures. `advance` moves time, `run_soon` runs what is ready."""
+    """The part of an event loop for timers, soon-calls and futures. `advance` moves time, `run_soon` runs ready
+    callbacks.
+    """
 
     def __init__(self) -> None:
         self._now = 1000.0
@@ -70,22 +72,22 @@ class ManualLoop:
         return self.call_at(self._now + delay, callback, *args, context=context)
 
     def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
-        """Asyncio tells loops of cancelled timers; here they are skipped when they surface."""
+        """Ignore the notification of asyncio: cancelled timers are skipped when they are due."""
 
     @property
     def live_timers(self) -> int:
-        """Timers set and neither rung nor cancelled."""
+        """Return the number of timers that have neither fired nor been cancelled."""
         return sum(not handle.cancelled() for _, _, handle in self._timers)
 
     def run_soon(self) -> None:
-        """Run what is ready, and what that makes ready, until nothing is."""
+        """Run all ready callbacks, and those that they schedule, until none is left."""
         while self._ready:
             handle = self._ready.popleft()
             if not handle.cancelled():
                 handle._run()
 
     def advance(self, seconds: float) -> None:
-        """Move the clock, ringing timers at their moments on the way."""
+        """Advance the clock, firing timers at their times."""
         end = self._now + seconds
         self.run_soon()
         while self._timers and self._timers[0][0] <= end:

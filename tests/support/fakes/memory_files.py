@@ -188,13 +188,13 @@ class MemoryFileSystem:
         self.faults: list[Fault] = []
         self.generation = 0
         self.is_cold = False
-        """Whether reads would wait for the disk."""
+        """Whether reads would block on the disk."""
         self.now_ms = 0
         self.locked: set[str] = set()
         self.log: list[tuple[Operation, str]] = []
-        """Operations with their paths, for tests of the order."""
+        """Operations with their paths, for tests of their order."""
 
-    # -- nastiness -------------------------------------------------------------------------------------------------
+    # ---- faults
 
     def crash(self, random: Random) -> None:
         """Lose power: unsynced changes are lost in part, locks are released, open files are unusable."""

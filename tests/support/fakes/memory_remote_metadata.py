@@ -1,7 +1,7 @@
-"""What remote storage holds, in memory: any number of brokers share one `RemoteMetadataLog`, and nothing is lost.
+"""Remote log metadata in memory: any number of brokers share one `RemoteMetadataLog` without losses.
 
-All brokers know of an event when it is published, in order. `is_held` lets events wait as a slow metadata topic would,
-`not_ready` makes a partition unavailable as one that is being loaded.
+All brokers apply an event when it is published, in order. `is_held` delays events like a slow metadata topic;
+`not_ready` has partitions that are still loading.
 """
 
 import asyncio
@@ -89,9 +89,9 @@ class RemoteMetadataLog:
 
 
 class MemoryRemoteMetadata:
-    """One broker's RemoteLogMetadataManager over a shared log. `make_future` is the running loop's unless given.
+    """One broker's RemoteLogMetadataManager over a shared log. `make_future` is the running loop's by default.
 
-    Partitions named in `not_ready` are not: put them there and take them out with `become_ready`.
+    Queries of partitions in `not_ready` fail; add partitions there, and remove them with `become_ready`.
     """
 
     def __init__(self, log: RemoteMetadataLog | None = None, *, make_future: MakeFuture | None = None) -> None:

@@ -1,7 +1,8 @@
-"""The metadata topic in memory, with the faults of a cluster: brokers in a test share one and each has its client.
+"""The remote log metadata topic in memory, with the faults of a cluster; the brokers of a test share one, each with its
+client.
 
-A log per partition with start, end and committed end, real record batches, leaders that move. `Faults` says how often
-requests or answers are lost and records come twice. Time is the loop's.
+Each partition has a log with start, end and high watermark, real record batches, and a leader that can move. `Faults`
+sets the probability of lost requests or responses and duplicate records. Time is the loop's.
 """
 
 import random
@@ -37,7 +38,7 @@ MAX_BATCHES = 3
 
 @dataclass(slots=True)
 class Faults:
-    """Each from 0 to 1; delays in seconds, at most."""
+    """Probabilities from 0 to 1, and maximum delays in seconds."""
 
     request_lost: float = 0.0
     answer_lost: float = 0.0
@@ -56,7 +57,9 @@ class _Batch:
 
 @dataclass(slots=True)
 class TopicPartition:
-    """`history` has every value ever appended, also what was pruned since; `is_refusing`: too few are in sync."""
+    """A partition's log. `history` has every value ever appended, including deleted ones; `is_refusing`: too few
+    in-sync replicas.
+    """
 
     leader: int | None
     epoch: int = 0
@@ -71,7 +74,7 @@ class TopicPartition:
         return self.batches[-1].next if self.batches else self.start
 
     def append(self, values: Sequence[bytes]) -> int:
-        """The offset of the first."""
+        """Append values; return the offset of the first."""
         base = self.end
         data = build_value_batch(values, 1, base_offset=base, leader_epoch=self.epoch)
         self.batches.append(_Batch(base, base + len(values), self.epoch, data))
@@ -89,16 +92,16 @@ class TopicPartition:
         ]
 
     def truncate(self, offset: int) -> None:
-        """As an unclean election does, at a batch's border at or below `offset`."""
+        """Truncate as an unclean election does, at a batch boundary at or below `offset`."""
         self.batches = [batch for batch in self.batches if batch.next <= offset]
 
     def epoch_end(self, epoch: int) -> int:
-        """Where the last epoch at or below `epoch` ends."""
+        """Return the end offset of the last epoch at or below `epoch`."""
         return max((batch.next for batch in self.batches if batch.epoch <= epoch), default=self.start)
 
 
 class MetadataTopic:
-    """`brokers`: those that are there; partition n is led by the n-th of them, in turn."""
+    """The topic. `brokers` are the running ones; they lead the partitions in turn."""
 
     def __init__(
         self,
@@ -127,7 +130,7 @@ class MetadataTopic:
             poll()
 
     def publish_image(self) -> MetadataImage:
-        """The metadata as it is now."""
+        """Publish the present metadata to all brokers."""
         registrations = {
             number: PartitionRegistration(
                 (1, 2, 3),
@@ -144,7 +147,7 @@ class MetadataTopic:
         return self.image
 
     def fault(self, leader: int, partition: TopicPartition, epoch: int | None) -> int:
-        """Why a broker does not serve a partition."""
+        """Return the reason for which a broker does not serve a partition; None if it does."""
         if partition.leader != leader:
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
         if epoch is not None and epoch != partition.epoch:
@@ -176,7 +179,7 @@ class TopicClient:
         self._send(leader, answer_or_wait, done)
 
     def _park(self, positions: Sequence[MetadataReadPosition], answer: Callable[[], None]) -> None:
-        """Until something happens to one of them, or for a while."""
+        """Park a request until one of its partitions changes, or for a limited time."""
         is_over = False
 
         def wake() -> None:
@@ -234,19 +237,19 @@ class TopicClient:
     def close(self) -> None:
         self._is_closed = True
 
-    # ---- the wire
+    # ---- ---- network
 
     def _send(self, leader: int, serve: Callable[[], None], done: Callable[[Unanswered], None]) -> None:
         topic = self._topic
         if leader in topic.down or topic.rng.random() < topic.faults.request_lost:
-            topic.loop.call_later(topic.faults.timeout_s, lambda: self._give(done, Unanswered("no answer came")))
+            topic.loop.call_later(topic.faults.timeout_s, lambda: self._give(done, Unanswered("no response")))
         else:
             topic.loop.call_later(topic.rng.random() * topic.faults.delay_s, serve)
 
     def _answer(self, done: Callable[..., None], outcome: object) -> None:
         topic = self._topic
         if topic.rng.random() < topic.faults.answer_lost:
-            topic.loop.call_later(topic.faults.timeout_s, lambda: self._give(done, Unanswered("the answer was lost")))
+            topic.loop.call_later(topic.faults.timeout_s, lambda: self._give(done, Unanswered("the response was lost")))
         else:
             topic.loop.call_later(topic.rng.random() * topic.faults.delay_s, lambda: self._give(done, outcome))
 

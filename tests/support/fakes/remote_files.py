@@ -32,9 +32,9 @@ INDEX_EVERY_BATCH = LogConfig(index_interval_bytes=0)
 
 @dataclass
 class RemoteFiles:
-    """Implements RemoteStorageManager. `failures` are raised by the next calls, one each; `asked` notes all calls.
+    """Implements RemoteStorageManager. `failures` are raised by the next calls, one each; `asked` records all calls.
 
-    `pieces_before` lets so many pieces of a read pass before it fails. While it `is_down`, every call raises the first
+    `pieces_before` is the number of pieces of a read before it fails. While it `is_down`, every call raises the first
     of the failures.
     """
 

@@ -1,6 +1,6 @@
-"""A metadata log that is nothing but batches, served by a fake broker as a real one serves `__cluster_metadata`.
+"""A metadata log of given batches, served by a fake broker like `__cluster_metadata`.
 
-It grows, is trimmed, loses its broker or becomes another cluster's when a test says so.
+Tests append, trim, disconnect the broker, or change the cluster id.
 """
 
 import threading
@@ -52,10 +52,10 @@ EARLIEST = -2
 
 
 class ServedMetadataLog:
-    """A context manager; `visible` batches are committed, those before number `first` are trimmed away.
+    """A context manager; `visible` batches are committed, those before number `first` are trimmed.
 
-    `most` bounds the batches in one answer; `page_bytes` the pages of a snapshot; with `leader` -1 there is none.
-    `on_fetch` is told of each offset that is asked for, before it is answered.
+    `most` limits the batches per response, `page_bytes` the pages of a snapshot; a `leader` of -1 means none.
+    `on_fetch` is called with each requested offset before the response.
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class ServedMetadataLog:
         return self.broker.address
 
     def end_of(self, number: int) -> int:
-        """The offset after a batch."""
+        """Return the offset after a batch."""
         return self.headers[number].next_offset
 
     @property
@@ -107,18 +107,18 @@ class ServedMetadataLog:
         return self.headers[self.first].base_offset if self.first < len(self.headers) else self.end
 
     def grow(self, visible: int) -> None:
-        """So many batches are committed."""
+        """Commit further batches."""
         with self._grown:
             self.visible = visible
             self._grown.notify_all()
 
     def trim(self, first: int, snapshot: bytes) -> None:
-        """The log begins with batch `first`; a snapshot stands for those before."""
+        """Start the log at batch `first`, with a snapshot of the batches before."""
         last = self.headers[first - 1]
         self.snapshots = {(last.next_offset, last.leader_epoch): snapshot}
         self.first = first
 
-    # Answers
+    # Responses
 
     def _metadata(self, request: MetadataRequest) -> MetadataResponse:
         partition = MetadataResponsePartition(
@@ -153,7 +153,7 @@ class ServedMetadataLog:
         return FetchResponse(responses=[FetchableTopicResponse(TOPIC, partitions=[data])])
 
     def _records(self, offset: int, max_bytes: int) -> bytes:
-        """At least one batch; the last may be cut, as Kafka cuts it."""
+        """Return at least one batch; the last may be cut, as by Kafka."""
         first = bisect_right(self._ends, offset)
         taken: list[Buffer] = []
         size = 0

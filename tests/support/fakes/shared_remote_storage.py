@@ -114,10 +114,10 @@ def _indexes(files: SegmentFiles) -> dict[IndexKind, bytes]:
 
 
 class DelayedPool:
-    """A WorkPool on the running loop: work is done whole when its time is over, `delay_s()` after it was submitted, and
-    is heard of `answer_s()` later.
+    """A WorkPool on the running loop: work runs completely `delay_s()` after its submission, and its result arrives
+    `answer_s()` later.
 
-    Once it `is_dead`, as the process that it was of, nothing more is done, nor heard of.
+    Once it `is_dead`, like its process, no work runs and no result arrives.
     """
 
     def __init__(self, delay_s: Callable[[], float] = lambda: 0.0, answer_s: Callable[[], float] = lambda: 0.0) -> None:

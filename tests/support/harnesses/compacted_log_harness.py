@@ -97,7 +97,7 @@ class CompactedLogHarness:
     def replicate(self) -> None:
         source, target = self.log, self.follower.replica().log
         if target.log_end_offset < source.local_log_start_offset:
-            return  # it would begin behind what is remote
+            return  # it would start after its remote records
         replicate(source, target, self.leader.clock.now_ms())
 
     @property

@@ -25,7 +25,7 @@ from storage.tiered.segment_metadata import RemoteSegment, SegmentState, Segment
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FullScanState:
-    """As `RemoteLogState`, with all `segments` instead of a layout."""
+    """State of an expiration: `RemoteLogState` with all `segments` instead of a layout."""
 
     segments: Sequence[RemoteSegment]
     lineage: Lineage
@@ -146,7 +146,7 @@ def _reason(
 def _outside_since_ms(tier: FullScanState, log_start_offset: int, chosen: Collection[Uuid]) -> dict[Uuid, int]:
     known_from = tier.lineage.start_offset
     if known_from is None and 0 < tier.log_start_offset == tier.lineage.end_offset:
-        known_from = tier.log_start_offset  # nothing is part of the log
+        known_from = tier.log_start_offset  # no offset belongs to the log
     return {
         segment.id.id: tier.outside_since_ms.get(segment.id.id, tier.now_ms)
         for segment in tier.segments

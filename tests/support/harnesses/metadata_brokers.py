@@ -1,4 +1,4 @@
-"""Brokers that keep remote metadata in one `MetadataTopic`: made, told of metadata, stopped, started again."""
+"""Brokers that keep remote log metadata in one `MetadataTopic`."""
 
 import asyncio
 from collections.abc import Awaitable, Mapping
@@ -17,7 +17,7 @@ DIRECTORY = "data/remote-log-metadata"
 
 
 class CountedCreation:
-    """Implements AutoTopicCreation."""
+    """Implements AutoTopicCreation and counts calls."""
 
     def __init__(self) -> None:
         self.wanted = 0
@@ -26,11 +26,11 @@ class CountedCreation:
         self.wanted += 1
 
     def close(self) -> None:
-        """Nothing is under way."""
+        """Do nothing: no creation is running."""
 
 
 class MetadataBroker:
-    """`manager` is replaced by `restart`; the disk stays unless it is wiped."""
+    """One broker. `restart` replaces `manager`; the disk stays unless it is wiped."""
 
     def __init__(self, topic: MetadataTopic, broker_id: int, settings: Mapping[str, str] | None = None) -> None:
         self._topic = topic
@@ -57,11 +57,11 @@ class MetadataBroker:
         )
 
     def see(self) -> None:
-        """Learn the metadata as it is now."""
+        """Apply the present metadata."""
         self.manager.on_metadata(MetadataDelta(EMPTY_IMAGE), self._topic.image)
 
     def crash(self) -> None:
-        """Stop without leaving anything behind but what is on the disk already."""
+        """Stop; only data already on the disk stays."""
         self._client.close()
         self.deadlines.close()
 
@@ -73,6 +73,6 @@ class MetadataBroker:
 
 
 def future_of(begun: Awaitable[None]) -> "asyncio.Future[None]":
-    """What a manager returns is a future, which tests look at without a loop of asyncio."""
+    """Return the manager's future, for tests without an asyncio loop."""
     assert isinstance(begun, asyncio.Future)
     return begun

@@ -1,7 +1,7 @@
-"""Apache Kafka as an oracle: its jars through Maven, a single node of it as a process, and its tools as commands.
+"""Apache Kafka as reference: jars from Maven, a single node as a process, and its tools as commands.
 
-What is missing on the machine (Java 17, Maven, a registry that answers) makes `unavailable_reason` say so in one
-sentence, so that a caller can skip with a printed reason instead of failing.
+If something is missing on the machine (Java 17, Maven, a reachable registry), `unavailable_reason` returns the reason,
+so that a test can skip with it instead of failing.
 """
 
 import base64
@@ -29,12 +29,12 @@ PORT_SHARES = 4
 
 @cache
 def unavailable_reason() -> str | None:
-    """Why Apache Kafka cannot be run on this machine, or None once its jars are in `build/`."""
+    """Return the reason for which Apache Kafka cannot run on this machine, or None once its jars are in `build/`."""
     for program in ("java", "mvn"):
         if shutil.which(program) is None:
             return f"{program} is not on PATH"
     JARS.mkdir(parents=True, exist_ok=True)
-    with (JARS / ".lock").open("w") as lock:  # Maven's repository breaks if two test processes fill it at once
+    with (JARS / ".lock").open("w") as lock:  # concurrent writers corrupt Maven's repository
         fcntl.flock(lock, fcntl.LOCK_EX)
         return _resolve()
 
@@ -53,12 +53,12 @@ def _resolve() -> str | None:
 
 
 def java_command(main: str, *arguments: str, heap: str = "512m") -> list[str]:
-    """The command line that runs one of Kafka's main classes (or a `.java` file in source mode) on its jars."""
+    """Return the command line of one of Kafka's main classes (or a `.java` file in source mode)."""
     return ["java", f"-Xmx{heap}", "-XX:TieredStopAtLevel=4", "-cp", f"{JARS}/*", main, *arguments]
 
 
 def run_tool(main: str, *arguments: str, stdin: str | None = None, timeout_s: float = 300) -> str:
-    """Run one of Kafka's tools to its end and return what it printed; a non-zero exit raises with its output."""
+    """Run one of Kafka's tools and return its output; raise AssertionError with the output for a non-zero exit code."""
     done = subprocess.run(
         java_command(main, *arguments, heap="256m"),
         input=stdin,
@@ -73,9 +73,10 @@ def run_tool(main: str, *arguments: str, stdin: str | None = None, timeout_s: fl
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports for programs that cannot be given port 0: nobody listens there now, and nobody else here is given them.
+    """Return free ports for programs that cannot use port 0, each returned once only.
 
-    They are not of those that the system gives to connections, which could take one while its program is restarted.
+    The ports are outside of the system's ephemeral range, from which a connection could take a port while its program
+    restarts.
     """
     ports: list[int] = []
     while len(ports) < count:
@@ -86,9 +87,9 @@ def free_ports(count: int) -> list[int]:
 
 
 def claim_ports(*ports: int) -> bool:
-    """Take these for oneself, all or none, if nobody listens there and they have not been given away before.
+    """Reserve these ports, all or none, if they are free and not reserved yet.
 
-    Between that and the start of the program that is to listen, others look for ports, too.
+    The reservation keeps them from other callers of `free_ports` until the program listens.
     """
     share = _share()
     if not _given.isdisjoint(ports) or not all(port in share for port in ports):
@@ -107,14 +108,14 @@ _given: set[int] = set()
 
 
 def _share() -> range:
-    """The ports of this process: test processes that run side by side know nothing of each other's."""
+    """Return the range of this process: concurrent test processes do not know each other's ports."""
     worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % PORT_SHARES
     size = (PORTS[1] - PORTS[0]) // PORT_SHARES
     return range(PORTS[0] + worker * size, PORTS[0] + (worker + 1) * size)
 
 
 def wait_for_port(port: int, process: subprocess.Popen[bytes], timeout_s: float = START_TIMEOUT_S) -> None:
-    """Block until something listens on the loopback port; an early exit of the process raises at once."""
+    """Wait until the loopback port is open; raise if the process exits before."""
     deadline = time.monotonic() + timeout_s
     while time.monotonic() < deadline:
         if process.poll() is not None:
@@ -123,11 +124,11 @@ def wait_for_port(port: int, process: subprocess.Popen[bytes], timeout_s: float 
             return
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(timeout=0.005)
-    raise AssertionError(f"nothing listened on port {port} within {timeout_s} s")
+    raise AssertionError(f"port {port} was not open within {timeout_s} s")
 
 
 def random_uuid_text() -> str:
-    """A random id as Kafka prints one: 22 characters of URL-safe base64, without a leading dash."""
+    """Return a random id in Kafka's format: 22 characters of URL-safe base64, without a leading dash."""
     while (text := base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")).startswith("-"):
         pass
     return text
@@ -135,7 +136,7 @@ def random_uuid_text() -> str:
 
 @contextlib.contextmanager
 def apache_kafka(directory: Path, settings: Mapping[str, str] | None = None, heap: str = "1g") -> Iterator[str]:
-    """One combined node of Apache Kafka on loopback, formatted in `directory`; yields its bootstrap address."""
+    """Run one combined node of Apache Kafka on loopback, formatted in `directory`; yield its bootstrap address."""
     directory.mkdir(parents=True, exist_ok=True)
     client_port, controller_port = free_ports(2)
     config = {
@@ -167,7 +168,7 @@ def apache_kafka(directory: Path, settings: Mapping[str, str] | None = None, hea
 
 
 def stop(process: subprocess.Popen[bytes], sequence: Sequence[int] = (signal.SIGTERM, signal.SIGKILL)) -> None:
-    """End a process politely, then firmly."""
+    """Send the signals one after another until the process ends."""
     for number in sequence:
         if process.poll() is None:
             os.kill(process.pid, number)

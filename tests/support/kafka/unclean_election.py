@@ -1,8 +1,8 @@
-"""An unclean election made to happen at will: what the leader had last is lost, and other records take its place.
+"""An unclean election on demand: the leader's last records are lost and replaced by others.
 
-Three nodes of either make. The active controller stays out of it; of the other two, one leads and one follows. The
-follower is suspended until it is out of the in-sync set, the leader takes records alone and is suspended in turn, and
-the follower, which runs again, is elected without them. Later the first leader comes back and must forget them.
+Three nodes of Apache Kafka or Ottla. The active controller is not a replica; of the other two, one leads and one
+follows. The follower is suspended until it leaves the ISR; the leader appends alone and is suspended in turn; the
+resumed follower is elected without these records. Later the first leader returns and truncates them.
 """
 
 import time
@@ -16,7 +16,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from broker.client import Client, ClientConfig
 from protocol.messages.metadata import MetadataResponsePartition
-from tests.support.clients.leader_epoch_requests import EpochQuestions
+from tests.support.clients.leader_epoch_requests import LeaderEpochClient
 from tests.support.kafka.kraft_nodes import KraftNode, KraftNodes, Make, until
 from tests.support.processes.suspension import resume, suspend
 
@@ -37,7 +37,7 @@ OFFSETS_TOPIC = "__consumer_offsets"
 
 
 class UncleanElection:
-    """The cluster, in `directory`, and its topics of one partition; a context manager that starts it and kills it."""
+    """The cluster, in `directory`, with topics of one partition; a context manager that starts and kills it."""
 
     def __init__(self, directory: Path, make: Make, topics: Sequence[str]) -> None:
         self.topics = list(topics)
@@ -69,13 +69,13 @@ class UncleanElection:
 
     @property
     def bootstrap(self) -> str:
-        """The one node that is never suspended, and never sends a client to one that is."""
+        """Return the only node that is never suspended, and never redirects a client to a suspended one."""
         return self.controller.address
 
-    # What happens, in this order
+    # Steps, in this order
 
     def suspend_follower(self) -> None:
-        """From now on the leader is alone, and everything that it has is committed."""
+        """Suspend the follower until the leader is the only in-sync replica."""
         both = sorted((self.leader.id, self.follower.id))
         self._wait(lambda partition: sorted(partition.isr_nodes) == both, self.controller, self.leader)
         suspend(self.follower.pid)
@@ -83,26 +83,27 @@ class UncleanElection:
         self._let_fetches_end()
 
     def _let_fetches_end(self) -> None:
-        """The follower's last fetch may still wait at the leader. What comes now would be the answer to it, and be read
-        when the follower runs again. A fetch that waits longer ends later."""
-        with EpochQuestions.asked(self.leader.address, self.topics[0]) as leader:
+        """Wait for the end of the follower's last fetch at the leader: records appended before would be its response,
+        read when the follower resumes.
+        """
+        with LeaderEpochClient.connect(self.leader.address, self.topics[0]) as leader:
             leader.fetch(leader.offset_at(LATEST).offset, wait_ms=4 * FOLLOWERS_WAIT_MS)
 
     def elect_uncleanly(self) -> None:
-        """The follower leads, without what it has missed."""
+        """Elect the follower without the records that it lacks."""
         suspend(self.leader.pid)
         resume(self.follower.pid)
         self._wait(lambda partition: partition.leader_id == self.follower.id, self.controller, self.follower)
 
     def bring_back(self) -> None:
-        """The first leader is started anew, follows, and is in sync."""
+        """Restart the first leader, and wait until it is in sync."""
         self.leader.kill()
         self.leader.start()
         both = sorted((self.leader.id, self.follower.id))
         self._wait(lambda partition: sorted(partition.isr_nodes) == both, *self._nodes.nodes)
 
     def elect_preferred(self) -> None:
-        """The first leader leads again, with the log of the other."""
+        """Elect the first leader again, with the log of the other."""
         partitions = [TopicPartition(topic, 0) for topic in self.topics]
         admin = self._admin()
         admin.elect_leaders(ElectionType.PREFERRED, partitions).result(TIMEOUT_S)
@@ -111,7 +112,7 @@ class UncleanElection:
     # Records and metadata
 
     def produce(self, topic: str, *values: str) -> None:
-        """All of them are committed: on both nodes, or on the one that is in sync. No two have the same timestamp."""
+        """Produce committed records: on both nodes, or on the only in-sync one. No two have the same timestamp."""
         failed: list[KafkaError] = []
 
         def on_delivery(error: KafkaError | None, _message: Message) -> None:
@@ -126,7 +127,7 @@ class UncleanElection:
         assert not failed, failed
 
     def partition(self, topic: str) -> MetadataResponsePartition:
-        """As the controller's node knows it."""
+        """Return the partition by the metadata of the controller's node."""
         return self._partitions(self.controller)[topic]
 
     def _partitions(self, node: KraftNode) -> Mapping[str, MetadataResponsePartition]:
@@ -135,7 +136,7 @@ class UncleanElection:
         return {topic.name or "": topic.partitions[0] for topic in found.topics if topic.partitions}
 
     def _wait(self, wanted: Callable[[MetadataResponsePartition], bool], *nodes: KraftNode) -> None:
-        """Until all topics are so, as each of these nodes knows them."""
+        """Wait until all topics meet the condition, by the metadata of each of these nodes."""
 
         def is_known(node: KraftNode) -> bool:
             found = self._partitions(node)
@@ -145,7 +146,7 @@ class UncleanElection:
             until(partial(is_known, node), TIMEOUT_S, self._nodes)
 
     def _create_topics(self) -> None:
-        """Offsets of groups are on all three nodes, but their coordinator is the one that stays."""
+        """Create the topics; `__consumer_offsets` has three replicas, with the permanent node as coordinator."""
         data = [self.leader.id, self.follower.id]
         topics = [NewTopic(topic, 1, replica_assignment=[data], config=TOPIC_SETTINGS) for topic in self.topics]
         kept = {"cleanup.policy": "compact"}

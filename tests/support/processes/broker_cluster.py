@@ -1,4 +1,4 @@
-"""Brokers with a controller apart, so that any of them may be killed, each with settings and disks of its own."""
+"""Brokers with a separate controller, so that any broker can be killed, each with its own settings and disks."""
 
 import contextlib
 from collections.abc import Mapping, Sequence
@@ -10,8 +10,8 @@ from tests.support.kafka.apache_kafka import random_uuid_text
 from tests.support.processes.ottla_node import OttlaNode, run_ottla
 
 CONTROLLER_ID = 100
-# A replica that lags is noticed soon. A broker that is dead is noticed at once, whatever its session; one that is slow,
-# on a busy machine, shall not be taken for dead.
+# Lagging replicas are detected quickly. A dead broker is detected at once, whatever its session timeout; a slow one, on
+# a busy machine, must not be fenced.
 SETTINGS = {
     "controller.listener.names": "CONTROLLER",
     "broker.session.timeout.ms": "9000",
@@ -25,7 +25,7 @@ SETTINGS = {
 
 
 class ClusterNode(OttlaNode):
-    """One node that knows the controller; `prefix` comes before its command line (`SmallDisk.enter`)."""
+    """One node that knows the controller; `prefix` precedes its command line (`SmallDisk.enter`)."""
 
     def __init__(
         self, directory: Path, node_id: int, cluster_id: str, settings: Mapping[str, str], prefix: Sequence[str] = ()
@@ -42,7 +42,7 @@ class ClusterNode(OttlaNode):
         return self.process is not None and self.process.poll() is None
 
     def metric(self, name: str, **labels: str) -> float:
-        """One sample of `/metrics`; 0 if it is not there."""
+        """Return one sample of `/metrics`; 0 without it."""
         for line in self.http("/metrics")[1].splitlines():
             series, _, value = line.rpartition(" ")
             found, _, rest = series.partition("{")
@@ -52,7 +52,7 @@ class ClusterNode(OttlaNode):
 
 
 class BrokerCluster:
-    """A context manager that starts a controller and brokers with ids from 1 on; `each` are settings of one broker."""
+    """A context manager that starts a controller and brokers with ids from 1; `each` has settings of single brokers."""
 
     def __init__(
         self,
@@ -91,12 +91,12 @@ class BrokerCluster:
         return self.brokers[broker_id]
 
     def start(self, *broker_ids: int) -> None:
-        """Start these brokers again, all at once."""
+        """Restart these brokers concurrently."""
         with ThreadPoolExecutor(len(broker_ids)) as pool:
             list(pool.map(lambda broker_id: self.brokers[broker_id].start(), broker_ids))
 
     def ottla(self, command: str, *arguments: str, check: bool = True) -> str:
-        """Run a command of the program against the brokers that run; what it printed."""
+        """Run an `ottla` command against the running brokers; return its output."""
         running = ",".join(broker.bootstrap for broker in self.brokers.values() if broker.is_running)
         done = run_ottla(command, "--bootstrap-server", running, *arguments, check=check)
         return done.stdout + done.stderr

@@ -1,4 +1,4 @@
-"""Directories that somebody else works in: what goes while one looks is no error, and not there."""
+"""Directories that other processes change: files that disappear during a scan count as absent."""
 
 import contextlib
 import os
@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def files_below(directory: Path) -> Iterator[Path]:
-    """However deep. `Path.rglob` fails where a directory goes between its name and its content."""
+    """Return all files below a directory. `Path.rglob` fails if a directory disappears during the scan."""
     for found, _, names in os.walk(directory):
         yield from (Path(found, name) for name in names)
 
@@ -21,7 +21,7 @@ def total_bytes(paths: Iterable[Path]) -> int:
 
 
 def texts(paths: Iterable[Path]) -> Iterator[str]:
-    """Of those files that are there when their turn comes."""
+    """Return the texts of the files that still exist when read."""
     for path in paths:
         with contextlib.suppress(FileNotFoundError):
             yield path.read_text()

@@ -1,6 +1,6 @@
-"""A port at which nobody listens, as long as a test needs it.
+"""A port on which no process listens.
 
-A port that was listened on a moment ago may be given to somebody else, or to the very connection that looks for it.
+A port that was closed a moment ago may be given to another process, or to the connecting socket itself.
 """
 
 import socket
@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def closed_port() -> Iterator[int]:
-    """Taken all the while, so that connections to it are refused."""
+    """Bind the port without listening, so that connections are refused."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         yield int(taken.getsockname()[1])

@@ -1,8 +1,8 @@
-"""Containers where no registry of images is reached: a private engine, and stand-ins for the images that ours are from.
+"""Containers without an image registry: a private engine, and substitutes for base images.
 
-The engine and its compose plugin come from Debian's packages (the plugin of a later release is one static program).
-`python:3.11-slim-bookworm` is stood in for by a minimal Debian of the same release, the S3 server's image by what Go
-builds. What a machine lacks makes `unavailable_reason` and `compose_reason` say so in one sentence.
+The engine and its compose plugin come from Debian's packages (the plugin of a later release is one static program). A
+minimal Debian of the same release replaces `python:3.11-slim-bookworm`, and a Go build replaces the S3 server's image.
+`unavailable_reason` and `compose_reason` return what the machine lacks, in one sentence.
 """
 
 import fcntl
@@ -33,14 +33,16 @@ _COMPOSE_RELEASE = "trixie"
 _START_TIMEOUT_S = 30
 
 
-# -- compose, which reads a file without any engine ------------------------------------------------------------------
+# ---- compose, which reads a file without an engine
 
 
 @cache
 def compose_reason() -> str | None:
-    """Why there is no compose on this machine, or None once it is in `build/`, for which it may ask Debian."""
+    """Return the reason for which there is no compose on this machine, or None once it is in `build/`; may download it
+    from Debian.
+    """
     BUILD.mkdir(parents=True, exist_ok=True)
-    with (BUILD / ".lock").open("w") as lock:  # one of several test processes fetches it
+    with (BUILD / ".lock").open("w") as lock:  # several test processes may need it at once
         fcntl.flock(lock, fcntl.LOCK_EX)
         if PLUGIN.exists():
             return None
@@ -84,7 +86,7 @@ def _fetch_compose() -> str | None:
 
 
 def compose_document(*arguments: str, file: Path) -> dict[str, object]:
-    """What compose makes of a file. Raises AssertionError with its words if it refuses it."""
+    """Return compose's resolved version of a file. Raises AssertionError with the output if compose rejects it."""
     done = subprocess.run(
         [str(PLUGIN), "--file", str(file), *arguments, "config", "--format", "json"],
         env={"PATH": os.environ["PATH"]},
@@ -99,18 +101,18 @@ def compose_document(*arguments: str, file: Path) -> dict[str, object]:
     return document
 
 
-# -- the engine --------------------------------------------------------------------------------------------------------
+# ---- the engine
 
 
 @cache
 def unavailable_reason() -> str | None:
-    """Why images cannot be built and run on this machine, or None."""
+    """Return the reason for which images cannot be built and run on this machine, or None."""
     if os.environ.get(OPT_IN) != "1":
-        return f"it takes minutes and root: {OPT_IN}=1 asks for it"
+        return f"it takes minutes and root: set {OPT_IN}=1 to run it"
     if os.geteuid() != 0:
-        return "an engine of one's own needs root"
+        return "a private engine needs root"
     if (missing := _missing("docker", "dockerd", "containerd", "mmdebstrap")) is not None:
-        return f"{missing} (Debian's docker.io and mmdebstrap have them)"
+        return f"{missing} (install Debian's docker.io and mmdebstrap)"
     return compose_reason() or s3_server.unavailable_reason()
 
 
@@ -119,7 +121,7 @@ def _missing(*programs: str) -> str | None:
 
 
 class Engine:
-    """A docker daemon in `directory`, with the stand-ins as its images. A context manager that starts and ends it."""
+    """A docker daemon in `directory`, with the substitutes as its images. A context manager that starts and ends it."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -127,7 +129,7 @@ class Engine:
         self._daemon: subprocess.Popen[bytes] | None = None
         self._forwarding = ""
         self.variables: dict[str, str] = {}
-        """Of the environment of all commands."""
+        """Environment of all commands."""
 
     def __enter__(self) -> "Engine":
         self._forwarding = _FORWARDING.read_text()
@@ -156,7 +158,7 @@ class Engine:
         self._stop()
 
     def docker(self, *arguments: str, check: bool = True, timeout_s: float = 1800) -> str:
-        """What a command prints. The builder is the classic one: the other wants a plugin, and a registry."""
+        """Return the output of a command, with the classic builder: the other needs a plugin and a registry."""
         done = subprocess.run(
             ["docker", *arguments],
             env=self.environment,
@@ -187,7 +189,7 @@ class Engine:
             assert self._daemon is not None
             log = (self.directory / "dockerd.log").read_text(errors="replace")[-2000:]
             assert self._daemon.poll() is None, f"dockerd ended: {log}"
-            assert time.monotonic() < deadline, f"dockerd does not answer: {log}"
+            assert time.monotonic() < deadline, f"dockerd does not respond: {log}"
             time.sleep(0.1)
 
     def _stand_in_for_python(self) -> None:

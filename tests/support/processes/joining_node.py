@@ -1,4 +1,4 @@
-"""A broker that joins a running `ottla cluster` with an empty disk, as its log's reader and nobody's voter."""
+"""A broker that joins a running `ottla cluster` with an empty disk, as an observer of its metadata log."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,7 +15,7 @@ def cluster_id(cluster: OttlaCluster) -> str:
 def joining_node(
     cluster: OttlaCluster, directory: Path, node_id: int, settings: Mapping[str, str] | None = None
 ) -> ClusterNode:
-    """Not started yet; its directory is made below `directory`."""
+    """Return the node, not started; its directory is below `directory`."""
     controllers = ",".join(cluster.controller_address(index) for index in range(cluster.nodes))
     own = {"process.roles": "broker", "controller.quorum.bootstrap.servers": controllers, **(settings or {})}
     node = ClusterNode(directory / f"node-{node_id}", node_id, cluster_id(cluster), own)
@@ -24,5 +24,5 @@ def joining_node(
 
 
 def line_with(text: str, *words: str) -> str:
-    """The first line that has all of them; empty if none has."""
+    """Return the first line that contains all texts; empty without one."""
     return next((line for line in text.splitlines() if all(word in line for word in words)), "")

@@ -2,9 +2,9 @@
 
 Usage: `python -m tests.support.processes.killed_command EFFECT COUNT ARGUMENTS...`.
 
-Effects of `remote recover` are `validate`, `publish`, `log-start`, `restore` and `look-up`; COUNT of them come to pass
-before. Events go out in small batches, so that there is something between them. The exit code is `KILLED` if it came to
-that, else the command's own.
+Effects of `remote recover` are `validate`, `publish`, `log-start`, `restore` and `look-up`; COUNT of them happen
+before. Events go out in small batches, so that a kill falls between them. The exit code is `KILLED` after a kill,
+otherwise that of the command.
 """
 
 import os
@@ -27,8 +27,8 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class Executioner:
-    """Kills this process before the effect of that name, when `count` of them have come to pass."""
+class ProcessKiller:
+    """Kills this process right before the effect of that name, after `count` of them."""
 
     def __init__(self, effect: str, count: int) -> None:
         self._effect = effect
@@ -60,17 +60,17 @@ class Executioner:
 
 
 def main(effect: str, count: int, arguments: list[str]) -> int:
-    by = Executioner(effect, count)
+    killer = ProcessKiller(effect, count)
     topic_recovery.SEGMENTS_PER_BATCH = SEGMENTS_PER_BATCH
     restore = TopicRecovery._restore
     for owner, name, watched in (
-        (RemoteMetadataTopic, "publish", by.watched("publish", RemoteMetadataTopic.publish)),
-        (EpochStampedObject, "write", by.watched("log-start", EpochStampedObject.write)),
-        (TopicRecovery, "_verify", by.watched("look-up", TopicRecovery._verify)),
+        (RemoteMetadataTopic, "publish", killer.watched("publish", RemoteMetadataTopic.publish)),
+        (EpochStampedObject, "write", killer.watched("log-start", EpochStampedObject.write)),
+        (TopicRecovery, "_verify", killer.watched("look-up", TopicRecovery._verify)),
         (
             TopicRecovery,
             "_restore",
-            by.watched_restore(
+            killer.watched_restore(
                 lambda recovery, plan, validate_only: restore(recovery, plan, validate_only=validate_only)
             ),
         ),

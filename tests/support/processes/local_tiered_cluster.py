@@ -61,7 +61,7 @@ def until(condition: Callable[[], T | None], what: str, patience_s: float = PATI
     """Return the value of a condition once it is true."""
     deadline = time.monotonic() + patience_s
     while not (found := condition()):
-        assert time.monotonic() < deadline, f"{what} did not come in {patience_s} s"
+        assert time.monotonic() < deadline, f"{what} was not reached in {patience_s} s"
         time.sleep(0.05)
     return found
 
@@ -235,7 +235,7 @@ class LocalTieredCluster:
         def is_led() -> bool:
             try:
                 return all(None not in (each.start, each.end) for each in self.bounds(topic).values())
-            except KafkaError:  # a leader that is dead, of which the cluster does not know yet
+            except KafkaError:  # a dead leader that the cluster still considers live
                 return False
 
         until(is_led, f"leaders of {topic}")

@@ -1,4 +1,4 @@
-"""`ottla cluster` as a process of its own: nodes killed, wiped, suspended one by one, and asked who leads."""
+"""`ottla cluster` as a process; tests kill, wipe and suspend its nodes and query the active controller."""
 
 import contextlib
 import json
@@ -23,7 +23,7 @@ START_TIMEOUT_S = 60
 
 
 def free_port_block(nodes: int) -> int:
-    """A first port such that every node's client and controller listener is free."""
+    """Return a first port such that every node's client and controller listeners are free."""
     while True:
         (first,) = free_ports(1)
         others = [first + PORT_STEP * index + extra for index in range(nodes) for extra in (0, 1)][1:]
@@ -32,9 +32,9 @@ def free_port_block(nodes: int) -> int:
 
 
 class OttlaCluster:
-    """A local cluster in `directory`; a context manager that starts it and waits until every node serves.
+    """A local cluster in `directory`; a context manager that starts it and waits until every node is ready.
 
-    Indexes count from 0, as the directories do; ids from 1.
+    Indexes count from 0, like the directories; ids from 1.
     """
 
     def __init__(
@@ -75,26 +75,26 @@ class OttlaCluster:
         return self.node_directory(index) / "data" / "__cluster_metadata-0"
 
     def directory_id(self, index: int) -> str:
-        """Of a node's disk as it is now."""
+        """Return the directory id of a node's present disk."""
         lines = (self.node_directory(index) / "data" / "meta.properties").read_text().splitlines()
         return next(line for line in lines if line.startswith("directory.id=")).partition("=")[2].replace("\\", "")
 
     def log_text(self, index: int) -> str:
-        """What a node has printed (the end of it, if it was much)."""
+        """Return a node's output, or its last part if it is long."""
         path = self.node_directory(index) / "ottla.log"
         return path.read_text(errors="replace") if path.exists() else ""
 
     def pid(self, index: int) -> int | None:
-        """The node's process id; None while it is not running."""
+        """Return the node's process id; None while it is not running."""
         try:
             return int((self.node_directory(index) / "ottla.pid").read_text())
         except (FileNotFoundError, ValueError):
             return None
 
-    # Life
+    # Processes
 
     def start(self) -> "OttlaCluster":
-        """Start the supervisor, perhaps again, and wait until every node is ready."""
+        """Start or restart the supervisor, and wait until every node is ready."""
         self.lines.clear()
         overrides = [part for key, value in self.settings.items() for part in ("--override", f"{key}={value}")]
         command = [sys.executable, "-m", "broker", "cluster", "--nodes", str(self.nodes), "--dir", str(self.directory)]
@@ -118,7 +118,7 @@ class OttlaCluster:
                 self._news.notify_all()
 
     def wait_line(self, wanted: Callable[[str], bool], timeout_s: float, since: int = 0) -> str:
-        """The first line, from line number `since` on, that is wanted; a line that never comes fails the test."""
+        """Return the first line, from line number `since` on, that meets the condition; fail the test without one."""
         deadline, position = time.monotonic() + timeout_s, since
         with self._news:
             while True:
@@ -127,28 +127,28 @@ class OttlaCluster:
                     if wanted(self.lines[position - 1]):
                         return self.lines[position - 1]
                 left = deadline - time.monotonic()
-                assert left > 0, "the cluster did not say it in time:\n" + "\n".join(self.lines) + self._tails()
+                assert left > 0, "the cluster did not print the line in time:\n" + "\n".join(self.lines) + self._tails()
                 assert self.process is not None
                 if self.process.poll() is not None and position == len(self.lines):
                     raise AssertionError("the cluster ended:\n" + "\n".join(self.lines) + self._tails())
                 self._news.wait(min(left, 0.2))
 
     def wait_ready(self, index: int, since: int, timeout_s: float = START_TIMEOUT_S) -> None:
-        """Wait until a node says, after line number `since`, that it serves."""
+        """Wait until a node reports, after line number `since`, that it is ready."""
         self.wait_line(lambda line: line.startswith(f"node {index + 1} ") and " ready " in line, timeout_s, since)
 
     def _tails(self) -> str:
         return "".join(f"\n--- node {index + 1}\n{self.log_text(index)[-3000:]}" for index in range(self.nodes))
 
     def kill(self, index: int) -> int:
-        """`kill -9` a node; returns the number of lines printed so far, for `wait_ready`."""
+        """Send SIGKILL to a node; return the number of lines printed so far, for `wait_ready`."""
         since, pid = len(self.lines), self.pid(index)
         assert pid is not None, f"node {index + 1} is not running"
         os.kill(pid, signal.SIGKILL)
         return since
 
     def terminate(self, index: int) -> float:
-        """Tell one node alone to stop; the seconds until it has. Meant for a cluster that restarts nothing."""
+        """Stop a single node; return the seconds until its exit. For a cluster without restarts."""
         since, pid, begun = len(self.lines), self.pid(index), time.monotonic()
         assert pid is not None, f"node {index + 1} is not running"
         os.kill(pid, signal.SIGTERM)
@@ -157,7 +157,7 @@ class OttlaCluster:
 
     @contextlib.contextmanager
     def paused(self, index: int) -> Iterator[None]:
-        """A node that does not run, and does not know."""
+        """Suspend a node, within the context."""
         pid = self.pid(index)
         assert pid is not None, f"node {index + 1} is not running"
         suspend(pid)
@@ -167,8 +167,9 @@ class OttlaCluster:
             resume(pid)
 
     def wipe(self, index: int) -> int:
-        """Take a node's disk away and kill it: its next life finds nothing. In between it must not notice, and end by
-        itself."""
+        """Wipe a node's disk and kill the node, so that its next process finds nothing. The node must not detect the
+        loss and exit by itself in between.
+        """
         pid = self.pid(index)
         assert pid is not None, f"node {index + 1} is not running"
         suspend(pid)
@@ -180,7 +181,7 @@ class OttlaCluster:
         return since
 
     def stop(self) -> int:
-        """Ask the supervisor to stop everything; its exit code."""
+        """Stop the supervisor and all nodes; return its exit code."""
         assert self.process is not None
         if self.process.poll() is None:
             self.process.terminate()
@@ -203,10 +204,10 @@ class OttlaCluster:
     ) -> None:
         self.stop()
 
-    # Questions
+    # Queries
 
     def ottla(self, *arguments: str, check: bool = True, timeout_s: float = 180) -> str:
-        """Run a command of the program and return what it printed."""
+        """Run an `ottla` command and return its output."""
         done = subprocess.run(
             [sys.executable, "-m", "broker", *arguments],
             capture_output=True,
@@ -219,7 +220,7 @@ class OttlaCluster:
         return done.stdout + done.stderr
 
     def quorum(self, bootstrap: str | None = None) -> dict[str, Any]:
-        """`metadata-quorum describe --status --json`."""
+        """Return the output of `metadata-quorum describe --status --json`."""
         told = self.ottla(
             "metadata-quorum", "--bootstrap-server", bootstrap or self.bootstrap, "describe", "--status", "--json"
         )
@@ -227,19 +228,19 @@ class OttlaCluster:
         return found
 
     def cut_snapshot(self, index: int) -> Path:
-        """Have a node cut a snapshot of its metadata now; its file."""
+        """Generate a metadata snapshot on a node now; return its file."""
         told = self.ottla("metadata-quorum", "--bootstrap-server", self.address(index), "snapshot", "--json")
         return self.metadata_directory(index) / str(json.loads(told)["file"])
 
     def cut_equal_snapshots(self, timeout_s: float = 60) -> list[Path]:
-        """One of every node that runs, all of the same id: the cluster must have come to rest."""
+        """Generate a snapshot with the same id on every running node; the metadata must not change meanwhile."""
         deadline = time.monotonic() + timeout_s
         while True:
             files = [self.cut_snapshot(index) for index in range(self.nodes) if self.pid(index) is not None]
             if len({file.name for file in files}) == 1:
                 return files
-            assert time.monotonic() < deadline, f"the metadata does not come to rest: {files}"
+            assert time.monotonic() < deadline, f"the metadata keeps changing: {files}"
 
     def leader_index(self) -> int:
-        """The node that is the active controller now."""
+        """Return the index of the active controller."""
         return int(self.quorum()["leaderId"]) - 1

@@ -1,4 +1,4 @@
-"""A node of Ottla as a process of its own, so that a test can use it through real clients and kill it for real."""
+"""A node of Ottla as a process, for tests with real clients and SIGKILL."""
 
 import contextlib
 import json
@@ -19,7 +19,7 @@ START_TIMEOUT_S = 60
 
 
 class OttlaNode:
-    """One combined node in `directory`, on ports that stay the same over restarts; a context manager that starts it."""
+    """One combined node in `directory`, with the same ports after restarts; a context manager that starts it."""
 
     def __init__(self, directory: Path, settings: Mapping[str, str] | None = None) -> None:
         self.directory = directory
@@ -30,22 +30,22 @@ class OttlaNode:
 
     @property
     def bootstrap(self) -> str:
-        """The address for clients."""
+        """Return the address for clients."""
         return f"127.0.0.1:{self.port}"
 
     @property
     def pid(self) -> int:
-        """The process id of the running node."""
+        """Return the process id of the running node."""
         assert self.process is not None
         return self.process.pid
 
     @property
     def log_text(self) -> str:
-        """Everything the node has printed since the first start."""
+        """Return all output since the first start."""
         return (self.directory / "ottla.log").read_text(errors="replace")
 
     def command(self, *more: str) -> list[str]:
-        """The command line that starts this node."""
+        """Return the command line of this node."""
         config = {
             "listeners": f"PLAINTEXT://127.0.0.1:{self.port},CONTROLLER://127.0.0.1:{self.controller_port}",
             "log.dirs": str(self.data),
@@ -56,7 +56,7 @@ class OttlaNode:
         return [sys.executable, "-m", "broker", "start", *overrides, *more]
 
     def start(self) -> "OttlaNode":
-        """Start the process and wait until it says that it is ready."""
+        """Start the process and wait until it reports that it is ready."""
         self.start_unready()
         try:
             self._wait_until_ready()
@@ -65,7 +65,7 @@ class OttlaNode:
         return self
 
     def start_unready(self) -> None:
-        """Start the process and wait until it says how it is."""
+        """Start the process and wait until it reports its state."""
         self.directory.mkdir(parents=True, exist_ok=True)
         with (self.directory / "ottla.log").open("ab") as output:
             self.process = subprocess.Popen(
@@ -86,19 +86,19 @@ class OttlaNode:
                 raise AssertionError(f"the node exited with {code} before it was ready")
 
     def kill(self) -> None:
-        """`kill -9`: no line of the node runs after this."""
+        """Send SIGKILL."""
         assert self.process is not None
         self.process.kill()
         self.process.wait()
 
     def terminate(self, timeout_s: float = 60) -> int:
-        """Ask the node to stop, and return its exit code."""
+        """Stop the node, and return its exit code."""
         assert self.process is not None
         self.process.send_signal(signal.SIGTERM)
         return self.process.wait(timeout_s)
 
     def http(self, path: str) -> tuple[int, str]:
-        """GET from the node's HTTP listener: status and body."""
+        """Send a GET to the node's HTTP listener; return status and body."""
         try:
             with urllib.request.urlopen(f"http://127.0.0.1:{self.http_port}{path}", timeout=60) as answer:
                 return answer.status, answer.read().decode()
@@ -108,12 +108,12 @@ class OttlaNode:
 
     @property
     def cpu_s(self) -> float:
-        """Processor time of the process so far."""
+        """Return the processor time of the process so far."""
         fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     def rss_anon_bytes(self) -> int:
-        """Anonymous resident memory of the process."""
+        """Return the anonymous resident memory of the process."""
         for line in Path(f"/proc/{self.pid}/status").read_text().splitlines():
             if line.startswith("RssAnon:"):
                 return int(line.split()[1]) * 1024
@@ -130,7 +130,7 @@ class OttlaNode:
 
 
 def clean_environment() -> dict[str, str]:
-    """This environment without the variables that a node would take as configuration."""
+    """Return this environment without the variables that configure a node."""
     return {key: value for key, value in os.environ.items() if not key.startswith("KAFKA_") and key != "CLUSTER_ID"}
 
 
@@ -148,5 +148,5 @@ def run_ottla(
 
 
 def json_of(*arguments: str) -> object:
-    """Run an `ottla` command with `--json` and parse what it prints."""
+    """Run an `ottla` command with `--json` and return the parsed output."""
     return json.loads(run_ottla(*arguments, "--json").stdout)

@@ -1,7 +1,7 @@
-"""A real S3 server as a process: the Versity S3 Gateway (Apache License 2.0) on a directory, built by Go once.
+"""A real S3 server as a process: the Versity S3 Gateway (Apache License 2.0) on a directory, built with Go once.
 
-What is missing on the machine (Go, a module proxy that answers) makes `unavailable_reason` say so in one sentence, so
-that a caller can skip with a printed reason instead of failing. The build stays in `build/s3`.
+If something is missing on the machine (Go, a reachable module proxy), `unavailable_reason` returns the reason, so that
+a test can skip with it instead of failing. The build stays in `build/s3`.
 """
 
 import fcntl
@@ -31,7 +31,7 @@ BUCKET = "ottla-tests"
 def unavailable_reason() -> str | None:
     """Return why there can be no server on this machine, None if it is built; may access a module proxy."""
     BUILD.mkdir(parents=True, exist_ok=True)
-    with (BUILD / ".lock").open("w") as lock:  # one of several test processes builds it
+    with (BUILD / ".lock").open("w") as lock:  # several test processes may build it at once
         fcntl.flock(lock, fcntl.LOCK_EX)
         return None if _is_built() else _build()
 
@@ -110,7 +110,7 @@ class S3Server:
 
     def start(self) -> "S3Server":
         """Start the server, also after `stop`, with the same port and objects."""
-        assert self._process is None, "it runs already"
+        assert self._process is None, "the server is running"
         for name in ("data", "metadata"):
             (self.directory / name).mkdir(parents=True, exist_ok=True)
         self.objects.mkdir(exist_ok=True)

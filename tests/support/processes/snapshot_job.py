@@ -1,4 +1,4 @@
-"""The snapshot job as a process of its own: run to its end, or left to tail until it is told, or killed."""
+"""The snapshot job as a process, run once or tailing until it is stopped or killed."""
 
 import json
 import signal
@@ -12,7 +12,7 @@ from tests.support.processes.ottla_node import clean_environment
 from tests.support.processes.spark_session import QUICK_JVM
 
 PATIENCE_S = 420
-"""Java and Spark alone take ten seconds to start, on a machine that does nothing else."""
+"""Seconds for a start: Java and Spark alone take ten on an idle machine."""
 
 
 def command(*arguments: str) -> list[str]:
@@ -24,14 +24,14 @@ def environment() -> dict[str, str]:
 
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """To its end."""
+    """Run the job until it ends."""
     return subprocess.run(
         command(*arguments), capture_output=True, text=True, timeout=PATIENCE_S, env=environment(), check=False
     )
 
 
 class TailingJob:
-    """Writes to `out`; a context manager that kills what is left."""
+    """A tailing job that writes to `out`; a context manager that kills it at exit."""
 
     def __init__(self, out: Path, *arguments: str) -> None:
         self.out = out
@@ -48,23 +48,23 @@ class TailingJob:
         self._log.close()
 
     def kill(self) -> None:
-        """`kill -9`, if it still runs."""
+        """Send SIGKILL if the job is running."""
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGKILL)
         self.process.wait()
 
     def stop(self) -> int:
-        """Ask it to end; its exit code."""
+        """Stop the job; return its exit code."""
         self.process.send_signal(signal.SIGTERM)
         return self.process.wait(PATIENCE_S)
 
     def latest_end(self) -> int:
-        """Where the newest snapshot ends; 0 while there is none."""
+        """Return the end offset of the newest snapshot; 0 without one."""
         path = self.out / "latest.json"
         return int(json.loads(path.read_bytes())["endOffset"]) if path.exists() else 0
 
     def until(self, condition: Callable[[], bool]) -> None:
-        """Fails the test if the job ends before, or it takes too long."""
+        """Wait for a condition; fail the test if the job ends before, or at the time limit."""
         deadline = time.monotonic() + PATIENCE_S
         while not condition():
             assert self.process.poll() is None, f"the job ended: {self.told()}"

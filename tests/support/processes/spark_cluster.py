@@ -1,7 +1,7 @@
-"""A standalone cluster of Spark on loopback, as processes of the PySpark that is installed: a master, and workers, with
-a core each, that start their executors in directories of their own.
+"""A standalone Spark cluster on loopback, as processes of the installed PySpark: a master, and workers with one core
+each, whose executors run in directories of their own.
 
-Nothing of it knows where this repository is: what executors need they must have installed, or be sent.
+The processes do not know the location of this repository: executors need installed or shipped packages.
 """
 
 import contextlib
@@ -30,9 +30,9 @@ _OF_THE_CALLER = re.compile(r"SPARK_|PYSPARK_|PYTHONPATH|MASTER$")
 
 
 class SparkCluster:
-    """A context manager that starts it in `directory`, and leaves no process behind.
+    """A context manager that starts the cluster in `directory`, and ends all its processes.
 
-    `environment` is what all machines of the cluster have in theirs, and those who submit do not.
+    `environment` applies to all processes of the cluster, but not to `spark-submit`.
     """
 
     def __init__(self, directory: Path, workers: int = 2, environment: Mapping[str, str] | None = None) -> None:
@@ -107,12 +107,12 @@ class SparkCluster:
     def _wait_until_registered(self, name: str, worker: subprocess.Popen[bytes]) -> None:
         deadline = time.monotonic() + PATIENCE_S
         while _REGISTERED not in self._log(name).read_text(errors="replace"):
-            assert worker.poll() is None, f"{name} ended with {worker.returncode}"
-            assert time.monotonic() < deadline, f"{name} does not find the master"
+            assert worker.poll() is None, f"{name} exited with {worker.returncode}"
+            assert time.monotonic() < deadline, f"{name} did not register with the master"
             time.sleep(0.02)
 
     def _stop(self) -> None:
-        """The master goes first, so that no executor is begun for one that ends; whoever is left is killed."""
+        """Stop the master first, so that it starts no executor; kill the rest."""
         for daemon in self._daemons:
             stop(daemon)
         left = list(self._at_work())
@@ -122,13 +122,13 @@ class SparkCluster:
         psutil.wait_procs(left, timeout=20)
 
     def _at_work(self) -> Iterator[psutil.Process]:
-        """Executors, their Python, and drivers: whatever works in a directory of the cluster, whoever its parent is."""
+        """Return executors, their Python workers, and drivers: processes with a working directory in the cluster."""
         for process in psutil.process_iter():
             with contextlib.suppress(psutil.NoSuchProcess, psutil.AccessDenied):
                 if self.directory in Path(process.cwd()).parents:
                     yield process
 
-    # What is submitted
+    # Applications
 
     def submit(
         self,
@@ -138,7 +138,7 @@ class SparkCluster:
         settings: Mapping[str, str] | None = None,
         environment: Mapping[str, str] | None = None,
     ) -> subprocess.CompletedProcess[str]:
-        """`spark-submit` to its end, from a directory of its own; its driver takes part in `events`."""
+        """Run `spark-submit` to its end, from a directory of its own; its driver writes to the event log."""
         home = self.directory / "submitted"
         home.mkdir(exist_ok=True)
         submit = [str(_spark_home() / "bin" / "spark-submit"), *self._options(settings or {}), *options]
@@ -160,7 +160,7 @@ class SparkCluster:
             "spark.driver.host": "127.0.0.1",
             "spark.driver.bindAddress": "127.0.0.1",
             "spark.executor.extraJavaOptions": QUICK_JVM,
-            "spark.scheduler.minRegisteredResourcesRatio": "1.0",  # nothing begins before all workers take part
+            "spark.scheduler.minRegisteredResourcesRatio": "1.0",  # start only after all workers have registered
             "spark.cores.max": str(self.workers),
             "spark.eventLog.enabled": "true",
             "spark.eventLog.dir": self.events.as_uri(),
@@ -170,22 +170,22 @@ class SparkCluster:
         for key, value in {**given, **settings}.items():
             yield from ("--conf", f"{key}={value}")
 
-    # What happened
+    # Events
 
     def happened(self, event: str) -> list[dict[str, Any]]:
-        """The events of a kind, such as `SparkListenerTaskEnd`, of all applications that have come to their end."""
+        """Return the events of a kind, such as `SparkListenerTaskEnd`, of all finished applications."""
         lines = (line for path in sorted(self.events.iterdir()) for line in path.read_text().splitlines())
         return [found for found in map(json.loads, lines) if found["Event"] == event]
 
     def executors(self) -> dict[str, list[str]]:
-        """The numbers of the executors that each worker started, of all applications."""
+        """Return the numbers of the executors that each worker started, of all applications."""
         return {
             f"worker-{number}": sorted(path.name for path in (self.directory / f"worker-{number}").glob("app-*/*"))
             for number in range(self.workers)
         }
 
     def kill_executors(self) -> int:
-        """`kill -9` for all there are, with their Python; how many executors that were."""
+        """Send SIGKILL to all executors and their Python workers; return the number of executors."""
         processes = [child for worker in self._daemons[1:] for child in _descendants(worker.pid)]
         executors = [each for each in processes if _EXECUTOR in _command(each)]
         for process in processes:
@@ -194,7 +194,7 @@ class SparkCluster:
         return len(executors)
 
     def logs(self) -> str:
-        """The ends of what everybody said."""
+        """Return the ends of all logs."""
         names = ["master", *(f"worker-{number}" for number in range(self.workers))]
         paths = [path for path in map(self._log, names) if path.exists()]
         paths += sorted(self.directory.glob("worker-*/app-*/*/stderr"))
@@ -225,5 +225,5 @@ def _command(process: psutil.Process) -> list[str]:
 
 
 def _ends_with_us() -> list[str]:
-    """What to put before a command so that the kernel kills it when the thread that started it ends."""
+    """Return a command prefix that makes the kernel kill the process when the starting thread ends."""
     return ["setpriv", "--pdeathsig", "KILL"] if shutil.which("setpriv") else []

@@ -1,4 +1,4 @@
-"""One Spark session for all tests of a process: local, small, quick to start. Without Java it skips and says so."""
+"""One Spark session for all tests of a process: local, small, quick to start. Tests skip without Java."""
 
 import os
 from collections.abc import Iterator
@@ -9,7 +9,9 @@ from pyspark.sql import SparkSession
 from spark_jobs.session import open_session, unavailable_reason
 
 QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto"
-"""Tests run each path once or twice: what the second compiler and parallel collectors cost is not earned back."""
+"""JVM options for code that runs once or twice: the second compiler and parallel collectors would cost more than they
+save.
+"""
 
 SMALL = {
     "spark.master": "local[2]",
@@ -21,7 +23,7 @@ SMALL = {
 
 
 def require_spark() -> None:
-    """Skips the test if Spark cannot run here."""
+    """Skip the test if Spark cannot run here."""
     if (reason := unavailable_reason()) is not None:
         pytest.skip(reason)
 

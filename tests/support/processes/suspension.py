@@ -1,4 +1,4 @@
-"""Processes that are suspended, and surely so: after the signal their threads go on for a while on a busy machine."""
+"""Suspension of processes. After the signal, threads may continue for a while on a busy machine, so `suspend` waits."""
 
 import os
 import signal
@@ -14,7 +14,7 @@ def suspend(pid: int) -> None:
     os.kill(pid, signal.SIGSTOP)
     deadline = time.monotonic() + PATIENCE_S
     while not _is_suspended(pid):
-        assert time.monotonic() < deadline, f"{pid} does not stop"
+        assert time.monotonic() < deadline, f"{pid} is still running"
         time.sleep(0.001)
 
 
@@ -26,5 +26,5 @@ def _is_suspended(pid: int) -> bool:
     states = (task.read_text().rpartition(")")[2].split()[0] for task in Path(f"/proc/{pid}/task").glob("*/stat"))
     try:
         return all(state in STOPPED for state in states)
-    except (FileNotFoundError, ProcessLookupError):  # a thread that ended while it was looked at
+    except (FileNotFoundError, ProcessLookupError):  # the thread ended meanwhile
         return False

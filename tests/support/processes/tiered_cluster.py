@@ -1,4 +1,4 @@
-"""Three brokers that tier to a real S3 server behind a bad way to it; whoever uses them makes it fail."""
+"""Three brokers that tier to a real S3 server through a proxy in which tests inject faults."""
 
 import contextlib
 from collections.abc import Collection, Mapping
@@ -16,7 +16,7 @@ from tests.support.processes.s3_server import S3Server
 __all__ = ["SEGMENT_BYTES", "TieredCluster", "clipped"]
 
 SEGMENT_BYTES = 1 << 20
-# Everything that waits does so for a second at most, so that a test sees many turns.
+# All waits are at most a second, so that a test sees many rounds.
 SETTINGS = {
     "remote.log.storage.system.enable": "true",
     "remote.log.storage.manager.class.name": "s3",
@@ -27,7 +27,7 @@ SETTINGS = {
     "log.initial.task.delay.ms": "200",
     "log.segment.delete.delay.ms": "500",
     "unclean.leader.election.interval.ms": "300",
-    # Who is slow for a moment stays in sync: consumers are sent to replicas that are.
+    # A briefly slow replica stays in sync, because consumers may fetch from in-sync followers.
     "replica.lag.time.max.ms": "30000",
     "replica.selector.class": "org.apache.kafka.common.replica.RackAwareReplicaSelector",
 }
@@ -38,7 +38,7 @@ BUCKET_SETTINGS = {
 
 
 class TieredCluster(RemoteStorageView):
-    """A context manager that starts the server, the way to it, and the brokers; each is in a rack of its own name."""
+    """A context manager that starts the server, the proxy, and the brokers; each is in a rack of its own name."""
 
     def __init__(self, directory: Path, settings: Mapping[str, str] | None = None, seed: int = 0) -> None:
         self.server = S3Server(directory / "s3")
@@ -71,7 +71,7 @@ class TieredCluster(RemoteStorageView):
 
     @property
     def bootstrap(self) -> str:
-        """Of the brokers that run."""
+        """Return the bootstrap servers of the running brokers."""
         return ",".join(broker.bootstrap for broker in self.brokers.brokers.values() if broker.is_running)
 
     @property
@@ -88,7 +88,9 @@ class TieredCluster(RemoteStorageView):
     # ---- topics
 
     def create(self, topic: str, *assignment: Collection[int], **config: str) -> None:
-        """With small segments, of which little stays on the disks; underscores in the keys of `config` are dots."""
+        """Create a topic with small segments and short local retention; underscores in the keys of `config` stand for
+        dots.
+        """
         usual = {
             "remote_storage_enable": "true",
             "segment_bytes": str(SEGMENT_BYTES),
@@ -105,7 +107,7 @@ class TieredCluster(RemoteStorageView):
         )
 
     def last_stable_offset(self, topic: str, partition: int) -> int:
-        """By ListOffsets with read_committed."""
+        """Return the last stable offset by ListOffsets with read_committed."""
         settings = {"bootstrap.servers": self.bootstrap, "group.id": "nobody", "isolation.level": "read_committed"}
         consumer = Consumer(settings)
         try:
