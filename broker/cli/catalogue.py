@@ -14,14 +14,14 @@ class Command(NamedTuple):
 COMMANDS: dict[str, Command] = {
     "start": Command("start", "start", "Run a node."),
     "cluster": Command("cluster", "cluster", "Run a local cluster, one process per node."),
-    "storage": Command("storage", "storage", "Format log directories, or show what is in them."),
+    "storage": Command("storage", "storage", "Format log directories, or show their properties."),
     "topics": Command("topics", "topics", "Create, delete, list, describe or extend topics."),
     "configs": Command("configs", "configs", "Describe or alter configurations."),
     "consumer-groups": Command(
         "consumer_groups", "consumer_groups", "Describe groups, reset and delete their offsets."
     ),
     "metadata-quorum": Command(
-        "metadata_quorum", "metadata_quorum", "Describe the metadata quorum, change its voters, cut a snapshot."
+        "metadata_quorum", "metadata_quorum", "Describe the metadata quorum, change its voters, create a snapshot."
     ),
     "features": Command("features", "features", "Show or change feature levels of the cluster."),
     "leader-election": Command("leader_election", "leader_election", "Elect leaders of partitions."),

@@ -23,13 +23,13 @@ from storage.files import OsFileSystem
 from storage.log_snapshots import CheckpointId, checkpoint_name
 
 
-@click.group("metadata-quorum", short_help="Describe the metadata quorum, change its voters, cut a snapshot.")
+@click.group("metadata-quorum", short_help="Describe the metadata quorum, change its voters, create a snapshot.")
 @target_options
 @click.pass_context
 def metadata_quorum(
     context: click.Context, bootstrap_server: str | None, bootstrap_controller: str | None, command_config: str | None
 ) -> None:
-    """Describe the metadata quorum or change its voters (kafka-metadata-quorum), or cut a snapshot of a node.
+    """Describe the metadata quorum or change its voters (kafka-metadata-quorum), or create a snapshot on a node.
 
     For add-controller, --command-config is the configuration of the controller to add.
     """
