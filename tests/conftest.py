@@ -1,7 +1,7 @@
-"""What the whole suite runs under.
+"""Configuration of the whole suite.
 
-A pull request is judged by one run of it, so the run is the same every time: hypothesis draws the same examples, and no
-example fails for the time that it takes on a busy machine. New ones are drawn with OTTLA_EXHAUSTIVE=1.
+One run decides on a pull request, so every run is the same: hypothesis draws the same examples, and no example fails
+for its duration on a busy machine. OTTLA_EXHAUSTIVE=1 draws new examples.
 """
 
 from hypothesis import HealthCheck, settings

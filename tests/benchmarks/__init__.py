@@ -1,1 +1,1 @@
-"""Speed as ratios and profiles, measured in one run. Nothing here asserts a time."""
+"""Benchmarks: ratios and profiles, measured in one run. No assertion depends on a time."""

@@ -1,8 +1,9 @@
-"""`make bench`: one table of Ottla against Apache Kafka, both in this run, on this machine, with the same client.
+"""`make bench`: one table of Ottla against Apache Kafka, both measured in this run, on this machine, with the same
+client.
 
-Runs of the two sides alternate, the first of each is thrown away, medians are kept. Throughput is measured with
-librdkafka: kcat if it is installed (its records cost no Python), else confluent-kafka; latency and start with a client
-that is next to nothing (`wire.py`). Writes `build/bench/report.md` and `report.json`.
+Runs of both brokers alternate; the first of each is discarded, and medians count. Throughput is measured with
+librdkafka: kcat if it is installed (without Python objects per record), otherwise confluent-kafka; latency and start
+with the minimal client in `wire.py`. Writes `build/bench/report.md` and `report.json`.
 """
 
 import argparse
@@ -38,7 +39,7 @@ Maker = Callable[[Path], contextlib.AbstractContextManager[Side]]
 
 @dataclass(frozen=True)
 class Row:
-    """One line of the report, in the contract's shape. None where a side cannot do it."""
+    """One row of the report. None where a broker has no figure."""
 
     name: str
     ottla: float | None
@@ -49,14 +50,15 @@ class Row:
 
 
 def row(name: str, ottla: float | None, kafka: float | None, unit: str, better: str) -> Row:
-    """A row with its ratio, Ottla's figure over Kafka's."""
+    """Return a row with its ratio, Ottla's figure divided by Kafka's."""
     ratio = round(ottla / kafka, 3) if ottla is not None and kafka else None
     return Row(name, ottla and round(ottla, 3), kafka and round(kafka, 3), unit, ratio, better)
 
 
 def measure_starts(makers: Sequence[Maker], runs: int) -> dict[str, tuple[float, float]]:
-    """By side: median seconds from the start of its process to the first acknowledged produce of a client that is there
-    already, and anonymous MB when idle. What a side needs before (a format step) does not count."""
+    """Return by broker the median seconds from the start of its process to the first acknowledged produce of a waiting
+    client, and anonymous MB when idle. Preparation (a format step) is not counted.
+    """
     figures: dict[str, list[tuple[float, float]]] = {make.__name__: [] for make in makers}
     wire.warm_up()
     for _ in range(runs):
@@ -68,7 +70,7 @@ def measure_starts(makers: Sequence[Maker], runs: int) -> dict[str, tuple[float,
 
 
 def compare(workload: Workload, both: Sequence[Side], runs: int) -> dict[str, list[dict[str, float]]]:
-    """Alternate the workload between the sides; the figures of each counted run, by side."""
+    """Run the workload alternately on both brokers; return the figures of each counted run, by broker."""
     figures: dict[str, list[dict[str, float]]] = {side.name: [] for side in both}
     for number in range(runs + 1):
         for side in both:
@@ -79,7 +81,7 @@ def compare(workload: Workload, both: Sequence[Side], runs: int) -> dict[str, li
 
 
 def rows_of(workload: Workload, both: Sequence[Side], runs: int) -> list[Row]:
-    """The workload's rows: one per figure that it returns."""
+    """Return the workload's rows, one per figure."""
     figures = compare(workload, both, runs)
     rows = []
     for name, (unit, better) in workload.figures.items():
@@ -89,11 +91,11 @@ def rows_of(workload: Workload, both: Sequence[Side], runs: int) -> list[Row]:
 
 
 def run(asked: int | None, only: str) -> list[Row]:
-    """Measure everything whose name contains `only`, `asked` times, or as often as each of them needs."""
+    """Measure everything whose name contains `only`, `asked` times or the workload's default number of times."""
     runs = RUNS if asked is None else asked
     reason = sides.kafka_unavailable()
     if reason is not None:
-        print(f"Apache Kafka is left out: {reason}")
+        print(f"skipped: Apache Kafka: {reason}")
     makers = [sides.ottla] if reason is not None else [sides.ottla, sides.kafka]
     rows: list[Row] = []
     if only in "start":
@@ -130,7 +132,7 @@ def run(asked: int | None, only: str) -> list[Row]:
 
 
 def metadata_rows(only: str) -> list[Row]:
-    """The controllers at the size of KIP-630's example, once: minutes, and figures that vary little."""
+    """Measure controllers at the size of KIP-630's example, once: it takes minutes, and varies little."""
     if not any(only in name for name, _, _ in metadata_scale.FIGURES.values()):
         return []
     figures = metadata_scale.measure(METADATA_TOPICS)
@@ -143,34 +145,34 @@ def metadata_rows(only: str) -> list[Row]:
 
 
 def replication_rows(only: str, runs: int | None) -> list[Row]:
-    """Three nodes of each side: what replication costs, and for how long it stands still when a leader is killed."""
+    """Measure three nodes of each broker: the cost of replication, and the unavailability after a leader is killed."""
     measured = replication.measure(only, runs, replication.makes_here())
     return [row(name, ours, theirs, unit, better) for name, ours, theirs, unit, better in measured]
 
 
 def tiered_rows(only: str, runs: int | None) -> list[Row]:
-    """Remote storage: KIP-405's measurements beside Apache Kafka, the rest beside what the store itself can do."""
+    """Measure remote storage: KIP-405's measurements against Apache Kafka, the others against the store's own speed."""
     measured = tiered.measure(only, runs, tiered.makes_here())
     return [row(name, ours, theirs, unit, better) for name, ours, theirs, unit, better in measured]
 
 
 def pipeline_rows(only: str) -> list[Row]:
-    """The core of the metadata pipeline beside the node's own replay, which is what else could do its work."""
+    """Measure the core of the metadata pipeline against the node's own replay, which could replace it."""
     return [row(name, ours, theirs, unit, better) for name, ours, theirs, unit, better in metadata_pipeline.rows(only)]
 
 
 def spark_rows(only: str) -> list[Row]:
-    """The metadata job on Spark beside one process that does the same, once: minutes, and gigabytes."""
+    """Measure the metadata job on Spark against one process with the same result, once: minutes and gigabytes."""
     return [row(name, ours, theirs, unit, better) for name, ours, theirs, unit, better in metadata_spark.rows(only)]
 
 
 def source_rows(only: str) -> list[Row]:
-    """Tiered records read for Spark, beside a reader of one record at a time and the bytes alone."""
+    """Measure tiered records read for Spark against a reader of single records, and against reading the bytes only."""
     return [row(name, ours, theirs, unit, better) for name, ours, theirs, unit, better in tiered_source.rows(only)]
 
 
 def write_report(rows: Sequence[Row]) -> str:
-    """Write both files; returns the table, and what is to be said under it."""
+    """Write both files; return the table and its footnotes."""
     REPORT.mkdir(parents=True, exist_ok=True)
     (REPORT / "report.json").write_text(json.dumps([asdict(each) for each in rows], indent=2) + "\n")
     lines = ["| | Ottla | Apache Kafka | unit | ratio | better |", "|---|---:|---:|---|---:|---|"]
@@ -182,7 +184,7 @@ def write_report(rows: Sequence[Row]) -> str:
 
 
 def main() -> int:
-    """Parse the command line, measure, report; returns the exit code."""
+    """Parse the command line, measure and report; return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=int, help=f"counted runs per side ({RUNS}, fewer of what takes minutes)")
     parser.add_argument("--only", default="", help="only figures whose name contains this")

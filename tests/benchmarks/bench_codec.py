@@ -1,7 +1,7 @@
-"""The codec alone, beside kio's (whose readers are compiled Rust): `python -m tests.benchmarks.bench_codec`.
+"""The codec alone, against kio's (whose readers are compiled Rust): `python -m tests.benchmarks.bench_codec`.
 
-Each row is the best of several runs, so that a busy machine disturbs less, in microseconds per message; the ratio is
-kio's time over ours. Both sides work on the same bytes, which `tests/protocol/test_against_kio.py` holds equal.
+Each row is the best of several runs, to reduce the effect of a busy machine, in microseconds per message; the ratio is
+kio's time divided by Ottla's. Both process the same bytes, whose equality `tests/protocol/test_against_kio.py` checks.
 """
 
 import io

@@ -1,6 +1,7 @@
-"""CPU per small request and per megabyte of the network layer alone: clients in a child process, an echo for a broker.
+"""CPU per small request and per megabyte of the network layer alone, with clients in a child process and an echo
+server.
 
-Run it by hand: `python tests/benchmarks/bench_net.py [--asyncio]`. It asserts nothing about time.
+Run it directly: `python tests/benchmarks/bench_net.py [--asyncio]`. No assertion depends on a time.
 """
 
 import asyncio
@@ -22,31 +23,31 @@ MEGABYTE = memoryview(bytes(1_000_000))
 
 
 def frame(body: bytes) -> bytes:
-    """An ApiVersions 0 request with a body that nobody decodes."""
+    """Return an ApiVersions 0 request with a body that is not decoded."""
     header = struct.pack(">hhih", 18, 0, 7, 4) + b"test"
     return struct.pack(">i", len(header) + len(body)) + header + body
 
 
 def answer(request: Request) -> EncodedResponse:
-    """Four bytes of size, four of correlation id."""
+    """Return four bytes of size and four of correlation id."""
     return [struct.pack(">ii", 4, request.header.correlation_id)]
 
 
 def answer_large(request: Request) -> EncodedResponse:
-    """What a fetch of a megabyte sends: a small head and a view of something that is in memory."""
+    """Return a response like a fetch of a megabyte: a small head and a view of memory."""
     return [struct.pack(">ii", 4 + len(MEGABYTE), request.header.correlation_id), MEGABYTE]
 
 
 async def answer_later(request: Request) -> EncodedResponse:
-    """What a handler that must wait costs at least: a task."""
+    """Respond from a task, the minimum cost of a handler that waits."""
     return answer(request)
 
 
 def exchange(port: int, body_bytes: int, answer_bytes: int, depth: int, count: int) -> None:
-    """Send `count` requests, `depth` at a time, each batch after the answers to the last."""
+    """Send `count` requests, `depth` at a time, each group after the responses to the last."""
     room = bytearray(1 << 20)
     with socket.create_connection(("127.0.0.1", port)) as client:
-        client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # as Kafka's clients do
+        client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # like Kafka's clients
         batch = frame(bytes(body_bytes)) * depth
         for _ in range(count // depth):
             client.sendall(batch)
@@ -56,7 +57,7 @@ def exchange(port: int, body_bytes: int, answer_bytes: int, depth: int, count: i
 
 
 async def run_client(name: str, port: int, body_bytes: int, depth: int, count: int, answer_bytes: int = 8) -> None:
-    """Print the best of a few rounds, in CPU and elapsed microseconds per request."""
+    """Print the best of several rounds, in CPU and elapsed microseconds per request."""
     best_cpu, best_wall = 1e9, 1e9
     for _ in range(ROUNDS):
         client = multiprocessing.get_context("fork").Process(
@@ -75,7 +76,7 @@ async def run_client(name: str, port: int, body_bytes: int, depth: int, count: i
 async def measure(
     name: str, dispatch: Dispatch, body_bytes: int, depth: int, count: int, answer_bytes: int = 8
 ) -> None:
-    """One case with a server of ours."""
+    """Measure one case with a server of the product."""
     server = Server(
         lambda _connection: dispatch, NetLimits(), [ListenAddress("PLAINTEXT", "127.0.0.1", 0)], clock=SystemClock()
     )
@@ -86,7 +87,7 @@ async def measure(
 
 
 class Floor(asyncio.BufferedProtocol):
-    """What the loop and the kernel cost by themselves: eight bytes for whatever arrives."""
+    """The cost of the loop and the kernel alone: eight bytes in response to any data."""
 
     def __init__(self) -> None:
         self._buffer = memoryview(bytearray(65536))
@@ -104,14 +105,14 @@ class Floor(asyncio.BufferedProtocol):
 
 
 async def measure_floor(count: int) -> None:
-    """The best that is possible here, to compare with."""
+    """Measure the best possible result, for comparison."""
     server = await asyncio.get_running_loop().create_server(Floor, "127.0.0.1", 0)
     await run_client("floor: no parsing, 50 B", server.sockets[0].getsockname()[1], 50, 1, count)
     server.close()
 
 
 async def main() -> None:
-    """All cases."""
+    """Measure all cases."""
     await measure_floor(30_000)
     await measure("one at a time, 50 B", answer, 50, 1, 30_000)
     await measure("one at a time, 50 B, coroutine", answer_later, 50, 1, 30_000)

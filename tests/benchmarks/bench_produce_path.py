@@ -1,8 +1,8 @@
-"""CPU per request of the data plane alone: what lies between a frame and its answer, without sockets.
+"""CPU per request of the data plane alone, from a decoded frame to its response, without sockets.
 
-Run it by hand: `python -m tests.benchmarks.bench_produce_path [--directory DIR] [--profile ROW]`. Logs are real files
-(in a temporary directory, or below DIR: on tmpfs, say). Each row is the best of several runs in microseconds of CPU per
-call; rows below each other show what each layer adds. It asserts nothing about time.
+Run it directly: `python -m tests.benchmarks.bench_produce_path [--directory DIR] [--profile ROW]`. Logs are real files
+(in a temporary directory, or below DIR: on tmpfs, for example). Each row is the best of several runs in microseconds of
+CPU per call; consecutive rows show the cost of each layer. No assertion depends on a time.
 """
 
 import argparse
@@ -32,7 +32,7 @@ from protocol.messages.produce import PartitionProduceData, ProduceRequest, Topi
 from storage.files import OsFileSystem
 from tests.support.harnesses.data_plane import DataPlane, batch
 
-PRODUCE_VERSION = 9  # what librdkafka speaks
+PRODUCE_VERSION = 9  # the version of librdkafka
 FETCH_VERSION = 11
 RUNS = 7
 CALLS = 2_000
@@ -41,7 +41,7 @@ Call = Callable[[int], object]
 
 
 class Bench:
-    """A data plane on real files, and requests as the bytes of their bodies."""
+    """A data plane on real files, and requests as encoded bodies."""
 
     def __init__(self, directory: str) -> None:
         self.node = DataPlane(directories=(directory,), files=OsFileSystem())
@@ -59,14 +59,14 @@ class Bench:
     def partition(self) -> Partition:
         return self.node.partition("t")
 
-    # ---- what a call does
+    # ---- ---- measured calls
 
     def log_append(self, size: int) -> Call:
         records, log = batch(b"x" * size), self.partition.log
         original = bytes(records[:8])
 
         def call(_: int) -> None:
-            records[:8] = original  # appending has set the offset
+            records[:8] = original  # the append has written its base offset
             log.append_as_leader(records, 0, now_ms=0)
 
         return call
@@ -109,7 +109,7 @@ class Bench:
         return self._fetching(request)
 
     def fetch_in_session(self, size: int) -> Call:
-        """One partition of a thousand has something; the others are idle."""
+        """Append to one partition of a thousand and fetch it in a session; the others are idle."""
         targets = [FetchTopic("idle", partitions=[_at(0, index=index) for index in range(1000)])]
         opened = self._fetch(FetchRequest(topics=targets, session_epoch=0), self.node.context(FETCH_VERSION))
         assert not isinstance(opened, Awaitable)
@@ -157,7 +157,7 @@ def rows(bench: Bench) -> Iterator[tuple[str, Call]]:
 
 
 def measure(bench: Bench, call: Call, calls: int) -> float:
-    """The best run, in microseconds of CPU per call."""
+    """Return microseconds of CPU per call, of the best run."""
     best = float("inf")
     for _ in range(RUNS):
         began = time.process_time()
@@ -179,8 +179,10 @@ def profile(call: Call) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--directory", help="where the logs go (default: a temporary directory)")
-    parser.add_argument("--profile", metavar="ROW", help="profile the row whose name begins so, instead of measuring")
+    parser.add_argument("--directory", help="directory of the logs (default: a temporary directory)")
+    parser.add_argument(
+        "--profile", metavar="ROW", help="profile the row whose name has this prefix, instead of measuring"
+    )
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=options.directory) as directory:
         bench = Bench(directory)

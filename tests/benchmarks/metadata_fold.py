@@ -1,8 +1,8 @@
-"""The metadata log folded by one Python process, without Spark: what the job on Spark is measured beside.
+"""Processing of the metadata log by one Python process without Spark, the baseline of the Spark job.
 
-It reads by the same protocol, with the same code, and leaves the same behind: a snapshot that was read back, and the
-tables if they are asked for. Its state is in its memory. As a process of its own, it prints a line of JSON for each
-snapshot, and then waits for a line on stdin to go on; or it tails, and prints how far it is.
+The process reads with the same protocol and code, and writes the same results: a verified snapshot, and the tables on
+request. Its state is in memory. It prints a line of JSON for each snapshot and continues after a line on stdin; or it
+tails, and prints its offset.
 """
 
 import argparse
@@ -31,7 +31,7 @@ _ALL_IN_ONE: Final = 0
 
 
 class Folding:
-    """The state of a log and its tables, if there are any."""
+    """The state of a log, and its tables if requested."""
 
     def __init__(self, log: MetadataLogClient, tables: Path | None) -> None:
         self.end = 0
@@ -42,7 +42,7 @@ class Folding:
             self._sink.begin(0, log.cluster_id)
 
     def fold_up_to(self, end: int) -> None:
-        """In steps of some size, for each of them goes over the state."""
+        """Apply the log up to an offset, in steps of some size; return the state of each step."""
         while self.end < end:
             batches: list[pa.RecordBatch] = []
             offset = self.end
@@ -52,14 +52,14 @@ class Folding:
             self._take(batches)
 
     def wait(self) -> bool:
-        """Fold what is new, if something comes in time."""
+        """Apply new records, if any arrive in time."""
         found = self._log.fetch(self.end, max_wait_ms=WAIT_MS)
         if found.data:
             self._take([rows_of(found.data, start=self.end, end=found.high_watermark)])
         return bool(found.data)
 
     def snapshot(self, out: Path) -> SnapshotManifest:
-        """Written, read back and put, as the job does it."""
+        """Write a snapshot, read it back, and put it, as the job does."""
         store = ObjectSnapshotStore(StoreUri(directory=str(out)))
         return store.write(self._log.cluster_id, self.end, self._fold.epoch, self._fold.snapshot())
 
@@ -78,7 +78,7 @@ class Folding:
 
 
 def snapshots(folding: Folding, log: MetadataLogClient, out: Path) -> None:
-    """One at the end of the log, and another one for each line on stdin."""
+    """Write a snapshot at the end of the log, and another one for each line on stdin."""
     while True:
         folding.fold_up_to(log.bounds().end)
         manifest = folding.snapshot(out)
@@ -88,14 +88,14 @@ def snapshots(folding: Folding, log: MetadataLogClient, out: Path) -> None:
 
 
 def tail(folding: Folding) -> None:
-    """Until it is killed: a line with the end for each step."""
+    """Tail until killed, with a line of output with the end offset for each step."""
     while True:
         if folding.wait():
             print(folding.end, flush=True)
 
 
 def main() -> None:
-    """Without --out it tails."""
+    """Parse the command line; without --out, tail."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("bootstrap")
     parser.add_argument("--out", type=Path)

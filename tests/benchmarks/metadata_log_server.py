@@ -1,7 +1,7 @@
-"""A made-up metadata log in a file, served by the Kafka protocol from a process of its own: what it costs to serve does
-not count for those that read.
+"""A generated metadata log in a file, served with the Kafka protocol by a separate process, so that readers do not bear
+the cost of serving.
 
-`LogServer` starts the process and tells it how much of the log is committed; the process maps the file into memory.
+`LogServer` starts the process and sets the committed part of the log; the process maps the file into memory.
 """
 
 import mmap
@@ -17,14 +17,14 @@ from tests.support.fakes.served_metadata_log import ServedMetadataLog
 
 
 def write_log(path: Path, partitions: int, changes: int) -> None:
-    """The log of `metadata_pipeline`, whose first records do not depend on how many changes follow."""
+    """Write the log of `metadata_pipeline`; its first records do not depend on the number of changes after them."""
     with path.open("wb") as file:
         for chunk in log_chunks(partitions, changes):
             file.write(chunk)
 
 
 class LogServer:
-    """A context manager; `grow` commits all but the last so many batches of the file."""
+    """A context manager; `grow` commits all but the last batches of the file."""
 
     def __init__(self, path: Path) -> None:
         command = [sys.executable, "-m", __name__, str(path)]
@@ -42,7 +42,7 @@ class LogServer:
         _pipe(self._process.stdout).close()
 
     def grow(self, without: int) -> int:
-        """The offset where the log ends then."""
+        """Commit the log up to so many batches before its end; return its end offset."""
         print(without, file=_pipe(self._process.stdin), flush=True)
         return int(self._told())
 
@@ -56,9 +56,9 @@ def _pipe(stream: IO[str] | None) -> IO[str]:
 
 
 def serve(path: Path) -> None:
-    """Until stdin ends: each line says how many batches at the end of the file are not committed yet."""
+    """Serve until stdin ends; each line has the number of uncommitted batches at the end of the file."""
     with path.open("rb") as file:
-        view = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))  # it goes with the process
+        view = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))  # unmapped at the end of the process
     batches = [view[position : position + header.size] for position, header in iter_headers(view)]
     with ServedMetadataLog(batches, visible=0) as served:
         print(served.address, flush=True)

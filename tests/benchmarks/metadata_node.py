@@ -1,7 +1,7 @@
-"""One life of a controller alone in its quorum, on a real disk, with stub brokers that only register and heartbeat.
+"""A single controller on a real disk, without other voters, with stub brokers that only register and heartbeat.
 
-A process of its own (`python -m tests.benchmarks.metadata_node fill DIRECTORY TOPICS` or `… load DIRECTORY`), so that
-its memory is that of the metadata and nothing else. Prints its figures as JSON.
+A separate process (`python -m tests.benchmarks.metadata_node fill DIRECTORY TOPICS` or `… load DIRECTORY`), so that its
+memory is that of the metadata. Prints its figures as JSON.
 """
 
 import asyncio
@@ -51,14 +51,14 @@ REPLICAS = 3
 TOPICS_PER_REQUEST = 100
 HEARTBEAT_INTERVAL_S = 2.0
 _PIECE_BYTES = 1024 * 1024
-_FAR = 2**62  # a stub broker has read everything
+_FAR = 2**62  # the acknowledged metadata offset of a stub broker, always sufficient
 
 
 class _Nobody:
-    """There is no other voter."""
+    """A transport without other voters."""
 
     def send(self, to_id: int, to: SocketAddress, request: Request, timeout_ms: int, done: Done) -> None:
-        raise AssertionError("a lone voter has nobody to talk to")
+        raise AssertionError("a single voter sends no requests")
 
 
 class Node:
@@ -101,7 +101,7 @@ class Node:
             local_broker=None,
         )
         self.metrics = SnapshotMetrics(clock.monotonic_ms())
-        trigger = TriggerSettings(min_changed_ratio=0.5, min_bytes=2**62, interval_ms=0)  # on demand alone
+        trigger = TriggerSettings(min_changed_ratio=0.5, min_bytes=2**62, interval_ms=0)  # on request only
         self.generator = SnapshotGenerator(
             self.quorum,
             SnapshotTrigger(trigger, clock.monotonic_ms()),
@@ -129,7 +129,7 @@ class Node:
 
 
 class StubBrokers:
-    """Heartbeats, each at its time; `latest_ms` is the longest from when one was due to its answer."""
+    """Sends heartbeats at fixed times; `latest_ms` is the longest time from due time to response."""
 
     def __init__(self, node: Node) -> None:
         self._node = node
@@ -159,7 +159,7 @@ class StubBrokers:
         self.latest_ms = 0.0
 
     async def leave(self, broker: int) -> float:
-        """Have a broker fenced; seconds until that is committed with all that follows from it."""
+        """Let a broker be fenced; return the seconds until this and all resulting changes are committed."""
         began = time.perf_counter()
         await self.heartbeat(broker, want_fence=True)
         took = time.perf_counter() - began
@@ -184,13 +184,13 @@ class StubBrokers:
 
 
 def memory_mb() -> float:
-    """Anonymous resident memory."""
+    """Return the anonymous resident memory."""
     status = Path("/proc/self/status").read_text()
     return next(int(line.split()[1]) for line in status.splitlines() if line.startswith("RssAnon:")) / 1000
 
 
 async def fill(directory: str, topics: int) -> dict[str, float]:
-    """Create the topics, cut a snapshot, fence a broker."""
+    """Create the topics, generate a snapshot, and fence a broker."""
     node = Node(directory, asyncio.get_running_loop())
     await node.start()
     brokers = StubBrokers(node)
@@ -253,7 +253,7 @@ async def load(directory: str) -> dict[str, float]:
 
 
 def _check_s(directory: str) -> float:
-    """Processor time of the look at a snapshot that a node takes before it adopts one out of a store."""
+    """Return the processor time of the check before a node imports a snapshot from a store."""
     path = max(Path(directory).glob("*.checkpoint"))
     check = SnapshotCheck(int(path.stem.rpartition("-")[2]))
     began = time.process_time()
@@ -265,7 +265,7 @@ def _check_s(directory: str) -> float:
 
 
 def _age_s() -> float:
-    """Seconds since this process was started."""
+    """Return the seconds since the start of this process."""
     after_name = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
     return time.clock_gettime(time.CLOCK_BOOTTIME) - int(after_name[19]) / os.sysconf("SC_CLK_TCK")
 
@@ -274,7 +274,7 @@ _pause_ms = [0.0]
 
 
 async def _longest_pause_ms() -> None:
-    """How long the loop served nobody at most."""
+    """Return the longest time in which the loop was blocked."""
     loop = asyncio.get_running_loop()
     while True:
         before = loop.time()
@@ -283,7 +283,7 @@ async def _longest_pause_ms() -> None:
 
 
 def main() -> None:
-    """As the module's docstring says."""
+    """Run the command in the module's docstring."""
     command, directory = sys.argv[1], sys.argv[2]
     gc.collect()
     gc.freeze()

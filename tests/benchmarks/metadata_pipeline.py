@@ -1,9 +1,9 @@
-"""The Spark-free core of the metadata pipeline on one core: how many records a second it reads from batches, folds, and
-encodes as a snapshot, beside the node's own replay of the same records.
+"""The Spark-free core of the metadata pipeline on one core: records per second read from batches, applied, and encoded
+as a snapshot, against the node's own replay of the same records.
 
-The log is made up: topics of ten partitions with three replicas, then changes as brokers come and go, in batches of a
-thousand. The node's side takes a tenth of it, for its rates do not depend on the size. Each side runs in a process of
-its own, so that memory can be told apart.
+The log is generated: topics of ten partitions with three replicas, then changes as brokers stop and return, in batches
+of a thousand. The node processes a tenth of it, since its rates do not depend on the size. Each side runs in its own
+process, so that their memory can be compared.
 """
 
 import argparse
@@ -49,11 +49,11 @@ FIGURES: Final = {
     ),
     "rss_mb": ("peak memory from metadata log to snapshot", "MB", LOWER),
 }
-"""By figure: the row's name, unit, and what is better."""
+"""Name, unit and better direction of each figure's row."""
 
 
 def log_chunks(partitions: int, changes: int) -> Iterator[bytes]:
-    """The log in chunks of whole batches."""
+    """Yield the log in chunks of whole batches."""
     random = np.random.default_rng(7)
     topics = partitions // PER_TOPIC
     ids = random.bytes(16 * topics)
@@ -99,7 +99,9 @@ def _topic_frames(topic: int, topic_id: Uuid, first: int, directories: Sequence[
 
 
 def _change_frames(random: np.random.Generator, ids: bytes, topics: int, count: int) -> list[bytes]:
-    """A third each: a broker leaves the in-sync set and another leads, it comes back, it leads again."""
+    """Return changes, a third each: a broker leaves the ISR and another leads; the broker joins the ISR; it leads
+    again.
+    """
     frames = []
     chosen = random.integers(0, topics, count).tolist()
     indices = random.integers(0, PER_TOPIC, count).tolist()
@@ -118,7 +120,7 @@ _TEMPLATES: Final = [
 
 
 def pipeline(partitions: int, changes: int) -> dict[str, float]:
-    """The figures of the pipeline's core."""
+    """Measure the pipeline's core."""
     job, spent, records = SingleProcess(), dict.fromkeys(("decode", "fold", "encode"), 0.0), 0
     for chunk in log_chunks(partitions, changes):
         began = time.process_time()
@@ -136,7 +138,7 @@ def pipeline(partitions: int, changes: int) -> dict[str, float]:
 
 
 def node(partitions: int, changes: int) -> dict[str, float]:
-    """The same of the node's own replay."""
+    """Measure the node's own replay."""
     loader, spent, records = MetadataLoader(), dict.fromkeys(("decode", "fold", "encode"), 0.0), 0
     for chunk in log_chunks(partitions, changes):
         began = time.process_time()
@@ -173,7 +175,7 @@ SIDES: Final = {"pipeline": pipeline, "node": node}
 
 
 def measure(partitions: int = PARTITIONS, changes: int = CHANGES) -> dict[str, dict[str, float]]:
-    """The figures of both sides, each in its own process."""
+    """Measure both sides, each in its own process."""
     figures = {}
     for side in SIDES:
         share = NODE_SHARE if side == "node" else 1
@@ -186,7 +188,7 @@ def measure(partitions: int = PARTITIONS, changes: int = CHANGES) -> dict[str, d
 
 
 def rows(only: str) -> list[tuple[str, float | None, float | None, str, str]]:
-    """Rows of the report: the pipeline's figure and the node's, where a row's name contains `only`."""
+    """Return the report's rows with names that contain `only`: the pipeline's figure and the node's."""
     if not any(only in name for name, _, _ in FIGURES.values()):
         return []
     figures = measure()
@@ -194,7 +196,7 @@ def rows(only: str) -> list[tuple[str, float | None, float | None, str, str]]:
 
 
 def _sides(figures: dict[str, dict[str, float]], figure: str) -> tuple[float, float | None]:
-    """The pipeline's figure and the node's for all of the log, if that can be told from its share."""
+    """Return the pipeline's figure and the node's for the whole log, if its share allows an extrapolation."""
     ours, nodes = figures["pipeline"][figure], figures["node"][figure]
     if figure == "rss_mb":
         return ours, None

@@ -1,9 +1,9 @@
 """Metadata alone, at KIP-630's example: 100,000 topics x 10 partitions x 3 replicas on 100 brokers that only heartbeat.
 
-Ottla's controller runs in a process of its own with its driver, quorum and disk (`metadata_node.py`); commands reach it
-by call, not by socket. Apache Kafka's runs as a controller-only process and is spoken to through its listener. Both
-have a quorum of one and the default settings, but for when a snapshot is cut: Ottla's is asked for one, Kafka's is
-restarted with an interval. By itself: `python -m tests.benchmarks.metadata_scale [--topics N]`.
+Ottla's controller runs in a separate process with its driver, quorum and disk (`metadata_node.py`) and is called
+directly, without sockets. Apache Kafka's runs as a controller-only process and is accessed through its listener. Both
+are the only voter and have default settings, except for snapshots: Ottla's generates one on request, Kafka's after a
+restart with an interval. Direct use: `python -m tests.benchmarks.metadata_scale [--topics N]`.
 """
 
 import argparse
@@ -61,15 +61,15 @@ FIGURES: dict[str, tuple[str, str, str]] = {
     "start_s": ("controller start with all metadata", "s", "lower"),
     "fencing_s": ("a broker with 3 % of all replicas fenced", "s", "lower"),
 }
-"""Row name, unit and better direction of what both sides measure."""
+"""Row name, unit and better direction of the figures of both sides."""
 
-# What Apache Kafka finalizes in a new cluster beyond what we know of; a broker must support it to register.
-START_TIMEOUT_S = 300  # with a million partitions to replay, on a busy machine
+# Features that Apache Kafka finalizes in a new cluster beyond those of Ottla; a broker must support them to register.
+START_TIMEOUT_S = 300  # a replay of a million partitions on a busy machine
 _KAFKAS_FEATURES = {"share.version": (0, 1), "streams.version": (0, 1), "transaction.version": (0, 2)}
 
 
 def ottla(directory: Path, topics: int) -> Figures:
-    """Two lives of our controller."""
+    """Measure Ottla's controller in two processes."""
     log = str(directory / "__cluster_metadata-0")
     return _run_node("fill", log, str(topics)) | _run_node("load", log)
 
@@ -84,7 +84,7 @@ def _run_node(*arguments: str) -> Figures:
 
 
 def kafka(directory: Path, topics: int) -> Figures:
-    """Three lives of Apache Kafka's controller: fill and fence, cut a snapshot, load it."""
+    """Measure Apache Kafka's controller in three processes: fill and fence, generate a snapshot, load it."""
     controller = KafkaController(directory)
     with controller.running({}):
         brokers = StubBrokers(controller)
@@ -96,7 +96,7 @@ def kafka(directory: Path, topics: int) -> Figures:
         }
         figures["fencing_s"] = brokers.leave(7)
         brokers.stop()
-    interval_ms = 20_000 + topics  # enough to replay the log first: a snapshot cut earlier would not hold everything
+    interval_ms = 20_000 + topics  # enough to replay the log first: an earlier snapshot would be incomplete
     with controller.running({"metadata.log.max.snapshot.interval.ms": str(interval_ms)}):
         brokers = StubBrokers(controller)
         figures["snapshot_s"] = controller.await_snapshot()
@@ -112,7 +112,7 @@ def kafka(directory: Path, topics: int) -> Figures:
 
 
 def _live_heap_mb(pid: int) -> float:
-    """What is on the heap after a full collection."""
+    """Return the heap size after a full collection."""
     subprocess.run(["jcmd", str(pid), "GC.run"], capture_output=True, check=True)
     told = subprocess.run(["jcmd", str(pid), "GC.heap_info"], capture_output=True, text=True, check=True).stdout
     used = re.search(r"used (\d+)K", told)
@@ -121,7 +121,7 @@ def _live_heap_mb(pid: int) -> float:
 
 
 class KafkaController:
-    """A controller-only node, and what it logs."""
+    """A controller-only node and its log."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -149,7 +149,7 @@ class KafkaController:
 
     @contextlib.contextmanager
     def running(self, settings: dict[str, str]) -> Iterator[subprocess.Popen[bytes]]:
-        """One life."""
+        """Run one process within the context."""
         command = java_command("kafka.Kafka", str(self._properties(settings)), heap="4g")
         with (self._directory / "kafka.log").open("ab") as output:
             process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
@@ -173,7 +173,7 @@ class KafkaController:
         connection.close()
 
     def await_snapshot(self, timeout_s: float = 300) -> float:
-        """How long the next snapshot's file takes from its appearance aside to that in its place, in seconds."""
+        """Return the seconds from the appearance of the next snapshot's temporary file to its rename."""
         deadline = time.monotonic() + timeout_s
         began: float | None = None
         while time.monotonic() < deadline:
@@ -183,11 +183,11 @@ class KafkaController:
             elif began is not None and any(name.endswith(".checkpoint") for name in names):
                 return time.perf_counter() - began
             time.sleep(0.005)
-        raise AssertionError(f"Apache Kafka cut no snapshot within {timeout_s} s")
+        raise AssertionError(f"Apache Kafka generated no snapshot within {timeout_s} s")
 
 
 class StubBrokers:
-    """Registers all brokers, which a later life of the controller knows already, and heartbeats on a thread."""
+    """Registers all brokers, which a restarted controller knows already, and sends heartbeats from a thread."""
 
     def __init__(self, controller: KafkaController) -> None:
         self.latest_ms = 0.0
@@ -208,7 +208,7 @@ class StubBrokers:
         self._connection.close()
 
     def leave(self, broker: int) -> float:
-        """Have a broker fenced; seconds until that is committed with all that follows from it."""
+        """Let a broker be fenced; return the seconds until this and all resulting changes are committed."""
         connection = self._controller.connect()
         epoch = self._epochs.pop(broker)
         began = time.perf_counter()
@@ -234,12 +234,12 @@ class StubBrokers:
             if not answer.error_code:
                 return answer.broker_epoch
             assert time.monotonic() < deadline, answer
-            time.sleep(0.2)  # it is not active yet
+            time.sleep(0.2)  # no active controller yet
 
     def _heartbeat(self, connection: Connection, broker: int) -> None:
         request = BrokerHeartbeatRequest(broker, self._epochs[broker], 2**62)
         answer = connection.call(request, BrokerHeartbeatResponse)
-        # Apache Kafka refuses a heartbeat that waited for a second; the next one will do, and the delay is counted.
+        # Apache Kafka refuses a heartbeat that waited for a second; a later one succeeds, and the delay counts.
         assert answer.error_code in (ErrorCode.NONE, ErrorCode.REQUEST_TIMED_OUT), answer
 
     def _beat(self) -> None:
@@ -255,13 +255,13 @@ class StubBrokers:
 
 
 def measure(topics: int) -> dict[str, Figures]:
-    """The figures of each side that can run here."""
+    """Measure each side that can run here."""
     sides = {"ottla": ottla}
     reason = unavailable_reason()
     if reason is None:
         sides["kafka"] = kafka
     else:
-        print(f"Apache Kafka is left out: {reason}")
+        print(f"skipped: Apache Kafka: {reason}")
     figures = {}
     for name, run in sides.items():
         with tempfile.TemporaryDirectory() as directory:
@@ -271,7 +271,7 @@ def measure(topics: int) -> dict[str, Figures]:
 
 
 def scaled(figure: str, value: float | None) -> float | None:
-    """In the unit of its row."""
+    """Return a figure in the unit of its row."""
     return value / 1e6 if value is not None and figure.endswith("_bytes") else value
 
 

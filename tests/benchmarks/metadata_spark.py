@@ -1,10 +1,9 @@
-"""The job on Spark at the size that it is made for: a cluster of a million partitions, changed five million times, read
-by the Kafka protocol on local[2], beside one Python process that folds the same log with the same code.
+"""The metadata job on Spark at its target size: a cluster of a million partitions, changed five million times, read
+with the Kafka protocol on local[2], against one Python process that processes the same log with the same code.
 
-Each reads the whole log and writes a snapshot, then another one after some more changes; once more with the tables.
-The job is a process of its own each time, as from cron: Java, Spark and Python workers start anew and all of it counts,
-while the one process stays and keeps its state. By itself:
-`python -m tests.benchmarks.metadata_spark [--partitions N] [--changes N] [--heap 1g]`.
+Each reads the whole log and writes a snapshot, then another one after more changes; then again with the tables. The job
+is a new process each time, as from cron: the start of Java, Spark and Python workers counts. The single process keeps
+its state. Direct use: `python -m tests.benchmarks.metadata_spark [--partitions N] [--changes N] [--heap 1g]`.
 """
 
 import argparse
@@ -30,12 +29,12 @@ LATER_BATCHES: Final = 111
 BOUND_MB: Final = 4096
 
 Row = tuple[str, float | None, float | None, str, str]
-"""Name, the job's figure, the one process's, unit, what is better."""
+"""Name, the job's figure, the single process's figure, unit, better direction."""
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """Of the log; the changes after the first snapshot come on top. `heap` is that of Spark's JVM."""
+    """Sizes of the log; the changes after the first snapshot are additional. `heap` is that of Spark's JVM."""
 
     partitions: int = PARTITIONS
     changes: int = CHANGES
@@ -44,7 +43,7 @@ class Sizes:
 
 @dataclass(frozen=True)
 class Run:
-    """A snapshot: what it took, and what it is."""
+    """A snapshot, and the cost of writing it."""
 
     spent: Spent
     sha256: str
@@ -55,7 +54,7 @@ Side = Callable[[LogServer, Path, Path | None, Sizes], Iterator[Run]]
 
 
 def spark(server: LogServer, out: Path, tables: Path | None, sizes: Sizes) -> Iterator[Run]:
-    """Two snapshots by the job, each in a process of its own."""
+    """Write two snapshots with the job, each in its own process."""
     arguments = ["--bootstrap-server", server.address, "--out", str(out), "--once", "--json"]
     if tables is not None:
         arguments += ["--tables", str(tables)]
@@ -68,7 +67,7 @@ def spark(server: LogServer, out: Path, tables: Path | None, sizes: Sizes) -> It
 
 
 def one_process(server: LogServer, out: Path, tables: Path | None, _sizes: Sizes) -> Iterator[Run]:
-    """Two snapshots by the fold without Spark, which goes on with what it has in memory."""
+    """Write two snapshots with the single process, which keeps its state in memory."""
     command = [sys.executable, "-m", "tests.benchmarks.metadata_fold", server.address, "--out", str(out)]
     if tables is not None:
         command += ["--tables", str(tables)]
@@ -88,13 +87,13 @@ def _heard(fold: Watched) -> Run:
 
 SIDES: Final[dict[str, Side]] = {"spark": spark, "one process": one_process}
 FIGURES: Final = {"": "s", ", processor time": "s", ", peak memory": "MB"}
-"""Of each step, behind its name, with their units."""
+"""Figures of each step: suffix of the row's name, and unit."""
 STEPS: Final = ("the whole log", f"{LATER_BATCHES * CHANGES_PER_BATCH:,} more changes")
 
 
 @contextmanager
 def served_log(sizes: Sizes, directory: Path) -> Iterator[LogServer]:
-    """The log is made and served."""
+    """Generate and serve the log."""
     path = directory / "metadata.log"
     write_log(path, sizes.partitions, sizes.changes + LATER_BATCHES * CHANGES_PER_BATCH)
     with LogServer(path) as server:
@@ -102,7 +101,7 @@ def served_log(sizes: Sizes, directory: Path) -> Iterator[LogServer]:
 
 
 def measure(sizes: Sizes, sides: dict[str, Side]) -> dict[tuple[str, bool, str], Run]:
-    """By side, whether there are tables, and step. Raises AssertionError where two sides differ in a snapshot."""
+    """Measure by side, tables and step. Raises AssertionError if snapshots differ between sides."""
     runs: dict[tuple[str, bool, str], Run] = {}
     with tempfile.TemporaryDirectory() as temporary, served_log(sizes, Path(temporary)) as server:
         for with_tables in (False, True):
@@ -124,7 +123,7 @@ def _what(step: str, with_tables: bool) -> str:
 
 
 def scale_rows(runs: dict[tuple[str, bool, str], Run], sizes: Sizes) -> Iterator[Row]:
-    """Seconds and memory of each step, the job's beside those of the one process."""
+    """Return seconds and memory of each step, of the job and of the single process."""
     for with_tables in (False, True):
         for step in STEPS:
             ours, other = (_figures(runs.get((name, with_tables, step))) for name in SIDES)
@@ -135,14 +134,14 @@ def scale_rows(runs: dict[tuple[str, bool, str], Run], sizes: Sizes) -> Iterator
 
 
 def _figures(run: Run | None) -> dict[str, float]:
-    """By the names of FIGURES; none of a side that did not run."""
+    """Return figures by the names of FIGURES; None for a side that did not run."""
     if run is None:
         return {}
     return dict(zip(FIGURES, (run.spent.seconds, run.spent.cpu_s, run.spent.peak_mb), strict=True))
 
 
 def sentence(rows: Iterable[Row]) -> str:
-    """When Spark is worth it, by the figures of this run; empty if the job did not run."""
+    """Return a recommendation on Spark from the figures of this run; empty if the job did not run."""
     figures = {name.rpartition("(against one process), ")[2]: (ours, other) for name, ours, other, _, _ in rows}
     (ours, other), (ours_later, other_later) = (figures.get(step, (None, None)) for step in STEPS)
     if not ours or not other or not ours_later or not other_later:
@@ -157,7 +156,7 @@ def sentence(rows: Iterable[Row]) -> str:
 
 
 def rows(only: str, sizes: Sizes | None = None) -> list[Row]:
-    """Rows of the report whose names contain `only`."""
+    """Return the report's rows with names that contain `only`."""
     sizes = sizes or Sizes()
     wants_scale = any(only in name for name, *_ in scale_rows({}, sizes))
     wants_tail = metadata_spark_tail.is_wanted(only)
@@ -165,14 +164,14 @@ def rows(only: str, sizes: Sizes | None = None) -> list[Row]:
         return []
     reason = spark_job.unavailable_reason()
     if reason is not None:
-        print(f"The metadata job on Spark is left out: {reason}")
+        print(f"skipped: the metadata job on Spark: {reason}")
     sides = {name: side for name, side in SIDES.items() if reason is None or name != "spark"}
     found = list(scale_rows(measure(sizes, sides), sizes)) if wants_scale else []
     return found + (metadata_spark_tail.rows(is_spark_here=reason is None) if wants_tail else [])
 
 
 def main() -> int:
-    """Print the figures; 1 if the job needed more memory than it may."""
+    """Print the figures; return 1 if the job exceeded its memory limit."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", default="", help="only figures whose name contains this")
     parser.add_argument("--partitions", type=int, default=PARTITIONS)

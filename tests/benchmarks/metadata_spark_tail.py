@@ -1,8 +1,8 @@
-"""How long after a client asks for a topic its row is in the table of changes, and the topic in the state: the job on
-Spark tails a real node, with micro-batches that begin as soon as there is news, and beside it one Python process does.
+"""Latency from a client's request for a topic to its row in the table of changes, and to the topic in the state: the
+job on Spark tails a real node, with micro-batches that begin when records arrive, against one Python process.
 
-They do so one after the other, so that neither takes the other's processor. A row is there when a reader finds it in a
-file; the state has a topic when its commit says so, or, of the one process, when its memory does.
+They run one after the other, so that neither uses the other's processor. A row counts when a reader finds it in a file;
+the state has a topic by its commit, or by the memory of the single process.
 """
 
 import contextlib
@@ -30,7 +30,7 @@ CREATIONS: Final = 20
 WARM_UP: Final = 3
 POLL_S: Final = 0.005
 APART_S: Final = 0.35
-"""Not the beat of anything that tails."""
+"""Seconds between creations, not a multiple of any polling period."""
 PATIENCE_S: Final = 300.0
 
 Row = tuple[str, float | None, float | None, str, str]
@@ -43,15 +43,15 @@ FIGURES: Final = {
 
 
 class Tail(Protocol):
-    """Something that tails."""
+    """A process that tails the metadata log."""
 
     def reached(self) -> int:
-        """The offset up to which its state is folded."""
+        """Return the offset up to which its state is applied."""
         ...
 
 
 class SparkTail:
-    """The job; its commits tell how far it is."""
+    """The Spark job; its commits report its offset."""
 
     def __init__(self, watched: Watched, out: Path) -> None:
         self._watched = watched
@@ -65,7 +65,7 @@ class SparkTail:
 
 
 class ProcessTail:
-    """The one process; it prints how far it is."""
+    """The single process, which prints its offset."""
 
     def __init__(self, watched: Watched) -> None:
         self._watched = watched
@@ -84,7 +84,7 @@ class ProcessTail:
 
 @contextmanager
 def on_spark(bootstrap: str, directory: Path) -> Iterator[Tail]:
-    """The job tails into `directory`."""
+    """Run the job with `directory` as output."""
     out = directory / "out"
     arguments = ["--bootstrap-server", bootstrap, "--out", str(out), "--tables", str(directory / "tables")]
     with Watched(spark_job.command(*arguments, "--trigger", "0"), spark_job.environment()) as watched:
@@ -93,14 +93,14 @@ def on_spark(bootstrap: str, directory: Path) -> Iterator[Tail]:
 
 @contextmanager
 def in_one_process(bootstrap: str, directory: Path) -> Iterator[Tail]:
-    """The fold without Spark tails into `directory`."""
+    """Run the single process with `directory` as output."""
     command = [sys.executable, "-m", "tests.benchmarks.metadata_fold", bootstrap]
     with Watched([*command, "--tables", str(directory / "tables")]) as watched:
         yield ProcessTail(watched)
 
 
 class ChangesTable:
-    """The rows of `changes` as somebody finds them who looks again and again for new files."""
+    """Rows of `changes` as found by a reader that polls for new files."""
 
     def __init__(self, tables: Path) -> None:
         self._directory = tables / "changes"
@@ -108,9 +108,9 @@ class ChangesTable:
         self._offsets: dict[str, int] = {}
 
     def offset_of(self, topic: str) -> int | None:
-        """Of the record that made a topic, if its row is there."""
+        """Return the offset of the record that created a topic, if its row exists."""
         for path in set(self._directory.rglob("*.parquet")) - self._seen:
-            with contextlib.suppress(FileNotFoundError):  # merged into another one meanwhile
+            with contextlib.suppress(FileNotFoundError):  # merged into another file meanwhile
                 self._read(path)
                 self._seen.add(path)
         return self._offsets.get(topic)
@@ -122,7 +122,7 @@ class ChangesTable:
 
 
 def latencies(tail: Tail, tables: Path, admin: AdminClient) -> dict[str, float]:
-    """Milliseconds."""
+    """Return latencies in milliseconds."""
     changes, row_ms, state_ms = ChangesTable(tables), [], []
     for number in range(WARM_UP + CREATIONS):
         topic = f"{tables.parent.name}-{number}"
@@ -143,7 +143,7 @@ def latencies(tail: Tail, tables: Path, admin: AdminClient) -> dict[str, float]:
 def _until(condition: Callable[[], bool]) -> None:
     deadline = time.monotonic() + PATIENCE_S
     while not condition():
-        assert time.monotonic() < deadline, "it takes too long"
+        assert time.monotonic() < deadline, "the time limit was exceeded"
         time.sleep(POLL_S)
 
 
@@ -153,7 +153,7 @@ def is_wanted(only: str) -> bool:
 
 
 def rows(*, is_spark_here: bool) -> list[Row]:
-    """Rows of the report; None for the job where there is no Spark."""
+    """Return the report's rows; None for the job without Spark."""
     figures: dict[str, dict[str, float]] = {}
     sides = {"spark": on_spark, "process": in_one_process} if is_spark_here else {"process": in_one_process}
     with tempfile.TemporaryDirectory() as directory, OttlaNode(Path(directory, "node")) as node:

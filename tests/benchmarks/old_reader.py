@@ -1,7 +1,7 @@
-"""A consumer far behind, as a process: from the first offset on at a given rate, again and again.
+"""A lagging consumer as a process: reads from the first offset at a given rate, repeatedly.
 
-`python -m tests.benchmarks.old_reader BOOTSTRAP TOPIC PARTITIONS MB_PER_SECOND`; prints on each line how many bytes it
-has read so far.
+`python -m tests.benchmarks.old_reader BOOTSTRAP TOPIC PARTITIONS MB_PER_SECOND` prints, line by line, the number of
+bytes read so far.
 """
 
 import contextlib
@@ -17,19 +17,19 @@ TOO_LATE_S = 1.0
 
 
 class OldReader:
-    """The process, seen from who started it."""
+    """The process, as seen by its parent."""
 
     def __init__(self, process: "subprocess.Popen[str]") -> None:
         self._process = process
 
     def await_reading(self) -> None:
-        """Until it has read something."""
+        """Wait until it has read something."""
         assert self._process.stdout is not None
         while not int(self._process.stdout.readline() or -1):
             pass
 
     def stop(self) -> float:
-        """Megabytes read in all."""
+        """Stop it; return the megabytes read."""
         self._process.terminate()
         lines = self._process.communicate()[0].split()
         return int(lines[-1]) / 1e6 if lines else 0.0
@@ -37,7 +37,7 @@ class OldReader:
 
 @contextlib.contextmanager
 def reading(bootstrap: str, topic: str, partitions: int, mb_per_s: float) -> Iterator[OldReader]:
-    """It reads when this begins."""
+    """Run a reader within the context, from its first record on."""
     command = [sys.executable, "-m", "tests.benchmarks.old_reader", bootstrap, topic, str(partitions), str(mb_per_s)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
     reader = OldReader(process)
@@ -50,7 +50,7 @@ def reading(bootstrap: str, topic: str, partitions: int, mb_per_s: float) -> Ite
 
 
 def main() -> None:
-    """Until it is ended."""
+    """Read until killed."""
     bootstrap, topic, partitions, rate = sys.argv[1], sys.argv[2], int(sys.argv[3]), float(sys.argv[4])
     consumer = Consumer(
         {
@@ -76,7 +76,7 @@ def main() -> None:
             print(read, flush=True)
             report = now + REPORT_S
         ahead_s = read / rate / 1e6 - (now - begin)
-        if ahead_s < -TOO_LATE_S:  # what was missed is not made up for
+        if ahead_s < -TOO_LATE_S:  # a missed interval is not made up for
             begin -= ahead_s + TOO_LATE_S
         time.sleep(max(0.0, ahead_s))
 

@@ -1,7 +1,6 @@
-"""Produce requests at fixed times, whatever becomes of those before; how late each was acknowledged after it was due.
+"""Produce requests at fixed times, regardless of earlier ones; the latency counts from the due time of each.
 
-A client that waits for an answer before it sends again would hold back just when the broker is slow, and not count what
-it held back.
+A client that waits for responses would send less while the broker is slow, and miss the delays.
 """
 
 import contextlib
@@ -21,7 +20,7 @@ DRAIN_S = 30.0
 
 @dataclass(frozen=True)
 class Rate:
-    """`records` of `size` bytes in each of `requests` a second, over all partitions together."""
+    """`records` of `size` bytes in each of `requests` per second, over all partitions."""
 
     requests: int
     records: int
@@ -30,12 +29,12 @@ class Rate:
 
 @dataclass
 class Latencies:
-    """In milliseconds, in the order of acknowledgement."""
+    """Latencies in milliseconds, in the order of acknowledgement."""
 
     milliseconds: list[float] = field(default_factory=list)
 
     def percentiles(self) -> tuple[float, float]:
-        """The median and the 99th of a hundred."""
+        """Return the median and the 99th percentile."""
         hundredths = statistics.quantiles(self.milliseconds, n=100)
         return hundredths[49], hundredths[98]
 
@@ -43,9 +42,9 @@ class Latencies:
 def produce(
     addresses: Sequence[str], topic: str, rate: Rate, over: threading.Event, *, warm_up_s: float = 0.0
 ) -> Latencies:
-    """Partition n is led by the nth of `addresses`. Ends when `over` is set and all is acknowledged.
+    """Produce to partitions led in turn by `addresses`. End when `over` is set and all is acknowledged.
 
-    What is due in the first `warm_up_s` does not count. Raises AssertionError where a record is refused.
+    The first `warm_up_s` do not count. Raises AssertionError if a record is refused.
     """
     frames = [
         produce_frame(topic, records=rate.records, size=rate.size, acks=ACKS_ALL, partition=number)
@@ -69,7 +68,7 @@ def produce(
 
 
 def _take_answers(waiting: dict[Wire, deque[float]], pause_s: float, found: Latencies, from_s: float) -> None:
-    """Wait until there are any, or until the next record is due."""
+    """Wait for responses, or until the next record is due."""
     by_socket = {wire.socket: wire for wire in waiting}
     for readable in select.select(list(by_socket), (), (), pause_s)[0]:
         wire = by_socket[readable]

@@ -1,8 +1,9 @@
-"""Replicated partitions: three processes of each make on this machine, factor 3, min.insync.replicas 2, acks=all.
+"""Replicated partitions: three nodes of Ottla or Apache Kafka on this machine, factor 3, min.insync.replicas 2,
+acks=all.
 
-What a write to all replicas costs (throughput into three partitions, each led by another node; latency at a low rate),
-and for how long nothing is acknowledged after the `kill -9` of a leader. By itself:
-`python -m tests.benchmarks.replication [--runs N] [--only TEXT]`.
+Measures the cost of a write to all replicas (throughput to three partitions with different leaders; latency at a low
+rate), and the unavailability after SIGKILL of a leader. Direct use: `python -m tests.benchmarks.replication [--runs N]
+[--only TEXT]`.
 """
 
 import argparse
@@ -34,7 +35,7 @@ Figures = dict[str, float]
 
 
 class TrioWorkload(Protocol):
-    """One thing to measure. `figures` names what `run` returns, with unit and which way is better."""
+    """A workload. `figures` has the names of the results of `run`, with unit and better direction."""
 
     figures: dict[str, tuple[str, str]]
 
@@ -42,7 +43,7 @@ class TrioWorkload(Protocol):
 
 
 class ReplicatedProduce:
-    """MB/s into three partitions, and the processor time of all three brokers for each GB."""
+    """MB/s to three partitions, and the processor time of all three brokers per GB."""
 
     def __init__(self, size: int, count: int) -> None:
         self._size, self._count = size, count
@@ -50,7 +51,7 @@ class ReplicatedProduce:
         self.figures = {self._rate: ("MB/s", HIGHER), self._cost: ("s/GB", LOWER)}
 
     def run(self, side: Trio) -> Figures:
-        """One run, into a topic of its own."""
+        """Run once, with a new topic."""
         topic = f"replicated-{uuid.uuid4().hex}"
         write_lines(self._size, self._count)
         side.create_topic(topic)
@@ -63,7 +64,7 @@ class ReplicatedProduce:
 
 
 class ReplicatedLatency:
-    """Milliseconds from sending one record to its acknowledgement by all, at a constant low rate."""
+    """Milliseconds from sending one record to its acknowledgement by all replicas, at a constant low rate."""
 
     RATE, COUNT, WARM_UP = 200, 1_600, 400
 
@@ -74,7 +75,7 @@ class ReplicatedLatency:
         }
 
     def run(self, side: Trio) -> Figures:
-        """One run, into one partition of a topic of its own."""
+        """Run once, with a new topic of one partition."""
         topic = f"latency-{uuid.uuid4().hex}"
         side.create_topic(topic)
         frame, latencies = produce_frame(topic, acks=ACKS_ALL), []
@@ -94,8 +95,9 @@ class ReplicatedLatency:
 
 
 class Failover:
-    """Seconds from the `kill -9` of a leader to the next acknowledgement; `of_controller`: of one that is the active
-    controller as well, so that the quorum has to elect first."""
+    """Seconds from SIGKILL of a leader to the next acknowledgement; `of_controller`: of a leader that is also the
+    active controller, so that the quorum has to elect first.
+    """
 
     def __init__(self, label: str, *, of_controller: bool) -> None:
         self._name = f"failover, {label}"
@@ -104,7 +106,7 @@ class Failover:
         self.figures = {self._name: ("s", LOWER)}
 
     def run(self, side: Trio) -> Figures:
-        """One kill; everything is as before when it returns."""
+        """Kill once; restore the cluster before returning."""
         topic = self._topics.get(side.name)
         if topic is None:
             topic = self._topics[side.name] = f"failover-{uuid.uuid4().hex}"
@@ -121,7 +123,7 @@ class Failover:
 
 
 def _until_acknowledged(side: Trio, frame: bytes, victim: int) -> float:
-    """Kill, and offer the record to both survivors at once until one of them has it acknowledged."""
+    """Kill the leader, and send the record to both survivors until one of them acknowledges it."""
     with contextlib.ExitStack() as stack:
         wires = {}
         for each in IDS:
@@ -138,7 +140,7 @@ def _until_acknowledged(side: Trio, frame: bytes, victim: int) -> float:
                     return time.perf_counter() - started
                 time.sleep(RETRY_S)
                 wires[readable].send(frame)
-    raise AssertionError(f"{side.name}: nothing was acknowledged within {GIVE_UP_S} s")
+    raise AssertionError(f"{side.name}: no record was acknowledged within {GIVE_UP_S} s")
 
 
 PLAIN: Final[Sequence[Callable[[], TrioWorkload]]] = (
@@ -146,7 +148,7 @@ PLAIN: Final[Sequence[Callable[[], TrioWorkload]]] = (
     lambda: ReplicatedProduce(100, 1_000_000),
     ReplicatedLatency,
 )
-"""Measured with default time-outs, several runs each."""
+"""Workloads with default timeouts, several runs each."""
 GROUPS: Final[Mapping[str, tuple[Mapping[str, str], Sequence[Callable[[], TrioWorkload]], int]]] = {
     "load": ({}, PLAIN, RUNS),
     "defaults": ({}, (lambda: Failover("default time-outs", of_controller=False),), KILLS),
@@ -159,14 +161,14 @@ GROUPS: Final[Mapping[str, tuple[Mapping[str, str], Sequence[Callable[[], TrioWo
         KILLS,
     ),
 }
-"""Settings, workloads and how many counted runs, of clusters that are started anew for each group."""
+"""Settings, workloads and number of counted runs; each group starts new clusters."""
 
 Row = tuple[str, float | None, float | None, str, str]
-"""Name, Ottla's figure, Kafka's, unit, better."""
+"""Name, Ottla's figure, Kafka's figure, unit, better direction."""
 
 
 def measure(only: str = "", runs: int | None = None, makes: Sequence[Make] = tuple(Make)) -> list[Row]:
-    """Whatever has `only` in the name of a figure: both makes in turn, the first run thrown away, medians."""
+    """Measure workloads with `only` in the name of a figure: both brokers in turn, medians without the first run."""
     rows: list[Row] = []
     for settings, makers, count in GROUPS.values():
         chosen = [each for each in (make() for make in makers) if any(only in name for name in each.figures)]
@@ -195,7 +197,7 @@ def _rows_of(workload: TrioWorkload, both: Sequence[Trio], runs: int) -> list[Ro
 
 
 def makes_here() -> list[Make]:
-    """Who can be measured on this machine."""
+    """Return the brokers that can be measured on this machine."""
     return [Make.OTTLA] if unavailable_reason() else [Make.OTTLA, Make.APACHE]
 
 

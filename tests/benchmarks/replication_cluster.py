@@ -1,5 +1,4 @@
-"""Three nodes of one make, every one broker and controller, that hold each other's replicas; killed and asked for
-their cost."""
+"""Three nodes of Ottla or Apache Kafka, each broker and controller, with replicas on all; killable and measurable."""
 
 import contextlib
 import subprocess
@@ -27,7 +26,7 @@ IDS = (1, 2, 3)
 PATIENCE_S = 60.0
 START_TIMEOUT_S = 180.0
 POLL_S = 0.05
-# On the quorum's time-outs Kafka's defaults, which `KraftNode` doubles.
+# Quorum timeouts: Kafka's defaults, which `KraftNode` doubles.
 SETTINGS = {
     **sides.SETTINGS,
     "default.replication.factor": "3",
@@ -43,12 +42,13 @@ TUNED = {
     "controller.quorum.election.timeout.ms": "500",
     "controller.quorum.fetch.timeout.ms": "1000",
 }
-"""For whoever wants failures noticed in two seconds. Much less, and six nodes that start on a few cores have their
-quorums fall apart."""
+"""Settings to detect failures within two seconds. With much less, the quorums of six nodes that start on a few cores
+lose their leaders.
+"""
 
 
 class ReplicaNode(KraftNode):
-    """A node for measurements: the JVM compiles as it does for users, with a heap of 1 GB (the scripts' default)."""
+    """A node for measurements: the JVM compiles as for users, with a heap of 1 GB (the scripts' default)."""
 
     def launch(self) -> None:
         if self.make is Make.OTTLA:
@@ -63,14 +63,14 @@ class ReplicaNode(KraftNode):
             )
 
     def cpu_s(self) -> float:
-        """Processor time of the running process so far, user and system."""
+        """Return the processor time of the running process so far, user and system."""
         assert self.process is not None
         times = psutil.Process(self.process.pid).cpu_times()
         return float(times.user + times.system)
 
 
 class Trio:
-    """The nodes 1 to 3. `name` is that of the side."""
+    """The nodes 1 to 3. `name` is that of the broker."""
 
     def __init__(self, name: str, nodes: list[ReplicaNode], quorum: KraftNodes) -> None:
         self.name = name
@@ -85,11 +85,11 @@ class Trio:
         return self._nodes[node_id - 1]
 
     def cpu_s(self) -> float:
-        """Of all three."""
+        """Return the processor time of all three."""
         return sum(node.cpu_s() for node in self._nodes)
 
     def active_controller(self) -> int:
-        """The node that leads the quorum."""
+        """Return the leader of the quorum."""
         return self._quorum.leader().id
 
     # Topics
@@ -102,7 +102,7 @@ class Trio:
         leaders: Sequence[int] = IDS,
         config: Mapping[str, str] = {},
     ) -> None:
-        """Three replicas of each partition; the nth is led by the nth of `leaders`, in turn. Ready for use then."""
+        """Create a topic with three replicas per partition, led in turn by `leaders`; return when it is ready."""
         preferred = [leaders[index % len(leaders)] for index in range(partitions)]
         replicas = [[IDS[(first - 1 + offset) % len(IDS)] for offset in range(len(IDS))] for first in preferred]
         new = NewTopic(name, partitions, replica_assignment=replicas, config=dict(config))
@@ -111,30 +111,31 @@ class Trio:
         self.wait_in_sync(name)
 
     def delete_topic(self, name: str) -> None:
-        """Take the topic away again."""
-        admin = AdminClient({"bootstrap.servers": self.bootstrap})  # its calls end when it is garbage
+        """Delete a topic."""
+        admin = AdminClient({"bootstrap.servers": self.bootstrap})  # its calls end when it is deleted
         admin.delete_topics([name])[name].result(30)
 
     def wait_in_sync(self, topic: str, *, preferred: bool = False, told_by: Sequence[int] = IDS) -> None:
-        """Until all of those nodes say that all replicas of all partitions are in sync, each with its first as leader
-        if `preferred`."""
+        """Wait until all of these nodes report all replicas of all partitions in sync, with the preferred leader if
+        `preferred`.
+        """
         deadline = time.monotonic() + PATIENCE_S
         for node in (self.node(each) for each in told_by):
             while not _is_whole(_partitions(node, topic), preferred=preferred):
                 assert time.monotonic() < deadline, (
-                    f"{self.name}: {topic} is not whole in time\n{node.log_text[-2000:]}"
+                    f"{self.name}: {topic} is not in sync in time\n{node.log_text[-2000:]}"
                 )
                 time.sleep(POLL_S)
 
     def wait_out_of_sync(self, node_id: int, topic: str) -> None:
-        """Until the first node says that no partition has that one in sync."""
+        """Wait until the first node reports that no ISR contains the node."""
         deadline = time.monotonic() + PATIENCE_S
         while any(node_id in each.isr_nodes for each in _partitions(self._nodes[0], topic)):
             assert time.monotonic() < deadline, f"{self.name}: node {node_id} is still in sync"
             time.sleep(POLL_S)
 
     def restore(self, killed: int, topic: str) -> None:
-        """Start a killed node and give it back what it led."""
+        """Restart a killed node and make it leader of its partitions again."""
         self.node(killed).launch()
         self.node(killed).wait_until_ready(START_TIMEOUT_S)
         self.wait_in_sync(topic)
@@ -145,7 +146,7 @@ class Trio:
 
 
 def _partitions(node: ReplicaNode, topic: str) -> list[MetadataResponsePartition]:
-    """As a node knows them; none where it cannot be asked."""
+    """Return the partitions by the metadata of a node; none if it is unreachable."""
     try:
         with Wire(node.address) as wire:
             wanted = MetadataRequest([MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False)
@@ -163,7 +164,7 @@ def _is_whole(partitions: list[MetadataResponsePartition], *, preferred: bool) -
 
 @contextlib.contextmanager
 def trio(make: Make, directory: Path, settings: Mapping[str, str] = {}) -> Iterator[Trio]:
-    """Three running nodes in `directory`; `settings` on top of what all have."""
+    """Run three nodes in `directory`; `settings` override the common ones."""
     nodes = [
         ReplicaNode(directory / f"node-{each}", make, each, "broker,controller", {**SETTINGS, **settings})
         for each in IDS

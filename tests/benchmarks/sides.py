@@ -1,4 +1,4 @@
-"""The two brokers under comparison, as processes that can be asked for their cost."""
+"""The two brokers under comparison, as processes whose cost can be read."""
 
 import contextlib
 import os
@@ -12,8 +12,8 @@ import psutil
 from tests.support.kafka.apache_kafka import apache_kafka, unavailable_reason
 from tests.support.processes.ottla_node import OttlaNode
 
-# Enough that no segment is deleted or rolled for another reason during a run, and equal on both sides. The logs of
-# deleted topics go at once: their page cache is what the next run writes to, instead of memory never touched before.
+# Large enough to avoid rolls and deletions during a run, and equal for both brokers. The logs of deleted topics are
+# removed at once, so that the next run writes to their page cache instead of new memory.
 SETTINGS = {
     "num.partitions": "1",
     "group.initial.rebalance.delay.ms": "0",
@@ -24,25 +24,25 @@ SETTINGS = {
 
 @dataclass
 class Side:
-    """One running broker: where it listens and which process it is."""
+    """One running broker: its address and process."""
 
     name: str
     bootstrap: str
     process: psutil.Process
 
     def cpu_s(self) -> float:
-        """Processor time used so far, user and system."""
+        """Return the processor time so far, user and system."""
         times = self.process.cpu_times()
         return float(times.user + times.system)
 
     def age_s(self) -> float:
-        """Seconds since the process was started, to a hundredth."""
+        """Return the seconds since the start of the process, to a hundredth."""
         after_name = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
         started_s = int(after_name[19]) / os.sysconf("SC_CLK_TCK")
         return time.clock_gettime(time.CLOCK_BOOTTIME) - started_s
 
     def rss_anon_mb(self) -> float:
-        """Anonymous resident memory in MB."""
+        """Return the anonymous resident memory in MB."""
         status = Path(f"/proc/{self.process.pid}/status").read_text()
         kilobytes = next(int(line.split()[1]) for line in status.splitlines() if line.startswith("RssAnon:"))
         return kilobytes / 1000
@@ -50,14 +50,14 @@ class Side:
 
 @contextlib.contextmanager
 def ottla(directory: Path) -> Iterator[Side]:
-    """Ottla, one node."""
+    """Run Ottla, one node."""
     with OttlaNode(directory, SETTINGS) as node:
         yield Side("ottla", node.bootstrap, psutil.Process(node.pid))
 
 
 @contextlib.contextmanager
 def kafka(directory: Path) -> Iterator[Side]:
-    """Apache Kafka, one node with a heap of 1 GB (its scripts' default)."""
+    """Run Apache Kafka, one node with a heap of 1 GB (its scripts' default)."""
     before = {child.pid for child in psutil.Process().children()}
     with apache_kafka(directory, SETTINGS) as bootstrap:
         (started,) = [child for child in psutil.Process().children() if child.pid not in before]
@@ -65,5 +65,5 @@ def kafka(directory: Path) -> Iterator[Side]:
 
 
 def kafka_unavailable() -> str | None:
-    """Why the other side cannot be measured here, or None."""
+    """Return the reason for which Apache Kafka cannot be measured here, or None."""
     return unavailable_reason()

@@ -1,10 +1,10 @@
 """The tiered log: KIP-405's three measurements against Apache Kafka, reads and uploads against the store's own speed,
-and the start of a node that knows of a million remote segments.
+and the start of a node with a million remote segments.
 
-The KIP's: latency of produce with tiering off and on, the same while consumers read old data, and how long a broker
-that lost its disk takes until it is in sync again; and beside the KIP's, latency of produce while the store is away.
-Ottla tiers to a real S3 server, Apache Kafka to what its tests have (see `tiered_cluster.py`). By itself:
-`python -m tests.benchmarks.tiered [--only TEXT] [--runs N] [--megabytes N]`.
+KIP-405's are: produce latency with and without tiering; the same while consumers read old data; and the time until a
+broker with an empty disk is in sync again. Another is produce latency while the store is unavailable. Ottla tiers to a
+real S3 server, Apache Kafka to the storage of its tests (see `tiered_cluster.py`). Direct use: `python -m
+tests.benchmarks.tiered [--only TEXT] [--runs N] [--megabytes N]`.
 """
 
 import argparse
@@ -42,15 +42,15 @@ METADATA_FILES: Final = frozenset({"meta.properties", "bootstrap.checkpoint", "_
 
 Figures = dict[str, float]
 Row = tuple[str, float | None, float | None, str, str]
-"""Name, Ottla's figure, Kafka's, unit, better."""
+"""Name, Ottla's figure, Kafka's figure, unit, better direction."""
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """How much of everything, so that all of it takes some minutes on two cores."""
+    """Sizes of all measurements, for a total of some minutes on two cores."""
 
     rebuilt_mb: int = 1000
-    """Of records; each of three brokers has them."""
+    """Megabytes of records; each of three brokers has a replica."""
     old_mb: int = 192
     old_mb_per_s: float = 30.0
     latency_s: float = 6.0
@@ -60,7 +60,7 @@ class Sizes:
 
 
 class TieredWorkload(Protocol):
-    """One thing to measure on three nodes. `runs` is how often at most, the first of several thrown away."""
+    """A workload on three nodes. `runs` is the maximum number of runs, the first of several discarded."""
 
     figures: dict[str, tuple[str, str]]
     runs: int
@@ -69,7 +69,7 @@ class TieredWorkload(Protocol):
 
 
 class Latency:
-    """Produce at a moderate rate, in turn into a topic that is tiered and one that is not, both with old data."""
+    """Produce at a moderate rate, alternately to a tiered and a local topic, both with old data."""
 
     SEGMENT_BYTES, LOCAL_BYTES = 2 * 1024 * 1024, 4 * 1024 * 1024
 
@@ -85,7 +85,7 @@ class Latency:
         }
 
     def run(self, side: Trio) -> Figures:
-        """One run of each of the four."""
+        """Run each of the four once."""
         topics = self._topics.get(side.name) or self._topics.setdefault(side.name, self._filled(side))
         figures: Figures = {}
         for is_read in (False, True):
@@ -132,9 +132,10 @@ def _slice(sizes: Sizes) -> Meanwhile:
 
 
 class Rebuild:
-    """A broker stops, loses all but the cluster's metadata, and starts: seconds until it is in sync everywhere.
+    """A broker stops, loses everything except the cluster metadata, and restarts: seconds until it is in sync
+    everywhere.
 
-    Of a tiered topic 5 % are on disks. Others lead all partitions, and take records all the time.
+    Local retention of the tiered topic keeps 5 %. Other brokers lead all partitions and receive records meanwhile.
     """
 
     PARTITIONS, LOST = 4, 3
@@ -154,7 +155,7 @@ class Rebuild:
         } | {self._ratio: ("x", HIGHER)}
 
     def run(self, side: Trio) -> Figures:
-        """Not tiered first; each with a topic of its own that is gone before the next."""
+        """Run without tiering first; each topic is deleted before the next run."""
         figures: Figures = {}
         for mode in ("not tiered", "tiered"):
             topic = self._filled(side, mode == "tiered")
@@ -210,7 +211,7 @@ def _records(size_bytes: int) -> int:
 
 @contextlib.contextmanager
 def _meanwhile(addresses: Sequence[str], topic: str, *, warm_up_s: float = 0.0) -> Iterator[Latencies]:
-    """Produce while this lasts; the latencies are there afterwards."""
+    """Produce within the context; the latencies are available afterwards."""
     over, found = threading.Event(), Latencies()
     with ThreadPoolExecutor(1) as pool:
         producing = pool.submit(produce, addresses, topic, RATE, over, warm_up_s=warm_up_s)
@@ -221,15 +222,15 @@ def _meanwhile(addresses: Sequence[str], topic: str, *, warm_up_s: float = 0.0) 
         found.milliseconds += producing.result().milliseconds
 
 
-# -- everything --------------------------------------------------------------------------------------------------------
+# ---- all measurements
 
 
 def measure(
     only: str = "", runs: int | None = None, makes: Sequence[Make] = tuple(Make), sizes: Sizes | None = None
 ) -> list[Row]:
-    """Whatever has `only` in the name of a figure; nothing where there can be no S3 server."""
+    """Measure all workloads with `only` in the name of a figure; none without an S3 server."""
     if reason := s3_server.unavailable_reason():
-        print(f"The tiered log is left out: {reason}")
+        print(f"skipped: the tiered log: {reason}")
         return []
     sizes, runs = sizes or Sizes(), runs or RUNS
     makers: list[Callable[[], TieredWorkload]] = [
@@ -285,10 +286,10 @@ def _rows_of(workload: TieredWorkload, both: Sequence[Trio]) -> list[Row]:
 
 
 def makes_here() -> list[Make]:
-    """Who can be measured on this machine."""
+    """Return the brokers that can be measured on this machine."""
     reason = unavailable_reason() or kafkas_storage_missing()
     if reason:
-        print(f"Apache Kafka is left out of the tiered log: {reason}")
+        print(f"skipped: the tiered log of Apache Kafka: {reason}")
     return [Make.OTTLA] if reason else [Make.OTTLA, Make.APACHE]
 
 
@@ -298,8 +299,10 @@ def main() -> int:
     parser.add_argument("--runs", type=int, help="counted runs per side")
     parser.add_argument("--only", default="", help="only figures whose name contains this")
     parser.add_argument("--make", type=Make, help="only this make")
-    parser.add_argument("--megabytes", type=int, default=Sizes.rebuilt_mb, help="that a wiped broker has lost")
-    parser.add_argument("--segments", type=int, default=Sizes.remote_segments, help="that a starting node knows of")
+    parser.add_argument("--megabytes", type=int, default=Sizes.rebuilt_mb, help="size of a wiped broker's log")
+    parser.add_argument(
+        "--segments", type=int, default=Sizes.remote_segments, help="number of remote segments of a starting node"
+    )
     options = parser.parse_args()
     sizes = Sizes(rebuilt_mb=options.megabytes, remote_segments=options.segments)
     makes = [options.make] if options.make else makes_here()

@@ -1,7 +1,7 @@
-"""Topics whose older part is in remote storage, in clusters of either make: settings, creation, and when it is so.
+"""Topics with remote segments, in clusters of Ottla or Apache Kafka: settings, creation, and waits.
 
-Ottla keeps segments in a real S3 server. Apache Kafka comes without any remote storage but that of its own tests, which
-copies files into a directory: no network, no checksums, no manifest. It is what there is to compare with.
+Ottla keeps segments on a real S3 server. Apache Kafka ships only the remote storage of its own tests, which copies
+files into a directory: no network, no checksums, no manifest. No better one is available for the comparison.
 """
 
 import subprocess
@@ -42,17 +42,17 @@ FAST = {
     "log.segment.delete.delay.ms": "0",
     "rlmm.config.remote.log.metadata.topic.num.partitions": "5",
 }
-"""What is copied, and what leaves the disk, is looked for often, so that nobody waits for it here."""
+"""Short intervals of copies and local deletion, so that measurements need not wait for them."""
 
 
 def s3_settings(server: S3Server) -> dict[str, str]:
-    """For a node of ours, which sends parts as large as by default."""
+    """Return the store settings of an Ottla node, with the default part size."""
     told = {key: value for key, value in server.node_settings().items() if not key.endswith(".part.size")}
     return {**FAST, "remote.log.storage.manager.class.name": "s3", **told}
 
 
 def tier_settings(make: Make, server: S3Server, directory: Path) -> dict[str, str]:
-    """For a node of either make; `directory` is where Apache Kafka's objects go."""
+    """Return the settings of a node; `directory` holds Apache Kafka's objects."""
     if make is Make.OTTLA:
         return s3_settings(server)
     return {
@@ -65,7 +65,7 @@ def tier_settings(make: Make, server: S3Server, directory: Path) -> dict[str, st
 
 @cache
 def kafkas_storage_missing() -> str | None:
-    """Why Apache Kafka cannot have remote storage on this machine, or None once it is in `build/`."""
+    """Return the reason why Apache Kafka has no remote storage on this machine, or None once it is in `build/`."""
     if list(_KAFKAS_JARS.glob("*.jar")):
         return None
     command = ["mvn", "--batch-mode", "--quiet", "dependency:copy"]
@@ -74,25 +74,25 @@ def kafkas_storage_missing() -> str | None:
     return f"Maven could not get {KAFKAS_STORAGE}: {done.stdout[-300:]}" if done.returncode else None
 
 
-# -- topics ------------------------------------------------------------------------------------------------------------
+# ---- topics
 
 
 def tiered(segment_bytes: int, local_bytes: int | None = None) -> dict[str, str]:
-    """The configuration of a topic that has all of it remotely, and on disk `local_bytes` of each partition, or all."""
+    """Return the configuration of a tiered topic whose local retention is `local_bytes` per partition, or unlimited."""
     config = {"remote.storage.enable": "true", "segment.bytes": str(segment_bytes), "retention.ms": "-1"}
     return config if local_bytes is None else {**config, "local.retention.bytes": str(local_bytes)}
 
 
 def alter_topic(bootstrap: str, topic: str, config: Mapping[str, str]) -> None:
-    """Set some of its configuration."""
+    """Set configurations of a topic."""
     entries = [ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET) for key, value in config.items()]
     resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=entries)
-    admin = AdminClient({"bootstrap.servers": bootstrap})  # its calls end when it is garbage
+    admin = AdminClient({"bootstrap.servers": bootstrap})  # its calls end when it is deleted
     admin.incremental_alter_configs([resource])[resource].result(30)
 
 
 def offsets(bootstrap: str, topic: str, which: int) -> dict[int, int]:
-    """By partition, what its leader says of `which`; a partition that has no leader, or an error, is left out."""
+    """Return by partition the offset `which` of its leader, without partitions that have no leader or an error."""
     found: dict[int, int] = {}
     for leader, partitions in _led(bootstrap.split(",")[0], topic).items():
         asked = [ListOffsetsPartition(number, -1, which) for number in partitions]
@@ -104,7 +104,7 @@ def offsets(bootstrap: str, topic: str, which: int) -> dict[int, int]:
 
 
 def _led(address: str, topic: str) -> Mapping[str, Sequence[int]]:
-    """Partitions by the address of their leader."""
+    """Return the partitions by the address of their leader."""
     with Wire(address) as wire:
         wanted = MetadataRequest([MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False)
         answer = wire.call(wanted, MetadataResponse, METADATA_VERSION)
@@ -117,7 +117,7 @@ def _led(address: str, topic: str) -> Mapping[str, Sequence[int]]:
 
 
 def await_shrunk(bootstrap: str, topic: str, partitions: int, local_records: int) -> None:
-    """Until no partition has more than `local_records` on its leader's disk."""
+    """Wait until no partition has more than `local_records` in its leader's local log."""
     deadline = time.monotonic() + PATIENCE_S
     while True:
         starts, ends = offsets(bootstrap, topic, EARLIEST_LOCAL), offsets(bootstrap, topic, LATEST)

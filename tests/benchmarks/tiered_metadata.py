@@ -1,8 +1,8 @@
-"""The start of a node that knows of a million remote segments: with the metadata topic alone, and with snapshots of it.
+"""The start of a node with a million remote segments: from the metadata topic alone, and with snapshots of it.
 
-The topic's logs, and those of the tiered partitions (empty, behind all that is remote), are made while the node is
-down, with the same code that it has; no object is ever there. Then the node starts twice: it reads the topic and stops,
-and starts from what it has left on its disk.
+The logs of the topic and of the tiered partitions (empty, after their remote records) are written with the product's
+code while the node is down; no objects exist. Then the node starts twice: it reads the topic and stops, and starts
+again with the snapshots on its disk.
 """
 
 import shutil
@@ -54,7 +54,7 @@ PARTITIONS: Final = 200
 METADATA_PARTITIONS: Final = 50
 SEGMENT_RECORDS: Final = 1000
 BATCH_EVENTS: Final = 10
-"""Of a cluster that is busy: leaders publish together what comes together."""
+"""Records per batch in a busy cluster, where leaders publish several events at once."""
 PATIENCE_S: Final = 600.0
 POLL_S: Final = 0.1
 
@@ -62,7 +62,7 @@ Row = tuple[str, float | None, float | None, str, str]
 
 
 def names(segments: int) -> list[str]:
-    """Of all rows that `measure` makes."""
+    """Return the names of all rows of `measure`."""
     return [
         f"start with {segments:,} remote segments, {what}"
         for life in ("topic alone", "snapshots")
@@ -71,7 +71,7 @@ def names(segments: int) -> list[str]:
 
 
 def measure(directory: Path, segments: int, only: str) -> list[Row]:
-    """All rows if one of them has `only` in its name."""
+    """Measure all rows if one of them has `only` in its name."""
     wanted = names(segments)
     if not any(only in name for name in wanted):
         return []
@@ -86,12 +86,12 @@ def measure(directory: Path, segments: int, only: str) -> list[Row]:
 
 
 def _create_topic(bootstrap: str) -> None:
-    admin = AdminClient({"bootstrap.servers": bootstrap})  # its calls end when it is garbage
+    admin = AdminClient({"bootstrap.servers": bootstrap})  # its calls end when it is deleted
     admin.create_topics([NewTopic(TOPIC, PARTITIONS, 1, config=tiered(1024 * 1024))])[TOPIC].result(30)
 
 
 class KnownSegments:
-    """One node, and the lives it has."""
+    """One node across its restarts."""
 
     def __init__(self, directory: Path, segments: int) -> None:
         self._each = segments // PARTITIONS
@@ -102,16 +102,16 @@ class KnownSegments:
             "remote.log.storage.manager.class.name": "local",
             "rsm.config.storage.root": str(directory / "remote"),
             "rlmm.config.remote.log.metadata.topic.num.partitions": str(METADATA_PARTITIONS),
-            # Nothing is to be looked for but once: what is measured is the start.
+            # One scan only: the start is measured.
             "remote.log.manager.task.interval.ms": "60000",
         }
         (directory / "remote").mkdir(parents=True)
         self._node = OttlaNode(directory / "node", settings)
 
-    # -- making --------------------------------------------------------------------------------------------------------
+    # ---- generation
 
     def make(self) -> None:
-        """Topics by the node, what is in them by us."""
+        """Create topics with the node, and write their logs directly."""
         with self._node as node:
             _create_topic(node.bootstrap)
             self._await_hosted()
@@ -130,7 +130,7 @@ class KnownSegments:
         write_offsets(self._fs, str(self._node.data / LOG_START_OFFSET_FILE), starts)
 
     def _await_hosted(self) -> None:
-        """Until the node has a log of every partition."""
+        """Wait until the node has a log for every partition."""
         wanted = {f"{TOPIC}-{number}" for number in range(PARTITIONS)}
         wanted |= {f"{METADATA_TOPIC}-{number}" for number in range(METADATA_PARTITIONS)}
         deadline = time.monotonic() + PATIENCE_S
@@ -152,7 +152,7 @@ class KnownSegments:
         log.close()
 
     def _tell(self, number: int, partitions: Sequence[TopicIdPartition]) -> int:
-        """Write one partition of the metadata topic; where it ends."""
+        """Write one partition of the metadata topic; return its end offset."""
         log = self._open(METADATA_TOPIC, number)
         told = [one for one in partitions if metadata_partition(one, METADATA_PARTITIONS) == number]
         events = self._events(told)
@@ -182,10 +182,12 @@ class KnownSegments:
             txn_index_empty=True,
         )
 
-    # -- starting ------------------------------------------------------------------------------------------------------
+    # ---- starts
 
     def started(self) -> tuple[float, float, float]:
-        """Seconds from the process's start until a produce is acknowledged, and until everything is known; MB then."""
+        """Start the node; return the seconds until a produce is acknowledged and until all metadata is loaded, and MB
+        then.
+        """
         self._node.start_unready()
         side = Side("ottla", self._node.bootstrap, psutil.Process(self._node.pid))
         try:
@@ -202,5 +204,5 @@ class KnownSegments:
             known = offsets(self._node.bootstrap, TOPIC, LATEST_TIERED)
             if len(known) == PARTITIONS and set(known.values()) == {last_offset}:
                 return
-            assert time.monotonic() < deadline, f"of {PARTITIONS} partitions, {len(known)} are known"
+            assert time.monotonic() < deadline, f"of {PARTITIONS} partitions, {len(known)} are loaded"
             time.sleep(POLL_S)

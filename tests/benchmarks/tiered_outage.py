@@ -1,10 +1,9 @@
-"""Produce while the store of a tiered log is away: what those notice who have nothing to do with it.
+"""Produce while the store of a tiered log is unavailable: the effect on unrelated requests.
 
-Three things take turns, several times over, on the same cluster: produce into a topic that is not tiered, into one that
-is, and into that one while its store is away. So whatever else the machine does meets all three alike, and what is
-compared was measured within the same minutes; the median of the turns counts, so that none decides alone. The store
-comes and goes each time: both the moment when everything under way fails and the time after it count. What could not be
-copied is, before the next turn begins.
+Three cases alternate several times on the same cluster: produce to a local topic, to a tiered topic, and to the tiered
+topic while its store is unavailable. Other load on the machine thus affects all three, and the compared figures come
+from the same minutes; the median of the rounds counts. The start and the end of each outage are included: the failure
+of all requests in flight, and the time after it. Missed copies are finished before the next round.
 """
 
 import contextlib
@@ -25,20 +24,20 @@ from tests.support.processes.s3_server import S3Server
 SEGMENT_BYTES: Final = 1024 * 1024
 ROUNDS: Final = 6
 AWAY_S: Final = 10.0
-"""A minute in all."""
+"""Seconds of each case, a minute in all."""
 BEHIND: Final = 3
-"""Segments of a partition that may wait for their copy before the next turn."""
+"""Number of segments per partition that may wait for their copy at the start of a round."""
 
 Away = Callable[[], AbstractContextManager[None]]
-"""The store of a side is not there for as long as that lasts."""
+"""A context manager that makes the store of a broker unavailable."""
 Meanwhile = Callable[[Trio, str, float], Latencies]
-"""Produces into a topic for so many seconds."""
+"""Produces to a topic for a number of seconds."""
 
 MODES: Final = ("not tiered", "tiered", "tiered, store away")
 
 
 def without_server(server: S3Server) -> Away:
-    """Nobody listens at its port."""
+    """Stop the S3 server, so that its port refuses connections."""
 
     @contextlib.contextmanager
     def away() -> Iterator[None]:
@@ -52,7 +51,7 @@ def without_server(server: S3Server) -> Away:
 
 
 def without_directory(directory: Path) -> Away:
-    """There is a file in its place, in which nothing can be made."""
+    """Replace the directory by a file, so that writes fail."""
 
     @contextlib.contextmanager
     def away() -> Iterator[None]:
@@ -69,7 +68,7 @@ def without_directory(directory: Path) -> Away:
 
 
 class Outage:
-    """One run is all rounds. `stores` has the store of each side by its name."""
+    """The workload; one run is all rounds. `stores` has the store of each broker by its name."""
 
     def __init__(self, runs: int, produce_s: float, record_bytes: int, meanwhile: Meanwhile) -> None:
         self.runs = runs
@@ -80,7 +79,7 @@ class Outage:
         self.figures = {_name(mode, percentile): ("ms", LOWER) for mode in MODES for percentile in ("p50", "p99")}
 
     def run(self, side: Trio) -> dict[str, float]:
-        """Topics of its own."""
+        """Run once, with new topics."""
         plain, kept = f"plain-{uuid.uuid4().hex}", f"kept-{uuid.uuid4().hex}"
         side.create_topic(plain)
         side.create_topic(kept, config=tiered(SEGMENT_BYTES, 4 * SEGMENT_BYTES))
@@ -106,7 +105,7 @@ class Outage:
             behind = [end - copied[number] for number, end in ends.items() if number in copied]
             if len(behind) == len(IDS) and max(behind) <= self._behind:
                 return
-            assert time.monotonic() < deadline, f"{side.name}: {behind} records wait for the store that came back"
+            assert time.monotonic() < deadline, f"{side.name}: {behind} records are not copied after the outage"
             time.sleep(POLL_S)
 
 

@@ -1,9 +1,9 @@
-"""Tiered records from their store to Arrow batches, which is what the data source does in each of Spark's tasks.
+"""Tiered records from their store to Arrow batches, the work of the data source in each Spark task.
 
-Records a second of processor time, beside a reader that takes the same records one by one, and beside what the same
-bytes cost to be read and checked alone, which no reader can do without. A partition of made-up records is copied to a
-directory as a broker copies it, in segments of 64 MiB. Each side reads it from there in a process of its own, so that
-memory can be told apart: its best of some runs, for the first is slower and others may be at work.
+Records per second of processor time, against a reader of single records, and against reading and checking the same
+bytes only, the minimum of any reader. A partition of generated records is copied to a directory as by a broker, in
+segments of 64 MiB. Each side reads it in its own process, so that their memory can be compared: the best of several
+runs, since the first is slower and other load may interfere.
 """
 
 import argparse
@@ -40,12 +40,12 @@ SEGMENT_BYTES: Final = 64 * 1024 * 1024
 BATCH_BYTES: Final = 16 * 1024
 RUNS: Final = 3
 PLAIN_ROWS: Final = 10_000
-"""In an Arrow batch of the reader that takes records one by one."""
+"""Records per Arrow batch of the reader of single records."""
 HEADERS: Final = (("trace", b"00-4bf92f3577b34da6a3ce929d0e0e4736"), ("tenant", b"eu-west"))
 
 
 class Shape(NamedTuple):
-    """Of records: bytes of their values, more or less."""
+    """Approximate shape of the records: bytes of their values, headers, codec."""
 
     size: int
     codec: Codec = Codec.NONE
@@ -59,14 +59,14 @@ SHAPES: Final = {
     "of 1 kB in zstd": Shape(1000, Codec.ZSTD),
 }
 LIMITED: Final = "of 1 kB"
-"""The shape that is also measured against its bytes alone."""
+"""The shape that is also compared to reading its bytes only."""
 RATE: Final = "tiered records {}, store to Arrow, per core (against one by one)"
 BYTES: Final = "tiered bytes of 1 kB records, store to Arrow, per core (against reading and checking them alone)"
 MEMORY: Final = "peak memory of reading tiered records of 1 kB (against one by one)"
 
 
 def stage(directory: Path, shape: Shape) -> int:
-    """Copy a partition of such records; how many there are."""
+    """Copy a partition of such records; return their number."""
     staged = Stage(directory, storage={"chunk.size": str(4 * 1024 * 1024)})
     per_batch = max(1, BATCH_BYTES // shape.size)
     random = np.random.default_rng(11)
@@ -96,12 +96,12 @@ def stage(directory: Path, shape: Shape) -> int:
 
 
 def by_column(storage: RemoteStorageManager, part: SegmentRange) -> Iterator[int]:
-    """The reader of the data source: rows of each Arrow batch."""
+    """Read with the data source; yield the rows of each Arrow batch."""
     return (batch.num_rows for batch in read(storage, part))
 
 
 def one_by_one(storage: RemoteStorageManager, part: SegmentRange) -> Iterator[int]:
-    """The plain way to the same: the node's compiled reader, lists, and Arrow."""
+    """Read in the straightforward way: the node's compiled reader, lists, and Arrow."""
     partition = part.segment.id.partition
     rows: list[tuple[object, ...]] = []
     stream = BatchStream(part.segment, 0, storage.read_segment(part.segment, 0))
@@ -124,7 +124,7 @@ def _arrow(rows: list[tuple[object, ...]]) -> pa.RecordBatch:
 
 
 def bytes_alone(storage: RemoteStorageManager, part: SegmentRange) -> Iterator[int]:
-    """Every batch is read and its checksum compared; nothing is made of it."""
+    """Read every batch and compare its checksum, without decoding."""
     size = part.segment.size_bytes
     for window in windows(part.segment, storage.read_segment(part.segment, 0), 0, size, RowLimits().window_bytes):
         window.check(np.arange(len(window)))
@@ -139,7 +139,7 @@ SIDES: Final[dict[str, Callable[[RemoteStorageManager, SegmentRange], Iterator[i
 
 
 def side(name: str, bucket: Path) -> dict[str, float]:
-    """Figures of one side: per second of processor time, and in MB."""
+    """Return the figures of one side: per second of processor time, and in MB."""
     options = Options.of(options_of(bucket))
     parts = plan(options)
     spent, records = float("inf"), 0
@@ -157,7 +157,7 @@ def side(name: str, bucket: Path) -> dict[str, float]:
 
 
 def measure(shape: str) -> dict[str, dict[str, float]]:
-    """The figures of all sides for records of a shape, each in its own process."""
+    """Measure all sides for records of a shape, each in its own process."""
     figures = {}
     with tempfile.TemporaryDirectory() as directory:
         count = stage(Path(directory), SHAPES[shape])
@@ -170,7 +170,7 @@ def measure(shape: str) -> dict[str, dict[str, float]]:
 
 
 def rows(only: str) -> list[tuple[str, float | None, float | None, str, str]]:
-    """Rows of the report where a row's name contains `only`: the data source's figure and what it is held against."""
+    """Return the report's rows with names that contain `only`: the data source's figure and its baseline."""
     found: list[tuple[str, float | None, float | None, str, str]] = []
     for shape in SHAPES:
         names = [RATE.format(shape), *((BYTES, MEMORY) if shape == LIMITED else ())]

@@ -1,8 +1,8 @@
-"""What a node makes of an S3 server: uploads of its copier, reads of consumers behind by all there is, both against
-boto3 alone on the very same server, in the same run.
+"""Use of an S3 server by a node: uploads, and catch-up reads with all prefetching, each against boto3 alone on the same
+server in the same run.
 
-Everything is on this machine, so that the broker, the client and the server share its processors; boto3 alone has no
-broker and no client beside it.
+Everything runs on this machine, so broker, client and server share its processors; boto3 alone competes with neither
+broker nor client.
 """
 
 import contextlib
@@ -55,14 +55,14 @@ VARIANTS: Final[Mapping[str, Mapping[str, str]]] = {
     ", chunk cache on disk": {f"{_CACHE}class": "disk"},
     ", no prefetch": {f"{_CACHE}prefetch.max.size": "0"},
 }
-"""Settings of the node by what is said of them; the first has the defaults."""
+"""Settings of the node by variant; the first has the defaults."""
 READERS: Final[Mapping[str, int]] = {"4 partitions": PARTITIONS, "1 partition": 1}
 
 Row = tuple[str, float | None, float | None, str, str]
 
 
 def names() -> list[str]:
-    """Of all rows that `measure` can make."""
+    """Return the names of all rows of `measure`."""
     reads = [_read_name(readers, variant) for readers in READERS for variant in VARIANTS]
     return [UPLOAD, UPLOAD_ALONE, UPLOAD_SHARE, *reads, READ_ALONE, READ_SHARE]
 
@@ -72,7 +72,7 @@ def _read_name(readers: str, variant: str) -> str:
 
 
 def measure(directory: Path, megabytes: int, only: str, runs: int) -> list[Row]:
-    """All rows with `only` in their names. `megabytes` are produced, and read."""
+    """Measure all rows with `only` in their names. `megabytes` are produced and read."""
     wanted = [name for name in names() if only in name]
     if not wanted:
         return []
@@ -85,7 +85,7 @@ def measure(directory: Path, megabytes: int, only: str, runs: int) -> list[Row]:
 
 
 class StoreBench:
-    """One node and one topic, first on disk alone."""
+    """One node and one topic, first local only."""
 
     def __init__(self, directory: Path, server: S3Server, megabytes: int) -> None:
         self._server = server
@@ -99,7 +99,7 @@ class StoreBench:
 
     @property
     def client(self) -> Any:
-        """boto3's, with its defaults where the server allows."""
+        """Return a boto3 client, with its defaults as far as the server allows."""
         return boto3.client(
             "s3",
             endpoint_url=self._server.endpoint,
@@ -109,10 +109,10 @@ class StoreBench:
             config=Config(s3={"addressing_style": "path"}, max_pool_connections=THREADS),
         )
 
-    # -- up ------------------------------------------------------------------------------------------------------------
+    # ---- uploads
 
     def uploads(self) -> list[Row]:
-        """Fill the topic, let boto3 store its closed segments, then the copier; the node runs no more afterwards."""
+        """Fill the topic; measure boto3 alone on its closed segments, then the copier; stop the node."""
         with self._node as node:
             self._warm_up(node.bootstrap)
             self._create_topic(node.bootstrap, self._topic, PARTITIONS)
@@ -129,20 +129,20 @@ class StoreBench:
         ]
 
     def _warm_up(self, bootstrap: str) -> None:
-        """The first segment of all makes the metadata topic, and connects to the server."""
+        """Copy a first segment, which creates the metadata topic and connects to the server."""
         topic = "warm-up"
         self._create_topic(bootstrap, topic, 1)
         fill(bootstrap, topic, RECORD_BYTES, 2 * SEGMENT_BYTES // RECORD_BYTES)
         self._copy(bootstrap, topic, len(self._closed_segments(topic)))
 
     def _create_topic(self, bootstrap: str, topic: str, partitions: int) -> None:
-        """Nothing is copied yet."""
+        """Create the topic, without copies."""
         config = {**tiered(SEGMENT_BYTES), "remote.log.copy.disable": "true"}
         admin = AdminClient({"bootstrap.servers": bootstrap})
         admin.create_topics([NewTopic(topic, partitions, 1, config=config)])[topic].result(30)
 
     def _copy(self, bootstrap: str, topic: str, segments: int) -> float:
-        """Seconds from the permission to copy until all is there."""
+        """Return the seconds from enabling copies until all segments are copied."""
         local = {"local.retention.bytes": str(SEGMENT_BYTES)}
         started = time.monotonic()
         alter_topic(bootstrap, topic, {"remote.log.copy.disable": "false", **local})
@@ -172,10 +172,10 @@ class StoreBench:
         shutil.rmtree(self._server.objects / "alone")
         return took
 
-    # -- down ----------------------------------------------------------------------------------------------------------
+    # ---- reads
 
     def reads(self, wanted: Sequence[str], runs: int) -> list[Row]:
-        """A node of its own for each variant and run; the best of all runs, since whatever else runs only slows."""
+        """Measure each variant and run with a new node; the best run counts, since other load only slows."""
         alone = max(self._get_alone() for _ in range(runs))
         rows: list[Row] = [(READ_ALONE, alone, None, "MB/s", HIGHER)]
         for readers, partitions in READERS.items():
@@ -191,7 +191,7 @@ class StoreBench:
         return rows
 
     def _get_alone(self) -> float:
-        """MB/s of all logs of the topic, each by one request, as boto3 gives them."""
+        """Return MB/s of boto3 for all logs of the topic, one request each."""
         client = self.client
         keys = [
             each["Key"]
@@ -209,8 +209,9 @@ class StoreBench:
         return read / 1e6 / (time.monotonic() - started)
 
     def _catch_up(self, variant: Mapping[str, str], partitions: int) -> float:
-        """MB/s from the first offsets to those that are on disk. What clients need to start does not count, nor does
-        the node's first connection to the server."""
+        """Return MB/s from the first offsets to the local log. The start of clients and the node's first connection to
+        the server do not count.
+        """
         with self._restarted(variant) as bootstrap:
             ends = self._remote_ends(bootstrap, partitions)
             _touch(bootstrap, self._topic)
@@ -227,14 +228,14 @@ class StoreBench:
     def _remote_ends(self, bootstrap: str, partitions: int) -> dict[int, int]:
         _until(
             lambda: sum(end >= 0 for end in offsets(bootstrap, self._topic, LATEST_TIERED).values()) == PARTITIONS,
-            "the node does not know what is remote",
+            "the node has not loaded the remote metadata",
         )
         ends = offsets(bootstrap, self._topic, EARLIEST_LOCAL)
         return {number: ends[number] for number in range(partitions)}
 
 
 def _touch(bootstrap: str, topic: str) -> None:
-    """Have the node read a little of what is remote."""
+    """Let the node read some remote records."""
     with Wire(bootstrap) as wire:
         while True:
             wire.send(fetch_frame(topic, 0, max_bytes=1))
@@ -244,7 +245,7 @@ def _touch(bootstrap: str, topic: str) -> None:
 
 @dataclass(frozen=True)
 class Span:
-    """Records of a partition that a consumer is to get."""
+    """Records of a partition to be consumed."""
 
     topic: str
     partition: int
@@ -253,7 +254,7 @@ class Span:
 
 
 def _drain(bootstrap: str, spans: Sequence[Span]) -> float:
-    """Seconds until consumers of librdkafka have all that. With kcat, there is a process for each partition."""
+    """Return the seconds until librdkafka's consumers have all records. With kcat, one process per partition."""
     started = time.monotonic()
     if shutil.which("kcat") is None:
         _drain_with_confluent(bootstrap, spans)

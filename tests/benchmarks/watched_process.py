@@ -1,7 +1,7 @@
-"""A process that is watched while it runs: how long it takes, and how much memory it and its children hold at most.
+"""A measured process: elapsed time, and peak memory of the process and its children.
 
-Resident memory is added up over the processes. What several of them share, as workers that were forked from one
-another do, is thus counted several times: the sum is an upper bound.
+Resident memory is the sum over all processes. Shared memory, as of forked workers, is counted several times: the sum is
+an upper bound.
 """
 
 import contextlib
@@ -23,7 +23,7 @@ SAMPLE_S: Final = 0.1
 
 @dataclass(frozen=True)
 class Peak:
-    """When the most memory was resident: in all, and by process, in bytes."""
+    """Peak of resident memory: total, and by process, in bytes."""
 
     total: int
     by_process: tuple[tuple[str, int], ...]
@@ -35,7 +35,7 @@ class Peak:
 
 @dataclass(frozen=True)
 class Spent:
-    """`cpu_s` is processor time of all the processes, as of the last time that each was seen."""
+    """Cost of a run. `cpu_s` is the processor time of all processes, as last observed for each."""
 
     seconds: float
     cpu_s: float
@@ -50,7 +50,7 @@ class Spent:
 
 
 class Watched:
-    """A running command; a context manager that kills what is left of it."""
+    """A running command; a context manager that kills its processes at exit."""
 
     def __init__(self, command: Sequence[str], environment: Mapping[str, str] | None = None) -> None:
         self._began = time.monotonic()
@@ -79,25 +79,25 @@ class Watched:
         self._output.close()
 
     def say(self, line: str) -> None:
-        """A line on its stdin."""
+        """Write a line to its stdin."""
         assert self.process.stdin is not None
         print(line, file=self.process.stdin, flush=True)
 
     def hear(self) -> str:
-        """The next line of its stdout. Raises AssertionError with what it said on stderr if there is none."""
+        """Return the next line of its stdout. Raises AssertionError with its stderr at the end of the output."""
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
         assert line, self.complaints
         return line
 
     def finish(self) -> str:
-        """What is left on its stdout, once it ended well."""
+        """Wait for a successful end; return the rest of its stdout."""
         told, _ = self.process.communicate()
         assert self.process.returncode == 0, self.complaints
         return told
 
     def spent(self) -> Spent:
-        """Since the start, or since the last time this was asked."""
+        """Return the cost since the start, or since the last call."""
         now, cpu = time.monotonic(), sum(self._cpu.values())
         spent = Spent(now - self._began, cpu - self._cpu_before, self._peak)
         self._began, self._cpu_before, self._peak = now, cpu, Peak(0, ())
@@ -105,7 +105,7 @@ class Watched:
 
     @property
     def complaints(self) -> str:
-        """What it said on stderr."""
+        """Return its stderr."""
         os.fsync(self._output.fileno())
         self._output.seek(0)
         return self._output.read().decode(errors="replace")[-4000:]
@@ -137,6 +137,6 @@ def _family(pid: int) -> Iterator[_Seen]:
 
 
 def _is_about_to_become_another(process: psutil.Process) -> bool:
-    """A child of Java that still is Java itself: between fork and exec it has its parent's memory, not its own."""
+    """Whether a child of Java is still Java itself: between fork and exec it shows its parent's memory."""
     parent = process.parent()
     return parent is not None and process.exe() == parent.exe() and Path(process.exe()).name == "java"

@@ -1,7 +1,7 @@
-"""A client of a few system calls: prepared Produce frames, and fetches that wait for what they carry.
+"""A client of a few system calls: prepared Produce frames, and long-polling fetches.
 
-Where latency is measured, a client library would be most of what is measured: librdkafka hands a record between two
-threads on its way out and once more on its way back. Here a request is one `send`, its answer one `recv`.
+A client library would dominate measured latencies: librdkafka passes each record between threads on send and on
+receive. Here a request is one `send`, its response one `recv`.
 """
 
 import contextlib
@@ -26,7 +26,7 @@ R = TypeVar("R", bound=Message)
 
 
 def produce_frame(topic: str, *, records: int = 1, size: int = 100, acks: int = 1, partition: int = 0) -> bytes:
-    """A Produce request with one batch, the same each time it is sent."""
+    """Return a Produce request with one batch, the same each time it is sent."""
     now_ms = int(time.time() * 1000)
     batch = build_batch([Record(now_ms, None, b"x" * size) for _ in range(records)])
     data = TopicProduceData(topic, partition_data=[PartitionProduceData(partition, batch)])
@@ -34,7 +34,7 @@ def produce_frame(topic: str, *, records: int = 1, size: int = 100, acks: int = 
 
 
 def fetch_frame(topic: str, offset: int, *, max_wait_ms: int = 500, max_bytes: int = 1 << 20) -> bytes:
-    """A Fetch request without session that waits for the record at `offset`."""
+    """Return a Fetch request without session that waits for the record at `offset`."""
     target = FetchTopic(topic, partitions=[FetchPartition(0, -1, offset, partition_max_bytes=max_bytes)])
     request = FetchRequest(max_wait_ms=max_wait_ms, min_bytes=1, max_bytes=max_bytes, topics=[target], session_epoch=-1)
     return _frame(request, FETCH_VERSION)
@@ -45,7 +45,7 @@ def _frame(message: Message, version: int) -> bytes:
 
 
 class Wire:
-    """One connection. `send` and `answer` are apart, so that requests can be pipelined."""
+    """One connection. `send` and `answer` are separate, so that requests can be pipelined."""
 
     def __init__(self, bootstrap: str) -> None:
         host, port = bootstrap.rsplit(":", 1)
@@ -60,17 +60,17 @@ class Wire:
         self.socket.close()
 
     def send(self, frame: bytes) -> None:
-        """Hand a request to the kernel."""
+        """Send a request."""
         self.socket.sendall(frame)
 
     def answer(self) -> bytes:
-        """The next answer, without its size. Blocks."""
+        """Return the next response, without its size. Blocks."""
         while (frame := self._take()) is None:
             self._receive()
         return frame
 
     def answers(self) -> list[bytes]:
-        """The answers that are there after one `recv`; none if that brought only a part of one."""
+        """Return the complete responses after one `recv`, possibly none."""
         self._receive()
         frames = []
         while (frame := self._take()) is not None:
@@ -78,14 +78,14 @@ class Wire:
         return frames
 
     def call(self, request: Message, response: type[R], version: int) -> R:
-        """One request and its answer."""
+        """Send a request and return its response."""
         self.send(_frame(request, version))
         return decode_response(response, version, self.answer())[1]
 
     def _receive(self) -> None:
         data = self.socket.recv(1 << 20)
         if not data:
-            raise ConnectionResetError("the broker has closed the connection")
+            raise ConnectionResetError("the broker closed the connection")
         self._buffer += data
 
     def _take(self) -> bytes | None:
@@ -100,29 +100,29 @@ class Wire:
 
 
 def check_produced(answer: bytes) -> None:
-    """Raise unless the one batch of a Produce was appended."""
+    """Raise unless the only batch of a Produce was appended."""
     error = error_of_produced(answer)
     if error:
-        raise AssertionError(f"a produce was answered with error {error}")
+        raise AssertionError(f"produce failed with error {error}")
 
 
 def error_of_produced(answer: bytes) -> int:
-    """The error code of the one batch of a Produce."""
+    """Return the error code of the only batch of a Produce."""
     response = decode_response(ProduceResponse, PRODUCE_VERSION, answer)[1]
     return response.responses[0].partition_responses[0].error_code
 
 
 def fetched_bytes(answer: bytes) -> int:
-    """How many bytes of records a fetch of one partition has brought."""
+    """Return the number of record bytes in a fetch response of one partition."""
     response = decode_response(FetchResponse, FETCH_VERSION, answer)[1]
     partition = response.responses[0].partitions[0]
     if partition.error_code:
-        raise AssertionError(f"a fetch was answered with error {partition.error_code}")
+        raise AssertionError(f"fetch failed with error {partition.error_code}")
     return len(partition.records or b"")
 
 
 def warm_up() -> None:
-    """Compile what is compiled on first use, before something is timed."""
+    """Compile everything that is compiled on first use, before measurements."""
     for message, version in ((ProduceRequest, PRODUCE_VERSION), (MetadataRequest, METADATA_VERSION)):
         compiler.encoder(message, version)
     for response, version in ((ProduceResponse, PRODUCE_VERSION), (MetadataResponse, METADATA_VERSION)):
@@ -130,7 +130,9 @@ def warm_up() -> None:
 
 
 def first_acknowledged_produce(bootstrap: str, topic: str = "first", timeout_s: float = 60) -> None:
-    """Return as soon as one record is acknowledged, however early this is called; the topic makes itself."""
+    """Return as soon as one record is acknowledged, also when called before the broker listens; the topic is
+    auto-created.
+    """
     frame, deadline = produce_frame(topic), time.monotonic() + timeout_s
     while time.monotonic() < deadline:
         with contextlib.suppress(OSError), Wire(bootstrap) as wire:
@@ -142,4 +144,4 @@ def first_acknowledged_produce(bootstrap: str, topic: str = "first", timeout_s: 
                         return
                 time.sleep(RETRY_S)
         time.sleep(RETRY_S)
-    raise AssertionError(f"no produce was acknowledged within {timeout_s} s")
+    raise AssertionError(f"no record was acknowledged within {timeout_s} s")

@@ -1,4 +1,4 @@
-"""What the brokers are made to do. A workload runs against one side and returns its figures by name."""
+"""Workloads. A workload runs against one broker and returns its figures by name."""
 
 import contextlib
 import itertools
@@ -23,24 +23,24 @@ HIGHER, LOWER = "higher", "lower"
 
 
 class Workload(Protocol):
-    """One thing to measure. `figures` names what `run` returns, with unit and which way is better."""
+    """A workload. `figures` has the names of the results of `run`, with unit and better direction."""
 
     figures: dict[str, tuple[str, str]]
 
     def run(self, side: Side) -> dict[str, float]:
-        """Do it once, and return each figure."""
+        """Run once; return each figure."""
         ...
 
 
 def create_topic(side: Side, name: str) -> None:
-    """A topic with one partition, ready for use."""
-    admin = AdminClient({"bootstrap.servers": side.bootstrap})  # its calls end when it is garbage
+    """Create a topic with one partition, and wait until it is ready."""
+    admin = AdminClient({"bootstrap.servers": side.bootstrap})  # its calls end when it is deleted
     admin.create_topics([NewTopic(name, 1, 1)])[name].result(30)
 
 
 @contextlib.contextmanager
 def new_topic(side: Side, name: str) -> Iterator[str]:
-    """A topic of its own for one run, so that dirty data stays small."""
+    """Use a new topic for one run, so that little dirty data accumulates."""
     unique = f"{name}-{uuid.uuid4().hex}"
     create_topic(side, unique)
     yield unique
@@ -48,13 +48,13 @@ def new_topic(side: Side, name: str) -> Iterator[str]:
 
 
 def delete_topic(side: Side, name: str) -> None:
-    """Take the topic away again."""
+    """Delete a topic."""
     admin = AdminClient({"bootstrap.servers": side.bootstrap})
     admin.delete_topics([name])[name].result(30)
 
 
 def fill(bootstrap: str, topic: str, size: int, count: int, acks: str = "1") -> None:
-    """Produce `count` records of `size` random printable bytes as fast as librdkafka goes."""
+    """Produce `count` records of `size` random printable bytes at librdkafka's full speed."""
     if shutil.which("kcat") is None:
         _fill_with_confluent(bootstrap, topic, size, count, acks)
         return
@@ -90,7 +90,7 @@ def _fill_with_confluent(bootstrap: str, topic: str, size: int, count: int, acks
 
 
 def write_lines(size: int, count: int) -> Path:
-    """A file of `count` lines of `size` bytes, made once per machine and run."""
+    """Return a file of `count` lines of `size` bytes, created once per machine and run."""
     path = Path(tempfile.gettempdir()) / f"ottla-bench-{size}-{count}.txt"
     if not path.exists():
         with path.with_suffix(".part").open("wb") as out:
@@ -106,7 +106,7 @@ def _texts(size: int) -> Iterator[bytes]:
 
 
 class Produce:
-    """MB/s into one partition, acks=1, and the broker's processor time for each MB."""
+    """MB/s to one partition, acks=1, and the broker's processor time per MB."""
 
     def __init__(self, size: int, count: int) -> None:
         self._size, self._count = size, count
@@ -114,7 +114,7 @@ class Produce:
         self.figures = {self._rate: ("MB/s", HIGHER), self._cost: ("ms/MB", LOWER)}
 
     def run(self, side: Side) -> dict[str, float]:
-        """One run."""
+        """Run once."""
         write_lines(self._size, self._count)
         with new_topic(side, "produce") as topic:
             started, cpu = time.monotonic(), side.cpu_s()
@@ -125,11 +125,11 @@ class Produce:
 
 
 class Consume:
-    """MB/s out of one hot partition, and the broker's processor time for each MB. The client's own start and end, timed
-    with a single record, do not count.
+    """MB/s from one partition in the page cache, and the broker's processor time per MB. The client's start and end,
+    measured with a single record, do not count.
 
-    The client reads ahead without bound. By default librdkafka stops fetching while 100,000 records are unread and
-    looks again a second later: it would sleep most of the time, and longer on the faster broker.
+    The client's read-ahead is unlimited. By default librdkafka stops fetching while 100,000 records are unread and
+    checks again after a second: it would be idle most of the time, and longer with the faster broker.
     """
 
     PREFETCH: ClassVar[Mapping[str, str]] = {
@@ -145,7 +145,7 @@ class Consume:
         self._topics: dict[str, str] = {}
 
     def run(self, side: Side) -> dict[str, float]:
-        """One run over a topic that is filled once per side."""
+        """Run once over a topic that is filled once per broker."""
         topic = self._topics.get(side.name)
         if topic is None:
             topic = self._topics[side.name] = f"consume-{uuid.uuid4().hex}"
@@ -166,7 +166,7 @@ class Consume:
         return time.monotonic() - started
 
     def _drain_with_confluent(self, side: Side, topic: str, count: int) -> float:
-        """Slower by what a Python object for each record costs."""
+        """Consume with confluent-kafka, slower by a Python object per record."""
         started = time.monotonic()
         consumer = confluent_kafka.Consumer(
             {"bootstrap.servers": side.bootstrap, "group.id": "bench", "enable.auto.commit": False, **self.PREFETCH}
@@ -180,7 +180,7 @@ class Consume:
 
 
 class OneMessageRequests:
-    """Requests per second with one record in each, five in flight, and the broker's processor time for each."""
+    """Requests per second with one record each, five in flight, and the broker's processor time per request."""
 
     COUNT = 30_000
 
@@ -191,7 +191,7 @@ class OneMessageRequests:
         }
 
     def run(self, side: Side) -> dict[str, float]:
-        """One run."""
+        """Run once."""
         with new_topic(side, "single") as topic:
             return self._send(side, topic)
 
@@ -213,7 +213,7 @@ class OneMessageRequests:
 
 
 class SyncProduce:
-    """Milliseconds for one record at a time, each awaited, on an idle broker."""
+    """Milliseconds per record, each awaited, on an idle broker."""
 
     COUNT = 5_000
 
@@ -221,7 +221,7 @@ class SyncProduce:
         self.figures = {"sync produce p50": ("ms", LOWER), "sync produce p99": ("ms", LOWER)}
 
     def run(self, side: Side) -> dict[str, float]:
-        """One run."""
+        """Run once."""
         latencies = []
         with new_topic(side, "sync") as topic, Wire(side.bootstrap) as wire:
             frame = produce_frame(topic)
@@ -236,10 +236,10 @@ class SyncProduce:
 
 
 class HalfLoad:
-    """Milliseconds from the moment when a batch was due to be sent to its arrival at a waiting consumer.
+    """Milliseconds from the due time of a batch to its arrival at a waiting consumer.
 
-    Ten records of 1000 bytes in each request, at a constant rate: half of what the slower of the two sides manages at
-    most, so that both bear the same. A client that falls behind its own timetable is late for both.
+    Requests have ten records of 1000 bytes, at a constant rate: half of the maximum of the slower broker, so that both
+    have the same load. A client behind schedule delays both.
     """
 
     RECORDS, SIZE = 10, 1000
@@ -251,7 +251,7 @@ class HalfLoad:
         self._maxima: dict[str, float] = {}
 
     def run(self, side: Side) -> dict[str, float]:
-        """One run; the first of each side finds out what it can bear."""
+        """Run once; the first run of each broker measures its maximum."""
         if side.name not in self._maxima:
             with new_topic(side, "flood") as topic:
                 self._maxima[side.name] = self._flood(side, topic)
@@ -261,7 +261,7 @@ class HalfLoad:
         return {"half load, end to end p50": hundredths[49], "half load, end to end p99": hundredths[98]}
 
     def _flood(self, side: Side, topic: str) -> float:
-        """Requests per second with five in flight."""
+        """Return requests per second with five in flight."""
         frame = produce_frame(topic, records=self.RECORDS, size=self.SIZE)
         started, sent, answered = time.monotonic(), 5, 0
         with Wire(side.bootstrap) as wire:
@@ -275,7 +275,7 @@ class HalfLoad:
         return self.FLOOD / (time.monotonic() - started)
 
     def _pace(self, side: Side, topic: str, rate: float) -> list[float]:
-        """Send by the timetable, receive by long polling, both in one thread; the latency of each batch."""
+        """Send on schedule and receive by long polling, both in one thread; return the latency of each batch."""
         frame = produce_frame(topic, records=self.RECORDS, size=self.SIZE)
         count, arrived, sent = int(rate * self.PACED_S), 0, 0
         latencies: list[float] = []
