@@ -23,7 +23,7 @@ from spark_jobs.metadata_source.metadata_log import MetadataLogClient
 from spark_jobs.metadata_tables.sink import TablesSink
 from spark_jobs.metadata_tables.table_store import TableStore
 from storage.tiered.loading.store_uri import StoreUri
-from tests.support.single_process import SingleProcess
+from tests.support.harnesses.single_process import SingleProcess
 
 STEP_ROWS: Final = 1_000_000
 WAIT_MS: Final = 500

@@ -29,7 +29,7 @@ from protocol.records.builder import build_value_batch
 from protocol.records.reader import iter_records
 from spark_jobs.metadata.log_rows import rows_of
 from tests.benchmarks.workloads import HIGHER, LOWER
-from tests.support.single_process import SingleProcess
+from tests.support.harnesses.single_process import SingleProcess
 
 PARTITIONS: Final = 1_000_000
 CHANGES: Final = 5_000_000

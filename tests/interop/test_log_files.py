@@ -15,7 +15,7 @@ from storage.config import LogConfig
 from storage.files import OsFileSystem
 from storage.log import Log
 from storage.producer_state import Origin
-from tests.support.batches import iter_all_records
+from tests.support.fakes.batches import iter_all_records
 from tests.support.kafka.apache_kafka import apache_kafka, run_tool, unavailable_reason
 
 pytestmark = pytest.mark.interop

@@ -26,7 +26,7 @@ from storage.files import FileSystem, OsFileSystem, read_file
 from storage.log import Log
 from storage.open_segments import MAX_OPEN_SEGMENTS
 from storage.producer_state import Origin
-from tests.support.batches import iter_all_records
+from tests.support.fakes.batches import iter_all_records
 from tests.support.fakes.memory_files import MemoryFileSystem
 
 NOW = 1_700_000_000_000

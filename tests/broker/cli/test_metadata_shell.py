@@ -33,7 +33,7 @@ from protocol.messages.metadata_records import (
 )
 from protocol.primitives import uuid_from_text, uuid_to_text
 from tests.broker.cli.conftest import Ottla
-from tests.support.batches import data_batch
+from tests.support.fakes.batches import data_batch
 from tests.support.fakes.fake_broker import FakeBroker
 
 RECORDED = Path(__file__).parent / "kafka_shell"

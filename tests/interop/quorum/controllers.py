@@ -43,7 +43,7 @@ from protocol.primitives import ZERO_UUID, Uuid, decode_uvarint
 from protocol.records.batch import HEADER_SIZE, parse_header
 from tests.broker.api.metadata_harness import LiveCluster
 from tests.interop.wire.harness import WireHarness
-from tests.support.batches import iter_all_records
+from tests.support.fakes.batches import iter_all_records
 from tests.support.fakes.clock import ManualClock
 from tests.support.kafka.apache_kafka import (
     START_TIMEOUT_S,

@@ -16,7 +16,7 @@ from protocol.records.compression import Codec, compress, decompress
 from protocol.records.errors import MalformedBatch, MalformedRecords, UnknownCodec
 from protocol.records.reader import FullRecord, iter_records
 from tests.protocol.profile import more_examples
-from tests.support.batches import iter_all_records
+from tests.support.fakes.batches import iter_all_records
 
 codecs = st.sampled_from(Codec)
 nullable_bytes = st.none() | st.binary(max_size=200)

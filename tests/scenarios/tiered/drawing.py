@@ -13,7 +13,7 @@ from storage.log import Log
 from storage.tiered.segment_metadata import RemoteSegment
 from tests.scenarios.tiered.broker import Broker
 from tests.scenarios.tiered.harness import ScenarioCluster, name_of
-from tests.support.batches import iter_all_records
+from tests.support.fakes.batches import iter_all_records
 
 GAP = "   "
 

@@ -41,7 +41,7 @@ from storage.tiered.segment_metadata import (
     TopicIdPartition,
 )
 from tests.scenarios.tiered.broker import CONFIG, MAX_BYTES, NOW_MS, PRODUCER, TOPIC, TOPIC_ID, Broker
-from tests.support.batches import iter_all_records
+from tests.support.fakes.batches import iter_all_records
 from tests.support.fakes.manual_loop import ManualLoop
 from tests.support.fakes.memory_remote_metadata import MemoryRemoteMetadata, RemoteMetadataLog
 from tests.support.fakes.memory_remote_storage import MemoryRemoteStorage

@@ -19,7 +19,7 @@ from protocol.records.batch import iter_headers
 from protocol.records.control import ControlType, control_batch
 from protocol.records.quorum_control import ControlState, control_records
 from protocol.records.reader import iter_records
-from tests.support.batches import data_batch
+from tests.support.fakes.batches import data_batch
 
 KEYS: Final = 24
 _DIGEST_BYTES: Final = 16

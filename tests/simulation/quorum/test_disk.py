@@ -16,7 +16,7 @@ from storage.files import join, replace_file
 from tests.simulation.quorum.disk import METADATA_DIRECTORY, SimulatedDisk
 from tests.simulation.watched_disk import LoggedBatch
 from tests.simulation.world import PowerFailure
-from tests.support.batches import data_batch
+from tests.support.fakes.batches import data_batch
 
 SEGMENT = join(METADATA_DIRECTORY, f"{0:020d}.log")
 

@@ -30,7 +30,7 @@ from storage.tiered.format.object_keys import ObjectSuffix
 from storage.tiered.lifecycle.copying import lineage_of
 from storage.tiered.segment_metadata import RemoteSegment, SegmentEpoch, SegmentState, SegmentUpdate
 from tests.simulation.remote_log.state import PARTITION, RECORDS, SEGMENT_BYTES, State
-from tests.support.batches import iter_all_records
+from tests.support.fakes.batches import iter_all_records
 
 
 class Found(NamedTuple):

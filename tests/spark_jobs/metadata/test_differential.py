@@ -18,7 +18,7 @@ from spark_jobs.metadata.log_rows import FROM_SNAPSHOT, rows_of
 from tests.broker.metadata.controller.test_controller_simulation import Simulation
 from tests.broker.metadata.snapshot.test_canonical_snapshots import loaded
 from tests.spark_jobs.metadata.logs import EveryHistory, Log, change, entries, topic_changes
-from tests.support.single_process import SingleProcess
+from tests.support.harnesses.single_process import SingleProcess
 
 
 @lru_cache

@@ -29,7 +29,7 @@ from spark_jobs.metadata.snapshot_file import (
 from tests.broker.metadata.images import directory_of, image_of
 from tests.spark_jobs.metadata.logs import FOREVER
 from tests.spark_jobs.metadata.test_sections import rows_of_frames
-from tests.support.single_process import SingleProcess
+from tests.support.harnesses.single_process import SingleProcess
 
 
 def snapshot_of(records: list[MetadataRecord], control: ControlState | None = None) -> tuple[bytes, bytes]:

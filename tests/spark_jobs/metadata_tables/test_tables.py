@@ -25,7 +25,7 @@ from spark_jobs.metadata_tables.spans import FileSpan, TableFile, covered, file_
 from spark_jobs.metadata_tables.table_store import TableStore
 from storage.tiered.loading.store_uri import parse_store_uri
 from tests.spark_jobs.metadata.logs import EveryHistory, Log
-from tests.support.single_process import SingleProcess
+from tests.support.harnesses.single_process import SingleProcess
 
 Row = dict[str, Any]
 

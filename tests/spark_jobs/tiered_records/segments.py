@@ -13,7 +13,7 @@ from spark_jobs.tiered_records.rows import RowLimits, rows_of
 from spark_jobs.tiered_records.schema import RECORDS
 from storage.index.transaction import AbortedTxn
 from storage.tiered.segment_metadata import RemoteSegment, RemoteSegmentId, SegmentEpoch, TopicIdPartition
-from tests.support.batches import iter_all_records
+from tests.support.fakes.batches import iter_all_records
 
 TOPIC = "orders"
 PARTITION = 3

@@ -63,7 +63,7 @@ from storage.tiered.segments.store import ObjectSegmentStore
 from storage.tiered.settings import parse_settings
 from storage.tiered.stores.directory_store import DirectoryStore
 from tests.storage.tiered.sample_segments import Contents, write_files
-from tests.support.batches import iter_all_records
+from tests.support.fakes.batches import iter_all_records
 from tests.support.fakes.fake_broker import FakeBroker
 from tests.support.fakes.memory_files import MemoryFileSystem
 

@@ -20,7 +20,7 @@ from storage.errors import LogDirFailure
 from storage.files import join, read_file, replace_file
 from tests.broker.metadata.images import uuid
 from tests.broker.runtime.quorum.quorum_node import DIRECTORY, QuorumNode, RecordingListener, format_voters, listeners
-from tests.support.batches import iter_all_records
+from tests.support.fakes.batches import iter_all_records
 from tests.support.fakes.memory_files import MemoryFileSystem, checked
 
 

@@ -5,7 +5,7 @@ import pytest
 from broker.runtime.remote_metadata.led_partitions import HostedMetadataLogs
 from broker.runtime.remote_metadata.settings import TOPIC
 from protocol.errors import ErrorCode, KafkaError
-from tests.support.batches import iter_all_records
+from tests.support.fakes.batches import iter_all_records
 from tests.support.harnesses.data_plane import DataPlane
 
 
