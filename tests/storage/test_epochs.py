@@ -29,7 +29,7 @@ def test_unknown_epochs_have_no_end_offset() -> None:
     assert cache().end_offset_for(0, 40) == EpochAndOffset(-1, -1)
 
 
-def test_an_epoch_before_the_first_known_ends_where_that_begins() -> None:
+def test_epoch_before_the_first_known_ends_where_that_begins() -> None:
     assert cache((4, 7), (5, 9)).end_offset_for(2, 40) == EpochAndOffset(2, 7)
 
 
@@ -89,26 +89,26 @@ def test_only_changes_are_written() -> None:
 
 @more_examples
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(1, 5)), max_size=20), st.integers(0, 60), st.integers(0, 60))
-def test_the_cache_agrees_with_a_list_of_every_offsets_epoch(
+def test_epoch_cache_agrees_with_a_list_of_every_offsets_epoch(
     steps: list[tuple[int, int]], end: int, start: int
 ) -> None:
-    epochs, twin, epoch = cache(), list[int](), 0
+    epochs, reference, epoch = cache(), list[int](), 0
     for increment, count in steps:
         epoch += increment
-        epochs.assign(epoch, len(twin))
-        twin += [epoch] * count
-    end = min(end, len(twin))
+        epochs.assign(epoch, len(reference))
+        reference += [epoch] * count
+    end = min(end, len(reference))
     start = min(start, end)
     epochs.truncate_from_end(end)
     if start < end:
         epochs.truncate_from_start(start)
-    assert [epochs.epoch_for_offset(offset) for offset in range(start, end)] == twin[start:end]
-    for asked in set(twin[start:end]):
-        last = max(offset for offset in range(start, end) if twin[offset] == asked)
-        assert epochs.end_offset_for(asked, end) == EpochAndOffset(asked, last + 1)
+    assert [epochs.epoch_for_offset(offset) for offset in range(start, end)] == reference[start:end]
+    for queried in set(reference[start:end]):
+        last = max(offset for offset in range(start, end) if reference[offset] == queried)
+        assert epochs.end_offset_for(queried, end) == EpochAndOffset(queried, last + 1)
 
 
-def test_epochs_of_another_copy_are_restored_below_the_first() -> None:
+def test_restored_epochs_are_limited_to_those_below_the_first() -> None:
     history = [LeaderEpochEntry(1, 0), LeaderEpochEntry(3, 10), LeaderEpochEntry(5, 25)]
     lost = cache((3, 18), (5, 25), (6, 30))
     assert lost.restore_below(history)

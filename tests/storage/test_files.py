@@ -24,7 +24,7 @@ def directory(fs: FileSystem, tmp_path: Path) -> Iterator[str]:
     fs.remove_tree(path)
 
 
-def test_a_new_file_is_empty_and_keeps_what_is_written_at_positions(fs: FileSystem, directory: str) -> None:
+def test_new_file_is_empty_and_keeps_positional_writes(fs: FileSystem, directory: str) -> None:
     file = fs.open(join(directory, "a"))
     assert file.size() == 0
     file.write(0, b"hello world")
@@ -36,7 +36,7 @@ def test_a_new_file_is_empty_and_keeps_what_is_written_at_positions(fs: FileSyst
     file.close()
 
 
-def test_a_write_beyond_the_end_leaves_zeros(fs: FileSystem, directory: str) -> None:
+def test_write_beyond_the_end_leaves_zeros(fs: FileSystem, directory: str) -> None:
     file = fs.open(join(directory, "a"))
     file.write(4, b"x")
     assert file.read(0, 5) == b"\0\0\0\0x"
@@ -71,7 +71,7 @@ def test_views_keep_their_content(fs: FileSystem, directory: str) -> None:
     assert fs.list(directory) == ["a"]
 
 
-def test_views_survive_a_cut_through_another_handle(fs: FileSystem, directory: str) -> None:
+def test_views_survive_a_truncation_by_another_handle(fs: FileSystem, directory: str) -> None:
     path = join(directory, "a")
     write_file(fs, path, b"a" * 100_000, sync=False)
     file = fs.open(path)
@@ -132,7 +132,7 @@ def test_names_are_listed_renamed_and_removed(fs: FileSystem, directory: str) ->
     assert not fs.exists(join(directory, "c"))
 
 
-def test_an_open_file_survives_its_name(fs: FileSystem, directory: str) -> None:
+def test_open_file_survives_its_removal(fs: FileSystem, directory: str) -> None:
     file = fs.open(join(directory, "a"))
     file.write(0, b"abc")
     fs.rename(join(directory, "a"), join(directory, "a.deleted"))
@@ -169,7 +169,7 @@ def test_modification_times_can_be_set(fs: FileSystem, directory: str) -> None:
     assert fs.modified_ms(path) == 1_700_000_000_123
 
 
-def test_a_lock_is_exclusive_until_released(fs: FileSystem, directory: str) -> None:
+def test_lock_is_exclusive_until_released(fs: FileSystem, directory: str) -> None:
     path = join(directory, ".lock")
     lock = fs.lock(path)
     with pytest.raises(BlockingIOError):
@@ -178,7 +178,7 @@ def test_a_lock_is_exclusive_until_released(fs: FileSystem, directory: str) -> N
     fs.lock(path).release()
 
 
-def test_there_is_less_space_usable_than_in_total(fs: FileSystem, directory: str) -> None:
+def test_usable_space_is_below_total_space(fs: FileSystem, directory: str) -> None:
     space = fs.disk_space(directory)
     assert 0 < space.usable_bytes <= space.total_bytes
 
@@ -189,7 +189,7 @@ def test_paths_are_split() -> None:
     assert base_name("/a/b/c") == "c"
 
 
-# -- what only the fake can show -----------------------------------------------------------------------------------
+# -- crashes of the memory file system -----------------------------------------------------------------------------
 
 
 def crashed(fs: MemoryFileSystem, seed: int) -> MemoryFileSystem:
@@ -208,7 +208,7 @@ def test_synced_content_under_a_synced_name_survives_every_crash() -> None:
         assert read_file(crashed(fs, seed), "d/a").startswith(b"synced")
 
 
-def test_a_crash_loses_names_and_content_that_were_not_synced() -> None:
+def test_crash_loses_names_and_content_that_were_not_synced() -> None:
     found = set()
     for seed in range(200):
         fs = MemoryFileSystem()
@@ -220,7 +220,7 @@ def test_a_crash_loses_names_and_content_that_were_not_synced() -> None:
 
 
 @pytest.mark.parametrize("operation", ["open", "truncate", "write", "sync", "rename", "sync_directory"])
-def test_a_replaced_file_is_old_or_new_after_a_crash_at_any_step(operation: Operation) -> None:
+def test_replaced_file_is_old_or_new_after_a_crash_at_any_step(operation: Operation) -> None:
     for seed in range(20):
         fs = MemoryFileSystem()
         replace_file(fs, "a", b"old")
@@ -230,7 +230,7 @@ def test_a_replaced_file_is_old_or_new_after_a_crash_at_any_step(operation: Oper
         assert read_file(crashed(fs, seed), "a") in (b"old", b"new")
 
 
-def test_a_full_disk_takes_part_of_a_write() -> None:
+def test_full_disk_takes_part_of_a_write() -> None:
     fs = MemoryFileSystem(capacity_bytes=10)
     file = fs.open("a")
     file.write(0, b"12345678")

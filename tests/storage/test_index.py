@@ -37,7 +37,7 @@ def reloaded(file: EntryFile, fs: MemoryFileSystem) -> EntryFile:
 
 @pytest.mark.parametrize("count", [0, 1, BLOCK_ENTRIES, BLOCK_ENTRIES + 1, 2 * SPILL_ENTRIES, MANY])
 @pytest.mark.parametrize("from_file", [True, False])
-def test_every_key_is_found_wherever_it_lies(count: int, from_file: bool) -> None:
+def test_every_key_is_found(count: int, from_file: bool) -> None:
     fs = MemoryFileSystem()
     file = entries(count, fs)
     if from_file:
@@ -79,7 +79,7 @@ def test_memory_is_bounded_while_the_file_grows() -> None:
 
 @pytest.mark.parametrize("keep", [0, 1, BLOCK_ENTRIES, MANY - SPILL_ENTRIES - 30, MANY - 5, MANY])
 @pytest.mark.parametrize("saved", [True, False])
-def test_cut_removes_entries_from_memory_and_file(keep: int, saved: bool) -> None:
+def test_truncation_removes_entries_from_memory_and_file(keep: int, saved: bool) -> None:
     fs = MemoryFileSystem()
     file = entries(MANY, fs)
     if saved:
@@ -93,7 +93,7 @@ def test_cut_removes_entries_from_memory_and_file(keep: int, saved: bool) -> Non
     assert fs.size("index") == len(expected) * ENTRY.size
 
 
-def test_a_released_index_is_all_in_its_file() -> None:
+def test_released_index_is_completely_in_its_file() -> None:
     fs = MemoryFileSystem()
     file = entries(MANY, fs)
     file.release()
@@ -102,7 +102,7 @@ def test_a_released_index_is_all_in_its_file() -> None:
     assert file.floor(55) == 5
 
 
-def test_part_of_an_entry_at_the_end_is_not_counted() -> None:
+def test_incomplete_entry_at_the_end_is_ignored() -> None:
     fs = MemoryFileSystem()
     file = reloaded(entries(3, fs), fs)
     fs.open("index").write(3 * ENTRY.size, b"xx")
@@ -164,7 +164,7 @@ def test_time_entries_grow_and_reserve_a_final_slot() -> None:
     assert index.last == (55, 104)
 
 
-def test_aborted_transactions_are_34_bytes_each_and_made_on_demand() -> None:
+def test_transaction_index_has_34_bytes_per_entry_and_is_created_on_demand() -> None:
     fs = MemoryFileSystem()
     index = TransactionIndex(fs, "x")
     assert index.entries == []

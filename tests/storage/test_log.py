@@ -93,7 +93,7 @@ def test_appends_assign_offsets_and_the_leader_epoch(log: Log, kind: type) -> No
     assert log.log_end_offset == 5
 
 
-def test_a_writable_buffer_is_patched_in_place_and_any_other_left_alone(log: Log) -> None:
+def test_writable_buffer_is_patched_in_place_and_any_other_unchanged(log: Log) -> None:
     append(log, 5)
     mine = bytearray(b"frame" + batch())
     log.append_as_leader(memoryview(mine)[5:], 2, now_ms=NOW)
@@ -112,7 +112,7 @@ def test_log_append_time_is_returned(fs: MemoryFileSystem) -> None:
     assert found.timestamp == NOW + 3
 
 
-def test_a_retried_batch_is_answered_with_its_first_offsets(log: Log) -> None:
+def test_retried_batch_returns_its_first_offsets(log: Log) -> None:
     append(log, 4)
     sent = batch(3, producer_id=9, producer_epoch=0, base_sequence=0)
     first = log.append_as_leader(sent, 0, now_ms=NOW)
@@ -153,7 +153,7 @@ def test_follower_refuses_batches_below_its_log_end(log: Log) -> None:
     assert (caught.value.expected, caught.value.found) == (5, 4)
 
 
-def test_an_empty_follower_starts_again_at_a_batch_that_straddles_its_end(fs: MemoryFileSystem) -> None:
+def test_empty_follower_restarts_at_a_batch_that_straddles_its_end(fs: MemoryFileSystem) -> None:
     log = opened(fs, log_start_offset=105)
     log.append_as_follower(replicated(100, 10), now_ms=NOW)
     assert (log.log_start_offset, log.log_end_offset) == (100, 110)
@@ -195,7 +195,7 @@ def bases(log: Log) -> list[int]:
     return [segment.base_offset for segment in log.segments]
 
 
-def test_a_segment_rolls_when_the_next_batch_does_not_fit(fs: MemoryFileSystem) -> None:
+def test_segment_rolls_if_the_next_batch_exceeds_segment_bytes(fs: MemoryFileSystem) -> None:
     size = len(batch())
     log = opened(fs, LogConfig(segment_bytes=2 * size))
     for _ in range(5):
@@ -207,7 +207,7 @@ def test_a_segment_rolls_when_the_next_batch_does_not_fit(fs: MemoryFileSystem) 
     )
 
 
-def test_a_segment_rolls_by_the_time_of_records_with_jitter(fs: MemoryFileSystem) -> None:
+def test_segment_rolls_by_the_time_of_records_with_jitter(fs: MemoryFileSystem) -> None:
     log = opened(fs, LogConfig(segment_ms=1000, segment_jitter_ms=101, message_timestamp_after_max_ms=10**9))
     append(log, timestamp=NOW)
     append(log, timestamp=NOW + 900)
@@ -217,7 +217,7 @@ def test_a_segment_rolls_by_the_time_of_records_with_jitter(fs: MemoryFileSystem
     assert bases(log) == [0, 3]
 
 
-def test_a_segment_without_timestamps_rolls_by_the_clock(fs: MemoryFileSystem) -> None:
+def test_segment_without_timestamps_rolls_by_the_clock(fs: MemoryFileSystem) -> None:
     log = opened(fs, LogConfig(segment_ms=1000))
     append(log, timestamp=-1)
     append(log, timestamp=-1, now_ms=NOW + 1000)
@@ -225,14 +225,14 @@ def test_a_segment_without_timestamps_rolls_by_the_clock(fs: MemoryFileSystem) -
     assert bases(log) == [0, 2]
 
 
-def test_a_segment_rolls_when_its_index_is_full(fs: MemoryFileSystem) -> None:
+def test_segment_rolls_when_its_index_is_full(fs: MemoryFileSystem) -> None:
     log = opened(fs, LogConfig(index_interval_bytes=0, segment_index_bytes=8 * 6))
     for _ in range(12):
         append(log)
     assert bases(log) == [0, 7]
 
 
-def test_a_segment_rolls_when_offsets_outgrow_it(log: Log) -> None:
+def test_segment_rolls_if_relative_offsets_overflow(log: Log) -> None:
     append(log)
     log.append_as_follower(replicated(2**31 - 1), now_ms=NOW)
     assert bases(log) == [0]
@@ -397,7 +397,7 @@ def test_timestamps_find_the_first_record_at_or_after_them(fs: MemoryFileSystem)
     assert found.offset == 33
 
 
-def test_the_greatest_timestamp_is_found_where_it_first_occurs(fs: MemoryFileSystem) -> None:
+def test_largest_timestamp_is_found_at_its_first_record(fs: MemoryFileSystem) -> None:
     log = opened(fs, LogConfig(segment_bytes=400))
     assert log.offset_of_max_timestamp() is None
     for n in (1, 9, 3, 9, 2, 4, 1, 1, 1):
@@ -438,7 +438,7 @@ def end(log: Log, producer_id: int, type: ControlType) -> int:
     return log.append_as_leader(sent, 0, now_ms=NOW, origin=Origin.COORDINATOR).first_offset
 
 
-def test_the_last_stable_offset_waits_for_markers_and_their_replication(log: Log) -> None:
+def test_last_stable_offset_waits_for_replicated_markers(log: Log) -> None:
     append(log, 2)
     transactional(log, 1, 0)
     transactional(log, 2, 0)
@@ -454,7 +454,7 @@ def test_the_last_stable_offset_waits_for_markers_and_their_replication(log: Log
     assert log.last_stable_offset == log.high_watermark == 7
 
 
-def test_aborted_transactions_are_listed_for_the_range_that_is_read(fs: MemoryFileSystem) -> None:
+def test_read_lists_aborted_transactions_of_its_range(fs: MemoryFileSystem) -> None:
     log = opened(fs)
     transactional(log, 1, 0)
     transactional(log, 2, 0)
@@ -472,7 +472,7 @@ def test_aborted_transactions_are_listed_for_the_range_that_is_read(fs: MemoryFi
     assert opened(fs).aborted_transactions(0, 6) == [first, second]
 
 
-def test_a_transaction_begins_with_the_guard_of_its_verification_only(log: Log) -> None:
+def test_transaction_starts_only_with_its_verification_guard(log: Log) -> None:
     """Guards are not shared, and the end of the transaction invalidates them (KIP-890)."""
     log.verify_transactions = True
     first = batch(producer_id=1, producer_epoch=0, base_sequence=0, transactional=True)
@@ -502,7 +502,7 @@ def test_a_transaction_begins_with_the_guard_of_its_verification_only(log: Log) 
 # -- high watermark and log start ----------------------------------------------------------------------------------
 
 
-def test_the_high_watermark_only_rises_and_never_beyond_the_end(log: Log) -> None:
+def test_high_watermark_only_rises_up_to_the_log_end(log: Log) -> None:
     append(log, 5)
     assert log.advance_high_watermark(3)
     assert not log.advance_high_watermark(2)
@@ -511,7 +511,7 @@ def test_the_high_watermark_only_rises_and_never_beyond_the_end(log: Log) -> Non
     assert not log.advance_high_watermark(99)
 
 
-def test_the_log_start_rises_up_to_the_high_watermark(log: Log) -> None:
+def test_log_start_rises_up_to_the_high_watermark(log: Log) -> None:
     append(log, 5, epoch=2)
     log.advance_high_watermark(4)
     with pytest.raises(OffsetOutOfRange):
@@ -524,7 +524,7 @@ def test_the_log_start_rises_up_to_the_high_watermark(log: Log) -> None:
 # -- truncation ----------------------------------------------------------------------------------------------------
 
 
-def test_truncating_cuts_data_epochs_producers_and_the_high_watermark(fs: MemoryFileSystem) -> None:
+def test_truncation_cuts_data_epochs_producers_and_the_high_watermark(fs: MemoryFileSystem) -> None:
     log = opened(fs, LogConfig(segment_bytes=300))
     for n in range(10):
         sent = batch(producer_id=1, producer_epoch=0, base_sequence=n)
@@ -587,7 +587,7 @@ def test_full_truncation_removes_all_files(fs: MemoryFileSystem) -> None:
     assert [name for name in fs.list("t-0") if name.endswith((".log", ".snapshot"))] == ["00000000000000001000.log"]
 
 
-def test_the_recovery_point_is_lowered_on_disk_before_anything_is_cut(fs: MemoryFileSystem) -> None:
+def test_truncation_writes_the_lower_recovery_point_first(fs: MemoryFileSystem) -> None:
     seen: list[tuple[int, int]] = []
     log = Log.open(
         fs,
@@ -612,7 +612,7 @@ def test_the_recovery_point_is_lowered_on_disk_before_anything_is_cut(fs: Memory
 # -- flush, close, failures ----------------------------------------------------------------------------------------
 
 
-def test_flushing_moves_the_recovery_point_after_everything_below_it_is_synced(fs: MemoryFileSystem) -> None:
+def test_flush_raises_the_recovery_point_after_syncing_all_files_below_it(fs: MemoryFileSystem) -> None:
     log = opened(fs)
     append(log, 3, epoch=1)
     log.roll(NOW)
@@ -654,7 +654,7 @@ def test_flush_messages_makes_a_flush_due(fs: MemoryFileSystem) -> None:
     assert not log.flush_due
 
 
-def test_a_failed_write_keeps_the_offsets_and_fails_the_log_for_good(log: Log, fs: MemoryFileSystem) -> None:
+def test_failed_write_keeps_the_offsets_and_fails_the_log_permanently(log: Log, fs: MemoryFileSystem) -> None:
     append(log, 2)
     size = fs.size("t-0/00000000000000000000.log")
     fs.fail("write", errno.ENOSPC)
@@ -672,7 +672,7 @@ def test_a_failed_write_keeps_the_offsets_and_fails_the_log_for_good(log: Log, f
     assert again.log_end_offset == 2
 
 
-def test_batch_that_was_written_but_not_indexed_is_cut_off(fs: MemoryFileSystem) -> None:
+def test_batch_without_index_entry_is_truncated_after_a_failure(fs: MemoryFileSystem) -> None:
     log = opened(fs)
     append(log)
     log.close()
@@ -687,7 +687,7 @@ def test_batch_that_was_written_but_not_indexed_is_cut_off(fs: MemoryFileSystem)
     assert opened(fs, clean=False).log_end_offset == 1
 
 
-def test_a_failed_sync_does_not_move_the_recovery_point(log: Log, fs: MemoryFileSystem) -> None:
+def test_failed_sync_does_not_move_the_recovery_point(log: Log, fs: MemoryFileSystem) -> None:
     append(log, 2)
     fs.fail("sync")
     with pytest.raises(LogDirFailure):
@@ -697,14 +697,14 @@ def test_a_failed_sync_does_not_move_the_recovery_point(log: Log, fs: MemoryFile
         log.flush()
 
 
-def test_a_disk_that_fails_at_opening_is_a_failure_of_the_directory(fs: MemoryFileSystem) -> None:
+def test_disk_failure_at_opening_fails_the_directory(fs: MemoryFileSystem) -> None:
     opened(fs).close()
     fs.fail("list")
     with pytest.raises(LogDirFailure):
         opened(fs)
 
 
-def test_a_clean_close_leaves_whole_indexes_a_snapshot_and_nothing_to_recover(fs: MemoryFileSystem) -> None:
+def test_clean_close_writes_indexes_and_a_snapshot_and_needs_no_recovery(fs: MemoryFileSystem) -> None:
     log = opened(fs, LogConfig(index_interval_bytes=0))
     for n in range(5):
         log.append_as_leader(batch(producer_id=1, producer_epoch=0, base_sequence=n), 0, now_ms=NOW)
@@ -721,7 +721,7 @@ def test_a_clean_close_leaves_whole_indexes_a_snapshot_and_nothing_to_recover(fs
 # -- identity ------------------------------------------------------------------------------------------------------
 
 
-def test_the_topic_id_is_kept_and_another_refused(fs: MemoryFileSystem) -> None:
+def test_log_keeps_its_topic_id_and_refuses_another(fs: MemoryFileSystem) -> None:
     one, two = Uuid(b"1" * 16), Uuid(b"2" * 16)
     log = Log.open(fs, "t-0", LogConfig(), now_ms=NOW, clean_shutdown=True, topic_id=one)
     assert log.topic_id == one
@@ -732,16 +732,16 @@ def test_the_topic_id_is_kept_and_another_refused(fs: MemoryFileSystem) -> None:
         Log.open(fs, "t-0", LogConfig(), now_ms=NOW, clean_shutdown=True, topic_id=two)
 
 
-def test_the_configuration_can_be_replaced_while_open(log: Log) -> None:
+def test_configuration_can_be_replaced_while_the_log_is_open(log: Log) -> None:
     log.config = replace(log.config, max_message_bytes=10)
     with pytest.raises(InvalidRecords):
         append(log)
 
 
-# -- retention's and compaction's hand ------------------------------------------------------------------------------
+# -- segments removed by retention and compaction -------------------------------------------------------------------
 
 
-def test_detached_segments_are_renamed_and_gone_from_the_log(fs: MemoryFileSystem) -> None:
+def test_detached_segments_are_renamed_and_removed_from_the_log(fs: MemoryFileSystem) -> None:
     log = opened(fs, LogConfig(segment_bytes=200))
     for _ in range(6):
         append(log)

@@ -118,7 +118,7 @@ class LogMachine(RuleBasedStateMachine):
             self.history.check()
 
 
-def test_no_history_loses_what_was_flushed() -> None:
+def test_flushed_records_survive_every_history() -> None:
     machine: Any = LogMachine
     run_state_machine_as_test(
         machine,

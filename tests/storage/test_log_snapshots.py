@@ -63,7 +63,7 @@ def checked(content: bytes) -> int:
     return placed(MemoryFileSystem(), content).check(ID, lambda batch: None)
 
 
-def test_the_name_is_kafkas() -> None:
+def test_snapshot_name_equals_kafkas() -> None:
     assert checkpoint_name(CheckpointId(5120793, 2)) == "00000000000005120793-0000000002.checkpoint"
 
 
@@ -130,7 +130,7 @@ def test_incomplete_snapshots_raise_damaged_snapshot(content: bytes, reason: str
         checked(content)
 
 
-def test_a_snapshot_that_apache_kafka_wrote_is_whole() -> None:
+def test_snapshot_of_apache_kafka_passes_the_check() -> None:
     content = Path(__file__).with_name("apache_kafka_4_2_snapshot.checkpoint").read_bytes()
     id, types = CheckpointId(27, 1), list[ControlType | None]()
     held = placed(MemoryFileSystem(), content, id)
@@ -145,7 +145,7 @@ def test_a_snapshot_that_apache_kafka_wrote_is_whole() -> None:
     ]
 
 
-def test_any_flipped_bit_is_noticed() -> None:
+def test_flipped_bit_is_detected() -> None:
     content = snapshot(b"some", b"records")
     for position in range(len(content)):
         with pytest.raises(DamagedSnapshot):
@@ -180,7 +180,7 @@ def test_reader_raises_damaged_snapshot() -> None:
             list(iter(reader.next_chunk, b""))
 
 
-def test_a_header_is_read_alone() -> None:
+def test_header_is_read_without_records() -> None:
     held = placed(MemoryFileSystem(), snapshot(b"a")[:-5])
     assert held.read_timestamp(ID) == TIME
     with pytest.raises(DamagedSnapshot):
@@ -202,7 +202,7 @@ def fetched(held: SnapshotFiles, content: bytes, page: int = 50) -> None:
         held.write_part(ID, position, content[position : position + page])
 
 
-def test_a_fetched_snapshot_appears_when_it_is_whole() -> None:
+def test_fetched_snapshot_appears_once_complete() -> None:
     content, held = snapshot(b"abc"), files()
     fetched(held, content)
     assert held.ids() == []
@@ -211,14 +211,14 @@ def test_a_fetched_snapshot_appears_when_it_is_whole() -> None:
     assert held.size(ID) == len(content)
 
 
-def test_position_zero_restarts_the_part() -> None:
+def test_page_at_position_0_restarts_the_part() -> None:
     held = files()
     fetched(held, bytes(500))
     fetched(held, snapshot(b"abc"))
     assert held.finish_part(ID, len(snapshot(b"abc")), lambda batch: None) == TIME
 
 
-def test_pages_do_not_leave_gaps() -> None:
+def test_page_beyond_the_part_is_refused() -> None:
     held = files()
     held.write_part(ID, 0, b"abc")
     with pytest.raises(AssertionError, match="has 3 bytes, next position is 4"):
@@ -226,7 +226,7 @@ def test_pages_do_not_leave_gaps() -> None:
 
 
 @pytest.mark.parametrize("size", [0, 1, 10_000])
-def test_a_part_of_another_size_is_not_the_snapshot(size: int) -> None:
+def test_part_of_another_size_is_not_completed(size: int) -> None:
     held = files()
     fetched(held, snapshot(b"abc"))
     with pytest.raises(DamagedSnapshot, match="does not have its"):

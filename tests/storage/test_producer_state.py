@@ -55,7 +55,7 @@ def refusal(state: ProducerState, header: BatchHeader, origin: Origin = Origin.C
     return caught.value.kind
 
 
-def test_an_unknown_producer_may_begin_with_any_sequence() -> None:
+def test_unknown_producer_may_start_with_any_sequence() -> None:
     assert ProducerState().check(data(sequence=500), Origin.CLIENT) is None
 
 
@@ -77,7 +77,7 @@ def test_sequences_wrap() -> None:
     assert over.check(data(2), Origin.CLIENT) is None
 
 
-def test_each_of_the_last_ten_batches_is_recognised_when_it_comes_again() -> None:
+def test_duplicates_of_the_last_ten_batches_are_recognized() -> None:
     batches = [data(n * 2, 2, at=100 + n * 2) for n in range(11)]
     state = state_after(*batches)
     for batch in batches[1:]:
@@ -88,7 +88,7 @@ def test_each_of_the_last_ten_batches_is_recognised_when_it_comes_again() -> Non
     assert refusal(state, data(20, 1)) is Rejection.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
-def test_a_lower_epoch_is_fenced_and_a_higher_one_begins_at_zero() -> None:
+def test_lower_epoch_is_fenced_and_higher_epoch_starts_at_sequence_0() -> None:
     state = state_after(data(0, epoch=3))
     assert refusal(state, data(1, epoch=2)) is Rejection.INVALID_PRODUCER_EPOCH
     assert refusal(state, data(1, epoch=2), Origin.COORDINATOR) is Rejection.INVALID_PRODUCER_EPOCH
@@ -104,7 +104,7 @@ def test_coordinator_appends_skip_sequence_checks() -> None:
     assert state.check(data(0), Origin.COORDINATOR) is None
 
 
-def test_a_transaction_ends_with_its_marker() -> None:
+def test_transaction_ends_with_its_marker() -> None:
     state = state_after(data(0, at=10, transactional=True), data(1, at=11, transactional=True))
     assert state.first_unstable_offset == 10
     header, abort = marker(ControlType.ABORT, at=12)
@@ -117,7 +117,7 @@ def test_a_transaction_ends_with_its_marker() -> None:
     assert state.first_unstable_offset is None
 
 
-def test_a_marker_without_transaction_changes_the_producer_only() -> None:
+def test_marker_without_transaction_changes_the_producer_only() -> None:
     state = ProducerState()
     header, commit = marker(ControlType.COMMIT, at=5, epoch=2, coordinator=4)
     assert state.apply_marker(header, commit) is None
@@ -125,26 +125,26 @@ def test_a_marker_without_transaction_changes_the_producer_only() -> None:
     assert (state.entries[7].epoch, state.entries[7].coordinator_epoch) == (2, 4)
 
 
-def test_a_marker_of_a_new_epoch_lets_sequences_begin_again() -> None:
+def test_marker_of_a_new_epoch_resets_the_sequence() -> None:
     state = state_after(data(0, 5, transactional=True))
     state.apply_marker(*marker(ControlType.ABORT, at=5, epoch=1))
     assert refusal(state, data(5, epoch=1)) is Rejection.OUT_OF_ORDER_SEQUENCE_NUMBER
     assert state.check(data(0, epoch=1), Origin.CLIENT) is None
 
 
-def test_a_marker_of_the_same_epoch_keeps_the_sequence() -> None:
+def test_marker_of_the_same_epoch_keeps_the_sequence() -> None:
     state = state_after(data(0, 5, transactional=True))
     state.apply_marker(*marker(ControlType.COMMIT, at=5))
     assert state.check(data(5, transactional=True), Origin.CLIENT) is None
 
 
-def test_plain_batches_are_refused_within_a_transaction() -> None:
+def test_non_transactional_batches_are_refused_within_a_transaction() -> None:
     state = state_after(data(0, transactional=True))
     assert refusal(state, data(1)) is Rejection.INVALID_TXN_STATE
     assert refusal(state, data(1), Origin.COORDINATOR) is Rejection.INVALID_TXN_STATE
 
 
-def test_old_coordinators_and_old_epochs_may_not_end_transactions() -> None:
+def test_markers_of_old_coordinators_and_epochs_are_refused() -> None:
     state = state_after(data(0, epoch=3, transactional=True))
     state.apply_marker(*marker(ControlType.COMMIT, at=1, epoch=3, coordinator=6))
     with pytest.raises(InvalidRecords) as fenced:
@@ -156,7 +156,7 @@ def test_old_coordinators_and_old_epochs_may_not_end_transactions() -> None:
     state.check_marker(*marker(ControlType.COMMIT, at=2, epoch=3, coordinator=6))
 
 
-def test_the_stable_offset_stops_at_the_oldest_transaction() -> None:
+def test_last_stable_offset_is_the_start_of_the_oldest_transaction() -> None:
     state = state_after(
         data(at=10, transactional=True), data(at=11, transactional=True, producer_id=8), data(at=12, producer_id=9)
     )
@@ -182,7 +182,7 @@ def test_idle_producers_expire_unless_a_transaction_is_open() -> None:
 # -- snapshots -----------------------------------------------------------------------------------------------------
 
 
-def test_a_snapshot_keeps_the_last_batch_of_each_producer_and_open_transactions() -> None:
+def test_snapshot_keeps_the_last_batch_of_each_producer_and_open_transactions() -> None:
     state = state_after(data(0, 2, at=5), data(2, 3, at=7), data(4, producer_id=8, epoch=2, at=10, transactional=True))
     state.apply_marker(*marker(ControlType.COMMIT, at=11, producer_id=9, coordinator=3))
     state.end_offset = 12
@@ -195,7 +195,7 @@ def test_a_snapshot_keeps_the_last_batch_of_each_producer_and_open_transactions(
     assert (loaded.entries[9].coordinator_epoch, loaded.entries[9].last_sequence) == (3, -1)
 
 
-def test_the_snapshot_format_is_kafkas() -> None:
+def test_snapshot_has_kafkas_format() -> None:
     state = state_after(data(4, 3, at=100, producer_id=258, epoch=1, timestamp=99, transactional=True))
     body = struct.pack(">iqhiqiqiq", 1, 258, 1, 6, 102, 2, 99, -1, 100)
     assert state.encode() == struct.pack(">hI", 1, crc32c(body)) + body

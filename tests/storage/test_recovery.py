@@ -96,7 +96,9 @@ def garbage(data: bytes) -> bytes:
 
 
 @pytest.mark.parametrize(("damage", "lost"), [(cut_short, 1), (flipped, 1), (header_only, 0), (zeros, 0), (garbage, 0)])
-def test_a_damaged_tail_is_cut_at_a_batch(fs: MemoryFileSystem, damage: Callable[[bytes], bytes], lost: int) -> None:
+def test_corrupt_tail_is_truncated_to_a_batch_boundary(
+    fs: MemoryFileSystem, damage: Callable[[bytes], bytes], lost: int
+) -> None:
     written = filled(fs, 7)
     last = 5
     write_file(fs, name(last), damage(read_file(fs, name(last))), sync=False)
@@ -108,7 +110,7 @@ def test_a_damaged_tail_is_cut_at_a_batch(fs: MemoryFileSystem, damage: Callable
     assert log.producers.entries[1].last_sequence == 6 - lost
 
 
-def test_damage_in_the_middle_ends_the_log_there(fs: MemoryFileSystem) -> None:
+def test_corruption_within_a_segment_truncates_the_log(fs: MemoryFileSystem) -> None:
     written = filled(fs, 20)
     size = len(written[0])
     data = bytearray(read_file(fs, name(5)))
@@ -133,8 +135,8 @@ def test_recovery_skips_segments_below_the_recovery_point(fs: MemoryFileSystem) 
     assert log.recovery.scanned_bytes == 10 * size
 
 
-def test_a_segment_that_never_reached_the_disk_ends_the_log(fs: MemoryFileSystem) -> None:
-    """The next segment's file exists, the end of this one does not: no hole may remain."""
+def test_missing_end_of_a_closed_segment_truncates_the_log(fs: MemoryFileSystem) -> None:
+    """The file of the next segment exists without the end of this one; recovery leaves no hole."""
     written = filled(fs, 12)
     size = len(written[0])
     fs.open(name(5)).truncate(3 * size)
@@ -143,7 +145,7 @@ def test_a_segment_that_never_reached_the_disk_ends_the_log(fs: MemoryFileSystem
     assert bases(log) == [0, 5]
 
 
-def test_a_gap_that_compaction_left_is_no_hole(fs: MemoryFileSystem) -> None:
+def test_gap_left_by_compaction_does_not_truncate_the_log(fs: MemoryFileSystem) -> None:
     written = filled(fs, 12, config=COMPACTED)
     size = len(written[0])
     data = read_file(fs, name(5))
@@ -153,7 +155,7 @@ def test_a_gap_that_compaction_left_is_no_hole(fs: MemoryFileSystem) -> None:
     assert log.log_end_offset == 12
 
 
-def test_offsets_that_go_backwards_are_damage(fs: MemoryFileSystem) -> None:
+def test_descending_offsets_are_corruption(fs: MemoryFileSystem) -> None:
     written = filled(fs, 7)
     write_file(fs, name(5), written[5] + written[4], sync=False)
     assert opened(fs).log_end_offset == 6
@@ -203,7 +205,7 @@ def test_implausible_index_is_rebuilt(fs: MemoryFileSystem, suffix: str, content
     assert read_file(fs, name(0, suffix)) == entries
 
 
-def test_kafkas_preallocated_index_loses_its_zeros(fs: MemoryFileSystem) -> None:
+def test_kafkas_preallocated_index_is_trimmed(fs: MemoryFileSystem) -> None:
     filled(fs, 12, clean=False)
     for suffix in (".index", ".timeindex"):
         data = read_file(fs, name(10, suffix))
@@ -215,7 +217,7 @@ def test_kafkas_preallocated_index_loses_its_zeros(fs: MemoryFileSystem) -> None
     assert fs.size(name(10, ".timeindex")) == 12
 
 
-def test_a_segment_that_ends_at_the_recovery_point_may_have_unsynced_indexes(fs: MemoryFileSystem) -> None:
+def test_unsynced_indexes_of_a_segment_that_ends_at_the_recovery_point_are_rebuilt(fs: MemoryFileSystem) -> None:
     """The segment was flushed while active, and finished afterwards."""
     filled(fs, 12)
     entries = read_file(fs, name(5, ".index"))
@@ -233,7 +235,7 @@ def test_index_rebuilt_below_the_recovery_point_is_synced(fs: MemoryFileSystem) 
     assert ("sync", name(0, ".index")) in fs.log
 
 
-def test_an_empty_index_is_noticed_even_after_a_clean_shutdown(fs: MemoryFileSystem) -> None:
+def test_empty_index_is_rebuilt_even_after_a_clean_shutdown(fs: MemoryFileSystem) -> None:
     filled(fs, 12)
     entries = read_file(fs, name(0, ".index"))
     write_file(fs, name(0, ".index"), b"", sync=False)
@@ -241,7 +243,7 @@ def test_an_empty_index_is_noticed_even_after_a_clean_shutdown(fs: MemoryFileSys
     assert read_file(fs, name(0, ".index")) == entries
 
 
-def test_an_index_without_a_segment_is_removed(fs: MemoryFileSystem) -> None:
+def test_index_without_a_segment_is_removed(fs: MemoryFileSystem) -> None:
     filled(fs, 3)
     for suffix in (".index", ".timeindex", ".txnindex"):
         write_file(fs, name(77, suffix), b"", sync=False)
@@ -249,7 +251,7 @@ def test_an_index_without_a_segment_is_removed(fs: MemoryFileSystem) -> None:
     assert not [entry for entry in fs.list(DIRECTORY) if entry.startswith(f"{77:020d}")]
 
 
-def test_the_transaction_index_is_rebuilt_for_transactions_that_span_segments(fs: MemoryFileSystem) -> None:
+def test_transaction_index_is_rebuilt_for_transactions_that_span_segments(fs: MemoryFileSystem) -> None:
     log = opened(fs, clean=True)
     for n in range(4):
         data = build_batch(
@@ -288,7 +290,7 @@ def cleaned_segment(fs: MemoryFileSystem, log: Log, base: int, batches: list[byt
 
 
 @pytest.mark.parametrize("step", range(40))
-def test_a_swap_leaves_either_side_whole_wherever_it_stops(step: int) -> None:
+def test_interrupted_swap_leaves_the_old_or_the_new_segments(step: int) -> None:
     """Compaction replaces the first two segments by one with every other batch."""
     fs = MemoryFileSystem()
     written = filled(fs, 12, config=COMPACTED)
@@ -309,7 +311,7 @@ def test_a_swap_leaves_either_side_whole_wherever_it_stops(step: int) -> None:
     assert again.log_end_offset == 12
 
 
-def test_a_finished_swap_is_read_at_once(fs: MemoryFileSystem) -> None:
+def test_replaced_segments_are_read_at_once(fs: MemoryFileSystem) -> None:
     written = filled(fs, 12, config=COMPACTED)
     log = opened(fs, clean=True, config=COMPACTED)
     replaced = list(log.segments)[:2]
@@ -324,7 +326,7 @@ def test_a_finished_swap_is_read_at_once(fs: MemoryFileSystem) -> None:
 
 
 def test_snapshots_above_the_recovery_point_are_discarded(fs: MemoryFileSystem) -> None:
-    """Such snapshots may belong to a truncated history; recovery replays the batches instead."""
+    """A snapshot above the recovery point may belong to a truncated history; recovery replays the batches instead."""
     filled(fs, 7)
     assert fs.exists(name(5, ".snapshot"))
     other = MemoryFileSystem()
@@ -342,7 +344,7 @@ def test_corrupt_snapshots_are_removed_and_an_older_one_loaded(fs: MemoryFileSys
     assert log.snapshots.offsets == [5]
 
 
-def test_a_clean_log_without_snapshots_has_no_producers(fs: MemoryFileSystem) -> None:
+def test_clean_log_without_snapshots_has_no_producers(fs: MemoryFileSystem) -> None:
     filled(fs, 7)
     for base in (5, 7):
         fs.remove(name(base, ".snapshot"))
@@ -355,7 +357,7 @@ def test_corrupt_epoch_checkpoint_is_rebuilt_from_batches(fs: MemoryFileSystem) 
     assert opened(fs, clean=True).epochs.entries == [(0, 0), (1, 4), (2, 8)]
 
 
-def test_epochs_beyond_the_end_are_dropped(fs: MemoryFileSystem) -> None:
+def test_epochs_beyond_the_log_end_are_dropped(fs: MemoryFileSystem) -> None:
     filled(fs, 7)
     write_file(fs, join(DIRECTORY, "leader-epoch-checkpoint"), b"0\n3\n0 0\n1 4\n9 50\n", sync=False)
     assert opened(fs, clean=True).epochs.entries == [(0, 0), (1, 4)]
@@ -368,7 +370,7 @@ def test_log_that_ends_below_its_start_is_recreated_there(fs: MemoryFileSystem) 
     assert (log.epochs.entries, log.size_bytes) == ([], 0)
 
 
-def test_the_log_starts_at_the_checkpoint_or_the_first_segment(fs: MemoryFileSystem) -> None:
+def test_log_starts_at_the_checkpoint_or_the_first_segment(fs: MemoryFileSystem) -> None:
     filled(fs, 12)
     log = opened(fs, clean=True, log_start_offset=7)
     assert (log.log_start_offset, log.epochs.entries) == (7, [(1, 7), (2, 8)])
@@ -443,14 +445,14 @@ def test_log_without_its_first_offsets_has_no_epochs_there(fs: MemoryFileSystem)
     assert opened(fs, recovery_point=4, config=COMPACTED).epochs.entries == [(4, 3)]
 
 
-def test_a_torn_tail_is_found_even_after_a_clean_shutdown(fs: MemoryFileSystem) -> None:
-    """For example, the directory was copied while the log was written."""
+def test_torn_tail_is_truncated_even_after_a_clean_shutdown(fs: MemoryFileSystem) -> None:
+    """A torn tail follows a clean shutdown if the directory was copied while the log was written."""
     written = filled(fs, 7)
     write_file(fs, name(5), read_file(fs, name(5))[:-1], sync=False)
     assert content(opened(fs, clean=True)) == b"".join(written[:6])
 
 
-def test_foreign_files_are_left_alone(fs: MemoryFileSystem) -> None:
+def test_foreign_files_are_kept(fs: MemoryFileSystem) -> None:
     filled(fs, 3)
     for entry in (
         "quorum-state",
@@ -465,7 +467,7 @@ def test_foreign_files_are_left_alone(fs: MemoryFileSystem) -> None:
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_a_log_that_was_emptied_where_it_began_stays_empty(seed: int) -> None:
+def test_log_emptied_at_its_start_stays_empty(seed: int) -> None:
     fs = MemoryFileSystem()
     filled(fs, batches=3)
     log = opened(fs, clean=True)

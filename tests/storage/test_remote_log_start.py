@@ -163,13 +163,13 @@ def test_power_loss_leaves_the_old_log_an_empty_log_or_the_new_log(next_offset: 
     for after in range(1000):
         fs, start = FailingPower(), remote_log_start(next_offset)
         failed = lose_power_in(fs, after, Random(seed * 1000 + after), partial(begin, old_log(fs), start))
-        seen.add(_what_is_left(opened(fs), start))
+        seen.add(remaining_log(opened(fs), start))
         if not failed:
             break
     assert seen == {"old", "empty", "new"}
 
 
-def _what_is_left(log: Log, start: RemoteLogStart) -> str:
+def remaining_log(log: Log, start: RemoteLogStart) -> str:
     if log.segments.first.base_offset == start.next_offset:
         assert_started(log, start)
         return "new"

@@ -63,7 +63,7 @@ def test_expired_active_segment_is_rolled_and_deleted() -> None:
     assert (log.log_start_offset, log.log_end_offset) == (2, 2)
 
 
-def test_an_empty_active_segment_stays() -> None:
+def test_empty_active_segment_stays() -> None:
     log = log_of(replace(KEEP, retention_ms=0), [])
     assert delete_old_segments(log, NOW_MS + 1) == []
     assert bases(log) == [0]
@@ -80,7 +80,7 @@ def test_segments_are_deleted_while_the_rest_reaches_the_size_limit() -> None:
     assert [segment.base_offset for segment in over_size(log)] == [0]
 
 
-def test_a_limit_of_no_bytes_empties_the_log() -> None:
+def test_retention_bytes_of_0_empties_the_log() -> None:
     log = log_of(replace(KEEP, retention_bytes=0), [0] * 3)
     (expired,) = delete_old_segments(log, NOW_MS)
     assert expired.reason is SegmentDeletionReason.SIZE
@@ -117,7 +117,7 @@ def test_empty_policy_keeps_everything_at_or_above_the_log_start() -> None:
     assert delete_old_segments(log, NOW_MS) == []
 
 
-def test_a_record_without_timestamp_is_as_old_as_its_file() -> None:
+def test_record_without_timestamp_expires_by_file_time() -> None:
     fs = MemoryFileSystem()
     fs.now_ms = NOW_MS - 2 * HOUR_MS
     fs.make_directory("logs")
@@ -128,7 +128,7 @@ def test_a_record_without_timestamp_is_as_old_as_its_file() -> None:
     assert len(delete_old_segments(log, NOW_MS)) == 1
 
 
-def test_a_time_index_of_zeros_does_not_make_a_segment_old() -> None:
+def test_zero_filled_time_index_does_not_expire_a_segment() -> None:
     fs = MemoryFileSystem()
     fs.make_directory("logs")
     config = replace(KEEP, retention_ms=HOUR_MS, index_interval_bytes=1)

@@ -24,7 +24,7 @@ KEEP_NOTHING_HERE = replace(TIERED, local_retention_bytes=0)
 PARTITION = TopicPartition("t", 0)
 
 
-class Node:
+class TieredLogNode:
     """One directory with one log, over restarts."""
 
     def __init__(self, config: LogConfig = TIERED, topic: str = "t") -> None:
@@ -78,7 +78,7 @@ class TestCompaction:
     COMPACTED = replace(TIERED, cleanup_policy=frozenset({CleanupPolicy.COMPACT}))
 
     def test_local_retention_applies_to_segments_in_remote_storage(self) -> None:
-        node = Node(replace(self.COMPACTED, retention_ms=1, retention_bytes=1))
+        node = TieredLogNode(replace(self.COMPACTED, retention_ms=1, retention_bytes=1))
         log = node.fill(3, age_ms=HOUR_MS)
         log.highest_remote_offset = 29
         assert node.retain() == []
@@ -88,13 +88,15 @@ class TestCompaction:
         assert (log.log_start_offset, log.local_log_start_offset) == (0, 30)
 
     def test_segments_without_remote_copy_are_kept(self) -> None:
-        node = Node(replace(self.COMPACTED, local_retention_ms=1, retention_ms=1, remote_log_copy_disable=True))
+        node = TieredLogNode(
+            replace(self.COMPACTED, local_retention_ms=1, retention_ms=1, remote_log_copy_disable=True)
+        )
         log = node.fill(3, age_ms=HOUR_MS)
         log.highest_remote_offset = 29
         assert node.retain() == []
 
     def test_segments_not_yet_copied_are_not_compacted(self) -> None:
-        log = Node(self.COMPACTED).fill(4)
+        log = TieredLogNode(self.COMPACTED).fill(4)
         assert cleanable_range(log, 0, NOW_MS) == (0, 0)
         log.highest_remote_offset = 25  # in the middle of the third segment
         assert cleanable_range(log, 0, NOW_MS) == (0, 20)
@@ -102,7 +104,7 @@ class TestCompaction:
         assert cleanable_range(log, 10, NOW_MS) == (10, 40)
 
     def test_compaction_continues_above_deleted_local_segments(self) -> None:
-        node = Node(replace(self.COMPACTED, local_retention_bytes=0))
+        node = TieredLogNode(replace(self.COMPACTED, local_retention_bytes=0))
         log = node.fill(2)
         log.highest_remote_offset = 19
         node.retain()
@@ -114,7 +116,7 @@ class TestCompaction:
 
 class TestRetention:
     def test_local_deletion_requires_a_remote_copy(self) -> None:
-        node = Node()
+        node = TieredLogNode()
         log = node.fill(3)
         assert node.retain(KEEP_NOTHING_HERE) == []
         log.highest_remote_offset = 18  # one offset short of the second segment
@@ -124,7 +126,7 @@ class TestRetention:
         assert (log.log_start_offset, log.local_log_start_offset, log.log_end_offset) == (0, 30, 30)
 
     def test_local_retention_ms_replaces_retention_ms(self) -> None:
-        node = Node()
+        node = TieredLogNode()
         node.fill(1, age_ms=2 * HOUR_MS)
         log = node.fill(1)
         log.highest_remote_offset = 19
@@ -132,14 +134,14 @@ class TestRetention:
         assert (log.log_start_offset, log.local_log_start_offset) == (0, 10)
 
     def test_local_limits_default_to_the_total_limits(self) -> None:
-        node = Node()
+        node = TieredLogNode()
         log = node.fill(2, age_ms=2 * HOUR_MS)
         log.highest_remote_offset = 9
         assert node.retain(replace(TIERED, retention_ms=HOUR_MS)) == [(SegmentDeletionReason.LOCAL_TIME, [0])]
         assert log.log_start_offset == 0, "remote segments have their own retention"
 
     def test_expired_active_segment_is_rolled_for_copying(self) -> None:
-        node = Node()
+        node = TieredLogNode()
         log = node.log
         log.append_as_leader(bytearray(build_batch([Record(NOW_MS - 2 * HOUR_MS, b"k", b"v")])), 0, now_ms=NOW_MS)
         log.advance_high_watermark(1)
@@ -149,14 +151,14 @@ class TestRetention:
         assert bases(log) == [0, 1], "an empty segment stays"
 
     def test_segments_below_the_log_start_are_deleted_without_remote_copy(self) -> None:
-        node = Node()
+        node = TieredLogNode()
         log = node.fill(3)
         log.maybe_increment_log_start_offset(15)
         assert node.retain() == [(SegmentDeletionReason.BELOW_LOG_START, [0])]
         assert (log.log_start_offset, log.local_log_start_offset) == (15, 15)
 
-    def test_without_copying_the_total_limits_apply_and_raise_the_start(self) -> None:
-        node = Node()
+    def test_disabled_copying_applies_the_total_limits_and_raises_the_log_start(self) -> None:
+        node = TieredLogNode()
         log = node.fill(2, age_ms=2 * HOUR_MS)
         config = replace(TIERED, remote_log_copy_disable=True, retention_ms=HOUR_MS, local_retention_ms=1)
         assert node.retain(config) == [(SegmentDeletionReason.TIME, [0, 10])]
@@ -164,7 +166,7 @@ class TestRetention:
 
     @pytest.mark.parametrize("topic", ["__consumer_offsets", "__remote_log_metadata"])
     def test_internal_topics_are_never_tiered(self, topic: str) -> None:
-        node = Node(KEEP_NOTHING_HERE, topic)
+        node = TieredLogNode(KEEP_NOTHING_HERE, topic)
         log = node.fill(2)
         log.highest_remote_offset = 19
         assert not log.is_tiered
@@ -173,8 +175,8 @@ class TestRetention:
 
 class TestRestart:
     @pytest.mark.parametrize("clean", [True, False])
-    def test_the_start_below_the_first_segment_survives(self, clean: bool) -> None:
-        node = Node()
+    def test_log_start_below_the_first_segment_survives_a_restart(self, clean: bool) -> None:
+        node = TieredLogNode()
         node.fill(2, epoch=3)
         log = node.fill(2, epoch=5)
         log.flush()
@@ -189,7 +191,7 @@ class TestRestart:
             log.read(25, 1000, 40)
 
     def test_log_start_is_checkpointed_before_a_segment_is_deleted(self) -> None:
-        node = Node()
+        node = TieredLogNode()
         log = node.fill(2)
         log.highest_remote_offset = 19
         assert not node.dirs.checkpoints.covers_log_start(log)
@@ -200,7 +202,7 @@ class TestRestart:
 
     def test_log_start_is_not_below_the_checkpointed_epochs(self) -> None:
         """The epochs are saved before segments are deleted, the checkpoint on a timer."""
-        node = Node()
+        node = TieredLogNode()
         log = node.fill(3, epoch=3)
         log.highest_remote_offset = 19
         node.dirs.checkpoints.write_log_starts()
@@ -211,7 +213,7 @@ class TestRestart:
         assert log.epochs.entries == [LeaderEpochEntry(3, 5)]
 
     def test_epochs_of_deleted_segments_are_saved_without_a_flush(self) -> None:
-        node = Node()
+        node = TieredLogNode()
         node.fill(2, epoch=3)
         log = node.fill(1, epoch=5)
         log.highest_remote_offset = 29
@@ -222,7 +224,7 @@ class TestRestart:
 
     def test_log_start_below_the_first_epoch_is_raised(self) -> None:
         """The log was emptied and dropped the epochs that ended there; the checkpoint is older."""
-        node = Node()
+        node = TieredLogNode()
         log = node.fill(2, epoch=3)
         node.dirs.checkpoints.write_log_starts()
         log.maybe_increment_log_start_offset(20)
@@ -233,7 +235,7 @@ class TestRestart:
         assert (log.log_start_offset, log.local_log_start_offset) == (20, 20)
 
     def test_unreadable_epochs_keep_the_remote_part(self) -> None:
-        node = Node()
+        node = TieredLogNode()
         log = node.fill(2, epoch=3)
         log.highest_remote_offset = 19
         node.retain(KEEP_NOTHING_HERE)
@@ -242,7 +244,7 @@ class TestRestart:
         assert (log.log_start_offset, log.local_log_start_offset) == (0, 20)
 
     def test_newly_tiered_log_starts_at_its_first_segment(self) -> None:
-        node = Node(replace(TIERED, remote_storage_enable=False))
+        node = TieredLogNode(replace(TIERED, remote_storage_enable=False))
         log = node.fill(2)
         log.maybe_increment_log_start_offset(10)
         node.retain()
@@ -251,7 +253,7 @@ class TestRestart:
         assert (log.log_start_offset, log.local_log_start_offset) == (10, 10)
 
     def test_log_without_tiering_starts_at_its_first_segment(self) -> None:
-        node = Node()
+        node = TieredLogNode()
         log = node.fill(2)
         log.highest_remote_offset = 9
         node.retain(KEEP_NOTHING_HERE)
@@ -261,7 +263,7 @@ class TestRestart:
 
 class TestTruncation:
     def test_truncation_lowers_the_highest_remote_offset(self) -> None:
-        log = Node().fill(3)
+        log = TieredLogNode().fill(3)
         log.highest_remote_offset = 29
         log.truncate_to(25, now_ms=NOW_MS)
         assert log.highest_remote_offset == 24
@@ -269,7 +271,7 @@ class TestTruncation:
         assert log.highest_remote_offset == 24
 
     def test_truncation_below_the_local_log_keeps_the_remote_part(self) -> None:
-        node = Node()
+        node = TieredLogNode()
         node.fill(2, epoch=3)
         log = node.fill(2, epoch=5)
         log.highest_remote_offset = 29
@@ -282,7 +284,7 @@ class TestTruncation:
         assert (log.log_start_offset, log.log_end_offset) == (0, 15)
 
     def test_full_truncation_resets_the_highest_remote_offset(self) -> None:
-        node = Node()
+        node = TieredLogNode()
         log = node.fill(2)
         log.highest_remote_offset = 19
         node.retain(KEEP_NOTHING_HERE)
@@ -294,7 +296,7 @@ class TestTruncation:
 
     def test_followed_high_watermark_stays_within_the_local_log(self) -> None:
         """KAFKA-16452."""
-        node = Node()
+        node = TieredLogNode()
         log = node.fill(3)
         log.highest_remote_offset = 19
         node.retain(KEEP_NOTHING_HERE)

@@ -43,18 +43,18 @@ def test_valid_batch_is_admitted_unchanged() -> None:
     assert admitted.header == parse_header(data)
 
 
-def test_an_incomplete_batch_at_the_end_is_left_out() -> None:
+def test_incomplete_batch_at_the_end_is_left_out() -> None:
     data = batch()
     assert bytes(admit(data + data[:-1], PLAIN, NOW, Origin.CLIENT)[0].batch) == data
     assert bytes(admit(data + data[:30], PLAIN, NOW, Origin.CLIENT)[0].batch) == data
 
 
 @pytest.mark.parametrize("data", [b"", batch()[:-1], batch()[:30], batch() + batch()])
-def test_a_client_sends_exactly_one_batch(data: bytes) -> None:
+def test_client_must_send_exactly_one_batch(data: bytes) -> None:
     assert refused(data).kind is Rejection.INVALID_RECORD
 
 
-def test_a_coordinator_may_send_several() -> None:
+def test_coordinator_may_send_several_batches() -> None:
     assert len(admit(batch() + batch(), PLAIN, NOW, Origin.COORDINATOR)) == 2
 
 
@@ -66,14 +66,14 @@ def test_old_formats_are_refused(magic: int) -> None:
 
 
 @pytest.mark.parametrize(("position", "value"), [(16, b"\x03"), (16, b"\xff"), (8, struct.pack(">i", 13))])
-def test_bytes_that_are_no_batch_are_corrupt(position: int, value: bytes) -> None:
+def test_invalid_batch_bytes_are_corrupt(position: int, value: bytes) -> None:
     data = bytearray(batch())
     data[position : position + len(value)] = value
     with pytest.raises(CorruptBatch):
         admit(data, PLAIN, NOW, Origin.CLIENT)
 
 
-def test_a_wrong_checksum_is_corrupt() -> None:
+def test_wrong_checksum_is_corrupt() -> None:
     data = bytearray(batch())
     data[-1] ^= 1
     with pytest.raises(CorruptBatch, match="checksum"):
@@ -92,7 +92,7 @@ def test_a_wrong_checksum_is_corrupt() -> None:
         {"producer_id": 5, "producer_epoch": 0, "base_sequence": -1},
     ],
 )
-def test_headers_that_no_client_may_send_are_refused(fields: dict[str, int]) -> None:
+def test_headers_reserved_for_the_broker_are_refused(fields: dict[str, int]) -> None:
     assert refused(altered(batch(), **fields)).kind is Rejection.INVALID_RECORD
 
 
@@ -113,7 +113,7 @@ def test_batches_above_segment_bytes_are_refused() -> None:
 
 
 @pytest.mark.parametrize("codec", Codec)
-def test_compacted_topic_requires_keys_and_lists_records_without(codec: Codec) -> None:
+def test_compacted_topic_requires_keys_and_lists_records_without_keys(codec: Codec) -> None:
     data = batch(
         Record(NOW, b"k", b"v"), Record(NOW, None, b"v"), Record(NOW, b"", b"v"), Record(NOW, None, None), codec=codec
     )
@@ -127,7 +127,7 @@ def test_coordinator_batches_skip_the_key_check() -> None:
     assert admit(batch(Record(NOW, None, b"v")), COMPACTED, NOW, Origin.COORDINATOR)
 
 
-def test_the_list_of_bad_records_is_bounded() -> None:
+def test_list_of_invalid_records_is_bounded() -> None:
     data = build_batch([Record(NOW, None, b"v")] * (MAX_RECORD_ERRORS + 5))
     assert len(refused(data, COMPACTED).record_errors) == MAX_RECORD_ERRORS
 
@@ -137,7 +137,7 @@ def test_malformed_body_is_refused_if_it_must_be_read() -> None:
 
 
 @pytest.mark.parametrize("offset_ms", [-10_001, 5_001])
-def test_timestamps_out_of_bounds_are_refused_record_by_record(offset_ms: int) -> None:
+def test_timestamps_out_of_bounds_are_refused_per_record(offset_ms: int) -> None:
     config = LogConfig(message_timestamp_before_max_ms=10_000, message_timestamp_after_max_ms=5_000)
     good, bad = Record(NOW, None, b"good"), Record(NOW + offset_ms, None, b"bad")
     for records, wrong in (((bad, good), [0]), ((good, bad), [1]) if offset_ms > 0 else ((bad, bad), [0, 1])):
@@ -153,7 +153,7 @@ def test_timestamps_at_the_bounds_and_absent_ones_are_accepted() -> None:
 
 
 @pytest.mark.parametrize(("config", "timestamp"), [(APPEND_TIME, NOW), (PLAIN, -1)])
-def test_a_producer_may_not_claim_log_append_time(config: LogConfig, timestamp: int) -> None:
+def test_producer_may_not_set_log_append_time(config: LogConfig, timestamp: int) -> None:
     marked = batch(*[Record(timestamp, None, b"v")] * 2, timestamp_type=TimestampType.LOG_APPEND_TIME)
     refusal = refused(marked, config)
     assert refusal.kind is Rejection.INVALID_TIMESTAMP
@@ -168,7 +168,7 @@ def test_log_append_time_attribute_is_cleared_under_create_time(writable: bool) 
     assert admitted.header.timestamp_type is TimestampType.CREATE_TIME
 
 
-def test_a_batch_shorter_than_its_own_header_is_corrupt() -> None:
+def test_batch_shorter_than_its_own_header_is_corrupt() -> None:
     short = bytearray(batch())
     struct.pack_into(">i", short, 8, 48)
     for data in (short[:60], short):

@@ -40,7 +40,7 @@ COMPACTED = LogConfig(
 )
 
 
-class Seen(NamedTuple):
+class SeenRecord(NamedTuple):
     """A data record of the log."""
 
     offset: int
@@ -55,7 +55,7 @@ class Producer:
     next_sequence: int = 0
 
 
-class Compacted:
+class CompactedLogHarness:
     """A compacted log, all records ever appended to it, and operations on it."""
 
     def __init__(self, config: LogConfig = COMPACTED) -> None:
@@ -178,9 +178,9 @@ class Compacted:
             offset = part.next_offset
         return found
 
-    def records(self) -> list[Seen]:
+    def records(self) -> list[SeenRecord]:
         return [
-            Seen(record.offset, record.timestamp, record.key, record.value)
+            SeenRecord(record.offset, record.timestamp, record.key, record.value)
             for header, batch in self.batches()
             if not header.is_control and header.record_count
             for record in iter_records(batch)
@@ -200,7 +200,7 @@ class Compacted:
                 table[record.key] = record.value
         return table
 
-    def _committed(self) -> Iterator[Seen]:
+    def _committed(self) -> Iterator[SeenRecord]:
         """Yield committed records as consumers do: an aborted transaction is skipped from its first offset to its
         marker.
         """
@@ -213,7 +213,7 @@ class Compacted:
                 skipping.discard(header.producer_id)
             elif not (header.is_transactional and header.producer_id in skipping):
                 for record in iter_records(batch) if header.record_count else ():
-                    yield Seen(record.offset, record.timestamp, record.key, record.value)
+                    yield SeenRecord(record.offset, record.timestamp, record.key, record.value)
 
     def files(self) -> list[str]:
         return self.fs.list(DIRECTORY)
@@ -223,7 +223,7 @@ class Compacted:
 
 
 def test_last_value_of_a_key_keeps_its_offset() -> None:
-    log = Compacted()
+    log = CompactedLogHarness()
     log.put(("a", "1"), ("b", "1"), ("c", "1"))
     log.put(("a", "2"), ("c", "2"))
     log.put(("a", "3"))
@@ -234,8 +234,8 @@ def test_last_value_of_a_key_keeps_its_offset() -> None:
     assert offsets == [(1, b"b", b"1"), (4, b"c", b"2"), (5, b"a", b"3"), (6, b"b", b"in the active segment")]
 
 
-def test_a_second_pass_has_nothing_to_do() -> None:
-    log = Compacted()
+def test_second_pass_changes_nothing() -> None:
+    log = CompactedLogHarness()
     log.put(("a", "1"))
     log.roll()
     log.put(("a", "2"))
@@ -245,7 +245,7 @@ def test_a_second_pass_has_nothing_to_do() -> None:
 
 
 def test_batches_without_removed_records_keep_their_bytes() -> None:
-    log = Compacted()
+    log = CompactedLogHarness()
     log.put(("a", "1"), ("b", "1"), codec=4)
     log.put(("c", "1"))
     log.roll()
@@ -255,8 +255,8 @@ def test_batches_without_removed_records_keep_their_bytes() -> None:
 
 
 @pytest.mark.parametrize("codec", [0, 1, 2, 3, 4])
-def test_a_batch_keeps_offsets_codec_and_timestamps_when_it_loses_records(codec: int) -> None:
-    log = Compacted()
+def test_filtered_batch_keeps_offsets_codec_and_timestamps(codec: int) -> None:
+    log = CompactedLogHarness()
     log.put(("a", "1"), ("b", "1"), ("a", "2"), codec=codec)
     log.roll()
     log.compact()
@@ -266,7 +266,7 @@ def test_a_batch_keeps_offsets_codec_and_timestamps_when_it_loses_records(codec:
 
 
 def test_last_batch_of_the_cleaned_range_stays_as_a_bare_header() -> None:
-    log = Compacted()
+    log = CompactedLogHarness()
     log.put(("a", "1"))
     log.put(("b", "1"))
     log.roll()
@@ -281,8 +281,8 @@ def test_last_batch_of_the_cleaned_range_stays_as_a_bare_header() -> None:
     assert [(header.base_offset, header.record_count) for header, _ in log.batches()] == [(0, 1), (3, 1)]
 
 
-def test_a_tombstone_stays_on_the_disk_of_a_log_with_a_remote_part() -> None:
-    log = Compacted(replace(COMPACTED, remote_storage_enable=True))
+def test_local_tombstone_is_kept_while_remote_segments_exist() -> None:
+    log = CompactedLogHarness(replace(COMPACTED, remote_storage_enable=True))
     log.put(("a", None))
     log.roll()
     for _ in range(3):
@@ -295,7 +295,7 @@ def test_a_tombstone_stays_on_the_disk_of_a_log_with_a_remote_part() -> None:
 
 
 def test_tombstone_is_removed_only_after_delete_retention() -> None:
-    log = Compacted()
+    log = CompactedLogHarness()
     log.put(("a", "1"), ("b", "1"))
     log.put(("a", None))
     log.roll()
@@ -318,8 +318,8 @@ def test_tombstone_is_removed_only_after_delete_retention() -> None:
     assert log.keys() == ["b", "x", "y"]
 
 
-def test_a_record_without_key_is_dropped() -> None:
-    log = Compacted(LogConfig(segment_bytes=2048))
+def test_record_without_key_is_dropped() -> None:
+    log = CompactedLogHarness(LogConfig(segment_bytes=2048))
     log._append(build_batch([Record(NOW_MS, None, b"v"), Record(NOW_MS, b"a", b"v")]))
     log.roll()
     log.log.config = COMPACTED
@@ -328,7 +328,7 @@ def test_a_record_without_key_is_dropped() -> None:
 
 
 def test_aborted_data_is_removed_at_once_and_outdates_nothing() -> None:
-    log = Compacted()
+    log = CompactedLogHarness()
     log.put(("a", "kept"))
     log.put_in_transaction(1, ("a", "aborted"))
     log.end(1, ControlType.ABORT)
@@ -342,8 +342,8 @@ def test_aborted_data_is_removed_at_once_and_outdates_nothing() -> None:
     assert [txn.producer_id for txn in log.log.aborted_transactions(0, 100)] == [1]
 
 
-def test_a_marker_outlives_its_data_by_the_delete_retention() -> None:
-    log = Compacted()
+def test_marker_is_kept_for_delete_retention_after_its_data() -> None:
+    log = CompactedLogHarness()
     log.put(("x", "1"))
     log.put_in_transaction(1, ("a", "1"))
     log.end(1, ControlType.COMMIT)
@@ -371,7 +371,7 @@ def test_a_marker_outlives_its_data_by_the_delete_retention() -> None:
 
 def test_first_batch_of_a_leader_epoch_stays_as_a_bare_header() -> None:
     """A follower that reads the log after compaction derives the same epochs as one that read it before."""
-    log = Compacted()
+    log = CompactedLogHarness()
     for epoch in (0, 3, 7):
         log.log.assign_epoch(epoch)
         log.epoch = epoch
@@ -384,8 +384,8 @@ def test_first_batch_of_a_leader_epoch_stays_as_a_bare_header() -> None:
     assert [record.offset for record in log.records()] == [5]
 
 
-def test_the_last_batch_of_a_live_producer_stays_as_a_bare_header() -> None:
-    log = Compacted()
+def test_last_batch_of_an_active_producer_stays_as_a_bare_header() -> None:
+    log = CompactedLogHarness()
     log.put_in_transaction(1, ("a", "1"))
     log.end(1, ControlType.ABORT)
     log.put(("b", "1"))
@@ -403,7 +403,7 @@ def test_the_last_batch_of_a_live_producer_stays_as_a_bare_header() -> None:
 
 
 def test_segments_with_an_undecided_transaction_are_not_cleaned() -> None:
-    log = Compacted()
+    log = CompactedLogHarness()
     log.put(("a", "1"), ("a", "2"))
     log.roll()
     log.put_in_transaction(1, ("b", "1"))
@@ -419,7 +419,7 @@ def test_segments_with_an_undecided_transaction_are_not_cleaned() -> None:
 
 
 def test_records_within_min_compaction_lag_are_not_cleaned() -> None:
-    log = Compacted(replace(COMPACTED, min_compaction_lag_ms=1000))
+    log = CompactedLogHarness(replace(COMPACTED, min_compaction_lag_ms=1000))
     log.put(("a", "1"))
     log.roll()
     log.put(("a", "2"))
@@ -430,8 +430,8 @@ def test_records_within_min_compaction_lag_are_not_cleaned() -> None:
     assert log.keys() == ["a"]
 
 
-def test_a_full_map_ends_the_pass_early_even_within_a_batch() -> None:
-    log = Compacted()
+def test_full_offset_map_ends_the_pass_even_within_a_batch() -> None:
+    log = CompactedLogHarness()
     log.put(*((key, "1") for key in "abcd"))
     log.roll()
     log.put(*((key, "2") for key in "abcd"))
@@ -445,7 +445,7 @@ def test_a_full_map_ends_the_pass_early_even_within_a_batch() -> None:
 
 
 def test_small_segments_are_merged() -> None:
-    log = Compacted()
+    log = CompactedLogHarness()
     for number in range(20):
         log.put((f"key-{number}", "x" * 50))
         log.roll()
@@ -458,7 +458,7 @@ def test_small_segments_are_merged() -> None:
 
 
 def test_rewritten_segment_keeps_its_modification_time_and_is_indexed() -> None:
-    log = Compacted(replace(COMPACTED, segment_bytes=100_000))
+    log = CompactedLogHarness(replace(COMPACTED, segment_bytes=100_000))
     for number in range(30):
         log.pass_time(1000)
         log.put((f"key-{number % 7}", "x" * 60))
@@ -477,8 +477,8 @@ def test_rewritten_segment_keeps_its_modification_time_and_is_indexed() -> None:
 # -- choice ------------------------------------------------------------------------------------------------------------
 
 
-def test_a_log_is_chosen_by_its_dirty_ratio() -> None:
-    log = Compacted(replace(COMPACTED, min_cleanable_dirty_ratio=0.5))
+def test_log_is_chosen_by_its_dirty_ratio() -> None:
+    log = CompactedLogHarness(replace(COMPACTED, min_cleanable_dirty_ratio=0.5))
     log.put(*((f"key-{number}", "x") for number in range(50)))
     log.roll()
     candidate = log.cleaner.next_candidate([log.log], log.now_ms)
@@ -490,9 +490,9 @@ def test_a_log_is_chosen_by_its_dirty_ratio() -> None:
     assert log.cleaner.next_candidate([log.log], log.now_ms) is None
 
 
-def test_a_record_that_waited_too_long_makes_a_log_eligible_whatever_the_ratio() -> None:
+def test_max_compaction_lag_makes_a_log_eligible_at_any_dirty_ratio() -> None:
     config = replace(COMPACTED, min_cleanable_dirty_ratio=1.0, max_compaction_lag_ms=10_000)
-    log = Compacted(config)
+    log = CompactedLogHarness(config)
     log.put(("a", "1"))
     log.roll()
     assert log.cleaner.next_candidate([log.log], log.now_ms) is None
@@ -501,7 +501,7 @@ def test_a_record_that_waited_too_long_makes_a_log_eligible_whatever_the_ratio()
 
 
 def test_log_with_a_failed_pass_becomes_uncleanable() -> None:
-    log = Compacted()
+    log = CompactedLogHarness()
     log.put(("a", "1"))
     log.roll()
     _damage(log)
@@ -515,14 +515,14 @@ def test_log_with_a_failed_pass_becomes_uncleanable() -> None:
     assert not any(name.endswith(CLEANED_SUFFIX) for name in log.files())
 
 
-def _damage(log: Compacted) -> None:
+def _damage(log: CompactedLogHarness) -> None:
     file = log.log.segments.first.file
     last = file.size() - 1
     file.write(last, bytes([file.read(last, 1)[0] ^ 1]))
 
 
 def test_aborted_pass_leaves_no_files() -> None:
-    log = Compacted()
+    log = CompactedLogHarness()
     log.put(("a", "1"), ("a", "2"))
     log.roll()
     candidate = log.cleaner.next_candidate([log.log], log.now_ms)
@@ -539,8 +539,8 @@ def test_aborted_pass_leaves_no_files() -> None:
     assert log.keys() == ["a"]
 
 
-def test_after_a_truncation_the_checkpoint_is_not_above_the_active_segment() -> None:
-    log = Compacted()
+def test_truncation_lowers_the_cleaner_checkpoint_to_the_active_segment() -> None:
+    log = CompactedLogHarness()
     for number in range(3):
         log.put(("a", str(number)))
         log.roll()
@@ -552,7 +552,7 @@ def test_after_a_truncation_the_checkpoint_is_not_above_the_active_segment() -> 
 
 
 def test_deleted_log_loses_its_cleaner_checkpoint() -> None:
-    log = Compacted()
+    log = CompactedLogHarness()
     log.put(("a", "1"))
     log.roll()
     log.compact()
@@ -560,8 +560,8 @@ def test_deleted_log_loses_its_cleaner_checkpoint() -> None:
     assert read_offsets(log.fs, join("logs", CLEANER_OFFSET_FILE)) == {}
 
 
-def test_the_pass_yields_between_batches() -> None:
-    log = Compacted()
+def test_pass_yields_between_batches() -> None:
+    log = CompactedLogHarness()
     for number in range(10):
         log.put((f"k{number}", "v"))
     log.roll()
@@ -577,16 +577,16 @@ def test_long_keys_are_distinguished_in_bounded_memory() -> None:
     assert offsets.put(b"x" * 1000, 1)
     assert offsets.put(b"x" * 999, 2)
     assert offsets.put(b"", 3)
-    assert not offsets.put(b"one too many", 4)
+    assert not offsets.put(b"a fourth key", 4)
     assert offsets.put(b"", 5)
     assert (offsets.get(b"x" * 1000), offsets.get(b"x" * 999), offsets.get(b""), offsets.get(b"no")) == (1, 2, 5, -1)
     assert offsets.latest_offset == 5
 
 
-# -- the dumb twin -----------------------------------------------------------------------------------------------------
+# -- random writes -----------------------------------------------------------------------------------------------------
 
 
-def _random_life(log: Compacted, random: Random, steps: int) -> None:
+def _random_writes(log: CompactedLogHarness, random: Random, steps: int) -> None:
     in_transaction: set[int] = set()
     for _ in range(steps):
         log.pass_time(random.choice([0, 1, 1000, DAY_MS // 10]))
@@ -611,7 +611,9 @@ def _random_life(log: Compacted, random: Random, steps: int) -> None:
     log.roll()
 
 
-def _assert_same_but_thinner(log: Compacted, before: list[Seen], table: dict[bytes, bytes], end: int) -> None:
+def _assert_equal_table_from_kept_records(
+    log: CompactedLogHarness, before: list[SeenRecord], table: dict[bytes, bytes], end: int
+) -> None:
     after = log.records()
     assert log.table() == table
     assert set(after) <= set(before)
@@ -621,34 +623,34 @@ def _assert_same_but_thinner(log: Compacted, before: list[Seen], table: dict[byt
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_a_reader_finds_the_same_table_before_and_after(seed: int) -> None:
+def test_compaction_preserves_the_latest_value_of_each_key(seed: int) -> None:
     random = Random(seed)
-    log = Compacted()
+    log = CompactedLogHarness()
     for _ in range(4):
-        _random_life(log, random, 30)
+        _random_writes(log, random, 30)
         log.cleaner = log.new_cleaner(keys=random.choice([2, 5, 100]))
         before, table, end = log.records(), log.table(), log.log.log_end_offset
         log.compact_all()
-        _assert_same_but_thinner(log, before, table, end)
+        _assert_equal_table_from_kept_records(log, before, table, end)
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_compacted_to_the_end_a_log_has_each_key_once(seed: int) -> None:
-    log = Compacted()
-    _random_life(log, Random(seed), 60)
+def test_fully_compacted_log_has_each_key_once(seed: int) -> None:
+    log = CompactedLogHarness()
+    _random_writes(log, Random(seed), 60)
     log.compact_all()
     keys = [record.key for record in log.records() if record.offset < log.log.active_segment.base_offset]
     assert len(keys) == len(set(keys))
 
 
 @pytest.mark.parametrize("seed", range(60))
-def test_a_crash_at_any_point_of_a_pass_leaves_the_table(seed: int) -> None:
+def test_crash_at_any_point_of_a_pass_preserves_the_latest_values(seed: int) -> None:
     random = Random(seed)
-    log = Compacted()
-    _random_life(log, random, 40)
+    log = CompactedLogHarness()
+    _random_writes(log, random, 40)
     if random.random() < 0.5:
         log.compact()
-        _random_life(log, random, 20)
+        _random_writes(log, random, 20)
     log.make_durable(log.log)
     before, table, end = log.records(), log.table(), log.log.log_end_offset
     operation: Operation = random.choice(["rename", "sync", "sync_directory", "write", "remove", "open"])
@@ -656,6 +658,6 @@ def test_a_crash_at_any_point_of_a_pass_leaves_the_table(seed: int) -> None:
     with contextlib.suppress(LogDirFailure, OSError):
         log.compact()
     log.crash(random)
-    _assert_same_but_thinner(log, before, table, end)
+    _assert_equal_table_from_kept_records(log, before, table, end)
     log.compact_all()
-    _assert_same_but_thinner(log, before, table, end)
+    _assert_equal_table_from_kept_records(log, before, table, end)

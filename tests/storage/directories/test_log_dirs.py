@@ -75,7 +75,7 @@ def append(log: Log, count: int = 1) -> None:
 # -- locks and identity ------------------------------------------------------------------------------------------------
 
 
-def test_a_second_node_on_the_same_directory_is_refused_with_one_sentence() -> None:
+def test_second_node_on_a_locked_directory_is_refused_with_one_sentence() -> None:
     node = Node("a", "b")
     with pytest.raises(LogDirLocked, match="a is in use by another process"):
         LogDirs.open(node.fs, ["a", "b"], node.on_failure)
@@ -83,14 +83,14 @@ def test_a_second_node_on_the_same_directory_is_refused_with_one_sentence() -> N
     LogDirs.open(node.fs, ["a", "b"], node.on_failure)
 
 
-def test_a_start_that_fails_leaves_nothing_locked() -> None:
+def test_failed_start_releases_its_locks() -> None:
     node = Node("b")
     with pytest.raises(LogDirLocked):
         LogDirs.open(node.fs, ["a", "b"], node.on_failure)
     lock_directory(node.fs, "a").release()
 
 
-def test_the_lock_holds_between_processes(tmp_path: object) -> None:
+def test_lock_holds_between_processes(tmp_path: object) -> None:
     fs = OsFileSystem()
     path = f"{tmp_path}/data"
     lock = lock_directory(fs, path)
@@ -104,7 +104,7 @@ def unformatted(dirs: LogDirs) -> list[str]:
     return [directory.path for directory in dirs.online if directory.meta is None]
 
 
-def test_new_directories_are_given_an_identity_that_lasts() -> None:
+def test_new_directory_gets_a_persistent_id() -> None:
     node = Node("a", "b")
     ids = [directory.id for directory in node.dirs.directories]
     assert len(set(ids)) == 2
@@ -122,7 +122,7 @@ def test_unformatted_directory_is_reported() -> None:
     assert dirs.identity is None
 
 
-def test_a_directory_of_another_cluster_is_refused_before_anything_is_written() -> None:
+def test_directory_of_another_cluster_is_refused_before_anything_is_written() -> None:
     fs = MemoryFileSystem()
     fs.make_directory("b")
     write_meta_properties(fs, "b", MetaProperties("other", 1))
@@ -132,7 +132,7 @@ def test_a_directory_of_another_cluster_is_refused_before_anything_is_written() 
     assert unformatted(dirs) == ["a"]
 
 
-def test_an_unreadable_identity_stops_the_start() -> None:
+def test_unreadable_meta_properties_prevent_the_start() -> None:
     fs = MemoryFileSystem()
     fs.make_directory("a")
     write_file(fs, "a/meta.properties", b"version=9", sync=True)
@@ -140,7 +140,7 @@ def test_an_unreadable_identity_stops_the_start() -> None:
         LogDirs.open(fs, ["a"], lambda directory, logs: None)
 
 
-# -- life of logs ------------------------------------------------------------------------------------------------------
+# -- creation and deletion of logs -------------------------------------------------------------------------------------
 
 
 def test_logs_are_found_again_after_a_clean_stop() -> None:
@@ -175,7 +175,7 @@ def test_after_a_crash_logs_are_read_again_from_their_recovery_points() -> None:
     assert recovered.recovery.scanned_bytes > 0
 
 
-def test_a_crash_while_loading_counts_as_one() -> None:
+def test_crash_during_loading_is_an_unclean_shutdown() -> None:
     node = Node()
     append(node.create(T0))
     node.stop()
@@ -187,7 +187,7 @@ def test_a_crash_while_loading_counts_as_one() -> None:
 
 
 @pytest.mark.parametrize("name", [RECOVERY_POINT_FILE, LOG_START_OFFSET_FILE, HIGH_WATERMARK_FILE])
-def test_a_checkpoint_that_does_not_parse_costs_a_longer_recovery(name: str) -> None:
+def test_corrupt_checkpoint_lengthens_the_recovery(name: str) -> None:
     node = Node()
     append(node.create(T0), 2)
     node.stop()
@@ -209,7 +209,7 @@ def test_log_start_is_checkpointed_only_if_segments_do_not_imply_it() -> None:
     assert starts == {"t-0": 2, "t-1": 0}
 
 
-def test_checkpoints_are_written_only_where_something_changed() -> None:
+def test_unchanged_checkpoints_are_not_rewritten() -> None:
     node = Node()
     append(node.create(T0))
     node.stop()
@@ -321,7 +321,7 @@ def test_other_directories_are_left_alone() -> None:
     assert len(node.dirs) == 0
 
 
-def test_a_directory_that_is_no_log_stops_the_start_with_one_sentence() -> None:
+def test_invalid_log_directory_name_prevents_the_start_with_one_sentence() -> None:
     node = Node()
     node.fs.make_directory("a/holidays")
     node.stop()
@@ -402,7 +402,7 @@ def test_failed_directory_is_skipped_by_settle(twice: Node) -> None:
     assert twice.fs.exists("a/t-0")
 
 
-def test_a_truncation_writes_the_recovery_point_first() -> None:
+def test_truncation_writes_the_recovery_point_first() -> None:
     node = Node()
     log = node.create(T0)
     append(log, 4)
@@ -447,7 +447,7 @@ def test_failed_directory_goes_offline_and_the_other_continues() -> None:
     assert len(node.lost) == 1, "on_failure is called once"
 
 
-def test_a_checkpoint_that_cannot_be_written_takes_the_directory_offline() -> None:
+def test_failed_checkpoint_write_takes_the_directory_offline() -> None:
     node = Node("a", "b")
     node.create(T0)
     node.fs.fail("sync", path_part=join("a", RECOVERY_POINT_FILE))
@@ -455,7 +455,7 @@ def test_a_checkpoint_that_cannot_be_written_takes_the_directory_offline() -> No
     assert node.lost == [("a", ["t-0"])]
 
 
-def test_a_directory_that_cannot_be_read_at_start_is_offline_from_the_start() -> None:
+def test_unreadable_directory_is_offline_after_the_start() -> None:
     node = Node("a", "b")
     append(node.create(T0))
     append(node.create(T1))
@@ -467,7 +467,7 @@ def test_a_directory_that_cannot_be_read_at_start_is_offline_from_the_start() ->
     assert node.dirs.previous_broker_epoch == -1
 
 
-def test_a_log_whose_files_do_not_parse_takes_its_directory_offline() -> None:
+def test_corrupt_partition_metadata_takes_the_directory_offline() -> None:
     node = Node("a", "b")
     node.create(T0)
     node.stop()
@@ -493,7 +493,7 @@ def test_create_fails_if_every_directory_is_offline() -> None:
         node.create(T1)
 
 
-def test_an_offline_directory_leaves_no_marker() -> None:
+def test_offline_directory_gets_no_clean_shutdown_marker() -> None:
     node = Node("a", "b")
     node.create(T0)
     node.dirs.fail(node.dirs.directories[0], OSError(errno.EIO, "gone"))

@@ -57,7 +57,7 @@ def test_unformatted_directory_has_no_meta_properties() -> None:
     assert read_meta_properties(disk("d"), "d") is None
 
 
-def test_a_file_of_apache_kafka_is_read() -> None:
+def test_file_of_apache_kafka_is_read() -> None:
     content = (
         "#\n#Fri Nov 21 08:00:00 UTC 2025\n"
         f"cluster.id={CLUSTER}\ndirectory.id={uuid_to_text(FIRST_ID)}\nnode.id=1\nversion=1\n"
@@ -75,7 +75,7 @@ def test_separators_blanks_and_escapes_of_java_properties() -> None:
     assert read_meta_properties(with_file(content), "d") == MetaProperties("a:b= \n", 5)
 
 
-def test_a_name_with_separators_in_it_survives() -> None:
+def test_name_with_separators_round_trips() -> None:
     fs = disk("d")
     meta = MetaProperties("my cluster: #1 = \\o/", 1, FIRST_ID)
     write_meta_properties(fs, "d", meta)

@@ -25,7 +25,7 @@ def parsed(**settings: str) -> SegmentStoreSettings:
     return parse_settings({name.replace("_", "."): value for name, value in settings.items()}).settings
 
 
-def test_without_settings_there_are_defaults() -> None:
+def test_defaults_apply_without_settings() -> None:
     assert parse_settings({}) == (
         SegmentStoreSettings(
             chunk_bytes=4 * 1024 * 1024,
@@ -53,7 +53,7 @@ def test_without_settings_there_are_defaults() -> None:
     )
 
 
-def test_everything_can_be_set() -> None:
+def test_every_setting_is_parsed() -> None:
     settings = {
         "chunk.size": "1024",
         "key.prefix": "kafka/",
@@ -123,16 +123,16 @@ def test_key_pairs_without_encryption_read_old_segments() -> None:
     assert settings.key_pairs.keys() == {"old", "new"}
 
 
-def test_a_cache_of_no_bytes_is_none() -> None:
+def test_cache_of_0_bytes_is_disabled() -> None:
     assert parsed(fetch_chunk_cache_size="0").chunk_cache.kind is ChunkCacheKind.NONE
     assert parsed(fetch_chunk_cache_class="none").chunk_cache.kind is ChunkCacheKind.NONE
 
 
-def test_a_cache_on_disk_is_larger_by_default() -> None:
+def test_disk_cache_is_larger_by_default() -> None:
     assert parsed(fetch_chunk_cache_class="disk").chunk_cache.limits.size == 1024 * 1024 * 1024
 
 
-def test_names_of_older_releases_are_understood_and_outranked() -> None:
+def test_former_setting_names_are_accepted_below_present_ones() -> None:
     old = {"segment.manifest.cache.size": "7", "segment.manifest.cache.retention.ms": "8"}
     assert parse_settings(old).settings.manifest_cache == CacheSettings(7, 8, 10_000)
     assert parse_settings(old | {"fetch.manifest.cache.size": "9"}).settings.manifest_cache.size == 9
@@ -191,6 +191,6 @@ def test_bad_value_is_refused_with_full_key(name: str, value: str, complaint: st
     assert "\n" not in message
 
 
-def test_messages_follow_the_prefix_that_is_configured() -> None:
+def test_errors_use_the_configured_prefix() -> None:
     with pytest.raises(ValueError, match=r"^mine.chunk.size must be"):
         parse_settings({"chunk.size": "x"}, "mine.")

@@ -1,6 +1,6 @@
 """Harness of a partition whose leaders copy and delete segments, crash and are deposed, while a collector runs.
 
-Everything is one step of `BucketHarness.step`: a request reaching the store, an event reaching the metadata log,
+Each step of `BucketHarness.step` is one of: a request reaching the store, an event reaching the metadata log,
 a crash, an election, passing time. The collector's store and journal run some steps before and after each call, so its
 passes interleave with all other steps. After every step, the objects of all segments finished in the metadata must
 exist, and so must all offsets copied from the log start on.
@@ -61,7 +61,7 @@ class _Leader:
 
 
 class BucketHarness:
-    """`is_leased`: copiers give up copies older than the lease."""
+    """A partition in a simulated bucket; with `is_leased`, leaders give up copies older than the lease."""
 
     def __init__(self, seed: int, *, is_leased: bool = True) -> None:
         self.random = Random(seed)
@@ -92,7 +92,7 @@ class BucketHarness:
         leader = self.random.choice(self._leaders)
         chance = self.random.random()
         if chance < 0.02 and leader.tasks:
-            leader.tasks.pop(self.random.randrange(len(leader.tasks)))  # a crash leaves all as it is
+            leader.tasks.pop(self.random.randrange(len(leader.tasks)))  # a crash leaves objects and events unchanged
         elif chance < 0.03:
             self._leaders = [*self._leaders[-1:], _Leader(self._leaders[-1].epoch + 1)]
         elif len(leader.tasks) < 2 and leader is self._leaders[-1]:
@@ -128,7 +128,7 @@ class BucketHarness:
     # ---------------------------------------------------------------------------------------------------------
 
     def _copy(self, leader: _Leader) -> Task:
-        """Run one copy attempt; a deposed leader does not notice it."""
+        """Run one copy attempt; a deposed leader continues it."""
         self._ids += 1
         start, began_ms = self.next_offset, self.now_ms
         segment = RemoteSegment(
@@ -189,21 +189,21 @@ class BucketHarness:
         return True
 
     def _update(self, event: Event) -> None:
-        assert isinstance(event, SegmentUpdate), "nobody deletes partitions here"
+        assert isinstance(event, SegmentUpdate), "the harness deletes no partitions"
         self.truth.update(event)
 
     # -- invariants
     # ------------------------------------------------------------------------------------------------------
 
     def check(self) -> None:
-        there = set(self.store.keys())
+        present = set(self.store.keys())
         for segment in self.truth.segments():
             if segment.state is SegmentState.COPY_FINISHED:
                 for suffix in UPLOAD_ORDER:
-                    if self.keys.key(segment, suffix) not in there:
+                    if self.keys.key(segment, suffix) not in present:
                         raise Violation(f"{segment.id} is finished and has lost its {suffix.value}")
         if not Coverage(self.truth.segments(), self.log_start).holds(self.log_start, self.next_offset - 1):
-            raise Violation("what a leader was told is copied, and has deleted locally, is not there any more")
+            raise Violation("offsets that a leader deleted locally after their copy are missing")
 
     def expected_keys(self) -> list[str]:
         return sorted(
@@ -218,58 +218,58 @@ class BucketHarness:
 
 
 class InterruptedStore:
-    """The store as the collector sees it: steps interleave with every call, and a listing may be stale."""
+    """The collector's view of the store: steps interleave with every call, and a listing may be stale."""
 
-    def __init__(self, world: BucketHarness, stale_ms: int = 50) -> None:
-        self._world = world
+    def __init__(self, harness: BucketHarness, stale_ms: int = 50) -> None:
+        self._harness = harness
         self._stale_ms = stale_ms
 
     def put(self, key: str, parts: Iterable[Buffer]) -> int:
         raise AssertionError("a collector writes nothing")
 
     def get(self, key: str, first: int = 0, last: int | None = None) -> Iterator[bytes]:
-        self._world.steps(5)
-        return self._world.store.get(key, first, last)
+        self._harness.steps(5)
+        return self._harness.store.get(key, first, last)
 
     def delete(self, keys: Sequence[str]) -> None:
         for key in keys:
-            self._world.steps(3)
-            self._world.store.delete([key])
-            self._world.check()
-        self._world.steps(5)
+            self._harness.steps(3)
+            self._harness.store.delete([key])
+            self._harness.check()
+        self._harness.steps(5)
 
     def list(self, prefix: str, start_after: str = "") -> Iterator[ObjectInfo]:
-        self._world.steps(20)
-        for info in list(self._world.store.list(prefix, start_after)):
-            self._world.steps(2)
-            if info.modified_ms + self._stale_ms <= self._world.now_ms:
+        self._harness.steps(20)
+        for info in list(self._harness.store.list(prefix, start_after)):
+            self._harness.steps(2)
+            if info.modified_ms + self._stale_ms <= self._harness.now_ms:
                 yield info
 
     def close(self) -> None:
-        raise AssertionError("the store is not the collector's")
+        raise AssertionError("the collector must not close the store")
 
 
 class InterruptedJournal:
-    """The metadata log as the collector sees it."""
+    """The collector's view of the metadata log."""
 
-    def __init__(self, world: BucketHarness) -> None:
-        self._world = world
+    def __init__(self, harness: BucketHarness) -> None:
+        self._harness = harness
         self._known = KnownPartition(PARTITION)
         self._position = 0
 
     def catch_up(self, partition: TopicIdPartition) -> KnownPartition:
-        self._world.steps(10)
-        for event in self._world.log[self._position :]:
+        self._harness.steps(10)
+        for event in self._harness.log[self._position :]:
             self._known.apply(event)
-        self._position = len(self._world.log)
-        self._world.steps(10)
+        self._position = len(self._harness.log)
+        self._harness.steps(10)
         return self._known
 
     def catch_up_all(self) -> Iterable[KnownPartition]:
         return [self.catch_up(PARTITION)]
 
     def publish(self, partition: TopicIdPartition, events: Sequence[Event]) -> None:
-        self._world.steps(10)
+        self._harness.steps(10)
         for event in events:
-            self._world.append(event)
-        self._world.steps(10)
+            self._harness.append(event)
+        self._harness.steps(10)

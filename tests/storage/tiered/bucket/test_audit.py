@@ -49,7 +49,7 @@ class Journal:
 
 
 @dataclass
-class Bench:
+class AuditHarness:
     """A bucket and metadata written by tests."""
 
     store: MemoryObjectStore = field(default_factory=MemoryObjectStore)
@@ -74,7 +74,7 @@ class Bench:
         for suffix in suffixes or ALL:
             self.store.put(KEYS.key(segment, suffix), (str(segment.end_offset).encode(),))
 
-    def say(self, segment: RemoteSegment, *states: SegmentState, at_ms: int = 0) -> None:
+    def publish_states(self, segment: RemoteSegment, *states: SegmentState, at_ms: int = 0) -> None:
         """Publish COPY_STARTED and further events."""
         self.journal.known.apply(segment)
         for state in states:
@@ -83,7 +83,7 @@ class Bench:
     def finished(self, number: int, start: int, end: int) -> RemoteSegment:
         segment = self.segment(number, start, end)
         self.put(segment)
-        self.say(segment, SegmentState.COPY_FINISHED)
+        self.publish_states(segment, SegmentState.COPY_FINISHED)
         return segment
 
     def end_offset(self, objects: StoredSegment) -> int:
@@ -111,174 +111,174 @@ class Bench:
 
 
 @pytest.fixture
-def bench() -> Bench:
-    return Bench()
+def harness() -> AuditHarness:
+    return AuditHarness()
 
 
-def test_a_bucket_that_agrees_with_metadata_is_in_order(bench: Bench) -> None:
-    bench.finished(1, 0, 9)
-    bench.finished(2, 10, 19)
-    [report] = bench.audit()
+def test_consistent_bucket_has_only_live_segments(harness: AuditHarness) -> None:
+    harness.finished(1, 0, 9)
+    harness.finished(2, 10, 19)
+    [report] = harness.audit()
     assert report.is_in_order
     assert summary([report])[Finding.LIVE] == 2
-    assert bench.collect() == 0
+    assert harness.collect() == 0
 
 
-def test_objects_without_metadata_are_orphans_after_grace_time(bench: Bench) -> None:
-    bench.finished(1, 0, 9)
-    bench.put(bench.segment(2, 0, 9), ObjectSuffix.LOG, at_ms=NOW_MS - GRACE_MS)
-    bench.put(bench.segment(3, 0, 9), ObjectSuffix.LOG, at_ms=NOW_MS - GRACE_MS + 1)
-    assert bench.findings() == [Finding.LIVE, Finding.ORPHAN, Finding.RECENT]
-    assert bench.collect() == 1
-    assert len(bench.store.keys()) == 4
+def test_objects_without_metadata_are_orphans_after_grace_time(harness: AuditHarness) -> None:
+    harness.finished(1, 0, 9)
+    harness.put(harness.segment(2, 0, 9), ObjectSuffix.LOG, at_ms=NOW_MS - GRACE_MS)
+    harness.put(harness.segment(3, 0, 9), ObjectSuffix.LOG, at_ms=NOW_MS - GRACE_MS + 1)
+    assert harness.findings() == [Finding.LIVE, Finding.ORPHAN, Finding.RECENT]
+    assert harness.collect() == 1
+    assert len(harness.store.keys()) == 4
 
 
-def test_leftover_of_deleted_segment_is_an_orphan(bench: Bench) -> None:
+def test_leftover_of_deleted_segment_is_an_orphan(harness: AuditHarness) -> None:
     """A request arrived after the deletion was finished."""
-    bench.finished(1, 0, 9)
-    gone = bench.segment(2, 0, 9)
-    bench.say(gone, SegmentState.DELETE_STARTED, SegmentState.DELETE_FINISHED)
-    bench.put(gone)
-    assert bench.collect() == 1
+    harness.finished(1, 0, 9)
+    removed = harness.segment(2, 0, 9)
+    harness.publish_states(removed, SegmentState.DELETE_STARTED, SegmentState.DELETE_FINISHED)
+    harness.put(removed)
+    assert harness.collect() == 1
 
 
-def test_abandoned_copy_is_deleted_with_events(bench: Bench) -> None:
-    bench.finished(1, 0, 9)
-    begun = bench.segment(2, 10, 19)
-    bench.say(begun)
-    bench.put(begun, ObjectSuffix.LOG)
-    assert bench.findings() == [Finding.LIVE, Finding.ABANDONED]
-    assert bench.collect() == 1
-    assert bench.journal.known.get(FOO).segments.get(begun.id.id) is None
-    assert bench.findings() == [Finding.LIVE]
+def test_abandoned_copy_is_deleted_with_events(harness: AuditHarness) -> None:
+    harness.finished(1, 0, 9)
+    begun = harness.segment(2, 10, 19)
+    harness.publish_states(begun)
+    harness.put(begun, ObjectSuffix.LOG)
+    assert harness.findings() == [Finding.LIVE, Finding.ABANDONED]
+    assert harness.collect() == 1
+    assert harness.journal.known.get(FOO).segments.get(begun.id.id) is None
+    assert harness.findings() == [Finding.LIVE]
 
 
-def test_copies_without_any_object_are_abandoned_too(bench: Bench) -> None:
-    bench.say(bench.segment(2, 10, 19))
-    assert bench.findings() == [Finding.ABANDONED]
-    assert bench.collect() == 1
-    assert bench.findings() == []
+def test_copies_without_any_object_are_abandoned_too(harness: AuditHarness) -> None:
+    harness.publish_states(harness.segment(2, 10, 19))
+    assert harness.findings() == [Finding.ABANDONED]
+    assert harness.collect() == 1
+    assert harness.findings() == []
 
 
-def test_interrupted_deletions_are_finished(bench: Bench) -> None:
-    half = bench.segment(1, 0, 9)
-    bench.put(half, ObjectSuffix.INDEXES, ObjectSuffix.LOG)
-    bench.say(half, SegmentState.COPY_FINISHED, SegmentState.DELETE_STARTED)
-    assert bench.findings() == [Finding.HALF_DELETED]
-    assert bench.collect() == 1
-    assert bench.store.keys() == []
-    assert len(bench.journal.known.get(FOO).segments) == 0
+def test_interrupted_deletions_are_finished(harness: AuditHarness) -> None:
+    half = harness.segment(1, 0, 9)
+    harness.put(half, ObjectSuffix.INDEXES, ObjectSuffix.LOG)
+    harness.publish_states(half, SegmentState.COPY_FINISHED, SegmentState.DELETE_STARTED)
+    assert harness.findings() == [Finding.HALF_DELETED]
+    assert harness.collect() == 1
+    assert harness.store.keys() == []
+    assert len(harness.journal.known.get(FOO).segments) == 0
 
 
-def test_deletions_under_way_are_left_alone(bench: Bench) -> None:
-    half = bench.segment(1, 0, 9)
-    bench.put(half, ObjectSuffix.LOG)
-    bench.say(half, SegmentState.DELETE_STARTED, at_ms=NOW_MS - GRACE_MS + 1)
-    assert bench.findings() == [Finding.DELETING]
-    assert bench.collect() == 0
+def test_deletions_under_way_are_left_alone(harness: AuditHarness) -> None:
+    half = harness.segment(1, 0, 9)
+    harness.put(half, ObjectSuffix.LOG)
+    harness.publish_states(half, SegmentState.DELETE_STARTED, at_ms=NOW_MS - GRACE_MS + 1)
+    assert harness.findings() == [Finding.DELETING]
+    assert harness.collect() == 0
 
 
 @pytest.mark.parametrize("lost", ALL)
-def test_a_finished_segment_with_an_object_missing_dangles(bench: Bench, lost: ObjectSuffix) -> None:
-    segment = bench.finished(1, 0, 9)
-    bench.store.lose(KEYS.key(segment, lost))
-    [report] = bench.audit()
+def test_finished_segment_with_a_missing_object_is_dangling(harness: AuditHarness, lost: ObjectSuffix) -> None:
+    segment = harness.finished(1, 0, 9)
+    harness.store.lose(KEYS.key(segment, lost))
+    [report] = harness.audit()
     [verdict] = report.segments
     assert (verdict.finding, verdict.missing) == (Finding.DANGLING, (lost,))
     assert not report.is_in_order
-    assert bench.collect() == 0
+    assert harness.collect() == 0
 
 
-def test_a_finished_segment_without_any_object_dangles(bench: Bench) -> None:
-    bench.say(bench.segment(1, 0, 9), SegmentState.COPY_FINISHED)
-    assert bench.findings() == [Finding.DANGLING]
+def test_finished_segment_without_objects_is_dangling(harness: AuditHarness) -> None:
+    harness.publish_states(harness.segment(1, 0, 9), SegmentState.COPY_FINISHED)
+    assert harness.findings() == [Finding.DANGLING]
 
 
-def test_partition_without_metadata_is_not_touched(bench: Bench) -> None:
-    bench.put(bench.segment(1, 0, 9))
-    bench.put(bench.segment(2, 10, 19))
-    [report] = bench.audit()
+def test_partition_without_metadata_is_not_touched(harness: AuditHarness) -> None:
+    harness.put(harness.segment(1, 0, 9))
+    harness.put(harness.segment(2, 10, 19))
+    [report] = harness.audit()
     assert not report.is_recorded
     assert {verdict.finding for verdict in report.segments} == {Finding.UNRECORDED}
-    assert bench.collect() == 0
-    assert len(bench.store.keys()) == 6
+    assert harness.collect() == 0
+    assert len(harness.store.keys()) == 6
 
 
-def test_a_segment_that_metadata_lost_is_not_touched_though_they_know_others(bench: Bench) -> None:
+def test_unrecorded_segment_is_not_touched_among_recorded_ones(harness: AuditHarness) -> None:
     """The metadata topic was lost, and the leader continued to copy."""
-    bench.put(bench.segment(1, 0, 9))
-    bench.finished(2, 10, 19)
-    assert bench.findings() == [Finding.UNRECORDED, Finding.LIVE]
-    bench.log_start_offset = 10
-    assert bench.findings() == [Finding.ORPHAN, Finding.LIVE]
+    harness.put(harness.segment(1, 0, 9))
+    harness.finished(2, 10, 19)
+    assert harness.findings() == [Finding.UNRECORDED, Finding.LIVE]
+    harness.log_start_offset = 10
+    assert harness.findings() == [Finding.ORPHAN, Finding.LIVE]
 
 
-def test_objects_of_another_cluster_are_not_touched(bench: Bench) -> None:
-    bench.finished(1, 0, 9)
-    bench.put(bench.segment(2, 0, 9))
-    bench.foreign = True
-    assert bench.collect() == 0
-    assert all(report.is_in_order for report in bench.audit())
+def test_objects_of_another_cluster_are_not_touched(harness: AuditHarness) -> None:
+    harness.finished(1, 0, 9)
+    harness.put(harness.segment(2, 0, 9))
+    harness.foreign = True
+    assert harness.collect() == 0
+    assert all(report.is_in_order for report in harness.audit())
 
 
-def test_topic_unknown_to_cluster_and_metadata_is_not_touched(bench: Bench) -> None:
+def test_topic_unknown_to_cluster_and_metadata_is_not_touched(harness: AuditHarness) -> None:
     """Another cluster may own the objects and be copying them."""
-    bench.put(bench.segment(1, 0, 9), ObjectSuffix.LOG)
-    bench.log_start_offset = None
-    assert bench.findings() == [Finding.ORPHAN]
-    assert bench.collect() == 0
+    harness.put(harness.segment(1, 0, 9), ObjectSuffix.LOG)
+    harness.log_start_offset = None
+    assert harness.findings() == [Finding.ORPHAN]
+    assert harness.collect() == 0
 
 
-def test_segments_of_removed_topic_are_reported_and_kept(bench: Bench) -> None:
-    bench.finished(1, 0, 9)
-    bench.log_start_offset = None
-    [report] = bench.audit()
+def test_segments_of_removed_topic_are_reported_and_kept(harness: AuditHarness) -> None:
+    harness.finished(1, 0, 9)
+    harness.log_start_offset = None
+    [report] = harness.audit()
     assert report.is_left_behind
     assert not report.is_in_order
-    assert bench.collect() == 0
+    assert harness.collect() == 0
 
 
-def test_leftovers_of_deleted_partition_are_collected(bench: Bench) -> None:
-    bench.finished(1, 0, 9)
-    bench.journal.known.apply(PartitionDelete(FOO, PartitionDeleteState.FINISHED, 0, 1))
-    bench.log_start_offset = None
-    assert bench.findings() == [Finding.ORPHAN]
-    assert bench.collect() == 1
-    assert bench.store.keys() == []
+def test_leftovers_of_deleted_partition_are_collected(harness: AuditHarness) -> None:
+    harness.finished(1, 0, 9)
+    harness.journal.known.apply(PartitionDelete(FOO, PartitionDeleteState.FINISHED, 0, 1))
+    harness.log_start_offset = None
+    assert harness.findings() == [Finding.ORPHAN]
+    assert harness.collect() == 1
+    assert harness.store.keys() == []
 
 
-def test_unrecognized_objects_are_reported_and_kept(bench: Bench) -> None:
-    bench.finished(1, 0, 9)
-    bench.store.put(KEYS.partition(FOO) + "note.txt", (b"?",))
-    [report] = bench.audit()
+def test_unrecognized_objects_are_reported_and_kept(harness: AuditHarness) -> None:
+    harness.finished(1, 0, 9)
+    harness.store.put(KEYS.partition(FOO) + "note.txt", (b"?",))
+    [report] = harness.audit()
     assert [info.key for info in report.unrecognized] == [KEYS.partition(FOO) + "note.txt"]
     assert not report.is_in_order
 
 
-def test_segment_id_at_unexpected_offset_is_unrecognized(bench: Bench) -> None:
-    bench.finished(1, 0, 9)
-    bench.put(bench.segment(1, 5, 9))
-    [report] = bench.audit()
+def test_segment_id_at_unexpected_offset_is_unrecognized(harness: AuditHarness) -> None:
+    harness.finished(1, 0, 9)
+    harness.put(harness.segment(1, 5, 9))
+    [report] = harness.audit()
     assert len(report.unrecognized) == 3
     assert [verdict.finding for verdict in report.segments] == [Finding.LIVE]
 
 
-def test_segment_recorded_after_audit_is_not_collected(bench: Bench) -> None:
-    bench.finished(1, 0, 9)
-    late = bench.segment(2, 0, 9)
-    bench.put(late)
-    reports = bench.audit()
-    bench.say(late, SegmentState.COPY_FINISHED)
-    collection = Collection(bench.store, KEYS, bench.journal, now_ms=lambda: NOW_MS)
+def test_segment_recorded_after_audit_is_not_collected(harness: AuditHarness) -> None:
+    harness.finished(1, 0, 9)
+    late = harness.segment(2, 0, 9)
+    harness.put(late)
+    reports = harness.audit()
+    harness.publish_states(late, SegmentState.COPY_FINISHED)
+    collection = Collection(harness.store, KEYS, harness.journal, now_ms=lambda: NOW_MS)
     assert [collection.remove(report) for report in reports] == [0]
-    assert len(bench.store.keys()) == 6
+    assert len(harness.store.keys()) == 6
 
 
-def test_manifest_is_deleted_first(bench: Bench) -> None:
-    bench.finished(1, 0, 9)
-    bench.put(bench.segment(2, 0, 9))
-    bench.collect()
-    deleted = [call.key.rpartition(".")[2] for call in bench.store.calls if call.operation == "delete"]
+def test_manifest_is_deleted_first(harness: AuditHarness) -> None:
+    harness.finished(1, 0, 9)
+    harness.put(harness.segment(2, 0, 9))
+    harness.collect()
+    deleted = [call.key.rpartition(".")[2] for call in harness.store.calls if call.operation == "delete"]
     assert deleted == ["rsm-manifest", "indexes", "log"]
 
 
@@ -288,11 +288,11 @@ def test_classification_requires_objects_or_metadata() -> None:
 
 
 def test_coverage_counts_finished_segments_without_gaps() -> None:
-    bench = Bench()
+    harness = AuditHarness()
     for number, (start, end) in enumerate([(0, 9), (5, 14), (20, 29)]):
-        bench.finished(number, start, end)
-    bench.say(bench.segment(9, 30, 39))
-    coverage = Coverage(bench.journal.known.get(FOO).segments.segments(), 3)
+        harness.finished(number, start, end)
+    harness.publish_states(harness.segment(9, 30, 39))
+    coverage = Coverage(harness.journal.known.get(FOO).segments.segments(), 3)
     assert coverage.holds(0, 14)
     assert coverage.holds(20, 29)
     assert not coverage.holds(10, 20)

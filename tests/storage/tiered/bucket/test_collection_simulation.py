@@ -29,20 +29,20 @@ PASSES = 6
 class Collector:
     """Collection passes as the command runs them."""
 
-    def __init__(self, world: BucketHarness, grace_ms: int = GRACE_MS) -> None:
-        self.world = world
+    def __init__(self, harness: BucketHarness, grace_ms: int = GRACE_MS) -> None:
+        self.harness = harness
         self.grace_ms = grace_ms
-        self.store = InterruptedStore(world)
-        self.journal = InterruptedJournal(world)
+        self.store = InterruptedStore(harness)
+        self.journal = InterruptedJournal(harness)
         self.removed = 0
 
     def run(self) -> set[Finding]:
-        world = self.world
+        harness = self.harness
         context = AuditContext(
-            now_ms=lambda: world.now_ms,
+            now_ms=lambda: harness.now_ms,
             grace_ms=self.grace_ms,
-            log_start_offset=lambda _: world.log_start,
-            end_offset=world.end_offset,
+            log_start_offset=lambda _: harness.log_start,
+            end_offset=harness.end_offset,
         )
         found: set[Finding] = set()
         for report in self.audit(context).partitions():
@@ -51,29 +51,29 @@ class Collector:
         return found
 
     def audit(self, context: AuditContext) -> Audit:
-        return Audit(self.store, self.world.keys, self.journal, context)
+        return Audit(self.store, self.harness.keys, self.journal, context)
 
     def collection(self) -> Collection:
-        return Collection(self.store, self.world.keys, self.journal, now_ms=lambda: self.world.now_ms)
+        return Collection(self.store, self.harness.keys, self.journal, now_ms=lambda: self.harness.now_ms)
 
     def also(self, verdicts: list[AuditedSegment]) -> list[AuditedSegment]:
         return []
 
 
 def run_to_the_end(collector: Collector) -> None:
-    """Run a seed. Raises Violation, or AssertionError if anything is left over."""
-    world = collector.world
+    """Run a seed. Raise Violation, or AssertionError if anything is left over."""
+    harness = collector.harness
     for _ in range(PASSES):
         for _ in range(60):
-            world.step()
+            harness.step()
         found = collector.run()
         if Finding.DANGLING in found:
-            raise Violation("a segment was said to be dangling that is there")
-    world.settle()
+            raise Violation("the audit reports an intact segment as dangling")
+    harness.settle()
     collector.run()
-    world.check()
-    assert world.store.keys() == world.expected_keys()
-    assert {segment.state for segment in world.truth.segments()} == {SegmentState.COPY_FINISHED}
+    harness.check()
+    assert harness.store.keys() == harness.expected_keys()
+    assert {segment.state for segment in harness.truth.segments()} == {SegmentState.COPY_FINISHED}
     assert collector.run() == {Finding.LIVE}
 
 
@@ -82,7 +82,7 @@ def test_collection_removes_exactly_the_leftovers(seed: int) -> None:
     run_to_the_end(Collector(BucketHarness(seed)))
 
 
-def test_the_simulation_has_something_to_collect() -> None:
+def test_simulation_contains_leftovers_of_every_kind() -> None:
     """Check that the seeds contain leftovers of every collectable kind."""
     kinds: set[Finding] = set()
     removed = 0
@@ -90,14 +90,14 @@ def test_the_simulation_has_something_to_collect() -> None:
         collector = Collector(BucketHarness(seed))
         for _ in range(PASSES):
             for _ in range(60):
-                collector.world.step()
+                collector.harness.step()
             kinds |= collector.run()
         removed += collector.removed
     assert {Finding.ORPHAN, Finding.ABANDONED, Finding.HALF_DELETED, Finding.LIVE, Finding.COPYING} <= kinds
     assert removed > 20
 
 
-class ReadsMetadataFirst(Collector):
+class MetadataReadBeforeListing(Collector):
     """Faulty rule: read the metadata once, before the listing."""
 
     def audit(self, context: AuditContext) -> Audit:
@@ -107,14 +107,14 @@ class ReadsMetadataFirst(Collector):
             def catch_up(self, partition: TopicIdPartition) -> KnownPartition:
                 return known
 
-        self.stale = Stale(self.world)
-        return Audit(self.store, self.world.keys, self.stale, context)
+        self.stale = Stale(self.harness)
+        return Audit(self.store, self.harness.keys, self.stale, context)
 
     def collection(self) -> Collection:
-        return Collection(self.store, self.world.keys, self.stale, now_ms=lambda: self.world.now_ms)
+        return Collection(self.store, self.harness.keys, self.stale, now_ms=lambda: self.harness.now_ms)
 
 
-class TrustsTheListing(Collector):
+class UnverifiedListing(Collector):
     """Faulty rule: every unlisted segment is dangling, without a second check."""
 
     def audit(self, context: AuditContext) -> Audit:
@@ -122,10 +122,10 @@ class TrustsTheListing(Collector):
             def _exists(self, segment: RemoteSegment, suffix: ObjectSuffix) -> bool:
                 return False
 
-        return Hasty(self.store, self.world.keys, self.journal, context)
+        return Hasty(self.store, self.harness.keys, self.journal, context)
 
 
-class CollectsWhatHasNoManifest(Collector):
+class ManifestlessSegmentsCollected(Collector):
     """Faulty rule: every segment without a manifest is garbage, whatever the metadata say."""
 
     def also(self, verdicts: list[AuditedSegment]) -> list[AuditedSegment]:
@@ -140,35 +140,35 @@ class CollectsWhatHasNoManifest(Collector):
             def catch_up(self, partition: TopicIdPartition) -> KnownPartition:
                 return KnownPartition(partition)
 
-        return Collection(self.store, self.world.keys, Blind(self.world), now_ms=lambda: self.world.now_ms)
+        return Collection(self.store, self.harness.keys, Blind(self.harness), now_ms=lambda: self.harness.now_ms)
 
 
-class HasNoPatience(Collector):
+class NoGraceTime(Collector):
     """Faulty rule: do not wait until copies are certainly abandoned."""
 
-    def __init__(self, world: BucketHarness) -> None:
-        super().__init__(world, grace_ms=0)
+    def __init__(self, harness: BucketHarness) -> None:
+        super().__init__(harness, grace_ms=0)
 
 
-PLANTED: dict[str, Callable[[int], Collector]] = {
-    "reads metadata first": lambda seed: ReadsMetadataFirst(BucketHarness(seed), grace_ms=0),
-    "trusts the listing": lambda seed: TrustsTheListing(BucketHarness(seed)),
-    "takes what has no manifest for garbage": lambda seed: CollectsWhatHasNoManifest(BucketHarness(seed)),
-    "has no patience": lambda seed: HasNoPatience(BucketHarness(seed)),
-    "meets copiers without a lease": lambda seed: Collector(BucketHarness(seed, is_leased=False), grace_ms=100),
+FAULTY_RULES: dict[str, Callable[[int], Collector]] = {
+    "metadata read before the listing": lambda seed: MetadataReadBeforeListing(BucketHarness(seed), grace_ms=0),
+    "unverified listing": lambda seed: UnverifiedListing(BucketHarness(seed)),
+    "segments without manifest collected": lambda seed: ManifestlessSegmentsCollected(BucketHarness(seed)),
+    "no grace time": lambda seed: NoGraceTime(BucketHarness(seed)),
+    "copies without a lease": lambda seed: Collector(BucketHarness(seed, is_leased=False), grace_ms=100),
 }
 
 
-@pytest.mark.parametrize("mistake", PLANTED)
-def test_planted_mistakes_are_caught(mistake: str) -> None:
-    assert any(loses_something(PLANTED[mistake](seed)) for seed in range(200))
+@pytest.mark.parametrize("rule", FAULTY_RULES)
+def test_faulty_rules_are_detected(rule: str) -> None:
+    assert any(loses_objects(FAULTY_RULES[rule](seed)) for seed in range(200))
 
 
-def loses_something(collector: Collector) -> bool:
+def loses_objects(collector: Collector) -> bool:
     try:
         run_to_the_end(collector)
     except Violation:
         return True
     except AssertionError:
-        return False  # Something is left over, which costs money and no data.
+        return False  # Leftovers cost storage and lose no data.
     return False

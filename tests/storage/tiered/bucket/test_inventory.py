@@ -96,7 +96,7 @@ def bucket() -> Bucket:
     return Bucket()
 
 
-def test_segments_are_what_they_were_when_they_were_copied(bucket: Bucket) -> None:
+def test_inventory_restores_the_copied_segment_metadata(bucket: Bucket) -> None:
     first = bucket.copy(0, 9, [(0, 0)])
     second = bucket.copy(10, 19, [(0, 10), (2, 15)], [(0, 0), (2, 15)])
     found = bucket.inventory()
@@ -107,7 +107,7 @@ def test_segments_are_what_they_were_when_they_were_copied(bucket: Bucket) -> No
     assert found.size_bytes == 2_000
 
 
-def test_a_segment_without_manifest_does_not_count(bucket: Bucket) -> None:
+def test_segment_without_manifest_is_ignored(bucket: Bucket) -> None:
     bucket.copy(0, 9, [(0, 0)])
     bucket.copy(10, 19, [(0, 10)], objects=(ObjectSuffix.LOG, ObjectSuffix.INDEXES))
     found = bucket.inventory()
@@ -123,7 +123,7 @@ def test_scenario_3_lost_log_end_is_not_restored(bucket: Bucket) -> None:
     assert (found.next_offset, found.holes, found.highest_epoch) == (2, (), 1)
 
 
-def test_scenario_4_a_segment_out_of_lineage_is_superfluous(bucket: Bucket) -> None:
+def test_scenario_4_segment_outside_of_the_lineage_is_superfluous(bucket: Bucket) -> None:
     u1 = bucket.copy(0, 2, [(0, 0)])
     u2 = bucket.copy(0, 1, [(0, 0), (1, 1)])
     found = bucket.inventory()
@@ -132,7 +132,7 @@ def test_scenario_4_a_segment_out_of_lineage_is_superfluous(bucket: Bucket) -> N
     assert found.next_offset == 2
 
 
-def test_scenario_5_the_latest_leader_decides(bucket: Bucket) -> None:
+def test_scenario_5_latest_leader_determines_the_lineage(bucket: Bucket) -> None:
     u1 = bucket.copy(0, 3, [(0, 0)])
     u2 = bucket.copy(0, 3, [(0, 0), (1, 2)])
     u3 = bucket.copy(4, 5, [(0, 4), (2, 5)], [(0, 0), (2, 5)])
@@ -161,7 +161,7 @@ def test_records_that_were_deleted_stay_deleted(bucket: Bucket) -> None:
     assert (found.log_start_offset, found.next_offset, found.holes) == (25, 25, ())
 
 
-def test_a_lost_segment_is_a_hole(bucket: Bucket) -> None:
+def test_lost_segment_leaves_a_hole(bucket: Bucket) -> None:
     bucket.copy(0, 9, [(0, 0)])
     bucket.copy(20, 29, [(0, 20)], [(0, 0)])
     bucket.copy(35, 39, [(0, 35)], [(0, 0)])
@@ -180,14 +180,14 @@ def test_unreadable_objects_are_reported_as_faults(bucket: Bucket) -> None:
 
 def test_manifest_deleted_meanwhile_is_reported_as_fault(bucket: Bucket) -> None:
     kept = bucket.copy(0, 9, [(0, 0)])
-    gone = bucket.copy(10, 19, [(0, 10)], [(0, 0)])
+    removed = bucket.copy(10, 19, [(0, 10)], [(0, 0)])
     [stored] = [each for each in walk(bucket.store, KEYS) if isinstance(each, StoredPartition)]
-    bucket.store.lose(KEYS.key(gone, ObjectSuffix.MANIFEST))
+    bucket.store.lose(KEYS.key(removed, ObjectSuffix.MANIFEST))
     found = bucket.reader.inventory(stored)
     assert (found.segments, len(found.faults)) == ((kept,), 1)
 
 
-def test_a_manifest_under_another_name_is_refused(bucket: Bucket) -> None:
+def test_manifest_under_another_key_is_refused(bucket: Bucket) -> None:
     one = bucket.copy(0, 9, [(0, 0)])
     other = bucket.copy(10, 19, [(0, 10)], [(0, 0)])
     bucket.store.replace(
@@ -204,7 +204,7 @@ def test_unreadable_history_falls_back_to_previous_segment(bucket: Bucket) -> No
     assert (found.next_offset, len(found.faults)) == (10, 1)
 
 
-def test_the_highest_producer_id_is_that_of_the_last_snapshot(bucket: Bucket) -> None:
+def test_highest_producer_id_comes_from_the_last_snapshot(bucket: Bucket) -> None:
     segment = bucket.copy(0, 9, [(0, 0)])
     assert bucket.inventory().highest_producer_id == -1
     bucket.indexes[segment.id, IndexKind.PRODUCER_SNAPSHOT] = snapshot_of(7, 4_711)

@@ -28,14 +28,14 @@ OPTIONS = RecoveryOptions(now_ms=NOW_MS, cluster_id="c", broker_id=-1)
 DIRECTORY = KEYS.partition(FOO).removesuffix("3/")
 
 
-class Scene(Bucket):
+class RecoveryHarness(Bucket):
     """A bucket and its metadata."""
 
     def __init__(self) -> None:
         super().__init__()
         self.known: dict[int, KnownPartition] = {}
 
-    def say(self, *events: Event) -> None:
+    def publish_events(self, *events: Event) -> None:
         for event in events:
             partition = event.partition if isinstance(event, PartitionDelete) else event.id.partition
             self.known.setdefault(partition.partition, KnownPartition(partition)).apply(event)
@@ -58,73 +58,73 @@ class Scene(Bucket):
 
     def publish(self, plan: TopicPlan) -> None:
         for partition in plan.partitions:
-            self.say(*partition.events)
+            self.publish_events(*partition.events)
 
     def live(self, partition: TopicIdPartition = FOO) -> list[RemoteSegment]:
         return self.known[partition.partition].segments.segments()
 
 
 @pytest.fixture
-def scene() -> Scene:
-    return Scene()
+def harness() -> RecoveryHarness:
+    return RecoveryHarness()
 
 
-def test_lost_metadata_of_existing_topic_are_published_again(scene: Scene) -> None:
-    segments = [scene.copy(0, 9, [(0, 0)]), scene.copy(10, 19, [(0, 10)], [(0, 0)])]
-    plan = scene.plan(ALIVE)
+def test_lost_metadata_of_existing_topic_are_published_again(harness: RecoveryHarness) -> None:
+    segments = [harness.copy(0, 9, [(0, 0)]), harness.copy(10, 19, [(0, 10)], [(0, 0)])]
+    plan = harness.plan(ALIVE)
     assert plan.exists
     assert plan.event_count == 4
-    scene.publish(plan)
-    assert scene.live() == [replace(segment, broker_id=-1, event_timestamp_ms=NOW_MS) for segment in segments]
+    harness.publish(plan)
+    assert harness.live() == [replace(segment, broker_id=-1, event_timestamp_ms=NOW_MS) for segment in segments]
 
 
-def test_repeated_recovery_plans_no_events(scene: Scene) -> None:
-    scene.copy(0, 9, [(0, 0)])
-    scene.publish(scene.plan(ALIVE))
-    assert scene.plan(ALIVE).is_done
+def test_repeated_recovery_plans_no_events(harness: RecoveryHarness) -> None:
+    harness.copy(0, 9, [(0, 0)])
+    harness.publish(harness.plan(ALIVE))
+    assert harness.plan(ALIVE).is_done
 
 
-def test_running_copy_is_left_to_its_leader(scene: Scene) -> None:
-    segment = scene.copy(0, 9, [(0, 0)])
-    scene.say(replace(segment, state=SegmentState.COPY_STARTED))
-    assert scene.plan(ALIVE).event_count == 0
-    assert scene.plan(EMPTY).event_count == 1, "of a topic that is lost, nobody is copying"
+def test_running_copy_is_left_to_its_leader(harness: RecoveryHarness) -> None:
+    segment = harness.copy(0, 9, [(0, 0)])
+    harness.publish_events(replace(segment, state=SegmentState.COPY_STARTED))
+    assert harness.plan(ALIVE).event_count == 0
+    assert harness.plan(EMPTY).event_count == 1, "a lost topic has no leader that copies"
 
 
-def test_segment_being_deleted_is_not_recovered(scene: Scene) -> None:
-    segment = scene.copy(0, 9, [(0, 0)])
-    scene.say(
+def test_segment_being_deleted_is_not_recovered(harness: RecoveryHarness) -> None:
+    segment = harness.copy(0, 9, [(0, 0)])
+    harness.publish_events(
         replace(segment, state=SegmentState.COPY_STARTED),
         SegmentUpdate(segment.id, SegmentState.DELETE_STARTED, 0, 1),
     )
-    assert scene.plan(ALIVE).event_count == 0
-    assert scene.plan(EMPTY).event_count == 0
+    assert harness.plan(ALIVE).event_count == 0
+    assert harness.plan(EMPTY).event_count == 0
 
 
-def test_leftover_of_covered_offsets_is_not_recovered(scene: Scene) -> None:
-    known = scene.copy(0, 9, [(0, 0)])
-    scene.publish(scene.plan(ALIVE))
-    scene.copy(0, 9, [(0, 0)])
-    scene.copy(10, 19, [(0, 10)], [(0, 0)])
-    plan = scene.plan(ALIVE)
+def test_leftover_of_covered_offsets_is_not_recovered(harness: RecoveryHarness) -> None:
+    known = harness.copy(0, 9, [(0, 0)])
+    harness.publish(harness.plan(ALIVE))
+    harness.copy(0, 9, [(0, 0)])
+    harness.copy(10, 19, [(0, 10)], [(0, 0)])
+    plan = harness.plan(ALIVE)
     assert plan.event_count == 2
-    scene.publish(plan)
-    assert [(each.start_offset, each.end_offset) for each in scene.live()] == [(0, 9), (10, 19)]
-    assert scene.live()[0].id == known.id
+    harness.publish(plan)
+    assert [(each.start_offset, each.end_offset) for each in harness.live()] == [(0, 9), (10, 19)]
+    assert harness.live()[0].id == known.id
 
 
-def test_existing_topic_recovers_segments_of_all_lineages(scene: Scene) -> None:
-    scene.copy(0, 2, [(0, 0)])
-    scene.copy(0, 1, [(0, 0), (1, 1)])
-    assert scene.plan(ALIVE).event_count == 4
-    assert scene.plan(EMPTY).event_count == 2
+def test_existing_topic_recovers_segments_of_all_lineages(harness: RecoveryHarness) -> None:
+    harness.copy(0, 2, [(0, 0)])
+    harness.copy(0, 1, [(0, 0), (1, 1)])
+    assert harness.plan(ALIVE).event_count == 4
+    assert harness.plan(EMPTY).event_count == 2
 
 
-def test_lost_topic_is_recreated_under_its_id_above_all_epochs(scene: Scene) -> None:
-    scene.copy(5, 9, [(2, 5)], [(0, 0), (2, 5)])
-    scene.copy(0, 3, [(6, 0)], partition=FOO._replace(partition=1))
-    scene.describe(term=11)
-    plan = scene.plan()
+def test_lost_topic_is_recreated_under_its_id_above_all_epochs(harness: RecoveryHarness) -> None:
+    harness.copy(5, 9, [(2, 5)], [(0, 0), (2, 5)])
+    harness.copy(0, 3, [(6, 0)], partition=FOO._replace(partition=1))
+    harness.describe(term=11)
+    plan = harness.plan()
     assert not plan.exists
     assert (plan.topic, plan.topic_id) == ("foo", FOO.topic_id)
     assert (plan.object_epoch, plan.leader_epoch) == (12, 13)
@@ -140,81 +140,81 @@ def test_lost_topic_is_recreated_under_its_id_above_all_epochs(scene: Scene) -> 
     assert (plan.refusals, plan.warnings) == ((), ())
 
 
-def test_topic_without_description_gets_defaults_and_warning(scene: Scene) -> None:
-    scene.copy(0, 9, [(0, 0)])
-    plan = scene.plan()
+def test_topic_without_description_gets_defaults_and_warning(harness: RecoveryHarness) -> None:
+    harness.copy(0, 9, [(0, 0)])
+    plan = harness.plan()
     assert len(plan.partitions) == 4
     assert plan.configs == {"remote.storage.enable": "true"}
     assert len(plan.warnings) == 1
 
 
-def test_options_override_the_description(scene: Scene) -> None:
-    scene.copy(0, 9, [(0, 0)])
-    scene.describe()
-    plan = scene.plan(options=replace(OPTIONS, replication_factor=1, configs={"retention.ms": "-1"}))
+def test_options_override_the_description(harness: RecoveryHarness) -> None:
+    harness.copy(0, 9, [(0, 0)])
+    harness.describe()
+    plan = harness.plan(options=replace(OPTIONS, replication_factor=1, configs={"retention.ms": "-1"}))
     assert (plan.replication_factor, plan.configs["retention.ms"]) == (1, "-1")
 
 
-def test_plan_warns_of_segments_beyond_retention(scene: Scene) -> None:
+def test_plan_warns_of_segments_beyond_retention(harness: RecoveryHarness) -> None:
     """The records have timestamps 500 ms after 1970."""
-    scene.copy(0, 9, [(0, 0)])
-    scene.describe()
+    harness.copy(0, 9, [(0, 0)])
+    harness.describe()
     late = replace(OPTIONS, now_ms=77_501)
-    assert scene.plan(options=replace(late, now_ms=77_500)).warnings == ()
-    [warning] = scene.plan(options=late).warnings
+    assert harness.plan(options=replace(late, now_ms=77_500)).warnings == ()
+    [warning] = harness.plan(options=late).warnings
     assert warning.startswith("1 of 1 segments are older than retention.ms=77000")
-    assert scene.plan(options=replace(late, configs={"retention.ms": "-1"})).warnings == ()
-    assert scene.plan(ALIVE, late).warnings == ()
+    assert harness.plan(options=replace(late, configs={"retention.ms": "-1"})).warnings == ()
+    assert harness.plan(ALIVE, late).warnings == ()
 
 
-def test_plan_keeps_log_start_offset(scene: Scene) -> None:
-    scene.copy(0, 9, [(0, 0)])
-    LogStartWriter(scene.store, KEYS.partition(FOO), leader_epoch=3, cluster_id="c", broker_id=1, interval_ms=0).write(
-        4, 0
-    )
-    plan = scene.plan()
+def test_plan_keeps_log_start_offset(harness: RecoveryHarness) -> None:
+    harness.copy(0, 9, [(0, 0)])
+    LogStartWriter(
+        harness.store, KEYS.partition(FOO), leader_epoch=3, cluster_id="c", broker_id=1, interval_ms=0
+    ).write(4, 0)
+    plan = harness.plan()
     assert (plan.partitions[3].log_start_offset, plan.partitions[3].raised_log_start) == (4, None)
     assert plan.object_epoch == 4
 
 
-def test_holes_are_refused_without_above_holes(scene: Scene) -> None:
-    scene.copy(0, 9, [(0, 0)])
-    scene.copy(20, 29, [(0, 20)], [(0, 0)])
-    assert "lacks the offsets 10 to 19" in scene.plan().refusals[0]
-    assert scene.plan(ALIVE).refusals == ()
-    plan = scene.plan(options=replace(OPTIONS, above_holes=True))
+def test_holes_are_refused_without_above_holes(harness: RecoveryHarness) -> None:
+    harness.copy(0, 9, [(0, 0)])
+    harness.copy(20, 29, [(0, 20)], [(0, 0)])
+    assert "lacks the offsets 10 to 19" in harness.plan().refusals[0]
+    assert harness.plan(ALIVE).refusals == ()
+    plan = harness.plan(options=replace(OPTIONS, above_holes=True))
     assert plan.refusals == ()
     assert (plan.partitions[3].log_start_offset, plan.partitions[3].raised_log_start) == (20, 20)
 
 
-def test_objects_of_another_cluster_need_from_cluster(scene: Scene) -> None:
-    scene.copy(0, 9, [(0, 0)])
-    scene.describe(cluster_id="elsewhere")
-    assert "--from-cluster elsewhere" in scene.plan().refusals[0]
-    assert scene.plan(options=replace(OPTIONS, from_clusters=frozenset({"elsewhere"}))).refusals == ()
+def test_objects_of_another_cluster_need_from_cluster(harness: RecoveryHarness) -> None:
+    harness.copy(0, 9, [(0, 0)])
+    harness.describe(cluster_id="elsewhere")
+    assert "--from-cluster elsewhere" in harness.plan().refusals[0]
+    assert harness.plan(options=replace(OPTIONS, from_clusters=frozenset({"elsewhere"}))).refusals == ()
 
 
 @pytest.mark.parametrize("state", PartitionDeleteState)
-def test_a_topic_that_was_deleted_stays_deleted(scene: Scene, state: PartitionDeleteState) -> None:
-    scene.copy(0, 9, [(0, 0)])
-    scene.say(PartitionDelete(FOO, state, 0, 1))
-    assert "was deleted" in scene.plan().refusals[0]
+def test_deleted_topic_is_not_restored(harness: RecoveryHarness, state: PartitionDeleteState) -> None:
+    harness.copy(0, 9, [(0, 0)])
+    harness.publish_events(PartitionDelete(FOO, state, 0, 1))
+    assert "was deleted" in harness.plan().refusals[0]
 
 
-def test_a_name_that_is_taken_is_refused(scene: Scene) -> None:
-    scene.copy(0, 9, [(0, 0)])
+def test_name_of_an_existing_topic_is_refused(harness: RecoveryHarness) -> None:
+    harness.copy(0, 9, [(0, 0)])
     other = Uuid(bytes(15) + b"\x55")
-    [refusal] = scene.plan(ClusterTopics({other: "foo"}, {"foo": other})).refusals
+    [refusal] = harness.plan(ClusterTopics({other: "foo"}, {"foo": other})).refusals
     assert uuid_to_text(other) in refusal
 
 
-def test_inventory_lists_all_topic_ids_of_a_name(scene: Scene) -> None:
+def test_inventory_lists_all_topic_ids_of_a_name(harness: RecoveryHarness) -> None:
     other = FOO._replace(topic_id=Uuid(bytes(15) + b"\x55"))
-    scene.copy(0, 9, [(0, 0)])
-    scene.copy(0, 9, [(0, 0)], partition=other)
-    scene.copy(0, 9, [(0, 0)], partition=FOO._replace(topic="bar"), objects=(ObjectSuffix.LOG,))
-    assert incarnations(scene.store, KEYS) == {
+    harness.copy(0, 9, [(0, 0)])
+    harness.copy(0, 9, [(0, 0)], partition=other)
+    harness.copy(0, 9, [(0, 0)], partition=FOO._replace(topic="bar"), objects=(ObjectSuffix.LOG,))
+    assert incarnations(harness.store, KEYS) == {
         "foo": {FOO.topic_id, other.topic_id},
         "bar": {FOO.topic_id},
     }
-    assert len(list(topics_in(scene.store, KEYS, scene.reader, "foo"))) == 2
+    assert len(list(topics_in(harness.store, KEYS, harness.reader, "foo"))) == 2

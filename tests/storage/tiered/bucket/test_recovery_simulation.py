@@ -148,14 +148,14 @@ def only_within(segments: Sequence[RemoteSegment], history: Lineage) -> tuple[Re
     return tuple(segment for segment in segments if history.holds(segment))
 
 
-@pytest.mark.parametrize(("rule", "mistake"), [("recency", furthest), ("needed_segments", only_within)])
-def test_planted_mistakes_are_caught(rule: str, mistake: object, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("rule", "faulty"), [("recency", furthest), ("needed_segments", only_within)])
+def test_faulty_rules_are_detected(rule: str, faulty: object, monkeypatch: pytest.MonkeyPatch) -> None:
     """Planted faults: the longest history instead of the latest; diverging segments dropped completely."""
-    monkeypatch.setattr(f"storage.tiered.bucket.inventory.{rule}", mistake)
+    monkeypatch.setattr(f"storage.tiered.bucket.inventory.{rule}", faulty)
     assert not all(map(holds, range(120)))
 
 
-def test_the_simulation_has_segments_out_of_lineage() -> None:
+def test_simulation_contains_segments_outside_of_the_lineage() -> None:
     """Check that the seeds are meaningful."""
     superfluous = parting = 0
     for seed in range(40):

@@ -67,10 +67,10 @@ class Storage:
         raise AssertionError("a check deletes nothing")
 
     def close(self) -> None:
-        raise AssertionError("the storage is not the check's")
+        raise AssertionError("the check must not close the storage")
 
 
-class Bench:
+class CheckHarness:
     def __init__(self) -> None:
         self.storage = Storage()
         self.store = MemoryObjectStore()
@@ -98,67 +98,67 @@ class Bench:
 
 
 @pytest.fixture
-def bench() -> Bench:
-    return Bench()
+def harness() -> CheckHarness:
+    return CheckHarness()
 
 
-def test_a_sound_segment_has_no_faults(bench: Bench) -> None:
-    assert bench.faults() == []
-    assert bench.segment.id.partition == PARTITION
+def test_sound_segment_has_no_faults(harness: CheckHarness) -> None:
+    assert harness.faults() == []
+    assert harness.segment.id.partition == PARTITION
 
 
-def test_wrong_batch_checksum_is_a_fault(bench: Bench) -> None:
-    damaged = bytearray(bench.storage.log)
+def test_wrong_batch_checksum_is_a_fault(harness: CheckHarness) -> None:
+    damaged = bytearray(harness.storage.log)
     damaged[len(batch(1000, 1049)) + 70] ^= 1
-    bench.storage.log = bytes(damaged)
-    assert bench.faults() == ["the checksum of the batch at offset 1050 does not hold"]
+    harness.storage.log = bytes(damaged)
+    assert harness.faults() == ["the checksum of the batch at offset 1050 does not hold"]
 
 
-def test_misplaced_batches_are_faults(bench: Bench) -> None:
-    bench.storage.log = batch(1000, 1049) + batch(1040, 1099) + batch(1100, 1201)
-    faults = [fault for fault in bench.faults() if "place" in fault]
+def test_misplaced_batches_are_faults(harness: CheckHarness) -> None:
+    harness.storage.log = batch(1000, 1049) + batch(1040, 1099) + batch(1100, 1201)
+    faults = [fault for fault in harness.faults() if "place" in fault]
     assert faults == ["offset 1040 is out of place", "offset 1100 is out of place"]
 
 
-def test_truncated_log_is_a_fault(bench: Bench) -> None:
-    whole = len(bench.storage.log)
-    bench.storage.log = bench.storage.log[:-10]
+def test_truncated_log_is_a_fault(harness: CheckHarness) -> None:
+    whole = len(harness.storage.log)
+    harness.storage.log = harness.storage.log[:-10]
     rest = len(batch(1100, 1200)) - 10
-    assert bench.faults() == [
+    assert harness.faults() == [
         f"{rest} bytes at the end are no batch",
         f"the log has {whole - 10} bytes, and metadata say {whole}",
     ]
 
 
-def test_invalid_batch_is_a_fault(bench: Bench) -> None:
-    bench.storage.log = bytes(len(bench.storage.log))
-    assert len(bench.faults()) == 1
+def test_invalid_batch_is_a_fault(harness: CheckHarness) -> None:
+    harness.storage.log = bytes(len(harness.storage.log))
+    assert len(harness.faults()) == 1
 
 
 @pytest.mark.parametrize("suffix", [ObjectSuffix.LOG, ObjectSuffix.INDEXES])
-def test_object_size_differing_from_manifest_is_a_fault(bench: Bench, suffix: ObjectSuffix) -> None:
-    bench.store.put(KEYS.key(bench.segment, suffix), (b"short",))
-    [fault] = bench.faults()
+def test_object_size_differing_from_manifest_is_a_fault(harness: CheckHarness, suffix: ObjectSuffix) -> None:
+    harness.store.put(KEYS.key(harness.segment, suffix), (b"short",))
+    [fault] = harness.faults()
     assert fault.startswith(f"the {suffix.value} object has 5 bytes")
 
 
-def test_metadata_differing_from_manifest_are_faults(bench: Bench) -> None:
-    bench.segment = replace(bench.segment, max_timestamp_ms=1, leader_epochs=(SegmentEpoch(9, 1000),))
-    assert bench.faults() == [
+def test_metadata_differing_from_manifest_are_faults(harness: CheckHarness) -> None:
+    harness.segment = replace(harness.segment, max_timestamp_ms=1, leader_epochs=(SegmentEpoch(9, 1000),))
+    assert harness.faults() == [
         "the manifest has another max timestamp ms than metadata",
         "the manifest has another leader epochs than metadata",
         "the history of leader epochs is not that of the segment",
     ]
 
 
-def test_unreadable_indexes_are_faults(bench: Bench) -> None:
-    bench.storage.indexes[IndexKind.LEADER_EPOCH] = b"?"
-    bench.storage.indexes[IndexKind.PRODUCER_SNAPSHOT] = b"?"
-    assert len(bench.faults()) == 2
-    del bench.storage.indexes[IndexKind.OFFSET]
-    assert bench.faults() == ["there is no index"]
+def test_unreadable_indexes_are_faults(harness: CheckHarness) -> None:
+    harness.storage.indexes[IndexKind.LEADER_EPOCH] = b"?"
+    harness.storage.indexes[IndexKind.PRODUCER_SNAPSHOT] = b"?"
+    assert len(harness.faults()) == 2
+    del harness.storage.indexes[IndexKind.OFFSET]
+    assert harness.faults() == ["there is no index"]
 
 
-def test_damage_found_by_storage_is_a_fault(bench: Bench) -> None:
-    bench.storage.error = CorruptRemoteData("chunk 7 is not what was stored")
-    assert bench.faults() == ["chunk 7 is not what was stored"]
+def test_damage_found_by_storage_is_a_fault(harness: CheckHarness) -> None:
+    harness.storage.error = CorruptRemoteData("chunk 7 is not what was stored")
+    assert harness.faults() == ["chunk 7 is not what was stored"]

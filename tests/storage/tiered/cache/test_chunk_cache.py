@@ -67,7 +67,7 @@ class SignallingStorage(MemoryChunkStorage):
 
 
 class HeldPool:
-    """Pool that runs downloads at once, and prefetches when released or prioritized."""
+    """A pool that runs downloads at once, and prefetches when released or prioritized."""
 
     def __init__(self) -> None:
         self.ahead: list[Download] = []
@@ -108,7 +108,7 @@ def read(reader: ChunkReader, source: Source, first: int, last: int, *, is_open_
     return b"".join(reader.read(source, first, last, is_open_ended=is_open_ended))
 
 
-@settings(deadline=None)  # threads take the time that others leave them
+@settings(deadline=None)  # other processes may delay the threads
 @given(st.integers(0, 99), st.integers(0, 99), st.booleans(), st.booleans(), st.sampled_from([0, 15, 1000]))
 def test_read_returns_the_bytes_of_the_log(
     one: int, other: int, is_open_ended: bool, is_cached: bool, size: int
@@ -120,12 +120,12 @@ def test_read_returns_the_bytes_of_the_log(
         assert read(reader, source, first, last, is_open_ended=is_open_ended) == CONTENT[first : last + 1]
 
 
-def test_pieces_cannot_be_written_to() -> None:
+def test_pieces_are_read_only() -> None:
     for reader in (cache(), UncachedChunkReader()):
         assert all(piece.readonly for piece in reader.read(Source(), 5, 15, is_open_ended=False))
 
 
-def test_a_chunk_is_downloaded_once() -> None:
+def test_chunk_is_downloaded_once() -> None:
     chunks, source = cache(), Source()
     read(chunks, source, 12, 15)
     read(chunks, source, 10, 19)
@@ -364,12 +364,12 @@ def test_concurrent_readers_read_correct_bytes() -> None:
     pool = DownloadPool(threads=3, max_waiting=1000)
     chunks, source = cache(pool, size=35, prefetch_bytes=20), Source()
 
-    def go_through(start: int) -> bool:
+    def reads_all_ranges(start: int) -> bool:
         return all(
             read(chunks, source, first, min(first + 13, 99)) == CONTENT[first : first + 14]
             for first in range(start, 100, 7)
         )
 
     with ThreadPoolExecutor(8) as threads:
-        assert all(threads.map(go_through, range(40)))
+        assert all(threads.map(reads_all_ranges, range(40)))
     chunks.close()

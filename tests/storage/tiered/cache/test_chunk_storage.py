@@ -70,7 +70,7 @@ def test_least_recently_used_chunk_is_evicted_above_size(
     assert storage.size_bytes == 30
 
 
-def test_a_chunk_that_is_read_outlives_its_eviction(storage: MemoryChunkStorage | DiskChunkStorage) -> None:
+def test_chunk_in_use_survives_its_eviction(storage: MemoryChunkStorage | DiskChunkStorage) -> None:
     storage.put(A, b"0123456789")
     data = storage.get(A, 0, 10)
     storage.forget(A.object_key)
@@ -94,12 +94,12 @@ def test_all_chunks_of_an_object_are_forgotten_together(storage: MemoryChunkStor
     assert [key in storage for key in (A, B, OTHER)] == [False, False, True]
 
 
-def disk_shelf(fs: MemoryFileSystem, size: int = 30) -> DiskChunkStorage:
+def disk_storage(fs: MemoryFileSystem, size: int = 30) -> DiskChunkStorage:
     return DiskChunkStorage(fs, "place", CacheSettings(size, None, 1), lambda: 0)
 
 
 def test_files_exist_as_long_as_their_chunks(fs: MemoryFileSystem) -> None:
-    storage = disk_shelf(fs, size=20)
+    storage = disk_storage(fs, size=20)
     storage.put(A, b"0123456789")
     storage.put(B, b"0123456789")
     assert fs.list("place/cache") == ["1.log-0", "1.log-1"]
@@ -110,16 +110,16 @@ def test_files_exist_as_long_as_their_chunks(fs: MemoryFileSystem) -> None:
 
 
 def test_restart_removes_only_files_of_former_process(fs: MemoryFileSystem) -> None:
-    disk_shelf(fs).put(A, b"0123456789")
+    disk_storage(fs).put(A, b"0123456789")
     write_file(fs, "place/mine", b"", sync=False)
-    assert part(disk_shelf(fs), A) is None
+    assert part(disk_storage(fs), A) is None
     assert fs.list("place") == ["cache", "mine"]
     assert fs.list("place/cache") == []
 
 
 @pytest.mark.parametrize("operation", ["write", "rename"])
-def test_a_chunk_that_cannot_be_written_is_not_kept(fs: MemoryFileSystem, operation: str) -> None:
-    storage = disk_shelf(fs)
+def test_chunk_that_cannot_be_written_is_not_kept(fs: MemoryFileSystem, operation: str) -> None:
+    storage = disk_storage(fs)
     fs.fail("write" if operation == "write" else "rename", errno.ENOSPC, path_part="1.log-0")
     storage.put(A, b"0123456789")
     assert A not in storage
@@ -127,9 +127,9 @@ def test_a_chunk_that_cannot_be_written_is_not_kept(fs: MemoryFileSystem, operat
     assert storage.failures == 1
 
 
-@pytest.mark.parametrize("damage", ["lost", "cut", "unreadable", "closed to us"])
+@pytest.mark.parametrize("damage", ["lost", "cut", "unreadable", "forbidden"])
 def test_unreadable_chunk_is_absent(fs: MemoryFileSystem, damage: str) -> None:
-    storage = disk_shelf(fs)
+    storage = disk_storage(fs)
     storage.put(A, b"0123456789")
     match damage:
         case "lost":
@@ -146,8 +146,8 @@ def test_unreadable_chunk_is_absent(fs: MemoryFileSystem, damage: str) -> None:
     assert part(storage, A) == b"9876543210"
 
 
-def test_a_file_that_cannot_be_removed_is_counted(fs: MemoryFileSystem) -> None:
-    storage = disk_shelf(fs)
+def test_file_that_cannot_be_removed_is_counted(fs: MemoryFileSystem) -> None:
+    storage = disk_storage(fs)
     storage.put(A, b"0123456789")
     fs.fail("remove", path_part="1.log-0")
     storage.forget(A.object_key)

@@ -8,12 +8,12 @@ class Job:
         self._name = name
         self._log = log
         self.began = threading.Event()
-        self.go_on = threading.Event()
+        self.release = threading.Event()
         self.done = threading.Event()
 
     def run(self) -> None:
         self.began.set()
-        assert self.go_on.wait(10)
+        assert self.release.wait(10)
         self._log.append(self._name)
         self.done.set()
 
@@ -21,7 +21,7 @@ class Job:
         self._log.append(f"{self._name} abandoned")
 
     def free(self) -> "Job":
-        self.go_on.set()
+        self.release.set()
         return self
 
 
@@ -38,7 +38,7 @@ def test_download_with_waiting_reader_runs_first() -> None:
     assert pool.submit(hurried, is_prefetch=True)
     assert pool.submit(wanted, is_prefetch=False)
     pool.prioritize(hurried)
-    running.go_on.set()
+    running.release.set()
     assert ahead.done.wait(10)
     assert log == ["running", "wanted", "now", "ahead"]
     pool.close()
@@ -56,7 +56,7 @@ def test_threads_are_bounded_and_started_on_demand() -> None:
     assert not jobs[2].began.is_set()
     assert pool._thread_count == 2
     for job in jobs:
-        job.go_on.set()
+        job.release.set()
     assert jobs[2].done.wait(10)
     pool.close()
 
@@ -72,7 +72,7 @@ def test_each_queue_is_bounded() -> None:
     assert not pool.submit(Job("x", log), is_prefetch=True)
     assert pool.submit(Job("b", log).free(), is_prefetch=False)
     assert not pool.submit(Job("x", log), is_prefetch=False)
-    running.go_on.set()
+    running.release.set()
     assert last.done.wait(10)
     assert log == ["running", "b", "c"]
     pool.close()
@@ -89,7 +89,7 @@ def test_closed_pool_abandons_queue_and_rejects_downloads() -> None:
     pool.close()
     assert log == ["wanted abandoned", "ahead abandoned"]
     assert not pool.submit(Job("late", log), is_prefetch=False)
-    running.go_on.set()
+    running.release.set()
     assert running.done.wait(10)
 
 

@@ -34,14 +34,14 @@ def segment(first: int, last: int, *epochs: tuple[int, int], number: int = 0) ->
     )
 
 
-def test_a_segment_of_the_same_history_is_part_of_it() -> None:
+def test_segment_of_the_same_history_belongs_to_the_lineage() -> None:
     lineage = Lineage([(0, 0), (1, 3), (2, 5)], 9)
     assert lineage.holds(segment(0, 2, (0, 0)))
     assert lineage.holds(segment(2, 4, (0, 2), (1, 3)))
     assert lineage.holds(segment(4, 8, (1, 4), (2, 5)))
 
 
-def test_a_segment_that_ends_beyond_the_log_is_not() -> None:
+def test_segment_beyond_the_log_end_is_not_in_the_lineage() -> None:
     assert Lineage([(0, 0)], 9).agreed_end(segment(4, 9, (0, 4))) == 8
     assert not Lineage([(0, 0)], 9).holds(segment(4, 9, (0, 4)))
     assert Lineage([(0, 0)], 9).agreed_end(segment(9, 12, (0, 9))) == -1
@@ -53,14 +53,14 @@ def test_scenario_4_segment_counts_up_to_divergence() -> None:
     assert lineage.holds(segment(0, 1, (0, 0), (1, 1)))
 
 
-def test_scenario_5_two_unclean_elections() -> None:
+def test_scenario_5_lineage_excludes_a_lost_leader() -> None:
     lineage = Lineage([(0, 0), (2, 5)], 7)
     assert lineage.holds(segment(0, 3, (0, 0)))
     assert lineage.agreed_end(segment(0, 3, (0, 0), (1, 2))) == 1
     assert lineage.holds(segment(4, 5, (0, 4), (2, 5)))
 
 
-def test_the_head_of_a_segment_below_the_history_is_not_looked_at() -> None:
+def test_segment_start_below_the_lineage_is_ignored() -> None:
     """KAFKA-16511: the log start offset lies within a segment with older epochs."""
     lineage = Lineage([(1, 5), (2, 8)], 20)
     assert lineage.holds(segment(0, 9, (0, 0), (1, 4), (2, 8)))
@@ -68,18 +68,18 @@ def test_the_head_of_a_segment_below_the_history_is_not_looked_at() -> None:
     assert lineage.agreed_end(segment(0, 4, (0, 0), (1, 4))) == -1
 
 
-def test_an_empty_history_holds_nothing() -> None:
+def test_empty_history_contains_no_segment() -> None:
     assert Lineage([], 0).agreed_end(segment(0, 1, (0, 0))) == -1
     assert Lineage([(7, 0)], 0).start_offset is None
 
 
-def test_epochs_that_wrote_nothing_are_left_out() -> None:
+def test_epochs_without_records_are_left_out() -> None:
     assert without_empty_epochs([(0, 0), (1, 4), (2, 4), (3, 9)], 9) == (LeaderEpochEntry(0, 0), LeaderEpochEntry(2, 4))
     assert Lineage([(0, 0), (1, 4), (2, 4)], 9).holds(segment(0, 5, (0, 0), (2, 4)))
     assert Lineage([(0, 0), (2, 4)], 9).holds(segment(0, 5, (0, 0), (1, 4), (2, 4)))
 
 
-def test_the_epochs_of_a_segment_are_clipped_to_it() -> None:
+def test_segment_epochs_are_clipped_to_the_segment() -> None:
     entries = [(0, 0), (1, 3), (2, 6), (3, 9)]
     assert epochs_of(entries, 4, 8) == (SegmentEpoch(1, 4), SegmentEpoch(2, 6))
     assert epochs_of(entries, 3, 5) == (SegmentEpoch(1, 3),)
@@ -100,7 +100,7 @@ def test_offsets_beyond_epoch_end_are_not_claimed() -> None:
     assert claimed_remote_offset(lineage, lambda epoch: {2: 30}.get(epoch)) == 6
 
 
-def test_a_missing_segment_ends_what_is_covered() -> None:
+def test_missing_segment_ends_the_coverage() -> None:
     lineage = Lineage([(0, 0)], 30)
     held = {0: segment(0, 9, (0, 0)), 1: segment(10, 14, (0, 10)), 2: segment(17, 22, (0, 17))}
 
@@ -113,7 +113,7 @@ def test_a_missing_segment_ends_what_is_covered() -> None:
     assert covered_remote_offset(lineage, 15, 22, segment_for) == 14
 
 
-def test_leader_epochs_are_a_checkpoint_in_text() -> None:
+def test_leader_epochs_are_encoded_as_a_text_checkpoint() -> None:
     assert encode_epochs([(0, 0), (3, 17)]) == b"0\n2\n0 0\n3 17\n"
     assert decode_epochs(b"0\n2\n0 0\n3 17\n") == [LeaderEpochEntry(0, 0), LeaderEpochEntry(3, 17)]
     assert decode_epochs(encode_epochs([])) == []
@@ -140,7 +140,7 @@ def entries_of(log: list[int]) -> list[tuple[int, int]]:
 
 
 @given(histories(), st.data())
-def test_against_a_comparison_offset_by_offset(logs: tuple[list[int], list[int]], data: st.DataObject) -> None:
+def test_lineage_agrees_with_a_comparison_by_offset(logs: tuple[list[int], list[int]], data: st.DataObject) -> None:
     ours, theirs = logs
     if not theirs:
         return

@@ -15,17 +15,17 @@ from storage.tiered.segment_metadata import (
 from tests.storage.tiered.sample_segments import PARTITION, segment
 
 
-class Watching:
+class ChangeRecorder:
     """A SegmentObserver."""
 
     def __init__(self) -> None:
-        self.told: list[str] = []
+        self.changes: list[str] = []
 
     def on_available(self, row: int, segment: RemoteSegment) -> None:
-        self.told.append(f"+{segment.start_offset}")
+        self.changes.append(f"+{segment.start_offset}")
 
     def on_unavailable(self, row: int, segment: RemoteSegment) -> None:
-        self.told.append(f"-{segment.start_offset}")
+        self.changes.append(f"-{segment.start_offset}")
 
 
 def events(first: RemoteSegment, *states: SegmentState) -> list[SegmentUpdate]:
@@ -38,14 +38,14 @@ def test_empty_cache_is_stable_while_referenced() -> None:
     gc.collect()
     assert metadata.cache(PARTITION) is held
     assert list(metadata) == []
-    gone = weakref.ref(held)
+    reference = weakref.ref(held)
     del held
     gc.collect()
-    assert gone() is None, "nobody who asked about what is not there may leave it behind"
+    assert reference() is None, "lookups of an absent partition leave no cache behind"
 
 
 def test_observer_of_held_cache_sees_all_changes() -> None:
-    metadata, observer, first = MaterializedMetadata(), Watching(), segment(100)
+    metadata, observer, first = MaterializedMetadata(), ChangeRecorder(), segment(100)
     held = metadata.cache(PARTITION)
     held.observer = observer
     metadata.apply(first)
@@ -57,7 +57,7 @@ def test_observer_of_held_cache_sees_all_changes() -> None:
     second = replace(segment(100, number=2, start_offset=5000), leader_epochs=first.leader_epochs)
     metadata.apply(second)
     metadata.apply(*events(second, SegmentState.COPY_FINISHED))
-    assert observer.told == ["+1000", "-1000", "+5000"]
+    assert observer.changes == ["+1000", "-1000", "+5000"]
     assert list(metadata) == [held]
 
 

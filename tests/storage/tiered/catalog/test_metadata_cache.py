@@ -66,7 +66,7 @@ def deleted(cache: RemoteLogMetadataCache, known: RemoteSegment) -> None:
     cache.update(update(known, DELETED))
 
 
-def test_a_segment_is_found_once_it_is_copied_and_until_its_deletion_begins() -> None:
+def test_segment_is_found_from_its_finished_copy_to_its_deletion() -> None:
     cache = RemoteLogMetadataCache(PARTITION)
     new = segment(1, 10, 19, [(0, 10), (2, 15)])
     cache.add(new)
@@ -88,7 +88,7 @@ def test_a_segment_is_found_once_it_is_copied_and_until_its_deletion_begins() ->
     assert cache.is_empty
 
 
-def test_a_segment_that_begins_alike_and_ends_earlier_hides_nothing() -> None:
+def test_shorter_segment_with_the_same_start_hides_no_offsets() -> None:
     """KIP-405, scenario 5: offsets 2 and 3 of epoch 0 are only in the segment of the first leader."""
     cache = RemoteLogMetadataCache(PARTITION)
     first = copied(cache, segment(1, 0, 3, [(0, 0)]))
@@ -103,7 +103,7 @@ def test_a_segment_that_begins_alike_and_ends_earlier_hides_nothing() -> None:
     assert cache.segment_for(0, 2) is None
 
 
-def test_a_later_and_shorter_segment_does_not_hide_a_longer_one() -> None:
+def test_later_shorter_segment_does_not_hide_a_longer_one() -> None:
     cache = RemoteLogMetadataCache(PARTITION)
     long = copied(cache, segment(1, 0, 100, [(0, 0)]))
     copied(cache, segment(2, 50, 60, [(0, 50)]))
@@ -123,8 +123,8 @@ def test_covered_segment_is_found_after_cover_is_deleted() -> None:
 def test_duplicate_segment_stays_when_the_other_is_deleted() -> None:
     cache = RemoteLogMetadataCache(PARTITION)
     twins = [copied(cache, segment(number, 0, 9, [(0, 0)])) for number in (1, 2, 3)]
-    for twin in twins[:2]:
-        deleted(cache, twin)
+    for reference in twins[:2]:
+        deleted(cache, reference)
     assert cache.segment_for(0, 9) == twins[2]
 
 
@@ -173,7 +173,7 @@ def test_invalid_transitions_are_refused() -> None:
     assert cache.segment_for(0, 0) is not None
 
 
-def test_the_next_segment_with_aborted_transactions_is_found_past_those_without() -> None:
+def test_next_segment_with_aborted_transactions_is_found() -> None:
     cache = RemoteLogMetadataCache(PARTITION)
     for number in range(10):
         copied(cache, segment(number, number * 10, number * 10 + 9, [(0, number * 10)], txn_index_empty=number != 6))
@@ -230,28 +230,28 @@ def random_event(rng: random.Random, made: list[RemoteSegment]) -> RemoteSegment
     )
 
 
-def assert_alike(cache: RemoteLogMetadataCache, twin: ReferenceMetadata) -> None:
-    assert {one.id.id: one for one in cache.segments()} == twin.known
-    assert len(cache) == len(twin.known)
-    assert cache.deletion == twin.deletion
-    assert {one.id.id for one in cache.newest()} == twin.newest()
+def assert_agrees(cache: RemoteLogMetadataCache, reference: ReferenceMetadata) -> None:
+    assert {one.id.id: one for one in cache.segments()} == reference.known
+    assert len(cache) == len(reference.known)
+    assert cache.deletion == reference.deletion
+    assert {one.id.id for one in cache.newest()} == reference.newest()
     for bound in range(0, OFFSETS, 7):
-        ending = {one.id.id for one in twin.finished() if bound <= one.end_offset <= bound + 3}
+        ending = {one.id.id for one in reference.finished() if bound <= one.end_offset <= bound + 3}
         assert {one.id.id for one in cache.ending_within(bound, bound + 3)} == ending
     for row, one in cache.page(0, 1_000).segments:
         assert (cache.max_timestamp_ms(row), cache.compacted_to(row)) == (one.max_timestamp_ms, one.compacted_to)
     for epoch in range(9):
         for first in range(0, OFFSETS, 11):
-            assert cache.first_within(epoch, first, first + 5) == twin.first_within(epoch, first, first + 5)
-        assert {one.id.id for one in cache.segments(epoch)} == twin.ids(epoch)
-        furthest = [twin.furthest(epoch, offset) for offset in range(OFFSETS)]
-        assert cache.highest_offset(epoch) == twin.highest(epoch)
+            assert cache.first_within(epoch, first, first + 5) == reference.first_within(epoch, first, first + 5)
+        assert {one.id.id for one in cache.segments(epoch)} == reference.ids(epoch)
+        furthest = [reference.furthest(epoch, offset) for offset in range(OFFSETS)]
+        assert cache.highest_offset(epoch) == reference.highest(epoch)
         for offset in range(OFFSETS):
             found = cache.segment_for(epoch, offset)
             assert (None if found is None else (found.is_compacted, reach(found, epoch, offset))) == furthest[offset]
         offset = epoch * 5
         aborted = cache.next_with_aborted(epoch, offset)
-        expected = twin.next_aborted_offset(epoch, offset, OFFSETS)
+        expected = reference.next_aborted_offset(epoch, offset, OFFSETS)
         assert expected is None or aborted is not None
         if aborted is not None:
             assert not aborted.txn_index_empty
@@ -261,7 +261,7 @@ def assert_alike(cache: RemoteLogMetadataCache, twin: ReferenceMetadata) -> None
 @pytest.mark.parametrize("seed", range(8))
 def test_cache_agrees_with_reference_model(seed: int) -> None:
     rng = random.Random(seed)
-    cache, twin = RemoteLogMetadataCache(PARTITION), ReferenceMetadata()
+    cache, reference = RemoteLogMetadataCache(PARTITION), ReferenceMetadata()
     made: list[RemoteSegment] = []
     for step in range(600):
         event = random_event(rng, made)
@@ -272,7 +272,7 @@ def test_cache_agrees_with_reference_model(seed: int) -> None:
                 was_refused = refused(cache.update, event)
             case _:
                 was_refused = refused(cache.delete_partition, event)
-        assert twin.apply(event) is not was_refused
+        assert reference.apply(event) is not was_refused
         if step % 40 == 39:
-            assert_alike(cache, twin)
+            assert_agrees(cache, reference)
     assert any(one.state is FINISHED for one in cache.segments())

@@ -45,7 +45,7 @@ def test_events_round_trip(event: RemoteSegment | SegmentUpdate | PartitionDelet
     assert partition_of(event) == PARTITION
 
 
-def test_the_bytes_are_those_of_kafka() -> None:
+def test_records_have_kafkas_bytes() -> None:
     """Written by Kafka 4.2's RemoteLogMetadataSerde for the same values."""
     assert encode_event(SEGMENT).hex() == KAFKA_SEGMENT
     assert encode_event(UPDATE).hex() == KAFKA_UPDATE

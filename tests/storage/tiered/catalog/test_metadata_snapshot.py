@@ -19,7 +19,7 @@ from storage.tiered.catalog.metadata_snapshot import (
 from storage.tiered.errors import InvalidSegmentTransition
 from storage.tiered.segment_metadata import PartitionDelete, PartitionDeleteState, RemoteSegment, SegmentState
 from tests.storage.tiered.catalog.reference_metadata import ReferenceMetadata
-from tests.storage.tiered.catalog.test_metadata_cache import assert_alike, copied, random_event, segment
+from tests.storage.tiered.catalog.test_metadata_cache import assert_agrees, copied, random_event, segment
 from tests.storage.tiered.sample_segments import OTHER_PARTITION, PARTITION
 from tests.support.fakes.memory_files import MemoryFileSystem
 
@@ -31,16 +31,16 @@ POSITION = SnapshotPosition(ONE_UUID, 7, 1234, 5)
 def filled(seed: int) -> tuple[MaterializedMetadata, ReferenceMetadata]:
     """Return metadata after random events, and a reference model."""
     rng = random.Random(seed)
-    metadata, twin = MaterializedMetadata(), ReferenceMetadata()
+    metadata, reference = MaterializedMetadata(), ReferenceMetadata()
     made: list[RemoteSegment] = []
     for _ in range(300):
         event = random_event(rng, made)
-        twin.apply(event)
+        reference.apply(event)
         try:
             metadata.apply(event)
         except InvalidSegmentTransition:
             continue
-    return metadata, twin
+    return metadata, reference
 
 
 def file_system() -> MemoryFileSystem:
@@ -52,23 +52,23 @@ def file_system() -> MemoryFileSystem:
 @pytest.mark.parametrize("seed", range(6))
 def test_snapshot_restores_state_and_accepts_events(seed: int) -> None:
     fs = file_system()
-    metadata, twin = filled(seed)
+    metadata, reference = filled(seed)
     metadata.apply(PartitionDelete(OTHER_PARTITION, PartitionDeleteState.STARTED, 8, 9))
     write_snapshot(fs, PATH, pack_snapshot(POSITION, metadata))
     position, restored = read_snapshot(fs, PATH)
     assert position == POSITION
-    assert_alike(restored.cache(PARTITION), twin)
+    assert_agrees(restored.cache(PARTITION), reference)
     assert restored.cache(OTHER_PARTITION).deletion == metadata.cache(OTHER_PARTITION).deletion
-    rng, made = random.Random(seed), list(twin.known.values())
+    rng, made = random.Random(seed), list(reference.known.values())
     for number in range(300):
         event = random_event(rng, made)
-        twin.apply(event)
+        reference.apply(event)
         try:
             restored.apply(event)
         except InvalidSegmentTransition:
             continue
         if number % 50 == 0:
-            assert_alike(restored.cache(PARTITION), twin)
+            assert_agrees(restored.cache(PARTITION), reference)
 
 
 def test_packed_snapshot_is_a_copy() -> None:
@@ -81,7 +81,7 @@ def test_packed_snapshot_is_a_copy() -> None:
     assert read_snapshot(fs, PATH)[1].cache(PARTITION).segments() == [known]
 
 
-def test_a_broken_snapshot_is_refused() -> None:
+def test_corrupt_snapshot_is_refused() -> None:
     fs = file_system()
     with pytest.raises(FileNotFoundError):
         read_snapshot(fs, PATH)
@@ -100,10 +100,10 @@ def test_a_broken_snapshot_is_refused() -> None:
             read_snapshot(fs, PATH)
 
 
-def test_retold_events_restore_state_and_are_idempotent() -> None:
-    metadata, twin = filled(3)
+def test_repeated_events_restore_state_and_are_idempotent() -> None:
+    metadata, reference = filled(3)
     metadata.apply(PartitionDelete(PARTITION, PartitionDeleteState.MARKED, 8, 9))
-    twin.apply(PartitionDelete(PARTITION, PartitionDeleteState.MARKED, 8, 9))
+    reference.apply(PartitionDelete(PARTITION, PartitionDeleteState.MARKED, 8, 9))
     (partition,) = metadata.partitions()
     events, next_row = metadata.retold(partition, 0, 1_000_000)
     assert next_row is None
@@ -112,13 +112,13 @@ def test_retold_events_restore_state_and_are_idempotent() -> None:
     reborn = MaterializedMetadata()
     for event in events:
         reborn.apply(event)
-    assert_alike(reborn.cache(PARTITION), twin)
+    assert_agrees(reborn.cache(PARTITION), reference)
     for event in events:
         try:
             metadata.apply(event)
         except InvalidSegmentTransition:
             continue
-    assert_alike(metadata.cache(PARTITION), twin)
+    assert_agrees(metadata.cache(PARTITION), reference)
     assert metadata.segment_count == reborn.segment_count
 
 

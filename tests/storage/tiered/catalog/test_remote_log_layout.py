@@ -53,7 +53,7 @@ class History:
         self.now_ms = NOW_MS
 
     def lineage(self) -> Lineage:
-        """Return the lineage as a log has it: cut at the log start."""
+        """Return the lineage of the present log, cut at the log start."""
         entries = epochs_of(entries_of(self.logs[0]), self.log_start, self.end - 1) if self.log_start < self.end else ()
         return Lineage(entries, self.end)
 
@@ -121,7 +121,7 @@ class History:
         )
 
 
-def told(expiry: ExpirationResult) -> ExpirationResult:
+def comparable(expiry: ExpirationResult) -> ExpirationResult:
     """Return the comparable part of a decision: neither the order of deletions with equal offsets nor the start of
     segments below the log start matters.
     """
@@ -137,7 +137,7 @@ def settle(chain: RemoteLogLayout, steps: int) -> None:
     for _ in range(1_000):
         if chain.settle(steps):
             return
-    raise AssertionError("it does not settle")
+    raise AssertionError("the layout does not settle")
 
 
 @settings(max_examples=100, deadline=None)
@@ -160,7 +160,7 @@ def test_incremental_layout_decides_as_full_scan(data: st.DataObject) -> None:
         assert [link for _, link in chain.spans()] == tier.spans()
         assert chain.size_bytes == sum(link.share_bytes for link in tier.spans())
         expected = decided_by_scan(tier)
-        assert told(decide_expiration(tier.known(), chain)) == told(expected)
+        assert comparable(decide_expiration(tier.known(), chain)) == comparable(expected)
         history.outside_since_ms = dict(expected.outside_since_ms)
 
 
@@ -194,7 +194,7 @@ def test_bounded_decisions_add_up_to_full_decision(data: st.DataObject) -> None:
     assert gone == {each.segment.id.id for each in expected.deletions}
 
 
-def test_replaced_layout_is_not_of_its_cache() -> None:
+def test_replaced_layout_does_not_belong_to_the_cache() -> None:
     cache = RemoteLogMetadataCache(PARTITION)
     first = settled_chain(cache, Lineage([(0, 0)], 10), 0)
     assert first.is_of(cache)
@@ -202,7 +202,7 @@ def test_replaced_layout_is_not_of_its_cache() -> None:
     assert second.is_of(cache)
     assert not first.is_of(cache)
     first.close()
-    assert second.is_of(cache), "whose it is not, it does not take away"
+    assert second.is_of(cache), "closing a replaced layout keeps its successor attached"
     cache.delete_partition(PartitionDelete(PARTITION, PartitionDeleteState.FINISHED, 0, US))
     assert not second.is_of(cache)
     assert not second.is_of(RemoteLogMetadataCache(PARTITION))
@@ -211,12 +211,12 @@ def test_replaced_layout_is_not_of_its_cache() -> None:
 def test_layout_follows_compatible_histories() -> None:
     chain = settled_chain(RemoteLogMetadataCache(PARTITION), Lineage([(0, 0), (2, 30)], 50), 0)
     assert chain.follows(Lineage([(0, 0), (2, 30)], 50), 0)
-    assert chain.follows(Lineage([(0, 0), (2, 30), (3, 50)], 60), 0), "it went on"
-    assert chain.follows(Lineage([(0, 10), (2, 30)], 50), 10), "its front was cut"
-    assert chain.follows(Lineage([(2, 40), (3, 55)], 60), 40), "both"
-    assert not chain.follows(Lineage([(0, 0), (2, 30)], 49), 0), "it was cut"
-    assert not chain.follows(Lineage([(0, 0), (1, 30)], 50), 0), "it is another"
-    assert not chain.follows(Lineage([(0, 0), (2, 30), (3, 45)], 60), 0), "it was cut meanwhile"
+    assert chain.follows(Lineage([(0, 0), (2, 30), (3, 50)], 60), 0), "a later epoch was appended"
+    assert chain.follows(Lineage([(0, 10), (2, 30)], 50), 10), "the log start rose"
+    assert chain.follows(Lineage([(2, 40), (3, 55)], 60), 40), "the log start rose and an epoch was appended"
+    assert not chain.follows(Lineage([(0, 0), (2, 30)], 49), 0), "the log was truncated"
+    assert not chain.follows(Lineage([(0, 0), (1, 30)], 50), 0), "the lineage diverges"
+    assert not chain.follows(Lineage([(0, 0), (2, 30), (3, 45)], 60), 0), "the log was truncated before the append"
 
 
 def test_spans_equal_those_of_full_computation() -> None:
@@ -237,4 +237,4 @@ def test_spans_equal_those_of_full_computation() -> None:
     lineage = Lineage([(0, 0)], 1_000)
     chain = settled_chain(cache, lineage, 455, steps=7)
     assert [link for _, link in chain.spans()] == spans_of(cache.segments(), lineage, 455)
-    assert len(chain.outside) == 45, "what is below the log's start"
+    assert len(chain.outside) == 45, "segments below the log start"

@@ -54,7 +54,7 @@ def test_chunks_cover_file_and_object_without_gap(size: int, total: int, is_fixe
 
 
 @given(st.integers(1, 50), st.integers(1, 500), st.data())
-def test_the_chunks_of_a_range_are_those_that_share_bytes_with_it(size: int, total: int, data: st.DataObject) -> None:
+def test_chunks_of_a_range_overlap_its_bytes(size: int, total: int, data: st.DataObject) -> None:
     first = data.draw(st.integers(0, total - 1))
     last = data.draw(st.integers(first, total - 1))
     index = FixedChunkIndex(size, total, size, 1)
@@ -74,7 +74,7 @@ def test_small_file_keeps_stored_size_of_whole_chunk() -> None:
     assert chunk_index(100, 30, [12], None) == VariableChunkIndex(100, 30, (12,))
 
 
-def test_an_empty_file_has_no_chunks() -> None:
+def test_empty_file_has_no_chunks() -> None:
     for stored_chunk_size in (128, None):
         index = chunk_index(100, 0, [], stored_chunk_size)
         assert (index.count, index.stored_size) == (0, 0)
@@ -83,17 +83,17 @@ def test_an_empty_file_has_no_chunks() -> None:
 @pytest.mark.parametrize(
     "sizes", [(0, 10, 1, 1), (1, -1, 1, 1), (1, 10, -1, 1), (1, 10, 1, -1)], ids=["chunk", "file", "stored", "final"]
 )
-def test_impossible_sizes_are_refused(sizes: tuple[int, int, int, int]) -> None:
+def test_nonpositive_chunk_size_and_negative_sizes_are_refused(sizes: tuple[int, int, int, int]) -> None:
     with pytest.raises(ValueError, match=r"is not positive|is negative"):
         FixedChunkIndex(*sizes)
 
 
-def test_an_index_with_chunks_missing_is_refused() -> None:
+def test_index_with_missing_chunks_is_refused() -> None:
     with pytest.raises(ValueError, match="2 chunks of 100 do not make 250 bytes"):
         VariableChunkIndex(100, 250, (10, 20))
 
 
-def test_the_encoding_of_10_20_30() -> None:
+def test_sizes_are_encoded_as_by_the_plugin() -> None:
     assert encode_sizes([10, 20, 30]) == bytes.fromhex("00000003 0000000a 01 00 0a 0000001e")
 
 
@@ -109,7 +109,7 @@ def test_the_encoding_of_10_20_30() -> None:
         ([1, 0xFFFFFF + 2, 5], 4),
     ],
 )
-def test_sizes_take_as_many_bytes_as_their_differences_need(sizes: list[int], width: int) -> None:
+def test_size_width_follows_the_range_of_sizes(sizes: list[int], width: int) -> None:
     encoded = encode_sizes(sizes)
     assert encoded[8] == width
     assert len(encoded) == 4 + 4 + 1 + (len(sizes) - 1) * width + 4
@@ -121,7 +121,7 @@ def test_encoding_round_trips(sizes: list[int]) -> None:
 
 
 @given(st.binary(max_size=40))
-def test_other_bytes_are_refused_or_mean_what_they_encode(data: bytes) -> None:
+def test_random_bytes_are_refused_or_round_trip(data: bytes) -> None:
     try:
         sizes = decode_sizes(data)
     except ValueError:
@@ -144,6 +144,6 @@ def test_other_bytes_are_refused_or_mean_what_they_encode(data: bytes) -> None:
         "7fffffff 00000000 04 00 0000001e",
     ],
 )
-def test_bytes_that_are_no_sizes_are_refused(data: str) -> None:
+def test_invalid_size_encodings_are_refused(data: str) -> None:
     with pytest.raises(ValueError, match="chunk size"):
         decode_sizes(bytes.fromhex(data))

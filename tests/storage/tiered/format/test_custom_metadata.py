@@ -14,13 +14,13 @@ FIELDS = st.fixed_dictionaries(
 )
 
 
-def test_the_bytes_are_those_of_tagged_fields_with_a_zigzag_size_and_a_compact_string() -> None:
+def test_encoding_has_tagged_fields_a_zigzag_size_and_a_compact_string() -> None:
     data = encode_custom_metadata({CustomField.REMOTE_SIZE: 100, CustomField.OBJECT_KEY: "foo"})
     assert data == bytes.fromhex("02 00 02 c801 02 04 04") + b"foo"
     assert len(data) == 11
 
 
-def test_no_fields_are_no_metadata() -> None:
+def test_metadata_without_fields_is_none() -> None:
     assert encode_custom_metadata({}) is None
     assert decode_custom_metadata(b"") == {}
 

@@ -79,7 +79,7 @@ def test_write_now_skips_the_interval() -> None:
     assert offset(store) == 6
 
 
-def test_a_new_leader_takes_over_and_removes_what_was_there() -> None:
+def test_new_leader_replaces_the_object_of_the_former_leader() -> None:
     store = MemoryObjectStore()
     writer(store, 3).write(50, now_ms=0)
     assert writer(store, 7).write(20, now_ms=1)
@@ -94,7 +94,7 @@ def test_new_leader_may_lower_the_log_start_to_zero() -> None:
     assert offset(store) == 0
 
 
-def test_a_deposed_leader_changes_nothing() -> None:
+def test_deposed_leader_changes_nothing() -> None:
     store = MemoryObjectStore()
     old = writer(store, 3, interval_ms=0)
     old.write(5, now_ms=0)
@@ -107,7 +107,7 @@ def test_a_deposed_leader_changes_nothing() -> None:
     assert offset(store) == 6
 
 
-def test_a_failed_write_is_tried_again() -> None:
+def test_failed_write_is_retried() -> None:
     class Down(MemoryObjectStore):
         is_down = True
 
@@ -166,7 +166,7 @@ def test_invalid_content_is_refused(content: bytes) -> None:
         decode_log_start(content)
 
 
-def test_a_negative_offset_is_refused() -> None:
+def test_negative_offset_is_refused() -> None:
     said = LogStart(log_start_offset=-1, leader_epoch=0, cluster_id="c", broker_id=1, timestamp_ms=0)
     with pytest.raises(ValueError):
         decode_log_start(encode_log_start(said))

@@ -54,17 +54,17 @@ FIXED_JSON = (
 PLAIN_JSON = f'{{"version":"1",{FIXED_JSON},{INDEXES_JSON},"compression":false,{METADATA_JSON}}}'
 
 
-def test_a_manifest_is_written_as_the_plugin_writes_it_but_for_its_crc() -> None:
+def test_written_manifest_equals_the_plugins_apart_from_its_crc() -> None:
     content = encode_manifest(MANIFEST).decode()
     assert re.sub(r',"manifestCrc32c":"[0-9a-f]{8}"', "", content) == PLAIN_JSON
     assert decode_manifest(content.encode()) == MANIFEST
 
 
-def test_a_manifest_of_the_plugin_is_read() -> None:
+def test_plugin_manifest_is_read() -> None:
     assert decode_manifest(PLAIN_JSON.encode()) == MANIFEST
 
 
-def test_without_aborted_transactions_the_index_is_null_and_the_flag_is_set() -> None:
+def test_segment_without_aborted_transactions_has_a_null_index_and_a_flag() -> None:
     without: dict[IndexKind, StoredIndex] = {
         kind: index for kind, index in INDEXES.items() if kind is not IndexKind.TRANSACTION
     }
@@ -75,21 +75,21 @@ def test_without_aborted_transactions_the_index_is_null_and_the_flag_is_set() ->
     assert decoded.segment == replace(segment(1000), state=SegmentState.COPY_FINISHED, txn_index_empty=True)
 
 
-def test_an_empty_producer_snapshot_stands_for_none() -> None:
+def test_empty_producer_snapshot_means_no_snapshot() -> None:
     indexes = INDEXES | {IndexKind.PRODUCER_SNAPSHOT: StoredIndex(2, 0)}
     decoded = decode_manifest(encode_manifest(replace(MANIFEST, indexes=indexes)))
     assert decoded.index(IndexKind.PRODUCER_SNAPSHOT) is None
     assert decoded.index(IndexKind.OFFSET) == StoredIndex(0, 1)
 
 
-def test_an_encrypted_segment_names_its_sealed_key_and_additional_data() -> None:
+def test_manifest_of_an_encrypted_segment_has_its_sealed_key_and_aad() -> None:
     encrypted = replace(MANIFEST, encryption=SegmentEncryption("key1:c2VhbGVk", bytes([10, 11, 12, 13])))
     encoded = encode_manifest(encrypted)
     assert b'"compression":false,"encryption":{"dataKey":"key1:c2VhbGVk","aad":"CgsMDQ=="},"remoteLog' in encoded
     assert decode_manifest(encoded) == encrypted
 
 
-def test_sizes_of_compressed_chunks_are_read_as_another_zstd_wrote_them() -> None:
+def test_chunk_sizes_compressed_by_another_zstd_are_read() -> None:
     variable = (
         '"chunkIndex":{"type":"variable","originalChunkSize":100,"originalFileSize":250,'
         '"transformedChunks":"KLUv/SAPeQAAAAAAAwAAAAoBAAoAAAAe"}'
@@ -100,7 +100,7 @@ def test_sizes_of_compressed_chunks_are_read_as_another_zstd_wrote_them() -> Non
     assert manifest.compression
 
 
-def test_additional_fields_are_where_the_plugin_ignores_them() -> None:
+def test_additional_fields_are_in_objects_whose_unknown_fields_the_plugin_ignores() -> None:
     checked = {kind: index._replace(crc=number + 7) for number, (kind, index) in enumerate(INDEXES.items())}
     known = segment(1000, custom_metadata=b"\x01\x00\x01\x02")
     known = replace(known, state=SegmentState.COPY_FINISHED, compacted_to=4711)
@@ -131,14 +131,14 @@ def test_manifest_without_segment_id_is_readable() -> None:
     assert manifest.chunks == MANIFEST.chunks
 
 
-def test_an_unknown_version_is_not_taken_for_damage() -> None:
+def test_unknown_version_is_not_reported_as_corruption() -> None:
     with pytest.raises(RemoteStorageError, match="version 2") as caught:
         decode_manifest(PLAIN_JSON.replace('"version":"1"', '"version":"2"').encode())
     assert not isinstance(caught.value, CorruptRemoteData)
 
 
 @pytest.mark.parametrize(
-    ("before", "after", "complaint"),
+    ("before", "after", "message"),
     [
         ('{"version"', '"version"', "not the manifest"),
         (PLAIN_JSON, "[]", "the document is not a JSON object"),
@@ -158,14 +158,14 @@ def test_an_unknown_version_is_not_taken_for_damage() -> None:
         ('"compression":false', '"compression":false,"encryption":{"dataKey":"x","aad":"!"}', "aad is not base64"),
     ],
 )
-def test_damage_is_named(before: str, after: str, complaint: str) -> None:
+def test_corruption_error_names_the_invalid_field(before: str, after: str, message: str) -> None:
     assert before in PLAIN_JSON
-    with pytest.raises(CorruptRemoteData, match=complaint):
+    with pytest.raises(CorruptRemoteData, match=message):
         decode_manifest(PLAIN_JSON.replace(before, after).encode())
 
 
 @pytest.mark.parametrize("sizes", ["!", "AAAA", "KLUv/SAPeQAAAAAAAwAAAAoBAAoAAAA="])
-def test_damaged_sizes_of_chunks_are_named(sizes: str) -> None:
+def test_invalid_chunk_sizes_are_corrupt_data(sizes: str) -> None:
     variable = (
         f'"chunkIndex":{{"type":"variable","originalChunkSize":1,"originalFileSize":3,"transformedChunks":"{sizes}"}}'
     )
@@ -174,7 +174,7 @@ def test_damaged_sizes_of_chunks_are_named(sizes: str) -> None:
 
 
 @given(st.integers(0, len(encode_manifest(MANIFEST)) - 1), st.integers(0, 7))
-def test_no_flipped_bit_changes_what_a_manifest_says(position: int, bit: int) -> None:
+def test_flipped_bit_never_changes_the_decoded_manifest(position: int, bit: int) -> None:
     content = bytearray(encode_manifest(MANIFEST))
     content[position] ^= 1 << bit
     try:
@@ -184,9 +184,9 @@ def test_no_flipped_bit_changes_what_a_manifest_says(position: int, bit: int) ->
 
 
 @given(st.integers(0, len(PLAIN_JSON) - 1), st.binary(min_size=1, max_size=3))
-def test_damage_raises_only_documented_errors(position: int, bytes_there: bytes) -> None:
+def test_changed_bytes_raise_only_documented_errors(position: int, replacement: bytes) -> None:
     content = bytearray(PLAIN_JSON.encode())
-    content[position : position + len(bytes_there)] = bytes_there
+    content[position : position + len(replacement)] = replacement
     try:
         decode_manifest(bytes(content))
     except RemoteStorageError:

@@ -19,7 +19,7 @@ BY_JAVA = (
 MAX_BYTES = 2048 // 8 - 2 * 64 - 2
 
 
-def test_ciphertext_of_java_is_decrypted() -> None:
+def test_ciphertext_of_the_jdk_is_decrypted() -> None:
     assert decrypt(private_key("written"), base64.b64decode(BY_JAVA)) == MESSAGE
 
 
@@ -32,19 +32,19 @@ def test_encryption_round_trips(message: bytes) -> None:
     assert decrypt(key, ciphertext) == message
 
 
-def test_the_same_message_is_never_encrypted_alike() -> None:
+def test_repeated_encryption_gives_different_ciphertexts() -> None:
     key = private_key("written").public_key()
     assert encrypt(key, MESSAGE) != encrypt(key, MESSAGE)
 
 
-def test_a_message_that_does_not_fit_is_refused() -> None:
+def test_message_above_the_maximum_length_is_refused() -> None:
     with pytest.raises(ValueError, match="too long"):
         encrypt(private_key("written").public_key(), bytes(MAX_BYTES + 1))
 
 
 @settings(max_examples=25, deadline=None)
 @given(st.integers(0, 255), st.integers(1, 255))
-def test_damage_anywhere_is_refused(position: int, difference: int) -> None:
+def test_changed_ciphertext_byte_is_refused(position: int, difference: int) -> None:
     ciphertext = bytearray(base64.b64decode(BY_JAVA))
     ciphertext[position] ^= difference
     with pytest.raises(OaepError):

@@ -12,7 +12,7 @@ UUIDS = st.binary(min_size=16, max_size=16).map(Uuid)
 TOPICS = st.text("abcZ09._-", min_size=1, max_size=30)
 
 
-def test_a_key_is_prefix_topic_partition_start_offset_and_segment() -> None:
+def test_key_has_prefix_topic_partition_start_offset_and_segment_id() -> None:
     keys = ObjectKeys("prefix")
     path = "topic1-lZ6vvmajTWKDBUTV6SQAtQ/42/00000000000000001000-adh9f8BMS4anaUnD8KWfWg"
     assert segment_path(segment(1)) == path
@@ -53,7 +53,7 @@ def test_foreign_keys_are_not_parsed(key: str) -> None:
     assert ObjectKeys("prefix").parse(key) is None
 
 
-def test_other_objects_of_a_partition_are_known_as_such() -> None:
+def test_partition_of_a_non_segment_object_is_parsed() -> None:
     key = "prefixtopic1-lZ6vvmajTWKDBUTV6SQAtQ/42/log-start-0000000005"
     assert ObjectKeys("prefix").parse_partition(key) == PARTITION
     assert ObjectKeys("prefix").parse_partition("prefixelsewhere/1/") is None
@@ -67,7 +67,7 @@ def test_custom_metadata_override_configured_prefix() -> None:
     assert ObjectKeys("now/").key(segment(1, custom_metadata=named), ObjectSuffix.LOG) == "now/elsewhere.log"
 
 
-def test_a_masked_prefix_is_not_shown() -> None:
+def test_masked_prefix_is_not_shown() -> None:
     keys = ObjectKeys("secret/", mask_prefix=True)
     assert keys.shown(f"no object {keys.key(segment(1), ObjectSuffix.LOG)}").startswith("no object <prefix>/topic1-")
     assert ObjectKeys("open/").shown("no object open/x") == "no object open/x"

@@ -39,7 +39,7 @@ def test_read_without_objects_returns_none() -> None:
     assert read_topic(MemoryObjectStore(), DIRECTORY) is None
 
 
-def test_only_changes_of_the_topic_are_written() -> None:
+def test_unchanged_topic_is_not_written_again() -> None:
     store = MemoryObjectStore()
     leader = TopicWriter(store, DIRECTORY, leader_epoch=0)
     assert leader.write(FOO)
@@ -50,7 +50,7 @@ def test_only_changes_of_the_topic_are_written() -> None:
     assert read_topic(store, DIRECTORY) == more
 
 
-def test_an_older_image_is_not_written_over_a_newer_one() -> None:
+def test_older_image_does_not_replace_a_newer_one() -> None:
     store = MemoryObjectStore()
     leader = TopicWriter(store, DIRECTORY, leader_epoch=0)
     leader.write(FOO)
@@ -58,7 +58,7 @@ def test_an_older_image_is_not_written_over_a_newer_one() -> None:
     assert read_topic(store, DIRECTORY) == FOO
 
 
-def test_a_deposed_leader_changes_nothing() -> None:
+def test_deposed_leader_changes_nothing() -> None:
     store = MemoryObjectStore()
     old = TopicWriter(store, DIRECTORY, leader_epoch=1)
     old.write(FOO)
@@ -76,7 +76,7 @@ def test_invalid_content_is_refused(content: bytes) -> None:
         decode_topic(content)
 
 
-def test_the_objects_of_a_topic_that_is_gone_are_removed() -> None:
+def test_objects_of_a_deleted_topic_are_removed() -> None:
     store = MemoryObjectStore()
     store.put(f"{DIRECTORY}0/log-start-0000000001", (b"",))
     store.put(f"{DIRECTORY}topic-0000000001", (b"",))

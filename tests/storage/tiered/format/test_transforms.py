@@ -23,31 +23,31 @@ def test_chunk_round_trips(transform: ChunkTransform, pattern: bytes, times: int
     assert bytes(transform.restore(stored, len(chunk))) == chunk
 
 
-def test_a_plain_chunk_is_not_even_copied() -> None:
+def test_plain_chunk_is_not_copied() -> None:
     chunk = b"chunk"
     assert ChunkTransform().store(chunk) is chunk
     assert ChunkTransform().restore(chunk, 5) is chunk
 
 
 @pytest.mark.parametrize("chunk", [b"", b"x", b"words " * 10_000, bytes(range(256)) * 17])
-def test_a_compressed_chunk_is_one_frame_that_tells_its_size(chunk: bytes) -> None:
+def test_compressed_chunk_is_one_frame_with_its_content_size(chunk: bytes) -> None:
     frame = bytes(ChunkTransform(compresses=True).store(chunk))
     assert zstandard.get_frame_parameters(frame).content_size == len(chunk)
     assert zstandard.ZstdDecompressor().decompress(frame) == chunk
 
 
-def test_a_sealed_chunk_is_iv_ciphertext_and_tag() -> None:
+def test_sealed_chunk_has_iv_ciphertext_and_tag() -> None:
     sealed = bytes(CIPHER.seal(b"chunk"))
     assert len(sealed) == 5 + OVERHEAD_BYTES
     assert AESGCM(KEY).decrypt(sealed[:12], sealed[12:], AAD) == b"chunk"
 
 
-def test_ivs_differ() -> None:
+def test_each_sealed_chunk_has_its_own_iv() -> None:
     assert len({bytes(CIPHER.seal(b"chunk"))[:12] for _ in range(100)}) == 100
 
 
 @given(st.integers(0, 4 + OVERHEAD_BYTES), st.integers(1, 255))
-def test_a_sealed_chunk_that_was_changed_is_not_opened(position: int, difference: int) -> None:
+def test_changed_sealed_chunk_is_refused(position: int, difference: int) -> None:
     sealed = bytearray(CIPHER.seal(b"chunk"))
     sealed[position] ^= difference
     with pytest.raises(CorruptRemoteData):
@@ -55,19 +55,19 @@ def test_a_sealed_chunk_that_was_changed_is_not_opened(position: int, difference
 
 
 @pytest.mark.parametrize("size", [0, 1, OVERHEAD_BYTES - 1, OVERHEAD_BYTES, OVERHEAD_BYTES + 4])
-def test_a_sealed_chunk_that_was_cut_is_not_opened(size: int) -> None:
+def test_truncated_sealed_chunk_is_refused(size: int) -> None:
     with pytest.raises(CorruptRemoteData):
         CIPHER.open(bytes(CIPHER.seal(b"chunk"))[:size])
 
 
 @given(st.binary(max_size=100))
-def test_bytes_that_are_no_frame_are_corrupt_data(stored: bytes) -> None:
+def test_invalid_zstd_frame_is_corrupt_data(stored: bytes) -> None:
     with pytest.raises(CorruptRemoteData):
         ChunkTransform(compresses=True).restore(stored, 300)
 
 
 @pytest.mark.parametrize("size", [0, 99, 101, 10_000])
-def test_a_chunk_of_another_size_is_corrupt_data(size: int) -> None:
+def test_chunk_of_another_size_is_corrupt_data(size: int) -> None:
     for transform in (ChunkTransform(), ChunkTransform(compresses=True), ChunkTransform(cipher=CIPHER)):
         with pytest.raises(CorruptRemoteData):
             transform.restore(transform.store(bytes(100)), size)

@@ -22,7 +22,7 @@ from tests.support.harnesses.full_scan_expiration import settled_chain
 LAGS = st.sampled_from([0, 3, 6, 2**63 - 1])
 
 
-class Looked(NamedTuple):
+class SurveyResult(NamedTuple):
     links: list[SegmentSpan]
     beyond: list[SegmentSpan]
     first_dirty: int
@@ -32,14 +32,14 @@ class Looked(NamedTuple):
     is_overdue: bool
 
 
-def dumb_look(links: list[SegmentSpan], config: LogConfig, now_ms: int) -> Looked:
+def full_scan_survey(links: list[SegmentSpan], config: LogConfig, now_ms: int) -> SurveyResult:
     """Return the result of a full scan of all spans, the first of them whole."""
     links = [link._replace(first=link.segment.start_offset) if not at else link for at, link in enumerate(links)]
     ends = [link.last + 1 for link in links]
     holes = (at for at in range(1, len(links)) if links[at].first != ends[at - 1])
     joined = links[: next(holes, len(links))]
     first_dirty = 0
-    for at, link in enumerate(joined):  # clean is what all those before it were compared with, too
+    for at, link in enumerate(joined):  # a span is clean if all earlier spans are compacted up to it
         reached = [max(each.segment.compacted_to or 0, each.first) for each in joined[: at + 1]]
         first_dirty = min(reached)
         if link.last >= first_dirty:
@@ -52,7 +52,7 @@ def dumb_look(links: list[SegmentSpan], config: LogConfig, now_ms: int) -> Looke
     )
     taken = joined[: next(young, len(joined))]
     dirty = [link for link in taken if link.last >= first_dirty]
-    return Looked(
+    return SurveyResult(
         taken,
         links[len(taken) :],
         first_dirty,
@@ -72,7 +72,7 @@ def test_stepwise_survey_equals_full_survey(data: st.DataObject) -> None:
     config = LogConfig(min_compaction_lag_ms=data.draw(LAGS), max_compaction_lag_ms=data.draw(LAGS.filter(bool)))
     tier = history.tier()
     chain = settled_chain(history.cache, tier.lineage, tier.log_start_offset)
-    expected = dumb_look(tier.spans(), config, NOW_MS)
+    expected = full_scan_survey(tier.spans(), config, NOW_MS)
     survey, gathering = CompactionSurvey(config, NOW_MS), CollectedSpans(PARTITION)
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(compaction_survey, "SPANS_PER_STEP", data.draw(st.integers(1, 3)))

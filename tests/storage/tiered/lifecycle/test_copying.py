@@ -53,7 +53,7 @@ def bases(log: Log, copied: int) -> list[int]:
     return [segment.base_offset for segment in backlog_of(log, copied).segments]
 
 
-def test_the_backlog_begins_with_the_segment_that_holds_the_next_offset(log: Log) -> None:
+def test_backlog_begins_with_the_segment_of_the_next_offset(log: Log) -> None:
     assert bases(log, -1) == [0, 5, 10]
     assert bases(log, 6) == [5, 10]
     assert bases(log, 9) == [10]
@@ -61,7 +61,7 @@ def test_the_backlog_begins_with_the_segment_that_holds_the_next_offset(log: Log
     assert bases(log, 17) == []
 
 
-def test_what_is_below_the_log_start_is_not_copied(log: Log) -> None:
+def test_segments_below_the_log_start_are_not_copied(log: Log) -> None:
     log.maybe_increment_log_start_offset(7)
     assert bases(log, -1) == [5, 10]
     log.maybe_increment_log_start_offset(10)
@@ -74,7 +74,9 @@ def facts(log: Log, number: int = 0) -> ClosedSegment:
 
 
 @pytest.mark.parametrize(("last_stable_offset", "expected"), [(4, False), (5, True), (6, True)])
-def test_a_segment_waits_until_all_of_it_is_stable(log: Log, last_stable_offset: int, expected: bool) -> None:
+def test_segment_is_copied_once_wholly_below_the_last_stable_offset(
+    log: Log, last_stable_offset: int, expected: bool
+) -> None:
     assert may_be_copied(facts(log), last_stable_offset, AT_ONCE, NOW_MS) is expected
 
 
@@ -96,33 +98,33 @@ class TestLag:
             (CopyLag(-1, -1), False),
         ],
     )
-    def test_age_or_what_follows_is_enough(self, lag: CopyLag, expected: bool) -> None:
+    def test_lag_in_time_or_in_bytes_permits_the_copy(self, lag: CopyLag, expected: bool) -> None:
         assert may_be_copied(self.SEGMENT, 10, lag, NOW_MS) is expected
 
-    def test_records_from_the_future_do_not_hold_a_segment_back(self) -> None:
+    def test_future_timestamps_do_not_delay_the_copy(self) -> None:
         segment = self.SEGMENT._replace(largest_timestamp_ms=NOW_MS + 1)
         assert may_be_copied(segment, 10, CopyLag(60_000, -1), NOW_MS)
 
-    def test_minus_one_is_local_retention(self) -> None:
+    def test_copy_lag_of_minus_one_is_local_retention(self) -> None:
         config = LogConfig(local_retention_ms=5000, retention_bytes=900)
         assert CopyLag.of(config) == CopyLag(0, 900)
         assert CopyLag.of(replace(config, remote_copy_lag_ms=-1)) == CopyLag(5000, 900)
         assert CopyLag.of(replace(config, remote_copy_lag_bytes=7)) == CopyLag(0, 7)
 
 
-def test_a_segment_is_described_up_to_the_next_one(log: Log) -> None:
+def test_segment_metadata_end_below_the_next_segment(log: Log) -> None:
     log.append_as_leader(batch(1, NOW_MS), 4, now_ms=NOW_MS)
     backlog = backlog_of(log, 2)
-    said = describe(log, backlog.segments[0], facts(log), ID, broker_id=3, now_ms=NOW_MS + 5)
-    assert (said.start_offset, said.end_offset, said.state) == (0, 4, SegmentState.COPY_STARTED)
-    assert said.leader_epochs == (SegmentEpoch(0, 0),)
-    assert said.max_timestamp_ms == NOW_MS
-    assert (said.broker_id, said.event_timestamp_ms) == (3, NOW_MS + 5)
-    assert said.size_bytes == backlog.segments[0].size
-    assert said.txn_index_empty
+    described = describe(log, backlog.segments[0], facts(log), ID, broker_id=3, now_ms=NOW_MS + 5)
+    assert (described.start_offset, described.end_offset, described.state) == (0, 4, SegmentState.COPY_STARTED)
+    assert described.leader_epochs == (SegmentEpoch(0, 0),)
+    assert described.max_timestamp_ms == NOW_MS
+    assert (described.broker_id, described.event_timestamp_ms) == (3, NOW_MS + 5)
+    assert described.size_bytes == backlog.segments[0].size
+    assert described.txn_index_empty
 
 
-def test_its_files_are_those_of_its_end(log: Log, fs: MemoryFileSystem) -> None:
+def test_files_include_the_snapshot_and_epochs_of_the_segment_end(log: Log, fs: MemoryFileSystem) -> None:
     log.append_as_leader(batch(1, NOW_MS), 4, now_ms=NOW_MS)
     segment = backlog_of(log, 6).segments[0]
     files = files_of(fs, log, segment, facts(log, 1))
@@ -134,13 +136,13 @@ def test_its_files_are_those_of_its_end(log: Log, fs: MemoryFileSystem) -> None:
         assert fs.exists(path), path
 
 
-def test_a_log_without_a_snapshot_there_says_so(log: Log, fs: MemoryFileSystem) -> None:
+def test_missing_producer_snapshot_is_none(log: Log, fs: MemoryFileSystem) -> None:
     """KIP-952: topics older than 2.8 lack producer snapshots."""
     log.snapshots.remove(10)
     assert files_of(fs, log, backlog_of(log, 6).segments[0], facts(log, 1)).producer_snapshot is None
 
 
-def test_aborted_transactions_go_with_it_and_open_ones_hold_it_back(fs: MemoryFileSystem) -> None:
+def test_aborted_transactions_are_copied_and_open_ones_delay_the_copy(fs: MemoryFileSystem) -> None:
     log = Log.open(fs, "t-1", LogConfig(remote_storage_enable=True), now_ms=NOW_MS, clean_shutdown=True)
     for producer in (1, 2):
         records = [Record(NOW_MS, b"k", b"v")]
@@ -156,8 +158,8 @@ def test_aborted_transactions_go_with_it_and_open_ones_hold_it_back(fs: MemoryFi
         assert may_be_copied(first, log.last_stable_offset, AT_ONCE, NOW_MS) is (producer == 2)
     log.roll(NOW_MS)
     second = backlog_of(log, 1).segments[0]
-    said = describe(log, second, facts_of(log, second), ID, broker_id=1, now_ms=NOW_MS)
-    assert not said.txn_index_empty
+    described = describe(log, second, facts_of(log, second), ID, broker_id=1, now_ms=NOW_MS)
+    assert not described.txn_index_empty
     path = files_of(fs, log, second, facts_of(log, second)).transaction_index
     assert path is not None
     assert fs.exists(path)

@@ -75,26 +75,28 @@ def chosen(expiry: ExpirationResult) -> list[tuple[int, DeletionReason]]:
 THREE = (segment(1, 0, 19), segment(2, 20, 39), segment(3, 40, 69))
 
 
-def test_without_limits_nothing_goes() -> None:
+def test_unlimited_retention_deletes_nothing() -> None:
     expiry = decided(tier(*THREE))
     assert chosen(expiry) == []
     assert (expiry.log_start_offset, expiry.count, expiry.size_bytes) == (0, 3, 300)
 
 
-def test_segments_go_by_the_time_of_their_newest_record() -> None:
+def test_segments_expire_by_their_largest_timestamp() -> None:
     old = [replace(one, max_timestamp_ms=NOW_MS - age) for one, age in zip(THREE, (3, 2, 1), strict=True)]
     expiry = decided(replace(tier(*old), retention_ms=1))
-    assert chosen(expiry) == [(1, DeletionReason.TIME), (2, DeletionReason.TIME)], "one that is exactly as old stays"
+    assert chosen(expiry) == [(1, DeletionReason.TIME), (2, DeletionReason.TIME)], (
+        "a segment of exactly the retention time is kept"
+    )
     assert expiry.log_start_offset == 40
 
 
-def test_a_young_segment_protects_those_behind_it() -> None:
+def test_unexpired_segment_protects_later_segments() -> None:
     aged = [replace(one, max_timestamp_ms=NOW_MS - age) for one, age in zip(THREE, (9, 0, 9), strict=True)]
     assert chosen(decided(replace(tier(*aged), retention_ms=5))) == [(1, DeletionReason.TIME)]
 
 
-def test_segments_go_by_size_while_the_rest_is_large_enough() -> None:
-    """300 bytes are remote, of which offsets above 69 do not count: 300 bytes are local alone."""
+def test_segments_are_deleted_while_the_rest_reaches_retention_bytes() -> None:
+    """Remote storage has 300 bytes, the local log alone 300 bytes above offset 69."""
     assert chosen(decided(replace(tier(*THREE), retention_bytes=600))) == []
     assert chosen(decided(replace(tier(*THREE), retention_bytes=501))) == []
     assert chosen(decided(replace(tier(*THREE), retention_bytes=500))) == [(1, DeletionReason.SIZE)]
@@ -104,17 +106,17 @@ def test_segments_go_by_size_while_the_rest_is_large_enough() -> None:
     ]
 
 
-def test_what_is_here_and_there_counts_once() -> None:
+def test_offsets_in_both_tiers_count_once() -> None:
     """A new leader does not know its copied offset; Kafka deleted data within the limit then."""
     before = tier(*THREE)
     assert chosen(decided(replace(before, retention_bytes=600, high_watermark=100))) == []
-    everything_here = replace(
+    all_local = replace(
         before, local=[LocalSegmentRange(0, 69, 300), LocalSegmentRange(70, 99, 300)], local_start_offset=0
     )
-    assert chosen(decided(replace(everything_here, retention_bytes=600))) == []
+    assert chosen(decided(replace(all_local, retention_bytes=600))) == []
 
 
-def test_overlaps_count_once() -> None:
+def test_overlapping_segments_count_once() -> None:
     """The first upload of every new leader overlaps the last one of its predecessor (KAFKA-15479)."""
     overlapping = (segment(1, 0, 19), segment(2, 10, 39, size=150), segment(3, 40, 69))
     assert chosen(decided(replace(tier(*overlapping), retention_bytes=600))) == []
@@ -135,7 +137,7 @@ def test_segments_above_high_watermark_are_kept() -> None:
     assert expiry.log_start_offset == 20
 
 
-class TestWhatWasLeftBehind:
+class TestLeftovers:
     def test_interrupted_deletion_is_resumed_at_once(self) -> None:
         begun = segment(2, 20, 39, state=SegmentState.DELETE_STARTED)
         assert chosen(decided(tier(THREE[0], begun, THREE[2]))) == [(2, DeletionReason.INTERRUPTED)]
@@ -151,10 +153,10 @@ class TestWhatWasLeftBehind:
         assert chosen(decided(replace(tier(*THREE, ours), copying={uuid(4)}))) == []
 
 
-class TestOutsideOfTheChain:
+class TestOutsideOfTheLayout:
     def after_grace(self, before: FullScanState) -> list[tuple[int, DeletionReason]]:
         first = decided(before)
-        assert chosen(first) == [], "not at first sight"
+        assert chosen(first) == [], "deletion waits for the grace time"
         later = replace(before, now_ms=before.now_ms + HOUR_MS, outside_since_ms=first.outside_since_ms)
         assert chosen(decided(replace(later, now_ms=later.now_ms - 1))) == []
         return chosen(decided(later))
@@ -168,7 +170,7 @@ class TestOutsideOfTheChain:
         assert self.after_grace(tier(*THREE, beyond)) == [(9, DeletionReason.UNREFERENCED)]
 
     def test_duplicate_segments_are_deleted(self) -> None:
-        """With unlimited retention overlaps would never be reclaimed otherwise."""
+        """Unlimited retention alone would never reclaim overlaps."""
         assert self.after_grace(tier(*THREE, segment(9, 25, 35))) == [(9, DeletionReason.UNREFERENCED)]
         assert self.after_grace(tier(*THREE, segment(9, 15, 45))) == [(2, DeletionReason.UNREFERENCED)]
         assert self.after_grace(tier(*THREE, segment(9, 0, 45))) == [
@@ -176,7 +178,7 @@ class TestOutsideOfTheChain:
             (2, DeletionReason.UNREFERENCED),
         ]
 
-    def test_the_only_copy_of_the_beginning_stays_though_its_end_was_cut(self) -> None:
+    def test_truncated_segment_with_unique_offsets_is_kept(self) -> None:
         """Scenario 4: a segment copied before its leader lost records holds offsets that are not copied again."""
         entries = [(0, 0), (2, 30)]
         first = segment(1, 0, 49)
@@ -231,13 +233,15 @@ def test_missing_offsets_are_reported() -> None:
     assert decided(tier(begun, *THREE[1:])).first_offset == 0
 
 
-def test_a_deletion_that_was_begun_cannot_be_taken_back() -> None:
+def test_log_start_rises_above_begun_deletions() -> None:
     doomed = [replace(each, state=SegmentState.DELETE_STARTED) for each in THREE[:2]]
     assert offset_above_deletions(tier(*doomed, THREE[2]).known(), 0) == THREE[1].end_offset + 1
     assert offset_above_deletions(tier(*THREE).known(), 0) == 0
-    assert offset_above_deletions(tier(*doomed[1:], THREE[2]).known(), 0) == 0, "what is below it is merely missing"
+    assert offset_above_deletions(tier(*doomed[1:], THREE[2]).known(), 0) == 0, (
+        "offsets below the deletion are merely missing"
+    )
     foreign = tier(*doomed, THREE[2], entries=[(0, 0), (3, 5)])
-    assert offset_above_deletions(foreign.known(), 0) == 0, "it was no part of the log"
+    assert offset_above_deletions(foreign.known(), 0) == 0, "the segments are outside of the lineage"
 
 
 @st.composite
@@ -277,12 +281,12 @@ def readable(before: FullScanState, segments: Sequence[RemoteSegment]) -> set[in
 
 
 @given(tiers())
-def test_nothing_at_or_above_the_new_log_start_becomes_unreadable(before: FullScanState) -> None:
+def test_offsets_above_the_new_log_start_stay_readable(before: FullScanState) -> None:
     expiry = decided(before)
-    gone = {one.segment.id for one in expiry.deletions}
-    kept = [one for one in before.segments if one.id not in gone]
-    wanted = {offset for offset in readable(before, before.segments) if offset >= expiry.log_start_offset}
-    assert wanted <= readable(before, kept)
+    deleted = {one.segment.id for one in expiry.deletions}
+    kept = [one for one in before.segments if one.id not in deleted]
+    expected = {offset for offset in readable(before, before.segments) if offset >= expiry.log_start_offset}
+    assert expected <= readable(before, kept)
 
 
 @given(tiers())
@@ -315,7 +319,7 @@ def test_segment_with_two_spans_does_not_expire_with_the_first() -> None:
 
 
 @given(tiers())
-def test_at_least_the_limit_of_bytes_stays(before: FullScanState) -> None:
+def test_size_retention_keeps_at_least_retention_bytes(before: FullScanState) -> None:
     limited = replace(before, retention_ms=-1)
     expiry = decided(limited)
     if expiry.log_start_offset > before.log_start_offset:

@@ -1,4 +1,4 @@
-"""Start of a leader whose disk is empty while remote storage is not."""
+"""Start of a leader with an empty disk and remote segments."""
 
 from dataclasses import replace
 
@@ -34,16 +34,16 @@ def bucket() -> Bucket:
 
 
 def start(bucket: Bucket, *segments: RemoteSegment, log_start: int | None = None) -> LeaderStart:
-    said = None
+    stored = None
     if log_start is not None:
-        said = LogStart(log_start_offset=log_start, leader_epoch=1, cluster_id="c", broker_id=1, timestamp_ms=0)
+        stored = LogStart(log_start_offset=log_start, leader_epoch=1, cluster_id="c", broker_id=1, timestamp_ms=0)
     cache = RemoteLogMetadataCache(FOO)
     for segment in segments:
         learn(cache, segment)
-    return leader_start(cache, history_of(FOO, cache.newest(), bucket), said)
+    return leader_start(cache, history_of(FOO, cache.newest(), bucket), stored)
 
 
-def test_a_new_log_begins_at_zero(bucket: Bucket) -> None:
+def test_new_log_has_no_remote_start(bucket: Bucket) -> None:
     assert start(bucket) is None
 
 
@@ -83,18 +83,18 @@ def test_segments_below_a_hole_are_kept(bucket: Bucket) -> None:
     assert (found.log_start_offset, found.next_offset) == (0, 30)
 
 
-def test_an_empty_log_that_lost_nothing_stays_as_it_is(bucket: Bucket) -> None:
+def test_remote_start_applies_only_ahead_of_the_local_log(bucket: Bucket) -> None:
     found = start(bucket, bucket.copy(0, 9, [(2, 0)]))
     assert found is not None
     assert is_ahead(found, 0, -1)
     assert is_ahead(found, 4, 2)
     assert not is_ahead(found, 10, 2)
-    assert not is_ahead(found, 4, 3), "a later leader made void what is remote"
+    assert not is_ahead(found, 4, 3), "a later leader epoch voids the remote segments"
     assert is_ahead(EmptyStart(5), 4, 3)
     assert not is_ahead(EmptyStart(5), 5, 3)
 
 
-def test_a_log_start_without_segments_is_honoured(bucket: Bucket) -> None:
+def test_log_start_without_segments_is_honoured(bucket: Bucket) -> None:
     assert start(bucket, log_start=12) == EmptyStart(12)
 
 

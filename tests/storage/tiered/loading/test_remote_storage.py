@@ -31,7 +31,7 @@ def load(fs: MemoryFileSystem, name: str, settings: Mapping[str, str] | None = N
     return load_remote_storage(name, settings or {}, context(fs), local_root="remote").manager
 
 
-class Own:
+class ForeignStorage:
     """A foreign RemoteStorageFactory."""
 
     def __init__(self, settings: Mapping[str, str], context: RemoteStorageContext) -> None:
@@ -51,7 +51,7 @@ def test_local_keeps_objects_in_a_directory(fs: MemoryFileSystem) -> None:
 
 @pytest.mark.parametrize("name", ["local", PLUGIN])
 @pytest.mark.parametrize("backend", ["local", f"{BACKENDS}.filesystem.FileSystemStorage"])
-def test_the_names_of_the_plugin_are_understood(fs: MemoryFileSystem, name: str, backend: str) -> None:
+def test_plugin_class_names_are_accepted(fs: MemoryFileSystem, name: str, backend: str) -> None:
     settings = {"storage.backend.class": backend, "storage.root": "there", "storage.overwrite.enabled": "true"}
     loaded = load_remote_storage(name, settings, context(fs), local_root="remote")
     copied(loaded.manager, Contents(LOG))
@@ -69,13 +69,13 @@ def test_s3_needs_no_connection_to_be_loaded(fs: MemoryFileSystem, name: str, se
 
 @pytest.mark.parametrize("separator", [":", "."])
 def test_import_path_selects_factory(fs: MemoryFileSystem, separator: str) -> None:
-    storage = load(fs, f"tests.storage.tiered.loading.test_remote_storage{separator}Own", {"a": "b"})
-    assert isinstance(storage, Own)
+    storage = load(fs, f"tests.storage.tiered.loading.test_remote_storage{separator}ForeignStorage", {"a": "b"})
+    assert isinstance(storage, ForeignStorage)
     assert storage.settings == {"a": "b"}
     assert storage.context.broker_id == 1
 
 
-def test_the_store_alone_is_that_of_the_segments(fs: MemoryFileSystem) -> None:
+def test_object_store_is_the_segments_store(fs: MemoryFileSystem) -> None:
     settings = {"key.prefix": "here/"}
     remote = copied(load(fs, "local", settings), Contents(LOG))
     opened = open_object_store("local", settings, context(fs), local_root="remote")
@@ -83,7 +83,7 @@ def test_the_store_alone_is_that_of_the_segments(fs: MemoryFileSystem) -> None:
     assert [parsed.id for parsed in found if parsed is not None] == [remote.id] * 3
 
 
-def test_settings_reach_what_they_are_for(fs: MemoryFileSystem) -> None:
+def test_settings_reach_their_components(fs: MemoryFileSystem) -> None:
     pair = write_key_pair(fs, "keys", "written")
     storage = load(
         fs,
@@ -107,7 +107,7 @@ def test_settings_reach_what_they_are_for(fs: MemoryFileSystem) -> None:
 
 
 @pytest.mark.parametrize("settings", [{"fetch.chunk.cache.class": "none"}, {"fetch.chunk.cache.size": "-1"}])
-def test_caches_may_be_left_out_or_without_bound(fs: MemoryFileSystem, settings: Mapping[str, str]) -> None:
+def test_caches_may_be_disabled_or_unbounded(fs: MemoryFileSystem, settings: Mapping[str, str]) -> None:
     storage = load(fs, "local", settings)
     assert read_all(storage, copied(storage, Contents(LOG))) == LOG
     storage.close()
@@ -122,7 +122,7 @@ def test_keys_without_effect_are_reported(fs: MemoryFileSystem) -> None:
     )
 
 
-def test_every_setting_of_a_bucket_has_its_key() -> None:
+def test_every_bucket_setting_has_a_key() -> None:
     reader = SettingsReader(
         {
             "storage.s3.bucket.name": "b",
@@ -161,7 +161,7 @@ def test_every_setting_of_a_bucket_has_its_key() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "settings", "complaint"),
+    ("name", "settings", "message"),
     [
         ("gcs", {}, "remote.log.storage.manager.class.name must be s3, local or an import path such as module:Name"),
         ("no.such.Thing", {}, "remote.log.storage.manager.class.name names no.such.Thing, which cannot be imported"),
@@ -196,15 +196,17 @@ def test_every_setting_of_a_bucket_has_its_key() -> None:
     ],
 )
 def test_invalid_settings_are_refused_with_one_sentence(
-    fs: MemoryFileSystem, name: str, settings: Mapping[str, str], complaint: str
+    fs: MemoryFileSystem, name: str, settings: Mapping[str, str], message: str
 ) -> None:
     write_file(fs, "file", b"", sync=False)
     with pytest.raises(ValueError) as caught:
         load(fs, name, settings)
-    assert complaint in str(caught.value)
+    assert message in str(caught.value)
     assert str(caught.value).endswith(".")
 
 
-def test_the_store_of_a_storage_of_another_kind_is_not_known(fs: MemoryFileSystem) -> None:
+def test_foreign_storage_has_no_known_object_store(fs: MemoryFileSystem) -> None:
     with pytest.raises(ValueError, match="does not keep segments in an object store"):
-        open_object_store("tests.storage.tiered.loading.test_remote_storage:Own", {}, context(fs), local_root="remote")
+        open_object_store(
+            "tests.storage.tiered.loading.test_remote_storage:ForeignStorage", {}, context(fs), local_root="remote"
+        )

@@ -71,13 +71,13 @@ def test_invalid_uri_is_refused_with_one_sentence(uri: str, word: str) -> None:
 
 
 @pytest.mark.parametrize("uri", ["s3://key:sesame@bucket/a", "s3://bucket?endpoint=http://key:sesame@host"])
-def test_credentials_in_a_uri_are_refused_and_not_repeated(uri: str) -> None:
+def test_credentials_in_a_uri_are_refused_and_omitted_from_the_error(uri: str) -> None:
     with pytest.raises(StoreUriError, match="credentials") as raised:
         parse_store_uri(uri)
     assert "sesame" not in str(raised.value)
 
 
-def test_a_directory_is_opened_at_its_root() -> None:
+def test_directory_uri_is_opened_at_its_path() -> None:
     fs = MemoryFileSystem()
     at = open_store("/snapshots", fs=fs)
     at.store.put(at.key("one"), [b"1"])
@@ -95,14 +95,14 @@ def test_reader_creates_no_directory() -> None:
     assert list(open_store("/snapshots", fs=fs, must_exist=True).store.list("")) == []
 
 
-def test_a_relative_directory_is_below_where_the_process_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_relative_directory_is_below_the_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     at = open_store("out")
     at.store.put(at.key("one"), [b"1"])
     assert (tmp_path / "out" / "one").read_bytes() == b"1"
 
 
-def test_a_prefix_of_a_bucket_is_part_of_its_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bucket_prefix_is_part_of_the_keys(monkeypatch: pytest.MonkeyPatch) -> None:
     """Credentials and region come from the environment."""
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIDEXAMPLE")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")

@@ -32,7 +32,7 @@ def copied(storage: RemoteStorageManager, contents: Contents, remote: RemoteSegm
 
 
 class RemoteStorageContract:
-    def test_a_copied_segment_is_read_back_whole(self, storage: RemoteStorageManager) -> None:
+    def test_copied_segment_is_read_back_whole(self, storage: RemoteStorageManager) -> None:
         remote = copied(storage, Contents(LOG))
         assert read_all(storage, remote) == LOG
 
@@ -40,7 +40,7 @@ class RemoteStorageContract:
         ("first", "last"),
         [(0, 0), (0, 10), (17, 17), (5, None), (4095, 4096), (len(LOG) - 1, None), (len(LOG) - 5, 10**9), (0, 10**9)],
     )
-    def test_a_range_has_both_its_ends_and_may_go_beyond_that_of_the_log(
+    def test_range_is_inclusive_and_may_exceed_the_log_size(
         self, storage: RemoteStorageManager, first: int, last: int | None
     ) -> None:
         remote = copied(storage, Contents(LOG))
@@ -54,25 +54,25 @@ class RemoteStorageContract:
             kind: contents.of(kind) for kind in IndexKind
         }
 
-    def test_empty_indexes_are_indexes(self, storage: RemoteStorageManager) -> None:
+    def test_empty_indexes_are_read_back(self, storage: RemoteStorageManager) -> None:
         remote = copied(storage, Contents(LOG, offset_index=b"", time_index=b"", transaction_index=b""))
         for kind in (IndexKind.OFFSET, IndexKind.TIME, IndexKind.TRANSACTION):
             assert storage.read_index(remote, kind) == b""
 
     @pytest.mark.parametrize("kind", [IndexKind.TRANSACTION, IndexKind.PRODUCER_SNAPSHOT])
-    def test_an_index_that_was_not_copied_is_not_found(self, storage: RemoteStorageManager, kind: IndexKind) -> None:
+    def test_missing_index_is_not_found(self, storage: RemoteStorageManager, kind: IndexKind) -> None:
         remote = copied(storage, Contents(LOG, transaction_index=None, producer_snapshot=None))
         with pytest.raises(RemoteResourceNotFound):
             storage.read_index(remote, kind)
         assert storage.read_index(remote, IndexKind.LEADER_EPOCH) == Contents(LOG).leader_epochs
 
-    def test_a_segment_that_was_never_copied_is_not_found(self, storage: RemoteStorageManager) -> None:
+    def test_missing_segment_is_not_found(self, storage: RemoteStorageManager) -> None:
         with pytest.raises(RemoteResourceNotFound):
             read_all(storage, segment(len(LOG)))
         with pytest.raises(RemoteResourceNotFound):
             storage.read_index(segment(len(LOG)), IndexKind.OFFSET)
 
-    def test_a_deleted_segment_is_not_found(self, storage: RemoteStorageManager) -> None:
+    def test_deleted_segment_is_not_found(self, storage: RemoteStorageManager) -> None:
         remote = copied(storage, Contents(LOG))
         read_all(storage, remote)
         storage.read_index(remote, IndexKind.OFFSET)
@@ -96,13 +96,13 @@ class RemoteStorageContract:
         assert read_all(storage, again) == LOG[::-1]
         assert storage.read_index(again, IndexKind.OFFSET) == b"another"
 
-    def test_segments_of_one_offset_do_not_meet(self, storage: RemoteStorageManager) -> None:
+    def test_segments_with_equal_start_offsets_are_separate(self, storage: RemoteStorageManager) -> None:
         one = copied(storage, Contents(LOG), segment(len(LOG), number=1))
         other = copied(storage, Contents(LOG[::-1]), segment(len(LOG), number=2))
         storage.delete_segment(one)
         assert read_all(storage, other) == LOG[::-1]
 
-    def test_a_reader_may_stop_anywhere(self, storage: RemoteStorageManager) -> None:
+    def test_reader_may_stop_before_the_end(self, storage: RemoteStorageManager) -> None:
         remote = copied(storage, Contents(LOG))
         for count in range(3):
             pieces = storage.read_segment(remote, 1)
@@ -112,12 +112,12 @@ class RemoteStorageContract:
                 pieces.close()
         assert read_all(storage, remote) == LOG
 
-    def test_threads_do_not_disturb_each_other(self, storage: RemoteStorageManager) -> None:
+    def test_concurrent_reads_return_correct_bytes(self, storage: RemoteStorageManager) -> None:
         remotes = [
             copied(storage, Contents(LOG[number:]), segment(len(LOG) - number, number=number)) for number in range(4)
         ]
 
-        def go_through(number: int) -> bool:
+        def reads_all_ranges(number: int) -> bool:
             log = LOG[number % 4 :]
             return all(
                 read_all(storage, remotes[number % 4], first, first + 1500) == log[first : first + 1501]
@@ -125,4 +125,4 @@ class RemoteStorageContract:
             )
 
         with ThreadPoolExecutor(8) as threads:
-            assert all(threads.map(go_through, range(8)))
+            assert all(threads.map(reads_all_ranges, range(8)))

@@ -10,7 +10,7 @@ from tests.storage.tiered.format.key_pairs import data_keys, write_key_pair
 from tests.support.fakes.memory_files import MemoryFileSystem
 
 
-def test_a_new_key_is_sealed_for_the_active_pair_and_opened_again() -> None:
+def test_new_key_is_sealed_for_the_active_pair() -> None:
     keys = data_keys(MemoryFileSystem(), "one", "two")
     new = keys.new()
     assert new.encryption.data_key.startswith("one:")
@@ -18,7 +18,7 @@ def test_a_new_key_is_sealed_for_the_active_pair_and_opened_again() -> None:
     assert keys.cipher(new.encryption).open(new.cipher.seal(b"chunk")) == b"chunk"
 
 
-def test_every_segment_has_a_key_and_additional_data_of_its_own() -> None:
+def test_each_segment_has_its_own_key_and_aad() -> None:
     keys = data_keys(MemoryFileSystem(), "one")
     one, other = keys.new(), keys.new()
     assert one.encryption.aad != other.encryption.aad
@@ -26,14 +26,14 @@ def test_every_segment_has_a_key_and_additional_data_of_its_own() -> None:
         other.cipher.open(one.cipher.seal(b"chunk"))
 
 
-def test_after_a_rotation_old_segments_are_still_read() -> None:
+def test_keys_of_a_former_active_pair_are_opened() -> None:
     old = data_keys(MemoryFileSystem(), "one").new()
     rotated = data_keys(MemoryFileSystem(), "two", "one")
     assert rotated.cipher(old.encryption).open(old.cipher.seal(b"chunk")) == b"chunk"
     assert rotated.new().encryption.data_key.startswith("two:")
 
 
-def test_unconfigured_key_pair_is_named() -> None:
+def test_error_names_an_unconfigured_key_pair() -> None:
     old = data_keys(MemoryFileSystem(), "one").new()
     with pytest.raises(RemoteStorageError, match="key pair 'one'") as caught:
         data_keys(MemoryFileSystem(), "two").cipher(old.encryption)
@@ -41,13 +41,13 @@ def test_unconfigured_key_pair_is_named() -> None:
 
 
 @pytest.mark.parametrize("sealed", ["", "!", "AAAA"])
-def test_a_damaged_data_key_is_corrupt_data(sealed: str) -> None:
+def test_invalid_data_key_is_corrupt_data(sealed: str) -> None:
     with pytest.raises(CorruptRemoteData, match="'one' cannot decrypt"):
         data_keys(MemoryFileSystem(), "one").cipher(SegmentEncryption(f"one:{sealed}", b""))
 
 
 @pytest.mark.parametrize(
-    ("path", "content", "complaint"),
+    ("path", "content", "message"),
     [
         ("keys/one.pub", None, "one.public.key.file names keys/one.pub, which cannot be read: No such file"),
         ("keys/one.key", None, "one.private.key.file names keys/one.key, which cannot be read: No such file"),
@@ -55,24 +55,24 @@ def test_a_damaged_data_key_is_corrupt_data(sealed: str) -> None:
         ("keys/one.key", b"junk", "one.private.key.file names keys/one.key, which is not an unencrypted private key"),
     ],
 )
-def test_invalid_key_files_are_named(path: str, content: bytes | None, complaint: str) -> None:
+def test_error_names_an_invalid_key_file(path: str, content: bytes | None, message: str) -> None:
     fs = MemoryFileSystem()
     pair = write_key_pair(fs, "keys", "one")
     fs.remove(path)
     if content is not None:
         write_file(fs, path, content, sync=False)
-    with pytest.raises(ValueError, match=complaint):
+    with pytest.raises(ValueError, match=message):
         load_data_keys(fs, "one", {"one": pair})
 
 
-def test_keys_of_two_pairs_are_not_taken_for_one() -> None:
+def test_private_key_of_another_pair_is_refused() -> None:
     fs = MemoryFileSystem()
     mixed = write_key_pair(fs, "keys", "one")._replace(private_path=write_key_pair(fs, "keys", "two").private_path)
     with pytest.raises(ValueError, match=r"one.private.key.file is not the private key that belongs to one.public"):
         load_data_keys(fs, "one", {"one": mixed})
 
 
-def test_keys_of_another_kind_are_refused() -> None:
+def test_non_rsa_keys_are_refused() -> None:
     fs = MemoryFileSystem()
     pair = write_key_pair(fs, "keys", "one")
     curve = generate_private_key(SECP256R1())

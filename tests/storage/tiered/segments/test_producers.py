@@ -152,19 +152,19 @@ def test_missing_previous_segment_drops_older_producers() -> None:
     assert state.entries[1].last_data_offset == 9
 
 
-def test_a_segment_of_another_history_does_not_count() -> None:
+def test_segment_of_another_history_is_ignored() -> None:
     copied, other = busy(), Copied(epoch=3)
     other.storage = copied.storage
     other.segments = list(copied.segments)
     for _ in range(7):
         other.write(77)
-    stranger = other.copy()
-    state = copied.before(11, copied.segments[1], stranger)
+    diverging = other.copy()
+    state = copied.before(11, copied.segments[1], diverging)
     assert 77 not in state.entries
     assert set(state.entries) == {9, 1}
 
 
-def test_a_segment_without_snapshot_has_no_producers() -> None:
+def test_segment_without_snapshot_has_no_producers() -> None:
     copied = busy()
     third = copied.segments[2]
     del copied.storage.segments[third.id.id].indexes[IndexKind.PRODUCER_SNAPSHOT]

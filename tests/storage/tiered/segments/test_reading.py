@@ -43,25 +43,25 @@ def batch(base: int, records: int = 2, *, timestamp: int = 0, size: int = 10, co
 
 
 class CachingFiles(RemoteFiles):
-    """Remote files that return cached bytes in `at_hand` until they are discarded."""
+    """Remote files that return cached bytes in `cached` until they are discarded."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.at_hand: dict[Uuid, bytes] = {}
+        self.cached: dict[Uuid, bytes] = {}
 
     def read_segment(self, segment: RemoteSegment, first: int, last: int | None = None) -> Iterator[memoryview]:
         pieces = super().read_segment(segment, first, last)
-        at_hand = self.at_hand.get(segment.id.id)
-        return pieces if at_hand is None else iter([memoryview(at_hand)[first:]])
+        cached = self.cached.get(segment.id.id)
+        return pieces if cached is None else iter([memoryview(cached)[first:]])
 
     def discard(self, segment: RemoteSegment) -> None:
-        self.at_hand.pop(segment.id.id, None)
+        self.cached.pop(segment.id.id, None)
 
     def location(self, segment: RemoteSegment) -> str:
         return f"bucket/object-{segment.start_offset}"
 
 
-class Stage:
+class ReaderHarness:
     def __init__(self, storage: RemoteFiles | None = None) -> None:
         self.storage = storage or RemoteFiles()
         self.fs = checked(MemoryFileSystem())
@@ -84,8 +84,8 @@ class Stage:
 
 
 @pytest.fixture
-def stage() -> Stage:
-    return Stage()
+def harness() -> ReaderHarness:
+    return ReaderHarness()
 
 
 def bases(found: RemoteBatches) -> list[int]:
@@ -93,74 +93,74 @@ def bases(found: RemoteBatches) -> list[int]:
 
 
 class TestBatches:
-    def test_read_starts_at_batch_with_offset(self, stage: Stage) -> None:
+    def test_read_starts_at_batch_with_offset(self, harness: ReaderHarness) -> None:
         for offset, first in ((10, 0), (11, 0), (12, 1), (15, 2), (17, 3)):
-            found = stage.read(offset)
-            assert bytes(found.data) == b"".join(stage.batches[first:])
+            found = harness.read(offset)
+            assert bytes(found.data) == b"".join(harness.batches[first:])
             assert found.next_offset == 18
 
-    def test_bytes_before_the_indexed_position_are_not_read(self, stage: Stage) -> None:
-        stage.storage.logs[stage.segment.id.id] = b"\xff" * len(stage.batches[0]) + b"".join(stage.batches[1:])
-        assert bases(stage.read(14)) == [14, 16]
+    def test_bytes_before_the_indexed_position_are_not_read(self, harness: ReaderHarness) -> None:
+        harness.storage.logs[harness.segment.id.id] = b"\xff" * len(harness.batches[0]) + b"".join(harness.batches[1:])
+        assert bases(harness.read(14)) == [14, 16]
 
-    def test_read_returns_whole_batches_and_at_least_one(self, stage: Stage) -> None:
-        size = len(stage.batches[0])
+    def test_read_returns_whole_batches_and_at_least_one(self, harness: ReaderHarness) -> None:
+        size = len(harness.batches[0])
         for limit, expected in ((0, 1), (1, 1), (size, 1), (2 * size - 1, 1), (2 * size, 2), (4 * size, 4)):
-            found = stage.read(10, max_bytes=limit)
+            found = harness.read(10, max_bytes=limit)
             assert bases(found) == [10, 12, 14, 16][:expected]
             assert found.next_offset == 10 + 2 * expected
 
-    def test_read_stops_below_upper_offset(self, stage: Stage) -> None:
-        assert bases(stage.read(10, upper=14)) == [10, 12]
-        assert bases(stage.read(10, upper=13)) == [10]
-        assert stage.read(10, upper=11) == RemoteBatches(memoryview(b""), 10)
+    def test_read_stops_below_upper_offset(self, harness: ReaderHarness) -> None:
+        assert bases(harness.read(10, upper=14)) == [10, 12]
+        assert bases(harness.read(10, upper=13)) == [10]
+        assert harness.read(10, upper=11) == RemoteBatches(memoryview(b""), 10)
 
     @pytest.mark.parametrize("piece_bytes", [1, 7, 61, 100, 10_000])
-    def test_pieces_may_be_of_any_size(self, stage: Stage, piece_bytes: int) -> None:
-        stage.storage.piece_bytes = piece_bytes
-        stage.storage.indexes[stage.segment.id.id, IndexKind.OFFSET] = b""
-        assert bases(stage.read(13, max_bytes=2 * len(stage.batches[0]))) == [12, 14]
+    def test_pieces_may_be_of_any_size(self, harness: ReaderHarness, piece_bytes: int) -> None:
+        harness.storage.piece_bytes = piece_bytes
+        harness.storage.indexes[harness.segment.id.id, IndexKind.OFFSET] = b""
+        assert bases(harness.read(13, max_bytes=2 * len(harness.batches[0]))) == [12, 14]
 
-    def test_no_piece_more_is_read_than_needed(self, stage: Stage) -> None:
-        size = stage.storage.piece_bytes = len(stage.batches[0])
+    def test_read_requests_no_surplus_pieces(self, harness: ReaderHarness) -> None:
+        size = harness.storage.piece_bytes = len(harness.batches[0])
         for limit, pieces in ((1, 1), (size, 1), (size + 1, 2), (2 * size, 2), (3 * size, 3)):
-            stage.storage.pieces_given = 0
-            stage.read(10, max_bytes=limit)
-            assert stage.storage.pieces_given == pieces
+            harness.storage.pieces_given = 0
+            harness.read(10, max_bytes=limit)
+            assert harness.storage.pieces_given == pieces
 
-    def test_gaps_of_a_compacted_log_are_passed_over(self, stage: Stage) -> None:
-        stage.put(batch(10), batch(30), end=49)
-        found = stage.read(12)
+    def test_read_skips_gaps_of_a_compacted_log(self, harness: ReaderHarness) -> None:
+        harness.put(batch(10), batch(30), end=49)
+        found = harness.read(12)
         assert (bases(found), found.next_offset) == ([30], 32)
 
-    def test_a_rest_emptied_by_compaction_sends_to_the_next_segment(self, stage: Stage) -> None:
-        stage.put(batch(10), batch(30), end=49)
-        assert stage.read(32) == RemoteBatches(memoryview(b""), 50)
-        stage.put(end=49)
-        assert stage.read(10) == RemoteBatches(memoryview(b""), 50)
+    def test_read_above_the_last_batch_continues_in_the_next_segment(self, harness: ReaderHarness) -> None:
+        harness.put(batch(10), batch(30), end=49)
+        assert harness.read(32) == RemoteBatches(memoryview(b""), 50)
+        harness.put(end=49)
+        assert harness.read(10) == RemoteBatches(memoryview(b""), 50)
 
-    def test_large_batches_skip_in_pieces(self, stage: Stage) -> None:
-        stage.put(batch(10, size=5000), batch(12, size=5000), batch(14), end=15)
-        stage.storage.indexes[stage.segment.id.id, IndexKind.OFFSET] = b""
-        assert bases(stage.read(14)) == [14]
+    def test_large_batches_skip_in_pieces(self, harness: ReaderHarness) -> None:
+        harness.put(batch(10, size=5000), batch(12, size=5000), batch(14), end=15)
+        harness.storage.indexes[harness.segment.id.id, IndexKind.OFFSET] = b""
+        assert bases(harness.read(14)) == [14]
 
-    def test_read_reports_transactional_batches(self, stage: Stage) -> None:
+    def test_read_reports_transactional_batches(self, harness: ReaderHarness) -> None:
         marker = bytearray(end_transaction_marker(ControlType.ABORT, 7, 0, 0, 0))
         patch(marker, 0, 14, 0)
-        stage.put(batch(10), batch(12, pid=7), bytes(marker), end=14)
-        assert [stage.read(offset, max_bytes=1).is_transactional for offset in (10, 12, 14)] == [False, True, False]
-        assert stage.read(10).is_transactional
+        harness.put(batch(10), batch(12, pid=7), bytes(marker), end=14)
+        assert [harness.read(offset, max_bytes=1).is_transactional for offset in (10, 12, 14)] == [False, True, False]
+        assert harness.read(10).is_transactional
 
     @pytest.mark.parametrize("seed", range(20))
-    def test_read_agrees_with_linear_scan(self, stage: Stage, seed: int) -> None:
+    def test_read_agrees_with_linear_scan(self, harness: ReaderHarness, seed: int) -> None:
         random = Random(seed)
         batches, offset = [], 10
         for _ in range(random.randint(1, 30)):
             offset += random.choice((0, 0, 5))
             batches.append(batch(offset, random.randint(1, 3), size=random.randint(1, 300)))
             offset += 3
-        stage.put(*batches, end=offset + 5)
-        stage.storage.piece_bytes = random.choice((50, 333, 4096))
+        harness.put(*batches, end=offset + 5)
+        harness.storage.piece_bytes = random.choice((50, 333, 4096))
         headers = [header for b in batches for _, header in iter_headers(b)]
         for _ in range(20):
             wanted, upper, limit = (
@@ -177,201 +177,201 @@ class TestBatches:
                     break
                 expected.append(header.base_offset)
                 room -= header.size
-            assert bases(stage.read(wanted, upper=upper, max_bytes=limit)) == expected
+            assert bases(harness.read(wanted, upper=upper, max_bytes=limit)) == expected
 
 
 class TestBlocks:
     """Blocks for sequential readers."""
 
-    def block(self, stage: Stage, offset: int, parts_of: int, **wanted: int) -> RemoteBlock:
-        size = parts_of * len(stage.batches[0])
-        return stage.reader.block(stage.segment, ReadRange(offset, END, size, 1_000_000, **wanted))
+    def block(self, harness: ReaderHarness, offset: int, parts_of: int, **wanted: int) -> RemoteBlock:
+        size = parts_of * len(harness.batches[0])
+        return harness.reader.block(harness.segment, ReadRange(offset, END, size, 1_000_000, **wanted))
 
-    def test_block_is_not_copied(self, stage: Stage) -> None:
-        stage.storage.piece_bytes = 1_000_000
-        block = self.block(stage, 10, 2)
+    def test_block_is_not_copied(self, harness: ReaderHarness) -> None:
+        harness.storage.piece_bytes = 1_000_000
+        block = self.block(harness, 10, 2)
         assert [(bases(part), part.next_offset) for part in block.parts] == [([10, 12], 14), ([14, 16], 18)]
-        log = stage.storage.logs[stage.segment.id.id]
+        log = harness.storage.logs[harness.segment.id.id]
         assert all(part.data.obj is log for part in block.parts)
         assert (block.next_offset, block.next_position, block.held_bytes) == (18, len(log), len(log))
 
-    def test_small_part_of_large_piece_is_copied(self, stage: Stage) -> None:
-        stage.storage.piece_bytes = 1_000_000
-        block = self.block(stage, 16, 1)
+    def test_small_part_of_large_piece_is_copied(self, harness: ReaderHarness) -> None:
+        harness.storage.piece_bytes = 1_000_000
+        block = self.block(harness, 16, 1)
         assert bases(block.parts[0]) == [16]
-        size = len(stage.batches[0])
+        size = len(harness.batches[0])
         assert (len(block.parts), block.held_bytes, block.next_position) == (1, size, 4 * size)
 
-    def test_batches_across_pieces_are_copied(self, stage: Stage) -> None:
-        stage.storage.piece_bytes = len(stage.batches[0]) + 5
-        block = self.block(stage, 10, 2)
+    def test_batches_across_pieces_are_copied(self, harness: ReaderHarness) -> None:
+        harness.storage.piece_bytes = len(harness.batches[0]) + 5
+        block = self.block(harness, 10, 2)
         assert [bases(part) for part in block.parts] == [[10, 12]]
-        assert block.next_position == 2 * len(stage.batches[0])
+        assert block.next_position == 2 * len(harness.batches[0])
 
-    def test_known_position_needs_no_index(self, stage: Stage) -> None:
-        block = self.block(stage, 10, 2)
-        block = self.block(stage, block.next_offset, 2, position=block.next_position)
+    def test_known_position_needs_no_index(self, harness: ReaderHarness) -> None:
+        block = self.block(harness, 10, 2)
+        block = self.block(harness, block.next_offset, 2, position=block.next_position)
         assert bases(block.parts[0]) == [14, 16]
-        assert {what for what, _ in stage.storage.asked} == {"log"}
+        assert {what for what, _ in harness.storage.asked} == {"log"}
 
-    def test_wrong_position_is_damage_and_is_discarded(self, stage: Stage) -> None:
-        assert bases(self.block(stage, 14, 2, position=3).parts[0]) == [14, 16]
+    def test_wrong_position_is_detected_and_discarded(self, harness: ReaderHarness) -> None:
+        assert bases(self.block(harness, 14, 2, position=3).parts[0]) == [14, 16]
 
-    def test_the_upper_offset_and_damage_end_a_block(self, stage: Stage) -> None:
-        stage.storage.piece_bytes = 1_000_000
-        log = stage.storage.logs[stage.segment.id.id]
-        stage.storage.logs[stage.segment.id.id] = log[:-1] + b"!"
-        assert [bases(part) for part in self.block(stage, 10, 1).parts] == [[10], [12], [14]]
-        size = len(stage.batches[0])
-        block = stage.reader.block(stage.segment, ReadRange(10, 14, size, 1_000_000))
+    def test_block_ends_at_the_upper_offset_or_at_corruption(self, harness: ReaderHarness) -> None:
+        harness.storage.piece_bytes = 1_000_000
+        log = harness.storage.logs[harness.segment.id.id]
+        harness.storage.logs[harness.segment.id.id] = log[:-1] + b"!"
+        assert [bases(part) for part in self.block(harness, 10, 1).parts] == [[10], [12], [14]]
+        size = len(harness.batches[0])
+        block = harness.reader.block(harness.segment, ReadRange(10, 14, size, 1_000_000))
         assert ([bases(part) for part in block.parts], block.next_position) == ([[10], [12]], 2 * size)
 
-    def test_prepare_prefetches_the_segment(self, stage: Stage) -> None:
-        segment = stage.put(batch(10), end=11, aborted=(AbortedTxn(1, 10, 11, 12),))
+    def test_prepare_prefetches_the_segment(self, harness: ReaderHarness) -> None:
+        segment = harness.put(batch(10), end=11, aborted=(AbortedTxn(1, 10, 11, 12),))
         for with_aborted, asked in ((False, []), (True, ["txnindex"])):
-            stage.storage.asked.clear()
-            stage.reader.prepare(segment, with_aborted=with_aborted)
-            assert [what for what, _ in stage.storage.asked if what == "txnindex"] == asked
+            harness.storage.asked.clear()
+            harness.reader.prepare(segment, with_aborted=with_aborted)
+            assert [what for what, _ in harness.storage.asked if what == "txnindex"] == asked
 
 
-class TestDamage:
-    def test_wrong_checksum_is_never_returned(self, stage: Stage) -> None:
-        log = bytearray(stage.storage.logs[stage.segment.id.id])
+class TestCorruption:
+    def test_wrong_checksum_is_never_returned(self, harness: ReaderHarness) -> None:
+        log = bytearray(harness.storage.logs[harness.segment.id.id])
         log[-1] ^= 1
-        stage.storage.logs[stage.segment.id.id] = bytes(log)
-        assert bases(stage.read(10)) == [10, 12, 14]
+        harness.storage.logs[harness.segment.id.id] = bytes(log)
+        assert bases(harness.read(10)) == [10, 12, 14]
         with pytest.raises(CorruptRemoteData, match="checksum"):
-            stage.read(16)
+            harness.read(16)
 
-    def test_a_segment_that_ends_early_is_not_taken_for_empty(self, stage: Stage) -> None:
-        size = len(stage.batches[0])
-        whole = stage.storage.logs[stage.segment.id.id]
+    def test_truncated_segment_is_corrupt(self, harness: ReaderHarness) -> None:
+        size = len(harness.batches[0])
+        whole = harness.storage.logs[harness.segment.id.id]
         for kept in (0, size, 2 * size - 1, 3 * size + 5, 4 * size - 1):
-            stage.storage.logs[stage.segment.id.id] = whole[:kept]
+            harness.storage.logs[harness.segment.id.id] = whole[:kept]
             with pytest.raises(CorruptRemoteData):
-                stage.read(17)
+                harness.read(17)
 
-    def test_bytes_of_another_segment_are_detected(self, stage: Stage) -> None:
-        stage.storage.logs[stage.segment.id.id] = b"".join(batch(base) for base in (50, 52, 54, 56))
+    def test_bytes_of_another_segment_are_detected(self, harness: ReaderHarness) -> None:
+        harness.storage.logs[harness.segment.id.id] = b"".join(batch(base) for base in (50, 52, 54, 56))
         with pytest.raises(CorruptRemoteData, match="outside the segment"):
-            stage.read(10)
+            harness.read(10)
 
-    def test_suspect_cached_indexes_are_fetched_again(self, stage: Stage) -> None:
+    def test_suspect_cached_indexes_are_fetched_again(self, harness: ReaderHarness) -> None:
         """A valid index may belong to another segment."""
-        good = stage.storage.indexes[stage.segment.id.id, IndexKind.OFFSET]
-        stage.storage.indexes[stage.segment.id.id, IndexKind.OFFSET] = good[:7] + b"\x01" + good[8:]
+        good = harness.storage.indexes[harness.segment.id.id, IndexKind.OFFSET]
+        harness.storage.indexes[harness.segment.id.id, IndexKind.OFFSET] = good[:7] + b"\x01" + good[8:]
         with pytest.raises(CorruptRemoteData):
-            stage.read(13)
-        stage.storage.indexes[stage.segment.id.id, IndexKind.OFFSET] = good
-        assert bases(stage.read(13)) == [12, 14, 16]
+            harness.read(13)
+        harness.storage.indexes[harness.segment.id.id, IndexKind.OFFSET] = good
+        assert bases(harness.read(13)) == [12, 14, 16]
 
-    def test_an_index_that_leads_too_far_is_fetched_again(self, stage: Stage) -> None:
+    def test_index_that_would_skip_records_is_fetched_again(self, harness: ReaderHarness) -> None:
         """A wrong position would silently skip records."""
-        stage.read(13)
-        (path,) = (path for path in map("/cache/".__add__, stage.fs.list("/cache")) if path.endswith(".index"))
-        size = len(stage.batches[0])
-        write_file(stage.fs, path, OFFSET_ENTRY.pack(1, 2 * size), sync=False)
-        stage.storage.asked.clear()
-        assert bases(stage.read(13)) == [12, 14, 16]
-        assert ("index", 10) in stage.storage.asked
+        harness.read(13)
+        (path,) = (path for path in map("/cache/".__add__, harness.fs.list("/cache")) if path.endswith(".index"))
+        size = len(harness.batches[0])
+        write_file(harness.fs, path, OFFSET_ENTRY.pack(1, 2 * size), sync=False)
+        harness.storage.asked.clear()
+        assert bases(harness.read(13)) == [12, 14, 16]
+        assert ("index", 10) in harness.storage.asked
 
-    def test_timestamp_lookup_fetches_suspect_index_again(self, stage: Stage) -> None:
+    def test_timestamp_lookup_fetches_suspect_index_again(self, harness: ReaderHarness) -> None:
         """A matching record would be skipped."""
-        timestamp = stage.find(0, 13)
+        timestamp = harness.find(0, 13)
         assert timestamp is not None
-        (path,) = (path for path in map("/cache/".__add__, stage.fs.list("/cache")) if path.endswith(".index"))
-        write_file(stage.fs, path, OFFSET_ENTRY.pack(1, 2 * len(stage.batches[0])), sync=False)
-        assert stage.find(0, 13) == timestamp
+        (path,) = (path for path in map("/cache/".__add__, harness.fs.list("/cache")) if path.endswith(".index"))
+        write_file(harness.fs, path, OFFSET_ENTRY.pack(1, 2 * len(harness.batches[0])), sync=False)
+        assert harness.find(0, 13) == timestamp
 
     def test_damaged_cached_data_are_read_again_from_store(self) -> None:
         storage = CachingFiles()
-        stage = Stage(storage)
-        good = stage.storage.logs[stage.segment.id.id]
+        harness = ReaderHarness(storage)
+        good = harness.storage.logs[harness.segment.id.id]
         for bad in (good[:-1] + b"!", good[:8] + b"!!!!" + good[12:], good[:30]):
-            storage.at_hand[stage.segment.id.id] = bad
-            assert bases(stage.read(16)) == [16]
-            assert bases(stage.read(10)) == [10, 12, 14, 16]
+            storage.cached[harness.segment.id.id] = bad
+            assert bases(harness.read(16)) == [16]
+            assert bases(harness.read(10)) == [10, 12, 14, 16]
 
-    def test_damage_in_store_is_read_twice_and_named(self) -> None:
+    def test_corruption_in_the_store_is_reported_after_a_second_read(self) -> None:
         storage = CachingFiles()
-        stage = Stage(storage)
-        storage.logs[stage.segment.id.id] = storage.logs[stage.segment.id.id][:-1] + b"!"
+        harness = ReaderHarness(storage)
+        storage.logs[harness.segment.id.id] = storage.logs[harness.segment.id.id][:-1] + b"!"
         with pytest.raises(CorruptRemoteData, match=r"^bucket/object-10 is damaged: .*a checksum does not match"):
-            stage.read(16)
+            harness.read(16)
         assert storage.asked.count(("log", 10)) == 2
 
-    def test_failures_pass_through(self, stage: Stage) -> None:
-        stage.read(10)
-        stage.storage.failures = [RetriableRemoteStorageError("down")]
+    def test_storage_failures_reach_the_caller(self, harness: ReaderHarness) -> None:
+        harness.read(10)
+        harness.storage.failures = [RetriableRemoteStorageError("down")]
         with pytest.raises(RetriableRemoteStorageError):
-            stage.read(10)
-        stage.storage.delete_segment(stage.segment)
+            harness.read(10)
+        harness.storage.delete_segment(harness.segment)
         with pytest.raises(RemoteResourceNotFound):
-            stage.read(10)
+            harness.read(10)
 
-    def test_bytes_before_a_failure_are_returned(self, stage: Stage) -> None:
-        stage.read(10)
-        stage.storage.piece_bytes = len(stage.batches[0])
-        stage.storage.pieces_before = 2
-        stage.storage.failures = [RetriableRemoteStorageError("down")]
-        found = stage.read(10)
+    def test_bytes_before_a_failure_are_returned(self, harness: ReaderHarness) -> None:
+        harness.read(10)
+        harness.storage.piece_bytes = len(harness.batches[0])
+        harness.storage.pieces_before = 2
+        harness.storage.failures = [RetriableRemoteStorageError("down")]
+        found = harness.read(10)
         assert (bases(found), found.next_offset) == ([10, 12], 14)
 
 
-class TestTimes:
-    def test_the_first_record_at_or_after(self, stage: Stage) -> None:
-        assert stage.find(0) == FoundTimestamp(1000, 10, 0)
-        assert stage.find(1001) == FoundTimestamp(1001, 11, 0)
-        assert stage.find(1002) == FoundTimestamp(1200, 12, 0)
-        assert stage.find(1601) == FoundTimestamp(1601, 17, 0)
-        assert stage.find(1602) is None
+class TestTimestamps:
+    def test_first_record_at_or_after_a_timestamp_is_found(self, harness: ReaderHarness) -> None:
+        assert harness.find(0) == FoundTimestamp(1000, 10, 0)
+        assert harness.find(1001) == FoundTimestamp(1001, 11, 0)
+        assert harness.find(1002) == FoundTimestamp(1200, 12, 0)
+        assert harness.find(1601) == FoundTimestamp(1601, 17, 0)
+        assert harness.find(1602) is None
 
-    def test_timestamp_lookup_respects_offset_range(self, stage: Stage) -> None:
-        assert stage.find(0, from_offset=13) == FoundTimestamp(1201, 13, 0)
-        assert stage.find(1300, upper=14) is None
-        assert stage.find(1200, upper=13) == FoundTimestamp(1200, 12, 0)
+    def test_timestamp_lookup_respects_offset_range(self, harness: ReaderHarness) -> None:
+        assert harness.find(0, from_offset=13) == FoundTimestamp(1201, 13, 0)
+        assert harness.find(1300, upper=14) is None
+        assert harness.find(1200, upper=13) == FoundTimestamp(1200, 12, 0)
 
-    def test_descending_timestamps_are_found(self, stage: Stage) -> None:
-        stage.put(batch(10, timestamp=500), batch(12, timestamp=100), batch(14, timestamp=900), end=15)
-        assert stage.find(100) == FoundTimestamp(500, 10, 0)
-        assert stage.find(600) == FoundTimestamp(900, 14, 0)
-        assert stage.find(100, from_offset=12) == FoundTimestamp(100, 12, 0)
+    def test_descending_timestamps_are_found(self, harness: ReaderHarness) -> None:
+        harness.put(batch(10, timestamp=500), batch(12, timestamp=100), batch(14, timestamp=900), end=15)
+        assert harness.find(100) == FoundTimestamp(500, 10, 0)
+        assert harness.find(600) == FoundTimestamp(900, 14, 0)
+        assert harness.find(100, from_offset=12) == FoundTimestamp(100, 12, 0)
 
-    def test_compressed_batches_are_opened(self, stage: Stage) -> None:
-        stage.put(batch(10, timestamp=100), batch(12, 3, timestamp=200, codec=1), end=14)
-        assert stage.find(202) == FoundTimestamp(202, 14, 0)
+    def test_timestamp_lookup_decompresses_batches(self, harness: ReaderHarness) -> None:
+        harness.put(batch(10, timestamp=100), batch(12, 3, timestamp=200, codec=1), end=14)
+        assert harness.find(202) == FoundTimestamp(202, 14, 0)
 
-    def test_undecodable_batch_is_corrupt(self, stage: Stage) -> None:
-        log = bytearray(stage.storage.logs[stage.segment.id.id])
+    def test_undecodable_batch_is_corrupt(self, harness: ReaderHarness) -> None:
+        log = bytearray(harness.storage.logs[harness.segment.id.id])
         log[70] ^= 0xFF
-        stage.storage.logs[stage.segment.id.id] = bytes(log)
+        harness.storage.logs[harness.segment.id.id] = bytes(log)
         with pytest.raises(CorruptRemoteData):
-            stage.find(0)
+            harness.find(0)
 
 
 class TestAborted:
     ENTRIES = (AbortedTxn(1, 10, 14, 12), AbortedTxn(2, 12, 15, 16), AbortedTxn(3, 16, 17, 18))
 
-    def test_aborted_transactions_of_range_are_returned(self, stage: Stage) -> None:
+    def test_aborted_transactions_of_range_are_returned(self, harness: ReaderHarness) -> None:
         one, two, three = self.ENTRIES
-        stage.put(batch(10), end=17, aborted=self.ENTRIES)
-        assert stage.reader.aborted(stage.segment, 17, 10, 12) == ([one], True)
-        assert stage.reader.aborted(stage.segment, 17, 10, 16) == ([one, two], True)
-        assert stage.reader.aborted(stage.segment, 17, 10, 18) == ([one, two, three], True)
-        assert stage.reader.aborted(stage.segment, 17, 15, 19) == ([two, three], False)
+        harness.put(batch(10), end=17, aborted=self.ENTRIES)
+        assert harness.reader.aborted(harness.segment, 17, 10, 12) == ([one], True)
+        assert harness.reader.aborted(harness.segment, 17, 10, 16) == ([one, two], True)
+        assert harness.reader.aborted(harness.segment, 17, 10, 18) == ([one, two, three], True)
+        assert harness.reader.aborted(harness.segment, 17, 15, 19) == ([two, three], False)
 
-    def test_aborted_transactions_of_another_history_are_excluded(self, stage: Stage) -> None:
+    def test_aborted_transactions_of_another_history_are_excluded(self, harness: ReaderHarness) -> None:
         """Markers above the agreed end of a segment belong to another history."""
-        stage.put(batch(10), end=17, aborted=self.ENTRIES)
-        assert stage.reader.aborted(stage.segment, 14, 10, 14) == ([self.ENTRIES[0]], False)
+        harness.put(batch(10), end=17, aborted=self.ENTRIES)
+        assert harness.reader.aborted(harness.segment, 14, 10, 14) == ([self.ENTRIES[0]], False)
 
-    def test_segment_without_aborted_transactions_returns_none(self, stage: Stage) -> None:
-        assert stage.reader.aborted(stage.segment, 17, 10, 18) == ([], False)
+    def test_segment_without_aborted_transactions_returns_none(self, harness: ReaderHarness) -> None:
+        assert harness.reader.aborted(harness.segment, 17, 10, 18) == ([], False)
 
 
-def test_whole_batches_are_cut_to_limit(stage: Stage) -> None:
-    data = stage.read(10).data
-    size = len(stage.batches[0])
+def test_whole_batches_are_cut_to_limit(harness: ReaderHarness) -> None:
+    data = harness.read(10).data
+    size = len(harness.batches[0])
     for limit, min_one, expected in (
         (4 * size, False, 4),
         (3 * size + 1, False, 3),

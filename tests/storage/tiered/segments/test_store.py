@@ -85,7 +85,7 @@ def test_any_range_returns_the_bytes_of_the_log(
 # -- objects in the store ----------------------------------------------------------------------------------------------
 
 
-def test_objects_are_put_in_order_after_a_look_for_an_earlier_copy(store: MemoryObjectStore) -> None:
+def test_objects_are_put_in_order_after_a_search_for_an_earlier_copy(store: MemoryObjectStore) -> None:
     copied(segment_store(store), Contents(LOG))
     assert store.calls == [
         StoreCall("get", MANIFEST_KEY, 0, 0),
@@ -95,7 +95,7 @@ def test_objects_are_put_in_order_after_a_look_for_an_earlier_copy(store: Memory
     ]
 
 
-def test_plain_objects_are_the_files_themselves(store: MemoryObjectStore) -> None:
+def test_plain_objects_equal_the_files(store: MemoryObjectStore) -> None:
     contents = Contents(LOG)
     copied(segment_store(store), contents)
     assert store.content(LOG_KEY) == LOG
@@ -111,7 +111,7 @@ def test_plain_objects_are_the_files_themselves(store: MemoryObjectStore) -> Non
     )
 
 
-def test_the_manifest_alone_gives_back_what_is_known_of_the_segment(store: MemoryObjectStore) -> None:
+def test_manifest_restores_the_segment_metadata(store: MemoryObjectStore) -> None:
     custom = {"custom.metadata.fields.include": "REMOTE_SIZE,OBJECT_PREFIX,OBJECT_KEY"}
     remote = copied(segment_store(store, {**BOTH, **custom}), Contents(LOG))
     assert remote.custom_metadata is not None
@@ -119,7 +119,7 @@ def test_the_manifest_alone_gives_back_what_is_known_of_the_segment(store: Memor
 
 
 @pytest.mark.parametrize("fields", ["REMOTE_SIZE", "OBJECT_KEY,REMOTE_SIZE"])
-def test_the_remote_size_is_that_of_all_three_objects(store: MemoryObjectStore, fields: str) -> None:
+def test_remote_size_is_the_sum_of_all_three_objects(store: MemoryObjectStore, fields: str) -> None:
     for size in range(1, 3000, 101):
         storage = segment_store(store, {**PLAIN, "custom.metadata.fields.include": fields})
         remote = copied(storage, Contents(bytes(size)))
@@ -128,13 +128,13 @@ def test_the_remote_size_is_that_of_all_three_objects(store: MemoryObjectStore, 
         assert decoded[CustomField.REMOTE_SIZE] == total_bytes(store)
 
 
-def test_nothing_of_an_encrypted_segment_can_be_read_in_the_store(store: MemoryObjectStore) -> None:
+def test_encrypted_objects_contain_no_plaintext(store: MemoryObjectStore) -> None:
     copied(segment_store(store, ENCRYPTED), Contents(b"the secret " * 200))
     assert all(b"secret" not in store.content(key) and b"index" not in store.content(key) for key in store.keys()[:2])
     assert len(store.content(LOG_KEY)) == 2200 + 3 * 28
 
 
-def test_no_two_copies_are_encrypted_alike(store: MemoryObjectStore) -> None:
+def test_copies_are_encrypted_with_different_keys(store: MemoryObjectStore) -> None:
     storage = segment_store(store, ENCRYPTED)
     copied(storage, Contents(LOG), segment(len(LOG), number=1))
     copied(storage, Contents(LOG), segment(len(LOG), number=2))
@@ -159,21 +159,21 @@ def test_compressed_batches_are_not_compressed_again(store: MemoryObjectStore, l
     assert read_all(storage, remote) == log
 
 
-def test_a_log_passes_through_in_chunks() -> None:
+def test_log_is_uploaded_chunk_by_chunk() -> None:
     sizes: list[int] = []
 
-    class Watching(MemoryObjectStore):
+    class SizeRecorder(MemoryObjectStore):
         def put(self, key: str, parts: Iterable[Buffer]) -> int:
             if not key.endswith(".log"):
                 return super().put(key, parts)
-            return super().put(key, self._watched(parts))
+            return super().put(key, self._recorded(parts))
 
-        def _watched(self, parts: Iterable[Buffer]) -> Iterator[Buffer]:
+        def _recorded(self, parts: Iterable[Buffer]) -> Iterator[Buffer]:
             for part in parts:
                 sizes.append(len(part))
                 yield part
 
-    copied(segment_store(Watching()), Contents(bytes(2500)))
+    copied(segment_store(SizeRecorder()), Contents(bytes(2500)))
     assert sizes == [1000, 1000, 500]
 
 
@@ -185,14 +185,14 @@ def gets(store: MemoryObjectStore, suffix: str) -> list[tuple[int, int | None]]:
 
 
 @pytest.mark.parametrize("is_cached", [False, True])
-def test_a_range_is_read_by_whole_chunks_with_one_request(store: MemoryObjectStore, is_cached: bool) -> None:
+def test_range_is_read_by_whole_chunks_with_one_request(store: MemoryObjectStore, is_cached: bool) -> None:
     storage = segment_store(store, is_cached=is_cached)
     remote = copied(storage, Contents(LOG))
     read_all(storage, remote, 1500, 3500)
     assert gets(store, ".log")[0] == (1000, 3999)
 
 
-def test_a_manifest_and_all_indexes_are_fetched_once(store: MemoryObjectStore) -> None:
+def test_manifest_and_all_indexes_are_fetched_once(store: MemoryObjectStore) -> None:
     storage = segment_store(store)
     remote = copied(storage, Contents(LOG))
     store.calls.clear()
@@ -202,7 +202,7 @@ def test_a_manifest_and_all_indexes_are_fetched_once(store: MemoryObjectStore) -
     assert [call.key for call in store.calls] == [MANIFEST_KEY, INDEXES_KEY, LOG_KEY]
 
 
-def test_indexes_too_large_to_be_kept_are_fetched_one_by_one(store: MemoryObjectStore) -> None:
+def test_indexes_above_the_cache_size_are_fetched_separately(store: MemoryObjectStore) -> None:
     storage = segment_store(store, {**PLAIN, "fetch.indexes.cache.size": "10"})
     contents = Contents(LOG)
     remote = copied(storage, contents)
@@ -211,12 +211,12 @@ def test_indexes_too_large_to_be_kept_are_fetched_one_by_one(store: MemoryObject
     assert gets(store, ".indexes") == [(48, 107), (48, 107)]
 
 
-def test_a_prefix_is_put_in_front_as_it_is(store: MemoryObjectStore) -> None:
+def test_key_prefix_is_used_verbatim(store: MemoryObjectStore) -> None:
     copied(segment_store(store, {**PLAIN, "key.prefix": "kafka-"}), Contents(LOG))
     assert store.keys() == [f"kafka-{key}" for key in sorted((LOG_KEY, INDEXES_KEY, MANIFEST_KEY))]
 
 
-def test_after_a_change_of_prefix_segments_that_tell_theirs_are_read_and_deleted(store: MemoryObjectStore) -> None:
+def test_segments_with_a_recorded_prefix_survive_a_change_of_prefix(store: MemoryObjectStore) -> None:
     before = {**PLAIN, "key.prefix": "then/", "custom.metadata.fields.include": "OBJECT_PREFIX"}
     remote = copied(segment_store(store, before), Contents(LOG))
     storage = segment_store(store, {**PLAIN, "key.prefix": "now/"})
@@ -225,7 +225,7 @@ def test_after_a_change_of_prefix_segments_that_tell_theirs_are_read_and_deleted
     assert store.keys() == []
 
 
-def test_a_masked_prefix_is_in_no_message(store: MemoryObjectStore) -> None:
+def test_error_messages_omit_a_masked_prefix(store: MemoryObjectStore) -> None:
     storage = segment_store(store, {**PLAIN, "key.prefix": "secret/", "key.prefix.mask": "true"})
     with pytest.raises(RemoteResourceNotFound) as caught:
         read_all(storage, segment(1))
@@ -233,26 +233,26 @@ def test_a_masked_prefix_is_in_no_message(store: MemoryObjectStore) -> None:
     assert "<prefix>/topic1-" in str(caught.value)
 
 
-def test_custom_metadata_of_another_kind_are_refused(store: MemoryObjectStore) -> None:
+def test_invalid_custom_metadata_are_refused(store: MemoryObjectStore) -> None:
     with pytest.raises(RemoteStorageError, match="invalid custom metadata"):
         read_all(segment_store(store), segment(1, custom_metadata=b"\xff"))
 
 
-def test_uploads_wait_for_their_turn(store: MemoryObjectStore) -> None:
-    class Noting(ByteRate):
+def test_uploads_acquire_bytes_from_the_rate_limit(store: MemoryObjectStore) -> None:
+    class RecordingRate(ByteRate):
         def acquire(self, amount: int, is_cancelled: Callable[[], bool] = lambda: False) -> float:
             amounts.append(amount)
             return 0.0
 
     amounts: list[int] = []
-    rate = Noting(1_000_000, 1000, lambda: 0.0)
+    rate = RecordingRate(1_000_000, 1000, lambda: 0.0)
     copied(segment_store(store, upload_rate=rate), Contents(bytes(2500)))
     assert amounts[:3] == [1000, 1000, 500]
     assert sum(amounts) == total_bytes(store)
 
 
-def test_a_copy_that_waits_for_its_turn_gives_up_when_all_is_closed() -> None:
-    class ClosedMeanwhile(MemoryObjectStore):
+def test_close_cancels_a_copy_that_waits_for_the_rate_limit() -> None:
+    class ClosedDuringPut(MemoryObjectStore):
         def put(self, key: str, parts: Iterable[Buffer]) -> int:
             storage.close()
             return super().put(key, parts)
@@ -260,7 +260,7 @@ def test_a_copy_that_waits_for_its_turn_gives_up_when_all_is_closed() -> None:
         def close(self) -> None:
             """Let running downloads finish."""
 
-    store = ClosedMeanwhile()
+    store = ClosedDuringPut()
     storage = segment_store(store, upload_rate=ByteRate(1, 1000, lambda: 0.0))
     with pytest.raises(RemoteStorageError, match="closed while a copy waited"):
         copied(storage, Contents(bytes(2500)))
@@ -272,7 +272,7 @@ def test_a_copy_that_waits_for_its_turn_gives_up_when_all_is_closed() -> None:
 
 @pytest.mark.parametrize("kind", [PLAIN, COMPRESSED, ENCRYPTED, BOTH], ids=["plain", "zstd", "aes", "both"])
 @pytest.mark.parametrize("is_cached", [False, True])
-def test_flipped_bits_are_found_wherever_they_are(
+def test_flipped_bits_are_detected_in_every_object(
     store: MemoryObjectStore, kind: Mapping[str, str], is_cached: bool
 ) -> None:
     storage = segment_store(store, kind, is_cached=is_cached)
@@ -291,7 +291,7 @@ def test_flipped_bits_are_found_wherever_they_are(
 
 
 @pytest.mark.parametrize("key", [LOG_KEY, INDEXES_KEY, MANIFEST_KEY])
-def test_objects_cut_short_are_found(store: MemoryObjectStore, key: str) -> None:
+def test_truncated_objects_are_detected(store: MemoryObjectStore, key: str) -> None:
     storage = segment_store(store)
     remote = copied(storage, Contents(LOG))
     store.replace(key, store.content(key)[:-1])
@@ -299,7 +299,7 @@ def test_objects_cut_short_are_found(store: MemoryObjectStore, key: str) -> None
         read_everything(storage, remote)
 
 
-def test_without_crcs_sizes_and_tags_are_checked_still(store: MemoryObjectStore) -> None:
+def test_sizes_and_tags_are_checked_without_crcs(store: MemoryObjectStore) -> None:
     storage = segment_store(store, ENCRYPTED)
     remote = copied(storage, Contents(LOG))
     document = json.loads(store.content(MANIFEST_KEY))
@@ -337,7 +337,7 @@ def test_discarded_data_are_read_from_store(store: MemoryObjectStore) -> None:
     assert read_all(storage, remote) == LOG
 
 
-def test_segments_are_called_what_they_are_called_in_the_store(store: MemoryObjectStore) -> None:
+def test_location_of_a_segment_is_its_object_key(store: MemoryObjectStore) -> None:
     storage = segment_store(store)
     assert storage.location(copied(storage, Contents(LOG))) == LOG_KEY
 
@@ -352,7 +352,7 @@ def test_read_soon_fetches_chunks(store: MemoryObjectStore) -> None:
     assert [call for call in store.calls[before:] if call.key == MANIFEST_KEY] == []
 
 
-def test_a_node_that_knows_an_earlier_copy_finds_its_way_to_the_later_one(store: MemoryObjectStore) -> None:
+def test_reader_with_a_stale_manifest_recovers_after_one_error(store: MemoryObjectStore) -> None:
     other_node = segment_store(store, ENCRYPTED)
     remote = copied(segment_store(store, ENCRYPTED), Contents(LOG))
     assert read_all(other_node, remote) == LOG
@@ -362,7 +362,7 @@ def test_a_node_that_knows_an_earlier_copy_finds_its_way_to_the_later_one(store:
     assert read_all(other_node, remote) == LOG
 
 
-def test_the_manifest_of_another_segment_is_not_believed(store: MemoryObjectStore) -> None:
+def test_manifest_of_another_segment_is_refused(store: MemoryObjectStore) -> None:
     storage = segment_store(store)
     remote = copied(storage, Contents(LOG))
     other = copied(storage, Contents(LOG), segment(len(LOG), number=1))
@@ -372,19 +372,19 @@ def test_the_manifest_of_another_segment_is_not_believed(store: MemoryObjectStor
     assert read_all(storage, other) == LOG
 
 
-def test_an_encrypted_segment_without_keys_is_told_as_such(store: MemoryObjectStore) -> None:
+def test_error_for_an_encrypted_segment_without_keys_names_the_cause(store: MemoryObjectStore) -> None:
     remote = copied(segment_store(store, ENCRYPTED), Contents(LOG))
     with pytest.raises(RemoteStorageError, match="no keys are configured"):
         read_all(segment_store(store), remote)
 
 
-def test_keys_are_rotated_under_segments(store: MemoryObjectStore) -> None:
+def test_segments_stay_readable_after_a_key_rotation(store: MemoryObjectStore) -> None:
     remote = copied(segment_store(store, ENCRYPTED), Contents(LOG))
     rotated = data_keys(MemoryFileSystem(), "other", "written")
     assert read_all(segment_store(store, ENCRYPTED, key_ring=rotated), remote) == LOG
 
 
-def test_a_segment_encrypted_once_is_read_where_nothing_is_encrypted_any_more(store: MemoryObjectStore) -> None:
+def test_encrypted_segment_is_read_after_encryption_is_disabled(store: MemoryObjectStore) -> None:
     remote = copied(segment_store(store, ENCRYPTED), Contents(LOG))
     plain = segment_store(store, {**ENCRYPTED, "encryption.enabled": "false"})
     assert read_all(plain, remote) == LOG
@@ -396,7 +396,7 @@ def test_a_segment_encrypted_once_is_read_where_nothing_is_encrypted_any_more(st
 
 
 @pytest.mark.parametrize("missing", ["log", "offset_index", "time_index", "transaction_index", "producer_snapshot"])
-def test_a_file_that_is_gone_ends_the_copy_and_leaves_nothing(store: MemoryObjectStore, missing: str) -> None:
+def test_missing_file_fails_the_copy_without_leftovers(store: MemoryObjectStore, missing: str) -> None:
     fs = MemoryFileSystem()
     files = write_files(fs, Contents(LOG))
     fs.remove(getattr(files, missing))
@@ -406,34 +406,34 @@ def test_a_file_that_is_gone_ends_the_copy_and_leaves_nothing(store: MemoryObjec
     assert store.keys() == []
 
 
-def test_a_log_of_another_size_is_not_copied(store: MemoryObjectStore) -> None:
+def test_log_of_another_size_is_not_copied(store: MemoryObjectStore) -> None:
     files = write_files(MemoryFileSystem(), Contents(LOG))
     with pytest.raises(RemoteStorageError, match=f"has {len(LOG)} bytes"):
         segment_store(store).copy_segment(segment(len(LOG) + 1), files)
     assert store.keys() == []
 
 
-def test_a_log_that_becomes_shorter_ends_the_copy(store: MemoryObjectStore) -> None:
+def test_log_truncated_during_the_copy_fails_it(store: MemoryObjectStore) -> None:
     fs = MemoryFileSystem()
     files = write_files(fs, Contents(LOG))
 
-    class Shortening(MemoryObjectStore):
+    class TruncatingStore(MemoryObjectStore):
         def put(self, key: str, parts: Iterable[Buffer]) -> int:
             write_file(fs, files.log, b"short", sync=False)
             return super().put(key, parts)
 
-    shortening = Shortening()
+    shortening = TruncatingStore()
     with pytest.raises(RemoteStorageError, match="was truncated"):
         segment_store(shortening).copy_segment(segment(len(LOG)), files)
     assert shortening.keys() == []
 
 
 def test_lost_bytes_are_detected() -> None:
-    class Forgetful(MemoryObjectStore):
+    class LossyStore(MemoryObjectStore):
         def put(self, key: str, parts: Iterable[Buffer]) -> int:
             return super().put(key, parts) - 1
 
-    forgetful = Forgetful()
+    forgetful = LossyStore()
     with pytest.raises(RemoteStorageError, match="were stored"):
         copied(segment_store(forgetful), Contents(LOG))
     assert forgetful.keys() == []

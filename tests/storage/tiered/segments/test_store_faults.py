@@ -47,7 +47,7 @@ def assert_whole_or_garbage(inner: MemoryObjectStore, remote: RemoteSegment, set
 @pytest.mark.parametrize("settings", [PLAIN, BOTH], ids=["plain", "both"])
 @pytest.mark.parametrize("suffix", list(ObjectSuffix))
 @pytest.mark.parametrize("kind", FAULTS_OF_PUTS)
-def test_a_copy_that_fails_leaves_nothing_and_can_be_repeated(
+def test_failed_copy_leaves_nothing_and_can_be_repeated(
     kind: FaultKind, suffix: ObjectSuffix, settings: Mapping[str, str]
 ) -> None:
     inner = MemoryObjectStore()
@@ -64,7 +64,7 @@ def test_a_copy_that_fails_leaves_nothing_and_can_be_repeated(
 @pytest.mark.parametrize("settings", [PLAIN, BOTH], ids=["plain", "both"])
 @pytest.mark.parametrize("requests", range(1, 8))
 @pytest.mark.parametrize("skip", range(4))
-def test_a_store_that_goes_away_leaves_a_whole_segment_or_garbage(
+def test_outage_during_a_copy_leaves_a_whole_segment_or_garbage(
     skip: int, requests: int, settings: Mapping[str, str]
 ) -> None:
     """`skip` requests succeed, then `requests` fail, including those of the clean-up."""
@@ -74,12 +74,12 @@ def test_a_store_that_goes_away_leaves_a_whole_segment_or_garbage(
     store.fail(FaultKind.UNAVAILABLE, skip=skip, times=requests)
     with pytest.raises(RetriableRemoteStorageError) as caught:
         copied(storage, CONTENTS)
-    told = [note for note in getattr(caught.value, "__notes__", []) if "may be left over" in note]
-    assert bool(told) == (requests > 1)
+    leftover_notes = [note for note in getattr(caught.value, "__notes__", []) if "may be left over" in note]
+    assert bool(leftover_notes) == (requests > 1)
     assert_whole_or_garbage(inner, REMOTE, settings)
 
 
-def test_a_manifest_that_arrived_though_nobody_heard_is_that_of_a_whole_segment() -> None:
+def test_manifest_put_with_a_lost_response_completes_the_segment() -> None:
     inner = MemoryObjectStore()
     store = FaultyObjectStore(inner)
     store.fail(FaultKind.TIMEOUT_AFTER_SUCCESS, "put", key_part="manifest")
@@ -91,8 +91,8 @@ def test_a_manifest_that_arrived_though_nobody_heard_is_that_of_a_whole_segment(
 
 
 @pytest.mark.parametrize("skip", range(1, 5))
-def test_a_second_copy_that_fails_half_way_leaves_no_manifest_of_the_first(skip: int) -> None:
-    """Its log would be encrypted with another key than the manifest names."""
+def test_failed_second_copy_leaves_no_manifest_of_the_first(skip: int) -> None:
+    """The second log is encrypted with another key than the first manifest names."""
     inner = MemoryObjectStore()
     store = FaultyObjectStore(inner)
     storage = segment_store(store, ENCRYPTED)
@@ -105,7 +105,7 @@ def test_a_second_copy_that_fails_half_way_leaves_no_manifest_of_the_first(skip:
 
 @pytest.mark.parametrize("kind", [FaultKind.UNAVAILABLE, FaultKind.TIMEOUT_AFTER_SUCCESS, FaultKind.PARTIAL_DELETE])
 @pytest.mark.parametrize("skip", [0, 1])
-def test_a_delete_that_fails_can_be_repeated(kind: FaultKind, skip: int) -> None:
+def test_failed_delete_can_be_repeated(kind: FaultKind, skip: int) -> None:
     inner = MemoryObjectStore()
     store = FaultyObjectStore(inner)
     storage = segment_store(store)
@@ -152,7 +152,7 @@ def test_permanent_failure_is_not_retriable() -> None:
     ],
 )
 @pytest.mark.parametrize("suffix", [ObjectSuffix.LOG, ObjectSuffix.MANIFEST])
-def test_a_read_that_fails_can_be_repeated(
+def test_failed_read_can_be_repeated(
     kind: FaultKind, error: type[RemoteStorageError], suffix: ObjectSuffix, is_cached: bool
 ) -> None:
     store = FaultyObjectStore(MemoryObjectStore())
@@ -165,7 +165,7 @@ def test_a_read_that_fails_can_be_repeated(
 
 
 @pytest.mark.parametrize("suffix", list(ObjectSuffix))
-def test_a_lost_object_is_told_as_such_even_where_the_manifest_is_cached(suffix: ObjectSuffix) -> None:
+def test_lost_object_is_reported_despite_a_cached_manifest(suffix: ObjectSuffix) -> None:
     inner = MemoryObjectStore()
     storage = segment_store(inner)
     copied(storage, CONTENTS)
@@ -188,15 +188,15 @@ def test_reads_stay_correct_and_deletion_leaves_no_objects(seed: int) -> None:
     storage = segment_store(store, settings, is_cached=seed % 3 == 0)
     for number in range(6):
         remote = segment(len(LOG), number=number)
-        if is_done(partial(copied, storage, CONTENTS, remote)):
+        if succeeds(partial(copied, storage, CONTENTS, remote)):
             for _ in range(5):
                 assert_log_or_error(storage, remote)
-        while not is_done(partial(storage.delete_segment, remote)):
+        while not succeeds(partial(storage.delete_segment, remote)):
             pass
     assert inner.keys() == []
 
 
-def is_done(attempt: Callable[[], object]) -> bool:
+def succeeds(attempt: Callable[[], object]) -> bool:
     try:
         attempt()
     except RetriableRemoteStorageError:

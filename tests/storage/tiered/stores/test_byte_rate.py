@@ -17,7 +17,7 @@ WINDOWS_MS = 11_000
 # -- the bucket --------------------------------------------------------------------------------------------------------
 
 
-def test_idle_time_is_made_up_for_as_far_as_the_windows_reach() -> None:
+def test_idle_time_gives_credit_for_the_windows_only() -> None:
     bucket = TokenBucket(1_000, WINDOWS_MS, 0)
     bucket.take(11_000, 3_600_000)
     assert bucket.delay_ms(3_600_000) == 1
@@ -33,14 +33,14 @@ def test_large_amount_passes_and_delays_the_next() -> None:
     assert bucket.delay_ms(100_001) == 0
 
 
-def test_a_changed_rate_counts_from_now_on() -> None:
+def test_changed_rate_does_not_apply_retroactively() -> None:
     bucket = TokenBucket(1_000, 1_000, 0)
     bucket.take(11_000, 0)
     bucket.change(10_000, 5_000)
     assert bucket.delay_ms(5_000) == pytest.approx(500.1)
 
 
-def test_a_lower_rate_keeps_less() -> None:
+def test_lower_rate_reduces_the_credit() -> None:
     bucket = TokenBucket(10_000, 1_000, 0)
     bucket.change(100, 0)
     bucket.take(100, 0)
@@ -66,7 +66,7 @@ def test_throughput_is_bounded_by_rate_windows_and_one_amount(rate: int, steps: 
     for amount, idle_ms in steps:
         now_ms += idle_ms
         now_ms += bucket.delay_ms(now_ms)
-        assert bucket.delay_ms(now_ms) < 1e-3, "waiting for as long as was said is enough"
+        assert bucket.delay_ms(now_ms) < 1e-3, "the returned delay is sufficient"
         assert taken <= rate * (now_ms + WINDOWS_MS) / 1000 * 1.000001
         bucket.take(amount, now_ms)
         taken += amount
@@ -76,7 +76,7 @@ def test_throughput_is_bounded_by_rate_windows_and_one_amount(rate: int, steps: 
 
 
 class Waiters:
-    """Threads that acquire bytes; each starts to wait before the next one comes."""
+    """Threads that acquire bytes; each waits before the next one starts."""
 
     def __init__(self, rate: ByteRate, clock: ManualClock, pool: ThreadPoolExecutor) -> None:
         self.rate = rate
@@ -88,11 +88,11 @@ class Waiters:
     def waiting_count(self) -> int:
         return len(self.rate._waiting)
 
-    def come(self, name: str, amount: int, is_cancelled: Callable[[], bool] = lambda: False) -> "Future[float]":
+    def start(self, name: str, amount: int, is_cancelled: Callable[[], bool] = lambda: False) -> "Future[float]":
         before = self.waiting_count
         future = self._pool.submit(self._acquire, name, amount, is_cancelled)
         while self.waiting_count == before:
-            assert not future.done(), "it did not have to wait"
+            assert not future.done(), "the thread did not wait"
         return future
 
     def _acquire(self, name: str, amount: int, is_cancelled: Callable[[], bool]) -> float:
@@ -114,8 +114,8 @@ def waiters() -> Iterator[Waiters]:
         yield Waiters(rate, clock, pool)
 
 
-def test_waiters_pass_in_the_order_in_which_they_came(waiters: Waiters) -> None:
-    first, second = waiters.come("first", 500_000), waiters.come("second", 1)
+def test_waiters_pass_in_arrival_order(waiters: Waiters) -> None:
+    first, second = waiters.start("first", 500_000), waiters.start("second", 1)
     waiters.advance_ms(999_999)
     assert waiters.order == []
     waiters.advance_ms(2)
@@ -128,8 +128,8 @@ def test_waiters_pass_in_the_order_in_which_they_came(waiters: Waiters) -> None:
 
 def test_cancelled_waiter_lets_the_next_pass(waiters: Waiters) -> None:
     cancelled = threading.Event()
-    first = waiters.come("first", 10, cancelled.is_set)
-    second = waiters.come("second", 10)
+    first = waiters.start("first", 10, cancelled.is_set)
+    second = waiters.start("second", 10)
     cancelled.set()
     waiters.rate.wake()
     with pytest.raises(WaitCancelled):
@@ -139,7 +139,7 @@ def test_cancelled_waiter_lets_the_next_pass(waiters: Waiters) -> None:
     assert waiters.order == ["second"]
 
 
-def test_a_cancelled_wait_costs_nothing() -> None:
+def test_cancelled_wait_consumes_no_bytes() -> None:
     clock = ManualClock()
     rate = ByteRate(1_000, 1_000, clock.monotonic_ms)
     with pytest.raises(WaitCancelled):

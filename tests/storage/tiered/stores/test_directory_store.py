@@ -1,4 +1,4 @@
-"""Directory store: crashes, leftovers, vanishing directories, names, failed mounts."""
+"""Directory store: crashes, temporary files, vanishing directories, names, failed mounts."""
 
 import errno
 from collections.abc import Callable, Iterator
@@ -68,7 +68,7 @@ def test_put_survives_a_crash(fs: MemoryFileSystem, store: DirectoryStore, seed:
 
 
 @pytest.mark.parametrize("seed", range(100))
-def test_a_crash_in_the_middle_leaves_the_old_object_or_the_new(seed: int) -> None:
+def test_crash_during_a_put_leaves_the_old_or_the_new_object(seed: int) -> None:
     """The power fails at any operation."""
     random = Random(seed)
     fs = MemoryFileSystem()
@@ -90,7 +90,7 @@ def test_a_crash_in_the_middle_leaves_the_old_object_or_the_new(seed: int) -> No
 
 
 @pytest.mark.parametrize("operation", ["write", "sync", "rename"])
-def test_a_put_that_fails_leaves_nothing_aside(fs: MemoryFileSystem, store: DirectoryStore, operation: str) -> None:
+def test_failed_put_leaves_no_temporary_file(fs: MemoryFileSystem, store: DirectoryStore, operation: str) -> None:
     fs.fail(operation, errno.ENOSPC)  # type: ignore[arg-type]  # one of the literals
     with pytest.raises(StoreUnavailable):
         store.put("t/0/a", [b"x"])
@@ -98,29 +98,29 @@ def test_a_put_that_fails_leaves_nothing_aside(fs: MemoryFileSystem, store: Dire
     assert keys(store) == []
 
 
-# -- leftovers of crashes ----------------------------------------------------------------------------------------------
+# -- temporary files of crashes ----------------------------------------------------------------------------------------
 
 
-def _leave_aside(fs: MemoryFileSystem, path: str) -> None:
+def _leave_temporary_file(fs: MemoryFileSystem, path: str) -> None:
     fs.make_directory(path.rpartition("/")[0])
     fs.open(path).close()
 
 
-def test_leftovers_are_no_objects_and_go_when_nobody_can_be_writing_them(
+def test_temporary_files_are_not_listed_and_are_removed_after_an_hour(
     fs: MemoryFileSystem, store: DirectoryStore
 ) -> None:
-    leftover = f"/objects/t/0/a.log.{7:032x}.tmp"
-    _leave_aside(fs, leftover)
+    temporary = f"/objects/t/0/a.log.{7:032x}.tmp"
+    _leave_temporary_file(fs, temporary)
     store.put("u", [b"x"])
     fs.now_ms += HOUR_MS
     assert keys(store) == ["u"]
-    assert fs.exists(leftover)
+    assert fs.exists(temporary)
     fs.now_ms += 1
     assert keys(store) == ["u"]
-    assert fs.list("/objects") == ["u"], "and the directories that were there for it alone"
+    assert fs.list("/objects") == ["u"], "directories of the temporary file alone are removed too"
 
 
-def test_a_slow_upload_is_no_leftover(fs: MemoryFileSystem, store: DirectoryStore) -> None:
+def test_temporary_file_of_a_slow_upload_is_kept(fs: MemoryFileSystem, store: DirectoryStore) -> None:
     def slow() -> Iterator[Buffer]:
         for _ in range(5):
             fs.now_ms += HOUR_MS // 2
@@ -131,7 +131,7 @@ def test_a_slow_upload_is_no_leftover(fs: MemoryFileSystem, store: DirectoryStor
     assert content(store, "a") == b"xxxxx"
 
 
-def test_names_of_leftovers_are_refused(store: DirectoryStore) -> None:
+def test_keys_named_like_temporary_files_are_refused(store: DirectoryStore) -> None:
     with pytest.raises(ObjectStoreError):
         store.put(f"a.{7:032x}.tmp", [b"x"])
     store.put("a.tmp", [b"x"])
@@ -142,7 +142,7 @@ def test_names_of_leftovers_are_refused(store: DirectoryStore) -> None:
 # -- vanishing directories ---------------------------------------------------------------------------------------------
 
 
-def test_empty_directories_are_removed_and_others_are_not(fs: MemoryFileSystem, store: DirectoryStore) -> None:
+def test_delete_removes_only_empty_directories(fs: MemoryFileSystem, store: DirectoryStore) -> None:
     for key in ("t/0/a", "t/0/b", "t/1/a"):
         store.put(key, [b"x"])
     store.delete(["t/0/a"])
@@ -153,7 +153,7 @@ def test_empty_directories_are_removed_and_others_are_not(fs: MemoryFileSystem, 
     assert fs.list("/objects") == []
 
 
-def test_a_directory_that_goes_before_a_file_is_in_it_is_made_again(fs: MemoryFileSystem) -> None:
+def test_directory_removed_during_a_put_is_created_again(fs: MemoryFileSystem) -> None:
     class Pruned(MemoryFileSystem):
         left = 3
 
@@ -168,7 +168,7 @@ def test_a_directory_that_goes_before_a_file_is_in_it_is_made_again(fs: MemoryFi
     assert content(store, "t/0/a") == b"x"
 
 
-def test_a_directory_that_goes_every_time_is_unavailable_and_not_tried_for_ever() -> None:
+def test_put_gives_up_if_its_directory_is_always_removed() -> None:
     class Pruned(MemoryFileSystem):
         def make_directory(self, path: str) -> None:
             super().make_directory(path)
@@ -179,7 +179,7 @@ def test_a_directory_that_goes_every_time_is_unavailable_and_not_tried_for_ever(
         make(Pruned()).put("t/0/a", [b"x"])
 
 
-def test_an_object_that_is_deleted_while_it_is_put_is_no_failure(fs: MemoryFileSystem) -> None:
+def test_object_deleted_during_its_put_is_no_failure(fs: MemoryFileSystem) -> None:
     """The deletion happens between the rename and the sync of its directory."""
 
     class Raced(MemoryFileSystem):
@@ -192,7 +192,7 @@ def test_an_object_that_is_deleted_while_it_is_put_is_no_failure(fs: MemoryFileS
     assert keys(store) == []
 
 
-def test_nodes_empty_and_fill_the_same_directories_at_once(tmp_path: Path) -> None:
+def test_nodes_create_and_remove_shared_directories_concurrently(tmp_path: Path) -> None:
     """Each node has a store object of its own, like separate processes."""
 
     def work(node: int) -> None:
@@ -211,7 +211,7 @@ def test_nodes_empty_and_fill_the_same_directories_at_once(tmp_path: Path) -> No
 # -- failed mounts -----------------------------------------------------------------------------------------------------
 
 
-def test_nothing_is_deleted_lost_or_written_while_the_root_is_gone(fs: MemoryFileSystem, store: DirectoryStore) -> None:
+def test_missing_root_makes_every_operation_unavailable(fs: MemoryFileSystem, store: DirectoryStore) -> None:
     store.put("t/0/a", [b"x"])
     fs.rename("/objects", "/elsewhere")
     for attempt in (
@@ -227,7 +227,7 @@ def test_nothing_is_deleted_lost_or_written_while_the_root_is_gone(fs: MemoryFil
     assert keys(store) == ["t/0/a"]
 
 
-def test_a_root_that_goes_during_a_list_does_not_look_empty(fs: MemoryFileSystem, store: DirectoryStore) -> None:
+def test_list_fails_if_the_root_disappears(fs: MemoryFileSystem, store: DirectoryStore) -> None:
     for key in ("a/1", "b/1", "c/1"):
         store.put(key, [b"x"])
     found = store.list("")
@@ -241,7 +241,7 @@ def test_a_root_that_goes_during_a_list_does_not_look_empty(fs: MemoryFileSystem
     ("error", "expected"),
     [(errno.ENOSPC, StoreUnavailable), (errno.EIO, StoreUnavailable), (errno.EACCES, ObjectStoreError)],
 )
-def test_errors_of_the_disk_are_told_apart(
+def test_disk_errors_are_classified(
     fs: MemoryFileSystem, store: DirectoryStore, error: int, expected: type[ObjectStoreError]
 ) -> None:
     fs.fail("open", error)
@@ -263,14 +263,14 @@ def test_failed_deletion_does_not_stop_the_others(fs: MemoryFileSystem, store: D
 
 
 @pytest.mark.parametrize("key", ["", "/a", "a/", "a//b", ".", "../a", "a/../b", "a/./b", "a\0b"])
-def test_names_that_are_no_paths_are_refused(store: DirectoryStore, key: str) -> None:
+def test_keys_that_are_no_relative_paths_are_refused(store: DirectoryStore, key: str) -> None:
     for attempt in (lambda: store.put(key, [b"x"]), lambda: store.get(key), lambda: store.delete([key])):
         with pytest.raises(ObjectStoreError) as caught:
             attempt()
         assert not isinstance(caught.value, StoreUnavailable | ObjectNotFound)
 
 
-def test_the_longest_topic_has_a_place(tmp_path: Path) -> None:
+def test_longest_topic_name_is_stored(tmp_path: Path) -> None:
     """A topic name of 249 characters with an id exceeds the limit of a file name; its neighbours sort correctly."""
     store = DirectoryStore(OsFileSystem(), f"{tmp_path}/objects/")
     head = "t" * MAX_NAME_BYTES
@@ -303,7 +303,7 @@ def test_the_longest_topic_has_a_place(tmp_path: Path) -> None:
         max_size=8,
     )
 )
-def test_lists_are_sorted_whatever_the_names(names: set[str]) -> None:
+def test_lists_are_sorted_for_any_names(names: set[str]) -> None:
     store = make(MemoryFileSystem())
     stored = []
     for name in sorted(names):

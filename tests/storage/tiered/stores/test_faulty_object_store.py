@@ -42,7 +42,7 @@ def every_operation(store: FaultyObjectStore) -> list[Callable[[], object]]:
 @pytest.mark.parametrize(
     ("kind", "error"), [(FaultKind.UNAVAILABLE, StoreUnavailable), (FaultKind.THROTTLED, StoreThrottled)]
 )
-def test_refusals_do_nothing(
+def test_refused_operation_has_no_effect(
     inner: MemoryObjectStore, store: FaultyObjectStore, kind: FaultKind, error: type[Exception]
 ) -> None:
     store.fail(kind, times=4)
@@ -54,7 +54,7 @@ def test_refusals_do_nothing(
     assert [injected.operation for injected in store.injected] == ["put", "get", "list", "delete"]
 
 
-def test_a_plan_names_operation_key_and_what_to_spare(store: FaultyObjectStore) -> None:
+def test_fault_is_limited_to_operation_key_and_skip_count(store: FaultyObjectStore) -> None:
     store.fail(FaultKind.UNAVAILABLE, "put", key_part=".log", skip=1)
     store.put("x.log", [b"1"])
     store.put("x.indexes", [b"1"])
@@ -64,7 +64,7 @@ def test_a_plan_names_operation_key_and_what_to_spare(store: FaultyObjectStore) 
     assert keys(store) == ["a", "x.indexes", "x.log", "y.log"]
 
 
-def test_a_timeout_comes_after_the_deed(inner: MemoryObjectStore, store: FaultyObjectStore) -> None:
+def test_timeout_after_success_applies_the_operation(inner: MemoryObjectStore, store: FaultyObjectStore) -> None:
     store.fail(FaultKind.TIMEOUT_AFTER_SUCCESS, times=2)
     with pytest.raises(StoreUnavailable):
         store.put("b", [b"x"])
@@ -74,9 +74,7 @@ def test_a_timeout_comes_after_the_deed(inner: MemoryObjectStore, store: FaultyO
     assert inner.keys() == ["b"]
 
 
-def test_a_partial_upload_takes_something_and_leaves_nothing(
-    inner: MemoryObjectStore, store: FaultyObjectStore
-) -> None:
+def test_partial_upload_reads_parts_and_stores_nothing(inner: MemoryObjectStore, store: FaultyObjectStore) -> None:
     taken = []
 
     def parts() -> Iterator[Buffer]:
@@ -91,7 +89,7 @@ def test_a_partial_upload_takes_something_and_leaves_nothing(
     assert inner.keys() == ["a"]
 
 
-def test_a_partial_delete_deletes_some(inner: MemoryObjectStore, store: FaultyObjectStore) -> None:
+def test_partial_delete_deletes_some_keys(inner: MemoryObjectStore, store: FaultyObjectStore) -> None:
     store.put("b", [b"x"])
     store.fail(FaultKind.PARTIAL_DELETE)
     with pytest.raises(StoreUnavailable):
@@ -99,7 +97,7 @@ def test_a_partial_delete_deletes_some(inner: MemoryObjectStore, store: FaultyOb
     assert inner.keys() == ["b"]
 
 
-def test_a_short_body_ends_in_an_error(store: FaultyObjectStore) -> None:
+def test_short_body_ends_in_an_error(store: FaultyObjectStore) -> None:
     store.fail(FaultKind.SHORT_BODY)
     pieces = store.get("a")
     assert next(pieces) == b"01"
@@ -108,7 +106,7 @@ def test_a_short_body_ends_in_an_error(store: FaultyObjectStore) -> None:
     assert content(store, "a") == b"0123456789"
 
 
-def test_corruption_is_one_bit_on_the_way(inner: MemoryObjectStore, store: FaultyObjectStore) -> None:
+def test_corruption_flips_one_bit_of_the_response(inner: MemoryObjectStore, store: FaultyObjectStore) -> None:
     store.fail(FaultKind.CORRUPT_BYTES)
     read = content(store, "a")
     different = [(one ^ other).bit_count() for one, other in zip(read, b"0123456789", strict=True)]
@@ -116,7 +114,7 @@ def test_corruption_is_one_bit_on_the_way(inner: MemoryObjectStore, store: Fault
     assert inner.content("a") == b"0123456789"
 
 
-def test_a_lost_object_stays_lost(store: FaultyObjectStore) -> None:
+def test_lost_object_stays_lost(store: FaultyObjectStore) -> None:
     store.fail(FaultKind.LOST_OBJECT)
     for _ in range(2):
         with pytest.raises(ObjectNotFound):
@@ -124,7 +122,7 @@ def test_a_lost_object_stays_lost(store: FaultyObjectStore) -> None:
     assert keys(store) == []
 
 
-def test_a_stale_list_is_what_was_a_moment_ago(inner: MemoryObjectStore) -> None:
+def test_stale_list_is_a_former_listing(inner: MemoryObjectStore) -> None:
     seen = set()
     for seed in range(30):
         inner.put("a", [b"0123456789"])
@@ -139,7 +137,7 @@ def test_a_stale_list_is_what_was_a_moment_ago(inner: MemoryObjectStore) -> None
     assert seen == {("b",), ("a", "b"), ("a",)}
 
 
-def test_a_stale_list_keeps_to_its_prefix(store: FaultyObjectStore) -> None:
+def test_stale_list_respects_its_prefix(store: FaultyObjectStore) -> None:
     store.put("p/1", [b"x"])
     store.put("q/1", [b"x"])
     store.delete(["p/1", "q/1"])
@@ -147,7 +145,7 @@ def test_a_stale_list_keeps_to_its_prefix(store: FaultyObjectStore) -> None:
     assert {key for _ in range(20) for key in keys(store, "p/")} <= {"p/1"}
 
 
-def test_slow_is_what_the_test_makes_of_it(inner: MemoryObjectStore) -> None:
+def test_slow_operation_calls_the_tests_pause(inner: MemoryObjectStore) -> None:
     pauses = []
     store = FaultyObjectStore(inner, pause=lambda: pauses.append(inner.keys()))
     store.fail(FaultKind.SLOW, "put")
@@ -156,7 +154,7 @@ def test_slow_is_what_the_test_makes_of_it(inner: MemoryObjectStore) -> None:
     assert inner.keys() == ["a", "b"]
 
 
-def test_a_store_can_be_gone_and_come_back(inner: MemoryObjectStore, store: FaultyObjectStore) -> None:
+def test_store_can_be_unavailable_and_return(inner: MemoryObjectStore, store: FaultyObjectStore) -> None:
     reading = store.get("a")
     next(reading)
     store.vanish()
@@ -175,7 +173,7 @@ def test_a_store_can_be_gone_and_come_back(inner: MemoryObjectStore, store: Faul
     assert inner.keys() == ["a", "b"]
 
 
-def test_chance_is_the_same_for_the_same_seed() -> None:
+def test_equal_seeds_inject_equal_faults() -> None:
     def history(seed: int) -> list[Injected]:
         store = FaultyObjectStore(MemoryObjectStore(), seed, dict.fromkeys(FaultKind, 0.2))
         for _ in range(100):
@@ -199,7 +197,7 @@ def test_missing_object_is_neither_lost_nor_damaged(store: FaultyObjectStore, ki
     assert store.injected == []
 
 
-def test_a_healed_store_is_well(store: FaultyObjectStore) -> None:
+def test_healed_store_injects_no_faults(store: FaultyObjectStore) -> None:
     store.probabilities[FaultKind.UNAVAILABLE] = 1.0
     store.fail(FaultKind.THROTTLED, times=10)
     store.vanish()

@@ -67,7 +67,7 @@ def test_put_object_is_read_back(store: ObjectStore) -> None:
     assert content(store, "topic/0/a.log") == b"one two three"
 
 
-def test_an_object_may_be_empty(store: ObjectStore) -> None:
+def test_object_may_be_empty(store: ObjectStore) -> None:
     assert store.put("empty", []) == 0
     assert store.put("also", [b"", b""]) == 0
     assert content(store, "empty") == content(store, "also") == b""
@@ -79,13 +79,13 @@ def test_an_object_may_be_empty(store: ObjectStore) -> None:
     ("first", "last", "expected"),
     [(0, 0, b"0"), (3, 5, b"345"), (3, None, b"3456789"), (8, 100, b"89"), (9, 9, b"9"), (0, 9, b"0123456789")],
 )
-def test_a_range_includes_both_its_ends(store: ObjectStore, first: int, last: int | None, expected: bytes) -> None:
+def test_range_is_inclusive(store: ObjectStore, first: int, last: int | None, expected: bytes) -> None:
     store.put("digits", [b"0123456789"])
     assert content(store, "digits", first, last) == expected
 
 
 @pytest.mark.parametrize(("first", "last"), [(10, None), (10, 12), (500, 600)])
-def test_a_range_beyond_the_end_is_not_found(store: ObjectStore, first: int, last: int | None) -> None:
+def test_range_beyond_the_end_is_not_found(store: ObjectStore, first: int, last: int | None) -> None:
     store.put("digits", [b"0123456789"])
     with pytest.raises(ObjectNotFound):
         store.get("digits", first, last)
@@ -100,14 +100,14 @@ def test_missing_object_raises_at_the_call(store: ObjectStore) -> None:
             store.get(key, 5, 9)
 
 
-def test_a_put_replaces(store: ObjectStore) -> None:
+def test_put_replaces_an_object(store: ObjectStore) -> None:
     store.put("a", [b"the first, longer one"])
     store.put("a", [b"the second"])
     assert content(store, "a") == b"the second"
     assert [info.size for info in store.list("")] == [10]
 
 
-def test_a_large_object_comes_back_in_pieces(store: ObjectStore) -> None:
+def test_large_object_is_read_in_pieces(store: ObjectStore) -> None:
     """An object larger than an upload part, of an odd size, from pieces of any size."""
     data = bytes(range(251)) * (12 * MIB // 251) + b"end"
     view = memoryview(data)
@@ -121,14 +121,14 @@ def test_a_large_object_comes_back_in_pieces(store: ObjectStore) -> None:
 
 
 @pytest.mark.parametrize("size", [5 * MIB - 1, 5 * MIB, 5 * MIB + 1, 10 * MIB])
-def test_sizes_around_those_of_parts(store: ObjectStore, size: int) -> None:
+def test_objects_of_about_the_part_size_are_read_back(store: ObjectStore, size: int) -> None:
     data = b"\x5a" * size
     assert store.put("exact", [data]) == size
     assert [info.size for info in store.list("exact")] == [size]
     assert content(store, "exact", size - 2) == b"\x5a\x5a"
 
 
-def test_a_body_need_not_be_read_to_its_end(store: ObjectStore) -> None:
+def test_body_may_be_left_unread(store: ObjectStore) -> None:
     store.put("large", [bytes(3 * MIB)])
     for _ in range(100):
         pieces = store.get("large")
@@ -149,32 +149,32 @@ def test_object_may_be_replaced_and_deleted_while_read(store: ObjectStore) -> No
     assert first + b"".join(pieces) == old
 
 
-class SourceBroke(Exception):
+class SourceFailed(Exception):
     pass
 
 
-def _breaking(size: int) -> Iterator[Buffer]:
+def failing_source(size: int) -> Iterator[Buffer]:
     yield bytes(size)
-    raise SourceBroke
+    raise SourceFailed
 
 
 @pytest.mark.parametrize("size", [0, 10, 6 * MIB])
-def test_a_source_that_breaks_leaves_nothing(store: ObjectStore, size: int) -> None:
-    with pytest.raises(SourceBroke):
-        store.put("topic/broken", _breaking(size))
+def test_failing_source_stores_nothing(store: ObjectStore, size: int) -> None:
+    with pytest.raises(SourceFailed):
+        store.put("topic/broken", failing_source(size))
     assert keys(store) == []
     with pytest.raises(ObjectNotFound):
         store.get("topic/broken")
 
 
-def test_a_source_that_breaks_leaves_what_was_there(store: ObjectStore) -> None:
+def test_failing_source_keeps_the_former_object(store: ObjectStore) -> None:
     store.put("a", [b"before"])
-    with pytest.raises(SourceBroke):
-        store.put("a", _breaking(6 * MIB))
+    with pytest.raises(SourceFailed):
+        store.put("a", failing_source(6 * MIB))
     assert content(store, "a") == b"before"
 
 
-def test_an_error_of_the_source_is_not_taken_for_one_of_the_store(store: ObjectStore) -> None:
+def test_source_error_is_not_a_store_error(store: ObjectStore) -> None:
     def unreadable() -> Iterator[Buffer]:
         yield b"some"
         raise FileNotFoundError("the segment is gone")
@@ -204,7 +204,7 @@ def test_deleting_missing_object_succeeds(store: ObjectStore) -> None:
     assert keys(store) == []
 
 
-def test_more_can_be_deleted_than_fit_in_a_request(store: ObjectStore) -> None:
+def test_delete_accepts_more_keys_than_a_request(store: ObjectStore) -> None:
     store.put("p/0500", [b"x"])
     store.put("p/1500", [b"x"])
     store.put("stays", [b"x"])
@@ -225,23 +225,23 @@ def named(store: ObjectStore) -> ObjectStore:
     return store
 
 
-def test_a_list_is_sorted_by_the_bytes_of_the_keys(named: ObjectStore) -> None:
+def test_list_is_sorted_by_key_bytes(named: ObjectStore) -> None:
     assert keys(named) == sorted(NAMES, key=str.encode) == NAMES
 
 
 @pytest.mark.parametrize("prefix", ["a", "ab", "ab/", "ab/d", "ab/d/", "ab/d/x", "ab/d-1/z", "ä", "no", "ab/d/xx", "/"])
-def test_a_prefix_may_end_anywhere(named: ObjectStore, prefix: str) -> None:
+def test_prefix_may_end_within_a_name(named: ObjectStore, prefix: str) -> None:
     assert keys(named, prefix) == [name for name in NAMES if name.startswith(prefix)]
 
 
 @pytest.mark.parametrize("prefix", ["", "ab/", "ab/d"])
 @pytest.mark.parametrize("start_after", ["a", "a-", "ab", "ab/", "ab/d", "ab/d-1/z", "ab/d/", "ab/d/x", "ab/d/xx", "z"])
-def test_a_list_starts_after_any_key(named: ObjectStore, prefix: str, start_after: str) -> None:
+def test_list_starts_after_any_key(named: ObjectStore, prefix: str, start_after: str) -> None:
     expected = [name for name in NAMES if name.startswith(prefix) and name > start_after]
     assert keys(named, prefix, start_after) == expected
 
 
-def test_a_list_tells_sizes_and_times(store: ObjectStore) -> None:
+def test_list_has_sizes_and_times(store: ObjectStore) -> None:
     store.put("a", [b"12345"])
     store.put("b", [bytes(6 * MIB)])
     first, second = store.list("")
@@ -249,7 +249,7 @@ def test_a_list_tells_sizes_and_times(store: ObjectStore) -> None:
     assert second.modified_ms >= first.modified_ms
 
 
-def test_a_list_of_more_than_a_page_is_whole_and_sorted(store: ObjectStore) -> None:
+def test_list_of_several_pages_is_complete_and_sorted(store: ObjectStore) -> None:
     """S3 returns a thousand keys per page."""
     expected = [f"many/{number:05}" for number in range(1_050)]
     with ThreadPoolExecutor(4) as pool:
@@ -258,11 +258,11 @@ def test_a_list_of_more_than_a_page_is_whole_and_sorted(store: ObjectStore) -> N
     assert keys(store, "many/", "many/00999") == expected[1_000:]
 
 
-def test_a_list_may_be_left_early(named: ObjectStore) -> None:
+def test_list_may_be_left_early(named: ObjectStore) -> None:
     assert next(named.list("")).key == NAMES[0]
 
 
-def test_names_as_long_as_topics_may_have_them(store: ObjectStore) -> None:
+def test_longest_topic_name_is_stored(store: ObjectStore) -> None:
     """A topic of 200 characters with its id; the longest (249) is beyond what some servers take, see the directory."""
     topic = "t" * 200 + "-AAAAAAAAAAAAAAAAAAAAAQ"
     store.put(f"{topic}/0/x.log", [b"x"])
@@ -292,7 +292,7 @@ def test_threads_share_a_store(store: ObjectStore) -> None:
     assert keys(store) == []
 
 
-def test_writers_of_one_object_do_not_mix(store: ObjectStore) -> None:
+def test_concurrent_puts_of_one_object_do_not_mix(store: ObjectStore) -> None:
     values = [bytes([65 + number]) * (2 * MIB) for number in range(4)]
 
     def write(value: bytes) -> None:

@@ -120,14 +120,14 @@ def make(settings: S3Settings, waits: Waits, fs: MemoryFileSystem | None = None)
         (501, "NotImplemented", ObjectStoreError),
     ],
 )
-def test_answers_are_told_apart(status: int, code: str, expected: type[ObjectStoreError]) -> None:
+def test_error_responses_are_classified(status: int, code: str, expected: type[ObjectStoreError]) -> None:
     error = store_error(code, status, "because")
     kinds = [kind for kind in (StoreThrottled, StoreUnavailable, ObjectNotFound, ObjectStoreError)]
     assert next(kind for kind in kinds if isinstance(error, kind)) is expected
     assert str(error) == f"because ({code or status})"
 
 
-def test_the_sdk_is_imported_when_a_store_is_used() -> None:
+def test_creating_a_store_does_not_import_the_sdk() -> None:
     """Nodes without remote storage start without the SDK."""
     code = (
         "import sys; from storage.tiered.stores.s3 import S3Settings, S3Store; "
@@ -149,7 +149,7 @@ def test_throttled_request_backs_off_longer(server: StubS3Server, store: S3Store
         assert longest / 2 <= seconds <= longest
 
 
-def test_attempts_have_an_end_and_the_last_answer_counts(server: StubS3Server, store: S3Store, waits: Waits) -> None:
+def test_attempts_are_limited_and_the_last_error_is_raised(server: StubS3Server, store: S3Store, waits: Waits) -> None:
     server.plan = [DOWN, DOWN, DOWN, SLOW_DOWN]
     with pytest.raises(StoreThrottled, match="PutObject: because"):
         store.put("a", [b"x"])
@@ -160,7 +160,7 @@ def test_attempts_have_an_end_and_the_last_answer_counts(server: StubS3Server, s
     assert not isinstance(caught.value, StoreThrottled)
 
 
-def test_a_timeout_of_the_call_ends_the_attempts(server: StubS3Server, settings: S3Settings, waits: Waits) -> None:
+def test_call_timeout_ends_the_attempts(server: StubS3Server, settings: S3Settings, waits: Waits) -> None:
     store = make(replace(settings, api_call_timeout=2_600, max_attempts=100), waits)
     server.plan = [SLOW_DOWN] * 10
     with pytest.raises(StoreThrottled):
@@ -170,7 +170,7 @@ def test_a_timeout_of_the_call_ends_the_attempts(server: StubS3Server, settings:
     store.close()
 
 
-def test_refusals_are_not_repeated(server: StubS3Server, store: S3Store, waits: Waits) -> None:
+def test_refused_request_is_not_retried(server: StubS3Server, store: S3Store, waits: Waits) -> None:
     server.plan = [refusal(403, "AccessDenied")]
     with pytest.raises(ObjectStoreError, match="AccessDenied") as caught:
         store.put("a", [b"x"])
@@ -178,7 +178,7 @@ def test_refusals_are_not_repeated(server: StubS3Server, store: S3Store, waits: 
     assert waits.seconds == []
 
 
-def test_a_store_that_is_closed_gives_up_waiting(server: StubS3Server, store: S3Store, waits: Waits) -> None:
+def test_close_ends_a_back_off(server: StubS3Server, store: S3Store, waits: Waits) -> None:
     waits.give_up_after = 1
     server.plan = [DOWN, DOWN]
     with pytest.raises(StoreUnavailable):
@@ -199,12 +199,12 @@ def test_refused_connection_is_unavailable(settings: S3Settings, waits: Waits) -
     store.close()
 
 
-def test_a_lost_connection_is_asked_again(server: StubS3Server, store: S3Store) -> None:
+def test_lost_connection_is_retried(server: StubS3Server, store: S3Store) -> None:
     server.plan = [Answer(status=None), Answer(body=b"all")]
     assert b"".join(store.get("a")) == b"all"
 
 
-def test_silence_is_unavailable(server: StubS3Server, settings: S3Settings, waits: Waits) -> None:
+def test_attempt_timeout_is_unavailable(server: StubS3Server, settings: S3Settings, waits: Waits) -> None:
     store = make(replace(settings, api_call_attempt_timeout=50, max_attempts=2), waits)
     server.plan = [Answer(never=True), Answer(never=True)]
     with pytest.raises(StoreUnavailable, match="timeout"):
@@ -221,7 +221,7 @@ def test_invalid_response_is_unavailable(server: StubS3Server, store: S3Store) -
 # -- bodies ------------------------------------------------------------------------------------------------------------
 
 
-def test_a_short_body_is_an_error_and_not_an_end(server: StubS3Server, store: S3Store) -> None:
+def test_truncated_body_raises_an_error(server: StubS3Server, store: S3Store) -> None:
     server.plan = [Answer(body=bytes(3 * MIB), cut_after=2 * MIB + 17)] * 10
     pieces = store.get("a")
     assert len(next(pieces)) == 2 * MIB + 17
@@ -234,17 +234,17 @@ CONTENT = bytes(range(256)) * (3 * MIB // 256)
 
 def rest(first: int, *, cut_after: int | None = None) -> Answer:
     """Return CONTENT from `first` to its last byte but one."""
-    told = {"Content-Range": f"bytes {first}-{len(CONTENT) - 2}/{len(CONTENT)}", "ETag": '"one"'}
-    return Answer(206, CONTENT[first:-1], told, cut_after=cut_after)
+    headers = {"Content-Range": f"bytes {first}-{len(CONTENT) - 2}/{len(CONTENT)}", "ETag": '"one"'}
+    return Answer(206, CONTENT[first:-1], headers, cut_after=cut_after)
 
 
-def test_a_body_that_breaks_goes_on_where_it_broke(server: StubS3Server, store: S3Store, waits: Waits) -> None:
+def test_interrupted_body_resumes_at_its_position(server: StubS3Server, store: S3Store, waits: Waits) -> None:
     last = len(CONTENT) - 2
     broke = 7 + MIB + 17
     server.plan = [rest(7, cut_after=MIB + 17), Answer(None), rest(broke, cut_after=MIB), rest(broke + MIB)]
     assert b"".join(store.get("a", 7, last)) == CONTENT[7:-1]
-    asked = [(request.headers["range"], request.headers.get("if-match")) for request in server.requests]
-    assert asked == [
+    ranges = [(request.headers["range"], request.headers.get("if-match")) for request in server.requests]
+    assert ranges == [
         (f"bytes=7-{last}", None),
         (f"bytes={broke}-{last}", '"one"'),
         (f"bytes={broke}-{last}", '"one"'),
@@ -253,15 +253,15 @@ def test_a_body_that_breaks_goes_on_where_it_broke(server: StubS3Server, store: 
     assert len(waits.seconds) == 3
 
 
-def test_a_body_that_broke_is_read_in_smaller_pieces(server: StubS3Server, store: S3Store) -> None:
-    """Otherwise a body that breaks every megabyte would never arrive."""
+def test_resumed_body_is_read_in_smaller_pieces(server: StubS3Server, store: S3Store) -> None:
+    """A body that breaks after every megabyte would never arrive with large pieces."""
     server.plan = [rest(7, cut_after=MIB), rest(7 + MIB)]
     pieces = [len(piece) for piece in store.get("a", 7, len(CONTENT) - 2)]
     assert pieces[0] == MIB
     assert max(pieces[1:]) == MIB // 2
 
 
-def test_a_body_that_breaks_again_and_again_is_unavailable(server: StubS3Server, store: S3Store, waits: Waits) -> None:
+def test_repeatedly_interrupted_body_is_unavailable(server: StubS3Server, store: S3Store, waits: Waits) -> None:
     server.plan = [rest(7, cut_after=MIB), *(rest(7 + MIB + 5 * number, cut_after=5) for number in range(3))]
     pieces = store.get("a", 7, len(CONTENT) - 2)
     with pytest.raises(StoreUnavailable):
@@ -269,29 +269,29 @@ def test_a_body_that_breaks_again_and_again_is_unavailable(server: StubS3Server,
     assert (len(server.requests), len(waits.seconds)) == (4, 3)
 
 
-def test_the_rest_of_another_object_is_no_rest(server: StubS3Server, store: S3Store) -> None:
+def test_object_replaced_during_the_read_is_an_error(server: StubS3Server, store: S3Store) -> None:
     server.plan = [rest(7, cut_after=MIB), refusal(412, "PreconditionFailed")]
     with pytest.raises(ObjectStoreError, match="replaced"):
         b"".join(store.get("a", 7, len(CONTENT) - 2))
 
 
-def test_a_body_that_stops_coming_is_unavailable(server: StubS3Server, settings: S3Settings, waits: Waits) -> None:
+def test_stalled_body_is_unavailable(server: StubS3Server, settings: S3Settings, waits: Waits) -> None:
     store = make(replace(settings, api_call_attempt_timeout=50), waits)
     late = Answer(body=b"some", headers={"Content-Length": "100"})
-    server.plan = [late] * 10  # on a busy machine it may be asked again before the first bytes come
+    server.plan = [late] * 10  # a busy machine may retry before the first bytes arrive
     with pytest.raises(StoreUnavailable):
         list(store.get("a"))
     store.close()
 
 
 @pytest.mark.parametrize("given", ["bytes 0-4/10", "bytes 3-5/10", "bytes 3-9/10", ""])
-def test_another_range_than_was_asked_for_is_an_error(server: StubS3Server, store: S3Store, given: str) -> None:
+def test_response_with_another_range_is_an_error(server: StubS3Server, store: S3Store, given: str) -> None:
     server.plan = [Answer(206, b"01234", {"Content-Range": given} if given else {})]
     with pytest.raises(ObjectStoreError, match="were requested"):
         store.get("a", 3, 7)
 
 
-def test_connections_are_kept(server: StubS3Server, store: S3Store) -> None:
+def test_connections_are_reused(server: StubS3Server, store: S3Store) -> None:
     server.plan = [Answer(body=bytes(3 * MIB)), Answer(206, bytes(10), {"Content-Range": "bytes 5-14/15"})] * 5
     for _ in range(5):
         assert len(b"".join(store.get("a"))) == 3 * MIB
@@ -303,7 +303,7 @@ def test_connections_are_kept(server: StubS3Server, store: S3Store) -> None:
 # ---------------------------------------------------------------------------------------------------
 
 
-def test_parts_are_of_one_size_and_completed_in_order(server: StubS3Server, store: S3Store) -> None:
+def test_parts_have_one_size_and_are_completed_in_order(server: StubS3Server, store: S3Store) -> None:
     server.plan = [CREATED, part_answer(1), part_answer(2), part_answer(3), COMPLETED]
     assert store.put("t/a.log", [bytes(2 * PART), b"end"]) == 2 * PART + 3
     assert server.asked == [
@@ -317,33 +317,33 @@ def test_parts_are_of_one_size_and_completed_in_order(server: StubS3Server, stor
     assert server.requests[4].body.count(b"<ETag>&quot;part-") + server.requests[4].body.count(b'<ETag>"part-') == 3
 
 
-def test_no_more_than_a_part_is_taken_from_the_source_before_it_is_sent(server: StubS3Server, store: S3Store) -> None:
-    sent_when_asked = []
+def test_source_is_read_at_most_one_part_ahead(server: StubS3Server, store: S3Store) -> None:
+    sent_at_part = []
 
     def source() -> Iterator[Buffer]:
         for _ in range(20):
-            sent_when_asked.append(len(server.requests))
+            sent_at_part.append(len(server.requests))
             yield bytes(MIB)
 
     server.plan = [CREATED, *map(part_answer, range(4)), COMPLETED]
     store.put("a", source())
-    assert sent_when_asked == [0] * 6 + [2] * 5 + [3] * 5 + [4] * 4
+    assert sent_at_part == [0] * 6 + [2] * 5 + [3] * 5 + [4] * 4
 
 
-def test_an_upload_that_fails_is_aborted(server: StubS3Server, store: S3Store) -> None:
+def test_failed_upload_is_aborted(server: StubS3Server, store: S3Store) -> None:
     server.plan = [CREATED, part_answer(1), refusal(400, "EntityTooSmall"), Answer(204)]
     with pytest.raises(ObjectStoreError, match="EntityTooSmall"):
         store.put("a", [bytes(2 * PART + 1)])
     assert server.asked[-1] == "DELETE /bucket/a?uploadId=u1"
 
 
-def test_the_first_failure_counts_where_the_abort_fails_too(server: StubS3Server, store: S3Store) -> None:
+def test_failed_abort_does_not_replace_the_first_error(server: StubS3Server, store: S3Store) -> None:
     server.plan = [CREATED, refusal(400, "EntityTooSmall"), refusal(403, "AccessDenied")]
     with pytest.raises(ObjectStoreError, match="EntityTooSmall"):
         store.put("a", [bytes(PART + 1)])
 
 
-def test_a_part_is_sent_again(server: StubS3Server, store: S3Store) -> None:
+def test_part_is_retried(server: StubS3Server, store: S3Store) -> None:
     server.plan = [CREATED, DOWN, part_answer(1), SLOW_DOWN, part_answer(2), COMPLETED]
     data = bytes(range(256)) * (PART // 256) + b"end"
     store.put("a", [data])
@@ -355,7 +355,7 @@ def _mark(request: Request) -> str:
     return request.headers["x-amz-meta-ottla-upload"]
 
 
-def test_completion_with_lost_response_is_recognised(server: StubS3Server, store: S3Store) -> None:
+def test_completion_with_lost_response_is_recognized(server: StubS3Server, store: S3Store) -> None:
     def found() -> Answer:
         return Answer(headers={"x-amz-meta-ottla-upload": _mark(server.requests[0])})
 
@@ -364,10 +364,10 @@ def test_completion_with_lost_response_is_recognised(server: StubS3Server, store
     assert server.asked[-1] == "HEAD /bucket/a"
 
 
-def test_the_object_of_another_upload_is_not_taken_for_it(server: StubS3Server, store: S3Store) -> None:
+def test_object_of_another_upload_does_not_complete_the_put(server: StubS3Server, store: S3Store) -> None:
     other = Answer(headers={"x-amz-meta-ottla-upload": "0" * 32})
-    gone = refusal(404, "NoSuchUpload")
-    server.plan = [CREATED, part_answer(1), part_answer(2), Answer(None), gone, other, gone]
+    no_such_upload = refusal(404, "NoSuchUpload")
+    server.plan = [CREATED, part_answer(1), part_answer(2), Answer(None), no_such_upload, other, no_such_upload]
     with pytest.raises(ObjectStoreError, match="NoSuchUpload"):
         store.put("a", [bytes(PART + 1)])
     assert server.asked[-1] == "DELETE /bucket/a?uploadId=u1"
@@ -396,7 +396,7 @@ def test_permanent_deletion_failure_is_reported(server: StubS3Server, store: S3S
         store.delete(["a", "b"])
 
 
-def test_a_thousand_are_deleted_at_a_time(server: StubS3Server, store: S3Store) -> None:
+def test_delete_sends_1000_keys_per_request(server: StubS3Server, store: S3Store) -> None:
     server.plan = [delete_answer()] * 3
     store.delete([f"k{number}" for number in range(2_001)])
     assert [request.body.count(b"<Key>") for request in server.requests] == [1_000, 1_000, 1]
@@ -407,12 +407,12 @@ def test_a_thousand_are_deleted_at_a_time(server: StubS3Server, store: S3Store) 
 
 def list_answer(*keys: str, more: str = "") -> Answer:
     entry = "<Contents><Key>{}</Key><Size>5</Size><LastModified>2026-01-02T03:04:05.678Z</LastModified></Contents>"
-    told = "".join(entry.format(key) for key in keys)
+    entries = "".join(entry.format(key) for key in keys)
     next_page = f"<IsTruncated>true</IsTruncated><NextContinuationToken>{more}</NextContinuationToken>" if more else ""
-    return Answer(body=f"<ListBucketResult>{told}{next_page}</ListBucketResult>".encode())
+    return Answer(body=f"<ListBucketResult>{entries}{next_page}</ListBucketResult>".encode())
 
 
-def test_pages_are_fetched_as_they_are_asked_for(server: StubS3Server, store: S3Store) -> None:
+def test_list_pages_are_fetched_on_demand(server: StubS3Server, store: S3Store) -> None:
     server.plan = [list_answer("a", "b", more="t1"), DOWN, list_answer("c")]
     found = store.list("p/", "p/0")
     assert server.requests == []
@@ -429,7 +429,7 @@ def test_pages_are_fetched_as_they_are_asked_for(server: StubS3Server, store: S3
 # ----------------------------------------------------------------------------------------------
 
 
-def test_class_and_encryption_go_with_every_new_object(
+def test_storage_class_and_encryption_are_sent_with_every_new_object(
     server: StubS3Server, settings: S3Settings, waits: Waits
 ) -> None:
     store = make(
@@ -456,7 +456,7 @@ def _checksums(request: Request) -> set[str]:
     return {name for name in request.headers if name.startswith("x-amz-checksum-") or name == "content-md5"}
 
 
-def test_checksums_go_along_where_they_must_or_were_asked_for(
+def test_checksums_are_sent_where_required_or_configured(
     server: StubS3Server, settings: S3Settings, waits: Waits
 ) -> None:
     server.plan = [Answer(), delete_answer()] * 3
@@ -478,7 +478,7 @@ def test_checksums_go_along_where_they_must_or_were_asked_for(
     assert legacy_delete == {"content-md5"}
 
 
-def test_a_bucket_is_named_in_the_path_or_in_the_host(
+def test_bucket_is_in_the_path_or_in_the_host(
     server: StubS3Server, settings: S3Settings, waits: Waits, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real = socket.getaddrinfo
@@ -493,8 +493,8 @@ def test_a_bucket_is_named_in_the_path_or_in_the_host(
         store = make(replace(settings, endpoint_url=endpoint, path_style_access_enabled=style), waits)
         store.put("a", [b"x"])
         store.close()
-    asked = [(request.headers["host"].partition(":")[0], request.path) for request in server.requests]
-    assert asked == [("s3.test", "/bucket/a")] * 2 + [("bucket.s3.test", "/a")]
+    hosts_and_paths = [(request.headers["host"].partition(":")[0], request.path) for request in server.requests]
+    assert hosts_and_paths == [("s3.test", "/bucket/a")] * 2 + [("bucket.s3.test", "/a")]
 
 
 # -- credentials -------------------------------------------------------------------------------------------------------
@@ -517,10 +517,10 @@ def no_credentials(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> pytest.Mo
 
 def without_keys(settings: S3Settings, **changes: str) -> S3Settings:
     cleared = replace(settings, access_key_id=None, secret_access_key=None)
-    return replace(cleared, **changes)  # type: ignore[arg-type]  # those that are texts
+    return replace(cleared, **changes)  # type: ignore[arg-type]  # text settings only
 
 
-def test_given_keys_come_before_those_of_the_environment(
+def test_configured_keys_precede_the_environment(
     server: StubS3Server, settings: S3Settings, waits: Waits, no_credentials: pytest.MonkeyPatch
 ) -> None:
     no_credentials.setenv("AWS_ACCESS_KEY_ID", "ENV")
@@ -534,7 +534,7 @@ def test_given_keys_come_before_those_of_the_environment(
     assert server.requests[0].headers["x-amz-security-token"] == "token"
 
 
-def test_one_place_to_look_can_be_named(
+def test_credentials_provider_can_be_selected(
     server: StubS3Server, settings: S3Settings, waits: Waits, no_credentials: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     no_credentials.setenv("AWS_ACCESS_KEY_ID", "ENV")
@@ -549,7 +549,7 @@ def test_one_place_to_look_can_be_named(
     assert [_key_id(request) for request in server.requests] == ["PROFILE", "ENV", None]
 
 
-def test_credentials_that_come_late_are_found(
+def test_late_credentials_are_found(
     server: StubS3Server, settings: S3Settings, waits: Waits, no_credentials: pytest.MonkeyPatch
 ) -> None:
     store = make(without_keys(settings), waits)
@@ -571,7 +571,7 @@ def _write(fs: MemoryFileSystem, path: str, text: str) -> None:
     file.close()
 
 
-def test_keys_in_a_file_may_be_rotated(server: StubS3Server, settings: S3Settings, waits: Waits) -> None:
+def test_key_file_may_be_rotated(server: StubS3Server, settings: S3Settings, waits: Waits) -> None:
     fs = MemoryFileSystem()
     store = make(without_keys(settings, credentials_file="/keys"), waits, fs)
     server.plan = [Answer()] * 4
@@ -616,15 +616,13 @@ def tls(tmp_path: Path) -> ssl.SSLContext:
 
 
 @pytest.mark.filterwarnings("ignore:Unverified HTTPS request")
-def test_certificates_are_checked_unless_told_otherwise(
-    tls: ssl.SSLContext, settings: S3Settings, waits: Waits
-) -> None:
+def test_certificates_are_verified_unless_disabled(tls: ssl.SSLContext, settings: S3Settings, waits: Waits) -> None:
     with StubS3Server(tls) as server:
         server.plan = [Answer()]
         checking = make(replace(settings, endpoint_url=server.endpoint), waits)
         with pytest.raises(ObjectStoreError, match="CERTIFICATE_VERIFY_FAILED"):
             checking.put("a", [b"x"])
-        assert waits.seconds == [], "no repetition makes a certificate valid"
+        assert waits.seconds == [], "an invalid certificate is not retried"
         trusting = make(replace(settings, endpoint_url=server.endpoint, certificate_check_enabled=False), waits)
         trusting.put("a", [b"x"])
         checking.close()
@@ -657,7 +655,7 @@ def test_certificates_are_checked_unless_told_otherwise(
         ),
     ],
 )
-def test_a_bad_setting_is_named(settings: S3Settings, changes: dict[str, Any], key: str) -> None:
+def test_error_names_an_invalid_setting(settings: S3Settings, changes: dict[str, Any], key: str) -> None:
     with pytest.raises(ValueError, match=key.replace(".", r"\.")):
         replace(settings, **changes)
 

@@ -51,7 +51,7 @@ def open_uploads(server: S3Server) -> list[str]:
     return [str(upload["Key"]) for upload in found.get("Uploads", [])]
 
 
-def test_objects_are_there_again_when_the_server_is(server: S3Server, store: S3Store) -> None:
+def test_objects_survive_a_server_restart(server: S3Server, store: S3Store) -> None:
     store.put("t/0/a", [b"before"])
     server.stop()
     for operation in (
@@ -69,7 +69,7 @@ def test_objects_are_there_again_when_the_server_is(server: S3Server, store: S3S
     assert content(store, "t/0/b") == b"after"
 
 
-def test_an_outage_shorter_than_the_attempts_is_not_noticed(server: S3Server) -> None:
+def test_retries_outlast_a_short_outage(server: S3Server) -> None:
     def wait(seconds: float) -> bool:
         server.start()
         return False
@@ -81,7 +81,7 @@ def test_an_outage_shorter_than_the_attempts_is_not_noticed(server: S3Server) ->
     store.close()
 
 
-def test_a_server_that_goes_during_an_upload_leaves_no_object(server: S3Server, store: S3Store) -> None:
+def test_outage_during_an_upload_leaves_no_object(server: S3Server, store: S3Store) -> None:
     def parts() -> Iterator[Buffer]:
         yield bytes(2 * PART)
         server.stop()
@@ -91,10 +91,10 @@ def test_a_server_that_goes_during_an_upload_leaves_no_object(server: S3Server, 
         store.put("a", parts())
     server.start()
     assert list(store.list("")) == []
-    assert open_uploads(server) == ["a"], "nobody could be told to forget it; a lifecycle rule of the bucket does"
+    assert open_uploads(server) == ["a"], "the upload stays open until a lifecycle rule of the bucket aborts it"
 
 
-def test_a_server_that_goes_during_a_download_is_an_error_and_not_an_end(server: S3Server, store: S3Store) -> None:
+def test_outage_during_a_download_raises_an_error(server: S3Server, store: S3Store) -> None:
     store.put("a", [bytes(8 * PART)])
     pieces = store.get("a")
     next(pieces)
@@ -103,7 +103,7 @@ def test_a_server_that_goes_during_a_download_is_an_error_and_not_an_end(server:
         b"".join(pieces)
 
 
-def test_a_server_that_says_nothing_is_unavailable_until_it_speaks_again(server: S3Server, store: S3Store) -> None:
+def test_stalled_server_is_unavailable_until_it_responds(server: S3Server, store: S3Store) -> None:
     store.put("a", [b"x"])
     impatient = S3Store(replace(server.impatient_settings, api_call_attempt_timeout=100))
     server.pause()
@@ -114,16 +114,16 @@ def test_a_server_that_says_nothing_is_unavailable_until_it_speaks_again(server:
     impatient.close()
 
 
-def test_an_upload_whose_source_breaks_is_aborted(server: S3Server, store: S3Store) -> None:
-    class SourceBroke(Exception):
+def test_failing_source_aborts_the_upload(server: S3Server, store: S3Store) -> None:
+    class SourceFailed(Exception):
         pass
 
     def parts() -> Iterator[Buffer]:
         yield bytes(2 * PART)
         assert open_uploads(server) == ["a"]
-        raise SourceBroke
+        raise SourceFailed
 
-    with pytest.raises(SourceBroke):
+    with pytest.raises(SourceFailed):
         store.put("a", parts())
     assert open_uploads(server) == []
     assert list(store.list("")) == []

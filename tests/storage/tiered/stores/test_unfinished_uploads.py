@@ -40,28 +40,28 @@ def key(topic: str) -> str:
     return KEYS.key(segment, ObjectSuffix.LOG)
 
 
-def test_only_old_ones_of_the_layout_are_found() -> None:
+def test_only_old_uploads_of_segment_objects_are_found() -> None:
     old = UnfinishedUpload(key("t"), "1", 10)
     young = UnfinishedUpload(key("t"), "2", 20)
-    stranger = UnfinishedUpload("tier/somebody/else", "3", 10)
-    store = StoreOfParts(old, young, stranger)
+    foreign = UnfinishedUpload("tier/foreign/key", "3", 10)
+    store = StoreOfParts(old, young, foreign)
     assert list(abandoned_uploads(store, KEYS, None, 20)) == [old]
     assert list(abandoned_uploads(store, KEYS, None, 21)) == [old, young]
 
 
-def test_a_topic_has_those_under_its_name_alone() -> None:
+def test_uploads_are_filtered_by_exact_topic_name() -> None:
     mine, longer = UnfinishedUpload(key("t"), "1", 0), UnfinishedUpload(key("t-2"), "2", 0)
     store = StoreOfParts(mine, longer)
     assert list(abandoned_uploads(store, KEYS, "t", 1)) == [mine]
     assert list(abandoned_uploads(store, KEYS, "t-2", 1)) == [longer]
 
 
-def test_aborted_upload_is_gone() -> None:
+def test_aborted_upload_is_removed() -> None:
     upload = UnfinishedUpload(key("t"), "1", 0)
     store = StoreOfParts(upload)
     abort(store, upload)
     assert store.uploads == []
 
 
-def test_a_store_without_parts_has_none() -> None:
+def test_store_without_multipart_has_no_unfinished_uploads() -> None:
     assert list(abandoned_uploads(MemoryObjectStore(), KEYS, None, 1)) == []
