@@ -33,7 +33,7 @@ from spark_jobs.tiered_records.windows import windows
 from storage.tiered.remote_storage import RemoteStorageManager
 from storage.tiered.segments.batch_stream import BatchStream
 from tests.benchmarks.workloads import HIGHER, LOWER
-from tests.spark_jobs.tiered_records.stage import BEGAN_MS, Stage, options_of
+from tests.spark_jobs.tiered_records.tiered_partition import BEGAN_MS, TieredPartitionHarness, options_of
 
 TOTAL_BYTES: Final = 128 * 1024 * 1024
 SEGMENT_BYTES: Final = 64 * 1024 * 1024
@@ -67,7 +67,7 @@ MEMORY: Final = "peak memory of reading tiered records of 1 kB (against one by o
 
 def stage(directory: Path, shape: Shape) -> int:
     """Copy a partition of such records; return their number."""
-    staged = Stage(directory, storage={"chunk.size": str(4 * 1024 * 1024)})
+    staged = TieredPartitionHarness(directory, storage={"chunk.size": str(4 * 1024 * 1024)})
     per_batch = max(1, BATCH_BYTES // shape.size)
     random = np.random.default_rng(11)
     text = json.dumps([{"id": number, "state": "open"} for number in random.integers(0, 10**6, 20_000).tolist()])

@@ -28,7 +28,7 @@ from spark_jobs.metadata_snapshots.snapshot_store import ObjectSnapshotStore
 from spark_jobs.store_directory import StoreDirectory
 from storage.tiered.loading.store_uri import parse_store_uri
 from tests.spark_jobs.metadata.logs import EveryHistory, Log
-from tests.spark_jobs.tiered_records.stage import TOPIC, Stage, options_of
+from tests.spark_jobs.tiered_records.tiered_partition import TOPIC, TieredPartitionHarness, options_of
 from tests.support.fakes.served_metadata_log import ServedMetadataLog
 from tests.support.kafka.apache_kafka import REPOSITORY
 from tests.support.processes import s3_server, snapshot_job
@@ -133,7 +133,7 @@ def test_spark_cluster_writes_the_same_files_as_one_machine(
 
 def test_package_can_be_submitted_as_a_zip(cluster: SparkCluster, tmp_path: Path) -> None:
     """Send the package as a zip to executors that have its dependencies, and read tiered records with it."""
-    stages = [Stage(tmp_path, partition) for partition in range(2)]
+    stages = [TieredPartitionHarness(tmp_path, partition) for partition in range(2)]
     for stage in stages:
         for _ in range(3):
             stage.append(20)
@@ -150,7 +150,7 @@ def test_package_can_be_submitted_as_a_zip(cluster: SparkCluster, tmp_path: Path
     )
     assert done.returncode == 0, output(done)
     assert json.loads(found.read_text()) == {
-        str(number): [each.offset for each in stage.read_by_now()] for number, stage in enumerate(stages)
+        str(number): [each.offset for each in stage.readable_records()] for number, stage in enumerate(stages)
     }
 
 

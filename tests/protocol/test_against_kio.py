@@ -1,4 +1,4 @@
-"""Encodings equal those of an independent implementation, for every version of every message that it has."""
+"""Encodings equal those of an independent implementation (kio), for every version of every message in it."""
 
 import pytest
 from hypothesis import given

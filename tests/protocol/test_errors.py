@@ -14,7 +14,7 @@ def test_retriable_error_codes_are_marked() -> None:
     assert sum(code.retriable for code in ErrorCode) == 32
 
 
-def test_a_refusal_carries_its_code_and_a_text_for_the_client() -> None:
+def test_kafka_error_has_a_code_and_a_message() -> None:
     assert KafkaError(ErrorCode.INVALID_CONFIG, "retention.ms is no number").message == "retention.ms is no number"
     assert KafkaError(ErrorCode.INVALID_CONFIG).message == ErrorCode.INVALID_CONFIG.message
     assert str(KafkaError(ErrorCode.INVALID_CONFIG, "why")) == "INVALID_CONFIG: why"

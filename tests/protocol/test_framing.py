@@ -12,7 +12,7 @@ def framed(*bodies: bytes) -> bytes:
     return b"".join(len(body).to_bytes(4) + body for body in bodies)
 
 
-def test_a_size_is_refused_before_anything_is_allocated_for_it() -> None:
+def test_invalid_size_is_refused_before_allocation() -> None:
     assert frame_size(b"..\x00\x00\x00\x07", 2) == 7
     assert frame_size(b"\x00\x00\x00\x07", limit=7) == 7
     for prefix in (b"\x00\x00\x00\x08", b"\x7f\xff\xff\xff", b"GET ", b"\x16\x03\x01\x02"):

@@ -6,7 +6,7 @@ from protocol.api_keys import API_BY_KEY
 from tests.protocol.fuzz_requests import Tally, decode_frame, mutated_frames, valid_frames
 
 
-def test_mutated_requests_raise_nothing_but_the_named_error() -> None:
+def test_mutated_requests_raise_only_decode_errors() -> None:
     tally = Tally()
     for frame in islice(mutated_frames(seed=7), 20_000):
         decode_frame(frame, tally)
@@ -15,7 +15,7 @@ def test_mutated_requests_raise_nothing_but_the_named_error() -> None:
     assert tally.decoded > 1_000
 
 
-def test_undamaged_frames_are_all_decoded() -> None:
+def test_unchanged_frames_are_decoded() -> None:
     tally = Tally()
     frames = valid_frames(seed=7)
     for frame in frames:

@@ -44,7 +44,7 @@ def test_requests_survive_a_round_trip(version: int, client_id: str | None) -> N
 
 
 @pytest.mark.parametrize("version", [3, 4])
-def test_the_header_is_the_one_of_the_schema(version: int) -> None:
+def test_header_agrees_with_the_schema(version: int) -> None:
     frame = b"".join(encode_request(HeartbeatRequest(), version, 42, "c"))
     header_version = request_header_version(ApiKey.HEARTBEAT, version)
     generated, end = decode(GeneratedRequestHeader, frame[4:], header_version)
@@ -60,7 +60,7 @@ def test_tags_of_a_header_are_skipped() -> None:
     assert decode_response(HeartbeatResponse, 4, response) == (1, HeartbeatResponse())
 
 
-def test_an_unknown_api_or_version_still_has_a_readable_header() -> None:
+def test_header_of_an_unknown_api_or_version_is_readable() -> None:
     assert decode_request_header(bytes.fromhex("7fff 0000 00000009 0001 63"))[0] == RequestHeader(32767, 0, 9, "c")
     assert decode_request_header(bytes.fromhex("0012 0063 00000009 0001 63 00"))[0] == RequestHeader(18, 99, 9, "c")
 
@@ -76,18 +76,18 @@ def test_an_unknown_api_or_version_still_has_a_readable_header() -> None:
         "0012 0003 00000001 0001 61 01",
     ],
 )
-def test_a_malformed_header_is_refused(text: str) -> None:
+def test_malformed_header_is_refused(text: str) -> None:
     with pytest.raises(DecodeError):
         decode_request_header(bytes.fromhex(text))
 
 
 @pytest.mark.parametrize("text", ["", "000000", "00000001", "00000001 01"])
-def test_a_malformed_response_header_is_refused(text: str) -> None:
+def test_malformed_response_header_is_refused(text: str) -> None:
     with pytest.raises(DecodeError):
         decode_response(HeartbeatResponse, 4, bytes.fromhex(text))
 
 
-def test_a_response_keeps_large_records_apart_and_counts_them() -> None:
+def test_encoded_response_keeps_large_records_as_separate_chunks() -> None:
     records = bytes(100_000)
     partition = PartitionData(partition_index=1, records=records)
     message = FetchResponse(responses=[FetchableTopicResponse(topic="t", partitions=[partition])])
@@ -98,7 +98,7 @@ def test_a_response_keeps_large_records_apart_and_counts_them() -> None:
     assert decode_response(FetchResponse, 12, frame[4:]) == (5, message)
 
 
-def test_the_first_request_of_a_client_in_bytes() -> None:
+def test_api_versions_request_has_the_expected_bytes() -> None:
     request = ApiVersionsRequest(client_software_name="ottla", client_software_version="1")
     frame = b"".join(encode_request(request, 3, 1, "a"))
     assert frame.hex(" ") == "00 00 00 15 00 12 00 03 00 00 00 01 00 01 61 00 06 6f 74 74 6c 61 02 31 00"

@@ -23,14 +23,14 @@ def fresh() -> Any:
     return Point
 
 
-def test_construction_by_position_and_name() -> None:
+def test_lazy_dataclass_is_constructed_by_position_and_name() -> None:
     point = fresh()(1, names=["a"])
     assert (point.x, point.y, point.names) == (1, 2, ["a"])
     with pytest.raises(TypeError, match="unexpected keyword argument 'z'"):
         fresh()(z=1)
 
 
-def test_equality_and_text_before_anything_was_constructed() -> None:
+def test_equality_and_repr_work_before_the_first_construction() -> None:
     cls = fresh()
     left, right = object.__new__(cls), object.__new__(cls)
     for point in (left, right):
@@ -53,7 +53,7 @@ def test_dataclass_functions_complete_a_lazy_dataclass() -> None:
     assert fresh()(y=5) != copy.copy(fresh()(y=5))
 
 
-def test_slots_defaults_and_constants() -> None:
+def test_lazy_dataclass_has_slots_defaults_and_constants() -> None:
     cls = fresh()
     assert cls.__slots__ == ("x", "y", "names")
     assert (cls.UNIT, cls.__doc__) == ("m", "A place.")

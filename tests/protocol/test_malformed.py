@@ -30,45 +30,45 @@ def refused(cls: type[Message], version: int, text: str, problem: str) -> None:
         compiler.decode(cls, bytes.fromhex(text), version)
 
 
-def test_a_string_longer_than_the_buffer() -> None:
+def test_string_beyond_the_buffer_is_refused() -> None:
     refused(HeartbeatRequest, 0, "0005 6162", "GroupId exceeds the buffer")
     refused(HeartbeatRequest, 4, "06 6162", "GroupId exceeds the buffer")
 
 
-def test_a_null_string_where_none_is_allowed() -> None:
+def test_null_in_a_non_nullable_string_is_refused() -> None:
     refused(HeartbeatRequest, 0, "ffff", "GroupId is null")
     refused(HeartbeatRequest, 4, "00", "GroupId is null")
 
 
-def test_a_string_that_is_not_utf8() -> None:
+def test_invalid_utf8_is_refused() -> None:
     refused(HeartbeatRequest, 0, "0002 c328 00000001 0000", "utf-8")
 
 
-def test_a_compact_string_beyond_the_limit_of_strings() -> None:
+def test_compact_string_above_32767_bytes_is_refused() -> None:
     longest = bytes.fromhex("808002") + b"x" * 32767
     message, _ = compiler.decode(ApiVersionsRequest, longest + bytes.fromhex("01 00"), 3)
     assert len(message.client_software_name) == 32767
     refused(ApiVersionsRequest, 3, "818002" + "78" * 32768 + "0100", "string of 32768 bytes")
 
 
-def test_bytes_longer_than_the_buffer_or_null() -> None:
+def test_null_bytes_and_bytes_beyond_the_buffer_are_refused() -> None:
     refused(SaslAuthenticateRequest, 0, "00000003 6162", "AuthBytes exceeds the buffer")
     refused(SaslAuthenticateRequest, 0, "80000000", "AuthBytes is null")
     refused(SaslAuthenticateRequest, 2, "04 6162", "AuthBytes exceeds the buffer")
 
 
-def test_records_longer_than_the_buffer() -> None:
+def test_records_beyond_the_buffer_are_refused() -> None:
     head = "ffff 0001 000003e8 00000001 0001 74 00000001 00000000"
     refused(ProduceRequest, 3, head + "7fffffff 00", "Records exceeds the buffer")
 
 
-def test_a_count_that_the_buffer_cannot_hold() -> None:
+def test_count_beyond_the_buffer_is_refused() -> None:
     refused(ListOffsetsRequest, 1, "ffffffff 7fffffff", "Topics counts more elements than the buffer holds")
     refused(ListOffsetsRequest, 6, "ffffffff 00 ffffffff0f", "Topics counts more elements than the buffer holds")
     refused(ListOffsetsRequest, 1, "ffffffff ffffffff", "Topics is null")
 
 
-def test_a_varint_without_end() -> None:
+def test_unterminated_varint_is_refused() -> None:
     refused(ListOffsetsRequest, 6, "ffffffff 00 ffffffffffff01", "varint is longer than 5 bytes")
 
 

@@ -22,7 +22,7 @@ from tests.protocol.profile import more_examples
 
 
 @pytest.mark.parametrize(("value", "encoded"), [(0, "00"), (127, "7f"), (128, "8001"), (2**31 - 1, "ffffffff07")])
-def test_unsigned_varints(value: int, encoded: str) -> None:
+def test_unsigned_varints_round_trip(value: int, encoded: str) -> None:
     assert encode_uvarint(value).hex() == encoded
     assert decode_uvarint(bytes.fromhex("aa" + encoded), 1) == (value, 1 + len(encoded) // 2)
 
@@ -30,26 +30,26 @@ def test_unsigned_varints(value: int, encoded: str) -> None:
 @pytest.mark.parametrize(
     ("value", "encoded"), [(0, "00"), (-1, "01"), (1, "02"), (-64, "7f"), (-(2**31), "ffffffff0f")]
 )
-def test_zigzag_varints(value: int, encoded: str) -> None:
+def test_zigzag_varints_round_trip(value: int, encoded: str) -> None:
     assert encode_varint(value).hex() == encoded
     assert decode_varint(bytes.fromhex(encoded), 0) == (value, len(encoded) // 2)
 
 
 @more_examples
 @given(st.integers(-(2**63), 2**63 - 1))
-def test_every_signed_value_survives(value: int) -> None:
+def test_every_signed_value_round_trips(value: int) -> None:
     encoded = encode_varint(value)
     assert decode_varint(encoded, 0) == (value, len(encoded))
     assert len(encoded) <= UVARLONG_MAX_BYTES
 
 
 @pytest.mark.parametrize("encoded", ["", "80", "ffffffff", "8080808080", "808080808000"])
-def test_a_varint_cut_short_or_too_long_is_refused(encoded: str) -> None:
+def test_truncated_or_overlong_varint_is_refused(encoded: str) -> None:
     with pytest.raises(DecodeError, match="varint"):
         decode_uvarint(bytes.fromhex(encoded), 0)
 
 
-def test_a_negative_value_is_no_unsigned_varint() -> None:
+def test_negative_unsigned_varint_is_refused() -> None:
     with pytest.raises(ValueError, match="cannot hold -1"):
         encode_uvarint(-1)
 
@@ -81,7 +81,7 @@ def test_uuids_are_written_as_kafka_writes_them() -> None:
 
 @more_examples
 @given(st.binary(min_size=16, max_size=16))
-def test_every_uuid_survives_its_text(raw: bytes) -> None:
+def test_uuid_text_round_trips(raw: bytes) -> None:
     text = uuid_to_text(Uuid(raw))
     assert len(text) == 22
     assert uuid_from_text(text) == raw

@@ -12,7 +12,7 @@ from tests.protocol.values import all_messages, all_versions, messages
 
 
 @pytest.mark.parametrize(("cls", "version"), all_versions(), ids=lambda value: getattr(value, "__name__", str(value)))
-def test_values_survive_a_round_trip(cls: type[Message], version: int) -> None:
+def test_values_round_trip(cls: type[Message], version: int) -> None:
     @few_examples
     @given(messages(cls, version))
     def survives(message: Message) -> None:
@@ -24,7 +24,7 @@ def test_values_survive_a_round_trip(cls: type[Message], version: int) -> None:
 
 
 @pytest.mark.parametrize("cls", all_messages(), ids=lambda cls: cls.__name__)
-def test_defaults_survive_a_round_trip_where_they_can_be_encoded(cls: type[Message]) -> None:
+def test_encodable_defaults_round_trip(cls: type[Message]) -> None:
     for version in range(cls.MIN_VERSION, cls.MAX_VERSION + 1):
         encoded = compiler.encode_bytes(cls(), version)
         assert compiler.decode(cls, encoded, version) == (cls(), len(encoded))

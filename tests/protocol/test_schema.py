@@ -37,7 +37,7 @@ def document(**field: Any) -> dict[str, Any]:
         ({"fields": {}, "type": "S"}, "expected a list"),
     ],
 )
-def test_a_wrong_field_is_refused_by_name(field: dict[str, Any], problem: str) -> None:
+def test_error_names_an_invalid_field(field: dict[str, Any], problem: str) -> None:
     with pytest.raises(SchemaError, match=problem):
         schema.parse("T.json", document(**field))
 
@@ -53,19 +53,19 @@ def test_a_wrong_field_is_refused_by_name(field: dict[str, Any], problem: str) -
         ({"fields": None}, "expected a list"),
     ],
 )
-def test_a_wrong_message_is_refused_by_name(change: dict[str, Any], problem: str) -> None:
+def test_error_names_an_invalid_message(change: dict[str, Any], problem: str) -> None:
     with pytest.raises(SchemaError, match=problem):
         schema.parse("T.json", document() | change)
 
 
-def test_a_missing_attribute_is_refused() -> None:
+def test_missing_attribute_is_refused() -> None:
     incomplete = document()
     del incomplete["name"]
     with pytest.raises(SchemaError, match="name"):
         schema.parse("T.json", incomplete)
 
 
-def test_a_struct_is_not_defined_twice() -> None:
+def test_duplicate_struct_is_refused() -> None:
     inner = [{"name": "X", "type": "int8", "versions": "0+"}]
     twice = [{"name": name, "type": "S", "versions": "0+", "fields": inner} for name in ("A", "B")]
     with pytest.raises(SchemaError, match="defined twice"):
@@ -94,18 +94,18 @@ def every_field() -> Iterator[tuple[str, StructSpec, FieldSpec]]:
                 yield path, struct, field
 
 
-def test_every_schema_file_is_understood_and_named_after_its_message() -> None:
+def test_every_schema_file_is_parsed_and_named_after_its_message() -> None:
     names = [(path, schema.load(path).name) for path in schemas.message_paths()]
     assert len(names) == 276
     assert all(path.endswith(f"/{name}.json") for path, name in names)
 
 
-def test_tags_count_from_zero_so_that_one_byte_holds_them() -> None:
+def test_tags_are_numbered_from_0_and_fit_one_byte() -> None:
     assert all(field.tag < 128 for _, _, field in every_field() if field.tag is not None)
 
 
-def test_no_struct_is_empty_on_the_wire_unless_it_is_flexible() -> None:
-    """An array of empty structs would let a count allocate memory without bytes in the frame."""
+def test_non_flexible_structs_have_fields_on_the_wire() -> None:
+    """A count of empty structs would allocate memory without bytes in the frame."""
     for path in schemas.message_paths():
         spec = schema.load(path)
         for struct in spec.structs():

@@ -6,7 +6,7 @@ from protocol.versions import ALL, HIGHEST, NONE, Versions
 @pytest.mark.parametrize(
     ("text", "first", "last"), [("3", 3, 3), ("0-4", 0, 4), ("7+", 7, HIGHEST), ("0+", 0, HIGHEST), ("none", 0, -1)]
 )
-def test_ranges_are_read_and_written_alike(text: str, first: int, last: int) -> None:
+def test_version_ranges_round_trip(text: str, first: int, last: int) -> None:
     assert Versions.parse(text) == (first, last)
     assert str(Versions.parse(text)) == text
 
@@ -17,7 +17,7 @@ def test_invalid_version_ranges_are_refused(text: str) -> None:
         Versions.parse(text)
 
 
-def test_membership_and_inclusion() -> None:
+def test_version_ranges_test_membership_and_inclusion() -> None:
     assert 3 in Versions.parse("3-5")
     assert 6 not in Versions.parse("3-5")
     assert 0 not in NONE

@@ -24,7 +24,7 @@ def prepared(monkeypatch: pytest.MonkeyPatch, options: str, *, is_light: bool = 
     return os.environ[OPTIONS].split()
 
 
-def test_a_light_jvm_is_silent_and_has_one_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_light_jvm_is_silent_and_has_one_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
     light, log4j = prepared(monkeypatch, "")
     assert light == LIGHT
     assert log4j.startswith("-Dlog4j2.configurationFile=file:/")
@@ -38,15 +38,15 @@ def test_settings_of_the_environment_are_kept(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_session_leaves_master_and_sizes_to_spark_submit() -> None:
-    """A master or sizes set here would override those of spark-submit, or come too late."""
+    """A master or sizes set here would override the values of spark-submit, or take effect too late."""
     theirs = ("spark.master", "spark.submit.", "spark.driver.", "spark.executor.", "spark.cores.", "spark.jars")
     assert not [key for key in {**_SETTINGS, **_SPARK} if key.startswith(theirs)]
 
 
-def test_the_job_is_a_file_that_can_be_submitted(tmp_path: Path) -> None:
+def test_job_file_can_be_submitted(tmp_path: Path) -> None:
     """The script runs by its path from any directory, with only the installed package."""
     environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
-    asked = [sys.executable, command.__file__, "--help"]
-    done = subprocess.run(asked, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    command_line = [sys.executable, command.__file__, "--help"]
+    done = subprocess.run(command_line, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "--bootstrap-server" in done.stdout

@@ -102,7 +102,7 @@ def digest(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
-def test_any_division_gives_the_bytes_of_a_node(
+def test_snapshot_does_not_depend_on_micro_batches(
     spark: SparkSession, log: Log, settings: JobSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One or several micro-batches, in one task or divided among 4 or 7, at the end or before it."""
@@ -204,7 +204,7 @@ def test_invalid_log_stops_the_job_with_a_sentence(
         )
 
 
-def test_a_tail_follows_and_can_be_stopped_and_started(spark: SparkSession, log: Log, settings: JobSettings) -> None:
+def test_tailing_job_can_be_stopped_and_restarted(spark: SparkSession, log: Log, settings: JobSettings) -> None:
     """The checkpoint is broken, lost, or ahead of a lost state."""
     aligned = log.aligned()
     ends = [aligned[len(aligned) * part // 4] for part in (1, 2, 3)] + [len(log.data) - 1]
@@ -229,9 +229,9 @@ def test_a_tail_follows_and_can_be_stopped_and_started(spark: SparkSession, log:
 
 def test_earlier_of_two_jobs_in_one_location_ends(spark: SparkSession, log: Log, settings: JobSettings) -> None:
     """The earlier job ends before its step counts, and does not damage the other one's state."""
-    with opened(spark, settings) as job, pytest.raises(Exception, match="TakenOver") as told:
+    with opened(spark, settings) as job, pytest.raises(Exception, match="TakenOver") as caught:
         job.tail(_Overtaken(lambda: once(spark, settings)))
-    failure = failure_of(told.value)
+    failure = failure_of(caught.value)
     assert failure is not None
     assert failure.sentence.endswith(f"now folds into {settings.out}, so this job ends.")
     assert once(spark, settings) == digest(by_a_node(log, -1))
@@ -272,9 +272,9 @@ def _empty_the_newest(directory: Path) -> None:
 
 
 def _failure(spark: SparkSession, settings: JobSettings) -> Failure:
-    with pytest.raises(Exception) as told:
+    with pytest.raises(Exception) as caught:
         once(spark, settings)
-    failure = failure_of(told.value)
+    failure = failure_of(caught.value)
     assert failure is not None
     return failure
 

@@ -17,7 +17,7 @@ from spark_jobs.metadata_tables.views import QUERIES, query, register_tables
 from spark_jobs.tiered_records.datasource import NAME, OttlaTiered, register
 from storage.tiered.loading.store_uri import parse_store_uri
 from tests.spark_jobs.metadata_tables.test_tables import Writer, log_of
-from tests.spark_jobs.tiered_records.stage import BEGAN_MS, Stage, options_of
+from tests.spark_jobs.tiered_records.tiered_partition import BEGAN_MS, TieredPartitionHarness, options_of
 from tests.support.processes.spark_session import spark as spark
 
 pytestmark = pytest.mark.integration
@@ -63,24 +63,24 @@ def test_every_example_query_agrees_with_the_image(spark: SparkSession, tmp_path
     assert "2026-01-02 00:00 UTC" in page
 
 
-def test_tiered_records_are_a_table(spark: SparkSession, tmp_path: Path) -> None:
-    stages = [Stage(tmp_path, partition) for partition in range(2)]
-    for stage in stages:
+def test_tiered_records_are_readable_as_a_table(spark: SparkSession, tmp_path: Path) -> None:
+    harnesses = [TieredPartitionHarness(tmp_path, partition) for partition in range(2)]
+    for harness in harnesses:
         for _ in range(3):
             for _ in range(4):
-                stage.append(5)
-            stage.roll()
+                harness.append(5)
+            harness.roll()
     spark.dataSource.register(OttlaTiered)
-    unfiltered = spark.read.format(NAME).options(**options_of(stages[0].bucket)).load()
+    unfiltered = spark.read.format(NAME).options(**options_of(harnesses[0].bucket)).load()
     assert unfiltered.where(F.col("offset") >= 57).count() == 6, "without push-down"
     register(spark)
     try:
-        frame = spark.read.format(NAME).options(**options_of(stages[0].bucket)).load()
+        frame = spark.read.format(NAME).options(**options_of(harnesses[0].bucket)).load()
         whole = frame.orderBy("partition", "offset").collect()
         assert [(row.partition, row.offset, row.key, row.value) for row in whole] == [
             (number, each.offset, each.key, each.value)
-            for number, stage in enumerate(stages)
-            for each in stage.read_by_now()
+            for number, harness in enumerate(harnesses)
+            for each in harness.readable_records()
         ]
         some = frame.where((F.col("partition") == 1) & (F.col("offset") >= 25))
         assert [row.offset for row in some.orderBy("offset").collect()] == list(range(25, 60))
@@ -90,7 +90,9 @@ def test_tiered_records_are_a_table(spark: SparkSession, tmp_path: Path) -> None
         assert late.count() == 30
         assert late.rdd.getNumPartitions() == 2
         assert frame.where(F.col("offset") >= 60).count() == 0
-        few = spark.read.format(NAME).schema("key binary, offset long").options(**options_of(stages[0].bucket)).load()
+        few = (
+            spark.read.format(NAME).schema("key binary, offset long").options(**options_of(harnesses[0].bucket)).load()
+        )
         assert {(row.key, row.offset) for row in few.collect()} == {(row.key, row.offset) for row in whole}
     finally:
         spark.conf.unset(PUSHDOWN)

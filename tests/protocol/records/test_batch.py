@@ -29,12 +29,12 @@ def batch(records: int = 2, **fields: int) -> bytearray:
     return bytearray(build_batch([Record(1000 + n, b"k", b"v") for n in range(records)], **fields))  # type: ignore[arg-type]
 
 
-def test_the_checksum_is_castagnolis() -> None:
+def test_checksum_is_crc32c() -> None:
     assert crc32c(b"123456789") == 0xE3069283
     assert crc32c(memoryview(bytearray(b"xx123456789"))[2:]) == 0xE3069283
 
 
-def test_a_header_is_61_bytes_with_each_field_in_its_place() -> None:
+def test_header_has_61_bytes_in_kafkas_layout() -> None:
     header = BatchHeader(1, 49, 2, 2, 3, 0x38, 4, 5, 6, 7, 8, 9, 10)
     packed = HEADER.pack(*header)
     assert len(packed) == 61
@@ -59,7 +59,7 @@ def test_properties_follow_from_the_fields() -> None:
 
 @pytest.mark.parametrize("position", [16])
 @pytest.mark.parametrize("magic", [0, 1, 3, 127])
-def test_another_magic_is_refused(position: int, magic: int) -> None:
+def test_other_magic_is_refused(position: int, magic: int) -> None:
     data = batch()
     data[position] = magic
     with pytest.raises(MalformedBatch, match=f"magic {magic}"):
@@ -67,7 +67,7 @@ def test_another_magic_is_refused(position: int, magic: int) -> None:
 
 
 @pytest.mark.parametrize("length", [-1, 0, 48])
-def test_a_length_below_that_of_a_header_is_refused(length: int) -> None:
+def test_length_below_the_header_size_is_refused(length: int) -> None:
     data = batch()
     struct.pack_into(">i", data, 8, length)
     with pytest.raises(MalformedBatch, match="batch length"):
@@ -103,7 +103,7 @@ def test_log_append_time_is_patched_with_a_new_checksum() -> None:
 
 @more_examples
 @given(position=st.integers(0, 10_000), bit=st.integers(0, 7))
-def test_any_flipped_bit_after_the_checksum_is_noticed(position: int, bit: int) -> None:
+def test_flipped_bit_after_the_checksum_is_detected(position: int, bit: int) -> None:
     data = batch()
     data[17 + position % (len(data) - 17)] ^= 1 << bit
     assert not crc_is_valid(data, 0, len(data))

@@ -31,7 +31,7 @@ def plain(found: FullRecord) -> Record:
 
 @more_examples
 @given(records, codecs, st.integers(0, 2**40))
-def test_records_survive_being_built_and_opened(written: list[Record], codec: Codec, base_offset: int) -> None:
+def test_built_records_are_read_back(written: list[Record], codec: Codec, base_offset: int) -> None:
     batch = build_batch(written, base_offset=base_offset, codec=codec)
     found = list(iter_records(batch))
     assert [plain(record) for record in found] == written
@@ -47,7 +47,7 @@ def test_records_survive_being_built_and_opened(written: list[Record], codec: Co
 
 @more_examples
 @given(records, st.sampled_from((Codec.NONE, Codec.GZIP)))
-def test_kafka_python_reads_what_we_build(written: list[Record], codec: Codec) -> None:
+def test_kafka_python_reads_built_batches(written: list[Record], codec: Codec) -> None:
     # kafka-python treats a first timestamp of -1 as absent, and then returns -1 for every record.
     assume(written[0].timestamp >= 0)
     with warnings.catch_warnings(action="ignore"):
@@ -64,7 +64,7 @@ def test_log_append_time_overrides_the_time_of_every_record() -> None:
     assert [record.timestamp for record in iter_records(batch)] == [9, 9]
 
 
-def test_a_batch_without_records_is_not_built() -> None:
+def test_batch_without_records_is_not_built() -> None:
     with pytest.raises(ValueError, match="at least one record"):
         build_batch([])
 
@@ -94,7 +94,7 @@ def test_rebuilding_keeps_offsets_producer_and_flags() -> None:
 
 
 @pytest.mark.parametrize("codec", Codec)
-def test_a_delete_horizon_changes_no_timestamp(codec: Codec) -> None:
+def test_delete_horizon_changes_no_timestamp(codec: Codec) -> None:
     batch = build_batch([Record(100, b"a", None), Record(90, b"b", None)], base_offset=7, codec=codec)
     rebuilt = rebuild_batch(parse_header(batch), list(iter_records(batch)), delete_horizon_ms=10**12)
     assert parse_header(rebuilt).delete_horizon_ms == parse_header(rebuilt).base_timestamp == 10**12
@@ -140,14 +140,14 @@ def broken(body: bytes, count: int = 1, codec: int = 0) -> bytes:
         (bytes(build_batch([Record(1, b"k", b"v")])[HEADER_SIZE:]), 2**31 - 1),
     ],
 )
-def test_bodies_that_do_not_hold_the_records_counted_are_refused(body: bytes, count: int) -> None:
+def test_bodies_with_another_record_count_are_refused(body: bytes, count: int) -> None:
     with pytest.raises(MalformedRecords):
         list(iter_records(broken(body, count)))
 
 
 @more_examples
 @given(st.binary(max_size=300), st.integers(-1, 3), codecs)
-def test_random_bodies_raise_one_named_error(body: bytes, count: int, codec: Codec) -> None:
+def test_random_bodies_raise_only_malformed_records(body: bytes, count: int, codec: Codec) -> None:
     try:
         for _ in iter_records(broken(body, count, codec)):
             pass
@@ -156,12 +156,12 @@ def test_random_bodies_raise_one_named_error(body: bytes, count: int, codec: Cod
 
 
 @pytest.mark.parametrize("codec", [5, 6, 7])
-def test_codecs_that_do_not_exist_are_refused(codec: int) -> None:
+def test_unknown_codecs_are_refused(codec: int) -> None:
     with pytest.raises(UnknownCodec):
         list(iter_records(broken(b"abc", codec=codec)))
 
 
-def test_a_cut_batch_is_refused() -> None:
+def test_truncated_batch_is_refused() -> None:
     with pytest.raises(MalformedBatch):
         iter_records(build_batch([Record(1, b"k", b"v")])[:-1])
 
@@ -200,13 +200,13 @@ def test_snappy_is_written_in_xerial_framing_and_read_with_or_without() -> None:
 
 
 @pytest.mark.parametrize("cut", [17, 19, 22, 30])
-def test_a_cut_snappy_stream_is_refused(cut: int) -> None:
+def test_truncated_snappy_stream_is_refused(cut: int) -> None:
     with pytest.raises(MalformedRecords):
         decompress(Codec.SNAPPY, compress(Codec.SNAPPY, b"some text" * 100)[:cut])
 
 
 @pytest.mark.parametrize("codec", [Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD])
-def test_a_bomb_is_refused_at_the_limit(codec: Codec) -> None:
+def test_decompression_bomb_is_refused_at_the_limit(codec: Codec) -> None:
     """The library's text for a small output buffer distinguishes the limit from bad input."""
     bomb = compress(codec, bytes(10_000_000))
     with pytest.raises(MalformedRecords, match="more than"):
@@ -235,7 +235,7 @@ def test_opening_records_does_not_import_a_kafka_client() -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_threads_may_open_their_first_records_at_the_same_time() -> None:
+def test_first_records_may_be_read_in_several_threads() -> None:
     """Another thread imports other modules meanwhile, as at a start, when the loop and the recovery threads read
     records.
     """

@@ -17,7 +17,7 @@ from protocol.records.reader import iter_records
 
 
 @pytest.mark.parametrize("type", [ControlType.ABORT, ControlType.COMMIT])
-def test_a_marker_is_78_bytes_and_names_producer_and_coordinator_epoch(type: ControlType) -> None:
+def test_marker_has_78_bytes_with_producer_and_coordinator_epoch(type: ControlType) -> None:
     marker = end_transaction_marker(type, producer_id=5, producer_epoch=3, coordinator_epoch=8, timestamp_ms=99)
     header = parse_header(marker)
     assert len(marker) == 78
@@ -48,7 +48,7 @@ def test_short_keys_are_refused(key: bytes | None) -> None:
 
 
 @pytest.mark.parametrize("value", [None, b"\x00\x00\x00"])
-def test_a_marker_without_coordinator_epoch_is_refused(value: bytes | None) -> None:
+def test_marker_without_coordinator_epoch_is_refused(value: bytes | None) -> None:
     batch = build_batch([Record(1, control_key(ControlType.COMMIT), value)], control=True)
     with pytest.raises(MalformedRecords):
         read_marker(batch)

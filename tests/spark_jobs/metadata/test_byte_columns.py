@@ -21,7 +21,7 @@ from spark_jobs.metadata.byte_columns import (
 
 
 @pytest.mark.parametrize("type", [pa.binary(), pa.large_binary(), pa.string(), pa.large_string()])
-def test_strings_of_any_column(type: pa.DataType) -> None:
+def test_strings_are_read_from_any_column_type(type: pa.DataType) -> None:
     values = ["", "a", "bcd", None, "e" * 300]
     expected = [(value or "").encode() for value in values]
     array = pa.array(values, type)
@@ -34,7 +34,7 @@ def test_strings_of_any_column(type: pa.DataType) -> None:
     assert is_null(chunked).tolist() == [False, False, False, True, False]
 
 
-def test_strings_of_fixed_size() -> None:
+def test_fixed_size_strings_are_read() -> None:
     array = pa.array([b"ab", b"cd", b"ef"], pa.binary(2))
     assert strings_of(array.slice(1)).to_list() == [b"cd", b"ef"]
     assert fixed_array(np.frombuffer(b"abcdef", np.uint8), 2) == array
@@ -54,7 +54,7 @@ def test_copies_handle_few_and_many_lengths(kinds: int) -> None:
     assert strings.take(lengths == sizes[0]).to_list() == [each for each in expected if len(each) == sizes[0]]
 
 
-def test_numbers() -> None:
+def test_numbers_are_read_from_any_integer_column() -> None:
     for type in (pa.int8(), pa.int16(), pa.int32(), pa.int64()):
         array = pa.array([1, -2, None, 4], type)
         assert numbers(array)[[0, 1, 3]].tolist() == [1, -2, 4]
@@ -66,14 +66,14 @@ def test_numbers() -> None:
     assert integers_at(np.empty(0, np.uint8), np.empty(0, np.int64)).tolist() == []
 
 
-def test_distinct_values() -> None:
+def test_distinct_returns_sorted_unique_values() -> None:
     assert distinct(np.array([], np.int64)) == []
     assert distinct(np.array([7, 7])) == [7]
     assert distinct(np.array([9, 0, 9, 3])) == [0, 3, 9]
     assert distinct(np.array([1 << 40, 5])) == [5, 1 << 40]
 
 
-def test_nulls_of_binary_arrays() -> None:
+def test_binary_arrays_keep_their_nulls() -> None:
     array = binary_array(b"abc", np.array([1, 0, 2]), pa.string(), np.array([False, True, False]))
     assert array.to_pylist() == ["a", None, "bc"]
     array.validate(full=True)

@@ -54,7 +54,7 @@ def normal(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_after_every_batch_the_snapshot_is_the_nodes(seed: int) -> None:
+def test_snapshot_equals_the_nodes_after_every_batch(seed: int) -> None:
     log, job = log_of(seed), SingleProcess()
     seen = 0
     for number, image in enumerate(log.images):
@@ -69,7 +69,7 @@ def test_after_every_batch_the_snapshot_is_the_nodes(seed: int) -> None:
 
 @settings(max_examples=12, phases=[Phase.explicit, Phase.generate])  # a seed draws the history, so shrinking is useless
 @given(seed=st.integers(0, 30), draw=st.randoms(use_true_random=False))
-def test_any_micro_batches_lead_to_the_same_bytes_and_changes(seed: int, draw: random.Random) -> None:
+def test_snapshot_and_changes_do_not_depend_on_micro_batches(seed: int, draw: random.Random) -> None:
     log, job = log_of(seed), SingleProcess(with_changes=True)
     changes: list[dict[str, Any]] = []
     first = 0
@@ -85,7 +85,7 @@ def test_any_micro_batches_lead_to_the_same_bytes_and_changes(seed: int, draw: r
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_the_log_of_a_controller(seed: int) -> None:
+def test_controller_log_folds_to_the_nodes_snapshot(seed: int) -> None:
     simulation = Simulation(seed)
     for _ in range(150):
         simulation.step()
@@ -104,7 +104,7 @@ def test_the_log_of_a_controller(seed: int) -> None:
 
 @settings(max_examples=12, phases=[Phase.explicit, Phase.generate])  # a seed draws the history, so shrinking is useless
 @given(seed=st.integers(0, 30), draw=st.randoms(use_true_random=False))
-def test_a_snapshot_replaces_the_state(seed: int, draw: random.Random) -> None:
+def test_snapshot_replaces_the_state(seed: int, draw: random.Random) -> None:
     """The log was trimmed beneath the job, which continues from a node's snapshot and reports the difference."""
     log = log_of(seed)
     before, after = sorted(draw.sample(log.aligned(), 2))
@@ -133,7 +133,7 @@ def test_a_snapshot_replaces_the_state(seed: int, draw: random.Random) -> None:
         assert sha256(both) == sha256(job)
 
 
-def test_compressed_snapshots() -> None:
+def test_compressed_snapshots_equal_the_nodes() -> None:
     log, job = log_of(1), SingleProcess()
     last = log.aligned()[-1]
     job.take(log.rows(0, last + 1))

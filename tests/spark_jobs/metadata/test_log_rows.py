@@ -114,14 +114,14 @@ def test_snapshot_rows_have_the_last_offset_of_the_snapshot() -> None:
     assert [(row["offset"], row["batch_end"], row["origin"]) for row in table.to_pylist()] == [(499, 500, 1)] * 2
 
 
-def test_an_incomplete_batch_at_the_end_is_left_out() -> None:
+def test_incomplete_batch_at_the_end_is_left_out() -> None:
     whole = batch(NoOpRecord())
     for cut in (1, 30, 61, 65):
         assert len(rows(whole + batch(NoOpRecord(), base=1)[:cut])) == 1
     assert rows(b"") == []
 
 
-def test_bytes_that_are_no_batches() -> None:
+def test_invalid_batches_are_refused() -> None:
     with pytest.raises(MalformedLog):
         rows(bytes(100))
     data = bytearray(batch(NoOpRecord(), NoOpRecord()))
@@ -132,12 +132,12 @@ def test_bytes_that_are_no_batches() -> None:
             rows(bytes(damaged))
 
 
-def test_a_gap_between_batches() -> None:
+def test_gap_between_batches_is_refused() -> None:
     with pytest.raises(MalformedLog, match="begins at offset 2 instead of 1"):
         rows(batch(NoOpRecord()) + batch(NoOpRecord(), base=2))
 
 
-def test_a_record_without_a_value() -> None:
+def test_record_without_value_is_refused() -> None:
     with pytest.raises(MalformedLog, match="without value"):
         rows(build_batch([Record(0, b"key", None)]))
 
@@ -146,12 +146,12 @@ def test_a_record_without_a_value() -> None:
     "frame",
     [b"", b"\x01", b"\x01\x05", b"\x02\x05\x00\x00", b"\x01\x80\x80\x80\x80\x80\x01", b"\x01\x05\x02" + bytes(19)],
 )
-def test_a_frame_without_a_head(frame: bytes) -> None:
+def test_incomplete_frame_head_is_refused(frame: bytes) -> None:
     with pytest.raises(MalformedLog, match="offset 7 "):
         rows(raw_batch(frame, base=7))
 
 
-def test_a_long_head_is_read_like_a_short_one() -> None:
+def test_overlong_varints_in_the_frame_head_are_read() -> None:
     (row,) = rows(raw_batch(b"\x81\x00\x94\x00\x80\x00\x00"))
     assert (row["key"], row["version"], row["section"]) == (20, 0, -1)
     assert rows(raw_batch(b"\x01" + encode_uvarint(300) + b"\x00"))[0]["key"] == 300

@@ -92,7 +92,7 @@ def random_frame(draw: random.Random) -> bytes:
 
 @settings(phases=[Phase.explicit, Phase.generate])
 @given(draw=st.randoms(use_true_random=False))
-def test_lanes_read_what_the_decoder_reads(draw: random.Random) -> None:
+def test_columns_equal_the_decoded_records(draw: random.Random) -> None:
     frames = [random_frame(draw) for _ in range(draw.randrange(1, 30))]
     columns = columns_of(*frames)
     for row, frame in enumerate(frames):
@@ -103,7 +103,7 @@ def test_lanes_read_what_the_decoder_reads(draw: random.Random) -> None:
 
 @settings(max_examples=300, phases=[Phase.explicit, Phase.generate])
 @given(draw=st.randoms(use_true_random=False))
-def test_lanes_refuse_what_the_decoder_refuses(draw: random.Random) -> None:
+def test_malformed_frames_are_refused_as_by_the_decoder(draw: random.Random) -> None:
     """Bytes after the head are changed, cut or added: both give the same values, or an error with the offset."""
     good, damaged = random_frame(draw), bytearray(random_frame(draw))
     match draw.randrange(3):
@@ -123,7 +123,7 @@ def test_lanes_refuse_what_the_decoder_refuses(draw: random.Random) -> None:
     check(columns_of(good, bytes(damaged), good), 1, record)
 
 
-def test_unknown_and_repeated_tagged_fields() -> None:
+def test_unknown_tagged_fields_are_dropped_and_the_last_repeated_one_counts() -> None:
     """Unknown fields are dropped, however long; the last of repeated fields counts."""
     head = encode_record(PartitionChangeRecord(7, Uuid(bytes(16))), 2)[:-1]
     unknown = encode_uvarint(99) + encode_uvarint(2) + b"ab"
@@ -143,7 +143,7 @@ def test_unknown_and_repeated_tagged_fields() -> None:
     assert columns.leader.values[:2].tolist() == [6, 5]
 
 
-def test_fields_that_a_version_does_not_have() -> None:
+def test_fields_unknown_to_the_version_are_ignored() -> None:
     """In version 0 the numbers of directories and eligible leaders are unknown tags."""
     frame = bytearray(encode_record(PartitionChangeRecord(7, Uuid(bytes(16)), directories=[], last_known_elr=[3]), 2))
     frame[2] = 0
@@ -153,7 +153,7 @@ def test_fields_that_a_version_does_not_have() -> None:
     check(columns_of(bytes(frame)), 0, record)
 
 
-def test_no_version_of_a_record_is_refused_for_its_lists() -> None:
+def test_long_lists_are_decoded() -> None:
     try:
         frame = encode_record(PartitionChangeRecord(1, Uuid(bytes(16)), isr=list(range(20_000))), 2)
     except EncodeError:

@@ -44,7 +44,7 @@ def expected(batches: Sequence[Sequence[int]]) -> tuple[list[int], list[int]]:
 
 
 @pytest.mark.parametrize("least_together", [1, 3, 1000])
-def test_records_of_all_lengths(least_together: int) -> None:
+def test_frames_of_all_lengths_are_found(least_together: int) -> None:
     draw = random.Random(9)
     batches = [[draw.choice([6, 63, 64, 200, 8191, 8192, 20_000]) for _ in range(draw.randrange(9))] for _ in range(20)]
     batches.append([6, 2_000_000])
@@ -73,7 +73,7 @@ def test_malformed_batches_are_left_to_the_reader(body: bytes, count: int, least
     assert frames.stops[-1] == 2 * len(good) + len(body)
 
 
-def test_varints_of_all_lengths() -> None:
+def test_varints_of_all_lengths_are_read() -> None:
     values = [0, -1, 1, 63, 64, -65, 2**20, -(2**31), 2**31 - 1, 2**62, -(2**63), 2**63 - 1]
     encoded = [zigzag(value) for value in values]
     pool = np.frombuffer(b"".join(encoded), np.uint8)

@@ -53,25 +53,25 @@ def log(draw: random.Random) -> list[bytes]:
     return batches
 
 
-def one_by_one(batches: list[bytes]) -> pa.Table:
+def scanned_by_batch(batches: list[bytes]) -> pa.Table:
     return pa.Table.from_batches([rows_of(each, start=0, end=FOREVER) for each in batches]).combine_chunks()
 
 
-def together(batches: list[bytes]) -> pa.Table:
+def scanned_together(batches: list[bytes]) -> pa.Table:
     return pa.Table.from_batches([rows_of(b"".join(batches), start=0, end=FOREVER)])
 
 
 @settings(max_examples=30, phases=[Phase.explicit, Phase.generate])
 @given(draw=st.randoms(use_true_random=False))
-def test_together_and_one_by_one(draw: random.Random) -> None:
+def test_vectorized_scan_equals_the_scan_by_batch(draw: random.Random) -> None:
     batches = log(draw)
-    assert together(batches) == one_by_one(batches)
+    assert scanned_together(batches) == scanned_by_batch(batches)
 
 
 @settings(max_examples=150, phases=[Phase.explicit, Phase.generate])
 @given(draw=st.randoms(use_true_random=False))
-def test_damage_that_the_checksum_covers(draw: random.Random) -> None:
-    """A broken writer: the same rows, or the same refusal."""
+def test_vectorized_scan_treats_malformed_batches_like_the_scan_by_batch(draw: random.Random) -> None:
+    """Batches of a faulty writer with valid checksums give the same rows, or the same error."""
     batches = log(random.Random(draw.randrange(3)))
     broken = draw.randrange(len(batches))
     data = bytearray(batches[broken])
@@ -80,27 +80,27 @@ def test_damage_that_the_checksum_covers(draw: random.Random) -> None:
     write_crc(data, 0, len(data))
     batches[broken] = bytes(data)
     try:
-        expected = one_by_one(batches)
+        expected = scanned_by_batch(batches)
     except MalformedLog as error:
         with pytest.raises(MalformedLog, match=re.escape(str(error).partition(":")[0])):
-            together(batches)
+            scanned_together(batches)
     else:
-        assert together(batches) == expected
+        assert scanned_together(batches) == expected
 
 
-def test_a_batch_much_longer_than_the_others() -> None:
+def test_batch_of_exceptional_length_is_scanned() -> None:
     draw = random.Random(1)
     batches = log(draw)
     end = next(iter_headers(batches[-1]))[1].next_offset
     records = [Record(5, None, encode_record(NoOpRecord(), 0)) for _ in range(9_000)]
     batches.append(build_batch(records, base_offset=end, leader_epoch=1))
-    assert together(batches) == one_by_one(batches)
-    assert together(batches[-1:]) == one_by_one(batches[-1:])
+    assert scanned_together(batches) == scanned_by_batch(batches)
+    assert scanned_together(batches[-1:]) == scanned_by_batch(batches[-1:])
 
 
-def test_offset_deltas_of_three_bytes() -> None:
+def test_three_byte_offset_deltas_are_scanned() -> None:
     count, batches = 9_000, []
     for number in range(MIN_LANES):
         records = [Record(5, None, encode_record(NoOpRecord(), 0))] * count
         batches.append(build_batch(records, base_offset=number * count, leader_epoch=1))
-    assert together(batches) == one_by_one(batches)
+    assert scanned_together(batches) == scanned_by_batch(batches)

@@ -45,7 +45,7 @@ def log_without_transactions(history: EveryHistory, seed: int) -> Log:
 
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("with_changes", [True, False])
-def test_a_registry_is_the_image_of_the_node(seed: int, with_changes: bool) -> None:
+def test_registry_equals_the_nodes_image(seed: int, with_changes: bool) -> None:
     history = EveryHistory(seed, 100)
     log = log_without_transactions(history, seed)
     context = FoldContext(0, 2**40, with_changes=with_changes)
@@ -74,7 +74,7 @@ def changes_of(*records: MetadataRecord) -> tuple[RegistryChange, ...]:
     return fold_registry(None, rows_with(*records), ALL).changes
 
 
-def told(changes: tuple[RegistryChange, ...]) -> list[tuple[str, Entity, str, str]]:
+def change_fields(changes: tuple[RegistryChange, ...]) -> list[tuple[str, Entity, str, str]]:
     return [(each.operation, each.entity, _value(each.before), _value(each.after)) for each in changes]
 
 
@@ -91,7 +91,7 @@ def test_configs_change_separately_and_are_removed_with_their_topic() -> None:
         *(config("3"), config("4", "j"), messages.RemoveTopicRecord(ID), messages.TopicRecord("t", ID), config("5")),
     )
     k, j = Entity("config", (2, "t", "k")), Entity("config", (2, "t", "j"))
-    assert told(changes) == [
+    assert change_fields(changes) == [
         ("created", k, "", "1"),
         ("changed", k, "1", "2"),
         ("removed", k, "2", ""),
@@ -151,7 +151,7 @@ def test_contradicting_and_malformed_records_are_refused() -> None:
         [topic, messages.TopicRecord("t", Uuid(bytes([2]) * 16))],
         [messages.RemoveTopicRecord(ID)],
         [messages.UnregisterBrokerRecord(1, 1)],
-        [messages.ClearElrRecord("nobody")],
+        [messages.ClearElrRecord("missing")],
     ]
     for records in contradictions:
         with pytest.raises(InvalidMetadata):
@@ -164,7 +164,7 @@ def test_contradicting_and_malformed_records_are_refused() -> None:
         fold_registry(None, rows, snapshot)
 
 
-def test_the_first_records_of_a_cluster() -> None:
+def test_first_records_of_a_cluster_are_folded() -> None:
     changes = changes_of(*(record.message for record in bootstrap_records()))
     assert {each.entity.key[0] for each in changes} >= {"metadata.version", "group.version"}
     assert all(each.operation == "created" for each in changes)

@@ -57,12 +57,12 @@ def fold(*records: MetadataRecord, state: pa.Table | None = None, context: FoldC
         ([TOPIC, PARTITION, PartitionChangeRecord(0, ID, leader_recovery_state=2)], "recovery state"),
     ],
 )
-def test_contradictions(records: list[MetadataRecord], message: str) -> None:
+def test_contradicting_records_are_refused(records: list[MetadataRecord], message: str) -> None:
     with pytest.raises(InvalidMetadata, match=message):
         fold(*records)
 
 
-def test_a_contradiction_of_the_state() -> None:
+def test_records_that_contradict_the_state_are_refused() -> None:
     state = fold(TOPIC, PARTITION).state
     with pytest.raises(InvalidMetadata):
         fold(TOPIC, state=state)
@@ -84,7 +84,7 @@ def test_topic_id_can_be_reused_after_removal() -> None:
     assert again.changed_records == 2
 
 
-def test_a_step_may_be_repeated() -> None:
+def test_repeated_step_changes_nothing() -> None:
     rows = rows_with(TOPIC, PARTITION, PartitionChangeRecord(0, ID, leader=2))
     first = fold_section(0, None, rows, FoldContext(0, 2))
     assert first.records == 2
@@ -96,7 +96,7 @@ def test_a_step_may_be_repeated() -> None:
     assert fold_section(0, first.state, rows, FoldContext(2, 1_000)).state == whole.state
 
 
-def test_rows_come_in_any_order() -> None:
+def test_row_order_does_not_matter() -> None:
     rows = rows_with(TOPIC, PARTITION, PartitionChangeRecord(0, ID, leader=2), PartitionChangeRecord(0, ID, leader=1))
     whole = fold_section(0, None, rows, ALL)
     mixed = fold_section(0, None, rows.take(pa.array([3, 1, 0, 2])), ALL)
@@ -111,7 +111,7 @@ def test_aborted_transaction_has_no_effect() -> None:
     assert result.state.column("name").to_pylist() == ["t", None, "u"]
 
 
-def test_schemas() -> None:
+def test_state_and_changes_have_their_schemas() -> None:
     result = fold(TOPIC, PARTITION)
     assert result.state.schema == SECTION_STATE
     assert result.changes.schema == SECTION_CHANGES
@@ -119,7 +119,7 @@ def test_schemas() -> None:
     assert (len(nothing.state), len(nothing.changes), nothing.records) == (0, 0, 0)
 
 
-def test_records_that_do_not_parse() -> None:
+def test_malformed_records_are_refused() -> None:
     good = [encode_record(TOPIC, 0), encode_record(PARTITION, 0)]
     for frame in (good[0] + b"x", good[1][:-1], encode_record(RemoveTopicRecord(ID), 0)[:-1]):
         with pytest.raises(MalformedLog, match="offset 11 "):
@@ -143,14 +143,14 @@ def test_records_not_allowed_in_a_snapshot_are_refused(record: MetadataRecord) -
         fold_section(0, None, rows, FoldContext(0, 40, snapshot_end=40))
 
 
-def test_a_snapshot_that_holds_a_topic_twice() -> None:
+def test_duplicate_topic_in_a_snapshot_is_refused() -> None:
     with pytest.raises(InvalidMetadata, match="in use"):
         fold_section(
             0, None, rows_with(TOPIC, TOPIC, origin=FROM_SNAPSHOT, end=40), FoldContext(0, 40, snapshot_end=40)
         )
 
 
-def test_a_section_that_a_snapshot_does_not_mention_is_empty() -> None:
+def test_section_absent_from_a_snapshot_becomes_empty() -> None:
     state = fold(TOPIC, PARTITION).state
     rows = rows_with(ConfigRecord(4, "", "k", "v"), origin=FROM_SNAPSHOT, end=40)
     context = FoldContext(20, 40, snapshot_end=40, snapshot_epoch=3, snapshot_timestamp_ms=9, with_changes=True)

@@ -61,7 +61,7 @@ def partition(topic_id: Uuid, index: int, count: int, in_sync: int, directories:
 
 
 @pytest.mark.parametrize("level", [7, 14, 17, 20, 22, 23, 29])
-def test_lists_of_any_length_at_any_level(level: int) -> None:
+def test_lists_of_any_length_equal_the_nodes_at_any_level(level: int) -> None:
     topic_id = Uuid(b"\x42" * 16)
     records: list[MetadataRecord] = [feature_record(METADATA_VERSION, level).message, TopicRecord("t", topic_id)]
     draw = random.Random(level)
@@ -84,7 +84,7 @@ def test_lists_of_any_length_at_any_level(level: int) -> None:
     assert ours == nodes
 
 
-def test_names_of_any_length() -> None:
+def test_names_of_any_length_equal_the_nodes() -> None:
     names = ["n" * size for size in (1, 62, 63, 64, 125, 126, 127, 128, 249, 16_000)] + ["é" * 62, "é" * 63, "é" * 64]
     records: list[MetadataRecord] = [
         TopicRecord(name, Uuid(bytes([random.Random(number).randrange(256)]) + bytes([number]) * 15))
@@ -115,7 +115,7 @@ def test_batches_end_before_8_000_000_bytes_of_frames() -> None:
     assert max(header.size for _, header in iter_headers(ours)) - FRAME_BYTES_PER_BATCH + 50_000 > 0
 
 
-def test_voters_at_the_head() -> None:
+def test_voters_are_written_at_the_start() -> None:
     control = ControlState(1, VotersRecord(voters=[VotersRecordVoter(id) for id in (3, 1)]))
     ours, nodes = snapshot_of([NoOpRecord()], control)
     assert ours == nodes
@@ -134,7 +134,7 @@ def pieces() -> list[bytes]:
     return [bytes(piece) for piece in job.snapshot()]
 
 
-def test_a_snapshot_is_read_back_in_pieces_of_any_size(pieces: list[bytes]) -> None:
+def test_snapshot_is_read_back_in_pieces_of_any_size(pieces: list[bytes]) -> None:
     data = b"".join(pieces)
     whole = read_back(pieces)
     assert (whole.records, whole.size) == (51, len(data))
@@ -172,7 +172,7 @@ def test_sections_restored_from_bytes_assemble_to_the_snapshot() -> None:
             list(assemble(registry, wrong))
 
 
-def test_an_empty_cluster() -> None:
+def test_snapshot_of_an_empty_cluster_equals_the_nodes() -> None:
     context = EncodeContext(Registry().version, 0, 0)
     data = b"".join(assemble(encode_registry(Registry(), None, context), []))
     assert data == b"".join(image_batches(MetadataImage(), None))

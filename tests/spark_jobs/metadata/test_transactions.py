@@ -36,7 +36,7 @@ from tests.spark_jobs.metadata.logs import FOREVER, EveryHistory, Log
         ([(2, BEGIN), (5, BEGIN), (9, END), (100, BEGIN)], TransactionPlan(100)),
     ],
 )
-def test_transaction_plans(markers: list[tuple[int, int]], expected: TransactionPlan) -> None:
+def test_plan_lists_aborted_and_open_transactions(markers: list[tuple[int, int]], expected: TransactionPlan) -> None:
     """Plan from offset 3 up to 100; markers outside are ignored."""
     found = plan([TransactionMarker(*each) for each in markers], start=3, end=100)
     assert found == expected
@@ -44,13 +44,13 @@ def test_transaction_plans(markers: list[tuple[int, int]], expected: Transaction
 
 
 @pytest.mark.parametrize("markers", [[(5, END)], [(5, ABORT)], [(5, BEGIN), (6, BEGIN)]])
-def test_markers_out_of_order(markers: list[tuple[int, int]]) -> None:
+def test_markers_out_of_order_are_refused(markers: list[tuple[int, int]]) -> None:
     with pytest.raises(InvalidMetadata):
         plan([TransactionMarker(*each) for each in markers], start=0, end=100)
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_a_summary_of_parts_is_the_summary_of_the_whole(seed: int) -> None:
+def test_merged_summaries_equal_the_summary_of_all_rows(seed: int) -> None:
     log = Log.of(EveryHistory(seed, 60).batches, seed)
     rows = log.rows(0, len(log.batches))
     draw = random.Random(seed)
@@ -66,7 +66,7 @@ def test_a_summary_of_parts_is_the_summary_of_the_whole(seed: int) -> None:
     assert merge([]) == summarize(rows.slice(0, 0)) == Summary()
 
 
-def test_a_snapshot_concerns_every_section_unless_it_is_old() -> None:
+def test_snapshot_above_the_start_concerns_every_section() -> None:
     log = Log.of(EveryHistory(1, 10).batches, 1)
     rows = pa.Table.from_batches([rows_of(log.data[0], start=0, end=50, origin=FROM_SNAPSHOT)])
     summary = summarize(rows)
@@ -100,7 +100,7 @@ def test_control_records_establish_the_control_state() -> None:
     assert control_from_bytes(control_to_bytes(None)) is None
 
 
-def test_a_snapshot_replaces_the_control_state() -> None:
+def test_snapshot_replaces_the_control_state() -> None:
     before = ControlState(1, VotersRecord(voters=[]))
     rows = [kraft_version(3, 5), kraft_version(9, 2, FROM_SNAPSHOT), kraft_version(12, 3)]
     assert control_after(before, rows[:2]) == ControlState(2, None)

@@ -27,7 +27,7 @@ def commit(records: int, size: int, changed: int, *, open_since: int = -1) -> Co
     ("records", "size", "changed", "is_due"),
     [(-1, 99, 0, False), (-1, 100, 0, True), (10, 100, 4, False), (10, 100, 5, True), (10, 99, 10, False)],
 )
-def test_by_conditions_bytes_and_ratio_count_as_in_kip_630(records: int, size: int, changed: int, is_due: bool) -> None:
+def test_snapshot_is_due_by_bytes_and_ratio_as_in_kip_630(records: int, size: int, changed: int, is_due: bool) -> None:
     schedule = Schedule.by_conditions(0.5, 100)
     assert schedule.is_due(commit(records, size, changed), 0) is is_due
 
@@ -55,7 +55,7 @@ pyspark.errors.exceptions.base.PySparkException: Traceback (most recent call las
 @pytest.mark.parametrize(
     ("line", "kind", "sentence", "is_retriable"),
     [
-        ("spark_jobs.a.LogTrimmed: it is gone", "LogTrimmed", "it is gone.", True),
+        ("spark_jobs.a.LogTrimmed: trimmed", "LogTrimmed", "trimmed.", True),
         ("broker.client.ConnectionLost: h:1 is away.", "ConnectionLost", "h:1 is away.", True),
         ("protocol.errors.KafkaError: BROKER_NOT_AVAILABLE: none.", "KafkaError", "none.", True),
         ("protocol.errors.KafkaError: NOT_CONTROLLER: not yet.", "KafkaError", "not yet.", True),
@@ -63,7 +63,7 @@ pyspark.errors.exceptions.base.PySparkException: Traceback (most recent call las
         ("spark_jobs.b.SourceRefused: never.", "SourceRefused", "never.", False),
     ],
 )
-def test_cause_is_found_in_the_texts_of_tracebacks(line: str, kind: str, sentence: str, is_retriable: bool) -> None:
+def test_cause_is_parsed_from_traceback_texts(line: str, kind: str, sentence: str, is_retriable: bool) -> None:
     assert failure_of(RuntimeError(TRACE.format(line=line))) == (kind, sentence, is_retriable)
 
 
@@ -153,8 +153,11 @@ def test_invalid_client_properties_are_reported(
     file.write_text(f"{line}\nacks=all\nclient.id=job\nssl.key.password=sesame\n")
     given = ["--bootstrap-server", "127.0.0.1:1", "--out", str(tmp_path), "--client-config", str(file)]
     assert run(given) == 1
-    told = capsys.readouterr().err.splitlines()
-    assert told == [f"Warning: {file}: these properties have no effect: acks, ssl.key.password.", f"Error: {sentence}"]
+    errors = capsys.readouterr().err.splitlines()
+    assert errors == [
+        f"Warning: {file}: these properties have no effect: acks, ssl.key.password.",
+        f"Error: {sentence}",
+    ]
 
 
 class Running:
@@ -173,13 +176,13 @@ def test_tail_stops_in_order_and_at_once_on_a_second_signal() -> None:
     with stopped_by_signals(job):
         signal.raise_signal(signal.SIGINT)
         assert job.is_stopping
-        with pytest.raises(Interrupted) as told:
+        with pytest.raises(Interrupted) as interrupted:
             signal.raise_signal(signal.SIGTERM)
-    assert told.value.exit_code == 143
+    assert interrupted.value.exit_code == 143
 
 
 def test_signal_ends_a_bounded_run_at_once() -> None:
     before = signal.getsignal(signal.SIGINT)
-    with pytest.raises(Interrupted) as told, stopped_by_signals(Running(is_tailing=False)):
+    with pytest.raises(Interrupted) as interrupted, stopped_by_signals(Running(is_tailing=False)):
         signal.raise_signal(signal.SIGINT)
-    assert (told.value.exit_code, signal.getsignal(signal.SIGINT)) == (130, before)
+    assert (interrupted.value.exit_code, signal.getsignal(signal.SIGINT)) == (130, before)

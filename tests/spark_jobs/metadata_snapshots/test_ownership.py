@@ -30,9 +30,9 @@ def test_latest_job_owns_the_state(store: StateStore) -> None:
     second.check()
     with pytest.raises(
         TakenOver, match=r"^another job, process 2 on y, now folds into .*, so this job ends\.$"
-    ) as told:
+    ) as caught:
         first.check()
-    failure = failure_of(told.value)
+    failure = failure_of(caught.value)
     assert failure is not None
     assert not failure.is_retriable
 

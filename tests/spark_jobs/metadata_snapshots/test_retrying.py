@@ -33,7 +33,7 @@ class Trial:
     def __init__(self, *failures: Exception) -> None:
         self.clock = Clock()
         self.stop = StopFlag(self.clock.monotonic, self.clock.nap)
-        self.told: list[str] = []
+        self.retried: list[str] = []
         self.attempts = 0
         self.progress: Callable[[], object] = lambda: "none"
         self._failures: Iterator[Exception] = iter(failures)
@@ -44,14 +44,14 @@ class Trial:
             raise failure
 
     def run(self, *, is_patient: bool = False) -> None:
-        retrying = Retrying((ObjectStoreError, RuntimeError), self.stop, self.told.append)
+        retrying = Retrying((ObjectStoreError, RuntimeError), self.stop, self.retried.append)
         retrying.until_done(self.attempt, lambda: self.progress(), is_patient=is_patient)
 
 
 def test_patient_retries_wait_for_an_unavailable_store() -> None:
     trial = Trial(*[StoreUnavailable("no answer")] * 50)
     trial.run(is_patient=True)
-    assert (trial.attempts, trial.told) == (51, ["no answer."] * 50)
+    assert (trial.attempts, trial.retried) == (51, ["no answer."] * 50)
     assert trial.clock.now == pytest.approx(sum(RETRY_S[1:]) + 46 * RETRY_S[-1])
 
 
@@ -66,7 +66,7 @@ def test_patient_retries_give_up_on_unexpected_failures() -> None:
     trial = Trial(*[RuntimeError("?")] * 50)
     with pytest.raises(RuntimeError):
         trial.run(is_patient=True)
-    assert (trial.attempts, trial.told) == (ATTEMPTS, ["RuntimeError: ?"] * (ATTEMPTS - 1))
+    assert (trial.attempts, trial.retried) == (ATTEMPTS, ["RuntimeError: ?"] * (ATTEMPTS - 1))
 
 
 def test_progress_resets_the_retry_count() -> None:
@@ -95,4 +95,4 @@ def test_failure_during_a_stop_is_ignored() -> None:
     trial = Trial(RuntimeError("Stopping"))
     trial.progress = trial.stop.set
     trial.run()
-    assert trial.told == []
+    assert trial.retried == []

@@ -28,9 +28,9 @@ def test_failures_are_reported_in_one_sentence(
     error: Exception, sentence: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("OTTLA_TRACEBACK", raising=False)
-    with pytest.raises(CommandFailed) as told, plain_failures():
+    with pytest.raises(CommandFailed) as caught, plain_failures():
         raise error
-    assert told.value.message == sentence
+    assert caught.value.message == sentence
 
 
 def test_traceback_of_an_unexpected_failure_can_be_shown(monkeypatch: pytest.MonkeyPatch) -> None:

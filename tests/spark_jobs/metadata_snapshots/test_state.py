@@ -79,23 +79,23 @@ def fold(store: StateStore, rows: pa.Table, sink: RecordingSink | None = None) -
     return Encoding(store, files, context.end, encode, control), folded
 
 
-def by_a_node(log: Log) -> bytes:
+def node_snapshot(log: Log) -> bytes:
     image = log.images[-1]
     assert image is not None
     return b"".join(image_batches(image, log.controls[-1]))
 
 
-def test_sections_through_files_are_the_snapshot_of_a_node(log: Log, store: StateStore) -> None:
+def test_sections_written_to_files_form_the_nodes_snapshot(log: Log, store: StateStore) -> None:
     encoding, folded = fold(store, log.rows(0, len(log.data)))
     assert [encoding.encode(section) for section in encoding.sections] == encoding.sections
-    assert b"".join(encoding.pieces()) == by_a_node(log)
+    assert b"".join(encoding.pieces()) == node_snapshot(log)
     assert set(encoding.files) < set(ALL_SECTIONS), "a section without topics has no file"
     assert sum(each.records for each in folded) > len(log.batches)
     encoding.remove()
     assert not list(store.listed(ENCODED))
 
 
-def test_a_group_and_a_small_step_report_the_same(log: Log, store: StateStore) -> None:
+def test_grouped_fold_and_small_step_report_the_same(log: Log, store: StateStore) -> None:
     rows = log.rows(0, len(log.data))
     context, _ = context_of(summarize(rows), start=0, with_changes=False)
     step = Fold(store, {}, context, FoldedRange(0, context.end, 1))
@@ -125,7 +125,7 @@ def commit(end: int, **fields: object) -> Commit:
     return Commit(**given)  # type: ignore[arg-type]  # of many types, by name
 
 
-def test_a_commit_survives_as_json() -> None:
+def test_commit_round_trips_through_json() -> None:
     whole = commit(
         9,
         open_since=9,
@@ -174,10 +174,10 @@ def test_files_of_removed_commits_are_removed(store: StateStore) -> None:
 
 
 def test_commit_with_missing_files_is_skipped(store: StateStore) -> None:
-    """A commit of a job that had not noticed yet that another one took over."""
+    """The commit comes from a job that another job has replaced."""
     whole = commit(20, files={1: store.write_section(1, 20, LOG_ROWS.empty_table())})
     later = store.write_section(2, 30, LOG_ROWS.empty_table())
-    for each in (whole, commit(30, files={**whole.files, 2: later, 3: "sections/03/gone.arrow"})):
+    for each in (whole, commit(30, files={**whole.files, 2: later, 3: "sections/03/missing.arrow"})):
         store.write_commit(each)
     assert store.settle() == whole
     assert [found.key for found in store.listed()] == [whole.name, whole.files[1]]
@@ -211,13 +211,15 @@ def test_branches_of_dead_jobs_are_removed_after_a_day(store: StateStore) -> Non
 def written(uri: StoreUri, log: Log, end: int | None = None) -> SnapshotManifest:
     image = log.images[-1]
     assert image is not None
-    return ObjectSnapshotStore(uri).write("x", image.offset + 1 if end is None else end, image.epoch, [by_a_node(log)])
+    return ObjectSnapshotStore(uri).write(
+        "x", image.offset + 1 if end is None else end, image.epoch, [node_snapshot(log)]
+    )
 
 
-def test_a_snapshot_is_followed_by_its_manifest_and_the_latest(uri: StoreUri, log: Log, tmp_path: Path) -> None:
+def test_written_snapshot_has_a_manifest_and_becomes_the_latest(uri: StoreUri, log: Log, tmp_path: Path) -> None:
     manifest, snapshots = written(uri, log), ObjectSnapshotStore(uri)
     content = (tmp_path / manifest.file).read_bytes()
-    assert content == by_a_node(log)
+    assert content == node_snapshot(log)
     assert (manifest.sha256, manifest.size) == (hashlib.sha256(content).hexdigest(), len(content))
     assert snapshots.latest() == snapshots.manifest(manifest.end_offset, manifest.epoch) == manifest
     assert snapshots.manifest_at(manifest.end_offset) == manifest
@@ -229,7 +231,7 @@ def test_a_snapshot_is_followed_by_its_manifest_and_the_latest(uri: StoreUri, lo
     )
 
 
-def test_an_older_snapshot_is_not_the_latest(uri: StoreUri, log: Log) -> None:
+def test_older_snapshot_does_not_become_the_latest(uri: StoreUri, log: Log) -> None:
     newest, older = written(uri, log), written(uri, log, 3)
     snapshots = ObjectSnapshotStore(uri)
     assert snapshots.latest() == newest
@@ -239,7 +241,7 @@ def test_an_older_snapshot_is_not_the_latest(uri: StoreUri, log: Log) -> None:
 
 
 def test_files_without_manifest_are_removed_with_old_snapshots(uri: StoreUri, log: Log, tmp_path: Path) -> None:
-    """A crash leaves such files. A newer one may be about to get its manifest."""
+    """A crash leaves files without manifest. A newer file may get its manifest later."""
     older, newest = written(uri, log, 3), written(uri, log)
     ahead = older.file.replace("3-", "9" * 9 + "-")
     for file in (older.file.replace("3-", "2-"), ahead, "0-notes.checkpoint"):
@@ -265,15 +267,15 @@ def test_files_of_dead_writers_are_removed_after_a_day(uri: StoreUri, log: Log, 
 
 def test_invalid_snapshot_is_never_put_in_place(uri: StoreUri, log: Log, tmp_path: Path) -> None:
     with pytest.raises(InvalidSnapshot):
-        ObjectSnapshotStore(uri).write("x", 5, 1, [by_a_node(log)[:-1]])
+        ObjectSnapshotStore(uri).write("x", 5, 1, [node_snapshot(log)[:-1]])
     with pytest.raises(WrongSnapshot):
-        ObjectSnapshotStore(uri).write("x", 5, 99, [by_a_node(log)])
+        ObjectSnapshotStore(uri).write("x", 5, 99, [node_snapshot(log)])
     assert not list(tmp_path.glob("*.checkpoint"))
     assert not list(tmp_path.glob("*.json"))
 
 
 def test_altered_snapshot_raises_wrong_snapshot(uri: StoreUri, log: Log, tmp_path: Path) -> None:
     manifest = written(uri, log)
-    (tmp_path / manifest.file).write_bytes(by_a_node(log)[:-1])
+    (tmp_path / manifest.file).write_bytes(node_snapshot(log)[:-1])
     with pytest.raises(WrongSnapshot):
         list(ObjectSnapshotStore(uri).pieces(manifest))

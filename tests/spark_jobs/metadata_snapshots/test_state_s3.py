@@ -11,7 +11,7 @@ from spark_jobs.metadata_snapshots.snapshot_store import ObjectSnapshotStore
 from spark_jobs.metadata_snapshots.state_store import StateStore
 from storage.tiered.loading.store_uri import StoreUri, parse_store_uri
 from tests.spark_jobs.metadata.logs import EveryHistory, Log
-from tests.spark_jobs.metadata_snapshots.test_state import by_a_node, commit, fold
+from tests.spark_jobs.metadata_snapshots.test_state import commit, fold, node_snapshot
 from tests.support.processes.s3_server import BUCKET, REGION, S3Server, unavailable_reason
 
 pytestmark = pytest.mark.integration
@@ -30,7 +30,7 @@ def uri(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[StoreUri]:
         store_directory.opened.cache_clear()
 
 
-def test_a_snapshot_goes_through_a_bucket(uri: StoreUri) -> None:
+def test_snapshot_is_written_to_and_read_from_a_bucket(uri: StoreUri) -> None:
     log = Log.of(EveryHistory(3, 40).batches, 3)
     store, snapshots = StateStore(uri), ObjectSnapshotStore(uri)
     encoding, _ = fold(store, log.rows(0, len(log.data)))
@@ -38,7 +38,7 @@ def test_a_snapshot_goes_through_a_bucket(uri: StoreUri) -> None:
         encoding.encode(section)
     manifest = snapshots.write("x", encoding.end, encoding.context.epoch, encoding.pieces())
     encoding.remove()
-    assert b"".join(snapshots.pieces(manifest)) == by_a_node(log)
+    assert b"".join(snapshots.pieces(manifest)) == node_snapshot(log)
     assert snapshots.latest() == snapshots.manifest_at(encoding.end) == manifest
     store.write_commit(commit(encoding.end, files=encoding.files))
     kept = {found.key for found in store.listed()}

@@ -11,7 +11,7 @@ from spark_jobs.metadata_source.metadata_log import MetadataLogClient, SnapshotN
 from spark_jobs.metadata_source.plan import LogRange, WholeSnapshot, plan, ranges
 from spark_jobs.metadata_source.position import NO_EPOCH, MetadataPosition
 from tests.spark_jobs.metadata_source.batches import batches
-from tests.spark_jobs.metadata_source.conftest import Ask
+from tests.spark_jobs.metadata_source.conftest import ClientFactory
 from tests.support.fakes.served_metadata_log import ServedMetadataLog
 
 START = MetadataPosition(0, NO_EPOCH, "fake")
@@ -25,8 +25,8 @@ def served() -> Iterator[ServedMetadataLog]:
 
 
 @pytest.fixture
-def log(served: ServedMetadataLog, ask: Ask) -> MetadataLogClient:
-    return ask(served)
+def log(served: ServedMetadataLog, open_client: ClientFactory) -> MetadataLogClient:
+    return open_client(served)
 
 
 def test_micro_batch_without_limit_reaches_the_high_watermark(
@@ -39,7 +39,7 @@ def test_micro_batch_without_limit_reaches_the_high_watermark(
 
 @pytest.mark.parametrize(("rows", "end"), [(1, 3), (3, 3), (4, 5), (5, 5), (6, 9), (10, 10), (11, 30), (99, 30)])
 @pytest.mark.parametrize("seen", [1, 100])
-def test_a_number_of_rows_is_rounded_up_to_whole_batches(
+def test_row_limit_is_rounded_up_to_whole_batches(
     served: ServedMetadataLog, log: MetadataLogClient, rows: int, end: int, seen: int
 ) -> None:
     """The probe contains the last batch, or another fetch finds it."""
@@ -66,7 +66,7 @@ def test_micro_batch_without_new_records_ends_at_its_start(log: MetadataLogClien
     assert next_end(log, there, TriggerLimit(), 1) == there
 
 
-def test_one_fetch_is_enough_for_a_tail(served: ServedMetadataLog, log: MetadataLogClient) -> None:
+def test_tail_needs_one_fetch(served: ServedMetadataLog, log: MetadataLogClient) -> None:
     log.bounds()
     served.broker.requests.clear()
     assert next_end(log, MetadataPosition(10, 3, "fake"), TriggerLimit()).offset == 30
@@ -96,7 +96,7 @@ def test_ranges_are_adjacent_and_not_too_small(end: int, most: int, count: int) 
     assert not found or found[-1].end == end
 
 
-def test_a_plan_is_ranges(log: MetadataLogClient, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_plan_consists_of_ranges(log: MetadataLogClient, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(planning, "ROWS_PER_RANGE", 10)
     assert plan(log, START, MetadataPosition(30, 4, "fake"), 3) == [LogRange(0, 10), LogRange(10, 20), LogRange(20, 30)]
     assert plan(log, START, START, 3) == []

@@ -15,15 +15,15 @@ from spark_jobs.metadata_source.position import MetadataPosition
 from spark_jobs.metadata_source.reading import read_part, snapshot_rows
 from spark_jobs.metadata_source.settings import CLIENT_PROPERTIES, MAX_WAIT, SourceSettings
 from tests.spark_jobs.metadata_source.batches import batches
-from tests.spark_jobs.metadata_source.conftest import Ask
+from tests.spark_jobs.metadata_source.conftest import ClientFactory
 from tests.support.fakes.served_metadata_log import ServedMetadataLog
 
 SNAPSHOT = b"".join(image_batches(EMPTY_IMAGE, None))
 
 
 @pytest.fixture
-def log(served: ServedMetadataLog, ask: Ask) -> MetadataLogClient:
-    return ask(served)
+def log(served: ServedMetadataLog, open_client: ClientFactory) -> MetadataLogClient:
+    return open_client(served)
 
 
 @pytest.fixture
@@ -37,14 +37,14 @@ def rows(log: MetadataLogClient, part: Part) -> list[dict[str, object]]:
     return found
 
 
-def test_a_range_begins_and_ends_within_batches(log: MetadataLogClient) -> None:
+def test_range_may_start_and_end_within_batches(log: MetadataLogClient) -> None:
     found = rows(log, LogRange(2, 7))
     assert [row["offset"] for row in found] == [2, 3, 4, 5, 6]
     assert [row["epoch"] for row in found] == [1, 1, 1, 3, 3]
     assert [row["batch_end"] for row in found] == [3, 5, 5, 9, 9]
 
 
-def test_a_snapshot_is_rows_at_its_last_offset(served: ServedMetadataLog, log: MetadataLogClient) -> None:
+def test_snapshot_rows_have_the_snapshots_last_offset(served: ServedMetadataLog, log: MetadataLogClient) -> None:
     served.trim(2, SNAPSHOT)
     served.page_bytes = 50
     found = rows(log, WholeSnapshot(SnapshotName(5, 1)))
@@ -84,17 +84,17 @@ class RecordingProperties(dict[str, str]):
 
     def __init__(self) -> None:
         super().__init__({"acks": "all"})  # empty properties would not be looked up
-        self.keys_asked: set[str] = set()
+        self.requested_keys: set[str] = set()
 
-    def get(self, key: str, default: str = "") -> str:  # type: ignore[override]  # all who ask have a default
-        self.keys_asked.add(key)
+    def get(self, key: str, default: str = "") -> str:  # type: ignore[override]  # every lookup has a default
+        self.requested_keys.add(key)
         return default
 
 
 def test_every_client_property_is_an_option() -> None:
-    asked = RecordingProperties()
-    ClientConfig.parse("h:1", asked)
-    assert asked.keys_asked == CLIENT_PROPERTIES - {"bootstrap.servers", MAX_WAIT}
+    properties = RecordingProperties()
+    ClientConfig.parse("h:1", properties)
+    assert properties.requested_keys == CLIENT_PROPERTIES - {"bootstrap.servers", MAX_WAIT}
 
 
 @pytest.mark.parametrize(

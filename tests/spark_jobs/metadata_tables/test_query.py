@@ -16,9 +16,9 @@ def run(*arguments: str) -> Result:
 
 
 def test_command_without_query_lists_the_examples() -> None:
-    told = run()
-    assert told.exit_code == 0
-    lines = told.output.splitlines()
+    result = run()
+    assert result.exit_code == 0
+    lines = result.output.splitlines()
     for file in QUERIES.glob("*.sql"):
         at = next(number for number, line in enumerate(lines) if line.split(" ")[0] == file.stem)
         assert lines[at + 1].startswith("    "), "each example has a description"
@@ -31,7 +31,7 @@ def test_parameters_of_a_query_are_found() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code", "told"),
+    ("arguments", "code", "message"),
     [
         (["who_changed_this", "--tables", "x"], 2, "The query needs --param topic=…"),
         (["who_changed_that", "--tables", "x"], 2, "There is no example who_changed_that; there are broker_absences,"),
@@ -40,9 +40,9 @@ def test_parameters_of_a_query_are_found() -> None:
         (["leader_moves", "--tables", "ftp://x"], 1, "--tables: "),
     ],
 )
-def test_wrong_usage_is_reported(arguments: list[str], code: int, told: str) -> None:
+def test_wrong_usage_is_reported(arguments: list[str], code: int, message: str) -> None:
     result = run(*arguments)
-    assert (result.exit_code, told in result.output) == (code, True), result.output
+    assert (result.exit_code, message in result.output) == (code, True), result.output
 
 
 def test_missing_tables_are_reported_and_not_created(tmp_path: Path) -> None:

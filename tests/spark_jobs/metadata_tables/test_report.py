@@ -21,7 +21,7 @@ from spark_jobs.metadata_tables.report import (
 NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
 
 
-def test_page_of_an_empty_history_says_so() -> None:
+def test_page_of_an_empty_history_reports_it() -> None:
     for part in (growth_plot([], NOW), shrinks_plot([]), balance_plot([]), table_of([])):
         assert part == "<p class=note>None.</p>"
 
@@ -33,7 +33,7 @@ def test_names_are_escaped_in_the_page() -> None:
     assert "<td>1, 2</td><td></td>" in page
 
 
-def test_a_long_table_says_that_it_was_cut() -> None:
+def test_long_table_reports_its_truncation() -> None:
     rows = [Row(topic=f"t{number}") for number in range(MAX_ROWS + 1)]
     assert f"t{MAX_ROWS - 1}" in table_of(rows)
     assert f"t{MAX_ROWS}" not in table_of(rows)

@@ -104,11 +104,15 @@ def check(store: TableStore, image: MetadataImage) -> None:
     }
     assert found["partitions"].keys() == expected.keys()
     for key, row in found["partitions"].items():
-        told = expected[key]
-        assert [tuple(row[name]) for name in ("replicas", "isr", "elr")] == [told.replicas, told.isr, told.elr]
-        assert (row["leader"], row["leader_epoch"]) == (told.leader, told.leader_epoch)
-        assert row["partition_epoch"] == told.partition_epoch
-        assert row["directories"] == [uuid_to_text(each) for each in told.directories]
+        partition = expected[key]
+        assert [tuple(row[name]) for name in ("replicas", "isr", "elr")] == [
+            partition.replicas,
+            partition.isr,
+            partition.elr,
+        ]
+        assert (row["leader"], row["leader_epoch"]) == (partition.leader, partition.leader_epoch)
+        assert row["partition_epoch"] == partition.partition_epoch
+        assert row["directories"] == [uuid_to_text(each) for each in partition.directories]
     _check_registry(found, image)
 
 
@@ -191,7 +195,7 @@ def offsets_of(store: TableStore) -> list[int]:
     return [row["from_offset"] for row in rows_of(store, "configs")]
 
 
-def test_an_attempt_of_another_length_is_replaced(store: TableStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_attempt_of_another_length_is_replaced(store: TableStore, monkeypatch: pytest.MonkeyPatch) -> None:
     """Some large files of the attempt are already in place."""
     monkeypatch.setattr(sink_module, "STAGED_ROWS", 0)
     sink = TablesSink(store)

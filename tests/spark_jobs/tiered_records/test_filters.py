@@ -57,7 +57,7 @@ def test_filter_excludes_no_matching_record(filter: Filter, bounds: ReadBounds) 
     assert narrowed(ReadBounds(), [filter]) == bounds
 
 
-def test_filters_and_options_all_count() -> None:
+def test_filters_and_options_are_combined() -> None:
     given = ReadBounds(partitions=frozenset({1, 2}), first=5, end=50, from_ms=TIME_MS + 5)
     filters = [EqualTo(("partition",), 2), GreaterThan(("offset",), 3), LessThan(("offset",), 20)]
     found = narrowed(given, [*filters, GreaterThan(("timestamp",), TIME)])

@@ -11,7 +11,7 @@ from spark_jobs.tiered_records.bucket import bucket_of, opened, plan
 from spark_jobs.tiered_records.options import Options
 from spark_jobs.tiered_records.reading import read
 from storage.tiered.stores.s3 import S3Store
-from tests.spark_jobs.tiered_records.stage import PREFIX, TOPIC, Stage
+from tests.spark_jobs.tiered_records.tiered_partition import PREFIX, TOPIC, TieredPartitionHarness
 from tests.support.processes.s3_proxy import Fault, S3Proxy
 from tests.support.processes.s3_server import BUCKET, REGION, S3Server, unavailable_reason
 
@@ -31,7 +31,7 @@ class Cloud(NamedTuple):
 def cloud(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cloud]:
     if (reason := unavailable_reason()) is not None:
         pytest.skip(reason)
-    # With this seed both faults occur, and neither so often in a row that the store gives up.
+    # This seed causes both faults, neither so often in a row that the store gives up.
     with S3Server(tmp_path / "s3") as server, S3Proxy(server.port, seed=7) as proxy:
         monkeypatch.setenv("AWS_ACCESS_KEY_ID", server.access_key_id)
         monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", server.secret_access_key)
@@ -39,13 +39,13 @@ def cloud(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cloud]:
         opened.cache_clear()
 
 
-def test_throttling_and_broken_bodies_only_cost_time(tmp_path: Path, cloud: Cloud) -> None:
+def test_throttling_and_interrupted_bodies_are_retried(tmp_path: Path, cloud: Cloud) -> None:
     store = S3Store(cloud.server.settings)
-    stage = Stage(tmp_path, store=store, storage=SMALL_CHUNKS)
+    harness = TieredPartitionHarness(tmp_path, store=store, storage=SMALL_CHUNKS)
     for codec in (Codec.NONE, Codec.ZSTD):
         for _ in range(30):
-            stage.append(100, codec=codec, size=500)
-        stage.roll()
+            harness.append(100, codec=codec, size=500)
+        harness.roll()
     store.close()
     uri = f"s3a://{BUCKET}/{PREFIX}?endpoint={cloud.proxy.endpoint}&region={REGION}&path-style=true"
     options = Options.of({"uri": uri, "topic": TOPIC})
@@ -55,7 +55,7 @@ def test_throttling_and_broken_bodies_only_cost_time(tmp_path: Path, cloud: Clou
     for part in parts:
         for batch in read(bucket_of(options).storage, part):
             found += batch.column("offset").to_pylist()
-    assert found == [each.offset for each in stage.read_by_now()] == list(range(6000))
+    assert found == [each.offset for each in harness.readable_records()] == list(range(6000))
     counts = cloud.proxy.counts()
     assert counts[Fault.THROTTLED] > 0
     assert counts[Fault.CUT_ANSWER] > 0

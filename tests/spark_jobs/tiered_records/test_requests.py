@@ -17,7 +17,7 @@ from storage.tiered.errors import CorruptRemoteData
 from storage.tiered.format.object_keys import ObjectKeys
 from storage.tiered.object_store import ObjectStore
 from storage.tiered.remote_storage import RemoteStorageManager, SegmentFiles
-from tests.spark_jobs.tiered_records.stage import BEGAN_MS, PREFIX, Stage, options_of
+from tests.spark_jobs.tiered_records.tiered_partition import BEGAN_MS, PREFIX, TieredPartitionHarness, options_of
 from tests.storage.tiered.segments.segment_stores import BOTH, PLAIN, segment_store
 from tests.support.fakes.faulty_object_store import FaultKind, FaultyObjectStore
 from tests.support.fakes.memory_files import MemoryFileSystem
@@ -41,7 +41,7 @@ class Reading:
         """Read each segment range like a task, without cached data."""
         self._memory.calls.clear()
         found = [offset for part in self.parts for offset in self.offsets_of(part)]
-        self.asked = self._requests()
+        self.requested = self._requests()
         return found
 
     def offsets_of(self, part: SegmentRange) -> list[int]:
@@ -66,8 +66,10 @@ def memory() -> MemoryObjectStore:
     return MemoryObjectStore()
 
 
-def staged(directory: Path, memory: MemoryObjectStore, partition: int = 0, broker_id: int = 1) -> Stage:
-    return Stage(directory, partition, store=memory, storage=SMALL_CHUNKS, broker_id=broker_id)
+def staged(
+    directory: Path, memory: MemoryObjectStore, partition: int = 0, broker_id: int = 1
+) -> TieredPartitionHarness:
+    return TieredPartitionHarness(directory, partition, store=memory, storage=SMALL_CHUNKS, broker_id=broker_id)
 
 
 def keys_of(memory: MemoryObjectStore, start: int, suffix: str = "") -> list[str]:
@@ -76,11 +78,11 @@ def keys_of(memory: MemoryObjectStore, start: int, suffix: str = "") -> list[str
     return [key for key in keys if f"/{start:020}-" in key and key.endswith(suffix)]
 
 
-def four_segments(stage: Stage) -> None:
+def four_segments(harness: TieredPartitionHarness) -> None:
     for _ in range(4):
         for _ in range(4):
-            stage.append(5)
-        stage.roll()
+            harness.append(5)
+        harness.roll()
 
 
 MANIFESTS = {"rsm-manifest 0": 1, "rsm-manifest 20": 1, "rsm-manifest 40": 1, "rsm-manifest 60": 2}
@@ -92,7 +94,7 @@ def test_segment_outside_the_offset_bounds_is_not_requested(tmp_path: Path, memo
     reading = Reading(memory, startingOffsets="30", endingOffsets="32")
     assert reading.planned == {**MANIFESTS, "indexes 60": 1}
     assert reading.offsets() == [30, 31]
-    assert reading.asked == {"rsm-manifest 20": 1, "indexes 20": 1, "log 20": 1}
+    assert reading.requested == {"rsm-manifest 20": 1, "indexes 20": 1, "log 20": 1}
     (log,) = (call for call in memory.calls if call.key.endswith(".log"))
     whole = len(memory.content(log.key))
     assert log.last is not None
@@ -104,21 +106,21 @@ def test_segment_below_the_time_bound_is_not_requested(tmp_path: Path, memory: M
     reading = Reading(memory, startingTimestamp=str(BEGAN_MS + 68))
     assert reading.planned == {**MANIFESTS, "indexes 60": 1}
     assert reading.offsets() == list(range(68, 80))
-    assert reading.asked == {"rsm-manifest 60": 1, "indexes 60": 1, "log 60": 1}
+    assert reading.requested == {"rsm-manifest 60": 1, "indexes 60": 1, "log 60": 1}
 
 
 def test_whole_segment_is_read_without_indexes(tmp_path: Path, memory: MemoryObjectStore) -> None:
     four_segments(staged(tmp_path, memory))
     reading = Reading(memory, startingOffsets="20", endingOffsets="40")
     assert reading.offsets() == list(range(20, 40))
-    assert reading.asked == {"rsm-manifest 20": 1, "log 20": 1}
+    assert reading.requested == {"rsm-manifest 20": 1, "log 20": 1}
 
 
 def test_excluded_partition_is_not_requested(tmp_path: Path, memory: MemoryObjectStore) -> None:
     for partition in range(3):
-        stage = staged(tmp_path, memory, partition)
-        stage.append(1 + partition)
-        stage.roll()
+        harness = staged(tmp_path, memory, partition)
+        harness.append(1 + partition)
+        harness.roll()
     assert Reading(memory, partitions="1").offsets() == [0, 1]
     assert {call.key.split("/")[2] for call in memory.calls} == {"1"}
 
@@ -129,13 +131,13 @@ def test_empty_bounds_give_an_empty_plan(tmp_path: Path, memory: MemoryObjectSto
     assert Reading(memory, partitions="7").parts == []
 
 
-def test_transaction_indexes_are_read_until_all_is_decided(tmp_path: Path, memory: MemoryObjectStore) -> None:
-    stage = staged(tmp_path, memory)
+def test_transaction_indexes_are_read_until_no_transaction_is_open(tmp_path: Path, memory: MemoryObjectStore) -> None:
+    harness = staged(tmp_path, memory)
     for _ in range(40):
-        stage.append(2, producer_id=1)
-        stage.end_transaction(1, ControlType.ABORT)
-        stage.append(1)
-        stage.roll()
+        harness.append(2, producer_id=1)
+        harness.end_transaction(1, ControlType.ABORT)
+        harness.append(1)
+        harness.roll()
     reading = Reading(memory, startingOffsets="0", endingOffsets="8")
     assert reading.offsets() == [3, 7]
     indexes = [name for name in reading.planned if name.startswith("indexes")]
@@ -145,14 +147,14 @@ def test_transaction_indexes_are_read_until_all_is_decided(tmp_path: Path, memor
 
 def test_lost_segment_with_a_marker_is_an_error(tmp_path: Path, memory: MemoryObjectStore) -> None:
     """The segment is removed after its manifest was read, and before its index is."""
-    stage = staged(tmp_path, memory)
-    stage.append(3, producer_id=1)
-    stage.roll()
-    stage.end_transaction(1, ControlType.ABORT)
-    stage.append(3)
-    stage.roll()
-    stage.append(3)
-    stage.roll()
+    harness = staged(tmp_path, memory)
+    harness.append(3, producer_id=1)
+    harness.roll()
+    harness.end_transaction(1, ControlType.ABORT)
+    harness.append(3)
+    harness.roll()
+    harness.append(3)
+    harness.roll()
     (marker,) = keys_of(memory, 3, ".rsm-manifest")
     store = FaultyObjectStore(memory)
     store.fail(FaultKind.LOST_OBJECT, "get", key_part=marker, skip=1)
@@ -163,11 +165,11 @@ def test_lost_segment_with_a_marker_is_an_error(tmp_path: Path, memory: MemoryOb
 
 def test_copies_of_two_leaders_are_read_once(tmp_path: Path, memory: MemoryObjectStore) -> None:
     first, second = (staged(tmp_path, memory, broker_id=broker_id) for broker_id in (1, 2))
-    for stage, rolls in ((first, (3, 9)), (second, (5, 7, 11))):
+    for harness, rolls in ((first, (3, 9)), (second, (5, 7, 11))):
         for number in range(12):
-            stage.append(2)
+            harness.append(2)
             if number in rolls:
-                stage.roll()
+                harness.roll()
     assert len({call.key for call in memory.calls if call.key.endswith(".log")}) == 5
     reading = Reading(memory)
     assert reading.offsets() == list(range(24))
@@ -179,40 +181,40 @@ def test_segments_of_a_lost_leader_epoch_are_not_read(tmp_path: Path, memory: Me
     history, and so does its abort of the transaction.
     """
     first, second = (staged(tmp_path, memory, broker_id=broker_id) for broker_id in (1, 2))
-    for stage in (first, second):
-        stage.append(7)
-        stage.append(3, producer_id=1)
+    for harness in (first, second):
+        harness.append(7)
+        harness.append(3, producer_id=1)
     first.append(4)
     first.end_transaction(1, ControlType.ABORT)
     first.roll()
     second.roll(copies=False)
-    second.lead_again()
+    second.bump_leader_epoch()
     second.append(2)
     second.end_transaction(1, ControlType.COMMIT)
     second.append(6)
     second.roll()
     reading = Reading(memory)
-    assert reading.offsets() == [each.offset for each in second.read_by_now()]
+    assert reading.offsets() == [each.offset for each in second.readable_records()]
     assert [(part.first, part.last) for part in reading.parts] == [(0, 9), (10, 18)]
 
 
 def test_compacted_segment_replaces_its_sources(tmp_path: Path, memory: MemoryObjectStore) -> None:
-    stage, compacted = (staged(tmp_path, memory, broker_id=broker_id) for broker_id in (1, 2))
+    harness, compacted = (staged(tmp_path, memory, broker_id=broker_id) for broker_id in (1, 2))
     for end in (10, 20, 30):
-        stage.append(10)
-        stage.roll()
+        harness.append(10)
+        harness.roll()
         if end == 20:
             _compact(compacted)
     assert Reading(memory).offsets() == [0, 1, 15, 16, *range(20, 30)]
 
 
-def _compact(stage: Stage) -> None:
+def _compact(harness: TieredPartitionHarness) -> None:
     """Replace offsets 0 to 19 by a compacted segment with a few of them."""
-    stage.append(2)
-    stage.skip_to(15)
-    stage.append(2)
-    stage.skip_to(20)
-    stage.roll(compacted_to=20)
+    harness.append(2)
+    harness.skip_to(15)
+    harness.append(2)
+    harness.skip_to(20)
+    harness.roll(compacted_to=20)
 
 
 @pytest.mark.parametrize("suffix", [".rsm-manifest", ".indexes"])
@@ -270,8 +272,8 @@ def test_damaged_transfer_is_repeated(tmp_path: Path, memory: MemoryObjectStore)
 
 
 def test_damaged_object_is_named(tmp_path: Path, memory: MemoryObjectStore) -> None:
-    stage = staged(tmp_path, memory)
-    four_segments(stage)
+    harness = staged(tmp_path, memory)
+    four_segments(harness)
     (key,) = keys_of(memory, 20, ".log")
     content = bytearray(memory.content(key))
     content[150] ^= 1
@@ -283,11 +285,11 @@ def test_damaged_object_is_named(tmp_path: Path, memory: MemoryObjectStore) -> N
 
 def test_batch_damaged_before_the_copy_is_named(tmp_path: Path, memory: MemoryObjectStore) -> None:
     """Only the batch's own checksum shows the damage."""
-    stage = staged(tmp_path, memory)
-    four_segments(stage)
+    harness = staged(tmp_path, memory)
+    four_segments(harness)
     reading, damaged = Reading(memory), MemoryObjectStore()
     part = reading.parts[1]
-    log = bytearray(b"".join(stage.storage.read_segment(part.segment, 0)))
+    log = bytearray(b"".join(harness.storage.read_segment(part.segment, 0)))
     log[log.index(b"h", HEADER_SIZE + part.segment.size_bytes // 4)] ^= 1
     fs = MemoryFileSystem()
     for name, content in (("log", bytes(log)), ("index", b""), ("time", b"")):
@@ -314,8 +316,8 @@ def test_batch_damaged_before_the_copy_is_named(tmp_path: Path, memory: MemoryOb
 def test_encrypted_and_compressed_segments_are_read_with_the_keys(
     tmp_path: Path, memory: MemoryObjectStore, settings: dict[str, str]
 ) -> None:
-    stage = Stage(tmp_path, store=memory, storage=settings)
-    four_segments(stage)
+    harness = TieredPartitionHarness(tmp_path, store=memory, storage=settings)
+    four_segments(harness)
     storage = segment_store(memory, {**settings, "key.prefix": PREFIX})
     parts = plan_in(TieredBucket(memory, ObjectKeys(PREFIX), storage), Options.of(options_of(Path("/"))))
     found = [offset for part in parts for batch in read(storage, part) for offset in batch.column("offset").to_pylist()]

@@ -1,4 +1,4 @@
-"""Records read column by column equal those that the node's reader gives one by one, whatever batches hold."""
+"""Records read column by column equal the records of the node's reader, for any batches."""
 
 import random
 import struct
@@ -98,7 +98,7 @@ def limits(draw: random.Random) -> RowLimits:
 
 @settings(max_examples=40, deadline=None, phases=[Phase.explicit, Phase.generate])
 @given(seed=st.integers(0, 2**32))
-def test_any_batches_as_the_reader_of_the_node_has_them(seed: int) -> None:
+def test_rows_equal_the_records_of_the_nodes_reader(seed: int) -> None:
     draw = random.Random(seed)
     batches = log(draw, draw.choice([1, 3, 30, 120]))
     data, segment = b"".join(batches), segment_of(batches)
@@ -113,8 +113,8 @@ def test_any_batches_as_the_reader_of_the_node_has_them(seed: int) -> None:
 
 @settings(max_examples=150, deadline=None, phases=[Phase.explicit, Phase.generate])
 @given(seed=st.integers(0, 2**32))
-def test_damage_that_the_checksum_covers(seed: int) -> None:
-    """A broken writer: both readers find the same records, and raise no other exception."""
+def test_malformed_batches_never_give_different_records(seed: int) -> None:
+    """Both readers find the same records in batches of a faulty writer with valid checksums, or raise known errors."""
     draw = random.Random(seed)
     batches = [batch(random.Random(draw.randrange(40)), 0)]
     data = bytearray(batches[0])
@@ -132,7 +132,7 @@ def test_damage_that_the_checksum_covers(seed: int) -> None:
     assert found == expected
 
 
-def test_a_hundred_thousand_tiny_records_in_a_batch() -> None:
+def test_batch_of_100000_tiny_records_is_divided_into_arrow_batches() -> None:
     records = [Record(BEGAN_MS + number, None, b"%d" % number) for number in range(100_000)]
     batches = [build_batch(records, codec=codec, base_offset=at * 100_000) for at, codec in enumerate((0, Codec.ZSTD))]
     found = arrow_batches(slice_of(batches), b"".join(batches))
@@ -142,7 +142,7 @@ def test_a_hundred_thousand_tiny_records_in_a_batch() -> None:
     assert table.column("value").to_pylist() == [each.value for each in records] * 2
 
 
-def test_large_records_get_batches_of_their_own() -> None:
+def test_large_records_get_their_own_arrow_batches() -> None:
     values = [bytes([number]) * 1_000_000 for number in range(5)]
     batches = [build_batch([Record(1, b"k", value, [("h", value)]) for value in values], codec=Codec.LZ4)]
     found = arrow_batches(slice_of(batches), batches[0], RowLimits(bytes=1_500_000))
@@ -151,7 +151,7 @@ def test_large_records_get_batches_of_their_own() -> None:
     assert found[4].column("headers").to_pylist() == [[{"key": "h", "value": values[4]}]]
 
 
-def test_memory_is_limited_to_a_window() -> None:
+def test_unread_data_are_limited_to_a_window() -> None:
     """Consumed pieces are released: pieces are read as rows are consumed."""
     batches = [build_batch([Record(1, None, bytes(1000))] * 10, base_offset=10 * number) for number in range(200)]
     data = b"".join(batches)
@@ -170,7 +170,7 @@ def test_memory_is_limited_to_a_window() -> None:
         assert taken <= given_bytes + 70_000
 
 
-def test_small_compressed_batches_take_no_more_memory_than_they_hold() -> None:
+def test_small_compressed_batches_need_little_memory() -> None:
     """A decompressor's smallest output buffer is far larger than these batches."""
     batches = [build_batch([Record(1, None, b"v")], base_offset=each, codec=Codec.ZSTD) for each in range(2000)]
     part, data = slice_of(batches), b"".join(batches)
@@ -182,7 +182,7 @@ def test_small_compressed_batches_take_no_more_memory_than_they_hold() -> None:
         tracemalloc.stop()
 
 
-def test_many_headers_of_many_records_and_of_one() -> None:
+def test_varying_header_counts_are_read() -> None:
     few = [(f"h{number}", b"%d" % number) for number in range(3)]
     many = [(f"h{number}", None if number % 3 else b"x" * number) for number in range(400)]
     batches = [build_batch([Record(1, b"k", b"v", many if number == 50 else few) for number in range(100)])]
@@ -255,7 +255,7 @@ def damaged(data: bytes, at: int) -> bytes:
         (8, "byte {size}: magic 2 and length 1[0-9]+ are invalid"),
     ],
 )
-def test_damage_is_reported_after_the_batches_before_it(at: int, sentence: str) -> None:
+def test_corruption_is_reported_after_the_preceding_batches(at: int, sentence: str) -> None:
     batches = [build_batch([Record(1, None, b"v")] * 3, base_offset=3 * number) for number in range(3)]
     data, size = b"".join(batches), len(batches[0])
     pieces = in_pieces(damaged(data, size + at), 50)
@@ -269,7 +269,7 @@ def test_damage_is_reported_after_the_batches_before_it(at: int, sentence: str) 
 
 
 @pytest.mark.parametrize("missing", [1, 80])
-def test_a_segment_that_ends_early(missing: int) -> None:
+def test_truncated_segment_is_refused(missing: int) -> None:
     data = build_batch([Record(1, None, b"v")] * 3)
     whole = data + build_batch([Record(1, None, b"v")] * 3, base_offset=3)
     with pytest.raises(CorruptRemoteData, match="the segment ends early, at byte"):

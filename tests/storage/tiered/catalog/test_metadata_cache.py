@@ -122,10 +122,10 @@ def test_covered_segment_is_found_after_cover_is_deleted() -> None:
 
 def test_duplicate_segment_stays_when_the_other_is_deleted() -> None:
     cache = RemoteLogMetadataCache(PARTITION)
-    twins = [copied(cache, segment(number, 0, 9, [(0, 0)])) for number in (1, 2, 3)]
-    for reference in twins[:2]:
-        deleted(cache, reference)
-    assert cache.segment_for(0, 9) == twins[2]
+    duplicates = [copied(cache, segment(number, 0, 9, [(0, 0)])) for number in (1, 2, 3)]
+    for duplicate in duplicates[:2]:
+        deleted(cache, duplicate)
+    assert cache.segment_for(0, 9) == duplicates[2]
 
 
 def test_compacted_segment_precedes_longer_copied_segments() -> None:

@@ -304,9 +304,9 @@ def test_layout_prefers_compacted_segments(before: FullScanState) -> None:
 
 
 def test_layout_prefers_further_compacted_duplicate() -> None:
-    twins = [replace(segment(number, 0, 49), compacted_to=to) for number, to in ((1, None), (2, 50), (3, 90))]
-    before = replace(tier(*twins), outside_since_ms={uuid(number): NOW_MS - HOUR_MS for number in (1, 2, 3)})
-    assert [link.segment for link in before.spans()] == [twins[2]]
+    duplicates = [replace(segment(number, 0, 49), compacted_to=to) for number, to in ((1, None), (2, 50), (3, 90))]
+    before = replace(tier(*duplicates), outside_since_ms={uuid(number): NOW_MS - HOUR_MS for number in (1, 2, 3)})
+    assert [link.segment for link in before.spans()] == [duplicates[2]]
     assert chosen(decided(before)) == [(1, DeletionReason.UNREFERENCED), (2, DeletionReason.UNREFERENCED)]
 
 

@@ -1,4 +1,4 @@
-"""A log on disk whose closed segments are copied to a directory like by a broker, and the expected records."""
+"""A log on disk with copies of its closed segments in a directory, as a broker makes them, and the expected records."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -28,14 +28,14 @@ BEGAN_MS = 1_700_000_000_000
 INDEX_EVERY_BATCH = LogConfig(index_interval_bytes=1)
 
 
-class Expected(NamedTuple):
+class ExpectedRecord(NamedTuple):
     offset: int
     timestamp_ms: int
     key: bytes | None
     value: bytes | None
 
 
-class Stage:
+class TieredPartitionHarness:
     """One partition; `records` are the appended records that were not aborted, by partition and offset."""
 
     def __init__(
@@ -49,7 +49,7 @@ class Stage:
         store: ObjectStore | None = None,
         broker_id: int = 1,
     ) -> None:
-        """Segments go to `store`, or by `storage` settings to a directory."""
+        """Copy segments to `store`, or to a directory with `storage` settings."""
         self.bucket = directory / "bucket"
         self.partition = TopicIdPartition(topic_id, topic, partition)
         self._broker_id = broker_id
@@ -57,10 +57,10 @@ class Stage:
         path = str(directory / f"{topic}-{partition}-{broker_id}")
         self.fs.make_directory(path)
         self.log = Log.open(self.fs, path, INDEX_EVERY_BATCH, now_ms=BEGAN_MS, clean_shutdown=True)
-        self.records: dict[int, Expected] = {}
+        self.records: dict[int, ExpectedRecord] = {}
         self._epoch = 0
         self._copied = 0
-        self._pending: dict[int, list[Expected]] = {}
+        self._pending: dict[int, list[ExpectedRecord]] = {}
         self._sequences: dict[int, int] = {}
         context = RemoteStorageContext(fs=self.fs, cache_directory="", broker_id=1, cluster_id="c")
         settings = {"storage.root": str(self.bucket), "key.prefix": PREFIX, **(storage or {})}
@@ -74,7 +74,7 @@ class Stage:
     def end(self) -> int:
         return self.log.log_end_offset
 
-    def lead_again(self) -> None:
+    def bump_leader_epoch(self) -> None:
         self._epoch += 1
 
     def skip_to(self, offset: int) -> None:
@@ -102,7 +102,7 @@ class Stage:
             transactional=producer_id >= 0,
         )
         self.log.append_as_follower(batch, now_ms=BEGAN_MS)
-        expected = [Expected(base + at, each.timestamp, each.key, each.value) for at, each in enumerate(records)]
+        expected = [ExpectedRecord(base + at, each.timestamp, each.key, each.value) for at, each in enumerate(records)]
         if producer_id < 0:
             self.records |= {each.offset: each for each in expected}
         else:
@@ -126,7 +126,7 @@ class Stage:
             if copies:
                 self._copy(backlog_of(self.log, -1), local, compacted_to)
 
-    def read_by_now(self, *, committed: bool = True) -> list[Expected]:
+    def readable_records(self, *, committed: bool = True) -> list[ExpectedRecord]:
         """Return the records that a reader of the bucket should find of this partition."""
         found = [each for each in self.records.values() if each.offset < self.end]
         if not committed:
