@@ -58,7 +58,7 @@ def test_values_cannot_forge_fields_or_lines(value: str, shown: str) -> None:
     assert stream.getvalue().endswith(f"event value={shown}\n")
 
 
-def test_a_message_cannot_contain_a_line_break() -> None:
+def test_message_cannot_contain_a_line_break() -> None:
     stream = configured()
     logging.getLogger("x").warning("a %s", "b\nc")
     assert stream.getvalue().endswith("x a b\\nc\n")
@@ -81,7 +81,7 @@ def test_exception_is_logged_on_the_same_line() -> None:
     assert " fail < test_logs.py:" in line
 
 
-def test_the_level_is_a_threshold() -> None:
+def test_level_is_a_threshold() -> None:
     stream = configured(level="WARNING")
     EventLog("x").info("unheard")
     EventLog("x").debug("unheard")

@@ -77,10 +77,10 @@ def test_feature_with_minimum_0_is_left_out_before_version_4() -> None:
 
 
 def test_software_name_is_remembered() -> None:
-    asked = context(3)
-    handler()(ApiVersionsRequest("apache-kafka-java", "4.2.0"), asked)
-    assert asked.connection.client_software_name == "apache-kafka-java"
-    assert asked.connection.client_software_version == "4.2.0"
+    request_context = context(3)
+    handler()(ApiVersionsRequest("apache-kafka-java", "4.2.0"), request_context)
+    assert request_context.connection.client_software_name == "apache-kafka-java"
+    assert request_context.connection.client_software_version == "4.2.0"
 
 
 @pytest.mark.parametrize("name", ["", "-x", "x-", "a b", "a\n", "ä"])

@@ -142,8 +142,8 @@ class MetadataTopicHarness:
 
     def list_offset(self, timestamp: int, *, epoch: int = -1) -> tuple[int, int, int]:
         handler = ListOffsetsHandler(self.node.partitions, self.topic)
-        asked = ListOffsetsTopic(NAME, [ListOffsetsPartition(0, epoch, timestamp)])
-        answer = Answer(handler(ListOffsetsRequest(-1, 0, [asked]), self.node.context(7)))
+        requested = ListOffsetsTopic(NAME, [ListOffsetsPartition(0, epoch, timestamp)])
+        answer = Answer(handler(ListOffsetsRequest(-1, 0, [requested]), self.node.context(7)))
         (found,) = answer.value.topics[0].partitions
         return found.error_code, found.offset, found.leader_epoch
 
@@ -153,7 +153,7 @@ class _Controller:
 
 
 @pytest.fixture
-def stage() -> MetadataTopicHarness:
+def harness() -> MetadataTopicHarness:
     return MetadataTopicHarness()
 
 
@@ -168,54 +168,56 @@ def base_offsets(entry: PartitionData) -> list[int]:
 
 
 class TestWhoServes:
-    def test_active_controller_serves_where_it_is_a_broker(self, stage: MetadataTopicHarness) -> None:
-        topic = stage.metadata()
+    def test_active_controller_serves_where_it_is_a_broker(self, harness: MetadataTopicHarness) -> None:
+        topic = harness.metadata()
         assert (topic.error_code, topic.name, topic.topic_id, topic.is_internal) == (0, NAME, METADATA_TOPIC_ID, False)
         (partition,) = topic.partitions
         assert (partition.leader_id, partition.leader_epoch, partition.replica_nodes) == (BROKER_ID, 3, [BROKER_ID])
 
     @pytest.mark.parametrize("leader", [None, 3000])
-    def test_lowest_live_broker_serves_otherwise(self, stage: MetadataTopicHarness, leader: int | None) -> None:
-        stage.node.register_broker(OTHER)
-        stage.elect(leader, 4)
-        assert stage.metadata().partitions[0].leader_id == BROKER_ID
-        stage.node.register_broker(BROKER_ID, fenced=True, epoch=9)
-        assert stage.metadata().partitions[0].leader_id == OTHER
+    def test_lowest_live_broker_serves_otherwise(self, harness: MetadataTopicHarness, leader: int | None) -> None:
+        harness.node.register_broker(OTHER)
+        harness.elect(leader, 4)
+        assert harness.metadata().partitions[0].leader_id == BROKER_ID
+        harness.node.register_broker(BROKER_ID, fenced=True, epoch=9)
+        assert harness.metadata().partitions[0].leader_id == OTHER
 
-    def test_fenced_controller_does_not_serve(self, stage: MetadataTopicHarness) -> None:
-        stage.node.register_broker(OTHER, fenced=True)
-        stage.elect(OTHER, 4)
-        assert stage.metadata().partitions[0].leader_id == BROKER_ID
+    def test_fenced_controller_does_not_serve(self, harness: MetadataTopicHarness) -> None:
+        harness.node.register_broker(OTHER, fenced=True)
+        harness.elect(OTHER, 4)
+        assert harness.metadata().partitions[0].leader_id == BROKER_ID
 
-    def test_topic_is_known_by_id_and_only_to_clients_that_ask(self, stage: MetadataTopicHarness) -> None:
-        assert stage.metadata(None, METADATA_TOPIC_ID).name == NAME
+    def test_topic_is_described_on_request_by_name_or_id(self, harness: MetadataTopicHarness) -> None:
+        assert harness.metadata(None, METADATA_TOPIC_ID).name == NAME
         handler = MetadataHandler(
-            stage.node.metadata, _Controller(), cluster_id="c", creator=None, metadata_topic=stage.topic
+            harness.node.metadata, _Controller(), cluster_id="c", creator=None, metadata_topic=harness.topic
         )
-        stage.node.create_topic("t")
-        listed = handler(MetadataRequest(topics=None), stage.node.context(12)).topics
+        harness.node.create_topic("t")
+        listed = handler(MetadataRequest(topics=None), harness.node.context(12)).topics
         assert [topic.name for topic in listed] == ["t"]
 
-    def test_unreadable_topic_does_not_exist(self, stage: MetadataTopicHarness) -> None:
-        handler = MetadataHandler(stage.node.metadata, _Controller(), cluster_id="c", creator=None)
+    def test_unreadable_topic_does_not_exist(self, harness: MetadataTopicHarness) -> None:
+        handler = MetadataHandler(harness.node.metadata, _Controller(), cluster_id="c", creator=None)
         request = MetadataRequest(topics=[MetadataRequestTopic(ZERO_UUID, NAME)])
-        (topic,) = handler(request, stage.node.context(12)).topics
+        (topic,) = handler(request, harness.node.context(12)).topics
         assert topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
-    def test_other_brokers_redirect_readers(self, stage: MetadataTopicHarness) -> None:
-        stage.node.register_broker(OTHER)
-        stage.elect(OTHER, 4)
-        response = stage.fetch(0).value
+    def test_other_brokers_redirect_readers(self, harness: MetadataTopicHarness) -> None:
+        harness.node.register_broker(OTHER)
+        harness.elect(OTHER, 4)
+        response = harness.fetch(0).value
         entry = response.responses[0].partitions[0]
         assert entry.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
         assert (entry.current_leader.leader_id, entry.current_leader.leader_epoch) == (OTHER, 4)
         assert [(each.node_id, each.host) for each in response.node_endpoints] == [(OTHER, "host-2")]
-        assert stage.list_offset(-1)[0] == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        assert harness.list_offset(-1)[0] == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
-    def test_topic_pages_include_it_by_name(self, stage: MetadataTopicHarness) -> None:
-        handler = DescribeTopicPartitionsHandler(stage.node.metadata, partition_limit=100, metadata_topic=stage.topic)
-        stage.node.create_topic("t")
-        context = stage.node.context(0)
+    def test_topic_pages_include_it_by_name(self, harness: MetadataTopicHarness) -> None:
+        handler = DescribeTopicPartitionsHandler(
+            harness.node.metadata, partition_limit=100, metadata_topic=harness.topic
+        )
+        harness.node.create_topic("t")
+        context = harness.node.context(0)
         named = handler(DescribeTopicPartitionsRequest([TopicRequest(NAME)], 100), context).topics
         everything = handler(DescribeTopicPartitionsRequest([], 100), context).topics
         assert [(topic.name, len(topic.partitions), topic.is_internal) for topic in named] == [(NAME, 1, False)]
@@ -224,130 +226,132 @@ class TestWhoServes:
 
 class TestReading:
     @pytest.mark.parametrize("version", [BY_NAME, BY_ID])
-    def test_committed_records_alone_are_read(self, stage: MetadataTopicHarness, version: int) -> None:
-        stage.append(2)
-        stage.append(1)
-        stage.commit()
-        stage.append(1)
-        entry = only(stage.fetch(0, version=version))
+    def test_committed_records_alone_are_read(self, harness: MetadataTopicHarness, version: int) -> None:
+        harness.append(2)
+        harness.append(1)
+        harness.commit()
+        harness.append(1)
+        entry = only(harness.fetch(0, version=version))
         assert base_offsets(entry) == [0, 2]
         assert (entry.high_watermark, entry.last_stable_offset, entry.log_start_offset) == (3, 3, 0)
 
-    def test_reader_at_the_end_waits_for_the_next_commit(self, stage: MetadataTopicHarness) -> None:
-        answer = stage.fetch(0, wait_ms=500)
-        stage.append()
-        stage.node.loop.run_soon()
+    def test_reader_at_the_end_waits_for_the_next_commit(self, harness: MetadataTopicHarness) -> None:
+        answer = harness.fetch(0, wait_ms=500)
+        harness.append()
+        harness.node.loop.run_soon()
         assert answer.is_waiting
-        stage.commit()
+        harness.commit()
         assert base_offsets(only(answer)) == [0]
 
-    def test_position_past_the_log_end_waits(self, stage: MetadataTopicHarness) -> None:
-        stage.append(3)
-        stage.commit()
-        answer = stage.fetch(5, wait_ms=500)
+    def test_position_past_the_log_end_waits(self, harness: MetadataTopicHarness) -> None:
+        harness.append(3)
+        harness.commit()
+        answer = harness.fetch(5, wait_ms=500)
         assert answer.is_waiting
-        stage.append(2)
-        stage.append(2)
-        stage.commit()
+        harness.append(2)
+        harness.append(2)
+        harness.commit()
         assert base_offsets(only(answer)) == [5]
 
-    def test_deleted_records_are_out_of_range_and_name_a_snapshot(self, stage: MetadataTopicHarness) -> None:
-        stage.append(5)
-        stage.append(2)
-        stage.commit()
-        stage.trim_to(5)
-        entry = only(stage.fetch(4))
+    def test_deleted_records_are_out_of_range_and_name_a_snapshot(self, harness: MetadataTopicHarness) -> None:
+        harness.append(5)
+        harness.append(2)
+        harness.commit()
+        harness.trim_to(5)
+        entry = only(harness.fetch(4))
         assert entry.error_code == ErrorCode.OFFSET_OUT_OF_RANGE
         assert (entry.snapshot_id.end_offset, entry.snapshot_id.epoch) == (5, 3)
 
-    def test_unknown_high_watermark_is_retriable(self, stage: MetadataTopicHarness) -> None:
-        stage.append()
-        stage.quorum.high_watermark = None
-        assert only(stage.fetch(0)).error_code == ErrorCode.OFFSET_NOT_AVAILABLE
-        assert stage.list_offset(-1)[0] == ErrorCode.OFFSET_NOT_AVAILABLE
+    def test_unknown_high_watermark_is_retriable(self, harness: MetadataTopicHarness) -> None:
+        harness.append()
+        harness.quorum.high_watermark = None
+        assert only(harness.fetch(0)).error_code == ErrorCode.OFFSET_NOT_AVAILABLE
+        assert harness.list_offset(-1)[0] == ErrorCode.OFFSET_NOT_AVAILABLE
 
     @pytest.mark.parametrize(
         ("epoch", "error"), [(2, ErrorCode.FENCED_LEADER_EPOCH), (4, ErrorCode.UNKNOWN_LEADER_EPOCH), (3, 0)]
     )
-    def test_readers_are_fenced_by_the_quorums_epoch(self, stage: MetadataTopicHarness, epoch: int, error: int) -> None:
-        stage.append()
-        stage.commit()
-        assert only(stage.fetch(0, epoch=epoch)).error_code == error
-        assert stage.list_offset(-2, epoch=epoch)[0] == error
+    def test_readers_are_fenced_by_the_quorums_epoch(
+        self, harness: MetadataTopicHarness, epoch: int, error: int
+    ) -> None:
+        harness.append()
+        harness.commit()
+        assert only(harness.fetch(0, epoch=epoch)).error_code == error
+        assert harness.list_offset(-2, epoch=epoch)[0] == error
 
-    def test_topic_has_one_partition(self, stage: MetadataTopicHarness) -> None:
-        assert only(stage.fetch(0, index=1)).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    def test_topic_has_one_partition(self, harness: MetadataTopicHarness) -> None:
+        assert only(harness.fetch(0, index=1)).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
-    def test_replicas_are_refused(self, stage: MetadataTopicHarness) -> None:
+    def test_replicas_are_refused(self, harness: MetadataTopicHarness) -> None:
         request = FetchRequest(replica_id=OTHER, max_bytes=1000)
         request.topics = [FetchTopic(NAME, ZERO_UUID, [FetchPartition(0, -1, 0, -1, 0, 1000)])]
-        answer = Answer(stage.fetch_handler(request, stage.node.context(BY_NAME)))
+        answer = Answer(harness.fetch_handler(request, harness.node.context(BY_NAME)))
         assert only(answer).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
-    def test_incremental_session_reports_commits_and_lost_leadership(self, stage: MetadataTopicHarness) -> None:
-        stage.append()
-        stage.commit()
-        opened = stage.fetch(1, session=(0, 0))
+    def test_incremental_session_reports_commits_and_lost_leadership(self, harness: MetadataTopicHarness) -> None:
+        harness.append()
+        harness.commit()
+        opened = harness.fetch(1, session=(0, 0))
         session = opened.value.session_id
         assert session > 0
-        waiting = stage.fetch(1, session=(session, 1), named=False, wait_ms=500)
-        stage.append()
-        stage.commit()
+        waiting = harness.fetch(1, session=(session, 1), named=False, wait_ms=500)
+        harness.append()
+        harness.commit()
         assert base_offsets(only(waiting)) == [1]
-        idle = stage.fetch(2, session=(session, 2), wait_ms=500)
+        idle = harness.fetch(2, session=(session, 2), wait_ms=500)
         assert idle.is_waiting
-        stage.node.register_broker(OTHER)
-        stage.elect(OTHER, 4)
+        harness.node.register_broker(OTHER)
+        harness.elect(OTHER, 4)
         assert only(idle).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
-    def test_published_metadata_wakes_readers(self, stage: MetadataTopicHarness) -> None:
-        answer = stage.fetch(0, wait_ms=500)
-        stage.append()
-        stage.quorum.high_watermark = 1
-        stage.topic.on_metadata(None, stage.node.image)  # type: ignore[arg-type]  # what changed does not matter
-        stage.node.loop.run_soon()
+    def test_published_metadata_wakes_readers(self, harness: MetadataTopicHarness) -> None:
+        answer = harness.fetch(0, wait_ms=500)
+        harness.append()
+        harness.quorum.high_watermark = 1
+        harness.topic.on_metadata(None, harness.node.image)  # type: ignore[arg-type]  # what changed does not matter
+        harness.node.loop.run_soon()
         assert base_offsets(only(answer)) == [0]
 
 
 class TestPositions:
-    def test_offsets_of_ends_and_timestamps_are_found(self, stage: MetadataTopicHarness) -> None:
-        stage.append(2, epoch=2)
-        stage.append(3, epoch=3)
-        stage.commit()
-        stage.append(1)
-        assert stage.list_offset(-1) == (0, 5, 3)
-        assert stage.list_offset(-2) == (0, 0, 2)
-        assert stage.list_offset(stage.node.clock.now_ms()) == (0, 0, 2)
-        assert stage.list_offset(stage.node.clock.now_ms() + 1) == (0, -1, -1)
+    def test_offsets_of_ends_and_timestamps_are_found(self, harness: MetadataTopicHarness) -> None:
+        harness.append(2, epoch=2)
+        harness.append(3, epoch=3)
+        harness.commit()
+        harness.append(1)
+        assert harness.list_offset(-1) == (0, 5, 3)
+        assert harness.list_offset(-2) == (0, 0, 2)
+        assert harness.list_offset(harness.node.clock.now_ms()) == (0, 0, 2)
+        assert harness.list_offset(harness.node.clock.now_ms() + 1) == (0, -1, -1)
 
-    def test_epochs_end_where_they_are_committed(self, stage: MetadataTopicHarness) -> None:
-        stage.append(2, epoch=2)
-        stage.append(3, epoch=3)
-        stage.commit()
-        stage.append(1)
-        assert self.ends(stage, 2, 3, 4) == [(0, 2, 2), (0, 3, 5), (0, -1, -1)]
+    def test_epochs_end_where_they_are_committed(self, harness: MetadataTopicHarness) -> None:
+        harness.append(2, epoch=2)
+        harness.append(3, epoch=3)
+        harness.commit()
+        harness.append(1)
+        assert self.ends(harness, 2, 3, 4) == [(0, 2, 2), (0, 3, 5), (0, -1, -1)]
 
-    def test_epoch_is_open_until_the_next_leadership_begins_here(self, stage: MetadataTopicHarness) -> None:
+    def test_epoch_is_open_until_the_next_leadership_begins_here(self, harness: MetadataTopicHarness) -> None:
         """A client that read the two records of epoch 3 elsewhere has lost nothing."""
-        stage.append(2, epoch=2)
-        stage.commit()
+        harness.append(2, epoch=2)
+        harness.commit()
         not_yet = [(ErrorCode.OFFSET_NOT_AVAILABLE, -1, -1)]
-        assert self.ends(stage, 2) == not_yet
-        stage.append(2, epoch=3)
-        stage.elect(None, 4)
-        assert self.ends(stage, 3) == not_yet
-        stage.elect(BROKER_ID, 4)
-        stage.append(1, epoch=4)
-        assert self.ends(stage, 3) == not_yet
-        stage.commit()
-        assert self.ends(stage, 3) == [(0, 3, 4)]
+        assert self.ends(harness, 2) == not_yet
+        harness.append(2, epoch=3)
+        harness.elect(None, 4)
+        assert self.ends(harness, 3) == not_yet
+        harness.elect(BROKER_ID, 4)
+        harness.append(1, epoch=4)
+        assert self.ends(harness, 3) == not_yet
+        harness.commit()
+        assert self.ends(harness, 3) == [(0, 3, 4)]
 
-    def ends(self, stage: MetadataTopicHarness, *epochs: int) -> list[tuple[int, int, int]]:
+    def ends(self, harness: MetadataTopicHarness, *epochs: int) -> list[tuple[int, int, int]]:
         """Return (error, epoch, end offset) for each requested epoch."""
-        asked = [OffsetForLeaderPartition(0, stage.quorum.leader.epoch, epoch) for epoch in epochs]
-        request = OffsetForLeaderEpochRequest(topics=[OffsetForLeaderTopic(NAME, asked)])
-        (topic,) = OffsetForLeaderEpochHandler(stage.node.partitions, stage.topic)(
-            request, stage.node.context(4)
+        requested = [OffsetForLeaderPartition(0, harness.quorum.leader.epoch, epoch) for epoch in epochs]
+        request = OffsetForLeaderEpochRequest(topics=[OffsetForLeaderTopic(NAME, requested)])
+        (topic,) = OffsetForLeaderEpochHandler(harness.node.partitions, harness.topic)(
+            request, harness.node.context(4)
         ).topics
         return [(each.error_code, each.leader_epoch, each.end_offset) for each in topic.partitions]
 
@@ -355,7 +359,7 @@ class TestPositions:
 class TestSnapshots:
     def ask(
         self,
-        stage: MetadataTopicHarness,
+        harness: MetadataTopicHarness,
         position: int = 0,
         *,
         end_offset: int = 5,
@@ -363,42 +367,42 @@ class TestSnapshots:
         max_bytes: int = 1000,
         topic: str = NAME,
     ) -> FetchSnapshotResponsePartitionSnapshot:
-        handler = FetchPublicSnapshotHandler(stage.node.metadata, stage.topic, stage.node.io, cluster_id="c")
+        handler = FetchPublicSnapshotHandler(harness.node.metadata, harness.topic, harness.node.io, cluster_id="c")
         snapshot_id = FetchSnapshotRequestSnapshotId(end_offset, epoch)
-        asked = FetchSnapshotRequestPartitionSnapshot(0, -1, snapshot_id, position)
-        request = FetchSnapshotRequest(None, -1, max_bytes, [FetchSnapshotRequestTopicSnapshot(topic, [asked])])
-        pending = handler(request, stage.node.context(1))
-        response = pending if isinstance(pending, FetchSnapshotResponse) else stage.finish(pending)
+        partition = FetchSnapshotRequestPartitionSnapshot(0, -1, snapshot_id, position)
+        request = FetchSnapshotRequest(None, -1, max_bytes, [FetchSnapshotRequestTopicSnapshot(topic, [partition])])
+        pending = handler(request, harness.node.context(1))
+        response = pending if isinstance(pending, FetchSnapshotResponse) else harness.finish(pending)
         (found,) = response.topics[0].partitions
         return found
 
     @pytest.fixture
-    def stage(self, stage: MetadataTopicHarness) -> MetadataTopicHarness:
-        stage.append(5)
-        stage.commit()
-        stage.trim_to(5)
-        return stage
+    def harness(self, harness: MetadataTopicHarness) -> MetadataTopicHarness:
+        harness.append(5)
+        harness.commit()
+        harness.trim_to(5)
+        return harness
 
-    def test_snapshot_is_read_in_pages(self, stage: MetadataTopicHarness) -> None:
-        first, rest = self.ask(stage, max_bytes=8), self.ask(stage, 8)
+    def test_snapshot_is_read_in_pages(self, harness: MetadataTopicHarness) -> None:
+        first, rest = self.ask(harness, max_bytes=8), self.ask(harness, 8)
         assert bytes(first.unaligned_records or b"") + bytes(rest.unaligned_records or b"") == SNAPSHOT
         assert (first.size, rest.position, rest.snapshot_id.end_offset) == (len(SNAPSHOT), 8, 5)
         assert (first.current_leader.leader_id, first.current_leader.leader_epoch) == (BROKER_ID, 3)
 
-    def test_invalid_snapshot_requests_are_refused(self, stage: MetadataTopicHarness) -> None:
-        assert self.ask(stage, len(SNAPSHOT)).error_code == ErrorCode.POSITION_OUT_OF_RANGE
-        assert self.ask(stage, -1).error_code == ErrorCode.POSITION_OUT_OF_RANGE
-        assert self.ask(stage, end_offset=4).error_code == ErrorCode.SNAPSHOT_NOT_FOUND
-        assert self.ask(stage, end_offset=0, epoch=0).error_code == ErrorCode.SNAPSHOT_NOT_FOUND
-        assert self.ask(stage, topic="t").error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        stage.node.register_broker(OTHER)
-        stage.elect(OTHER, 4)
-        assert self.ask(stage).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    def test_invalid_snapshot_requests_are_refused(self, harness: MetadataTopicHarness) -> None:
+        assert self.ask(harness, len(SNAPSHOT)).error_code == ErrorCode.POSITION_OUT_OF_RANGE
+        assert self.ask(harness, -1).error_code == ErrorCode.POSITION_OUT_OF_RANGE
+        assert self.ask(harness, end_offset=4).error_code == ErrorCode.SNAPSHOT_NOT_FOUND
+        assert self.ask(harness, end_offset=0, epoch=0).error_code == ErrorCode.SNAPSHOT_NOT_FOUND
+        assert self.ask(harness, topic="t").error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        harness.node.register_broker(OTHER)
+        harness.elect(OTHER, 4)
+        assert self.ask(harness).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
-    def test_several_partitions_or_another_cluster_are_refused(self, stage: MetadataTopicHarness) -> None:
-        handler = FetchPublicSnapshotHandler(stage.node.metadata, stage.topic, stage.node.io, cluster_id="c")
-        foreign = handler(FetchSnapshotRequest(cluster_id="other"), stage.node.context(1))
-        nothing = handler(FetchSnapshotRequest(), stage.node.context(1))
+    def test_several_partitions_or_another_cluster_are_refused(self, harness: MetadataTopicHarness) -> None:
+        handler = FetchPublicSnapshotHandler(harness.node.metadata, harness.topic, harness.node.io, cluster_id="c")
+        foreign = handler(FetchSnapshotRequest(cluster_id="other"), harness.node.context(1))
+        nothing = handler(FetchSnapshotRequest(), harness.node.context(1))
         assert [Answer(each).value.error_code for each in (foreign, nothing)] == [
             ErrorCode.INCONSISTENT_CLUSTER_ID,
             ErrorCode.INVALID_REQUEST,
@@ -407,28 +411,28 @@ class TestSnapshots:
 
 class TestReadOnly:
     @pytest.mark.parametrize("version", [12, 13])
-    def test_produce_is_refused(self, stage: MetadataTopicHarness, version: int) -> None:
-        handler = ProduceHandler(stage.node.partitions, stage.node.runtime)
+    def test_produce_is_refused(self, harness: MetadataTopicHarness, version: int) -> None:
+        handler = ProduceHandler(harness.node.partitions, harness.node.runtime)
         by_id = version >= 13
         topic = TopicProduceData("" if by_id else NAME, METADATA_TOPIC_ID if by_id else ZERO_UUID)
         topic.partition_data = [PartitionProduceData(0, batch())]
-        response = handler(ProduceRequest(acks=1, topic_data=[topic]), stage.node.context(version))
+        response = handler(ProduceRequest(acks=1, topic_data=[topic]), harness.node.context(version))
         (found,) = Answer(response).value.responses[0].partition_responses
         assert found.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
 
-    def test_delete_records_is_refused(self, stage: MetadataTopicHarness) -> None:
-        handler = DeleteRecordsHandler(stage.node.partitions, stage.node.runtime)
-        asked = DeleteRecordsTopic(NAME, [DeleteRecordsPartition(0, 1)])
-        answer = Answer(handler(DeleteRecordsRequest(topics=[asked]), stage.node.context(2)))
+    def test_delete_records_is_refused(self, harness: MetadataTopicHarness) -> None:
+        handler = DeleteRecordsHandler(harness.node.partitions, harness.node.runtime)
+        topic = DeleteRecordsTopic(NAME, [DeleteRecordsPartition(0, 1)])
+        answer = Answer(handler(DeleteRecordsRequest(topics=[topic]), harness.node.context(2)))
         assert answer.value.topics[0].partitions[0].error_code == ErrorCode.POLICY_VIOLATION
 
-    def test_cleanup_policy_is_described(self, stage: MetadataTopicHarness) -> None:
+    def test_cleanup_policy_is_described(self, harness: MetadataTopicHarness) -> None:
         config, _ = load_config(None, (), {})
         handler = DescribeConfigsHandler(
-            stage.node.metadata, node_id=1, config=lambda: config, loggers=_NoLoggers(), metadata_is_readable=True
+            harness.node.metadata, node_id=1, config=lambda: config, loggers=_NoLoggers(), metadata_is_readable=True
         )
         request = DescribeConfigsRequest(resources=[DescribeConfigsResource(2, NAME)])
-        (result,) = handler(request, stage.node.context(4)).results
+        (result,) = handler(request, harness.node.context(4)).results
         assert [(entry.name, entry.value, entry.read_only) for entry in result.configs] == [
             ("cleanup.policy", "snapshot", True)
         ]
@@ -439,8 +443,8 @@ class _NoLoggers:
         return {}
 
 
-def test_snapshot_is_found_by_its_name(stage: MetadataTopicHarness) -> None:
-    stage.append(5)
-    stage.commit()
-    stage.trim_to(5)
-    assert [checkpoint_name(id) for id in stage.snapshots.ids()] == ["00000000000000000005-0000000003.checkpoint"]
+def test_snapshot_is_found_by_its_name(harness: MetadataTopicHarness) -> None:
+    harness.append(5)
+    harness.commit()
+    harness.trim_to(5)
+    assert [checkpoint_name(id) for id in harness.snapshots.ids()] == ["00000000000000000005-0000000003.checkpoint"]

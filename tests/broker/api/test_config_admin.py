@@ -85,8 +85,8 @@ class Admin:
     ) -> list[ErrorCode]:
         """Return the responses to a request that repeats the resource."""
         configs = [incremental_alter_configs.AlterableConfig(*each) for each in operations]
-        asked = incremental_alter_configs.AlterConfigsResource(*resource, configs)
-        request = IncrementalAlterConfigsRequest([asked] * times, validate_only)
+        resource_changes = incremental_alter_configs.AlterConfigsResource(*resource, configs)
+        request = IncrementalAlterConfigsRequest([resource_changes] * times, validate_only)
         answers = (await self._incremental(request, context(1))).responses
         assert len(answers) == times
         for answer in answers:
@@ -103,8 +103,8 @@ class Admin:
     def describe(
         self, resource: ConfigResource, *, keys: list[str] | None = None, everything: bool = False
     ) -> DescribeConfigsResult:
-        asked = DescribeConfigsResource(*resource, keys)
-        request = DescribeConfigsRequest([asked], include_synonyms=everything, include_documentation=everything)
+        requested = DescribeConfigsResource(*resource, keys)
+        request = DescribeConfigsRequest([requested], include_synonyms=everything, include_documentation=everything)
         return self._describe(request, context(4)).results[0]
 
     def list(self, *types: int, version: int = 1) -> list[tuple[int, str]] | ErrorCode:

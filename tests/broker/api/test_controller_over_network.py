@@ -101,8 +101,8 @@ async def test_client_request_travels_in_an_envelope() -> None:
 
     async with serving(standby, active) as broker:
         handler = ForwardingHandler(unrestricted_route(ApiKey.CREATE_TOPICS, never), broker.forwarding)
-        asked = context(7, api_key=ApiKey.CREATE_TOPICS)
-        response = await handler(CreateTopicsRequest([CreatableTopic("t", 3, 1)]), asked)
+        request_context = context(7, api_key=ApiKey.CREATE_TOPICS)
+        response = await handler(CreateTopicsRequest([CreatableTopic("t", 3, 1)]), request_context)
         assert [(topic.name, topic.num_partitions, topic.error_code) for topic in response.topics] == [("t", 3, 0)]
     assert active.cluster.image.topics.names() == ["t"]
 

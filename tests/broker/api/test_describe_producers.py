@@ -30,8 +30,8 @@ def test_any_replica_answers_and_missing_ones_have_an_error() -> None:
     node.create_topic("elsewhere", replicas=(2, 3), leader=2)
     assert describe(node, 0, topic="followed")[0].error_code == 0
     assert describe(node, 0, topic="elsewhere")[0].error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
-    for index, topic, told in ((7, "followed", False), (0, "no-such-topic", True)):
+    for index, topic, has_message in ((7, "followed", False), (0, "no-such-topic", True)):
         missing = describe(node, index, topic=topic)[0]
         assert missing.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        assert bool(missing.error_message) is told, "only a topic that is missing is explained, as Kafka has it"
+        assert bool(missing.error_message) is has_message, "only a missing topic has a message, as in Kafka"
     assert describe(node, 0, topic="../x")[0].error_code == ErrorCode.INVALID_TOPIC_EXCEPTION

@@ -429,13 +429,15 @@ class TestFollowers:
     def test_partition_of_an_out_of_sync_follower_is_read_with_each_fetch(
         self, node: DataPlane, reader: Reader
     ) -> None:
-        """Otherwise it could not rejoin after its broker is unfenced before another record is written."""
+        """The next fetch lets the follower rejoin once its broker is unfenced, without another write."""
         identity = node.create_topic(replicas=(1, 2), isr=(1,))
         node.register_broker(2, fenced=True)
 
         def fetch(epoch: int, *partitions: FetchPartition, session: int = 0) -> int:
-            asked = (session, epoch)
-            answer = reader.fetch(*partitions, topic="", identity=identity, version=LATEST, session=asked, replica=2)
+            session_request = (session, epoch)
+            answer = reader.fetch(
+                *partitions, topic="", identity=identity, version=LATEST, session=session_request, replica=2
+            )
             return answer.value.session_id
 
         session = fetch(0, at(0))
@@ -455,13 +457,13 @@ class TestFollowers:
         identity = node.create_topic(replicas=(1, 2))
 
         def fetch(epoch: int, *partitions: FetchPartition, session: int = 0, wait_ms: int = 0) -> Answer[FetchResponse]:
-            asked = (session, epoch)
+            session_request = (session, epoch)
             return reader.fetch(
                 *partitions,
                 topic="",
                 identity=identity,
                 version=LATEST,
-                session=asked,
+                session=session_request,
                 replica=2,
                 max_wait_ms=wait_ms,
             )
@@ -691,8 +693,8 @@ class TestSessions:
         identity = node.create_topic()
         session = self.open(reader, at(0))
         node.delete_topic(identity)
-        gone = reader.fetch(session=(session, 1), max_wait_ms=500)
-        assert only(gone).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        removed = reader.fetch(session=(session, 1), max_wait_ms=500)
+        assert only(removed).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         node.create_topic()
         answer = reader.fetch(session=(session, 2), max_wait_ms=500)
         node.produce(b"a")

@@ -100,12 +100,14 @@ class Broker:
 
     async def ask(self, row: Route, request: Message, version: int, client: ConnectionInfo = CLIENT) -> Any:
         header = RequestHeader(row.key, version, 77, "app")
-        asked = Request(header, memoryview(b""), client, 0)
-        return await ForwardingHandler(row, self.forwarding)(request, RequestContext(version, "app", client, asked))
+        wire_request = Request(header, memoryview(b""), client, 0)
+        return await ForwardingHandler(row, self.forwarding)(
+            request, RequestContext(version, "app", client, wire_request)
+        )
 
 
 async def never(_request: Any, _context: RequestContext) -> Any:
-    raise AssertionError("the controller of this node is not to be asked")
+    raise AssertionError("the handler sent a request to its own node's controller")
 
 
 CREATE_TOPICS = unrestricted_route(ApiKey.CREATE_TOPICS, never)
@@ -198,7 +200,7 @@ async def test_standby_redirects_to_the_active_controller() -> None:
 
 
 @fast
-async def test_controller_that_disconnects_is_asked_again() -> None:
+async def test_request_is_retried_after_a_lost_connection() -> None:
     broker = Broker()
     outcomes: list[Any] = [PeerUnavailable("reset"), None]
     broker.nodes.answers[SECOND] = lambda envelope: outcomes.pop(0) or broker.second.answer(envelope)
@@ -236,20 +238,20 @@ def test_refused_envelope_fails_the_request(refusal: Any, expected: type[Excepti
             await broker.ask(CREATE_TOPICS, TOPIC, 7)
         if isinstance(caught.value, KafkaError):
             assert caught.value.code is ErrorCode.UNKNOWN_SERVER_ERROR
-        assert len(broker.nodes.asked) == 1
+        assert len(broker.nodes.requests) == 1
 
     run_fast(scenario())
 
 
 class TestActiveHere:
-    """This node is the active controller."""
+    """The node itself is the active controller."""
 
     def test_active_controller_runs_its_own_handler(self) -> None:
         async def scenario() -> None:
             broker, own = Broker(is_active=True), Controller()
             response = await broker.ask(own.rows[0], TOPIC, 7)
             assert response.topics[0].error_code == ErrorCode.NONE
-            assert (own.cluster.image.topics.names(), broker.nodes.asked) == (["t"], [])
+            assert (own.cluster.image.topics.names(), broker.nodes.requests) == (["t"], [])
 
         run_fast(scenario())
 
@@ -377,8 +379,8 @@ class TestCreationWait:
         former = controller.cluster.create_topic("t", [[1]])
         before = controller.cluster.image
         await controller.cluster.submit(lambda decide, _now: decide.delete_topics([former]))
-        asked = CreateTopicsRequest([CreatableTopic("t", 1, 1), CreatableTopic("bad name", 1, 1)])
-        (is_known,) = await self.wait_of(self.rows(controller)[ApiKey.CREATE_TOPICS], asked, 7)
+        request = CreateTopicsRequest([CreatableTopic("t", 1, 1), CreatableTopic("bad name", 1, 1)])
+        (is_known,) = await self.wait_of(self.rows(controller)[ApiKey.CREATE_TOPICS], request, 7)
         assert [is_known(before), is_known(controller.cluster.image)] == [False, True]
 
     async def test_wait_ends_when_topic_names_are_known_in_versions_without_ids(self) -> None:
@@ -393,14 +395,14 @@ class TestCreationWait:
         controller = Controller()
         controller.cluster.create_topic("t", [[1]])
         before = controller.cluster.image
-        asked = CreatePartitionsRequest([CreatePartitionsTopic("t", 3, None), CreatePartitionsTopic("nope", 3, None)])
-        (is_known,) = await self.wait_of(self.rows(controller)[ApiKey.CREATE_PARTITIONS], asked, 3)
+        request = CreatePartitionsRequest([CreatePartitionsTopic("t", 3, None), CreatePartitionsTopic("nope", 3, None)])
+        (is_known,) = await self.wait_of(self.rows(controller)[ApiKey.CREATE_PARTITIONS], request, 3)
         assert [is_known(before), is_known(controller.cluster.image)] == [False, True]
 
     async def test_failed_creation_waits_for_nothing(self) -> None:
         controller = Controller()
-        asked = CreateTopicsRequest([CreatableTopic("t", 1, 1)], validate_only=True)
-        assert await self.wait_of(self.rows(controller)[ApiKey.CREATE_TOPICS], asked, 7) == []
+        request = CreateTopicsRequest([CreatableTopic("t", 1, 1)], validate_only=True)
+        assert await self.wait_of(self.rows(controller)[ApiKey.CREATE_TOPICS], request, 7) == []
 
 
 async def _done(response: Any) -> Any:

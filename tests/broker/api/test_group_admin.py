@@ -29,7 +29,7 @@ NAMES = ("one", "two", "a", "c")
 
 
 @pytest_asyncio.fixture
-async def stage() -> AsyncIterator[GroupCoordinatorHarness]:
+async def harness() -> AsyncIterator[GroupCoordinatorHarness]:
     """A harness with four simple groups, in both partitions."""
     made = GroupCoordinatorHarness()
     for name in NAMES:
@@ -41,37 +41,37 @@ async def stage() -> AsyncIterator[GroupCoordinatorHarness]:
 
 
 @pytest.mark.parametrize("version", range(6))
-async def test_groups_of_all_partitions_are_listed(stage: GroupCoordinatorHarness, version: int) -> None:
-    response = await ListGroupsHandler(stage.groups)(ListGroupsRequest(), context(version))
+async def test_groups_of_all_partitions_are_listed(harness: GroupCoordinatorHarness, version: int) -> None:
+    response = await ListGroupsHandler(harness.groups)(ListGroupsRequest(), context(version))
     assert {group.group_id for group in response.groups} == set(NAMES)
     assert encode_bytes(response, version)
 
 
-async def test_groups_are_filtered(stage: GroupCoordinatorHarness) -> None:
-    handler = ListGroupsHandler(stage.groups)
+async def test_groups_are_filtered(harness: GroupCoordinatorHarness) -> None:
+    handler = ListGroupsHandler(harness.groups)
     assert len((await handler(ListGroupsRequest(states_filter=["empty"]), context(4))).groups) == 4
     assert (await handler(ListGroupsRequest(states_filter=["Stable"]), context(4))).groups == []
     assert (await handler(ListGroupsRequest(types_filter=["share"]), context(5))).groups == []
 
 
-async def test_moved_partition_is_left_out_of_the_list(stage: GroupCoordinatorHarness) -> None:
-    stage.lead(GROUP_METADATA_TOPIC, {0: (2, 1)})
-    response = await ListGroupsHandler(stage.groups)(ListGroupsRequest(), context(5))
+async def test_moved_partition_is_left_out_of_the_list(harness: GroupCoordinatorHarness) -> None:
+    harness.lead(GROUP_METADATA_TOPIC, {0: (2, 1)})
+    response = await ListGroupsHandler(harness.groups)(ListGroupsRequest(), context(5))
     assert {group.group_id for group in response.groups} == {name for name in NAMES if partition_for(name, 2) == 1}
 
 
-async def test_loading_partition_fails_the_list(stage: GroupCoordinatorHarness) -> None:
-    stage.lead(GROUP_METADATA_TOPIC, {0: (2, 1)})
-    stage.lead(GROUP_METADATA_TOPIC, {0: (1, 2)})
-    assert stage.groups.partition_states()[0] is ShardState.LOADING
-    response = await ListGroupsHandler(stage.groups)(ListGroupsRequest(), context(5))
+async def test_loading_partition_fails_the_list(harness: GroupCoordinatorHarness) -> None:
+    harness.lead(GROUP_METADATA_TOPIC, {0: (2, 1)})
+    harness.lead(GROUP_METADATA_TOPIC, {0: (1, 2)})
+    assert harness.groups.partition_states()[0] is ShardState.LOADING
+    response = await ListGroupsHandler(harness.groups)(ListGroupsRequest(), context(5))
     assert (response.error_code, response.groups) == (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, [])
 
 
 @pytest.mark.parametrize("version", range(7))
-async def test_groups_are_described_in_request_order(stage: GroupCoordinatorHarness, version: int) -> None:
+async def test_groups_are_described_in_request_order(harness: GroupCoordinatorHarness, version: int) -> None:
     request = DescribeGroupsRequest(["two", "unknown", "one"], include_authorized_operations=True)
-    response = await DescribeGroupsHandler(stage.groups)(request, context(version))
+    response = await DescribeGroupsHandler(harness.groups)(request, context(version))
     assert [(group.group_id, group.group_state) for group in response.groups] == [
         ("two", "Empty"),
         ("unknown", "Dead"),
@@ -83,37 +83,37 @@ async def test_groups_are_described_in_request_order(stage: GroupCoordinatorHarn
     assert encode_bytes(response, version)
 
 
-async def test_group_of_another_coordinator_is_not_described(stage: GroupCoordinatorHarness) -> None:
-    stage.groups.close()
-    response = await DescribeGroupsHandler(stage.groups)(DescribeGroupsRequest(["one"]), context(6))
+async def test_group_of_another_coordinator_is_not_described(harness: GroupCoordinatorHarness) -> None:
+    harness.groups.close()
+    response = await DescribeGroupsHandler(harness.groups)(DescribeGroupsRequest(["one"]), context(6))
     assert response.groups[0].error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 
 @pytest.mark.parametrize("version", range(3))
-async def test_groups_are_deleted_one_by_one(stage: GroupCoordinatorHarness, version: int) -> None:
+async def test_groups_are_deleted_one_by_one(harness: GroupCoordinatorHarness, version: int) -> None:
     request = DeleteGroupsRequest(["one", "unknown", "two", "one"])
-    response = await DeleteGroupsHandler(stage.groups)(request, context(version))
+    response = await DeleteGroupsHandler(harness.groups)(request, context(version))
     assert [(each.group_id, each.error_code) for each in response.results] == [("one", 0), ("unknown", 69), ("two", 0)]
     assert encode_bytes(response, version)
-    listed = await ListGroupsHandler(stage.groups)(ListGroupsRequest(), context(5))
+    listed = await ListGroupsHandler(harness.groups)(ListGroupsRequest(), context(5))
     assert {group.group_id for group in listed.groups} == {"a", "c"}
 
 
-async def test_deletion_that_cannot_be_written_has_an_error(stage: GroupCoordinatorHarness) -> None:
-    for log in stage.logs:
+async def test_deletion_that_cannot_be_written_has_an_error(harness: GroupCoordinatorHarness) -> None:
+    for log in harness.logs:
         log.fail_next = ErrorCode.NOT_ENOUGH_REPLICAS
-    response = await DeleteGroupsHandler(stage.groups)(DeleteGroupsRequest(["one"]), context(2))
+    response = await DeleteGroupsHandler(harness.groups)(DeleteGroupsRequest(["one"]), context(2))
     assert response.results[0].error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 
-async def test_groups_and_offsets_are_counted(stage: GroupCoordinatorHarness) -> None:
-    metrics = stage.groups.metrics()
+async def test_groups_and_offsets_are_counted(harness: GroupCoordinatorHarness) -> None:
+    metrics = harness.groups.metrics()
     assert (sum(metrics.groups.values()), metrics.offsets, metrics.offset_commits) == (4, 4, 4)
 
 
-async def test_deleted_offsets_topic_ends_its_coordinators(stage: GroupCoordinatorHarness) -> None:
-    stage.delete_topic(GROUP_METADATA_TOPIC)
-    assert stage.groups.partition_states() == {}
+async def test_deleted_offsets_topic_ends_its_coordinators(harness: GroupCoordinatorHarness) -> None:
+    harness.delete_topic(GROUP_METADATA_TOPIC)
+    assert harness.groups.partition_states() == {}
 
 
 # FindCoordinator
@@ -122,24 +122,24 @@ async def test_deleted_offsets_topic_ends_its_coordinators(stage: GroupCoordinat
 class Finder:
     """The handler, and the topics whose creation it requested."""
 
-    def __init__(self, stage: GroupCoordinatorHarness) -> None:
+    def __init__(self, harness: GroupCoordinatorHarness) -> None:
         self.created: list[str] = []
         topics = {CoordinatorType.GROUP: GROUP_METADATA_TOPIC}
-        self.handler = FindCoordinatorHandler(stage.current_image, topics, self.created.append)
+        self.handler = FindCoordinatorHandler(harness.current_image, topics, self.created.append)
 
 
 @pytest.mark.parametrize("version", range(4))
-async def test_one_coordinator_is_found_in_every_old_version(stage: GroupCoordinatorHarness, version: int) -> None:
-    response = Finder(stage).handler(FindCoordinatorRequest(key="one"), context(version))
+async def test_one_coordinator_is_found_in_every_old_version(harness: GroupCoordinatorHarness, version: int) -> None:
+    response = Finder(harness).handler(FindCoordinatorRequest(key="one"), context(version))
     assert (response.error_code, response.node_id, response.host, response.port) == (0, 1, "host-1", 9092)
     assert response.error_message == "NONE"
     assert encode_bytes(response, version)
 
 
 @pytest.mark.parametrize("version", range(4, 7))
-async def test_several_coordinators_are_found_at_once(stage: GroupCoordinatorHarness, version: int) -> None:
+async def test_several_coordinators_are_found_at_once(harness: GroupCoordinatorHarness, version: int) -> None:
     """KIP-699."""
-    response = Finder(stage).handler(FindCoordinatorRequest(coordinator_keys=["one", "two"]), context(version))
+    response = Finder(harness).handler(FindCoordinatorRequest(coordinator_keys=["one", "two"]), context(version))
     assert [(each.key, each.node_id, each.error_code) for each in response.coordinators] == [
         ("one", 1, 0),
         ("two", 1, 0),
@@ -147,50 +147,50 @@ async def test_several_coordinators_are_found_at_once(stage: GroupCoordinatorHar
     assert encode_bytes(response, version)
 
 
-async def test_coordinator_endpoint_is_that_of_the_listener(stage: GroupCoordinatorHarness) -> None:
-    response = Finder(stage).handler(FindCoordinatorRequest(key="one"), context(3, listener="OTHER"))
+async def test_coordinator_endpoint_is_that_of_the_listener(harness: GroupCoordinatorHarness) -> None:
+    response = Finder(harness).handler(FindCoordinatorRequest(key="one"), context(3, listener="OTHER"))
     assert (response.host, response.port) == ("other", 9999)
-    response = Finder(stage).handler(FindCoordinatorRequest(key="one"), context(3, listener="UNKNOWN"))
+    response = Finder(harness).handler(FindCoordinatorRequest(key="one"), context(3, listener="UNKNOWN"))
     assert response.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 
 async def test_first_request_creates_the_topic() -> None:
-    stage = GroupCoordinatorHarness(elected=False)
-    finder = Finder(stage)
+    harness = GroupCoordinatorHarness(elected=False)
+    finder = Finder(harness)
     response = finder.handler(FindCoordinatorRequest(key="one"), context(3))
     assert (response.error_code, response.node_id, response.port) == (ErrorCode.COORDINATOR_NOT_AVAILABLE, -1, -1)
     assert finder.created == [GROUP_METADATA_TOPIC]
-    stage.create_topics(**{GROUP_METADATA_TOPIC: 2})
+    harness.create_topics(**{GROUP_METADATA_TOPIC: 2})
     assert finder.handler(FindCoordinatorRequest(key="one"), context(3)).error_code == 0
     assert finder.created == [GROUP_METADATA_TOPIC]
-    stage.close()
+    harness.close()
 
 
 @pytest.mark.parametrize("leader", [-1, 2, 3])
-async def test_coordinator_needs_a_live_leader(stage: GroupCoordinatorHarness, leader: int) -> None:
+async def test_coordinator_needs_a_live_leader(harness: GroupCoordinatorHarness, leader: int) -> None:
     """Broker -1 does not exist, broker 2 never registered, broker 3 is fenced."""
-    stage.register_broker(3, fenced=True)
-    stage.lead(GROUP_METADATA_TOPIC, {0: (leader, 1), 1: (leader, 1)})
-    response = Finder(stage).handler(FindCoordinatorRequest(key="one"), context(3))
+    harness.register_broker(3, fenced=True)
+    harness.lead(GROUP_METADATA_TOPIC, {0: (leader, 1), 1: (leader, 1)})
+    response = Finder(harness).handler(FindCoordinatorRequest(key="one"), context(3))
     assert response.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 
 @pytest.mark.parametrize("key_type", [2, 9])
-async def test_unserved_coordinator_type_is_an_invalid_request(stage: GroupCoordinatorHarness, key_type: int) -> None:
-    finder = Finder(stage)
+async def test_unserved_coordinator_type_is_an_invalid_request(harness: GroupCoordinatorHarness, key_type: int) -> None:
+    finder = Finder(harness)
     response = finder.handler(FindCoordinatorRequest(key="one", key_type=key_type), context(3))
     assert response.error_code == ErrorCode.INVALID_REQUEST
     assert finder.created == []
 
 
 @pytest.mark.parametrize("version", range(1, 7))
-async def test_any_live_broker_is_named_for_a_transactional_id(stage: GroupCoordinatorHarness, version: int) -> None:
-    finder = Finder(stage)
-    asked = FindCoordinatorRequest(key="id", key_type=1, coordinator_keys=["id"])
-    response = finder.handler(asked, context(version))
+async def test_any_live_broker_is_named_for_a_transactional_id(harness: GroupCoordinatorHarness, version: int) -> None:
+    finder = Finder(harness)
+    request = FindCoordinatorRequest(key="id", key_type=1, coordinator_keys=["id"])
+    response = finder.handler(request, context(version))
     found = response.coordinators[0] if version >= 4 else response
     assert (found.error_code, found.node_id, found.port) == (0, 1, 9092)
     assert finder.created == []
-    nowhere = finder.handler(asked, context(version, listener="UNKNOWN"))
+    nowhere = finder.handler(request, context(version, listener="UNKNOWN"))
     refused = nowhere.coordinators[0] if version >= 4 else nowhere
     assert refused.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE

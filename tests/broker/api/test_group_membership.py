@@ -22,7 +22,7 @@ from tests.support.harnesses.group_coordinator_harness import GroupCoordinatorHa
 
 
 @pytest_asyncio.fixture
-async def stage() -> AsyncIterator[GroupCoordinatorHarness]:
+async def harness() -> AsyncIterator[GroupCoordinatorHarness]:
     made = GroupCoordinatorHarness()
     yield made
     made.close()
@@ -39,9 +39,9 @@ def join_request(member_id: str = "", group_id: str = "g", session_ms: int = 10_
     )
 
 
-async def joined(stage: GroupCoordinatorHarness, version: int = 9) -> JoinGroupResponse:
+async def joined(harness: GroupCoordinatorHarness, version: int = 9) -> JoinGroupResponse:
     """Join one member, in as many rounds as the version takes."""
-    handler = JoinGroupHandler(stage.groups)
+    handler = JoinGroupHandler(harness.groups)
     response = await handler(join_request(), context(version))
     if response.error_code == ErrorCode.MEMBER_ID_REQUIRED:
         response = await handler(join_request(response.member_id), context(version))
@@ -51,9 +51,9 @@ async def joined(stage: GroupCoordinatorHarness, version: int = 9) -> JoinGroupR
 
 @pytest.mark.parametrize("version", range(10))
 async def test_lone_member_joins_syncs_heartbeats_and_leaves_in_every_version(
-    stage: GroupCoordinatorHarness, version: int
+    harness: GroupCoordinatorHarness, version: int
 ) -> None:
-    response = await joined(stage, version)
+    response = await joined(harness, version)
     assert encode_bytes(response, version)
     assert (response.generation_id, response.leader, response.protocol_name) == (1, response.member_id, "range")
     sync = SyncGroupRequest(
@@ -64,95 +64,95 @@ async def test_lone_member_joins_syncs_heartbeats_and_leaves_in_every_version(
         protocol_name="range",
         assignments=[SyncGroupRequestAssignment(response.member_id, b"all")],
     )
-    synced = await SyncGroupHandler(stage.groups)(sync, context(min(version, 5)))
+    synced = await SyncGroupHandler(harness.groups)(sync, context(min(version, 5)))
     assert (synced.error_code, synced.assignment) == (0, b"all")
     heartbeat = HeartbeatRequest(group_id="g", generation_id=1, member_id=response.member_id)
-    assert HeartbeatHandler(stage.groups)(heartbeat, context(min(version, 4))).error_code == 0
+    assert HeartbeatHandler(harness.groups)(heartbeat, context(min(version, 4))).error_code == 0
     leave = LeaveGroupRequest(group_id="g", member_id=response.member_id, members=[MemberIdentity(response.member_id)])
-    left = await LeaveGroupHandler(stage.groups)(leave, context(min(version, 5)))
+    left = await LeaveGroupHandler(harness.groups)(leave, context(min(version, 5)))
     assert left.error_code == 0
 
 
 @pytest.mark.parametrize(("version", "name"), [(6, ""), (7, None), (9, None)])
 async def test_missing_protocol_is_empty_in_old_versions_and_null_in_newer_ones(
-    stage: GroupCoordinatorHarness, version: int, name: str | None
+    harness: GroupCoordinatorHarness, version: int, name: str | None
 ) -> None:
-    response = await JoinGroupHandler(stage.groups)(join_request("unknown"), context(version))
+    response = await JoinGroupHandler(harness.groups)(join_request("unknown"), context(version))
     assert (response.error_code, response.protocol_name) == (ErrorCode.UNKNOWN_MEMBER_ID, name)
     assert encode_bytes(response, version)
 
 
 @pytest.mark.parametrize("session_ms", [5_999, 1_800_001])
-async def test_session_timeout_out_of_bounds_is_refused(stage: GroupCoordinatorHarness, session_ms: int) -> None:
-    response = await JoinGroupHandler(stage.groups)(join_request("m", session_ms=session_ms), context(9))
+async def test_session_timeout_out_of_bounds_is_refused(harness: GroupCoordinatorHarness, session_ms: int) -> None:
+    response = await JoinGroupHandler(harness.groups)(join_request("m", session_ms=session_ms), context(9))
     assert (response.error_code, response.member_id) == (ErrorCode.INVALID_SESSION_TIMEOUT, "m")
 
 
-async def test_group_id_is_required(stage: GroupCoordinatorHarness) -> None:
-    assert (await JoinGroupHandler(stage.groups)(join_request(group_id=""), context(9))).error_code == 24
+async def test_group_id_is_required(harness: GroupCoordinatorHarness) -> None:
+    assert (await JoinGroupHandler(harness.groups)(join_request(group_id=""), context(9))).error_code == 24
     sync = SyncGroupRequest(protocol_type="consumer", protocol_name="range")
-    assert (await SyncGroupHandler(stage.groups)(sync, context(5))).error_code == 24
-    assert HeartbeatHandler(stage.groups)(HeartbeatRequest(), context(4)).error_code == 24
-    assert (await LeaveGroupHandler(stage.groups)(LeaveGroupRequest(), context(5))).error_code == 24
+    assert (await SyncGroupHandler(harness.groups)(sync, context(5))).error_code == 24
+    assert HeartbeatHandler(harness.groups)(HeartbeatRequest(), context(4)).error_code == 24
+    assert (await LeaveGroupHandler(harness.groups)(LeaveGroupRequest(), context(5))).error_code == 24
 
 
 @pytest.mark.parametrize(
     ("version", "error"), [(4, ErrorCode.UNKNOWN_MEMBER_ID), (5, ErrorCode.INCONSISTENT_GROUP_PROTOCOL)]
 )
 async def test_sync_requires_the_protocol_from_version_5_on(
-    stage: GroupCoordinatorHarness, version: int, error: ErrorCode
+    harness: GroupCoordinatorHarness, version: int, error: ErrorCode
 ) -> None:
-    response = await SyncGroupHandler(stage.groups)(SyncGroupRequest(group_id="g"), context(version))
+    response = await SyncGroupHandler(harness.groups)(SyncGroupRequest(group_id="g"), context(version))
     assert response.error_code == error
 
 
 @pytest.mark.parametrize(("version", "top_level", "members"), [(2, 25, 0), (3, 0, 1)])
 async def test_error_of_the_member_is_the_responses_before_version_3(
-    stage: GroupCoordinatorHarness, version: int, top_level: int, members: int
+    harness: GroupCoordinatorHarness, version: int, top_level: int, members: int
 ) -> None:
     request = LeaveGroupRequest(group_id="g", member_id="unknown", members=[MemberIdentity("unknown")])
-    response = await LeaveGroupHandler(stage.groups)(request, context(version))
+    response = await LeaveGroupHandler(harness.groups)(request, context(version))
     assert (response.error_code, len(response.members)) == (top_level, members)
     assert encode_bytes(response, version) is not None
 
 
 async def test_broker_that_does_not_lead_the_partition_is_not_the_coordinator() -> None:
-    stage = GroupCoordinatorHarness(elected=False)
-    assert (await JoinGroupHandler(stage.groups)(join_request("m"), context(9))).error_code == 16
-    assert HeartbeatHandler(stage.groups)(HeartbeatRequest(group_id="g"), context(4)).error_code == 16
+    harness = GroupCoordinatorHarness(elected=False)
+    assert (await JoinGroupHandler(harness.groups)(join_request("m"), context(9))).error_code == 16
+    assert HeartbeatHandler(harness.groups)(HeartbeatRequest(group_id="g"), context(4)).error_code == 16
     leave = LeaveGroupRequest(group_id="g", members=[MemberIdentity("m")])
-    assert (await LeaveGroupHandler(stage.groups)(leave, context(5))).error_code == 16
-    stage.close()
+    assert (await LeaveGroupHandler(harness.groups)(leave, context(5))).error_code == 16
+    harness.close()
 
 
 async def test_heartbeat_succeeds_while_the_group_is_loading() -> None:
-    stage = GroupCoordinatorHarness(elected=False)
-    for log in stage.logs:
+    harness = GroupCoordinatorHarness(elected=False)
+    for log in harness.logs:
         log.add([(b"\x00\x63", b"")])
-    stage.create_topics(**{GROUP_METADATA_TOPIC: 2})
-    assert (await JoinGroupHandler(stage.groups)(join_request("m"), context(9))).error_code == 14
-    assert HeartbeatHandler(stage.groups)(HeartbeatRequest(group_id="g"), context(4)).error_code == 0
-    stage.close()
+    harness.create_topics(**{GROUP_METADATA_TOPIC: 2})
+    assert (await JoinGroupHandler(harness.groups)(join_request("m"), context(9))).error_code == 14
+    assert HeartbeatHandler(harness.groups)(HeartbeatRequest(group_id="g"), context(4)).error_code == 0
+    harness.close()
 
 
-async def test_lost_leadership_fails_parked_members(stage: GroupCoordinatorHarness) -> None:
-    first = await joined(stage)
-    newcomer = await JoinGroupHandler(stage.groups)(join_request(), context(9))
-    parked = asyncio.ensure_future(JoinGroupHandler(stage.groups)(join_request(newcomer.member_id), context(9)))
+async def test_lost_leadership_fails_parked_members(harness: GroupCoordinatorHarness) -> None:
+    first = await joined(harness)
+    newcomer = await JoinGroupHandler(harness.groups)(join_request(), context(9))
+    parked = asyncio.ensure_future(JoinGroupHandler(harness.groups)(join_request(newcomer.member_id), context(9)))
     await asyncio.sleep(0)
-    stage.lead(GROUP_METADATA_TOPIC, {0: (2, 1), 1: (2, 1)})
+    harness.lead(GROUP_METADATA_TOPIC, {0: (2, 1), 1: (2, 1)})
     assert (await parked).error_code == ErrorCode.NOT_COORDINATOR
     heartbeat = HeartbeatRequest(group_id="g", generation_id=1, member_id=first.member_id)
-    assert HeartbeatHandler(stage.groups)(heartbeat, context(4)).error_code == ErrorCode.NOT_COORDINATOR
+    assert HeartbeatHandler(harness.groups)(heartbeat, context(4)).error_code == ErrorCode.NOT_COORDINATOR
 
 
-async def test_disconnected_parked_client_affects_no_other(stage: GroupCoordinatorHarness) -> None:
-    first = await joined(stage)
-    newcomer = await JoinGroupHandler(stage.groups)(join_request(), context(9))
-    parked = asyncio.ensure_future(JoinGroupHandler(stage.groups)(join_request(newcomer.member_id), context(9)))
+async def test_disconnected_parked_client_affects_no_other(harness: GroupCoordinatorHarness) -> None:
+    first = await joined(harness)
+    newcomer = await JoinGroupHandler(harness.groups)(join_request(), context(9))
+    parked = asyncio.ensure_future(JoinGroupHandler(harness.groups)(join_request(newcomer.member_id), context(9)))
     await asyncio.sleep(0)
     parked.cancel()
-    again = await JoinGroupHandler(stage.groups)(join_request(first.member_id), context(9))
+    again = await JoinGroupHandler(harness.groups)(join_request(first.member_id), context(9))
     assert (again.generation_id, len(again.members)) == (2, 2)
 
 

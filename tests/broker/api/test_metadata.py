@@ -44,8 +44,8 @@ def ask(
 ) -> MetadataResponse:
     source = FixedMetadata(image, controller_id)
     handler = MetadataHandler(source, source, cluster_id="cluster", creator=creator)
-    asked = request or MetadataRequest([MetadataRequestTopic(name=name) for name in names])
-    return handler(asked, context(version, listener=listener))
+    message = request or MetadataRequest([MetadataRequestTopic(name=name) for name in names])
+    return handler(message, context(version, listener=listener))
 
 
 def only_partition(response: MetadataResponse) -> MetadataResponsePartition:
@@ -83,15 +83,15 @@ class TestWhichTopics:
         assert [topic.name for topic in ask(self.IMAGE, "b", "b", "a").topics] == ["b", "a"]
 
     def test_topic_is_found_by_id(self) -> None:
-        asked = [MetadataRequestTopic(uuid(2), None), MetadataRequestTopic(uuid(99), None)]
-        known, unknown = ask(self.IMAGE, request=MetadataRequest(asked)).topics
+        requested = [MetadataRequestTopic(uuid(2), None), MetadataRequestTopic(uuid(99), None)]
+        known, unknown = ask(self.IMAGE, request=MetadataRequest(requested)).topics
         assert (known.name, known.topic_id, known.error_code) == ("a", uuid(2), ErrorCode.NONE)
         assert (unknown.name, unknown.topic_id) == (None, uuid(99))
         assert unknown.error_code == ErrorCode.UNKNOWN_TOPIC_ID
 
     def test_names_are_ignored_if_any_id_is_given(self) -> None:
-        asked = [MetadataRequestTopic(uuid(2), None), MetadataRequestTopic(ZERO_UUID, "b")]
-        assert [topic.name for topic in ask(self.IMAGE, request=MetadataRequest(asked)).topics] == ["a"]
+        requested = [MetadataRequestTopic(uuid(2), None), MetadataRequestTopic(ZERO_UUID, "b")]
+        assert [topic.name for topic in ask(self.IMAGE, request=MetadataRequest(requested)).topics] == ["a"]
 
     @pytest.mark.parametrize("version", [10, 11])
     @pytest.mark.parametrize("topic", [MetadataRequestTopic(uuid(2), "a"), MetadataRequestTopic(ZERO_UUID, None)])
@@ -121,10 +121,10 @@ class TestUnknownTopics:
         assert (topic.error_code, topic.topic_id) == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ZERO_UUID)
         assert creator.requested == ["new"]
 
-    def test_unknown_topic_is_not_created_where_broker_or_client_forbids_it(self) -> None:
+    def test_unknown_topic_is_not_created_if_broker_or_client_forbids_it(self) -> None:
         creator = Creator()
-        asked = MetadataRequest([MetadataRequestTopic(name="new")], allow_auto_topic_creation=False)
-        for response in (ask(self.IMAGE, "new"), ask(self.IMAGE, request=asked, creator=creator)):
+        existing_only = MetadataRequest([MetadataRequestTopic(name="new")], allow_auto_topic_creation=False)
+        for response in (ask(self.IMAGE, "new"), ask(self.IMAGE, request=existing_only, creator=creator)):
             assert response.topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         assert creator.requested == []
 
@@ -172,7 +172,7 @@ class TestLeaders:
 
 
 class TestController:
-    def test_active_controller_is_named_where_clients_reach_it(self) -> None:
+    def test_active_controller_is_reported_if_clients_reach_it(self) -> None:
         image = image_with(brokers=(1, 2))
         assert ask(image, controller_id=2).controller_id == 2
         assert ask(image, controller_id=7).controller_id == 1

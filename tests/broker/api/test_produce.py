@@ -99,7 +99,7 @@ class TestAppending:
         for _ in range(2):
             again = entry(produce(node, batch(timestamp=77, producer_id=5, producer_epoch=0, sequence=0)))
             assert again.base_offset == 0
-        assert again.log_append_time_ms == 77, "of a duplicate, Kafka tells the time of the batch it repeats"
+        assert again.log_append_time_ms == 77, "a duplicate has the timestamp of the first batch, as in Kafka"
         gap = entry(produce(node, batch(producer_id=5, producer_epoch=0, sequence=9)))
         assert gap.error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
         assert (gap.error_message, gap.log_start_offset) == (None, 0)

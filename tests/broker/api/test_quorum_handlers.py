@@ -48,12 +48,12 @@ class ScriptedPeer:
     """A replica with a configured response that records its requests."""
 
     def __init__(self, response: Response | None = None, description: QuorumDescription | None = None) -> None:
-        self.asked: list[Request] = []
+        self.requests: list[Request] = []
         self.response = response
         self.description = description
 
     def handle(self, request: Request) -> Awaitable[Response]:
-        self.asked.append(request)
+        self.requests.append(request)
         return self._answer()
 
     async def _answer(self) -> Response:
@@ -117,10 +117,10 @@ async def test_request_reaches_the_replica_and_its_response_comes_back(
         answer = await QuorumRequestHandler(api, peer)(arrived, context(version, listener=LISTENER))
         returned, _ = decode(response_class(out.key), encode_bytes(answer, version), version)
         read: Any = out.read(returned, LISTENER)
-        assert type(peer.asked[0]) is type(request_)
+        assert type(peer.requests[0]) is type(request_)
         assert read.error is response.error
         if version == API_BY_KEY[out.key].max_version:
-            assert peer.asked == [request_]
+            assert peer.requests == [request_]
             assert read == response
 
 
@@ -134,7 +134,7 @@ async def test_request_for_another_partition_does_not_reach_the_replica(
     message: Any = out.build(version)
     message.topics *= 2
     answer: Any = await QuorumRequestHandler(api, peer)(message, context(version, listener=LISTENER))
-    assert (answer.error_code, peer.asked) == (ErrorCode.INVALID_REQUEST, [])
+    assert (answer.error_code, peer.requests) == (ErrorCode.INVALID_REQUEST, [])
 
 
 async def test_waiting_fetch_is_cancelled_with_its_connection() -> None:
@@ -166,8 +166,10 @@ class TestDescribeQuorum:
 
     def ask(self, version: int, description: QuorumDescription, *, topic: str = "__cluster_metadata") -> Any:
         peer: QuorumPeer = ScriptedPeer(description=description)
-        asked = DescribeQuorumRequest([DescribeQuorumRequestTopicData(topic, [DescribeQuorumRequestPartitionData(0)])])
-        answer = DescribeQuorumHandler(peer)(asked, context(version))
+        request = DescribeQuorumRequest(
+            [DescribeQuorumRequestTopicData(topic, [DescribeQuorumRequestPartitionData(0)])]
+        )
+        answer = DescribeQuorumHandler(peer)(request, context(version))
         return decode(DescribeQuorumResponse, encode_bytes(answer, version), version)[0]
 
     @pytest.mark.parametrize("version", [0, 1, 2])

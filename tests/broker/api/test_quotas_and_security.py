@@ -87,7 +87,9 @@ class TestClientQuotas:
             ([ComponentData("ip", SPECIFIED, None)], False, [4]),
         ],
     )
-    async def test_filter_matches(self, components: list[ComponentData], strict: bool, found: list[int]) -> None:
+    async def test_quota_filter_matches_entities(
+        self, components: list[ComponentData], strict: bool, found: list[int]
+    ) -> None:
         answers = await self.describe(*components, strict=strict)
         assert {frozenset(each.items()) for each in answers} == {frozenset(self.ENTITIES[i].items()) for i in found}
         assert len(answers) == len(found)
@@ -118,8 +120,10 @@ class TestScram:
             upsertion = ScramCredentialUpsertion(user, mechanism, 4096, b"salt", b"salted")
             request = AlterUserScramCredentialsRequest(upsertions=[upsertion])
             await command(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, cluster)(request, context(0))
-        asked = DescribeUserScramCredentialsRequest(None if users is None else [UserName(user) for user in users])
-        response = DescribeUserScramCredentialsHandler(cluster)(asked, context(0))
+        describe_request = DescribeUserScramCredentialsRequest(
+            None if users is None else [UserName(user) for user in users]
+        )
+        response = DescribeUserScramCredentialsHandler(cluster)(describe_request, context(0))
         return {
             each.user: ErrorCode(each.error_code)
             if each.error_code
@@ -127,9 +131,9 @@ class TestScram:
             for each in response.results
         }
 
-    @pytest.mark.parametrize("nobody", [None, []])
-    async def test_missing_users_mean_all(self, nobody: Sequence[str] | None) -> None:
-        assert await self.describe(nobody) == {"u": [(1, 4096), (2, 4096)], "v": [(1, 4096)]}
+    @pytest.mark.parametrize("users", [None, []])
+    async def test_missing_users_mean_all(self, users: Sequence[str] | None) -> None:
+        assert await self.describe(users) == {"u": [(1, 4096), (2, 4096)], "v": [(1, 4096)]}
 
     async def test_requested_users_are_described(self) -> None:
         assert await self.describe(["v", "x", "u", "u"]) == {

@@ -62,8 +62,8 @@ class TestCreatePartitions:
     async def test_each_topic_has_its_own_result(self, cluster: LiveCluster) -> None:
         cluster.create_topic("a", [[1]])
         cluster.create_topic("b", [[1]])
-        asked = [CreatePartitionsTopic(*each, None) for each in (("a", 3), ("b", 2), ("b", 4), ("nope", 2))]
-        response = await CreatePartitionsHandler(cluster)(CreatePartitionsRequest(asked), context(3))
+        partition_counts = [CreatePartitionsTopic(*each, None) for each in (("a", 3), ("b", 2), ("b", 4), ("nope", 2))]
+        response = await CreatePartitionsHandler(cluster)(CreatePartitionsRequest(partition_counts), context(3))
         assert {each.name: ErrorCode(each.error_code) for each in response.results} == {
             "a": ErrorCode.NONE,
             "b": ErrorCode.INVALID_REQUEST,
@@ -120,7 +120,7 @@ class TestDeleteTopics:
 
 
 class TestMutationQuota:
-    """A client that creates too many partitions is told to wait, and muted."""
+    """The controller mutation quota throttles and mutes clients that create too many partitions."""
 
     @pytest.fixture
     def limited(self, cluster: LiveCluster) -> LiveCluster:
@@ -128,9 +128,9 @@ class TestMutationQuota:
         return cluster
 
     async def test_strict_versions_are_refused(self, limited: LiveCluster) -> None:
-        asked = CreateTopicsRequest([CreatableTopic("a", 21, 1), CreatableTopic("b", 1, 1)])
+        request = CreateTopicsRequest([CreatableTopic("a", 21, 1), CreatableTopic("b", 1, 1)])
         client = context(6)
-        response = await CreateTopicsHandler(limited)(asked, client)
+        response = await CreateTopicsHandler(limited)(request, client)
         codes = [ErrorCode(topic.error_code) for topic in response.topics]
         assert codes == [ErrorCode.NONE, ErrorCode.THROTTLING_QUOTA_EXCEEDED]
         assert (response.throttle_time_ms, client.connection.mute_ms) == (10_000, 10_000)
@@ -143,7 +143,7 @@ class TestMutationQuota:
         slowed = await CreatePartitionsHandler(limited)(added, context(2))
         assert (slowed.results[0].error_code, slowed.throttle_time_ms) == (0, 2_000)
         refused = await CreatePartitionsHandler(limited)(added, context(3))
-        assert refused.throttle_time_ms == 0, "already has so many: nothing was asked of the quota"
+        assert refused.throttle_time_ms == 0, "an unchanged partition count takes nothing from the quota"
         deleted = await DeleteTopicsHandler(limited, enabled=True)(DeleteTopicsRequest(topic_names=["a"]), context(5))
         assert ErrorCode(deleted.responses[0].error_code) is ErrorCode.THROTTLING_QUOTA_EXCEEDED
         assert deleted.throttle_time_ms == 2_000

@@ -27,7 +27,7 @@ def test_settings_are_typed_and_defaulted() -> None:
     assert config.raw("no.such.key") is None
 
 
-def test_log_directories() -> None:
+def test_log_dirs_are_parsed() -> None:
     assert config_with().log_dirs == ("/tmp/kafka-logs",)
     config = config_with(log_dirs="/a, /b,/a", log_dir="/c")
     assert (config.log_dirs, config.metadata_log_dir) == (("/a", "/b"), "/a")
@@ -132,7 +132,7 @@ def test_dynamic_values_take_precedence_over_static_values() -> None:
     assert config.value("num.io.threads") == 4
 
 
-def test_a_stored_value_that_no_longer_parses_is_reported_and_left_out() -> None:
+def test_stored_value_that_no_longer_parses_is_reported_and_left_out() -> None:
     changed, problems = config_with().with_dynamic(cluster={"num.io.threads": "many"}, broker={})
     assert changed.value("num.io.threads") == 8
     assert [problem.key for problem in problems] == ["num.io.threads"]

@@ -107,11 +107,11 @@ def test_unknown_names_have_no_key() -> None:
         ("no.such.key", None),
     ],
 )
-def test_scope_of_keys_and_listener_spellings(name: str, scope: Scope | None) -> None:
+def test_scope_applies_to_keys_and_listener_spellings(name: str, scope: Scope | None) -> None:
     assert scope_of(name) is scope
 
 
-def test_synonyms_of_broker_keys() -> None:
+def test_broker_keys_have_kafkas_synonyms() -> None:
     assert broker_synonyms("log.retention.hours") == (
         "log.retention.ms",
         "log.retention.minutes",

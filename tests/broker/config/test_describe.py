@@ -68,7 +68,7 @@ def null(value: str | None) -> str:
     return "null" if value is None else ""
 
 
-def test_a_topic_is_described_as_kafka_does(broker: BrokerConfig) -> None:
+def test_topic_is_described_as_by_kafka(broker: BrokerConfig) -> None:
     overrides = {"retention.ms": "5", "cleanup.policy": "compact,delete"}
     assert shown(describe_topic(overrides, broker)) == kafkas_answer("2 t")
 
@@ -85,21 +85,21 @@ def test_remote_storage_default_is_a_synonym_only_where_set() -> None:
     assert (entry.value, entry.source) == ("true", ConfigSource.STATIC_BROKER)
 
 
-def test_a_broker_is_described_as_kafka_does(broker: BrokerConfig) -> None:
+def test_broker_is_described_as_by_kafka(broker: BrokerConfig) -> None:
     ours = {key.name for key in OTTLA_KEYS}
     entries = [entry for entry in describe_broker(broker) if entry.name not in ours]
     assert shown(entries) == kafkas_answer("4 1")
 
 
-def test_the_clusters_default_is_described_as_kafka_does(broker: BrokerConfig) -> None:
+def test_cluster_default_is_described_as_by_kafka(broker: BrokerConfig) -> None:
     assert shown(describe_cluster_default(broker)) == kafkas_answer("4 ")
 
 
-def test_a_group_is_described_as_kafka_does(broker: BrokerConfig) -> None:
+def test_group_is_described_as_by_kafka(broker: BrokerConfig) -> None:
     assert shown(describe_group({"consumer.session.timeout.ms": "46000"}, broker)) == kafkas_answer("32 g")
 
 
-def test_a_subscription_is_described_as_kafka_does() -> None:
+def test_subscription_is_described_as_by_kafka() -> None:
     assert shown(describe_client_metrics({"interval.ms": "100"})) == kafkas_answer("16 m")
 
 

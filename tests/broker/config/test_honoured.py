@@ -94,7 +94,7 @@ def test_topic_keys_are_honoured_exactly_when_product_code_reads_them() -> None:
         assert (attribute in read) == key.honoured, name
 
 
-def test_a_topic_key_and_its_broker_synonyms_are_honoured_together() -> None:
+def test_topic_key_and_its_broker_synonyms_are_honoured_together() -> None:
     for name, synonyms in TOPIC_SYNONYMS.items():
         assert {BROKER_KEYS[synonym].honoured for synonym in synonyms} == {TOPIC_KEYS[name].honoured}, name
 

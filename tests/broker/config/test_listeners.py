@@ -52,7 +52,7 @@ def test_broker_does_not_bind_controller_listener() -> None:
     assert (config.is_broker, config.is_controller) == (True, False)
 
 
-def test_a_controller_advertises_nothing() -> None:
+def test_controller_only_node_advertises_nothing() -> None:
     config = parse_config(CONTROLLER)
     assert config.client_listeners == ()
     assert config.advertised_listeners == ()
@@ -67,7 +67,7 @@ def test_a_controller_advertises_nothing() -> None:
         "plaintext://127.0.0.1:9092,controller://:9093",
     ],
 )
-def test_accepted_listeners(listeners: str) -> None:
+def test_valid_listeners_are_accepted(listeners: str) -> None:
     config = combined(listeners=listeners)
     assert len(config.client_listeners) == len(config.controller_listeners) == 1
 
@@ -142,7 +142,7 @@ def test_last_entry_of_a_name_in_the_protocol_map_wins() -> None:
         ({"early.start.listeners": "X"}, "early.start.listeners"),
     ],
 )
-def test_refused_combinations(changes: dict[str, str], key: str) -> None:
+def test_invalid_listener_combinations_are_refused(changes: dict[str, str], key: str) -> None:
     with pytest.raises(ConfigError) as caught:
         parse_config(COMBINED | changes)
     assert caught.value.key == key
@@ -158,7 +158,7 @@ def test_refused_combinations(changes: dict[str, str], key: str) -> None:
         CONTROLLER | {"listeners": "PLAINTEXT://:9092"},
     ],
 )
-def test_a_node_with_one_role_opens_only_its_own_listeners(settings: dict[str, str]) -> None:
+def test_node_with_one_role_opens_only_its_own_listeners(settings: dict[str, str]) -> None:
     with pytest.raises(ConfigError):
         parse_config(settings)
 

@@ -119,7 +119,7 @@ def test_broker_id_stands_for_node_id(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("override", ["num.partitions", "=3"])
-def test_an_override_without_key_or_value_is_refused(override: str) -> None:
+def test_override_without_key_or_value_is_refused(override: str) -> None:
     with pytest.raises(ConfigError, match="KEY=VALUE"):
         load_config(None, [override], {})
 

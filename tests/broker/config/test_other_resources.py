@@ -22,7 +22,7 @@ BROKER = parse_config(COMBINED)
         {"streams.num.standby.replicas": "2"},
     ],
 )
-def test_accepted_group_configs(configs: dict[str, str]) -> None:
+def test_valid_group_configs_are_accepted(configs: dict[str, str]) -> None:
     validate_group_configs(configs, BROKER)
 
 
@@ -44,7 +44,7 @@ def test_accepted_group_configs(configs: dict[str, str]) -> None:
         ("streams.num.standby.replicas", "5"),
     ],
 )
-def test_refused_group_configs(key: str, value: str) -> None:
+def test_invalid_group_configs_are_refused(key: str, value: str) -> None:
     with pytest.raises(ConfigError) as caught:
         validate_group_configs({key: value}, BROKER)
     assert caught.value.key == key
@@ -60,7 +60,7 @@ def test_refused_group_configs(key: str, value: str) -> None:
         {"match": "client_software_name=a,client_source_port=1"},
     ],
 )
-def test_accepted_subscriptions(configs: dict[str, str]) -> None:
+def test_valid_subscriptions_are_accepted(configs: dict[str, str]) -> None:
     validate_client_metrics_configs(configs)
 
 
@@ -74,7 +74,7 @@ def test_accepted_subscriptions(configs: dict[str, str]) -> None:
         {"match": "client_id=["},
     ],
 )
-def test_refused_subscriptions(configs: dict[str, str]) -> None:
+def test_invalid_subscriptions_are_refused(configs: dict[str, str]) -> None:
     with pytest.raises(ConfigError):
         validate_client_metrics_configs(configs)
 
@@ -115,7 +115,7 @@ def test_dynamic_change_depends_on_the_keys_scope(name: str, value: str, for_one
     ("name", "value"),
     [("num.io.threads", "x"), ("leader.replication.throttled.rate", "-1"), ("log.segment.bytes", "5")],
 )
-def test_a_dynamic_value_must_parse(name: str, value: str) -> None:
+def test_dynamic_value_must_parse(name: str, value: str) -> None:
     with pytest.raises(ConfigError):
         validate_dynamic_change({name: value}, per_broker=True)
 

@@ -19,7 +19,7 @@ def broker(**changes: str) -> BrokerConfig:
     return parse_config(COMBINED | {name.replace("_", "."): value for name, value in changes.items()})
 
 
-def test_the_defaults_of_a_broker_are_those_of_a_log() -> None:
+def test_broker_defaults_equal_log_defaults() -> None:
     assert log_config({}, broker()) == LogConfig()
 
 
@@ -115,7 +115,7 @@ def test_invalid_topic_configs_are_refused(configs: dict[str, str]) -> None:
         ({"remote.storage.enable": "false", "remote.log.delete.on.disable": "true"}, REMOTE),
     ],
 )
-def test_accepted_with_remote_storage(configs: Mapping[str, str], existing: Mapping[str, str]) -> None:
+def test_valid_remote_storage_configs_are_accepted(configs: Mapping[str, str], existing: Mapping[str, str]) -> None:
     validate_topic_configs(configs, broker(**SYSTEM_ON), existing=existing)
 
 
@@ -134,7 +134,7 @@ def test_accepted_with_remote_storage(configs: Mapping[str, str], existing: Mapp
         ({}, REMOTE),
     ],
 )
-def test_refused_with_remote_storage(configs: Mapping[str, str], existing: Mapping[str, str]) -> None:
+def test_invalid_remote_storage_configs_are_refused(configs: Mapping[str, str], existing: Mapping[str, str]) -> None:
     with pytest.raises(ConfigError):
         validate_topic_configs(configs, broker(**SYSTEM_ON), existing=existing)
 

@@ -7,7 +7,7 @@ from protocol.errors import ErrorCode
 
 
 @pytest.mark.parametrize(
-    ("error", "told"),
+    ("error", "expected"),
     [
         (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.COORDINATOR_NOT_AVAILABLE),
         (ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.COORDINATOR_NOT_AVAILABLE),
@@ -18,8 +18,8 @@ from protocol.errors import ErrorCode
         (ErrorCode.ILLEGAL_GENERATION, ErrorCode.ILLEGAL_GENERATION),
     ],
 )
-def test_log_error_is_mapped_to_a_coordinator_error(error: ErrorCode, told: ErrorCode) -> None:
-    assert response_error(error) is told
+def test_log_error_is_mapped_to_a_coordinator_error(error: ErrorCode, expected: ErrorCode) -> None:
+    assert response_error(error) is expected
 
 
 def test_offset_fetch_gets_not_coordinator_instead_of_not_available() -> None:

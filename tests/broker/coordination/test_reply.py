@@ -13,7 +13,7 @@ def test_reply_delivers_one_response() -> None:
     assert answers == ["first"]
 
 
-def test_a_reply_is_closed_before_it_is_delivered() -> None:
+def test_reply_is_closed_before_it_is_delivered() -> None:
     """The receiver may call the completing code again, which must not see an open reply."""
     seen: list[bool] = []
     reply: Reply[str] = Reply(lambda _: seen.append(reply.is_open))

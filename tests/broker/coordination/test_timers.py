@@ -32,7 +32,7 @@ def test_rescheduled_key_replaces_its_cause() -> None:
     assert fixture.due_after(10) == ["new"]
 
 
-def test_a_key_can_be_moved_to_an_earlier_time() -> None:
+def test_key_can_be_moved_to_an_earlier_time() -> None:
     fixture = Fixture()
     fixture.timers.schedule("a", 20, "old")
     fixture.timers.schedule("a", 5, "new")
@@ -41,7 +41,7 @@ def test_a_key_can_be_moved_to_an_earlier_time() -> None:
     assert fixture.due_after(20) == []
 
 
-def test_a_cancelled_key_never_comes_due() -> None:
+def test_cancelled_key_never_comes_due() -> None:
     fixture = Fixture()
     fixture.timers.schedule("a", 10, "a")
     fixture.timers.cancel("a")
@@ -94,7 +94,7 @@ def test_session_renewed_many_times_has_one_heap_entry() -> None:
     assert fixture.due_after(997) == ["expired"]
 
 
-def test_the_next_wake_is_never_later_than_the_next_deadline() -> None:
+def test_next_wake_is_never_later_than_the_next_deadline() -> None:
     fixture = Fixture()
     fixture.timers.schedule("a", 10, "a")
     fixture.timers.schedule("a", 50, "a")

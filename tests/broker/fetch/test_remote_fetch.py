@@ -63,7 +63,7 @@ class TestConsumers:
         plane.make_remote(4)
         size = len(batch(b"0"))
         assert offsets(only(plane.fetch(at(0, max_bytes=1)))) == [0]
-        assert offsets(only(plane.fetch(at(0, max_bytes=2 * size)))) == [0]  # from the kept result
+        assert offsets(only(plane.fetch(at(0, max_bytes=2 * size)))) == [0]  # the kept result serves the request
         plane.settle(1000)
         assert offsets(only(plane.fetch(at(0, max_bytes=2 * size)))) == [0, 1]
         assert offsets(only(plane.fetch(at(1), max_bytes=2 * size))) == [1, 2]
@@ -502,7 +502,7 @@ class TestFailures:
         for _ in range(2):
             answer = plane.fetch(at(0))
             plane.settle(490)
-            assert answer.is_waiting  # or consumers would retry thousands of times per second
+            assert answer.is_waiting  # an immediate response would make consumers retry thousands of times per second
             plane.settle(20)
             assert only(answer).error_code == ErrorCode.REPLICA_NOT_AVAILABLE
         answer = plane.fetch(at(0))
@@ -643,12 +643,12 @@ class TestReadersInOrder:
         plane.roll()
         plane.tier()
         plane.drop_local(7)
-        told = []
+        listed = []
         for offset in range(7):
             aborted = only(plane.fetch(at(offset, max_bytes=1), committed=True)).aborted_transactions or []
-            told.append([(each.producer_id, each.first_offset) for each in aborted])
+            listed.append([(each.producer_id, each.first_offset) for each in aborted])
         first, second = [(7, 1)], [(8, 5)]
-        assert told == [[], first, first, [], [], second, second]
+        assert listed == [[], first, first, [], [], second, second]
 
 
 class TestCommittedReaders:

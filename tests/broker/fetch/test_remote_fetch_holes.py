@@ -73,6 +73,6 @@ def test_unlimited_patience_skips_no_hole(plane: TieredPlane, segments: list[Rem
 
 
 def test_log_without_leader_epochs_skips_no_hole(plane: TieredPlane, segments: list[RemoteSegment]) -> None:
-    """All segments may exist; the log cannot tell which belong to its history."""
+    """All segments may exist; a log without leader epochs cannot check which of them belong to its history."""
     plane.log().epochs.replace([LeaderEpochEntry(0, plane.log().local_log_start_offset)])
     wait_for(plane, 2, 2 * PATIENCE_MS)

@@ -54,18 +54,18 @@ class Cache:
         self.sessions = FetchSessions(slots, lambda: next(ids))
         self.now_ms = 1_000_000
 
-    def open(self, asked: SessionRequest) -> OpenFetch:
-        opened = self.sessions.open(asked, self.now_ms)
+    def open(self, requested: SessionRequest) -> OpenFetch:
+        opened = self.sessions.open(requested, self.now_ms)
         assert not isinstance(opened, SessionRefused)
         return opened
 
-    def refusal(self, asked: SessionRequest) -> ErrorCode:
-        opened = self.sessions.open(asked, self.now_ms)
+    def refusal(self, requested: SessionRequest) -> ErrorCode:
+        opened = self.sessions.open(requested, self.now_ms)
         assert isinstance(opened, SessionRefused)
         return opened.error
 
-    def fetch(self, asked: SessionRequest, results: dict[int, LogReadResult] | None = None) -> SessionResponse:
-        opened = self.open(asked)
+    def fetch(self, requested: SessionRequest, results: dict[int, LogReadResult] | None = None) -> SessionResponse:
+        opened = self.open(requested)
         read = {t: (results or {}).get(t.index, idle()) for t in opened.targets.due()}
         return opened.answer(read, self.now_ms)
 

@@ -14,7 +14,7 @@ RETENTION_S = 600
 CHECK_S = 60
 
 
-def bench() -> GroupHarness:
+def make_harness() -> GroupHarness:
     config = GroupConfig(
         group_coordinator_append_linger_ms=0,
         offsets_retention_ms=RETENTION_S * 1000,
@@ -26,7 +26,7 @@ def bench() -> GroupHarness:
 # DeleteGroups
 
 
-def test_a_group_without_members_is_deleted_with_its_offsets() -> None:
+def test_group_without_members_is_deleted_with_its_offsets() -> None:
     b = GroupHarness()
     b.stable_group("a")
     b.commit("a", {("t", 0): 5, ("u", 0): 6})
@@ -42,13 +42,13 @@ def test_a_group_without_members_is_deleted_with_its_offsets() -> None:
     assert not replayed.offsets.has_offsets("g")
 
 
-def test_a_group_with_members_is_not_deleted() -> None:
+def test_group_with_members_is_not_deleted() -> None:
     b = GroupHarness()
     b.stable_group("a")
     assert b.delete_group().error_code == ErrorCode.NON_EMPTY_GROUP
 
 
-def test_an_unknown_group_is_not_deleted() -> None:
+def test_unknown_group_is_not_deleted() -> None:
     assert GroupHarness().delete_group("unknown").error_code == ErrorCode.GROUP_ID_NOT_FOUND
 
 
@@ -92,7 +92,7 @@ def test_consumer_group_with_unreadable_subscription_subscribes_to_all_topics() 
     assert response.topics[0].partitions[0].error_code == ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
 
 
-def test_a_group_of_another_protocol_must_be_empty() -> None:
+def test_group_of_another_protocol_must_be_empty() -> None:
     b = GroupHarness()
     b.join("a", protocol_type="connect")
     b.advance(6)
@@ -134,7 +134,7 @@ def test_more_tombstones_than_fit_one_batch_are_written_as_several() -> None:
 
 
 def test_offsets_of_a_simple_group_expire_and_the_group_with_them() -> None:
-    b = bench()
+    b = make_harness()
     b.commit(None, {("t", 0): 5})
     b.advance(RETENTION_S - 1)
     assert b.fetch() == {("t", 0): 5}
@@ -148,7 +148,7 @@ def test_offsets_of_a_simple_group_expire_and_the_group_with_them() -> None:
 
 
 def test_offsets_of_an_empty_group_expire_from_when_it_became_empty() -> None:
-    b = bench()
+    b = make_harness()
     b.stable_group("a", session_ms=1_800_000)
     b.commit("a", {("t", 0): 5})
     b.advance(RETENTION_S)
@@ -160,7 +160,7 @@ def test_offsets_of_an_empty_group_expire_from_when_it_became_empty() -> None:
 
 
 def test_offsets_of_an_empty_group_of_old_record_versions_expire_from_commit_time() -> None:
-    b = bench()
+    b = make_harness()
     b.stable_group("a")
     b.commit("a", {("t", 0): 5})
     b.leave("a")
@@ -170,7 +170,7 @@ def test_offsets_of_an_empty_group_of_old_record_versions_expire_from_commit_tim
 
 
 def test_offsets_of_subscribed_topics_do_not_expire() -> None:
-    b = bench()
+    b = make_harness()
     b.stable_group("a", session_ms=1_800_000)
     b.commit("a", {("t", 0): 5, ("no longer read", 0): 6})
     b.advance(RETENTION_S + CHECK_S)
@@ -180,7 +180,7 @@ def test_offsets_of_subscribed_topics_do_not_expire() -> None:
 
 @pytest.mark.parametrize("protocol_type", ["consumer", "connect"])
 def test_no_offset_expires_during_a_rebalance_or_with_unreadable_subscriptions(protocol_type: str) -> None:
-    b = bench()
+    b = make_harness()
     b.client("a", protocols={"p": b"?"})
     b.join("a", protocol_type=protocol_type, session_ms=1_800_000)
     b.advance(6)
@@ -191,7 +191,7 @@ def test_no_offset_expires_during_a_rebalance_or_with_unreadable_subscriptions(p
 
 
 def test_expiry_time_of_the_client_takes_precedence() -> None:
-    b = bench()
+    b = make_harness()
     b.commit(None, {("t", 0): 5}, retention_ms=1_000, version=4)
     b.commit(None, {("t", 1): 5}, retention_ms=5 * RETENTION_S * 1000, version=4)
     b.advance(CHECK_S)
@@ -201,7 +201,7 @@ def test_expiry_time_of_the_client_takes_precedence() -> None:
 
 
 def test_offset_with_open_transaction_does_not_expire() -> None:
-    b = bench()
+    b = make_harness()
     b.commit(None, {("t", 0): 5})
     b.shard.offsets.replay_commit(OffsetKey("g", "t", 0), CommittedOffset(6, -1, "", START_MS), 99, producer_id=7)
     b.advance(RETENTION_S + CHECK_S)
@@ -212,7 +212,7 @@ def test_offset_with_open_transaction_does_not_expire() -> None:
 
 
 def test_empty_group_is_removed_unless_a_member_is_pending() -> None:
-    b = bench()
+    b = make_harness()
     b.join("a", follow_up=False, session_ms=100_000)
     b.advance(CHECK_S)
     assert b.shard.groups.get("g") is not None
@@ -221,7 +221,7 @@ def test_empty_group_is_removed_unless_a_member_is_pending() -> None:
 
 
 def test_failed_expiry_is_retried() -> None:
-    b = bench()
+    b = make_harness()
     b.commit(None, {("t", 0): 5})
     b.advance(RETENTION_S - 1)
     b.log.fail_next = ErrorCode.NOT_ENOUGH_REPLICAS
@@ -232,7 +232,7 @@ def test_failed_expiry_is_retried() -> None:
 
 
 def test_many_groups_are_checked_in_slices() -> None:
-    b = bench()
+    b = make_harness()
     for index in range(120):
         b.shard.groups.put(ClassicGroup(f"g{index}"))
     b.advance(CHECK_S)

@@ -48,7 +48,7 @@ def test_groups_are_listed_by_type(types: list[str], count: int) -> None:
     assert len(listed(a_few_groups(), types=types)) == count
 
 
-def test_a_stable_group_is_described_in_full() -> None:
+def test_stable_group_is_described_in_full() -> None:
     b = GroupHarness()
     b.client("b", instance_id="i")
     b.stable_group("a", "b")

@@ -73,7 +73,7 @@ def test_retention_time_of_the_client_is_stored() -> None:
     assert replayed.expire_ms == START_MS + 1_000
 
 
-def test_a_commit_without_generation_makes_a_simple_group() -> None:
+def test_commit_without_generation_creates_a_simple_group() -> None:
     b = GroupHarness()
     b.commit(None, {("t", 0): 5})
     assert b.group.protocol_type is None
@@ -101,7 +101,7 @@ def test_commits_into_a_group_with_members_are_checked() -> None:
     b.stable_group("a")
     assert refusal(b, "a") is ErrorCode.NONE
     assert refusal(b, "a", generation=0) is ErrorCode.ILLEGAL_GENERATION
-    assert refusal(b, "stranger", generation=1) is ErrorCode.UNKNOWN_MEMBER_ID
+    assert refusal(b, "unknown", generation=1) is ErrorCode.UNKNOWN_MEMBER_ID
     assert refusal(b, None) is ErrorCode.UNKNOWN_MEMBER_ID
     b.client("s", instance_id="i", member_id="x")
     assert refusal(b, "s") is ErrorCode.UNKNOWN_MEMBER_ID
@@ -231,7 +231,7 @@ def test_tombstone_removes_pending_offsets_but_not_the_open_transaction() -> Non
     assert offset_in(offsets) is None
 
 
-def test_a_marker_without_offsets_is_harmless() -> None:
+def test_marker_without_offsets_changes_nothing() -> None:
     offsets = store()
     offsets.end_transaction(7, True)
     assert offsets.keys_of_group("g") == []

@@ -35,14 +35,14 @@ def a_group() -> ClassicGroup:
     return group
 
 
-def test_a_commit_is_written_as_kafka_writes_it() -> None:
+def test_commit_has_kafkas_bytes() -> None:
     record = offset_committed(OffsetKey("g", "t", 7), CommittedOffset(5, 3, "m", 1))
     assert record.key.hex() == OFFSET_KEY
     assert record.value is not None
     assert record.value.hex() == "0004000000000000000500000003026d000000000000000100"
 
 
-def test_a_commit_by_topic_id_carries_the_id() -> None:
+def test_commit_by_topic_id_has_the_id() -> None:
     topic_id = Uuid((1).to_bytes(8, "big") + (2).to_bytes(8, "big"))
     record = offset_committed(OffsetKey("g", "t", 0), CommittedOffset(5, -1, "m", 1, -1, topic_id))
     assert record.value is not None
@@ -50,13 +50,13 @@ def test_a_commit_by_topic_id_carries_the_id() -> None:
     assert record.value.hex() == expected
 
 
-def test_a_commit_with_an_expiry_time_is_written_in_the_version_that_has_one() -> None:
+def test_commit_with_expiry_time_uses_a_version_with_that_field() -> None:
     record = offset_committed(OffsetKey("g", "t", 7), CommittedOffset(5, 3, "m", 1, 9))
     assert record.value is not None
     assert record.value.hex() == "0001000000000000000500016d00000000000000010000000000000009"
 
 
-def test_a_group_is_written_as_kafka_writes_it() -> None:
+def test_group_has_kafkas_bytes() -> None:
     record = group_written(a_group(), {"a-1": b"\x03"})
     assert record.key.hex() == GROUP_KEY
     assert record.value is not None
@@ -66,7 +66,7 @@ def test_a_group_is_written_as_kafka_writes_it() -> None:
     )
 
 
-def test_a_group_without_generation_is_written_as_kafka_writes_it() -> None:
+def test_group_without_generation_has_kafkas_bytes() -> None:
     record = group_created(ClassicGroup("g", state_since_ms=5))
     assert record.value is not None
     assert record.value.hex() == "0003000000000000ffffffff000000000000000500000000"
@@ -103,7 +103,7 @@ def test_commits_of_older_versions_are_read(value: str, expected: CommittedOffse
         assert decode_record(key, bytes.fromhex(value)) == OffsetCommitted(OffsetKey("g", "t", 7), expected)
 
 
-def test_a_group_of_the_first_version_is_read() -> None:
+def test_group_of_the_first_version_is_read() -> None:
     """No rebalance timeout, no state timestamp, no static members."""
     value = "00000008636f6e73756d657200000004000572616e67650003612d31000000010003612d31000161"
     value += "000a2f3132372e302e302e31000027100000000201020000000103"

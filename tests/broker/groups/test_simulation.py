@@ -48,7 +48,7 @@ class Worker:
 
 
 @dataclass
-class World:
+class GroupSimulation:
     """The shard, the processes, and the expected state to check against."""
 
     seed: int
@@ -62,7 +62,7 @@ class World:
     def __post_init__(self) -> None:
         self.random = Random(self.seed)
         linger_ms = self.random.choice([0, -1, 5])
-        self.bench = GroupHarness(GroupConfig(group_coordinator_append_linger_ms=linger_ms))
+        self.harness = GroupHarness(GroupConfig(group_coordinator_append_linger_ms=linger_ms))
 
     # Actions of workers.
 
@@ -76,16 +76,16 @@ class World:
             self.after_sync(worker, worker.syncing)
         elif worker.assignment is None:
             self.join(worker)
-        elif self.bench.loop.time() >= worker.next_beat:
+        elif self.harness.loop.time() >= worker.next_beat:
             self.heartbeat(worker)
         elif self.random.random() < 0.3:
             self.commit(worker)
 
     def join(self, worker: Worker) -> None:
         self.forget_work(worker)
-        self.bench.client(worker.name, instance_id=worker.instance_id)
+        self.harness.client(worker.name, instance_id=worker.instance_id)
         try:
-            worker.joining = self.bench.join(
+            worker.joining = self.harness.join(
                 worker.name, group=worker.group, session_ms=SESSION_MS, rebalance_ms=REBALANCE_MS
             )
         except KafkaError:
@@ -108,11 +108,11 @@ class World:
         parts: dict[str, list[str]] = {member_id: [] for member_id in member_ids}
         for partition in range(PARTITIONS):
             parts[member_ids[partition % len(member_ids)]].append(str(partition))
-        by_id = {client.member_id: client.name for client in self.bench.clients.values()}
+        by_id = {client.member_id: client.name for client in self.harness.clients.values()}
         return {by_id[member_id]: "+".join(part).encode() for member_id, part in parts.items() if member_id in by_id}
 
     def sync(self, worker: Worker, shares: dict[str, bytes]) -> ReplyBox | None:
-        return self.bench.sync(worker.name, shares, group=worker.group)
+        return self.harness.sync(worker.name, shares, group=worker.group)
 
     def after_sync(self, worker: Worker, box: ReplyBox) -> None:
         if box.answer is None:
@@ -122,12 +122,12 @@ class World:
             self.reset(worker)
         elif box.error is ErrorCode.NONE:
             worker.assignment = box.synced.assignment
-            worker.next_beat = self.bench.loop.time() + HEARTBEAT_S
+            worker.next_beat = self.harness.loop.time() + HEARTBEAT_S
             self.claim(worker)
 
     def heartbeat(self, worker: Worker) -> None:
-        worker.next_beat = self.bench.loop.time() + HEARTBEAT_S
-        error = self.bench.heartbeat(worker.name, group=worker.group)
+        worker.next_beat = self.harness.loop.time() + HEARTBEAT_S
+        error = self.harness.heartbeat(worker.name, group=worker.group)
         if error in FATAL:
             self.reset(worker)
         elif error is ErrorCode.REBALANCE_IN_PROGRESS:
@@ -141,9 +141,9 @@ class World:
         key = OffsetKey(worker.group, "t", partition)
         self.next_offset += 1
         offset = self.next_offset
-        request = self.bench.commit_request(worker.name, {("t", partition): offset}, worker.group)
+        request = self.harness.commit_request(worker.name, {("t", partition): offset}, worker.group)
         try:
-            answer = self.bench.start(lambda shard: shard.commit_offsets(request, 9), lingers=True)
+            answer = self.harness.start(lambda shard: shard.commit_offsets(request, 9), lingers=True)
         except KafkaError as error:
             if error.code in FATAL:
                 self.reset(worker)
@@ -162,14 +162,14 @@ class World:
     def reset(self, worker: Worker) -> None:
         """Discard the member id and join as a new member."""
         self.forget_work(worker)
-        self.bench.client(worker.name, member_id="", generation=-1)
+        self.harness.client(worker.name, member_id="", generation=-1)
 
     def forget_work(self, worker: Worker) -> None:
         worker.assignment = None
 
     def claim(self, worker: Worker) -> None:
         """Check that no two processes get the same partition in the same generation."""
-        client = self.bench.client(worker.name)
+        client = self.harness.client(worker.name)
         assert worker.assignment is not None
         for partition in filter(None, worker.assignment.decode().split("+")):
             claim = (worker.group, client.generation, partition)
@@ -191,12 +191,12 @@ class World:
     def revive(self, worker: Worker) -> None:
         """Start a new process in place of a crashed one; it keeps at most its instance id."""
         worker.is_alive = True
-        self.bench.clients[worker.name] = Client(worker.name)
+        self.harness.clients[worker.name] = Client(worker.name)
 
     def leave(self, worker: Worker) -> None:
-        leavers = [MemberIdentity(self.bench.client(worker.name).member_id, worker.instance_id)]
+        leavers = [MemberIdentity(self.harness.client(worker.name).member_id, worker.instance_id)]
         try:
-            answer = self.bench.start(lambda shard: shard.leave_group(worker.group, leavers), lingers=True)
+            answer = self.harness.start(lambda shard: shard.leave_group(worker.group, leavers), lingers=True)
         except KafkaError:
             return
         if isinstance(answer, Future):
@@ -205,27 +205,27 @@ class World:
 
     def fail_over(self) -> None:
         """Load a new coordinator from the old one's log, all of it committed."""
-        self.bench.log.holds_commits = False
-        self.bench.log.fail_next = None
-        self.bench.restart()
-        self.bench.log.commit()
-        self.generations = {group.group_id: group.generation for group in self.bench.shard.groups}
+        self.harness.log.holds_commits = False
+        self.harness.log.fail_next = None
+        self.harness.restart()
+        self.harness.log.commit()
+        self.generations = {group.group_id: group.generation for group in self.harness.shard.groups}
 
     def trouble(self) -> None:
         """Start or end a failure of the log."""
         match self.random.randrange(4):
             case 0:
-                self.bench.log.holds_commits = True
+                self.harness.log.holds_commits = True
             case 1 | 2:
-                self.bench.log.holds_commits = False
-                self.bench.log.commit()
+                self.harness.log.holds_commits = False
+                self.harness.log.commit()
             case _:
-                self.bench.log.fail_next = self.random.choice(
+                self.harness.log.fail_next = self.random.choice(
                     [ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.NOT_LEADER_OR_FOLLOWER]
                 )
 
     def event(self) -> None:
-        """Run one random event and let time pass."""
+        """Run one random event and advance the clock."""
         chance = self.random.random()
         worker = self.random.choice(self.workers) if self.workers else None
         if worker is None or (chance < 0.04 and len(self.workers) < 10):
@@ -242,31 +242,31 @@ class World:
             self.fail_over()
         for each in self.random.sample(self.workers, len(self.workers)):
             self.act(each)
-        self.bench.advance(self.random.choice([0.0, 0.1, 0.5, 1.0, 2.0]))
-        self.bench.loop.run_soon()
+        self.harness.advance(self.random.choice([0.0, 0.1, 0.5, 1.0, 2.0]))
+        self.harness.loop.run_soon()
         self.check()
 
     def calm_down(self) -> None:
         """End all failures: every process runs, and time passes in steps shorter than heartbeat intervals."""
-        self.bench.log.holds_commits = False
-        self.bench.log.fail_next = None
-        self.bench.log.commit()
+        self.harness.log.holds_commits = False
+        self.harness.log.fail_next = None
+        self.harness.log.commit()
         for worker in self.workers:
             if not worker.is_alive:
                 self.revive(worker)
         for _ in range(120):
             for worker in self.workers:
                 self.act(worker)
-            self.bench.advance(0.5)
-            self.bench.loop.run_soon()
+            self.harness.advance(0.5)
+            self.harness.loop.run_soon()
             self.check()
 
     # Invariants.
 
     def check(self) -> None:
-        assert self.bench.loop.failures == []
-        assert not self.bench.is_broken
-        for group in self.bench.shard.groups:
+        assert self.harness.loop.failures == []
+        assert not self.harness.is_broken
+        for group in self.harness.shard.groups:
             self.check_group(group)
         self.check_counts()
         self.check_parked()
@@ -274,7 +274,7 @@ class World:
             self.check_log()
 
     def in_flight(self) -> bool:
-        hosted = self.bench.hosted
+        hosted = self.harness.hosted
         return bool(hosted._open or hosted._uncommitted)
 
     def check_group(self, group: ClassicGroup) -> None:
@@ -286,7 +286,7 @@ class World:
         assert group.pending_syncs <= members.keys()
         assert not group.pending_joins & members.keys()
         assert group.parked_join_count == sum(member.awaits_join for member in members.values())
-        timers = self.bench.shard.timers
+        timers = self.harness.shard.timers
         for member in members.values():
             assert not (member.awaits_join and member.awaits_sync), "parked twice"
             has_session = f"session {len(group.group_id)} {group.group_id} {member.member_id}" in timers
@@ -302,33 +302,33 @@ class World:
 
     def check_counts(self) -> None:
         counts = dict.fromkeys(GroupState, 0)
-        for group in self.bench.shard.groups:
+        for group in self.harness.shard.groups:
             counts[group.state] += 1
-        assert self.bench.shard.metrics.groups == counts
+        assert self.harness.shard.metrics.groups == counts
 
     def check_parked(self) -> None:
         """Check that every waiting request belongs to a known member; other requests would never be answered."""
         known = {
             member.member_id
-            for group in self.bench.shard.groups
+            for group in self.harness.shard.groups
             for member in group.members.values()
             if member.awaits_join or member.awaits_sync
         }
         for worker in self.workers:
             waits = [box for box in (worker.joining, worker.syncing) if box is not None and box.answer is None]
-            client = self.bench.client(worker.name)
+            client = self.harness.client(worker.name)
             has_id = client.member_id != ""
             assert not waits or not has_id or client.member_id in known, f"{worker.name} waits for ever"
 
     def check_log(self) -> None:
         """Check that replaying the log yields the state in memory, as far as the log should contain it."""
-        replayed = self.bench.replayed_shard()
-        for group in self.bench.shard.groups:
+        replayed = self.harness.replayed_shard()
+        for group in self.harness.shard.groups:
             if group.state is GroupState.STABLE:
                 twin = replayed.groups.get_or_raise(group.group_id)
                 assert _persistent(twin) == _persistent(group)
         for key, possible in self.possible_offsets.items():
-            stored = self.bench.shard.offsets.get(key)
+            stored = self.harness.shard.offsets.get(key)
             assert (-1 if stored is None else stored.offset) in possible, f"{key} is lost"
             assert replayed.offsets.get(key) == stored
 
@@ -337,13 +337,13 @@ class World:
             workers = [worker for worker in self.workers if worker.group == name]
             if not workers:
                 continue
-            group = self.bench.shard.groups.get_or_raise(name)
+            group = self.harness.shard.groups.get_or_raise(name)
             assert group.state is GroupState.STABLE
             assert len(group.members) == len(workers)
             parts = [part for worker in workers for part in (worker.assignment or b"").decode().split("+") if part]
             assert sorted(map(int, parts)) == list(range(PARTITIONS))
-            asked = [("t", partition) for partition in range(PARTITIONS)]
-            fetched = self.bench.fetch(asked, group=name, stable=True)
+            partitions = [("t", partition) for partition in range(PARTITIONS)]
+            fetched = self.harness.fetch(partitions, group=name, stable=True)
             for partition in range(PARTITIONS):
                 possible = self.possible_offsets.get(OffsetKey(name, "t", partition), {-1})
                 assert fetched["t", partition] in possible
@@ -357,14 +357,14 @@ def _persistent(group: ClassicGroup) -> object:
     return group.generation, group.protocol_type, group.protocol, group.leader, members
 
 
-def run_seed(seed: int) -> World:
+def run_seed(seed: int) -> GroupSimulation:
     """Run one random history."""
-    world = World(seed)
+    simulation = GroupSimulation(seed)
     for _ in range(EVENTS):
-        world.event()
-    world.calm_down()
-    world.check_everybody_works()
-    return world
+        simulation.event()
+    simulation.calm_down()
+    simulation.check_everybody_works()
+    return simulation
 
 
 @pytest.mark.parametrize("seed", SEEDS)

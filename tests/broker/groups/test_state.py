@@ -16,7 +16,7 @@ LEGAL = {
 
 @pytest.mark.parametrize("state", GroupState)
 @pytest.mark.parametrize("transition", Transition)
-def test_a_transition_is_legal_if_kafka_allows_it(state: GroupState, transition: Transition) -> None:
+def test_transition_is_legal_if_kafka_allows_it(state: GroupState, transition: Transition) -> None:
     if transition is Transition.UNLOADED and state is not GroupState.DEAD:
         assert next_state(state, transition) is GroupState.DEAD
     elif (state, transition) in LEGAL:

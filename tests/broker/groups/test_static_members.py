@@ -41,7 +41,7 @@ def test_restarted_static_member_takes_over_without_a_rebalance() -> None:
     assert old not in b.group.members
 
 
-def test_the_new_member_id_survives_a_failover() -> None:
+def test_new_member_id_survives_a_failover() -> None:
     b = static_group("a", "b")
     restarted(b, "b")
     b.join("b")
@@ -50,7 +50,7 @@ def test_the_new_member_id_survives_a_failover() -> None:
     assert b.group.members["i-b-3"].assignment == b"b"
 
 
-def test_the_old_process_is_fenced() -> None:
+def test_old_process_is_fenced() -> None:
     b = static_group("a")
     old = restarted(b, "a")
     b.join("a")
@@ -112,7 +112,7 @@ def test_takeover_with_timed_out_commit_stays_in_effect() -> None:
     assert "i-b-3" in b.replayed_shard().groups.get_or_raise("g").members
 
 
-def test_a_takeover_that_changes_the_protocol_starts_a_rebalance() -> None:
+def test_takeover_that_changes_the_protocol_starts_a_rebalance() -> None:
     b = GroupHarness()
     b.client("a", instance_id="i-a", protocols={"range": b"r", "sticky": b"s"})
     b.client("b", instance_id="i-b", protocols={"range": b"r", "sticky": b"s"})
@@ -123,7 +123,7 @@ def test_a_takeover_that_changes_the_protocol_starts_a_rebalance() -> None:
     assert b.state() is GroupState.PREPARING_REBALANCE
 
 
-def test_a_takeover_with_another_subscription_keeps_the_generation() -> None:
+def test_takeover_with_another_subscription_keeps_the_generation() -> None:
     b = static_group("a", "b")
     restarted(b, "b")
     box = b.join("b", protocols={"range": subscription("other")})
@@ -186,7 +186,7 @@ def test_rebalance_without_joins_lasts_until_static_members_expire() -> None:
     assert b.state() is GroupState.EMPTY
 
 
-def test_an_administrator_removes_a_static_member_by_its_instance() -> None:
+def test_administrator_removes_a_static_member_by_its_instance() -> None:
     b = static_group("a", "b")
     leavers = [MemberIdentity("", "i-b"), MemberIdentity("", "i-unknown"), MemberIdentity("", None)]
     response = b.execute(lambda shard: shard.leave_group("g", leavers), lingers=True)
@@ -202,7 +202,7 @@ def test_leave_checks_the_instance_id_of_the_member(member_id: str) -> None:
     assert response.members[0].error_code == ErrorCode.FENCED_INSTANCE_ID
 
 
-def test_an_unknown_instance_is_an_unknown_member() -> None:
+def test_unknown_instance_is_an_unknown_member() -> None:
     b = static_group("a")
     b.client("x", instance_id="i-x", member_id="x-1", generation=1)
     assert b.heartbeat("x") is ErrorCode.UNKNOWN_MEMBER_ID

@@ -14,7 +14,7 @@ def test_topics_are_read_from_every_version(version: int) -> None:
 
 
 def test_unknown_subscription_version_is_read_by_its_prefix() -> None:
-    metadata = (99).to_bytes(2, "big") + subscription("t")[2:] + b"whatever comes"
+    metadata = (99).to_bytes(2, "big") + subscription("t")[2:] + b"later fields"
     assert subscribed_topics(metadata) == frozenset({"t"})
 
 

@@ -44,8 +44,8 @@ def test_member_without_assignment_gets_an_empty_one() -> None:
 
 def test_assignment_of_an_unknown_member_is_ignored() -> None:
     b = completing("a")
-    b.client("stranger", member_id="s-9")
-    assert b.sync("a", {"a": b"1", "stranger": b"2"}).synced.assignment == b"1"
+    b.client("unknown", member_id="s-9")
+    assert b.sync("a", {"a": b"1", "unknown": b"2"}).synced.assignment == b"1"
 
 
 def test_sync_in_a_stable_group_is_answered_at_once() -> None:
@@ -55,24 +55,24 @@ def test_sync_in_a_stable_group_is_answered_at_once() -> None:
 
 
 @pytest.mark.parametrize(
-    ("error", "told"),
+    ("error", "expected"),
     [
         (ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.COORDINATOR_NOT_AVAILABLE),
         (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.UNKNOWN_SERVER_ERROR),
         (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_COORDINATOR),
     ],
 )
-def test_an_assignment_that_cannot_be_written_starts_a_rebalance(error: ErrorCode, told: ErrorCode) -> None:
+def test_failed_write_of_an_assignment_starts_a_rebalance(error: ErrorCode, expected: ErrorCode) -> None:
     b = completing("a", "b")
     follower = b.sync("b")
     b.log.fail_next = error
     leader = b.sync("a", {"a": b"1", "b": b"2"})
-    assert (leader.error, follower.error) == (told, told)
+    assert (leader.error, follower.error) == (expected, expected)
     assert b.state() is GroupState.PREPARING_REBALANCE
     assert b.group.members["a-1"].assignment == b""
 
 
-def test_an_assignment_that_is_not_committed_in_time_starts_a_rebalance() -> None:
+def test_commit_timeout_of_an_assignment_starts_a_rebalance() -> None:
     b = completing("a")
     b.log.holds_commits = True
     leader = b.sync("a", {"a": b"1"})
@@ -120,7 +120,7 @@ def test_sync_checks_group_member_generation_and_protocol() -> None:
     assert b.sync("a", generation=7).error is ErrorCode.ILLEGAL_GENERATION
     assert b.sync("a", protocol_type="connect").error is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
     assert b.sync("a", protocol="sticky").error is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
-    assert b.sync("stranger").error is ErrorCode.UNKNOWN_MEMBER_ID
+    assert b.sync("unknown").error is ErrorCode.UNKNOWN_MEMBER_ID
     assert b.sync("a", {"a": b""}, protocol_type=None, protocol="range").error is ErrorCode.NONE
 
 
@@ -176,7 +176,7 @@ def test_heartbeat_checks_group_member_and_generation() -> None:
     b = GroupHarness()
     b.stable_group("a")
     assert b.heartbeat("a", group="unknown") is ErrorCode.UNKNOWN_MEMBER_ID
-    assert b.heartbeat("stranger") is ErrorCode.UNKNOWN_MEMBER_ID
+    assert b.heartbeat("unknown") is ErrorCode.UNKNOWN_MEMBER_ID
     assert b.heartbeat("a", generation=0) is ErrorCode.ILLEGAL_GENERATION
 
 
@@ -245,7 +245,7 @@ def test_leave_ends_the_join_phase_if_all_others_have_rejoined() -> None:
     assert box.joined.generation_id == 2
 
 
-def test_a_member_that_leaves_while_parked_is_answered() -> None:
+def test_parked_join_of_a_leaving_member_is_answered() -> None:
     b = GroupHarness()
     b.stable_group("a", "b")
     box = b.join("a")
@@ -253,7 +253,7 @@ def test_a_member_that_leaves_while_parked_is_answered() -> None:
     assert box.error is ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_a_pending_member_may_leave() -> None:
+def test_pending_member_may_leave() -> None:
     b = GroupHarness()
     b.stable_group("a")
     b.join("p", follow_up=False)
@@ -270,5 +270,5 @@ def test_leave_of_an_unknown_group_is_an_error_per_member() -> None:
 def test_leave_of_an_unknown_member_starts_no_rebalance() -> None:
     b = GroupHarness()
     b.stable_group("a")
-    assert b.leave("stranger").members[0].error_code == ErrorCode.UNKNOWN_MEMBER_ID
+    assert b.leave("unknown").members[0].error_code == ErrorCode.UNKNOWN_MEMBER_ID
     assert b.state() is GroupState.STABLE

@@ -57,7 +57,7 @@ async def page() -> bytes:
     return b"a_metric 1\n"
 
 
-def test_a_node_that_serves_is_live_and_ready(run: Run) -> None:
+def test_serving_node_is_live_and_ready(run: Run) -> None:
     async def scenario() -> None:
         async with serving(node_routes(not_ready_because=lambda: None, render_metrics=page)) as server:
             for path, status in (("/health/live", "live"), ("/health/ready", "ready")):
@@ -69,7 +69,7 @@ def test_a_node_that_serves_is_live_and_ready(run: Run) -> None:
     run(scenario())
 
 
-def test_a_node_that_does_not_serve_is_live_and_says_why_it_is_not_ready(run: Run) -> None:
+def test_starting_node_is_live_and_reports_why_it_is_not_ready(run: Run) -> None:
     async def scenario() -> None:
         async with serving(node_routes(not_ready_because=lambda: "loading logs", render_metrics=page)) as server:
             assert (await fetch(server, get("/health/live")))[0] == 200
@@ -146,7 +146,7 @@ def test_unusual_requests_get_an_error_status(run: Run, text: str, status: int) 
     run(scenario())
 
 
-def test_a_client_that_leaves_during_a_request_cancels_it(run: Run) -> None:
+def test_disconnected_client_cancels_its_request(run: Run) -> None:
     async def scenario() -> None:
         begun, cancelled = asyncio.Event(), asyncio.Event()
 
@@ -169,7 +169,7 @@ def test_a_client_that_leaves_during_a_request_cancels_it(run: Run) -> None:
     run(scenario())
 
 
-def test_a_port_in_use_is_a_listen_error(run: Run) -> None:
+def test_port_in_use_is_a_listen_error(run: Run) -> None:
     async def scenario() -> None:
         async with serving({}) as server:
             with pytest.raises(ListenError, match="listener HTTP cannot listen"):

@@ -29,7 +29,7 @@ class History:
 
     def __init__(self, seed: int, steps: int = 400) -> None:
         self._random = random.Random(seed)
-        self._live: dict[str, tuple[Uuid, int]] = {}  # by name: id and number of partitions
+        self._live: dict[str, tuple[Uuid, int]] = {}  # id and partition count by name
         self._acls: list[Uuid] = []
         self._brokers: dict[int, int] = {}
         self._next_producer_id = 0

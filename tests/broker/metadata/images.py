@@ -43,8 +43,8 @@ def directory_of(broker: int) -> Uuid:
     return uuid(1_000_000 + broker)
 
 
-def incarnation_of(broker: int, life: int = 1) -> Uuid:
-    return uuid(2_000_000 + 1_000 * broker + life)
+def incarnation_of(broker: int, incarnation: int = 1) -> Uuid:
+    return uuid(2_000_000 + 1_000 * broker + incarnation)
 
 
 def image_of(records: Iterable[MetadataRecord], base: MetadataImage = EMPTY_IMAGE) -> MetadataImage:
@@ -230,20 +230,20 @@ class Cluster:
 
     # Requests of brokers and clients
 
-    def registration(self, broker: int, *, life: int = 1, rack: str | None = None) -> BrokerRegistrationRequest:
+    def registration(self, broker: int, *, incarnation: int = 1, rack: str | None = None) -> BrokerRegistrationRequest:
         features = {**SUPPORTED_FEATURES, KRAFT_VERSION: VersionRange(0, 1)}
         return BrokerRegistrationRequest(
             broker_id=broker,
             cluster_id=CLUSTER_ID,
-            incarnation_id=incarnation_of(broker, life),
+            incarnation_id=incarnation_of(broker, incarnation),
             listeners=[Listener(LISTENER, f"host-{broker}", 9000 + broker, 0)],
             features=[Feature(name, *levels) for name, levels in features.items()],
             rack=rack,
             log_dirs=[directory_of(broker)],
         )
 
-    def register(self, broker: int, *, life: int = 1, rack: str | None = None, previous_epoch: int = -1) -> int:
-        request = self.registration(broker, life=life, rack=rack)
+    def register(self, broker: int, *, incarnation: int = 1, rack: str | None = None, previous_epoch: int = -1) -> int:
+        request = self.registration(broker, incarnation=incarnation, rack=rack)
         request.previous_broker_epoch = previous_epoch
         return self.write(self.controller.register_broker(request, now_ms=self.now_ms)).broker_epoch
 

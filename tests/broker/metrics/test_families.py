@@ -69,7 +69,7 @@ class TestTopics:
         assert values["kafka_server_brokertopicmetrics_bytesin_total{}"] == 10
         assert not any('topic="a"' in name for name in values)
 
-    def test_a_topic_keeps_its_meters(self) -> None:
+    def test_topic_keeps_its_meters(self) -> None:
         metrics = BrokerTopicMetrics()
         assert metrics.topic("a") is metrics.topic("a")
 
@@ -167,7 +167,7 @@ class TestNode:
 
 
 class TestExposition:
-    async def test_a_long_family_is_rendered_in_slices_with_one_head(self) -> None:
+    async def test_long_family_is_rendered_in_slices_with_one_head(self) -> None:
         count = 2 * SAMPLES_PER_SLICE + 1
         family = Family("a", "help", "gauge", lambda: [Sample(n, {"n": str(n)}) for n in range(count)])
         page = (await Exposition([family]).render()).decode()

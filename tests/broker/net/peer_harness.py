@@ -112,7 +112,7 @@ class NetworkClientHarness:
         """Advance the clock."""
         self.loop.advance(ms / 1000)
 
-    def told(self) -> list[Outcome]:
+    def take_outcomes(self) -> list[Outcome]:
         """Return the outcomes since the last call."""
         self.loop.run_soon()
         assert not self.loop.failures

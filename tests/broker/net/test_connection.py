@@ -465,7 +465,7 @@ class TestEndings:
         assert peer.answers == [1, 2, 3]
         assert peer.transport.is_closing()
 
-    async def test_answered_request_is_not_told_of_a_half_close(self) -> None:
+    async def test_answered_request_is_not_notified_of_a_half_close(self) -> None:
         broker = Broker()
         broker.later, broker.patient = {1, 2}, {1}
         peer = ConnectionHarness(broker).connect()

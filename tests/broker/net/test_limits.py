@@ -6,16 +6,16 @@ from broker.net.idle import IdleOrder
 
 
 class Waiter:
-    """Adds `wants` bytes once admitted."""
+    """Adds `size` bytes once admitted."""
 
-    def __init__(self, backlog: RequestBacklog, wants: int = 0) -> None:
+    def __init__(self, backlog: RequestBacklog, size: int = 0) -> None:
         self._backlog = backlog
-        self._wants = wants
+        self._size = size
         self.calls = 0
 
     def on_room(self) -> None:
         self.calls += 1
-        self._backlog.adjust(0, self._wants)
+        self._backlog.adjust(0, self._size)
 
 
 class TestBacklog:

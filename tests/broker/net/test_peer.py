@@ -43,215 +43,218 @@ def beat(broker_id: int = 1) -> BrokerHeartbeatRequest:
 
 
 def test_versions_are_requested_once_per_connection() -> None:
-    stage = NetworkClientHarness()
-    stage.send(beat(1))
-    stage.send(beat(2))
-    stage.last.accept()
-    header, asked = stage.last.take()
+    harness = NetworkClientHarness()
+    harness.send(beat(1))
+    harness.send(beat(2))
+    harness.last.accept()
+    header, request = harness.last.take()
     assert (header.api_version, header.client_id) == (4, "raft-client-1")
-    assert asked == ApiVersionsRequest("ottla", "0.1.0")
-    assert len(stage.last.requests) == 1, "nothing is sent before versions are agreed on"
-    stage.last.answer(header, served(BROKER_HEARTBEAT=(0, 0)))
-    (first, one), (second, two) = stage.last.take(), stage.last.take()
+    assert request == ApiVersionsRequest("ottla", "0.1.0")
+    assert len(harness.last.requests) == 1, "no request is sent before the version negotiation"
+    harness.last.answer(header, served(BROKER_HEARTBEAT=(0, 0)))
+    (first, one), (second, two) = harness.last.take(), harness.last.take()
     assert [one, two] == [beat(1), beat(2)]
     assert (first.api_version, second.api_version) == (0, 0)
-    stage.last.answer(first, BrokerHeartbeatResponse(is_caught_up=True))
-    stage.last.answer(second, BrokerHeartbeatResponse(is_fenced=False))
-    assert stage.told() == [BrokerHeartbeatResponse(is_caught_up=True), BrokerHeartbeatResponse(is_fenced=False)]
-    assert len(stage.attempts) == 1
+    harness.last.answer(first, BrokerHeartbeatResponse(is_caught_up=True))
+    harness.last.answer(second, BrokerHeartbeatResponse(is_fenced=False))
+    assert harness.take_outcomes() == [
+        BrokerHeartbeatResponse(is_caught_up=True),
+        BrokerHeartbeatResponse(is_fenced=False),
+    ]
+    assert len(harness.attempts) == 1
 
 
 def test_served_versions_are_known_while_connected() -> None:
-    stage = NetworkClientHarness()
-    assert stage.peers.versions(NODE) is None
-    stage.send(beat())
-    assert stage.peers.versions(NODE) is None
-    stage.last.agree(**BEAT)
-    assert stage.peers.versions(NODE) == {ApiKey.API_VERSIONS: (0, 4), ApiKey.BROKER_HEARTBEAT: (0, 1)}
-    stage.last.protocol.connection_lost(None)
-    assert stage.peers.versions(NODE) is None
+    harness = NetworkClientHarness()
+    assert harness.peers.versions(NODE) is None
+    harness.send(beat())
+    assert harness.peers.versions(NODE) is None
+    harness.last.agree(**BEAT)
+    assert harness.peers.versions(NODE) == {ApiKey.API_VERSIONS: (0, 4), ApiKey.BROKER_HEARTBEAT: (0, 1)}
+    harness.last.protocol.connection_lost(None)
+    assert harness.peers.versions(NODE) is None
 
 
-def test_old_node_is_asked_again_in_its_own_api_versions_version() -> None:
-    stage = NetworkClientHarness()
-    stage.send(beat())
-    stage.last.accept()
-    header, _ = stage.last.take()
+def test_api_versions_is_retried_in_the_nodes_version() -> None:
+    harness = NetworkClientHarness()
+    harness.send(beat())
+    harness.last.accept()
+    header, _ = harness.last.take()
     refusal = ApiVersionsResponse(ErrorCode.UNSUPPORTED_VERSION, [ApiVersion(ApiKey.API_VERSIONS, 0, 2)])
-    stage.last.answer(header._replace(api_version=0), refusal)
-    header, _ = stage.last.take()
+    harness.last.answer(header._replace(api_version=0), refusal)
+    header, _ = harness.last.take()
     assert header.api_version == 2
-    stage.last.answer(header, served(**BEAT))
-    assert stage.last.take()[1] == beat()
+    harness.last.answer(header, served(**BEAT))
+    assert harness.last.take()[1] == beat()
 
 
 @pytest.mark.parametrize(
     ("theirs", "wanted", "sent"), [((0, 1), None, 1), ((0, 0), None, 0), ((0, 2), (0, 1), 1), ((1, 2), (0, 1), 1)]
 )
 def test_highest_common_version_is_sent(theirs: tuple[int, int], wanted: tuple[int, int] | None, sent: int) -> None:
-    stage = NetworkClientHarness()
+    harness = NetworkClientHarness()
     built: list[int] = []
 
     def build(version: int) -> VoteRequest:
         built.append(version)
         return VoteRequest()
 
-    stage.send(Versioned(ApiKey.VOTE, build), versions=wanted)
-    stage.last.agree(VOTE=theirs)
-    assert stage.last.take()[0].api_version == sent
+    harness.send(Versioned(ApiKey.VOTE, build), versions=wanted)
+    harness.last.agree(VOTE=theirs)
+    assert harness.last.take()[0].api_version == sent
     assert built == [sent]
 
 
 def test_missing_common_version_sends_nothing_and_keeps_the_connection() -> None:
-    stage = NetworkClientHarness()
-    stage.send(VoteRequest(), versions=(2, 2))
-    stage.send(beat())
-    stage.last.agree(VOTE=(0, 1))
-    assert stage.outcomes == [], "outcomes have a turn of the loop of their own"
-    too_old, unknown = stage.told()
+    harness = NetworkClientHarness()
+    harness.send(VoteRequest(), versions=(2, 2))
+    harness.send(beat())
+    harness.last.agree(VOTE=(0, 1))
+    assert harness.outcomes == [], "outcomes have a turn of the loop of their own"
+    too_old, unknown = harness.take_outcomes()
     assert isinstance(too_old, VersionMismatch)
     assert str(too_old) == "node:9093: VOTE is served there in versions 0 to 1, wanted are 2 to 2"
     assert isinstance(unknown, VersionMismatch)
-    assert len(stage.last.requests) == 1
-    assert not stage.last.transport.is_aborted
+    assert len(harness.last.requests) == 1
+    assert not harness.last.transport.is_aborted
 
 
 def test_request_that_a_version_cannot_express_is_a_mismatch() -> None:
-    stage = NetworkClientHarness()
-    stage.send(BrokerHeartbeatRequest(broker_id=2**40))
-    stage.last.agree(**BEAT)
-    (outcome,) = stage.told()
+    harness = NetworkClientHarness()
+    harness.send(BrokerHeartbeatRequest(broker_id=2**40))
+    harness.last.agree(**BEAT)
+    (outcome,) = harness.take_outcomes()
     assert isinstance(outcome, VersionMismatch)
 
 
 def test_unreachable_node_fails_waiting_requests_and_is_retried_later() -> None:
-    stage = NetworkClientHarness()
-    stage.send(beat(1))
-    stage.send(beat(2))
-    stage.last.fail(Ending("cannot be reached (refused)", is_refusal=True))
-    first, second = stage.told()
+    harness = NetworkClientHarness()
+    harness.send(beat(1))
+    harness.send(beat(2))
+    harness.last.fail(Ending("cannot be reached (refused)", is_refusal=True))
+    first, second = harness.take_outcomes()
     assert isinstance(first, PeerRefused)
     assert str(second) == "node:9093 cannot be reached (refused)"
-    stage.run(1_000)
-    assert len(stage.attempts) == 1, "nobody asked again"
+    harness.run(1_000)
+    assert len(harness.attempts) == 1, "no second connection attempt without requests"
 
 
 def test_back_off_doubles_from_50_to_500_ms_and_resets_after_success() -> None:
-    stage = NetworkClientHarness()
-    stage.send(beat(), timeout_ms=60_000)
+    harness = NetworkClientHarness()
+    harness.send(beat(), timeout_ms=60_000)
     for expected_ms in (50, 100, 200, 400, 500, 500):
-        stage.last.fail(Ending("refused", is_refusal=True))
-        assert_tried_again_after(stage, expected_ms)
-    stage.last.agree(**BEAT)
-    stage.last.protocol.connection_lost(None)
-    assert_tried_again_after(stage, 50)
+        harness.last.fail(Ending("refused", is_refusal=True))
+        assert_tried_again_after(harness, expected_ms)
+    harness.last.agree(**BEAT)
+    harness.last.protocol.connection_lost(None)
+    assert_tried_again_after(harness, 50)
 
 
-def assert_tried_again_after(stage: NetworkClientHarness, expected_ms: int) -> None:
-    attempts = len(stage.attempts)
-    stage.send(beat(), timeout_ms=60_000)
-    stage.run(expected_ms - 1)
-    assert len(stage.attempts) == attempts
-    stage.run(1.01)
-    assert len(stage.attempts) == attempts + 1
+def assert_tried_again_after(harness: NetworkClientHarness, expected_ms: int) -> None:
+    attempts = len(harness.attempts)
+    harness.send(beat(), timeout_ms=60_000)
+    harness.run(expected_ms - 1)
+    assert len(harness.attempts) == attempts
+    harness.run(1.01)
+    assert len(harness.attempts) == attempts + 1
 
 
 @pytest.mark.parametrize(("spread", "expected_ms"), [(0.0, 40), (1.0, 60)])
 def test_back_off_has_jitter(spread: float, expected_ms: int) -> None:
-    stage = NetworkClientHarness(spread)
-    stage.send(beat())
-    stage.last.fail(Ending("refused", is_refusal=True))
-    assert_tried_again_after(stage, expected_ms)
+    harness = NetworkClientHarness(spread)
+    harness.send(beat())
+    harness.last.fail(Ending("refused", is_refusal=True))
+    assert_tried_again_after(harness, expected_ms)
 
 
 def test_connection_attempt_times_out() -> None:
-    stage = NetworkClientHarness(connect_timeout_ms=300)
-    stage.send(beat())
-    stage.run(301)
-    (outcome,) = stage.told()
+    harness = NetworkClientHarness(connect_timeout_ms=300)
+    harness.send(beat())
+    harness.run(301)
+    (outcome,) = harness.take_outcomes()
     assert isinstance(outcome, PeerUnavailable)
-    assert stage.last.is_cancelled
-    stage.last.accept()
-    assert stage.last.transport.is_aborted, "it came too late"
+    assert harness.last.is_cancelled
+    harness.last.accept()
+    assert harness.last.transport.is_aborted, "the response is late"
 
 
 def test_negotiation_of_versions_times_out() -> None:
-    stage = NetworkClientHarness(connect_timeout_ms=300)
-    stage.send(beat())
-    stage.last.accept()
-    stage.run(301)
-    assert isinstance(stage.told()[0], PeerUnavailable)
-    assert stage.last.transport.is_aborted
+    harness = NetworkClientHarness(connect_timeout_ms=300)
+    harness.send(beat())
+    harness.last.accept()
+    harness.run(301)
+    assert isinstance(harness.take_outcomes()[0], PeerUnavailable)
+    assert harness.last.transport.is_aborted
 
 
 def test_missing_response_ends_the_connection_and_its_requests() -> None:
-    stage = NetworkClientHarness()
-    stage.send(beat(1), timeout_ms=100)
-    stage.send(beat(2), timeout_ms=5_000)
-    stage.last.agree(**BEAT)
-    stage.run(101)
-    late, behind = stage.told()
+    harness = NetworkClientHarness()
+    harness.send(beat(1), timeout_ms=100)
+    harness.send(beat(2), timeout_ms=5_000)
+    harness.last.agree(**BEAT)
+    harness.run(101)
+    late, behind = harness.take_outcomes()
     assert isinstance(late, PeerTimedOut)
     assert str(late) == "node:9093 did not answer BROKER_HEARTBEAT within 100 ms"
     assert isinstance(behind, PeerUnavailable)
-    assert stage.last.transport.is_aborted
+    assert harness.last.transport.is_aborted
 
 
 def test_unsent_requests_survive_a_lost_connection() -> None:
-    stage = NetworkClientHarness(max_in_flight=1)
-    stage.send(beat(1))
-    stage.send(beat(2))
-    stage.last.agree(**BEAT)
-    stage.last.protocol.connection_lost(ConnectionResetError("reset"))
-    (sent,) = stage.told()
+    harness = NetworkClientHarness(max_in_flight=1)
+    harness.send(beat(1))
+    harness.send(beat(2))
+    harness.last.agree(**BEAT)
+    harness.last.protocol.connection_lost(ConnectionResetError("reset"))
+    (sent,) = harness.take_outcomes()
     assert str(sent) == "node:9093 broke the connection (reset)"
-    stage.run(51)
-    stage.last.agree(**BEAT)
-    assert stage.last.take()[1] == beat(2)
+    harness.run(51)
+    harness.last.agree(**BEAT)
+    assert harness.last.take()[1] == beat(2)
 
 
 def test_waiting_request_times_out_without_ending_the_connection() -> None:
-    stage = NetworkClientHarness(max_in_flight=1)
-    stage.send(beat(1), timeout_ms=1_000)
-    stage.send(beat(2), timeout_ms=100)
-    stage.last.agree(**BEAT)
-    stage.run(101)
-    assert isinstance(stage.told()[0], PeerTimedOut)
-    header, _ = stage.last.take()
-    stage.last.answer(header, BrokerHeartbeatResponse())
-    assert stage.told() == [BrokerHeartbeatResponse()]
-    assert len(stage.last.requests) == 2, "what had timed out was not sent"
+    harness = NetworkClientHarness(max_in_flight=1)
+    harness.send(beat(1), timeout_ms=1_000)
+    harness.send(beat(2), timeout_ms=100)
+    harness.last.agree(**BEAT)
+    harness.run(101)
+    assert isinstance(harness.take_outcomes()[0], PeerTimedOut)
+    header, _ = harness.last.take()
+    harness.last.answer(header, BrokerHeartbeatResponse())
+    assert harness.take_outcomes() == [BrokerHeartbeatResponse()]
+    assert len(harness.last.requests) == 2, "requests that timed out are not sent"
 
 
 def test_requests_in_flight_are_limited() -> None:
-    stage = NetworkClientHarness(max_in_flight=2)
+    harness = NetworkClientHarness(max_in_flight=2)
     for number in range(4):
-        stage.send(beat(number))
-    stage.last.agree(**BEAT)
-    assert len(stage.last.requests) == 3
-    header, _ = stage.last.take()
-    stage.last.answer(header, BrokerHeartbeatResponse())
-    assert len(stage.last.requests) == 4
+        harness.send(beat(number))
+    harness.last.agree(**BEAT)
+    assert len(harness.last.requests) == 3
+    header, _ = harness.last.take()
+    harness.last.answer(header, BrokerHeartbeatResponse())
+    assert len(harness.last.requests) == 4
 
 
 def test_waiting_requests_are_limited() -> None:
-    stage = NetworkClientHarness(max_waiting=1)
-    stage.send(beat(1))
-    stage.send(beat(2))
-    (outcome,) = stage.told()
+    harness = NetworkClientHarness(max_waiting=1)
+    harness.send(beat(1))
+    harness.send(beat(2))
+    (outcome,) = harness.take_outcomes()
     assert isinstance(outcome, PeerUnavailable)
     assert "too many" in str(outcome)
 
 
 def test_node_that_does_not_read_is_sent_no_more() -> None:
-    stage = NetworkClientHarness()
-    stage.send(beat(1))
-    stage.last.agree(**BEAT)
-    stage.last.protocol.pause_writing()
-    stage.send(beat(2))
-    assert len(stage.last.requests) == 2
-    stage.last.protocol.resume_writing()
-    assert len(stage.last.requests) == 3
+    harness = NetworkClientHarness()
+    harness.send(beat(1))
+    harness.last.agree(**BEAT)
+    harness.last.protocol.pause_writing()
+    harness.send(beat(2))
+    assert len(harness.last.requests) == 2
+    harness.last.protocol.resume_writing()
+    assert len(harness.last.requests) == 3
 
 
 @pytest.mark.parametrize(
@@ -268,110 +271,110 @@ def test_node_that_does_not_read_is_sent_no_more() -> None:
 )
 @pytest.mark.parametrize("agreed", [False, True], ids=["versions", "answer"])
 def test_malformed_response_ends_the_connection(garbage: bytes, agreed: bool, caplog: pytest.LogCaptureFixture) -> None:
-    stage = NetworkClientHarness()
-    stage.send(beat())
+    harness = NetworkClientHarness()
+    harness.send(beat())
     if agreed:
-        stage.last.agree(**BEAT)
+        harness.last.agree(**BEAT)
     else:
-        stage.last.accept()
-    stage.last.send(garbage)
-    (outcome,) = stage.told()
+        harness.last.accept()
+    harness.last.send(garbage)
+    (outcome,) = harness.take_outcomes()
     assert isinstance(outcome, PeerUnavailable)
-    assert stage.last.transport.is_aborted
+    assert harness.last.transport.is_aborted
     assert "node violated the protocol" in caplog.text
 
 
 @given(st.lists(st.binary(min_size=1, max_size=40), max_size=6), st.booleans())
 def test_every_request_has_one_outcome_whatever_a_node_sends(chunks: list[bytes], agreed: bool) -> None:
-    stage = NetworkClientHarness()
-    stage.send(beat(1))
-    stage.send(beat(2))
+    harness = NetworkClientHarness()
+    harness.send(beat(1))
+    harness.send(beat(2))
     if agreed:
-        stage.last.agree(**BEAT)
+        harness.last.agree(**BEAT)
     else:
-        stage.last.accept()
+        harness.last.accept()
     for chunk in chunks:
-        if not stage.last.transport.is_aborted:
-            stage.last.send(chunk)
-    stage.run(5_000)
-    assert len(stage.told()) == 2
-    assert stage.loop.live_timers <= 1, "that of the silence at most"
+        if not harness.last.transport.is_aborted:
+            harness.last.send(chunk)
+    harness.run(5_000)
+    assert len(harness.take_outcomes()) == 2
+    assert harness.loop.live_timers <= 1, "at most the request before the silence"
 
 
 def test_response_without_request_ends_the_connection() -> None:
-    stage = NetworkClientHarness()
-    stage.send(beat())
-    stage.last.agree(**BEAT)
-    header, _ = stage.last.take()
-    stage.last.answer(header, BrokerHeartbeatResponse())
-    stage.last.answer(header, BrokerHeartbeatResponse())
-    assert stage.told() == [BrokerHeartbeatResponse()]
-    assert stage.last.transport.is_aborted
+    harness = NetworkClientHarness()
+    harness.send(beat())
+    harness.last.agree(**BEAT)
+    header, _ = harness.last.take()
+    harness.last.answer(header, BrokerHeartbeatResponse())
+    harness.last.answer(header, BrokerHeartbeatResponse())
+    assert harness.take_outcomes() == [BrokerHeartbeatResponse()]
+    assert harness.last.transport.is_aborted
 
 
 def test_error_in_api_versions_ends_the_connection() -> None:
-    stage = NetworkClientHarness()
-    stage.send(beat())
-    stage.last.accept()
-    header, _ = stage.last.take()
-    stage.last.answer(header, ApiVersionsResponse(ErrorCode.CLUSTER_AUTHORIZATION_FAILED))
-    assert isinstance(stage.told()[0], PeerUnavailable)
+    harness = NetworkClientHarness()
+    harness.send(beat())
+    harness.last.accept()
+    header, _ = harness.last.take()
+    harness.last.answer(header, ApiVersionsResponse(ErrorCode.CLUSTER_AUTHORIZATION_FAILED))
+    assert isinstance(harness.take_outcomes()[0], PeerUnavailable)
 
 
 def test_idle_connection_is_closed_and_forgotten() -> None:
-    stage = NetworkClientHarness(max_idle_ms=1_000)
-    stage.send(beat())
-    stage.last.agree(**BEAT)
-    stage.run(900)
-    header, _ = stage.last.take()
-    stage.last.answer(header, BrokerHeartbeatResponse())
-    stage.run(900)
-    assert [bool(stage.peers.endpoints), stage.last.transport.is_aborted] == [True, False]
-    stage.run(200)
-    assert [bool(stage.peers.endpoints), stage.last.transport.is_aborted] == [False, True]
-    assert stage.loop.live_timers == 0
-    stage.send(beat())
-    assert len(stage.attempts) == 2, "and there is no back-off after that"
+    harness = NetworkClientHarness(max_idle_ms=1_000)
+    harness.send(beat())
+    harness.last.agree(**BEAT)
+    harness.run(900)
+    header, _ = harness.last.take()
+    harness.last.answer(header, BrokerHeartbeatResponse())
+    harness.run(900)
+    assert [bool(harness.peers.endpoints), harness.last.transport.is_aborted] == [True, False]
+    harness.run(200)
+    assert [bool(harness.peers.endpoints), harness.last.transport.is_aborted] == [False, True]
+    assert harness.loop.live_timers == 0
+    harness.send(beat())
+    assert len(harness.attempts) == 2, "the next connection has no back-off"
 
 
 def test_nodes_do_not_wait_for_one_another() -> None:
-    stage = NetworkClientHarness()
-    stage.send(beat(1))
-    stage.send(beat(2), to=OTHER)
-    stage.last.agree(**BEAT)
-    header, _ = stage.last.take()
-    stage.last.answer(header, BrokerHeartbeatResponse())
-    assert stage.told() == [BrokerHeartbeatResponse()]
+    harness = NetworkClientHarness()
+    harness.send(beat(1))
+    harness.send(beat(2), to=OTHER)
+    harness.last.agree(**BEAT)
+    header, _ = harness.last.take()
+    harness.last.answer(header, BrokerHeartbeatResponse())
+    assert harness.take_outcomes() == [BrokerHeartbeatResponse()]
 
 
 def test_dropped_node_fails_its_requests_and_can_be_contacted_again() -> None:
-    stage = NetworkClientHarness()
-    stage.send(beat(1))
-    stage.last.agree(**BEAT)
-    stage.peers.drop(OTHER)
-    assert stage.told() == []
-    stage.peers.drop(NODE)
-    assert isinstance(stage.told()[0], PeerUnavailable)
-    assert stage.last.transport.is_aborted
-    stage.send(beat(2))
-    stage.last.agree(**BEAT)
-    assert stage.last.take()[1] == beat(2)
+    harness = NetworkClientHarness()
+    harness.send(beat(1))
+    harness.last.agree(**BEAT)
+    harness.peers.drop(OTHER)
+    assert harness.take_outcomes() == []
+    harness.peers.drop(NODE)
+    assert isinstance(harness.take_outcomes()[0], PeerUnavailable)
+    assert harness.last.transport.is_aborted
+    harness.send(beat(2))
+    harness.last.agree(**BEAT)
+    assert harness.last.take()[1] == beat(2)
 
 
 def test_closed_client_fails_all_requests() -> None:
-    stage = NetworkClientHarness(max_in_flight=1)
-    stage.send(beat(1))
-    stage.send(beat(2))
-    stage.last.agree(**BEAT)
-    stage.send(beat(3), to=OTHER)
-    stage.peers.close()
-    stage.send(beat(4))
-    assert [type(outcome) for outcome in stage.told()] == [PeerUnavailable] * 4
-    assert all(attempt.transport.is_aborted or attempt.is_cancelled for attempt in stage.attempts)
-    assert stage.loop.live_timers == 0
+    harness = NetworkClientHarness(max_in_flight=1)
+    harness.send(beat(1))
+    harness.send(beat(2))
+    harness.last.agree(**BEAT)
+    harness.send(beat(3), to=OTHER)
+    harness.peers.close()
+    harness.send(beat(4))
+    assert [type(outcome) for outcome in harness.take_outcomes()] == [PeerUnavailable] * 4
+    assert all(attempt.transport.is_aborted or attempt.is_cancelled for attempt in harness.attempts)
+    assert harness.loop.live_timers == 0
 
 
-# On real sockets.
+# Real sockets.
 
 
 Run = Callable[[Coroutine[Any, Any, None]], None]
@@ -414,13 +417,13 @@ def test_large_messages_pass_both_ways(run: Run) -> None:
         loop, node = asyncio.get_running_loop(), Node()
         peers = NetworkClient(loop, TcpConnect(loop), client_id="1")
         request = EnvelopeRequest(bytes(3_000_000))
-        asked = [
+        futures = [
             peers.request(node.endpoint, request, EnvelopeResponse, timeout_ms=10_000, versions=None) for _ in range(3)
         ]
-        for future in asked[:2]:
+        for future in futures[:2]:
             assert len((await future).response_data or b"") == 5_000_000
         with pytest.raises(PeerUnavailable):
-            await asked[2]
+            await futures[2]
         assert min(node.envelopes) > 3_000_000
         peers.close()
         await node.server.drain(5.0)

@@ -37,7 +37,7 @@ def _open(settings: tuple[str, ...], environ: dict[str, str]) -> tuple[str, Memo
     return open_directories(fs, config, _no_failure).cluster_id, fs
 
 
-def test_a_lone_node_without_configuration_formats_itself() -> None:
+def test_lone_node_without_configuration_formats_itself() -> None:
     cluster_id, fs = _open(("log.dirs=/data",), {})
     assert len(cluster_id) == 22
     assert fs.exists("/data/meta.properties")

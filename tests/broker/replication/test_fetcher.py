@@ -102,10 +102,15 @@ def test_request_has_the_broker_epoch_and_size_limits() -> None:
     assert (request.replica_state.replica_id, request.replica_state.replica_epoch) == (9, 90)
     assert (request.max_wait_ms, request.min_bytes, request.max_bytes) == (500, 1, 10_485_760)
     (topic,) = request.topics
-    (asked,) = topic.partitions
+    (requested,) = topic.partitions
     assert topic.topic_id == T
-    assert (asked.partition, asked.current_leader_epoch, asked.fetch_offset, asked.last_fetched_epoch) == (0, 1, 5, 1)
-    assert (asked.log_start_offset, asked.partition_max_bytes) == (0, 1_048_576)
+    assert (
+        requested.partition,
+        requested.current_leader_epoch,
+        requested.fetch_offset,
+        requested.last_fetched_epoch,
+    ) == (0, 1, 5, 1)
+    assert (requested.log_start_offset, requested.partition_max_bytes) == (0, 1_048_576)
 
 
 def test_at_most_one_session_request_is_under_way() -> None:
@@ -406,8 +411,8 @@ def test_truncated_log_is_fetched_with_its_older_epoch() -> None:
     diverging(fetcher, 1, 3, EpochEnd(1, 5))
     fetcher.replicas[0].where = at(3, 0)
     fetcher.core.on_truncated(fetcher.followed(), 0, is_done=True)
-    asked = fetcher.ask().topics[0].partitions[0]
-    assert (asked.fetch_offset, asked.last_fetched_epoch) == (3, 0)
+    partition = fetcher.ask().topics[0].partitions[0]
+    assert (partition.fetch_offset, partition.last_fetched_epoch) == (3, 0)
 
 
 def test_truncation_without_effect_backs_off() -> None:
@@ -711,8 +716,8 @@ def test_built_replica_is_fetched_at_once() -> None:
     followed = moved(fetcher).followed
     fetcher.replicas[0].where = at(40, 7, 2)
     fetcher.core.on_built(followed, 0, is_done=True)
-    asked = fetcher.ask().topics[0].partitions[0]
-    assert (asked.fetch_offset, asked.last_fetched_epoch, asked.log_start_offset) == (40, 7, 2)
+    partition = fetcher.ask().topics[0].partitions[0]
+    assert (partition.fetch_offset, partition.last_fetched_epoch, partition.log_start_offset) == (40, 7, 2)
     assert followed.lag == -1
 
 

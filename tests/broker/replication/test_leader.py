@@ -87,9 +87,9 @@ class TestHighWatermark:
 
 
 class TestAdmission:
-    @pytest.mark.parametrize(("asked", "replicas", "effective"), [(2, 3, 2), (2, 1, 1), (1, 3, 1)])
-    def test_min_isr_is_limited_to_the_replica_count(self, asked: int, replicas: int, effective: int) -> None:
-        assert effective_min_isr(asked, replicas) == effective
+    @pytest.mark.parametrize(("configured", "replicas", "effective"), [(2, 3, 2), (2, 1, 1), (1, 3, 1)])
+    def test_min_isr_is_limited_to_the_replica_count(self, configured: int, replicas: int, effective: int) -> None:
+        assert effective_min_isr(configured, replicas) == effective
 
     def test_confirmed_members_count_for_admission_and_possible_ones_for_acknowledgement(self) -> None:
         one = leader(isr=(1,))
@@ -104,8 +104,8 @@ class TestAdmission:
 class TestFollowerFetch:
     def test_unassigned_replica_with_an_epoch_gets_unknown_leader_epoch(self) -> None:
         assert leader().on_follower_fetch(fetch(9, 0), 0, 0, -1) == ErrorCode.UNKNOWN_LEADER_EPOCH
-        stranger = fetch(9, 0, leader_epoch=-1)
-        assert leader().on_follower_fetch(stranger, 0, 0, -1) == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        unassigned = fetch(9, 0, leader_epoch=-1)
+        assert leader().on_follower_fetch(unassigned, 0, 0, -1) == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
     def test_fetch_of_a_former_registration_does_not_count(self) -> None:
         """KIP-903: the broker has registered again with epoch 8; its former process still fetches with 7."""

@@ -78,7 +78,7 @@ def test_proposal_of_an_unassigned_replica_is_dropped() -> None:
     assert role.isr == CommittedIsr(frozenset({1, 2}))
 
 
-def test_same_leader_keeps_log_ends_and_resets_caught_up_times_in_its_next_epoch() -> None:
+def test_reelected_leader_keeps_log_ends_and_resets_caught_up_times() -> None:
     first = lead(None, Registration())
     first.on_follower_fetch(FollowerFetch(3, -1, 0, 10, 0), 10, 600, -1)
     role = lead(first, Registration(leader_epoch=1, partition_epoch=1), 12, 900)

@@ -37,20 +37,20 @@ def segment(start: int, end: int, **epochs: int) -> Remote:
 
 
 class Leader:
-    """A leader with this history; `asked` lists the queried epochs."""
+    """A leader with this history; `queried` lists the epochs of queries."""
 
     def __init__(self, first_local: int, end: int, *epochs: tuple[int, int], log_start: int = 0) -> None:
         self.first_local = first_local
         self.end = end
         self.epochs = epochs
         self.log_start = log_start
-        self.asked: list[int] = []
+        self.queried: list[int] = []
 
     def epoch_at(self, offset: int) -> int:
         return [epoch for epoch, start in self.epochs if start <= offset][-1]
 
     def end_of(self, epoch: int) -> EpochEnd:
-        self.asked.append(epoch)
+        self.queried.append(epoch)
         known = [each for each in self.epochs if each[0] <= epoch]
         if not known:
             return EpochEnd(epoch, self.epochs[0][1])
@@ -86,31 +86,31 @@ def _find(segments: tuple[Remote, ...], epoch: int, offset: int) -> Remote | Non
 def test_epoch_0_needs_no_epoch_query() -> None:
     leader, u1 = Leader(3, 9, (0, 0)), segment(0, 2, e0=0)
     assert leader.build(u1) == Load(u1, 3, 0, 0)
-    assert leader.asked == []
+    assert leader.queried == []
 
 
 def test_offset_before_an_epoch_start_belongs_to_the_former_epoch() -> None:
     leader, u1 = Leader(3, 9, (0, 0), (1, 3)), segment(0, 2, e0=0)
     assert leader.build(u1) == Load(u1, 3, 0, 0)
-    assert leader.asked == [0]
+    assert leader.queried == [0]
 
 
 def test_offset_after_an_epoch_start_belongs_to_that_epoch() -> None:
     leader, u3 = Leader(9, 12, (0, 0), (1, 3), (2, 5), (3, 7)), segment(6, 8, e2=6, e3=7)
     assert leader.build(u3) == Load(u3, 9, 0, 3)
-    assert leader.asked == [2]
+    assert leader.queried == [2]
 
 
 def test_epochs_without_records_leave_gaps() -> None:
     leader, u = Leader(90, 99, (0, 20), (1, 85), (3, 90), (4, 98), log_start=20), segment(80, 89, e0=80, e1=85)
     assert leader.build(u) == Load(u, 90, 20, 1)
-    assert leader.asked == [2]
+    assert leader.queried == [2]
 
 
 def test_former_epoch_may_have_ended_long_before() -> None:
     leader, u = Leader(9, 12, (1, 0), (5, 4)), segment(4, 8, e5=4)
     assert leader.build(u) == Load(u, 9, 0, 5)
-    assert leader.asked == [4]
+    assert leader.queried == [4]
 
 
 def test_missing_segment_ends_the_attempt() -> None:
@@ -136,26 +136,26 @@ def test_segment_that_the_leader_agrees_with_counts_to_its_end() -> None:
     """Another leader, with other segment bounds, copied the segment."""
     leader, u = Leader(5, 20, (1, 0), (2, 7)), segment(2, 9, e1=2, e2=7)
     assert leader.build(u) == Load(u, 10, 0, 2)
-    assert leader.asked == [0, 2]
+    assert leader.queried == [0, 2]
 
 
 def test_segment_counts_up_to_the_leaders_end_of_the_same_epoch() -> None:
     """An unclean leader truncated epoch 1 to 5 before it began its own epoch; the segment has more of epoch 1."""
     leader, u = Leader(5, 8, (1, 0), (2, 5)), segment(0, 9, e1=0)
     assert leader.build(u) == Load(u, 5, 0, 1)
-    assert leader.asked == [1], "that was said already"
+    assert leader.queried == [1], "the leader is not queried twice"
 
 
 def test_segment_counts_up_to_the_last_common_epoch() -> None:
     leader, u = Leader(5, 20, (1, 0), (3, 8)), segment(2, 9, e1=2, e2=7)
     assert leader.build(u) == Load(u, 7, 0, 1)
-    assert leader.asked == [0, 2, 1]
+    assert leader.queried == [0, 2, 1]
 
 
 def test_leader_may_have_an_epoch_that_the_segment_lacks() -> None:
     leader, u = Leader(4, 20, (1, 0), (2, 6), (4, 9)), segment(0, 9, e1=0, e3=7)
     assert leader.build(u) == Load(u, 6, 0, 1)
-    assert leader.asked == [0, 3, 1]
+    assert leader.queried == [0, 3, 1]
 
 
 def test_changed_leader_history_ends_the_attempt() -> None:

@@ -28,7 +28,7 @@ def test_full_file_is_rotated_and_old_files_are_limited(log: BoundedLog, tmp_pat
     assert found == {"ottla.log": b"fourth..5", "ottla.log.1": b"third...", "ottla.log.2": b"second.."}
 
 
-def test_a_piece_larger_than_the_bound_is_kept_whole(log: BoundedLog, tmp_path: Path) -> None:
+def test_output_above_the_limit_is_written_whole(log: BoundedLog, tmp_path: Path) -> None:
     log.write(b"x" * 30)
     assert (tmp_path / "ottla.log").read_bytes() == b"x" * 30
 

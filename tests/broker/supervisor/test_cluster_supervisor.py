@@ -22,7 +22,7 @@ class Cluster:
         self.nodes = [a_node(root / str(node_id), node_id) for node_id in (1, 2, 3)]
         for node in self.nodes:
             node.directory.mkdir()
-        self.said: list[str] = []
+        self.lines: list[str] = []
         self.all_ready = asyncio.Event()
         self.processes: dict[int, FakeProcess] = {}
         self._failing = failing
@@ -36,7 +36,7 @@ class Cluster:
         return self.processes[node_id]
 
     def say(self, line: str) -> None:
-        self.said.append(line)
+        self.lines.append(line)
         if line.startswith("bootstrap"):
             self.all_ready.set()
 
@@ -46,7 +46,7 @@ class Cluster:
 
 
 @pytest.mark.parametrize("number", STOP_SIGNALS)
-def test_a_signal_stops_all_nodes(tmp_path: Path, number: signal.Signals) -> None:
+def test_signal_stops_all_nodes(tmp_path: Path, number: signal.Signals) -> None:
     cluster = Cluster(tmp_path)
 
     async def main() -> None:
@@ -58,10 +58,10 @@ def test_a_signal_stops_all_nodes(tmp_path: Path, number: signal.Signals) -> Non
 
     run_fast(main())
     assert [process.signals for process in cluster.processes.values()] == [["TERM"]] * 3
-    assert cluster.said[-1] == "bootstrap server: 127.0.0.1:9092,127.0.0.1:9102,127.0.0.1:9112"
+    assert cluster.lines[-1] == "bootstrap server: 127.0.0.1:9092,127.0.0.1:9102,127.0.0.1:9112"
 
 
-def test_a_node_that_does_not_start_stops_the_others(tmp_path: Path) -> None:
+def test_failed_start_of_a_node_stops_the_others(tmp_path: Path) -> None:
     cluster = Cluster(tmp_path, failing=2)
 
     async def main() -> None:
@@ -70,4 +70,4 @@ def test_a_node_that_does_not_start_stops_the_others(tmp_path: Path) -> None:
     with pytest.raises(NodeDidNotStart, match=r"node 2 did not start: no room\."):
         run_fast(main())
     assert [cluster.processes[node_id].signals for node_id in (1, 3)] == [["TERM"]] * 2
-    assert not any("bootstrap" in line for line in cluster.said)
+    assert not any("bootstrap" in line for line in cluster.lines)

@@ -27,19 +27,19 @@ def supervise(
     directory: Path, spawner: FakeSpawner, play: Play, *, restart: bool = True, prepare: Prepare = nothing_to_prepare
 ) -> list[str]:
     """Supervise a node while `play` runs; return the status lines."""
-    said: list[str] = []
+    lines: list[str] = []
 
     async def main() -> None:
         node = a_node(directory)
         node_supervisor = NodeSupervisor(
-            node, spawner.spawn, StatusReport([node], said.append), prepare, restart=restart
+            node, spawner.spawn, StatusReport([node], lines.append), prepare, restart=restart
         )
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(node_supervisor.run())
             await play(node_supervisor, spawner)
 
     run_fast(main())
-    return said
+    return lines
 
 
 async def settle() -> None:
@@ -55,8 +55,8 @@ async def stop_soon(node_supervisor: NodeSupervisor, _spawner: FakeSpawner) -> N
 
 def test_serving_node_is_reported_and_stopped_by_sigterm(tmp_path: Path) -> None:
     spawner = FakeSpawner(SERVING)
-    said = supervise(tmp_path, spawner, stop_soon)
-    assert said == [
+    lines = supervise(tmp_path, spawner, stop_soon)
+    assert lines == [
         "node 1  127.0.0.1:9092  http://127.0.0.1:9644  pid 100  ready in 0.00 s",
         "bootstrap server: 127.0.0.1:9092",
     ]
@@ -64,7 +64,7 @@ def test_serving_node_is_reported_and_stopped_by_sigterm(tmp_path: Path) -> None
 
 
 def test_picked_http_port_is_reported_at_every_start(tmp_path: Path) -> None:
-    said: list[str] = []
+    lines: list[str] = []
     plays: list[dict[str, object]] = [
         {"output": b"HTTP is served url=http://127.0.0.1:%d\n[KafkaServer id=1] started\n" % port, "exit_code": code}
         for port, code in ((40_001, -9), (40_002, None))
@@ -74,7 +74,7 @@ def test_picked_http_port_is_reported_at_every_start(tmp_path: Path) -> None:
     async def main() -> None:
         node = dataclasses.replace(a_node(tmp_path), http_url=None)
         node_supervisor = NodeSupervisor(
-            node, spawner.spawn, StatusReport([node], said.append), nothing_to_prepare, restart=True
+            node, spawner.spawn, StatusReport([node], lines.append), nothing_to_prepare, restart=True
         )
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(node_supervisor.run())
@@ -82,7 +82,7 @@ def test_picked_http_port_is_reported_at_every_start(tmp_path: Path) -> None:
             node_supervisor.stop()
 
     run_fast(main())
-    assert [line.split()[3] for line in said if " ready " in line] == [
+    assert [line.split()[3] for line in lines if " ready " in line] == [
         "http://127.0.0.1:40001",
         "http://127.0.0.1:40002",
     ]
@@ -110,8 +110,8 @@ def test_killed_node_is_restarted(tmp_path: Path) -> None:
         await asyncio.sleep(2 * FIRST_DELAY_S)
         node_supervisor.stop()
 
-    said = supervise(tmp_path, FakeSpawner(SERVING), play)
-    assert said[2:] == [
+    lines = supervise(tmp_path, FakeSpawner(SERVING), play)
+    assert lines[2:] == [
         "node 1 has exited (SIGKILL) and is restarted in 0.1 s",
         "node 1  127.0.0.1:9092  http://127.0.0.1:9644  pid 101  ready again in 0.00 s",
     ]
@@ -137,8 +137,8 @@ def test_node_is_not_restarted_where_restarts_are_off(tmp_path: Path) -> None:
         spawner.processes[0].exit(-signal.SIGKILL)
 
     spawner = FakeSpawner(SERVING)
-    said = supervise(tmp_path, spawner, play, restart=False)
-    assert "is not restarted" in said[-1]
+    lines = supervise(tmp_path, spawner, play, restart=False)
+    assert "is not restarted" in lines[-1]
     assert len(spawner.started) == 1
 
 
@@ -168,13 +168,13 @@ def test_failed_later_start_is_repeated(tmp_path: Path) -> None:
         await asyncio.sleep(2)
         node_supervisor.stop()
 
-    said = supervise(tmp_path, FakeSpawner(DYING, FAILING, OSError(12, "Cannot allocate memory"), SERVING), play)
-    assert [line.partition(" and is")[0] for line in said if "exited" in line] == [
+    lines = supervise(tmp_path, FakeSpawner(DYING, FAILING, OSError(12, "Cannot allocate memory"), SERVING), play)
+    assert [line.partition(" and is")[0] for line in lines if "exited" in line] == [
         "node 1 has exited (SIGKILL)",
         "node 1 has exited (code 1)",
         "node 1 has exited (not started)",
     ]
-    assert "ready again" in said[-1]
+    assert "ready again" in lines[-1]
 
 
 def test_node_killed_before_serving_is_restarted(tmp_path: Path) -> None:
@@ -182,11 +182,11 @@ def test_node_killed_before_serving_is_restarted(tmp_path: Path) -> None:
         await asyncio.sleep(1)
         node_supervisor.stop()
 
-    said = supervise(tmp_path, FakeSpawner({"exit_code": -9}, SERVING), play)
-    assert "pid 101  ready in" in said[1]
+    lines = supervise(tmp_path, FakeSpawner({"exit_code": -9}, SERVING), play)
+    assert "pid 101  ready in" in lines[1]
 
 
-def test_a_node_that_does_not_stop_is_killed(tmp_path: Path) -> None:
+def test_node_is_killed_after_the_stop_timeout(tmp_path: Path) -> None:
     spawner = FakeSpawner({**SERVING, "deaf": True})
     spent: list[float] = []
 
@@ -202,13 +202,13 @@ def test_a_node_that_does_not_stop_is_killed(tmp_path: Path) -> None:
     assert spent == [pytest.approx(STOP_TIMEOUT_S)]
 
 
-def test_a_node_is_prepared_before_every_start(tmp_path: Path) -> None:
+def test_node_is_prepared_before_every_start(tmp_path: Path) -> None:
     prepared: list[int] = []
 
     def prepare(node: LocalNode) -> None:
         prepared.append(node.id)
         if len(prepared) == 2:
-            raise NotPrepared("the disk is gone.")
+            raise NotPrepared("the disk has failed.")
 
     async def play(node_supervisor: NodeSupervisor, spawner: FakeSpawner) -> None:
         await settle()
@@ -216,9 +216,9 @@ def test_a_node_is_prepared_before_every_start(tmp_path: Path) -> None:
         await asyncio.sleep(2)
         node_supervisor.stop()
 
-    said = supervise(tmp_path, FakeSpawner(SERVING), play, prepare=prepare)
+    lines = supervise(tmp_path, FakeSpawner(SERVING), play, prepare=prepare)
     assert prepared == [1, 1, 1]
-    assert "node 1 has exited (not started) and is restarted in 0.2 s: the disk is gone." in said
+    assert "node 1 has exited (not started) and is restarted in 0.2 s: the disk has failed." in lines
 
 
 def test_failed_first_preparation_is_not_repeated(tmp_path: Path) -> None:
@@ -234,18 +234,18 @@ def test_failed_first_preparation_is_not_repeated(tmp_path: Path) -> None:
 
 
 def test_active_controller_of_several_nodes_is_reported_once_per_term(tmp_path: Path) -> None:
-    said: list[str] = []
+    lines: list[str] = []
     nodes = [a_node(tmp_path, 1), a_node(tmp_path, 2)]
-    report = StatusReport(nodes, said.append)
+    report = StatusReport(nodes, lines.append)
     for node in (nodes[0], nodes[0], nodes[1]):
         report.leads(node)
-    assert said == ["node 1 is the active controller", "node 2 is the active controller"]
+    assert lines == ["node 1 is the active controller", "node 2 is the active controller"]
 
 
 def test_active_controller_of_a_single_node_is_not_reported(tmp_path: Path) -> None:
     leading: dict[str, object] = {"output": b"This node is the active controller\n[KafkaServer id=1] started\n"}
-    said = supervise(tmp_path, FakeSpawner(leading), stop_soon)
-    assert not any("controller" in line for line in said)
+    lines = supervise(tmp_path, FakeSpawner(leading), stop_soon)
+    assert not any("controller" in line for line in lines)
 
 
 def test_stop_during_back_off_starts_no_process(tmp_path: Path) -> None:
@@ -280,6 +280,6 @@ def test_stop_during_process_creation_stops_the_process(tmp_path: Path) -> None:
 
 
 def test_unwritable_pid_file_is_reported_without_stopping_the_node(tmp_path: Path) -> None:
-    said = supervise(tmp_path / "gone", FakeSpawner(SERVING), stop_soon)
-    assert "cannot write" in said[0]
-    assert "ready in" in said[1]
+    lines = supervise(tmp_path / "missing", FakeSpawner(SERVING), stop_soon)
+    assert "cannot write" in lines[0]
+    assert "ready in" in lines[1]

@@ -55,7 +55,7 @@ def test_last_message_is_the_last_line_with_text(output: NodeOutput, printed: by
     assert output.last_message == words
 
 
-def test_an_endless_line_costs_bounded_memory(output: NodeOutput) -> None:
+def test_memory_of_an_endless_line_is_bounded(output: NodeOutput) -> None:
     for _ in range(5):
         output.feed(b"x" * MAX_LINE_BYTES)
     assert len(output.last_message) == MAX_LINE_BYTES

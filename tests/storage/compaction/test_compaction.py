@@ -55,7 +55,7 @@ class Producer:
     next_sequence: int = 0
 
 
-class CompactedLogHarness:
+class LogCleanerHarness:
     """A compacted log, all records ever appended to it, and operations on it."""
 
     def __init__(self, config: LogConfig = COMPACTED) -> None:
@@ -223,7 +223,7 @@ class CompactedLogHarness:
 
 
 def test_last_value_of_a_key_keeps_its_offset() -> None:
-    log = CompactedLogHarness()
+    log = LogCleanerHarness()
     log.put(("a", "1"), ("b", "1"), ("c", "1"))
     log.put(("a", "2"), ("c", "2"))
     log.put(("a", "3"))
@@ -235,7 +235,7 @@ def test_last_value_of_a_key_keeps_its_offset() -> None:
 
 
 def test_second_pass_changes_nothing() -> None:
-    log = CompactedLogHarness()
+    log = LogCleanerHarness()
     log.put(("a", "1"))
     log.roll()
     log.put(("a", "2"))
@@ -245,7 +245,7 @@ def test_second_pass_changes_nothing() -> None:
 
 
 def test_batches_without_removed_records_keep_their_bytes() -> None:
-    log = CompactedLogHarness()
+    log = LogCleanerHarness()
     log.put(("a", "1"), ("b", "1"), codec=4)
     log.put(("c", "1"))
     log.roll()
@@ -256,7 +256,7 @@ def test_batches_without_removed_records_keep_their_bytes() -> None:
 
 @pytest.mark.parametrize("codec", [0, 1, 2, 3, 4])
 def test_filtered_batch_keeps_offsets_codec_and_timestamps(codec: int) -> None:
-    log = CompactedLogHarness()
+    log = LogCleanerHarness()
     log.put(("a", "1"), ("b", "1"), ("a", "2"), codec=codec)
     log.roll()
     log.compact()
@@ -266,7 +266,7 @@ def test_filtered_batch_keeps_offsets_codec_and_timestamps(codec: int) -> None:
 
 
 def test_last_batch_of_the_cleaned_range_stays_as_a_bare_header() -> None:
-    log = CompactedLogHarness()
+    log = LogCleanerHarness()
     log.put(("a", "1"))
     log.put(("b", "1"))
     log.roll()
@@ -282,7 +282,7 @@ def test_last_batch_of_the_cleaned_range_stays_as_a_bare_header() -> None:
 
 
 def test_local_tombstone_is_kept_while_remote_segments_exist() -> None:
-    log = CompactedLogHarness(replace(COMPACTED, remote_storage_enable=True))
+    log = LogCleanerHarness(replace(COMPACTED, remote_storage_enable=True))
     log.put(("a", None))
     log.roll()
     for _ in range(3):
@@ -295,7 +295,7 @@ def test_local_tombstone_is_kept_while_remote_segments_exist() -> None:
 
 
 def test_tombstone_is_removed_only_after_delete_retention() -> None:
-    log = CompactedLogHarness()
+    log = LogCleanerHarness()
     log.put(("a", "1"), ("b", "1"))
     log.put(("a", None))
     log.roll()
@@ -319,7 +319,7 @@ def test_tombstone_is_removed_only_after_delete_retention() -> None:
 
 
 def test_record_without_key_is_dropped() -> None:
-    log = CompactedLogHarness(LogConfig(segment_bytes=2048))
+    log = LogCleanerHarness(LogConfig(segment_bytes=2048))
     log._append(build_batch([Record(NOW_MS, None, b"v"), Record(NOW_MS, b"a", b"v")]))
     log.roll()
     log.log.config = COMPACTED
@@ -328,7 +328,7 @@ def test_record_without_key_is_dropped() -> None:
 
 
 def test_aborted_data_is_removed_at_once_and_outdates_nothing() -> None:
-    log = CompactedLogHarness()
+    log = LogCleanerHarness()
     log.put(("a", "kept"))
     log.put_in_transaction(1, ("a", "aborted"))
     log.end(1, ControlType.ABORT)
@@ -343,7 +343,7 @@ def test_aborted_data_is_removed_at_once_and_outdates_nothing() -> None:
 
 
 def test_marker_is_kept_for_delete_retention_after_its_data() -> None:
-    log = CompactedLogHarness()
+    log = LogCleanerHarness()
     log.put(("x", "1"))
     log.put_in_transaction(1, ("a", "1"))
     log.end(1, ControlType.COMMIT)
@@ -371,7 +371,7 @@ def test_marker_is_kept_for_delete_retention_after_its_data() -> None:
 
 def test_first_batch_of_a_leader_epoch_stays_as_a_bare_header() -> None:
     """A follower that reads the log after compaction derives the same epochs as one that read it before."""
-    log = CompactedLogHarness()
+    log = LogCleanerHarness()
     for epoch in (0, 3, 7):
         log.log.assign_epoch(epoch)
         log.epoch = epoch
@@ -385,7 +385,7 @@ def test_first_batch_of_a_leader_epoch_stays_as_a_bare_header() -> None:
 
 
 def test_last_batch_of_an_active_producer_stays_as_a_bare_header() -> None:
-    log = CompactedLogHarness()
+    log = LogCleanerHarness()
     log.put_in_transaction(1, ("a", "1"))
     log.end(1, ControlType.ABORT)
     log.put(("b", "1"))
@@ -403,7 +403,7 @@ def test_last_batch_of_an_active_producer_stays_as_a_bare_header() -> None:
 
 
 def test_segments_with_an_undecided_transaction_are_not_cleaned() -> None:
-    log = CompactedLogHarness()
+    log = LogCleanerHarness()
     log.put(("a", "1"), ("a", "2"))
     log.roll()
     log.put_in_transaction(1, ("b", "1"))
@@ -419,7 +419,7 @@ def test_segments_with_an_undecided_transaction_are_not_cleaned() -> None:
 
 
 def test_records_within_min_compaction_lag_are_not_cleaned() -> None:
-    log = CompactedLogHarness(replace(COMPACTED, min_compaction_lag_ms=1000))
+    log = LogCleanerHarness(replace(COMPACTED, min_compaction_lag_ms=1000))
     log.put(("a", "1"))
     log.roll()
     log.put(("a", "2"))
@@ -431,7 +431,7 @@ def test_records_within_min_compaction_lag_are_not_cleaned() -> None:
 
 
 def test_full_offset_map_ends_the_pass_even_within_a_batch() -> None:
-    log = CompactedLogHarness()
+    log = LogCleanerHarness()
     log.put(*((key, "1") for key in "abcd"))
     log.roll()
     log.put(*((key, "2") for key in "abcd"))
@@ -445,7 +445,7 @@ def test_full_offset_map_ends_the_pass_even_within_a_batch() -> None:
 
 
 def test_small_segments_are_merged() -> None:
-    log = CompactedLogHarness()
+    log = LogCleanerHarness()
     for number in range(20):
         log.put((f"key-{number}", "x" * 50))
         log.roll()
@@ -458,7 +458,7 @@ def test_small_segments_are_merged() -> None:
 
 
 def test_rewritten_segment_keeps_its_modification_time_and_is_indexed() -> None:
-    log = CompactedLogHarness(replace(COMPACTED, segment_bytes=100_000))
+    log = LogCleanerHarness(replace(COMPACTED, segment_bytes=100_000))
     for number in range(30):
         log.pass_time(1000)
         log.put((f"key-{number % 7}", "x" * 60))
@@ -478,7 +478,7 @@ def test_rewritten_segment_keeps_its_modification_time_and_is_indexed() -> None:
 
 
 def test_log_is_chosen_by_its_dirty_ratio() -> None:
-    log = CompactedLogHarness(replace(COMPACTED, min_cleanable_dirty_ratio=0.5))
+    log = LogCleanerHarness(replace(COMPACTED, min_cleanable_dirty_ratio=0.5))
     log.put(*((f"key-{number}", "x") for number in range(50)))
     log.roll()
     candidate = log.cleaner.next_candidate([log.log], log.now_ms)
@@ -492,7 +492,7 @@ def test_log_is_chosen_by_its_dirty_ratio() -> None:
 
 def test_max_compaction_lag_makes_a_log_eligible_at_any_dirty_ratio() -> None:
     config = replace(COMPACTED, min_cleanable_dirty_ratio=1.0, max_compaction_lag_ms=10_000)
-    log = CompactedLogHarness(config)
+    log = LogCleanerHarness(config)
     log.put(("a", "1"))
     log.roll()
     assert log.cleaner.next_candidate([log.log], log.now_ms) is None
@@ -501,7 +501,7 @@ def test_max_compaction_lag_makes_a_log_eligible_at_any_dirty_ratio() -> None:
 
 
 def test_log_with_a_failed_pass_becomes_uncleanable() -> None:
-    log = CompactedLogHarness()
+    log = LogCleanerHarness()
     log.put(("a", "1"))
     log.roll()
     _damage(log)
@@ -515,14 +515,14 @@ def test_log_with_a_failed_pass_becomes_uncleanable() -> None:
     assert not any(name.endswith(CLEANED_SUFFIX) for name in log.files())
 
 
-def _damage(log: CompactedLogHarness) -> None:
+def _damage(log: LogCleanerHarness) -> None:
     file = log.log.segments.first.file
     last = file.size() - 1
     file.write(last, bytes([file.read(last, 1)[0] ^ 1]))
 
 
 def test_aborted_pass_leaves_no_files() -> None:
-    log = CompactedLogHarness()
+    log = LogCleanerHarness()
     log.put(("a", "1"), ("a", "2"))
     log.roll()
     candidate = log.cleaner.next_candidate([log.log], log.now_ms)
@@ -540,7 +540,7 @@ def test_aborted_pass_leaves_no_files() -> None:
 
 
 def test_truncation_lowers_the_cleaner_checkpoint_to_the_active_segment() -> None:
-    log = CompactedLogHarness()
+    log = LogCleanerHarness()
     for number in range(3):
         log.put(("a", str(number)))
         log.roll()
@@ -552,7 +552,7 @@ def test_truncation_lowers_the_cleaner_checkpoint_to_the_active_segment() -> Non
 
 
 def test_deleted_log_loses_its_cleaner_checkpoint() -> None:
-    log = CompactedLogHarness()
+    log = LogCleanerHarness()
     log.put(("a", "1"))
     log.roll()
     log.compact()
@@ -561,7 +561,7 @@ def test_deleted_log_loses_its_cleaner_checkpoint() -> None:
 
 
 def test_pass_yields_between_batches() -> None:
-    log = CompactedLogHarness()
+    log = LogCleanerHarness()
     for number in range(10):
         log.put((f"k{number}", "v"))
     log.roll()
@@ -586,7 +586,7 @@ def test_long_keys_are_distinguished_in_bounded_memory() -> None:
 # -- random writes -----------------------------------------------------------------------------------------------------
 
 
-def _random_writes(log: CompactedLogHarness, random: Random, steps: int) -> None:
+def _random_writes(log: LogCleanerHarness, random: Random, steps: int) -> None:
     in_transaction: set[int] = set()
     for _ in range(steps):
         log.pass_time(random.choice([0, 1, 1000, DAY_MS // 10]))
@@ -612,7 +612,7 @@ def _random_writes(log: CompactedLogHarness, random: Random, steps: int) -> None
 
 
 def _assert_equal_table_from_kept_records(
-    log: CompactedLogHarness, before: list[SeenRecord], table: dict[bytes, bytes], end: int
+    log: LogCleanerHarness, before: list[SeenRecord], table: dict[bytes, bytes], end: int
 ) -> None:
     after = log.records()
     assert log.table() == table
@@ -625,7 +625,7 @@ def _assert_equal_table_from_kept_records(
 @pytest.mark.parametrize("seed", range(40))
 def test_compaction_preserves_the_latest_value_of_each_key(seed: int) -> None:
     random = Random(seed)
-    log = CompactedLogHarness()
+    log = LogCleanerHarness()
     for _ in range(4):
         _random_writes(log, random, 30)
         log.cleaner = log.new_cleaner(keys=random.choice([2, 5, 100]))
@@ -636,7 +636,7 @@ def test_compaction_preserves_the_latest_value_of_each_key(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(20))
 def test_fully_compacted_log_has_each_key_once(seed: int) -> None:
-    log = CompactedLogHarness()
+    log = LogCleanerHarness()
     _random_writes(log, Random(seed), 60)
     log.compact_all()
     keys = [record.key for record in log.records() if record.offset < log.log.active_segment.base_offset]
@@ -646,7 +646,7 @@ def test_fully_compacted_log_has_each_key_once(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(60))
 def test_crash_at_any_point_of_a_pass_preserves_the_latest_values(seed: int) -> None:
     random = Random(seed)
-    log = CompactedLogHarness()
+    log = LogCleanerHarness()
     _random_writes(log, random, 40)
     if random.random() < 0.5:
         log.compact()

@@ -1,4 +1,4 @@
-"""Every route of every listener states what it requires of a principal."""
+"""Permissions that the routes of every listener require."""
 
 from typing import Any, cast
 

@@ -92,9 +92,9 @@ def test_unauthorized_cluster_request_is_refused_in_its_own_response() -> None:
 
 
 def test_permissions_on_other_resources_are_left_to_handlers() -> None:
-    nobody = OnePrincipal("User:nobody")
-    response = Client(authorizer=nobody).send(HeartbeatRequest("g", 1, "m"), 4, HeartbeatResponse)
-    assert (response.error_code, nobody.permissions) == (ErrorCode.NONE, [])
+    unprivileged = OnePrincipal("User:nobody")
+    response = Client(authorizer=unprivileged).send(HeartbeatRequest("g", 1, "m"), 4, HeartbeatResponse)
+    assert (response.error_code, unprivileged.permissions) == (ErrorCode.NONE, [])
 
 
 def test_unsupported_version_closes_the_connection_before_authorization() -> None:

@@ -63,10 +63,10 @@ class Replica:
     """A replica of the metadata log that accepts everything."""
 
     def __init__(self) -> None:
-        self.asked: list[QuorumRequest] = []
+        self.requests: list[QuorumRequest] = []
 
     async def handle(self, request: QuorumRequest) -> Response:
-        self.asked.append(request)
+        self.requests.append(request)
         hint = LeaderHint(2, 5)
         match request:
             case CoreVoteRequest():
@@ -77,7 +77,7 @@ class Replica:
                 raise AssertionError(request)
 
     def describe(self) -> QuorumDescription:
-        raise AssertionError("not asked for here")
+        raise AssertionError("unexpected request")
 
 
 class Observer:
@@ -232,7 +232,7 @@ class TestReplicas:
         request = VoteRequest("test-cluster", 1, [VoteRequestTopicData("__cluster_metadata", [candidate])])
         answer = await node.ask(request, VoteAnswer)
         assert answer.topics[0].partitions[0].vote_granted
-        assert len(node.replica.asked) == 1
+        assert len(node.replica.requests) == 1
 
     async def test_snapshot_is_cut_on_demand(self) -> None:
         answer = await Node().ask(CreateMetadataSnapshotRequest(1_000), CreateMetadataSnapshotResponse)

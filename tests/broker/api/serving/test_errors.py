@@ -34,10 +34,10 @@ def answer_to(request: Any, response: type[Any]) -> Any:
 
 
 def test_produce_error_is_in_every_partition() -> None:
-    asked = ProduceRequest(
+    produce_request = ProduceRequest(
         topic_data=[TopicProduceData("t", partition_data=[PartitionProduceData(3), PartitionProduceData(5)])]
     )
-    answer = answer_to(asked, ProduceResponse)
+    answer = answer_to(produce_request, ProduceResponse)
     assert [(t.name, [(p.index, p.error_code) for p in t.partition_responses]) for t in answer.responses] == [
         ("t", [(3, FAULT), (5, FAULT)])
     ]
@@ -67,13 +67,13 @@ def test_offset_fetch_error_is_in_every_nested_group() -> None:
 
 def test_broker_error_is_at_the_top_alone() -> None:
     partition = AlterPartitionRequestPartitionData(3)
-    asked = AlterPartitionRequest(1, 1, [AlterPartitionRequestTopicData(partitions=[partition])])
-    assert answer_to(asked, AlterPartitionResponse) == AlterPartitionResponse(error_code=FAULT)
+    alter_request = AlterPartitionRequest(1, 1, [AlterPartitionRequestTopicData(partitions=[partition])])
+    assert answer_to(alter_request, AlterPartitionResponse) == AlterPartitionResponse(error_code=FAULT)
 
 
 def test_counts_are_not_echoed() -> None:
-    asked = CreateTopicsRequest(topics=[CreatableTopic("t", num_partitions=9, replication_factor=3)])
-    (topic,) = answer_to(asked, CreateTopicsResponse).topics
+    create_request = CreateTopicsRequest(topics=[CreatableTopic("t", num_partitions=9, replication_factor=3)])
+    (topic,) = answer_to(create_request, CreateTopicsResponse).topics
     assert (topic.name, topic.error_code, topic.num_partitions, topic.replication_factor) == ("t", FAULT, -1, -1)
 
 

@@ -21,7 +21,7 @@ BY_ID, BY_NAME = 10, 9
 
 
 @pytest_asyncio.fixture
-async def stage() -> AsyncIterator[GroupCoordinatorHarness]:
+async def harness() -> AsyncIterator[GroupCoordinatorHarness]:
     made = GroupCoordinatorHarness()
     yield made
     made.close()
@@ -33,39 +33,39 @@ def topic() -> ClusterMetadataTopic:
 
 
 async def commit(
-    stage: GroupCoordinatorHarness, topic: ClusterMetadataTopic | None, version: int, partition: int = 0
+    harness: GroupCoordinatorHarness, topic: ClusterMetadataTopic | None, version: int, partition: int = 0
 ) -> int:
     """Commit offset 7 and return the error code."""
     partitions = [OffsetCommitRequestPartition(partition, 7)]
     wanted = OffsetCommitRequestTopic(NAME, METADATA_TOPIC_ID, partitions)
-    handler = OffsetCommitHandler(stage.groups, stage.current_image, topic)
+    handler = OffsetCommitHandler(harness.groups, harness.current_image, topic)
     response = await handler(OffsetCommitRequest(group_id="g", topics=[wanted]), context(version))
     return response.topics[0].partitions[0].error_code
 
 
 @pytest.mark.parametrize("version", [BY_NAME, BY_ID])
 async def test_offsets_are_committed_and_fetched(
-    stage: GroupCoordinatorHarness, topic: ClusterMetadataTopic, version: int
+    harness: GroupCoordinatorHarness, topic: ClusterMetadataTopic, version: int
 ) -> None:
-    assert await commit(stage, topic, version) == ErrorCode.NONE
+    assert await commit(harness, topic, version) == ErrorCode.NONE
     named = OffsetFetchRequestTopics(name=NAME, topic_id=METADATA_TOPIC_ID, partition_indexes=[0])
     for topics in ([named], None):
         request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup("g", topics=topics)])
-        found = await OffsetFetchHandler(stage.groups, stage.current_image, topic)(request, context(version))
+        found = await OffsetFetchHandler(harness.groups, harness.current_image, topic)(request, context(version))
         assert found.groups[0].topics[0].partitions[0].committed_offset == 7
 
 
-async def test_offsets_are_deleted(stage: GroupCoordinatorHarness, topic: ClusterMetadataTopic) -> None:
-    await commit(stage, topic, BY_NAME)
+async def test_offsets_are_deleted(harness: GroupCoordinatorHarness, topic: ClusterMetadataTopic) -> None:
+    await commit(harness, topic, BY_NAME)
     request = OffsetDeleteRequest("g", [OffsetDeleteRequestTopic(NAME, [OffsetDeleteRequestPartition(0)])])
-    deleted = await OffsetDeleteHandler(stage.groups, stage.current_image, topic)(request, context(0))
+    deleted = await OffsetDeleteHandler(harness.groups, harness.current_image, topic)(request, context(0))
     assert (deleted.error_code, deleted.topics[0].partitions[0].error_code) == (ErrorCode.NONE, ErrorCode.NONE)
 
 
-async def test_metadata_topic_has_one_partition(stage: GroupCoordinatorHarness, topic: ClusterMetadataTopic) -> None:
-    assert await commit(stage, topic, BY_NAME, partition=1) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+async def test_metadata_topic_has_one_partition(harness: GroupCoordinatorHarness, topic: ClusterMetadataTopic) -> None:
+    assert await commit(harness, topic, BY_NAME, partition=1) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-async def test_unreadable_metadata_topic_does_not_exist(stage: GroupCoordinatorHarness) -> None:
-    assert await commit(stage, None, BY_NAME) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    assert await commit(stage, None, BY_ID) == ErrorCode.UNKNOWN_TOPIC_ID
+async def test_unreadable_metadata_topic_does_not_exist(harness: GroupCoordinatorHarness) -> None:
+    assert await commit(harness, None, BY_NAME) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert await commit(harness, None, BY_ID) == ErrorCode.UNKNOWN_TOPIC_ID

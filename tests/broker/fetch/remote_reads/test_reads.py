@@ -48,7 +48,7 @@ class GatedFiles(RemoteFiles):
         return super().read_segment(segment, first, last)
 
 
-class Stage:
+class RemoteReadsHarness:
     """A tiered partition whose remote segments two threads read for the running loop."""
 
     def __init__(self) -> None:
@@ -88,32 +88,32 @@ class Stage:
 
 
 async def test_reads_run_in_parallel_without_blocking_the_loop() -> None:
-    stage = Stage()
-    reads = [stage.begin(offset) for offset in (0, 3, 30)]
-    await asyncio.wait_for(stage.files.both.wait(), 20)
+    harness = RemoteReadsHarness()
+    reads = [harness.begin(offset) for offset in (0, 3, 30)]
+    await asyncio.wait_for(harness.files.both.wait(), 20)
     assert not any(read.is_done for read in reads)
-    stage.files.gate.set()
-    assert [await stage.done(read) for read in reads] == [[0, 1, 2], [3, 4, 5], [30, 31, 32]]
-    await stage.close()
+    harness.files.gate.set()
+    assert [await harness.done(read) for read in reads] == [[0, 1, 2], [3, 4, 5], [30, 31, 32]]
+    await harness.close()
 
 
 async def test_timestamp_lookups_use_the_reader_threads() -> None:
-    stage = Stage()
-    stage.files.gate.set()
+    harness = RemoteReadsHarness()
+    harness.files.gate.set()
     query = OffsetQuery(31_500, -1, FetchIsolation.HIGH_WATERMARK)
-    answer = stage.offsets.list_offset(stage.plane.partition(), query, 0)
+    answer = harness.offsets.list_offset(harness.plane.partition(), query, 0)
     assert isinstance(answer, asyncio.Future)
     assert tuple(await answer) == (32_000, 32, 0)
-    assert all(name.startswith("remote-log-reader") for name in stage.files.threads)
-    await stage.close()
+    assert all(name.startswith("remote-log-reader") for name in harness.files.threads)
+    await harness.close()
 
 
 async def test_timestamp_lookup_times_out() -> None:
-    stage = Stage()
+    harness = RemoteReadsHarness()
     query = OffsetQuery(31_500, -1, FetchIsolation.HIGH_WATERMARK)
-    answer = stage.offsets.list_offset(stage.plane.partition(), query, 1)
+    answer = harness.offsets.list_offset(harness.plane.partition(), query, 1)
     assert isinstance(answer, asyncio.Future)
     with pytest.raises(KafkaError) as raised:
         await answer
     assert raised.value.code is ErrorCode.REQUEST_TIMED_OUT
-    await stage.close()
+    await harness.close()

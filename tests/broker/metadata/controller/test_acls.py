@@ -24,14 +24,14 @@ def creation(
     return AclCreation(TOPIC, name, pattern, principal, "*", operation, ALLOW)
 
 
-def create(cluster: Cluster, *asked: AclCreation) -> list[ErrorCode]:
-    response = cluster.write(cluster.controller.create_acls(CreateAclsRequest(list(asked))))
+def create(cluster: Cluster, *requested: AclCreation) -> list[ErrorCode]:
+    response = cluster.write(cluster.controller.create_acls(CreateAclsRequest(list(requested))))
     return [ErrorCode(each.error_code) for each in response.results]
 
 
-def delete(cluster: Cluster, *asked: DeleteAclsFilter) -> list[Sequence[str] | ErrorCode]:
+def delete(cluster: Cluster, *requested: DeleteAclsFilter) -> list[Sequence[str] | ErrorCode]:
     """Return per filter the resource names of the deleted entries, or the error."""
-    response = cluster.write(cluster.controller.delete_acls(DeleteAclsRequest(list(asked))))
+    response = cluster.write(cluster.controller.delete_acls(DeleteAclsRequest(list(requested))))
     return [
         sorted(acl.resource_name for acl in each.matching_acls) if each.error_code == 0 else ErrorCode(each.error_code)
         for each in response.filter_results
@@ -64,7 +64,7 @@ class TestCreate:
         assert (cluster.controller.last_offset, len(cluster.image.acls.entries)) == (before, 1)
 
     @pytest.mark.parametrize(
-        "asked",
+        "requested",
         [
             replace(creation(), resource_type=0),
             replace(creation(), resource_type=ANY),
@@ -79,14 +79,14 @@ class TestCreate:
             replace(creation(), resource_type=CLUSTER),
         ],
     )
-    def test_invalid_entries_are_refused(self, asked: AclCreation) -> None:
+    def test_invalid_entries_are_refused(self, requested: AclCreation) -> None:
         cluster = Cluster()
-        assert create(cluster, creation("fine"), asked) == [ErrorCode.NONE, ErrorCode.INVALID_REQUEST]
+        assert create(cluster, creation("fine"), requested) == [ErrorCode.NONE, ErrorCode.INVALID_REQUEST]
         assert names(cluster) == ["fine"]
 
     def test_cluster_resource_has_one_name(self) -> None:
-        asked = replace(creation("kafka-cluster"), resource_type=CLUSTER)
-        assert create(Cluster(), asked) == [ErrorCode.NONE]
+        requested = replace(creation("kafka-cluster"), resource_type=CLUSTER)
+        assert create(Cluster(), requested) == [ErrorCode.NONE]
 
 
 class TestDelete:
@@ -97,7 +97,7 @@ class TestDelete:
         return cluster
 
     @pytest.mark.parametrize(
-        ("asked", "gone"),
+        ("requested", "removed"),
         [
             (named("ord"), ["ord"]),
             (named("ord", ANY), ["ord", "ord"]),
@@ -111,10 +111,12 @@ class TestDelete:
             (replace(named(None, ANY), permission_type=DENY), []),
         ],
     )
-    def test_filter_removes_matching_entries(self, cluster: Cluster, asked: DeleteAclsFilter, gone: list[str]) -> None:
+    def test_filter_removes_matching_entries(
+        self, cluster: Cluster, requested: DeleteAclsFilter, removed: list[str]
+    ) -> None:
         before = names(cluster)
-        assert delete(cluster, asked) == [gone]
-        assert sorted([*names(cluster), *gone]) == before
+        assert delete(cluster, requested) == [removed]
+        assert sorted([*names(cluster), *removed]) == before
 
     def test_overlapping_filters_report_an_entry_twice_and_remove_it_once(self, cluster: Cluster) -> None:
         assert delete(cluster, named("ord"), named(None)) == [["ord"], ["*", "ord", "orders"]]

@@ -57,46 +57,52 @@ class TestRegistration:
     def test_live_broker_cannot_be_replaced_until_its_session_ends(self) -> None:
         cluster = Cluster()
         cluster.start_brokers(1)
-        assert refusal(cluster, elsewhere(cluster.registration(1, life=2))) is ErrorCode.DUPLICATE_BROKER_REGISTRATION
+        assert (
+            refusal(cluster, elsewhere(cluster.registration(1, incarnation=2)))
+            is ErrorCode.DUPLICATE_BROKER_REGISTRATION
+        )
         cluster.now_ms += cluster.settings.session_timeout_ms
-        assert cluster.register(1, life=2) == cluster.controller.last_offset
+        assert cluster.register(1, incarnation=2) == cluster.controller.last_offset
 
     def test_broker_with_same_directories_and_ports_replaces_a_live_session(self) -> None:
         cluster = Cluster()
         cluster.start_brokers(1)
-        other_disk = cluster.registration(1, life=2)
+        other_disk = cluster.registration(1, incarnation=2)
         other_disk.log_dirs = [directory_of(7)]
         assert refusal(cluster, other_disk) is ErrorCode.DUPLICATE_BROKER_REGISTRATION
-        assert cluster.register(1, life=2) == cluster.controller.last_offset
+        assert cluster.register(1, incarnation=2) == cluster.controller.last_offset
 
     def test_broker_without_heartbeat_can_be_replaced_at_once(self) -> None:
         cluster = Cluster()
         cluster.register(1)
-        assert cluster.register(1, life=2) == cluster.controller.last_offset
+        assert cluster.register(1, incarnation=2) == cluster.controller.last_offset
 
     def test_starting_broker_cannot_be_replaced(self) -> None:
         cluster = Cluster()
         cluster.register(1)
         cluster.heartbeat(1, want_fence=True)
-        assert refusal(cluster, elsewhere(cluster.registration(1, life=2))) is ErrorCode.DUPLICATE_BROKER_REGISTRATION
+        assert (
+            refusal(cluster, elsewhere(cluster.registration(1, incarnation=2)))
+            is ErrorCode.DUPLICATE_BROKER_REGISTRATION
+        )
         cluster.now_ms += cluster.settings.session_timeout_ms
-        assert cluster.register(1, life=2) == cluster.controller.last_offset
+        assert cluster.register(1, incarnation=2) == cluster.controller.last_offset
 
     def test_broker_with_expired_session_can_be_replaced(self) -> None:
         cluster = Cluster()
         cluster.start_brokers(1)
         cluster.expire_session(1)
-        request = elsewhere(cluster.registration(1, life=2))
+        request = elsewhere(cluster.registration(1, incarnation=2))
         assert cluster.write(cluster.controller.register_broker(request, now_ms=cluster.now_ms)).broker_epoch > 0
 
     def test_broker_after_shutdown_can_be_replaced_at_once(self) -> None:
         cluster = Cluster()
         cluster.start_brokers(1)
         assert cluster.heartbeat(1, want_shut_down=True).should_shut_down
-        request = elsewhere(cluster.registration(1, life=2))
+        request = elsewhere(cluster.registration(1, incarnation=2))
         assert cluster.write(cluster.controller.register_broker(request, now_ms=cluster.now_ms)).broker_epoch > 0
 
-    def test_same_incarnation_keeps_epoch_and_state(self) -> None:
+    def test_repeated_registration_keeps_epoch_and_state(self) -> None:
         cluster = Cluster()
         cluster.start_brokers(1)
         before = cluster.image.brokers.get(1)
@@ -183,12 +189,12 @@ class TestHeartbeat:
         cluster.start_brokers(1, 2)
         cluster.create_topic("t", [[1, 2]])
         cluster.now_ms += cluster.settings.session_timeout_ms
-        epoch = cluster.register(1, life=2)
+        epoch = cluster.register(1, incarnation=2)
         assert epoch < cluster.controller.last_offset
         assert not cluster.heartbeat(1, want_fence=True, offset=epoch).is_caught_up
         assert cluster.heartbeat(1, want_fence=True).is_caught_up
 
-    def test_broker_that_asks_to_be_fenced_loses_its_leaderships(self) -> None:
+    def test_broker_that_requests_fencing_loses_its_leaderships(self) -> None:
         cluster = Cluster()
         cluster.start_brokers(1, 2)
         cluster.create_topic("t", [[1, 2]])
@@ -215,7 +221,7 @@ class TestHeartbeat:
         cluster.fence_terminated_broker(1, epoch)
         assert not cluster.image.brokers.is_active(1)
         assert cluster.partition("t").leader == 2
-        assert cluster.register(1, life=2) > epoch
+        assert cluster.register(1, incarnation=2) > epoch
 
     def test_unfenced_broker_leads_leaderless_partitions_again(self) -> None:
         cluster = Cluster()
@@ -252,8 +258,8 @@ class TestHeartbeat:
         epoch = cluster.image.brokers.brokers[1].epoch
         topic_id = cluster.create_topic("t", [[1]])
         held = AssignReplicasToDirsRequestTopicData(topic_id, [AssignReplicasToDirsRequestPartitionData(0)])
-        asked = AssignReplicasToDirsRequest(1, epoch, [AssignReplicasToDirsRequestDirectoryData(uuid(70), [held])])
-        cluster.write(cluster.controller.assign_directories(asked))
+        assignment = AssignReplicasToDirsRequest(1, epoch, [AssignReplicasToDirsRequestDirectoryData(uuid(70), [held])])
+        cluster.write(cluster.controller.assign_directories(assignment))
         cluster.heartbeat(1, want_fence=True)
         assert not cluster.heartbeat(1, offline=[uuid(70)]).is_fenced
         assert cluster.image.brokers.brokers[1].directories == (uuid(71),)
@@ -334,7 +340,7 @@ class TestNewIncarnation:
         cluster.start_brokers(1, 2)
         cluster.create_topic("t", [[1, 2]])
         cluster.now_ms += cluster.settings.session_timeout_ms
-        cluster.register(1, life=2)
+        cluster.register(1, incarnation=2)
         assert (cluster.partition("t").isr, cluster.partition("t").leader) == ((2,), 2)
 
     def test_replica_stays_eligible_after_clean_shutdown(self) -> None:
@@ -345,7 +351,7 @@ class TestNewIncarnation:
         while not cluster.heartbeat(1, want_shut_down=True).should_shut_down:
             pass
         assert (cluster.partition("t").elr, cluster.partition("t").isr) == ((1,), ())
-        cluster.register(1, life=2, previous_epoch=epoch)
+        cluster.register(1, incarnation=2, previous_epoch=epoch)
         cluster.heartbeat(1)
         partition = cluster.partition("t")
         assert (partition.leader, partition.isr, partition.elr) == (1, (1,), ())
@@ -356,7 +362,7 @@ class TestNewIncarnation:
         cluster.start_brokers(1)
         cluster.create_topic("t", [[1]])
         cluster.now_ms += cluster.settings.session_timeout_ms
-        cluster.register(1, life=2)
+        cluster.register(1, incarnation=2)
         assert (cluster.partition("t").elr, cluster.partition("t").last_known_elr) == ((), (1,))
         cluster.heartbeat(1)
         partition = cluster.partition("t")
@@ -384,8 +390,8 @@ class TestFailover:
         controller = cluster.new_controller()
         controller.load(cluster.log)
         cluster.controller = controller
-        cluster.activate(local_broker=LocalBroker(BrokerId(1), incarnation_of(1, life=2)))
-        assert cluster.register(1, life=2) > 0
+        cluster.activate(local_broker=LocalBroker(BrokerId(1), incarnation_of(1, incarnation=2)))
+        assert cluster.register(1, incarnation=2) > 0
 
     def test_live_broker_keeps_its_session_when_its_own_controller_takes_over(self) -> None:
         cluster = Cluster()
@@ -394,7 +400,10 @@ class TestFailover:
         controller.load(cluster.log)
         cluster.controller = controller
         cluster.activate(local_broker=LocalBroker(BrokerId(1), incarnation_of(1)))
-        assert refusal(cluster, elsewhere(cluster.registration(1, life=2))) is ErrorCode.DUPLICATE_BROKER_REGISTRATION
+        assert (
+            refusal(cluster, elsewhere(cluster.registration(1, incarnation=2)))
+            is ErrorCode.DUPLICATE_BROKER_REGISTRATION
+        )
 
 
 class TestUnregister:

@@ -46,7 +46,7 @@ class Simulation:
         self.random = Random(seed)
         settings = ControllerSettings(CLUSTER_ID, node_id=1, leader_imbalance_check_interval_ms=20_000)
         self.cluster = Cluster(settings, seed=seed, elr=bool(seed % 2))
-        self.lives = Counter[int]()
+        self.incarnations = Counter[int]()
         self.seen = Counter[str]()
 
     def step(self) -> None:
@@ -74,12 +74,12 @@ class Simulation:
 
     def register(self) -> None:
         broker = self.random.choice(BROKERS)
-        self.lives[broker] += 1
+        self.incarnations[broker] += 1
         known = self.cluster.image.brokers.get(broker)
         clean = known is not None and self.random.random() < 0.5
         rack = self.random.choice((None, "r1", "r2"))
         epoch = known.epoch if clean and known is not None else -1
-        self.cluster.register(broker, life=self.lives[broker], rack=rack, previous_epoch=epoch)
+        self.cluster.register(broker, incarnation=self.incarnations[broker], rack=rack, previous_epoch=epoch)
 
     def heartbeat(self) -> None:
         for broker in BROKERS:
@@ -147,14 +147,14 @@ class Simulation:
         index = next(number for number, each in topic.partitions.items() if each is before)
         followers = [each for each in before.replicas if each != leader.id and self.random.random() < 0.8]
         isr = [leader.id, *(each for each in followers if self.cluster.image.brokers.is_active(each))]
-        asked = AlterPartitionRequestPartitionData(index, before.leader_epoch, isr, [], 0, before.partition_epoch)
-        data = [AlterPartitionRequestTopicData(topic.id, [asked])]
+        partition = AlterPartitionRequestPartitionData(index, before.leader_epoch, isr, [], 0, before.partition_epoch)
+        data = [AlterPartitionRequestTopicData(topic.id, [partition])]
         request = AlterPartitionRequest(leader.id, leader.epoch, data)
         self.cluster.write(self.cluster.controller.alter_partitions(request))
 
     def elect(self) -> None:
-        asked = [TopicPartitions(self.random.choice(NAMES), [0, 1])] if self.random.random() < 0.5 else None
-        self.cluster.write(self.cluster.controller.elect_leaders(ElectLeadersRequest(self.random.randrange(2), asked)))
+        topics = [TopicPartitions(self.random.choice(NAMES), [0, 1])] if self.random.random() < 0.5 else None
+        self.cluster.write(self.cluster.controller.elect_leaders(ElectLeadersRequest(self.random.randrange(2), topics)))
 
     def switch_elr(self) -> None:
         level, kind = self.random.choice(((0, UpgradeType.SAFE_DOWNGRADE), (1, UpgradeType.UPGRADE)))

@@ -11,11 +11,11 @@ from tests.broker.metadata.images import Cluster, incarnation_of
 
 
 def registration(
-    controller: int = 1, *, life: int = 1, host: str = "h", port: int = 9093
+    controller: int = 1, *, incarnation: int = 1, host: str = "h", port: int = 9093
 ) -> ControllerRegistrationRequest:
     return ControllerRegistrationRequest(
         controller_id=controller,
-        incarnation_id=incarnation_of(controller, life),
+        incarnation_id=incarnation_of(controller, incarnation),
         listeners=[Listener("CONTROLLER", host, port, 0)],
         features=[Feature("metadata.version", 7, 29), Feature("kraft.version", 0, 1)],
     )
@@ -37,7 +37,7 @@ def test_repeated_registration_writes_nothing_and_new_incarnation_replaces_it() 
     cluster = Cluster()
     cluster.write(cluster.controller.register_controller(registration()))
     assert not cluster.controller.register_controller(registration()).records
-    cluster.write(cluster.controller.register_controller(registration(life=2, port=9094)))
+    cluster.write(cluster.controller.register_controller(registration(incarnation=2, port=9094)))
     registered = cluster.image.brokers.controllers[1]
     assert (registered.incarnation_id, registered.endpoints["CONTROLLER"].port) == (incarnation_of(1, 2), 9094)
 

@@ -25,10 +25,10 @@ NOW, HOUR, DAY = 1_700_000_000_000, 3_600_000, 86_400_000
 SETTINGS = ControllerSettings(
     CLUSTER_ID, node_id=1, auto_leader_rebalance=False, max_idle_interval_ms=0, tokens=TokenSettings("secret", 7 * DAY)
 )
-OWNER, RENEWER, STRANGER = "User:owner", "User:renewer", "User:stranger"
+OWNER, RENEWER, OTHER_USER = "User:owner", "User:renewer", "User:other"
 
 
-class Scene:
+class DelegationTokenHarness:
     """A cluster with tokens enabled; `now` is wall-clock time."""
 
     def __init__(
@@ -67,84 +67,86 @@ def refusal(call: Callable[..., Any], *arguments: Any) -> ErrorCode:
 
 class TestCreate:
     def test_token_expires_after_a_day_and_is_renewable_for_a_week(self) -> None:
-        scene = Scene()
-        created = scene.create()
+        harness = DelegationTokenHarness()
+        created = harness.create()
         assert (created.principal_name, created.token_requester_principal_name) == ("owner", "owner")
         assert created.hmac == hmac.new(b"secret", created.token_id.encode(), hashlib.sha512).digest()
-        scene.cluster.fail_over()
-        assert scene.tokens == {
+        harness.cluster.fail_over()
+        assert harness.tokens == {
             created.token_id: DelegationToken(OWNER, OWNER, (RENEWER,), NOW, NOW + 7 * DAY, NOW + DAY)
         }
 
     def test_requested_lifetime_can_only_shorten(self) -> None:
-        scene = Scene()
-        assert scene.create(CreateDelegationTokenRequest(max_lifetime_ms=HOUR)).expiry_timestamp_ms == NOW + HOUR
-        assert scene.create(CreateDelegationTokenRequest(max_lifetime_ms=2**62)).max_timestamp_ms == NOW + 7 * DAY
+        harness = DelegationTokenHarness()
+        assert harness.create(CreateDelegationTokenRequest(max_lifetime_ms=HOUR)).expiry_timestamp_ms == NOW + HOUR
+        assert harness.create(CreateDelegationTokenRequest(max_lifetime_ms=2**62)).max_timestamp_ms == NOW + 7 * DAY
 
     def test_token_can_be_issued_to_another_owner(self) -> None:
-        created = Scene().create(CreateDelegationTokenRequest("User", "someone"))
+        created = DelegationTokenHarness().create(CreateDelegationTokenRequest("User", "someone"))
         assert (created.principal_name, created.token_requester_principal_name) == ("someone", "owner")
 
     def test_renewers_must_be_users(self) -> None:
         request = CreateDelegationTokenRequest(renewers=[CreatableRenewers("Group", "g")])
-        assert refusal(Scene().create, request) is ErrorCode.INVALID_PRINCIPAL_TYPE
+        assert refusal(DelegationTokenHarness().create, request) is ErrorCode.INVALID_PRINCIPAL_TYPE
 
     def test_tokens_need_a_secret_and_the_metadata_version(self) -> None:
-        without = Scene(settings=replace(SETTINGS, tokens=TokenSettings()))
-        below = Scene(level=MetadataVersion.IV_3_6_1)
-        for scene, code in (
+        without = DelegationTokenHarness(settings=replace(SETTINGS, tokens=TokenSettings()))
+        below = DelegationTokenHarness(level=MetadataVersion.IV_3_6_1)
+        for harness, code in (
             (without, ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED),
             (below, ErrorCode.UNSUPPORTED_VERSION),
         ):
-            assert {refusal(scene.create), refusal(scene.renew, b""), refusal(scene.expire, b"", 1)} == {code}
+            assert {refusal(harness.create), refusal(harness.renew, b""), refusal(harness.expire, b"", 1)} == {code}
 
 
 class TestRenew:
     def test_owner_and_renewers_extend_expiry_up_to_maximum_lifetime(self) -> None:
-        scene = Scene()
-        token = scene.create().hmac
-        scene.now += HOUR
-        assert scene.renew(token, 2 * HOUR, RENEWER) == NOW + 3 * HOUR
-        assert scene.renew(token) == NOW + HOUR + DAY
+        harness = DelegationTokenHarness()
+        token = harness.create().hmac
+        harness.now += HOUR
+        assert harness.renew(token, 2 * HOUR, RENEWER) == NOW + 3 * HOUR
+        assert harness.renew(token) == NOW + HOUR + DAY
         ends = []
         for _ in range(13):
-            scene.now += DAY // 2
-            ends.append(scene.renew(token))
+            harness.now += DAY // 2
+            ends.append(harness.renew(token))
         assert ends[-1] == NOW + 7 * DAY
-        scene.now = NOW + 7 * DAY + 1
-        assert refusal(scene.renew, token) is ErrorCode.DELEGATION_TOKEN_EXPIRED
+        harness.now = NOW + 7 * DAY + 1
+        assert refusal(harness.renew, token) is ErrorCode.DELEGATION_TOKEN_EXPIRED
 
     def test_other_principals_cannot_renew(self) -> None:
-        scene = Scene()
-        assert refusal(scene.renew, b"unknown") is ErrorCode.DELEGATION_TOKEN_NOT_FOUND
-        assert refusal(scene.renew, scene.create().hmac, -1, STRANGER) is ErrorCode.DELEGATION_TOKEN_OWNER_MISMATCH
+        harness = DelegationTokenHarness()
+        assert refusal(harness.renew, b"unknown") is ErrorCode.DELEGATION_TOKEN_NOT_FOUND
+        assert (
+            refusal(harness.renew, harness.create().hmac, -1, OTHER_USER) is ErrorCode.DELEGATION_TOKEN_OWNER_MISMATCH
+        )
 
 
 class TestExpire:
     def test_expire_shortens_or_ends_the_lifetime(self) -> None:
-        scene = Scene()
-        token = scene.create().hmac
-        assert scene.expire(token, HOUR) == NOW + HOUR
-        assert scene.expire(token, -1, RENEWER) == NOW
-        assert scene.tokens == {}
-        assert refusal(scene.expire, token, -1) is ErrorCode.DELEGATION_TOKEN_NOT_FOUND
+        harness = DelegationTokenHarness()
+        token = harness.create().hmac
+        assert harness.expire(token, HOUR) == NOW + HOUR
+        assert harness.expire(token, -1, RENEWER) == NOW
+        assert harness.tokens == {}
+        assert refusal(harness.expire, token, -1) is ErrorCode.DELEGATION_TOKEN_NOT_FOUND
 
     def test_expired_token_can_only_be_removed(self) -> None:
-        scene = Scene()
-        token = scene.create().hmac
-        assert refusal(scene.expire, token, 1, STRANGER) is ErrorCode.DELEGATION_TOKEN_OWNER_MISMATCH
-        scene.now += 2 * DAY
-        assert refusal(scene.expire, token, HOUR) is ErrorCode.DELEGATION_TOKEN_EXPIRED
-        assert scene.expire(token, -1) == scene.now
+        harness = DelegationTokenHarness()
+        token = harness.create().hmac
+        assert refusal(harness.expire, token, 1, OTHER_USER) is ErrorCode.DELEGATION_TOKEN_OWNER_MISMATCH
+        harness.now += 2 * DAY
+        assert refusal(harness.expire, token, HOUR) is ErrorCode.DELEGATION_TOKEN_EXPIRED
+        assert harness.expire(token, -1) == harness.now
 
 
 def test_expired_tokens_are_removed_by_log_time() -> None:
-    scene = Scene()
-    short = scene.create(CreateDelegationTokenRequest(max_lifetime_ms=HOUR)).token_id
-    long = scene.create().token_id
-    scene.cluster.now_ms = NOW + HOUR + 1  # the log's timestamps follow this clock
-    scene.create()
-    assert {short, long} < scene.tokens.keys()
-    scene.cluster.run_periodic_tasks()
-    assert short not in scene.tokens
-    assert long in scene.tokens
+    harness = DelegationTokenHarness()
+    short = harness.create(CreateDelegationTokenRequest(max_lifetime_ms=HOUR)).token_id
+    long = harness.create().token_id
+    harness.cluster.now_ms = NOW + HOUR + 1  # the log's timestamps follow this clock
+    harness.create()
+    assert {short, long} < harness.tokens.keys()
+    harness.cluster.run_periodic_tasks()
+    assert short not in harness.tokens
+    assert long in harness.tokens

@@ -76,7 +76,7 @@ def test_validate_only_checks_and_changes_nothing() -> None:
         FeatureChange(MV, 22, 4),
         FeatureChange(GROUP, -1, SAFE),
         FeatureChange(GROUP, 2),
-        FeatureChange("nobody.knows.it", 1),
+        FeatureChange("unknown.feature", 1),
         FeatureChange(MV, 30),
         FeatureChange(MV, 6, SAFE),
         FeatureChange(MV, 24),

@@ -15,8 +15,10 @@ PREFERRED, UNCLEAN = 0, 1
 Answers = dict[tuple[str, int], ErrorCode]
 
 
-def elect(cluster: Cluster, kind: int, asked: Mapping[str, Sequence[int]] | None) -> Answers:
-    topics = None if asked is None else [TopicPartitions(name, list(indexes)) for name, indexes in asked.items()]
+def elect(cluster: Cluster, kind: int, requested: Mapping[str, Sequence[int]] | None) -> Answers:
+    topics = (
+        None if requested is None else [TopicPartitions(name, list(indexes)) for name, indexes in requested.items()]
+    )
     response = cluster.write(cluster.controller.elect_leaders(ElectLeadersRequest(kind, topics)))
     return {
         (topic.topic, each.partition_id): ErrorCode(each.error_code)

@@ -215,16 +215,16 @@ class TestEligibleLeaders:
         before = registration(isr=(1,), elr=(2, 3))
         behind = change(before, alive=(2, 3), elr=True, min_isr=2)
         assert record_of(behind) == expected(leader=NO_LEADER, last_known_elr=[1])
-        gone = change(before, alive=(2, 3), elr=True, min_isr=2)
-        gone.isr = ()
-        assert record_of(gone) == expected(isr=[2], leader=2, eligible_leader_replicas=[3, 1])
+        empty_isr = change(before, alive=(2, 3), elr=True, min_isr=2)
+        empty_isr.isr = ()
+        assert record_of(empty_isr) == expected(isr=[2], leader=2, eligible_leader_replicas=[3, 1])
 
     def test_last_leader_is_recorded_before_the_isr_empties(self) -> None:
         leaderless = registration(replicas=(1, 2), isr=(1,), leader=NO_LEADER, last_known_elr=(1,))
-        gone = change(leaderless, alive=(), elr=True, min_isr=1)
-        gone.isr = ()
-        gone.unclean_shutdown_replicas = (1,)
-        after = leaderless.merge(some_record_of(gone))
+        unclean = change(leaderless, alive=(), elr=True, min_isr=1)
+        unclean.isr = ()
+        unclean.unclean_shutdown_replicas = (1,)
+        after = leaderless.merge(some_record_of(unclean))
         assert (after.isr, after.elr, after.last_known_elr) == ((), (), (1,))
         back = change(after, alive=(1,), elr=True, min_isr=1)
         assert some_record_of(back).leader == 1

@@ -39,7 +39,7 @@ def test_fenced_brokers_follow_but_never_lead(seed: int) -> None:
     assert all(replicas[0] != 0 and 0 in replicas for replicas in placed)
 
 
-def test_same_randomness_gives_same_placement() -> None:
+def test_equal_random_seeds_give_equal_placements() -> None:
     cluster = brokers("a", "b", None, "a")
     assert place(cluster, 30, 2, Random(3)) == place(cluster, 30, 2, Random(3))
     assert place(cluster, 30, 2, Random(3)) != place(cluster, 30, 2, Random(4))

@@ -18,7 +18,7 @@ from protocol.messages.alter_user_scram_credentials import (
 from tests.broker.metadata.images import Cluster
 
 SHA_256, SHA_512 = ScramMechanism.SCRAM_SHA_256, ScramMechanism.SCRAM_SHA_512
-SALT = base64.b64decode("W22ZaJ0SNY7soEsUEjb6gQ==")  # of the example in RFC 7677
+SALT = base64.b64decode("W22ZaJ0SNY7soEsUEjb6gQ==")  # the example of RFC 7677
 SALTED = hashlib.pbkdf2_hmac("sha256", b"pencil", SALT, 4096)
 
 
@@ -64,7 +64,7 @@ def test_credentials_are_deleted_one_mechanism_at_a_time() -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "code"),
+    ("requested", "code"),
     [
         (upsertion(user=""), ErrorCode.UNACCEPTABLE_CREDENTIAL),
         (upsertion(mechanism=3), ErrorCode.UNSUPPORTED_SASL_MECHANISM),
@@ -73,9 +73,9 @@ def test_credentials_are_deleted_one_mechanism_at_a_time() -> None:
         (upsertion(salted=b""), ErrorCode.UNACCEPTABLE_CREDENTIAL),
     ],
 )
-def test_invalid_credentials_are_refused(asked: ScramCredentialUpsertion, code: ErrorCode) -> None:
+def test_invalid_credentials_are_refused(requested: ScramCredentialUpsertion, code: ErrorCode) -> None:
     cluster = Cluster()
-    assert alter(cluster, upsertion("fine"), asked) == {"fine": ErrorCode.NONE, asked.name: code}
+    assert alter(cluster, upsertion("fine"), requested) == {"fine": ErrorCode.NONE, requested.name: code}
     assert list(cluster.image.scram.credentials) == [(SHA_256, "fine")]
 
 

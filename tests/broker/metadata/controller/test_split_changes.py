@@ -256,7 +256,7 @@ def test_unregistration_record_is_written_last(cluster: Cluster) -> None:
 
 def test_new_incarnation_registers_with_any_number_of_partitions(cluster: Cluster) -> None:
     before = cluster.controller.last_offset
-    epoch = cluster.register(1, life=2)
+    epoch = cluster.register(1, incarnation=2)
     assert before + 2 * RECORDS_PER_SPLIT_BATCH < epoch <= cluster.controller.last_offset
     assert is_fenced(cluster, 1)
     assert in_sync_count(cluster, 1) == 0

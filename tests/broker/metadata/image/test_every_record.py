@@ -99,7 +99,7 @@ def test_difference_of_images_holds_what_every_record_changes(sample: Sample) ->
 
 @every_image_sample
 def test_changed_records_count_every_change_of_an_existing_record(sample: Sample) -> None:
-    """A record that adds an entity counts when it comes again; all others count at once."""
+    """A record that adds an entity counts from its second occurrence on; all others count at once."""
     delta = MetadataDelta(sample.image_before)
     delta.replay(sample.record)
     if changed_records(delta) == 0 and not isinstance(sample.record, messages.TopicRecord):

@@ -100,7 +100,7 @@ def test_large_image_round_trips_over_several_batches() -> None:
     assert [header.base_offset for header in headers][1:] == [header.next_offset for header in headers][:-1]
 
 
-def test_same_input_gives_same_bytes() -> None:
+def test_equal_input_gives_equal_bytes() -> None:
     assert bootstrap_checkpoint(bootstrap_records(), 5) == bootstrap_checkpoint(bootstrap_records(), 5)
 
 

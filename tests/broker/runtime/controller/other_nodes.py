@@ -26,7 +26,7 @@ class OtherNodes:
     def __init__(self) -> None:
         self.leader: SocketAddress | None = SECOND
         self.answers: dict[SocketAddress, Answer] = {}
-        self.asked: list[tuple[SocketAddress, Message]] = []
+        self.requests: list[tuple[SocketAddress, Message]] = []
         self.sent_versions: list[int] = []
         self.dropped: list[SocketAddress] = []
         self._hanging: dict[SocketAddress, list[asyncio.Future[Any]]] = {}
@@ -52,7 +52,7 @@ class OtherNodes:
         future: asyncio.Future[M] = loop.create_future()
         version = API_BY_KEY[request.API_KEY].max_version if versions is None else versions[1]
         received, _ = decode(type(request), encode_bytes(request, version), version)
-        self.asked.append((endpoint, received))
+        self.requests.append((endpoint, received))
         self.sent_versions.append(version)
         self.on_request()
         outcome = self.answers[endpoint](received) if endpoint in self.answers else PeerUnavailable("refused")

@@ -69,7 +69,7 @@ def _failure(failure: ErrorCode | ControllerUnavailable) -> KafkaError | Control
     return failure if isinstance(failure, ControllerUnavailable) else KafkaError(failure)
 
 
-class Scene:
+class BrokerLifecycleHarness:
     def __init__(self, *, heartbeat_interval_ms: int = 600_000) -> None:
         self.clock = ManualClock()
         self.controller = ScriptedController(self.clock)
@@ -97,219 +97,219 @@ class Scene:
 
 
 async def test_states_advance_to_running() -> None:
-    scene = Scene()
-    states = [scene.lifecycle.state]
-    scene.controller.on_heartbeat = lambda _request: states.append(scene.lifecycle.state)
-    await scene.reach_running()
-    states.append(scene.lifecycle.state)
+    harness = BrokerLifecycleHarness()
+    states = [harness.lifecycle.state]
+    harness.controller.on_heartbeat = lambda _request: states.append(harness.lifecycle.state)
+    await harness.reach_running()
+    states.append(harness.lifecycle.state)
     assert list(dict.fromkeys(states)) == [
         BrokerState.NOT_RUNNING,
         BrokerState.STARTING,
         BrokerState.RECOVERY,
         BrokerState.RUNNING,
     ]
-    await scene.shut_down()
-    assert scene.lifecycle.state is BrokerState.SHUTTING_DOWN
+    await harness.shut_down()
+    assert harness.lifecycle.state is BrokerState.SHUTTING_DOWN
 
 
 async def test_broker_serves_once_its_own_metadata_shows_it_unfenced() -> None:
     """The heartbeat response may precede the broker's own log; clients would then see no broker."""
-    scene = Scene()
-    scene.publish(EPOCH, fenced=True)
-    await scene.lifecycle.wait_caught_up()
-    scene.lifecycle.become_ready()
-    serving = asyncio.get_running_loop().create_task(scene.lifecycle.wait_unfenced())
+    harness = BrokerLifecycleHarness()
+    harness.publish(EPOCH, fenced=True)
+    await harness.lifecycle.wait_caught_up()
+    harness.lifecycle.become_ready()
+    serving = asyncio.get_running_loop().create_task(harness.lifecycle.wait_unfenced())
     allowed = asyncio.Event()
-    scene.controller.on_heartbeat = lambda request: None if request.want_fence else allowed.set()
+    harness.controller.on_heartbeat = lambda request: None if request.want_fence else allowed.set()
     await allowed.wait()
     await asyncio.sleep(0)
     for fenced, epoch in ((True, EPOCH), (False, EPOCH - 1)):
-        scene.publish(EPOCH + 1, fenced=fenced, epoch=epoch)
+        harness.publish(EPOCH + 1, fenced=fenced, epoch=epoch)
         await asyncio.sleep(0)
         assert not serving.done()
-    scene.publish(EPOCH + 2)
+    harness.publish(EPOCH + 2)
     async with asyncio.timeout(60):
         await serving
-    await scene.shut_down()
+    await harness.shut_down()
 
 
 async def test_registration_holds_the_identity() -> None:
-    scene = Scene()
-    await scene.reach_running()
-    (request,) = scene.controller.registrations
+    harness = BrokerLifecycleHarness()
+    await harness.reach_running()
+    (request,) = harness.controller.registrations
     assert (request.broker_id, request.cluster_id, request.incarnation_id) == (1, "test-cluster", uuid(77))
     assert [(each.name, each.host, each.port) for each in request.listeners] == [(LISTENER, "host-1", 9001)]
     assert (request.log_dirs, request.previous_broker_epoch) == ([directory_of(1)], -1)
-    assert scene.lifecycle.epoch == EPOCH
-    await scene.shut_down()
+    assert harness.lifecycle.epoch == EPOCH
+    await harness.shut_down()
 
 
-async def test_heartbeats_ask_for_fencing_until_ready_and_report_the_offset() -> None:
-    scene = Scene()
-    await scene.reach_running()
-    first, last = scene.controller.heartbeats[0], scene.controller.heartbeats[-1]
+async def test_heartbeats_request_fencing_until_ready_and_report_the_offset() -> None:
+    harness = BrokerLifecycleHarness()
+    await harness.reach_running()
+    first, last = harness.controller.heartbeats[0], harness.controller.heartbeats[-1]
     assert (first.want_fence, last.want_fence) == (True, False)
     assert (last.broker_epoch, last.current_metadata_offset) == (EPOCH, EPOCH)
-    await scene.shut_down()
+    await harness.shut_down()
 
 
 async def test_broker_is_not_caught_up_before_its_registration_is_published() -> None:
-    scene = Scene()
+    harness = BrokerLifecycleHarness()
     seen = asyncio.Event()
-    scene.publish(EPOCH - 1)
-    scene.controller.on_heartbeat = lambda _request: seen.set()
+    harness.publish(EPOCH - 1)
+    harness.controller.on_heartbeat = lambda _request: seen.set()
     await seen.wait()
-    assert scene.lifecycle.state is BrokerState.STARTING
-    await scene.reach_running()
-    await scene.shut_down()
+    assert harness.lifecycle.state is BrokerState.STARTING
+    await harness.reach_running()
+    await harness.shut_down()
 
 
 async def test_refused_registration_is_retried() -> None:
-    scene = Scene()
-    scene.controller.refusals += [ErrorCode.DUPLICATE_BROKER_REGISTRATION, ControllerUnavailable("no answer")]
-    await scene.reach_running()
-    assert len(scene.controller.registrations) == 3
-    await scene.shut_down()
+    harness = BrokerLifecycleHarness()
+    harness.controller.refusals += [ErrorCode.DUPLICATE_BROKER_REGISTRATION, ControllerUnavailable("no answer")]
+    await harness.reach_running()
+    assert len(harness.controller.registrations) == 3
+    await harness.shut_down()
 
 
 async def test_registration_times_out() -> None:
-    scene = Scene()
-    scene.controller.refusals += [ErrorCode.INCONSISTENT_CLUSTER_ID] * 10
+    harness = BrokerLifecycleHarness()
+    harness.controller.refusals += [ErrorCode.INCONSISTENT_CLUSTER_ID] * 10
     with pytest.raises(RegistrationTimedOut):
-        await scene.task
-    assert len(scene.controller.registrations) == 5
+        await harness.task
+    assert len(harness.controller.registrations) == 5
 
 
 async def test_failed_heartbeats_are_retried() -> None:
-    scene = Scene()
-    scene.controller.beat_failures += [ControllerUnavailable("no answer"), ErrorCode.NOT_CONTROLLER]
-    await scene.reach_running()
-    assert len(scene.controller.heartbeats) >= 4
-    await scene.shut_down()
+    harness = BrokerLifecycleHarness()
+    harness.controller.beat_failures += [ControllerUnavailable("no answer"), ErrorCode.NOT_CONTROLLER]
+    await harness.reach_running()
+    assert len(harness.controller.heartbeats) >= 4
+    await harness.shut_down()
 
 
 async def test_lost_registration_is_repeated() -> None:
-    scene = Scene(heartbeat_interval_ms=1)
-    await scene.reach_running()
-    scene.controller.beat_failures.append(ErrorCode.STALE_BROKER_EPOCH)
+    harness = BrokerLifecycleHarness(heartbeat_interval_ms=1)
+    await harness.reach_running()
+    harness.controller.beat_failures.append(ErrorCode.STALE_BROKER_EPOCH)
     again = asyncio.Event()
 
     def watch(_request: BrokerHeartbeatRequest) -> None:
-        if len(scene.controller.registrations) == 2:
+        if len(harness.controller.registrations) == 2:
             again.set()
 
-    scene.controller.on_heartbeat = watch
+    harness.controller.on_heartbeat = watch
     await again.wait()
-    assert scene.lifecycle.state is BrokerState.RUNNING
-    await scene.shut_down()
+    assert harness.lifecycle.state is BrokerState.RUNNING
+    await harness.shut_down()
 
 
 async def test_offline_directory_is_reported_at_once_and_repeatedly() -> None:
-    scene = Scene()
-    await scene.reach_running()
-    told = asyncio.Event()
+    harness = BrokerLifecycleHarness()
+    await harness.reach_running()
+    reported = asyncio.Event()
 
     def watch(request: BrokerHeartbeatRequest) -> None:
         if request.offline_log_dirs == [directory_of(1)]:
-            told.set()
+            reported.set()
 
-    scene.controller.on_heartbeat = watch
-    scene.lifecycle.on_directory_failure(directory_of(1))
-    await told.wait()
-    await scene.shut_down()
-    assert scene.controller.heartbeats[-1].offline_log_dirs == [directory_of(1)]
+    harness.controller.on_heartbeat = watch
+    harness.lifecycle.on_directory_failure(directory_of(1))
+    await reported.wait()
+    await harness.shut_down()
+    assert harness.controller.heartbeats[-1].offline_log_dirs == [directory_of(1)]
 
 
 async def test_unreported_directory_failure_ends_the_node() -> None:
-    scene = Scene()
-    await scene.reach_running()
+    harness = BrokerLifecycleHarness()
+    await harness.reach_running()
 
     def refuse(_request: BrokerHeartbeatRequest) -> None:
-        scene.controller.beat_failures.append(ErrorCode.REQUEST_TIMED_OUT)
-        scene.clock.advance_ms(15_000)
+        harness.controller.beat_failures.append(ErrorCode.REQUEST_TIMED_OUT)
+        harness.clock.advance_ms(15_000)
 
-    scene.controller.on_heartbeat = refuse
-    scene.lifecycle.on_directory_failure(directory_of(1))
+    harness.controller.on_heartbeat = refuse
+    harness.lifecycle.on_directory_failure(directory_of(1))
     async with asyncio.timeout(60):
         with pytest.raises(DirectoryFailureUnreported):
-            await scene.task
-    failed = [request for request in scene.controller.heartbeats if request.offline_log_dirs]
+            await harness.task
+    failed = [request for request in harness.controller.heartbeats if request.offline_log_dirs]
     assert len(failed) == 2  # 15 and 30 seconds after
 
 
 async def test_reported_directory_failure_does_not_end_the_node() -> None:
-    scene = Scene(heartbeat_interval_ms=1)
-    await scene.reach_running()
-    scene.lifecycle.on_directory_failure(directory_of(1))
+    harness = BrokerLifecycleHarness(heartbeat_interval_ms=1)
+    await harness.reach_running()
+    harness.lifecycle.on_directory_failure(directory_of(1))
     beats: list[BrokerHeartbeatRequest] = []
     failed_later = asyncio.Event()
 
     def note(request: BrokerHeartbeatRequest) -> None:
         beats.extend([request] if request.offline_log_dirs else [])
         if len(beats) == 2:
-            scene.clock.advance_ms(60_000)
-            scene.controller.beat_failures.append(ErrorCode.REQUEST_TIMED_OUT)
+            harness.clock.advance_ms(60_000)
+            harness.controller.beat_failures.append(ErrorCode.REQUEST_TIMED_OUT)
         elif len(beats) == 3:
             failed_later.set()
 
-    scene.controller.on_heartbeat = note
+    harness.controller.on_heartbeat = note
     async with asyncio.timeout(60):
         await failed_later.wait()
-    assert not scene.task.done()
-    await scene.shut_down()
+    assert not harness.task.done()
+    await harness.shut_down()
 
 
 async def test_offline_directory_is_left_out_of_later_registrations() -> None:
-    scene = Scene(heartbeat_interval_ms=1)
-    await scene.reach_running()
-    scene.lifecycle.on_directory_failure(directory_of(1))
-    scene.controller.beat_failures.append(ErrorCode.STALE_BROKER_EPOCH)
+    harness = BrokerLifecycleHarness(heartbeat_interval_ms=1)
+    await harness.reach_running()
+    harness.lifecycle.on_directory_failure(directory_of(1))
+    harness.controller.beat_failures.append(ErrorCode.STALE_BROKER_EPOCH)
     again = asyncio.Event()
 
     def watch(_request: BrokerHeartbeatRequest) -> None:
-        if len(scene.controller.registrations) == 2:
+        if len(harness.controller.registrations) == 2:
             again.set()
 
-    scene.controller.on_heartbeat = watch
+    harness.controller.on_heartbeat = watch
     async with asyncio.timeout(60):
         await again.wait()
-    assert [request.log_dirs for request in scene.controller.registrations] == [[directory_of(1)], []]
-    await scene.shut_down()
+    assert [request.log_dirs for request in harness.controller.registrations] == [[directory_of(1)], []]
+    await harness.shut_down()
 
 
 async def test_controlled_shutdown_waits_until_leaders_moved() -> None:
-    scene = Scene()
-    await scene.reach_running()
-    scene.controller.leads = 2
-    await scene.shut_down()
-    wanting = [request for request in scene.controller.heartbeats if request.want_shut_down]
+    harness = BrokerLifecycleHarness()
+    await harness.reach_running()
+    harness.controller.leads = 2
+    await harness.shut_down()
+    wanting = [request for request in harness.controller.heartbeats if request.want_shut_down]
     assert len(wanting) == 3
 
 
 async def test_uncontrolled_shutdown_ends_at_once() -> None:
-    scene = Scene()
-    await scene.reach_running()
-    before = len(scene.controller.heartbeats)
-    await scene.lifecycle.shut_down(controlled=False)
-    await scene.task
-    assert not any(request.want_shut_down for request in scene.controller.heartbeats[before:])
+    harness = BrokerLifecycleHarness()
+    await harness.reach_running()
+    before = len(harness.controller.heartbeats)
+    await harness.lifecycle.shut_down(controlled=False)
+    await harness.task
+    assert not any(request.want_shut_down for request in harness.controller.heartbeats[before:])
 
 
 async def test_broker_that_never_ran_shuts_down_at_once() -> None:
-    scene = Scene()
-    scene.controller.refusals += [ErrorCode.NOT_CONTROLLER] * 3
-    await scene.shut_down()
-    assert scene.lifecycle.state is BrokerState.SHUTTING_DOWN
+    harness = BrokerLifecycleHarness()
+    harness.controller.refusals += [ErrorCode.NOT_CONTROLLER] * 3
+    await harness.shut_down()
+    assert harness.lifecycle.state is BrokerState.SHUTTING_DOWN
 
 
 async def test_controlled_shutdown_ends_without_a_controller_for_half_a_session() -> None:
-    scene = Scene()
-    await scene.reach_running()
-    scene.controller.leads = 2
-    scene.controller.beat_failures += [ControllerUnavailable("no quorum")] * 50
-    scene.controller.on_heartbeat = lambda _request: scene.clock.advance_ms(1)
-    await scene.shut_down()
-    assert 1 <= len(scene.controller.beat_failures) < 50, "the session of this test is 2 ms"
+    harness = BrokerLifecycleHarness()
+    await harness.reach_running()
+    harness.controller.leads = 2
+    harness.controller.beat_failures += [ControllerUnavailable("no quorum")] * 50
+    harness.controller.on_heartbeat = lambda _request: harness.clock.advance_ms(1)
+    await harness.shut_down()
+    assert 1 <= len(harness.controller.beat_failures) < 50, "the session of this test is 2 ms"
 
 
 class TestLocalChannel:

@@ -45,7 +45,7 @@ class FenceRecorder:
         self.fenced.append((broker_id, epoch))
 
 
-class Scene:
+class BrokerWatchHarness:
     """Broker 2, registered and unfenced; `answers` are the probe results, the last one repeated."""
 
     def __init__(self, *answers: ProbeResult) -> None:
@@ -101,112 +101,112 @@ def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def test_broker_with_closed_connection_and_refusing_listener_is_fenced() -> None:
-    scene = Scene(ProbeResult.LISTENS, ProbeResult.REFUSED)
-    await scene.introduce()
-    scene.heartbeat().closed()
-    assert await scene.settle() == [(2, EPOCH)]
+    harness = BrokerWatchHarness(ProbeResult.LISTENS, ProbeResult.REFUSED)
+    await harness.introduce()
+    harness.heartbeat().closed()
+    assert await harness.settle() == [(2, EPOCH)]
 
 
 async def test_ending_process_may_accept_for_a_moment() -> None:
-    scene = Scene(
+    harness = BrokerWatchHarness(
         ProbeResult.LISTENS, ProbeResult.LISTENS, ProbeResult.REFUSED, ProbeResult.LISTENS, ProbeResult.REFUSED
     )
-    await scene.introduce()
-    scene.heartbeat().closed()
-    assert await scene.settle() == [(2, EPOCH)]
+    await harness.introduce()
+    harness.heartbeat().closed()
+    assert await harness.settle() == [(2, EPOCH)]
 
 
 @pytest.mark.parametrize(
     "answers", [(ProbeResult.LISTENS,), (ProbeResult.UNKNOWN,), (ProbeResult.REFUSED, ProbeResult.LISTENS)]
 )
 async def test_possibly_live_broker_is_not_fenced(answers: tuple[ProbeResult, ...]) -> None:
-    scene = Scene(ProbeResult.LISTENS, *answers)
-    await scene.introduce()
-    scene.heartbeat().closed()
-    assert await scene.settle() == []
+    harness = BrokerWatchHarness(ProbeResult.LISTENS, *answers)
+    await harness.introduce()
+    harness.heartbeat().closed()
+    assert await harness.settle() == []
 
 
 @pytest.mark.parametrize("first", [ProbeResult.REFUSED, ProbeResult.UNKNOWN])
 async def test_refusal_of_an_unproven_address_is_ignored(first: ProbeResult) -> None:
-    scene = Scene(first, ProbeResult.REFUSED)
-    await scene.introduce()
-    scene.heartbeat().closed()
-    assert await scene.settle() == []
+    harness = BrokerWatchHarness(first, ProbeResult.REFUSED)
+    await harness.introduce()
+    harness.heartbeat().closed()
+    assert await harness.settle() == []
 
 
 @pytest.mark.parametrize("first", [ProbeResult.REFUSED, ProbeResult.UNKNOWN])
 async def test_address_may_become_reachable_later(first: ProbeResult) -> None:
-    scene = Scene(first, first, ProbeResult.LISTENS, ProbeResult.REFUSED)
-    await scene.introduce()
-    scene.heartbeat().closed()
-    assert await scene.settle() == [(2, EPOCH)]
+    harness = BrokerWatchHarness(first, first, ProbeResult.LISTENS, ProbeResult.REFUSED)
+    await harness.introduce()
+    harness.heartbeat().closed()
+    assert await harness.settle() == [(2, EPOCH)]
 
 
 async def test_probes_of_a_previous_incarnation_stop() -> None:
-    scene = Scene(*[ProbeResult.REFUSED] * 9)
-    scene.is_settling = False
-    await scene.introduce()
-    first = scene.tasks[0]
-    await scene.publish(FenceBrokerRecord(id=2, epoch=EPOCH))
+    harness = BrokerWatchHarness(*[ProbeResult.REFUSED] * 9)
+    harness.is_settling = False
+    await harness.introduce()
+    first = harness.tasks[0]
+    await harness.publish(FenceBrokerRecord(id=2, epoch=EPOCH))
     await first
-    assert len(scene.answers) == 8
+    assert len(harness.answers) == 8
 
 
 async def test_broker_with_another_heartbeat_connection_is_not_fenced() -> None:
-    scene = Scene(ProbeResult.LISTENS, ProbeResult.REFUSED)
-    await scene.introduce()
-    first = scene.heartbeat()
-    scene.heartbeat()
+    harness = BrokerWatchHarness(ProbeResult.LISTENS, ProbeResult.REFUSED)
+    await harness.introduce()
+    first = harness.heartbeat()
+    harness.heartbeat()
     first.closed()
-    assert await scene.settle() == []
+    assert await harness.settle() == []
 
 
 async def test_broker_that_reconnects_during_probes_is_not_fenced() -> None:
-    scene = Scene(ProbeResult.LISTENS, ProbeResult.REFUSED)
-    await scene.introduce()
-    scene.heartbeat().closed()
-    scene.heartbeat()
-    assert await scene.settle() == []
+    harness = BrokerWatchHarness(ProbeResult.LISTENS, ProbeResult.REFUSED)
+    await harness.introduce()
+    harness.heartbeat().closed()
+    harness.heartbeat()
+    assert await harness.settle() == []
 
 
 async def test_connection_is_watched_once() -> None:
-    scene = Scene(ProbeResult.LISTENS, ProbeResult.REFUSED)
-    await scene.introduce()
-    connection = scene.heartbeat()
-    scene.heartbeat(connection)
+    harness = BrokerWatchHarness(ProbeResult.LISTENS, ProbeResult.REFUSED)
+    await harness.introduce()
+    connection = harness.heartbeat()
+    harness.heartbeat(connection)
     connection.closed()
     connection.closed()
-    assert await scene.settle() == [(2, EPOCH)]
+    assert await harness.settle() == [(2, EPOCH)]
 
 
 async def test_new_active_controller_probes_all_unfenced_brokers() -> None:
-    scene = Scene(ProbeResult.LISTENS, ProbeResult.REFUSED)
-    await scene.introduce()
-    scene.controller.is_active = False
-    scene.watch.on_active()
-    assert await scene.settle() == []
-    scene.controller.is_active = True
-    scene.watch.on_active()
-    assert await scene.settle() == [(2, EPOCH)]
+    harness = BrokerWatchHarness(ProbeResult.LISTENS, ProbeResult.REFUSED)
+    await harness.introduce()
+    harness.controller.is_active = False
+    harness.watch.on_active()
+    assert await harness.settle() == []
+    harness.controller.is_active = True
+    harness.watch.on_active()
+    assert await harness.settle() == [(2, EPOCH)]
 
 
 async def test_fenced_broker_is_not_watched() -> None:
-    scene = Scene(ProbeResult.LISTENS, ProbeResult.REFUSED)
-    await scene.introduce()
-    connection = scene.heartbeat()
-    await scene.publish(FenceBrokerRecord(id=2, epoch=EPOCH))
+    harness = BrokerWatchHarness(ProbeResult.LISTENS, ProbeResult.REFUSED)
+    await harness.introduce()
+    connection = harness.heartbeat()
+    await harness.publish(FenceBrokerRecord(id=2, epoch=EPOCH))
     connection.closed()
-    scene.watch.on_active()
-    assert await scene.settle() == []
+    harness.watch.on_active()
+    assert await harness.settle() == []
 
 
 async def test_closed_connection_of_a_previous_incarnation_is_ignored() -> None:
-    scene = Scene(ProbeResult.LISTENS, ProbeResult.LISTENS, ProbeResult.REFUSED)
-    await scene.introduce()
-    connection = scene.heartbeat()
-    await scene.introduce(EPOCH + 1)
+    harness = BrokerWatchHarness(ProbeResult.LISTENS, ProbeResult.LISTENS, ProbeResult.REFUSED)
+    await harness.introduce()
+    connection = harness.heartbeat()
+    await harness.introduce(EPOCH + 1)
     connection.closed()
-    assert await scene.settle() == []
+    assert await harness.settle() == []
 
 
 async def test_probe_distinguishes_listening_refused_and_unknown() -> None:

@@ -62,7 +62,7 @@ class StandbyDriver:
         return answer
 
 
-class Scene:
+class ControllerChannelHarness:
     def __init__(self) -> None:
         self.nodes = OtherNodes()
         self.driver = StandbyDriver()
@@ -101,54 +101,54 @@ HELLO = BrokerHeartbeatResponse(is_caught_up=True, is_fenced=False)
 
 @fast
 async def test_request_reaches_a_remote_controller() -> None:
-    scene = Scene()
-    scene.nodes.answers[SECOND] = always(HELLO)
-    assert await scene.channel.heartbeat(BEAT) == HELLO
-    assert scene.nodes.asked == [(SECOND, BEAT)]
+    harness = ControllerChannelHarness()
+    harness.nodes.answers[SECOND] = always(HELLO)
+    assert await harness.channel.heartbeat(BEAT) == HELLO
+    assert harness.nodes.requests == [(SECOND, BEAT)]
 
 
 @fast
 async def test_request_reaches_the_active_local_controller() -> None:
-    scene = Scene()
-    scene.driver.is_active = True
-    assert (await scene.channel.heartbeat(BEAT)).is_caught_up
-    assert (scene.driver.commands, scene.nodes.asked) == (1, [])
+    harness = ControllerChannelHarness()
+    harness.driver.is_active = True
+    assert (await harness.channel.heartbeat(BEAT)).is_caught_up
+    assert (harness.driver.commands, harness.nodes.requests) == (1, [])
 
 
 @fast
 async def test_leader_change_triggers_an_immediate_retry() -> None:
-    scene = Scene()
-    scene.nodes.answers = {SECOND: always(NOT_CONTROLLER), THIRD: always(HELLO)}
+    harness = ControllerChannelHarness()
+    harness.nodes.answers = {SECOND: always(NOT_CONTROLLER), THIRD: always(HELLO)}
     for _ in range(6):
-        scene.nodes.answers[SECOND] = always(NOT_CONTROLLER)
-    scene.in_ms(1_001, lambda: scene.elect(THIRD))
-    assert await scene.channel.heartbeat(BEAT) == HELLO
-    assert scene.times[-1] - scene.times[0] == pytest.approx(1.001)
-    gaps = [later - earlier for earlier, later in itertools.pairwise(scene.times)]
+        harness.nodes.answers[SECOND] = always(NOT_CONTROLLER)
+    harness.in_ms(1_001, lambda: harness.elect(THIRD))
+    assert await harness.channel.heartbeat(BEAT) == HELLO
+    assert harness.times[-1] - harness.times[0] == pytest.approx(1.001)
+    gaps = [later - earlier for earlier, later in itertools.pairwise(harness.times)]
     assert gaps[:5] == pytest.approx([0.02, 0.04, 0.08, 0.16, 0.32]), "the router backs off"
 
 
 @fast
 async def test_new_leader_is_found_without_notification() -> None:
-    scene = Scene()
-    scene.nodes.leader = None
-    scene.nodes.answers[THIRD] = always(HELLO)
-    scene.in_ms(1_000, lambda: setattr(scene.nodes, "leader", THIRD))
-    assert await scene.channel.heartbeat(BEAT) == HELLO
-    assert len(scene.nodes.asked) == 1
+    harness = ControllerChannelHarness()
+    harness.nodes.leader = None
+    harness.nodes.answers[THIRD] = always(HELLO)
+    harness.in_ms(1_000, lambda: setattr(harness.nodes, "leader", THIRD))
+    assert await harness.channel.heartbeat(BEAT) == HELLO
+    assert len(harness.nodes.requests) == 1
 
 
 @fast
 async def test_activation_of_this_node_ends_the_retries() -> None:
-    scene = Scene()
-    scene.nodes.leader = None
+    harness = ControllerChannelHarness()
+    harness.nodes.leader = None
 
     def become_active() -> None:
-        scene.driver.is_active = True
-        scene.router.on_leader_change()
+        harness.driver.is_active = True
+        harness.router.on_leader_change()
 
-    scene.in_ms(700, become_active)
-    assert (await scene.channel.heartbeat(BEAT)).is_caught_up
+    harness.in_ms(700, become_active)
+    assert (await harness.channel.heartbeat(BEAT)).is_caught_up
     assert asyncio.get_running_loop().time() == pytest.approx(1000.7)
 
 
@@ -158,99 +158,99 @@ async def test_node_sends_no_requests_to_itself() -> None:
     router = ControllerRouter(2, cast(ControllerDriver, driver), lambda: ControllerLocation(2, SECOND), nodes)
     with pytest.raises(ControllerUnavailable, match="is not active yet"):
         await ControllerChannel(cast(ControllerDriver, driver), router).heartbeat(BEAT)
-    assert nodes.asked == []
+    assert nodes.requests == []
 
 
 @fast
 async def test_hanging_controller_is_dropped_when_another_is_elected() -> None:
-    scene = Scene()
-    scene.nodes.answers = {SECOND: always(None), THIRD: always(AllocateProducerIdsResponse(producer_id_len=1_000))}
-    scene.in_ms(600, lambda: scene.elect(THIRD))
-    granted = await scene.channel.allocate_producer_ids(AllocateProducerIdsRequest(OWN_ID, 5))
+    harness = ControllerChannelHarness()
+    harness.nodes.answers = {SECOND: always(None), THIRD: always(AllocateProducerIdsResponse(producer_id_len=1_000))}
+    harness.in_ms(600, lambda: harness.elect(THIRD))
+    granted = await harness.channel.allocate_producer_ids(AllocateProducerIdsRequest(OWN_ID, 5))
     assert granted.producer_id_len == 1_000
-    assert scene.nodes.dropped == [SECOND]
+    assert harness.nodes.dropped == [SECOND]
     assert asyncio.get_running_loop().time() < 1000.7
 
 
 @fast
 async def test_hanging_controller_is_dropped_when_this_node_is_elected() -> None:
-    scene = Scene()
-    scene.nodes.answers[SECOND] = always(None)
+    harness = ControllerChannelHarness()
+    harness.nodes.answers[SECOND] = always(None)
 
     def become_active() -> None:
-        scene.driver.is_active = True
-        scene.elect(OWN)
+        harness.driver.is_active = True
+        harness.elect(OWN)
 
-    scene.in_ms(600, become_active)
-    assert (await scene.channel.heartbeat(BEAT)).is_caught_up
+    harness.in_ms(600, become_active)
+    assert (await harness.channel.heartbeat(BEAT)).is_caught_up
     assert asyncio.get_running_loop().time() < 1000.7
 
 
 @fast
 async def test_unknown_leader_keeps_its_connection() -> None:
-    scene = Scene()
-    scene.nodes.answers[SECOND] = always(HELLO)
-    await scene.channel.heartbeat(BEAT)
-    scene.elect(None)
-    scene.elect(SECOND)
-    assert scene.nodes.dropped == []
-    scene.elect(THIRD)
-    assert scene.nodes.dropped == [SECOND]
+    harness = ControllerChannelHarness()
+    harness.nodes.answers[SECOND] = always(HELLO)
+    await harness.channel.heartbeat(BEAT)
+    harness.elect(None)
+    harness.elect(SECOND)
+    assert harness.nodes.dropped == []
+    harness.elect(THIRD)
+    assert harness.nodes.dropped == [SECOND]
 
 
 @fast
 async def test_heartbeat_is_retried_for_half_a_session() -> None:
-    scene = Scene()
-    scene.nodes.answers[SECOND] = always(None)
+    harness = ControllerChannelHarness()
+    harness.nodes.answers[SECOND] = always(None)
     began = asyncio.get_running_loop().time()
     with pytest.raises(ControllerUnavailable, match="within 4500 ms"):
-        await scene.channel.heartbeat(BEAT)
+        await harness.channel.heartbeat(BEAT)
     assert asyncio.get_running_loop().time() - began == pytest.approx(4.5)
-    assert len(scene.nodes.asked) == 3, "an attempt lasts one heartbeat interval"
+    assert len(harness.nodes.requests) == 3, "an attempt lasts one heartbeat interval"
 
 
 @fast
 async def test_timeout_reports_the_last_real_failure() -> None:
-    scene = Scene()
-    scene.nodes.answers[SECOND] = lambda _request: PeerUnavailable("refused")
+    harness = ControllerChannelHarness()
+    harness.nodes.answers[SECOND] = lambda _request: PeerUnavailable("refused")
     with pytest.raises(ControllerUnavailable, match=r"within 4500 ms: refused$"):
-        await scene.channel.heartbeat(BEAT)
-    assert scene.times[-1] - scene.times[0] < 4.49, "no attempt without time"
+        await harness.channel.heartbeat(BEAT)
+    assert harness.times[-1] - harness.times[0] < 4.49, "no attempt without time"
 
 
 @fast
 async def test_local_controller_without_commit_times_out() -> None:
-    scene = Scene()
-    scene.driver.is_active = scene.driver.is_stuck = True
-    scene.nodes.answers[SECOND] = always(HELLO)
-    scene.in_ms(2_010, lambda: setattr(scene.driver, "is_active", False))
-    assert await scene.channel.heartbeat(BEAT) == HELLO
+    harness = ControllerChannelHarness()
+    harness.driver.is_active = harness.driver.is_stuck = True
+    harness.nodes.answers[SECOND] = always(HELLO)
+    harness.in_ms(2_010, lambda: setattr(harness.driver, "is_active", False))
+    assert await harness.channel.heartbeat(BEAT) == HELLO
 
 
 @fast
 async def test_error_codes_are_final() -> None:
-    scene = Scene()
-    scene.nodes.answers[SECOND] = always(BrokerHeartbeatResponse(error_code=ErrorCode.STALE_BROKER_EPOCH))
+    harness = ControllerChannelHarness()
+    harness.nodes.answers[SECOND] = always(BrokerHeartbeatResponse(error_code=ErrorCode.STALE_BROKER_EPOCH))
     with pytest.raises(KafkaError, match="STALE_BROKER_EPOCH"):
-        await scene.channel.heartbeat(BEAT)
-    assert len(scene.nodes.asked) == 1
+        await harness.channel.heartbeat(BEAT)
+    assert len(harness.nodes.requests) == 1
 
 
 @fast
 async def test_unknown_error_code_is_an_error() -> None:
-    scene = Scene()
-    scene.nodes.answers[SECOND] = always(BrokerHeartbeatResponse(error_code=31_000))
+    harness = ControllerChannelHarness()
+    harness.nodes.answers[SECOND] = always(BrokerHeartbeatResponse(error_code=31_000))
     with pytest.raises(KafkaError, match="UNKNOWN_SERVER_ERROR"):
-        await scene.channel.heartbeat(BEAT)
+        await harness.channel.heartbeat(BEAT)
 
 
 @fast
 async def test_unsupported_version_is_not_retried() -> None:
-    scene = Scene()
-    scene.nodes.answers[SECOND] = always(VersionMismatch("served there in versions 0 to 2"))
+    harness = ControllerChannelHarness()
+    harness.nodes.answers[SECOND] = always(VersionMismatch("served there in versions 0 to 2"))
     with pytest.raises(KafkaError, match="UNSUPPORTED_VERSION"):
-        await scene.channel.register_broker(BrokerRegistrationRequest())
-    assert (len(scene.nodes.asked), scene.nodes.sent_versions) == (1, [4])
+        await harness.channel.register_broker(BrokerRegistrationRequest())
+    assert (len(harness.nodes.requests), harness.nodes.sent_versions) == (1, [4])
 
 
 @pytest.mark.parametrize(
@@ -272,53 +272,53 @@ def test_every_request_reaches_a_remote_controller(
     ask: Callable[[ControllerChannel], Coroutine[Any, Any, Message]], response: Message
 ) -> None:
     async def scenario() -> None:
-        scene = Scene()
+        harness = ControllerChannelHarness()
         outcomes: list[Message | PeerError] = [PeerUnavailable("reset"), response]
-        scene.nodes.answers[SECOND] = lambda _request: outcomes.pop(0)
-        assert await ask(scene.channel) == response
-        assert len(scene.nodes.asked) == 2
+        harness.nodes.answers[SECOND] = lambda _request: outcomes.pop(0)
+        assert await ask(harness.channel) == response
+        assert len(harness.nodes.requests) == 2
 
     run_fast(scenario())
 
 
 @fast
 async def test_create_topics_is_retried_after_a_standby() -> None:
-    scene = Scene()
+    harness = ControllerChannelHarness()
     refused = CreateTopicsResponse(topics=[CreatableTopicResult("t", error_code=ErrorCode.NOT_CONTROLLER)])
     exists = CreateTopicsResponse(topics=[CreatableTopicResult("t", error_code=ErrorCode.TOPIC_ALREADY_EXISTS)])
-    scene.nodes.answers = {SECOND: always(refused), THIRD: always(exists)}
-    scene.in_ms(50, lambda: scene.elect(THIRD))
-    response = await scene.channel.create_topics(CreateTopicsRequest([CreatableTopic("t")]))
+    harness.nodes.answers = {SECOND: always(refused), THIRD: always(exists)}
+    harness.in_ms(50, lambda: harness.elect(THIRD))
+    response = await harness.channel.create_topics(CreateTopicsRequest([CreatableTopic("t")]))
     assert response.topics[0].error_code == ErrorCode.TOPIC_ALREADY_EXISTS
 
 
 @fast
 async def test_controller_versions_are_those_of_the_active_controller() -> None:
-    scene = Scene()
-    assert scene.router.controller_versions() == {19: (2, 2)}
-    scene.elect(THIRD)
-    assert scene.router.controller_versions() == {19: (3, 3)}
-    scene.elect(None)
-    assert scene.router.controller_versions() is None
-    scene.elect(SECOND)
-    scene.driver.is_active = True
-    assert scene.router.controller_versions() is None, "the local controller has this program's versions"
+    harness = ControllerChannelHarness()
+    assert harness.router.controller_versions() == {19: (2, 2)}
+    harness.elect(THIRD)
+    assert harness.router.controller_versions() == {19: (3, 3)}
+    harness.elect(None)
+    assert harness.router.controller_versions() is None
+    harness.elect(SECOND)
+    harness.driver.is_active = True
+    assert harness.router.controller_versions() is None, "the local controller has this program's versions"
 
 
 @fast
 async def test_producer_ids_come_from_a_remote_controller() -> None:
-    scene = Scene()
-    scene.nodes.answers[SECOND] = always(AllocateProducerIdsResponse(producer_id_start=4_000, producer_id_len=1_000))
-    ids = ProducerIds(ControllerBlocks(scene.channel, BrokerOf(77), OWN_ID))
+    harness = ControllerChannelHarness()
+    harness.nodes.answers[SECOND] = always(AllocateProducerIdsResponse(producer_id_start=4_000, producer_id_len=1_000))
+    ids = ProducerIds(ControllerBlocks(harness.channel, BrokerOf(77), OWN_ID))
     assert [await ids.next_id(), await ids.next_id()] == [4_000, 4_001]
-    assert scene.nodes.asked == [(SECOND, AllocateProducerIdsRequest(OWN_ID, 77))]
+    assert harness.nodes.requests == [(SECOND, AllocateProducerIdsRequest(OWN_ID, 77))]
 
 
 @fast
 async def test_producer_ids_without_a_controller_are_retriable() -> None:
-    scene = Scene()
-    scene.nodes.leader = None
-    ids = ProducerIds(ControllerBlocks(scene.channel, BrokerOf(77), OWN_ID))
+    harness = ControllerChannelHarness()
+    harness.nodes.leader = None
+    ids = ProducerIds(ControllerBlocks(harness.channel, BrokerOf(77), OWN_ID))
     with pytest.raises(KafkaError, match="COORDINATOR_LOAD_IN_PROGRESS"):
         await ids.next_id()
 
@@ -331,7 +331,7 @@ class BrokerOf:
 @fast
 async def test_broker_heartbeats_the_new_controller_within_its_session() -> None:
     """The leader fails, and another node is elected three seconds later."""
-    scene = Scene()
+    harness = ControllerChannelHarness()
     loop = asyncio.get_running_loop()
     beats: list[tuple[int, float]] = []
     found = asyncio.Event()
@@ -347,17 +347,17 @@ async def test_broker_heartbeats_the_new_controller_within_its_session() -> None
 
         return beat
 
-    scene.nodes.answers = {SECOND: answer(2), THIRD: answer(3)}
+    harness.nodes.answers = {SECOND: answer(2), THIRD: answer(3)}
     identity = BrokerIdentity(BrokerId(OWN_ID), "c", uuid(77), {LISTENER: endpoint(1)}, {}, (directory_of(1),))
-    lifecycle = BrokerLifecycle(identity, scene.channel, clock=ManualClock(), times=LifecycleTimes())
+    lifecycle = BrokerLifecycle(identity, harness.channel, clock=ManualClock(), times=LifecycleTimes())
     running = loop.create_task(lifecycle.run())
     await lifecycle.wait_caught_up()
     lifecycle.become_ready()
     lifecycle.on_metadata(MetadataDelta(EMPTY_IMAGE), image_with(brokers=[OWN_ID]))
     await lifecycle.wait_unfenced()
     last = beats[-1][1]
-    scene.nodes.answers[SECOND] = always(None)  # hangs without a reset
-    scene.in_ms(3_000, lambda: scene.elect(THIRD))
+    harness.nodes.answers[SECOND] = always(None)  # hangs without a reset
+    harness.in_ms(3_000, lambda: harness.elect(THIRD))
     await found.wait()
     assert beats[-1][1] - last < 5
     assert lifecycle.state is BrokerState.RUNNING

@@ -227,10 +227,10 @@ def test_snapshot_replaces_the_state_and_publishes_removals() -> None:
     done.result()
     assert node.driver.image == target
     assert node.driver.image.topics.by_name("kept") is kept
-    told = node.publisher.deltas[-1].topics
-    assert told is not None
-    assert list(told.changed) == [uuid(502)]
-    assert list(told.deleted) == [uuid(501)]
+    topics_delta = node.publisher.deltas[-1].topics
+    assert topics_delta is not None
+    assert list(topics_delta.changed) == [uuid(502)]
+    assert list(topics_delta.deleted) == [uuid(501)]
     node.quorum.log_end_offset = 100
     node.quorum.write(4, [topic_frame("after", 503)])
     node.quorum.commit()

@@ -24,7 +24,7 @@ class Replica:
     index: int
 
 
-class Scene:
+class DirectoryAssignmentsHarness:
     """A broker with two directories on its own controller, and a topic of two partitions."""
 
     def __init__(self) -> None:
@@ -65,71 +65,71 @@ class Scene:
 
 
 @pytest.fixture
-def scene() -> Scene:
-    return Scene()
+def harness() -> DirectoryAssignmentsHarness:
+    return DirectoryAssignmentsHarness()
 
 
-def test_chosen_directory_is_reported_and_published(scene: Scene) -> None:
-    assert scene.registered() == [UNASSIGNED_DIRECTORY] * 2
-    scene.host(0, SECOND)
-    scene.host(1, FIRST)
-    before = scene.node.driver.image.offset
-    scene.node.pass_time(20)
-    assert scene.registered() == [SECOND, FIRST]
-    assert scene.node.driver.image.offset == before + 2
-    assert scene.assignments.pending_count == 0
+def test_chosen_directory_is_reported_and_published(harness: DirectoryAssignmentsHarness) -> None:
+    assert harness.registered() == [UNASSIGNED_DIRECTORY] * 2
+    harness.host(0, SECOND)
+    harness.host(1, FIRST)
+    before = harness.node.driver.image.offset
+    harness.node.pass_time(20)
+    assert harness.registered() == [SECOND, FIRST]
+    assert harness.node.driver.image.offset == before + 2
+    assert harness.assignments.pending_count == 0
 
 
-def test_known_assignment_is_not_reported(scene: Scene) -> None:
-    scene.host(0, SECOND)
-    scene.node.pass_time(20)
-    before = scene.node.driver.image.offset
-    scene.host(0, SECOND)
-    scene.node.pass_time(20)
-    assert scene.node.driver.image.offset == before
+def test_known_assignment_is_not_reported(harness: DirectoryAssignmentsHarness) -> None:
+    harness.host(0, SECOND)
+    harness.node.pass_time(20)
+    before = harness.node.driver.image.offset
+    harness.host(0, SECOND)
+    harness.node.pass_time(20)
+    assert harness.node.driver.image.offset == before
 
 
-def test_missing_log_is_not_reported(scene: Scene) -> None:
-    scene.host(0, None)
-    assert scene.assignments.pending_count == 0
+def test_missing_log_is_not_reported(harness: DirectoryAssignmentsHarness) -> None:
+    harness.host(0, None)
+    assert harness.assignments.pending_count == 0
 
 
-def test_assignment_is_retried_without_a_controller(scene: Scene) -> None:
-    scene.node.node.io.is_held = True
-    scene.node.node.quorum.resign(1)
-    scene.host(0, SECOND)
-    scene.node.pass_time(20)
-    assert scene.assignments.pending_count == 1
-    scene.node.node.io.release()
-    scene.node.pass_time(200)
-    assert scene.registered()[0] == SECOND
-    assert scene.assignments.pending_count == 0
+def test_assignment_is_retried_without_a_controller(harness: DirectoryAssignmentsHarness) -> None:
+    harness.node.node.io.is_held = True
+    harness.node.node.quorum.resign(1)
+    harness.host(0, SECOND)
+    harness.node.pass_time(20)
+    assert harness.assignments.pending_count == 1
+    harness.node.node.io.release()
+    harness.node.pass_time(200)
+    assert harness.registered()[0] == SECOND
+    assert harness.assignments.pending_count == 0
 
 
-def test_assignment_is_retried_after_lost_leadership(scene: Scene) -> None:
-    scene.node.node.io.is_held = True
-    scene.host(0, SECOND)
-    scene.node.pass_time(20)
-    scene.node.node.quorum.resign(1)
-    scene.node.node.loop.run_soon()
-    assert scene.assignments.pending_count == 1
-    scene.node.node.io.release()
-    scene.node.pass_time(500)
-    assert scene.registered()[0] == SECOND
-    assert scene.assignments.pending_count == 0
+def test_assignment_is_retried_after_lost_leadership(harness: DirectoryAssignmentsHarness) -> None:
+    harness.node.node.io.is_held = True
+    harness.host(0, SECOND)
+    harness.node.pass_time(20)
+    harness.node.node.quorum.resign(1)
+    harness.node.node.loop.run_soon()
+    assert harness.assignments.pending_count == 1
+    harness.node.node.io.release()
+    harness.node.pass_time(500)
+    assert harness.registered()[0] == SECOND
+    assert harness.assignments.pending_count == 0
 
 
-def test_assignment_of_a_deleted_topic_is_dropped(scene: Scene) -> None:
-    scene.host(0, SECOND)
-    topic = scene.node.driver.image.topics.by_name("t")
+def test_assignment_of_a_deleted_topic_is_dropped(harness: DirectoryAssignmentsHarness) -> None:
+    harness.host(0, SECOND)
+    topic = harness.node.driver.image.topics.by_name("t")
     assert topic is not None
-    scene.node.run(lambda controller, _now: controller.delete_topics([topic.id]))
-    scene.node.pass_time(20)
-    assert scene.assignments.pending_count == 0
+    harness.node.run(lambda controller, _now: controller.delete_topics([topic.id]))
+    harness.node.pass_time(20)
+    assert harness.assignments.pending_count == 0
 
 
-def test_closed_reporter_sends_nothing(scene: Scene) -> None:
-    scene.host(0, SECOND)
-    scene.assignments.close()
-    scene.node.pass_time(1_000)
-    assert scene.registered() == [UNASSIGNED_DIRECTORY] * 2
+def test_closed_reporter_sends_nothing(harness: DirectoryAssignmentsHarness) -> None:
+    harness.host(0, SECOND)
+    harness.assignments.close()
+    harness.node.pass_time(1_000)
+    assert harness.registered() == [UNASSIGNED_DIRECTORY] * 2

@@ -45,22 +45,24 @@ class RecordingPublisher:
 class DriverNode:
     """One incarnation of a node with a controller."""
 
-    def __init__(self, fs: MemoryFileSystem | None = None, *, life: int = 1) -> None:
+    def __init__(self, fs: MemoryFileSystem | None = None, *, incarnation: int = 1) -> None:
         self.node = QuorumNode(fs)
         settings = ControllerSettings(CLUSTER_ID, node_id=1, max_idle_interval_ms=0)
         ids = iter(range(1, 1_000))
-        controller = Controller(settings, PlainSchema(), random=Random(1), new_id=lambda: uuid(100 * life + next(ids)))
+        controller = Controller(
+            settings, PlainSchema(), random=Random(1), new_id=lambda: uuid(100 * incarnation + next(ids))
+        )
         self.driver = ControllerDriver(
             controller,
             self.node.quorum,
             make_runtime(self.node.loop, clock=self.node.clock, io=self.node.io),
             bootstrap=bootstrap_records(),
-            local_broker=LocalBroker(BrokerId(1), incarnation_of(1, life)),
+            local_broker=LocalBroker(BrokerId(1), incarnation_of(1, incarnation)),
         )
         self.publisher = RecordingPublisher()
         self.driver.add_publisher(self.publisher)
         self.node.quorum.add_listener(self.driver)
-        self.life = life
+        self.incarnation = incarnation
 
     def start(self) -> "DriverNode":
         self.node.start()
@@ -72,7 +74,7 @@ class DriverNode:
         return future.result()
 
     def register_broker(self) -> None:
-        request = Cluster().registration(1, life=self.life)
+        request = Cluster().registration(1, incarnation=self.incarnation)
         self.run(lambda controller, now: controller.register_broker(request, now_ms=now))
         epoch = self.driver.image.brokers.brokers[1].epoch
         heartbeat = BrokerHeartbeatRequest(1, epoch, self.driver.image.offset)
@@ -110,7 +112,7 @@ class TestStart:
         first = DriverNode().start()
         first.register_broker()
         first.run(creating("t"))
-        second = DriverNode(first.node.fs, life=2).start()
+        second = DriverNode(first.node.fs, incarnation=2).start()
         assert len(second.publisher.images) == 1
         assert second.publisher.images[0].topics.names() == ["t"]
         assert second.publisher.deltas[0].topics is not None

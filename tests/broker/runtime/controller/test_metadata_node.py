@@ -50,7 +50,7 @@ CONFIG = load_config(None, (), {})[0]
 class LoneNode:
     """The metadata components of a node, wired by hand."""
 
-    def __init__(self, fs: MemoryFileSystem, life: int) -> None:
+    def __init__(self, fs: MemoryFileSystem, incarnation: int) -> None:
         clock, loop = SystemClock(), asyncio.get_running_loop()
         own = voter(1)
         if not checked(fs).exists(DIRECTORY):
@@ -61,29 +61,29 @@ class LoneNode:
         settings = QuorumSettings(key=own.key, cluster_id=CLUSTER_ID, can_vote=True, listeners=own.listeners)
         recovered = replace(self.log.recovered, election=state_file.read())
         quorum = QuorumDriver(
-            QuorumCore(settings, recovered, Random(life), Instant(clock.monotonic_ms(), clock.now_ms())),
+            QuorumCore(settings, recovered, Random(incarnation), Instant(clock.monotonic_ms(), clock.now_ms())),
             ReplicaIo(self.log, state_file, Unanswered()),
             make_runtime(loop, clock=clock),
             on_fatal=self.failures.append,
         )
-        random = Random(life)
+        random = Random(incarnation)
         controller = Controller(
             ControllerSettings(CLUSTER_ID, node_id=1),
             KafkaConfigSchema(CONFIG),
             random=random,
             new_id=lambda: uuid(random.randrange(1, 1 << 60)),
         )
-        incarnation = incarnation_of(1, life)
+        incarnation_id = incarnation_of(1, incarnation)
         self.driver = ControllerDriver(
             controller,
             quorum,
             make_runtime(loop, clock=clock, io=InlineIo(loop)),
             bootstrap=bootstrap_records(),
-            local_broker=LocalBroker(BrokerId(1), incarnation),
+            local_broker=LocalBroker(BrokerId(1), incarnation_id),
         )
         self.cache = MetadataCache()
         identity = BrokerIdentity(
-            BrokerId(1), CLUSTER_ID, incarnation, {LISTENER: endpoint(1)}, SUPPORTED_FEATURES, (directory_of(1),)
+            BrokerId(1), CLUSTER_ID, incarnation_id, {LISTENER: endpoint(1)}, SUPPORTED_FEATURES, (directory_of(1),)
         )
         self.lifecycle = BrokerLifecycle(identity, LocalControllerChannel(self.driver), clock=clock)
         self.tasks: set[asyncio.Task[None]] = set()
@@ -105,9 +105,9 @@ class LoneNode:
 
 
 @asynccontextmanager
-async def running(fs: MemoryFileSystem, life: int = 1) -> AsyncIterator[LoneNode]:
+async def running(fs: MemoryFileSystem, incarnation: int = 1) -> AsyncIterator[LoneNode]:
     """Run a node; kill it at the end."""
-    node = LoneNode(fs, life)
+    node = LoneNode(fs, incarnation)
     node.quorum.start()
     async with asyncio.timeout(60):
         await node.driver.wait_active()
@@ -129,7 +129,7 @@ async def test_killed_node_serves_again_at_once_with_all_metadata() -> None:
         await node.background()
         first = node.cache.image.topics.by_name("t")
         assert first is not None
-    async with running(fs, life=2) as node:
+    async with running(fs, incarnation=2) as node:
         again = node.cache.image.topics.by_name("t")
         assert again is not None
         assert again.id == first.id
@@ -184,8 +184,8 @@ class TestProducerIds:
     async def test_producer_ids_are_unique_across_a_kill(self) -> None:
         fs = MemoryFileSystem()
         given: list[int] = []
-        for life in (1, 2):
-            async with running(fs, life) as node:
+        for incarnation in (1, 2):
+            async with running(fs, incarnation) as node:
                 ids = ProducerIds(ControllerBlocks(LocalControllerChannel(node.driver), node.lifecycle, 1))
                 given += [await ids.next_id() for _ in range(BLOCK_SIZE + 10)]
                 await asyncio.sleep(0)
@@ -194,18 +194,18 @@ class TestProducerIds:
 
     async def test_waiting_callers_share_one_request(self) -> None:
         class Source:
-            asked = 0
+            allocations = 0
 
             async def allocate(self) -> ProducerIdBlock:
-                self.asked += 1
+                self.allocations += 1
                 await asyncio.sleep(0)
-                return ProducerIdBlock(1000 * self.asked, 10)
+                return ProducerIdBlock(1000 * self.allocations, 10)
 
         source = Source()
         ids = ProducerIds(source)
         given = await asyncio.gather(*(ids.next_id() for _ in range(8)))
         assert sorted(given) == list(range(1000, 1008))
-        assert source.asked == 1
+        assert source.allocations == 1
 
     async def test_missing_controller_is_retriable(self) -> None:
         class Source:

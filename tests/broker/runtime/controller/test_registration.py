@@ -22,13 +22,13 @@ IDENTITY = ControllerIdentity(3, uuid(33), {"CONTROLLER": endpoint(3)}, SUPPORTE
 KNOWS_CONTROLLERS, OLDER = 15, 14
 
 
-class Scene:
+class RegistrationHarness:
     """An image that shows the registration once the active controller accepts, after scripted refusals."""
 
     def __init__(self, *refusals: Exception, level: int = KNOWS_CONTROLLERS) -> None:
         self.registrar = ControllerRegistrar(IDENTITY, self)
         self.refusals = list(refusals)
-        self.asked: list[tuple[float, ControllerRegistrationRequest]] = []
+        self.requests: list[tuple[float, ControllerRegistrationRequest]] = []
         self.image: MetadataImage = EMPTY_IMAGE
         self.publishes = True
         self.publish(FeatureLevelRecord(METADATA_VERSION, level))
@@ -40,7 +40,7 @@ class Scene:
         self.registrar.on_metadata(delta, self.image)
 
     async def register_controller(self, request: ControllerRegistrationRequest) -> ControllerRegistrationResponse:
-        self.asked.append((asyncio.get_running_loop().time(), request))
+        self.requests.append((asyncio.get_running_loop().time(), request))
         if self.refusals:
             raise self.refusals.pop(0)
         if self.publishes:
@@ -49,10 +49,10 @@ class Scene:
 
     @property
     def gaps(self) -> list[float]:
-        times = [time for time, _ in self.asked]
+        times = [time for time, _ in self.requests]
         return [later - earlier for earlier, later in itertools.pairwise(times)]
 
-    async def run_for(self, seconds: float) -> "Scene":
+    async def run_for(self, seconds: float) -> "RegistrationHarness":
         running = asyncio.ensure_future(self.registrar.run())
         await asyncio.sleep(seconds)
         running.cancel()
@@ -73,8 +73,8 @@ def fast(test: Callable[[], Awaitable[None]]) -> Callable[[], None]:
 
 @fast
 async def test_controller_registers_once_with_its_identity() -> None:
-    scene = await Scene().run_for(600)
-    ((_, request),) = scene.asked
+    harness = await RegistrationHarness().run_for(600)
+    ((_, request),) = harness.requests
     assert (request.controller_id, request.incarnation_id) == (3, uuid(33))
     assert [(each.name, each.host, each.port) for each in request.listeners] == [("CONTROLLER", "host-3", 9003)]
     assert {each.name for each in request.features} == set(SUPPORTED_FEATURES)
@@ -83,49 +83,49 @@ async def test_controller_registers_once_with_its_identity() -> None:
 @fast
 async def test_refused_registration_is_retried_with_growing_pauses() -> None:
     refusals = [KafkaError(ErrorCode.NOT_CONTROLLER), ControllerUnavailable("no quorum")] * 6
-    scene = await Scene(*refusals).run_for(600)
-    assert len(scene.asked) == 13
-    assert scene.gaps == pytest.approx([0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 12.8, 25.6, 51.2, 102.4, 120])
+    harness = await RegistrationHarness(*refusals).run_for(600)
+    assert len(harness.requests) == 13
+    assert harness.gaps == pytest.approx([0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 12.8, 25.6, 51.2, 102.4, 120])
 
 
 @fast
 async def test_registration_is_repeated_until_the_image_shows_it() -> None:
-    scene = Scene()
-    scene.publishes = False
-    await scene.run_for(0.35)
-    assert len(scene.asked) == 3
+    harness = RegistrationHarness()
+    harness.publishes = False
+    await harness.run_for(0.35)
+    assert len(harness.requests) == 3
 
 
 @fast
 async def test_registration_of_a_previous_incarnation_is_replaced() -> None:
-    scene = Scene()
-    scene.publish(RegisterControllerRecord(controller_id=3, incarnation_id=uuid(1)))
-    await scene.run_for(1)
-    assert len(scene.asked) == 1
+    harness = RegistrationHarness()
+    harness.publish(RegisterControllerRecord(controller_id=3, incarnation_id=uuid(1)))
+    await harness.run_for(1)
+    assert len(harness.requests) == 1
 
 
 @fast
 async def test_present_registration_is_not_repeated() -> None:
-    scene = Scene()
-    scene.publish(RegisterControllerRecord(controller_id=3, incarnation_id=uuid(33)))
-    await scene.run_for(1)
-    assert scene.asked == []
+    harness = RegistrationHarness()
+    harness.publish(RegisterControllerRecord(controller_id=3, incarnation_id=uuid(33)))
+    await harness.run_for(1)
+    assert harness.requests == []
 
 
 @fast
 async def test_lost_registration_is_repeated() -> None:
-    scene = Scene()
+    harness = RegistrationHarness()
     asyncio.get_running_loop().call_later(
-        5, scene.publish, RegisterControllerRecord(controller_id=3, incarnation_id=uuid(1))
+        5, harness.publish, RegisterControllerRecord(controller_id=3, incarnation_id=uuid(1))
     )
-    await scene.run_for(10)
-    assert scene.gaps == pytest.approx([5])
+    await harness.run_for(10)
+    assert harness.gaps == pytest.approx([5])
 
 
 @fast
 async def test_registration_waits_for_the_metadata_version() -> None:
-    scene = Scene(level=OLDER)
-    asyncio.get_running_loop().call_later(5, scene.publish, FeatureLevelRecord(METADATA_VERSION, KNOWS_CONTROLLERS))
+    harness = RegistrationHarness(level=OLDER)
+    asyncio.get_running_loop().call_later(5, harness.publish, FeatureLevelRecord(METADATA_VERSION, KNOWS_CONTROLLERS))
     began = asyncio.get_running_loop().time()
-    await scene.run_for(10)
-    assert [time - began for time, _ in scene.asked] == pytest.approx([5])
+    await harness.run_for(10)
+    assert [time - began for time, _ in harness.requests] == pytest.approx([5])

@@ -84,11 +84,11 @@ def test_wait_for_commit_fails_when_leadership_ends() -> None:
     identity = node.create_topic(TOPIC, replicas=(1, 2), config=COMPACTED)
     log = open_log(node)
     log.append([(b"a", b"1")], 0, 5)
-    told: list[ErrorCode] = []
-    log.when_committed(0, told.append)
-    assert (told, log.high_watermark) == ([], 0)
+    outcomes: list[ErrorCode] = []
+    log.when_committed(0, outcomes.append)
+    assert (outcomes, log.high_watermark) == ([], 0)
     node.elect(identity, 2)
-    assert told == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
+    assert outcomes == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
     with pytest.raises(KafkaError):
         assert log.end_offset
 

@@ -163,7 +163,7 @@ def test_partition_not_led_here_has_no_coordinator() -> None:
     assert ShardHarness().refusal() is ErrorCode.NOT_COORDINATOR
 
 
-def test_an_empty_partition_is_in_service_at_once() -> None:
+def test_empty_partition_is_in_service_at_once() -> None:
     s = loaded_harness()
     assert s.state() is ShardState.ACTIVE
     assert s.shard.is_loaded
@@ -181,7 +181,7 @@ def test_resigned_partition_has_no_coordinator() -> None:
 
 
 @pytest.mark.parametrize("epoch", [0, 1])
-def test_an_old_resignation_is_ignored(epoch: int) -> None:
+def test_old_resignation_is_ignored(epoch: int) -> None:
     s = loaded_harness()
     s.runtime.resign(P, epoch)
     assert s.state() is ShardState.ACTIVE
@@ -193,7 +193,7 @@ def test_removed_replica_resigns_at_any_epoch() -> None:
     assert s.state() is None
 
 
-def test_an_old_election_is_ignored() -> None:
+def test_old_election_is_ignored() -> None:
     s = loaded_harness()
     s.runtime.elect(P, 1)
     s.runtime.elect(P, 0)
@@ -211,7 +211,7 @@ def test_reelected_shard_keeps_its_state_and_writes_under_the_new_epoch() -> Non
     assert s.log.leader_epoch == 5
 
 
-def test_a_partition_whose_log_is_still_being_created_waits_for_it() -> None:
+def test_partition_waits_for_the_creation_of_its_log() -> None:
     s = ShardHarness()
     s.is_hosted = False
     s.runtime.elect(P, 1)
@@ -226,7 +226,7 @@ def test_a_partition_whose_log_is_still_being_created_waits_for_it() -> None:
     assert s.state() is ShardState.ACTIVE
 
 
-def test_a_closed_runtime_is_not_available() -> None:
+def test_closed_runtime_is_not_available() -> None:
     s = loaded_harness()
     s.runtime.close()
     assert s.refusal() is ErrorCode.COORDINATOR_NOT_AVAILABLE
@@ -256,7 +256,7 @@ async def run_loader(s: ShardHarness, until: Callable[[], bool]) -> None:
     assert until()
 
 
-async def test_a_log_is_replayed_from_its_start_to_its_end() -> None:
+async def test_log_is_replayed_from_its_start_to_its_end() -> None:
     s = ShardHarness(first_log=filled_log())
     s.runtime.elect(P, 1)
     assert s.refusal() is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
@@ -297,7 +297,7 @@ async def test_transactional_records_count_after_their_commit_marker() -> None:
 
 
 @pytest.mark.parametrize("record", [b"malformed", b"fault"])
-async def test_a_record_that_cannot_be_replayed_fails_the_partition_until_the_next_election(record: bytes) -> None:
+async def test_unreplayable_record_fails_the_partition_until_the_next_election(record: bytes) -> None:
     s = ShardHarness()
     s.log.add([(record, b"")])
     s.runtime.elect(P, 1)
@@ -310,7 +310,7 @@ async def test_a_record_that_cannot_be_replayed_fails_the_partition_until_the_ne
     assert s.shard.words == {"a": 2, "b": 1}
 
 
-async def test_a_partition_resigned_while_it_is_loaded_stays_out_of_service() -> None:
+async def test_partition_resigned_during_loading_stays_out_of_service() -> None:
     s = ShardHarness(first_log=filled_log())
     s.runtime.elect(P, 1)
     s.runtime.resign(P, 2)

@@ -171,14 +171,14 @@ def test_watch_on_two_bounds_fires_for_the_first_change() -> None:
 
 
 def test_fire_first_leaves_the_others_armed() -> None:
-    told: list[str] = []
+    fired: list[str] = []
     bound = Watches()
     bound.fire_first()
     for name in ("a", "b", "c"):
-        Watch((bound,), partial(told.append, name)).arm()
+        Watch((bound,), partial(fired.append, name)).arm()
     bound.fire_first()
     bound.fire_first()
-    assert told == ["a", "b"]
+    assert fired == ["a", "b"]
     assert len(bound.armed) == 1
 
 

@@ -43,7 +43,7 @@ def isr_of(partition: Partition) -> IsrState:
     return partition.leader_role.isr
 
 
-def asked(node: DataPlane) -> int:
+def request_count(node: DataPlane) -> int:
     node.loop.run_soon()
     return len(node.controller.asked)
 
@@ -55,7 +55,7 @@ class TestExpand:
         node.produce(b"a")
         fetch(partition, 2, 1)
         fetch(partition, 3, 1)
-        assert asked(node) == 1
+        assert request_count(node) == 1
         request, _ = node.controller.asked[0]
         assert (request.broker_id, request.broker_epoch) == (1, 1)
         (topic,) = request.topics
@@ -74,7 +74,7 @@ class TestExpand:
         node.produce(b"a")
         fetch(node.partition(), 2, 1)
         fetch(node.partition(), 3, 0)
-        assert not asked(node)
+        assert not request_count(node)
 
     def test_follower_below_the_epoch_start_is_not_proposed(self, node: DataPlane) -> None:
         """KIP-320: the follower may still have to truncate records that this leader epoch lacks."""
@@ -84,11 +84,11 @@ class TestExpand:
         partition = node.partition()
         assert partition.leader_role.epoch_start_offset == 1
         fetch(partition, 3, 0)
-        assert not asked(node)
+        assert not request_count(node)
         fetch(partition, 3, 1)
-        assert asked(node)
+        assert request_count(node)
 
-    @pytest.mark.parametrize("how", ["fenced", "leaving", "gone"])
+    @pytest.mark.parametrize("how", ["fenced", "leaving", "unregistered"])
     def test_ineligible_broker_is_not_proposed(self, node: DataPlane, how: str) -> None:
         """KIP-320's zombie: the broker fetches, but the controller has fenced it."""
         node.create_topic(replicas=(1, 2, 3, 4), isr=(1, 2))
@@ -96,14 +96,14 @@ class TestExpand:
             node.apply(FenceBrokerRecord(id=3, epoch=30))
         elif how == "leaving":
             node.apply(BrokerRegistrationChangeRecord(broker_id=3, broker_epoch=30, in_controlled_shutdown=1))
-        fetch(node.partition(), 4 if how == "gone" else 3, 0)
-        assert not asked(node)
+        fetch(node.partition(), 4 if how == "unregistered" else 3, 0)
+        assert not request_count(node)
 
     def test_broker_with_another_epoch_is_not_proposed(self, node: DataPlane) -> None:
         node.create_topic(replicas=(1, 2, 3), isr=(1, 2))
         assert fetch(node.partition(), 3, 0, epoch=29) is ErrorCode.NOT_LEADER_OR_FOLLOWER
         assert fetch(node.partition(), 3, 0, epoch=31) is ErrorCode.NONE
-        assert not asked(node)
+        assert not request_count(node)
 
     def test_unfenced_follower_is_proposed_with_its_first_fetch_on_an_idle_partition(self, node: DataPlane) -> None:
         node.create_topic(replicas=(1, 2, 3), isr=(1, 2))
@@ -112,7 +112,7 @@ class TestExpand:
         target = FetchTarget("t", partition.topic_id, 0, 0, 1000)
         follower = FetchParams(FetchIsolation.LOG_END, needs_leader=True, broker_id=3, broker_epoch=30)
         result = read(partition, target, follower, FetchLimits(1000, True), is_first_look=True)
-        assert not result.is_idle  # or the partition would wait for the next write
+        assert not result.is_idle  # an idle partition would wait for the next write
         node.apply(UnfenceBrokerRecord(id=3, epoch=30))
         read(partition, target, follower, FetchLimits(1000, True), is_first_look=True)
         assert node.controller.answer() == [[1, 2, 3]]
@@ -123,7 +123,7 @@ class TestExpand:
         partition = node.partition()
         fetch(partition, 2, 0)
         fetch(partition, 3, 0)
-        assert asked(node)
+        assert request_count(node)
         with pytest.raises(KafkaError):
             node.partition().append(bytearray(b""), ACKS_ALL)
         node.controller.answer()
@@ -161,21 +161,21 @@ class TestShrink:
         node.clock.advance_ms(LAG_MS)
         node.clock.set_wall_ms(node.clock.now_ms() + 10 * LAG_MS)
         node.partition().isr_updater.shrink()
-        assert not asked(node)
+        assert not request_count(node)
 
     def test_silent_member_without_lag_stays(self, node: DataPlane) -> None:
         node.create_topic(replicas=(1, 2))
         fetch(node.partition(), 2, 0)
         node.clock.advance_ms(10 * LAG_MS)
         node.partition().isr_updater.shrink()
-        assert not asked(node)
+        assert not request_count(node)
 
     def test_no_second_proposal_while_one_is_under_way(self, node: DataPlane) -> None:
         partition = self.lagging(node)
         partition.isr_updater.shrink()
         partition.isr_updater.shrink()
         fetch(partition, 3, 1)
-        assert asked(node) == 1
+        assert request_count(node) == 1
         node.controller.answer()
         fetch(partition, 3, 1)
         assert node.controller.answer() == [[1, 2, 3]]
@@ -184,7 +184,7 @@ class TestShrink:
         node.create_topic(replicas=(1, 2, 3), leader=2)
         node.clock.advance_ms(LAG_MS + 1)
         node.partition().isr_updater.shrink()
-        assert not asked(node)
+        assert not request_count(node)
 
 
 class TestAnswers:
@@ -201,7 +201,7 @@ class TestAnswers:
         assert isr_of(partition) == CommittedIsr(frozenset({1, 2}))
         assert node.partitions.roles.figures.failed_isr_updates == 1
         node.advance_ms(1000)
-        assert not asked(node)
+        assert not request_count(node)
 
     def test_refusal_unblocks_commits(self, node: DataPlane) -> None:
         partition = self.expanding(node)
@@ -219,26 +219,28 @@ class TestAnswers:
         assert isr_of(partition) == PendingExpand(frozenset({1, 2}), 3)
         node.advance_ms(1000)
         fetch(partition, 3, 0)
-        assert not asked(node)
+        assert not request_count(node)
         node.change_isr(partition.topic_id, 1)
         assert isr_of(partition) == CommittedIsr(frozenset({1}))
 
     def test_other_errors_are_retried(self, node: DataPlane) -> None:
         partition = self.expanding(node)
         node.controller.answer(ErrorCode.UNKNOWN_SERVER_ERROR)
-        assert not asked(node)
+        assert not request_count(node)
         node.advance_ms(RETRY_MS)
         assert node.controller.answer() == [[1, 2, 3]]
         assert isr_of(partition) == CommittedIsr(frozenset({1, 2, 3}))
 
-    @pytest.mark.parametrize("error", [KafkaError(ErrorCode.STALE_BROKER_EPOCH), ControllerUnavailable("nobody there")])
+    @pytest.mark.parametrize(
+        "error", [KafkaError(ErrorCode.STALE_BROKER_EPOCH), ControllerUnavailable("no controller")]
+    )
     def test_failed_request_is_repeated_without_limit(self, node: DataPlane, error: Exception) -> None:
         partition = self.expanding(node)
         for _ in range(5):
             _, answer = node.controller.take()
             answer.set_exception(error)
             node.loop.run_soon()
-            assert not asked(node)
+            assert not request_count(node)
             node.advance_ms(RETRY_MS)
         node.controller.answer()
         assert isr_of(partition) == CommittedIsr(frozenset({1, 2, 3}))
@@ -283,7 +285,7 @@ class TestAnswers:
         assert isr_of(partition) == CommittedIsr(frozenset({1, 2}))
 
     def test_metadata_that_repeats_the_answer_keeps_the_next_proposal(self, node: DataPlane) -> None:
-        """Otherwise the high watermark could pass a replica that the controller has just admitted."""
+        """The high watermark must not pass a replica that the controller has just admitted."""
         node.create_topic(replicas=(1, 2, 3), isr=(1,))
         partition = node.partition()
         fetch(partition, 2, 0)
@@ -328,7 +330,7 @@ class TestAnswers:
     def test_closed_manager_sends_nothing(self, node: DataPlane) -> None:
         self.expanding(node)
         node.alter_partition_manager.close()
-        assert not asked(node)
+        assert not request_count(node)
         assert node.loop.live_timers == 0
 
 
@@ -336,10 +338,10 @@ class TestFigures:
     def test_change_in_metadata_before_the_answer_counts_once(self, node: DataPlane) -> None:
         identity = node.create_topic(replicas=(1, 2), isr=(1,))
         fetch(node.partition(), 2, 0)
-        asked_for = node.controller.take()
+        request = node.controller.take()
         node.change_isr(identity, 1, 2)
         assert node.partitions.roles.figures.isr_expands == 1
-        node.controller.asked = [asked_for]
+        node.controller.asked = [request]
         node.controller.answer()
         assert node.partitions.roles.figures.isr_expands == 1
 
@@ -403,7 +405,7 @@ class TestShrinkTimer:
         shrinking.start()
         node.produce(b"a", topic="mine")
         node.advance_ms(LAG_MS)
-        assert not asked(node)
+        assert not request_count(node)
         node.advance_ms(LAG_MS // 2)
         assert node.controller.answer() == [[1]]
 

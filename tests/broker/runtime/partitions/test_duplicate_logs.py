@@ -25,44 +25,44 @@ DIRECTORIES = {
     **{name: Uuid(name.encode() * 16) for name in "abc"},
 }
 TOPICS = {"": NOW, "-of-the-former-topic": FORMER, "-without-an-id": None}
-STORIES = """
-    # The disk a failed. The partition was moved to other brokers and back, and a new log was made in b.
-    logs in a, b                         | in sync, in b                | b goes on
-    logs in a, b                         | eligible, in b               | b goes on
-    logs in a, b                         | behind, in b                 | b goes on
+CASES = """
+    # Disk a failed. The partition was reassigned to other brokers and back, with a new log in b.
+    logs in a, b                         | in sync, in b                | b is used
+    logs in a, b                         | eligible, in b               | b is used
+    logs in a, b                         | behind, in b                 | b is used
 
-    # Then b failed in turn, and it is a from which the replica has caught up since.
-    logs in a, b                         | in sync, in a                | a goes on
+    # Disk b failed later, and the replica has caught up with its log in a.
+    logs in a, b                         | in sync, in a                | a is used
 
-    # The broker died before it had told the controller where the new log is; nobody counts on it yet.
-    logs in a, b                         | behind, in no disk yet       | it begins anew
-    logs in a, b                         | behind, in a lost disk       | it begins anew
+    # The broker stopped before it reported the directory of the new log; the replica is not in sync.
+    logs in a, b                         | behind, in no disk yet       | a new log is created
+    logs in a, b                         | behind, in a lost disk       | a new log is created
 
-    # It has told nobody, and they count on it. One of the two has all that was acknowledged; which one is not known.
-    logs in a, b                         | in sync, in no disk yet      | an operator must say
-    logs in a, b                         | eligible, in no disk yet     | an operator must say
-    logs in a, b                         | last known, in no disk yet   | an operator must say
-    logs in a, b                         | in sync, in a lost disk      | an operator must say
-    logs in a, b                         | in sync, in before disks had names | an operator must say
+    # The broker reported no directory of an in-sync or eligible replica; either log may have the acknowledged records.
+    logs in a, b                         | in sync, in no disk yet      | an operator must decide
+    logs in a, b                         | eligible, in no disk yet     | an operator must decide
+    logs in a, b                         | last known, in no disk yet   | an operator must decide
+    logs in a, b                         | in sync, in a lost disk      | an operator must decide
+    logs in a, b                         | in sync, in before disks had names | an operator must decide
 
-    # Somebody has copied logs from the disk that the metadata names to others.
-    logs in a, b                         | in sync, in c                | an operator must say
-    logs in a, b, c                      | in sync, in c                | c goes on
+    # An operator copied logs from the assigned disk to other disks.
+    logs in a, b                         | in sync, in c                | an operator must decide
+    logs in a, b, c                      | in sync, in c                | c is used
 
-    # The disk a failed; the topic was deleted, and another one came under its name.
-    logs in a-of-the-former-topic, b     | in sync, in b                | b goes on
-    logs in a-of-the-former-topic, b     | in sync, in no disk yet      | b goes on
-    logs in a-without-an-id, b           | in sync, in no disk yet      | b goes on
-    logs in a-of-the-former-topic, b-of-the-former-topic | in sync, in a | it begins anew
+    # Disk a failed; the topic was deleted, and a new topic has its name.
+    logs in a-of-the-former-topic, b     | in sync, in b                | b is used
+    logs in a-of-the-former-topic, b     | in sync, in no disk yet      | b is used
+    logs in a-without-an-id, b           | in sync, in no disk yet      | b is used
+    logs in a-of-the-former-topic, b-of-the-former-topic | in sync, in a | a new log is created
 
-    # The replica was moved away for good, or its topic is gone.
-    logs in a, b                         | on other brokers             | it begins anew
-    logs in a, b                         | deleted                      | it begins anew
+    # The replica was reassigned to other brokers, or its topic was deleted.
+    logs in a, b                         | on other brokers             | a new log is created
+    logs in a, b                         | deleted                      | a new log is created
 """
 
 
-def stories() -> list[tuple[str, str, str]]:
-    lines = [line.strip() for line in STORIES.splitlines()]
+def cases() -> list[tuple[str, str, str]]:
+    lines = [line.strip() for line in CASES.splitlines()]
     fields = [[field.strip() for field in line.split("|")] for line in lines if line and not line.startswith("#")]
     return [(logs, metadata, end) for logs, metadata, end in fields]
 
@@ -96,15 +96,15 @@ def topic(text: str) -> TopicImage | None:
     return TopicImage("t", NOW, Map({0: registration}))
 
 
-@pytest.mark.parametrize(("logs", "metadata", "end"), stories())
+@pytest.mark.parametrize(("logs", "metadata", "end"), cases())
 def test_current_log_is_the_one_in_the_assigned_directory(logs: str, metadata: str, end: str) -> None:
-    assert told(found(logs), topic(metadata)) == end
+    assert decision(found(logs), topic(metadata)) == end
 
 
-def told(candidates: list[FoundLog], image: TopicImage | None) -> str:
+def decision(candidates: list[FoundLog], image: TopicImage | None) -> str:
     try:
         log = current_log(candidates, image, 1)
     except DuplicateLog as refusal:
         named = all(candidate.path in str(refusal) for candidate in candidates)
-        return "an operator must say" if named else str(refusal)
-    return "it begins anew" if log is None else f"{log.directory.path.removeprefix('/')} goes on"
+        return "an operator must decide" if named else str(refusal)
+    return "a new log is created" if log is None else f"{log.directory.path.removeprefix('/')} is used"

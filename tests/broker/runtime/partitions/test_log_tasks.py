@@ -75,11 +75,11 @@ class TestRetention:
         node = upkeep.node
         node.create_topic(config=LogConfig(segment_bytes=SMALL, retention_bytes=SMALL, file_delete_delay_ms=5_000))
         upkeep.produce(3)
-        told: list[str] = []
-        node.partition().record_deletion.when_deleted(1, lambda error: told.append(error.name))
+        outcomes: list[str] = []
+        node.partition().record_deletion.when_deleted(1, lambda error: outcomes.append(error.name))
         await upkeep.tasks.apply_retention()
         assert node.partition().log.log_start_offset == 1
-        assert told == ["NONE"]
+        assert outcomes == ["NONE"]
         assert len(upkeep.files(".deleted")) > 0
 
     async def test_files_of_deleted_segments_are_removed_after_the_delay(self, upkeep: Upkeep) -> None:
@@ -279,7 +279,7 @@ class TestCut:
 
 
 async def run_steps(io: InlineIo, count: int) -> None:
-    """Let the loop submit and run a job, so many times."""
+    """Run the loop until it has submitted and completed this many jobs."""
     for _ in range(count):
         for _ in range(3):  # the iterations from a completed future to the next job
             await asyncio.sleep(0)

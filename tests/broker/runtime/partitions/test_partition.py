@@ -216,7 +216,7 @@ class TestDeleteRecords:
         trimmed: list[ErrorCode] = []
         assert partition.record_deletion.delete_records(2) == 2
         partition.record_deletion.when_deleted(2, trimmed.append)
-        assert partition.low_watermark() == 0  # replica 2 still has it
+        assert partition.low_watermark() == 0  # replica 2 has not deleted the record yet
         partition.on_follower_fetch(FollowerFetch(2, -1, -1, 3, log_start_offset=2))
         assert trimmed == [ErrorCode.NONE]
 

@@ -174,9 +174,9 @@ class TestAppendFetched:
 
 
 class TestMarks:
-    @pytest.mark.parametrize(("told", "own"), [(0, 0), (2, 2), (3, 3), (9, 3)])
-    def test_high_watermark_is_limited_to_the_log_end(self, node: DataPlane, told: int, own: int) -> None:
-        partition = filled(node, 3, high_watermark=told)
+    @pytest.mark.parametrize(("leaders", "own"), [(0, 0), (2, 2), (3, 3), (9, 3)])
+    def test_high_watermark_is_limited_to_the_log_end(self, node: DataPlane, leaders: int, own: int) -> None:
+        partition = filled(node, 3, high_watermark=leaders)
         assert partition.log.high_watermark == own
 
     def test_high_watermark_may_decrease_but_not_below_the_log_start(self, node: DataPlane) -> None:
@@ -196,13 +196,13 @@ class TestMarks:
 
     def test_consumers_watch_marks_and_followers_the_log_end(self, node: DataPlane) -> None:
         partition = filled(node, 1)
-        told = CountedWatches(partition)
+        watches = CountedWatches(partition)
         assert partition.follower.append_fetched(0, 1, records(1), 0, 0)
-        assert (told.marks, told.log_end) == (0, 1)
+        assert (watches.marks, watches.log_end) == (0, 1)
         assert partition.follower.append_fetched(0, 2, b"", 2, 0)
-        assert (told.marks, told.log_end) == (1, 1)
+        assert (watches.marks, watches.log_end) == (1, 1)
         assert partition.follower.append_fetched(0, 2, b"", 2, 0)
-        assert (told.marks, told.log_end) == (1, 1)
+        assert (watches.marks, watches.log_end) == (1, 1)
 
     def test_consumers_read_up_to_the_leaders_high_watermark(self, node: DataPlane) -> None:
         partition = filled(node, 3, high_watermark=2)
@@ -255,10 +255,10 @@ class TestTruncate:
         partition.follower.truncate(0, 2)
         result = consume(partition, 1)
         assert (result.error, result.high_watermark, result.size_bytes, result.is_idle) == (ErrorCode.NONE, 2, 0, True)
-        told = CountedWatches(partition)
+        watches = CountedWatches(partition)
         node.io.release()
         node.loop.run_soon()
-        assert told.marks
+        assert watches.marks
         assert bytes(consume(partition, 1).records) == records(1)
 
     def test_offset_lookups_fail_during_truncation(self, node: DataPlane) -> None:
@@ -300,20 +300,20 @@ class TestTruncate:
         identity = followed(node)
         partition = node.partition()
         assert partition.follower.append_fetched(0, 0, records(0), 0, 0)
-        told: list[bool] = []
+        leader_roles: list[bool] = []
 
         class Coordinator:
             def on_hosted(self, partition: Partition) -> None:
-                told.append(partition.is_leader)
+                leader_roles.append(partition.is_leader)
 
         node.partitions.roles.add_listener(Coordinator())
         node.io.is_held = True
         partition.follower.truncate(0, 0)
         node.elect(identity, 1)
-        assert told == []
+        assert leader_roles == []
         node.io.release()
         node.loop.run_soon()
-        assert told == [True]
+        assert leader_roles == [True]
 
     def test_new_leader_during_truncation_is_followed_afterwards(self, node: DataPlane) -> None:
         identity = followed(node)
@@ -356,7 +356,7 @@ class TestTruncate:
 
     def test_failed_disk_fails_the_truncation(self, node: DataPlane) -> None:
         partition = filled(node, 1)
-        partition.log.fail(OSError(errno.EIO, "gone"))
+        partition.log.fail(OSError(errno.EIO, "failed"))
         assert isinstance(partition.follower.truncate(0, 1).exception(), KafkaError)
 
     def test_truncation_continues_if_its_caller_cancels(self, node: DataPlane) -> None:
@@ -370,7 +370,7 @@ class TestTruncate:
         assert node.loop.failures == []
 
     def test_pending_flush_of_truncated_records_is_dropped(self, node: DataPlane) -> None:
-        """Otherwise this replica's next leader epoch would commit unflushed records up to the former position."""
+        """A pending flush would let the next leader epoch commit unflushed records up to the former position."""
         identity = followed(node, LogConfig(flush_messages=1))
         partition = node.partition()
         assert partition.follower.append_fetched(0, 0, records(0) + records(1), 0, 0)
@@ -413,31 +413,31 @@ class TestFlush:
 
     def test_flushed_records_may_be_reported(self, node: DataPlane) -> None:
         partition = self.flushing(node)
-        told: list[int] = []
-        partition.follower.when_flushed(lambda: told.append(partition.log.recovery_point))
+        recovery_points: list[int] = []
+        partition.follower.when_flushed(lambda: recovery_points.append(partition.log.recovery_point))
         node.loop.run_soon()
-        assert told == []
+        assert recovery_points == []
         node.io.release()
         node.loop.run_soon()
-        assert told == [2]
+        assert recovery_points == [2]
         assert partition.follower.is_flushed
 
     def test_truncated_records_need_no_flush(self, node: DataPlane) -> None:
         partition = self.flushing(node)
-        told: list[int] = []
-        partition.follower.when_flushed(lambda: told.append(partition.log.log_end_offset))
+        log_ends: list[int] = []
+        partition.follower.when_flushed(lambda: log_ends.append(partition.log.log_end_offset))
         partition.follower.truncate(0, 1)
         node.io.release()
         node.loop.run_soon()
-        assert told == [1]
+        assert log_ends == [1]
         assert partition.follower.is_flushed
 
     def test_closed_replica_ends_waits_for_its_flush(self, node: DataPlane) -> None:
         partition = self.flushing(node)
-        told: list[int] = []
-        partition.follower.when_flushed(lambda: told.append(1))
+        notified: list[int] = []
+        partition.follower.when_flushed(lambda: notified.append(1))
         node.delete_topic(partition.topic_id)
-        assert told == [1]
+        assert notified == [1]
 
 
 class TestRestart:

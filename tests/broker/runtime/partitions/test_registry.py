@@ -119,11 +119,11 @@ def test_replica_that_returns_during_log_deletion_gets_a_new_log(node: DataPlane
 def test_deleting_a_topic_removes_its_logs_and_fails_waiters(node: DataPlane) -> None:
     identity = node.create_topic("t", 2, replicas=(1, 2))
     node.produce(b"a")
-    told: list[ErrorCode] = []
-    node.partition().when_acknowledged(1, ACKS_ALL, told.append)
-    node.partition().record_deletion.when_deleted(1, told.append)
+    errors: list[ErrorCode] = []
+    node.partition().when_acknowledged(1, ACKS_ALL, errors.append)
+    node.partition().record_deletion.when_deleted(1, errors.append)
     node.delete_topic(identity)
-    assert told == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] * 2
+    assert errors == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] * 2
     assert node.partitions.by_name == {}
     assert node.partitions.by_id == {}
     assert len(node.removals) == 2
@@ -170,13 +170,13 @@ def test_restart_finds_existing_logs(node: DataPlane) -> None:
 
 
 def test_log_of_a_former_topic_of_the_same_name_is_set_aside(node: DataPlane) -> None:
-    node.create_topic("gone")
+    node.create_topic("former")
     node.create_topic("t")
     node.produce(b"a")
     node.log_dirs.close()
     node.log_dirs.unlock()
     again = DataPlane(fs=node.memory)
-    again.create_topic("t")  # with the id of the former topic "gone"
+    again.create_topic("t")  # its id is that of the topic "former"
     assert again.partition().log.log_end_offset == 0
     assert any(name.endswith("-stray") for name in again.fs.list("/data"))
 
@@ -250,9 +250,9 @@ def test_failures_before_the_first_listener_are_reported_later(node: DataPlane) 
     directory = node.log_dirs.directories[0]
     failures(directory, [])
     node.loop.run_soon()
-    told: list[str] = []
-    failures.listen(lambda failed, lost: told.append(failed.path))
-    assert told == ["/data"]
+    failed_paths: list[str] = []
+    failures.listen(lambda failed, lost: failed_paths.append(failed.path))
+    assert failed_paths == ["/data"]
 
 
 def test_pending_directory_removals_resume_after_a_restart(node: DataPlane) -> None:

@@ -29,13 +29,13 @@ class CuttingNode(DriverNode):
         self,
         fs: MemoryFileSystem | None = None,
         *,
-        life: int = 1,
+        incarnation: int = 1,
         ratio: float = 0.5,
         min_bytes: int = 1_000_000,
         interval_ms: int = 0,
         codec: Codec = Codec.NONE,
     ) -> None:
-        super().__init__(fs, life=life)
+        super().__init__(fs, incarnation=incarnation)
         node = self.node
         self.metrics = SnapshotMetrics(node.clock.monotonic_ms())
         settings = TriggerSettings(min_changed_ratio=ratio, min_bytes=min_bytes, interval_ms=interval_ms)
@@ -205,7 +205,7 @@ class TestLoading:
         first = populated()
         id = first.cut()
         first.run(creating("later"))
-        second = CuttingNode(first.node.fs, life=2)
+        second = CuttingNode(first.node.fs, incarnation=2)
         second.start()
         second.node.settle()
         assert second.metrics.load_count == 1
@@ -218,7 +218,7 @@ class TestLoading:
         first = populated()
         first.cut()
         first.run(creating("later"))
-        second = CuttingNode(first.node.fs, life=2)
+        second = CuttingNode(first.node.fs, incarnation=2)
         second.start()
         second.node.settle()
         assert list(second.driver.image.write()) == list(first.driver.image.write())
@@ -226,7 +226,7 @@ class TestLoading:
     def test_registration_offsets_equal_the_snapshots_end_offset(self) -> None:
         first = populated()
         id = first.cut()
-        second = CuttingNode(first.node.fs, life=2)
+        second = CuttingNode(first.node.fs, incarnation=2)
         second.start()
         second.node.settle()
         offsets = second.driver._controller._state.registration_offsets
@@ -239,7 +239,7 @@ class TestLoading:
         first.register_broker()
         first.run(creating("a"))
         first.cut()
-        second = CuttingNode(first.node.fs, life=2)
+        second = CuttingNode(first.node.fs, incarnation=2)
         second.start()
         second.node.settle()
         assert second.metrics.load_count == 1
@@ -254,7 +254,7 @@ class TestLoading:
             twice, epoch=id.epoch, last_timestamp_ms=5, batch_timestamp_ms=5, control=ControlState(1, voters)
         )
         write_file(checked(first.node.fs), first.path(id), b"".join(batches), sync=True)
-        second = CuttingNode(first.node.fs, life=2)
+        second = CuttingNode(first.node.fs, incarnation=2)
         second.start()
         second.node.settle()
         assert [type(each) for each in second.node.failures] == [UnusableSnapshot]

@@ -146,24 +146,29 @@ async def test_small_key_map_takes_several_passes(harness: CompactedLogHarness) 
 
 @with_harness(local_retention_bytes=0)
 async def test_tombstone_is_deleted_after_retention_and_no_key_reappears(harness: CompactedLogHarness) -> None:
-    harness.put(("gone", "1" * 50), ("stays", "1"))
+    harness.put(("deleted", "1" * 50), ("kept", "1"))
     harness.roll()
-    harness.put(("gone", None))
+    harness.put(("deleted", None))
     harness.roll()
     await a_while(30)
     harness.leader.retain()
     await a_while(2 * RETENTION_MS / 1000)
-    assert [(one.key, one.value) for one in TableReader(harness).read_all().seen] == [(b"stays", b"1"), (b"gone", None)]
+    assert [(one.key, one.value) for one in TableReader(harness).read_all().seen] == [
+        (b"kept", b"1"),
+        (b"deleted", None),
+    ]
     fill(harness, 4)
     await a_while(30)
-    assert b"gone" in {one.key for one in TableReader(harness).read_all().seen}, "its retention has just begun"
+    assert b"deleted" in {one.key for one in TableReader(harness).read_all().seen}, (
+        "the tombstone's retention has just begun"
+    )
     await a_while(RETENTION_MS / 1000)
     harness.leader.retain()
     fill(harness, 8)
     await a_while(30)
     harness.leader.retain()
     reader = TableReader(harness).read_all()
-    assert b"gone" not in {one.key for one in reader.seen}
+    assert b"deleted" not in {one.key for one in reader.seen}
     assert reader.table() == harness.expected()
 
 
@@ -219,8 +224,8 @@ async def test_late_copy_restores_no_compacted_record(harness: CompactedLogHarne
 def failing_once(operation: Operation, error: Exception, *, applies: bool = False) -> Callable[..., Fault | None]:
     left = [Fault(error, applies)]
 
-    def fault(asked: Operation, segment: RemoteSegment) -> Fault | None:
-        return left.pop() if asked == operation and segment.is_compacted and left else None
+    def fault(requested: Operation, segment: RemoteSegment) -> Fault | None:
+        return left.pop() if requested == operation and segment.is_compacted and left else None
 
     return fault
 

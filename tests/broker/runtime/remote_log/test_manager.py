@@ -612,7 +612,7 @@ async def test_log_start_offset_does_not_pass_missing_segments() -> None:
     """The metadata may be lost while the objects exist."""
     bucket, starts = Bucket(), KeptStarts()
     second = await log_of_which_others_deleted_the_beginning(bucket, starts)
-    starts.told.clear()
+    starts.writes.clear()
     log = second.lead(1).log
     await a_while(2 * SETTINGS.grace_ms / 1000)
     assert log.log_start_offset == 0
@@ -628,16 +628,16 @@ class KeptStarts:
     """LogStarts in memory; `deposed`: a later leader has stored an offset."""
 
     def __init__(self) -> None:
-        self.told: list[tuple[int, int, bool]] = []
+        self.writes: list[tuple[int, int, bool]] = []
         self.is_deposed = False
         self.forgotten: list[TopicIdPartition] = []
 
     def on_log_start(self, partition: TopicIdPartition, leader_epoch: int, offset: int, *, at_once: bool) -> bool:
-        self.told.append((leader_epoch, offset, at_once))
+        self.writes.append((leader_epoch, offset, at_once))
         return not self.is_deposed
 
     def kept(self, partition: TopicIdPartition) -> int | None:
-        return self.told[-1][1] if self.told else None
+        return self.writes[-1][1] if self.writes else None
 
     def forget(self, partition: TopicIdPartition) -> None:
         self.forgotten.append(partition)
@@ -652,7 +652,7 @@ async def test_log_start_offset_is_stored_before_segments_are_deleted() -> None:
     await a_while()
     replica.log.maybe_increment_log_start_offset(10)
     await a_while()
-    assert (3, 10, True) in starts.told
+    assert (3, 10, True) in starts.writes
     assert bucket.ranges() == [(10, 19)]
     await broker.stop()
 

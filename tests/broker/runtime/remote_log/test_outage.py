@@ -6,7 +6,7 @@ from broker.runtime.remote_log.outage import LOG_INTERVAL_MS, QUIET_MS, RemoteOu
 def test_outage_and_its_end_are_logged_once() -> None:
     outage = RemoteOutage()
     assert [outage.failed(now_ms) for now_ms in (10, 20, 30)] == [True, False, False]
-    assert outage.succeeded(40) == 0  # from a cache, perhaps
+    assert outage.succeeded(40) == 0  # the read may be served from a cache
     assert not outage.failed(50)
     assert outage.succeeded(50 + QUIET_MS) == 4
     assert outage.began_ms == 10
@@ -15,8 +15,8 @@ def test_outage_and_its_end_are_logged_once() -> None:
 
 def test_long_outage_is_logged_again() -> None:
     outage = RemoteOutage()
-    told = [now_ms for now_ms in range(0, 2 * LOG_INTERVAL_MS + 1, 1000) if outage.failed(now_ms)]
-    assert told == [0, LOG_INTERVAL_MS, 2 * LOG_INTERVAL_MS]
+    logged_at = [now_ms for now_ms in range(0, 2 * LOG_INTERVAL_MS + 1, 1000) if outage.failed(now_ms)]
+    assert logged_at == [0, LOG_INTERVAL_MS, 2 * LOG_INTERVAL_MS]
 
 
 def test_outage_soon_after_another_is_not_logged() -> None:

@@ -27,14 +27,14 @@ class Kept:
     """DescribedTopics in memory."""
 
     def __init__(self) -> None:
-        self.told: list[tuple[TopicDescription, int]] = []
+        self.described: list[tuple[TopicDescription, int]] = []
         self.stopped: list[TopicIdPartition] = []
         self.failures: list[Exception] = []
 
     def on_topic(self, topic: TopicDescription, leader_epoch: int) -> bool:
         if self.failures:
             raise self.failures.pop()
-        self.told.append((topic, leader_epoch))
+        self.described.append((topic, leader_epoch))
         return True
 
     def stop_leading(self, partition: TopicIdPartition) -> None:
@@ -71,8 +71,8 @@ class Harness(DataPlane):
     async def settle(self, seconds: float = 1.0) -> list[tuple[TopicDescription, int]]:
         """Return the descriptions stored since the last call."""
         await asyncio.sleep(seconds)
-        told, self.kept.told = self.kept.told, []
-        return told
+        described, self.kept.described = self.kept.described, []
+        return described
 
 
 def with_harness(test: Callable[[Harness], Awaitable[None]]) -> None:
@@ -90,9 +90,18 @@ def with_harness(test: Callable[[Harness], Awaitable[None]]) -> None:
 def test_topic_is_described_when_led() -> None:
     async def test(harness: Harness) -> None:
         identity = harness.create_topic(partitions=3, replicas=(1, OTHER), config=TIERED)
-        [(told, epoch)] = await harness.settle()
-        assert (told.topic, told.topic_id, told.partition_count, told.replication_factor) == ("t", identity, 3, 2)
-        assert (told.cluster_id, told.configs, told.metadata_offset) == ("cluster", {}, harness.image.offset)
+        [(described, epoch)] = await harness.settle()
+        assert (described.topic, described.topic_id, described.partition_count, described.replication_factor) == (
+            "t",
+            identity,
+            3,
+            2,
+        )
+        assert (described.cluster_id, described.configs, described.metadata_offset) == (
+            "cluster",
+            {},
+            harness.image.offset,
+        )
         assert epoch == 0
         harness.elect(identity, OTHER)
         assert await harness.settle() == []
@@ -109,15 +118,15 @@ def test_changed_topic_is_described_again() -> None:
         identity = harness.create_topic(config=TIERED)
         await harness.settle()
         harness.apply(ConfigRecord(ResourceType.TOPIC, "t", "retention.ms", "5"))
-        [(told, _)] = await harness.settle()
-        assert told.configs == {"retention.ms": "5"}
+        [(described, _)] = await harness.settle()
+        assert described.configs == {"retention.ms": "5"}
         harness.apply(
             PartitionRecord(
                 partition_id=1, topic_id=identity, replicas=[OTHER], isr=[OTHER], leader=OTHER, leader_epoch=0
             )
         )
-        [(told, _)] = await harness.settle()
-        assert told.partition_count == 2
+        [(described, _)] = await harness.settle()
+        assert described.partition_count == 2
 
     with_harness(test)
 

@@ -355,7 +355,7 @@ def test_held_partitions_are_listed_during_writes() -> None:
     cluster.publish(leader, segment(1))
     assert leader.manager.held() == [(PARTITION, None)]
     cluster.log.append([encode_event(segment(2))])
-    assert leader.manager.held() == [(PARTITION, None)], "it has been at the end of the log once"
+    assert leader.manager.held() == [(PARTITION, None)], "the partition has been read to the log end before"
     cluster.elect(2 if cluster.log.leader == 1 else 1, cluster.here, cluster.there)
     assert leader.manager.held() == []
 
@@ -371,7 +371,7 @@ def test_leader_lists_all_partitions_with_remote_data() -> None:
     assert leader.manager.held() == [], "reading has only begun"
     cluster.loop.advance(2)
     assert leader.manager.held() == [(PARTITION, None)]
-    assert other.manager.held() == [], "it leads other partitions"
+    assert other.manager.held() == [], "the broker leads other partitions"
     cluster.publish(other, PartitionDelete(PARTITION, PartitionDeleteState.MARKED, 1, 2))
     assert leader.manager.held() == [(PARTITION, PartitionDeleteState.MARKED)]
 

@@ -92,7 +92,7 @@ def test_single_broker_cluster_creates_one_replica() -> None:
 
 def test_creation_is_retried_until_the_topic_exists() -> None:
     harness = Harness(
-        ControllerUnavailable("nobody answers"),
+        ControllerUnavailable("no response"),
         KafkaError(ErrorCode.NOT_CONTROLLER),
         ErrorCode.INVALID_REPLICATION_FACTOR,
         ErrorCode.TOPIC_ALREADY_EXISTS,
@@ -124,7 +124,7 @@ def test_closed_creation_sends_no_request() -> None:
 
 
 def test_replication_factor_counts_down_brokers_for_a_while() -> None:
-    """Otherwise the first broker to return would hold all remote metadata."""
+    """A count of live brokers alone would place all remote metadata on the first broker to return."""
     harness = Harness(ErrorCode.INVALID_REPLICATION_FACTOR, voters=1)
     brokers = {
         number: BrokerRegistration(BrokerId(number), BrokerEpoch(1), ONE_UUID, {}, {}, None, number > 1, False, ())
@@ -140,18 +140,18 @@ def test_replication_factor_counts_down_brokers_for_a_while() -> None:
 
 
 def test_client_may_request_the_topic() -> None:
-    asked: list[str] = []
-    others = Others(asked)
-    creator = MetadataTopicCreator(lambda: asked.append("made"), others)
+    requested: list[str] = []
+    manager = RequestingManager(requested)
+    creator = MetadataTopicCreator(lambda: requested.append("made"), manager)
     creator.request_topic(TOPIC)
     creator.request_topic("t")
-    MetadataTopicCreator(lambda: asked.append("made"), None).request_topic("t")
-    assert asked == ["made", "t"]
+    MetadataTopicCreator(lambda: requested.append("made"), None).request_topic("t")
+    assert requested == ["made", "t"]
 
 
-class Others:
-    def __init__(self, asked: list[str]) -> None:
-        self._asked = asked
+class RequestingManager:
+    def __init__(self, requested: list[str]) -> None:
+        self._asked = requested
 
     def request_topic(self, name: str) -> None:
         self._asked.append(name)

@@ -78,7 +78,7 @@ class Pair:
         self.serve()
 
     def serve(self, rounds: int = 12) -> None:
-        """Let the leader answer so many requests, without waiting."""
+        """Let the leader answer this many requests at once."""
         self.follower.loop.run_soon()
         for _ in range(rounds):
             if not self.requests:
@@ -125,7 +125,7 @@ def test_follower_gets_records_and_high_watermark_and_commits() -> None:
 
 
 def test_records_unflushed_on_a_follower_are_not_committed() -> None:
-    """With `flush.messages`, a crash of all replicas at once loses no acknowledged record."""
+    """A crash of all replicas at once loses no acknowledged record with `flush.messages`."""
     pair = Pair()
     pair.follow()
     pair.follower.partition().configure(LogConfig(flush_messages=1))

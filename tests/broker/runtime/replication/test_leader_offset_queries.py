@@ -38,21 +38,21 @@ class Subject:
 class Wire:
     """A LeaderConnection that keeps requests for the test to answer."""
 
-    asked: list[tuple[Any, Callable[[Any], None]]] = field(default_factory=list)
+    requests: list[tuple[Any, Callable[[Any], None]]] = field(default_factory=list)
     is_closed: bool = False
 
     def fetch(self, request: FetchRequest, done: Callable[[Any], None]) -> None:
-        raise AssertionError("nobody fetches here")
+        raise AssertionError("unexpected fetch")
 
     def list_offsets(self, request: ListOffsetsRequest, done: Callable[[Any], None]) -> None:
-        self.asked.append((request, done))
+        self.requests.append((request, done))
 
     def epoch_ends(self, request: OffsetForLeaderEpochRequest, done: Callable[[Any], None]) -> None:
-        self.asked.append((request, done))
+        self.requests.append((request, done))
 
     def close(self) -> None:
         self.is_closed = True
-        for _, done in self.asked:
+        for _, done in self.requests:
             done(Unanswered("closed"))
 
 
@@ -81,7 +81,7 @@ class Follower:
     def run(self) -> list[Any]:
         """Return the requests that were sent."""
         self.loop.run_soon()
-        return [request for wire in self.wires for request, _ in wire.asked]
+        return [request for wire in self.wires for request, _ in wire.requests]
 
 
 @pytest.fixture
@@ -135,7 +135,7 @@ def test_each_query_gets_its_own_answer(follower: Follower) -> None:
     follower.query_offset("t", 1)
     follower.query_epoch_end("t", 0, 3)
     follower.run()
-    (_, on_offsets), (_, on_epochs) = follower.wires[0].asked
+    (_, on_offsets), (_, on_epochs) = follower.wires[0].requests
     on_offsets(
         offsets(
             "t",
@@ -155,7 +155,7 @@ def test_query_missing_from_the_response_fails(follower: Follower) -> None:
     follower.query_offset("t", 0)
     follower.query_epoch_end("t", 0, 3)
     follower.run()
-    (_, on_offsets), (_, on_epochs) = follower.wires[0].asked
+    (_, on_offsets), (_, on_epochs) = follower.wires[0].requests
     on_offsets(ListOffsetsResponse())
     on_epochs(Unanswered("lost"))
     assert [answer.code for _, answer in follower.answers] == [ErrorCode.NETWORK_EXCEPTION] * 2
@@ -166,7 +166,7 @@ def test_connection_is_reused(follower: Follower) -> None:
         follower.query_offset("t", index)
         follower.run()
     assert len(follower.wires) == 1
-    assert len(follower.wires[0].asked) == 3
+    assert len(follower.wires[0].requests) == 3
 
 
 def test_closing_fails_open_queries(follower: Follower) -> None:

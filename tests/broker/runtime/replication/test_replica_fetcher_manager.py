@@ -23,14 +23,14 @@ def fits(replica: HostedFollower, fetchers: ReplicaFetcherManager) -> tuple[Foll
 
 def bench_with(*names: str, records: int = 3) -> FollowerHarness:
     """Return a harness: broker 1 leads, broker 9 follows."""
-    bench = FollowerHarness()
-    bench.leader(1)
+    harness = FollowerHarness()
+    harness.leader(1)
     for name in names:
-        bench.lead(1, name, 1)
-        bench.write(1, name, records)
-        bench.follow(name, 1, 1)
-    bench.advance(10)
-    return bench
+        harness.lead(1, name, 1)
+        harness.write(1, name, records)
+        harness.follow(name, 1, 1)
+    harness.advance(10)
+    return harness
 
 
 @pytest.mark.parametrize(
@@ -43,62 +43,62 @@ def test_fetcher_index_equals_kafkas(topic: str, partition: int, count: int, exp
 
 
 def test_fetched_bytes_count_for_the_topic_and_the_fetcher() -> None:
-    bench = bench_with("t-0", records=3)
-    assert bench.replicas["t-0"].traffic.replication_bytes_in == 3 * RECORD.size
-    (fetcher,) = bench.fetchers.fetchers()
+    harness = bench_with("t-0", records=3)
+    assert harness.replicas["t-0"].traffic.replication_bytes_in == 3 * RECORD.size
+    (fetcher,) = harness.fetchers.fetchers()
     assert fetcher.meters.bytes == 3 * RECORD.size
     assert fetcher.meters.requests == 2
 
 
 def test_large_answer_is_appended_in_slices_before_the_next_request() -> None:
-    bench = FollowerHarness()
-    leader = bench.leader(1)
+    harness = FollowerHarness()
+    leader = harness.leader(1)
     leader.response_max_records = 1_000_000
     count = SLICE_BYTES // RECORD.size + 1
     for name in ("t-0", "t-1", "t-2"):
-        bench.lead(1, name, 1)
-        bench.write(1, name, count)
-        bench.follow(name, 1, 1)
-    fetcher = bench.fetchers.fetchers()[0]
-    bench.advance(2)
-    while bench.loop._ready:
-        handle = bench.loop._ready.popleft()
+        harness.lead(1, name, 1)
+        harness.write(1, name, count)
+        harness.follow(name, 1, 1)
+    fetcher = harness.fetchers.fetchers()[0]
+    harness.advance(2)
+    while harness.loop._ready:
+        handle = harness.loop._ready.popleft()
         handle._run()
-        ends = [bench.replicas[name].log.end for name in ("t-0", "t-1", "t-2")]
+        ends = [harness.replicas[name].log.end for name in ("t-0", "t-1", "t-2")]
         assert fetcher.core.is_waiting == (ends == [count] * 3)
     assert fetcher.core.is_waiting
 
 
 def test_slices_of_a_former_endpoint_are_not_appended() -> None:
-    bench = FollowerHarness()
-    bench.leader(1).response_max_records = 1_000_000
+    harness = FollowerHarness()
+    harness.leader(1).response_max_records = 1_000_000
     for name in ("t-0", "t-1"):
-        bench.lead(1, name, 1)
-        bench.write(1, name, SLICE_BYTES // RECORD.size + 1)
-        bench.follow(name, 1, 1)
+        harness.lead(1, name, 1)
+        harness.write(1, name, SLICE_BYTES // RECORD.size + 1)
+        harness.follow(name, 1, 1)
     appended: list[str] = []
 
     def say(line: str) -> None:
         appended.append(line)
-        bench.unfollow("t-1")
+        harness.unfollow("t-1")
 
-    bench.replicas["t-0"]._say = say
-    bench.advance(10)
+    harness.replicas["t-0"]._say = say
+    harness.advance(10)
     assert len(appended) == 1
-    assert bench.replicas["t-1"].log.end == 0
+    assert harness.replicas["t-1"].log.end == 0
 
 
 def test_fetcher_sends_no_request_while_records_wait_for_a_flush() -> None:
     """The next request would acknowledge the records."""
-    bench = bench_with("t-0", "t-1")
-    (fetcher,) = bench.fetchers.fetchers()
-    replica = bench.replicas["t-0"]
+    harness = bench_with("t-0", "t-1")
+    (fetcher,) = harness.fetchers.fetchers()
+    replica = harness.replicas["t-0"]
     replica.is_flushed = False
-    bench.write(1, "t-0", 1)
-    bench.advance(1_000)
+    harness.write(1, "t-0", 1)
+    harness.advance(1_000)
     assert not fetcher.core.is_waiting
     flush(replica)
-    bench.advance(10)
+    harness.advance(10)
     assert fetcher.core.is_waiting
 
 
@@ -111,151 +111,151 @@ def flush(replica: FakeReplica) -> None:
 
 def test_added_replica_with_unflushed_records_blocks_requests() -> None:
     """The replica led until now and has unflushed records of its own."""
-    bench = bench_with("t-0")
-    (fetcher,) = bench.fetchers.fetchers()
-    bench.unfollow("t-0")
-    bench.replicas["t-0"].is_flushed = False
-    bench.follow("t-0", 1, 1)
+    harness = bench_with("t-0")
+    (fetcher,) = harness.fetchers.fetchers()
+    harness.unfollow("t-0")
+    harness.replicas["t-0"].is_flushed = False
+    harness.follow("t-0", 1, 1)
     requests = fetcher.meters.requests
-    bench.advance(1_000)
+    harness.advance(1_000)
     assert fetcher.meters.requests == requests
-    flush(bench.replicas["t-0"])
-    bench.advance(10)
+    flush(harness.replicas["t-0"])
+    harness.advance(10)
     assert fetcher.meters.requests == requests + 1
 
 
 def test_removing_an_unflushed_replica_unblocks_requests() -> None:
-    bench = bench_with("t-0", "t-1")
-    (fetcher,) = bench.fetchers.fetchers()
-    bench.replicas["t-0"].is_flushed = False
-    bench.write(1, "t-0", 1)
-    bench.advance(1_000)
-    bench.unfollow("t-0")
-    bench.advance(10)
+    harness = bench_with("t-0", "t-1")
+    (fetcher,) = harness.fetchers.fetchers()
+    harness.replicas["t-0"].is_flushed = False
+    harness.write(1, "t-0", 1)
+    harness.advance(1_000)
+    harness.unfollow("t-0")
+    harness.advance(10)
     assert fetcher.core.is_waiting
 
 
 def test_unregistered_leader_is_not_fetched_from() -> None:
-    bench = FollowerHarness()
-    bench.follow("t-0", 5, 1)
-    bench.advance(10)
-    assert bench.fetchers.fetchers() == []
-    bench.leader(5)
-    bench.lead(5, "t-0", 1)
-    bench.write(5, "t-0", 1)
-    bench.follow("t-0", 5, 1)
-    bench.advance(10)
-    assert bench.replicas["t-0"].log.end == 1
+    harness = FollowerHarness()
+    harness.follow("t-0", 5, 1)
+    harness.advance(10)
+    assert harness.fetchers.fetchers() == []
+    harness.leader(5)
+    harness.lead(5, "t-0", 1)
+    harness.write(5, "t-0", 1)
+    harness.follow("t-0", 5, 1)
+    harness.advance(10)
+    assert harness.replicas["t-0"].log.end == 1
 
 
 def test_new_leader_gets_its_own_fetcher_and_the_former_one_is_removed() -> None:
-    bench = bench_with("t-0")
-    bench.leader(2)
-    bench.lead(2, "t-0", 2)
-    bench.follow("t-0", 2, 2)
-    bench.advance(10)
-    assert [(each.leader_id, len(each.core.replicas)) for each in bench.fetchers.fetchers()] == [(2, 1)]
-    assert bench.transport.open_count == 1
+    harness = bench_with("t-0")
+    harness.leader(2)
+    harness.lead(2, "t-0", 2)
+    harness.follow("t-0", 2, 2)
+    harness.advance(10)
+    assert [(each.leader_id, len(each.core.replicas)) for each in harness.fetchers.fetchers()] == [(2, 1)]
+    assert harness.transport.open_count == 1
 
 
 def test_fetcher_that_loses_and_gains_replicas_keeps_its_connection() -> None:
-    bench = bench_with("t-0")
-    bench.unfollow("t-0")
-    bench.follow("t-0", 1, 1)
-    bench.advance(10)
-    assert len(bench.transport.connections) == 1
+    harness = bench_with("t-0")
+    harness.unfollow("t-0")
+    harness.follow("t-0", 1, 1)
+    harness.advance(10)
+    assert len(harness.transport.connections) == 1
 
 
 def test_truncating_replica_stays_with_its_fetcher_on_resize() -> None:
     """During the truncation the log end is unknown, and a request would acknowledge records."""
-    bench = bench_with("t-0", "t-1")
-    replica = bench.replicas["t-1"]
+    harness = bench_with("t-0", "t-1")
+    replica = harness.replicas["t-1"]
     replica.truncation_s = 0.5
-    bench.led(1, "t-1").log.truncate(1)
+    harness.led(1, "t-1").log.truncate(1)
     replica.log.append([replica.log.entries[-1]._replace(offset=3, epoch=0)])
-    bench.led(1, "t-1").refusals.append(ErrorCode.OFFSET_OUT_OF_RANGE)
-    bench.leaders[1].look_again()
-    bench.advance(100)
-    assert bench.phase("t-1") is FetchPhase.TRUNCATING
-    bench.configure(ResourceType.BROKER, "", "num.replica.fetchers", "4")
-    bench.advance(100)
-    assert bench.phase("t-1") is FetchPhase.TRUNCATING
-    bench.advance(1000)
-    assert bench.phase("t-1") is FetchPhase.FETCHING
+    harness.led(1, "t-1").refusals.append(ErrorCode.OFFSET_OUT_OF_RANGE)
+    harness.leaders[1].look_again()
+    harness.advance(100)
+    assert harness.phase("t-1") is FetchPhase.TRUNCATING
+    harness.configure(ResourceType.BROKER, "", "num.replica.fetchers", "4")
+    harness.advance(100)
+    assert harness.phase("t-1") is FetchPhase.TRUNCATING
+    harness.advance(1000)
+    assert harness.phase("t-1") is FetchPhase.FETCHING
 
 
 def test_closed_manager_sends_and_does_nothing() -> None:
-    bench = bench_with("t-0")
-    bench.write(1, "t-0", 1)
-    bench.fetchers.close()
-    bench.follow("t-0", 1, 2)
-    bench.advance(2000)
-    assert bench.replicas["t-0"].log.end == 3
-    assert bench.transport.open_count == 0
-    assert bench.loop.live_timers == 0
+    harness = bench_with("t-0")
+    harness.write(1, "t-0", 1)
+    harness.fetchers.close()
+    harness.follow("t-0", 1, 2)
+    harness.advance(2000)
+    assert harness.replicas["t-0"].log.end == 3
+    assert harness.transport.open_count == 0
+    assert harness.loop.live_timers == 0
 
 
 def test_truncation_that_ends_after_closing_is_ignored() -> None:
-    bench = bench_with("t-0")
-    replica = bench.replicas["t-0"]
+    harness = bench_with("t-0")
+    replica = harness.replicas["t-0"]
     replica.truncation_s = 0.5
-    bench.led(1, "t-0").log.truncate(1)
-    bench.led(1, "t-0").refusals.append(ErrorCode.OFFSET_OUT_OF_RANGE)
-    bench.leaders[1].look_again()
-    bench.advance(100)
-    assert bench.phase("t-0") is FetchPhase.TRUNCATING
-    bench.fetchers.close()
-    bench.advance(2000)
+    harness.led(1, "t-0").log.truncate(1)
+    harness.led(1, "t-0").refusals.append(ErrorCode.OFFSET_OUT_OF_RANGE)
+    harness.leaders[1].look_again()
+    harness.advance(100)
+    assert harness.phase("t-0") is FetchPhase.TRUNCATING
+    harness.fetchers.close()
+    harness.advance(2000)
     assert replica.log.end == 1
 
 
 def test_failing_log_directory_during_truncation_fails_the_replica() -> None:
-    bench = bench_with("t-0")
-    bench.led(1, "t-0").log.truncate(1)
-    bench.replicas["t-0"].fault = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR)
-    bench.led(1, "t-0").refusals.append(ErrorCode.OFFSET_OUT_OF_RANGE)
-    bench.leaders[1].look_again()
-    bench.advance(100)
-    assert bench.phase("t-0") is FetchPhase.FAILED
+    harness = bench_with("t-0")
+    harness.led(1, "t-0").log.truncate(1)
+    harness.replicas["t-0"].fault = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR)
+    harness.led(1, "t-0").refusals.append(ErrorCode.OFFSET_OUT_OF_RANGE)
+    harness.leaders[1].look_again()
+    harness.advance(100)
+    assert harness.phase("t-0") is FetchPhase.FAILED
 
 
 def test_refused_truncation_is_followed_by_a_fetch() -> None:
-    bench = bench_with("t-0")
-    bench.led(1, "t-0").log.truncate(1)
-    bench.replicas["t-0"].refuses_cuts = True
-    bench.led(1, "t-0").refusals.append(ErrorCode.OFFSET_OUT_OF_RANGE)
-    bench.leaders[1].look_again()
-    bench.advance(20)
-    assert bench.phase("t-0") is FetchPhase.DELAYED
+    harness = bench_with("t-0")
+    harness.led(1, "t-0").log.truncate(1)
+    harness.replicas["t-0"].refuses_cuts = True
+    harness.led(1, "t-0").refusals.append(ErrorCode.OFFSET_OUT_OF_RANGE)
+    harness.leaders[1].look_again()
+    harness.advance(20)
+    assert harness.phase("t-0") is FetchPhase.DELAYED
 
 
 def test_failed_bounds_lookup_is_retried_later() -> None:
-    bench = bench_with("t-0", "t-1")
-    bench.led(1, "t-0").refusals.append(ErrorCode.OFFSET_OUT_OF_RANGE)
-    bench.leaders[1].look_again()
-    bench.transport.down.add(bench.leaders[1].endpoint)
-    bench.advance(3)
-    assert bench.phase("t-0") is FetchPhase.DELAYED
-    assert bench.phase("t-1") is FetchPhase.FETCHING
+    harness = bench_with("t-0", "t-1")
+    harness.led(1, "t-0").refusals.append(ErrorCode.OFFSET_OUT_OF_RANGE)
+    harness.leaders[1].look_again()
+    harness.transport.down.add(harness.leaders[1].endpoint)
+    harness.advance(3)
+    assert harness.phase("t-0") is FetchPhase.DELAYED
+    assert harness.phase("t-1") is FetchPhase.FETCHING
 
 
 def test_idle_replicas_cost_one_request_per_half_second() -> None:
-    bench = bench_with(*(f"t-{index}" for index in range(50)), records=0)
-    (fetcher,) = bench.fetchers.fetchers()
+    harness = bench_with(*(f"t-{index}" for index in range(50)), records=0)
+    (fetcher,) = harness.fetchers.fetchers()
     before = fetcher.meters.requests
-    bench.advance(10_000)
+    harness.advance(10_000)
     assert 18 <= fetcher.meters.requests - before <= 21
 
 
 def test_metrics_show_the_maximum_over_all_fetchers() -> None:
-    bench = bench_with("t-0", "t-1")
-    bench.led(1, "t-0").log.high_watermark = 10
-    bench.led(1, "t-1").refusals.append(ErrorCode.FENCED_LEADER_EPOCH)
-    bench.leaders[1].look_again()
-    bench.advance(600)
+    harness = bench_with("t-0", "t-1")
+    harness.led(1, "t-0").log.high_watermark = 10
+    harness.led(1, "t-1").refusals.append(ErrorCode.FENCED_LEADER_EPOCH)
+    harness.leaders[1].look_again()
+    harness.advance(600)
     shown = {
         (family.name, tuple(sorted(sample.labels.items()))): sample.value
-        for family in fetcher_families(bench.fetchers.figures)
+        for family in fetcher_families(harness.fetchers.figures)
         for sample in family.read()
     }
     manager, replica = "kafka_server_replicafetchermanager_", (("clientid", "Replica"),)
@@ -276,24 +276,24 @@ def test_metrics_are_zero_without_fetchers() -> None:
 
 
 def test_request_rate_decays_within_a_minute() -> None:
-    bench = bench_with("t-0")
-    (fetcher,) = bench.fetchers.fetchers()
-    bench.advance(300_000)
-    now_s = bench.loop.time()
+    harness = bench_with("t-0")
+    (fetcher,) = harness.fetchers.fetchers()
+    harness.advance(300_000)
+    now_s = harness.loop.time()
     assert fetcher.meters.rate(now_s) == pytest.approx(2, rel=0.05)
     assert fetcher.meters.rate(now_s + 600) == pytest.approx(0, abs=0.001)
 
 
 def test_fetching_begins_after_registration() -> None:
     """Without a broker epoch, the leader could mistake the broker for its former incarnation (KIP-903)."""
-    bench = bench_with("t-0", "t-1")
-    followed = [bench.replicas[name] for name in ("t-0", "t-1")]
+    harness = bench_with("t-0", "t-1")
+    followed = [harness.replicas[name] for name in ("t-0", "t-1")]
     epochs = [-1]
     fetchers = ReplicaFetcherManager(
-        make_runtime(bench.loop),
-        bench.transport,
-        bench.metadata,
-        lambda: Sender(bench.BROKER_ID, epochs[-1]),
+        make_runtime(harness.loop),
+        harness.transport,
+        harness.metadata,
+        lambda: Sender(harness.BROKER_ID, epochs[-1]),
         listener="INTERNAL",
         settings=FetcherSettings(),
         fetcher_count=lambda: 1,
