@@ -110,7 +110,7 @@ def test_missing_common_version_sends_nothing_and_keeps_the_connection() -> None
     harness.send(VoteRequest(), versions=(2, 2))
     harness.send(beat())
     harness.last.agree(VOTE=(0, 1))
-    assert harness.outcomes == [], "outcomes have a turn of the loop of their own"
+    assert harness.outcomes == [], "outcomes arrive in a later loop iteration"
     too_old, unknown = harness.take_outcomes()
     assert isinstance(too_old, VersionMismatch)
     assert str(too_old) == "node:9093: VOTE is served there in versions 0 to 1, wanted are 2 to 2"

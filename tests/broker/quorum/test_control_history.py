@@ -46,7 +46,7 @@ def test_trim_keeps_the_values_in_force_at_the_new_start() -> None:
     history.trim(10)
     assert history.at(9) == Control(1, voters(1, 2), 8)
     assert history.latest.voters == voters(1, 2, 3)
-    assert history.at(7).voters_offset is None, "the answer for offsets that a snapshot replaced is gone"
+    assert history.at(7).voters_offset is None, "values before the record in force at the new start are dropped"
 
 
 def test_record_that_changes_two_voters_is_incompatible() -> None:
@@ -101,8 +101,8 @@ def test_history_equals_a_replay(seed: int) -> None:
                 record = _random_record(rng, end - 1, _replay(records, end).voters)
                 records.append(record)
                 history.append(record)
-        asked = rng.randint(start - 1, end)
-        assert history.at(asked) == _replay(records, asked)
+        queried = rng.randint(start - 1, end)
+        assert history.at(queried) == _replay(records, queried)
         assert history.latest == _replay(records, end)
 
 

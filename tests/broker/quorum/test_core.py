@@ -77,7 +77,7 @@ class Driven:
 
     def take(self) -> Ready:
         ready = self.core.take_ready()
-        assert ready is not None, "nothing is ready"
+        assert ready is not None, "no Ready is pending"
         return ready
 
     def persist(self, ready: Ready) -> None:
@@ -475,7 +475,7 @@ def test_fetch_snapshot_counts_as_contact() -> None:
 
 
 def test_log_is_not_trimmed_below_a_replica_that_fetches_a_snapshot() -> None:
-    """Otherwise the snapshot would be deleted during the fetch. A new observer keeps the log start offset too."""
+    """A trim would delete the snapshot during its fetch. A new observer keeps the log start offset too."""
     stored = (StoredSnapshot(SnapshotId(5, 4), 250, 0),)
     recovered = Recovered(ElectionState(4), 5, 7, (EpochEntry(4, 5),), stored, (), 1000)
 
@@ -518,8 +518,8 @@ def test_trim_revises_responses_for_deleted_data() -> None:
     leader.persist(under_way)
     ready = leader.take()
     assert Trim(newer.id) in ready.log
-    told = answers(ready)[log_token]
-    assert (told.snapshot_id, told.log_start_offset) == (newer.id, 8)
+    page_response = answers(ready)[log_token]
+    assert (page_response.snapshot_id, page_response.log_start_offset) == (newer.id, 8)
     assert log_token not in reads(ready)
     (page,) = [each.response for each in ready.responses if each.token == page_token]
     assert page.error is ErrorCode.SNAPSHOT_NOT_FOUND
@@ -561,16 +561,16 @@ def test_wrong_page_is_fetched_again() -> None:
     snapshot_id = SnapshotId(10, 1)
     driven.answered_fetch(replace(from_leader(b""), snapshot_id=snapshot_id))
 
-    asked: list[int] = []
+    positions: list[int] = []
     pages = [(snapshot_id, *page) for page in ((0, b"abc", 9), (0, b"abc", 9), (3, b"", 9), (3, b"def", 4))]
     for of, position, content, size in [(SnapshotId(11, 1), 0, b"abc", 9), *pages]:
         sent = next(send for send in driven.do().requests if send.to_id == 2)
         assert isinstance(sent.request, FetchSnapshotRequest)
-        asked.append(sent.request.position)
+        positions.append(sent.request.position)
         page = FetchSnapshotResponse(ErrorCode.NONE, LeaderHint(2, 1), of, size, position, content)
         driven.core.on_response(sent.serial, page, driven.harness.now)
         driven.at(driven.harness.now.monotonic_ms + 200).tick()
-    assert (asked, driven.core.facts.protocol_violations) == ([0, 0, 3, 3, 3], 4)
+    assert (positions, driven.core.facts.protocol_violations) == ([0, 0, 3, 3, 3], 4)
     assert isinstance(next(send.request for send in driven.do().requests if send.to_id == 2), FetchRequest)
 
 
@@ -639,7 +639,7 @@ def test_observer_is_removed_after_its_session_timeout() -> None:
 
 
 def test_observers_expire_without_a_describe_request() -> None:
-    """Otherwise their number would grow during a long leadership."""
+    """Observers without expiry would accumulate during a long leadership."""
     driven = Driven(change=lambda settings: replace(settings, observer_session_timeout_ms=1000)).lead()
     driven.fetch_of(9, 0, last=0)
     for moment in range(2000, 5000, 500):
@@ -953,18 +953,18 @@ def test_observer_keeps_fetching_from_a_silent_leader() -> None:
 
     driven = Driven(change=observer)
     hint = LeaderHint(2, 1, listeners(2))
-    asked = set[int]()
+    requested_at = set[int]()
     for ms in range(0, 8_000, 20):
         driven.at(ms).tick()
         while (ready := driven.core.take_ready()) is not None:
             driven.persist(ready)
             for send in ready.requests:
                 at_leader = send.to.port == 9002
-                asked |= {ms} if at_leader else set()
+                requested_at |= {ms} if at_leader else set()
                 answer = FetchResponse(ErrorCode.NOT_LEADER_OR_FOLLOWER, hint)
                 outcome = SendFailure(ErrorCode.BROKER_NOT_AVAILABLE) if at_leader else answer
                 driven.core.on_response(send.serial, outcome, driven.harness.now)
-    assert len([ms for ms in asked if ms > 5_000]) >= 10
+    assert len([ms for ms in requested_at if ms > 5_000]) >= 10
 
 
 def test_leader_without_an_address_does_not_prevent_an_election() -> None:
@@ -973,15 +973,15 @@ def test_leader_without_an_address_does_not_prevent_an_election() -> None:
     answer = FetchResponse(ErrorCode.NOT_LEADER_OR_FOLLOWER, LeaderHint(9, 4))
     deadline = driven.core.next_deadline_ms
     assert deadline is not None
-    asked = 0
+    request_count = 0
     for ms in range(int(deadline)):
         driven.at(ms).tick()
         while (ready := driven.core.take_ready()) is not None:
             driven.persist(ready)
-            asked += len(ready.requests)
+            request_count += len(ready.requests)
             for send in ready.requests:
                 driven.core.on_response(send.serial, answer, driven.harness.now)
-    assert 2 <= asked <= 2 * deadline / 20
+    assert 2 <= request_count <= 2 * deadline / 20
     assert driven.core.facts.role == "unattached"
     driven.at(deadline).tick()
     assert driven.core.facts.role == "prospective"

@@ -145,9 +145,9 @@ class Quorum:
     def check_committed(self, node: Node) -> None:
         """Check that committed records are equal on all nodes, byte by byte."""
         high_watermark = node.up.facts.high_watermark
-        life = (node.id, node.life)
-        assert (high_watermark or 0) >= self.high_watermarks.get(life, 0), f"the high watermark of {node.id} fell"
-        self.high_watermarks[life] = high_watermark or 0
+        process = (node.id, node.life)
+        assert (high_watermark or 0) >= self.high_watermarks.get(process, 0), f"the high watermark of {node.id} fell"
+        self.high_watermarks[process] = high_watermark or 0
         if node.hold:
             return
         for header, data in node.disk.batches:

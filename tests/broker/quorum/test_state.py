@@ -79,7 +79,7 @@ def test_regular_transitions_are_allowed(before: str, after: str, epochs: tuple[
     [
         ("UnattachedState", "CandidateState", (5, 6)),  # no election without pre-votes
         ("FollowerState", "CandidateState", (5, 6)),
-        ("ObserverState", "ProspectiveState", (5, 5)),  # an observer never stands
+        ("ObserverState", "ProspectiveState", (5, 5)),  # an observer is never a candidate
         ("ProspectiveState", "CandidateState", (5, 5)),  # each candidacy has an epoch of its own
         ("CandidateState", "LeaderState", (5, 6)),
         ("LeaderState", "FollowerState", (5, 5)),  # an epoch has one leader

@@ -45,7 +45,7 @@ def test_reader_diverges_where_the_leader_lacks_its_epoch_or_ended_it_earlier(
         (EpochEnd(3, 40), EpochEnd(3, 50), TruncationPoint(40, is_final=True)),
         (EpochEnd(3, 60), EpochEnd(3, 50), TruncationPoint(50, is_final=True)),
         (EpochEnd(3, 200), EpochEnd(3, 150), TruncationPoint(100, is_final=True)),  # limited to the follower's own log
-        (EpochEnd(3, 60), EpochEnd(2, 30), TruncationPoint(30, is_final=False)),  # ask again, for epoch 2
+        (EpochEnd(3, 60), EpochEnd(2, 30), TruncationPoint(30, is_final=False)),  # the next query is for epoch 2
     ],
 )
 def test_follower_truncates_to_the_last_common_offset(

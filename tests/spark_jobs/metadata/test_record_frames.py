@@ -59,7 +59,7 @@ def test_frames_of_all_lengths_are_found(least_together: int) -> None:
     [
         (framed([7, 8]), 1),
         (framed([7, 8]), 3),
-        (framed([7, 8]), 5),  # both, a malformed one, and both again
+        (framed([7, 8]), 5),  # both records, a malformed one, and both again
         (framed([7, 5]), 2),
         (framed([7]) + zigzag(-8) + bytes(8), 2),
         (framed([7]) + b"\x80" * 9, 2),

@@ -53,11 +53,11 @@ def log(draw: random.Random) -> list[bytes]:
     return batches
 
 
-def scanned_by_batch(batches: list[bytes]) -> pa.Table:
+def one_by_one(batches: list[bytes]) -> pa.Table:
     return pa.Table.from_batches([rows_of(each, start=0, end=FOREVER) for each in batches]).combine_chunks()
 
 
-def scanned_together(batches: list[bytes]) -> pa.Table:
+def together(batches: list[bytes]) -> pa.Table:
     return pa.Table.from_batches([rows_of(b"".join(batches), start=0, end=FOREVER)])
 
 
@@ -65,13 +65,13 @@ def scanned_together(batches: list[bytes]) -> pa.Table:
 @given(draw=st.randoms(use_true_random=False))
 def test_vectorized_scan_equals_the_scan_by_batch(draw: random.Random) -> None:
     batches = log(draw)
-    assert scanned_together(batches) == scanned_by_batch(batches)
+    assert together(batches) == one_by_one(batches)
 
 
 @settings(max_examples=150, phases=[Phase.explicit, Phase.generate])
 @given(draw=st.randoms(use_true_random=False))
-def test_vectorized_scan_treats_malformed_batches_like_the_scan_by_batch(draw: random.Random) -> None:
-    """Batches of a faulty writer with valid checksums give the same rows, or the same error."""
+def test_damage_that_the_checksum_covers(draw: random.Random) -> None:
+    """A broken writer: the same rows, or the same refusal."""
     batches = log(random.Random(draw.randrange(3)))
     broken = draw.randrange(len(batches))
     data = bytearray(batches[broken])
@@ -80,12 +80,12 @@ def test_vectorized_scan_treats_malformed_batches_like_the_scan_by_batch(draw: r
     write_crc(data, 0, len(data))
     batches[broken] = bytes(data)
     try:
-        expected = scanned_by_batch(batches)
+        expected = one_by_one(batches)
     except MalformedLog as error:
         with pytest.raises(MalformedLog, match=re.escape(str(error).partition(":")[0])):
-            scanned_together(batches)
+            together(batches)
     else:
-        assert scanned_together(batches) == expected
+        assert together(batches) == expected
 
 
 def test_batch_of_exceptional_length_is_scanned() -> None:
@@ -94,8 +94,8 @@ def test_batch_of_exceptional_length_is_scanned() -> None:
     end = next(iter_headers(batches[-1]))[1].next_offset
     records = [Record(5, None, encode_record(NoOpRecord(), 0)) for _ in range(9_000)]
     batches.append(build_batch(records, base_offset=end, leader_epoch=1))
-    assert scanned_together(batches) == scanned_by_batch(batches)
-    assert scanned_together(batches[-1:]) == scanned_by_batch(batches[-1:])
+    assert together(batches) == one_by_one(batches)
+    assert together(batches[-1:]) == one_by_one(batches[-1:])
 
 
 def test_three_byte_offset_deltas_are_scanned() -> None:
@@ -103,4 +103,4 @@ def test_three_byte_offset_deltas_are_scanned() -> None:
     for number in range(MIN_LANES):
         records = [Record(5, None, encode_record(NoOpRecord(), 0))] * count
         batches.append(build_batch(records, base_offset=number * count, leader_epoch=1))
-    assert scanned_together(batches) == scanned_by_batch(batches)
+    assert together(batches) == one_by_one(batches)

@@ -357,7 +357,7 @@ def test_marker_is_kept_for_delete_retention_after_its_data() -> None:
         return [(h.base_offset, h.delete_horizon_ms) for h, _ in log.batches() if h.is_control]
 
     log.compact()
-    assert markers() == [(2, None), (5, None)], "the pass still met the data of the first transaction"
+    assert markers() == [(2, None), (5, None)], "the pass still read the data of the first transaction"
     log.roll()
     log.put(("z", "2"))
     log.compact()

@@ -240,7 +240,7 @@ class TestHeartbeat:
         cluster.expire_session(2, others=(1, 3))
         cluster.expire_session(1, others=(3,))
         cluster.heartbeat(2)
-        assert cluster.partition("t").leader == NO_LEADER, "the broker is not in sync any more"
+        assert cluster.partition("t").leader == NO_LEADER, "the broker is no longer in sync"
         allow = ConfigOperation("unclean.leader.election.enable", AlterOperation.SET, "true")
         topic = ConfigResource(ResourceType.TOPIC, "t")
         cluster.write(cluster.controller.alter_configs({topic: [allow]}, validate_only=False))

@@ -120,7 +120,7 @@ class TestAlterPartition:
         harness.cluster.expire_session(1, others=(2, 3))
         harness.cluster.heartbeat(1)
         assert harness.alter([1], leader_epoch=0).error_code == ErrorCode.FENCED_LEADER_EPOCH
-        assert harness.alter([1, 2]).error_code == ErrorCode.INVALID_REQUEST, "the sender is not the leader any more"
+        assert harness.alter([1, 2]).error_code == ErrorCode.INVALID_REQUEST, "the sender is no longer the leader"
 
     @pytest.mark.parametrize("isr", [[], [2], [1, 1], [1, 4], [1, -1]])
     def test_invalid_isr_is_refused(self, harness: ReplicaChangeHarness, isr: list[int]) -> None:

@@ -62,7 +62,7 @@ class FakeLeader:
         self.messages.append(message)
 
 
-class Stage:
+class ReconfigurationHarness:
     """A leader and its voter changes."""
 
     def __init__(self, leader: FakeLeader | None = None) -> None:
@@ -105,183 +105,183 @@ def static_leader() -> FakeLeader:
 
 
 def test_add_voter_appends_after_the_probe_and_responds_after_the_commit() -> None:
-    stage = Stage()
-    stage.add()
-    assert stage.leader.probed == [(key(4), SocketAddress("node4", 9093))]
-    assert stage.leader.appended == []
-    stage.supports()
-    assert stage.leader.voters == voters(1, 2, 3, 4)
-    assert stage.errors == []
-    stage.changes.on_committed()
-    assert stage.errors == [], "the high watermark is not beyond the record"
-    stage.commit()
-    assert stage.leader.answers == [(TOKEN, ErrorCode.NONE)]
-    assert stage.is_over
+    harness = ReconfigurationHarness()
+    harness.add()
+    assert harness.leader.probed == [(key(4), SocketAddress("node4", 9093))]
+    assert harness.leader.appended == []
+    harness.supports()
+    assert harness.leader.voters == voters(1, 2, 3, 4)
+    assert harness.errors == []
+    harness.changes.on_committed()
+    assert harness.errors == [], "the high watermark is not beyond the record"
+    harness.commit()
+    assert harness.leader.answers == [(TOKEN, ErrorCode.NONE)]
+    assert harness.is_over
 
 
 def test_voter_entry_contains_the_supported_versions() -> None:
-    stage = Stage()
-    stage.add()
-    stage.supports(1, 3)
-    entry = stage.leader.voters.get(4)
+    harness = ReconfigurationHarness()
+    harness.add()
+    harness.supports(1, 3)
+    entry = harness.leader.voters.get(4)
     assert entry is not None
     assert entry.versions == KRaftVersions(1, 3)
 
 
 def test_auto_join_gets_a_response_before_the_commit() -> None:
     """KIP-1186: the commit may need the node's own fetch, which waits behind the response."""
-    stage = Stage()
-    stage.add(ack_when_committed=False)
-    stage.supports()
-    assert stage.errors == [ErrorCode.NONE]
-    assert stage.is_over
-    stage.remove(key(2))
-    assert stage.errors[-1] is ErrorCode.REQUEST_TIMED_OUT, "the addition is not committed yet"
+    harness = ReconfigurationHarness()
+    harness.add(ack_when_committed=False)
+    harness.supports()
+    assert harness.errors == [ErrorCode.NONE]
+    assert harness.is_over
+    harness.remove(key(2))
+    assert harness.errors[-1] is ErrorCode.REQUEST_TIMED_OUT, "the addition is not committed yet"
 
 
 @pytest.mark.parametrize("home", [4, 9])
 def test_add_voter_refuses_an_id_with_any_directory_twice(home: int) -> None:
-    stage = Stage(FakeLeader(voters(1, 2, 3, 4)))
-    stage.add(voter(4, home))
-    assert stage.errors == [ErrorCode.DUPLICATE_VOTER]
-    assert stage.is_over
+    harness = ReconfigurationHarness(FakeLeader(voters(1, 2, 3, 4)))
+    harness.add(voter(4, home))
+    assert harness.errors == [ErrorCode.DUPLICATE_VOTER]
+    assert harness.is_over
 
 
 def test_add_voter_times_out_when_the_probe_cannot_be_sent() -> None:
-    stage = Stage(FakeLeader(can_probe=False))
-    stage.add()
-    assert stage.errors == [ErrorCode.REQUEST_TIMED_OUT]
-    assert stage.is_over
+    harness = ReconfigurationHarness(FakeLeader(can_probe=False))
+    harness.add()
+    assert harness.errors == [ErrorCode.REQUEST_TIMED_OUT]
+    assert harness.is_over
 
 
 @pytest.mark.parametrize(
     "outcome", [SendFailure(ErrorCode.BROKER_NOT_AVAILABLE), ProbeResponse(ErrorCode.UNSUPPORTED_VERSION)]
 )
 def test_add_voter_times_out_when_the_probe_fails(outcome: SendFailure | ProbeResponse) -> None:
-    stage = Stage()
-    stage.add()
-    stage.changes.on_probe(key(4), outcome)
-    assert stage.errors == [ErrorCode.REQUEST_TIMED_OUT]
-    assert stage.is_over
+    harness = ReconfigurationHarness()
+    harness.add()
+    harness.changes.on_probe(key(4), outcome)
+    assert harness.errors == [ErrorCode.REQUEST_TIMED_OUT]
+    assert harness.is_over
 
 
 def test_add_voter_refuses_a_replica_without_the_kraft_version() -> None:
-    stage = Stage()
-    stage.add()
-    stage.supports(0, 0)
-    assert stage.errors == [ErrorCode.INVALID_REQUEST]
-    assert stage.leader.appended == []
+    harness = ReconfigurationHarness()
+    harness.add()
+    harness.supports(0, 0)
+    assert harness.errors == [ErrorCode.INVALID_REQUEST]
+    assert harness.leader.appended == []
 
 
 def test_add_voter_times_out_for_a_replica_that_lags() -> None:
     """The same id with another directory id is another replica."""
-    stage = Stage(FakeLeader(caught_up={key(4, home=9)}))
-    stage.add()
-    stage.supports()
-    assert stage.errors == [ErrorCode.REQUEST_TIMED_OUT]
-    assert stage.leader.appended == []
-    assert stage.is_over
+    harness = ReconfigurationHarness(FakeLeader(caught_up={key(4, home=9)}))
+    harness.add()
+    harness.supports()
+    assert harness.errors == [ErrorCode.REQUEST_TIMED_OUT]
+    assert harness.leader.appended == []
+    assert harness.is_over
 
 
 def test_responses_to_older_probes_are_ignored() -> None:
-    stage = Stage()
-    stage.supports()
-    stage.add()
-    stage.changes.tick(TIMEOUT)
-    stage.supports()
-    stage.add(voter(5))
-    stage.supports()
-    assert stage.leader.appended == []
-    stage.changes.on_probe(key(5), ProbeResponse(ErrorCode.NONE, KRaftVersions(0, 1)))
-    stage.changes.on_probe(key(5), ProbeResponse(ErrorCode.NONE, KRaftVersions(0, 1)))
-    assert stage.leader.appended == [voters(1, 2, 3, 5)]
+    harness = ReconfigurationHarness()
+    harness.supports()
+    harness.add()
+    harness.changes.tick(TIMEOUT)
+    harness.supports()
+    harness.add(voter(5))
+    harness.supports()
+    assert harness.leader.appended == []
+    harness.changes.on_probe(key(5), ProbeResponse(ErrorCode.NONE, KRaftVersions(0, 1)))
+    harness.changes.on_probe(key(5), ProbeResponse(ErrorCode.NONE, KRaftVersions(0, 1)))
+    assert harness.leader.appended == [voters(1, 2, 3, 5)]
 
 
 @pytest.mark.parametrize("is_probed", [False, True])
 def test_change_times_out_before_its_record_is_committed(is_probed: bool) -> None:
-    stage = Stage()
-    stage.add(now=100)
+    harness = ReconfigurationHarness()
+    harness.add(now=100)
     if is_probed:
-        stage.supports()
-    assert stage.changes.deadline == 100 + TIMEOUT
-    stage.changes.tick(100 + TIMEOUT - 1)
-    assert stage.errors == []
-    stage.changes.tick(100 + TIMEOUT)
-    assert stage.errors == [ErrorCode.REQUEST_TIMED_OUT]
-    stage.commit()
-    assert len(stage.errors) == 1
-    assert stage.is_over
+        harness.supports()
+    assert harness.changes.deadline == 100 + TIMEOUT
+    harness.changes.tick(100 + TIMEOUT - 1)
+    assert harness.errors == []
+    harness.changes.tick(100 + TIMEOUT)
+    assert harness.errors == [ErrorCode.REQUEST_TIMED_OUT]
+    harness.commit()
+    assert len(harness.errors) == 1
+    assert harness.is_over
 
 
 # RemoveVoter
 
 
 def test_remove_voter_responds_after_the_commit() -> None:
-    stage = Stage()
-    stage.remove(key(3))
-    assert stage.leader.voters == voters(1, 2)
-    assert stage.errors == []
-    stage.commit()
-    assert stage.errors == [ErrorCode.NONE]
-    assert not stage.changes.has_removed_leader
+    harness = ReconfigurationHarness()
+    harness.remove(key(3))
+    assert harness.leader.voters == voters(1, 2)
+    assert harness.errors == []
+    harness.commit()
+    assert harness.errors == [ErrorCode.NONE]
+    assert not harness.changes.has_removed_leader
 
 
 @pytest.mark.parametrize("which", [key(9), key(3, home=9)])
 def test_remove_voter_requires_the_exact_replica_key(which: ReplicaKey) -> None:
-    stage = Stage()
-    stage.remove(which)
-    assert stage.errors == [ErrorCode.VOTER_NOT_FOUND]
-    assert stage.is_over
+    harness = ReconfigurationHarness()
+    harness.remove(which)
+    assert harness.errors == [ErrorCode.VOTER_NOT_FOUND]
+    assert harness.is_over
 
 
 def test_last_voter_cannot_be_removed() -> None:
-    stage = Stage(FakeLeader(voters(1)))
-    stage.remove(key(1))
-    assert stage.errors == [ErrorCode.VOTER_NOT_FOUND]
+    harness = ReconfigurationHarness(FakeLeader(voters(1)))
+    harness.remove(key(1))
+    assert harness.errors == [ErrorCode.VOTER_NOT_FOUND]
 
 
 def test_removed_leader_resigns_after_the_commit() -> None:
-    stage = Stage()
-    stage.remove(key(1))
-    assert stage.leader.voters == voters(2, 3)
-    assert not stage.changes.has_removed_leader
-    stage.changes.tick(TIMEOUT)
-    stage.commit()
-    assert stage.changes.has_removed_leader, "whether or not somebody still waits for it"
+    harness = ReconfigurationHarness()
+    harness.remove(key(1))
+    assert harness.leader.voters == voters(2, 3)
+    assert not harness.changes.has_removed_leader
+    harness.changes.tick(TIMEOUT)
+    harness.commit()
+    assert harness.changes.has_removed_leader, "independent of a waiting request"
 
 
 # UpdateVoter
 
 
 def test_update_voter_responds_before_the_commit() -> None:
-    stage = Stage()
+    harness = ReconfigurationHarness()
     moved = voter(2)._replace(listeners=(ListenerEndpoint("CONTROLLER", "elsewhere", 1),))
-    stage.update(moved)
-    assert stage.leader.voters == voters(1, 2, 3).updated(moved)
-    assert stage.errors == [ErrorCode.NONE]
-    assert stage.is_over
+    harness.update(moved)
+    assert harness.leader.voters == voters(1, 2, 3).updated(moved)
+    assert harness.errors == [ErrorCode.NONE]
+    assert harness.is_over
 
 
 def test_update_voter_appends_nothing_for_an_equal_entry() -> None:
-    stage = Stage()
-    stage.update(voter(2))
-    assert stage.errors == [ErrorCode.NONE]
-    assert stage.leader.appended == []
+    harness = ReconfigurationHarness()
+    harness.update(voter(2))
+    assert harness.errors == [ErrorCode.NONE]
+    assert harness.leader.appended == []
 
 
 @pytest.mark.parametrize("which", [voter(9), voter(2, home=9)])
 def test_update_voter_refuses_an_observer(which: VoterNode) -> None:
-    stage = Stage()
-    stage.update(which)
-    assert stage.errors == [ErrorCode.VOTER_NOT_FOUND]
+    harness = ReconfigurationHarness()
+    harness.update(which)
+    assert harness.errors == [ErrorCode.VOTER_NOT_FOUND]
 
 
 @pytest.mark.parametrize("versions", [(-1, 1), (2, 1), (0, 0), (2, 3)])
 def test_update_voter_refuses_invalid_and_insufficient_version_ranges(versions: tuple[int, int]) -> None:
-    stage = Stage()
-    stage.update(voter(2)._replace(versions=KRaftVersions(*versions)))
-    assert stage.errors == [ErrorCode.INVALID_REQUEST]
-    assert stage.leader.appended == []
+    harness = ReconfigurationHarness()
+    harness.update(voter(2)._replace(versions=KRaftVersions(*versions)))
+    assert harness.errors == [ErrorCode.INVALID_REQUEST]
+    assert harness.leader.appended == []
 
 
 # Checks of every change
@@ -289,115 +289,115 @@ def test_update_voter_refuses_invalid_and_insufficient_version_ranges(versions: 
 
 def test_changes_require_id_and_directory_id() -> None:
     for bad in (ReplicaKey(-1, key(4).directory_id), ReplicaKey(4)):
-        stage = Stage()
-        stage.add(voter(4)._replace(key=bad))
-        stage.remove(bad)
-        stage.update(voter(4)._replace(key=bad))
-        assert stage.errors == [ErrorCode.INVALID_REQUEST] * 3
+        harness = ReconfigurationHarness()
+        harness.add(voter(4)._replace(key=bad))
+        harness.remove(bad)
+        harness.update(voter(4)._replace(key=bad))
+        assert harness.errors == [ErrorCode.INVALID_REQUEST] * 3
 
 
 def test_changes_require_the_default_listener() -> None:
-    stage = Stage()
+    harness = ReconfigurationHarness()
     elsewhere = (ListenerEndpoint("OTHER", "node4", 9094),)
-    stage.add(voter(4)._replace(listeners=elsewhere))
-    stage.update(voter(2)._replace(listeners=elsewhere))
-    assert stage.errors == [ErrorCode.INVALID_REQUEST] * 2
+    harness.add(voter(4)._replace(listeners=elsewhere))
+    harness.update(voter(2)._replace(listeners=elsewhere))
+    assert harness.errors == [ErrorCode.INVALID_REQUEST] * 2
 
 
-def every_change(stage: Stage) -> None:
-    stage.add(voter(5))
-    stage.remove(key(2))
-    stage.update(voter(2)._replace(listeners=(ListenerEndpoint("CONTROLLER", "elsewhere", 1),)))
-    stage.changes.upgrade(TOKEN, 1, 0)
+def every_change(harness: ReconfigurationHarness) -> None:
+    harness.add(voter(5))
+    harness.remove(key(2))
+    harness.update(voter(2)._replace(listeners=(ListenerEndpoint("CONTROLLER", "elsewhere", 1),)))
+    harness.changes.upgrade(TOKEN, 1, 0)
 
 
 def test_second_change_times_out_while_one_is_pending() -> None:
-    stage = Stage()
-    stage.add()
-    every_change(stage)
-    assert stage.errors == [*[ErrorCode.REQUEST_TIMED_OUT] * 3, ErrorCode.NONE]
-    assert stage.leader.appended == []
+    harness = ReconfigurationHarness()
+    harness.add()
+    every_change(harness)
+    assert harness.errors == [*[ErrorCode.REQUEST_TIMED_OUT] * 3, ErrorCode.NONE]
+    assert harness.leader.appended == []
 
 
 def test_changes_wait_for_a_commit_in_the_leaders_epoch() -> None:
-    """Otherwise two leaders could change different voters of the same set (Ongaro, 2015)."""
-    stage = Stage(FakeLeader(committed=-1))
-    every_change(stage)
-    assert stage.errors == [*[ErrorCode.REQUEST_TIMED_OUT] * 3, ErrorCode.NONE]
-    assert stage.leader.appended == []
+    """Without this commit two leaders could change different voters of the same set (Ongaro, 2015)."""
+    harness = ReconfigurationHarness(FakeLeader(committed=-1))
+    every_change(harness)
+    assert harness.errors == [*[ErrorCode.REQUEST_TIMED_OUT] * 3, ErrorCode.NONE]
+    assert harness.leader.appended == []
 
 
 @pytest.mark.parametrize("uncommitted", [10, 11])
 def test_changes_wait_for_the_commit_of_the_last_change(uncommitted: int) -> None:
-    stage = Stage(FakeLeader(voters_offset=uncommitted))
-    every_change(stage)
-    assert stage.errors == [*[ErrorCode.REQUEST_TIMED_OUT] * 3, ErrorCode.NONE]
-    assert stage.leader.appended == []
+    harness = ReconfigurationHarness(FakeLeader(voters_offset=uncommitted))
+    every_change(harness)
+    assert harness.errors == [*[ErrorCode.REQUEST_TIMED_OUT] * 3, ErrorCode.NONE]
+    assert harness.leader.appended == []
 
 
 def test_static_voters_cannot_change() -> None:
-    stage = Stage(static_leader())
-    stage.add()
-    stage.remove(key(2))
-    assert stage.errors == [ErrorCode.UNSUPPORTED_VERSION] * 2
+    harness = ReconfigurationHarness(static_leader())
+    harness.add()
+    harness.remove(key(2))
+    assert harness.errors == [ErrorCode.UNSUPPORTED_VERSION] * 2
 
 
 def test_pending_change_fails_when_the_leadership_ends() -> None:
-    stage = Stage()
-    stage.add()
-    stage.changes.abandon()
-    stage.changes.abandon()
-    assert stage.errors == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
-    stage.supports()
-    assert stage.leader.appended == []
+    harness = ReconfigurationHarness()
+    harness.add()
+    harness.changes.abandon()
+    harness.changes.abandon()
+    assert harness.errors == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
+    harness.supports()
+    assert harness.leader.appended == []
 
 
 # Upgrade to version 1
 
 
 def test_upgrade_succeeds_after_all_voters_sent_updates() -> None:
-    stage = Stage(static_leader())
-    stage.update(voter(2))
-    stage.changes.upgrade(TOKEN, 1, 0)
-    assert stage.errors == [ErrorCode.NONE, ErrorCode.INVALID_UPDATE_VERSION]
-    assert "[3]" in (stage.leader.messages[-1] or "")
-    stage.update(voter(3))
-    assert stage.leader.appended == []
-    stage.changes.upgrade(TOKEN, 1, 0)
-    assert (stage.leader.voters, stage.leader.kraft_version) == (voters(1, 2, 3), 1)
-    assert len(stage.errors) == 3
-    stage.commit()
-    assert stage.errors[-1] is ErrorCode.NONE
-    assert len(stage.errors) == 4
+    harness = ReconfigurationHarness(static_leader())
+    harness.update(voter(2))
+    harness.changes.upgrade(TOKEN, 1, 0)
+    assert harness.errors == [ErrorCode.NONE, ErrorCode.INVALID_UPDATE_VERSION]
+    assert "[3]" in (harness.leader.messages[-1] or "")
+    harness.update(voter(3))
+    assert harness.leader.appended == []
+    harness.changes.upgrade(TOKEN, 1, 0)
+    assert (harness.leader.voters, harness.leader.kraft_version) == (voters(1, 2, 3), 1)
+    assert len(harness.errors) == 3
+    harness.commit()
+    assert harness.errors[-1] is ErrorCode.NONE
+    assert len(harness.errors) == 4
 
 
 def test_upgrade_refuses_while_a_voter_lacks_the_version() -> None:
-    stage = Stage(static_leader())
-    stage.update(voter(2))
-    stage.update(voter(3)._replace(versions=KRaftVersions(0, 0)))
-    stage.changes.upgrade(TOKEN, 1, 0)
-    assert stage.errors[-1] is ErrorCode.INVALID_UPDATE_VERSION
+    harness = ReconfigurationHarness(static_leader())
+    harness.update(voter(2))
+    harness.update(voter(3)._replace(versions=KRaftVersions(0, 0)))
+    harness.changes.upgrade(TOKEN, 1, 0)
+    assert harness.errors[-1] is ErrorCode.INVALID_UPDATE_VERSION
 
 
 def test_upgrade_refuses_lower_and_unknown_versions() -> None:
-    stage = Stage()
+    harness = ReconfigurationHarness()
     for version in (0, 1, 2):
-        stage.changes.upgrade(TOKEN, version, 0)
-    assert stage.errors == [ErrorCode.INVALID_UPDATE_VERSION, ErrorCode.NONE, ErrorCode.INVALID_UPDATE_VERSION]
-    assert stage.leader.appended == []
+        harness.changes.upgrade(TOKEN, version, 0)
+    assert harness.errors == [ErrorCode.INVALID_UPDATE_VERSION, ErrorCode.NONE, ErrorCode.INVALID_UPDATE_VERSION]
+    assert harness.leader.appended == []
 
 
 def test_upgrade_responds_after_the_commit_or_the_timeout() -> None:
-    stage = Stage(static_leader())
-    stage.leader.committed = -1
-    stage.changes.upgrade(TOKEN, 1, 0)
-    assert stage.errors == [ErrorCode.REQUEST_TIMED_OUT]
-    stage = Stage(static_leader())
-    stage.update(voter(2))
-    stage.update(voter(3))
-    stage.changes.upgrade(TOKEN, 1, 0)
-    stage.changes.tick(TIMEOUT)
-    assert stage.errors[-1] is ErrorCode.REQUEST_TIMED_OUT
+    harness = ReconfigurationHarness(static_leader())
+    harness.leader.committed = -1
+    harness.changes.upgrade(TOKEN, 1, 0)
+    assert harness.errors == [ErrorCode.REQUEST_TIMED_OUT]
+    harness = ReconfigurationHarness(static_leader())
+    harness.update(voter(2))
+    harness.update(voter(3))
+    harness.changes.upgrade(TOKEN, 1, 0)
+    harness.changes.tick(TIMEOUT)
+    assert harness.errors[-1] is ErrorCode.REQUEST_TIMED_OUT
 
 
 # Random changes
@@ -405,8 +405,8 @@ def test_upgrade_responds_after_the_commit_or_the_timeout() -> None:
 
 @pytest.mark.parametrize("seed", range(100))
 def test_at_most_one_change_is_uncommitted_and_each_request_gets_one_response(seed: int) -> None:
-    random, stage = Random(seed), Stage()
-    leader, asked, now = stage.leader, 0, 0.0
+    random, harness = Random(seed), ReconfigurationHarness()
+    leader, requested, now = harness.leader, 0, 0.0
     for _ in range(200):
         now += random.randrange(500)
         before, count = leader.voters, len(leader.appended)
@@ -415,28 +415,28 @@ def test_at_most_one_change_is_uncommitted_and_each_request_gets_one_response(se
         leader.caught_up = {key(each) for each in range(1, 7) if random.random() < 0.7}
         match random.randrange(7):
             case 0:
-                asked += 1
-                stage.add(voter(node), ack_when_committed=random.random() < 0.5, now=now)
+                requested += 1
+                harness.add(voter(node), ack_when_committed=random.random() < 0.5, now=now)
             case 1:
-                asked += 1
-                stage.remove(key(node), now=now)
+                requested += 1
+                harness.remove(key(node), now=now)
             case 2:
-                asked += 1
-                stage.update(voter(node)._replace(versions=KRaftVersions(0, random.choice([1, 2]))))
+                requested += 1
+                harness.update(voter(node)._replace(versions=KRaftVersions(0, random.choice([1, 2]))))
             case 3:
-                stage.changes.on_probe(
+                harness.changes.on_probe(
                     key(node), ProbeResponse(ErrorCode.NONE, KRaftVersions(0, random.choice([0, 1])))
                 )
             case 4:
                 leader.committed = random.randint(leader.committed, leader.end)
-                stage.changes.on_committed()
+                harness.changes.on_committed()
             case 5:
-                stage.changes.tick(now)
+                harness.changes.tick(now)
             case 6:
                 leader.end += 1
         assert len(leader.appended) - count <= 1
         assert len(leader.appended) == count or was_free
         assert before.differs_by_one(leader.voters)
         assert len(leader.voters) >= 1
-    stage.changes.abandon()
-    assert len(leader.answers) == asked
+    harness.changes.abandon()
+    assert len(leader.answers) == requested

@@ -147,7 +147,7 @@ def test_trigger_agrees_with_a_list_of_all_events(seed: int) -> None:
     made, now = trigger(), 0.0
     since: list[tuple[int, int]] = []
     covered: list[tuple[int, int]] | None = None
-    records, began, asked = 0, 0.0, False
+    records, began, is_requested = 0, 0.0, False
     for _ in range(300):
         now += random.randrange(HOUR // 10)
         match random.randrange(8):
@@ -159,10 +159,10 @@ def test_trigger_agrees_with_a_list_of_all_events(seed: int) -> None:
                 since, covered = covered + since, None
             case 2 if covered is None and made.reason(now):
                 made.begin(now)
-                covered, since, began, asked = since, [], now, False
+                covered, since, began, is_requested = since, [], now, False
             case 3 if random.random() < 0.1:
                 made.request()
-                asked = True
+                is_requested = True
             case _:
                 change = random.randrange(300), random.randrange(5)
                 made.on_log_read(change[0])
@@ -171,7 +171,7 @@ def test_trigger_agrees_with_a_list_of_all_events(seed: int) -> None:
         size, changed = sum(each[0] for each in since), sum(each[1] for each in since)
         by_changes = size >= 1000 and (records == 0 or changed / records >= 0.5)
         by_time = size > 0 and now - began >= HOUR
-        assert made.is_due(now) is (covered is None and (asked or by_changes or by_time))
+        assert made.is_due(now) is (covered is None and (is_requested or by_changes or by_time))
 
 
 # Log start offset

@@ -50,21 +50,21 @@ class RecordingListener:
     def __init__(self) -> None:
         self.batches: list[CommittedBatch] = []
         self.leaders: list[LeaderAndEpoch] = []
-        self.told: list[str] = []
+        self.events: list[str] = []
 
     def on_commit(self, batches: Sequence[CommittedBatch]) -> None:
         self.batches += batches
-        self.told += [f"{batch.base_offset}-{batch.last_offset}" for batch in batches]
+        self.events += [f"{batch.base_offset}-{batch.last_offset}" for batch in batches]
 
     def on_load_snapshot(self, snapshot_id: SnapshotId, reader: RawSnapshotReader) -> "Future[None] | None":
         self.batches.clear()
-        self.told.append(f"snapshot {snapshot_id.end_offset}-{snapshot_id.epoch}")
+        self.events.append(f"snapshot {snapshot_id.end_offset}-{snapshot_id.epoch}")
         reader.close()
         return None
 
     def on_leader_change(self, leader: LeaderAndEpoch) -> None:
         self.leaders.append(leader)
-        self.told.append(f"leader {leader.leader_id} in {leader.epoch}")
+        self.events.append(f"leader {leader.leader_id} in {leader.epoch}")
 
     @property
     def frames(self) -> list[bytes]:
@@ -130,7 +130,7 @@ class QuorumNode:
         return self.quorum.append(self.quorum.leader.epoch, frames).last_offset
 
     def settle(self) -> None:
-        """Run due callbacks, and let the linger time pass."""
+        """Run due callbacks after the linger time."""
         self.loop.run_soon()
         self.pass_time(30)
 

@@ -125,7 +125,7 @@ class Trio:
                 node.driver.leader == leader and node.listener.leaders[-1:] == [leader] for node in self.alive
             ):
                 return self.nodes[leader.leader_id]
-        raise AssertionError("nobody leads")
+        raise AssertionError("no node is the leader")
 
     @property
     def alive(self) -> list[TrioNode]:

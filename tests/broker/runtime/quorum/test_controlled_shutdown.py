@@ -61,13 +61,13 @@ class TestShutdownDecision:
         assert advice(fenced=(), voters=(11, 12, 13), node_id=11) is ShutdownDecision.LEAVE
 
 
-def waited_ms(scene: Callable[[VoterShutdown], None]) -> int:
-    """Return how long node 1 waits while `scene` publishes images."""
+def waited_ms(check: Callable[[VoterShutdown], None]) -> int:
+    """Return how long node 1 waits while `check` publishes images."""
 
     async def main() -> float:
         loop = asyncio.get_running_loop()
         shutdown = VoterShutdown(1, lambda: ALL)
-        scene(shutdown)
+        check(shutdown)
         begun = loop.time()
         await shutdown.wait()
         return loop.time() - begun
@@ -94,12 +94,12 @@ class TestWaiting:
     def test_wait_lasts_until_brokers_in_controlled_shutdown_are_fenced(self) -> None:
         second = image_with(brokers=ALL, fenced=(1, 2))
 
-        def scene(shutdown: VoterShutdown) -> None:
+        def check(shutdown: VoterShutdown) -> None:
             publish(shutdown, second)
             later(200, shutdown, leaving(second, 3))
             later(900, shutdown, image_with(brokers=ALL, fenced=ALL))
 
-        assert waited_ms(scene) == 900
+        assert waited_ms(check) == 900
 
     def test_wait_ends_at_its_limit(self) -> None:
         second = leaving(image_with(brokers=ALL, fenced=(1, 2)), 3)

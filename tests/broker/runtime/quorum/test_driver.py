@@ -25,13 +25,13 @@ from tests.broker.runtime.quorum.quorum_node import CLUSTER_ID, DIRECTORY, Recor
 from tests.broker.runtime.quorum.quorum_trio import Trio, TrioNode
 from tests.support.fakes.memory_files import checked
 
-STRANGER = ReplicaKey(-1)
+ANONYMOUS = ReplicaKey(-1)
 
 
 def fetch(node: TrioNode, offset: int, *, max_wait_ms: int = 0) -> FetchRequest:
     """Return a fetch of a consumer."""
     epoch = node.driver.leader.epoch
-    return FetchRequest(CLUSTER_ID, STRANGER, epoch, offset, epoch if offset else 0, max_wait_ms)
+    return FetchRequest(CLUSTER_ID, ANONYMOUS, epoch, offset, epoch if offset else 0, max_wait_ms)
 
 
 def sent_of(node: TrioNode, kind: type[Request]) -> list[Any]:
@@ -49,8 +49,10 @@ class TestReplication:
         trio.run(600)
         batches = [(each.base_offset, each.epoch, list(map(bytes, each.frames))) for each in leader.listener.batches]
         for node in trio.alive:
-            told = [(each.base_offset, each.epoch, list(map(bytes, each.frames))) for each in node.listener.batches]
-            assert told == batches
+            delivered = [
+                (each.base_offset, each.epoch, list(map(bytes, each.frames))) for each in node.listener.batches
+            ]
+            assert delivered == batches
             assert node.driver.high_watermark == leader.driver.log_end_offset
             assert node.failures == []
         assert leader.listener.frames[-2:] == [b"4", b"4'"]
@@ -107,9 +109,9 @@ class TestReplication:
         trio = Trio()
         trio.start()
         leader = trio.elect()
-        gone = leader.driver.shut_down()
+        shutdown = leader.driver.shut_down()
         trio.run(500)
-        assert gone.done()
+        assert shutdown.done()
         assert sent_of(leader, EndQuorumEpochRequest)
         assert trio.kill(leader.id).failures == []
         assert {node.driver.leader.leader_id for node in trio.alive} <= {node.id for node in trio.alive}
@@ -120,12 +122,12 @@ class TestReplication:
         leader = trio.elect()
         for other in trio.others(leader):
             trio.kill(other.id)
-        gone = leader.driver.shut_down(timeout_ms=700)
-        assert leader.driver.shut_down() is gone
+        shutdown = leader.driver.shut_down(timeout_ms=700)
+        assert leader.driver.shut_down() is shutdown
         trio.run(699)
-        assert not gone.done()
+        assert not shutdown.done()
         trio.run(2)
-        assert gone.done()
+        assert shutdown.done()
 
 
 class TestDurability:
@@ -152,9 +154,9 @@ class TestDurability:
         follower.io.is_held = True
         end = leader.append(b"a") + 1
         trio.run(100)
-        assert follower.log.log_end_offset == end, "it is in the page cache"
+        assert follower.log.log_end_offset == end, "the record is in the page cache"
         assert max(request.fetch_offset for request in sent_of(follower, FetchRequest)) < end
-        assert leader.listener.frames == [], "so it does not count"
+        assert leader.listener.frames == [], "an unsynced record does not count"
         follower.io.release()
         trio.run(100)
         assert leader.listener.frames == [b"a"]
@@ -182,9 +184,9 @@ class TestDurability:
         leader.append(b"a")
         trio.run(100)
         assert [type(each) for each in leader.failures] == [LogDirFailure]
-        said = len(leader.sent)
+        sent_count = len(leader.sent)
         trio.run(10_000)
-        assert (len(leader.failures), len(leader.sent)) == (1, said)
+        assert (len(leader.failures), len(leader.sent)) == (1, sent_count)
         assert leader.listener.frames == []
 
     def test_failed_state_file_write_stops_the_replica(self) -> None:
@@ -253,7 +255,7 @@ class TestAnswers:
         end_offset, epoch = map(int, name.split("-"))
         checked(leader.fs).remove(join(DIRECTORY, f"{end_offset:020d}-{epoch:010d}.checkpoint"))
         request = FetchSnapshotRequest(
-            CLUSTER_ID, STRANGER, leader.driver.leader.epoch, SnapshotId(end_offset, epoch), 0
+            CLUSTER_ID, ANONYMOUS, leader.driver.leader.epoch, SnapshotId(end_offset, epoch), 0
         )
         answer = leader.driver.handle(request)
         trio.run(10)
@@ -286,8 +288,8 @@ class TestSnapshots:
         trio.run(600)
         third = trio.nodes[3]
         assert sent_of(third, FetchSnapshotRequest)
-        assert third.listener.told[0] == f"leader {leader.id} in {leader.driver.leader.epoch}"
-        assert third.listener.told[1] == f"snapshot {name}"
+        assert third.listener.events[0] == f"leader {leader.id} in {leader.driver.leader.epoch}"
+        assert third.listener.events[1] == f"snapshot {name}"
         assert third.listener.frames == [b"after it"]
         assert third.log.log_start_offset == int(name.split("-")[0])
         assert third.failures == []
@@ -304,7 +306,7 @@ class TestSnapshots:
         late = RecordingListener()
         leader.driver.add_listener(late)
         trio.run(1)
-        assert late.told[0] == f"snapshot {name}"
+        assert late.events[0] == f"snapshot {name}"
         assert late.frames == [b"after it"]
         assert late.leaders == [leader.driver.leader]
 
@@ -365,6 +367,6 @@ def test_outcomes_after_close_are_ignored() -> None:
     trio.start()
     leader = trio.elect()
     trio.run(600)
-    assert trio.kill(leader.id).sent, "fetches of others are parked here, and Begins of its own are on their way"
+    assert trio.kill(leader.id).sent, "fetches of other nodes are delayed, and BeginQuorumEpoch requests are in flight"
     trio.run(5_000)
     assert leader.failures == []

@@ -84,7 +84,7 @@ class FakeLog:
         return FakeReader()
 
 
-class Stage:
+class ListenerFeedsHarness:
     def __init__(self, newest_snapshot: SnapshotId | None = None) -> None:
         self.loop = ManualLoop()
         self.io = InlineIo(self.loop)
@@ -105,7 +105,7 @@ class Stage:
         return listener
 
     def commit(self, offset: int | None = None) -> None:
-        """Commit all batches, or those below an offset."""
+        """Commit all batches, or the batches below an offset."""
         self.feeds.on_high_watermark(self.log.end_offset if offset is None else offset)
 
     def write(self, *values: bytes) -> None:
@@ -117,182 +117,182 @@ class Stage:
 
 class TestReading:
     def test_uncommitted_batches_are_not_delivered(self) -> None:
-        stage = Stage()
-        listener = stage.listen()
-        stage.log.append(b"a")
-        stage.log.append(b"b")
-        assert listener.told == []
-        stage.commit(1)
+        harness = ListenerFeedsHarness()
+        listener = harness.listen()
+        harness.log.append(b"a")
+        harness.log.append(b"b")
+        assert listener.events == []
+        harness.commit(1)
         assert listener.frames == [b"a"]
-        stage.commit(2)
-        assert listener.told == ["0-0", "1-1"]
+        harness.commit(2)
+        assert listener.events == ["0-0", "1-1"]
 
     def test_control_batch_is_delivered_without_records(self) -> None:
-        stage = Stage()
-        listener = stage.listen()
-        stage.log.append_control()
-        stage.commit()
-        assert listener.told == ["0-0"]
+        harness = ListenerFeedsHarness()
+        listener = harness.listen()
+        harness.log.append_control()
+        harness.commit()
+        assert listener.events == ["0-0"]
         assert listener.frames == []
 
     def test_long_log_is_delivered_in_slices(self) -> None:
-        stage = Stage()
+        harness = ListenerFeedsHarness()
         for _ in range(40):
-            stage.log.append(*[b"r"] * 100)
-        stage.commit()
+            harness.log.append(*[b"r"] * 100)
+        harness.commit()
         listener = RecordingListener()
-        stage.feeds.add(listener)
+        harness.feeds.add(listener)
         largest, seen = 0, 0
-        while stage.loop._ready:
-            stage.loop._ready.popleft()._run()
+        while harness.loop._ready:
+            harness.loop._ready.popleft()._run()
             now = len(listener.frames)
             largest, seen = max(largest, now - seen), now
         assert seen == 4_000
         assert largest <= SLICE_RECORDS + 100
 
     def test_commits_during_a_catch_up_are_delivered_afterwards(self) -> None:
-        stage = Stage()
+        harness = ListenerFeedsHarness()
         for _ in range(20):
-            stage.log.append(*[b"old"] * 100)
-        stage.commit()
+            harness.log.append(*[b"old"] * 100)
+        harness.commit()
         listener = RecordingListener()
-        stage.feeds.add(listener)
-        stage.loop._ready.popleft()._run()
-        stage.write(b"new")
-        stage.commit()
-        stage.loop.run_soon()
+        harness.feeds.add(listener)
+        harness.loop._ready.popleft()._run()
+        harness.write(b"new")
+        harness.commit()
+        harness.loop.run_soon()
         assert listener.frames == [b"old"] * 2_000 + [b"new"]
 
     def test_read_chunks_are_bounded(self) -> None:
-        stage = Stage()
+        harness = ListenerFeedsHarness()
         for _ in range(5):
-            stage.log.append(bytes(CHUNK_BYTES // 2 - 200))
-        stage.commit()
-        listener = stage.listen()
+            harness.log.append(bytes(CHUNK_BYTES // 2 - 200))
+        harness.commit()
+        listener = harness.listen()
         assert len(listener.frames) == 5
-        assert stage.log.reads == [0, 2, 4]
+        assert harness.log.reads == [0, 2, 4]
 
     def test_cold_chunk_is_read_off_the_loop(self) -> None:
-        stage = Stage()
-        stage.log.is_cold = stage.io.is_held = True
-        stage.log.append(b"a")
-        stage.commit()
-        listener = stage.listen()
-        assert (listener.frames, stage.io.waiting) == ([], 1)
-        stage.io.release()
-        stage.loop.run_soon()
-        assert (listener.frames, stage.log.warmed) == ([b"a"], 1)
+        harness = ListenerFeedsHarness()
+        harness.log.is_cold = harness.io.is_held = True
+        harness.log.append(b"a")
+        harness.commit()
+        listener = harness.listen()
+        assert (listener.frames, harness.io.waiting) == ([], 1)
+        harness.io.release()
+        harness.loop.run_soon()
+        assert (listener.frames, harness.log.warmed) == ([b"a"], 1)
 
     def test_gap_in_the_log_is_a_failure(self) -> None:
-        stage = Stage()
-        stage.listen()
-        stage.commit(3)
-        assert [type(each) for each in stage.failures] == [AssertionError]
+        harness = ListenerFeedsHarness()
+        harness.listen()
+        harness.commit(3)
+        assert [type(each) for each in harness.failures] == [AssertionError]
 
     def test_log_is_not_read_while_paused(self) -> None:
-        stage = Stage()
-        listener = stage.listen()
-        stage.log.append(b"a")
-        stage.feeds.pause()
-        stage.commit()
-        assert (listener.frames, stage.log.reads) == ([], [])
-        stage.feeds.resume()
+        harness = ListenerFeedsHarness()
+        listener = harness.listen()
+        harness.log.append(b"a")
+        harness.feeds.pause()
+        harness.commit()
+        assert (listener.frames, harness.log.reads) == ([], [])
+        harness.feeds.resume()
         assert listener.frames == [b"a"]
 
 
 class TestOwnBatches:
     def test_own_batches_are_delivered_from_memory(self) -> None:
-        stage = Stage()
-        listeners = [stage.listen(), stage.listen()]
-        stage.write(b"a", b"b")
-        stage.write(b"c")
-        stage.commit(2)
-        stage.commit(3)
+        harness = ListenerFeedsHarness()
+        listeners = [harness.listen(), harness.listen()]
+        harness.write(b"a", b"b")
+        harness.write(b"c")
+        harness.commit(2)
+        harness.commit(3)
         for listener in listeners:
             assert listener.frames == [b"a", b"b", b"c"]
-        assert stage.log.reads == []
+        assert harness.log.reads == []
 
     def test_control_batch_between_own_batches_is_read(self) -> None:
-        stage = Stage()
-        listener = stage.listen()
-        stage.write(b"a")
-        stage.log.append_control()
-        stage.write(b"b")
-        stage.commit()
-        assert listener.told == ["0-0", "1-1", "2-2"]
+        harness = ListenerFeedsHarness()
+        listener = harness.listen()
+        harness.write(b"a")
+        harness.log.append_control()
+        harness.write(b"b")
+        harness.commit()
+        assert listener.events == ["0-0", "1-1", "2-2"]
         assert listener.frames == [b"a", b"b"]
 
     def test_memory_of_own_batches_is_bounded(self) -> None:
-        stage = Stage()
-        listener = stage.listen()
-        stage.write(bytes(RECENT_BYTES - 1))
-        stage.write(b"too", b"much")
-        stage.commit()
+        harness = ListenerFeedsHarness()
+        listener = harness.listen()
+        harness.write(bytes(RECENT_BYTES - 1))
+        harness.write(b"too", b"much")
+        harness.commit()
         assert [len(frame) for frame in listener.frames] == [RECENT_BYTES - 1, 3, 4]
-        assert stage.log.reads == [1]
-        stage.write(b"again")
-        stage.commit()
-        assert stage.log.reads == [1]
+        assert harness.log.reads == [1]
+        harness.write(b"again")
+        harness.commit()
+        assert harness.log.reads == [1]
 
     @pytest.mark.parametrize("how", ["deposed", "cut"])
     def test_own_batches_are_read_again_after_a_leader_change(self, how: str) -> None:
-        stage = Stage()
-        listener = stage.listen()
-        stage.feeds.on_leader_change(SELF)
-        stage.feeds.remember(CommittedBatch(0, 0, 5, 7, [b"lost"]))
+        harness = ListenerFeedsHarness()
+        listener = harness.listen()
+        harness.feeds.on_leader_change(SELF)
+        harness.feeds.remember(CommittedBatch(0, 0, 5, 7, [b"lost"]))
         if how == "deposed":
-            stage.feeds.on_leader_change(LeaderAndEpoch(2, 6))
+            harness.feeds.on_leader_change(LeaderAndEpoch(2, 6))
         else:
-            stage.feeds.pause()
-            stage.feeds.resume()
-        stage.log.append(b"kept", epoch=6)
-        stage.commit()
+            harness.feeds.pause()
+            harness.feeds.resume()
+        harness.log.append(b"kept", epoch=6)
+        harness.commit()
         assert listener.frames == [b"kept"]
 
 
 class TestLeaders:
     def test_other_leader_is_delivered_at_once(self) -> None:
-        stage = Stage()
-        listener = stage.listen()
-        stage.feeds.on_leader_change(OTHER)
+        harness = ListenerFeedsHarness()
+        listener = harness.listen()
+        harness.feeds.on_leader_change(OTHER)
         assert listener.leaders == [OTHER]
 
     def test_own_leadership_is_delivered_after_a_commit_of_its_epoch(self) -> None:
-        stage = Stage()
-        listener = stage.listen()
-        stage.log.append(b"old", epoch=4)
-        stage.log.append_control(epoch=5)
-        stage.feeds.on_leader_change(SELF)
-        stage.commit(1)
-        assert listener.told == ["0-0"]
-        stage.commit(2)
-        assert listener.told == ["0-0", "1-1", "leader 1 in 5"]
+        harness = ListenerFeedsHarness()
+        listener = harness.listen()
+        harness.log.append(b"old", epoch=4)
+        harness.log.append_control(epoch=5)
+        harness.feeds.on_leader_change(SELF)
+        harness.commit(1)
+        assert listener.events == ["0-0"]
+        harness.commit(2)
+        assert listener.events == ["0-0", "1-1", "leader 1 in 5"]
 
     def test_unknown_leader_is_not_delivered_twice(self) -> None:
-        stage = Stage()
-        listener = stage.listen()
+        harness = ListenerFeedsHarness()
+        listener = harness.listen()
         for epoch in (6, 7):
-            stage.feeds.on_leader_change(LeaderAndEpoch(None, epoch))
-        stage.feeds.on_leader_change(LeaderAndEpoch(2, 7))
+            harness.feeds.on_leader_change(LeaderAndEpoch(None, epoch))
+        harness.feeds.on_leader_change(LeaderAndEpoch(2, 7))
         for epoch in (8, 9):
-            stage.feeds.on_leader_change(LeaderAndEpoch(None, epoch))
+            harness.feeds.on_leader_change(LeaderAndEpoch(None, epoch))
         assert listener.leaders == [(2, 7), (None, 8)]
 
     def test_leadership_without_a_commit_is_not_delivered(self) -> None:
-        stage = Stage()
-        listener = stage.listen()
-        stage.log.append_control(epoch=5)
-        stage.feeds.on_leader_change(SELF)
-        stage.feeds.on_leader_change(LeaderAndEpoch(2, 6))
-        stage.commit()
+        harness = ListenerFeedsHarness()
+        listener = harness.listen()
+        harness.log.append_control(epoch=5)
+        harness.feeds.on_leader_change(SELF)
+        harness.feeds.on_leader_change(LeaderAndEpoch(2, 6))
+        harness.commit()
         assert listener.leaders == [(2, 6)]
 
     def test_new_listener_gets_the_leader(self) -> None:
-        stage = Stage()
-        stage.log.append(b"a")
-        stage.commit()
-        stage.feeds.on_leader_change(OTHER)
-        assert stage.listen().told == ["0-0", "leader 2 in 5"]
+        harness = ListenerFeedsHarness()
+        harness.log.append(b"a")
+        harness.commit()
+        harness.feeds.on_leader_change(OTHER)
+        assert harness.listen().events == ["0-0", "leader 2 in 5"]
 
 
 class LoadingListener(RecordingListener):
@@ -309,58 +309,58 @@ class LoadingListener(RecordingListener):
 
 class TestSnapshots:
     def test_new_listener_starts_at_the_newest_snapshot(self) -> None:
-        stage = Stage(SnapshotId(2, 4))
+        harness = ListenerFeedsHarness(SnapshotId(2, 4))
         for value in (b"a", b"b", b"c"):
-            stage.log.append(value)
-        stage.commit()
-        listener = stage.listen()
-        assert listener.told == ["snapshot 2-4", "2-2"]
-        assert stage.log.opened == [SnapshotId(2, 4)]
+            harness.log.append(value)
+        harness.commit()
+        listener = harness.listen()
+        assert listener.events == ["snapshot 2-4", "2-2"]
+        assert harness.log.opened == [SnapshotId(2, 4)]
 
     def test_listener_below_the_log_start_loads_a_snapshot(self) -> None:
-        stage = Stage()
-        listener = stage.listen()
-        stage.log.append(b"a")
-        stage.commit()
+        harness = ListenerFeedsHarness()
+        listener = harness.listen()
+        harness.log.append(b"a")
+        harness.commit()
         for value in (b"b", b"c", b"d"):
-            stage.log.append(value)
-        stage.log.log_start_offset = 3
-        stage.feeds.newest_snapshot = SnapshotId(3, 4)
-        stage.commit()
-        assert listener.told == ["0-0", "snapshot 3-4", "3-3"]
+            harness.log.append(value)
+        harness.log.log_start_offset = 3
+        harness.feeds.newest_snapshot = SnapshotId(3, 4)
+        harness.commit()
+        assert listener.events == ["0-0", "snapshot 3-4", "3-3"]
 
     def test_nothing_is_delivered_during_a_snapshot_load(self) -> None:
-        stage = Stage(SnapshotId(1, 4))
-        stage.log.append(b"a")
-        stage.log.append(b"b")
-        stage.commit()
-        loading = LoadingListener(stage.loop)
-        listener = stage.listen(loading)
-        stage.feeds.on_leader_change(OTHER)
-        stage.log.append(b"c")
-        stage.commit()
-        assert listener.told == ["snapshot 1-4"]
+        harness = ListenerFeedsHarness(SnapshotId(1, 4))
+        harness.log.append(b"a")
+        harness.log.append(b"b")
+        harness.commit()
+        loading = LoadingListener(harness.loop)
+        listener = harness.listen(loading)
+        harness.feeds.on_leader_change(OTHER)
+        harness.log.append(b"c")
+        harness.commit()
+        assert listener.events == ["snapshot 1-4"]
         loading.loading.set_result(None)
-        stage.loop.run_soon()
-        assert listener.told == ["snapshot 1-4", "1-1", "2-2", "leader 2 in 5"]
+        harness.loop.run_soon()
+        assert listener.events == ["snapshot 1-4", "1-1", "2-2", "leader 2 in 5"]
 
     def test_snapshot_of_the_own_epoch_allows_the_own_leadership(self) -> None:
-        stage = Stage(SnapshotId(2, 5))
-        stage.log.append_control()
-        stage.log.append(b"b")
-        stage.feeds.on_leader_change(SELF)
-        stage.commit()
-        assert stage.listen().told == ["snapshot 2-5", "leader 1 in 5"]
+        harness = ListenerFeedsHarness(SnapshotId(2, 5))
+        harness.log.append_control()
+        harness.log.append(b"b")
+        harness.feeds.on_leader_change(SELF)
+        harness.commit()
+        assert harness.listen().events == ["snapshot 2-5", "leader 1 in 5"]
 
     def test_failed_snapshot_load_is_reported(self) -> None:
-        stage = Stage(SnapshotId(1, 4))
-        stage.log.append(b"a")
-        stage.commit()
-        loading = LoadingListener(stage.loop)
-        stage.listen(loading)
+        harness = ListenerFeedsHarness(SnapshotId(1, 4))
+        harness.log.append(b"a")
+        harness.commit()
+        loading = LoadingListener(harness.loop)
+        harness.listen(loading)
         loading.loading.set_exception(ValueError("no snapshot"))
-        stage.loop.run_soon()
-        assert [str(each) for each in stage.failures] == ["no snapshot"]
+        harness.loop.run_soon()
+        assert [str(each) for each in harness.failures] == ["no snapshot"]
 
 
 class Unable(RecordingListener):
@@ -370,19 +370,19 @@ class Unable(RecordingListener):
 
 class TestEnding:
     def test_listener_exception_is_reported_and_others_continue(self) -> None:
-        stage = Stage()
-        stage.listen(Unable())
-        other = stage.listen()
-        stage.log.append(b"a")
-        stage.commit()
-        assert [str(each) for each in stage.failures] == ["cannot apply"]
+        harness = ListenerFeedsHarness()
+        harness.listen(Unable())
+        other = harness.listen()
+        harness.log.append(b"a")
+        harness.commit()
+        assert [str(each) for each in harness.failures] == ["cannot apply"]
         assert other.frames == [b"a"]
 
     def test_nothing_is_delivered_after_close(self) -> None:
-        stage = Stage()
-        listener = stage.listen()
-        stage.log.append(b"a")
-        stage.feeds.close()
-        stage.commit()
-        stage.feeds.on_leader_change(OTHER)
-        assert listener.told == []
+        harness = ListenerFeedsHarness()
+        listener = harness.listen()
+        harness.log.append(b"a")
+        harness.feeds.close()
+        harness.commit()
+        harness.feeds.on_leader_change(OTHER)
+        assert listener.events == []

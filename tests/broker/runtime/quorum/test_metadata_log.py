@@ -483,7 +483,7 @@ def test_damaged_snapshot_that_is_needed_stops_the_start(extra: SnapshotId | Non
     for _ in range(2):
         with pytest.raises(UnusableMetadataLog, match=r"is damaged: 0*25-0*1\.checkpoint: "):
             opened(fs)
-    assert names(fs, ".damaged") == [], "what stopped the start stays as it was"
+    assert names(fs, ".damaged") == [], "the obstacle to the start stays unchanged"
 
 
 def test_damaged_snapshot_ahead_of_the_log_stops_the_start() -> None:
@@ -537,7 +537,7 @@ def test_epoch_entries_start_at_the_log_start_offset() -> None:
 # Power failures
 
 
-class Story:
+class LogSimulation:
     """A log and its expected content. `committed` is a majority's offset: never lost and never truncated."""
 
     def __init__(self, seed: int) -> None:
@@ -653,7 +653,7 @@ class Story:
         assert self.newest is None or ids[-1].position >= self.newest.position, "a snapshot in place stays"
         self.newest = ids[-1] if ids else None
         assert start == 0 or start in [id.end_offset for id in ids], "a snapshot at every non-zero start"
-        assert end >= self.committed, "what was synced stays"
+        assert end >= self.committed, "synced records are kept"
         held = content(self.log)
         assert any(self.matches(held, start, end, batches) for batches in [*self.possible, []]), (start, end)
         headers = [header for _, header in iter_headers(held)]
@@ -676,9 +676,9 @@ class Story:
 
 @pytest.mark.parametrize("seed", range(150))
 def test_log_recovers_from_power_failures_at_random_points(seed: int) -> None:
-    story = Story(seed)
+    simulation = LogSimulation(seed)
     for _ in range(40):
-        story.step()
+        simulation.step()
 
 
 def everything(log: RaftMetadataLog) -> None:
@@ -701,7 +701,7 @@ def test_log_recovers_from_a_power_failure_before_any_operation() -> None:
         failed = lose_power_in(fs, after, Random(after), lambda log=log: everything(log))  # type: ignore[misc]
         recovered = opened(fs).recovered
         assert recovered.log_start_offset in (0, *(snapshot.id.end_offset for snapshot in recovered.snapshots))
-        assert recovered == opened(fs).recovered, "a second start finds nothing more to mend"
+        assert recovered == opened(fs).recovered, "a second start repairs nothing more"
         if not failed:
             break
     assert after > 100

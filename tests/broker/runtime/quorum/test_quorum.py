@@ -56,7 +56,7 @@ class TestFirstElection:
 
     def test_listener_gets_the_leader_after_all_earlier_batches(self) -> None:
         node = QuorumNode().start()
-        assert node.listener.told == ["0-2", "leader 1 in 1"]
+        assert node.listener.events == ["0-2", "leader 1 in 1"]
         assert (node.quorum.leader, node.quorum.high_watermark) == (LeaderAndEpoch(1, 1), 3)
 
     def test_epoch_is_on_disk_before_its_first_record(self) -> None:
@@ -133,7 +133,7 @@ class TestAppend:
         late = RecordingListener()
         node.quorum.add_listener(late)
         node.settle()
-        assert late.told == ["0-2", "3-3", "leader 1 in 1"]
+        assert late.events == ["0-2", "3-3", "leader 1 in 1"]
         node.append(b"b")
         node.settle()
         assert late.frames == [b"a", b"b"]
@@ -152,7 +152,7 @@ class TestResign:
         assert node.quorum.leader.leader_id == 1
         epoch = node.quorum.leader.epoch
         assert epoch > 1
-        assert node.listener.told == [
+        assert node.listener.events == [
             "0-2",
             "leader 1 in 1",
             f"leader None in {epoch}",
@@ -177,7 +177,7 @@ class TestRestart:
         epoch = second.quorum.leader.epoch
         assert (second.quorum.leader.leader_id, epoch > 1) == (1, True)
         assert [kind for _, kind, _ in control_records(second)][3:] == [ControlType.LEADER_CHANGE]
-        assert second.listener.told == ["0-2", "3-3", "4-4", f"leader 1 in {epoch}"]
+        assert second.listener.events == ["0-2", "3-3", "4-4", f"leader 1 in {epoch}"]
         assert second.listener.frames == [b"a"]
 
     def test_changed_listener_is_written_to_the_log(self) -> None:
@@ -294,8 +294,8 @@ def test_crash_at_any_point_loses_no_committed_record(seed: int) -> None:
                     frames = [f"{serial + index}".encode() for index in range(random.randrange(1, 5))]
                     serial += len(frames)
                     node.append(*frames)
-        told = [(batch.base_offset, batch.epoch, list(batch.frames)) for batch in node.listener.batches]
-        flat = [(base + index, bytes(frame)) for base, _, frames in told for index, frame in enumerate(frames)]
+        delivered = [(batch.base_offset, batch.epoch, list(batch.frames)) for batch in node.listener.batches]
+        flat = [(base + index, bytes(frame)) for base, _, frames in delivered for index, frame in enumerate(frames)]
         if flat:  # a process may be too short to commit anything
             assert flat[: len(committed)] == committed
             committed = flat
@@ -313,4 +313,4 @@ def test_crash_at_any_point_loses_no_committed_record(seed: int) -> None:
     ]
     assert flat[: len(committed)] == committed
     values = [int(value) for _, value in flat]
-    assert values == sorted(set(values)), "nothing twice, nothing out of order"
+    assert values == sorted(set(values)), "every batch is delivered once and in order"

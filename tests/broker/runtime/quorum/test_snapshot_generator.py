@@ -146,8 +146,8 @@ class TestByItself:
         for name in ("d", "e", "f"):
             node.run(creating(name))
         assert node.metrics.generation_ms.count == before
-        gone = [topic.id for topic in node.driver.image.topics if topic.name in "ab"]
-        node.run(lambda controller, _now: controller.delete_topics(gone))
+        deleted = [topic.id for topic in node.driver.image.topics if topic.name in "ab"]
+        node.run(lambda controller, _now: controller.delete_topics(deleted))
         node.node.settle()
         assert node.metrics.generation_ms.count == before + 1
 

@@ -56,8 +56,8 @@ def manifest(end_offset: int, content: bytes = CONTENT, cluster_id: str = CLUSTE
     )
 
 
-class Stage:
-    """An importer on fakes; `told` are the outcomes reported to the quorum."""
+class SnapshotImportHarness:
+    """An importer on fakes; `outcomes` are those reported to the quorum."""
 
     def __init__(self, max_bytes: int = 10_000_000) -> None:
         self.objects = MemoryObjectStore(piece_bytes=1_000)
@@ -68,7 +68,7 @@ class Stage:
         self.loop = ManualLoop()
         self.io = InlineIo(self.loop)
         self.error: ObjectStoreError | None = None
-        self.told: list[ImportOutcome] = []
+        self.outcomes: list[ImportOutcome] = []
         store = SnapshotObjectStore(self.open, CLUSTER_ID, max_bytes, SnapshotCheck)
         self.clock = ManualClock()
         self.importer = SnapshotImporter(
@@ -86,18 +86,18 @@ class Stage:
         self.objects.put(PREFIX + "latest.json", [made.to_json()])
 
     def find(self, serial: int = 1, least: int = 1, most: int = 1_000) -> SnapshotId | None:
-        self.importer.perform(FindImport(serial, least, most, EPOCH), self.told.append)
+        self.importer.perform(FindImport(serial, least, most, EPOCH), self.outcomes.append)
         self.loop.run_soon()
-        outcome = self.told.pop()
+        outcome = self.outcomes.pop()
         assert isinstance(outcome, ImportFound)
         assert outcome.serial == serial
         return outcome.snapshot_id
 
     def load(self, snapshot_id: SnapshotId, serial: int = 2) -> ImportOutcome:
-        self.importer.perform(LoadImport(serial, snapshot_id), self.told.append)
+        self.importer.perform(LoadImport(serial, snapshot_id), self.outcomes.append)
         self.loop.run_soon()
         assert not self.loop.failures
-        return self.told.pop()
+        return self.outcomes.pop()
 
     @property
     def on_disk(self) -> list[str]:
@@ -113,29 +113,29 @@ def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 
 @pytest.fixture
-def stage() -> Stage:
-    return Stage()
+def harness() -> SnapshotImportHarness:
+    return SnapshotImportHarness()
 
 
-def test_newest_snapshot_within_the_bounds_is_loaded(stage: Stage) -> None:
+def test_newest_snapshot_within_the_bounds_is_loaded(harness: SnapshotImportHarness) -> None:
     for end in (10, 20, 30):
-        stage.offer(manifest(end))
-    assert stage.find(most=25) == SnapshotId(20, EPOCH)
-    assert stage.find(least=26, most=29) is None
-    assert stage.find() == SnapshotId(30, EPOCH)
-    assert stage.load(SnapshotId(30, EPOCH)) == ImportLoaded(2, len(CONTENT))
-    assert stage.on_disk == [f"{30:020d}-{EPOCH:010d}-import.checkpoint.part"]
-    stage.files.finish_part(CheckpointId(30, EPOCH), len(CONTENT), lambda _batch: None, is_imported=True)
-    assert stage.on_disk == [f"{30:020d}-{EPOCH:010d}.checkpoint"]
+        harness.offer(manifest(end))
+    assert harness.find(most=25) == SnapshotId(20, EPOCH)
+    assert harness.find(least=26, most=29) is None
+    assert harness.find() == SnapshotId(30, EPOCH)
+    assert harness.load(SnapshotId(30, EPOCH)) == ImportLoaded(2, len(CONTENT))
+    assert harness.on_disk == [f"{30:020d}-{EPOCH:010d}-import.checkpoint.part"]
+    harness.files.finish_part(CheckpointId(30, EPOCH), len(CONTENT), lambda _batch: None, is_imported=True)
+    assert harness.on_disk == [f"{30:020d}-{EPOCH:010d}.checkpoint"]
 
 
-def test_other_objects_are_not_read(stage: Stage) -> None:
-    stage.offer(manifest(10))
+def test_other_objects_are_not_read(harness: SnapshotImportHarness) -> None:
+    harness.offer(manifest(10))
     for key in ("00000000000000000020-0000000001.json/x", "0", "_state/sections/00", "topics/x.parquet"):
-        stage.objects.put(PREFIX + key, [b"?"])
-    assert stage.find() == SnapshotId(10, EPOCH)
-    assert [call.key for call in stage.objects.calls if call.operation == "get"] == [PREFIX + manifest(10).name]
-    assert {call.key for call in stage.objects.calls if call.operation == "list"} == {PREFIX + "0"}
+        harness.objects.put(PREFIX + key, [b"?"])
+    assert harness.find() == SnapshotId(10, EPOCH)
+    assert [call.key for call in harness.objects.calls if call.operation == "get"] == [PREFIX + manifest(10).name]
+    assert {call.key for call in harness.objects.calls if call.operation == "list"} == {PREFIX + "0"}
 
 
 @pytest.mark.parametrize(
@@ -151,193 +151,215 @@ def test_other_objects_are_not_read(stage: Stage) -> None:
     ],
 )
 def test_invalid_snapshot_is_refused_once_and_the_next_one_found(
-    stage: Stage, caplog: pytest.LogCaptureFixture, made: SnapshotManifest, content: bytes, reason: str
+    harness: SnapshotImportHarness,
+    caplog: pytest.LogCaptureFixture,
+    made: SnapshotManifest,
+    content: bytes,
+    reason: str,
 ) -> None:
-    stage.offer(manifest(5))
-    stage.offer(made, content)
-    found = stage.find()
+    harness.offer(manifest(5))
+    harness.offer(made, content)
+    found = harness.find()
     if found == SnapshotId(10, EPOCH):
-        assert stage.load(found) == ImportFailed(2, is_refused=True)
-        found = stage.find(3)
+        assert harness.load(found) == ImportFailed(2, is_refused=True)
+        found = harness.find(3)
     assert found == SnapshotId(5, EPOCH)
-    assert stage.on_disk == []
+    assert harness.on_disk == []
     (warning,) = warnings(caplog)
     assert warning.startswith(f"A metadata snapshot is refused: {made.file}: ")
     assert reason in warning
-    asked = len([call for call in stage.objects.calls if call.key.endswith(made.file)])
-    assert stage.find(4) == SnapshotId(5, EPOCH)
+    request_count = len([call for call in harness.objects.calls if call.key.endswith(made.file)])
+    assert harness.find(4) == SnapshotId(5, EPOCH)
     assert len(warnings(caplog)) == 1
-    assert len([call for call in stage.objects.calls if call.key.endswith(made.file)]) == asked
+    assert len([call for call in harness.objects.calls if call.key.endswith(made.file)]) == request_count
 
 
 @pytest.mark.parametrize("content", [b"", b"{}", b"[" * 9_000, b"\xff" * 100, b" " * 1_000_000, manifest(11).to_json()])
-def test_hostile_manifests_are_refused(stage: Stage, caplog: pytest.LogCaptureFixture, content: bytes) -> None:
-    stage.offer(manifest(5))
-    stage.objects.put(PREFIX + manifest(10).name, [content])
-    assert stage.find() == SnapshotId(5, EPOCH)
+def test_hostile_manifests_are_refused(
+    harness: SnapshotImportHarness, caplog: pytest.LogCaptureFixture, content: bytes
+) -> None:
+    harness.offer(manifest(5))
+    harness.objects.put(PREFIX + manifest(10).name, [content])
+    assert harness.find() == SnapshotId(5, EPOCH)
     assert "its manifest" in "".join(warnings(caplog))
     assert not any("\n" in warning for warning in warnings(caplog))
 
 
-def test_manifest_without_a_snapshot_is_refused(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
-    stage.offer(manifest(10))
-    stage.objects.lose(PREFIX + manifest(10).file)
-    assert stage.find() == SnapshotId(10, EPOCH)
-    assert stage.load(SnapshotId(10, EPOCH)) == ImportFailed(2, is_refused=True)
+def test_manifest_without_a_snapshot_is_refused(
+    harness: SnapshotImportHarness, caplog: pytest.LogCaptureFixture
+) -> None:
+    harness.offer(manifest(10))
+    harness.objects.lose(PREFIX + manifest(10).file)
+    assert harness.find() == SnapshotId(10, EPOCH)
+    assert harness.load(SnapshotId(10, EPOCH)) == ImportFailed(2, is_refused=True)
     assert "but the snapshot does not" in warnings(caplog)[0]
 
 
-def test_rewritten_manifest_is_read_again(stage: Stage) -> None:
-    stage.offer(manifest(10), CONTENT[:-1])
-    assert stage.load(stage.find() or SnapshotId(0, 0)) == ImportFailed(2, is_refused=True)
-    assert stage.find(3) is None
-    stage.objects.now_ms += 1
-    stage.offer(manifest(10))
-    assert stage.load(stage.find(4) or SnapshotId(0, 0), 5) == ImportLoaded(5, len(CONTENT))
+def test_rewritten_manifest_is_read_again(harness: SnapshotImportHarness) -> None:
+    harness.offer(manifest(10), CONTENT[:-1])
+    assert harness.load(harness.find() or SnapshotId(0, 0)) == ImportFailed(2, is_refused=True)
+    assert harness.find(3) is None
+    harness.objects.now_ms += 1
+    harness.offer(manifest(10))
+    assert harness.load(harness.find(4) or SnapshotId(0, 0), 5) == ImportLoaded(5, len(CONTENT))
 
 
 def test_snapshot_ahead_of_the_high_watermark_is_logged_once_and_found_later(
-    stage: Stage, caplog: pytest.LogCaptureFixture
+    harness: SnapshotImportHarness, caplog: pytest.LogCaptureFixture
 ) -> None:
-    stage.offer(manifest(10))
-    assert stage.find(most=9) is None
-    assert stage.find(most=9) is None
+    harness.offer(manifest(10))
+    assert harness.find(most=9) is None
+    assert harness.find(most=9) is None
     (warning,) = warnings(caplog)
     assert "ahead of the committed log" in warning
-    assert stage.find(most=10) == SnapshotId(10, EPOCH)
+    assert harness.find(most=10) == SnapshotId(10, EPOCH)
 
 
-def test_snapshot_refused_by_the_core_is_not_found_again(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
-    stage.offer(manifest(5))
-    stage.offer(manifest(10))
-    found = stage.find()
+def test_snapshot_refused_by_the_core_is_not_found_again(
+    harness: SnapshotImportHarness, caplog: pytest.LogCaptureFixture
+) -> None:
+    harness.offer(manifest(5))
+    harness.offer(manifest(10))
+    found = harness.find()
     assert found == SnapshotId(10, EPOCH)
-    stage.importer.perform(RefuseImport(found, "it is of another log"), stage.told.append)
-    assert stage.find(3) == SnapshotId(5, EPOCH)
-    assert "it is of another log" in warnings(caplog)[0]
+    harness.importer.perform(RefuseImport(found, "it belongs to another log"), harness.outcomes.append)
+    assert harness.find(3) == SnapshotId(5, EPOCH)
+    assert "it belongs to another log" in warnings(caplog)[0]
 
 
-def test_unavailable_store_is_logged_without_a_refusal(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
-    stage.offer(manifest(10))
-    stage.error = StoreUnavailable("no route to host")
-    assert stage.find() is None
+def test_unavailable_store_is_logged_without_a_refusal(
+    harness: SnapshotImportHarness, caplog: pytest.LogCaptureFixture
+) -> None:
+    harness.offer(manifest(10))
+    harness.error = StoreUnavailable("no route to host")
+    assert harness.find() is None
     (warning,) = warnings(caplog)
     assert warning.startswith("The store of metadata snapshots cannot be used; fetching from the leader instead")
     assert "no route to host" in warning
-    stage.error = None
-    assert stage.find(2) == SnapshotId(10, EPOCH)
+    harness.error = None
+    assert harness.find(2) == SnapshotId(10, EPOCH)
 
 
 def test_full_disk_leaves_no_file_and_refuses_nothing(
-    stage: Stage, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    harness: SnapshotImportHarness, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    stage.offer(manifest(10))
-    found = stage.find() or SnapshotId(0, 0)
+    harness.offer(manifest(10))
+    found = harness.find() or SnapshotId(0, 0)
 
     def full(_id: CheckpointId) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(stage.files, "begin_import", full)
-    assert stage.load(found) == ImportFailed(2, is_refused=False)
-    assert stage.on_disk == []
+    monkeypatch.setattr(harness.files, "begin_import", full)
+    assert harness.load(found) == ImportFailed(2, is_refused=False)
+    assert harness.on_disk == []
     assert "No space left" in warnings(caplog)[0]
 
 
-def test_snapshot_larger_than_the_free_space_is_not_loaded(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
-    stage.offer(manifest(10))
-    stage.fs.capacity_bytes = len(CONTENT) * 3 // 2
-    assert stage.load(stage.find() or SnapshotId(0, 0)) == ImportFailed(2, is_refused=False)
-    assert stage.on_disk == []
+def test_snapshot_larger_than_the_free_space_is_not_loaded(
+    harness: SnapshotImportHarness, caplog: pytest.LogCaptureFixture
+) -> None:
+    harness.offer(manifest(10))
+    harness.fs.capacity_bytes = len(CONTENT) * 3 // 2
+    assert harness.load(harness.find() or SnapshotId(0, 0)) == ImportFailed(2, is_refused=False)
+    assert harness.on_disk == []
     assert "does not fit" in warnings(caplog)[0]
 
 
-def test_snapshot_with_invalid_voters_is_refused(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
+def test_snapshot_with_invalid_voters_is_refused(
+    harness: SnapshotImportHarness, caplog: pytest.LogCaptureFixture
+) -> None:
     """An installed snapshot would determine every later start."""
     twice = VotersRecord(voters=[VotersRecordVoter(voter_id=1), VotersRecordVoter(voter_id=1)])
     content = b"".join(image_batches(IMAGE, ControlState(1, twice)))
-    stage.offer(manifest(10, content), content)
-    assert stage.load(stage.find() or SnapshotId(0, 0)) == ImportFailed(2, is_refused=True)
-    assert stage.on_disk == []
+    harness.offer(manifest(10, content), content)
+    assert harness.load(harness.find() or SnapshotId(0, 0)) == ImportFailed(2, is_refused=True)
+    assert harness.on_disk == []
     assert warnings(caplog)
 
 
-def test_ended_step_has_no_outcome_and_leaves_no_file(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
-    stage.offer(manifest(10))
-    found = stage.find() or SnapshotId(0, 0)
-    stage.io.is_held = True
-    stage.importer.perform(LoadImport(2, found), stage.told.append)
-    stage.importer.perform(EndImport(2, is_late=True), stage.told.append)
-    stage.io.release()
-    stage.loop.run_soon()
-    assert stage.told == []
-    assert stage.on_disk == []
+def test_ended_step_has_no_outcome_and_leaves_no_file(
+    harness: SnapshotImportHarness, caplog: pytest.LogCaptureFixture
+) -> None:
+    harness.offer(manifest(10))
+    found = harness.find() or SnapshotId(0, 0)
+    harness.io.is_held = True
+    harness.importer.perform(LoadImport(2, found), harness.outcomes.append)
+    harness.importer.perform(EndImport(2, is_late=True), harness.outcomes.append)
+    harness.io.release()
+    harness.loop.run_soon()
+    assert harness.outcomes == []
+    assert harness.on_disk == []
     assert warnings(caplog) == [
         "The store of metadata snapshots is too slow; fetching from the leader instead: None: None"
     ]
-    assert stage.load(stage.find(3) or found, 4) == ImportLoaded(4, len(CONTENT))
+    assert harness.load(harness.find(3) or found, 4) == ImportLoaded(4, len(CONTENT))
 
 
 @pytest.mark.parametrize(("piece_ms", "is_left"), [(400, False), (1_500, True)])
 def test_slow_load_is_aborted_at_its_time_limit(
-    stage: Stage, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, piece_ms: int, is_left: bool
+    harness: SnapshotImportHarness,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+    piece_ms: int,
+    is_left: bool,
 ) -> None:
     """The time limit of 1 s applies per 2,000 bytes in this test."""
     monkeypatch.setattr(imports, "TIMED_BYTES", 2_000)
-    stage.offer(manifest(10))
-    found = stage.find() or SnapshotId(0, 0)
-    get = stage.objects.get
+    harness.offer(manifest(10))
+    found = harness.find() or SnapshotId(0, 0)
+    get = harness.objects.get
 
     def slowly(key: str, first: int = 0, last: int | None = None) -> Iterator[bytes]:
         for piece in get(key, first, last):
-            stage.clock.advance_ms(piece_ms)
+            harness.clock.advance_ms(piece_ms)
             yield piece
 
-    monkeypatch.setattr(stage.objects, "get", slowly)
-    outcome = stage.load(found)
-    assert stage.clock.monotonic_ms() > 1_000
+    monkeypatch.setattr(harness.objects, "get", slowly)
+    outcome = harness.load(found)
+    assert harness.clock.monotonic_ms() > 1_000
     if is_left:
         assert outcome == ImportFailed(2, is_refused=False)
         (warning,) = warnings(caplog)
         assert warning.endswith("it returned 0 bytes in 1500 ms")
-        assert stage.on_disk == []
+        assert harness.on_disk == []
     else:
         assert outcome == ImportLoaded(2, len(CONTENT))
 
 
-def test_unused_import_file_is_deleted(stage: Stage) -> None:
-    stage.offer(manifest(10))
-    found = stage.find() or SnapshotId(0, 0)
-    assert stage.load(found) == ImportLoaded(2, len(CONTENT))
-    assert stage.on_disk
-    stage.importer.perform(EndImport(2, is_late=False), stage.told.append)
-    stage.loop.run_soon()
-    assert stage.on_disk == []
+def test_unused_import_file_is_deleted(harness: SnapshotImportHarness) -> None:
+    harness.offer(manifest(10))
+    found = harness.find() or SnapshotId(0, 0)
+    assert harness.load(found) == ImportLoaded(2, len(CONTENT))
+    assert harness.on_disk
+    harness.importer.perform(EndImport(2, is_late=False), harness.outcomes.append)
+    harness.loop.run_soon()
+    assert harness.on_disk == []
 
 
-def test_closed_importer_calls_no_callback(stage: Stage) -> None:
-    stage.offer(manifest(10))
-    stage.find()
-    stage.io.is_held = True
-    stage.importer.perform(FindImport(2, 1, 100, EPOCH), stage.told.append)
-    stage.importer.close()
-    stage.loop.run_soon()
-    assert stage.objects.is_closed
-    stage.importer.perform(FindImport(3, 1, 100, EPOCH), stage.told.append)
-    assert stage.io.waiting == 1
-    assert stage.told == []
+def test_closed_importer_calls_no_callback(harness: SnapshotImportHarness) -> None:
+    harness.offer(manifest(10))
+    harness.find()
+    harness.io.is_held = True
+    harness.importer.perform(FindImport(2, 1, 100, EPOCH), harness.outcomes.append)
+    harness.importer.close()
+    harness.loop.run_soon()
+    assert harness.objects.is_closed
+    harness.importer.perform(FindImport(3, 1, 100, EPOCH), harness.outcomes.append)
+    assert harness.io.waiting == 1
+    assert harness.outcomes == []
 
 
-def test_next_start_deletes_the_import_file_after_a_crash(stage: Stage) -> None:
-    stage.offer(manifest(10))
-    stage.load(stage.find() or SnapshotId(0, 0))
-    assert stage.on_disk
-    stage.files.remove_leftovers()
-    assert stage.on_disk == []
-    assert stage.files.ids() == []
+def test_next_start_deletes_the_import_file_after_a_crash(harness: SnapshotImportHarness) -> None:
+    harness.offer(manifest(10))
+    harness.load(harness.find() or SnapshotId(0, 0))
+    assert harness.on_disk
+    harness.files.remove_leftovers()
+    assert harness.on_disk == []
+    assert harness.files.ids() == []
 
 
-def test_search_reads_a_limited_number_of_manifests(stage: Stage) -> None:
+def test_search_reads_a_limited_number_of_manifests(harness: SnapshotImportHarness) -> None:
     for end in range(1, 500):
-        stage.offer(manifest(end, cluster_id="another"))
-    assert stage.find() is None
-    assert len([call for call in stage.objects.calls if call.operation == "get"]) == MAX_CANDIDATES
+        harness.offer(manifest(end, cluster_id="another"))
+    assert harness.find() is None
+    assert len([call for call in harness.objects.calls if call.operation == "get"]) == MAX_CANDIDATES

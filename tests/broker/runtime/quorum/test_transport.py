@@ -36,7 +36,7 @@ class Wires:
         self.is_closed = True
 
 
-class Stage:
+class NetworkTransportHarness:
     def __init__(self) -> None:
         self.fetches, self.others = Wires(), Wires()
         self.transport = NetworkTransport(self.fetches, self.others, listener="CONTROLLER")
@@ -47,74 +47,74 @@ class Stage:
 
 
 def test_fetches_use_separate_connections() -> None:
-    stage = Stage()
+    harness = NetworkTransportHarness()
     for request in (VOTE, FETCH, PAGE, core.ProbeRequest()):
-        stage.send(request)
-    assert [request.key for _, request, _, _ in stage.fetches.sent] == [ApiKey.FETCH, ApiKey.FETCH_SNAPSHOT]
-    assert [request.key for _, request, _, _ in stage.others.sent] == [ApiKey.VOTE, ApiKey.API_VERSIONS]
-    assert {(to, timeout) for to, _, timeout, _ in stage.others.sent} == {(NODE, 2_000)}
+        harness.send(request)
+    assert [request.key for _, request, _, _ in harness.fetches.sent] == [ApiKey.FETCH, ApiKey.FETCH_SNAPSHOT]
+    assert [request.key for _, request, _, _ in harness.others.sent] == [ApiKey.VOTE, ApiKey.API_VERSIONS]
+    assert {(to, timeout) for to, _, timeout, _ in harness.others.sent} == {(NODE, 2_000)}
 
 
 def test_versions_without_the_requests_fields_are_excluded() -> None:
-    stage = Stage()
-    stage.send(FETCH)
-    stage.send(core.VoteRequest("cluster", 5, ReplicaKey(1), None, LogPosition(4, 99), pre_vote=True))
-    assert [stage.fetches.sent[0][3], stage.others.sent[0][3]] == [(12, 18), (2, 2)]
+    harness = NetworkTransportHarness()
+    harness.send(FETCH)
+    harness.send(core.VoteRequest("cluster", 5, ReplicaKey(1), None, LogPosition(4, 99), pre_vote=True))
+    assert [harness.fetches.sent[0][3], harness.others.sent[0][3]] == [(12, 18), (2, 2)]
 
 
 def test_response_names_the_leader_under_the_requested_listener() -> None:
-    stage = Stage()
-    stage.send(VOTE)
+    harness = NetworkTransportHarness()
+    harness.send(VOTE)
     hint = LeaderHint(3, 6, (ListenerEndpoint("THEIRS", "h", 1),))
     answer = elections.encode_vote_response(core.VoteResponse(ErrorCode.NONE, hint, granted=True), "THEIRS")
-    stage.others.done[0](answer)
+    harness.others.done[0](answer)
     known = LeaderHint(3, 6, (ListenerEndpoint("CONTROLLER", "h", 1),))
-    assert stage.outcomes == [core.VoteResponse(ErrorCode.NONE, known, granted=True)]
+    assert harness.outcomes == [core.VoteResponse(ErrorCode.NONE, known, granted=True)]
 
 
 @pytest.mark.parametrize(
-    ("error", "told"),
+    ("error", "expected"),
     [
-        (PeerUnavailable("gone"), ErrorCode.BROKER_NOT_AVAILABLE),
+        (PeerUnavailable("unavailable"), ErrorCode.BROKER_NOT_AVAILABLE),
         (PeerTimedOut("late"), ErrorCode.BROKER_NOT_AVAILABLE),
         (VersionMismatch("old"), ErrorCode.UNSUPPORTED_VERSION),
     ],
 )
-def test_connection_errors_are_send_failures(error: PeerError, told: ErrorCode) -> None:
-    stage = Stage()
-    stage.send(VOTE)
-    stage.others.done[0](error)
-    assert stage.outcomes == [SendFailure(told)]
+def test_connection_errors_are_send_failures(error: PeerError, expected: ErrorCode) -> None:
+    harness = NetworkTransportHarness()
+    harness.send(VOTE)
+    harness.others.done[0](error)
+    assert harness.outcomes == [SendFailure(expected)]
 
 
 def test_malformed_response_is_a_send_failure() -> None:
-    stage = Stage()
-    stage.send(VOTE)
-    stage.others.done[0](vote_messages.VoteResponse())
-    assert stage.outcomes == [SendFailure(ErrorCode.BROKER_NOT_AVAILABLE)]
+    harness = NetworkTransportHarness()
+    harness.send(VOTE)
+    harness.others.done[0](vote_messages.VoteResponse())
+    assert harness.outcomes == [SendFailure(ErrorCode.BROKER_NOT_AVAILABLE)]
 
 
 def test_permanent_refusal_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     """The error of two nodes that were formatted for different clusters."""
-    stage = Stage()
+    harness = NetworkTransportHarness()
     refused = core.VoteResponse(ErrorCode.INCONSISTENT_CLUSTER_ID, LeaderHint())
     granted = core.VoteResponse(ErrorCode.NONE, LeaderHint(), granted=True)
     for answer in (refused, refused, granted, refused):
-        stage.send(VOTE)
-        stage.others.done[-1](elections.encode_vote_response(answer, "CONTROLLER"))
-    assert stage.outcomes == [refused, refused, granted, refused]
+        harness.send(VOTE)
+        harness.others.done[-1](elections.encode_vote_response(answer, "CONTROLLER"))
+    assert harness.outcomes == [refused, refused, granted, refused]
     assert [record.message for record in caplog.records] == ["A node refuses requests of this node"] * 2
 
 
 def test_transient_refusal_is_not_logged(caplog: pytest.LogCaptureFixture) -> None:
-    stage = Stage()
-    stage.send(FETCH)
+    harness = NetworkTransportHarness()
+    harness.send(FETCH)
     answer = core.FetchResponse(ErrorCode.NOT_LEADER_OR_FOLLOWER, LeaderHint())
-    stage.fetches.done[0](replication.encode_fetch_response(answer, "CONTROLLER"))
+    harness.fetches.done[0](replication.encode_fetch_response(answer, "CONTROLLER"))
     assert not caplog.records
 
 
 def test_close_closes_the_connections() -> None:
-    stage = Stage()
-    stage.transport.close()
-    assert (stage.fetches.is_closed, stage.others.is_closed) == (True, True)
+    harness = NetworkTransportHarness()
+    harness.transport.close()
+    assert (harness.fetches.is_closed, harness.others.is_closed) == (True, True)
