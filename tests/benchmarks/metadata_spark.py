@@ -76,13 +76,13 @@ def one_process(server: LogServer, out: Path, tables: Path | None, _sizes: Sizes
         yield _heard(fold)
         server.grow(0)
         fold.spent()
-        fold.say("again")
+        fold.write_line("again")
         yield _heard(fold)
 
 
 def _heard(fold: Watched) -> Run:
-    told = json.loads(fold.hear())
-    return Run(fold.spent(), told["sha256"], told["size"])
+    figures = json.loads(fold.read_line())
+    return Run(fold.spent(), figures["sha256"], figures["size"])
 
 
 SIDES: Final[dict[str, Side]] = {"spark": spark, "one process": one_process}

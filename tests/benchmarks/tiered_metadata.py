@@ -121,10 +121,10 @@ class KnownSegments:
         partitions = [TopicIdPartition(topic_id, TOPIC, number) for number in range(PARTITIONS)]
         for partition in partitions:
             self._begin_behind_the_tier(partition)
-        told = {number: self._tell(number, partitions) for number in range(METADATA_PARTITIONS)}
+        ends_by_number = {number: self._write_events(number, partitions) for number in range(METADATA_PARTITIONS)}
         end = self._each * SEGMENT_RECORDS
         ends = {TopicPartition(TOPIC, number): end for number in range(PARTITIONS)}
-        ends |= {TopicPartition(METADATA_TOPIC, number): next_offset for number, next_offset in told.items()}
+        ends |= {TopicPartition(METADATA_TOPIC, number): next_offset for number, next_offset in ends_by_number.items()}
         write_offsets(self._fs, str(self._node.data / RECOVERY_POINT_FILE), ends)
         starts = {TopicPartition(TOPIC, number): 0 for number in range(PARTITIONS)}
         write_offsets(self._fs, str(self._node.data / LOG_START_OFFSET_FILE), starts)
@@ -151,11 +151,11 @@ class KnownSegments:
         log.start_behind_remote_log(start, now_ms=self._now_ms, checkpoint=lambda log: None)
         log.close()
 
-    def _tell(self, number: int, partitions: Sequence[TopicIdPartition]) -> int:
+    def _write_events(self, number: int, partitions: Sequence[TopicIdPartition]) -> int:
         """Write one partition of the metadata topic; return its end offset."""
         log = self._open(METADATA_TOPIC, number)
-        told = [one for one in partitions if metadata_partition(one, METADATA_PARTITIONS) == number]
-        events = self._events(told)
+        own = [one for one in partitions if metadata_partition(one, METADATA_PARTITIONS) == number]
+        events = self._events(own)
         while values := list(islice(events, BATCH_EVENTS)):
             batch = build_value_batch(values, self._now_ms, base_offset=0, leader_epoch=0)
             log.append_as_leader(batch, 0, now_ms=self._now_ms)

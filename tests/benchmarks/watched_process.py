@@ -78,12 +78,12 @@ class Watched:
         self.process.communicate()
         self._output.close()
 
-    def say(self, line: str) -> None:
+    def write_line(self, line: str) -> None:
         """Write a line to its stdin."""
         assert self.process.stdin is not None
         print(line, file=self.process.stdin, flush=True)
 
-    def hear(self) -> str:
+    def read_line(self) -> str:
         """Return the next line of its stdout. Raises AssertionError with its stderr at the end of the output."""
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
@@ -92,9 +92,9 @@ class Watched:
 
     def finish(self) -> str:
         """Wait for a successful end; return the rest of its stdout."""
-        told, _ = self.process.communicate()
+        output, _ = self.process.communicate()
         assert self.process.returncode == 0, self.complaints
-        return told
+        return output
 
     def spent(self) -> Spent:
         """Return the cost since the start, or since the last call."""

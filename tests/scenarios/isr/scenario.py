@@ -5,10 +5,10 @@ Broker 1 leads or follows, with the rules of the product; the transcript plays t
     limits lag=30000 min-isr=2                  replica.lag.time.max.ms, min.insync.replicas
     metadata leader=1 epoch=5 version=0 replicas=1,2,3 isr=1,2,3 [adding=4]     deliver the partition's metadata
     append 3                                    append records of producers
-    fetch 2 10 [life=7] [epoch=5]               broker 2 has all records below offset 10; `life`: its broker epoch
+    fetch 2 10 [broker-epoch=7] [epoch=5]       broker 2 fetches at offset 10
     wait 1000                                   let time pass
-    look                                        run the timer that removes lagging replicas
-    fenced 3    unfenced 3                      change the metadata of broker 3; `again 3` registers it again
+    check-lag                                   run the timer that removes lagging replicas
+    fenced 3    unfenced 3                      change the metadata of broker 3; `register 3` registers it again
     send                                        send AlterPartition to the controller
     accept      lose      answer CODE           deliver its outcome: accepted, no response, an error code
     status                                      show the leader's state
@@ -30,7 +30,7 @@ KEY = (ONE_UUID, 0)
 
 
 class Assigned(NamedTuple):
-    """The partition as the metadata log has it."""
+    """The partition's state in the metadata log."""
 
     leader: int
     leader_epoch: int
@@ -54,17 +54,17 @@ class IsrScenario(Scenario):
         self.lag_ms = 30_000
         self.min_isr = 1
         self.fenced: set[int] = set()
-        self.lives: dict[int, int] = {}
+        self.broker_epochs: dict[int, int] = {}
         self.commands: Mapping[str, Command] = {
             "limits": self.limits,
             "metadata": self.metadata,
             "append": self.append,
             "fetch": self.fetch,
             "wait": self.wait,
-            "look": self.check_lag,
+            "check-lag": self.check_lag,
             "fenced": lambda words, _: self.fenced.update(map(int, words)),
             "unfenced": lambda words, _: self.fenced.difference_update(map(int, words)),
-            "again": self.again,
+            "register": self.register,
             "send": self.send,
             "accept": self.accept,
             "lose": lambda _words, _named: self.changes.on_failure(),
@@ -77,7 +77,7 @@ class IsrScenario(Scenario):
         assert isinstance(self.role, LeaderRole), "broker 1 does not lead"
         return self.role
 
-    # What happens
+    # Events
 
     def limits(self, _words: Words, named: Named) -> None:
         self.lag_ms = int(named.get("lag", self.lag_ms))
@@ -115,10 +115,10 @@ class IsrScenario(Scenario):
 
     def fetch(self, words: Words, named: Named) -> None:
         broker_id, offset = map(int, words)
-        life = int(named.get("life", self.lives.get(broker_id, -1)))
+        broker_epoch = int(named.get("broker-epoch", self.broker_epochs.get(broker_id, -1)))
         epoch = int(named.get("epoch", self.leader.epoch))
-        fetch = FollowerFetch(broker_id, life, epoch, offset, 0)
-        error = self.leader.on_follower_fetch(fetch, self.log_end, self.now_ms, self.lives.get(broker_id, -1))
+        fetch = FollowerFetch(broker_id, broker_epoch, epoch, offset, 0)
+        error = self.leader.on_follower_fetch(fetch, self.log_end, self.now_ms, self.broker_epochs.get(broker_id, -1))
         if error is not ErrorCode.NONE:
             self.show(f"{error.name}: fetch ignored")
             return
@@ -132,10 +132,10 @@ class IsrScenario(Scenario):
         self.propose(self.leader.propose_shrink(self.log_end, self.now_ms, self.lag_ms))
         self.commit()
 
-    def again(self, words: Words, _named: Named) -> None:
+    def register(self, words: Words, _named: Named) -> None:
         broker_id = int(words[0])
-        self.lives[broker_id] = self.lives.get(broker_id, 0) + 1
-        self.show(f"broker {broker_id} is registered with broker epoch {self.lives[broker_id]}")
+        self.broker_epochs[broker_id] = self.broker_epochs.get(broker_id, 0) + 1
+        self.show(f"broker {broker_id} is registered with broker epoch {self.broker_epochs[broker_id]}")
 
     # Proposals
 
@@ -183,8 +183,8 @@ class IsrScenario(Scenario):
 
     # High watermark and output
 
-    def is_eligible(self, broker_id: int, life: int) -> bool:
-        return broker_id not in self.fenced and life == self.lives.get(broker_id, -1)
+    def is_eligible(self, broker_id: int, broker_epoch: int) -> bool:
+        return broker_id not in self.fenced and broker_epoch == self.broker_epochs.get(broker_id, -1)
 
     def commit(self) -> None:
         if isinstance(self.role, LeaderRole):

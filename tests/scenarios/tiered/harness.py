@@ -191,9 +191,9 @@ class ScenarioCluster:
             done.append(segment)
 
     def expire(self, name: str, offset: int) -> None:
-        """The disk of a broker is to hold no more than from `offset` on: what retention does then.
+        """Delete the broker's copied local segments below `offset`, like local retention.
 
-        A partition flushes when it rolls, long before.
+        The log is flushed first, as a real one is at each roll.
         """
         self.brokers[name].flush()
         log = self.brokers[name].log
@@ -213,8 +213,7 @@ class ScenarioCluster:
     # ---- consumers
 
     def read(self, name: str, offset: int, last_epoch: int = -1) -> str:
-        """What a consumer is told that asks a broker for `offset`: before it, it read a record of `last_epoch`, if it
-        knows of epochs (KIP-320)."""
+        """Return the result of a consumer's read at `offset`, after a record of `last_epoch` unless -1 (KIP-320)."""
         log = self.brokers[name].log
         if last_epoch >= 0:
             end = EpochEnd(*log.end_offset_for_epoch(last_epoch))
@@ -226,7 +225,7 @@ class ScenarioCluster:
             return self._read_remote(log, offset)
         except OffsetOutOfRange:
             return "out of range"
-        return _record_at(bytes(data), offset, "the local log") or "nothing"
+        return _record_at(bytes(data), offset, "the local log") or "no record"
 
     def _read_remote(self, log: Log, offset: int) -> str:
         lineage = lineage_of(log)
@@ -235,7 +234,7 @@ class ScenarioCluster:
         if segment is None or lineage.agreed_end(segment) < offset:
             return "no segment"
         data = b"".join(self.storage.read_segment(segment, 0))
-        return _record_at(data, offset, name_of(segment)) or "nothing"
+        return _record_at(data, offset, name_of(segment)) or "no record"
 
     def history_in(self, segment: RemoteSegment) -> list[tuple[int, int]]:
         """Return the leader epochs stored with a segment."""

@@ -22,11 +22,11 @@ class RandomHistory:
     def __init__(self, seed: int) -> None:
         self.random = Random(seed)
         self.cluster = ScenarioCluster(NAMES)
-        self.told: list[str] = []
+        self.events: list[str] = []
         self.epoch = 0
         self.written = 0
         self.cluster.lead("A", 0)
-        self.deeds = [
+        self.steps = [
             *[self.write] * 6,
             *[self.roll] * 2,
             *[self.copy] * 2,
@@ -47,37 +47,37 @@ class RandomHistory:
     def others(self) -> list[Broker]:
         return [broker for broker in self.cluster.brokers.values() if not broker.is_leading]
 
-    def tell(self, *words: object) -> None:
-        self.told.append(" ".join(map(str, words)))
+    def note(self, *words: object) -> None:
+        self.events.append(" ".join(map(str, words)))
 
     # ---- steps
 
     def write(self) -> None:
         values = [f"m{self.written + each}" for each in range(self.random.randint(1, 4))]
         self.written += len(values)
-        self.tell("write", *values)
+        self.note("write", *values)
         self.cluster.write(values, self.random.randint(1, PRODUCERS))
         self.cluster.settle()
 
     def roll(self) -> None:
         broker = self.random.choice([broker for broker in self.cluster.brokers.values() if broker.is_running])
-        self.tell("roll", broker.name)
+        self.note("roll", broker.name)
         broker.log.roll(NOW_MS)
 
     def copy(self) -> None:
-        self.tell("copy", self.leader.name)
+        self.note("copy", self.leader.name)
         self.cluster.upload(self.leader.name)
 
     def expire(self) -> None:
         broker = self.random.choice([broker for broker in self.cluster.brokers.values() if broker.is_running])
         offset = self.random.randint(0, broker.log.log_end_offset)
-        self.tell("expire", broker.name, offset)
+        self.note("expire", broker.name, offset)
         self.cluster.expire(broker.name, offset)
 
     def leave_to_tier(self) -> None:
         """Delete all segments from the leader's disk that may be deleted."""
         leader = self.leader
-        self.tell("copy and expire", leader.name)
+        self.note("copy and expire", leader.name)
         leader.log.roll(NOW_MS)
         self.cluster.upload(leader.name)
         self.cluster.expire(leader.name, leader.log.log_end_offset)
@@ -86,7 +86,7 @@ class RandomHistory:
         broker = self.random.choice(self.others())
         if not broker.is_running:
             broker.start()
-        self.tell("follow", broker.name)
+        self.note("follow", broker.name)
         self.cluster.follow(broker.name)
 
     def delete(self) -> None:
@@ -94,26 +94,26 @@ class RandomHistory:
         log = self.leader.log
         if log.high_watermark and all(broker.leader is self.leader for broker in self.others()):
             offset = self.random.randint(0, log.high_watermark - 1)
-            self.tell("delete", self.leader.name, offset)
+            self.note("delete", self.leader.name, offset)
             self.leader.delete_records(offset)
             self.cluster.settle()
 
     def stop(self) -> None:
         broker = self.random.choice(self.others())
         if broker.is_running:
-            self.tell("stop", broker.name)
+            self.note("stop", broker.name)
             self.cluster.stop(broker.name)
 
     def crash(self) -> None:
         broker = self.random.choice(self.others())
         if broker.is_running:
-            self.tell("crash", broker.name)
+            self.note("crash", broker.name)
             self.cluster.crash(broker.name, self.random.randrange(1000))
 
     def wipe(self) -> None:
         broker = self.random.choice(self.others())
         if not broker.is_running:
-            self.tell("wipe", broker.name)
+            self.note("wipe", broker.name)
             broker.wipe()
 
     def elect(self) -> None:
@@ -123,7 +123,7 @@ class RandomHistory:
             return
         broker = self.random.choice(candidates)
         self.epoch += self.random.randint(1, 2)
-        self.tell("lead", broker.name, self.epoch)
+        self.note("lead", broker.name, self.epoch)
         for other in NAMES:
             self.cluster.unfollow(other)
         self.cluster.lead(broker.name, self.epoch)
@@ -132,23 +132,23 @@ class RandomHistory:
 
     def play(self) -> None:
         for _ in range(STEPS):
-            self.random.choice(self.deeds)()
+            self.random.choice(self.steps)()
         for broker in self.others():
             if not broker.is_running:
                 broker.start()
-            self.tell("follow", broker.name)
+            self.note("follow", broker.name)
             self.cluster.follow(broker.name)
         self.cluster.settle()
 
     def check(self) -> None:
         leader = self.leader
         for broker in self.others():
-            assert _outline(broker) == _outline(leader), self.told
-            assert _producers(broker) == _producers(leader), self.told
+            assert _outline(broker) == _outline(leader), self.events
+            assert _producers(broker) == _producers(leader), self.events
         for offset in range(leader.log.log_start_offset, leader.log.high_watermark):
             found = {self.cluster.read(name, offset).partition(" from ")[0] for name in NAMES}
-            assert len(found) == 1, (offset, found, self.told)
-            assert " of LE-" in found.pop(), (offset, self.told)
+            assert len(found) == 1, (offset, found, self.events)
+            assert " of LE-" in found.pop(), (offset, self.events)
 
 
 def _outline(broker: Broker) -> tuple[object, ...]:

@@ -27,7 +27,7 @@ class Checker(EventLog):
         super().__init__(QuorumCounts(), now_ms)
         self.history = History()
         self.lost_disks: dict[ReplicaKey, SimulatedDisk] = {}
-        """Contents of wiped disks: a leader may still count what it was told before the wipe."""
+        """Contents of wiped disks: a leader may still count what it acknowledged before the wipe."""
         self.on_elected: Callable[[], None] = _nothing
         """Called when a node becomes leader."""
         self._subjects = subjects

@@ -27,10 +27,10 @@ def test_report_names_invariant_event_and_history(capsys: pytest.CaptureFixture[
         if (result := run_seed(seed, 2_000, planted.parts)).found
     )
     assert _sum_up("quorum", [result], must_see_all=False) == 1
-    told = capsys.readouterr().out
-    assert f"seed {result.seed}: OneVotePerEpoch at event {result.events}" in told
-    assert f"make sim PLANE=quorum SEED={result.seed}" in told
-    assert told.splitlines()[-1] == f"1 seeds, {result.events} events, 1 violations"
+    output = capsys.readouterr().out
+    assert f"seed {result.seed}: OneVotePerEpoch at event {result.events}" in output
+    assert f"make sim PLANE=quorum SEED={result.seed}" in output
+    assert output.splitlines()[-1] == f"1 seeds, {result.events} events, 1 violations"
 
 
 def test_campaign_without_an_incident_fails(capsys: pytest.CaptureFixture[str]) -> None:

@@ -139,10 +139,10 @@ class Checker:
 
     def _check_epochs(self, log: Log, segment: RemoteSegment, first: int, last: int) -> None:
         """Check that the epochs in a segment's metadata equal the leader's."""
-        told = [(epoch, max(start, first)) for epoch, start in segment.leader_epochs if start <= last]
-        while len(told) > 1 and told[1][1] <= first:
-            told.pop(0)
-        for epoch, start in told:
+        epochs_in_metadata = [(epoch, max(start, first)) for epoch, start in segment.leader_epochs if start <= last]
+        while len(epochs_in_metadata) > 1 and epochs_in_metadata[1][1] <= first:
+            epochs_in_metadata.pop(0)
+        for epoch, start in epochs_in_metadata:
             if log.epochs.epoch_for_offset(start) != epoch:
                 self._state.violated("EpochsMatch", f"{segment} has epoch {epoch} at {start}, which {log} lacks")
 

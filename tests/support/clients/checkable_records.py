@@ -60,7 +60,7 @@ def write(bootstrap: str, topic: str, recipe: Recipe, partition: int, numbers: I
     """Write records; all in-sync replicas have acknowledged them on return."""
     failed: list[str] = []
 
-    def told(error: KafkaError | None, _message: Message) -> None:
+    def on_delivery(error: KafkaError | None, _message: Message) -> None:
         if error is not None:
             failed.append(str(error))
 
@@ -74,7 +74,7 @@ def write(bootstrap: str, topic: str, recipe: Recipe, partition: int, numbers: I
             recipe.value(partition, number),
             b"%d" % number,
             partition,
-            on_delivery=told,
+            on_delivery=on_delivery,
             timestamp=recipe.timestamp_ms(number),
         )
     assert producer.flush(PATIENCE_S) == 0, "records were not acknowledged in time"

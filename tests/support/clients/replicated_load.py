@@ -191,17 +191,17 @@ def produce(
     """Produce values with acks=all and return their offsets; underscores in the keys of `settings` stand for dots."""
     config: dict[str, str | int] = {"bootstrap.servers": bootstrap, "message.timeout.ms": PATIENCE_S * 1000, **_QUIET}
     producer = confluent_kafka.Producer(config | {key.replace("_", "."): value for key, value in settings.items()})
-    told: list[tuple[confluent_kafka.KafkaError | None, int | None]] = []
+    deliveries: list[tuple[confluent_kafka.KafkaError | None, int | None]] = []
     for value in values:
         while len(producer) > 10_000:
             producer.poll(0.1)
         producer.produce(
-            topic, value, partition=partition, on_delivery=lambda error, sent: told.append((error, sent.offset()))
+            topic, value, partition=partition, on_delivery=lambda error, sent: deliveries.append((error, sent.offset()))
         )
     producer.flush(PATIENCE_S)
-    assert len(told) == len(values), "records were not acknowledged in time"
-    offsets = [offset for error, offset in told if error is None and offset is not None]
-    assert len(offsets) == len(values), [str(error) for error, _ in told if error is not None][:3]
+    assert len(deliveries) == len(values), "records were not acknowledged in time"
+    offsets = [offset for error, offset in deliveries if error is None and offset is not None]
+    assert len(offsets) == len(values), [str(error) for error, _ in deliveries if error is not None][:3]
     return offsets
 
 

@@ -1,7 +1,7 @@
-"""A broker of bytes and threads: speaks the protocol through the real codec, and answers what a test tells it to.
+"""A broker with sockets and threads that uses the real codec and returns the answers of a test.
 
-Out of the box it answers ApiVersions (all it has answers for) and Metadata (its `topics`, itself as the only broker and
-controller). `answer` adds or replaces an API; every request is kept in `requests`.
+By default it answers ApiVersions (for all its answers) and Metadata (its `topics`, itself as the only broker and
+controller). `answer` adds or replaces an API; `requests` records every request.
 """
 
 import socket
@@ -39,15 +39,15 @@ class Received(NamedTuple):
 
 
 class HangUp(Exception):
-    """Raised by an answer: the connection is closed without one."""
+    """Closes the connection without a response; raised by an answer."""
 
 
-# Each answer takes the request class of its API, which a dict of them cannot say.
+# Each answer takes the request class of its API, which the type of a dict cannot express.
 Answer = Callable[[Any], Message | None]
 
 
 class FakeBroker:
-    """A context manager that listens while it is open. None as an answer sends nothing (acks=0)."""
+    """A context manager that listens while it is open. An answer of None sends no response (acks=0)."""
 
     def __init__(self, topics: dict[str, int] | None = None) -> None:
         self.topics = dict(topics or {})
@@ -69,23 +69,23 @@ class FakeBroker:
         return f"127.0.0.1:{self.port}"
 
     def answer(self, key: ApiKey, answer: Answer, versions: tuple[int, int] | None = None) -> None:
-        """Answers an API, in all its versions unless told otherwise."""
+        """Answer an API, by default in all versions."""
         known = API_BY_KEY[key]
         self._answers[key] = answer
         self.versions[key] = (known.min_version, known.max_version) if versions is None else versions
 
     def received(self, message_class: type[M]) -> list[M]:
-        """The requests of one kind so far."""
+        """Return the requests of one kind so far."""
         return [request for _, request in self.requests if isinstance(request, message_class)]
 
     def wait_for(self, message_class: type[M], count: int, timeout_s: float = 60) -> list[M]:
-        """The requests of one kind once there are `count` of them: for those that nobody waits to have answered."""
+        """Wait for `count` requests of one kind, and return them; for requests without a response."""
         with self._arrived:
             assert self._arrived.wait_for(lambda: len(self.received(message_class)) >= count, timeout_s)
         return self.received(message_class)
 
     def hang_up(self) -> None:
-        """Closes every connection there is; new ones are welcome."""
+        """Close all connections; accept new ones."""
         connections, self._connections = self._connections, []
         for connection in connections:
             with suppress(OSError):
@@ -181,5 +181,5 @@ class FakeBroker:
 
 
 def topic_id(name: str) -> Uuid:
-    """An id that depends on the name alone."""
+    """Return an id that depends on the name only."""
     return Uuid(name.encode().ljust(16, b"\0")[:16])

@@ -95,11 +95,11 @@ class Bucket:
 
     def states(self) -> list[str]:
         """Return every applied event as a short text."""
-        told = []
+        states = []
         for event in self.metadata.events:
             base = f" {event.start_offset}-{event.end_offset}" if isinstance(event, RemoteSegment) else ""
-            told.append(f"{event.state.name}{base}")
-        return told
+            states.append(f"{event.state.name}{base}")
+        return states
 
     def orphans(self) -> set[Uuid]:
         """Return the objects without metadata."""

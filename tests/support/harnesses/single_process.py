@@ -1,6 +1,4 @@
-"""The whole pipeline in one process: rows in, snapshots and changes out. A loop over sections replaces Spark's
-workers.
-"""
+"""The metadata pipeline in one process, from rows to snapshots and changes, with a loop instead of Spark's workers."""
 
 from collections.abc import Iterator
 

@@ -299,12 +299,12 @@ class KraftNodes:
 
     # Queries
 
-    def quorum(self, told: Callable[[Quorum], bool] = lambda _: True, timeout_s: float = PATIENCE_S) -> Quorum:
+    def quorum(self, condition: Callable[[Quorum], bool] = lambda _: True, timeout_s: float = PATIENCE_S) -> Quorum:
         """Return the leader's view as soon as it meets the condition."""
 
         def attempt() -> Quorum | None:
             found = self._ask_leader()
-            return found if found is not None and told(found) else None
+            return found if found is not None and condition(found) else None
 
         return until(attempt, timeout_s, self)
 
@@ -327,7 +327,7 @@ class KraftNodes:
     def leader(self, other_than: Iterable[int] = ()) -> KraftNode:
         """Return the active controller other than the excluded nodes; with a high watermark, it accepts changes."""
         unwanted = set(other_than)
-        return self[self.quorum(lambda told: told.leader not in unwanted and told.high_watermark > 0).leader]
+        return self[self.quorum(lambda view: view.leader not in unwanted and view.high_watermark > 0).leader]
 
     def hand_over(self, to: KraftNode) -> None:
         """Make this voter of three the leader: kill the leader while the third voter lacks a record."""
@@ -362,9 +362,9 @@ class KraftNodes:
         wanted = [node.id for node in self.nodes if node.running] if node_ids is None else list(node_ids)
         target = self.quorum().high_watermark
         return self.quorum(
-            lambda told: (
-                told.high_watermark >= target
-                and all((told.voters | told.observers).get(each, -1) >= target for each in wanted)
+            lambda view: (
+                view.high_watermark >= target
+                and all((view.voters | view.observers).get(each, -1) >= target for each in wanted)
             )
         )
 
