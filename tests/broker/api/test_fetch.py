@@ -429,7 +429,7 @@ class TestFollowers:
     def test_partition_of_an_out_of_sync_follower_is_read_with_each_fetch(
         self, node: DataPlane, reader: Reader
     ) -> None:
-        """The next fetch lets the follower rejoin once its broker is unfenced, without another write."""
+        """The next fetch lets the follower rejoin after its broker is unfenced, without another write."""
         identity = node.create_topic(replicas=(1, 2), isr=(1,))
         node.register_broker(2, fenced=True)
 

@@ -293,7 +293,7 @@ class TestWaiting:
         assert found(answer) == (1000, 1, 0)
 
     @pytest.mark.parametrize(
-        "failure", [RetriableRemoteStorageError("down"), RemoteResourceNotFound("gone"), KeyError(1)]
+        "failure", [RetriableRemoteStorageError("down"), RemoteResourceNotFound("missing"), KeyError(1)]
     )
     def test_unavailable_store_is_retriable(self, plane: TieredPlane, failure: Exception) -> None:
         plane.make_remote(2)

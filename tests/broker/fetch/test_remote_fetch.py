@@ -399,7 +399,7 @@ class TestFailures:
         [
             RetriableRemoteStorageError("down"),
             RemoteStorageError("no"),
-            RemoteResourceNotFound("gone"),
+            RemoteResourceNotFound("missing"),
             ZeroDivisionError("a plugin"),
         ],
     )

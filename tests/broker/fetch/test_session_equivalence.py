@@ -1,7 +1,7 @@
 """Equivalence of a fetch session that rests idle partitions and a reference that reads all partitions every time.
 
-The reference follows KIP-227 literally: read all partitions, list those with records, changed offsets or errors, and
-move those with records to the end. After any change of the partitions, both must return the same.
+The reference follows KIP-227 literally: read all partitions, list partitions with records, changed offsets or
+errors, and move partitions with records to the end. After any change of the partitions, both must return the same.
 """
 
 from typing import NamedTuple

@@ -1,4 +1,4 @@
-"""Records in Kafka's formats; the bytes are those of Apache Kafka 4.2's GroupCoordinatorRecordSerde."""
+"""Records in Kafka's formats, with bytes written by Apache Kafka 4.2's GroupCoordinatorRecordSerde."""
 
 import pytest
 

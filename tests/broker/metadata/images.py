@@ -274,7 +274,7 @@ class Cluster:
             self.heartbeat(broker)
 
     def expire_session(self, broker: int, others: Iterable[int] = ()) -> None:
-        """Let a broker's session expire while the others send heartbeats."""
+        """Expire a broker's session while the others send heartbeats."""
         for other in others:
             self.heartbeat(other)
         self.now_ms += self.settings.session_timeout_ms - 1

@@ -74,8 +74,8 @@ class FakeTransport(asyncio.Transport):
         if self.unsent_bytes > self._high:
             self.protocol.pause_writing()
 
-    def let_through(self) -> None:
-        """Let the peer read everything."""
+    def resume_peer(self) -> None:
+        """Read everything as the peer."""
         self.is_stuck = False
         self.unsent_bytes = 0
         assert self.protocol is not None
@@ -172,7 +172,7 @@ class Broker:
         return answer_to(self.requests[number], self.bodies.get(number, b""))
 
     async def finish(self, *numbers: int) -> None:
-        """Answer waiting requests in this order, and let the loop deliver the responses."""
+        """Answer waiting requests in this order, and run the loop until the responses are delivered."""
         for number in numbers:
             self.futures[number].set_result(self.answer(number))
         await asyncio.sleep(0)
@@ -214,7 +214,7 @@ class Peer:
         self.connection = connection
 
     def send(self, data: bytes) -> int:
-        """Let the connection read as much of `data` as it accepts; return the number of bytes."""
+        """Feed `data` to the connection as far as it reads; return the number of bytes."""
         sent = 0
         while sent < len(data) and self.transport.reads and not self.transport.closing:
             room = self.connection.get_buffer(-1)

@@ -290,7 +290,7 @@ class TestPressureFromThePeer:
         peer.transport.is_stuck = True
         peer.send(frames(1, 2, 3))
         assert broker.begun == [1]
-        peer.transport.let_through()
+        peer.transport.resume_peer()
         assert peer.answers == [1, 2, 3]
 
     def test_many_small_responses_count_as_unsent(self) -> None:
@@ -301,7 +301,7 @@ class TestPressureFromThePeer:
         peer.send(frames(*range(50)))
         assert peer.transport.unsent_bytes < 2 * WRITE_HIGH_BYTES
         assert len(broker.begun) < 50
-        peer.transport.let_through()
+        peer.transport.resume_peer()
         assert peer.answers == list(range(50))
 
 
@@ -591,7 +591,7 @@ class TestIdle:
         peer.transport.is_stuck = True
         peer.send(frame(1))
         house.clock.advance_ms(900)
-        peer.transport.let_through()
+        peer.transport.resume_peer()
         house.clock.advance_ms(900)
         assert house.idle.expired(house.clock.monotonic_ms()) == []
 

@@ -790,7 +790,7 @@ def test_fetched_snapshot_replaces_the_log() -> None:
 
 
 def fetching(driven: Driven, snapshot_id: SnapshotId) -> SendRequest:
-    """Let the leader name a snapshot, and return the request for its first page."""
+    """Answer a fetch with a snapshot id, and return the request for its first page."""
     driven.answered_fetch(replace(from_leader(b""), snapshot_id=snapshot_id))
     return next(send for send in driven.do().requests if isinstance(send.request, FetchSnapshotRequest))
 

@@ -340,9 +340,9 @@ def test_leader_address_is_that_of_the_requested_listener(
     out = outgoing(request_, 1_000)
     version = API_BY_KEY[out.key].max_version
     for listener, found in (("C", ("h", 9093)), ("OTHER", ("o", 1)), ("NONE", None)):
-        read: Any = out.read(through(encode(replace(response, leader=two), listener), version), "asked")
+        read: Any = out.read(through(encode(replace(response, leader=two), listener), version), "REQUESTED")
         assert [each.endpoint for each in read.leader.listeners] == ([] if found is None else [found])
-        assert all(each.name == "asked" for each in read.leader.listeners)
+        assert all(each.name == "REQUESTED" for each in read.leader.listeners)
 
 
 @pytest.mark.parametrize(("request_", "response", "encode", "_from"), RESPONSE_PAIRS[:-1])

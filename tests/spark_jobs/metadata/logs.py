@@ -254,7 +254,7 @@ def topic_changes(batches: Sequence[RecordBatch]) -> Iterator[dict[str, Any]]:
 
 
 def committed(batches: Sequence[RecordBatch]) -> Iterator[tuple[RecordBatch, int, MetadataRecord]]:
-    """Yield the effective records, without those of aborted transactions."""
+    """Yield the effective records, without the records of aborted transactions."""
     pending: list[tuple[RecordBatch, int, MetadataRecord]] | None = None
     for batch in batches:
         for offset, record in enumerate(batch.records, batch.base_offset):

@@ -174,7 +174,7 @@ def test_files_of_removed_commits_are_removed(store: StateStore) -> None:
 
 
 def test_commit_with_missing_files_is_skipped(store: StateStore) -> None:
-    """The commit comes from a job that another job has replaced."""
+    """A job that another job has replaced writes the second commit."""
     whole = commit(20, files={1: store.write_section(1, 20, LOG_ROWS.empty_table())})
     later = store.write_section(2, 30, LOG_ROWS.empty_table())
     for each in (whole, commit(30, files={**whole.files, 2: later, 3: "sections/03/missing.arrow"})):

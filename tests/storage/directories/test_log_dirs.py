@@ -395,7 +395,7 @@ def test_unrecovered_logs_are_not_marked_clean(twice: Node) -> None:
 
 def test_failed_directory_is_skipped_by_settle(twice: Node) -> None:
     first, second = twice.dirs.contested[T0]
-    twice.dirs.fail(first.directory, OSError(errno.EIO, "gone"))
+    twice.dirs.fail(first.directory, OSError(errno.EIO, "failed"))
     twice.dirs.settle(T0, first, LogConfig(), now_ms=NOW_MS)
     assert twice.dirs.get(T0) is None
     assert second.directory.kept_aside
@@ -496,7 +496,7 @@ def test_create_fails_if_every_directory_is_offline() -> None:
 def test_offline_directory_gets_no_clean_shutdown_marker() -> None:
     node = Node("a", "b")
     node.create(T0)
-    node.dirs.fail(node.dirs.directories[0], OSError(errno.EIO, "gone"))
+    node.dirs.fail(node.dirs.directories[0], OSError(errno.EIO, "failed"))
     node.stop()
     assert not node.fs.exists(join("a", CLEAN_SHUTDOWN_FILE))
     assert node.fs.exists(join("b", CLEAN_SHUTDOWN_FILE))

@@ -138,7 +138,7 @@ class Simulation:
         self.cluster.write(self.cluster.controller.alter_reassignments(request))
 
     def propose_isr(self) -> None:
-        """Let a leader propose a random valid in-sync set."""
+        """Propose a random valid ISR as a leader."""
         topic = self.cluster.image.topics.by_name(self.random.choice(NAMES))
         before = None if topic is None else topic.partitions.get(self.random.randrange(3))
         leader = None if before is None else self.cluster.image.brokers.get(before.leader)

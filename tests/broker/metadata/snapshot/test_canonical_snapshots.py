@@ -77,7 +77,7 @@ def test_snapshot_bytes_do_not_depend_on_hash_seeds() -> None:
 @pytest.mark.parametrize("level", [7, 14, 17, 20, 23, 29])
 @pytest.mark.parametrize("seed", range(3))
 def test_snapshot_records_are_the_images_in_order(seed: int, level: int) -> None:
-    """The packed partition frames equal those of the record encoder."""
+    """The packed partition frames equal the frames of the record encoder."""
     image = folded(History(seed).batches)
     image = image._replace(features=image.features._replace(metadata_level=level))
     assert read_snapshot(written(image)).records == [record.message for record in image.write()]

@@ -91,7 +91,7 @@ def test_unloadable_records_are_refused(records: list[MetadataRecord], word: str
 
 @pytest.mark.parametrize("record", [PartitionRecord(topic_id=uuid(1)), TopicRecord(name="t"), ConfigRecord()])
 def test_later_version_of_a_record_is_refused(record: MetadataRecord) -> None:
-    """The version is refused although the bytes are those of a supported version."""
+    """The version is refused although the bytes fit a supported version."""
     frame = encode_record(record, record.MAX_VERSION)
     later = bytes((*frame[:2], record.MAX_VERSION + 1, *frame[3:]))
     with pytest.raises(InvalidSnapshot, match=f"version {record.MAX_VERSION + 1} of"):

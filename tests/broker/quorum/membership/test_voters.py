@@ -94,7 +94,7 @@ def test_update_sets_the_directory_of_a_static_entry() -> None:
     assert static.updated(voter(1)) == voters(1)
 
 
-def test_is_only_requires_a_single_matching_voter() -> None:
+def test_only_voter_check_requires_a_single_matching_voter() -> None:
     assert voters(1).is_only(key(1))
     assert not voters(1, 2).is_only(key(1))
     assert not voters(2).is_only(key(1))

@@ -215,7 +215,7 @@ def test_snapshot_replaces_the_state_and_publishes_removals() -> None:
     node.quorum.elect(2, 1)
     node.quorum.write(1)
     node.quorum.write(1, [encode_record(*record) for record in bootstrap_records()])
-    node.quorum.write(1, [topic_frame("kept", 500), topic_frame("gone", 501)])
+    node.quorum.write(1, [topic_frame("kept", 500), topic_frame("deleted", 501)])
     node.quorum.commit()
     kept = node.driver.image.topics.by_name("kept")
     target = image_of([TopicRecord(name="new", topic_id=uuid(502))], node.driver.image)

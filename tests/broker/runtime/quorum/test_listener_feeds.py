@@ -329,7 +329,7 @@ class TestSnapshots:
         harness.commit()
         assert listener.events == ["0-0", "snapshot 3-4", "3-3"]
 
-    def test_nothing_is_delivered_during_a_snapshot_load(self) -> None:
+    def test_batches_wait_during_a_snapshot_load(self) -> None:
         harness = ListenerFeedsHarness(SnapshotId(1, 4))
         harness.log.append(b"a")
         harness.log.append(b"b")
@@ -378,7 +378,7 @@ class TestEnding:
         assert [str(each) for each in harness.failures] == ["cannot apply"]
         assert other.frames == [b"a"]
 
-    def test_nothing_is_delivered_after_close(self) -> None:
+    def test_closed_feed_delivers_nothing(self) -> None:
         harness = ListenerFeedsHarness()
         listener = harness.listen()
         harness.log.append(b"a")

@@ -57,7 +57,7 @@ def manifest(end_offset: int, content: bytes = CONTENT, cluster_id: str = CLUSTE
 
 
 class SnapshotImportHarness:
-    """An importer on fakes; `outcomes` are those reported to the quorum."""
+    """An importer on fakes; `outcomes` holds the reports to the quorum."""
 
     def __init__(self, max_bytes: int = 10_000_000) -> None:
         self.objects = MemoryObjectStore(piece_bytes=1_000)

@@ -69,8 +69,8 @@ class IndexCacheHarness:
 
     def fetched(self) -> list[tuple[str, int]]:
         """Return the requests to remote storage since the last call."""
-        asked, self.storage.asked = self.storage.asked, []
-        return asked
+        requests, self.storage.asked = self.storage.asked, []
+        return requests
 
     def names(self) -> list[str]:
         return self.fs.list(DIRECTORY)

@@ -58,7 +58,7 @@ def test_concurrent_misses_share_one_load() -> None:
 
 
 def test_failure_is_shared_and_not_cached() -> None:
-    values, load = cache(), Loader(RemoteResourceNotFound("gone"))
+    values, load = cache(), Loader(RemoteResourceNotFound("missing"))
     with ThreadPoolExecutor(2) as threads:
         first = threads.submit(values.get, "a", load)
         assert load.began.wait(10)

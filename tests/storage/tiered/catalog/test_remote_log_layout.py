@@ -59,7 +59,9 @@ class History:
 
     def step(self) -> None:
         """Execute a random step."""
-        match self._draw(st.sampled_from(["copy", "copy", "copy", "event", "event", "grow", "start", "wait", "gone"])):
+        match self._draw(
+            st.sampled_from(["copy", "copy", "copy", "event", "event", "grow", "start", "wait", "delete"])
+        ):
             case "copy":
                 self._copy()
             case "event" if self.made:
@@ -70,7 +72,7 @@ class History:
                 self.log_start = self._draw(st.integers(self.log_start, self.end))
             case "wait":
                 self.now_ms += HOUR_MS // 2
-            case "gone" if not self._draw(st.integers(0, 5)):
+            case "delete" if not self._draw(st.integers(0, 5)):
                 self.cache.delete_partition(PartitionDelete(PARTITION, PartitionDeleteState.FINISHED, 0, US))
                 self.made.clear()
 
@@ -174,7 +176,7 @@ def test_bounded_decisions_add_up_to_full_decision(data: st.DataObject) -> None:
     tier = history.tier()
     tier = replace(tier, grace_ms=0, high_watermark=min(tier.high_watermark, history.end - 1))
     expected = decided_by_scan(tier)
-    log_start, gone = tier.log_start_offset, set()
+    log_start, deleted = tier.log_start_offset, set()
     chain = settled_chain(history.cache, tier.lineage, log_start)
     for _ in range(len(tier.segments) + 1):
         history.log_start = log_start
@@ -184,14 +186,14 @@ def test_bounded_decisions_add_up_to_full_decision(data: st.DataObject) -> None:
         now = replace(tier, log_start_offset=log_start, lineage=lineage, segments=history.cache.segments())
         expiry = decide_expiration(now.known(), chain, most=1)
         log_start = expiry.log_start_offset
-        gone |= {each.segment.id.id for each in expiry.deletions}
+        deleted |= {each.segment.id.id for each in expiry.deletions}
         for segment, _ in expiry.deletions:
             for state in (SegmentState.DELETE_STARTED, SegmentState.DELETE_FINISHED):
                 history.cache.update(SegmentUpdate(segment.id, state, 0, US))
         if not expiry.is_cut:
             break
     assert log_start == expected.log_start_offset
-    assert gone == {each.segment.id.id for each in expected.deletions}
+    assert deleted == {each.segment.id.id for each in expected.deletions}
 
 
 def test_replaced_layout_does_not_belong_to_the_cache() -> None:

@@ -167,6 +167,6 @@ def test_invalid_content_is_refused(content: bytes) -> None:
 
 
 def test_negative_offset_is_refused() -> None:
-    said = LogStart(log_start_offset=-1, leader_epoch=0, cluster_id="c", broker_id=1, timestamp_ms=0)
+    negative = LogStart(log_start_offset=-1, leader_epoch=0, cluster_id="c", broker_id=1, timestamp_ms=0)
     with pytest.raises(ValueError):
-        decode_log_start(encode_log_start(said))
+        decode_log_start(encode_log_start(negative))

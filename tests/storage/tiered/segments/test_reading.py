@@ -228,10 +228,10 @@ class TestBlocks:
 
     def test_prepare_prefetches_the_segment(self, harness: ReaderHarness) -> None:
         segment = harness.put(batch(10), end=11, aborted=(AbortedTxn(1, 10, 11, 12),))
-        for with_aborted, asked in ((False, []), (True, ["txnindex"])):
+        for with_aborted, expected in ((False, []), (True, ["txnindex"])):
             harness.storage.asked.clear()
             harness.reader.prepare(segment, with_aborted=with_aborted)
-            assert [what for what, _ in harness.storage.asked if what == "txnindex"] == asked
+            assert [what for what, _ in harness.storage.asked if what == "txnindex"] == expected
 
 
 class TestCorruption:

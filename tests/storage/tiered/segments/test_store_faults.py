@@ -67,7 +67,7 @@ def test_failed_copy_leaves_nothing_and_can_be_repeated(
 def test_outage_during_a_copy_leaves_a_whole_segment_or_garbage(
     skip: int, requests: int, settings: Mapping[str, str]
 ) -> None:
-    """`skip` requests succeed, then `requests` fail, including those of the clean-up."""
+    """`skip` requests succeed, then `requests` fail, including requests of the clean-up."""
     inner = MemoryObjectStore()
     store = FaultyObjectStore(inner)
     storage = segment_store(store, settings)

@@ -58,8 +58,8 @@ def test_put_survives_a_crash(fs: MemoryFileSystem, store: DirectoryStore, seed:
     store.put("t/0/a", [b"first", b" and second"])
     store.put("t/1/a", [b"old"])
     store.put("t/1/a", [b"new"])
-    store.put("gone/0/a", [b"x"])
-    store.delete(["gone/0/a"])
+    store.put("deleted/0/a", [b"x"])
+    store.delete(["deleted/0/a"])
     fs.crash(Random(seed))
     store = make(fs)
     assert keys(store) == ["t/0/a", "t/1/a"]

@@ -177,7 +177,7 @@ def test_failing_source_keeps_the_former_object(store: ObjectStore) -> None:
 def test_source_error_is_not_a_store_error(store: ObjectStore) -> None:
     def unreadable() -> Iterator[Buffer]:
         yield b"some"
-        raise FileNotFoundError("the segment is gone")
+        raise FileNotFoundError("the segment is missing")
 
     with pytest.raises(FileNotFoundError):
         store.put("a", unreadable())
