@@ -12,6 +12,6 @@ from tests.scenarios.transcript import replay
     ("kind", "path"), [pytest.param(*each, id=transcript_name(each[1])) for each in all_transcripts()]
 )
 def test_transcript_shows_present_output(kind: str, path: Path) -> None:
-    """To accept a change: python -m tests.scenarios --rewrite."""
+    """Accept a change with `python -m tests.scenarios --rewrite`."""
     text = path.read_text()
     assert replay(text, KINDS[kind]()) == text
