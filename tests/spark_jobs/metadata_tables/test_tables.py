@@ -196,7 +196,7 @@ def offsets_of(store: TableStore) -> list[int]:
 
 
 def test_attempt_of_another_length_is_replaced(store: TableStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Some large files of the attempt are already in place."""
+    """Large files of the attempt are already in place."""
     monkeypatch.setattr(sink_module, "STAGED_ROWS", 0)
     sink = TablesSink(store)
     sink.begin(0, CLUSTER)

@@ -9,7 +9,7 @@ NEVER = 10**9
 
 
 class PowerLoss(Exception):
-    """Not an OSError, so that no code handles it."""
+    """Power failure. Not derived from OSError, so that no code handles it."""
 
 
 class FailingPower(MemoryFileSystem):

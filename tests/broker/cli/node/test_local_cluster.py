@@ -110,7 +110,7 @@ def test_wiped_node_rejoins_the_cluster_with_a_new_directory_id(directories: Dir
 
 
 def test_interrupted_format_continues_with_the_same_voters(directories: Directories) -> None:
-    """With other voters, the quorum of the formatted node would never have a majority."""
+    """A formatted node with other voters would never have a majority."""
     (directories.root / "node-1").write_text("in the way")
     with pytest.raises(NotPrepared, match="Not a directory"):
         directories.prepare(1)
