@@ -472,5 +472,5 @@ def test_transactional_producer_is_refused_and_logged_once(node: OttlaNode) -> N
 
     with pytest.raises(aiokafka.errors.KafkaError, match="InvalidRequest"):
         asyncio.run(start())
-    lines = [line for line in node.log_text.splitlines() if "transactions are not supported yet" in line]
+    lines = [line for line in node.log_text.splitlines() if "transactions are not supported" in line]
     assert [sum(f"transactional_id=tx-{number} " in line for line in lines) for number in (1, 2, 3)] == [1, 1, 1]

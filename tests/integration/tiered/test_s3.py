@@ -348,7 +348,7 @@ def test_brokers_start_and_serve_local_records_without_the_store(tier: TieredClu
     local_start = settled_local_start(tier, "cold")
     assert local_start > 0
     check_read(tier, "cold", 8 * MIB, local_start)
-    with pytest.raises(AssertionError, match="nothing came"):
+    with pytest.raises(AssertionError, match="no record came"):
         read_back(tier.bootstrap, "cold", RECIPE, {0: 8 * MIB}, patience_s=2)
     tier.proxy.come_back()
     check_read(tier, "cold", 8 * MIB)

@@ -87,7 +87,7 @@ public final class TierReader {
                 }
             }
             if (System.currentTimeMillis() - progress > PATIENCE_MS) {
-                fault("nothing came for " + PATIENCE_MS + " ms: " + positions + " of " + ends);
+                fault("no record came for " + PATIENCE_MS + " ms: " + positions + " of " + ends);
                 break;
             }
         }
