@@ -143,7 +143,7 @@ class FetchRounds:
 
     def settle(self) -> SessionResponse:
         """Close the request: update the session, count the records that are sent, and return what to list."""
-        settled = self.opened.answer(self.results, self._terms.clock.now_ms())
+        settled = self.opened.answer(self.results, int(self._terms.clock.monotonic_ms()))
         if self._size_bytes:
             for target in settled.listed:
                 size_bytes = self.results[target].size_bytes

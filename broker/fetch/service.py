@@ -51,7 +51,7 @@ class FetchService:
 
     def open(self, request: SessionRequest) -> OpenFetch | SessionRefused:
         """Open or continue the session of a request; the result holds the targets to read."""
-        return self._sessions.open(request, self._runtime.clock.now_ms())
+        return self._sessions.open(request, int(self._runtime.clock.monotonic_ms()))
 
     def read(self, opened: OpenFetch, options: FetchOptions) -> FetchRounds:
         """Run the first round of a request."""

@@ -16,7 +16,7 @@ target.
 Kafka splits its cache into eight shards to reduce lock contention. One event loop needs no lock, so the slots here are
 one cache, and the eviction rules apply to all sessions.
 
-The module knows no wire format, no log and no clock: `now_ms` is an argument.
+The module knows no wire format, no log and no clock: `now_ms`, of the monotonic clock, is an argument.
 """
 
 from collections import OrderedDict
@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from broker.runtime.loop.waiters import Watch, Watches
-from broker.runtime.partitions.reads import UNKNOWN, FetchTarget, LogReadResult, TargetKey
+from broker.runtime.partitions.reads import UNKNOWN, FetchTarget, LogReadResult, SessionContact, TargetKey
 from protocol.errors import ErrorCode
 
 NO_SESSION = 0
@@ -47,17 +47,19 @@ def next_epoch(epoch: int) -> int:
 class TargetSet:
     """A reader's targets in the order of reading, and the due ones among them.
 
-    `on_change` is called when a resting target becomes due; None if no request waits.
+    `on_change` is called when a resting target becomes due; None if no request waits. `contact` is the time of the
+    reader's last request.
     """
 
-    __slots__ = ("_by_key", "_due", "_is_closed", "_next_order", "_watches", "on_change")
+    __slots__ = ("_by_key", "_due", "_is_closed", "_next_order", "_watches", "contact", "on_change")
 
-    def __init__(self, targets: Iterable[FetchTarget] = ()) -> None:
+    def __init__(self, targets: Iterable[FetchTarget], *, now_ms: int) -> None:
         self._by_key: dict[TargetKey, FetchTarget] = {}
         self._due: dict[FetchTarget, None] = {}
         self._watches: dict[FetchTarget, Watch] = {}
         self._next_order = 0
         self._is_closed = False
+        self.contact = SessionContact(now_ms)
         self.on_change: Callable[[], None] | None = None
         for target in targets:
             self.put(target)
@@ -89,6 +91,7 @@ class TargetSet:
         """Remove a target if it is in the set."""
         target = self._by_key.pop(key, None)
         if target is not None:
+            target.end_rest()
             self._due.pop(target, None)
             self._unwatch(target)
 
@@ -97,6 +100,7 @@ class TargetSet:
         if not self._is_closed:
             self.watch(target, bounds)
             self._due.pop(target, None)
+            target.begin_rest(self.contact)
 
     def recall(self, target: FetchTarget) -> None:
         """Make a target due although its bounds have not changed."""
@@ -122,6 +126,8 @@ class TargetSet:
         """Stop watching for good; a request of an evicted session may still wait."""
         self._is_closed = True
         self.on_change = None
+        for target in self._watches:
+            target.end_rest()
         for watch in self._watches.values():
             watch.disarm()
         self._watches.clear()
@@ -133,6 +139,7 @@ class TargetSet:
 
     def _make_due(self, target: FetchTarget) -> None:
         self._due[target] = None
+        target.end_rest()
         watch = self._watches.get(target)
         if watch is not None:
             watch.disarm()
@@ -144,6 +151,7 @@ class TargetSet:
 
     def _on_change(self, target: FetchTarget) -> None:
         self._due[target] = None
+        target.end_rest()
         if self.on_change is not None:
             self.on_change()
 
@@ -314,7 +322,7 @@ class FetchSessions:
     def open(self, request: SessionRequest, now_ms: int) -> OpenFetch | SessionRefused:
         """Open or continue the session of a request, and advance the session's epoch."""
         if request.epoch in (INITIAL_EPOCH, FINAL_EPOCH):
-            return self._open_full(request)
+            return self._open_full(request, now_ms)
         session = self._by_last_use.get(request.session_id)
         if session is None:
             return SessionRefused(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
@@ -340,10 +348,10 @@ class FetchSessions:
         self._by_last_use[session.id] = session
         return session
 
-    def _open_full(self, request: SessionRequest) -> OpenFetch:
+    def _open_full(self, request: SessionRequest, now_ms: int) -> OpenFetch:
         if request.session_id != NO_SESSION:
             self._remove(request.session_id)
-        targets = TargetSet(request.targets)
+        targets = TargetSet(request.targets, now_ms=now_ms)
         if request.epoch == FINAL_EPOCH:
             return Sessionless(targets)
         return FullFetch(targets, self, request.is_follower, request.uses_topic_ids)
@@ -355,8 +363,8 @@ class FetchSessions:
             session.targets.forget(key)
         if not len(session.targets):
             self._remove(session.id)
-            return Sessionless(TargetSet(request.targets))
-        session.last_used_ms = now_ms
+            return Sessionless(TargetSet(request.targets, now_ms=now_ms))
+        session.last_used_ms = session.targets.contact.last_ms = now_ms
         session.size = len(session.targets)
         self._by_last_use.move_to_end(session.id)
         session.epoch = next_epoch(session.epoch)

@@ -10,11 +10,15 @@ The acknowledgement holds for the leader epoch of the fetch; a new leader starts
 
 A follower is in sync by time, not by lag in records: it is caught up at a moment if its fetch reached the log end of
 that moment. `caught_up_ms` is the last such moment.
+
+An incremental fetch session leaves idle partitions out, so the session's requests count as fetches of a follower that
+has everything (`FollowerContact`). A silent follower keeps its place in the ISR while it lacks nothing; once the log
+grows, its lag counts from its last request.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from broker.replication.epochs import UNKNOWN_EPOCH
 from broker.replication.isr import CommittedIsr, IsrProposal, IsrState, PendingIsr, effective_min_isr
@@ -28,6 +32,14 @@ NEVER_MS = -(2**62)
 # (broker id, broker epoch of its fetches, or -1 if unknown) -> whether the broker may join the ISR: registered with
 # that epoch, unfenced, and not shutting down.
 IsrEligibility = Callable[[int, int], bool]
+
+
+class FollowerContact(Protocol):
+    """A follower's fetch session, as far as one partition is concerned (implemented by `FetchTarget`)."""
+
+    @property
+    def last_contact_ms(self) -> int:
+        """The time of the session's last request that left the partition out because nothing had changed."""
 
 
 @dataclass(slots=True)
@@ -44,6 +56,7 @@ class FollowerProgress:
     last_fetch_ms: int = NEVER_MS
     leader_end_at_last_fetch: int = 0
     broker_epoch: int = UNKNOWN_BROKER_EPOCH
+    contact: FollowerContact | None = None
 
     def on_fetch(self, fetch: "FollowerFetch", leader_end_offset: int, now_ms: int) -> None:
         """Record a fetch.
@@ -59,8 +72,14 @@ class FollowerProgress:
         self.log_end_offset = fetch.fetch_offset
         self.log_start_offset = fetch.log_start_offset
         self.broker_epoch = fetch.broker_epoch
+        self.contact = fetch.contact
         self.leader_end_at_last_fetch = max(self.leader_end_at_last_fetch, leader_end_offset)
         self.last_fetch_ms = now_ms
+
+    def on_append(self) -> None:
+        """Record that the log grows beyond what the follower has: it was caught up until its last contact."""
+        if self.contact is not None:
+            self.caught_up_ms = max(self.caught_up_ms, self.contact.last_contact_ms)
 
     def is_caught_up(self, leader_end_offset: int, now_ms: int, lag_time_max_ms: int) -> bool:
         return self.log_end_offset == leader_end_offset or now_ms - self.caught_up_ms <= lag_time_max_ms
@@ -68,13 +87,17 @@ class FollowerProgress:
 
 @dataclass(frozen=True, slots=True)
 class FollowerFetch:
-    """The follower's state in its fetch; epochs are -1 where the request's version lacks them."""
+    """The follower's state in its fetch; epochs are -1 where the request's version lacks them.
+
+    `contact` is the session that later leaves the partition out, if there is one.
+    """
 
     broker_id: int
     broker_epoch: int
     leader_epoch: int
     fetch_offset: int
     log_start_offset: int
+    contact: FollowerContact | None = None
 
 
 @dataclass(slots=True)
@@ -138,15 +161,11 @@ class LeaderRole:
 
     # ---- followers
 
-    def on_append(self, previous_end_offset: int, now_ms: int) -> None:
-        """Note that the log grows: a follower that held all of it until now was caught up until now.
-
-        Incremental fetch sessions leave idle partitions out, so an append is the only event that renews their caught-up
-        time.
-        """
+    def on_append(self, previous_end_offset: int) -> None:
+        """Note that the log grows; followers that had all of it until now were caught up until their last contact."""
         for follower in self.followers.values():
             if follower.log_end_offset == previous_end_offset:
-                follower.caught_up_ms = max(follower.caught_up_ms, now_ms)
+                follower.on_append()
 
     def on_follower_fetch(
         self, fetch: FollowerFetch, log_end_offset: int, now_ms: int, registered_broker_epoch: int

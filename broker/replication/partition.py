@@ -135,6 +135,7 @@ def _followers(
         for replica, progress in followers.items():
             progress.caught_up_ms = now_ms if replica in assignment.isr else NEVER_MS
             progress.last_fetch_ms, progress.leader_end_at_last_fetch = NEVER_MS, 0
+            progress.contact = None
     return followers
 
 

@@ -310,7 +310,7 @@ class Partition:
             raise self.offline(failure) from failure
         if not info.duplicate:
             if role.followers:
-                role.on_append(previous_end, int(self._clock.monotonic_ms()))
+                role.on_append(previous_end)
             self.pending_flush.on_append(info)
             self.move_high_watermark()
             self.log_end.fire()

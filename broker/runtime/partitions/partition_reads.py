@@ -152,6 +152,7 @@ def _report_follower(partition: Partition, target: FetchTarget, reader: FetchPar
             target.current_leader_epoch,
             target.fetch_offset,
             target.log_start_offset,
+            target,
         )
     )
     if error is not ErrorCode.NONE:

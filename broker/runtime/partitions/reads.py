@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from broker.replication.epochs import EpochEnd
+from broker.replication.leader import NEVER_MS
 from protocol.errors import ErrorCode
 from protocol.primitives import ZERO_UUID, Buffer, Uuid
 from storage.local_log import LogSlice
@@ -25,11 +26,20 @@ class FetchIsolation(Enum):
 
 
 @dataclass(slots=True, eq=False)
+class SessionContact:
+    """The time of a session's last request, in ms of the monotonic clock; shared by all targets of the session."""
+
+    last_ms: int
+
+
+@dataclass(slots=True, eq=False)
 class FetchTarget:
     """One partition of a reader's fetch, with the reader's position. Compared by identity.
 
     `current_leader_epoch` and `last_fetched_epoch` are -1 where the request lacks them. `log_start_offset` is the
     follower's own. `sent_…` are the values in the last answer, for incremental sessions.
+
+    Implements FollowerContact: while the target rests, every request of its session counts as contact.
     """
 
     topic: str
@@ -43,6 +53,22 @@ class FetchTarget:
     sent_high_watermark: int = UNKNOWN
     sent_log_start_offset: int = UNKNOWN
     order: int = 0
+    session: SessionContact | None = None
+    """The session in which the target rests; None while it is due."""
+    rested_until_ms: int = NEVER_MS
+
+    def begin_rest(self, session: SessionContact) -> None:
+        """Count the requests of a session from now on."""
+        self.session = session
+
+    def end_rest(self) -> None:
+        """Count requests no more: the next one reads the target."""
+        if self.session is not None:
+            self.rested_until_ms, self.session = self.session.last_ms, None
+
+    @property
+    def last_contact_ms(self) -> int:
+        return self.rested_until_ms if self.session is None else self.session.last_ms
 
     @property
     def key(self) -> TargetKey:

@@ -1,5 +1,7 @@
 """The leader's rules of commits, admission and the ISR (`broker.replication.leader`)."""
 
+from dataclasses import dataclass, replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -23,6 +25,13 @@ def leader(
 
 def terms(min_isr: int = 1, now_ms: int = 0, eligible: frozenset[int] = frozenset()) -> CommitTerms:
     return CommitTerms(min_isr, now_ms, LAG_MS, lambda broker_id, epoch: broker_id in eligible)
+
+
+@dataclass(slots=True)
+class Session:
+    """Implements FollowerContact."""
+
+    last_contact_ms: int
 
 
 def fetch(broker_id: int, offset: int, *, leader_epoch: int = 5, broker_epoch: int = -1) -> FollowerFetch:
@@ -127,13 +136,32 @@ class TestFollowerFetch:
     def test_follower_without_lag_is_caught_up_until_the_next_append(self) -> None:
         """Incremental sessions leave idle partitions out, so an idle hour must not count as lag."""
         one = leader()
+        session = Session(1000)
         for broker_id in (2, 3):
-            one.on_follower_fetch(fetch(broker_id, 10), 10, 1000, -1)
-        one.on_append(10, 3_600_000)
-        assert one.propose_shrink(20, 3_600_001, LAG_MS) is None
+            one.on_follower_fetch(replace(fetch(broker_id, 10), contact=session), 10, 1000, -1)
+        session.last_contact_ms = 3_600_000
+        assert one.propose_shrink(10, 3_600_000, LAG_MS) is None
+        one.on_append(10)
+        assert one.propose_shrink(20, 3_600_000 + LAG_MS, LAG_MS) is None
         proposed = one.propose_shrink(20, 3_600_001 + LAG_MS, LAG_MS)
         assert proposed is not None
         assert proposed.proposed == frozenset({1})
+
+    def test_silent_follower_lags_from_its_last_contact_once_the_log_grows(self) -> None:
+        one = leader()
+        for broker_id in (2, 3):
+            one.on_follower_fetch(replace(fetch(broker_id, 10), contact=Session(1000)), 10, 1000, -1)
+        assert one.propose_shrink(10, 3_600_000, LAG_MS) is None
+        one.on_append(10)
+        proposed = one.propose_shrink(20, 3_600_000, LAG_MS)
+        assert proposed is not None
+        assert proposed.proposed == frozenset({1})
+
+    def test_lagging_follower_is_not_renewed_by_its_session(self) -> None:
+        one = leader()
+        one.on_follower_fetch(replace(fetch(2, 10), contact=Session(3_600_000)), 15, 1000, -1)
+        one.on_append(15)
+        assert one.followers[2].caught_up_ms == NEVER_MS
 
 
 class TestIsr:

@@ -6,6 +6,7 @@ Broker 1 leads or follows, with the rules of the product; the transcript plays t
     metadata leader=1 epoch=5 version=0 replicas=1,2,3 isr=1,2,3 [adding=4]     deliver the partition's metadata
     append 3                                    append records of producers
     fetch 2 10 [broker-epoch=7] [epoch=5]       broker 2 fetches at offset 10
+    contact 2                                   broker 2 continues its fetch session, which leaves the partition out
     wait 1000                                   let time pass
     check-lag                                   run the timer that removes lagging replicas
     fenced 3    unfenced 3                      change the metadata of broker 3; `register 3` registers it again
@@ -15,6 +16,7 @@ Broker 1 leads or follows, with the rules of the product; the transcript plays t
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from broker.replication.isr import CommittedIsr, PendingExpand, PendingIsr
@@ -41,6 +43,13 @@ class Assigned(NamedTuple):
     removing_replicas: tuple[int, ...] = ()
 
 
+@dataclass(slots=True)
+class Session:
+    """A follower's fetch session. Implements FollowerContact."""
+
+    last_contact_ms: int
+
+
 class IsrScenario(Scenario):
     """Interpreter of the commands above."""
 
@@ -55,11 +64,13 @@ class IsrScenario(Scenario):
         self.min_isr = 1
         self.fenced: set[int] = set()
         self.broker_epochs: dict[int, int] = {}
+        self.sessions: dict[int, Session] = {}
         self.commands: Mapping[str, Command] = {
             "limits": self.limits,
             "metadata": self.metadata,
             "append": self.append,
             "fetch": self.fetch,
+            "contact": self.contact,
             "wait": self.wait,
             "check-lag": self.check_lag,
             "fenced": lambda words, _: self.fenced.update(map(int, words)),
@@ -108,7 +119,7 @@ class IsrScenario(Scenario):
         if not self.leader.has_enough_replicas(self.min_isr):
             self.show("NOT_ENOUGH_REPLICAS for acks=all")
             return
-        self.leader.on_append(self.log_end, self.now_ms)
+        self.leader.on_append(self.log_end)
         self.log_end += int(words[0])
         self.show(f"log end offset {self.log_end}")
         self.commit()
@@ -117,13 +128,17 @@ class IsrScenario(Scenario):
         broker_id, offset = map(int, words)
         broker_epoch = int(named.get("broker-epoch", self.broker_epochs.get(broker_id, -1)))
         epoch = int(named.get("epoch", self.leader.epoch))
-        fetch = FollowerFetch(broker_id, broker_epoch, epoch, offset, 0)
+        session = self.sessions[broker_id] = Session(self.now_ms)
+        fetch = FollowerFetch(broker_id, broker_epoch, epoch, offset, 0, session)
         error = self.leader.on_follower_fetch(fetch, self.log_end, self.now_ms, self.broker_epochs.get(broker_id, -1))
         if error is not ErrorCode.NONE:
             self.show(f"{error.name}: fetch ignored")
             return
         self.propose(self.leader.propose_expand(broker_id, self.high_watermark, self.is_eligible))
         self.commit()
+
+    def contact(self, words: Words, _named: Named) -> None:
+        self.sessions[int(words[0])].last_contact_ms = self.now_ms
 
     def wait(self, words: Words, _named: Named) -> None:
         self.now_ms += int(words[0])
