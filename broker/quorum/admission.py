@@ -1,9 +1,13 @@
 """Validation of requests before they change any state: cluster id, epoch, sender and receiver."""
 
+from typing import Final
+
 from broker.quorum.identity import ReplicaKey
 from broker.quorum.replica import LARGEST_EPOCH, QuorumReplica
 from broker.quorum.state import LeaderState
 from protocol.errors import ErrorCode
+
+NO_EPOCH: Final = -1
 
 
 def cluster_error(replica: QuorumReplica, cluster_id: str | None) -> ErrorCode:
@@ -30,12 +34,21 @@ def voter_error(
     return ErrorCode.NONE
 
 
+def reader_error(replica: QuorumReplica, cluster_id: str | None, sender: ReplicaKey, epoch: int) -> ErrorCode:
+    """Validate Fetch and FetchSnapshot. Only consumers, which have a negative replica id, may omit the epoch (-1).
+
+    A replica that has not learned the leader's epoch may hold other records at the same offsets, so its fetch offset
+    must not count for the high watermark.
+    """
+    return leader_error(replica, cluster_id, None if sender.id < 0 and epoch == NO_EPOCH else epoch)
+
+
 def leader_error(replica: QuorumReplica, cluster_id: str | None, epoch: int | None) -> ErrorCode:
-    """Validate a request that only the leader of the sender's epoch handles; None and -1 mean any epoch."""
+    """Validate a request that only the leader of the sender's epoch handles; None means any epoch."""
     if error := cluster_error(replica, cluster_id):
         return error
     own = replica.term.epoch
-    if epoch is not None and 0 <= epoch < own:
+    if epoch is not None and epoch < own:
         return ErrorCode.FENCED_LEADER_EPOCH
     if epoch is not None and epoch > own:
         return ErrorCode.UNKNOWN_LEADER_EPOCH

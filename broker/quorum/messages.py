@@ -80,7 +80,7 @@ class EndQuorumEpochResponse:
 
 @dataclass(frozen=True, slots=True)
 class FetchRequest:
-    """`replica.id` < 0 is a consumer without tracked progress. `epoch` is the expected leader epoch, -1 for any."""
+    """`replica.id` < 0 is a consumer without tracked progress, which may set `epoch` to -1: any leader epoch."""
 
     cluster_id: str | None
     replica: ReplicaKey

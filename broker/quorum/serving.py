@@ -6,7 +6,7 @@ lies on the leader's log. A fetch at the log end offset waits for records or for
 
 from math import inf
 
-from broker.quorum.admission import leader_error
+from broker.quorum.admission import reader_error
 from broker.quorum.fetch_purgatory import FetchPurgatory
 from broker.quorum.identity import Instant, LogPosition, SnapshotId
 from broker.quorum.leadership import QuorumLeadership
@@ -46,7 +46,7 @@ class Serving:
                 replica.out.respond(token, self._fetch_response(snapshot_id=snapshot_id))
 
     def _fetch_error(self, request: FetchRequest) -> ErrorCode:
-        if error := leader_error(self._replica, request.cluster_id, request.epoch):
+        if error := reader_error(self._replica, request.cluster_id, request.replica, request.epoch):
             return error
         is_valid = (
             request.max_wait_ms >= 0
@@ -109,7 +109,7 @@ class Serving:
             replica.out.respond(token, page)
 
     def _snapshot_error(self, request: FetchSnapshotRequest, snapshot: StoredSnapshot | None) -> ErrorCode:
-        if error := leader_error(self._replica, request.cluster_id, request.epoch):
+        if error := reader_error(self._replica, request.cluster_id, request.replica, request.epoch):
             return error
         if request.replica.id == self._replica.key.id:
             return ErrorCode.INVALID_REQUEST

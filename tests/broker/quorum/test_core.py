@@ -456,6 +456,18 @@ def test_fetch_snapshot_requires_the_leader_of_the_epoch() -> None:
     assert page_error(leader, CLUSTER, epoch - 1) is ErrorCode.FENCED_LEADER_EPOCH
     assert page_error(leader, CLUSTER, epoch + 1) is ErrorCode.UNKNOWN_LEADER_EPOCH
     assert page_error(leader, CLUSTER, epoch, sender=1) is ErrorCode.INVALID_REQUEST
+    assert page_error(leader, CLUSTER, -1, sender=2) is ErrorCode.FENCED_LEADER_EPOCH
+
+
+def test_fetch_without_an_epoch_is_fenced_except_for_consumers() -> None:
+    """A voter that has not learned the leader's epoch may hold other records at the same offsets."""
+    driven = Driven().lead()
+    fenced = driven.ask(FetchRequest(CLUSTER, ReplicaKey(2, directory(2)), -1, 1, 1))
+    read = driven.ask(FetchRequest(CLUSTER, ReplicaKey(-1), -1, 1, 1))
+    responses = answers(driven.do())
+    assert responses[fenced].error is ErrorCode.FENCED_LEADER_EPOCH
+    assert responses[read].error is ErrorCode.NONE
+    assert driven.core.facts.high_watermark is None
 
 
 def snapshots_at(*ends: int) -> Recovered:
