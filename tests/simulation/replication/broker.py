@@ -5,18 +5,11 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import replace
 from functools import partial
 from random import Random
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
-from broker.api.fetch import FetchHandler
-from broker.api.list_offsets import ListOffsetsHandler
-from broker.api.offset_for_leader_epoch import OffsetForLeaderEpochHandler
-from broker.api.produce import ProduceHandler
 from broker.api.serving.context import RequestContext
-from broker.fetch.service import FetchService
-from broker.fetch.sessions import FetchSessions
 from broker.metadata.image.cluster_image import RegisteredEndpoint
 from broker.metadata.image.delta import MetadataDelta
 from broker.metadata.image.features import SUPPORTED_FEATURES
@@ -26,64 +19,26 @@ from broker.metadata.image.metadata_image import EMPTY_IMAGE, MetadataImage
 from broker.metadata.image.slices import finish
 from broker.net.peer import SocketAddress
 from broker.node.data import set_aside_strays, settle_duplicates
-from broker.replication.fetch_plan import FetcherSettings, Sender
 from broker.runtime.controller.broker_lifecycle import BrokerIdentity, BrokerLifecycle, LifecycleTimes
-from broker.runtime.controller.controller_router import ControllerUnavailable
-from broker.runtime.controller.directory_assignments import DirectoryAssignments
 from broker.runtime.controller.driver import MetadataPublisher
 from broker.runtime.controller.metadata_cache import MetadataCache
-from broker.runtime.loop.runtime import Runtime
-from broker.runtime.loop.waiters import Deadlines
-from broker.runtime.partitions.alter_partition_manager import AlterPartitionManager
-from broker.runtime.partitions.broker_view import MetadataBrokerView
-from broker.runtime.partitions.hosted_roles import HostedRoles
-from broker.runtime.partitions.isr_shrinking import IsrShrinking
-from broker.runtime.partitions.log_flusher import LogFlusher
-from broker.runtime.partitions.log_operations import StoredLogOperations
-from broker.runtime.partitions.log_store import DirectoryFailures, LogStore
-from broker.runtime.partitions.log_tasks import LogTasks, LogTaskSettings
+from broker.runtime.partitions.log_store import DirectoryFailures
 from broker.runtime.partitions.partition import Partition
-from broker.runtime.partitions.registry import Partitions
-from broker.runtime.partitions.replica_assignments import ReplicaAssignments
-from broker.runtime.replication.fetch_transport import EpochEndsDone, FetchDone, OffsetsDone, Unanswered
-from broker.runtime.replication.replica_fetcher_manager import ReplicaFetcherManager
-from protocol.errors import ErrorCode, KafkaError
 from protocol.ids import BrokerEpoch, BrokerId
-from protocol.messages import Message
-from protocol.messages.alter_partition import AlterPartitionRequest
-from protocol.messages.assign_replicas_to_dirs import AssignReplicasToDirsRequest
-from protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
-from protocol.messages.broker_registration import BrokerRegistrationRequest
 from protocol.messages.fetch import FetchRequest
-from protocol.messages.list_offsets import ListOffsetsRequest
-from protocol.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest
-from protocol.messages.produce import ProduceRequest
 from protocol.primitives import Uuid
-from storage.compaction.cleaner import LogCleaner
 from storage.config import LogConfig
-from storage.directories.checkpoints import TopicPartition
 from storage.directories.log_dir import LogDir
 from storage.directories.log_dirs import LogDirs
-from storage.directories.removals import PendingRemovals
 from storage.log import Log
+from tests.simulation.replication.channels import ControllerPath, LeaderPath
+from tests.simulation.replication.data_part import DataPart, log_config
 from tests.simulation.replication.disk import PartitionDisk, ReplicaName
-from tests.simulation.replication.metadata import CONTROLLER, Feed, Refusal
-from tests.simulation.replication.network import LISTENER, Call, Connection, Outcome, Wires
+from tests.simulation.replication.metadata import Feed
+from tests.simulation.replication.network import LISTENER, Call, Connection, Wires
 from tests.simulation.replication.process import TaskProcess
 from tests.simulation.replication.scenario import CLUSTER_ID, Scenario
 from tests.simulation.world import SimulatedIo, World
-from tests.support.fakes.runtimes import make_runtime
-
-FETCH_VERSION: Final = 17
-LIST_OFFSETS_VERSION: Final = 9
-EPOCH_ENDS_VERSION: Final = 4
-_CONTROLLER_VERSIONS: Final[dict[type, int]] = {
-    BrokerRegistrationRequest: 4,
-    BrokerHeartbeatRequest: 1,
-    AlterPartitionRequest: 3,
-    AssignReplicasToDirsRequest: 0,
-}
-_SLOTS: Final = 20
 
 
 class Whereabouts(NamedTuple):
@@ -214,7 +169,7 @@ class Broker:
     def _note_recovered(self, log_dirs: LogDirs) -> None:
         self.node.recovered = {ReplicaName(log.topic, log.partition): log.log_end_offset for log in log_dirs}
 
-    def _take_up_roles(self, data: "DataPart") -> None:
+    def _take_up_roles(self, data: DataPart) -> None:
         """Apply the roles once the metadata contains this registration."""
         image = self.cache.image
         self.node.disk.is_starting = True
@@ -312,204 +267,10 @@ class Broker:
 
     # ---- ---- requests of this broker
 
-    def connect(self, endpoint: SocketAddress, client_id: str) -> "LeaderPath":
+    def connect(self, endpoint: SocketAddress, client_id: str) -> LeaderPath:
         scenario = self.around.scenario
         connection = Connection(self.around.wires, self.process, endpoint, client_id, scenario.socket_timeout_ms)
         return LeaderPath(connection, partial(self.around.note_fetch, self.node))
-
-
-class LeaderPath:
-    """Implements LeaderConnection."""
-
-    def __init__(self, connection: Connection, note_fetch: Callable[[FetchRequest], None]) -> None:
-        self._connection = connection
-        self._note_fetch = note_fetch
-
-    def fetch(self, request: FetchRequest, done: FetchDone) -> None:
-        self._note_fetch(request)
-        self._connection.ask(request, FETCH_VERSION, done)
-
-    def list_offsets(self, request: ListOffsetsRequest, done: OffsetsDone) -> None:
-        self._connection.ask(request, LIST_OFFSETS_VERSION, done)
-
-    def epoch_ends(self, request: OffsetForLeaderEpochRequest, done: EpochEndsDone) -> None:
-        self._connection.ask(request, EPOCH_ENDS_VERSION, done)
-
-    def close(self) -> None:
-        self._connection.close()
-
-
-class ControllerPath:
-    """Implements MembershipChannel, AlterPartitionChannel and AssignmentChannel."""
-
-    def __init__(self, broker: Broker, name: str) -> None:
-        self._process = broker.process
-        around = broker.around
-        self._connection = Connection(
-            around.wires, broker.process, CONTROLLER, name, around.scenario.session_timeout_ms / 2
-        )
-
-    def register_broker(self, request: BrokerRegistrationRequest) -> "asyncio.Future[Any]":
-        return self._ask(request)
-
-    def heartbeat(self, request: BrokerHeartbeatRequest) -> "asyncio.Future[Any]":
-        return self._ask(request)
-
-    def alter_partitions(self, request: AlterPartitionRequest) -> "asyncio.Future[Any]":
-        return self._ask(request)
-
-    def assign_directories(self, request: AssignReplicasToDirsRequest) -> "asyncio.Future[Any]":
-        return self._ask(request)
-
-    def _ask(self, request: Message) -> "asyncio.Future[Any]":
-        answer: asyncio.Future[Any] = self._process.create_future()
-
-        def settle(outcome: Outcome) -> None:
-            if answer.done():
-                return
-            match outcome:
-                case Unanswered(reason):
-                    answer.set_exception(ControllerUnavailable(reason))
-                case Refusal(ErrorCode.NOT_CONTROLLER):
-                    answer.set_exception(ControllerUnavailable("there is no active controller"))
-                case Refusal(code):
-                    answer.set_exception(KafkaError(code))
-                case _:
-                    answer.set_result(outcome)
-
-        self._connection.ask(request, _CONTROLLER_VERSIONS[type(request)], settle)
-        return answer
-
-
-class DataPart:
-    """The data side of a broker, composed as in `broker.node.data`."""
-
-    def __init__(
-        self, broker: Broker, log_dirs: LogDirs, failures: DirectoryFailures, lifecycle: BrokerLifecycle
-    ) -> None:
-        scenario, process, node, io = broker.around.scenario, broker.process, broker.node, broker.io
-        config_of: Callable[[MetadataImage, str], LogConfig] = partial(log_config, scenario)
-        self.process = process
-        self.log_dirs = log_dirs
-        self.deadlines = Deadlines(process)
-        removals = PendingRemovals(node.disk)
-        cleaner = LogCleaner(node.disk, dedupe_buffer_bytes=1_000_000, make_durable=log_dirs.checkpoints.make_durable)
-        self.store = LogStore(log_dirs, cleaner, removals, io, process, delete_delay_ms=1_000)
-        self.store.discard_leftovers()
-        flusher = LogFlusher(io, self.deadlines)
-        isr_channel = ControllerPath(broker, "isr")
-        self.fetchers = ReplicaFetcherManager(
-            Runtime(clock=process, loop=process, io=io, files=node.disk, deadlines=self.deadlines, spawn=process.spawn),
-            broker,
-            broker.cache,
-            lambda: Sender(node.id, lifecycle.epoch),
-            listener=LISTENER,
-            settings=FetcherSettings(
-                wait_max_ms=scenario.fetch_wait_max_ms,
-                partition_max_bytes=scenario.fetch_partition_max_bytes,
-                backoff_ms=scenario.fetch_backoff_ms,
-            ),
-            fetcher_count=lambda: scenario.fetchers,
-        )
-        self.alter_partition_manager = AlterPartitionManager(node.id, isr_channel, lifecycle, process)
-        self.partitions = Partitions(
-            broker.cache,
-            process,
-            MetadataBrokerView(node.id, broker.cache, lag_time_max_ms=scenario.lag_time_max_ms),
-            StoredLogOperations(self.store, flusher, process),
-            HostedRoles(node.id, self.fetchers, self.alter_partition_manager, broker.cache),
-        )
-        self.replica_assignments = ReplicaAssignments(node.id, self.partitions, self.store, config_of)
-        self.isr_shrinking = IsrShrinking(
-            self.partitions.roles.isr_updaters, process, self.deadlines, lag_time_max_ms=scenario.lag_time_max_ms
-        )
-        self.isr_shrinking.start()
-        failures.listen(self.partitions.on_directory_failed)
-        self.assignments = DirectoryAssignments(
-            BrokerId(node.id),
-            ControllerPath(broker, "assignments"),
-            broker.cache,
-            lifecycle,
-            self._directory_of,
-            process,
-        )
-        self.partitions.roles.add_listener(self.assignments)
-        self.tasks = LogTasks(
-            self.partitions, log_dirs, cleaner, removals, flusher, io, process, lambda: LogTaskSettings()
-        )
-        self._scenario = scenario
-        self.handlers = self._build_handlers(io, broker)
-
-    def _build_handlers(self, io: SimulatedIo, broker: Broker) -> dict[type, Callable[[Any, RequestContext], Any]]:
-        process, random = self.process, Random(f"sessions {broker.node.id} {broker.node.starts}")
-        runtime = make_runtime(process, clock=process, io=io, deadlines=self.deadlines)
-        return {
-            FetchRequest: FetchHandler(
-                FetchService(
-                    self.partitions,
-                    FetchSessions(_SLOTS, lambda: random.randint(1, 2**31 - 1)),
-                    runtime,
-                    max_bytes=10_000_000,
-                )
-            ),
-            ProduceRequest: ProduceHandler(self.partitions, runtime),
-            ListOffsetsRequest: ListOffsetsHandler(self.partitions),
-            OffsetForLeaderEpochRequest: OffsetForLeaderEpochHandler(self.partitions),
-        }
-
-    def start_tasks(self) -> None:
-        """Start the maintenance of logs, at short intervals."""
-        scenario, tasks = self._scenario, self.tasks
-        for job, interval_ms in (
-            (tasks.checkpoint_high_watermarks, scenario.checkpoint_interval_ms),
-            (tasks.checkpoint_recovery_points, 4 * scenario.checkpoint_interval_ms),
-            (tasks.checkpoint_log_starts, 4 * scenario.checkpoint_interval_ms),
-            (tasks.apply_retention, scenario.retention_interval_ms),
-            (tasks.remove_files, 1_000),
-        ):
-            self.process.spawn(self._repeat(job, interval_ms))
-
-    async def _repeat(self, job: Callable[[], Any], interval_ms: float) -> None:
-        while not self.is_closed:
-            await asyncio.sleep(interval_ms / 1000)
-            if not self.is_closed:
-                await job()
-
-    is_closed = False
-
-    def close_replication(self) -> None:
-        """Stop fetchers, ISR changes and responses."""
-        self.is_closed = True
-        self.assignments.close()
-        self.fetchers.close()
-        self.isr_shrinking.close()
-        self.alter_partition_manager.close()
-        self.deadlines.close()
-
-    def _directory_of(self, topic: str, index: int) -> Uuid | None:
-        directory = self.log_dirs.directory_of(TopicPartition(topic, index))
-        return None if directory is None else directory.id
-
-
-def log_config(scenario: Scenario, image: MetadataImage, topic: str) -> LogConfig:
-    """Return a topic's log configuration: that of the metadata, with the scenario's sizes."""
-    configs = image.configs.topic(topic)
-    return replace(
-        _base_config(scenario),
-        min_insync_replicas=int(configs.get("min.insync.replicas", "1")),
-        unclean_leader_election_enable=configs.get("unclean.leader.election.enable") == "true",
-    )
-
-
-def _base_config(scenario: Scenario) -> LogConfig:
-    return LogConfig(
-        segment_bytes=scenario.segment_bytes,
-        index_interval_bytes=100,
-        flush_messages=scenario.flush_messages,
-        retention_ms=-1,
-        file_delete_delay_ms=500,
-        message_timestamp_after_max_ms=2**63 - 1,
-    )
 
 
 def _whole(image: MetadataImage) -> MetadataDelta:

@@ -18,8 +18,8 @@ from protocol.messages.alter_partition_reassignments import (
 )
 from protocol.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
 from tests.simulation.replication.broker import Node
-from tests.simulation.replication.clients import Producer
 from tests.simulation.replication.disk import ReplicaName
+from tests.simulation.replication.producers import Producer
 from tests.simulation.replication.scenario import Mood
 from tests.simulation.replication.simulation import ReplicationSimulator
 from tests.simulation.weather import draw_weather

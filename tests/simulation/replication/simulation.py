@@ -23,11 +23,13 @@ from storage.directories.log_dir import NoLogDir
 from storage.errors import LogDirFailure
 from tests.simulation.replication.broker import Broker, Node
 from tests.simulation.replication.checker import KEPT_LINES, Checker
-from tests.simulation.replication.clients import ACKS_ALL, Client, Consumer, Producer
+from tests.simulation.replication.clients import ACKS_ALL, Client
+from tests.simulation.replication.consumers import Consumer
 from tests.simulation.replication.disk import PartitionDisk, ReplicaName
 from tests.simulation.replication.history import History
 from tests.simulation.replication.metadata import CONTROLLER, Feed, MetadataService
 from tests.simulation.replication.network import Wires
+from tests.simulation.replication.producers import Producer
 from tests.simulation.replication.scenario import FIRST_CLIENT_ID, Scenario, TopicScenario, draw_scenario
 from tests.simulation.simulator import EventSimulator
 from tests.simulation.world import Process, World
