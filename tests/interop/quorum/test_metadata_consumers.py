@@ -1,6 +1,7 @@
 """Consumers that tail `__cluster_metadata` while topics change and the active controller is killed."""
 
 import contextlib
+import shutil
 import subprocess
 from collections.abc import Iterator
 from functools import partial
@@ -74,16 +75,16 @@ class PrintingConsumer:
 
 @contextlib.contextmanager
 def printing(directory: Path, servers: str) -> Iterator[list[PrintingConsumer]]:
-    """Run Kafka's console consumer and kcat."""
+    """Run Kafka's console consumer, and kcat where it is installed."""
     shown = [f"{part}={value}" for part, value in (("print.offset", "true"), ("print.value", "false"))]
     properties = [word for each in shown for word in ("--formatter-property", each)]
     java = java_command(CONSOLE, "--bootstrap-server", servers, "--topic", TOPIC, "--partition", "0", heap="128m")
-    programs = [
-        PrintingConsumer(directory, "java", [*java, "--offset", "earliest", *properties]),
-        PrintingConsumer(
-            directory, "kcat", ["kcat", "-b", servers, "-C", "-t", TOPIC, "-o", "beginning", "-u", "-f", "%o\n"]
-        ),
-    ]
+    commands = {
+        "java": [*java, "--offset", "earliest", *properties],
+        "kcat": ["kcat", "-b", servers, "-C", "-t", TOPIC, "-o", "beginning", "-u", "-f", "%o\n"],
+    }
+    installed = {name: command for name, command in commands.items() if shutil.which(command[0]) is not None}
+    programs = [PrintingConsumer(directory, name, command) for name, command in installed.items()]
     try:
         yield programs
     finally:
