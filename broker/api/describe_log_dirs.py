@@ -1,7 +1,6 @@
-"""DescribeLogDirs (key 35), versions 1-5: log directories, their replicas, and the space of their volumes.
+"""DescribeLogDirs (key 35), versions 1-4: log directories, their replicas, and the space of their volumes.
 
-3+ top-level error; 4+ sizes of the volume (KIP-827); 5+ cordoned directories, of which there are none. Partitions
-without a replica here are left out.
+3+ top-level error; 4+ sizes of the volume (KIP-827). Partitions without a replica here are left out.
 """
 
 from collections import defaultdict

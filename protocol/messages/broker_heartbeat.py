@@ -13,12 +13,12 @@ from protocol.primitives import Uuid
 
 @lazy_dataclass(slots=True)
 class BrokerHeartbeatRequest:
-    """Versions 0-2, flexible 0+."""
+    """Versions 0-1, flexible 0+."""
 
     SCHEMA: ClassVar[str] = "rpc/BrokerHeartbeatRequest.json"
     API_KEY: ClassVar[int] = 63
     MIN_VERSION: ClassVar[int] = 0
-    MAX_VERSION: ClassVar[int] = 2
+    MAX_VERSION: ClassVar[int] = 1
     FLEXIBLE_FROM: ClassVar[int] = 0
 
     broker_id: int = 0
@@ -27,18 +27,16 @@ class BrokerHeartbeatRequest:
     want_fence: bool = False  # The broker asks not to serve clients.
     want_shut_down: bool = False  # The broker asks to be relieved of its leaderships.
     offline_log_dirs: list[Uuid] = field(default_factory=list)  # 1+, tag 0; Directories that failed.
-    # 2+, tag 1; Directories that take no new replicas (KIP-1066); null while unknown.
-    cordoned_log_dirs: list[Uuid] | None = None
 
 
 @lazy_dataclass(slots=True)
 class BrokerHeartbeatResponse:
-    """Versions 0-2, flexible 0+."""
+    """Versions 0-1, flexible 0+."""
 
     SCHEMA: ClassVar[str] = "rpc/BrokerHeartbeatResponse.json"
     API_KEY: ClassVar[int] = 63
     MIN_VERSION: ClassVar[int] = 0
-    MAX_VERSION: ClassVar[int] = 2
+    MAX_VERSION: ClassVar[int] = 1
     FLEXIBLE_FROM: ClassVar[int] = 0
 
     throttle_time_ms: int = 0  # How long a quota holds the client back; 0 when none was exceeded.

@@ -18,12 +18,12 @@ class DescribableLogDirTopic:
 
 @lazy_dataclass(slots=True)
 class DescribeLogDirsRequest:
-    """Versions 1-5, flexible 2+."""
+    """Versions 1-4, flexible 2+."""
 
     SCHEMA: ClassVar[str] = "rpc/DescribeLogDirsRequest.json"
     API_KEY: ClassVar[int] = 35
     MIN_VERSION: ClassVar[int] = 1
-    MAX_VERSION: ClassVar[int] = 5
+    MAX_VERSION: ClassVar[int] = 4
     FLEXIBLE_FROM: ClassVar[int] = 2
 
     topics: list[DescribableLogDirTopic] | None = field(default_factory=list)
@@ -50,17 +50,16 @@ class DescribeLogDirsResult:
     topics: list[DescribeLogDirsTopic] = field(default_factory=list)
     total_bytes: int = -1  # 4+; Size of the volume; -1 if unknown.
     usable_bytes: int = -1  # 4+; Free on the volume for this process; -1 if unknown.
-    is_cordoned: bool = False  # 5+; Takes no new replicas (KIP-1066).
 
 
 @lazy_dataclass(slots=True)
 class DescribeLogDirsResponse:
-    """Versions 1-5, flexible 2+."""
+    """Versions 1-4, flexible 2+."""
 
     SCHEMA: ClassVar[str] = "rpc/DescribeLogDirsResponse.json"
     API_KEY: ClassVar[int] = 35
     MIN_VERSION: ClassVar[int] = 1
-    MAX_VERSION: ClassVar[int] = 5
+    MAX_VERSION: ClassVar[int] = 4
     FLEXIBLE_FROM: ClassVar[int] = 2
 
     throttle_time_ms: int = 0  # How long a quota holds the client back; 0 when none was exceeded.
