@@ -3,9 +3,10 @@
 Theory (KIP-595, KIP-996). A vote is binding for an epoch and is on disk before the response leaves, so an epoch has at
 most one leader. A voter grants it only to a log that is at least as long as its own (later last epoch first, then
 larger end offset), so the winner has every record that a majority has. A higher epoch deposes a working leader.
-Therefore a node first requests pre-votes: a follower with a responding leader refuses, every other voter compares the
-logs, and no voter records anything. A partitioned node, or a removed node that does not know of its removal, thus
-disturbs no leader, and two nodes that cannot reach each other do not depose each other in turns.
+Therefore a node first requests pre-votes: a follower or observer whose leader has responded within the fetch timeout
+refuses, every other node compares the logs, and no node records anything. A partitioned node, or a removed node that
+does not know of its removal, thus disturbs no leader, and two nodes that cannot reach each other do not depose each
+other in turns.
 
 A follower whose leader sent EndQuorumEpoch grants pre-votes again. Kafka omits this, so the first preferred successor
 loses its pre-vote in quorums of more than three voters (KAFKA-20895).
@@ -60,7 +61,7 @@ class QuorumElections:
         if error is ErrorCode.NONE:
             if request.epoch > replica.term.epoch:
                 replica.become_unattached(request.epoch, now)
-            granted = self._grants(request)
+            granted = self._grants(request, now)
             if granted and not request.pre_vote and replica.term.voted is None:
                 replica.vote_for(request.candidate, now)
         replica.out.respond(token, VoteResponse(error, replica.hint, granted))
@@ -74,13 +75,13 @@ class QuorumElections:
         is_sound = last.end_offset >= 0 and 0 <= last.epoch <= largest
         return ErrorCode.NONE if is_sound else ErrorCode.INVALID_REQUEST
 
-    def _grants(self, request: VoteRequest) -> bool:
+    def _grants(self, request: VoteRequest, now: Instant) -> bool:
         """Whether to grant the vote. The epoch of the request equals this node's epoch."""
         replica = self._replica
         if not replica.settings.can_vote or request.last < replica.log.position:
             return False
         if request.pre_vote:
-            return self._grants_pre_vote()
+            return self._grants_pre_vote(now)
         if isinstance(replica.role, LeaderState | CandidateState | ResignedState):
             return False
         voted = replica.term.voted
@@ -91,14 +92,17 @@ class QuorumElections:
             )
         return replica.term.leader_id is None
 
-    def _grants_pre_vote(self) -> bool:
+    def _grants_pre_vote(self, now: Instant) -> bool:
+        """Whether the election would not disturb a leader that responds to this node (KIP-996).
+
+        An observer never leaves its role when its leader is silent, and a follower only after the check of a snapshot,
+        so the time decides: the voters in the candidate's log may include either, and need its vote.
+        """
         match self._replica.role:
             case LeaderState():
                 return False
-            case FollowerState() as role:
-                return role.leader_ended or not role.has_fetched
-            case ObserverState() as role:
-                return not role.has_fetched
+            case FollowerState() | ObserverState() as role:
+                return role.leader_ended or not role.has_fetched or now.monotonic_ms >= role.fetch_deadline
         return True
 
     def on_begin_request(self, token: int, request: BeginQuorumEpochRequest, now: Instant) -> None:
@@ -109,15 +113,19 @@ class QuorumElections:
         replica.out.respond(token, BeginQuorumEpochResponse(error, replica.hint))
 
     def on_end_request(self, token: int, request: EndQuorumEpochRequest, now: Instant) -> None:
-        """Stand for election after a delay by this node's rank among the preferred successors; the first at once."""
+        """Stand for election after a delay by this node's rank among the preferred successors; the first at once.
+
+        An observer searches for the next leader instead.
+        """
         replica = self._replica
         error = voter_error(replica, request.cluster_id, request.epoch, request.leader_id, None)
         if error is ErrorCode.NONE and not self._follow_sender(request, now):
             error = ErrorCode.INVALID_REQUEST
-        if error is ErrorCode.NONE and isinstance(replica.role, FollowerState):
-            if not replica.role.leader_ended:
-                replica.role.fetch_deadline = now.monotonic_ms + self._election_backoff_ms(request.successors)
-            replica.role.leader_ended = True
+        role = replica.role
+        if error is ErrorCode.NONE and isinstance(role, FollowerState | ObserverState):
+            if not role.leader_ended:
+                role.fetch_deadline = now.monotonic_ms + self._election_backoff_ms(request.successors)
+            role.leader_ended = True
         replica.out.respond(token, EndQuorumEpochResponse(error, replica.hint))
 
     def on_leader_process_ended(self, role: FollowerState, now: Instant) -> None:

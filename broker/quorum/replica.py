@@ -125,7 +125,7 @@ class QuorumReplica:
     def on_leader_response(self, now: Instant) -> None:
         """Restart the fetch timer. After EndQuorumEpoch, earlier responses of the leader no longer count."""
         role = self.role
-        if isinstance(role, ObserverState) or (isinstance(role, FollowerState) and not role.leader_ended):
+        if isinstance(role, FollowerState | ObserverState) and not role.leader_ended:
             role.fetch_deadline = self.timeouts.fetch_deadline(now)
             role.has_fetched = True
 
@@ -202,8 +202,8 @@ class QuorumReplica:
         has_moved = self.leader.merge(listeners, overrides=by_leader or is_failing)
         if leader_id is not None and has_moved:
             self.requests.on_address_changed(leader_id)
-            if isinstance(self.role, ObserverState):
-                self.role.fetch_deadline = self.timeouts.fetch_deadline(now)
+            if isinstance(self.role, ObserverState):  # the deadline is for the new address; it proves no contact
+                self.role.fetch_deadline, self.role.has_fetched = self.timeouts.fetch_deadline(now), False
 
     def become(self, role: Role, term: Term) -> None:
         """Make any other role change."""
@@ -238,10 +238,10 @@ class QuorumReplica:
         match self.role:
             case FollowerState() as role if not can_become_candidate:
                 update_at = self.timeouts.update_voter_deadline(now)
-                self.role = ObserverState(role.fetch_deadline, update_at, role.has_fetched)
+                self.role = ObserverState(role.fetch_deadline, update_at, role.has_fetched, role.leader_ended)
             case ObserverState() as role if can_become_candidate and self.leader.listeners:
                 self.role = self._new_follower(now)
-                self.role.has_fetched = role.has_fetched
+                self.role.has_fetched, self.role.leader_ended = role.has_fetched, role.leader_ended
             case ObserverState() if can_become_candidate:
                 self.role = UnattachedState(self.election_deadline(now))
             case UnattachedState() if not can_become_candidate:

@@ -68,7 +68,8 @@ class LeaderState:
 
 @dataclass(slots=True)
 class FollowerState:
-    """`has_fetched`: the leader has responded to a fetch in this epoch, so pre-votes are refused (KIP-996).
+    """`has_fetched`: the leader has responded to a fetch in this epoch, so pre-votes are refused until `fetch_deadline`
+    (KIP-996).
 
     `leader_ended`: the leader sent EndQuorumEpoch, or its process has ended; earlier responses no longer count.
     `fetches_from`: the address of the last response. `update_voter_at`: the time of the next check of this node's entry
@@ -84,11 +85,15 @@ class FollowerState:
 
 @dataclass(slots=True)
 class ObserverState:
-    """Fetches like a follower. After `fetch_deadline` it sends fetches to other nodes to find the leader."""
+    """Fetches like a follower. After `fetch_deadline` it sends fetches to other nodes to find the leader.
+
+    `has_fetched` and `leader_ended` are as for a follower, because the voters of a longer log may include this node.
+    """
 
     fetch_deadline: float
     update_voter_at: float
     has_fetched: bool = False
+    leader_ended: bool = False
 
 
 @dataclass(slots=True)

@@ -223,6 +223,34 @@ def test_follower_with_a_responding_leader_refuses_pre_votes(
     driven = Driven(change=change).follow()
     driven.answered_fetch(from_leader(b""))
     assert not granted(driven, epoch=1, pre_vote=True)
+    assert not granted(driven.at(1_999), epoch=1, pre_vote=True)
+    assert granted(driven.at(2_000), epoch=1, pre_vote=True)
+
+
+def test_responses_of_the_leader_keep_an_observer_from_granting_pre_votes() -> None:
+    driven = Driven(change=observer).follow()
+    for moment in (0, 1_500, 3_000):
+        driven.at(moment)
+        driven.answered_fetch(from_leader(b""))
+    assert not granted(driven.at(4_999), epoch=1, pre_vote=True)
+    assert granted(driven.at(5_000), epoch=1, pre_vote=True)
+
+
+@pytest.mark.parametrize("change", [lambda settings: settings, observer])
+def test_pre_votes_are_granted_after_end_quorum_epoch(change: Callable[[QuorumSettings], QuorumSettings]) -> None:
+    driven = Driven(change=change).follow()
+    driven.answered_fetch(from_leader(b""))
+    driven.ask(EndQuorumEpochRequest(CLUSTER, 2, 1, (), listeners(2)))
+    assert granted(driven, epoch=1, pre_vote=True)
+
+
+def test_another_address_of_the_leader_is_no_contact() -> None:
+    """Nodes that name different addresses in turns must not keep an observer from granting pre-votes."""
+    driven = Driven(change=observer).follow()
+    driven.answered_fetch(from_leader(b""))
+    driven.at(1_000)
+    driven.ask(BeginQuorumEpochRequest(CLUSTER, 2, 1, None, listeners(3)))
+    assert granted(driven, epoch=1, pre_vote=True)
 
 
 def test_observer_controller_grants_votes_and_a_broker_does_not() -> None:
