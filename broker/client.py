@@ -44,7 +44,6 @@ READ_CHUNK_BYTES = 1 << 20
 """Initial size of a frame's buffer: a wrong size field cannot allocate more than was sent."""
 
 GROUP_COORDINATOR = 0
-TRANSACTION_COORDINATOR = 1
 
 CLIENT_PROPERTIES: frozenset[str] = frozenset(
     {

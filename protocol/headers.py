@@ -35,10 +35,6 @@ class RequestHeader(NamedTuple):
     client_id: str | None
 
 
-def request_header_version(api_key: int, version: int) -> int:
-    return 2 if version >= _FLEXIBLE_FROM.get(api_key, NEVER_FLEXIBLE) else 1
-
-
 def response_header_version(api_key: int, version: int) -> int:
     if api_key == _API_VERSIONS:
         return 0

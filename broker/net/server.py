@@ -69,11 +69,6 @@ class Server:
         """Host and port by listener name, with the port that was picked for port 0. Empty until `open`."""
         return {name: host_and_port(opened.getsockname()) for name, opened in self._sockets.items()}
 
-    @property
-    def connection_count(self) -> int:
-        """The number of open connections on all listeners."""
-        return self._counts.total
-
     def open(self) -> None:
         """Take the ports of all listeners, or of none. Raises ListenError."""
         limits = self._limits

@@ -11,6 +11,7 @@ import os
 import sys
 import time
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from random import Random
 
@@ -114,9 +115,10 @@ class Node:
         self.quorum.add_listener(self.driver)
 
     async def start(self) -> None:
+        activated: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.driver.watch_activation(partial(activated.set_result, None))
         self.quorum.start()
-        active = asyncio.ensure_future(self.driver.wait_active())
-        await asyncio.wait([active, self.failure], return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait([activated, self.failure], return_when=asyncio.FIRST_COMPLETED)
         if self.failure.done():
             self.failure.result()
 

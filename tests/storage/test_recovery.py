@@ -9,7 +9,7 @@ import pytest
 
 from protocol.records.batch import parse_header
 from protocol.records.builder import Record, build_batch
-from protocol.records.control import ControlType, end_transaction_marker
+from protocol.records.control import ControlType
 from storage.config import CleanupPolicy, LogConfig
 from storage.errors import LogDirFailure
 from storage.files import join, read_file, write_file
@@ -17,6 +17,7 @@ from storage.log import Log
 from storage.producer_state import Origin
 from storage.segment import CLEANED_SUFFIX, LogSegment
 from tests.support.fakes.memory_files import MemoryFileSystem, Operation
+from tests.support.fakes.transaction_markers import end_transaction_marker
 
 NOW = 1_700_000_000_000
 SMALL = LogConfig(segment_bytes=400, index_interval_bytes=100)

@@ -79,11 +79,6 @@ class DirectoryAssignments:
         self._retry_ms = FIRST_RETRY_MS
         self._sending: asyncio.Future[AssignReplicasToDirsResponse] | None = None
 
-    @property
-    def pending_count(self) -> int:
-        """The number of assignments that the controller has not acknowledged."""
-        return len(self._pending)
-
     def on_hosted(self, partition: HostedReplica) -> None:
         """Report the directory of a newly hosted partition if it differs from the registered one."""
         directory = self._directory_of(partition.topic, partition.index)

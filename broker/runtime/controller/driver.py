@@ -120,7 +120,6 @@ class ControllerDriver:
         self._claimed_epoch = -1  # -1 while this node is not the active controller
         self._waiting: deque[_Waiting] = deque()
         self._timer: asyncio.TimerHandle | None = None
-        self._activated = asyncio.Event()
         self._activation_watchers: list[Callable[[], None]] = []
 
     # State
@@ -162,10 +161,6 @@ class ControllerDriver:
     def watch_activation(self, watcher: Callable[[], None]) -> None:
         """Call `watcher` whenever this node has become the active controller and its first records are committed."""
         self._activation_watchers.append(watcher)
-
-    async def wait_active(self) -> None:
-        """Return once this node is the active controller and its first records are committed."""
-        await self._activated.wait()
 
     # Commands
 
@@ -347,7 +342,6 @@ class ControllerDriver:
 
     def _on_activation_committed(self, future: "asyncio.Future[None]") -> None:
         if not future.cancelled() and future.exception() is None:
-            self._activated.set()
             for watcher in self._activation_watchers:
                 watcher()
 
@@ -356,7 +350,6 @@ class ControllerDriver:
             return
         _log.info("This node is not the active controller any more", epoch=self._claimed_epoch)
         self._claimed_epoch = -1
-        self._activated.clear()
         self._controller.revert()
         if self._timer is not None:
             self._timer.cancel()

@@ -206,10 +206,6 @@ class GroupCoordinator:
             total.add(shard.metrics)
         return total
 
-    def partition_states(self) -> dict[int, ShardState]:
-        """Return the state of each partition led here."""
-        return self._runtime.states()
-
     def _follow(self, partition: int, leader: int, leader_epoch: int, replicas: Iterable[int]) -> None:
         if leader == self._broker_id:
             self._runtime.elect(partition, leader_epoch)

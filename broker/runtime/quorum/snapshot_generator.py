@@ -106,11 +106,6 @@ class SnapshotGenerator:
         self._timer_at_ms = inf
         self._stopped_because: str | None = None
 
-    @property
-    def is_running(self) -> bool:
-        """Whether a snapshot is being generated."""
-        return self._work is not None
-
     def generate_now(self) -> "Future[SnapshotId]":
         """Generate a snapshot of the present metadata as soon as possible.
 

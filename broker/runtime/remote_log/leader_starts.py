@@ -63,11 +63,6 @@ class LeaderStarts:
         self._scheduler = RoundRobinScheduler(loop, lambda: settings().expiration_threads)
         self._lookups: dict[Partition, LogStartLookup] = {}
 
-    @property
-    def waiting_count(self) -> int:
-        """The number of partitions that wait for their log start."""
-        return len(self._lookups)
-
     async def run(self) -> None:
         """Run the look-ups until cancelled."""
         await self._scheduler.run()

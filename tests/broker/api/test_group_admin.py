@@ -11,7 +11,6 @@ from broker.api.find_coordinator import CoordinatorType, FindCoordinatorHandler
 from broker.api.list_groups import ListGroupsHandler
 from broker.coordination.partitioner import partition_for
 from broker.runtime.coordinators.group_coordinator import GROUP_METADATA_TOPIC
-from broker.runtime.coordinators.shard_runtime import ShardState
 from protocol.compiler import encode_bytes
 from protocol.errors import ErrorCode
 from protocol.messages.delete_groups import DeleteGroupsRequest
@@ -63,7 +62,6 @@ async def test_moved_partition_is_left_out_of_the_list(harness: GroupCoordinator
 async def test_loading_partition_fails_the_list(harness: GroupCoordinatorHarness) -> None:
     harness.lead(GROUP_METADATA_TOPIC, {0: (2, 1)})
     harness.lead(GROUP_METADATA_TOPIC, {0: (1, 2)})
-    assert harness.groups.partition_states()[0] is ShardState.LOADING
     response = await ListGroupsHandler(harness.groups)(ListGroupsRequest(), context(5))
     assert (response.error_code, response.groups) == (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, [])
 
@@ -113,7 +111,8 @@ async def test_groups_and_offsets_are_counted(harness: GroupCoordinatorHarness) 
 
 async def test_deleted_offsets_topic_ends_its_coordinators(harness: GroupCoordinatorHarness) -> None:
     harness.delete_topic(GROUP_METADATA_TOPIC)
-    assert harness.groups.partition_states() == {}
+    metrics = harness.groups.metrics()
+    assert (sum(metrics.groups.values()), metrics.offsets) == (0, 0)
 
 
 # FindCoordinator

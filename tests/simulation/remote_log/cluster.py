@@ -14,7 +14,7 @@ from dataclasses import replace
 from random import Random
 
 from protocol.records.builder import Record, build_batch
-from protocol.records.control import ControlType, end_transaction_marker
+from protocol.records.control import ControlType
 from storage.config import LogConfig
 from storage.log import Log
 from storage.producer_state import Origin, ProducerState
@@ -30,6 +30,7 @@ from tests.simulation.remote_log.state import RECORDS, SEGMENT_BYTES, RemoteStor
 from tests.simulation.remote_log.store import Connection, Weather
 from tests.simulation.simulator import Simulator
 from tests.support.fakes.fast_forward_loop import run_fast
+from tests.support.fakes.transaction_markers import end_transaction_marker
 from tests.support.harnesses.remote_log_harness import SETTINGS, TIERED, Broker, Bucket, HarnessReplica, LoopClock
 
 BROKERS = 3

@@ -131,9 +131,13 @@ class TestStart:
         node.run(creating("u"))
         assert late.images[-1].topics.names() == ["t", "u"]
 
-    async def test_wait_active_returns_after_activation(self) -> None:
-        node = DriverNode().start()
-        await node.driver.wait_active()
+    def test_activation_is_reported_after_the_first_commit(self) -> None:
+        node = DriverNode()
+        activations: list[int] = []
+        node.driver.watch_activation(lambda: activations.append(node.driver.image.offset))
+        node.start()
+        node.node.settle()
+        assert activations == [node.driver.image.offset]
 
 
 class TestCommands:

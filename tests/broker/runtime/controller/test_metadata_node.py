@@ -108,9 +108,11 @@ class LoneNode:
 async def running(fs: MemoryFileSystem, incarnation: int = 1) -> AsyncIterator[LoneNode]:
     """Run a node; kill it at the end."""
     node = LoneNode(fs, incarnation)
+    active = asyncio.Event()
+    node.driver.watch_activation(active.set)
     node.quorum.start()
     async with asyncio.timeout(60):
-        await node.driver.wait_active()
+        await active.wait()
         task = asyncio.get_running_loop().create_task(node.lifecycle.run())
         await node.lifecycle.wait_caught_up()
         node.lifecycle.become_ready()

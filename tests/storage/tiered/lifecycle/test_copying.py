@@ -6,7 +6,7 @@ import pytest
 
 from protocol.primitives import Uuid
 from protocol.records.builder import Record, build_batch
-from protocol.records.control import ControlType, end_transaction_marker
+from protocol.records.control import ControlType
 from storage.config import LogConfig
 from storage.log import Log
 from storage.producer_state import Origin
@@ -21,6 +21,7 @@ from storage.tiered.lifecycle.copying import (
 )
 from storage.tiered.segment_metadata import RemoteSegmentId, SegmentEpoch, SegmentState, TopicIdPartition
 from tests.support.fakes.memory_files import MemoryFileSystem
+from tests.support.fakes.transaction_markers import end_transaction_marker
 
 NOW_MS = 1_700_000_000_000
 AT_ONCE = CopyLag(0, -1)
