@@ -24,6 +24,7 @@ from broker.runtime.remote_log.layout_tracker import RemoteLayoutTracker
 from broker.runtime.remote_log.leadership_term import LeadershipTerm
 from broker.runtime.remote_log.segments import PASSING_ERRORS, RemoteSegments, with_storage_errors
 from broker.runtime.remote_log.settings import RemoteLogSettings
+from broker.runtime.remote_log.term_fence import TermFence
 from protocol.primitives import Uuid
 from storage.compaction.offset_map import OffsetMap
 from storage.compaction.rules import LastData, last_data_of
@@ -113,10 +114,13 @@ class RemoteCompactionTask:
     After the term, the task must run once more, or `stop` be called.
     """
 
-    def __init__(self, term: LeadershipTerm, tools: CompactionTools, layout: RemoteLayoutTracker) -> None:
+    def __init__(
+        self, term: LeadershipTerm, tools: CompactionTools, layout: RemoteLayoutTracker, fence: TermFence
+    ) -> None:
         self._term = term
         self._tools = tools
         self._layout = layout
+        self._fence = fence
         self._failures = Failures()
         self._pass: _Pass | None = None
         self._is_stopped = False
@@ -188,7 +192,7 @@ class RemoteCompactionTask:
         term, tools = self._term, self._tools
         interval_ms = float(tools.settings().task_interval_ms)
         config = term.partition.log.config
-        if not config.is_compacted or config.remote_log_copy_disable:
+        if not config.is_compacted or config.remote_log_copy_disable or self._fence.knows_later_term(term):
             return interval_ms
         if tools.active is not None:
             return BUSY_PAUSE_MS
@@ -332,7 +336,7 @@ class RemoteCompactionTask:
             custom_metadata = await segments.upload(segment, rewritten.files)
             if len(custom_metadata or b"") > self._tools.settings().custom_metadata_max_bytes:
                 raise RemoteStorageError(f"remote storage attaches {len(custom_metadata or b'')} bytes to a segment")
-            self._check_publishable(work, group, began_ms)
+            await self._check_publishable(work, group, began_ms)
         except PASSING_ERRORS:
             await self._delete(segment)
             raise
@@ -342,8 +346,8 @@ class RemoteCompactionTask:
             await segments.discard(segment)  # collected by another leader, perhaps before the upload ended
             raise
 
-    def _check_publishable(self, work: CompactionPass, group: SegmentGroup, began_ms: float) -> None:
-        if self._term.is_over():
+    async def _check_publishable(self, work: CompactionPass, group: SegmentGroup, began_ms: float) -> None:
+        if not await self._fence.may_delete(self._term):
             raise OutdatedRewrite(f"another broker leads {self._term} now")
         if self._tools.clock.monotonic_ms() - began_ms > LEASE_MS:
             raise OutdatedRewrite(f"a segment of {self._term} took too long to be rewritten")
@@ -359,9 +363,9 @@ class RemoteCompactionTask:
     async def _delete_replaced(self, group: SegmentGroup) -> None:
         """Delete the replaced segments. Those that remain, after a failure or the end of the term, are collected."""
         for segment in group.replaced:
-            if self._term.is_over():
-                return
             try:
+                if not await self._fence.may_delete(self._term):
+                    return
                 await self._tools.segments.delete(segment)
             except PASSING_ERRORS as error:
                 _log.info("a replaced segment is left to be collected", segment=segment.id, reason=error)

@@ -1,7 +1,8 @@
 """Deletion of remote segments by retention, and of segments that are of no use any more (KIP-405).
 
-    decide -> raise the log start offset -> store it locally and beside the segments -> wait until live followers have
-    it, so that none of them becomes leader with an older one -> delete, with the events of each segment
+    decide -> look for later terms -> raise the log start offset -> store it locally and beside the segments -> wait
+    until live followers have it, so that none of them becomes leader with an older one -> look for later terms before
+    each segment -> delete it, with its events
 
 A decision is carried out over several runs; a failure leaves the rest to later runs. A decision costs time in
 proportion to what has changed and what is deleted; only the first one of a term reads all known segments, in slices.
@@ -20,6 +21,7 @@ from broker.runtime.remote_log.leadership_term import LeadershipTerm
 from broker.runtime.remote_log.log_starts import LogStarts, keep_log_start, kept_log_start
 from broker.runtime.remote_log.segments import PASSING_ERRORS, RemoteSegments
 from broker.runtime.remote_log.settings import RemoteLogSettings
+from broker.runtime.remote_log.term_fence import TermFence
 from protocol.primitives import Uuid
 from storage.log import Log
 from storage.tiered.catalog.remote_log_layout import RemoteLogLayout
@@ -59,6 +61,10 @@ class ExpirationTools:
     copying: Callable[[], Iterable[Uuid]]
     slices: LoopSlices
 
+    @property
+    def fence(self) -> TermFence:
+        return TermFence(self.segments.metadata, self.log_starts, self.pool)
+
 
 class SegmentExpirationTask:
     """The expiration of one partition's remote segments during one leadership term."""
@@ -67,6 +73,7 @@ class SegmentExpirationTask:
         self._term = term
         self._tools = tools
         self._layout = layout
+        self._fence = tools.fence
         self._failures = Failures()
         self._is_cut = False
         self._decided_ms = 0.0
@@ -95,7 +102,7 @@ class SegmentExpirationTask:
         """Decide what to delete, and raise the log start offset accordingly. Raises PASSING_ERRORS."""
         term, tools = self._term, self._tools
         self._is_cut = False
-        if not term.may_touch_log():
+        if not term.may_touch_log() or self._fence.knows_later_term(term):
             return
         await self._restore_epochs()
         began_ms = tools.clock.monotonic_ms()
@@ -106,7 +113,9 @@ class SegmentExpirationTask:
         expiry = decide_expiration(state, layout)
         took_ms = tools.clock.monotonic_ms() - began_ms
         start = await self._start_after(state, expiry)
-        if not term.may_touch_log():
+        if expiry.deletions or start > state.log_start_offset:
+            await self._fence.may_delete(term)
+        if not term.may_touch_log() or term.is_deposed:
             return
         term.outside_since_ms = dict(expiry.outside_since_ms)
         self._raise_log_start(start)
@@ -152,6 +161,7 @@ class SegmentExpirationTask:
         config, settings = log.config, tools.settings()
         known = tools.segments.metadata.known(term.id)
         return RemoteLogState(
+            leader_epoch=term.epoch,
             unfinished=known.unfinished(),
             count=len(known),
             lineage=lineage_of(log),
@@ -234,7 +244,7 @@ class SegmentExpirationTask:
         self._note_lag()
         try:
             for _ in range(DELETIONS_A_TURN):
-                if term.is_over() or not term.pending:
+                if not term.pending or not await self._fence.may_delete(term):
                     break
                 segment, reason = term.pending[0]
                 await self._tools.segments.delete(segment)
@@ -242,10 +252,15 @@ class SegmentExpirationTask:
                     term.pending.popleft()
                 _log_deletion(segment.id, segment.start_offset, reason)
         except PASSING_ERRORS:
-            term.pending.clear()
-            self._is_cut = False
+            self._drop_decision()
             raise
+        if term.is_deposed:
+            self._drop_decision()
         self._note_lag()
+
+    def _drop_decision(self) -> None:
+        self._term.pending.clear()
+        self._is_cut = False
 
     def _note_lag(self) -> None:
         pending = self._term.pending

@@ -66,6 +66,7 @@ class LeadershipTerm:
         "has_gap",
         "id",
         "is_blocked",
+        "is_deposed",
         "outside_since_ms",
         "partition",
         "pending",
@@ -83,6 +84,8 @@ class LeadershipTerm:
         self._is_over = False
         self.is_blocked = False
         """Whether copying has met an error that only an operator can resolve."""
+        self.is_deposed = False
+        """Whether a later leader is known although the cluster metadata do not say so: delete nothing."""
         self.pending: deque[SegmentDeletion] = deque()
         self.outside_since_ms: dict[Uuid, int] = {}
         self.has_gap = False

@@ -17,8 +17,16 @@ class LogStarts(Protocol):
         """Store a log start offset, now if `at_once`. Return False if a later leader has stored one: delete nothing."""
         ...
 
+    def is_superseded(self, partition: TopicIdPartition, leader_epoch: int) -> bool:
+        """Whether a leader of a later epoch has stored an offset by now."""
+        ...
+
     def kept(self, partition: TopicIdPartition) -> int | None:
         """Return the offset that the last leader stored; None if there is none."""
+        ...
+
+    def withdraw(self, partition: TopicIdPartition, leader_epoch: int) -> None:
+        """Remove the offsets of a leader and of its predecessors, after all segments were deleted."""
         ...
 
     def forget(self, partition: TopicIdPartition) -> None:
@@ -31,6 +39,12 @@ class NoLogStarts:
 
     def on_log_start(self, partition: TopicIdPartition, leader_epoch: int, offset: int, *, at_once: bool) -> bool:
         return True
+
+    def is_superseded(self, partition: TopicIdPartition, leader_epoch: int) -> bool:
+        return False
+
+    def withdraw(self, partition: TopicIdPartition, leader_epoch: int) -> None:
+        return
 
     def kept(self, partition: TopicIdPartition) -> int | None:
         return None
@@ -48,6 +62,18 @@ async def keep_log_start(
 ) -> bool:
     """Call `on_log_start` on the pool. Raises LogStartStoreError, PoolFull."""
     return await _submit(pool, partial(log_starts.on_log_start, partition, leader_epoch, offset, at_once=at_once))
+
+
+async def is_superseded(log_starts: LogStarts, pool: WorkPool, partition: TopicIdPartition, leader_epoch: int) -> bool:
+    """Call `is_superseded` on the pool. Raises LogStartStoreError, PoolFull."""
+    return await _submit(pool, partial(log_starts.is_superseded, partition, leader_epoch))
+
+
+async def withdraw_log_start(
+    log_starts: LogStarts, pool: WorkPool, partition: TopicIdPartition, leader_epoch: int
+) -> None:
+    """Call `withdraw` on the pool. Raises LogStartStoreError, PoolFull."""
+    await _submit(pool, partial(log_starts.withdraw, partition, leader_epoch))
 
 
 async def kept_log_start(log_starts: LogStarts, pool: WorkPool, partition: TopicIdPartition) -> int | None:

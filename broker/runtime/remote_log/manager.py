@@ -265,7 +265,9 @@ class RemoteLogManager:
             self._copies.schedule(tasks.copying)
             self._expirations.schedule(tasks.cleaning)
             if self._compaction_tools is not None:
-                tasks.compaction = RemoteCompactionTask(term, self._compaction_tools, tasks.layout)
+                tasks.compaction = RemoteCompactionTask(
+                    term, self._compaction_tools, tasks.layout, self._expiration_tools.fence
+                )
                 self._compactions.schedule(tasks.compaction)
 
     def _end(self, tasks: _Tasks) -> None:

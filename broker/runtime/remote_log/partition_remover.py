@@ -12,7 +12,8 @@ A topic counts as deleted if this broker saw the deletion in the cluster metadat
 broker with a replica marks its partitions when it sees the deletion, leader or not: from then on the removal survives
 all of them. A topic that is merely unknown may be in recovery, or the cluster metadata may be lost or restored from an
 older backup. Its remote data may be the only copy, so they are kept for
-`ottla.remote.log.unknown.topic.retention.ms`, and the log says so.
+`ottla.remote.log.unknown.topic.retention.ms`, and the log says so. If the metadata have an event of the partition since
+it became unknown, the topic has a leader: then this broker lacks cluster metadata, and removes nothing.
 """
 
 from collections.abc import Callable, Iterable
@@ -149,7 +150,9 @@ class PartitionRemover:
         return 0 <= retention_ms <= now_ms - self._unknown_since_ms[partition.topic_id]
 
     def _begin(self, partition: TopicIdPartition, state: PartitionDeleteState | None) -> None:
-        removal = self._removals[partition] = PartitionRemoval(partition, state, self._tools, self._end)
+        since_ms = self._unknown_since_ms.get(partition.topic_id) if state is None else None
+        removal = PartitionRemoval(partition, state, self._tools, self._end, since_ms, self._refute)
+        self._removals[partition] = removal
         self._tools.segments.metadata.assign((), [partition])
         self._scheduler.schedule(removal)
 
@@ -159,6 +162,16 @@ class PartitionRemover:
             removal.is_over = True
             self._scheduler.cancel(removal)
             self._unassign_unless_needed(partition)
+
+    def _refute(self, partition: TopicIdPartition) -> None:
+        """End the removal of a partition that has a leader after all; its topic counts as unknown from now on."""
+        _log.error(
+            "the topic of remote segments has a leader, and the metadata of this broker do not contain the topic: "
+            "its data are kept; check the connection of this broker to the controllers",
+            partition=partition,
+        )
+        self._unknown_since_ms[partition.topic_id] = self._tools.clock.now_ms()
+        self._end(partition)
 
     def _end_marking(self, partition: TopicIdPartition) -> None:
         del self._markings[partition]
@@ -203,7 +216,11 @@ class DeletionMarking:
 
 
 class PartitionRemoval:
-    """The task that removes the remote data of one partition."""
+    """The task that removes the remote data of one partition.
+
+    `unknown_since_ms`: the topic is not known to be deleted, but has been unknown since then; the task calls
+    `on_refuted` and ends if the metadata have a later event.
+    """
 
     def __init__(
         self,
@@ -211,11 +228,15 @@ class PartitionRemoval:
         state: PartitionDeleteState | None,
         tools: RemoverTools,
         on_end: Callable[[TopicIdPartition], None],
+        unknown_since_ms: int | None,
+        on_refuted: Callable[[TopicIdPartition], None],
     ) -> None:
         self._partition = partition
         self._state = state
         self._tools = tools
         self._on_end = on_end
+        self._unknown_since_ms = unknown_since_ms
+        self._on_refuted = on_refuted
         self._failures = Failures()
         self._rounds = SegmentRounds()
         self.is_over = False
@@ -237,7 +258,15 @@ class PartitionRemoval:
     async def _step(self) -> float | None:
         metadata = self._tools.segments.metadata
         if self._state is None:
-            metadata.known(self._partition)  # raises RemoteMetadataNotReady
+            known = metadata.known(self._partition)  # raises RemoteMetadataNotReady
+            if self._unknown_since_ms is not None:
+                recent, is_round = self._rounds.next(known, 1, self._is_recent)
+                if recent:
+                    self._on_refuted(self._partition)
+                    return None
+                if not is_round:
+                    return 0.0
+                self._unknown_since_ms = None
             await self._publish(PartitionDeleteState.MARKED)
         if self._state is PartitionDeleteState.MARKED:
             await self._publish(PartitionDeleteState.STARTED)
@@ -252,6 +281,14 @@ class PartitionRemoval:
         _log.info("removed a deleted partition", partition=self._partition)
         self._on_end(self._partition)
         return None
+
+    def _is_recent(self, segment: RemoteSegment) -> bool:
+        """Whether a broker has published an event of the segment since the topic became unknown here.
+
+        The grace time covers work in progress at the deletion of a topic, and differences between clocks.
+        """
+        assert self._unknown_since_ms is not None, "the topic was seen to be deleted"
+        return segment.event_timestamp_ms > self._unknown_since_ms + self._tools.settings().grace_ms
 
     def _may_still_be_copied(self, segment: RemoteSegment) -> bool:
         """Whether a former leader may still be uploading; objects uploaded after a deletion would stay for ever."""

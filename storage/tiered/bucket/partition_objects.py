@@ -8,7 +8,12 @@ import time
 from collections.abc import Callable
 
 from storage.tiered.bucket.listing import topic_directory
-from storage.tiered.format.log_start_object import LogStartWriter, log_start_object, read_log_start
+from storage.tiered.format.log_start_object import (
+    LogStartWriter,
+    has_later_leader,
+    log_start_object,
+    read_log_start,
+)
 from storage.tiered.format.object_keys import ObjectKeys
 from storage.tiered.format.topic_object import TopicDescription, TopicWriter, topic_object
 from storage.tiered.object_store import ObjectStore
@@ -55,6 +60,10 @@ class PartitionObjects:
         found = read_log_start(self._store, self._keys.partition(partition))
         return None if found is None else found.log_start_offset
 
+    def is_superseded(self, partition: TopicIdPartition, leader_epoch: int) -> bool:
+        """Whether a leader of a later epoch has claimed the partition by now."""
+        return has_later_leader(log_start_object(self._store, self._keys.partition(partition)), leader_epoch)
+
     def on_topic(self, topic: TopicDescription, leader_epoch: int) -> bool:
         """Store the topic description if it changed. Return False if a later leader wrote one."""
         partition = TopicIdPartition(topic.topic_id, topic.topic, 0)
@@ -68,6 +77,12 @@ class PartitionObjects:
         log_start_object(self._store, self._keys.partition(partition)).remove()
         if partition.partition == 0:
             topic_object(self._store, self._topic_directory(partition)).remove()
+
+    def withdraw(self, partition: TopicIdPartition, leader_epoch: int) -> None:
+        """Remove the log start objects of a leader and of its predecessors; those of later leaders stay."""
+        with self._lock:
+            self._log_starts.pop(partition, None)
+        log_start_object(self._store, self._keys.partition(partition)).remove_up_to(leader_epoch)
 
     def stop_leading(self, partition: TopicIdPartition) -> None:
         """Forget the writers of a partition that another broker leads; the objects stay."""

@@ -57,6 +57,10 @@ class EpochStampedObject:
         if older := [self.key(other) for other in self.epochs() if other < epoch]:
             self._store.delete(older)
 
+    def remove_up_to(self, epoch: int) -> None:
+        """Remove the versions of an epoch and of lower ones. Raises ObjectStoreError."""
+        self.remove_before(epoch + 1)
+
     def remove(self) -> None:
         """Remove all versions, after their subject was deleted. Raises ObjectStoreError."""
         if found := [self.key(epoch) for epoch in self.epochs()]:

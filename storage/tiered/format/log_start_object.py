@@ -3,6 +3,8 @@
 DeleteRecords may move the log start offset into the middle of a segment, which no other object records. The leader
 writes the object from its periodic task, at most one interval late, and before it deletes segments below the offset.
 Each leader epoch has its own object (see `epoch_stamped_objects.py`): a deposed leader writes under its older epoch.
+The object is also the leader's claim: every leader but the first of a partition writes it when its term begins, even
+for a log that starts at 0. A deposed leader finds the claim before it deletes anything (`term_fence.py`).
 The value of the newest epoch counts even if it is lower: after an unclean election the new leader's log may end below
 the former log start offset.
 """
@@ -72,12 +74,17 @@ def read_log_start(store: ObjectStore, directory: str) -> LogStart | None:
     return None if found is None else decode_log_start(found.content)
 
 
+def has_later_leader(object: EpochStampedObject, leader_epoch: int) -> bool:
+    """Whether a leader of a later epoch has written its object. Raises ObjectStoreError."""
+    return any(epoch > leader_epoch for epoch in object.epochs())
+
+
 class LogStartWriter:
     """Writer of one leader, for one partition and one leader epoch. Blocks; used by one thread at a time.
 
     `write` is called periodically and writes a changed offset at most every `interval_ms`. Objects of former leaders
-    are looked up once. As long as there are none and this leader has written none, the look-up is repeated every
-    `interval_ms`, because a deposed leader may still write. `is_deposed`: a later leader has written.
+    are looked up once; objects of later leaders before every urgent write, and once more after it, because a later
+    leader claims its term at any moment. `is_deposed`: a later leader has written.
     """
 
     def __init__(
@@ -99,18 +106,15 @@ class LogStartWriter:
         self.is_deposed = False
         self._written: int | None = None
         self._not_before_ms = 0
-        self._is_silent = False
-        self._look_again_ms = 0
 
     def write(self, log_start_offset: int, now_ms: int) -> bool:
         """Store the log start offset; return whether the store holds it now.
 
-        False while a change must wait, and forever after a later leader has written: this leader is deposed. A log that
-        starts at 0 and never had an object needs none. Raises ObjectStoreError; the next call retries.
+        False while a change must wait, and forever after a later leader has written: this leader is deposed. The first
+        leader of a partition writes nothing while its log starts at 0. Raises ObjectStoreError; the next call retries.
         """
-        if self._older is None or (self._is_silent and now_ms >= self._look_again_ms):
+        if self._older is None:
             self._look()
-            self._look_again_ms = now_ms + self._interval_ms
         if self.is_deposed or log_start_offset == self._written:
             return not self.is_deposed
         if now_ms < self._not_before_ms:
@@ -122,17 +126,22 @@ class LogStartWriter:
         return True
 
     def write_now(self, log_start_offset: int, now_ms: int) -> bool:
-        """Store the offset as `write`, without waiting for the interval, before records are deleted because of it."""
+        """Store the offset as `write`, without waiting for the interval, before records are deleted because of it.
+
+        Look for later leaders after the write: of two leaders that write and then look, at least one sees the other.
+        """
         self._not_before_ms = now_ms
-        return self.write(log_start_offset, now_ms)
+        if not self.write(log_start_offset, now_ms):
+            return False
+        self.is_deposed = has_later_leader(self._object, self._leader_epoch)
+        return not self.is_deposed
 
     def _look(self) -> None:
-        """Look up the objects of former leaders."""
+        """Look up the objects of other leaders."""
         epochs = self._object.epochs()
         self.is_deposed = bool(epochs) and epochs[-1] > self._leader_epoch
-        self._written = None if epochs else 0
+        self._written = None if epochs or self._leader_epoch > 0 else 0
         self._older = bool(epochs)
-        self._is_silent = not epochs and self._leader_epoch > 0
 
     def _put(self, log_start_offset: int, now_ms: int) -> None:
         said = LogStart(
@@ -143,5 +152,4 @@ class LogStartWriter:
             timestamp_ms=now_ms,
         )
         self._object.write(self._leader_epoch, encode_log_start(said))
-        self._is_silent = False
         self._written, self._not_before_ms = log_start_offset, now_ms + self._interval_ms

@@ -13,6 +13,9 @@ Decisions do not use the broker's copied offset, because a new leader does not k
 
 Kafka walks all segments and stops at the first that may stay, counts overlaps twice, and never collects segments
 outside of the history while nothing expires (KAFKA-15479, KAFKA-17062).
+
+A segment with records of a later leader epoch than the deciding leader's is never judged: it proves that the leader was
+deposed, and what looks unreferenced or beyond the end of the log from here is the successor's log.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -25,6 +28,7 @@ from protocol.primitives import Uuid
 from storage.tiered.catalog.lineage import Lineage
 from storage.tiered.catalog.remote_log_layout import RemoteLogLayout
 from storage.tiered.catalog.segment_spans import SegmentSpan, share
+from storage.tiered.lifecycle.later_terms import is_of_later_term
 from storage.tiered.segment_metadata import RemoteSegment, SegmentState
 
 MAX_EXAMINED: Final = 500
@@ -62,9 +66,10 @@ class RemoteLogState:
     `unfinished` are the unreadable segments by start offset; `count` is the number of all segments. `local` are the
     local segments that reach above the layout. `copying` are ids that this broker copies now; `outside_since_ms` is the
     result of the last decision. `grace_ms`: minimum time outside of the layout, and minimum age of another broker's
-    copy.
+    copy. `leader_epoch` is the deciding leader's.
     """
 
+    leader_epoch: int
     unfinished: Sequence[RemoteSegment]
     count: int
     lineage: Lineage
@@ -175,7 +180,7 @@ def _reason(
     outside_since_ms: Mapping[Uuid, int],
 ) -> DeletionReason | None:
     """Return the reason to delete a segment; None if it stays or this broker is processing it."""
-    if segment.id.id in state.copying:
+    if segment.id.id in state.copying or is_of_later_term(segment, state.leader_epoch):
         return None
     if segment.state is SegmentState.DELETE_STARTED:
         return DeletionReason.INTERRUPTED
@@ -225,7 +230,7 @@ def _over(state: RemoteLogState, layout: RemoteLogLayout) -> Iterator[_Over]:
     oldest_ms = state.now_ms - state.retention_ms
     excess = _total_bytes(state, layout) - state.retention_bytes
     for row, span in layout.spans():
-        if span.last >= state.high_watermark:
+        if span.last >= state.high_watermark or is_of_later_term(span.segment, state.leader_epoch):
             return
         if state.retention_ms >= 0 and span.segment.max_timestamp_ms < oldest_ms:
             reason = DeletionReason.TIME

@@ -38,6 +38,7 @@ class FullScanState:
     now_ms: int
     broker_id: int
     grace_ms: int
+    leader_epoch: int = 2**31 - 1
     copying: Collection[Uuid] = ()
     outside_since_ms: Mapping[Uuid, int] = field(default_factory=dict)
 
@@ -102,7 +103,7 @@ def _expired(tier: FullScanState, links: Sequence[SegmentSpan]) -> Iterable[tupl
     oldest_ms = tier.now_ms - tier.retention_ms
     excess = _total_bytes(tier, links) - tier.retention_bytes
     for link in links:
-        if link.last >= tier.high_watermark:
+        if link.last >= tier.high_watermark or link.segment.leader_epochs[-1].epoch > tier.leader_epoch:
             return
         if tier.retention_ms >= 0 and link.segment.max_timestamp_ms < oldest_ms:
             reason = DeletionReason.TIME
@@ -127,7 +128,7 @@ def _reason(
     expired: Mapping[Uuid, DeletionReason],
     outside_since_ms: Mapping[Uuid, int],
 ) -> DeletionReason | None:
-    if segment.id.id in tier.copying:
+    if segment.id.id in tier.copying or segment.leader_epochs[-1].epoch > tier.leader_epoch:
         return None
     if segment.state is SegmentState.DELETE_STARTED:
         return DeletionReason.INTERRUPTED

@@ -636,6 +636,12 @@ class KeptStarts:
         self.writes.append((leader_epoch, offset, at_once))
         return not self.is_deposed
 
+    def is_superseded(self, partition: TopicIdPartition, leader_epoch: int) -> bool:
+        return self.is_deposed
+
+    def withdraw(self, partition: TopicIdPartition, leader_epoch: int) -> None:
+        self.forgotten.append(partition)
+
     def kept(self, partition: TopicIdPartition) -> int | None:
         return self.writes[-1][1] if self.writes else None
 

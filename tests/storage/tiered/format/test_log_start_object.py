@@ -155,7 +155,7 @@ def test_newest_epoch_wins_in_any_write_order(writes: list[tuple[int, int]]) -> 
     expected: tuple[int, int] | None = None
     for now_ms, (epoch, value) in enumerate(writes):
         leaders[epoch].write(value, now_ms)
-        if (expected is None and value) or (expected is not None and epoch >= expected[0]):
+        if (expected is None and (value or epoch)) or (expected is not None and epoch >= expected[0]):
             expected = (epoch, value)
     assert offset(store) == (None if expected is None else expected[1])
 
