@@ -6,8 +6,9 @@ at the same time. A method that removes segments waits for a running `flush`.
 Durability. A write goes to the page cache. `flush` syncs it and then moves the recovery point; recovery does not read
 batches below the recovery point again after a crash, and above it believes only the batches themselves. Order matters
 in two places: before the recovery point passes an offset, everything that describes offsets below it is on disk
-(batches, finished indexes, producer snapshots, leader epochs, directory entries); and before a truncation cuts below
-the recovery point, the lowered recovery point is on disk (`before_truncation`).
+(batches, finished indexes, producer snapshots, leader epochs, directory entries, the topic id); and before a truncation
+cuts below the recovery point, the lowered recovery point is on disk (`before_truncation`). The creation of a log syncs
+no file: the metadata bring an empty log back.
 
 Failure. An OSError from a write or sync leaves the disk in an unknown state. The log raises LogDirFailure, then and at
 every later call; the offsets in memory stay those before the failed call.
@@ -23,7 +24,7 @@ from protocol.primitives import Buffer, Uuid, uuid_to_text
 from protocol.records.errors import MalformedBatch, MalformedRecords
 from storage.compaction.replacement import replace_segments
 from storage.config import LogConfig
-from storage.directories.checkpoints import write_topic_id
+from storage.directories.checkpoints import PARTITION_METADATA_FILE, write_topic_id
 from storage.directories.directory_names import parse_directory_name
 from storage.errors import (
     CorruptBatch,
@@ -32,7 +33,7 @@ from storage.errors import (
     OffsetMovedToTier,
     OffsetOutOfRange,
 )
-from storage.files import FileSystem, base_name
+from storage.files import FileSystem, base_name, join, parent, sync_path
 from storage.index.transaction import AbortedTxn
 from storage.lookups import aborted_between, first_at_or_after, first_of_the_latest
 from storage.open_segments import OpenSegments
@@ -129,6 +130,10 @@ class LocalLog:
         self._jitter = jitter
         self._flushing = threading.Lock()
         self._names_unsynced = True
+        self._identity_unsynced = loaded.recovery_point == 0
+        """Whether the topic id and the name of the log's directory may be in the page cache alone."""
+        has_lost = bool(loaded.recovery.cut_bytes or loaded.recovery.removed_segments)
+        self._was_blank = loaded.log_end_offset == 0 and not has_lost
         self._appended_messages = 0
         self._flushed_messages = 0
         self.last_flush_ms = now_ms
@@ -171,6 +176,11 @@ class LocalLog:
         return self.is_tiered and not self.config.remote_log_copy_disable
 
     @property
+    def is_blank(self) -> bool:
+        """Whether the log has no record, and had none since it was opened."""
+        return self._was_blank and self.log_end_offset == 0 and self._appended_messages == 0
+
+    @property
     def local_log_start_offset(self) -> int:
         """The first offset on the local disk; offsets from the log start offset up to it are in remote storage alone
         (KIP-405).
@@ -184,10 +194,13 @@ class LocalLog:
 
     @fails_log
     def set_topic_id(self, topic_id: Uuid) -> None:
-        """Write partition.metadata durably unless it exists. Raises InconsistentTopicId if it has another topic id."""
+        """Write partition.metadata unless it exists. Raises InconsistentTopicId if it has another topic id.
+
+        The file of a log without records becomes durable with the first flush.
+        """
         check_topic_id(self.directory, topic_id, self.topic_id)
         if self.topic_id is None:
-            write_topic_id(self._fs, self.directory, topic_id)
+            write_topic_id(self._fs, self.directory, topic_id, sync=not self.is_blank)
             self.topic_id = topic_id
 
     def fail(self, error: OSError) -> LogDirFailure:
@@ -357,6 +370,15 @@ class LocalLog:
         self.epochs.save()
         if names_unsynced:
             self._fs.sync_directory(self.directory)
+        self._sync_identity()
+
+    def _sync_identity(self) -> None:
+        """Sync the topic id, and the name of the log's directory in its parent, unless an earlier flush has."""
+        if self._identity_unsynced:
+            if self.topic_id is not None:
+                sync_path(self._fs, join(self.directory, PARTITION_METADATA_FILE))
+            self._fs.sync_directory(parent(self.directory))
+            self._identity_unsynced = False
 
     # -- deletion and replacement of segments --------------------------------------------------------------------------
 
@@ -403,10 +425,10 @@ class LocalLog:
 
     def close(self, clean: bool = True) -> None:
         """Close the files. A clean close first syncs everything, with a producer snapshot and complete indexes, so that
-        the next start need not read the log. Raises LogDirFailure.
+        the next start need not read the log. A log without records is left as it is. Raises LogDirFailure.
         """
         try:
-            if clean and self.failure is None:
+            if clean and self.failure is None and not (self.is_blank and self._identity_unsynced):
                 self._finish()
         finally:
             with self._flushing:

@@ -25,13 +25,14 @@ from storage.directories.directory_names import parse_directory_name
 from storage.epochs import EpochAndOffset
 from storage.errors import (
     CorruptBatch,
+    CorruptCheckpoint,
     InvalidRecords,
     LogDirFailure,
     OffsetOutOfRange,
     Rejection,
     UnexpectedOffset,
 )
-from storage.files import FileSystem, base_name, parent
+from storage.files import FileSystem, base_name
 from storage.local_log import NO_REMOTE_OFFSET, LocalLog, check_topic_id, draw_jitter, fails_log, is_tiered
 from storage.producer_state import CachedBatch, EndTransactionMarker, Origin, ProducerState
 from storage.recovery import LoadedLog, LogCheckpoint, LogLoader
@@ -56,6 +57,17 @@ class AppendInfo(NamedTuple):
     log_start_offset: int
     duplicate: bool
     flush_due: bool
+
+
+def _find_topic_id(fs: FileSystem, directory: str) -> tuple[Uuid | None, CorruptCheckpoint | None]:
+    """Return the topic id of a log, or the damage of its file.
+
+    A power failure may tear the file of a log that was never flushed. The log then has no topic id.
+    """
+    try:
+        return read_topic_id(fs, directory), None
+    except CorruptCheckpoint as damage:
+        return None, damage
 
 
 class Log(LocalLog):
@@ -100,14 +112,14 @@ class Log(LocalLog):
 
         `log_start_offset` comes from the checkpoint, if it has one; that of a tiered log may lie below the first
         segment. `jitter(n)` draws from [0, n). `before_truncation` is called with the log after its recovery point was
-        lowered and before a truncation below the old one; it must write the recovery-point checkpoint. Raises
-        InconsistentTopicId if `topic_id` differs from the one on disk, CorruptCheckpoint, and LogDirFailure.
+        lowered and before a truncation below the old one; it must write the recovery-point checkpoint. A new log is not
+        synced. Raises InconsistentTopicId if `topic_id` differs from the one on disk, CorruptCheckpoint, and
+        LogDirFailure.
         """
         try:
             if not fs.exists(directory):
                 fs.make_directory(directory)
-                fs.sync_directory(parent(directory))
-            found_id = read_topic_id(fs, directory)
+            found_id, damage = _find_topic_id(fs, directory)
             check_topic_id(directory, topic_id, found_id)
             loaded = LogLoader(
                 fs,
@@ -119,6 +131,8 @@ class Log(LocalLog):
                 draw_jitter=partial(draw_jitter, config, jitter),
             ).load()
             log = cls(fs, directory, config, loaded, now_ms=now_ms, jitter=jitter, before_truncation=before_truncation)
+            if damage is not None and not log.is_blank and (clean_shutdown or recovery_point > 0):
+                raise damage
             log.topic_id = found_id
             if topic_id is not None:
                 log.set_topic_id(topic_id)
@@ -443,6 +457,7 @@ class Log(LocalLog):
             self._add_segment(offset, now_ms)
             self._active.sync(indexes=False)
             self._fs.sync_directory(self.directory)
+            self._sync_identity()
             self.producers = start.producers
             self.log_end_offset = self.high_watermark = self.recovery_point = offset
             self.highest_remote_offset = NO_REMOTE_OFFSET

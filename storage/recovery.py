@@ -284,7 +284,8 @@ class LogLoader:
         self, segments: list[LogSegment], epochs: LeaderEpochs, snapshots: ProducerSnapshots
     ) -> tuple[list[LogSegment], int, ProducerState]:
         """Create an empty log at the log start offset, for a log without segments or one that ended below it."""
-        self._drop(segments, snapshots, -1)
+        if segments or snapshots.offsets:
+            self._drop(segments, snapshots, -1)
         epochs.clear()
         start = self._log_start_offset
         segment = LogSegment.create(

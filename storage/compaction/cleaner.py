@@ -11,7 +11,7 @@ from protocol.records.errors import MalformedRecords
 from storage.compaction.compaction import CleanableRange, CompactionStats, SegmentSwap, compact
 from storage.compaction.offset_map import OffsetMap
 from storage.directories.checkpoints import CLEANER_OFFSET_FILE, TopicPartition, read_offsets, write_offsets
-from storage.errors import CorruptBatch, CorruptCheckpoint
+from storage.errors import CorruptBatch, CorruptCheckpoint, LogDirFailure
 from storage.files import FileSystem, join, parent
 from storage.log import Log
 from storage.segment import LogSegment
@@ -110,6 +110,8 @@ class LogCleaner:
         self._checkpoints: dict[str, dict[TopicPartition, int]] = {}
         self._in_progress: dict[TopicPartition, Cleaning] = {}
         self._uncleanable: set[TopicPartition] = set()
+        self._unwritten: set[str] = set()
+        """Directories whose checkpoint file still has removed logs."""
 
     def load_checkpoints(self, directories: Iterable[str]) -> None:
         """Read the cleaner checkpoint of each directory. A file that does not parse counts as empty."""
@@ -177,24 +179,38 @@ class LogCleaner:
             self._set_checkpoint(log, log.active_segment.base_offset)
 
     def on_deleted(self, log: Log) -> None:
-        """Drop the state of a deleted log. Raises OSError."""
+        """Drop the state of a deleted log. Raises OSError.
+
+        Call `write_checkpoints` before a new log takes the partition's name.
+        """
         self.abort(log)
         self._uncleanable.discard(_key(log))
         self.forget(parent(log.directory), _key(log))
 
     def forget(self, directory: str, partition: TopicPartition) -> None:
-        """Drop the checkpoint of a partition's log in a directory. Raises OSError."""
+        """Drop the checkpoint of a partition's log in a directory. `write_checkpoints` makes that durable."""
         if self._checkpoints.get(directory, {}).pop(partition, None) is not None:
-            write_offsets(self._fs, join(directory, CLEANER_OFFSET_FILE), self._checkpoints[directory])
+            self._unwritten.add(directory)
+
+    def write_checkpoints(self) -> None:
+        """Write the checkpoint of every directory from which logs were removed since. Raises LogDirFailure."""
+        while self._unwritten:
+            directory = self._unwritten.pop()
+            try:
+                self._write_checkpoint(directory)
+            except OSError as error:
+                raise LogDirFailure(directory, error) from error
 
     def _checkpoint(self, log: Log) -> int:
         return self._checkpoints.get(parent(log.directory), {}).get(_key(log), 0)
 
     def _set_checkpoint(self, log: Log, offset: int) -> None:
         directory = parent(log.directory)
-        checkpoints = self._checkpoints.setdefault(directory, {})
-        checkpoints[_key(log)] = offset
-        write_offsets(self._fs, join(directory, CLEANER_OFFSET_FILE), checkpoints)
+        self._checkpoints.setdefault(directory, {})[_key(log)] = offset
+        self._write_checkpoint(directory)
+
+    def _write_checkpoint(self, directory: str) -> None:
+        write_offsets(self._fs, join(directory, CLEANER_OFFSET_FILE), self._checkpoints[directory])
 
 
 def _key(log: Log) -> TopicPartition:

@@ -1,7 +1,7 @@
 """The small text files of a log directory: offset checkpoints, leader epochs, topic ids. Formats of Apache Kafka.
 
 A checkpoint is UTF-8 lines: version `0`, the number of entries, the entries; an empty file has none. Every file is
-replaced durably. Callers decide which files are expendable.
+replaced durably, except the topic id of a new log. Callers decide which files are expendable.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from protocol.primitives import ZERO_UUID, Uuid, uuid_from_text, uuid_to_text
 from storage.errors import CorruptCheckpoint
-from storage.files import FileSystem, join, read_file, replace_file
+from storage.files import FileSystem, join, read_file, replace_file, write_file
 
 RECOVERY_POINT_FILE = "recovery-point-offset-checkpoint"
 LOG_START_OFFSET_FILE = "log-start-offset-checkpoint"
@@ -76,9 +76,14 @@ def read_topic_id(fs: FileSystem, directory: str) -> Uuid | None:
     return topic_id
 
 
-def write_topic_id(fs: FileSystem, directory: str, topic_id: Uuid) -> None:
-    content = f"version: {_VERSION}\ntopic_id: {uuid_to_text(topic_id)}"
-    replace_file(fs, join(directory, PARTITION_METADATA_FILE), content.encode())
+def write_topic_id(fs: FileSystem, directory: str, topic_id: Uuid, *, sync: bool) -> None:
+    """Write partition.metadata durably, or without an fsync: a crash may then leave a torn file, which is detected."""
+    path = join(directory, PARTITION_METADATA_FILE)
+    content = f"version: {_VERSION}\ntopic_id: {uuid_to_text(topic_id)}".encode()
+    if sync:
+        replace_file(fs, path, content)
+    else:
+        write_file(fs, path, content, sync=False)
 
 
 def _metadata_fields(path: str, data: bytes) -> Iterator[tuple[str, str]]:

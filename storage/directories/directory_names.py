@@ -24,12 +24,11 @@ def parse_directory_name(name: str) -> TopicPartition:
 
 
 def rename_aside(fs: FileSystem, path: str, partition: TopicPartition, suffix: str) -> str:
-    """Rename `topic-3` to `topic-3.<32 hex digits>-delete` durably; return the new path.
+    """Rename `topic-3` to `topic-3.<32 hex digits>-delete`; return the new path. The caller syncs the directory.
 
     The topic is cut short where the name would be too long. The digits are unique; nothing depends on their value.
     """
     tail = f"-{partition.partition}.{uuid.uuid4().hex}{suffix}"
     aside = join(parent(path), partition.topic[: _MAX_NAME - len(tail)] + tail)
     fs.rename(path, aside)
-    fs.sync_directory(parent(path))
     return aside

@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from protocol.primitives import ZERO_UUID, Uuid
-from storage.directories.checkpoints import TopicPartition
+from storage.directories.checkpoints import TopicPartition, read_topic_id
 from storage.directories.meta_properties import MetaProperties
-from storage.errors import LogDirFailure, StorageError
+from storage.errors import CorruptCheckpoint, LogDirFailure, StorageError
 from storage.files import FileLock, FileSystem, join, parent
 
 LOCK_FILE = ".lock"
@@ -82,6 +82,19 @@ class FoundLog(NamedTuple):
     path: str
     partition: TopicPartition
     topic_id: Uuid | None = None
+
+
+def topic_id_of_found(fs: FileSystem, path: str) -> Uuid | None:
+    """Return the topic id of a log that is not open; None without one. Raises CorruptCheckpoint, OSError.
+
+    A log without records has none if its file is torn: a crash interrupted the log's creation.
+    """
+    try:
+        return read_topic_id(fs, path)
+    except CorruptCheckpoint:
+        if any(name.endswith(".log") and fs.size(join(path, name)) for name in fs.list(path)):
+            raise
+        return None
 
 
 def lock_directory(fs: FileSystem, path: str) -> FileLock:

@@ -25,7 +25,7 @@ from typing import TypeVar
 
 from protocol.primitives import Uuid
 from storage.config import LogConfig
-from storage.directories.checkpoints import TopicPartition, read_topic_id
+from storage.directories.checkpoints import TopicPartition
 from storage.directories.clean_shutdown import UNKNOWN_BROKER_EPOCH, take_marker, write_marker
 from storage.directories.directory_names import (
     DELETE_SUFFIX,
@@ -35,7 +35,7 @@ from storage.directories.directory_names import (
     rename_aside,
 )
 from storage.directories.log_checkpoints import CheckpointedOffsets, LogCheckpoints
-from storage.directories.log_dir import FoundLog, LogDir, NoLogDir, NotALog, lock_directory
+from storage.directories.log_dir import FoundLog, LogDir, NoLogDir, NotALog, lock_directory, topic_id_of_found
 from storage.directories.log_registry import LogRegistry
 from storage.directories.meta_properties import (
     MetaProperties,
@@ -43,6 +43,7 @@ from storage.directories.meta_properties import (
     read_meta_properties,
     write_meta_properties,
 )
+from storage.directories.removals import UnsyncedRemovals
 from storage.errors import CorruptCheckpoint, LogDirFailure, StorageError
 from storage.files import FileSystem, base_name, join, parent
 from storage.log import Log
@@ -75,6 +76,7 @@ class LogDirs:
         self.directories = tuple(directories)
         self._registry = LogRegistry()
         self.checkpoints = LogCheckpoints(fs, self.directories, self._registry, self._guarded)
+        self.unsynced_removals = UnsyncedRemovals(fs, self.checkpoints.write_all, self._guarded)
         self._preferred: dict[TopicPartition, LogDir] = {}
         self._contested: dict[TopicPartition, list[FoundLog]] = {}
 
@@ -161,7 +163,7 @@ class LogDirs:
         self._require_one()
 
     def _contest(self, _directory: LogDir, entry: FoundLog) -> None:
-        found = entry._replace(topic_id=read_topic_id(self._fs, entry.path))
+        found = entry._replace(topic_id=topic_id_of_found(self._fs, entry.path))
         self._contested.setdefault(entry.partition, []).append(found)
 
     def _find(self, directory: LogDir) -> list[FoundLog]:
@@ -195,9 +197,19 @@ class LogDirs:
             return self._open_log(entry, config_of(entry.partition.topic), checkpoints, now_ms)
 
         for log in _map_in_threads(open_one, found, threads):
-            self._registry.add(log, directory)
+            if log.topic_id is None and log.is_blank:
+                self._drop_blank(log)
+            else:
+                self._registry.add(log, directory)
         directory.is_loaded = True
         self.checkpoints.write_all(directory)
+
+    def _drop_blank(self, log: Log) -> None:
+        """Remove a log whose creation a crash interrupted: it has neither records nor a topic id. The metadata create
+        the log again.
+        """
+        log.close(clean=False)
+        self._fs.remove_tree(log.directory)
 
     def _open_log(self, entry: FoundLog, config: LogConfig, checkpoints: CheckpointedOffsets, now_ms: int) -> Log:
         log = Log.open(
@@ -245,6 +257,7 @@ class LogDirs:
 
     def _set_aside_unopened(self, directory: LogDir, found: FoundLog) -> None:
         directory.kept_aside.append(rename_aside(self._fs, found.path, found.partition, STRAY_SUFFIX))
+        self._fs.sync_directory(directory.path)
         self.checkpoints.take(found)
         self.checkpoints.write_all(directory)
 
@@ -283,7 +296,8 @@ class LogDirs:
         """Create an empty log: in the directory with `directory_id` if it is online, else in the preferred directory,
         else in the one with the fewest partitions.
 
-        Blocks for some fsyncs. Returns an existing log of the partition unchanged. Raises NoLogDir, LogDirFailure,
+        Blocks. Syncs nothing, except removals if the partition's former log is among them: its checkpoints must not
+        count for the new log. Returns an existing log of the partition unchanged. Raises NoLogDir, LogDirFailure,
         InconsistentTopicId.
         """
         existing = self._registry.get(partition)
@@ -291,6 +305,8 @@ class LogDirs:
             if topic_id is not None:
                 existing.set_topic_id(topic_id)
             return existing
+        if partition in self.unsynced_removals:
+            self.unsynced_removals.sync()
         directory = self._choose_directory(directory_id, self._preferred.pop(partition, None))
         path = join(directory.path, f"{partition.topic}-{partition.partition}")
         try:
@@ -323,17 +339,22 @@ class LogDirs:
         """Prefer a directory for a log that may be created later without an assigned directory."""
         self._preferred[partition] = directory
 
+    # -- removing logs ---------------------------------------------------------------------------------------------
+
     def delete(self, partition: TopicPartition) -> str | None:
         """Close a log and rename its directory for deletion; return the new path, None without such a log.
 
-        The caller removes the path after log.segment.delete.delay.ms (`PendingRemovals.add_directory`). Abort its
-        compaction first. The checkpoints drop the log before a new one can take its name. Blocks for some fsyncs.
-        Raises LogDirFailure.
+        The caller removes the path after log.segment.delete.delay.ms (`PendingRemovals.add_directory`), and calls
+        `unsynced_removals.sync` after the last of several removals. Abort the log's compaction first. Raises
+        LogDirFailure.
         """
         return self._retire(partition, DELETE_SUFFIX)
 
     def set_aside_as_stray(self, partition: TopicPartition) -> str | None:
-        """Close and rename the log of a replica that the metadata does not assign to this node; the files are kept."""
+        """Close and rename the log of a replica that the metadata does not assign to this node; the files are kept.
+
+        Call `unsynced_removals.sync` after the last of several removals.
+        """
         path = self._retire(partition, STRAY_SUFFIX)
         if path is not None:
             next(d for d in self.directories if d.path == parent(path)).kept_aside.append(path)
@@ -347,9 +368,9 @@ class LogDirs:
         log.close(clean=False)
         try:
             path = rename_aside(self._fs, log.directory, partition, suffix)
-            self.checkpoints.write_all(directory)
         except OSError as error:
             raise self.fail(directory, error) from error
+        self.unsynced_removals.add(directory, partition)
         return path
 
     # -- failure ---------------------------------------------------------------------------------------------------

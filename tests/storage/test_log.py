@@ -630,7 +630,7 @@ def test_flush_raises_the_recovery_point_after_syncing_all_files_below_it(fs: Me
         "00000000000000000003.snapshot",
         "leader-epoch-checkpoint.tmp",
     }
-    assert fs.log[-1] == ("sync_directory", "t-0")
+    assert fs.log[-2:] == [("sync_directory", "t-0"), ("sync_directory", ".")]
     fs.log.clear()
     log.flush()
     assert fs.log == []

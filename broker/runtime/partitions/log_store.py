@@ -86,6 +86,8 @@ class LogStore:
         self._is_stopping = False
         self._being_removed: set[Log] = set()
         """Logs that the IO thread has yet to remove; a replica that returns before that gets a new log."""
+        self._is_sync_queued = False
+        """Whether a sync of removals is queued on the IO thread."""
 
     def discard_leftovers(self) -> None:
         """Remove the directories whose removal was pending when the node stopped."""
@@ -106,6 +108,7 @@ class LogStore:
                     "set aside an outdated log: another directory has the partition's current log", log=found.path
                 )
                 self._cleaner.forget(found.directory.path, partition)
+        self._write_cleaner_checkpoints()
         self._log_dirs.settle(partition, chosen, config, now_ms=self._clock.now_ms())
 
     def may_create(self, directory_id: Uuid) -> bool:
@@ -133,6 +136,8 @@ class LogStore:
         """Create a log; runs on the IO thread."""
         if self._is_stopping:
             raise NoLogDir("the node is stopping")
+        if partition in self._log_dirs.unsynced_removals:
+            self._sync_removals()
         return self._log_dirs.create(
             partition, config, now_ms=self._clock.now_ms(), topic_id=topic_id, directory_id=directory_id
         )
@@ -151,8 +156,30 @@ class LogStore:
     ) -> "asyncio.Future[str | None]":
         self._being_removed.add(log)
         gone = self._io.submit(partial(self._retire, log, retire))
-        gone.add_done_callback(lambda _: self._being_removed.discard(log))
+        gone.add_done_callback(partial(self._on_retired, log))
         return gone
+
+    def _on_retired(self, log: Log, _done: "asyncio.Future[str | None]") -> None:
+        """Sync the removal, together with all other removals that are queued by now."""
+        self._being_removed.discard(log)
+        if not self._is_sync_queued:
+            self._is_sync_queued = True
+            self._io.submit(self._sync_removals).add_done_callback(self._on_removals_synced)
+
+    def _on_removals_synced(self, done: "asyncio.Future[None]") -> None:
+        self._is_sync_queued = False
+        _raise_unless_reported(done)
+
+    def _sync_removals(self) -> None:
+        """Make removals durable; runs on the IO thread. A few fsyncs serve any number of removed logs."""
+        self._log_dirs.unsynced_removals.sync()
+        self._write_cleaner_checkpoints()
+
+    def _write_cleaner_checkpoints(self) -> None:
+        try:
+            self._cleaner.write_checkpoints()
+        except LogDirFailure as failure:
+            self._log_dirs.fail_log(failure)
 
     def truncate(self, log: Log, offset: int) -> "asyncio.Future[bool]":
         """Truncate a log; the result is whether there was anything to remove.
@@ -214,7 +241,7 @@ class LogStore:
             self._removals.add_directory(path, self._clock.now_ms() + self._delete_delay_ms)
 
 
-def _raise_unless_reported(done: "asyncio.Future[str | None]") -> None:
+def _raise_unless_reported(done: "asyncio.Future[str | None] | asyncio.Future[None]") -> None:
     """Raise the error of a removal unless LogDirs has reported it already."""
     error = done.exception()
     if error is not None and not isinstance(error, LogDirFailure | NoLogDir):

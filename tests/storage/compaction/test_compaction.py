@@ -558,6 +558,7 @@ def test_deleted_log_loses_its_cleaner_checkpoint() -> None:
     log.roll()
     log.compact()
     log.cleaner.on_deleted(log.log)
+    log.cleaner.write_checkpoints()
     assert read_offsets(log.fs, join("logs", CLEANER_OFFSET_FILE)) == {}
 
 

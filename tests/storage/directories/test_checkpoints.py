@@ -69,7 +69,7 @@ def test_partition_metadata_has_two_lines_and_no_newline_at_its_end() -> None:
     fs = MemoryFileSystem()
     fs.make_directory("t-0")
     assert read_topic_id(fs, "t-0") is None
-    write_topic_id(fs, "t-0", TOPIC_ID)
+    write_topic_id(fs, "t-0", TOPIC_ID, sync=True)
     assert read_file(fs, "t-0/partition.metadata") == b"version: 0\ntopic_id: AAECAwQFBgcICQoLDA0ODw"
     assert read_topic_id(fs, "t-0") == TOPIC_ID
 

@@ -270,6 +270,7 @@ def test_deleted_log_is_renamed_and_its_name_is_reusable() -> None:
     assert path.startswith("a/t-0.")
     assert path.endswith("-delete")
     assert node.dirs.get(T0) is None
+    node.dirs.unsynced_removals.sync()
     assert read_offsets(node.fs, join("a", RECOVERY_POINT_FILE)) == {}
     assert node.create(T0).log_end_offset == 0
     assert node.dirs.delete(T1) is None
@@ -469,7 +470,7 @@ def test_unreadable_directory_is_offline_after_the_start() -> None:
 
 def test_corrupt_partition_metadata_takes_the_directory_offline() -> None:
     node = Node("a", "b")
-    node.create(T0)
+    append(node.create(T0))
     node.stop()
     write_file(node.fs, "a/t-0/partition.metadata", b"version: x", sync=True)
     node.start()
