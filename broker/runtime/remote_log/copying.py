@@ -2,10 +2,11 @@
 
     COPY_STARTED, acknowledged -> upload -> COPY_FINISHED, acknowledged -> the local segment may be deleted
 
-An attempt has an id of its own. After a retriable error of the upload or of an event, the same attempt continues where
-it stopped, so an outage leaves one metadata record and not one per minute. After any other error, or if the attempt is
-not over within `copy_lease_ms`, its objects are deleted and the next attempt starts from the beginning; other brokers
-may collect the attempt after the lease. A copy that is in progress when leadership is lost is finished: the copied
+An attempt has an id of its own, and uploads once (KIP-405: a new id "even when it retries"): a late request of a failed
+upload must not touch the objects of a finished one. A failed attempt is deleted under its own id before the next one
+begins, and so is an attempt that is not over within `copy_lease_ms`; an outage leaves one metadata record and not one
+per minute. Only events are published again for the same attempt. Other brokers may collect the attempt after the
+lease. A copy that is in progress when leadership is lost is finished: the copied
 records are committed, so the copy is valid for the next leader. If the process ends, unfinished copies are found by
 their age, or by this broker when it leads again (`storage.tiered.lifecycle.expiration`).
 """
@@ -29,7 +30,6 @@ from storage.tiered.errors import (
     InvalidSegmentTransition,
     RemoteMetadataNotReady,
     RemoteStorageError,
-    RetriableRemoteStorageError,
 )
 from storage.tiered.lifecycle.copying import (
     ClosedSegment,
@@ -76,7 +76,10 @@ class CopyQuota:
 
 @dataclass(slots=True)
 class CopyAttempt:
-    """One copy of one segment, and its progress."""
+    """One copy of one segment, and its progress. `is_failed`: the upload failed, and everything under this id goes.
+
+    `is_doomed`: the metadata have its DELETE_STARTED.
+    """
 
     local: LogSegment
     segment: RemoteSegment
@@ -84,6 +87,8 @@ class CopyAttempt:
     began_ms: float
     is_announced: bool = False
     is_uploaded: bool = False
+    is_failed: bool = False
+    is_doomed: bool = False
     custom_metadata: bytes | None = None
 
 
@@ -159,6 +164,8 @@ class SegmentCopyTask:
         term = self._term
         if self._attempt is not None and (term.is_over() or not self._is_local(self._attempt)):
             await self._close(self._attempt)
+        if self._attempt is not None and self._attempt.is_failed:
+            await self._delete(self._attempt)
         if term.is_over() or term.is_blocked or not term.partition.log.is_copied_to_remote:
             return None
         if self._attempt is None:
@@ -219,17 +226,16 @@ class SegmentCopyTask:
     # ---- one attempt
 
     async def _run(self, attempt: CopyAttempt) -> None:
-        """Run an attempt to its end. Retriable errors leave the attempt as it is."""
+        """Run an attempt to its end. Errors of events leave the attempt as it is, errors of the upload doom it."""
         try:
             await self._advance(attempt)
-        except (RetriableRemoteStorageError, RemoteMetadataNotReady, TimeoutError):
-            raise
         except InvalidSegmentTransition:
             self._release()  # another leader has collected the segment; later uploads must be deleted, too
             await self._tools.segments.discard(attempt.segment)
             raise
         except RemoteStorageError:
-            await self._close(attempt)
+            attempt.is_failed = True
+            await self._delete(attempt)
             raise
         self._release()
         if not self._term.is_over():
@@ -272,12 +278,20 @@ class SegmentCopyTask:
     async def _close(self, attempt: CopyAttempt) -> None:
         """Finish an uploaded copy, delete any other. What fails here is collected later."""
         try:
-            if attempt.is_uploaded and not self._is_too_old(attempt):
+            if attempt.is_uploaded and not (attempt.is_failed or self._is_too_old(attempt)):
                 await self._tools.segments.finish(attempt.segment, attempt.custom_metadata)
             else:
-                await self._tools.segments.delete(attempt.segment)
+                await self._delete(attempt)
         finally:
             self._release()
+
+    async def _delete(self, attempt: CopyAttempt) -> None:
+        """Delete everything under the id of a failed attempt. After PASSING_ERRORS it can be repeated."""
+        if not attempt.is_doomed:
+            await self._tools.segments.begin_deletion(attempt.segment)
+            attempt.is_doomed = True
+        await self._tools.segments.end_deletion(attempt.segment)
+        self._release()
 
     def _release(self) -> None:
         """Drop the attempt; from now on, it may be collected."""

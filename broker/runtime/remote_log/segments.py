@@ -101,15 +101,29 @@ class RemoteSegments:
         A segment that is deleted already is no error. Raises RemoteStorageError, RemoteMetadataNotReady, TimeoutError;
         the deletion can be repeated then, on any broker.
         """
+        if segment.state is not SegmentState.DELETE_STARTED:
+            await self.begin_deletion(segment)
+        await self.end_deletion(segment)
+
+    async def begin_deletion(self, segment: RemoteSegment) -> None:
+        """Publish DELETE_STARTED; raises as `delete`."""
+        try:
+            await self._publish(segment, SegmentState.DELETE_STARTED)
+        except InvalidSegmentTransition:
+            return  # another broker has deleted it, though perhaps before a late upload
+        except TimeoutError:
+            self._metrics.topic(segment.id.partition.topic).delete_errors += 1
+            raise
+
+    async def end_deletion(self, segment: RemoteSegment) -> None:
+        """Delete the objects of a segment in DELETE_STARTED, and publish DELETE_FINISHED; raises as `delete`."""
         meters = self._metrics.topic(segment.id.partition.topic)
         meters.delete_requests += 1
         try:
-            if segment.state is not SegmentState.DELETE_STARTED:
-                await self._publish(segment, SegmentState.DELETE_STARTED)
             await self.discard(segment)
             await self._publish(segment, SegmentState.DELETE_FINISHED)
         except InvalidSegmentTransition:
-            await self.discard(segment)  # another broker has deleted it, though perhaps before a late upload
+            return  # another broker has deleted it meanwhile
         except (RemoteStorageError, TimeoutError):
             meters.delete_errors += 1
             raise

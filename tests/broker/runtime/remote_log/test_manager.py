@@ -4,6 +4,8 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
+import pytest
+
 from broker.runtime.remote_log.settings import RemoteLogSettings
 from storage.directories.checkpoints import LeaderEpochEntry
 from storage.tiered.bucket.reconcile import COPY_LEASE_MS
@@ -110,8 +112,8 @@ async def test_outage_leaves_one_metadata_record_and_ends_in_a_copy() -> None:
     faults.down = True
     broker.fill(2)
     await a_while(1700)
-    assert bucket.ranges(SegmentState.COPY_STARTED) == [(0, 9)]
-    assert len(bucket.metadata.events) == 1
+    assert bucket.states() == ["COPY_STARTED 0-9", "DELETE_STARTED"]
+    assert len(bucket.segments()) == 1
     assert len(bucket.storage.calls) < 1700 / 30 * 1.5, "pauses grow to half a minute"
     faults.down = False
     await a_while(60)
@@ -121,22 +123,56 @@ async def test_outage_leaves_one_metadata_record_and_ends_in_a_copy() -> None:
 
 
 @staged
-async def test_attempt_beyond_its_lease_is_not_finished() -> None:
-    """A long outage leaves one metadata record per lease, and none at the end."""
+async def test_retry_has_a_segment_id_of_its_own() -> None:
+    """A late request of the failed upload does not reach the objects of the finished one."""
     bucket = Bucket()
     faults = faulty(bucket)
-    broker = Broker(bucket, settings=PATIENT).start()
+    faults.left = [
+        ("copy", Fault(RetriableRemoteStorageError("timed out"), applies=True)),
+        ("delete", Fault(RetriableRemoteStorageError("timed out"))),
+    ]
+    broker = Broker(bucket).start()
     broker.lead(0)
-    faults.down = True
     broker.fill(1)
-    await a_while(2 * COPY_LEASE_MS / 1000 + 300)
-    assert [state for state in bucket.states() if state.startswith("COPY")] == ["COPY_STARTED 0-9"] * 3
-    faults.down = False
-    await a_while(120)
-    assert bucket.ranges() == [(0, 9)]
-    assert len(bucket.segments()) == 1
-    assert bucket.orphans() == set()
+    await a_while()
+    assert bucket.states() == [
+        "COPY_STARTED 0-9",
+        "DELETE_STARTED",
+        "DELETE_FINISHED",
+        "COPY_STARTED 0-9",
+        "COPY_FINISHED",
+    ]
+    begun = [event.id for event in bucket.metadata.events if isinstance(event, RemoteSegment)]
+    assert len(set(begun)) == 2
+    assert [segment.id for segment in bucket.segments()] == [begun[1]]
+    assert set(bucket.storage.stored) == {begun[1].id}
     await broker.stop()
+
+
+@pytest.mark.parametrize("events", range(6))
+def test_crash_during_a_retry_leaves_one_copy_and_no_objects(events: int) -> None:
+    """The process dies after any number of events of a failed and a second attempt."""
+
+    async def main() -> None:
+        bucket = Bucket()
+        faults = faulty(bucket)
+        faults.left = [("copy", Fault(RetriableRemoteStorageError("timed out"), applies=True))]
+        broker = Broker(bucket).start()
+        broker.lead(0)
+        broker.fill(1)
+        broker.replica().log.flush()
+        while len(bucket.metadata.events) < events:
+            await a_while(0.01)
+        await broker.crash()
+        broker.start()
+        broker.lead(1).log.advance_high_watermark(10)
+        await a_while(20)
+        assert bucket.ranges() == [(0, 9)]
+        assert len(bucket.segments()) == 1
+        assert bucket.orphans() == set()
+        await broker.stop()
+
+    run_fast(main())
 
 
 @staged
@@ -355,7 +391,7 @@ async def test_copy_waiting_for_the_store_is_deleted_when_leadership_is_lost() -
     faults.left = [("copy", Fault(RetriableRemoteStorageError("not now"), applies=True))]
     broker.fill(1)
     await a_while(0.6)
-    assert bucket.ranges(SegmentState.COPY_STARTED) == [(0, 9)]
+    assert bucket.ranges(SegmentState.DELETE_STARTED) == [(0, 9)]
     broker.follow(1)
     await a_while()
     assert bucket.segments() == []
