@@ -3,9 +3,11 @@ time.
 """
 
 from collections.abc import Iterator
+from itertools import islice
 from typing import TypeAlias
 
-from protocol.primitives import Buffer
+from protocol.codec_errors import DecodeError
+from protocol.primitives import Buffer, read_uvarint
 from protocol.records.batch import HEADER, HEADER_SIZE, BatchHeader, parse_header
 from protocol.records.compiled import CompiledRecord, record_code
 from protocol.records.compression import MAX_DECOMPRESSED_BYTES, Codec, decompress
@@ -48,6 +50,32 @@ def _iterate(opened: Buffer, count: int) -> Iterator[FullRecord]:
             seen += 1
             yield record
     except (code.corrupt, ValueError, IndexError, OverflowError, MemoryError) as error:
-        raise MalformedRecords(f"record {seen} does not parse: {error}") from error
+        cleared = _with_cleared_attributes(opened)
+        if cleared is None:
+            raise MalformedRecords(f"record {seen} does not parse: {error}") from error
+        yield from islice(_iterate(cleared, count), seen, None)
+        return
     if seen != count:
         raise MalformedRecords(f"the batch holds {seen} records, its header counts {count}")
+
+
+def _with_cleared_attributes(opened: Buffer) -> Buffer | None:
+    """Return a copy of the batch whose records have attributes 0; None if no attributes have the high bit.
+
+    Attributes of records are an unused int8, which Kafka ignores. The compiled reader takes them for a varint, and an
+    attributes byte with the high bit for two bytes.
+    """
+    cleared: bytearray | None = None
+    position = HEADER_SIZE
+    try:
+        while position < len(opened):
+            size, position = read_uvarint(opened, position)  # zigzag: an even number for a size of at least 0
+            if opened[position] & 0x80:
+                cleared = bytearray(opened) if cleared is None else cleared
+                cleared[position] = 0
+            if size & 1:
+                break
+            position += size >> 1
+    except (DecodeError, IndexError):
+        return cleared
+    return cleared

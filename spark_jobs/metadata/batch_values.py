@@ -4,6 +4,7 @@ Plain batches are scanned together if there are many (`record_scan.py`); the nod
 """
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Final, NamedTuple, cast
 
 import numpy as np
@@ -70,14 +71,13 @@ class LogBatch(NamedTuple):
         return f"the batch at offset {self.header.base_offset}"
 
     def _data_values(self) -> list[bytes | None]:
-        if self.header.codec != Codec.NONE:
-            return [record.value for record in iter_records(self.data, self.position)]
-        code = record_code()
-        view = memoryview(self.data)[self.position : self.position + self.header.size]
-        try:
-            return [record.value for record in code.reader(view)]
-        except (code.corrupt, ValueError, IndexError, OverflowError, MemoryError) as error:
-            raise MalformedRecords(str(error)) from error
+        if self.header.codec == Codec.NONE:
+            code = record_code()
+            view = memoryview(self.data)[self.position : self.position + self.header.size]
+            # `iter_records` reads attributes that the compiled reader refuses, and names a record that does not parse.
+            with suppress(code.corrupt, ValueError, IndexError, OverflowError, MemoryError):
+                return [record.value for record in code.reader(view)]
+        return [record.value for record in iter_records(self.data, self.position)]
 
     def _control_values(self) -> list[bytes | None]:
         """Return the values, each after its CONTROL_HEAD."""

@@ -45,6 +45,21 @@ def test_built_records_are_read_back(written: list[Record], codec: Codec, base_o
     assert crc_is_valid(batch, 0, len(batch))
 
 
+@pytest.mark.parametrize("attributes", [0x01, 0x7F, 0x80, 0xFF])
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.LZ4])
+def test_attributes_of_records_are_ignored(attributes: int, codec: Codec) -> None:
+    written = [Record(10, b"a", b"1", ()), Record(12, None, b"2" * 100, [("h", b"v")]), Record(13, b"c", None, ())]
+    batch = bytearray(build_batch(written))
+    changed = HEADER_SIZE + batch[HEADER_SIZE] // 2 + 1  # the length of the second record takes two bytes
+    assert batch[changed + 2] == 0
+    batch[changed + 2] = attributes
+    if codec is not Codec.NONE:
+        header = parse_header(batch)._replace(attributes=codec)
+        batch = bytearray(pack_batch(header, compress(codec, batch[HEADER_SIZE:])))
+    found = [Record(each.timestamp, each.key, each.value, tuple(each.headers)) for each in iter_records(batch)]
+    assert found == [each._replace(headers=tuple(each.headers)) for each in written]
+
+
 @more_examples
 @given(records, st.sampled_from((Codec.NONE, Codec.GZIP)))
 def test_kafka_python_reads_built_batches(written: list[Record], codec: Codec) -> None:

@@ -70,7 +70,7 @@ def test_vectorized_scan_equals_the_scan_by_batch(draw: random.Random) -> None:
 
 @settings(max_examples=150, phases=[Phase.explicit, Phase.generate])
 @given(draw=st.randoms(use_true_random=False))
-def test_damage_that_the_checksum_covers(draw: random.Random) -> None:
+def test_damage_covered_by_the_checksum_gives_equal_rows_or_refusals(draw: random.Random) -> None:
     """A broken writer: the same rows, or the same refusal."""
     batches = log(random.Random(draw.randrange(3)))
     broken = draw.randrange(len(batches))
@@ -86,6 +86,20 @@ def test_damage_that_the_checksum_covers(draw: random.Random) -> None:
             together(batches)
     else:
         assert together(batches) == expected
+
+
+@pytest.mark.parametrize("attributes", [0x01, 0x80, 0xFF])
+def test_attributes_of_records_are_ignored(attributes: int) -> None:
+    plain = log(random.Random(1))
+    changed = bytearray(plain[0])
+    first = HEADER_SIZE
+    while changed[first] & 0x80:
+        first += 1
+    changed[first + 1] = attributes
+    write_crc(changed, 0, len(changed))
+    batches = [bytes(changed), *plain[1:]]
+    assert one_by_one(batches) == one_by_one(plain)
+    assert together(batches) == one_by_one(plain)
 
 
 def test_batch_of_exceptional_length_is_scanned() -> None:
