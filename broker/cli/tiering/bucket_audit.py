@@ -40,7 +40,7 @@ class BucketAudit:
             now_ms=now_ms,
             grace_ms=grace_ms,
             log_start_offset=cluster.log_start_offset,
-            end_offset=bucket.reader.end_offset,
+            described=bucket.reader.segment,
             is_foreign=self._is_foreign,
         )
         self._audit = Audit(bucket.store, bucket.keys, journal, context)

@@ -10,7 +10,7 @@ from protocol.primitives import Uuid
 from storage.tiered.bucket.listing import StoredPartition, StoredSegment, StoredTopic, UnrecognizedObject, walk
 from storage.tiered.bucket.reconcile import COLLECTABLE, IN_ORDER, AuditedSegment, Coverage, Finding, classify
 from storage.tiered.catalog.metadata_journal import KnownPartition, MetadataJournal
-from storage.tiered.errors import ObjectNotFound
+from storage.tiered.errors import ObjectNotFound, RemoteStorageError
 from storage.tiered.format.object_keys import ObjectKeys, ObjectSuffix
 from storage.tiered.object_store import ObjectInfo, ObjectStore
 from storage.tiered.segment_metadata import RemoteSegment, SegmentState, TopicIdPartition
@@ -21,14 +21,14 @@ class AuditContext:
     """Inputs of an audit beside the bucket and the metadata.
 
     `log_start_offset` returns the log start offset of a partition of the cluster, None for a partition that does not
-    exist. `end_offset` reads the last offset of a segment from its manifest; may raise ValueError and ObjectNotFound.
-    `is_foreign` tells whether another cluster owns the objects.
+    exist. `described` reads the metadata of a segment from its manifest; may raise RemoteStorageError,
+    ObjectNotFound. `is_foreign` tells whether another cluster owns the objects.
     """
 
     now_ms: Callable[[], int]
     grace_ms: int
     log_start_offset: Callable[[TopicIdPartition], int | None]
-    end_offset: Callable[[StoredSegment], int]
+    described: Callable[[StoredSegment], RemoteSegment]
     is_foreign: Callable[[StoredPartition], bool] = lambda _: False
 
 
@@ -157,10 +157,10 @@ class Audit:
         if not known.has_events:
             return True
         try:
-            return not coverage.holds(objects.start_offset, self._context.end_offset(objects))
+            return not coverage.holds(self._context.described(objects))
         except ObjectNotFound:
             return False
-        except ValueError:
+        except RemoteStorageError:
             return True
 
 

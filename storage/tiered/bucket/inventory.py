@@ -99,13 +99,6 @@ class BucketReader:
         """Return the manifest. Raises CorruptRemoteData, RemoteStorageError, and ObjectNotFound if it was deleted."""
         return decode_manifest(b"".join(self._store.get(stored.objects[ObjectSuffix.MANIFEST].key)))
 
-    def end_offset(self, stored: StoredSegment) -> int:
-        """Return the last offset of a complete segment. Raises ValueError if the manifest is unreadable."""
-        try:
-            return self.segment(stored).end_offset
-        except RemoteStorageError as error:
-            raise ValueError(str(error)) from error
-
     def segment(self, stored: StoredSegment) -> RemoteSegment:
         """Return the metadata in the manifest, which must match the object key. Raises as `manifest`."""
         segment = self.manifest(stored).segment

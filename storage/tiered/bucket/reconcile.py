@@ -15,15 +15,18 @@ comparison sound:
    publish DELETE_STARTED.
 
 Lost metadata would make *every* segment look like case 1. Therefore a partition with complete segments but without any
-metadata is never touched, nor is a complete segment with offsets that no known segment holds.
+metadata is never touched, nor is a complete segment with records that no known segment holds: the same offsets of
+another leader epoch are other records.
 """
 
 from bisect import bisect_right
+from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
 
 from storage.tiered.bucket.listing import StoredSegment
+from storage.tiered.catalog.lineage import epoch_ranges
 from storage.tiered.format.object_keys import ObjectSuffix
 from storage.tiered.segment_metadata import RemoteSegment, SegmentState
 
@@ -38,6 +41,9 @@ def copy_lease_ms(grace_ms: int) -> int:
 
 DEFAULT_GRACE_MS = 60 * 60_000
 """Minimum age of a leftover: the lease, and the same again for clock differences and requests in flight."""
+
+
+_MAX_OFFSET = 2**63 - 1
 
 
 class Finding(Enum):
@@ -100,24 +106,41 @@ def _of_known(segment: RemoteSegment, missing: tuple[ObjectSuffix, ...], is_old:
 
 
 class Coverage:
-    """Offsets that finished segments of a partition hold, and the deleted offsets below the log start offset."""
+    """Records that finished segments of a partition hold, and the deleted offsets below the log start offset.
+
+    Records are told apart by leader epoch and offset: after an unclean election two histories have different records
+    at one offset, and a segment of one history is no copy of a segment of the other (KIP-101).
+    """
 
     def __init__(self, segments: Iterable[RemoteSegment], log_start_offset: int) -> None:
-        self._starts: list[int] = [0]
-        self._ends: list[int] = [log_start_offset]
+        self._log_start_offset = log_start_offset
+        parts: dict[int, list[tuple[int, int]]] = defaultdict(list)
         for segment in segments:
             if segment.state is SegmentState.COPY_FINISHED:
-                self._add(segment.start_offset, segment.end_offset + 1)
+                for epoch, first, last in epoch_ranges(segment):
+                    parts[epoch].append((first, last))
+        self._held = {epoch: _merged(sorted(ranges)) for epoch, ranges in parts.items()}
 
-    def _add(self, start: int, end: int) -> None:
-        """Add a range; ranges must be sorted by start."""
-        if start > self._ends[-1]:
-            self._starts.append(start)
-            self._ends.append(end)
+    def holds(self, segment: RemoteSegment) -> bool:
+        """Whether every record of a segment is held. An unrecorded segment that is not may be their only copy."""
+        return all(
+            self._holds_range(epoch, max(first, self._log_start_offset), last)
+            for epoch, first, last in epoch_ranges(segment)
+            if last >= self._log_start_offset
+        )
+
+    def _holds_range(self, epoch: int, first: int, last: int) -> bool:
+        ranges = self._held.get(epoch, [])
+        at = bisect_right(ranges, (first, _MAX_OFFSET)) - 1
+        return at >= 0 and last <= ranges[at][1]
+
+
+def _merged(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Join sorted ranges that touch or overlap."""
+    merged: list[tuple[int, int]] = []
+    for first, last in ranges:
+        if merged and first <= merged[-1][1] + 1:
+            merged[-1] = merged[-1][0], max(merged[-1][1], last)
         else:
-            self._ends[-1] = max(self._ends[-1], end)
-
-    def holds(self, start_offset: int, end_offset: int) -> bool:
-        """Whether both offsets are held. An unrecorded segment whose offsets are not held may be their only copy."""
-        at = bisect_right(self._starts, start_offset) - 1
-        return end_offset < self._ends[at]
+            merged.append((first, last))
+    return merged

@@ -186,15 +186,15 @@ def missing_events(
     """Return the events that metadata lack for complete segments, grouped by segment.
 
     `may_finish`: no copy is running, so a complete segment in COPY_STARTED lacks its COPY_FINISHED. Deleted segments
-    get no events. Neither do unknown segments whose offsets known segments hold: they are probably left from a
-    deletion.
+    get no events. Neither do unknown segments whose records known segments hold: they are probably left from a
+    deletion. The same offsets of another history are other records.
     """
     finished = [each for each in known.segments.segments() if each.state is SegmentState.COPY_FINISHED]
     coverage = Coverage(finished, 0)
     events: list[Event] = []
     for segment in segments:
         now = known.segments.get(segment.id.id)
-        if now is None and not coverage.holds(segment.start_offset, segment.end_offset):
+        if now is None and not coverage.holds(segment):
             events.append(replace(segment, state=SegmentState.COPY_STARTED, custom_metadata=None))
         elif now is None or not may_finish or now.state is not SegmentState.COPY_STARTED:
             continue

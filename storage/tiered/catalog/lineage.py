@@ -7,7 +7,7 @@ RemoteLogManager.isRemoteSegmentWithinLeaderEpochs.
 """
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from storage.directories.checkpoints import LeaderEpochEntry
 from storage.errors import CorruptCheckpoint
@@ -83,6 +83,14 @@ def epochs_of(entries: Sequence[tuple[int, int]], start_offset: int, end_offset:
         SegmentEpoch(known[first].epoch, start_offset),
         *(SegmentEpoch(*entry) for entry in known[first + 1 :]),
     )
+
+
+def epoch_ranges(segment: RemoteSegment) -> Iterator[tuple[int, int, int]]:
+    """Yield (epoch, first offset, last offset) for the epochs with records in a segment."""
+    entries = without_empty_epochs(segment.leader_epochs, segment.end_offset + 1)
+    ends = [*(entry.start_offset - 1 for entry in entries[1:]), segment.end_offset]
+    for (epoch, first), last in zip(entries, ends, strict=True):
+        yield epoch, first, last
 
 
 def claimed_remote_offset(lineage: Lineage, highest_of_epoch: Callable[[int], int | None]) -> int:

@@ -97,5 +97,5 @@ class Collector:
             now_ms=self._now_ms,
             grace_ms=SETTINGS.grace_ms,
             log_start_offset=lambda partition: start,
-            end_offset=self._reader.end_offset,
+            described=self._reader.segment,
         )

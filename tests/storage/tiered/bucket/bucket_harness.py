@@ -131,16 +131,7 @@ class BucketHarness:
         """Run one copy attempt; a deposed leader continues it."""
         self._ids += 1
         start, began_ms = self.next_offset, self.now_ms
-        segment = RemoteSegment(
-            id=RemoteSegmentId(PARTITION, Uuid(self._ids.to_bytes(16, "big"))),
-            start_offset=start,
-            end_offset=start + SEGMENT_OFFSETS - 1,
-            max_timestamp_ms=began_ms,
-            broker_id=leader.epoch,
-            event_timestamp_ms=began_ms,
-            size_bytes=1,
-            leader_epochs=(SegmentEpoch(leader.epoch, start),),
-        )
+        segment = self._segment(self._ids, start, start + SEGMENT_OFFSETS - 1, leader.epoch)
         self.append(segment)
         yield
         for suffix in UPLOAD_ORDER:
@@ -154,6 +145,19 @@ class BucketHarness:
             self.next_offset = start + SEGMENT_OFFSETS
         else:
             yield from self._delete(segment)
+
+    def _segment(self, number: int, start: int, end: int, broker_id: int) -> RemoteSegment:
+        """Return a new segment; all leaders are elected cleanly, and all records are of the first epoch."""
+        return RemoteSegment(
+            id=RemoteSegmentId(PARTITION, Uuid(number.to_bytes(16, "big"))),
+            start_offset=start,
+            end_offset=end,
+            max_timestamp_ms=self.now_ms,
+            broker_id=broker_id,
+            event_timestamp_ms=self.now_ms,
+            size_bytes=1,
+            leader_epochs=(SegmentEpoch(0, start),),
+        )
 
     def _expire(self) -> Task:
         """Delete the oldest segment, or an abandoned one of another leader."""
@@ -202,7 +206,10 @@ class BucketHarness:
                 for suffix in UPLOAD_ORDER:
                     if self.keys.key(segment, suffix) not in present:
                         raise Violation(f"{segment.id} is finished and has lost its {suffix.value}")
-        if not Coverage(self.truth.segments(), self.log_start).holds(self.log_start, self.next_offset - 1):
+        if self.next_offset <= self.log_start:
+            return
+        whole = self._segment(0, self.log_start, self.next_offset - 1, 0)
+        if not Coverage(self.truth.segments(), self.log_start).holds(whole):
             raise Violation("offsets that a leader deleted locally after their copy are missing")
 
     def expected_keys(self) -> list[str]:
@@ -213,8 +220,8 @@ class BucketHarness:
             for suffix in UPLOAD_ORDER
         )
 
-    def end_offset(self, objects: StoredSegment) -> int:
-        return objects.start_offset + SEGMENT_OFFSETS - 1
+    def described(self, objects: StoredSegment) -> RemoteSegment:
+        return next(event for event in self.log if isinstance(event, RemoteSegment) and event.id == objects.id)
 
 
 class InterruptedStore:

@@ -56,23 +56,25 @@ class AuditHarness:
     journal: Journal = field(default_factory=Journal)
     log_start_offset: int | None = 0
     foreign: bool = False
+    stored: dict[RemoteSegmentId, RemoteSegment] = field(default_factory=dict)
 
-    def segment(self, number: int, start: int, end: int, partition: TopicIdPartition = FOO) -> RemoteSegment:
+    def segment(self, number: int, start: int, end: int, *epochs: tuple[int, int]) -> RemoteSegment:
         return RemoteSegment(
-            id=RemoteSegmentId(partition, Uuid(number.to_bytes(16, "big"))),
+            id=RemoteSegmentId(FOO, Uuid(number.to_bytes(16, "big"))),
             start_offset=start,
             end_offset=end,
             max_timestamp_ms=0,
             broker_id=1,
             event_timestamp_ms=0,
             size_bytes=1,
-            leader_epochs=(SegmentEpoch(0, start),),
+            leader_epochs=tuple(SegmentEpoch(*epoch) for epoch in epochs or [(0, start)]),
         )
 
     def put(self, segment: RemoteSegment, *suffixes: ObjectSuffix, at_ms: int = 0) -> None:
         self.store.now_ms = at_ms
+        self.stored[segment.id] = segment
         for suffix in suffixes or ALL:
-            self.store.put(KEYS.key(segment, suffix), (str(segment.end_offset).encode(),))
+            self.store.put(KEYS.key(segment, suffix), (b"x",))
 
     def publish_states(self, segment: RemoteSegment, *states: SegmentState, at_ms: int = 0) -> None:
         """Publish COPY_STARTED and further events."""
@@ -80,14 +82,15 @@ class AuditHarness:
         for state in states:
             self.journal.known.apply(SegmentUpdate(segment.id, state, at_ms, 1))
 
-    def finished(self, number: int, start: int, end: int) -> RemoteSegment:
-        segment = self.segment(number, start, end)
+    def finished(self, number: int, start: int, end: int, *epochs: tuple[int, int]) -> RemoteSegment:
+        segment = self.segment(number, start, end, *epochs)
         self.put(segment)
         self.publish_states(segment, SegmentState.COPY_FINISHED)
         return segment
 
-    def end_offset(self, objects: StoredSegment) -> int:
-        return int(b"".join(self.store.get(objects.objects[ObjectSuffix.MANIFEST].key)))
+    def described(self, objects: StoredSegment) -> RemoteSegment:
+        self.store.get(objects.objects[ObjectSuffix.MANIFEST].key)
+        return self.stored[objects.id]
 
     def is_foreign(self, stored: StoredPartition) -> bool:
         return self.foreign
@@ -97,7 +100,7 @@ class AuditHarness:
             now_ms=lambda: NOW_MS,
             grace_ms=GRACE_MS,
             log_start_offset=lambda _: self.log_start_offset,
-            end_offset=self.end_offset,
+            described=self.described,
             is_foreign=self.is_foreign,
         )
         return list(Audit(self.store, KEYS, self.journal, context).partitions())
@@ -293,7 +296,32 @@ def test_coverage_counts_finished_segments_without_gaps() -> None:
         harness.finished(number, start, end)
     harness.publish_states(harness.segment(9, 30, 39))
     coverage = Coverage(harness.journal.known.get(FOO).segments.segments(), 3)
-    assert coverage.holds(0, 14)
-    assert coverage.holds(20, 29)
-    assert not coverage.holds(10, 20)
-    assert not coverage.holds(25, 30)
+    for first, last, is_held in ((0, 14, True), (20, 29, True), (10, 20, False), (25, 30, False)):
+        assert coverage.holds(harness.segment(7, first, last)) == is_held
+
+
+@pytest.mark.parametrize(
+    ("epochs", "is_held"),
+    [
+        (((0, 0),), False),
+        (((0, 0), (1, 4)), False),
+        (((0, 0), (2, 5)), False),
+        (((0, 0), (2, 4)), True),
+        (((0, 0), (1, 4), (2, 4)), True),
+    ],
+)
+def test_coverage_tells_histories_apart(epochs: tuple[tuple[int, int], ...], is_held: bool) -> None:
+    harness = AuditHarness()
+    harness.finished(1, 0, 6, (0, 0), (2, 4))
+    harness.finished(2, 5, 9, (2, 5))
+    coverage = Coverage(harness.journal.known.get(FOO).segments.segments(), 0)
+    assert coverage.holds(harness.segment(3, 0, 9, *epochs)) == is_held
+
+
+def test_segment_without_metadata_is_kept_beside_another_history(harness: AuditHarness) -> None:
+    """Two leaders copied the same offsets before and after an unclean election; the metadata of one are lost."""
+    harness.put(harness.segment(1, 0, 9, (0, 0), (2, 5)))
+    harness.finished(2, 0, 9, (0, 0), (1, 3))
+    assert harness.findings() == [Finding.UNRECORDED, Finding.LIVE]
+    assert harness.collect() == 0
+    assert len(harness.store.keys()) == 6

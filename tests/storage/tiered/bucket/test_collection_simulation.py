@@ -42,7 +42,7 @@ class Collector:
             now_ms=lambda: harness.now_ms,
             grace_ms=self.grace_ms,
             log_start_offset=lambda _: harness.log_start,
-            end_offset=harness.end_offset,
+            described=harness.described,
         )
         found: set[Finding] = set()
         for report in self.audit(context).partitions():

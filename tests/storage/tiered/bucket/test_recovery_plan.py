@@ -113,6 +113,17 @@ def test_leftover_of_covered_offsets_is_not_recovered(harness: RecoveryHarness) 
     assert harness.live()[0].id == known.id
 
 
+def test_segment_of_another_history_is_recovered_beside_a_known_one(harness: RecoveryHarness) -> None:
+    """The known segment has the same offsets, written by another leader after an unclean election."""
+    harness.copy(0, 9, [(0, 0), (1, 3)])
+    harness.publish(harness.plan(ALIVE))
+    lost = harness.copy(0, 9, [(0, 0), (2, 5)])
+    plan = harness.plan(ALIVE)
+    assert plan.event_count == 2
+    harness.publish(plan)
+    assert lost.id in {segment.id for segment in harness.live()}
+
+
 def test_existing_topic_recovers_segments_of_all_lineages(harness: RecoveryHarness) -> None:
     harness.copy(0, 2, [(0, 0)])
     harness.copy(0, 1, [(0, 0), (1, 1)])
