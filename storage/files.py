@@ -190,26 +190,39 @@ def sync_path(fs: FileSystem, path: str) -> None:
         file.close()
 
 
+class _Views:
+    """The live mappings of one file, and the end of the last byte that any view of them has shown."""
+
+    __slots__ = ("end", "mappings")
+
+    def __init__(self) -> None:
+        self.mappings: list[weakref.ref[mmap.mmap]] = []
+        self.end = 0
+
+
 class _Mappings:
     """The live mappings of each file (device, inode), also of files that are closed by now."""
 
     def __init__(self) -> None:
-        self._of_file: dict[tuple[int, int], list[weakref.ref[mmap.mmap]]] = {}
+        self._of_file: dict[tuple[int, int], _Views] = {}
 
-    def add(self, descriptor: int, mapping: mmap.mmap) -> None:
+    def add(self, descriptor: int, mapping: mmap.mmap) -> _Views:
         identity = _identity(descriptor)
 
         def forget(reference: weakref.ref[mmap.mmap]) -> None:
-            references = self._of_file[identity]
-            references.remove(reference)
-            if not references:
+            mappings = self._of_file[identity].mappings
+            mappings.remove(reference)
+            if not mappings:
                 del self._of_file[identity]
 
-        self._of_file.setdefault(identity, []).append(weakref.ref(mapping, forget))
+        views = self._of_file.setdefault(identity, _Views())
+        views.mappings.append(weakref.ref(mapping, forget))
+        return views
 
-    def are_shown(self, descriptor: int) -> bool:
-        """Whether views of the file exist."""
-        return _identity(descriptor) in self._of_file
+    def are_shown(self, descriptor: int, size: int) -> bool:
+        """Whether views of bytes beyond `size` may exist."""
+        views = self._of_file.get(_identity(descriptor))
+        return views is not None and views.end > size
 
 
 def _identity(descriptor: int) -> tuple[int, int]:
@@ -222,8 +235,8 @@ class OsFile:
 
     `view` returns slices of a shared mapping. A mapping ends at the file's end when it was made, and a view beyond it
     makes a new mapping; the old one lives until its last view is dropped. Truncating a mapped file would turn a later
-    access into SIGBUS; therefore a truncation while views exist copies the remaining bytes to a new file and leaves the
-    old one to the views.
+    access into SIGBUS; therefore a truncation below the end of a view copies the remaining bytes to a new file and
+    leaves the old one to the views.
     """
 
     def __init__(self, path: str, descriptor: int, mappings: _Mappings) -> None:
@@ -231,6 +244,7 @@ class OsFile:
         self._descriptor = descriptor
         self._mappings = mappings
         self._mapped = memoryview(b"")
+        self._views = _Views()
 
     def size(self) -> int:
         return os.fstat(self._descriptor).st_size
@@ -263,11 +277,13 @@ class OsFile:
     def view(self, start: int, end: int) -> memoryview:
         if end > len(self._mapped):
             self._map()
+        if end > self._views.end:
+            self._views.end = end
         return self._mapped[start:end]
 
     def _map(self) -> None:
         mapping = mmap.mmap(self._descriptor, 0, access=mmap.ACCESS_READ)
-        self._mappings.add(self._descriptor, mapping)
+        self._views = self._mappings.add(self._descriptor, mapping)
         self._mapped = memoryview(mapping)
 
     def is_cached(self, start: int, end: int) -> bool:
@@ -311,7 +327,7 @@ class OsFile:
 
     def truncate(self, size: int) -> None:
         self._mapped = memoryview(b"")
-        if size < self.size() and self._mappings.are_shown(self._descriptor):
+        if size < self.size() and self._mappings.are_shown(self._descriptor, size):
             self._truncate_aside(size)
         else:
             os.ftruncate(self._descriptor, size)

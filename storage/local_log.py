@@ -132,7 +132,8 @@ class LocalLog:
         self._names_unsynced = True
         self._identity_unsynced = loaded.recovery_point == 0
         """Whether the topic id and the name of the log's directory may be in the page cache alone."""
-        has_lost = bool(loaded.recovery.cut_bytes or loaded.recovery.removed_segments)
+        found = loaded.recovery
+        has_lost = bool(found.cut_bytes or found.preallocated_bytes or found.removed_segments)
         self._was_blank = loaded.log_end_offset == 0 and not has_lost
         self._appended_messages = 0
         self._flushed_messages = 0

@@ -25,6 +25,7 @@ from storage.directories.checkpoints import LEADER_EPOCH_FILE, LeaderEpochEntry
 from storage.epochs import UNDEFINED_EPOCH, LeaderEpochs
 from storage.errors import CorruptBatch, CorruptCheckpoint
 from storage.files import FileSystem, join
+from storage.interrupted_changes import numbered_files, settle_interrupted_changes
 from storage.producer_state import ProducerState
 from storage.replay import apply_to_producers, marker_of, replay_segment
 from storage.segment import (
@@ -41,12 +42,9 @@ from storage.segment import (
     segment_file_name,
 )
 from storage.segments import Segments
-from storage.snapshots import SNAPSHOT_SUFFIX, ProducerSnapshots
+from storage.snapshots import ProducerSnapshots
 
 _INDEX_SUFFIXES = (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX)
-_KINDS = {LOG_SUFFIX, *_INDEX_SUFFIXES, SNAPSHOT_SUFFIX}
-_METADATA_SNAPSHOT_DELETED = ".checkpoint.deleted"
-"""Suffix in the metadata log, whose owner removes such files."""
 
 
 class LogCheckpoint(NamedTuple):
@@ -77,6 +75,8 @@ class RecoveryReport:
 
     scanned_bytes: int = 0
     cut_bytes: int = 0
+    preallocated_bytes: int = 0
+    """Bytes after the last batch that preallocation left; they are cut off too."""
     removed_segments: list[int] = field(default_factory=list)
     damaged: list[int] = field(default_factory=list)
     """Base offsets of segments below the recovery point whose index was lost or wrong, or whose last batch was torn."""
@@ -148,7 +148,7 @@ class LogLoader:
         if any(name.endswith((DELETED_SUFFIX, CLEANED_SUFFIX, SWAP_SUFFIX)) for name in names):
             settle_interrupted_changes(self._fs, self._directory)
             names = self._fs.list(self._directory)
-        files = _numbered(names)
+        files = numbered_files(names)
         bases = {base for base, suffix in files if suffix == LOG_SUFFIX}
         for base, suffix in files:
             if suffix in _INDEX_SUFFIXES and base not in bases:
@@ -228,10 +228,10 @@ class LogLoader:
                 # Epochs below the recovery point were saved, and compaction may have removed the batches that show
                 # them.
                 epochs.truncate_from_end(max(segment.base_offset, self._recovery_point))
-            intact = _Scan(segment, epochs if is_suspect else None, self._log_start_offset, producers).run(
-                self._recovery
-            )
             following = segments[number + 1] if number + 1 < len(segments) else None
+            end = None if following is None else following.base_offset
+            scan = _Scan(segment, epochs if is_suspect else None, self._log_start_offset, producers)
+            intact = scan.run(self._recovery, end)
             if following is not None and is_suspect and (not intact or self._has_hole(segment, following)):
                 self._drop(segments[number + 1 :], snapshots, segment.next_offset)
                 return segments[: number + 1], producers
@@ -277,7 +277,7 @@ class LogLoader:
         self._fs.sync_directory(self._directory)
 
     def _sync_cuts(self, segments: list[LogSegment]) -> None:
-        if self._recovery.cut_bytes and segments:
+        if (self._recovery.cut_bytes or self._recovery.preallocated_bytes) and segments:
             segments[-1].sync(indexes=False)
 
     def _start_over(
@@ -337,12 +337,19 @@ class _Scan:
         self._producers = producers
         self._expected = segment.base_offset
 
-    def run(self, recovery: RecoveryReport) -> bool:
-        """Scan the segment and cut it before the first invalid batch; return whether every byte was valid."""
+    def run(self, recovery: RecoveryReport, end: int | None) -> bool:
+        """Scan the segment and cut it before the first invalid batch; return whether no batch can be missing.
+
+        `end` is the base offset of the following segment. The end of a preallocated file is no damage: a power failure
+        may undo the cut at its end.
+        """
         recovery.scanned_bytes += self._segment.size
         cut = self._segment.rebuild(self._accept)
-        recovery.cut_bytes += cut
-        return cut == 0
+        if cut.is_preallocated and (end is None or self._segment.next_offset == end):
+            recovery.preallocated_bytes += cut.size
+            return True
+        recovery.cut_bytes += cut.size
+        return cut.size == 0
 
     def _accept(self, batch: ScannedBatch) -> bool:
         header = batch.header
@@ -441,58 +448,3 @@ def _shows_compaction(segment: LogSegment) -> bool:
             return True
         expected = header.next_offset
     return False
-
-
-def settle_interrupted_changes(fs: FileSystem, directory: str) -> None:
-    """Complete or undo deletions, cleanings and swaps that a crash interrupted, by the suffixes of their files."""
-    for name in fs.list(directory):
-        if name.endswith(DELETED_SUFFIX) and not name.endswith(_METADATA_SNAPSHOT_DELETED):
-            fs.remove(join(directory, name))
-    _undo_cleaning(fs, directory)
-    _complete_swap(fs, directory)
-
-
-def _undo_cleaning(fs: FileSystem, directory: str) -> None:
-    """Remove `.cleaned` files, and `.swap` files from there on: a `.cleaned` file shows that the swap was
-    incomplete.
-    """
-    cleaned = [(base, suffix) for base, suffix in _numbered_files(fs, directory) if suffix.endswith(CLEANED_SUFFIX)]
-    if not cleaned:
-        return
-    lowest = min(base for base, _ in cleaned)
-    swaps = [(b, s) for b, s in _numbered_files(fs, directory) if s.endswith(SWAP_SUFFIX) and b >= lowest]
-    for base, suffix in swaps + cleaned:
-        fs.remove(join(directory, segment_file_name(base, suffix)))
-
-
-def _complete_swap(fs: FileSystem, directory: str) -> None:
-    """Remove the files that `.swap` segments replace, then rename the `.swap` files."""
-    files = _numbered_files(fs, directory)
-    swaps = [(base, suffix) for base, suffix in files if suffix.endswith(SWAP_SUFFIX)]
-    bases = sorted({base for base, suffix in swaps if suffix == LOG_SUFFIX + SWAP_SUFFIX})
-    if bases:
-        last = LogSegment(fs, directory, bases[-1], LogConfig(), created_ms=0, suffix=SWAP_SUFFIX)
-        last.size = fs.size(last.path(LOG_SUFFIX))
-        end = last.find_next_offset()
-        last.close()
-        for base, suffix in files:
-            if not suffix.endswith(SWAP_SUFFIX) and bases[0] <= base < end:
-                fs.remove(join(directory, segment_file_name(base, suffix)))
-    for base, suffix in swaps:
-        name = join(directory, segment_file_name(base, suffix))
-        fs.rename(name, name.removesuffix(SWAP_SUFFIX))
-
-
-def _numbered_files(fs: FileSystem, directory: str) -> list[tuple[int, str]]:
-    return _numbered(fs.list(directory))
-
-
-def _numbered(names: Iterable[str]) -> list[tuple[int, str]]:
-    """Return (number, suffix) of the files of segments and of producer snapshots."""
-    found = []
-    for name in names:
-        number, dot, suffix = name.partition(".")
-        kind = dot + suffix.removesuffix(CLEANED_SUFFIX).removesuffix(SWAP_SUFFIX)
-        if kind in _KINDS and number.isdigit():
-            found.append((int(number), dot + suffix))
-    return found

@@ -76,6 +76,13 @@ def segment_file_name(base_offset: int, suffix: str) -> str:
     return f"{base_offset:020d}{suffix}"
 
 
+class Cut(NamedTuple):
+    """The bytes that a repair cut off. `is_preallocated`: they begin with zeros, as preallocation leaves them."""
+
+    size: int
+    is_preallocated: bool
+
+
 class LogSegment:
     def __init__(
         self,
@@ -98,6 +105,11 @@ class LogSegment:
         self.offset_index = OffsetIndex(fs, self.path(INDEX_SUFFIX), base_offset, config.segment_index_bytes)
         self.time_index = TimeIndex(fs, self.path(TIME_INDEX_SUFFIX), base_offset, config.segment_index_bytes)
         self.txn_index = TransactionIndex(fs, self.path(TXN_INDEX_SUFFIX))
+        self._full_bytes = config.segment_bytes if config.preallocate and not suffix else 0
+        self._unallocated_bytes = 0
+        """The size that the first write gives the file."""
+        self._is_preallocated = False
+        """Whether the file may be longer than the batches."""
         self._file: File | None = None
         self.size = 0
         self.next_offset = base_offset
@@ -159,10 +171,18 @@ class LogSegment:
         """Write batches at the end without indexing them; `note` or `discard_unnoted` must follow."""
         if self.size + size > MAX_SEGMENT_BYTES:
             raise AssertionError(f"segment {self.base_offset} grows beyond {MAX_SEGMENT_BYTES} bytes")
+        if self._unallocated_bytes:
+            self._preallocate()
         if len(parts) == 1:
             self.file.write(self.size, parts[0])
         else:
             self.file.write_vector(self.size, parts)
+
+    def _preallocate(self) -> None:
+        """Give the file its full size; `finish` cuts the rest off. An empty segment keeps an empty file."""
+        self.file.truncate(self._unallocated_bytes)
+        self._unallocated_bytes = 0
+        self._is_preallocated = True
 
     def discard_unnoted(self) -> None:
         """Cut off batches that were written but not noted, after a failure.
@@ -378,6 +398,7 @@ class LogSegment:
     def reset(self) -> None:
         """Empty the segment and its files."""
         self.file.truncate(0)
+        self._unallocated_bytes = self._full_bytes
         self.clear_indexes()
         self.size = 0
         self.next_offset = self.base_offset
@@ -392,10 +413,10 @@ class LogSegment:
         self._first_timestamp = None
         self._cursors.clear()
 
-    def rebuild(self, accept: Callable[[ScannedBatch], bool]) -> int:
+    def rebuild(self, accept: Callable[[ScannedBatch], bool]) -> Cut:
         """Rebuild size and indexes from the batches up to the first that `accept` rejects, and cut off the rest.
 
-        Return the number of bytes cut. The cut is not synced.
+        The cut is not synced.
         """
         old_size = self.size
         self.clear_indexes()
@@ -405,9 +426,10 @@ class LogSegment:
             if not accept(batch):
                 break
             self.note(batch.header.size, batch.header.last_offset, batch.header.max_timestamp)
-        if self.size < old_size:
+        cut = Cut(old_size - self.size, not any(self.file.read(self.size, HEADER_SIZE)))
+        if cut.size:
             self.file.truncate(self.size)
-        return old_size - self.size
+        return cut
 
     def truncate_to(self, offset: int) -> None:
         """Cut the segment before the first batch whose last offset is at least `offset`, and sync the cut."""
@@ -429,8 +451,11 @@ class LogSegment:
 
     def finish(self) -> None:
         """Finish a segment that gets no more appends: add the final time entry, write the indexes and release their
-        memory.
+        memory. Cut off the preallocated rest of the file.
         """
+        if self._is_preallocated:
+            self.file.truncate(self.size)
+            self._is_preallocated = False
         newest = self.max_timestamp_so_far
         self.time_index.maybe_append(newest.timestamp, newest.offset, final=True)
         self._is_finished = True

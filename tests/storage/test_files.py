@@ -71,6 +71,20 @@ def test_views_keep_their_content(fs: FileSystem, directory: str) -> None:
     assert fs.list(directory) == ["a"]
 
 
+def test_truncation_above_all_views_happens_in_place(tmp_path: Path) -> None:
+    path = tmp_path / "a"
+    file = OsFileSystem().open(str(path))
+    file.write(0, b"a" * 100_000)
+    file.truncate(1_000_000)
+    view, inode = file.view(0, 100_000), path.stat().st_ino
+    file.truncate(100_000)
+    assert (path.stat().st_ino, path.stat().st_size) == (inode, 100_000)
+    assert bytes(view) == b"a" * 100_000
+    file.truncate(99_999)
+    assert path.stat().st_ino != inode
+    file.close()
+
+
 def test_views_survive_a_truncation_by_another_handle(fs: FileSystem, directory: str) -> None:
     path = join(directory, "a")
     write_file(fs, path, b"a" * 100_000, sync=False)

@@ -196,6 +196,22 @@ def bases(log: Log) -> list[int]:
     return [segment.base_offset for segment in log.segments]
 
 
+def test_preallocated_segment_has_its_full_size_until_it_rolls(fs: MemoryFileSystem) -> None:
+    size = len(batch())
+    log = opened(fs, LogConfig(segment_bytes=2 * size + 5, preallocate=True))
+    files = [f"t-0/{base:020d}.log" for base in (0, 2)]
+    assert fs.size(files[0]) == 0
+    append(log)
+    assert (fs.size(files[0]), log.size_bytes) == (2 * size + 5, size)
+    append(log)
+    append(log)
+    assert [fs.size(file) for file in files] == [2 * size, 2 * size + 5]
+    log.close()
+    assert fs.size(files[1]) == size
+    again = opened(fs, LogConfig(segment_bytes=2 * size + 5, preallocate=True))
+    assert (again.log_end_offset, again.recovery.scanned_bytes) == (3, 0)
+
+
 def test_segment_rolls_if_the_next_batch_exceeds_segment_bytes(fs: MemoryFileSystem) -> None:
     size = len(batch())
     log = opened(fs, LogConfig(segment_bytes=2 * size))

@@ -3,6 +3,7 @@
 import contextlib
 import struct
 from collections.abc import Callable
+from dataclasses import replace
 from random import Random
 
 import pytest
@@ -106,9 +107,38 @@ def test_corrupt_tail_is_truncated_to_a_batch_boundary(
     log = opened(fs)
     assert content(log) == b"".join(written[: 7 - lost])
     assert log.log_end_offset == 7 - lost
-    assert log.recovery.cut_bytes > 0
+    assert log.recovery.cut_bytes + log.recovery.preallocated_bytes > 0
+    assert bool(log.recovery.preallocated_bytes) == (damage is zeros)
     assert fs.size(name(last)) == log.active_segment.size
     assert log.producers.entries[1].last_sequence == 6 - lost
+
+
+def test_rest_of_a_preallocated_file_is_no_damage(fs: MemoryFileSystem) -> None:
+    written = filled(fs, 7, clean=False, config=replace(SMALL, preallocate=True))
+    assert fs.size(name(5)) == SMALL.segment_bytes
+    log = opened(fs, config=replace(SMALL, preallocate=True))
+    assert content(log) == b"".join(written)
+    assert (log.recovery.cut_bytes, log.recovery.damaged) == (0, [])
+    assert fs.size(name(5)) == log.active_segment.size
+
+
+def test_undone_cut_of_a_preallocated_file_loses_no_segment(fs: MemoryFileSystem) -> None:
+    written = filled(fs, 12)
+    for base in (0, 5):
+        write_file(fs, name(base), zeros(read_file(fs, name(base))), sync=False)
+    log = opened(fs)
+    assert content(log) == b"".join(written)
+    assert bases(log) == [0, 5, 10]
+    assert log.recovery.preallocated_bytes == 2_000
+
+
+def test_missing_batches_in_a_preallocated_file_truncate_the_log(fs: MemoryFileSystem) -> None:
+    written = filled(fs, 12)
+    data = read_file(fs, name(5))
+    write_file(fs, name(5), data[: -len(written[9])] + bytes(1_000), sync=False)
+    log = opened(fs)
+    assert content(log) == b"".join(written[:9])
+    assert bases(log) == [0, 5]
 
 
 def test_corruption_within_a_segment_truncates_the_log(fs: MemoryFileSystem) -> None:

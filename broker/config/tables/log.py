@@ -62,7 +62,7 @@ LOG_KEYS: tuple[ConfigKey, ...] = (
     ConfigKey("log.initial.task.delay.ms", LONG, "30000",
         "Delay before the periodic log tasks run for the first time.", rule=at_least(0), internal=True),
     ConfigKey("log.preallocate", BOOLEAN, "false",
-        "Whether a new segment file is created at its full size.", scope=Scope.CLUSTER, honoured=False),
+        "Whether a new segment file is created at its full size.", scope=Scope.CLUSTER),
     ConfigKey("log.message.timestamp.type", STRING, "CreateTime",
         "Whether records carry the producer's time or the time of append.",
         rule=one_of("CreateTime", "LogAppendTime"), scope=Scope.CLUSTER),

@@ -65,7 +65,7 @@ TOPIC_CONFIG_KEYS: tuple[ConfigKey, ...] = (
     ConfigKey("min.insync.replicas", INT, "1",
         "Replicas that must be in sync for acks=all to be accepted.", rule=at_least(1)),
     ConfigKey("preallocate", BOOLEAN, "false",
-        "Whether a new segment file is created at its full size.", honoured=False),
+        "Whether a new segment file is created at its full size."),
     ConfigKey("remote.copy.lag.bytes", LONG, "-1",
         "Size of the log after a segment from which the segment is copied early; -1 follows the local retention "
         "(KIP-1241).", rule=at_least(-1)),
