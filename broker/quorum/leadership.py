@@ -50,7 +50,7 @@ class QuorumLeadership:
     def begin(self, granted: frozenset[int], now: Instant) -> None:
         """Start the epoch after a won election, and append its first batch."""
         replica = self._replica
-        progress = Progress(replica.key, replica.voters)
+        progress = Progress(replica.key, replica.voters, now)
         role = LeaderState(replica.log.end, granted, progress, self._quorum_deadline(progress, now))
         replica.become(role, Term(replica.term.epoch, replica.key.id, replica.term.voted))
         # Lingering saves fetch responses. Without followers, appends accumulate during an fsync anyway.
@@ -122,7 +122,7 @@ class QuorumLeadership:
             replica.history.append(change)
         replica.control_changed(now)
         if isinstance(role, LeaderState):
-            role.progress.set_voters(replica.voters)
+            role.progress.set_voters(replica.voters, now)
             role.begin_at = {to_id: at for to_id, at in role.begin_at.items() if to_id in replica.voters}
             if role.quorum_deadline == inf or role.progress.needs_no_contact:
                 role.quorum_deadline = self._quorum_deadline(role.progress, now)

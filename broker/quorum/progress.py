@@ -19,17 +19,23 @@ NEVER: Final = -1
 
 @dataclass(slots=True)
 class ReplicaProgress:
-    """The last fetch offset of a replica and its times in ms: `contact_ms` is monotonic, the others are wall-clock.
+    """The last fetch offset of a replica and its times in ms.
 
-    `caught_up_ms`: the last time at which the replica is known to have had the whole log.
+    `tracked_ms` and `contact_ms` are monotonic: the start of tracking and the last contact. The others are wall-clock
+    times. `caught_up_ms`: the last time at which the replica is known to have had the whole log.
     """
 
     key: ReplicaKey
+    tracked_ms: float
     end_offset: int = UNKNOWN_OFFSET
     fetched_ms: int = NEVER
     caught_up_ms: int = NEVER
     contact_ms: float | None = None
     leader_end_at_fetch: int = UNKNOWN_OFFSET
+
+    def is_live(self, since_ms: float) -> bool:
+        """Whether the replica was in contact since a monotonic time, or is tracked for a shorter time."""
+        return (self.tracked_ms if self.contact_ms is None else self.contact_ms) >= since_ms
 
     def fetched(self, offset: int, leader_end: int, now: Instant) -> None:
         """Record a fetch at `offset`, which may be lower than before: a voter may restart with an empty disk.
@@ -56,16 +62,16 @@ class LiveReplica(NamedTuple):
 class Progress:
     """The progress of all replicas except the leader, which counts with its synced end offset if it is a voter."""
 
-    def __init__(self, own: ReplicaKey, voters: VoterSet) -> None:
+    def __init__(self, own: ReplicaKey, voters: VoterSet, now: Instant) -> None:
         self._own = own
         self._voters: dict[int, ReplicaProgress] = {}
         self._observers: dict[ReplicaKey, ReplicaProgress] = {}
         self._in_contact: set[int] = set()
         self._counts_itself = False
         self._set = voters
-        self.set_voters(voters)
+        self.set_voters(voters, now)
 
-    def set_voters(self, voters: VoterSet) -> None:
+    def set_voters(self, voters: VoterSet, now: Instant) -> None:
         """Replace the voters. A removed voter becomes an observer and keeps its progress."""
         known = {each.key: each for each in self._voters.values()} | self._observers
         self._set = voters
@@ -73,7 +79,7 @@ class Progress:
         self._voters = {}
         for voter in voters:
             if not voter.is_replica(self._own):
-                self._voters[voter.key.id] = known.get(voter.key) or ReplicaProgress(voter.key)
+                self._voters[voter.key.id] = known.get(voter.key) or ReplicaProgress(voter.key, now.monotonic_ms)
                 known.pop(voter.key, None)
         self._observers = {key: each for key, each in known.items() if each.contact_ms is not None}
         self._in_contact &= self._voters.keys()
@@ -88,12 +94,12 @@ class Progress:
         if is_voter:
             self._voters[replica.id].fetched(offset, leader_end, now)
         else:
-            self._observer(replica).fetched(offset, leader_end, now)
+            self._observer(replica, now).fetched(offset, leader_end, now)
         return is_voter
 
     def on_snapshot_fetch(self, replica: ReplicaKey, now: Instant) -> None:
         """Record contact without log progress."""
-        progress = self._voters[replica.id] if self._set.has(replica) else self._observer(replica)
+        progress = self._voters[replica.id] if self._set.has(replica) else self._observer(replica, now)
         progress.contact_ms = now.monotonic_ms
 
     def agreed(self, own_end: int) -> int:
@@ -129,25 +135,25 @@ class Progress:
 
     def expire_observers(self, before_ms: float) -> None:
         """Remove observers without contact since a monotonic time."""
-        silent = [key for key, each in self._observers.items() if (each.contact_ms or 0.0) < before_ms]
+        silent = [key for key, each in self._observers.items() if not each.is_live(before_ms)]
         for key in silent:
             del self._observers[key]
 
     def live(self, since_ms: float) -> list[LiveReplica]:
-        """Return all voters, and the observers in contact since a monotonic time."""
-        observers = [each for each in self._observers.values() if (each.contact_ms or 0.0) >= since_ms]
-        return [LiveReplica(each.key, each.end_offset) for each in (*self._voters.values(), *observers)]
+        """Return the voters and observers that are live since a monotonic time."""
+        tracked = (*self._voters.values(), *self._observers.values())
+        return [LiveReplica(each.key, each.end_offset) for each in tracked if each.is_live(since_ms)]
 
     def successors(self) -> tuple[ReplicaKey, ...]:
         """Return the other voters, the largest end offset first."""
         ordered = sorted(self._voters.values(), key=lambda each: (-each.end_offset, each.key))
         return tuple(each.key for each in ordered)
 
-    def _observer(self, replica: ReplicaKey) -> ReplicaProgress:
+    def _observer(self, replica: ReplicaKey, now: Instant) -> ReplicaProgress:
         progress = self._observers.get(replica)
         if progress is None:
             former = [key for key in self._observers if key.id == replica.id]
             for key in former:
                 del self._observers[key]
-            progress = self._observers[replica] = ReplicaProgress(replica)
+            progress = self._observers[replica] = ReplicaProgress(replica, now.monotonic_ms)
         return progress

@@ -147,9 +147,9 @@ class TrimRule:
 
     On the leader, the log start offset rises to the end offset `x` of the next snapshot, repeatedly, while:
 
-    1. All live replicas (the other voters, and observers within the session timeout) have all records below `x`, or `x`
-       is older than `lag_ms`, the limit for waiting for a slow replica. The age of `x` is that of the record before it,
-       taken from the snapshot's header, so it is independent of leader changes and restarts.
+    1. All live replicas (the other voters and observers, each within the session timeout) have all records below `x`,
+       or `x` is older than `lag_ms`, the limit for waiting for a slow replica. The age of `x` is that of the record
+       before it, taken from the snapshot's header, so it is independent of leader changes and restarts.
     2. Retention requires it: log and snapshots together exceed `retention_bytes`, or the deleted data is older than
        `retention_ms` (the oldest deleted snapshot, or else the record before `x`).
 

@@ -21,7 +21,7 @@ def voters(*ids: int, directory: Uuid = DISK) -> VoterSet:
 
 
 def test_leader_counts_its_synced_end_offset() -> None:
-    progress = Progress(key(1), voters(1, 2, 3))
+    progress = Progress(key(1), voters(1, 2, 3), at(0))
     assert progress.agreed(10) == -1
     progress.fetched(key(2), 7, 10, at(0))
     assert progress.agreed(10) == 7
@@ -29,7 +29,7 @@ def test_leader_counts_its_synced_end_offset() -> None:
 
 
 def test_leader_that_is_not_a_voter_does_not_count() -> None:
-    progress = Progress(key(1), voters(2, 3))
+    progress = Progress(key(1), voters(2, 3), at(0))
     progress.fetched(key(2), 7, 10, at(0))
     assert progress.agreed(10) == -1
     progress.fetched(key(3), 9, 10, at(0))
@@ -37,36 +37,36 @@ def test_leader_that_is_not_a_voter_does_not_count() -> None:
 
 
 def test_voter_id_with_another_directory_is_an_observer() -> None:
-    progress = Progress(key(1), voters(1, 2))
+    progress = Progress(key(1), voters(1, 2), at(0))
     assert not progress.fetched(key(2, OTHER_DISK), 9, 10, at(0))
     assert progress.agreed(10) == -1
     assert [each.key for each in progress.observers()] == [key(2, OTHER_DISK)]
 
 
 def test_static_voter_matches_any_directory() -> None:
-    progress = Progress(key(1), voters(1, 2, directory=ZERO_UUID))
+    progress = Progress(key(1), voters(1, 2, directory=ZERO_UUID), at(0))
     assert progress.fetched(key(2, OTHER_DISK), 9, 10, at(0))
     assert progress.agreed(10) == 9
 
 
 def test_progress_is_kept_across_voter_changes() -> None:
-    progress = Progress(key(1), voters(1, 2))
+    progress = Progress(key(1), voters(1, 2), at(0))
     progress.fetched(key(2), 4, 10, at(0))
     progress.fetched(key(3), 8, 10, at(0))
-    progress.set_voters(voters(1, 3))
+    progress.set_voters(voters(1, 3), at(0))
     assert progress.agreed(10) == 8
     assert [(each.key, each.end_offset) for each in progress.observers()] == [(key(2), 4)]
 
 
 def test_voter_may_return_with_a_lower_end_offset() -> None:
-    progress = Progress(key(1), voters(1, 2))
+    progress = Progress(key(1), voters(1, 2), at(0))
     progress.fetched(key(2), 9, 10, at(0))
     progress.fetched(key(2), 0, 10, at(1))
     assert progress.agreed(10) == 0
 
 
 def test_contact_with_a_majority_restarts_the_count() -> None:
-    progress = Progress(key(1), voters(1, 2, 3, 4, 5))
+    progress = Progress(key(1), voters(1, 2, 3, 4, 5), at(0))
     assert not progress.in_contact(key(2))
     assert not progress.in_contact(key(2))
     assert progress.in_contact(key(3))
@@ -74,18 +74,18 @@ def test_contact_with_a_majority_restarts_the_count() -> None:
 
 
 def test_contact_needs_one_more_voter_if_the_leader_is_not_a_voter() -> None:
-    progress = Progress(key(1), voters(2, 3))
+    progress = Progress(key(1), voters(2, 3), at(0))
     assert not progress.in_contact(key(2))
     assert progress.in_contact(key(3))
 
 
 def test_observers_do_not_count_as_contact() -> None:
-    assert not Progress(key(1), voters(1, 2)).in_contact(key(3))
+    assert not Progress(key(1), voters(1, 2), at(0)).in_contact(key(3))
 
 
 def test_replica_is_caught_up_with_the_leaders_earlier_end() -> None:
     """A replica is caught up now if it has all records, or at its last fetch if it now has all records of that time."""
-    replica = ReplicaProgress(key(2))
+    replica = ReplicaProgress(key(2), 0.0)
     replica.fetched(3, 10, at(0))
     assert replica.caught_up_ms == -1
     replica.fetched(10, 12, at(100))
@@ -94,18 +94,28 @@ def test_replica_is_caught_up_with_the_leaders_earlier_end() -> None:
     assert replica.caught_up_ms == 1_000_200
 
 
-def test_live_replicas_are_voters_and_observers_in_contact() -> None:
-    progress = Progress(key(1), voters(1, 2))
+def test_live_replicas_are_in_contact_within_the_session() -> None:
+    progress = Progress(key(1), voters(1, 2, 3), at(0))
+    progress.fetched(key(2), 2, 10, at(900))
     progress.fetched(key(3), 3, 10, at(0))
-    progress.on_snapshot_fetch(key(4), at(900))
-    assert {each.key.id: each.end_offset for each in progress.live(500.0)} == {2: -1, 4: -1}
+    progress.fetched(key(4), 4, 10, at(0))
+    progress.on_snapshot_fetch(key(5), at(900))
+    assert {each.key.id: each.end_offset for each in progress.live(500.0)} == {2: 2, 5: -1}
     progress.expire_observers(500.0)
-    assert [each.key.id for each in progress.observers()] == [4]
+    assert [each.key.id for each in progress.observers()] == [5]
+
+
+def test_voter_that_is_not_heard_of_is_live_for_one_session() -> None:
+    """A new leader does not cut off followers that it has not heard of yet, nor a new voter."""
+    progress = Progress(key(1), voters(1, 2), at(400))
+    progress.set_voters(voters(1, 2, 3), at(600))
+    assert [each.key.id for each in progress.live(400.0)] == [2, 3]
+    assert [each.key.id for each in progress.live(500.0)] == [3]
 
 
 def test_observer_with_a_new_directory_replaces_the_former_one() -> None:
     """A replica with a lost disk must not become a voter or hold back the log start offset."""
-    progress = Progress(key(1), voters(1))
+    progress = Progress(key(1), voters(1), at(0))
     progress.fetched(key(4), 10, 10, at(0))
     progress.fetched(key(5), 10, 10, at(0))
     progress.fetched(key(4, OTHER_DISK), 0, 10, at(1))
@@ -114,7 +124,7 @@ def test_observer_with_a_new_directory_replaces_the_former_one() -> None:
 
 
 def test_successors_are_ordered_by_end_offset() -> None:
-    progress = Progress(key(1), voters(1, 2, 3, 4))
+    progress = Progress(key(1), voters(1, 2, 3, 4), at(0))
     progress.fetched(key(4), 9, 10, at(0))
     progress.fetched(key(3), 5, 10, at(0))
     assert [each.id for each in progress.successors()] == [4, 3, 2]

@@ -5,7 +5,7 @@ from math import inf
 
 import pytest
 
-from broker.quorum.identity import ReplicaKey
+from broker.quorum.identity import Instant, ReplicaKey
 from broker.quorum.membership.voters import VoterSet
 from broker.quorum.membership.votes import Ballot
 from broker.quorum.progress import Progress
@@ -30,7 +30,7 @@ def roles() -> list[Role]:
         UnattachedState(inf),
         ProspectiveState(ballot, inf),
         CandidateState(ballot, inf),
-        LeaderState(0, frozenset(), Progress(ReplicaKey(1), VoterSet()), inf),
+        LeaderState(0, frozenset(), Progress(ReplicaKey(1), VoterSet(), Instant(0.0, 0)), inf),
         FollowerState(inf, inf),
         ObserverState(inf, inf),
         ResignedState(inf, (), set()),

@@ -155,6 +155,7 @@ class Limits(NamedTuple):
     trim_interval_ms: int = 60_000
     retention_bytes: int = 104_857_600
     start_offset_lag_time_max_ms: int = 604_800_000
+    observer_session_timeout_ms: int = 300_000
     fetch_snapshot_max_bytes: int = 8 * 1024 * 1024
     import_timeout_ms: int = 0
 
@@ -414,6 +415,7 @@ class QuorumHarness:
             trim_interval_ms=limits.trim_interval_ms,
             retention_bytes=limits.retention_bytes,
             start_offset_lag_time_max_ms=limits.start_offset_lag_time_max_ms,
+            observer_session_timeout_ms=limits.observer_session_timeout_ms,
             fetch_snapshot_max_bytes=limits.fetch_snapshot_max_bytes,
             import_timeout_ms=limits.import_timeout_ms,
         )
