@@ -97,6 +97,7 @@ class BrokerConfig:
     controller_quorum_auto_join_enable = boolean()
     controller_quorum_fetch_max_bytes = integer()
     controller_quorum_fetch_snapshot_max_bytes = integer()
+    ottla_controller_quorum_max_observers = integer()
     controller_socket_timeout_ms = integer()
     metadata_log_segment_bytes = integer()
     metadata_log_segment_ms = integer()

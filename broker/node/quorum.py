@@ -157,6 +157,7 @@ def quorum_settings(config: BrokerConfig, directories: NodeDirectories, bound: B
         auto_join=config.controller_quorum_auto_join_enable and config.is_controller,
         fetch_max_bytes=config.controller_quorum_fetch_max_bytes,
         fetch_snapshot_max_bytes=config.controller_quorum_fetch_snapshot_max_bytes,
+        max_observers=config.ottla_controller_quorum_max_observers,
         start_offset_lag_time_max_ms=config.metadata_start_offset_lag_time_max_ms,
         retention_bytes=config.metadata_max_retention_bytes,
         retention_ms=config.metadata_max_retention_ms,

@@ -50,7 +50,7 @@ class QuorumLeadership:
     def begin(self, granted: frozenset[int], now: Instant) -> None:
         """Start the epoch after a won election, and append its first batch."""
         replica = self._replica
-        progress = Progress(replica.key, replica.voters, now)
+        progress = Progress(replica.key, replica.voters, now, replica.settings.max_observers)
         role = LeaderState(replica.log.end, granted, progress, self._quorum_deadline(progress, now))
         replica.become(role, Term(replica.term.epoch, replica.key.id, replica.term.voted))
         # Lingering saves fetch responses. Without followers, appends accumulate during an fsync anyway.

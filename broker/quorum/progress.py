@@ -2,9 +2,10 @@
 
 The state is in memory only; a new leader starts without it. Voters are tracked by replica key, so a replica with a
 voter's id and another directory id is an observer (KIP-853). Of observers with equal ids the latest counts: the earlier
-one has lost its disk and must not become a voter.
+one has lost its disk and must not become a voter. Beyond `max_observers` the one with the oldest contact is forgotten.
 """
 
+from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final, NamedTuple
@@ -13,6 +14,7 @@ from broker.quorum.identity import Instant, ReplicaKey
 from broker.quorum.membership.voters import VoterSet
 from broker.quorum.membership.votes import agreed_offset, majority
 from broker.quorum.messages import UNKNOWN_OFFSET
+from broker.quorum.settings import DEFAULT_MAX_OBSERVERS
 
 NEVER: Final = -1
 
@@ -22,7 +24,8 @@ class ReplicaProgress:
     """The last fetch offset of a replica and its times in ms.
 
     `tracked_ms` and `contact_ms` are monotonic: the start of tracking and the last contact. The others are wall-clock
-    times. `caught_up_ms`: the last time at which the replica is known to have had the whole log.
+    times. `caught_up_ms`: the last time at which the replica is known to have had the whole log. `fetched_as`: the key
+    in the last fetch, whose directory id a static voter's `key` lacks.
     """
 
     key: ReplicaKey
@@ -32,6 +35,7 @@ class ReplicaProgress:
     caught_up_ms: int = NEVER
     contact_ms: float | None = None
     leader_end_at_fetch: int = UNKNOWN_OFFSET
+    fetched_as: ReplicaKey | None = None
 
     def is_live(self, since_ms: float) -> bool:
         """Whether the replica was in contact since a monotonic time, or is tracked for a shorter time."""
@@ -62,10 +66,14 @@ class LiveReplica(NamedTuple):
 class Progress:
     """The progress of all replicas except the leader, which counts with its synced end offset if it is a voter."""
 
-    def __init__(self, own: ReplicaKey, voters: VoterSet, now: Instant) -> None:
+    def __init__(
+        self, own: ReplicaKey, voters: VoterSet, now: Instant, max_observers: int = DEFAULT_MAX_OBSERVERS
+    ) -> None:
         self._own = own
         self._voters: dict[int, ReplicaProgress] = {}
-        self._observers: dict[ReplicaKey, ReplicaProgress] = {}
+        self._observers: OrderedDict[int, ReplicaProgress] = OrderedDict()
+        """By replica id, the oldest contact first."""
+        self._max_observers = max_observers
         self._in_contact: set[int] = set()
         self._counts_itself = False
         self._set = voters
@@ -73,34 +81,56 @@ class Progress:
 
     def set_voters(self, voters: VoterSet, now: Instant) -> None:
         """Replace the voters. A removed voter becomes an observer and keeps its progress."""
-        known = {each.key: each for each in self._voters.values()} | self._observers
+        former, self._voters = self._voters, {}
         self._set = voters
         self._counts_itself = voters.has(self._own)
-        self._voters = {}
         for voter in voters:
             if not voter.is_replica(self._own):
-                self._voters[voter.key.id] = known.get(voter.key) or ReplicaProgress(voter.key, now.monotonic_ms)
-                known.pop(voter.key, None)
-        self._observers = {key: each for key, each in known.items() if each.contact_ms is not None}
+                self._voters[voter.key.id] = self._voter(voter.key, former, now)
+        for removed in former.values():
+            self._demote(removed)
         self._in_contact &= self._voters.keys()
+
+    def _voter(self, key: ReplicaKey, former: dict[int, ReplicaProgress], now: Instant) -> ReplicaProgress:
+        """Return the progress of a voter that was a voter, an observer, or a static voter without a directory id."""
+        tracked: tuple[dict[int, ReplicaProgress], ...] = (former, self._observers)
+        for replicas in tracked:
+            progress = replicas.get(key.id)
+            if progress is not None and key in (progress.key, progress.fetched_as):
+                del replicas[key.id]
+                progress.key = key
+                return progress
+        return ReplicaProgress(key, now.monotonic_ms)
+
+    def _demote(self, removed: ReplicaProgress) -> None:
+        """Track a removed voter as an observer, unless its node has had contact with another directory id since."""
+        if removed.fetched_as is None or removed.contact_ms is None:
+            return
+        observer = self._observers.get(removed.key.id)
+        if observer is None or not observer.is_live(removed.contact_ms):
+            removed.key = removed.fetched_as
+            self._add_observer(removed)
 
     def of(self, replica: ReplicaKey) -> ReplicaProgress | None:
         """Return the progress of a replica, or None."""
-        return self._voters.get(replica.id) if self._set.has(replica) else self._observers.get(replica)
+        if self._set.has(replica):
+            return self._voters.get(replica.id)
+        observer = self._observers.get(replica.id)
+        return observer if observer is not None and observer.key == replica else None
 
     def fetched(self, replica: ReplicaKey, offset: int, leader_end: int, now: Instant) -> bool:
         """Record a valid fetch. Return whether the replica is a voter."""
         is_voter = self._set.has(replica)
-        if is_voter:
-            self._voters[replica.id].fetched(offset, leader_end, now)
-        else:
-            self._observer(replica, now).fetched(offset, leader_end, now)
+        progress = self._voters[replica.id] if is_voter else self._observer(replica, now)
+        progress.fetched(offset, leader_end, now)
+        progress.fetched_as = replica
         return is_voter
 
     def on_snapshot_fetch(self, replica: ReplicaKey, now: Instant) -> None:
         """Record contact without log progress."""
         progress = self._voters[replica.id] if self._set.has(replica) else self._observer(replica, now)
         progress.contact_ms = now.monotonic_ms
+        progress.fetched_as = replica
 
     def agreed(self, own_end: int) -> int:
         """Return the largest offset that a majority of the voters has, given the leader's synced end offset."""
@@ -135,9 +165,8 @@ class Progress:
 
     def expire_observers(self, before_ms: float) -> None:
         """Remove observers without contact since a monotonic time."""
-        silent = [key for key, each in self._observers.items() if not each.is_live(before_ms)]
-        for key in silent:
-            del self._observers[key]
+        for silent in [each for each, found in self._observers.items() if not found.is_live(before_ms)]:
+            del self._observers[silent]
 
     def live(self, since_ms: float) -> list[LiveReplica]:
         """Return the voters and observers that are live since a monotonic time."""
@@ -150,10 +179,14 @@ class Progress:
         return tuple(each.key for each in ordered)
 
     def _observer(self, replica: ReplicaKey, now: Instant) -> ReplicaProgress:
-        progress = self._observers.get(replica)
-        if progress is None:
-            former = [key for key in self._observers if key.id == replica.id]
-            for key in former:
-                del self._observers[key]
-            progress = self._observers[replica] = ReplicaProgress(replica, now.monotonic_ms)
+        progress = self._observers.get(replica.id)
+        if progress is None or progress.key != replica:
+            progress = ReplicaProgress(replica, now.monotonic_ms)
+        self._add_observer(progress)
         return progress
+
+    def _add_observer(self, progress: ReplicaProgress) -> None:
+        self._observers[progress.key.id] = progress
+        self._observers.move_to_end(progress.key.id)
+        if len(self._observers) > self._max_observers:
+            self._observers.popitem(last=False)

@@ -7,6 +7,7 @@ from broker.quorum.identity import KRaftVersions, Listeners, ReplicaKey, Snapsho
 from broker.quorum.ready import ElectionState
 from protocol.messages.common_records import VotersRecord
 
+DEFAULT_MAX_OBSERVERS = 10_000
 MAX_BATCH_BYTES = 8 * 1024 * 1024
 """The largest batch that Kafka's readers accept. Single metadata changes are far smaller."""
 
@@ -27,6 +28,7 @@ class QuorumSettings:
     controller listeners, none for a broker; `default_listener` is the first of `controller.listener.names`.
     `import_timeout_ms` is 0 without an object store for snapshot imports. `import_min_records` is the smallest log of a
     leader without a snapshot for which an empty replica tries an import: a smaller log is fetched faster.
+    `max_observers` is the number of observers whose progress a leader tracks.
     """
 
     key: ReplicaKey
@@ -48,6 +50,7 @@ class QuorumSettings:
     fetch_snapshot_max_bytes: int = 1024 * 1024
     fetch_max_wait_ms: int = 500
     observer_session_timeout_ms: int = 300_000
+    max_observers: int = DEFAULT_MAX_OBSERVERS
     start_offset_lag_time_max_ms: int = 604_800_000
     retention_bytes: int = 104_857_600
     retention_ms: int = 604_800_000

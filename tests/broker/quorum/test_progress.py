@@ -113,6 +113,33 @@ def test_voter_that_is_not_heard_of_is_live_for_one_session() -> None:
     assert [each.key.id for each in progress.live(500.0)] == [3]
 
 
+def test_upgrade_to_dynamic_voters_keeps_the_progress_of_each_directory() -> None:
+    """The upgrade gives directory ids to static voters. Their former entries would hold back the log start offset."""
+    progress = Progress(key(1), voters(1, 2, 3, directory=ZERO_UUID), at(0))
+    progress.fetched(key(2), 7, 10, at(0))
+    progress.fetched(key(3, OTHER_DISK), 8, 10, at(0))
+    progress.set_voters(voters(1, 2, 3), at(1))
+    assert [(each.key, each.end_offset) for each in progress.observers()] == [(key(3, OTHER_DISK), 8)]
+    assert [(each.key, each.end_offset) for each in progress.voters()] == [(key(2), 7), (key(3), -1)]
+
+
+def test_removed_voter_does_not_replace_its_successor() -> None:
+    """A node that lost its disk is an observer already when its former entry is removed."""
+    progress = Progress(key(1), voters(1, 2), at(0))
+    progress.fetched(key(2), 7, 10, at(0))
+    progress.fetched(key(2, OTHER_DISK), 5, 10, at(1))
+    progress.set_voters(voters(1), at(2))
+    assert [each.key for each in progress.observers()] == [key(2, OTHER_DISK)]
+
+
+def test_number_of_tracked_observers_is_limited() -> None:
+    """The observer with the oldest contact is forgotten."""
+    progress = Progress(key(1), voters(1, 2), at(0), max_observers=2)
+    for number, node_id in enumerate((4, 5, 4, 6)):
+        progress.fetched(key(node_id), 3, 10, at(number))
+    assert [each.key.id for each in progress.observers()] == [4, 6]
+
+
 def test_observer_with_a_new_directory_replaces_the_former_one() -> None:
     """A replica with a lost disk must not become a voter or hold back the log start offset."""
     progress = Progress(key(1), voters(1), at(0))
