@@ -128,7 +128,8 @@ class QuorumCore:
         self._poll(now)
 
     def _on_failure(self, in_flight: InFlightRequest, failure: SendFailure, now: Instant) -> None:
-        self._replica.requests.failed(in_flight.to_id, now)
+        if not isinstance(in_flight.request, ProbeRequest):  # the probed node need not be a voter ever
+            self._replica.requests.failed(in_flight.to_id, now)
         match in_flight.request:
             case FetchRequest() | FetchSnapshotRequest() if failure.is_refusal:
                 self._following.on_refusal(in_flight, now)
@@ -137,7 +138,7 @@ class QuorumCore:
             case EndQuorumEpochRequest():
                 self._elections.on_end_failure(in_flight)
             case ProbeRequest():
-                self._changes.on_probe(failure, now)
+                self._changes.on_probe(in_flight.to_id, failure, now)
 
     def _on_outcome(self, in_flight: InFlightRequest, response: Response, now: Instant) -> None:
         match in_flight.request, response:
@@ -155,7 +156,7 @@ class QuorumCore:
             case (AddVoterRequest() | RemoveVoterRequest() | UpdateVoterRequest()) as request, ChangeVotersResponse():
                 self._reports.on_response(in_flight, request, response, now)
             case ProbeRequest(), ProbeResponse():
-                self._changes.on_probe(response, now)
+                self._changes.on_probe(in_flight.to_id, response, now)
             case _:
                 self._replica.protocol_violations += 1
                 self._replica.requests.failed(in_flight.to_id, now)

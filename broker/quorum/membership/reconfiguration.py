@@ -287,10 +287,13 @@ class Reconfiguration:
 
     # Progress
 
-    def on_probe(self, replica: ReplicaKey, outcome: ProbeResponse | SendFailure) -> None:
-        """Process a replica's supported versions. An outcome for an ended change is ignored."""
+    def on_probe(self, replica_id: int, outcome: ProbeResponse | SendFailure) -> None:
+        """Process a replica's supported versions. An outcome for an ended change is ignored.
+
+        One probe of a replica id is in flight at a time, so an outcome for the id in progress is not of an earlier one.
+        """
         operation = self._pending
-        if not isinstance(operation, AddVoter) or operation.offset is not None or operation.key != replica:
+        if not isinstance(operation, AddVoter) or operation.offset is not None or operation.key.id != replica_id:
             return
         if not operation.on_probe(outcome, self._leader):
             self._pending = None

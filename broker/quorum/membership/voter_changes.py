@@ -33,7 +33,6 @@ class VoterChanges:
         self._leadership = leadership
         self._now = now
         self._changes = self._new_changes()
-        self._probed: ReplicaKey | None = None
         replica.on_leaving.append(self._on_leaving)
 
     def _new_changes(self) -> Reconfiguration:
@@ -65,10 +64,9 @@ class VoterChanges:
         else:
             self._changes.upgrade(token, version, now.monotonic_ms)
 
-    def on_probe(self, outcome: ProbeResponse | SendFailure, now: Instant) -> None:
+    def on_probe(self, replica_id: int, outcome: ProbeResponse | SendFailure, now: Instant) -> None:
         self._now = now
-        if self._probed is not None:
-            self._changes.on_probe(self._probed, outcome)
+        self._changes.on_probe(replica_id, outcome)
 
     # Progress
 
@@ -132,7 +130,6 @@ class VoterChanges:
     def probe(self, replica: ReplicaKey, endpoint: SocketAddress) -> bool:
         if not self._replica.requests.is_ready(replica.id, self._now):
             return False
-        self._probed = replica
         self._replica.send(replica.id, endpoint, ProbeRequest())
         return True
 

@@ -15,6 +15,7 @@ Successful fetches are not shown; appends and commits show their effect.
     cut 1-2 1>3                 lose messages both ways, or one way
     isolate 1                   heal
     draw 2 100                  set the random number of node 2
+    latency 800                 set the time in ms that a message takes
     old 1                       node 1 does not support pre-votes (no KIP-996)
     limits trim-interval-ms=10 …    settings, in the first block
     add 4 [ack=append]          remove 1.1                  upgrade 1     (to a kraft.version)
@@ -84,6 +85,7 @@ class QuorumScenario(Scenario):
             "isolate": lambda words, _: self.each(words, lambda node: self.harness.isolate(node.id)),
             "heal": lambda _words, _named: self.harness.heal(),
             "old": lambda words, _: self.harness.refuses_pre_vote.update(map(int, words)),
+            "latency": self.latency,
             "draw": self.draw,
             "limits": self.limits,
             "add": self.add,
@@ -190,6 +192,10 @@ class QuorumScenario(Scenario):
         random = self.harness.nodes[int(words[0])].random
         assert isinstance(random, FixedRandom)
         random.number = int(words[1])
+
+    def latency(self, words: Words, _named: Named) -> None:
+        ms = float(words[0])
+        self.harness.latency = lambda: ms
 
     def add(self, words: Words, named: Named) -> None:
         node = self.harness.nodes[int(words[0])]

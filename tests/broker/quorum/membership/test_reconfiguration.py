@@ -81,7 +81,7 @@ class ReconfigurationHarness:
         self.changes.update(TOKEN, UpdateVoterRequest("cluster", 1, which.key, which.listeners, which.versions))
 
     def supports(self, low: int = 0, high: int = 1) -> None:
-        self.changes.on_probe(key(4), ProbeResponse(ErrorCode.NONE, KRaftVersions(low, high)))
+        self.changes.on_probe(4, ProbeResponse(ErrorCode.NONE, KRaftVersions(low, high)))
 
     def commit(self) -> None:
         self.leader.committed = self.leader.end
@@ -160,7 +160,7 @@ def test_add_voter_times_out_when_the_probe_cannot_be_sent() -> None:
 def test_add_voter_times_out_when_the_probe_fails(outcome: SendFailure | ProbeResponse) -> None:
     harness = ReconfigurationHarness()
     harness.add()
-    harness.changes.on_probe(key(4), outcome)
+    harness.changes.on_probe(4, outcome)
     assert harness.errors == [ErrorCode.REQUEST_TIMED_OUT]
     assert harness.is_over
 
@@ -192,8 +192,8 @@ def test_responses_to_older_probes_are_ignored() -> None:
     harness.add(voter(5))
     harness.supports()
     assert harness.leader.appended == []
-    harness.changes.on_probe(key(5), ProbeResponse(ErrorCode.NONE, KRaftVersions(0, 1)))
-    harness.changes.on_probe(key(5), ProbeResponse(ErrorCode.NONE, KRaftVersions(0, 1)))
+    harness.changes.on_probe(5, ProbeResponse(ErrorCode.NONE, KRaftVersions(0, 1)))
+    harness.changes.on_probe(5, ProbeResponse(ErrorCode.NONE, KRaftVersions(0, 1)))
     assert harness.leader.appended == [voters(1, 2, 3, 5)]
 
 
@@ -424,9 +424,7 @@ def test_at_most_one_change_is_uncommitted_and_each_request_gets_one_response(se
                 requested += 1
                 harness.update(voter(node)._replace(versions=KRaftVersions(0, random.choice([1, 2]))))
             case 3:
-                harness.changes.on_probe(
-                    key(node), ProbeResponse(ErrorCode.NONE, KRaftVersions(0, random.choice([0, 1])))
-                )
+                harness.changes.on_probe(node, ProbeResponse(ErrorCode.NONE, KRaftVersions(0, random.choice([0, 1]))))
             case 4:
                 leader.committed = random.randint(leader.committed, leader.end)
                 harness.changes.on_committed()
