@@ -129,6 +129,13 @@ class QuorumReplica:
             role.fetch_deadline = self.timeouts.fetch_deadline(now)
             role.has_fetched = True
 
+    def restart_fetch_timer(self, now: Instant) -> None:
+        """Give the leader a whole fetch timeout without contact: until its next response pre-votes are granted."""
+        role = self.role
+        if isinstance(role, FollowerState | ObserverState) and not role.leader_ended:
+            role.fetch_deadline = self.timeouts.fetch_deadline(now)
+            role.has_fetched = False
+
     # Changing roles
 
     def start(self, recovered: Recovered, now: Instant) -> None:
@@ -202,8 +209,8 @@ class QuorumReplica:
         has_moved = self.leader.merge(listeners, overrides=by_leader or is_failing)
         if leader_id is not None and has_moved:
             self.requests.on_address_changed(leader_id)
-            if isinstance(self.role, ObserverState):  # the deadline is for the new address; it proves no contact
-                self.role.fetch_deadline, self.role.has_fetched = self.timeouts.fetch_deadline(now), False
+            if isinstance(self.role, ObserverState):
+                self.restart_fetch_timer(now)
 
     def become(self, role: Role, term: Term) -> None:
         """Make any other role change."""

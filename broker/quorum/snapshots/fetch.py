@@ -139,7 +139,7 @@ class SnapshotFetch:
             return
         self._checked = None
         replica, role = self._replica, self._replica.role
-        replica.on_leader_response(now)
+        replica.restart_fetch_timer(now)
         if stored is None:
             self._reject(now)
         elif not isinstance(role, LeaderState) and replica.log.lacks(stored.id):

@@ -860,6 +860,25 @@ def test_fetch_timer_pauses_while_a_snapshot_is_checked() -> None:
     assert (driven.core.facts.role, driven.core.facts.log_end_offset) == ("follower", 10)
 
 
+@pytest.mark.parametrize("epoch", [1, 2])
+def test_checked_snapshot_is_no_contact_with_the_leader(epoch: int) -> None:
+    """The leader of this or a later epoch may have died during the check, so pre-votes are granted."""
+    driven = Driven().follow()
+    snapshot_id = SnapshotId(10, 1)
+    sent = fetching(driven, snapshot_id)
+    driven.core.on_response(sent.serial, page_of(snapshot_id, 0, 3, b"abc"), driven.harness.now)
+    driven.do()
+    driven.at(1_000)
+    if epoch == 2:
+        driven.ask(BeginQuorumEpochRequest(CLUSTER, 3, 2, None, listeners(3)))
+    driven.core.on_snapshot_fetched(snapshot_id, StoredSnapshot(snapshot_id, 3, 0), (), driven.harness.now)
+    driven.settle()
+    token = driven.ask(VoteRequest(CLUSTER, epoch, ReplicaKey(3), None, LogPosition(1, 10), pre_vote=True))
+    (answer,) = [each.response for each in driven.do().responses if each.token == token]
+    assert isinstance(answer, VoteResponse)
+    assert answer.granted
+
+
 def test_leader_ignores_a_fetched_snapshot() -> None:
     """The leader was elected with its own log, which has all committed records."""
     driven = Driven().follow()
