@@ -61,4 +61,8 @@ def describe(replica: QuorumReplica, now: Instant) -> QuorumDescription:
 
 
 def _status(progress: ReplicaProgress) -> ReplicaStatus:
-    return ReplicaStatus(progress.key, progress.end_offset, progress.fetched_ms, progress.caught_up_ms)
+    return ReplicaStatus(progress.key, progress.end_offset, _wall_ms(progress.last_fetch), _wall_ms(progress.caught_up))
+
+
+def _wall_ms(instant: Instant | None) -> int:
+    return -1 if instant is None else instant.wall_ms

@@ -8,7 +8,7 @@ one has lost its disk and must not become a voter. Beyond `max_observers` the on
 from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from broker.quorum.identity import Instant, ReplicaKey
 from broker.quorum.membership.voters import VoterSet
@@ -16,23 +16,21 @@ from broker.quorum.membership.votes import agreed_offset, majority
 from broker.quorum.messages import UNKNOWN_OFFSET
 from broker.quorum.settings import DEFAULT_MAX_OBSERVERS
 
-NEVER: Final = -1
-
 
 @dataclass(slots=True)
 class ReplicaProgress:
-    """The last fetch offset of a replica and its times in ms.
+    """The last fetch offset of a replica and its times.
 
-    `tracked_ms` and `contact_ms` are monotonic: the start of tracking and the last contact. The others are wall-clock
-    times. `caught_up_ms`: the last time at which the replica is known to have had the whole log. `fetched_as`: the key
-    in the last fetch, whose directory id a static voter's `key` lacks.
+    `tracked_ms` and `contact_ms` are monotonic: the start of tracking and the last contact. `caught_up`: the last time
+    at which the replica is known to have had the whole log. `fetched_as`: the key in the last fetch, whose directory id
+    a static voter's `key` lacks.
     """
 
     key: ReplicaKey
     tracked_ms: float
     end_offset: int = UNKNOWN_OFFSET
-    fetched_ms: int = NEVER
-    caught_up_ms: int = NEVER
+    last_fetch: Instant | None = None
+    caught_up: Instant | None = None
     contact_ms: float | None = None
     leader_end_at_fetch: int = UNKNOWN_OFFSET
     fetched_as: ReplicaKey | None = None
@@ -48,11 +46,11 @@ class ReplicaProgress:
         has all records that the leader had then.
         """
         if offset >= leader_end:
-            self.caught_up_ms = now.wall_ms
+            self.caught_up = now
         elif offset >= self.leader_end_at_fetch > UNKNOWN_OFFSET:
-            self.caught_up_ms = max(self.caught_up_ms, self.fetched_ms)
+            self.caught_up = self.last_fetch
         self.end_offset = offset
-        self.fetched_ms, self.contact_ms = now.wall_ms, now.monotonic_ms
+        self.last_fetch, self.contact_ms = now, now.monotonic_ms
         self.leader_end_at_fetch = leader_end
 
 

@@ -56,7 +56,7 @@ class ChangingLeader(Protocol):
         ...
 
     def is_caught_up(self, replica: ReplicaKey) -> bool:
-        """Whether an observer with exactly this key recently had the whole log."""
+        """Whether an observer with exactly this key had the whole log within the last fetch timeout."""
         ...
 
     def probe(self, replica: ReplicaKey, endpoint: SocketAddress) -> bool:
@@ -82,7 +82,8 @@ class AddVoter:
     3. No voter has the id, with any directory id: else DUPLICATE_VOTER. After a disk loss, remove the voter first.
     4. The replica's default listener is queried for its supported versions. No response in time: REQUEST_TIMED_OUT.
     5. The versions include the kraft.version in force: else INVALID_REQUEST.
-    6. The replica has the whole log, so that it does not delay commits: else REQUEST_TIMED_OUT.
+    6. The replica had the whole log within the last fetch timeout, so that it does not delay commits: else
+       REQUEST_TIMED_OUT.
     7. The new set is appended and in force. A request that does not wait for the commit is completed: the replica's own
        fetch, which the commit may need, would otherwise wait behind this response (KIP-1186).
     8. A majority of the new set commits the record: success.

@@ -1,7 +1,5 @@
 """The link between the leader and the voter change operations in `reconfiguration.py`."""
 
-from typing import Final
-
 from broker.quorum import batches
 from broker.quorum.admission import leader_error
 from broker.quorum.identity import Instant, ReplicaKey, SocketAddress
@@ -20,9 +18,6 @@ from broker.quorum.messages import (
 from broker.quorum.replica import QuorumReplica
 from broker.quorum.state import LeaderState, Role
 from protocol.errors import ErrorCode
-
-RECENT_MS: Final = 3_600_000
-"""The age limit of an observer's last fetch for becoming a voter."""
 
 
 class VoterChanges:
@@ -123,9 +118,9 @@ class VoterChanges:
     def is_caught_up(self, replica: ReplicaKey) -> bool:
         role = self._replica.role
         known = role.progress.of(replica) if isinstance(role, LeaderState) else None
-        if known is None or known.contact_ms is None:
+        if known is None or known.caught_up is None:
             return False
-        return known.caught_up_ms >= 0 and known.contact_ms > self._now.monotonic_ms - RECENT_MS
+        return known.caught_up.monotonic_ms > self._now.monotonic_ms - self._replica.settings.fetch_timeout_ms
 
     def probe(self, replica: ReplicaKey, endpoint: SocketAddress) -> bool:
         if not self._replica.requests.is_ready(replica.id, self._now):

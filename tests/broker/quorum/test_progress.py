@@ -86,12 +86,11 @@ def test_observers_do_not_count_as_contact() -> None:
 def test_replica_is_caught_up_with_the_leaders_earlier_end() -> None:
     """A replica is caught up now if it has all records, or at its last fetch if it now has all records of that time."""
     replica = ReplicaProgress(key(2), 0.0)
-    replica.fetched(3, 10, at(0))
-    assert replica.caught_up_ms == -1
-    replica.fetched(10, 12, at(100))
-    assert replica.caught_up_ms == 1_000_000
-    replica.fetched(12, 12, at(200))
-    assert replica.caught_up_ms == 1_000_200
+    caught_up = []
+    for offset, leader_end, moment in ((3, 10, at(0)), (10, 12, at(100)), (12, 12, at(200))):
+        replica.fetched(offset, leader_end, moment)
+        caught_up.append(replica.caught_up)
+    assert caught_up == [None, at(0), at(200)]
 
 
 def test_live_replicas_are_in_contact_within_the_session() -> None:
