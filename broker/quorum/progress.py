@@ -116,6 +116,17 @@ class Progress:
         observer = self._observers.get(replica.id)
         return observer if observer is not None and observer.key == replica else None
 
+    def namesake(self, voter: ReplicaKey, since_ms: float) -> ReplicaKey | None:
+        """Return an observer with the id of a voter if both were in contact since a monotonic time.
+
+        A voter whose last contact was before the observer's first one is the same node before it lost its disk.
+        """
+        known, other = self._voters.get(voter.id), self._observers.get(voter.id)
+        if known is None or known.contact_ms is None or other is None:
+            return None
+        are_running = known.is_live(since_ms) and other.is_live(since_ms) and known.contact_ms > other.tracked_ms
+        return other.key if are_running else None
+
     def fetched(self, replica: ReplicaKey, offset: int, leader_end: int, now: Instant) -> bool:
         """Record a valid fetch. Return whether the replica is a voter."""
         is_voter = self._set.has(replica)

@@ -22,7 +22,7 @@ from broker.quorum.messages import (
     UpdateVoterRequest,
 )
 from protocol.errors import ErrorCode
-from protocol.primitives import ZERO_UUID
+from protocol.primitives import ZERO_UUID, uuid_to_text
 
 DYNAMIC_VERSION: Final = 1
 """The first kraft.version at which voters may change."""
@@ -57,6 +57,10 @@ class ChangingLeader(Protocol):
 
     def is_caught_up(self, replica: ReplicaKey) -> bool:
         """Whether an observer with exactly this key had the whole log within the last fetch timeout."""
+        ...
+
+    def namesake(self, voter: ReplicaKey) -> ReplicaKey | None:
+        """Return a running replica with the id of a running voter and another directory id, or None."""
         ...
 
     def probe(self, replica: ReplicaKey, endpoint: SocketAddress) -> bool:
@@ -137,9 +141,11 @@ class RemoveVoter:
     1. The request has an id and a directory id: else INVALID_REQUEST.
     2. As for AddVoter.
     3. A voter has exactly this key, and is not the last voter: else VOTER_NOT_FOUND.
-    4. The new set is appended and in force. A leader that removes itself continues without counting itself.
-    5. A majority of the new set commits the record: success. A removed leader then resigns.
-    6. The timeout elapses first: REQUEST_TIMED_OUT, although the record may still be committed.
+    4. No other running node has the id of the running voter: else INVALID_REQUEST. Two nodes with one id that join
+       automatically would remove each other in turns.
+    5. The new set is appended and in force. A leader that removes itself continues without counting itself.
+    6. A majority of the new set commits the record: success. A removed leader then resigns.
+    7. The timeout elapses first: REQUEST_TIMED_OUT, although the record may still be committed.
     """
 
     def __init__(self, token: int, request: RemoveVoterRequest, deadline: float) -> None:
@@ -149,12 +155,16 @@ class RemoveVoter:
         self._request = request
 
     def begin(self, leader: ChangingLeader) -> bool:
-        """Execute steps 3 and 4. Return whether the change continues."""
+        """Execute steps 3 to 5. Return whether the change continues."""
         key = self._request.voter
         if key not in leader.voters.keys:
             return _fail(leader, self.token, ErrorCode.VOTER_NOT_FOUND, f"Node {key.id} is no voter, or elsewhere.")
         if len(leader.voters) == 1:
             return _fail(leader, self.token, ErrorCode.VOTER_NOT_FOUND, f"Node {key.id} is the last voter.")
+        if (other := leader.namesake(key)) is not None:
+            directories = f"{uuid_to_text(key.directory_id)} and {uuid_to_text(other.directory_id)}"
+            message = f"Two running nodes have the id {key.id}, with directory ids {directories}; stop one of them."
+            return _fail(leader, self.token, ErrorCode.INVALID_REQUEST, message)
         self.offset = leader.append_voters(None, leader.voters.without(key))
         return True
 

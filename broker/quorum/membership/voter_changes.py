@@ -17,6 +17,7 @@ from broker.quorum.messages import (
 )
 from broker.quorum.replica import QuorumReplica
 from broker.quorum.state import LeaderState, Role
+from broker.quorum.timeouts import UPDATE_VOTER_FETCH_TIMEOUTS
 from protocol.errors import ErrorCode
 
 
@@ -121,6 +122,12 @@ class VoterChanges:
         if known is None or known.caught_up is None:
             return False
         return known.caught_up.monotonic_ms > self._now.monotonic_ms - self._replica.settings.fetch_timeout_ms
+
+    def namesake(self, voter: ReplicaKey) -> ReplicaKey | None:
+        role, window_ms = self._replica.role, UPDATE_VOTER_FETCH_TIMEOUTS * self._replica.settings.fetch_timeout_ms
+        if not isinstance(role, LeaderState):
+            return None
+        return role.progress.namesake(voter, self._now.monotonic_ms - window_ms)
 
     def probe(self, replica: ReplicaKey, endpoint: SocketAddress) -> bool:
         if not self._replica.requests.is_ready(replica.id, self._now):

@@ -36,6 +36,7 @@ class FakeLeader:
     own: VoterNode = field(default_factory=lambda: voter(1))
     default_listener: str = "CONTROLLER"
     caught_up: set[ReplicaKey] = field(default_factory=lambda: {key(4), key(5)})
+    namesakes: dict[ReplicaKey, ReplicaKey] = field(default_factory=dict)
     can_probe: bool = True
     probed: list[tuple[ReplicaKey, SocketAddress]] = field(default_factory=list)
     appended: list[VoterSet] = field(default_factory=list)
@@ -44,6 +45,9 @@ class FakeLeader:
 
     def is_caught_up(self, replica: ReplicaKey) -> bool:
         return replica in self.caught_up
+
+    def namesake(self, voter: ReplicaKey) -> ReplicaKey | None:
+        return self.namesakes.get(voter)
 
     def probe(self, replica: ReplicaKey, endpoint: SocketAddress) -> bool:
         if self.can_probe:
@@ -232,6 +236,16 @@ def test_remove_voter_requires_the_exact_replica_key(which: ReplicaKey) -> None:
     harness.remove(which)
     assert harness.errors == [ErrorCode.VOTER_NOT_FOUND]
     assert harness.is_over
+
+
+def test_voter_is_not_removed_while_another_node_has_its_id() -> None:
+    harness = ReconfigurationHarness()
+    harness.leader.namesakes[key(3)] = key(3, 2)
+    harness.remove(key(3))
+    assert (harness.errors, harness.leader.appended) == ([ErrorCode.INVALID_REQUEST], [])
+    harness.leader.namesakes.clear()
+    harness.remove(key(3))
+    assert harness.leader.voters == voters(1, 2)
 
 
 def test_last_voter_cannot_be_removed() -> None:
