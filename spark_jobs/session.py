@@ -47,8 +47,8 @@ def unavailable_reason() -> str | None:
     java = _java()
     if java is None:
         return f"Spark needs Java {OLDEST_JAVA}, but there is no java on PATH and JAVA_HOME is not set."
-    told = subprocess.run([java, "-version"], capture_output=True, text=True, check=False)
-    found = _VERSION.search(told.stderr + told.stdout)
+    output = subprocess.run([java, "-version"], capture_output=True, text=True, check=False)
+    found = _VERSION.search(output.stderr + output.stdout)
     if found is None or int(found[1]) < OLDEST_JAVA:
         version = f"version {found[1]}" if found else "an unknown version"
         return f"Spark needs Java {OLDEST_JAVA}, but {java} has {version}."

@@ -35,8 +35,8 @@ class DeleteTopicsHandler:
 
     async def __call__(self, request: DeleteTopicsRequest, context: RequestContext) -> DeleteTopicsResponse:
         if not self._enabled:
-            told = context.api_version >= _DELETION_DISABLED_FROM
-            raise KafkaError(ErrorCode.TOPIC_DELETION_DISABLED if told else ErrorCode.INVALID_REQUEST)
+            has_code = context.api_version >= _DELETION_DISABLED_FROM
+            raise KafkaError(ErrorCode.TOPIC_DELETION_DISABLED if has_code else ErrorCode.INVALID_REQUEST)
         asked = request.topics
         if context.api_version < _TOPIC_IDS_FROM:
             asked = [DeleteTopicState(name=name) for name in request.topic_names]

@@ -201,7 +201,7 @@ def verify(target: RemoteTarget, grace_ms: int, deep: bool, as_json: bool) -> No
         uploads = [f"unfinished upload: {upload.key}" for upload in audit.uploads(target.topic)]
     if as_json:
         print_json(
-            {"partitions": documents, "damaged": damage, "strangers": unrecognized, "unfinishedUploads": uploads}
+            {"partitions": documents, "damaged": damage, "unrecognized": unrecognized, "unfinishedUploads": uploads}
         )
     else:
         _print([*unrecognized, *uploads, summary.line()])

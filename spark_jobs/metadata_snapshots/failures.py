@@ -70,9 +70,9 @@ def failure_of(error: BaseException) -> Failure | None:
     found = _LINE.findall(text)
     if not found:
         return _DISK_FULL if _FULL in text else None
-    kind, told = found[0]
+    kind, message = found[0]
     is_retriable = kind in _RETRIED
-    coded = _CODE.match(told)
+    coded = _CODE.match(message)
     if kind == "KafkaError" and coded is not None:
-        is_retriable, told = coded[1] in _RETRIED_CODES, coded[2]
-    return Failure(kind, told.rstrip(". ") + "." + _HINTS.get(kind, ""), is_retriable)
+        is_retriable, message = coded[1] in _RETRIED_CODES, coded[2]
+    return Failure(kind, message.rstrip(". ") + "." + _HINTS.get(kind, ""), is_retriable)

@@ -164,9 +164,9 @@ def balance_plot(rows: Sequence[Row]) -> str:
     _count(axes, "partitions")
     figure.legend(fontsize="small", loc="outside upper right", ncols=2)
     leads = [row["leads"] for row in rows]
-    told = f"{len(rows)} brokers lead {sum(leads)} partitions, each from {min(leads)} to {max(leads)}."
+    summary = f"{len(rows)} brokers lead {sum(leads)} partitions, each from {min(leads)} to {max(leads)}."
     left_out = f" The {MAX_BARS} brokers with the most partitions are shown." if len(rows) > MAX_BARS else ""
-    return _svg(figure, "Partitions that each broker leads") + _note(told + left_out)
+    return _svg(figure, "Partitions that each broker leads") + _note(summary + left_out)
 
 
 def _count(axes: Axes, label: str) -> None:

@@ -128,8 +128,8 @@ class _Planning:
         left = spans_with_markers(chain, links)
         while left and all(txn.last_stable_offset <= links[-1].last for txn in found):
             some, left = left[:READERS], left[READERS:]
-            told = self._threads.map(partial(aborted_in, self._storage), [link.segment for link in some])
-            for link, aborted in zip(some, told, strict=True):
+            indexes = self._threads.map(partial(aborted_in, self._storage), [link.segment for link in some])
+            for link, aborted in zip(some, indexes, strict=True):
                 found += aborted_in_span(link, aborted)
         return found
 

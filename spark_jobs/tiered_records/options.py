@@ -199,9 +199,9 @@ def _topic_id(text: str) -> Uuid:
         raise InvalidOption(f"topicId={text} is not a topic id.") from error
 
 
-def _parsed_offsets(told: dict[str, Any]) -> Iterator[tuple[tuple[str, int], int]]:
+def _parsed_offsets(offsets: dict[str, Any]) -> Iterator[tuple[tuple[str, int], int]]:
     """Yield ((topic, partition), offset). Raises ValueError, TypeError, AttributeError."""
-    for name, value in told.items():
+    for name, value in offsets.items():
         if isinstance(value, dict):
             yield from (((name, int(partition)), int(offset)) for partition, offset in value.items())
         else:

@@ -40,7 +40,7 @@ CALLS = 2_000
 Call = Callable[[int], object]
 
 
-class Bench:
+class ProduceBenchmark:
     """A data plane on real files, and requests as encoded bodies."""
 
     def __init__(self, directory: str) -> None:
@@ -143,7 +143,7 @@ def _at(offset: int, max_bytes: int = 1_000_000, *, index: int = 0) -> FetchPart
     return FetchPartition(index, -1, offset, partition_max_bytes=max_bytes)
 
 
-def rows(bench: Bench) -> Iterator[tuple[str, Call]]:
+def rows(bench: ProduceBenchmark) -> Iterator[tuple[str, Call]]:
     yield "append to the log, 100 B", bench.log_append(100)
     yield "append to the partition, 100 B", bench.partition_append(100)
     yield "produce handler, 100 B", bench.handler(100)
@@ -156,7 +156,7 @@ def rows(bench: Bench) -> Iterator[tuple[str, Call]]:
     yield "append and fetch 1 of 1000 in a session", bench.fetch_in_session(100)
 
 
-def measure(bench: Bench, call: Call, calls: int) -> float:
+def measure(bench: ProduceBenchmark, call: Call, calls: int) -> float:
     """Return microseconds of CPU per call, of the best run."""
     best = float("inf")
     for _ in range(RUNS):
@@ -185,7 +185,7 @@ def main() -> None:
     )
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=options.directory) as directory:
-        bench = Bench(directory)
+        bench = ProduceBenchmark(directory)
         for name, call in rows(bench):
             if options.profile is None:
                 calls = 20 if "1 MB" in name else CALLS

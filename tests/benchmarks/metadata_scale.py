@@ -114,9 +114,9 @@ def kafka(directory: Path, topics: int) -> Figures:
 def _live_heap_mb(pid: int) -> float:
     """Return the heap size after a full collection."""
     subprocess.run(["jcmd", str(pid), "GC.run"], capture_output=True, check=True)
-    told = subprocess.run(["jcmd", str(pid), "GC.heap_info"], capture_output=True, text=True, check=True).stdout
-    used = re.search(r"used (\d+)K", told)
-    assert used is not None, told
+    output = subprocess.run(["jcmd", str(pid), "GC.heap_info"], capture_output=True, text=True, check=True).stdout
+    used = re.search(r"used (\d+)K", output)
+    assert used is not None, output
     return int(used.group(1)) / 1000
 
 

@@ -77,14 +77,14 @@ def measure(directory: Path, megabytes: int, only: str, runs: int) -> list[Row]:
     if not wanted:
         return []
     with S3Server(directory / "s3") as server:
-        bench = StoreBench(directory / "node", server, megabytes)
+        bench = StoreBenchmark(directory / "node", server, megabytes)
         rows = bench.uploads()
         if any("catch-up" in name for name in wanted):
             rows += bench.reads(wanted, runs)
     return [row for row in rows if row[0] in wanted]
 
 
-class StoreBench:
+class StoreBenchmark:
     """One node and one topic, first local only."""
 
     def __init__(self, directory: Path, server: S3Server, megabytes: int) -> None:

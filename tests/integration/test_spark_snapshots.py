@@ -94,7 +94,7 @@ def outcome(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Outcome]:
             changes.create("after", 1)
             at_rest = int(cluster.cut_equal_snapshots()[0].name[:20])
             job.until(lambda: job.latest_end() >= at_rest)
-            assert job.stop() == 0, job.told()
+            assert job.stop() == 0, job.output()
         yield Outcome(out / theirs.name, theirs, out, cluster)
 
 

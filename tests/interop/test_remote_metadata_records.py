@@ -23,7 +23,7 @@ def pruning_records() -> list[bytes]:
     for event in (SEGMENT, UPDATE, DELETE, UPDATE._replace(state=SegmentState.DELETE_STARTED)):
         metadata.apply(event)
     (partition,) = metadata.partitions()
-    events, _ = metadata.retold(partition, 0, 10)
+    events, _ = metadata.current_events(partition, 0, 10)
     return [encode_event(event) for event in events]
 
 

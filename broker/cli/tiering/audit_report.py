@@ -52,7 +52,7 @@ def document(report: PartitionReport) -> dict[str, object]:
         "inOrder": report.is_in_order,
         "segments": {finding.value: count for finding, count in summary([report]).items() if count},
         "findings": [verdict_document(each) for each in report.segments if each.finding not in IN_ORDER],
-        "strangers": [_object(info) for info in report.unrecognized],
+        "unrecognized": [_object(info) for info in report.unrecognized],
     }
 
 

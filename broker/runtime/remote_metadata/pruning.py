@@ -25,7 +25,7 @@ from typing import Final, Protocol
 
 from broker.logs import EventLog
 from broker.runtime.remote_metadata.settings import RemoteMetadataSettings
-from broker.runtime.remote_metadata.tail import MetadataTail
+from broker.runtime.remote_metadata.tail import RemoteMetadataPartition
 from protocol.errors import KafkaError
 from storage.tiered.catalog.metadata_records import encode_event
 
@@ -78,7 +78,7 @@ class LedMetadataLogs(Protocol):
 class _Rewrite:
     """One rewrite of one partition. Call `step` after every progress of reading until `is_over`."""
 
-    def __init__(self, tail: MetadataTail, log: LedMetadataLog, batch_bytes: int) -> None:
+    def __init__(self, tail: RemoteMetadataPartition, log: LedMetadataLog, batch_bytes: int) -> None:
         self._tail = tail
         self._generation = tail.generation
         self._epoch = log.leader_epoch
@@ -116,7 +116,7 @@ class _Rewrite:
         values: list[bytes] = []
         size_bytes = rows = 0
         while self._partitions and (not values or (size_bytes < self._batch_bytes and rows < _ROWS_A_BATCH)):
-            events, next_row = self._tail.metadata.retold(self._partitions[0], self._row, _ROWS_AT_ONCE)
+            events, next_row = self._tail.metadata.current_events(self._partitions[0], self._row, _ROWS_AT_ONCE)
             if next_row is None:
                 self._partitions.popleft()
             self._row = next_row or 0
@@ -137,7 +137,7 @@ class RemoteMetadataPruning:
         self,
         logs: LedMetadataLogs,
         settings: RemoteMetadataSettings,
-        tail: Callable[[int], MetadataTail | None],
+        tail: Callable[[int], RemoteMetadataPartition | None],
         set_needed: Callable[[int, bool], None],
     ) -> None:
         self._logs = logs
@@ -162,7 +162,7 @@ class RemoteMetadataPruning:
             if tail is not None:
                 self.on_progress(tail)
 
-    def on_progress(self, tail: MetadataTail) -> None:
+    def on_progress(self, tail: RemoteMetadataPartition) -> None:
         """Continue the rewrite of a partition after more of it was read."""
         number = tail.partition
         if number not in self._wanted:
@@ -192,7 +192,7 @@ class RemoteMetadataPruning:
         except KafkaError:
             return False
 
-    def _is_due(self, tail: MetadataTail, log: LedMetadataLog) -> bool:
+    def _is_due(self, tail: RemoteMetadataPartition, log: LedMetadataLog) -> bool:
         count = log.end_offset - log.start_offset
         if not tail.is_open or tail.is_applying or tail.next_offset != log.end_offset:
             return False

@@ -33,7 +33,7 @@ from broker.runtime.remote_metadata.client import (
     error_name,
 )
 from broker.runtime.remote_metadata.settings import RemoteMetadataSettings
-from broker.runtime.remote_metadata.tail import NO_EPOCH, MetadataTail
+from broker.runtime.remote_metadata.tail import NO_EPOCH, RemoteMetadataPartition
 from broker.runtime.replication.fetch_transport import Unanswered
 from protocol.errors import ErrorCode
 from protocol.primitives import Buffer
@@ -70,7 +70,7 @@ class ReadObserver(Protocol):
         """Handle user partitions that are known up to the time of their assignment."""
         ...
 
-    def on_progress(self, tail: MetadataTail) -> None:
+    def on_progress(self, tail: RemoteMetadataPartition) -> None:
         """Handle progress of a metadata partition up to `tail.next_offset`."""
         ...
 
@@ -84,7 +84,7 @@ class _RequestKind(Enum):
 class _SentPosition(NamedTuple):
     """The state of a partition when a request was sent; the response applies while the state is the same."""
 
-    tail: MetadataTail
+    tail: RemoteMetadataPartition
     generation: int
     offset: int
     seeks: bool
@@ -110,7 +110,7 @@ class RemoteMetadataReader:
         self._deadlines = deadlines
         self._settings = settings
         self._observer = observer
-        self._tails: dict[int, MetadataTail] = {}
+        self._tails: dict[int, RemoteMetadataPartition] = {}
         self._leaders: Mapping[int, MetadataLeader] = {}
         self._busy: set[tuple[int, _RequestKind]] = set()
         self._timer: Deadline | None = None
@@ -119,7 +119,7 @@ class RemoteMetadataReader:
 
     # ---- interface
 
-    def add(self, tail: MetadataTail) -> None:
+    def add(self, tail: RemoteMetadataPartition) -> None:
         """Read a partition as soon as its position is known."""
         self._tails[tail.partition] = tail
         self.wake()
@@ -157,9 +157,9 @@ class RemoteMetadataReader:
                 self._busy.add((leader, kind))
                 self._send(leader, kind, tails)
 
-    def _plan(self) -> dict[tuple[int, _RequestKind], list[MetadataTail]]:
+    def _plan(self) -> dict[tuple[int, _RequestKind], list[RemoteMetadataPartition]]:
         now_s, next_s = self._loop.time(), None
-        plan: dict[tuple[int, _RequestKind], list[MetadataTail]] = {}
+        plan: dict[tuple[int, _RequestKind], list[RemoteMetadataPartition]] = {}
         for tail in self._tails.values():
             leader = self._leaders.get(tail.partition)
             if leader is None or not tail.is_open or tail.is_applying:
@@ -177,7 +177,7 @@ class RemoteMetadataReader:
             self._timer.cancel()
         self._timer = None if moment_s is None else self._deadlines.at(moment_s, self.wake)
 
-    def _send(self, leader: int, kind: _RequestKind, tails: Sequence[MetadataTail]) -> None:
+    def _send(self, leader: int, kind: _RequestKind, tails: Sequence[RemoteMetadataPartition]) -> None:
         sent = {
             tail.partition: _SentPosition(tail, tail.generation, tail.next_offset, tail.must_seek, tail.waiting())
             for tail in tails
@@ -195,7 +195,7 @@ class RemoteMetadataReader:
         done = partial(self._on_response, leader, kind, sent, self._take_records)
         self._client.read(leader, positions, waits=kind is _RequestKind.POLL, done=done)
 
-    def _epoch(self, tail: MetadataTail) -> int:
+    def _epoch(self, tail: RemoteMetadataPartition) -> int:
         return self._leaders[tail.partition].epoch
 
     # ---- responses
@@ -254,7 +254,7 @@ class RemoteMetadataReader:
         else:
             tail.failures = 0
 
-    def _on_refused(self, tail: MetadataTail, result: MetadataReadResult) -> None:
+    def _on_refused(self, tail: RemoteMetadataPartition, result: MetadataReadResult) -> None:
         if result.has_diverged or result.error == ErrorCode.OFFSET_OUT_OF_RANGE:
             self._back_off(tail, "the log has diverged or was pruned")
             tail.must_seek = True
@@ -267,7 +267,7 @@ class RemoteMetadataReader:
         else:
             self._back_off(tail, error_name(result.error))
 
-    def _back_off(self, tail: MetadataTail, reason: str) -> None:
+    def _back_off(self, tail: RemoteMetadataPartition, reason: str) -> None:
         tail.failures += 1
         delay_ms = min(
             self._settings.retry_backoff_max_ms, self._settings.retry_backoff_ms * 2.0 ** min(tail.failures - 1, 16)
@@ -278,7 +278,7 @@ class RemoteMetadataReader:
 
     # ---- records
 
-    def _apply_some(self, tail: MetadataTail, generation: int, applied: Iterator[int]) -> None:
+    def _apply_some(self, tail: RemoteMetadataPartition, generation: int, applied: Iterator[int]) -> None:
         """Apply records for a slice of time, and continue in the next turn of the loop."""
         if self._is_closed or tail.generation != generation or self._tails.get(tail.partition) is not tail:
             return
@@ -296,18 +296,18 @@ class RemoteMetadataReader:
         tail.failures = 0
         self._finish(tail)
 
-    def _finish(self, tail: MetadataTail) -> None:
+    def _finish(self, tail: RemoteMetadataPartition) -> None:
         tail.is_applying = False
         self._report_ready(tail)
         self._observer.on_progress(tail)
         self.wake()
 
-    def _report_ready(self, tail: MetadataTail) -> None:
+    def _report_ready(self, tail: RemoteMetadataPartition) -> None:
         ready = tail.take_ready()
         if ready:
             self._observer.on_ready(ready)
 
-    def _applied(self, tail: MetadataTail, records: Buffer) -> Iterator[int]:
+    def _applied(self, tail: RemoteMetadataPartition, records: Buffer) -> Iterator[int]:
         """Apply a batch per step, or a slice of a long one, and yield its number of records.
 
         Raises MalformedBatch for a batch with a wrong checksum, which will be read again.
@@ -321,7 +321,9 @@ class RemoteMetadataReader:
                 yield from self._applied_batch(tail, records, position, header)
             tail.next_offset, tail.last_epoch = header.next_offset, header.leader_epoch
 
-    def _applied_batch(self, tail: MetadataTail, records: Buffer, position: int, header: BatchHeader) -> Iterator[int]:
+    def _applied_batch(
+        self, tail: RemoteMetadataPartition, records: Buffer, position: int, header: BatchHeader
+    ) -> Iterator[int]:
         count, first_offset, apply = 0, tail.next_offset, self._apply
         try:
             for record in iter_records(records, position):
@@ -337,7 +339,7 @@ class RemoteMetadataReader:
             )
         yield count
 
-    def _apply(self, tail: MetadataTail, offset: int, value: bytes | None) -> None:
+    def _apply(self, tail: RemoteMetadataPartition, offset: int, value: bytes | None) -> None:
         failure: InvalidSegmentTransition | None = None
         try:
             tail.folding.apply(value)
@@ -354,7 +356,7 @@ class RemoteMetadataReader:
         self._observer.on_value(value, failure)
 
 
-def _request_kinds(tail: MetadataTail) -> Iterator[_RequestKind]:
+def _request_kinds(tail: RemoteMetadataPartition) -> Iterator[_RequestKind]:
     """Yield the kinds of requests that are due for a partition."""
     if tail.must_seek:
         yield _RequestKind.OFFSETS

@@ -10,7 +10,7 @@ from typing import Final
 
 from broker.logs import EventLog
 from broker.runtime.loop.io_thread import BlockingIo, IoBacklogFull
-from broker.runtime.remote_metadata.tail import MetadataTail
+from broker.runtime.remote_metadata.tail import RemoteMetadataPartition
 from protocol.primitives import Uuid
 from storage.files import FileSystem
 from storage.tiered.catalog.materialized_metadata import MaterializedMetadata
@@ -40,7 +40,7 @@ class MetadataSnapshots:
         """Return the snapshot of a metadata partition, if there is one of this topic."""
         return self._io.submit(partial(self._read, partition, topic_id))
 
-    def save(self, tail: MetadataTail, topic_id: Uuid) -> "asyncio.Future[bool] | None":
+    def save(self, tail: RemoteMetadataPartition, topic_id: Uuid) -> "asyncio.Future[bool] | None":
         """Write a snapshot unless it is up to date; the future returns whether it was written.
 
         Return None if there is nothing to write now, for instance for an empty partition.

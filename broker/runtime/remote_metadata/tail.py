@@ -15,7 +15,7 @@ from storage.tiered.segment_metadata import TopicIdPartition
 NO_EPOCH: Final = -1
 
 
-class MetadataTail:
+class RemoteMetadataPartition:
     """The position in one partition of the metadata topic, and its contents so far.
 
     `generation` counts restarts of reading; responses to requests of a former one are ignored. `is_open`: the position

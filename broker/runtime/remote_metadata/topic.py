@@ -24,7 +24,7 @@ from broker.runtime.remote_metadata.publisher import RemoteMetadataPublisher
 from broker.runtime.remote_metadata.reader import MetadataLeader, RemoteMetadataReader
 from broker.runtime.remote_metadata.settings import TOPIC, RemoteMetadataSettings
 from broker.runtime.remote_metadata.snapshots import MetadataSnapshots, Restored
-from broker.runtime.remote_metadata.tail import NO_EPOCH, MetadataTail
+from broker.runtime.remote_metadata.tail import NO_EPOCH, RemoteMetadataPartition
 from protocol.errors import KafkaError
 from storage.tiered.catalog.materialized_metadata import MaterializedMetadata
 from storage.tiered.catalog.metadata_cache import RemoteLogMetadataCache
@@ -83,7 +83,7 @@ class TopicRemoteMetadata:
         self._assigned: dict[TopicIdPartition, None] = {}  # ordered, so that a seed determines a simulation
         self._wanted: set[int] = set()  # metadata partitions to be pruned
         self._held: set[int] = set()  # metadata partitions that this broker leads, for `held`
-        self._tails: dict[int, MetadataTail] = {}
+        self._tails: dict[int, RemoteMetadataPartition] = {}
         self._until_ready: dict[TopicIdPartition, list[asyncio.Future[None]]] = {}
         self._is_closed = False
         self._begin_saving()
@@ -167,7 +167,7 @@ class TopicRemoteMetadata:
         caches = [cache for tail in tails if self._is_read_whole(tail) for cache in tail.metadata]
         return [(cache.partition, None if cache.deletion is None else cache.deletion.state) for cache in caches]
 
-    def _is_read_whole(self, tail: MetadataTail) -> bool:
+    def _is_read_whole(self, tail: RemoteMetadataPartition) -> bool:
         """Whether a metadata partition has been read to its end once; later records are read soon."""
         log = self._led.log(tail.partition)
         try:
@@ -221,20 +221,20 @@ class TopicRemoteMetadata:
     def _number(self, partition: TopicIdPartition) -> int:
         return metadata_partition(partition, self._settings.topic_num_partitions)
 
-    def _tail_of(self, number: int) -> MetadataTail | None:
+    def _tail_of(self, number: int) -> RemoteMetadataPartition | None:
         return self._tails.get(number)
 
-    def _open(self, number: int) -> MetadataTail:
+    def _open(self, number: int) -> RemoteMetadataPartition:
         """Return the state of a metadata partition; begin to read it, from its snapshot if there is one."""
         tail = self._tails.get(number)
         if tail is None:
             assert self._topic is not None
-            tail = self._tails[number] = MetadataTail(number)
+            tail = self._tails[number] = RemoteMetadataPartition(number)
             self._reader.add(tail)
             self._snapshots.load(number, self._topic.id).add_done_callback(partial(self._on_loaded, tail))
         return tail
 
-    def _on_loaded(self, tail: MetadataTail, loaded: "asyncio.Future[Restored | None]") -> None:
+    def _on_loaded(self, tail: RemoteMetadataPartition, loaded: "asyncio.Future[Restored | None]") -> None:
         if self._tails.get(tail.partition) is not tail or loaded.cancelled():
             return
         restored = loaded.result()
@@ -309,7 +309,7 @@ class TopicRemoteMetadata:
                 if not ready.done():
                     ready.set_result(None)
 
-    def on_progress(self, tail: MetadataTail) -> None:
+    def on_progress(self, tail: RemoteMetadataPartition) -> None:
         self._pruning.on_progress(tail)
 
     # ---- pruning and snapshots
@@ -337,7 +337,7 @@ class TopicRemoteMetadata:
         if not self._is_closed:
             self._begin_saving()
 
-    def _save(self, tail: MetadataTail) -> "asyncio.Future[bool] | None":
+    def _save(self, tail: RemoteMetadataPartition) -> "asyncio.Future[bool] | None":
         if self._topic is None:
             return None
         offset, generation = tail.next_offset, tail.generation

@@ -69,7 +69,9 @@ class MaterializedMetadata:
         """Return all partitions with any metadata."""
         return list(self._caches)
 
-    def retold(self, partition: TopicIdPartition, first_row: int, count: int) -> tuple[list[MetadataEvent], int | None]:
+    def current_events(
+        self, partition: TopicIdPartition, first_row: int, count: int
+    ) -> tuple[list[MetadataEvent], int | None]:
         """Return events for `count` rows of segments, the first page with the partition's deletion, and the next row.
 
         The events lead an empty reader, Ottla or Kafka, to the present state, and change nothing for an up-to-date one.
@@ -79,7 +81,7 @@ class MaterializedMetadata:
         page = cache.page(first_row, count)
         events: list[MetadataEvent] = [cache.deletion] if cache.deletion is not None and not first_row else []
         for _, segment in page.segments:
-            events += _retold(segment)
+            events += _events_of(segment)
         return events, page.next_row
 
     @property
@@ -88,7 +90,7 @@ class MaterializedMetadata:
         return sum(2 * len(cache) + (cache.deletion is not None) for cache in self)
 
 
-def _retold(segment: RemoteSegment) -> Iterator[MetadataEvent]:
+def _events_of(segment: RemoteSegment) -> Iterator[MetadataEvent]:
     last = SegmentUpdate(
         segment.id, segment.state, segment.event_timestamp_ms, segment.broker_id, segment.custom_metadata
     )

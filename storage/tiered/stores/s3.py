@@ -200,8 +200,8 @@ class S3Store:
         remaining = list(keys)
 
         def attempt(client: S3Client) -> None:
-            asked = {"Objects": [{"Key": key} for key in remaining], "Quiet": True}
-            answer = client.delete_objects(Bucket=self._settings.bucket_name, Delete=asked)
+            deletion = {"Objects": [{"Key": key} for key in remaining], "Quiet": True}
+            answer = client.delete_objects(Bucket=self._settings.bucket_name, Delete=deletion)
             failures = [failure for failure in answer.get("Errors", []) if failure.get("Code") != "NoSuchKey"]
             remaining[:] = [failure["Key"] for failure in failures]
             if failures:
@@ -356,10 +356,10 @@ class _Answered(Protocol):
 
 def _raise_answered(error: Exception) -> NoReturn:
     answered = cast(_Answered, error)
-    told = answered.response.get("Error", {})
+    details = answered.response.get("Error", {})
     status = answered.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
-    message = f"{answered.operation_name}: {told.get('Message') or 'no reason given'}"
-    raise store_error(str(told.get("Code") or ""), int(str(status)), message) from error
+    message = f"{answered.operation_name}: {details.get('Message') or 'no reason given'}"
+    raise store_error(str(details.get("Code") or ""), int(str(status)), message) from error
 
 
 def _connect(settings: S3Settings, fs: FileSystem) -> S3Client:

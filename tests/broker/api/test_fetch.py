@@ -444,7 +444,7 @@ class TestFollowers:
         session = fetch(0, at(0))
         fetch(1, session=session)
         node.loop.run_soon()
-        assert node.controller.asked == []
+        assert node.controller.under_way == []
         node.register_broker(2)
         fetch(2, session=session)
         assert node.controller.answer() == [[1, 2]]

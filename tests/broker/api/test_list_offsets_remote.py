@@ -164,16 +164,16 @@ class TestTimes:
         plane.fill(3, 3)
         plane.tier()
         plane.drop_local(3)
-        plane.storage.asked.clear()
+        plane.storage.reads.clear()
         assert found(ask(plane, 4000)) == (4000, 4, 0)
-        assert plane.storage.asked == []
+        assert plane.storage.reads == []
 
     def test_one_segment_is_read_however_many_there_are(self, plane: TieredPlane) -> None:
         plane.make_remote(*[2] * 600)
         answer = ask(plane, 1_000_500)
         plane.settle()
         assert found(answer) == (1_001_000, 1001, 0)
-        assert {start for _, start in plane.storage.asked} == {1000}
+        assert {start for _, start in plane.storage.reads} == {1000}
         plane.remote_metadata.looked_up.clear()
         assert found(ask(plane, 500_500)) == (501_000, 501, 0)
         assert plane.remote_metadata.looked_up == [500]

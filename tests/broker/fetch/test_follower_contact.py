@@ -52,7 +52,7 @@ def shrunk_isr(node: DataPlane) -> list[list[int]]:
     """Run the timer that removes lagging followers; return the proposed in-sync sets."""
     node.partition().isr_updater.shrink()
     node.loop.run_soon()
-    return node.controller.answer() if node.controller.asked else []
+    return node.controller.answer() if node.controller.under_way else []
 
 
 @pytest.mark.parametrize("wait_ms", [0, 500])

@@ -665,7 +665,7 @@ class TestCommittedReaders:
         entry = only(plane.fetch(at(0), committed=True))
         assert offsets(entry) == [0]
         assert [(t.producer_id, t.first_offset) for t in entry.aborted_transactions or ()] == [(7, 0)]
-        assert [kind for kind, start in plane.storage.asked if start == 1] == []  # no index, no lookup
+        assert [kind for kind, start in plane.storage.reads if start == 1] == []  # no index, no lookup
 
     def test_local_abort_marker_is_found(self, plane: TieredPlane) -> None:
         plane.transact(7)
@@ -700,7 +700,7 @@ class TestCommittedReaders:
         plane.drop_local(4)
         entry = only(plane.fetch(at(0), committed=True))
         assert entry.aborted_transactions == []
-        assert plane.storage.asked == [("log", 0)]
+        assert plane.storage.reads == [("log", 0)]
 
     def test_committed_transactions_are_not_listed(self, plane: TieredPlane) -> None:
         plane.transact(7)

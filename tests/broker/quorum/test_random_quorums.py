@@ -145,7 +145,7 @@ class Quorum:
     def check_committed(self, node: Node) -> None:
         """Check that committed records are equal on all nodes, byte by byte."""
         high_watermark = node.up.facts.high_watermark
-        process = (node.id, node.life)
+        process = (node.id, node.incarnation)
         assert (high_watermark or 0) >= self.high_watermarks.get(process, 0), f"the high watermark of {node.id} fell"
         self.high_watermarks[process] = high_watermark or 0
         if node.hold:

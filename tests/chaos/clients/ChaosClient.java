@@ -112,7 +112,7 @@ public final class ChaosClient {
                 Thread.sleep(FLUSH_MS);
                 runs.tellAll();
             }
-        } catch (InterruptedException told) {
+        } catch (InterruptedException interrupted) {
             Thread.currentThread().interrupt();
         }
     }
@@ -225,7 +225,7 @@ public final class ChaosClient {
             while (!finish) {
                 try {
                     for (ConsumerRecord<byte[], byte[]> record : consumer.poll(Duration.ofMillis(100))) {
-                        told(runs, record);
+                        onRecord(runs, record);
                     }
                 } catch (OffsetOutOfRangeException cut) {
                     runs.tellAll();
@@ -236,7 +236,7 @@ public final class ChaosClient {
         runs.tellAll();
     }
 
-    static void told(Runs runs, ConsumerRecord<byte[], byte[]> record) {
+    static void onRecord(Runs runs, ConsumerRecord<byte[], byte[]> record) {
         String[] fields = new String(record.value(), StandardCharsets.US_ASCII).split(" ", 4);
         if (fields.length != 4 || Integer.parseInt(fields[1]) != record.partition()) {
             tell("strange " + System.currentTimeMillis() + " " + record.partition() + " " + record.offset()

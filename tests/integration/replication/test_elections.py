@@ -54,9 +54,9 @@ def test_stop_moves_leaders_and_preferred_election_restores_them(cluster: Broker
     cluster.start(1)
     wait_until_whole(cluster.bootstrap, "moves")
     assert partition_states(admin_of(cluster.bootstrap), "moves")[0].leader == 2
-    told = cluster.ottla("leader-election", "--election-type", "preferred", "--all-topic-partitions")
-    assert "moves-0" in told
-    assert "moves-1" not in told
+    output = cluster.ottla("leader-election", "--election-type", "preferred", "--all-topic-partitions")
+    assert "moves-0" in output
+    assert "moves-1" not in output
     until(lambda: partition_states(admin_of(cluster.bootstrap), "moves")[0].leader == 1)
 
 

@@ -85,8 +85,8 @@ def test_logs_are_spread_over_the_log_directories(tmp_path: Path) -> None:
     with BrokerCluster(tmp_path, brokers=1, each={1: {"log.dirs": ",".join(map(str, dirs))}}) as cluster:
         create_topic(cluster.bootstrap, "t", 9, 1)
         wait_for_partitions("t", dict.fromkeys(dirs, 3))
-        told = cluster.ottla("log-dirs", "--describe", "--topic-list", "t")
-        assert all(str(directory) in told for directory in dirs)
+        output = cluster.ottla("log-dirs", "--describe", "--topic-list", "t")
+        assert all(str(directory) in output for directory in dirs)
 
 
 def test_duplicate_log_is_kept_in_the_directory_named_by_the_metadata(tmp_path: Path) -> None:

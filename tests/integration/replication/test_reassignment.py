@@ -92,8 +92,8 @@ def test_reassignment_stays_below_its_throttle(cluster: BrokerCluster, tmp_path:
     print(f"8 MB at 2 MB/s took {took:.1f} s")
     assert took > 2.9
     assert "Clearing topic-level throttles" in reassign(cluster, tmp_path, "--verify", "throttled", 1, 2, 3)
-    told = cluster.ottla("configs", "--describe", "--entity-type", "topics", "--entity-name", "throttled")
-    assert "throttled.replicas" not in told
+    output = cluster.ottla("configs", "--describe", "--entity-type", "topics", "--entity-name", "throttled")
+    assert "throttled.replicas" not in output
     assert consume_all(cluster.bootstrap, "throttled", 0) == values
     assert log_bytes(cluster, 3, "throttled") == log_bytes(cluster, 1, "throttled")
 

@@ -32,7 +32,7 @@ INDEX_EVERY_BATCH = LogConfig(index_interval_bytes=0)
 
 @dataclass
 class RemoteFiles:
-    """Implements RemoteStorageManager. `failures` are raised by the next calls, one each; `asked` records all calls.
+    """Implements RemoteStorageManager. `failures` are raised by the next calls, one each; `reads` records all calls.
 
     `pieces_before` is the number of pieces of a read before it fails. While it `is_down`, every call raises the first
     of the failures.
@@ -43,7 +43,7 @@ class RemoteFiles:
     piece_bytes: int = 100
     failures: list[Exception] = field(default_factory=list)
     pieces_before: int = 0
-    asked: list[tuple[str, int]] = field(default_factory=list)
+    reads: list[tuple[str, int]] = field(default_factory=list)
     pieces_given: int = 0
     is_down: bool = False
 
@@ -58,7 +58,7 @@ class RemoteFiles:
         return None
 
     def read_segment(self, segment: RemoteSegment, first: int, last: int | None = None) -> Iterator[memoryview]:
-        self.asked.append(("log", segment.start_offset))
+        self.reads.append(("log", segment.start_offset))
         pieces_before = self.pieces_before
         failure = self._failure()
         if failure is not None and not pieces_before:
@@ -78,7 +78,7 @@ class RemoteFiles:
         return pieces()
 
     def read_index(self, segment: RemoteSegment, kind: IndexKind) -> bytes:
-        self.asked.append((kind.value, segment.start_offset))
+        self.reads.append((kind.value, segment.start_offset))
         failure = self._failure()
         if failure is not None:
             raise failure

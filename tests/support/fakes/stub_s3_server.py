@@ -112,7 +112,7 @@ class StubS3Server:
             return planned if isinstance(planned, Answer) else planned()
 
     @property
-    def asked(self) -> list[str]:
+    def request_lines(self) -> list[str]:
         """Methods and paths of the requests."""
         return [f"{request.method} {request.path}" for request in self.requests]
 

@@ -124,23 +124,23 @@ class RecordedFetchers:
 
 
 class FakeController:
-    """A controller that keeps AlterPartition requests in `asked` until the test answers. `epoch` is this broker's."""
+    """A controller that keeps AlterPartition requests `under_way` until the test answers. `epoch` is this broker's."""
 
     def __init__(self, loop: ManualLoop, epoch: int = 1) -> None:
         self.epoch = BrokerEpoch(epoch)
         self._loop = loop
-        self.asked: list[tuple[AlterPartitionRequest, asyncio.Future[AlterPartitionResponse]]] = []
+        self.under_way: list[tuple[AlterPartitionRequest, asyncio.Future[AlterPartitionResponse]]] = []
 
     def alter_partitions(self, request: AlterPartitionRequest) -> "asyncio.Future[AlterPartitionResponse]":
         future: asyncio.Future[AlterPartitionResponse] = self._loop.create_future()
-        self.asked.append((request, future))
+        self.under_way.append((request, future))
         return future
 
     def take(self) -> tuple[AlterPartitionRequest, "asyncio.Future[AlterPartitionResponse]"]:
         """Return the only request under way."""
         self._loop.run_soon()
-        ((request, future),) = self.asked
-        self.asked = []
+        ((request, future),) = self.under_way
+        self.under_way = []
         return request, future
 
     def answer(self, error: ErrorCode = ErrorCode.NONE) -> list[list[int]]:

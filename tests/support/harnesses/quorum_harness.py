@@ -72,9 +72,9 @@ LOST_MS = 2_000.0
 """The timeout of a lost message."""
 
 
-def directory(node_id: int, life: int = 1) -> Uuid:
+def directory(node_id: int, incarnation: int = 1) -> Uuid:
     """Return the directory id of a node's n-th disk."""
-    return Uuid(((node_id << 16) + life).to_bytes(16, "big"))
+    return Uuid(((node_id << 16) + incarnation).to_bytes(16, "big"))
 
 
 def endpoint(node_id: int) -> SocketAddress:
@@ -179,7 +179,7 @@ class Node:
         self.disk = disk
         self.random: JitterSource = FixedRandom(100 * settings.key.id)
         self.core: QuorumCore | None = None
-        self.life = 0
+        self.incarnation = 0
         self.is_refusing = False
         self.role = ""
         self.leader: LeaderAndEpoch | None = None
@@ -198,7 +198,7 @@ class Node:
         return self.core
 
     def start(self) -> None:
-        self.life += 1
+        self.incarnation += 1
         self.is_refusing = False
         self.disk.part.clear()
         self.refused.clear()
@@ -295,10 +295,10 @@ class Node:
                 self.harness.say(f"{self.id} ends its import{' at the time limit' if is_late else ''}")
 
     def after_store(self, serial: int, outcome: Callable[[], ImportOutcome]) -> None:
-        life = self.life
+        incarnation = self.incarnation
 
         def come() -> None:
-            if self.core is not None and self.life == life and self.importing == serial:
+            if self.core is not None and self.incarnation == incarnation and self.importing == serial:
                 self.core.on_import(outcome(), self.harness.now)
                 self.work()
 
@@ -469,10 +469,10 @@ class QuorumHarness:
     # Messages
 
     def send(self, sender: Node, send: SendRequest) -> None:
-        target, life, request = self.by_endpoint.get(send.to), sender.life, send.request
+        target, incarnation, request = self.by_endpoint.get(send.to), sender.incarnation, send.request
 
         def done(outcome: Response | SendFailure) -> None:
-            if sender.core is not None and sender.life == life:
+            if sender.core is not None and sender.incarnation == incarnation:
                 sender.core.on_response(send.serial, outcome, self.now)
                 sender.work()
 
@@ -583,8 +583,8 @@ class QuorumHarness:
     def wipe(self, node_id: int) -> None:
         """Replace the disk, with a new directory id."""
         node = self.nodes[node_id]
-        life = node.disk.directory_id[-1] + 1
-        key = ReplicaKey(node_id, directory(node_id, life))
+        incarnation = node.disk.directory_id[-1] + 1
+        key = ReplicaKey(node_id, directory(node_id, incarnation))
         node.settings = replace(node.settings, key=key)
         node.disk = Disk(key.directory_id, bootstrap=())
 

@@ -221,16 +221,16 @@ class OttlaCluster:
 
     def quorum(self, bootstrap: str | None = None) -> dict[str, Any]:
         """Return the output of `metadata-quorum describe --status --json`."""
-        told = self.ottla(
+        output = self.ottla(
             "metadata-quorum", "--bootstrap-server", bootstrap or self.bootstrap, "describe", "--status", "--json"
         )
-        found: dict[str, Any] = json.loads(told)
+        found: dict[str, Any] = json.loads(output)
         return found
 
     def cut_snapshot(self, index: int) -> Path:
         """Generate a metadata snapshot on a node now; return its file."""
-        told = self.ottla("metadata-quorum", "--bootstrap-server", self.address(index), "snapshot", "--json")
-        return self.metadata_directory(index) / str(json.loads(told)["file"])
+        output = self.ottla("metadata-quorum", "--bootstrap-server", self.address(index), "snapshot", "--json")
+        return self.metadata_directory(index) / str(json.loads(output)["file"])
 
     def cut_equal_snapshots(self, timeout_s: float = 60) -> list[Path]:
         """Generate a snapshot with the same id on every running node; the metadata must not change meanwhile."""

@@ -67,9 +67,9 @@ class TailingJob:
         """Wait for a condition; fail the test if the job ends before, or at the time limit."""
         deadline = time.monotonic() + PATIENCE_S
         while not condition():
-            assert self.process.poll() is None, f"the job ended: {self.told()}"
-            assert time.monotonic() < deadline, f"it takes too long: {self.told()}"
+            assert self.process.poll() is None, f"the job ended: {self.output()}"
+            assert time.monotonic() < deadline, f"it takes too long: {self.output()}"
             time.sleep(0.05)
 
-    def told(self) -> str:
+    def output(self) -> str:
         return Path(self._log.name).read_text(errors="replace")[-3000:]

@@ -45,7 +45,7 @@ def isr_of(partition: Partition) -> IsrState:
 
 def request_count(node: DataPlane) -> int:
     node.loop.run_soon()
-    return len(node.controller.asked)
+    return len(node.controller.under_way)
 
 
 class TestExpand:
@@ -56,7 +56,7 @@ class TestExpand:
         fetch(partition, 2, 1)
         fetch(partition, 3, 1)
         assert request_count(node) == 1
-        request, _ = node.controller.asked[0]
+        request, _ = node.controller.under_way[0]
         assert (request.broker_id, request.broker_epoch) == (1, 1)
         (topic,) = request.topics
         (one,) = topic.partitions
@@ -258,7 +258,7 @@ class TestAnswers:
         request, answer = node.controller.take()
         node.change_isr(partition.topic_id, 1)
         assert node.alter_partition_manager.pending_count == 0
-        node.controller.asked = [(request, answer)]
+        node.controller.under_way = [(request, answer)]
         node.controller.answer()
         assert isr_of(partition) == CommittedIsr(frozenset({1}))
         assert node.partitions.roles.figures.isr_expands == 0
@@ -278,7 +278,7 @@ class TestAnswers:
         node.change_isr(partition.topic_id, 1)
         fetch(partition, 2, 0)
         assert isr_of(partition) == PendingExpand(frozenset({1}), 2)
-        node.controller.asked = [void]
+        node.controller.under_way = [void]
         assert node.controller.answer(ErrorCode.INVALID_UPDATE_VERSION) == [[1, 2, 3]]
         assert isr_of(partition) == PendingExpand(frozenset({1}), 2)
         assert node.controller.answer() == [[1, 2]]
@@ -300,7 +300,7 @@ class TestAnswers:
         partition = self.expanding(node)
         under_way = node.controller.take()
         node.elect(partition.topic_id, 2)
-        node.controller.asked = [under_way]
+        node.controller.under_way = [under_way]
         node.controller.answer()
         assert not partition.is_leader
         assert node.alter_partition_manager.pending_count == 0
@@ -315,7 +315,7 @@ class TestAnswers:
         partition = self.expanding(node)
         request, answer = node.controller.take()
         request.topics[0].partitions[0].leader_epoch = 9
-        node.controller.asked = [(request, answer)]
+        node.controller.under_way = [(request, answer)]
         node.controller.answer()
         assert isr_of(partition) == PendingExpand(frozenset({1, 2}), 3)
 
@@ -341,7 +341,7 @@ class TestFigures:
         request = node.controller.take()
         node.change_isr(identity, 1, 2)
         assert node.partitions.roles.figures.isr_expands == 1
-        node.controller.asked = [request]
+        node.controller.under_way = [request]
         node.controller.answer()
         assert node.partitions.roles.figures.isr_expands == 1
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 from broker.runtime.remote_metadata.pruning import LedMetadataLog, RemoteMetadataPruning
 from broker.runtime.remote_metadata.settings import parse_remote_metadata_settings
-from broker.runtime.remote_metadata.tail import MetadataTail
+from broker.runtime.remote_metadata.tail import RemoteMetadataPartition
 from protocol.primitives import Uuid
 from storage.tiered.catalog.materialized_metadata import MaterializedMetadata
 from storage.tiered.catalog.metadata_records import decode_event
@@ -65,7 +65,7 @@ def segment(number: int) -> RemoteSegment:
 
 
 def test_rewrite_includes_every_segment_among_empty_rows() -> None:
-    tail = MetadataTail(0)
+    tail = RemoteMetadataPartition(0)
     tail.begin(MaterializedMetadata(), EVENTS, 0)
     for number in range(SEGMENTS):
         tail.metadata.apply(segment(number))
@@ -81,8 +81,8 @@ def test_rewrite_includes_every_segment_among_empty_rows() -> None:
         tail.next_offset = log.end_offset
         pruning.on_progress(tail)
     assert log.start_offset == EVENTS
-    retold = MaterializedMetadata()
+    repeated = MaterializedMetadata()
     for value in (value for batch in log.batches for value in batch):
-        retold.apply(decode_event(value))
-    assert retold.cache(PARTITION).segments() == tail.metadata.cache(PARTITION).segments()
-    assert retold.segment_count == 100
+        repeated.apply(decode_event(value))
+    assert repeated.cache(PARTITION).segments() == tail.metadata.cache(PARTITION).segments()
+    assert repeated.segment_count == 100

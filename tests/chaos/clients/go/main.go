@@ -80,17 +80,17 @@ func (r *runs) add(partition int32, offset, sequence int64, producer int, epoch 
 }
 
 func (r *runs) tell(partition int32) {
-	told := r.open[partition]
-	if told == nil {
+	open := r.open[partition]
+	if open == nil {
 		return
 	}
 	r.open[partition] = nil
 	if r.acks {
-		tell("acked %d %d %d %d %d", told.time, partition, told.offset, told.length, told.sequence)
+		tell("acked %d %d %d %d %d", open.time, partition, open.offset, open.length, open.sequence)
 		return
 	}
 	tell("polled %d %d %d %d %d %d %d",
-		told.time, partition, told.offset, told.length, told.producer, told.sequence, told.epoch)
+		open.time, partition, open.offset, open.length, open.producer, open.sequence, open.epoch)
 }
 
 func (r *runs) tellAll() {
@@ -171,7 +171,7 @@ func produce(bootstrap, topic string, partitions, id, rate, size int, acks strin
 	if err != nil {
 		return err
 	}
-	told := newRuns(true, partitions)
+	recorded := newRuns(true, partitions)
 	sequences := make([]int64, partitions)
 	budget, before, partition := 0.0, time.Now(), 0
 	for !finish.Load() {
@@ -180,7 +180,7 @@ func produce(bootstrap, topic string, partitions, id, rate, size int, acks strin
 		before = now
 		for ; budget >= chunk; budget -= chunk {
 			for range chunk {
-				send(client, told, topic, int32(partition), id, sequences[partition], size)
+				send(client, recorded, topic, int32(partition), id, sequences[partition], size)
 				sequences[partition]++
 			}
 			partition = (partition + 1) % partitions
@@ -190,17 +190,17 @@ func produce(bootstrap, topic string, partitions, id, rate, size int, acks strin
 	deadline, cancel := context.WithTimeout(context.Background(), 150*time.Second)
 	defer cancel()
 	err = client.Flush(deadline)
-	told.tellAll()
+	recorded.tellAll()
 	return err
 }
 
-func send(client *kgo.Client, told *runs, topic string, partition int32, id int, sequence int64, size int) {
+func send(client *kgo.Client, recorded *runs, topic string, partition int32, id int, sequence int64, size int) {
 	value := bytes.Repeat([]byte("."), size)
 	copy(value, fmt.Sprintf("%d %d %d ", id, partition, sequence))
 	record := &kgo.Record{Topic: topic, Partition: partition, Value: value}
 	client.Produce(context.Background(), record, func(record *kgo.Record, err error) {
 		if err == nil {
-			told.add(partition, record.Offset, sequence, id, -1)
+			recorded.add(partition, record.Offset, sequence, id, -1)
 			return
 		}
 		tell("failed %d %d 1 %d %s", nowMs(), partition, sequence, strings.SplitN(err.Error(), ":", 2)[0])
@@ -221,31 +221,31 @@ func consume(bootstrap, topic string, partitions int) error {
 	if err != nil {
 		return err
 	}
-	told := newRuns(false, partitions)
+	recorded := newRuns(false, partitions)
 	for !finish.Load() {
 		poll, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
 		fetches := client.PollFetches(poll)
 		cancel()
-		fetches.EachError(func(_ string, partition int32, err error) { onError(told, partition, err) })
-		fetches.EachRecord(func(record *kgo.Record) { onRecord(told, record) })
+		fetches.EachError(func(_ string, partition int32, err error) { onError(recorded, partition, err) })
+		fetches.EachRecord(func(record *kgo.Record) { onRecord(recorded, record) })
 	}
-	told.tellAll()
+	recorded.tellAll()
 	return nil
 }
 
-func onError(told *runs, partition int32, err error) {
+func onError(recorded *runs, partition int32, err error) {
 	if errors.Is(err, context.DeadlineExceeded) {
 		return
 	}
 	tell("note %d partition %d: %s", nowMs(), partition, strings.ReplaceAll(err.Error(), "\n", " "))
 	var cut *kgo.ErrDataLoss
 	if errors.As(err, &cut) {
-		told.tellAll()
+		recorded.tellAll()
 		tell("truncated %d %d %d %d", nowMs(), partition, cut.ConsumedTo, cut.ResetTo)
 	}
 }
 
-func onRecord(told *runs, record *kgo.Record) {
+func onRecord(recorded *runs, record *kgo.Record) {
 	fields := strings.SplitN(string(record.Value), " ", 4)
 	if len(fields) != 4 || fields[1] != strconv.Itoa(int(record.Partition)) {
 		tell("strange %d %d %d a value of %d bytes", nowMs(), record.Partition, record.Offset, len(record.Value))
@@ -256,5 +256,5 @@ func onRecord(told *runs, record *kgo.Record) {
 		tell("strange %d %d %d %s", nowMs(), record.Partition, record.Offset, err)
 		return
 	}
-	told.add(record.Partition, record.Offset, sequence, number(fields[0]), record.LeaderEpoch)
+	recorded.add(record.Partition, record.Offset, sequence, number(fields[0]), record.LeaderEpoch)
 }

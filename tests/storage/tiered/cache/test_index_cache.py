@@ -69,7 +69,7 @@ class IndexCacheHarness:
 
     def fetched(self) -> list[tuple[str, int]]:
         """Return the requests to remote storage since the last call."""
-        requests, self.storage.asked = self.storage.asked, []
+        requests, self.storage.reads = self.storage.reads, []
         return requests
 
     def names(self) -> list[str]:
@@ -182,7 +182,7 @@ class TestFetching:
             thread.join(10)
         assert harness.cache.misses == 1
         assert harness.cache.hits == 4
-        assert slow.asked == [("index", 100), ("timeindex", 100)]
+        assert slow.reads == [("index", 100), ("timeindex", 100)]
 
     def test_waiting_readers_share_the_failure(self, harness: IndexCacheHarness) -> None:
         segment = harness.segment()

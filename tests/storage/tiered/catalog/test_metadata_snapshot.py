@@ -105,7 +105,7 @@ def test_repeated_events_restore_state_and_are_idempotent() -> None:
     metadata.apply(PartitionDelete(PARTITION, PartitionDeleteState.MARKED, 8, 9))
     reference.apply(PartitionDelete(PARTITION, PartitionDeleteState.MARKED, 8, 9))
     (partition,) = metadata.partitions()
-    events, next_row = metadata.retold(partition, 0, 1_000_000)
+    events, next_row = metadata.current_events(partition, 0, 1_000_000)
     assert next_row is None
     assert len(events) <= metadata.records_needed
     assert {event.state for event in events if isinstance(event, RemoteSegment)} == {SegmentState.COPY_STARTED}

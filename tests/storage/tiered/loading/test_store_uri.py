@@ -129,4 +129,4 @@ def test_custom_endpoint_needs_no_region(monkeypatch: pytest.MonkeyPatch) -> Non
         at = open_store(f"s3://bucket?endpoint={server.endpoint}", call_timeout_ms=5_000, attempt_timeout_ms=5_000)
         assert b"".join(at.store.get(at.key("one"))) == b"1"
         at.store.close()
-    assert server.asked == ["GET /bucket/one"]
+    assert server.request_lines == ["GET /bucket/one"]

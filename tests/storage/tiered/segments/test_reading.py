@@ -213,7 +213,7 @@ class TestBlocks:
         block = self.block(harness, 10, 2)
         block = self.block(harness, block.next_offset, 2, position=block.next_position)
         assert bases(block.parts[0]) == [14, 16]
-        assert {what for what, _ in harness.storage.asked} == {"log"}
+        assert {what for what, _ in harness.storage.reads} == {"log"}
 
     def test_wrong_position_is_detected_and_discarded(self, harness: ReaderHarness) -> None:
         assert bases(self.block(harness, 14, 2, position=3).parts[0]) == [14, 16]
@@ -230,9 +230,9 @@ class TestBlocks:
     def test_prepare_prefetches_the_segment(self, harness: ReaderHarness) -> None:
         segment = harness.put(batch(10), end=11, aborted=(AbortedTxn(1, 10, 11, 12),))
         for with_aborted, expected in ((False, []), (True, ["txnindex"])):
-            harness.storage.asked.clear()
+            harness.storage.reads.clear()
             harness.reader.prepare(segment, with_aborted=with_aborted)
-            assert [what for what, _ in harness.storage.asked if what == "txnindex"] == expected
+            assert [what for what, _ in harness.storage.reads if what == "txnindex"] == expected
 
 
 class TestCorruption:
@@ -272,9 +272,9 @@ class TestCorruption:
         (path,) = (path for path in map("/cache/".__add__, harness.fs.list("/cache")) if path.endswith(".index"))
         size = len(harness.batches[0])
         write_file(harness.fs, path, OFFSET_ENTRY.pack(1, 2 * size), sync=False)
-        harness.storage.asked.clear()
+        harness.storage.reads.clear()
         assert bases(harness.read(13)) == [12, 14, 16]
-        assert ("index", 10) in harness.storage.asked
+        assert ("index", 10) in harness.storage.reads
 
     def test_timestamp_lookup_fetches_suspect_index_again(self, harness: ReaderHarness) -> None:
         """A matching record would be skipped."""
@@ -299,7 +299,7 @@ class TestCorruption:
         storage.logs[harness.segment.id.id] = storage.logs[harness.segment.id.id][:-1] + b"!"
         with pytest.raises(CorruptRemoteData, match=r"^bucket/object-10 is damaged: .*a checksum does not match"):
             harness.read(16)
-        assert storage.asked.count(("log", 10)) == 2
+        assert storage.reads.count(("log", 10)) == 2
 
     def test_storage_failures_reach_the_caller(self, harness: ReaderHarness) -> None:
         harness.read(10)

@@ -306,7 +306,7 @@ def test_connections_are_reused(server: StubS3Server, store: S3Store) -> None:
 def test_parts_have_one_size_and_are_completed_in_order(server: StubS3Server, store: S3Store) -> None:
     server.plan = [CREATED, part_answer(1), part_answer(2), part_answer(3), COMPLETED]
     assert store.put("t/a.log", [bytes(2 * PART), b"end"]) == 2 * PART + 3
-    assert server.asked == [
+    assert server.request_lines == [
         "POST /bucket/t/a.log?uploads",
         "PUT /bucket/t/a.log?uploadId=u1&partNumber=1",
         "PUT /bucket/t/a.log?uploadId=u1&partNumber=2",
@@ -334,7 +334,7 @@ def test_failed_upload_is_aborted(server: StubS3Server, store: S3Store) -> None:
     server.plan = [CREATED, part_answer(1), refusal(400, "EntityTooSmall"), Answer(204)]
     with pytest.raises(ObjectStoreError, match="EntityTooSmall"):
         store.put("a", [bytes(2 * PART + 1)])
-    assert server.asked[-1] == "DELETE /bucket/a?uploadId=u1"
+    assert server.request_lines[-1] == "DELETE /bucket/a?uploadId=u1"
 
 
 def test_failed_abort_does_not_replace_the_first_error(server: StubS3Server, store: S3Store) -> None:
@@ -361,7 +361,7 @@ def test_completion_with_lost_response_is_recognized(server: StubS3Server, store
 
     server.plan = [CREATED, part_answer(1), part_answer(2), Answer(None), refusal(404, "NoSuchUpload"), found]
     assert store.put("a", [bytes(PART + 1)]) == PART + 1
-    assert server.asked[-1] == "HEAD /bucket/a"
+    assert server.request_lines[-1] == "HEAD /bucket/a"
 
 
 def test_object_of_another_upload_does_not_complete_the_put(server: StubS3Server, store: S3Store) -> None:
@@ -370,7 +370,7 @@ def test_object_of_another_upload_does_not_complete_the_put(server: StubS3Server
     server.plan = [CREATED, part_answer(1), part_answer(2), Answer(None), no_such_upload, other, no_such_upload]
     with pytest.raises(ObjectStoreError, match="NoSuchUpload"):
         store.put("a", [bytes(PART + 1)])
-    assert server.asked[-1] == "DELETE /bucket/a?uploadId=u1"
+    assert server.request_lines[-1] == "DELETE /bucket/a?uploadId=u1"
 
 
 # -- deletes -----------------------------------------------------------------------------------------------------------
@@ -421,8 +421,8 @@ def test_list_pages_are_fetched_on_demand(server: StubS3Server, store: S3Store) 
     assert (info.key, info.size, info.modified_ms) == ("b", 5, 1767323045678)
     assert len(server.requests) == 1
     assert [info.key for info in found] == ["c"]
-    assert "start-after=p%2F0" in server.asked[0]
-    assert "continuation-token=t1" in server.asked[2]
+    assert "start-after=p%2F0" in server.request_lines[0]
+    assert "continuation-token=t1" in server.request_lines[2]
 
 
 # -- headers and parameters
