@@ -7,12 +7,14 @@ handler.
 
 from collections.abc import Awaitable
 from functools import partial
-from typing import Final
+from typing import Final, cast
 
 from broker.api.serving.context import RequestContext
 from broker.api.serving.current_leader import LeaderHints
 from broker.api.serving.metadata_source import MetadataSource
 from broker.metadata.image.topic_names import CLUSTER_METADATA_TOPIC
+from broker.quorum.wire.replication import answer_other_partitions, metadata_snapshot_partition
+from broker.quorum.wire.shape import WrongPartition
 from broker.runtime.loop.io_thread import BlockingIo
 from broker.runtime.partitions.metadata_topic import METADATA_PARTITION, ClusterMetadataTopic, MetadataPartition
 from protocol.errors import ErrorCode, KafkaError
@@ -48,18 +50,19 @@ class FetchPublicSnapshotHandler:
     ) -> FetchSnapshotResponse | Awaitable[FetchSnapshotResponse]:
         if request.cluster_id not in (None, self._cluster_id):
             return FetchSnapshotResponse(error_code=ErrorCode.INCONSISTENT_CLUSTER_ID)
-        if len(request.topics) != 1 or len(request.topics[0].partitions) != 1:
-            return FetchSnapshotResponse(error_code=ErrorCode.INVALID_REQUEST)
-        (topic,), (asked,) = request.topics, request.topics[0].partitions
         try:
-            partition = self._partition(topic.name, asked)
+            asked = metadata_snapshot_partition(request)
+        except WrongPartition as wrong:
+            return cast(FetchSnapshotResponse, wrong.response)
+        try:
+            partition = self._partition(asked)
         except KafkaError as error:
-            return self._response(topic.name, self._refusal(asked, error.code), context)
+            return self._response(request, self._refusal(asked, error.code), context)
         return self._page(request, asked, partition, context)
 
-    def _partition(self, name: str, asked: FetchSnapshotRequestPartitionSnapshot) -> MetadataPartition:
-        """Return the metadata partition. Raises KafkaError if the requested one is not served here."""
-        if self._topic is None or name != CLUSTER_METADATA_TOPIC or asked.partition != METADATA_PARTITION:
+    def _partition(self, asked: FetchSnapshotRequestPartitionSnapshot) -> MetadataPartition:
+        """Return the metadata partition. Raises KafkaError if it is not served here."""
+        if self._topic is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         partition = self._topic.serving(self._metadata.image, asked.partition)
         partition.check_epoch(asked.current_leader_epoch)
@@ -79,7 +82,7 @@ class FetchPublicSnapshotHandler:
         except OSError as error:
             code = partition.offline(partition.log.fail(error)).code
             answer = self._refusal(asked, code)
-        return self._response(CLUSTER_METADATA_TOPIC, answer, context)
+        return self._response(request, answer, context)
 
     def _refusal(
         self, asked: FetchSnapshotRequestPartitionSnapshot, code: ErrorCode
@@ -87,10 +90,11 @@ class FetchPublicSnapshotHandler:
         return FetchSnapshotResponsePartitionSnapshot(index=asked.partition, error_code=code, unaligned_records=b"")
 
     def _response(
-        self, name: str, answer: FetchSnapshotResponsePartitionSnapshot, context: RequestContext
+        self, request: FetchSnapshotRequest, answer: FetchSnapshotResponsePartitionSnapshot, context: RequestContext
     ) -> FetchSnapshotResponse:
-        response = FetchSnapshotResponse(topics=[FetchSnapshotResponseTopicSnapshot(name, [answer])])
-        if self._topic is not None and name == CLUSTER_METADATA_TOPIC:
+        topic = FetchSnapshotResponseTopicSnapshot(CLUSTER_METADATA_TOPIC, [answer])
+        response = answer_other_partitions(request, FetchSnapshotResponse(topics=[topic]))
+        if self._topic is not None:
             image = self._metadata.image
             hints = LeaderHints(image, context.listener)
             answer.current_leader = LeaderIdAndEpoch(*hints.leader_of(self._topic.topic(image), METADATA_PARTITION))

@@ -31,6 +31,7 @@ from broker.quorum.wire.membership import (
 )
 from broker.quorum.wire.replication import (
     FETCH_FROM,
+    answer_other_partitions,
     decode_fetch,
     decode_fetch_snapshot,
     encode_fetch_response,
@@ -57,7 +58,8 @@ class QuorumRequest(Generic[Q, R]):
     """One API of the quorum.
 
     `decode` gets the request and its version and may raise WrongPartition; `encode` gets the replica's response and the
-    name of the listener that the request arrived on, whose endpoints the response names.
+    name of the listener that the request arrived on, whose endpoints the response names. `complete` answers the
+    parts of the request that the replica does not handle.
     """
 
     request: type[Q]
@@ -67,6 +69,7 @@ class QuorumRequest(Generic[Q, R]):
     permission: Requirement = CLUSTER_ACTION
     forwarding: Forwarding = Forwarding.LOCAL
     min_version: int | None = None
+    complete: Callable[[Q, Any], Message] = lambda _request, response: response
 
     @property
     def key(self) -> ApiKey:
@@ -101,12 +104,13 @@ RAFT_FETCH: Final = QuorumRequest(
     FetchRequest, decode_fetch, core.FetchResponse, encode_fetch_response, min_version=FETCH_FROM
 )
 # Versions 0-1 (KIP-630): a page of a snapshot, by byte position; 1 the replica's directory and the leader's endpoint
-# (KIP-853).
+# (KIP-853). Only the metadata log has snapshots; other partitions in the request are unknown.
 FETCH_SNAPSHOT: Final = QuorumRequest(
     FetchSnapshotRequest,
     lambda message, _version: decode_fetch_snapshot(message),
     core.FetchSnapshotResponse,
     encode_fetch_snapshot_response,
+    complete=answer_other_partitions,
 )
 # Version 0 (KIP-853): a voter's endpoints and supported range of kraft.version. The response does not wait for the
 # commit, because the voter's own fetches commit the change.
@@ -164,7 +168,7 @@ class QuorumRequestHandler(Generic[Q, R]):
             return wrong.response
         response = await self._replica.handle(decoded)
         assert isinstance(response, self._api.response)
-        return self._api.encode(response, context.listener)
+        return self._api.complete(request, self._api.encode(response, context.listener))
 
 
 def quorum_routes(requests: Iterable[QuorumRequest[Any, Any]], replica: QuorumPeer) -> Iterable[Route]:

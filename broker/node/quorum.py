@@ -156,7 +156,9 @@ def quorum_settings(config: BrokerConfig, directories: NodeDirectories, bound: B
         retry_backoff_ms=config.controller_quorum_retry_backoff_ms,
         auto_join=config.controller_quorum_auto_join_enable and config.is_controller,
         fetch_max_bytes=config.controller_quorum_fetch_max_bytes,
-        fetch_snapshot_max_bytes=config.controller_quorum_fetch_snapshot_max_bytes,
+        fetch_snapshot_max_bytes=max(
+            1, min(config.controller_quorum_fetch_snapshot_max_bytes, config.replica_fetch_response_max_bytes)
+        ),
         max_observers=config.ottla_controller_quorum_max_observers,
         start_offset_lag_time_max_ms=config.metadata_start_offset_lag_time_max_ms,
         retention_bytes=config.metadata_max_retention_bytes,

@@ -15,7 +15,7 @@ from broker.quorum.messages import FetchRequest, FetchResponse, FetchSnapshotReq
 from broker.quorum.ready import PendingResponse, ReadRecords, ReadSnapshotPage, SendResponse
 from broker.quorum.replica import QuorumReplica
 from broker.quorum.settings import StoredSnapshot
-from broker.quorum.snapshots.rules import distribute, position_error
+from broker.quorum.snapshots.rules import position_error
 from broker.quorum.state import LeaderState, Role
 from protocol.errors import ErrorCode
 
@@ -100,8 +100,7 @@ class Serving:
         if request.replica.id >= 0:
             role.progress.on_snapshot_fetch(request.replica, now)
             self._leadership.on_replica_contact(request.replica, now)
-        limit = min(request.max_bytes, replica.settings.fetch_snapshot_max_bytes)
-        (max_bytes,) = distribute(limit, [snapshot.size - request.position])
+        max_bytes = min(request.max_bytes, replica.settings.fetch_snapshot_max_bytes, snapshot.size - request.position)
         page = FetchSnapshotResponse(ErrorCode.NONE, replica.hint, snapshot.id, snapshot.size, request.position)
         if max_bytes > 0:
             replica.out.responses.append(ReadSnapshotPage(token, page, max_bytes))

@@ -1,4 +1,4 @@
-"""Rules for snapshots (KIP-630): when to generate one, how far to raise the log start offset, and page sizes."""
+"""Rules for snapshots (KIP-630): when to generate one, how far to raise the log start offset, and valid positions."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -204,21 +204,6 @@ class TrimRule:
         going = [each for each in log.snapshots if start <= each.id.end_offset < snapshot.id.end_offset]
         oldest = going[0] if going else snapshot
         return 0 <= self.retention_ms < now_ms - oldest.timestamp_ms
-
-
-def distribute(max_bytes: int, remaining: Sequence[int]) -> list[int]:
-    """Return the number of bytes of each snapshot in a response of `max_bytes`, given the remaining bytes of each.
-
-    Each snapshot gets an equal share. The unused share of small snapshots is divided among the others, so the response
-    is full if possible.
-    """
-    shares = [0] * len(remaining)
-    left = max(0, max_bytes)
-    by_size = sorted(range(len(remaining)), key=lambda index: remaining[index])
-    for done, index in enumerate(by_size):
-        shares[index] = min(remaining[index], left // (len(remaining) - done))
-        left -= shares[index]
-    return shares
 
 
 def position_error(position: int, size: int) -> ErrorCode:

@@ -130,13 +130,8 @@ def _is_ours(topic: fetch.FetchTopic, version: int) -> bool:
 
 
 def decode_fetch_snapshot(message: snapshot.FetchSnapshotRequest) -> FetchSnapshotRequest:
-    """Decode a request. Raise WrongPartition."""
-    topic = only(message.topics)
-    partition = None if topic is None else only(topic.partitions)
-    if topic is None or partition is None:
-        raise WrongPartition(snapshot.FetchSnapshotResponse(error_code=ErrorCode.INVALID_REQUEST))
-    if topic.name != METADATA_TOPIC or partition.partition != METADATA_PARTITION:
-        raise WrongPartition(_unknown_partition(topic.name, partition.partition))
+    """Decode the part for the metadata log; `answer_other_partitions` answers the rest. Raise WrongPartition."""
+    partition = metadata_snapshot_partition(message)
     return FetchSnapshotRequest(
         message.cluster_id,
         ReplicaKey(message.replica_id, partition.replica_directory_id),
@@ -145,6 +140,45 @@ def decode_fetch_snapshot(message: snapshot.FetchSnapshotRequest) -> FetchSnapsh
         partition.position,
         message.max_bytes,
     )
+
+
+def metadata_snapshot_partition(
+    message: snapshot.FetchSnapshotRequest,
+) -> snapshot.FetchSnapshotRequestPartitionSnapshot:
+    """Return the part of a request for the metadata log, the only log with snapshots (KIP-630).
+
+    Raise WrongPartition if the request names the log not at all or more than once.
+    """
+    named = [each for topic in message.topics for each in topic.partitions if _has_snapshots(topic.name, each)]
+    if len(named) == 1:
+        return named[0]
+    if named or not any(topic.partitions for topic in message.topics):
+        raise WrongPartition(snapshot.FetchSnapshotResponse(error_code=ErrorCode.INVALID_REQUEST))
+    raise WrongPartition(answer_other_partitions(message, snapshot.FetchSnapshotResponse()))
+
+
+def answer_other_partitions(
+    message: snapshot.FetchSnapshotRequest, response: snapshot.FetchSnapshotResponse
+) -> snapshot.FetchSnapshotResponse:
+    """Answer all partitions except the metadata log's with UNKNOWN_TOPIC_OR_PARTITION, in the order of the request."""
+    if response.error_code:
+        return response
+    answered = [each for topic in response.topics for each in topic.partitions]
+    response.topics = [
+        snapshot.FetchSnapshotResponseTopicSnapshot(
+            topic.name,
+            [
+                answered[0] if _has_snapshots(topic.name, each) else _unknown_partition(each.partition)
+                for each in topic.partitions
+            ],
+        )
+        for topic in message.topics
+    ]
+    return response
+
+
+def _has_snapshots(name: str, partition: snapshot.FetchSnapshotRequestPartitionSnapshot) -> bool:
+    return name == METADATA_TOPIC and partition.partition == METADATA_PARTITION
 
 
 def encode_fetch_snapshot(request: FetchSnapshotRequest) -> snapshot.FetchSnapshotRequest:
@@ -202,11 +236,10 @@ def encode_fetch_snapshot_response(response: FetchSnapshotResponse, listener: st
     )
 
 
-def _unknown_partition(name: str, index: int) -> snapshot.FetchSnapshotResponse:
-    partition = snapshot.FetchSnapshotResponsePartitionSnapshot(
+def _unknown_partition(index: int) -> snapshot.FetchSnapshotResponsePartitionSnapshot:
+    return snapshot.FetchSnapshotResponsePartitionSnapshot(
         index=index,
         error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
         current_leader=snapshot.LeaderIdAndEpoch(-1, 0),
         unaligned_records=b"",
     )
-    return snapshot.FetchSnapshotResponse(topics=[snapshot.FetchSnapshotResponseTopicSnapshot(name, [partition])])

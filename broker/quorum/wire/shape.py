@@ -22,7 +22,7 @@ P = TypeVar("P")
 
 
 class WrongPartition(Exception):
-    """A request for anything other than the metadata log's partition; `response` is the response to send."""
+    """A request that does not name the metadata log's partition once; `response` is the response to send."""
 
     def __init__(self, response: Message) -> None:
         super().__init__(response)

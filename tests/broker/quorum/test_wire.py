@@ -408,7 +408,32 @@ class TestOtherPartitions:
                     replication.decode_fetch(message, version)
                 assert refused.value.response == fetch_messages.FetchResponse(error_code=ErrorCode.INVALID_REQUEST)
 
-    def test_fetch_snapshot_refuses_another_partition_and_two_partitions(self) -> None:
+    def test_fetch_snapshot_answers_each_partition(self) -> None:
+        """Only the metadata log has snapshots, so no bytes are shared with other partitions (KIP-630)."""
+        message: Any = outgoing(PAGE, 0).build(1)
+        (mine,) = message.topics[0].partitions
+        foreign = replace(mine, partition=7)
+        message.topics = [
+            snapshot_messages.FetchSnapshotRequestTopicSnapshot("orders", [mine]),
+            snapshot_messages.FetchSnapshotRequestTopicSnapshot("__cluster_metadata", [foreign, mine]),
+        ]
+        request = replication.decode_fetch_snapshot(message)
+        page = core.FetchSnapshotResponse(ErrorCode.NONE, LEADER, request.snapshot_id, 500, 64, data=b"page")
+        response = replication.answer_other_partitions(
+            message, replication.encode_fetch_snapshot_response(page, "CONTROLLER")
+        )
+        unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert [
+            (topic.name, each.index, each.error_code, bytes(each.unaligned_records or b""))
+            for topic in response.topics
+            for each in topic.partitions
+        ] == [
+            ("orders", 0, unknown, b""),
+            ("__cluster_metadata", 7, unknown, b""),
+            ("__cluster_metadata", 0, ErrorCode.NONE, b"page"),
+        ]
+
+    def test_fetch_snapshot_refuses_unknown_partitions_and_repeated_ones(self) -> None:
         message: Any = outgoing(PAGE, 0).build(1)
         message.topics[0].partitions[0].partition = 7
         with pytest.raises(WrongPartition) as refused:
@@ -417,6 +442,7 @@ class TestOtherPartitions:
         assert answer.error_code == 0
         entry = answer.topics[0].partitions[0]
         assert (entry.index, entry.error_code) == (7, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        message.topics[0].partitions[0].partition = 0
         message.topics[0].partitions *= 2
         with pytest.raises(WrongPartition) as refused:
             replication.decode_fetch_snapshot(message)

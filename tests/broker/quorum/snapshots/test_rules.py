@@ -1,4 +1,4 @@
-"""Snapshot trigger, log start offset and page sizes (KIP-630, `broker.quorum.snapshots.rules`)."""
+"""Snapshot trigger, log start offset and page positions (KIP-630, `broker.quorum.snapshots.rules`)."""
 
 from math import inf
 from random import Random
@@ -13,7 +13,6 @@ from broker.quorum.snapshots.rules import (
     SnapshotTrigger,
     TriggerSettings,
     TrimRule,
-    distribute,
     position_error,
 )
 from protocol.errors import ErrorCode
@@ -282,43 +281,7 @@ def test_followers_never_lower_the_log_start_offset() -> None:
     assert rule().on_follower(log(), 900) is None
 
 
-# Page sizes
-
-
-@pytest.mark.parametrize(
-    ("max_bytes", "remaining", "shares"),
-    [
-        (100, [], []),
-        (100, [500], [100]),
-        (100, [30], [30]),
-        (100, [500, 500], [50, 50]),
-        (100, [10, 500], [10, 90]),
-        (100, [10, 500, 500, 20], [10, 35, 35, 20]),
-        (100, [0, 0], [0, 0]),
-        (0, [5], [0]),
-        (-1, [5], [0]),
-    ],
-)
-def test_page_bytes_are_distributed_evenly(max_bytes: int, remaining: list[int], shares: list[int]) -> None:
-    assert distribute(max_bytes, remaining) == shares
-
-
-@pytest.mark.parametrize("seed", range(200))
-def test_distribution_agrees_with_a_round_robin_by_byte(seed: int) -> None:
-    random = Random(seed)
-    remaining = [random.choice([0, random.randrange(20), random.randrange(200)]) for _ in range(random.randint(1, 6))]
-    max_bytes = random.randrange(400)
-    shares = distribute(max_bytes, remaining)
-    turns, left = [0] * len(remaining), max_bytes
-    while left and turns != remaining:
-        for index in range(len(remaining)):
-            if left and turns[index] < remaining[index]:
-                turns[index] += 1
-                left -= 1
-    assert sum(shares) == sum(turns) <= max_bytes
-    assert all(abs(share - turn) <= 1 for share, turn in zip(shares, turns, strict=True))
-    average = max_bytes // len(remaining)
-    assert all(share >= min(average, has) for share, has in zip(shares, remaining, strict=True))
+# Pages
 
 
 @pytest.mark.parametrize(("position", "is_right"), [(-1, False), (0, True), (99, True), (100, False), (101, False)])
