@@ -6,6 +6,7 @@ from broker.config.broker_config import BrokerConfig
 from broker.config.errors import ConfigError
 from broker.config.internal_topics import internal_min_isr, internal_replication_factor
 from broker.config.load import parse_config
+from tests.broker.config.refusals import refused_key
 from tests.broker.config.test_listeners import COMBINED
 
 
@@ -161,7 +162,7 @@ REMOTE_ON = {"remote_log_storage_system_enable": "true", "remote_log_storage_man
     ],
 )
 def test_local_retention_may_equal_total_retention(settings: dict[str, str]) -> None:
-    config_with(**REMOTE_ON, **settings)
+    assert refused_key(lambda: config_with(**REMOTE_ON, **settings)) is None
 
 
 @pytest.mark.parametrize(

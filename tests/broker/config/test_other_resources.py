@@ -7,6 +7,7 @@ from broker.config.dynamic import NotDynamic, check_thread_counts, validate_dyna
 from broker.config.errors import ConfigError
 from broker.config.group_config import validate_group_configs
 from broker.config.load import parse_config
+from tests.broker.config.refusals import refused_key
 from tests.broker.config.test_listeners import COMBINED
 
 BROKER = parse_config(COMBINED)
@@ -23,7 +24,7 @@ BROKER = parse_config(COMBINED)
     ],
 )
 def test_valid_group_configs_are_accepted(configs: dict[str, str]) -> None:
-    validate_group_configs(configs, BROKER)
+    assert refused_key(lambda: validate_group_configs(configs, BROKER)) is None
 
 
 @pytest.mark.parametrize(
@@ -61,7 +62,7 @@ def test_invalid_group_configs_are_refused(key: str, value: str) -> None:
     ],
 )
 def test_valid_subscriptions_are_accepted(configs: dict[str, str]) -> None:
-    validate_client_metrics_configs(configs)
+    assert refused_key(lambda: validate_client_metrics_configs(configs)) is None
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from broker.config.errors import ConfigError
 from broker.config.load import parse_config
 from broker.config.topic_config import log_config, validate_topic_configs
 from storage.config import CleanupPolicy, CompressionType, LogConfig
+from tests.broker.config.refusals import refused_key
 from tests.broker.config.test_listeners import COMBINED
 
 REMOTE = {"remote.storage.enable": "true"}
@@ -72,7 +73,7 @@ def test_internal_segment_bytes_has_no_lower_bound() -> None:
     ],
 )
 def test_valid_topic_configs_are_accepted(configs: dict[str, str]) -> None:
-    validate_topic_configs(configs, broker())
+    assert refused_key(lambda: validate_topic_configs(configs, broker())) is None
 
 
 @pytest.mark.parametrize(
@@ -116,7 +117,7 @@ def test_invalid_topic_configs_are_refused(configs: dict[str, str]) -> None:
     ],
 )
 def test_valid_remote_storage_configs_are_accepted(configs: Mapping[str, str], existing: Mapping[str, str]) -> None:
-    validate_topic_configs(configs, broker(**SYSTEM_ON), existing=existing)
+    assert refused_key(lambda: validate_topic_configs(configs, broker(**SYSTEM_ON), existing=existing)) is None
 
 
 @pytest.mark.parametrize(
