@@ -148,6 +148,7 @@ class TestControllers:
     def test_older_metadata_version_does_not_check_controllers(self) -> None:
         cluster = Cluster(level=MetadataVersion.IV_3_6_2, quorum=ThreeVoters())
         update(cluster, FeatureChange(MV, 17))
+        assert cluster.image.features.metadata_level == 17
 
 
 class TestKraftVersion:

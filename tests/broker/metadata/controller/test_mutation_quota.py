@@ -111,7 +111,9 @@ class TestBucket:
         cluster = cluster_with(({"user": "u"}, 1.0))
         quota(cluster).charge(100)
         cluster.activate()
-        quota(cluster).charge(1)
+        quota(cluster).charge(100)
+        with pytest.raises(KafkaError):
+            quota(cluster).charge(1)
 
 
 class TestCommands:

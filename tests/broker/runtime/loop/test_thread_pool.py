@@ -105,6 +105,7 @@ async def test_larger_pool_starts_waiting_work() -> None:
     gate.wait_for_entry()
     gate.open()
     await asyncio.gather(*futures)
+    assert all(future.done() for future in futures)
     await pool.stop()
 
 

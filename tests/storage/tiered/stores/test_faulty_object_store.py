@@ -204,3 +204,4 @@ def test_healed_store_injects_no_faults(store: FaultyObjectStore) -> None:
     store.heal()
     for operation in every_operation(store):
         operation()
+    assert store.injected == []
