@@ -29,6 +29,11 @@ class StoreDirectory:
         place = opened(self.uri)
         return place.store.put(place.key(self.directory + name), parts)
 
+    def put_new(self, name: str, content: Buffer) -> bool:
+        """Write an object unless it exists; see `ConditionalStore.put_new`."""
+        place = opened(self.uri)
+        return place.store.put_new(place.key(self.directory + name), content)
+
     def get(self, name: str) -> Iterator[bytes]:
         place = opened(self.uri)
         return place.store.get(place.key(self.directory + name))

@@ -113,6 +113,10 @@ class FileSystem(Protocol):
         """Rename atomically within a directory, replacing an existing file."""
         ...
 
+    def link(self, source: str, target: str) -> None:
+        """Give a file a second name in its directory, atomically. Raises FileExistsError."""
+        ...
+
     def remove(self, path: str) -> None:
         """Remove a file; an absent one is no error."""
         ...
@@ -434,6 +438,9 @@ class OsFileSystem:
 
     def rename(self, source: str, target: str) -> None:
         os.replace(source, target)
+
+    def link(self, source: str, target: str) -> None:
+        os.link(source, target)
 
     def remove(self, path: str) -> None:
         with contextlib.suppress(FileNotFoundError):

@@ -86,7 +86,8 @@ def metadata_snapshots(
     """Fold the metadata log of a cluster into snapshots, byte for byte those that its nodes write (KIP-630).
 
     Without --once or --at the job runs until it is stopped (SIGTERM, Ctrl-C); a restart continues from there. Run one
-    such job per --out: of two, the earlier one ends. --at may run beside it.
+    such job per --out: of two, the earlier one ends. --at may run beside it. --tables belong to the --out of the job
+    that wrote them first; a job with another --out ends.
     """
     if once + (at is not None) + (interval is not None) > 1:
         raise click.UsageError("--once, --at and --interval exclude each other.")
@@ -115,7 +116,7 @@ def metadata_snapshots(
         trigger_s=trigger,
         max_rows=max_rows,
         keep=keep,
-        sink=None if history is None else TablesSink(TableStore(history)),
+        sink=None if history is None else TablesSink(TableStore(history), place),
     )
     by_conditions = Schedule.by_conditions(min_changed_ratio, min_bytes)
     schedule = by_conditions if interval is None else Schedule.by_time(interval)

@@ -5,10 +5,14 @@ file per table before the step is committed. A repeated step writes the same fil
 are merged into one: first the merged file is put, then the others are removed; a listing of both shows by the names
 which ones were merged (`spans.py`).
 
+The tables belong to one output (`--out`): the folds of two jobs end their steps at different offsets, and each would
+remove the files of the other. Jobs with the same output settle by the ownership of its state.
+
 The tables may be ahead of the state: by a step whose commit failed, or by everything if the state was lost. The log
 does not change, so the tables keep their rows, and rows folded again are skipped.
 """
 
+import os
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -23,7 +27,8 @@ from spark_jobs.metadata_tables.registry_tables import tables_of_registry
 from spark_jobs.metadata_tables.schemas import TABLES
 from spark_jobs.metadata_tables.section_tables import tables_of_section
 from spark_jobs.metadata_tables.spans import MERGED, SMALL, FileSpan, covered, file_name, to_be_merged
-from spark_jobs.metadata_tables.table_store import STAGED, TableStore
+from spark_jobs.metadata_tables.table_store import OWNER, STAGED, TableStore
+from storage.tiered.loading.store_uri import StoreUri
 
 STAGED_ROWS: Final = 20_000
 """Largest number of a section's rows that is staged: the driver holds 33 of these at most."""
@@ -39,13 +44,17 @@ class TablesRefused(Exception):
 
 @dataclass(slots=True)
 class TablesSink:
-    """A `ChangeSink`, which can be pickled. `reached` is the end of the tables, from `begin` on."""
+    """A `ChangeSink`, which can be pickled. `out` is the output of the job; `reached` is the end of the tables, from
+    `begin` on.
+    """
 
     store: TableStore
+    out: StoreUri
     reached: int = field(default=0, init=False)
 
     def begin(self, end: int, cluster_id: str) -> None:
         """Begin a run. Raises TablesRefused."""
+        self._require_owner()
         self._require_cluster(cluster_id)
         self.reached = self.store.end() or 0
         if self.reached < end:
@@ -58,6 +67,17 @@ class TablesSink:
             files = list(self.store.files(table))
             unfinished = [file for file in files if file.span.end > self.reached]
             self.store.delete(file.name for file in [*unfinished, *covered(set(files) - set(unfinished))])
+
+    def _require_owner(self) -> None:
+        own = _identity(self.out)
+        if self.store.owner() is None:
+            self.store.claim(own)
+        owner = self.store.owner()
+        if owner != own:
+            raise TablesRefused(
+                f"the tables in {self.store.uri} belong to the job that writes to {owner}, not to {own}: use other"
+                f" --tables, or remove {OWNER} there after the other job has ended for good."
+            )
 
     def _require_cluster(self, cluster_id: str) -> None:
         found = self.store.cluster_id()
@@ -136,3 +156,8 @@ class TablesSink:
         tables = [self.store.read(name).cast(TABLES[table]) for name in sorted(names)]
         first = TABLES[table].names[0]
         return pa.concat_tables(tables).combine_chunks().sort_by(first)
+
+
+def _identity(out: StoreUri) -> str:
+    """Return the text that identifies an output: the same for a relative and an absolute path."""
+    return os.path.abspath(out.directory) if out.directory else f"{out.endpoint or ''} {out}".strip()

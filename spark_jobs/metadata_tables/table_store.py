@@ -1,7 +1,7 @@
 """The location of the tables in a store: files written and read by executors and by the driver.
 
 Files are atomic. `_end.json` has the end offset of the tables; files beyond it belong to an unfinished step.
-`_cluster.json` has the cluster id.
+`_cluster.json` has the cluster id, `_owner.json` the output of the job that writes the tables.
 """
 
 import json
@@ -18,6 +18,7 @@ from storage.tiered.errors import ObjectNotFound
 
 END: Final = "_end.json"
 CLUSTER: Final = "_cluster.json"
+OWNER: Final = "_owner.json"
 STAGED: Final = "_steps/"
 _PIECE_BYTES: Final = 1024 * 1024
 
@@ -61,6 +62,15 @@ class TableStore(StoreDirectory):
 
     def set_cluster_id(self, cluster_id: str) -> None:
         self.put(CLUSTER, [json.dumps({"clusterId": cluster_id}).encode()])
+
+    def owner(self) -> str | None:
+        """Return the output (`--out`) of the job that writes the tables; None before the first job."""
+        found = self._read_json(OWNER)
+        return None if found is None else str(found["out"])
+
+    def claim(self, out: str) -> None:
+        """Make the job with this output the owner unless another job is: the store decides between two at a time."""
+        self.put_new(OWNER, json.dumps({"out": out}).encode())
 
     def _read_json(self, name: str) -> dict[str, Any] | None:
         try:

@@ -44,3 +44,15 @@ class ObjectStore(Protocol):
         ...
 
     def close(self) -> None: ...
+
+
+class ConditionalStore(ObjectStore, Protocol):
+    """An object store that decides between concurrent writers of one object."""
+
+    def put_new(self, key: str, content: Buffer) -> bool:
+        """Store an object unless one exists under the key; return whether this call stored it.
+
+        After StoreUnavailable the object may exist. False may also mean that an earlier attempt of the same call stored
+        it, so callers that need to know compare the content.
+        """
+        ...

@@ -37,7 +37,8 @@ class Folding:
         self.end = 0
         self._log = log
         self._fold = SingleProcess(with_changes=tables is not None)
-        self._sink = None if tables is None else TablesSink(TableStore(StoreUri(directory=str(tables))))
+        place = None if tables is None else StoreUri(directory=str(tables))
+        self._sink = None if place is None else TablesSink(TableStore(place), place)
         if self._sink is not None:
             self._sink.begin(0, log.cluster_id)
 

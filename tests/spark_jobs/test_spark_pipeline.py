@@ -111,7 +111,7 @@ def test_snapshot_does_not_depend_on_micro_batches(
     assert once(spark, settings) == expected
     tables = TableStore(StoreUri(directory=f"{out}-tables"))
     several = replace(settings, out=StoreUri(directory=f"{out}-several"), max_rows=log.batches[-1].last_offset // 4)
-    assert once(spark, replace(several, sink=TablesSink(tables))) == expected
+    assert once(spark, replace(several, sink=TablesSink(tables, several.out))) == expected
     assert tables.end() == log.batches[-1].last_offset + 1
     assert len({file.span for file in live_files(tables, "changes")}) > 1, "each step writes a file"
     monkeypatch.setattr(micro_batch, "SMALL_ROWS", 0)

@@ -11,7 +11,7 @@ from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 from storage.files import FileSystem, OsFileSystem
 from storage.tiered.errors import StoreUnavailable
-from storage.tiered.object_store import ObjectStore
+from storage.tiered.object_store import ConditionalStore
 from storage.tiered.stores.directory_store import DirectoryStore
 from storage.tiered.stores.s3_settings import S3Settings
 
@@ -45,7 +45,7 @@ class StoreUri:
 class StoreAt(NamedTuple):
     """A prefix in a store; closed by closing `store`."""
 
-    store: ObjectStore
+    store: ConditionalStore
     prefix: str
 
     def key(self, name: str) -> str:

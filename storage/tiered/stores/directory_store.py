@@ -34,7 +34,7 @@ _HOPELESS = frozenset(
 
 
 class DirectoryStore:
-    """Implements ObjectStore. Raises StoreUnavailable while the root is missing: a failed mount deletes no objects."""
+    """Implements ConditionalStore. A missing root raises StoreUnavailable: a failed mount deletes no object."""
 
     def __init__(
         self,
@@ -74,6 +74,25 @@ class DirectoryStore:
         with _file_errors(key):
             self._sync_upwards(parent(path))
         return size
+
+    def put_new(self, key: str, content: Buffer) -> bool:
+        path = self._path(key)
+        aside = aside_of(path, self._unique())
+        with _file_errors(key):
+            file = self._open_aside(aside)
+        try:
+            _write(file, key, [content])
+            with _file_errors(key):
+                try:
+                    self._fs.link(aside, path)
+                except FileExistsError:
+                    return False
+        finally:
+            with contextlib.suppress(OSError):
+                self._fs.remove(aside)
+        with _file_errors(key):
+            self._sync_upwards(parent(path))
+        return True
 
     def _open_aside(self, aside: str) -> File:
         """Create a temporary file; retry while other nodes remove the empty directory."""

@@ -51,7 +51,7 @@ T = TypeVar("T")
 
 
 class S3Store:
-    """Implements ObjectStore in one bucket. Keys are used as they are, without a prefix."""
+    """Implements ConditionalStore in one bucket. Keys are used as they are, without a prefix."""
 
     def __init__(
         self,
@@ -80,6 +80,14 @@ class S3Store:
             self._call(lambda client: client.put_object(**self._named(key), **self._new_object(), Body=part))
             return len(part)
         return self._put_in_parts(key, part, cut)
+
+    def put_new(self, key: str, content: Buffer) -> bool:
+        new = self._named(key) | self._new_object() | {"Body": bytes(content), "IfNoneMatch": "*"}
+        try:
+            self._call(lambda client: client.put_object(**new))
+        except ObjectChanged:
+            return False
+        return True
 
     def _put_in_parts(self, key: str, first: bytearray, rest: Iterator[tuple[bytearray, bool]]) -> int:
         mark = secrets.token_hex(16)

@@ -23,13 +23,14 @@ from spark_jobs.metadata_tables.schemas import KEYS, TABLES
 from spark_jobs.metadata_tables.sink import SMALL_BYTES, TablesRefused, TablesSink
 from spark_jobs.metadata_tables.spans import FileSpan, TableFile, covered, file_name, parse_file, to_be_merged
 from spark_jobs.metadata_tables.table_store import TableStore
-from storage.tiered.loading.store_uri import parse_store_uri
+from storage.tiered.loading.store_uri import StoreUri, parse_store_uri
 from tests.spark_jobs.metadata.logs import EveryHistory, Log
 from tests.support.harnesses.single_process import SingleProcess
 
 Row = dict[str, Any]
 
 CLUSTER = "4L6g3nShT-eMCtK--X86sw"
+OUT = StoreUri(directory="/snapshots")
 MERGE_SPANS = 4
 """Replaces the sink's value, so that few steps suffice: a step is a few synced files."""
 
@@ -53,7 +54,7 @@ class Writer:
     """The job in one process, with the tables as its sink."""
 
     def __init__(self, store: TableStore) -> None:
-        self.sink = TablesSink(store)
+        self.sink = TablesSink(store, OUT)
         self.job = SingleProcess(with_changes=True)
         self.sink.begin(0, CLUSTER)
 
@@ -172,7 +173,7 @@ def test_repeated_step_leaves_the_same_tables(store: TableStore) -> None:
     before = {table: rows_of(store, table) for table in TABLES}
     writer.take(log.rows(half, len(log.images)), is_finished=False)
     again = Writer.__new__(Writer)
-    again.sink, again.job = TablesSink(store), SingleProcess(with_changes=True)
+    again.sink, again.job = TablesSink(store, OUT), SingleProcess(with_changes=True)
     again.sink.begin(end, CLUSTER)
     assert {table: rows_of(store, table) for table in TABLES} == before
     again.job.take(log.rows(0, half))
@@ -198,7 +199,7 @@ def offsets_of(store: TableStore) -> list[int]:
 def test_attempt_of_another_length_is_replaced(store: TableStore, monkeypatch: pytest.MonkeyPatch) -> None:
     """Large files of the attempt are already in place."""
     monkeypatch.setattr(sink_module, "STAGED_ROWS", 0)
-    sink = TablesSink(store)
+    sink = TablesSink(store, OUT)
     sink.begin(0, CLUSTER)
     for end in (9, 5):
         sink.registry(Step(0, end, 0), [_config_change(offset, "a", str(offset)) for offset in range(end)])
@@ -209,12 +210,12 @@ def test_attempt_of_another_length_is_replaced(store: TableStore, monkeypatch: p
 
 def test_step_with_a_failed_commit_is_recorded_once(store: TableStore) -> None:
     """The step is repeated in any form, also with merged spans."""
-    sink = TablesSink(store)
+    sink = TablesSink(store, OUT)
     sink.begin(0, CLUSTER)
     for end in range(2, 6 * MERGE_SPANS, 2):
         take_steps(sink, [end], start=end - 2)
         if end % 3:
-            sink = TablesSink(store)  # after a crash
+            sink = TablesSink(store, OUT)  # after a crash
             sink.begin(end - 2, CLUSTER)
         take_steps(sink, [end - 1], start=end - 2)
         assert offsets_of(store) == list(range(end))
@@ -240,7 +241,7 @@ def test_tables_survive_the_loss_of_the_state(store: TableStore) -> None:
 
 
 def test_unfinished_step_is_invisible(store: TableStore) -> None:
-    sink = TablesSink(store)
+    sink = TablesSink(store, OUT)
     sink.begin(0, CLUSTER)
     take_steps(sink, [3])
     store.write(file_name("configs", (3, 9), "registry"), store.read(live_files(store, "configs")[0].name))
@@ -249,7 +250,7 @@ def test_unfinished_step_is_invisible(store: TableStore) -> None:
 
 def test_tables_that_contradict_the_state_are_refused(store: TableStore) -> None:
     """Writing would lose changes."""
-    sink = TablesSink(store)
+    sink = TablesSink(store, OUT)
     with pytest.raises(TablesRefused, match="end at offset 0, but the state ends at 7"):
         sink.begin(7, CLUSTER)
     take_steps(sink, [9])
@@ -263,8 +264,30 @@ def test_tables_that_contradict_the_state_are_refused(store: TableStore) -> None
     sink.registry(Step(9, 15, 0), summarized[1:])
 
 
+def test_tables_of_another_output_are_refused(store: TableStore) -> None:
+    """The steps of another output have other ends, and each job would remove the files of the other."""
+    TablesSink(store, OUT).begin(0, CLUSTER)
+    other = TablesSink(store, StoreUri(bucket="b", prefix="other/"))
+    with pytest.raises(TablesRefused, match=r"belong to the job that writes to /snapshots, not to s3://b/other/: use"):
+        other.begin(0, CLUSTER)
+    TablesSink(store, StoreUri(directory="/elsewhere/../snapshots")).begin(0, CLUSTER)
+
+
+def test_store_decides_between_outputs_that_begin_at_once(store: TableStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both find no owner; the second claim changes nothing."""
+    claim = TableStore.claim
+
+    def claim_after_another(own: TableStore, out: str) -> None:
+        claim(own, "/another")
+        claim(own, out)
+
+    monkeypatch.setattr(TableStore, "claim", claim_after_another)
+    with pytest.raises(TablesRefused, match="belong to the job that writes to /another, not to /snapshots"):
+        TablesSink(store, OUT).begin(0, CLUSTER)
+
+
 def test_small_spans_are_merged_and_covered_ones_ignored(store: TableStore) -> None:
-    sink = TablesSink(store)
+    sink = TablesSink(store, OUT)
     sink.begin(0, CLUSTER)
     take_steps(sink, range(1, 3 * MERGE_SPANS + 2))
     assert offsets_of(store) == list(range(3 * MERGE_SPANS + 1))
@@ -277,7 +300,7 @@ def test_small_spans_are_merged_and_covered_ones_ignored(store: TableStore) -> N
 
 
 def test_rows_merged_after_the_listing_are_read_from_the_merged_file(store: TableStore) -> None:
-    sink = TablesSink(store)
+    sink = TablesSink(store, OUT)
     sink.begin(0, CLUSTER)
     take_steps(sink, range(1, MERGE_SPANS // 2))
     listed = shares(store, "configs")
@@ -296,14 +319,16 @@ class Disturbed(TableStore):
     def files(self, table: str, start: int = 0) -> Iterator[TableFile]:
         found = list(TableStore.files(self, table, start))
         while self.first:
-            take_steps(TablesSink(TableStore(self.uri)), range(self.first.pop(), 2 * MERGE_SPANS), start=MERGE_SPANS)
+            take_steps(
+                TablesSink(TableStore(self.uri), OUT), range(self.first.pop(), 2 * MERGE_SPANS), start=MERGE_SPANS
+            )
             left = set(TableStore.files(self, table, start))
             found = [file for file in found if file in left]
         yield from found
 
 
 def test_inconsistent_listing_is_repeated(store: TableStore) -> None:
-    sink = TablesSink(store)
+    sink = TablesSink(store, OUT)
     sink.begin(0, CLUSTER)
     take_steps(sink, range(1, MERGE_SPANS + 1))
     Disturbed.first.append(MERGE_SPANS + 1)

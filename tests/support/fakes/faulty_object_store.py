@@ -14,7 +14,7 @@ from typing import NamedTuple, TypeVar
 
 from protocol.primitives import Buffer
 from storage.tiered.errors import StoreThrottled, StoreUnavailable
-from storage.tiered.object_store import ObjectInfo, ObjectStore
+from storage.tiered.object_store import ConditionalStore, ObjectInfo
 from tests.support.fakes.memory_object_store import MemoryObjectStore, Operation
 
 T = TypeVar("T")
@@ -78,7 +78,7 @@ class _Change(NamedTuple):
 class FaultyObjectStore:
     def __init__(
         self,
-        inner: ObjectStore,
+        inner: ConditionalStore,
         seed: int = 0,
         probabilities: Mapping[FaultKind, float] | None = None,
         *,
@@ -146,6 +146,15 @@ class FaultyObjectStore:
         if FaultKind.TIMEOUT_AFTER_SUCCESS in kinds:
             raise StoreUnavailable(f"put {key}: timed out")
         return size
+
+    def put_new(self, key: str, content: Buffer) -> bool:
+        kinds = self._begin("put", key)
+        if FaultKind.PARTIAL_UPLOAD in kinds:
+            raise StoreUnavailable(f"put {key}: connection reset")
+        is_new = self._change([key], lambda: self.inner.put_new(key, content))
+        if FaultKind.TIMEOUT_AFTER_SUCCESS in kinds:
+            raise StoreUnavailable(f"put {key}: timed out")
+        return is_new
 
     def get(self, key: str, first: int = 0, last: int | None = None) -> Iterator[bytes]:
         kinds = self._begin("get", key)
@@ -257,6 +266,6 @@ class FaultyObjectStore:
         return next((info for info in self.inner.list(key) if info.key == key), None)
 
 
-def checked(store: FaultyObjectStore) -> ObjectStore:
-    """Return `store`; the type checker verifies that it is an ObjectStore."""
+def checked(store: FaultyObjectStore) -> ConditionalStore:
+    """Return `store`; the type checker verifies that it is a ConditionalStore."""
     return store

@@ -19,7 +19,7 @@ from storage.files import DiskSpace, File, FileLock, FileSystem, base_name, pare
 SECTOR_BYTES = 512
 
 Operation: TypeAlias = Literal[
-    "open", "read", "write", "truncate", "sync", "rename", "remove", "sync_directory", "list"
+    "open", "read", "write", "truncate", "sync", "rename", "link", "remove", "sync_directory", "list"
 ]
 
 
@@ -300,6 +300,17 @@ class MemoryFileSystem:
         if node is None:
             raise OSError(errno.ENOENT, os.strerror(errno.ENOENT), source)
         directory.change({base_name(source): None, base_name(target): node})
+
+    def link(self, source: str, target: str) -> None:
+        self.maybe_fail("link", source)
+        assert parent(source) == parent(target), "names move within a directory only"
+        directory = self._directory(parent(source))
+        node = directory.entries.get(base_name(source))
+        if node is None:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), source)
+        if base_name(target) in directory.entries:
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), target)
+        directory.change({base_name(target): node})
 
     def remove(self, path: str) -> None:
         self.maybe_fail("remove", path)

@@ -6,7 +6,7 @@ from typing import Literal, NamedTuple, TypeAlias
 
 from protocol.primitives import Buffer
 from storage.tiered.errors import ObjectNotFound
-from storage.tiered.object_store import ObjectInfo, ObjectStore
+from storage.tiered.object_store import ConditionalStore, ObjectInfo
 
 Operation: TypeAlias = Literal["put", "get", "delete", "list"]
 
@@ -65,6 +65,14 @@ class MemoryObjectStore:
             self._objects[key] = _Stored(content, self.now_ms)
         return len(content)
 
+    def put_new(self, key: str, content: Buffer) -> bool:
+        self._note(StoreCall("put", key))
+        with self._lock:
+            is_new = key not in self._objects
+            if is_new:
+                self._objects[key] = _Stored(bytes(content), self.now_ms)
+        return is_new
+
     def get(self, key: str, first: int = 0, last: int | None = None) -> Iterator[bytes]:
         assert last is None or first <= last, "a range has at least one byte"
         self._note(StoreCall("get", key, first, last))
@@ -105,6 +113,6 @@ class MemoryObjectStore:
         self.calls.append(call)
 
 
-def checked(store: MemoryObjectStore) -> ObjectStore:
-    """Prove to the type checker that the fake is an ObjectStore."""
+def checked(store: MemoryObjectStore) -> ConditionalStore:
+    """Prove to the type checker that the fake is a ConditionalStore."""
     return store

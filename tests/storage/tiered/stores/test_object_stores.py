@@ -11,7 +11,7 @@ import pytest
 from protocol.primitives import Buffer
 from storage.files import OsFileSystem
 from storage.tiered.errors import ObjectNotFound
-from storage.tiered.object_store import ObjectStore
+from storage.tiered.object_store import ConditionalStore, ObjectStore
 from storage.tiered.stores.directory_store import DirectoryStore
 from storage.tiered.stores.s3 import S3Store
 from tests.support.fakes.faulty_object_store import FaultyObjectStore
@@ -30,7 +30,7 @@ def s3_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
 
 
 @pytest.fixture(params=["memory", "faulty", "directory", pytest.param("s3", marks=pytest.mark.integration)])
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ObjectStore]:
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ConditionalStore]:
     """An empty store."""
     made = _make(request, tmp_path)
     yield made
@@ -38,7 +38,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ObjectStor
     made.close()
 
 
-def _make(request: pytest.FixtureRequest, tmp_path: Path) -> ObjectStore:
+def _make(request: pytest.FixtureRequest, tmp_path: Path) -> ConditionalStore:
     match request.param:
         case "memory":
             return MemoryObjectStore()
@@ -105,6 +105,24 @@ def test_put_replaces_an_object(store: ObjectStore) -> None:
     store.put("a", [b"the second"])
     assert content(store, "a") == b"the second"
     assert [info.size for info in store.list("")] == [10]
+
+
+def test_new_object_never_replaces_another(store: ConditionalStore) -> None:
+    assert store.put_new("owner", b"first")
+    assert not store.put_new("owner", b"second")
+    assert content(store, "owner") == b"first"
+    store.put("owner", [b"third"])
+    assert not store.put_new("owner", b"fourth")
+    store.delete(["owner"])
+    assert store.put_new("owner", b"fifth")
+    assert (content(store, "owner"), keys(store)) == (b"fifth", ["owner"])
+
+
+def test_one_of_many_concurrent_writers_stores_a_new_object(store: ConditionalStore) -> None:
+    with ThreadPoolExecutor(8) as pool:
+        stored = list(pool.map(lambda number: store.put_new("a/owner", str(number).encode()), range(16)))
+    assert stored.count(True) == 1
+    assert content(store, "a/owner") == str(stored.index(True)).encode()
 
 
 def test_large_object_is_read_in_pieces(store: ObjectStore) -> None:
