@@ -152,7 +152,7 @@ class Audit:
 
     def _may_be_lost(self, objects: StoredSegment, known: KnownPartition, coverage: Coverage) -> bool:
         """Whether the metadata may have lost a segment that they do not know."""
-        if not objects.is_complete or known.is_being_deleted:
+        if not objects.has_records or known.is_being_deleted:
             return False
         if not known.has_events:
             return True

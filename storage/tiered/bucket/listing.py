@@ -29,12 +29,16 @@ class StoredSegment:
 
     @property
     def is_complete(self) -> bool:
-        """Whether the copy finished: the manifest is written last."""
-        return ObjectSuffix.MANIFEST in self.objects
+        """Whether the segment can be read: the copy finished, and no object is missing."""
+        return len(self.objects) == len(ObjectSuffix)
 
     @property
-    def is_whole(self) -> bool:
-        return len(self.objects) == len(ObjectSuffix)
+    def has_records(self) -> bool:
+        """Whether the copy finished, as the manifest proves, and the log is there.
+
+        A manifest without the log is left from a request that took effect after the segment was deleted.
+        """
+        return ObjectSuffix.MANIFEST in self.objects and ObjectSuffix.LOG in self.objects
 
     @property
     def size_bytes(self) -> int:

@@ -2,41 +2,39 @@
 
 Brokers have real logs, the real RemoteLogManager with its drivers, and a real segment store over a bucket with all
 kinds of faults (`store.py`). They share remote metadata, whose responses may be delayed or lost. The schedule does
-replication, clean and unclean elections, and local retention; consumers read meanwhile, and `ottla remote collect` runs
-at times. All randomness comes from the seed; time is that of a `FastForwardLoop`.
+replication, elections, isolation of leaders, power losses, clock steps and local retention; consumers read meanwhile,
+and `ottla remote collect` and `recover` run at times. All randomness comes from the seed; time is that of a
+`SimulatedLoop`.
 
 `checker.py` has the invariants.
 """
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 from dataclasses import replace
 from random import Random
 
-from protocol.records.builder import Record, build_batch
-from protocol.records.control import ControlType
+from broker.runtime.remote_log.settings import RemoteLogSettings
 from storage.config import LogConfig
-from storage.log import Log
-from storage.producer_state import Origin, ProducerState
-from storage.remote_log_start import RemoteLogStart
-from storage.retention import SegmentDeletionReason
-from storage.tiered.cache.index_cache import IndexCache
+from storage.errors import LogDirFailure
 from storage.tiered.segment_metadata import RemoteSegment, SegmentUpdate
-from storage.tiered.segments.reading import SegmentReader
+from storage.tiered.stores.backoff import Backoff
 from tests.simulation.remote_log.checker import Checker
 from tests.simulation.remote_log.collector import Collector, Journal
 from tests.simulation.remote_log.consumer import Consumer
-from tests.simulation.remote_log.state import RECORDS, SEGMENT_BYTES, RemoteStorageCounts, Server, State
-from tests.simulation.remote_log.store import Connection, Weather
+from tests.simulation.remote_log.failures import Failures
+from tests.simulation.remote_log.loop import SimulatedLoop
+from tests.simulation.remote_log.replicas import Replicas
+from tests.simulation.remote_log.state import SEGMENT_BYTES, TASK_INTERVAL_MS, RemoteStorageCounts, State
+from tests.simulation.remote_log.store import Weather
 from tests.simulation.simulator import Simulator
-from tests.support.fakes.fast_forward_loop import run_fast
-from tests.support.fakes.transaction_markers import end_transaction_marker
-from tests.support.harnesses.remote_log_harness import SETTINGS, TIERED, Broker, Bucket, HarnessReplica, LoopClock
+from tests.support.harnesses.remote_log_harness import TIERED, Bucket, LoopClock
 
 BROKERS = 3
-VALUE = 30
-GRACE_S = SETTINGS.grace_ms / 1000
-INDEX_CACHE_BYTES = 2_000
+CHUNK_S = 25.0
+"""Longest time without fetches of followers."""
+PEACE_STEP_S = 25.0
 
 
 class RemoteStorageSimulator(Simulator):
@@ -48,13 +46,13 @@ class RemoteStorageSimulator(Simulator):
         self._least_events = events
         self.clock = LoopClock()
         weather = Weather(self.random, self.clock.now_ms)
-        self.state = State(seed, self.random, Bucket(), weather, _config(self.random))
+        self.state = State(seed, self.random, Bucket(), weather, _config(self.random), _settings(self.random))
         self.checker = Checker(self.state)
         self.consumer = Consumer(self.state, self.checker)
-        self.open_producer: int | None = None
-        self.producers = 0
-        self.restarted: set[int] = set()
-        self.uploads_s = 0.2
+        self.replicas = Replicas(self.state)
+        self.failures = Failures(self.state, self.replicas)
+        self.failures.on_log_start = self.checker.check_start
+        self._weights = self._schedule()
 
     # ---- one history
 
@@ -71,58 +69,45 @@ class RemoteStorageSimulator(Simulator):
 
     def play(self) -> None:
         try:
-            run_fast(self._main())
+            SimulatedLoop().run(self._main())
         except Exception:
             if self.state.found is not None:  # raised inside of a broker, which wraps it
                 raise self.state.found from None
             raise
         finally:
-            self.state.counts.set(self.state.weather.happened)
+            counts = self.state.counts
+            counts.set(self.state.weather.happened)
+            counts.set({"late PUTs": self.state.weather.memory.late_puts})
+            counts.set({"zombie hours": round(self.state.zombie_s / 3600)})
 
     def close(self) -> None:
-        """Do nothing: `play` stops all brokers."""
+        """Do nothing: the loop cancels all brokers."""
 
     async def _main(self) -> None:
-        publish = self.state.bucket.metadata.publish
+        state, publish = self.state, self.state.bucket.metadata.publish
         self._delay_metadata()
-        self.uploads_s = self.random.choice([0.2, 3.0, 40.0])
-        self.state.servers = [self._server(number) for number in range(1, BROKERS + 1)]
+        state.weather.memory.on_put = self.checker.check_put
+        state.weather.latest_s = state.grace_s / 2
+        self.failures.uploads_s = self.random.choice([0.2, 30.0, 200.0, 200.0, state.grace_s])
+        state.servers = [self.failures.new_server(number) for number in range(1, BROKERS + 1)]
         self.collector = Collector(
-            self.state, self.state.weather.faulty, Journal(self.state.bucket.metadata, publish), self.clock.now_ms
+            state, state.weather.faulty, Journal(state.bucket.metadata, publish), self.clock.now_ms
         )
-        try:
-            await self._live()
-        finally:
-            for server in self.state.servers:
-                await server.broker.give_up()
-
-    def _server(self, number: int) -> Server:
-        weather = self.state.weather
-        connection = Connection(weather.faulty)
-        storage = weather.connect(connection)
-        broker = Broker(
-            self.state.bucket,
-            number,
-            upload_s=lambda: self.random.uniform(0.0, self.uploads_s),
-            storage=storage,
-            answer_s=weather.answer_s,
-        )
-        reader = SegmentReader(storage, IndexCache(broker.fs, "index-cache", storage, INDEX_CACHE_BYTES))
-        return Server(broker, connection, reader)
+        await self._live()
 
     async def _live(self) -> None:
         state = self.state
         for server in state.servers:
-            server.broker.config = state.config
-            server.broker.start()
-            self._watch(server.broker.replica())
+            self.failures.begin(server)
+            server.log.flush()
         state.in_sync = {server.id for server in state.servers}
-        self._elect()
+        self.replicas.elect()
         while state.events < self._least_events:
             state.actions += 1
             await self._act()
-            await self._bury_the_dead()
-            self._sync_watermarks()
+            await self.failures.bury_the_dead()
+            self.replicas.reconnect()
+            self.replicas.sync_watermarks()
             self.consumer.poll()
             self.checker.check()
         await self._recover()
@@ -137,7 +122,7 @@ class RemoteStorageSimulator(Simulator):
             if isinstance(event, RemoteSegment):
                 self.checker.check_copy(event)
             if isinstance(event, SegmentUpdate):
-                self.checker.note_deletion(event)
+                self.checker.check_update(event)
             due[0] = max(due[0], loop.time() + self.random.uniform(0.0, 0.3))
             loop.call_at(due[0], apply, event, done)
 
@@ -148,243 +133,66 @@ class RemoteStorageSimulator(Simulator):
 
         metadata.publish = later  # type: ignore[method-assign]
 
-    def _watch(self, replica: HarnessReplica) -> None:
-        """Check each log start offset that a broker sets on its log."""
-
-        def moved() -> None:
-            self.checker.check_start(replica.log)
-
-        def low_watermark() -> int:
-            return min(server.log.log_start_offset for server in self.state.servers if server.is_up)
-
-        replica.on_log_start_moved = moved  # type: ignore[method-assign]
-        replica.low_watermark = low_watermark  # type: ignore[method-assign]
-
     # ---- ---- schedule
 
-    async def _act(self) -> None:
+    def _schedule(self) -> tuple[list[Callable[[], None]], list[float]]:
+        replicas, failures = self.replicas, self.failures
         choices: list[tuple[float, Callable[[], None]]] = [
-            (10, self._produce),
-            (8, self._replicate_some),
+            (10, replicas.produce),
+            (8, replicas.replicate_some),
             (4, self._retain_some),
-            (2, self._toggle_transaction),
-            (1, self._delete_records),
-            (1, self._toggle_store),
-            (1, self._elect),
-            (0.7, self._kill_during_request),
+            (2, replicas.toggle_transaction),
+            (1, replicas.delete_records),
+            (1, failures.toggle_store),
+            (1, replicas.elect),
+            (0.7, failures.kill_during_request),
             (1, self._audit),
             (1, self._collect),
+            (1, failures.flush_some),
+            (0.5, self._cut_off),
+            (0.3, failures.step_a_clock),
+            (0.0, failures.rot_on_disk),
+            (0.2, failures.fill_a_disk),
+            (0.1, failures.rot_in_store),
+            (0.05, failures.hide_log_starts),
+            (0.5, self._recover_metadata),
         ]
-        action = self.random.choices([each for _, each in choices], [weight for weight, _ in choices])[0]
-        action()
-        if self.random.random() < 0.03:
-            await self._crash_or_restart(self.random.choice(self.state.servers))
-        for _ in range(self.random.choice([0, 1, 2, 10])):
-            self._sync_watermarks()
-            await asyncio.sleep(0.5)
+        return [each for _, each in choices], [weight for weight, _ in choices]
 
-    @property
-    def _alive(self) -> list[Server]:
-        return [server for server in self.state.servers if server.is_up]
+    async def _act(self) -> None:
+        actions, weights = self._weights
+        action = self.random.choices(actions, weights)[0]
+        with contextlib.suppress(LogDirFailure):
+            action()
+        self.failures.note_failed_disks()
+        luck = self.random.random()
+        if luck < 0.022:
+            await self.failures.crash_or_restart(self.random.choice(self.state.servers))
+        elif luck < 0.026:
+            await self.failures.lose_power()
+        elif luck < 0.026:
+            await self.failures.lose_metadata()
+        elif luck < 0.04:
+            await self._pause(self.random.uniform(0.2, 2.0) * self.state.grace_s)
+        else:
+            await self._pause(self.random.choice([0.0, 0.0, 0.5, 2.0, 10.0, 40.0]))
 
-    @property
-    def _followers(self) -> list[Server]:
-        return [server for server in self._alive if server is not self.state.leader]
-
-    # ---- clients
-
-    def _produce(self) -> None:
-        if self.state.leader is not None:
-            for _ in range(self.random.randint(1, 3)):
-                self._append(self.state.leader.log, transactional=self.open_producer is not None)
-
-    def _append(self, log: Log, *, transactional: bool) -> None:
-        epoch, now_ms = self.state.epoch, self.clock.now_ms()
-        values = [f"{epoch}/{log.log_end_offset + n}".encode().ljust(VALUE, b".") for n in range(RECORDS)]
-        fields = {"producer_id": self.open_producer, "producer_epoch": 0, "base_sequence": 0} if transactional else {}
-        data = build_batch([Record(now_ms, b"k", value) for value in values], transactional=transactional, **fields)  # type: ignore[arg-type]
-        info = log.append_as_leader(bytearray(data), epoch, now_ms=now_ms, origin=Origin.COORDINATOR)
-        if not info.duplicate:
-            for number, value in enumerate(values):
-                self.state.written[epoch, info.first_offset + number] = value
-
-    def _toggle_transaction(self) -> None:
-        if self.state.leader is None:
-            return
-        if self.open_producer is None:
-            self.producers += 1
-            self.open_producer = self.producers
-            self._append(self.state.leader.log, transactional=True)
-            return
-        kind = self.random.choice([ControlType.ABORT, ControlType.COMMIT])
-        self._end_transaction(self.state.leader.log, kind, self.open_producer)
-        self.open_producer = None
-
-    def _end_transaction(self, log: Log, kind: ControlType, producer: int) -> None:
-        now_ms = self.clock.now_ms()
-        marker = end_transaction_marker(kind, producer, 0, 0, now_ms)
-        log.append_as_leader(bytearray(marker), self.state.epoch, now_ms=now_ms, origin=Origin.COORDINATOR)
-
-    def _delete_records(self) -> None:
-        state = self.state
-        if state.leader is not None and self.random.random() < 0.5:
-            log = state.leader.log
-            target = self.random.randint(log.log_start_offset, min(log.log_start_offset + 60, log.high_watermark))
-            if log.maybe_increment_log_start_offset(target):
-                state.trimmed_to = target
-                state.gone_below = max(state.gone_below, target)
-                state.note(f"records deleted below {target}")
-
-    # ---- replication
-
-    def _replicate_some(self) -> None:
-        if self.state.leader is not None and self._followers:
-            self._replicate(self.random.choice(self._followers), rounds=self.random.randint(1, 6))
-        self._commit()
-
-    def _sync_watermarks(self) -> None:
-        """Advance the high watermark and log start offset of in-sync followers, as frequent fetches do."""
-        if self.state.leader is not None:
-            source = self.state.leader.log
-            for server in self._followers:
-                if server.id in self.state.in_sync:
-                    server.log.follow_high_watermark(source.high_watermark)
-                    server.log.maybe_increment_log_start_offset(min(source.log_start_offset, server.log.high_watermark))
-
-    def _replicate(self, follower: Server, rounds: int = 1_000) -> None:
-        """Replicate as many batches as fit some fetches, after a truncation to the leader's log."""
-        assert self.state.leader is not None
-        source, target, now_ms = self.state.leader.log, follower.log, self.clock.now_ms()
-        common = common_end(source, target)
-        if common < target.log_end_offset:
-            self.state.in_sync.discard(follower.id)
-        if common > source.log_start_offset:
-            target.truncate_to(common, now_ms=now_ms)  # also removes epochs without records
-        elif (target.log_start_offset, target.log_end_offset) != (source.log_start_offset, source.log_start_offset):
-            target.truncate_fully_and_start_at(source.log_start_offset, now_ms=now_ms)
-        if target.log_end_offset < source.local_log_start_offset:
-            self._begin_from_tier(source, follower)
-        for _ in range(rounds):
-            if target.log_end_offset >= source.log_end_offset:
-                break
-            found = source.read(target.log_end_offset, 1, source.log_end_offset)
-            target.append_as_follower(bytes(found.data), now_ms=now_ms)
-        target.follow_high_watermark(source.high_watermark)
-        target.maybe_increment_log_start_offset(min(source.log_start_offset, target.high_watermark))
-        if target.log_end_offset == source.log_end_offset:
-            self.state.in_sync.add(follower.id)
-            self.restarted.discard(follower.id)
-
-    def _begin_from_tier(self, source: Log, follower: Server) -> None:
-        start = source.local_log_start_offset
-        producers = ProducerState()
-        producers.end_offset = start
-        entries = tuple(entry for entry in source.epochs.entries if entry.start_offset < start)
-        self.state.counts.add("starts from the tier")
-        follower.log.start_behind_remote_log(
-            RemoteLogStart(
-                next_offset=start, log_start_offset=source.log_start_offset, epochs=entries, producers=producers
-            ),
-            now_ms=self.clock.now_ms(),
-            checkpoint=lambda log: follower.broker.dirs.checkpoints.write_log_starts(),
-        )
-
-    def _commit(self) -> None:
-        if self.state.leader is not None:
-            self.state.in_sync.add(self.state.leader.id)
-            ends = [self.state.servers[number - 1].log.log_end_offset for number in self.state.in_sync]
-            self.state.leader.log.advance_high_watermark(min(ends))
-
-    def _elect(self) -> None:
-        """Elect another leader, usually from the in-sync replicas."""
-        state, clean = self.state, [server for server in self._alive if server.id in self.state.in_sync]
-        if not clean and self.random.random() < 0.5:
-            clean = self._alive
-            state.counts.add("unclean elections", int(bool(clean)))
-        if not clean:
-            return
-        leader = state.leader = self.random.choice(clean)
-        is_clean = leader.id in state.in_sync
-        if not is_clean:
-            state.in_sync = {leader.id}
-        # A replica that was down or isolated may not know the log start offset for a while.
-        state.log_start_may_be_unknown |= not is_clean or leader.id in self.restarted
-        state.epoch += 1
-        state.counts.add("elections")
-        self.open_producer = None  # the client is gone: its open transaction holds the last stable offset
-        if leader.log.producers.open_transactions:
-            self._abort_open(leader.log)
-        state.note(f"{leader.id} leads epoch {state.epoch} from {leader.log}")
-        leader.broker.lead(state.epoch)
-        for follower in self._followers:
-            follower.broker.follow(state.epoch)
-
-    def _abort_open(self, log: Log) -> None:
-        for producer in list(log.producers.open_transactions.values()):
-            self._end_transaction(log, ControlType.ABORT, producer)
-
-    # ---- disks, processes, the store
+    async def _pause(self, seconds: float) -> None:
+        """Let time pass; followers fetch meanwhile."""
+        end_s = asyncio.get_running_loop().time() + seconds
+        while (left_s := end_s - asyncio.get_running_loop().time()) > 0:
+            self.replicas.sync_watermarks()
+            self.replicas.reconnect()
+            await asyncio.sleep(min(left_s, CHUNK_S))
 
     def _retain_some(self) -> None:
-        if not self._alive:
-            return
-        server = self.random.choice(self._alive)
-        log = server.log
-        for expired in server.broker.retain():
-            for segment in expired.segments:
-                self.state.counts.add("local deletions")
-                if expired.reason is not SegmentDeletionReason.BELOW_LOG_START:
-                    end = min(other.base_offset for other in log.segments if other.base_offset > segment.base_offset)
-                    first = max(segment.base_offset, log.log_start_offset, self.state.gone_below)
-                    what = f"left the disk of {server.id}"
-                    self.checker.check_remote(log, first, end, "NotDroppedBeforeCopied", what)
+        if self.state.alive:
+            server = self.random.choice(self.state.alive)
+            self.checker.check_local_deletions(server, server.broker.retain())
 
-    def _toggle_store(self) -> None:
-        weather = self.state.weather
-        if weather.is_down or self.random.random() < 0.5:
-            weather.toggle()
-            self.state.counts.add("outages", int(weather.is_down))
-            self.state.note(f"store down: {weather.is_down}")
-
-    def _kill_during_request(self) -> None:
-        """Kill a broker in the middle of its next store request."""
-        if self._alive:
-            server = self.random.choice(self._alive)
-            server.connection.die_after(self.random.randint(0, 6), server.die)
-
-    async def _bury_the_dead(self) -> None:
-        for server in self._alive:
-            if server.is_dying:
-                self.state.counts.add("deaths in the middle of a request")
-                await self._crash_or_restart(server)
-
-    async def _crash_or_restart(self, server: Server) -> None:
-        if not server.is_up:
-            self._restart(server)
-            return
-        self.state.counts.add("crashes")
-        self.state.note(f"{server.id} crashes")
-        if self.random.random() < 0.7:
-            server.broker.dirs.checkpoints.write_recovery_points()
-            server.broker.dirs.checkpoints.write_high_watermarks()
-        await server.broker.crash()
-        if len(self.state.in_sync) > 1:
-            self.state.in_sync.discard(server.id)
-        if server is self.state.leader:
-            self.state.leader = None
-            self._elect()
-
-    def _restart(self, server: Server) -> None:
-        self.state.note(f"{server.id} starts")
-        self.restarted.add(server.id)
-        server.connection.revive()
-        server.is_dying = False
-        server.broker.start()
-        self._watch(server.broker.replica())
-        if self.state.leader is None:
-            self._elect()
-        elif server is not self.state.leader:
-            server.broker.follow(self.state.epoch)
+    def _cut_off(self) -> None:
+        grace_s = self.state.grace_s
+        self.replicas.cut_off_leader(self.random.choice([60.0, 2 * grace_s, 5 * grace_s]))
 
     def _audit(self) -> None:
         self.collector.audit()
@@ -392,33 +200,59 @@ class RemoteStorageSimulator(Simulator):
     def _collect(self) -> None:
         self.collector.remove()
 
+    def _recover_metadata(self) -> None:
+        if self.state.unrecorded:
+            self.collector.recover()
+
+    # ---- peace
+
     async def _recover(self) -> None:
         state = self.state
         state.note("faults end")
-        state.weather.heal()
-        self.uploads_s = 0.2
-        for server in state.servers:
-            server.connection.revive()
-        await self._bury_the_dead()
-        for server in state.servers:
-            if not server.is_up:
-                self._restart(server)
+        self._heal()
+        await self.failures.bury_the_dead()
+        self.replicas.reconnect(at_once=True)
+        await self.failures.revive()
         while state.leader is None:
-            state.in_sync = {server.id for server in state.servers}
-            self._elect()
-        self._abort_open(state.leader.log)
-        for _ in range(round(4 * GRACE_S)):
-            for follower in self._followers:
-                self._replicate(follower)
-            self._commit()
+            state.in_sync = {server.id for server in state.alive}
+            self.replicas.elect()
+        self.replicas.abort_open(state.leader)
+        if state.unrecorded:
+            self.collector.recover()
             await asyncio.sleep(1)
+        state.is_recovered = True
+        end_s = asyncio.get_running_loop().time() + 4 * state.grace_s
+        while asyncio.get_running_loop().time() < end_s:
+            for follower in state.followers:
+                self.replicas.replicate(follower)
+            self.replicas.commit()
+            await asyncio.sleep(PEACE_STEP_S)
             self.checker.check()
-        self.checker.check_nothing_left_over()
+        self.checker.check_nothing_left_over(strictly=False)
         self.collector.audit()
         self.collector.remove()
-        self.checker.check_nothing_left_over()
+        self.checker.check_nothing_left_over(strictly=True)
         self.consumer.read_all()
         self.collector.check_in_order()
+
+    def _heal(self) -> None:
+        self.state.weather.heal()
+        self.failures.uploads_s = 0.2
+        for server in self.state.servers:
+            server.connection.revive()
+            server.clock.offset_ms = 0
+            server.broker.fs.capacity_bytes = None
+            for rot in server.present_rot():
+                rot.mend()
+
+
+def _settings(random: Random) -> RemoteLogSettings:
+    return RemoteLogSettings(
+        task_interval_ms=TASK_INTERVAL_MS,
+        remover_interval_ms=600_000,
+        grace_ms=random.choice([600_000, 600_000, 1_200_000]),
+        backoff=Backoff(5_000, 60_000, 0.2),
+    )
 
 
 def _config(random: Random) -> LogConfig:
@@ -428,15 +262,6 @@ def _config(random: Random) -> LogConfig:
         TIERED,
         segment_bytes=SEGMENT_BYTES,
         local_retention_bytes=local if by_size < 0 else min(1_500, by_size),
-        retention_ms=random.choice([-1, -1, 90_000]),
+        retention_ms=random.choice([-1, -1, 1_800_000]),
         retention_bytes=by_size,
     )
-
-
-def common_end(one: Log, other: Log) -> int:
-    """Return the offset at which two logs diverge."""
-    offset = min(one.log_end_offset, other.log_end_offset)
-    floor = max(one.log_start_offset, other.log_start_offset)
-    while offset > floor and one.epochs.epoch_for_offset(offset - 1) != other.epochs.epoch_for_offset(offset - 1):
-        offset -= 1
-    return offset

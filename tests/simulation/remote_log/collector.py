@@ -5,15 +5,19 @@ from collections.abc import Callable, Iterable, Sequence
 
 from storage.tiered.bucket.audit import Audit, AuditContext, PartitionReport
 from storage.tiered.bucket.collection import Collection
-from storage.tiered.bucket.reconcile import Finding
+from storage.tiered.bucket.listing import StoredPartition, walk
+from storage.tiered.bucket.reconcile import AuditedSegment, Finding
+from storage.tiered.bucket.recovery_plan import ClusterTopics, RecoveryOptions, TopicInventory, plan_topic
 from storage.tiered.catalog.metadata_journal import Event, KnownPartition
 from storage.tiered.errors import ObjectStoreError, RemoteStorageError
 from storage.tiered.object_store import ObjectStore
 from storage.tiered.segment_metadata import TopicIdPartition
-from tests.simulation.remote_log.state import PARTITION, State
+from tests.simulation.remote_log.metadata import PARTITION
+from tests.simulation.remote_log.state import CLUSTER_ID, State
 from tests.support.fakes.memory_remote_metadata import RemoteMetadataLog
-from tests.support.harnesses.remote_log_harness import SETTINGS
+from tests.support.harnesses.remote_log_harness import TOPIC, TOPIC_ID
 
+_EXPECTED = (Finding.LIVE, Finding.DANGLING)
 Publish = Callable[[Event, "asyncio.Future[None]"], None]
 
 
@@ -82,12 +86,36 @@ class Collector:
             self._state.note(f"collection failed: {error}")
         self._reports = []
 
+    def recover(self) -> None:
+        """Recover lost metadata, as `ottla remote recover --metadata-only` does."""
+        state, keys = self._state, self._state.weather.keys
+        try:
+            stored = [each for each in walk(self._store, keys, None) if isinstance(each, StoredPartition)]
+            inventories = {each.partition.partition: self._reader.inventory(each) for each in stored}
+        except (ObjectStoreError, RemoteStorageError) as error:
+            state.note(f"recovery failed: {error}")
+            return
+        inventory = TopicInventory(topic=TOPIC, topic_id=TOPIC_ID, partitions=inventories)
+        known = {PARTITION.partition: self._journal.catch_up(PARTITION)}
+        options = RecoveryOptions(now_ms=self._now_ms(), cluster_id=CLUSTER_ID, broker_id=-1)
+        plan = plan_topic(inventory, known, ClusterTopics({TOPIC_ID: TOPIC}, {TOPIC: TOPIC_ID}), options)
+        assert not plan.refusals, plan.refusals
+        for partition in plan.partitions:
+            self._journal.publish(PARTITION, partition.events)
+            state.note(f"recovery of metadata: {len(partition.events)} events")
+        state.counts.add("metadata recoveries")
+
     def check_in_order(self) -> None:
         """Check that a collection without faults leaves only losses of the store."""
         for report in self.audit():
-            odd = [each for each in report.segments if each.finding not in (Finding.LIVE, Finding.DANGLING)]
+            odd = [each for each in report.segments if each.finding not in _EXPECTED and not self._is_damaged(each)]
             if odd or report.unrecognized:
                 self._state.violated("AuditsAreRight", f"after a collection: {odd}, {report.unrecognized}")
+
+    def _is_damaged(self, audited: AuditedSegment) -> bool:
+        """Whether the store has damaged an object, so that an operator has to decide."""
+        objects = () if audited.objects is None else audited.objects.objects.values()
+        return self._state.weather.lost_any(each.key for each in objects)
 
     def _context(self) -> AuditContext:
         leader = self._state.leader
@@ -95,7 +123,7 @@ class Collector:
         start = leader.log.log_start_offset
         return AuditContext(
             now_ms=self._now_ms,
-            grace_ms=SETTINGS.grace_ms,
+            grace_ms=self._state.settings.grace_ms,
             log_start_offset=lambda partition: start,
             described=self._reader.segment,
         )

@@ -10,7 +10,7 @@ from broker.runtime.remote_log.locations import RemoteLocations, SegmentMissing
 from protocol.records.errors import MalformedBatch, MalformedRecords
 from storage.tiered.errors import CorruptRemoteData, RemoteMetadataNotReady, RemoteStorageError
 from storage.tiered.segments.reading import ReadRange, RemoteBatches
-from tests.simulation.remote_log.checker import Checker, records_of
+from tests.simulation.remote_log.checker import Checker
 from tests.simulation.remote_log.state import Server, State
 
 _ERRORS = (RemoteStorageError, RemoteMetadataNotReady, SegmentMissing)
@@ -56,10 +56,10 @@ class Consumer:
             try:
                 self._take(leader, self._read(leader, offset, end))
                 offset = self._position
-            except RemoteStorageError as error:
+            except (RemoteStorageError, SegmentMissing) as error:
                 if segment is not None and self._state.weather.has_lost(segment):
                     offset = segment.end_offset + 1
-                elif (epoch, offset) in self._state.written_off:
+                elif (epoch, offset) in self._state.written_off or self._checker.is_unrecorded(leader.log, offset):
                     offset += 1
                 else:
                     self._state.violated("Readable", f"offset {offset} cannot be read by a consumer: {error}")
@@ -76,7 +76,7 @@ class Consumer:
         self._state.counts.add("remote reads")
         if batches.next_offset > self._position:
             try:
-                found = list(records_of(bytes(batches.data)))
+                leader_log, data = leader.log, bytes(batches.data)
+                self._position = self._checker.check_bytes(leader_log, data, self._position, batches.next_offset)
             except (MalformedBatch, MalformedRecords) as error:
                 self._state.violated("Readable", f"damaged records at {self._position} reach a consumer: {error}")
-            self._position = self._checker.check_records(leader.log, found, self._position, batches.next_offset)

@@ -1,5 +1,6 @@
 """Planted bugs, each of a kind that Kafka had or nearly had; the simulation must detect all of them."""
 
+import asyncio
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -8,12 +9,15 @@ from unittest.mock import ANY, patch
 
 from broker.runtime.remote_log.copying import CopyAttempt, SegmentCopyTask
 from broker.runtime.remote_log.expiration import SegmentExpirationTask
+from broker.runtime.remote_log.leadership_term import LeadershipTerm
 from broker.runtime.remote_log.segments import RemoteSegments
+from broker.runtime.remote_log.term_fence import TermFence
 from protocol.primitives import Buffer
+from storage.log import Log
 from storage.tiered.bucket.audit import Audit
 from storage.tiered.bucket.reconcile import AuditedSegment, Finding
 from storage.tiered.catalog.metadata_journal import KnownPartition
-from storage.tiered.errors import RemoteResourceNotFound, StoreUnavailable
+from storage.tiered.errors import RemoteResourceNotFound, RetriableRemoteStorageError, StoreUnavailable
 from storage.tiered.format.object_keys import ObjectSuffix
 from storage.tiered.lifecycle import expiration
 from storage.tiered.lifecycle.copying import ClosedSegment, CopyLag
@@ -142,6 +146,72 @@ def listings_are_believed() -> Iterator[None]:
         yield
 
 
+def log_start_is_not_durable_before_deletion() -> Iterator[None]:
+    """Delete remote segments below a log start offset that is in memory and beside the segments only."""
+    store_start = SegmentExpirationTask._store_start
+
+    async def forgetful(self: SegmentExpirationTask, *, at_once: bool) -> bool:
+        tools = self._tools
+        self._tools = replace(tools, remember_start=_forget)
+        try:
+            return await store_start(self, at_once=at_once)
+        finally:
+            self._tools = tools
+
+    with patch.object(SegmentExpirationTask, "_store_start", forgetful):
+        yield
+
+
+def _forget(log: Log) -> "asyncio.Future[None]":
+    done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    done.set_result(None)
+    return done
+
+
+def terms_are_looked_up_once() -> Iterator[None]:
+    """Look for later leaders before the first deletion of a term only."""
+    may_delete = TermFence.may_delete
+    asked: set[int] = set()
+
+    async def once(self: TermFence, term: LeadershipTerm) -> bool:
+        if id(term) in asked:
+            return not term.is_over()
+        asked.add(id(term))
+        return await may_delete(self, term)
+
+    def unknown(self: TermFence, term: LeadershipTerm) -> bool:
+        return term.is_over()
+
+    with (
+        patch.object(TermFence, "may_delete", once),
+        patch.object(TermFence, "knows_later_term", unknown),
+        patch("storage.tiered.format.log_start_object.has_later_leader", lambda *_: False),
+    ):
+        yield
+
+
+def foreign_epochs_are_judged() -> Iterator[None]:
+    """Judge segments with records of later leaders, and look for claims of later leaders once."""
+    with patch.object(expiration, "is_of_later_term", lambda *_: False):
+        yield from terms_are_looked_up_once()
+
+
+def retries_reuse_the_segment_id() -> Iterator[None]:
+    """Repeat a failed upload under the same segment id."""
+    advance = SegmentCopyTask._advance
+
+    async def again(self: SegmentCopyTask, attempt: CopyAttempt) -> None:
+        for _ in range(3):
+            try:
+                return await advance(self, attempt)
+            except RetriableRemoteStorageError:
+                await asyncio.sleep(5)
+        return await advance(self, attempt)
+
+    with patch.object(SegmentCopyTask, "_advance", again):
+        yield
+
+
 PLANTED: dict[str, Planted] = {
     each.__name__: each
     for each in (
@@ -156,6 +226,10 @@ PLANTED: dict[str, Planted] = {
         failed_puts_count_as_done,
         manifests_are_deleted_last,
         listings_are_believed,
+        log_start_is_not_durable_before_deletion,
+        terms_are_looked_up_once,
+        foreign_epochs_are_judged,
+        retries_reuse_the_segment_id,
     )
 }
 

@@ -4,24 +4,26 @@ All access uses the real segment store. Each broker has its own connection, whic
 the process dies. `truth` reads without faults and returns the real content.
 """
 
+import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from random import Random
 from typing import Final
 
-from protocol.primitives import Buffer
+from protocol.primitives import Buffer, Uuid
 from storage.tiered.bucket.inventory import BucketReader
 from storage.tiered.cache.chunk_cache import ChunkCache, ChunkReader, UncachedChunkReader
 from storage.tiered.cache.chunk_storage import MemoryChunkStorage
 from storage.tiered.cache.download_pool import Download
 from storage.tiered.errors import StoreUnavailable
+from storage.tiered.format.log_start_object import LOG_START_STEM
 from storage.tiered.format.object_keys import ObjectKeys, ObjectSuffix
 from storage.tiered.object_store import ObjectInfo, ObjectStore
 from storage.tiered.segment_metadata import RemoteSegment
 from storage.tiered.segments.store import ObjectSegmentStore
 from storage.tiered.settings import CacheSettings, parse_settings
 from tests.support.fakes.faulty_object_store import FaultKind, FaultyObjectStore
-from tests.support.fakes.memory_object_store import MemoryObjectStore
+from tests.support.fakes.memory_object_store import MemoryObjectStore, Operation
 
 KEY_PREFIX: Final = "tier/"
 NAMES: Final[Mapping[FaultKind, str]] = {
@@ -41,15 +43,52 @@ _OFTEN: Final[Mapping[FaultKind, float]] = {FaultKind.STALE_LIST: 2.0, FaultKind
 
 
 class TimedObjectStore(MemoryObjectStore):
-    """An object store that records when objects were put."""
+    """An object store that records when objects were put, and applies some requests late.
+
+    `late_s` returns the delay of a PUT whose client gives up; None if there is none. `on_put` is called with the key of
+    each object that appears, `version` changes with the set of objects.
+    """
 
     def __init__(self, now_ms: Callable[[], int]) -> None:
         super().__init__()
         self._clock_ms = now_ms
+        self.late_s: Callable[[], float | None] = lambda: None
+        self.on_put: Callable[[str], None] = lambda key: None
+        self.landed: set[str] = set()
+        """Keys of objects that appeared late."""
+        self.late_puts = 0
+        self.version = 0
 
     def put(self, key: str, parts: Iterable[Buffer]) -> int:
+        content = b"".join(parts)
+        late_s = self.late_s()
+        if late_s is None:
+            return self._apply(key, content)
+        self.late_puts += 1
+        asyncio.get_running_loop().call_later(late_s, self._land, key, content)
+        raise StoreUnavailable(f"put {key}: timed out")
+
+    def _land(self, key: str, content: bytes) -> None:
+        self.landed.add(key)
+        self._apply(key, content)
+
+    def _apply(self, key: str, content: bytes) -> int:
+        self.on_put(key)
         self.now_ms = self._clock_ms()
-        return super().put(key, parts)
+        self.version += 1
+        return super().put(key, (content,))
+
+    def delete(self, keys: Sequence[str]) -> None:
+        self.version += 1
+        super().delete(keys)
+
+
+class SimulatedStore(FaultyObjectStore):
+    """A faulty store whose listings of log start objects are never stale: a fence cannot rest on stale listings."""
+
+    def _begin(self, operation: Operation, key: str) -> set[FaultKind]:
+        kinds = super()._begin(operation, key)
+        return kinds - {FaultKind.STALE_LIST} if LOG_START_STEM in key else kinds
 
 
 class Connection:
@@ -117,12 +156,17 @@ class Weather:
         self.failing = random.choice([0.0, 0.05, 0.3])
         self.keys = ObjectKeys(KEY_PREFIX)
         self.memory = TimedObjectStore(now_ms)
-        self.faulty = FaultyObjectStore(self.memory, random.getrandbits(32), self._chances(), pause=self._be_slow)
+        self.faulty = SimulatedStore(self.memory, random.getrandbits(32), self._chances(), pause=self._be_slow)
         self.is_down = False
         self._now_ms = now_ms
         self._late_s = 0.0
         self._lost: set[str] = set()
+        self._rotten: dict[str, bytes] = {}
+        self._keys_of: dict[Uuid, tuple[str, ...]] = {}
         self._seen = 0
+        self.memory.late_s = self._late_put_s
+        self.latest_s = 0.0
+        """Longest delay of a late PUT."""
         self._truth = self.segment_store(self.memory, UncachedChunkReader())
 
     def _chances(self) -> dict[FaultKind, float]:
@@ -163,6 +207,33 @@ class Weather:
         else:
             self.faulty.come_back()
 
+    def hide_log_starts(self) -> None:
+        """Fail all reads of log start objects until `heal`."""
+        self.faulty.fail(FaultKind.UNAVAILABLE, "get", key_part=LOG_START_STEM, times=1_000_000)
+
+    def rot(self) -> bool:
+        """Flip a bit of an object of a segment; return whether there was one."""
+        keys = [key for key in self.memory.keys() if key.endswith(tuple(each.value for each in ObjectSuffix))]  # noqa: SIM118
+        whole = [key for key in keys if key not in self._rotten and self.memory.content(key)]
+        if not whole:
+            return False
+        key = self.random.choice(whole)
+        content = bytearray(self.memory.content(key))
+        content[self.random.randrange(len(content))] ^= 1 << self.random.randrange(8)
+        self.memory.replace(key, bytes(content))
+        self._rotten[key] = bytes(content)
+        return True
+
+    def is_rotten(self, key: str) -> bool:
+        """Whether an object has a flipped bit."""
+        rotten = self._rotten.get(key)
+        return rotten is not None and self.memory.info(key) is not None and self.memory.content(key) == rotten
+
+    def _late_put_s(self) -> float | None:
+        if not self.latest_s or self.random.random() >= self.failing / 8:
+            return None
+        return self.random.uniform(1.0, self.latest_s)
+
     def heal(self) -> None:
         self.is_down, self.failing = False, 0.0
         self.faulty.heal()
@@ -186,18 +257,27 @@ class Weather:
         """Return the log bytes of a segment. Raises RemoteStorageError."""
         return b"".join(self._truth.read_segment(segment, 0))
 
+    def keys_of(self, segment: RemoteSegment) -> tuple[str, ...]:
+        """Return the keys of a segment's objects."""
+        keys = self._keys_of.get(segment.id.id)
+        if keys is None:
+            keys = self._keys_of[segment.id.id] = tuple(self.keys.key(segment, suffix) for suffix in ObjectSuffix)
+        return keys
+
     def has(self, segment: RemoteSegment) -> bool:
         """Whether the store has all objects of a segment."""
-        return all(self.memory.info(self.keys.key(segment, suffix)) is not None for suffix in ObjectSuffix)
+        return all(self.memory.info(key) is not None for key in self.keys_of(segment))
 
     def has_lost(self, segment: RemoteSegment) -> bool:
-        """Whether an object of a segment is lost without a deletion."""
-        return self.lost_any(self.keys.key(segment, suffix) for suffix in ObjectSuffix)
+        """Whether an object of a segment is lost without a deletion, or rotten."""
+        return self.lost_any(self.keys_of(segment))
 
     def lost_any(self, keys: Iterable[str]) -> bool:
-        """Whether one of these objects is lost without a deletion."""
+        """Whether one of these objects is lost without a deletion, or rotten."""
         for injected in self.faulty.injected[self._seen :]:
             if injected.kind is FaultKind.LOST_OBJECT:
                 self._lost.add(injected.key)
         self._seen = len(self.faulty.injected)
-        return any(key in self._lost and self.memory.info(key) is None for key in keys)
+        if not self._lost and not self._rotten:
+            return False
+        return any((key in self._lost and self.memory.info(key) is None) or self.is_rotten(key) for key in keys)

@@ -47,6 +47,11 @@ STRIKES: dict[FaultKind, tuple[Operation, ...]] = {
 }
 """Operations that a fault can hit."""
 
+_KINDS: dict[Operation, tuple[FaultKind, ...]] = {
+    operation: tuple(kind for kind in FaultKind if operation in STRIKES[kind])
+    for operation in ("put", "get", "delete", "list")
+}
+
 _OF_OBJECTS = {FaultKind.SHORT_BODY, FaultKind.CORRUPT_BYTES, FaultKind.LOST_OBJECT}
 """Faults that hit existing objects only."""
 
@@ -223,10 +228,11 @@ class FaultyObjectStore:
             if self._gone_for:
                 self._gone_for -= 1
                 raise StoreUnavailable(f"{operation} {key}: connection refused")
-            kinds = {kind for kind in FaultKind if operation in STRIKES[kind] and self._strikes(kind, operation, key)}
+            kinds = {kind for kind in _KINDS[operation] if self._strikes(kind, operation, key)}
             if kinds & _OF_OBJECTS and self._info(key) is None:
                 kinds -= _OF_OBJECTS
-            self.injected += [Injected(kind, operation, key) for kind in FaultKind if kind in kinds]
+            if kinds:
+                self.injected += [Injected(kind, operation, key) for kind in FaultKind if kind in kinds]
         if FaultKind.SLOW in kinds:
             self._pause()
         if FaultKind.THROTTLED in kinds:
@@ -236,7 +242,7 @@ class FaultyObjectStore:
         return kinds
 
     def _strikes(self, kind: FaultKind, operation: Operation, key: str) -> bool:
-        planned = self._is_planned(kind, operation, key)
+        planned = bool(self._planned) and self._is_planned(kind, operation, key)
         return planned or self._random.random() < self.probabilities.get(kind, 0.0)
 
     def _is_planned(self, kind: FaultKind, operation: Operation, key: str) -> bool:

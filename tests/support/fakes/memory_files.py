@@ -10,6 +10,7 @@ import errno
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from random import Random
 from typing import Literal, TypeAlias
 
@@ -350,8 +351,9 @@ class MemoryFileSystem:
         return DiskSpace(total, max(0, total - self._used(self._root)))
 
 
-def _parts(path: str) -> list[str]:
-    return [name for name in path.split("/") if name not in ("", ".")]
+@lru_cache(maxsize=10_000)
+def _parts(path: str) -> tuple[str, ...]:
+    return tuple(name for name in path.split("/") if name not in ("", "."))
 
 
 def _rename(entries: dict[str, _Node], names: "dict[str, _Node | None]") -> None:

@@ -34,13 +34,18 @@ class RemoteMetadataLog:
     def __init__(self) -> None:
         self.caches: dict[TopicIdPartition, RemoteLogMetadataCache] = {}
         self.events: list[Event] = []
+        self.observers: list[Callable[[Event], None]] = []
+        """Called with each applied event."""
         self.is_held = False
         self._waiting: list[tuple[Event, asyncio.Future[None]]] = []
         self._failures: list[tuple[Exception, bool]] = []
 
     def cache(self, partition: TopicIdPartition) -> RemoteLogMetadataCache:
         """Return the metadata of a partition, assigned or not."""
-        return self.caches.setdefault(partition, RemoteLogMetadataCache(partition))
+        cache = self.caches.get(partition)
+        if cache is None:
+            cache = self.caches[partition] = RemoteLogMetadataCache(partition)
+        return cache
 
     def fail_next(self, error: Exception, *, applies: bool = False) -> None:
         """Fail the next event; repeated calls fail as many events."""
@@ -86,6 +91,8 @@ class RemoteMetadataLog:
             case PartitionDelete():
                 self.cache(event.partition).delete_partition(event)
         self.events.append(event)
+        for observer in self.observers:
+            observer(event)
 
 
 class MemoryRemoteMetadata:
@@ -147,6 +154,9 @@ class MemoryRemoteMetadata:
     def _cache(self, partition: TopicIdPartition) -> RemoteLogMetadataCache:
         if not self.is_ready(partition):
             raise RemoteMetadataNotReady(f"{partition} is not ready")
+        return self._shared(partition)
+
+    def _shared(self, partition: TopicIdPartition) -> RemoteLogMetadataCache:
         return self.log.cache(partition)
 
     # ---- assignment

@@ -157,6 +157,7 @@ class Broker:
         self.catalog = Catalog(bucket)
         self._running: asyncio.Task[None] | None = None
         self.is_up = False
+        self.metadata_of: Callable[[RemoteMetadataLog], MemoryRemoteMetadata] = MemoryRemoteMetadata
 
     # ---- lifecycle
 
@@ -165,7 +166,7 @@ class Broker:
         self.dirs = LogDirs.open(self.fs, ["d"], lambda directory, logs: None)
         self.dirs.load(lambda topic: self.config, now_ms=self.clock.now_ms())
         self.replicas = {log.partition: HarnessReplica(log) for log in self.dirs}
-        self.metadata = MemoryRemoteMetadata(self.bucket.metadata)
+        self.metadata = self.metadata_of(self.bucket.metadata)
         self.copy_pool = DelayedPool(self._upload_s, self._answer_s)
         self.pool = DelayedPool(lambda: 0.01, self._answer_s)
         self.metrics = RemoteStorageMetrics()

@@ -145,6 +145,21 @@ def test_leftover_of_deleted_segment_is_an_orphan(harness: AuditHarness) -> None
     assert harness.collect() == 1
 
 
+def test_late_manifest_of_deleted_segment_is_an_orphan(harness: AuditHarness) -> None:
+    harness.finished(1, 0, 9)
+    harness.put(harness.segment(2, 10, 19), ObjectSuffix.MANIFEST)
+    assert harness.findings() == [Finding.LIVE, Finding.ORPHAN]
+    assert harness.collect() == 1
+    assert len(harness.store.keys()) == len(ALL)
+
+
+def test_unrecorded_segment_without_indexes_is_not_touched(harness: AuditHarness) -> None:
+    harness.finished(1, 0, 9)
+    harness.put(harness.segment(2, 10, 19), ObjectSuffix.LOG, ObjectSuffix.MANIFEST)
+    assert harness.findings() == [Finding.LIVE, Finding.UNRECORDED]
+    assert harness.collect() == 0
+
+
 def test_abandoned_copy_is_deleted_with_events(harness: AuditHarness) -> None:
     harness.finished(1, 0, 9)
     begun = harness.segment(2, 10, 19)

@@ -114,6 +114,13 @@ def test_segment_without_manifest_is_ignored(bucket: Bucket) -> None:
     assert (found.next_offset, found.incomplete) == (10, 1)
 
 
+def test_manifest_without_log_is_ignored(bucket: Bucket) -> None:
+    bucket.copy(0, 9, [(0, 0)])
+    bucket.copy(10, 19, [(0, 10)], objects=(ObjectSuffix.MANIFEST,))
+    found = bucket.inventory()
+    assert (found.next_offset, found.incomplete) == (10, 1)
+
+
 def test_scenario_3_lost_log_end_is_not_restored(bucket: Bucket) -> None:
     u1 = bucket.copy(0, 1, [(0, 0)])
     u2 = bucket.copy(1, 1, [(1, 1)], [(0, 0), (1, 1)])
