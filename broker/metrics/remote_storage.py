@@ -57,6 +57,7 @@ class RemoteMeters:
     copy_bytes: int = 0
     copy_requests: int = 0
     copy_errors: int = 0
+    corrupt_segments: int = 0
     delete_requests: int = 0
     delete_errors: int = 0
     compaction_read_bytes: int = 0
@@ -75,6 +76,10 @@ _COUNTERS = {
     "copy_bytes": ("remotecopybytes", "Bytes of segments copied to remote storage"),
     "copy_requests": ("remotecopyrequests", "Started copies of segments to remote storage"),
     "copy_errors": ("remotecopyerrors", "Failed copies of segments to remote storage"),
+    "corrupt_segments": (
+        "remotecopycorruptsegments",
+        "Copies that were given up because the local segment is damaged",
+    ),
     "delete_requests": ("remotedeleterequests", "Started deletions of segments in remote storage"),
     "delete_errors": ("remotedeleteerrors", "Failed deletions of segments in remote storage"),
     "compaction_read_bytes": ("remotecompactionreadbytes", "Bytes of remote segments that were compacted"),

@@ -33,6 +33,10 @@ class CorruptRemoteData(RemoteStorageError):
     """The store returned other bytes than were copied there."""
 
 
+class CorruptLocalSegment(RemoteStorageError):
+    """The local file of a segment is damaged, so it must not be copied."""
+
+
 class RemoteMetadataNotReady(Exception):
     """The remote metadata of a partition are not loaded yet."""
 

@@ -9,11 +9,15 @@ per minute. Only events are published again for the same attempt. Other brokers 
 lease. A copy that is in progress when leadership is lost is finished: the copied
 records are committed, so the copy is valid for the next leader. If the process ends, unfinished copies are found by
 their age, or by this broker when it leads again (`storage.tiered.lifecycle.expiration`).
+
+A segment that is damaged on the local disk is not copied (`local_check.py`). The partition stays online, as in Kafka
+after a checksum error, but copying stops before the segment, and so does local deletion on all replicas: intact ones
+keep the records. Another leader copies from its own disk; this one looks again after a while.
 """
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from broker.clock import Clock
 from broker.logs import EventLog
@@ -27,6 +31,7 @@ from storage.files import FileSystem
 from storage.segment import LogSegment
 from storage.tiered.bucket.reconcile import copy_lease_ms
 from storage.tiered.errors import (
+    CorruptLocalSegment,
     InvalidSegmentTransition,
     RemoteMetadataNotReady,
     RemoteStorageError,
@@ -42,8 +47,12 @@ from storage.tiered.lifecycle.copying import (
 )
 from storage.tiered.remote_storage import SegmentFiles
 from storage.tiered.segment_metadata import RemoteSegment, RemoteSegmentId, TopicIdPartition
+from storage.tiered.segments.local_check import WatchedFiles
 from storage.tiered.stores.backoff import Failures
 from storage.tiered.stores.byte_rate import TokenBucket
+
+REST_FACTOR = 100
+"""Number of task intervals after which a damaged local segment is read again; its disk will not heal soon."""
 
 _log = EventLog("broker.remote")
 
@@ -84,6 +93,7 @@ class CopyAttempt:
     local: LogSegment
     segment: RemoteSegment
     files: SegmentFiles
+    watch: WatchedFiles
     began_ms: float
     is_announced: bool = False
     is_uploaded: bool = False
@@ -132,6 +142,7 @@ class SegmentCopyTask:
         self._failures = Failures()
         self._attempt: CopyAttempt | None = None
         self._is_seeded = False
+        self._rests_until_ms = 0.0
 
     async def run_once(self) -> float | None:
         """See RecurringTask: copy one segment, or continue a copy."""
@@ -184,6 +195,8 @@ class SegmentCopyTask:
         interval_ms = float(tools.settings().task_interval_ms)
         if not term.may_touch_log():
             return interval_ms
+        if tools.clock.monotonic_ms() < self._rests_until_ms:
+            return interval_ms
         if term.id in tools.copying:
             return float(tools.settings().backoff.initial_ms)  # the last copy of an earlier term
         log = term.partition.log
@@ -215,9 +228,9 @@ class SegmentCopyTask:
         )
         tools.quota.take(facts.size_bytes)
         tools.copying[term.id] = segment.id.id
-        self._attempt = CopyAttempt(
-            local, segment, files_of(tools.fs, term.partition.log, local, facts), tools.clock.monotonic_ms()
-        )
+        files = files_of(tools.fs, term.partition.log, local, facts)
+        watch, watched = WatchedFiles.over(tools.fs, segment, files.log)
+        self._attempt = CopyAttempt(local, segment, replace(files, fs=watched), watch, tools.clock.monotonic_ms())
 
     def _is_local(self, attempt: CopyAttempt) -> bool:
         """Whether the segment is still on this disk; DeleteRecords may have removed it."""
@@ -233,14 +246,28 @@ class SegmentCopyTask:
             self._release()  # another leader has collected the segment; later uploads must be deleted, too
             await self._tools.segments.discard(attempt.segment)
             raise
-        except RemoteStorageError:
+        except RemoteStorageError as error:
             attempt.is_failed = True
+            if isinstance(error, CorruptLocalSegment):
+                self._note_damage(attempt, error)
             await self._delete(attempt)
             raise
         self._release()
         if not self._term.is_over():
             self._term.partition.log.highest_remote_offset = attempt.segment.end_offset
         _log.info("copied a segment", partition=self._term, segment=attempt.segment.id, base=attempt.local.base_offset)
+
+    def _note_damage(self, attempt: CopyAttempt, error: CorruptLocalSegment) -> None:
+        """Report a damaged local segment, and copy nothing until `REST_FACTOR` intervals have passed."""
+        tools = self._tools
+        self._rests_until_ms = tools.clock.monotonic_ms() + tools.settings().task_interval_ms * REST_FACTOR
+        _log.error(
+            "a local segment is damaged and is not copied to remote storage: move the leadership to an intact replica "
+            "and let this one be replicated again; local retention waits on all replicas until the segment is copied",
+            partition=self._term,
+            base=attempt.local.base_offset,
+            reason=error,
+        )
 
     async def _advance(self, attempt: CopyAttempt) -> None:
         segments = self._tools.segments
@@ -249,7 +276,7 @@ class SegmentCopyTask:
             await segments.announce(attempt.segment)
             attempt.is_announced = True
         if not attempt.is_uploaded:
-            attempt.custom_metadata = await segments.upload(attempt.segment, attempt.files)
+            attempt.custom_metadata = await segments.upload(attempt.segment, attempt.files, attempt.watch)
             self._check_size(attempt.custom_metadata or b"")
             attempt.is_uploaded = True
         self._check_age(attempt)

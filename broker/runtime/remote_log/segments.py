@@ -15,6 +15,7 @@ from broker.runtime.loop.thread_pool import PoolFull, WorkPool
 from storage.directories.checkpoints import LeaderEpochEntry
 from storage.tiered.catalog.lineage import decode_epochs
 from storage.tiered.errors import (
+    CorruptLocalSegment,
     InvalidSegmentTransition,
     RemoteMetadataNotReady,
     RemoteStorageError,
@@ -23,6 +24,7 @@ from storage.tiered.errors import (
 from storage.tiered.remote_metadata import KnownSegments, RemoteLogMetadataManager
 from storage.tiered.remote_storage import IndexKind, RemoteStorageManager, SegmentFiles
 from storage.tiered.segment_metadata import RemoteSegment, SegmentState, SegmentUpdate
+from storage.tiered.segments.local_check import WatchedFiles
 
 T = TypeVar("T")
 
@@ -79,16 +81,33 @@ class RemoteSegments:
         """Publish COPY_STARTED; raises as `RemoteLogMetadataManager.add`."""
         await self.metadata.add(segment)
 
-    async def upload(self, segment: RemoteSegment, files: SegmentFiles) -> bytes | None:
-        """Copy a segment's files and return the custom metadata. Raises RemoteStorageError and its kinds."""
+    async def upload(
+        self, segment: RemoteSegment, files: SegmentFiles, watch: WatchedFiles | None = None
+    ) -> bytes | None:
+        """Copy a segment's files and return the custom metadata; `watch` checks what is read.
+
+        Raises RemoteStorageError and its kinds, CorruptLocalSegment for a fault that `watch` found.
+        """
         meters = self._metrics.topic(segment.id.partition.topic)
         meters.copy_requests += 1
         try:
-            custom = await self._submit(partial(self._storage.copy_segment, segment, files))
-        except RemoteStorageError:
+            custom = await self._submit(partial(self._copy, segment, files, watch))
+        except RemoteStorageError as error:
             meters.copy_errors += 1
+            meters.corrupt_segments += isinstance(error, CorruptLocalSegment)
             raise
         meters.copy_bytes += segment.size_bytes
+        return custom
+
+    def _copy(self, segment: RemoteSegment, files: SegmentFiles, watch: WatchedFiles | None) -> bytes | None:
+        try:
+            custom = self._storage.copy_segment(segment, files)
+        except Exception as error:
+            if watch is not None and watch.fault is not None:  # a plug-in may have wrapped the error of the read
+                raise watch.fault from error
+            raise
+        if watch is not None:
+            watch.finish()
         return custom
 
     async def finish(self, segment: RemoteSegment, custom_metadata: bytes | None) -> None:

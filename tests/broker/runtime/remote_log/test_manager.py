@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from broker.runtime.remote_log.copying import REST_FACTOR
 from broker.runtime.remote_log.settings import RemoteLogSettings
 from storage.directories.checkpoints import LeaderEpochEntry
 from storage.tiered.bucket.reconcile import COPY_LEASE_MS
@@ -213,6 +214,47 @@ async def test_failed_copy_is_deleted_and_restarted() -> None:
     assert bucket.orphans() == set()
     assert broker.metrics.topic(TOPIC).copy_errors == 1
     await broker.stop()
+
+
+def rot(broker: Broker, base: int) -> None:
+    """Flip a bit of the first record of a local segment."""
+    segment = broker.replica().log.segments.floor(base)
+    assert segment is not None
+    file = broker.fs.open_existing(segment.path(".log"))
+    (byte,) = file.read(70, 1)
+    file.write(70, bytes([byte ^ 1]))
+
+
+@staged
+async def test_damaged_local_segment_is_not_copied() -> None:
+    """Intact replicas keep the records, and one of them copies the segment when it leads."""
+    bucket = Bucket()
+    first, second = Broker(bucket, 1).start(), Broker(bucket, 2).start()
+    log = first.lead(0).log
+    copy = second.follow(0).log
+    for _ in range(3):
+        first.fill(1)
+        replicate(log, copy, first.clock.now_ms())
+        copy.roll(first.clock.now_ms())
+        if log.log_end_offset == 20:
+            rot(first, 10)
+    await a_while(20)
+    assert bucket.ranges() == [(0, 9)]
+    assert len(bucket.segments()) == 1
+    assert bucket.orphans() == set()
+    assert first.metrics.topic(TOPIC).corrupt_segments == 1
+    assert (log.highest_remote_offset, copy.highest_remote_offset) == (9, 9)
+    second.configure(local_retention_bytes=0)
+    second.retain()
+    assert copy.local_log_start_offset == 10, "the intact replica keeps what is not copied"
+    await a_while(SETTINGS.task_interval_ms * REST_FACTOR / 1000)
+    assert first.metrics.topic(TOPIC).corrupt_segments == 2, "the segment is read again after a while"
+    first.follow(1)
+    second.lead(1)
+    await a_while(20)
+    assert bucket.ranges() == [(0, 9), (10, 19), (20, 29)]
+    await first.stop()
+    await second.stop()
 
 
 @staged

@@ -1,0 +1,150 @@
+"""Check of a local segment while it is copied: batches in place, with valid checksums.
+
+The check sees the bytes on their way to remote storage, so the file is read once and what is checked is what is stored.
+It runs on the copier's thread. Rot on one disk must not reach remote storage: once a segment is copied, the intact
+replicas of other brokers expire.
+"""
+
+import struct
+from contextlib import closing
+from typing import Final, NoReturn, cast
+
+from protocol.primitives import Buffer
+from protocol.records.batch import ATTRIBUTES_POSITION, HEADER_SIZE, LENGTH_PREFIX_SIZE, MAGIC
+from protocol.records.compiled import crc32c
+from storage.files import File, FileSystem
+from storage.tiered.errors import CorruptLocalSegment
+from storage.tiered.segment_metadata import RemoteSegment
+from storage.tiered.segments.store_errors import file_errors
+
+_FIELDS: Final = struct.Struct(">qi4xbI2xi")
+"""Base offset, batch length, magic, CRC and last offset delta of a batch header."""
+_CHUNK_BYTES: Final = 1 << 20
+
+
+class LocalSegmentCheck:
+    """The check of one segment, fed with its bytes in ascending order. All methods raise CorruptLocalSegment."""
+
+    def __init__(self, segment: RemoteSegment, path: str) -> None:
+        self.position = 0
+        """Bytes seen from the beginning of the file."""
+        self._segment = segment
+        self._path = path
+        self._tail: bytes = b""
+        self._next_offset = segment.start_offset
+
+    def feed(self, position: int, data: Buffer) -> None:
+        """Check the bytes at a position; those seen before are skipped, and those behind a gap left to `feed_rest`."""
+        if position > self.position or position + len(data) <= self.position:
+            return
+        new = memoryview(data)[self.position - position :]
+        self.position += len(new)
+        whole = self._tail + bytes(new) if self._tail else new
+        self._tail = bytes(whole[self._check(memoryview(whole)) :])
+
+    @property
+    def has_all(self) -> bool:
+        """Whether all bytes of the segment were seen."""
+        return self.position >= self._segment.size_bytes
+
+    def feed_rest(self, file: File) -> None:
+        """Check the bytes that were not seen. Raises OSError."""
+        while not self.has_all:
+            chunk = file.read(self.position, min(_CHUNK_BYTES, self._segment.size_bytes - self.position))
+            if not chunk:
+                self._refuse(f"the file ends at byte {self.position} of {self._segment.size_bytes}")
+            self.feed(self.position, chunk)
+
+    def finish(self) -> None:
+        """Check the end of the segment, after all bytes."""
+        if self._tail:
+            self._refuse(f"{len(self._tail)} bytes at the end are no batch")
+
+    def _check(self, view: memoryview) -> int:
+        """Check the complete batches of `view`; return the position after them."""
+        at, end, last_offset = 0, len(view), self._segment.end_offset
+        left = self._segment.size_bytes - self.position + end
+        while end - at >= HEADER_SIZE:
+            base, length, magic, crc, delta = _FIELDS.unpack_from(view, at)
+            size = length + LENGTH_PREFIX_SIZE
+            if magic != MAGIC or not HEADER_SIZE <= size <= left - at:
+                self._refuse(f"no batch at byte {self.position - end + at}")
+            if at + size > end:
+                break
+            if crc32c(view[at + ATTRIBUTES_POSITION : at + size]) != crc:
+                self._refuse(f"the checksum of the batch at offset {base}, byte {self.position - end + at}, is wrong")
+            if base < self._next_offset or delta < 0 or base + delta > last_offset:
+                self._refuse(f"offset {base} at byte {self.position - end + at} is out of place")
+            self._next_offset = base + delta + 1
+            at += size
+        return at
+
+    def _refuse(self, fault: str) -> NoReturn:
+        raise CorruptLocalSegment(f"{self._path}: {fault}")
+
+
+class WatchedFile:
+    """A file whose reads are checked; everything else goes to the file."""
+
+    def __init__(self, file: File, watch: "WatchedFiles") -> None:
+        self._file = file
+        self._watch = watch
+
+    def read(self, position: int, size: int) -> bytes:
+        data = self._file.read(position, size)
+        self._watch.on_read(position, data)
+        return data
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._file, name)
+
+
+class WatchedFiles:
+    """A file system for one copy: reads of the segment's log are counted and checked.
+
+    A remote storage manager may read the log by other means or in any order; `finish` checks the rest.
+    """
+
+    def __init__(self, fs: FileSystem, segment: RemoteSegment, log: str) -> None:
+        self._fs = fs
+        self._log = log
+        self._check = LocalSegmentCheck(segment, log)
+        self.fault: CorruptLocalSegment | None = None
+
+    @classmethod
+    def over(cls, fs: FileSystem, segment: RemoteSegment, log: str) -> tuple["WatchedFiles", FileSystem]:
+        """Return the watch, also as a file system."""
+        watch = cls(fs, segment, log)
+        return watch, cast(FileSystem, watch)
+
+    @property
+    def bytes_read(self) -> int:
+        """Bytes of the log read in order so far; may be called from any thread."""
+        return self._check.position
+
+    def open_existing(self, path: str) -> File:
+        file = self._fs.open_existing(path)
+        return cast(File, WatchedFile(file, self)) if path == self._log else file
+
+    def open(self, path: str) -> File:
+        return self.open_existing(path)
+
+    def on_read(self, position: int, data: Buffer) -> None:
+        """Check what was read. Raises CorruptLocalSegment."""
+        try:
+            self._check.feed(position, data)
+        except CorruptLocalSegment as error:
+            self.fault = error
+            raise
+
+    def finish(self) -> None:
+        """Check the bytes that were not read, after the copy. Raises CorruptLocalSegment, RemoteStorageError."""
+        if self.fault is not None:
+            raise self.fault
+        if not self._check.has_all:
+            with file_errors(f"reading {self._log}"), closing(self._fs.open_existing(self._log)) as file:
+                self._check.feed_rest(file)
+        self._check.finish()
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._fs, name)
