@@ -105,7 +105,7 @@ _GAUGES = {
 class RemoteStorageMetrics:
     """Meters by topic. Call `topic(name)` for existing topics only. Counts of a deleted topic stay in the totals."""
 
-    __slots__ = ("_gone", "_topics", "copy_quota")
+    __slots__ = ("_gone", "_topics", "copies_at_once", "copy_quota")
 
     def __init__(self, clock: Clock | None = None, quota_window_ms: int = 11_000) -> None:
         """Create the meters; `quota_window_ms` is `remote.log.manager.copy.quota.window.num` times `….size.seconds`."""
@@ -113,6 +113,8 @@ class RemoteStorageMetrics:
         self._topics: dict[str, RemoteMeters] = {}
         self.copy_quota = QuotaUse(clock or SystemClock(), quota_window_ms)
         """Use of remote.log.manager.copy.max.bytes.per.second."""
+        self.copies_at_once: Callable[[], int] = lambda: 0
+        """Number of copies at once that threads and bandwidth allow; set by the remote log manager."""
 
     def topic(self, name: str) -> RemoteMeters:
         """Return the meters of a topic, created at the first call."""
@@ -278,6 +280,11 @@ def remote_families(
         ),
         *_of_quota("copy", "rlmcopy", "copy", copies.copy_quota),
         *_of_quota("fetch", "rlmfetch", "read", fetch_quota),
+        gauge(
+            "ottla_remote_copies_limit",
+            "Segments that may be copied at once: the copier threads, fewer while bandwidth to the store is short",
+            lambda: copies.copies_at_once(),
+        ),
         gauge(
             "ottla_remote_index_cache_bytes",
             "Disk space that cached indexes of remote segments take",

@@ -13,6 +13,7 @@ from storage.tiered.bucket.segment_check import SegmentCheck
 from storage.tiered.catalog.metadata_journal import MetadataJournal
 from storage.tiered.format.topic_object import read_topic
 from storage.tiered.object_store import ObjectInfo
+from storage.tiered.segment_metadata import RemoteSegmentId, SegmentState
 from storage.tiered.stores.unfinished_uploads import UnfinishedUpload, abandoned_uploads, abort
 
 
@@ -138,8 +139,15 @@ class BucketAudit:
 
     def uploads(self, topic: str | None) -> Iterator[UnfinishedUpload]:
         """Yield abandoned multipart uploads."""
-        bucket = self._bucket
-        return abandoned_uploads(bucket.store, bucket.keys, topic, self._now_ms() - self._grace_ms)
+        bucket, begun_before_ms = self._bucket, self._now_ms() - self._grace_ms
+        return abandoned_uploads(bucket.store, bucket.keys, topic, begun_before_ms, self._is_copied)
+
+    def _is_copied(self, id: RemoteSegmentId) -> bool:
+        """Whether a copy may be in progress: its lease was renewed within the grace time."""
+        segment = self._journal.catch_up(id.partition).segments.get(id.id)
+        if segment is None or segment.state is not SegmentState.COPY_STARTED:
+            return False
+        return self._now_ms() - segment.event_timestamp_ms < self._grace_ms
 
     def abort(self, upload: UnfinishedUpload) -> None:
         abort(self._bucket.store, upload)

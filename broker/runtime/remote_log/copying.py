@@ -4,11 +4,14 @@
 
 An attempt has an id of its own, and uploads once (KIP-405: a new id "even when it retries"): a late request of a failed
 upload must not touch the objects of a finished one. A failed attempt is deleted under its own id before the next one
-begins, and so is an attempt that is not over within `copy_lease_ms`; an outage leaves one metadata record and not one
-per minute. Only events are published again for the same attempt. Other brokers may collect the attempt after the
-lease. A copy that is in progress when leadership is lost is finished: the copied
-records are committed, so the copy is valid for the next leader. If the process ends, unfinished copies are found by
-their age, or by this broker when it leads again (`storage.tiered.lifecycle.expiration`).
+begins; an outage leaves one metadata record and not one per minute. Only events are published again for the same
+attempt.
+
+An attempt has a lease of `copy_lease_ms`. While bytes move, the attempt publishes COPY_STARTED again, with a new time,
+and thereby renews the lease: a segment may take hours over a slow uplink. When the lease is over, the attempt may only
+be deleted: other brokers collect it some time later. A copy that is in progress when leadership is lost is finished:
+the copied records are committed, so the copy is valid for the next leader. If the process ends, unfinished copies are
+found by their age, or by this broker when it leads again (`storage.tiered.lifecycle.expiration`).
 
 A segment that is damaged on the local disk is not copied (`local_check.py`). The partition stays online, as in Kafka
 after a checksum error, but copying stops before the segment, and so does local deletion on all replicas: intact ones
@@ -23,6 +26,7 @@ from broker.clock import Clock
 from broker.logs import EventLog
 from broker.metrics.remote_storage import RemoteStorageMetrics
 from broker.runtime.loop.throttle import SHORTEST_PAUSE_MS
+from broker.runtime.remote_log.copy_bandwidth import PAUSE_MS, CopyBandwidth
 from broker.runtime.remote_log.leadership_term import LeadershipTerm, learn_remote_end
 from broker.runtime.remote_log.segments import PASSING_ERRORS, RemoteSegments
 from broker.runtime.remote_log.settings import RemoteLogSettings
@@ -51,6 +55,7 @@ from storage.tiered.segments.local_check import WatchedFiles
 from storage.tiered.stores.backoff import Failures
 from storage.tiered.stores.byte_rate import TokenBucket
 
+RENEWALS_PER_LEASE = 4
 REST_FACTOR = 100
 """Number of task intervals after which a damaged local segment is read again; its disk will not heal soon."""
 
@@ -95,6 +100,9 @@ class CopyAttempt:
     files: SegmentFiles
     watch: WatchedFiles
     began_ms: float
+    """Start of the lease: when COPY_STARTED was last published, by the monotonic clock."""
+    renewed_bytes: int = 0
+    is_collected: bool = False
     is_announced: bool = False
     is_uploaded: bool = False
     is_failed: bool = False
@@ -126,6 +134,11 @@ class CopyTools:
     new_id: Callable[[], Uuid]
     random: Callable[[], float]
     copying: dict[TopicIdPartition, Uuid] = field(default_factory=dict)
+    bandwidth: CopyBandwidth = field(default_factory=CopyBandwidth)
+
+    def copies_at_once(self) -> int:
+        """Return the number of copies at once that threads and bandwidth allow."""
+        return self.bandwidth.limit(self.clock.monotonic_ms(), self.settings().copier_threads)
 
 
 class SegmentCopyTask:
@@ -213,6 +226,9 @@ class SegmentCopyTask:
             return interval_ms
         if throttled_ms := tools.quota.delay_ms():
             return throttled_ms
+        now_ms, most = tools.clock.monotonic_ms(), tools.settings().copier_threads
+        if not tools.bandwidth.may_begin(term.id, facts.size_bytes, now_ms, most):
+            return PAUSE_MS
         self._start(backlog.segments[0], facts)
         return None
 
@@ -230,6 +246,7 @@ class SegmentCopyTask:
         tools.copying[term.id] = segment.id.id
         files = files_of(tools.fs, term.partition.log, local, facts)
         watch, watched = WatchedFiles.over(tools.fs, segment, files.log)
+        tools.bandwidth.begin(term.id, facts.size_bytes, lambda: watch.bytes_read, tools.clock.monotonic_ms())
         self._attempt = CopyAttempt(local, segment, replace(files, fs=watched), watch, tools.clock.monotonic_ms())
 
     def _is_local(self, attempt: CopyAttempt) -> bool:
@@ -276,11 +293,44 @@ class SegmentCopyTask:
             await segments.announce(attempt.segment)
             attempt.is_announced = True
         if not attempt.is_uploaded:
-            attempt.custom_metadata = await segments.upload(attempt.segment, attempt.files, attempt.watch)
+            attempt.custom_metadata = await self._upload(attempt)
             self._check_size(attempt.custom_metadata or b"")
             attempt.is_uploaded = True
         self._check_age(attempt)
         await segments.finish(attempt.segment, attempt.custom_metadata)
+
+    async def _upload(self, attempt: CopyAttempt) -> bytes | None:
+        """Upload, and renew the lease while bytes move."""
+        tools = self._tools
+        upload = asyncio.ensure_future(tools.segments.upload(attempt.segment, attempt.files, attempt.watch))
+        try:
+            while True:
+                lease_s = copy_lease_ms(tools.settings().grace_ms) / 1000
+                await asyncio.wait((upload,), timeout=lease_s / RENEWALS_PER_LEASE)
+                if upload.done():
+                    return upload.result()
+                await self._renew(attempt)
+        finally:
+            upload.cancel()
+
+    async def _renew(self, attempt: CopyAttempt) -> None:
+        """Renew the lease if bytes have moved since it began. A failure leaves the lease as it is.
+
+        A lease that is over is not renewed: the attempt may be deleted already, and would come back to life.
+        """
+        now_ms, moved = self._tools.clock.monotonic_ms(), attempt.watch.bytes_read
+        if attempt.is_collected or moved == attempt.renewed_bytes or self._is_too_old(attempt):
+            return
+        renewed = replace(attempt.segment, event_timestamp_ms=self._tools.clock.now_ms())
+        try:
+            await self._tools.segments.announce(renewed)
+        except InvalidSegmentTransition:
+            attempt.is_collected = True  # the upload fails at its last event
+            return
+        except PASSING_ERRORS as error:
+            _log.info("could not renew the lease of a copy", partition=self._term, reason=error)
+            return
+        attempt.segment, attempt.began_ms, attempt.renewed_bytes = renewed, now_ms, moved
 
     def _is_too_old(self, attempt: CopyAttempt) -> bool:
         """Whether the lease is over, by the wall clock, which other brokers use, or by the monotonic clock."""
@@ -324,4 +374,5 @@ class SegmentCopyTask:
         """Drop the attempt; from now on, it may be collected."""
         if self._attempt is not None:
             self._tools.copying.pop(self._term.id, None)
+            self._tools.bandwidth.end(self._term.id, self._tools.clock.monotonic_ms())
             self._attempt = None

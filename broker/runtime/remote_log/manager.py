@@ -131,6 +131,7 @@ class RemoteLogManager:
     ) -> None:
         """Take the collaborators; without `compaction_tools`, remote logs are not compacted."""
         self.metrics = metrics
+        metrics.copies_at_once = copy_tools.copies_at_once
         self._hosting = hosting
         self._metadata = metadata
         self._copy_tools = copy_tools

@@ -61,10 +61,12 @@ class Collection:
         return len(objects)
 
     def _remove_known(self, partition: TopicIdPartition, audited: Sequence[AuditedSegment]) -> int:
-        """Delete known segments: publish DELETE_STARTED unless it is there. Segments whose state changed are kept."""
+        """Delete known segments: publish DELETE_STARTED unless it is there. Segments with a later event are kept."""
         known = [each.segment for each in audited if each.segment]
-        states = {segment.id: segment.state for segment in known}
-        same = [each for each in self._now(partition, known) if each.state is states[each.id]]
+        events = {segment.id: (segment.state, segment.event_timestamp_ms) for segment in known}
+        same = [
+            each for each in self._now(partition, known) if (each.state, each.event_timestamp_ms) == events[each.id]
+        ]
         begin = [each for each in same if each.state is not SegmentState.DELETE_STARTED]
         self._publish(partition, begin, SegmentState.DELETE_STARTED)
         doomed = [each for each in self._now(partition, known) if each.state is SegmentState.DELETE_STARTED]

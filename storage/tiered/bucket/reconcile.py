@@ -11,8 +11,8 @@ comparison sound:
    metadata are read again before an object counts as missing.
 3. DELETE_STARTED is final and segment ids are never reused: anyone may delete the objects, at any time, repeatedly.
 4. A copy that was started and neither finished nor deleted is either running or abandoned; only its age tells. A copier
-   gives up after its lease (`copy_lease_ms`). After a longer grace time no COPY_FINISHED can follow, and anyone may
-   publish DELETE_STARTED.
+   renews its lease (`copy_lease_ms`) by another COPY_STARTED while bytes move, and gives up when the lease is over.
+   After a longer grace time no COPY_FINISHED can follow, and anyone may publish DELETE_STARTED.
 
 Lost metadata would make *every* segment look like case 1. Therefore a partition with complete segments but without any
 metadata is never touched, nor is a complete segment with records that no known segment holds: the same offsets of
@@ -31,7 +31,7 @@ from storage.tiered.format.object_keys import ObjectSuffix
 from storage.tiered.segment_metadata import RemoteSegment, SegmentState
 
 COPY_LEASE_MS = 30 * 60_000
-"""Maximum duration of a copy attempt; after the lease it may only be deleted, not finished."""
+"""Maximum time of a copy attempt since its last COPY_STARTED; then it may only be deleted, not finished."""
 
 
 def copy_lease_ms(grace_ms: int) -> int:

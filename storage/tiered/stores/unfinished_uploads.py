@@ -1,15 +1,17 @@
 """Abandoned multipart uploads: no listing of objects shows them, and a store keeps their parts forever.
 
 A failed upload is aborted if the store is reachable; the uploads of a killed process are unknown. An upload is younger
-than its copy attempt, and an attempt ends with its lease (`reconcile.py`): an upload older than a grace time above the
-lease will not be completed.
+than its copy attempt, and an attempt ends with its lease (`reconcile.py`), which is renewed as long as bytes move: an
+upload older than a grace time above the lease will not be completed, unless the metadata have a more recent
+COPY_STARTED of its segment.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple, Protocol, runtime_checkable
 
 from storage.tiered.format.object_keys import ObjectKeys
 from storage.tiered.object_store import ObjectStore
+from storage.tiered.segment_metadata import RemoteSegmentId
 
 
 class UnfinishedUpload(NamedTuple):
@@ -34,18 +36,23 @@ class UploadsInParts(Protocol):
 
 
 def abandoned_uploads(
-    store: ObjectStore, keys: ObjectKeys, topic: str | None, begun_before_ms: int
+    store: ObjectStore,
+    keys: ObjectKeys,
+    topic: str | None,
+    begun_before_ms: int,
+    is_copied: Callable[[RemoteSegmentId], bool] = lambda _: False,
 ) -> Iterator[UnfinishedUpload]:
     """Yield the abandoned uploads of one topic name, or of all objects under the prefix of `keys`; none without
     multipart.
 
-    Uploads outside the layout belong to others.
+    Uploads outside the layout belong to others. `is_copied` returns whether a copy of a segment may be in progress.
     """
     if isinstance(store, UploadsInParts):
         for upload in store.unfinished_uploads(keys.prefix if topic is None else f"{keys.prefix}{topic}-"):
             parsed = keys.parse(upload.key)
-            is_wanted = parsed is not None and topic in (None, parsed.id.partition.topic)
-            if is_wanted and upload.begun_ms < begun_before_ms:
+            if parsed is None or topic not in (None, parsed.id.partition.topic):
+                continue
+            if upload.begun_ms < begun_before_ms and not is_copied(parsed.id):
                 yield upload
 
 

@@ -12,6 +12,7 @@ from random import Random
 
 from broker.metrics.remote_storage import RemoteStorageMetrics
 from broker.runtime.loop.loop_slices import LoopSlices
+from broker.runtime.loop.thread_pool import WorkPool
 from broker.runtime.loop.throttle import Throttle
 from broker.runtime.remote_log.compaction import CompactionTools
 from broker.runtime.remote_log.copying import CopyQuota, CopyTools
@@ -158,6 +159,7 @@ class Broker:
         self._running: asyncio.Task[None] | None = None
         self.is_up = False
         self.metadata_of: Callable[[RemoteMetadataLog], MemoryRemoteMetadata] = MemoryRemoteMetadata
+        self.make_copy_pool: Callable[[], WorkPool] | None = None
 
     # ---- lifecycle
 
@@ -168,9 +170,10 @@ class Broker:
         self.replicas = {log.partition: HarnessReplica(log) for log in self.dirs}
         self.metadata = self.metadata_of(self.bucket.metadata)
         self.copy_pool = DelayedPool(self._upload_s, self._answer_s)
+        copy_pool: WorkPool = self.copy_pool if self.make_copy_pool is None else self.make_copy_pool()
         self.pool = DelayedPool(lambda: 0.01, self._answer_s)
         self.metrics = RemoteStorageMetrics()
-        self.tools = self._copy_tools()
+        self.tools = self._copy_tools(copy_pool)
         self.compaction = self._compaction_tools()
         self.manager = RemoteLogManager(
             self,
@@ -186,13 +189,13 @@ class Broker:
         self.is_up = True
         return self
 
-    def _segments(self, pool: DelayedPool) -> RemoteSegments:
+    def _segments(self, pool: WorkPool) -> RemoteSegments:
         return RemoteSegments(self.id, self.metadata, self.storage, pool, self.clock, self.metrics)
 
-    def _copy_tools(self) -> CopyTools:
+    def _copy_tools(self, pool: WorkPool) -> CopyTools:
         return CopyTools(
             self.fs,
-            self._segments(self.copy_pool),
+            self._segments(pool),
             CopyQuota(self.clock, lambda: self.settings, self.metrics),
             self.clock,
             lambda: self.settings,

@@ -56,6 +56,14 @@ def test_uploads_are_filtered_by_exact_topic_name() -> None:
     assert list(abandoned_uploads(store, KEYS, "t-2", 1)) == [longer]
 
 
+def test_upload_of_a_copy_in_progress_is_not_abandoned() -> None:
+    """A slow copy renews its lease for hours, and its upload is as old."""
+    old, slow = UnfinishedUpload(key("t"), "1", 0), UnfinishedUpload(key("t-2"), "2", 0)
+    store = StoreOfParts(old, slow)
+    found = abandoned_uploads(store, KEYS, None, 1, lambda id: id.partition.topic == "t-2")
+    assert list(found) == [old]
+
+
 def test_aborted_upload_is_removed() -> None:
     upload = UnfinishedUpload(key("t"), "1", 0)
     store = StoreOfParts(upload)
