@@ -29,6 +29,7 @@ from broker.runtime.remote_log.compaction import CompactionTools
 from broker.runtime.remote_log.copying import CopyQuota, CopyTools
 from broker.runtime.remote_log.expiration import ExpirationTools
 from broker.runtime.remote_log.leader_starts import LeaderStarts
+from broker.runtime.remote_log.locations import Holes
 from broker.runtime.remote_log.manager import HostedTieredReplicas, RemoteLogManager, RemotePools
 from broker.runtime.remote_log.offsets import RemoteOffsets
 from broker.runtime.remote_log.segment_source import RemoteSegmentSource
@@ -322,4 +323,5 @@ class _RemoteBuilder:
             self.runtime.loop,
             self.runtime.deadlines,
             lambda: self.dynamic.current.remote_list_offsets_request_timeout_ms,
+            Holes(self.runtime.clock, lambda: self.dynamic.current.ottla_remote_log_hole_patience_ms),
         )

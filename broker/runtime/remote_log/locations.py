@@ -72,7 +72,7 @@ class RemoteLocations:
         epoch = lineage.epoch_for(offset)
         located = None if epoch is None else self._located(partition, lineage, epoch, offset)
         if located is None and epoch is not None and self._may_skip(partition, epoch, offset):
-            located = self._behind_hole(partition, lineage, epoch, offset)
+            located = self._behind_hole(partition, lineage, offset)
         if located is None:
             raise SegmentMissing(f"no known remote segment of {partition} holds offset {offset} of epoch {epoch}")
         return located
@@ -87,26 +87,46 @@ class RemoteLocations:
         must_wait = self._holes is None or not self._holes.may_be_skipped(_identity(partition), epoch, offset)
         return partition.is_leader and not must_wait
 
-    def _behind_hole(self, partition: Partition, lineage: Lineage, present: int, offset: int) -> Located | None:
+    def _behind_hole(self, partition: Partition, lineage: Lineage, offset: int) -> Located | None:
         """Return the first remote segment above `offset` that agrees with the log and begins below its local part."""
+        found = self._next_held(partition, lineage, offset)
+        if found is None:
+            return None
+        at, located = found
+        _log.error(
+            "records are lost: no segment holds them, and consumers skip them",
+            partition=partition,
+            first=offset,
+            next=at,
+        )
+        return located
+
+    def next_held(self, partition: Partition, offset: int) -> tuple[int, Located] | None:
+        """Return the first offset from `offset` on that a segment holds, below the local log, with the segment."""
+        return self._next_held(partition, _lineage(partition), offset)
+
+    def _next_held(self, partition: Partition, lineage: Lineage, offset: int) -> tuple[int, Located] | None:
         known = self._metadata.known(_identity(partition))
         bound = partition.log.local_log_start_offset
-        for entry, end in zip(
-            lineage.entries, [*(one.start_offset for one in lineage.entries[1:]), bound], strict=True
-        ):
+        ends = [*(entry.start_offset for entry in lineage.entries[1:]), bound]
+        for entry, end in zip(lineage.entries, ends, strict=False):
             at: int | None = max(offset, entry.start_offset)
-            while entry.epoch >= present and at is not None and at < min(end, bound):
+            while at is not None and at < min(end, bound):
                 located = self._located(partition, lineage, entry.epoch, at)
                 if located is not None:
-                    _log.error(
-                        "records are lost: no segment holds them, and consumers skip them",
-                        partition=partition,
-                        first=offset,
-                        next=at,
-                    )
-                    return located
+                    return at, located
                 at = known.next_offset(entry.epoch, at)
         return None
+
+    def is_held(self, partition: Partition, offset: int) -> bool:
+        """Whether a known segment holds `offset`."""
+        found = self.next_held(partition, offset)
+        return found is not None and found[0] == offset
+
+    def may_skip_hole(self, partition: Partition, offset: int) -> bool:
+        """Whether the hole at `offset` has been known for long enough; a hole without a leader epoch never is."""
+        epoch = _lineage(partition).epoch_for(offset)
+        return epoch is not None and self._may_skip(partition, epoch, offset)
 
     def with_aborted(self, partition: Partition, offset: int) -> Located | None:
         """Return the first segment from `offset` on whose index may list aborted transactions, if there is one."""

@@ -3,6 +3,10 @@
 The tiered and pending-upload offsets are known at once. A timestamp is searched in remote storage first, on the remote
 reader threads, and then in the local log. Local segments may become remote meanwhile; the search is repeated then. An
 index of timestamps per partition, built once and extended as segments come, yields the remote segments to search.
+
+A hole, offsets that no known segment holds, concerns a look-up only if the hole may hold the record: no record before
+it is late enough, and the first record behind it is not older than the timestamp. Such a look-up waits until the
+segment appears or the hole may be skipped (`ottla.remote.log.hole.patience.ms`), as a fetch from the hole does.
 """
 
 import asyncio
@@ -21,12 +25,12 @@ from broker.runtime.partitions.offset_lookup import NOT_FOUND, FoundOffset, Offs
 from broker.runtime.partitions.partition import Partition
 from broker.runtime.partitions.partition_reads import check_reader
 from broker.runtime.partitions.reads import UNKNOWN
-from broker.runtime.remote_log.locations import RemoteLocations, SegmentMissing
+from broker.runtime.remote_log.locations import Holes, RemoteLocations, SegmentMissing
 from broker.runtime.remote_log.outage import RemoteOutage
 from protocol.errors import ErrorCode, KafkaError
 from protocol.primitives import Uuid
 from storage.segment import FoundTimestamp
-from storage.tiered.catalog.timestamp_index import TimestampIndex
+from storage.tiered.catalog.timestamp_index import OffsetGap, TimestampIndex
 from storage.tiered.errors import (
     CorruptRemoteData,
     RemoteMetadataNotReady,
@@ -46,6 +50,8 @@ ATTEMPTS_MAX: Final = 4
 INDEXES_MAX: Final = 256
 _ENTRIES_AT_ONCE: Final = 256
 """Index entries added in one turn of the loop."""
+_NOT_REMOTE: Final = 2**63 - 1
+"""Highest timestamp of a gap that ends at the local log."""
 
 _log = EventLog("broker.remote_offsets")
 
@@ -73,12 +79,13 @@ class RemoteOffsets:
         loop: asyncio.AbstractEventLoop,
         deadlines: Deadlines,
         timeout_ms: Callable[[], int],
+        holes: Holes,
     ) -> None:
         self.expired: Counter[tuple[str, int]] = Counter()
         self.waiting = 0
         self._reader = reader
         self._metadata = metadata
-        self._locations = RemoteLocations(metadata)
+        self._locations = RemoteLocations(metadata, holes)
         self._pool = pool
         self._loop = loop
         self._deadlines = deadlines
@@ -221,7 +228,10 @@ class RemoteOffsets:
         for start in index.candidates(timestamp, log.log_start_offset, local_start):
             found = await self._search_segment(partition, start, timestamp)
             if found is not None:
+                await self._check_gaps(partition, index.gaps(log.log_start_offset, found.offset), timestamp)
                 return FoundOffset(*found)
+        gaps = index.gaps(log.log_start_offset, local_start)
+        await self._check_gaps(partition, [*gaps, *self._last_gap(partition, index, local_start)], timestamp)
         if log.local_log_start_offset != local_start:
             return None
         return offset_lookup.found_here(partition, timestamp)
@@ -231,6 +241,9 @@ class RemoteOffsets:
         log = partition.log
         local_start = log.local_log_start_offset
         index = await self._index(partition, local_start)
+        local = offset_lookup.found_here(partition, offset_lookup.MAX_TIMESTAMP)
+        if local == NOT_FOUND:
+            await self._check_gaps(partition, self._last_gap(partition, index, local_start), 0)
         for greatest, start in index.latest(log.log_start_offset, local_start):
             local = offset_lookup.found_here(partition, offset_lookup.MAX_TIMESTAMP)
             if greatest < local.timestamp:
@@ -244,22 +257,55 @@ class RemoteOffsets:
 
     async def _search_segment(self, partition: Partition, start: int, timestamp: int) -> FoundTimestamp | None:
         """Return the first record with at least the timestamp in the segment that holds offset `start`."""
-        segment, last_offset = self._locations.locate(partition, start)
+        found = self._locations.next_held(partition, start)
+        if found is None or found[0] != start:  # the segment was deleted
+            self._indexes.pop(_key(partition), None)
+            raise SegmentMissing(f"no known remote segment of {partition} holds offset {start}")
+        segment, last_offset = found[1]
         first = max(start, partition.log.log_start_offset)
         return await self._pool.submit(
             partial(self._reader.first_at_or_after, segment, timestamp, first, last_offset + 1)
         )
 
+    # ---- holes
+
+    def _last_gap(self, partition: Partition, index: TimestampIndex, local_start: int) -> list[OffsetGap]:
+        """Return the gap between remote and local log, if there is one."""
+        first = max(index.next_offset, partition.log.log_start_offset)
+        return [OffsetGap(first, local_start, _NOT_REMOTE)] if first < local_start else []
+
+    async def _check_gaps(self, partition: Partition, gaps: list[OffsetGap], timestamp: int) -> None:
+        """Raise SegmentMissing if a gap may hold the first record of `timestamp` or later."""
+        for gap in gaps:
+            first = max(gap.first, partition.log.log_start_offset)
+            if gap.max_timestamp < timestamp or await self._is_older(partition, gap, timestamp):
+                continue
+            if self._locations.is_held(partition, first):
+                self._indexes.pop(_key(partition), None)
+            elif self._locations.may_skip_hole(partition, first):
+                continue
+            raise SegmentMissing(f"no known remote segment of {partition} holds offset {first}")
+
+    async def _is_older(self, partition: Partition, gap: OffsetGap, timestamp: int) -> bool:
+        """Whether the first record behind a gap is older than `timestamp`."""
+        if gap.max_timestamp == _NOT_REMOTE:
+            behind: FoundTimestamp | FoundOffset | None = offset_lookup.found_here(partition, 0)
+        else:
+            behind = await self._search_segment(partition, gap.next_offset, 0)
+        return behind is not None and UNKNOWN < behind.timestamp < timestamp
+
     # ---- the timestamp index
 
     async def _index(self, partition: Partition, below: int) -> TimestampIndex:
-        """Return the index of a partition's segments up to `below`. Raises SegmentMissing, RemoteMetadataNotReady."""
-        key = _key(partition)
-        index = self._indexes.setdefault(key, TimestampIndex())
+        """Return the index of a partition's segments up to `below`. Raises RemoteMetadataNotReady."""
+        index = self._indexes.setdefault(_key(partition), TimestampIndex())
         added = 0
         while (offset := max(index.next_offset, partition.log.log_start_offset)) < below:
-            segment, last_offset = self._locations.locate(partition, offset)
-            index.append(offset, last_offset, segment.max_timestamp_ms)
+            held = self._locations.next_held(partition, offset)
+            if held is None:
+                break
+            start, (segment, last_offset) = held
+            index.append(start, last_offset, segment.max_timestamp_ms, gap_from=offset)
             added += 1
             if added % _ENTRIES_AT_ONCE == 0:
                 await self._pause(0)

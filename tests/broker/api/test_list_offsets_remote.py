@@ -14,8 +14,9 @@ from broker.runtime.partitions.offset_lookup import (
 )
 from protocol.errors import ErrorCode
 from protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsPartitionResponse, ListOffsetsResponse
+from storage.directories.checkpoints import LeaderEpochEntry
 from storage.tiered.errors import RemoteResourceNotFound, RetriableRemoteStorageError
-from storage.tiered.segment_metadata import TopicIdPartition
+from storage.tiered.segment_metadata import RemoteSegment, TopicIdPartition
 from tests.support.harnesses.data_plane import Answer, batch
 from tests.support.harnesses.tiered_plane import TieredPlane
 
@@ -234,6 +235,77 @@ class TestTimes:
         for time in range(55):
             expected = next(((t, o, 0) for o, t in enumerate(times) if o >= start and t >= time), NOT_FOUND)
             assert found(ask(plane, time)) == expected
+
+
+class TestHoles:
+    """Records of [2, 3] are in no segment; those before and behind are in remote storage or local."""
+
+    @pytest.fixture
+    def lost(self, plane: TieredPlane) -> RemoteSegment:
+        (_, lost, *_) = plane.make_remote(2, 2, 2, 2)
+        plane.fill(2)
+        plane.forget(lost)
+        return lost
+
+    @pytest.mark.parametrize(
+        ("time", "offset"), [(0, 0), (500, 1), (1000, 1), (4001, 5), (5000, 5), (6000, 6), (8000, 8), (9000, 9)]
+    )
+    @pytest.mark.usefixtures("lost")
+    def test_times_before_and_behind_a_hole_are_found(self, plane: TieredPlane, time: int, offset: int) -> None:
+        assert found(ask(plane, time)) == (offset * 1000, offset, 0)
+
+    @pytest.mark.usefixtures("lost")
+    def test_hole_does_not_affect_the_ends_of_time(self, plane: TieredPlane) -> None:
+        assert found(ask(plane, 9001)) == NOT_FOUND
+        assert found(ask(plane, MAX_TIMESTAMP)) == (9000, 9, 0)
+
+    @pytest.mark.parametrize("time", [1001, 2000, 3000, 4000])
+    def test_times_in_a_hole_wait_for_the_segment(self, plane: TieredPlane, lost: RemoteSegment, time: int) -> None:
+        answer = ask(plane, time)
+        plane.settle(1000)
+        assert answer.is_waiting
+        plane.announce(lost)
+        plane.settle(110)
+        assert found(answer)[1] == -(-time // 1000)
+
+    @pytest.mark.usefixtures("lost")
+    def test_times_in_a_hole_are_found_behind_it_after_the_patience_time(self, plane: TieredPlane) -> None:
+        answer = ask(plane, 2000, timeout_ms=1000)
+        plane.settle(1010)
+        assert error(answer) == ErrorCode.REQUEST_TIMED_OUT
+        plane.settle(plane.read_settings.hole_patience_ms)
+        assert found(ask(plane, 2000)) == (4000, 4, 0)
+
+    def test_segment_that_disappears_becomes_a_hole(self, plane: TieredPlane) -> None:
+        segments = plane.make_remote(2, 2, 2)
+        assert found(ask(plane, 2000)) == (2000, 2, 0)
+        plane.forget(segments[1])
+        answer = ask(plane, 2000)
+        plane.settle(500)
+        assert answer.is_waiting
+        assert found(ask(plane, 5000)) == (5000, 5, 0)
+
+    def test_hole_before_the_local_log_concerns_its_own_times(self, plane: TieredPlane) -> None:
+        (*_, last) = plane.make_remote(2, 2)
+        plane.fill(2)
+        plane.forget(last)
+        assert found(ask(plane, 1000)) == (1000, 1, 0)
+        assert found(ask(plane, 5000)) == (5000, 5, 0)
+        assert ask(plane, 2000).is_waiting
+
+    def test_log_without_epochs_of_its_beginning_is_searched_from_there(self, plane: TieredPlane) -> None:
+        plane.make_remote(2, 2, 2)
+        plane.log().epochs.replace([LeaderEpochEntry(0, 2)])
+        assert found(ask(plane, 3000)) == (3000, 3, 0)
+        assert ask(plane, 1000).is_waiting
+
+    def test_damaged_segment_concerns_its_own_times(self, plane: TieredPlane) -> None:
+        (_, damaged, *_) = plane.make_remote(2, 2, 2)
+        plane.storage.logs[damaged.id.id] = b"x" * damaged.size_bytes
+        assert [found(ask(plane, time))[1] for time in (1000, 4000, 5000)] == [1, 4, 5]
+        answer = ask(plane, 2000)
+        plane.settle(5000)
+        assert error(answer) == ErrorCode.CORRUPT_MESSAGE
 
 
 class TestWaiting:

@@ -14,6 +14,7 @@ from broker.api.fetch import FetchHandler
 from broker.api.list_offsets import ListOffsetsHandler
 from broker.fetch.remote_reads.reads import RemoteReads, RemoteReadSettings
 from broker.runtime.loop.thread_pool import PoolFull
+from broker.runtime.remote_log.locations import Holes
 from broker.runtime.remote_log.offsets import RemoteOffsets
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData, ReplicaState
 from protocol.messages.list_offsets import (
@@ -98,6 +99,7 @@ class TieredPlane(DataPlane):
             cast(asyncio.AbstractEventLoop, self.loop),
             self.deadlines,
             lambda: self.list_offsets_timeout_ms,
+            Holes(self.clock, lambda: self.read_settings.hole_patience_ms),
         )
         self.list_offsets = ListOffsetsHandler(self.partitions, remote=self.offsets)
         self._segment_ids = count(1)

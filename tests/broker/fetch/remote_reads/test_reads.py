@@ -17,6 +17,7 @@ from broker.runtime.loop.waiters import Deadlines, Watch
 from broker.runtime.partitions.offset_lookup import OffsetQuery
 from broker.runtime.partitions.partition_reads import FetchParams
 from broker.runtime.partitions.reads import FetchIsolation, FetchTarget
+from broker.runtime.remote_log.locations import NEVER, Holes
 from broker.runtime.remote_log.offsets import RemoteOffsets
 from protocol.errors import ErrorCode, KafkaError
 from protocol.primitives import ZERO_UUID
@@ -64,7 +65,8 @@ class RemoteReadsHarness:
         self.reads = RemoteReads(
             reader, metadata, self.pool, loop, self.deadlines, SystemClock(), lambda: RemoteReadSettings(reads_max=12)
         )
-        self.offsets = RemoteOffsets(reader, metadata, self.pool, loop, self.deadlines, lambda: 20_000)
+        holes = Holes(SystemClock(), lambda: NEVER)
+        self.offsets = RemoteOffsets(reader, metadata, self.pool, loop, self.deadlines, lambda: 20_000, holes)
 
     def begin(self, offset: int) -> RemoteRead:
         target = FetchTarget("t", ZERO_UUID, 0, offset, 1000)
