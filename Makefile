@@ -52,7 +52,7 @@ interop: $(BIN)/.installed-test  ## Apache Kafka's tools, Java client and admin 
 bench: $(BIN)/.installed-test  ## the benchmark table against Apache Kafka: build/bench/report.md
 	$(BIN)/python -m tests.benchmarks
 
-sim: $(BIN)/.installed-test  ## simulate quorums, brokers and tiers on bad disks, clocks, networks and stores (SEEDS=1000 PLANE=all), or replay (SEED=n)
+sim: $(BIN)/.installed-test  ## simulate quorums, brokers, tiers and clusters on bad disks, clocks, networks and stores (SEEDS=1000 PLANE=all), or replay (SEED=n)
 	$(BIN)/python -m tests.simulation --plane $(or $(PLANE),all) $(if $(SEED),--seed $(SEED),--seeds $(SEEDS))
 
 chaos: $(BIN)/.installed-test  ## kill, pause and partition three brokers under load, and check every record (MINUTES=10, ARGS=...)

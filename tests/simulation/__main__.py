@@ -1,4 +1,4 @@
-"""`python -m tests.simulation --seeds N`: seeded simulation of the quorum, of replication and of remote storage."""
+"""`python -m tests.simulation --seeds N`: seeded simulation of quorum, replication, remote storage, cluster."""
 
 import argparse
 import os
@@ -8,6 +8,8 @@ from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 from tests.simulation.campaign import RunSeed, run_seeds
+from tests.simulation.cluster.campaign import run_seed as run_cluster_seed
+from tests.simulation.cluster.checker import ClusterCounts
 from tests.simulation.quorum.campaign import run_seed as run_quorum_seed
 from tests.simulation.quorum.checker import QuorumCounts
 from tests.simulation.remote_log.campaign import run_seed as run_remote_storage_seed
@@ -32,6 +34,7 @@ PLANES: Final[Mapping[str, Plane]] = {
     "quorum": Plane(run_quorum_seed, QuorumCounts.NAMES),
     "data": Plane(run_replication_seed, ReplicationCounts.NAMES),
     "tiered": Plane(run_remote_storage_seed, RemoteStorageCounts.NAMES),
+    "cluster": Plane(run_cluster_seed, ClusterCounts.NAMES),
 }
 
 

@@ -99,8 +99,7 @@ class World:
     def run(self, process: "Process", callback: Callable[..., object], *args: object) -> None:
         """Run a callable of a process as the current event, with all its soon-calls."""
         self.current = process
-        callback(*args)
-        process.run_soon()
+        process.run(callback, *args)
 
 
 class Process:
@@ -165,6 +164,11 @@ class Process:
         return self.call_at(self.time() + delay, callback, *args)
 
     # Running
+
+    def run(self, callback: Callable[..., object], *args: object) -> None:
+        """Run a callable and all its soon-calls."""
+        callback(*args)
+        self.run_soon()
 
     def run_soon(self) -> None:
         soon = self._soon

@@ -373,7 +373,7 @@ class ControllerDriver:
         elif self._published is not None:
             self._notify(delta, image)
         elif self._is_up_to_date and not image.is_empty:
-            if delta.image.is_empty:
+            if delta.image.is_empty and not delta.is_empty:  # the delta of the first snapshot is not computed
                 self._notify(delta, image)
             elif image.topics.partition_count < self._large_image_partitions:
                 self._notify(_whole(image), image)

@@ -20,6 +20,7 @@ from broker.metadata.image.slices import finish
 from broker.net.peer import SocketAddress
 from broker.node.data import set_aside_strays, settle_duplicates
 from broker.runtime.controller.broker_lifecycle import BrokerIdentity, BrokerLifecycle, LifecycleTimes
+from broker.runtime.controller.channel import ControllerChannel
 from broker.runtime.controller.driver import MetadataPublisher
 from broker.runtime.controller.metadata_cache import MetadataCache
 from broker.runtime.partitions.log_store import DirectoryFailures
@@ -150,7 +151,7 @@ class Broker:
         self._loader = MetadataLoader(node.feed.start(self))
         self._publish(Publication(_whole(self._loader.image), self._loader.image))
         await self._first_image.wait()
-        image = self._loader.image
+        image = self.cache.image
         node.disk.is_starting = True
         log_dirs.load(partial(self._config, image), now_ms=self.process.now_ms())
         node.disk.is_starting = False
@@ -194,7 +195,7 @@ class Broker:
             previous_epoch=BrokerEpoch(log_dirs.previous_broker_epoch),
         )
         times = LifecycleTimes(scenario.heartbeat_interval_ms, scenario.session_timeout_ms, 60_000, 30_000)
-        return BrokerLifecycle(identity, ControllerPath(self, "membership"), clock=self.process, times=times)
+        return BrokerLifecycle(identity, self.controller_path("membership"), clock=self.process, times=times)
 
     async def _leave(self) -> None:
         data, lifecycle = self.data, self.lifecycle
@@ -271,6 +272,10 @@ class Broker:
         scenario = self.around.scenario
         connection = Connection(self.around.wires, self.process, endpoint, client_id, scenario.socket_timeout_ms)
         return LeaderPath(connection, partial(self.around.note_fetch, self.node))
+
+    def controller_path(self, name: str) -> "ControllerPath | ControllerChannel":
+        """Return a channel to the controller over a connection of its own."""
+        return ControllerPath(self, name)
 
 
 def _whole(image: MetadataImage) -> MetadataDelta:

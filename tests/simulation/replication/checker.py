@@ -119,6 +119,8 @@ class Checker(EventLog):
         for topic in broker.data.partitions.by_id.values():
             for partition in topic.partitions.values():
                 name = ReplicaName(partition.topic, partition.index)
+                if name not in self.histories:
+                    continue
                 log, role = partition.log, partition.role
                 now = Seen(
                     isinstance(role, LeaderRole),

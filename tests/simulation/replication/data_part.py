@@ -42,7 +42,6 @@ from storage.config import LogConfig
 from storage.directories.checkpoints import TopicPartition
 from storage.directories.log_dirs import LogDirs
 from storage.directories.removals import PendingRemovals
-from tests.simulation.replication.channels import ControllerPath
 from tests.simulation.replication.network import LISTENER
 from tests.simulation.replication.scenario import Scenario
 from tests.simulation.world import SimulatedIo
@@ -70,7 +69,7 @@ class DataPart:
         self.store = LogStore(log_dirs, cleaner, removals, io, process, delete_delay_ms=1_000)
         self.store.discard_leftovers()
         flusher = LogFlusher(io, self.deadlines)
-        isr_channel = ControllerPath(broker, "isr")
+        isr_channel = broker.controller_path("isr")
         self.fetchers = ReplicaFetcherManager(
             Runtime(clock=process, loop=process, io=io, files=node.disk, deadlines=self.deadlines, spawn=process.spawn),
             broker,
@@ -100,7 +99,7 @@ class DataPart:
         failures.listen(self.partitions.on_directory_failed)
         self.assignments = DirectoryAssignments(
             BrokerId(node.id),
-            ControllerPath(broker, "assignments"),
+            broker.controller_path("assignments"),
             broker.cache,
             lifecycle,
             self._directory_of,

@@ -2,7 +2,8 @@
 
 import asyncio
 import inspect
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
 from typing import Any, cast
 
 from tests.simulation.world import Process, World
@@ -13,20 +14,38 @@ class TaskProcess(Process):
 
     def __init__(self, world: World, node_id: int, *, rate: float = 1.0, wall_offset_ms: int = 0) -> None:
         super().__init__(world, node_id, rate=rate, wall_offset_ms=wall_offset_ms)
-        self._tasks: dict[asyncio.Task[None], Coroutine[Any, Any, None]] = {}
+        self._tasks: dict[asyncio.Task[Any], Coroutine[Any, Any, Any]] = {}
+
+    def run(self, callback: Callable[..., object], *args: object) -> None:
+        with self._as_running_loop():
+            callback(*args)
+            super().run_soon()
 
     def run_soon(self) -> None:
+        with self._as_running_loop():
+            super().run_soon()
+
+    @contextmanager
+    def _as_running_loop(self) -> Iterator[None]:
+        outer = asyncio._get_running_loop()
         asyncio._set_running_loop(cast(asyncio.AbstractEventLoop, self))
         try:
-            super().run_soon()
+            yield
         finally:
-            asyncio._set_running_loop(None)
+            asyncio._set_running_loop(outer)
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
         """Run a coroutine; its exception propagates through the event in which it is raised."""
         task = asyncio.Task(work, loop=cast(asyncio.AbstractEventLoop, self))
         self._tasks[task] = work
         task.add_done_callback(self._on_done)
+
+    def create_task(self, work: Coroutine[Any, Any, Any], **_: object) -> "asyncio.Task[Any]":
+        """Run a coroutine for `asyncio.ensure_future` and task groups; the awaiting caller gets its exception."""
+        task = asyncio.Task(work, loop=cast(asyncio.AbstractEventLoop, self))
+        self._tasks[task] = work
+        task.add_done_callback(self._forget)
+        return task
 
     def die(self) -> None:
         """Close all coroutines now, since garbage collection would close them at an arbitrary moment."""
@@ -35,6 +54,9 @@ class TaskProcess(Process):
         for work in tasks.values():
             if inspect.getcoroutinestate(work) != inspect.CORO_RUNNING:
                 work.close()
+
+    def _forget(self, task: "asyncio.Task[Any]") -> None:
+        self._tasks.pop(task, None)
 
     def _on_done(self, task: "asyncio.Task[None]") -> None:
         self._tasks.pop(task, None)

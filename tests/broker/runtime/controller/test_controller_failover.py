@@ -9,6 +9,7 @@ import pytest
 from broker.metadata.controller.controller import Controller
 from broker.metadata.controller.result import CommandResult, ControllerResult, PartialResult
 from broker.metadata.controller.state import ControllerSettings
+from broker.metadata.image.config_image import CLUSTER_DEFAULT, ConfigResource, ResourceType, config_record
 from broker.metadata.image.delta import MetadataDelta
 from broker.metadata.image.features import bootstrap_records
 from broker.metadata.image.metadata_image import Provenance
@@ -235,6 +236,26 @@ def test_snapshot_replaces_the_state_and_publishes_removals() -> None:
     node.quorum.write(4, [topic_frame("after", 503)])
     node.quorum.commit()
     assert node.names == ["after", "kept", "new"]
+
+
+def test_first_image_from_a_snapshot_has_a_whole_delta() -> None:
+    """Regression: a snapshot that ended at the high watermark was published with an empty delta, so a node that began
+    with it ignored the dynamic broker configs in it.
+    """
+    node = Node()
+    node.quorum.elect(2, 4)
+    default = ConfigResource(ResourceType.BROKER, CLUSTER_DEFAULT)
+    records = [record.message for record in bootstrap_records()]
+    target = image_of([*records, config_record(default, "num.io.threads", "3").message])
+    target = target._replace(provenance=Provenance(99, 4, 5_000))
+    node.quorum.high_watermark = node.quorum.log_end_offset = 100
+    done = node.driver.on_load_snapshot(SnapshotId(100, 4), Chunks(list(image_batches(target, None))))
+    node.loop.run_soon()
+    done.result()
+    assert node.publisher.images == [target]
+    configs = node.publisher.deltas[0].configs
+    assert configs is not None
+    assert list(configs.changed_resources) == [default]
 
 
 def test_snapshot_under_a_wrong_name_ends_the_node() -> None:

@@ -262,6 +262,17 @@ class TestPeriodicTasks:
         node.pass_time(200)
         assert not node.driver.image.brokers.is_active(1)
 
+    @pytest.mark.parametrize("step_ms", [-3_600_000, 3_600_000])
+    def test_wall_clock_step_moves_no_session(self, step_ms: int) -> None:
+        node = DriverNode().start()
+        node.register_broker()
+        node.pass_time(1_000)
+        node.node.clock.set_wall_ms(node.node.clock.now_ms() + step_ms)
+        node.pass_time(7_900)
+        assert node.driver.image.brokers.is_active(1)
+        node.pass_time(200)
+        assert not node.driver.image.brokers.is_active(1)
+
     def test_idle_log_advances(self) -> None:
         fs = MemoryFileSystem()
         node = DriverNode(fs)

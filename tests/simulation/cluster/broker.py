@@ -1,0 +1,103 @@
+"""A broker's process whose metadata come from a real observer of the metadata log."""
+
+from collections.abc import Callable
+from random import Random
+from typing import TYPE_CHECKING, cast
+
+from broker.metadata.image.delta import MetadataDelta
+from broker.metadata.image.loader import LoaderState, Publication
+from broker.metadata.image.metadata_image import MetadataImage
+from broker.quorum.identity import LeaderAndEpoch
+from broker.runtime.controller.channel import ChannelTimes, ControllerChannel
+from broker.runtime.controller.controller_router import ControllerRouter
+from tests.simulation.cluster.connections import ControllerWires
+from tests.simulation.cluster.disks import StallableIo
+from tests.simulation.cluster.replica import MetadataReplica, MetadataSurroundings
+from tests.simulation.quorum.node import Node as QuorumNode
+from tests.simulation.replication.broker import Broker, Node, Surroundings
+from tests.simulation.replication.metadata import Feed, MetadataReader
+
+if TYPE_CHECKING:
+    from tests.simulation.cluster.simulation import ClusterSimulator
+
+
+class ObserverFeed:
+    """Starts a broker's replica of the metadata log. Takes the place of the ideal quorum's Feed."""
+
+    held_until_ms = 0.0
+
+    def start(self, reader: MetadataReader) -> LoaderState:
+        """Start the replica; its images arrive later, beginning with a whole one."""
+        assert isinstance(reader, ClusterBroker)
+        reader.start_replica()
+        return LoaderState()
+
+    def stop(self) -> None:
+        """Do nothing: the replica dies with its process."""
+
+    def as_feed(self) -> Feed:
+        return cast(Feed, self)
+
+
+class ClusterBroker(Broker):
+    """One broker process, with its replica of the metadata log and the product's channels to the controller."""
+
+    def __init__(self, node: Node, quorum_node: QuorumNode, around: "ClusterSimulator", seed: int) -> None:
+        super().__init__(node, cast(Surroundings, around), seed)
+        scenario = around.scenario
+        self._seed = seed
+        self._quorum_node = quorum_node
+        self._cluster: MetadataSurroundings = around
+        self.stallable_io = StallableIo(
+            self.process, self._random, inline_share=scenario.io_inline_share, delay_ms=scenario.io_delay_ms
+        )
+        self.io = self.stallable_io
+        self.replica: MetadataReplica | None = None
+
+    def start_replica(self) -> None:
+        """Open the metadata log and join the quorum as an observer."""
+        random = Random(f"observer {self._seed} {self.node.id} {self.node.starts}")
+        disk = self._quorum_node.disk
+        disk.is_starting = True
+        replica = MetadataReplica(
+            self._quorum_node, self.process, self.io, self._cluster, random, on_fatal=self._on_fatal
+        )
+        disk.is_starting = False
+        replica.driver.add_publisher(_BrokerPublisher(self))
+        self.replica = replica
+        replica.start()
+
+    def _on_fatal(self, error: BaseException) -> None:
+        assert isinstance(error, Exception), error
+        self.around.on_end(self.node, self, error)
+
+    def publish(self, publication: Publication) -> None:
+        """Give an image to all publishers of this process."""
+        self._publish(publication)
+
+    def controller_path(self, name: str) -> ControllerChannel:
+        """Return a channel to the active controller, with a router and connections of its own."""
+        replica, scenario = self.replica, self.around.scenario
+        assert replica is not None
+        is_urgent = name == "membership"
+        request_ms = 2 * scenario.session_timeout_ms
+        timeout_ms = scenario.heartbeat_interval_ms if is_urgent else request_ms
+        connections = ControllerWires(self.around.wires, self.process, name, timeout_ms)
+        router = ControllerRouter(self.node.id, replica.driver, replica.part.controller, connections)
+        replica.quorum.watch_leader(_on_leader_change(router))
+        times = ChannelTimes(scenario.heartbeat_interval_ms, scenario.session_timeout_ms, request_ms)
+        return ControllerChannel(replica.driver, router, times)
+
+
+def _on_leader_change(router: ControllerRouter) -> Callable[[LeaderAndEpoch], None]:
+    return lambda _leader: router.on_leader_change()
+
+
+class _BrokerPublisher:
+    """Publishes the replica's images in the broker."""
+
+    def __init__(self, broker: ClusterBroker) -> None:
+        self._broker = broker
+
+    def on_metadata(self, delta: MetadataDelta, image: MetadataImage) -> None:
+        self._broker.publish(Publication(delta, image))

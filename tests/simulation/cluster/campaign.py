@@ -1,0 +1,18 @@
+"""Runs seeds of the cluster simulator, with the product's code or with planted bugs."""
+
+import gc
+from collections.abc import Sequence
+
+from tests.simulation.cluster.schedule import RandomSchedule
+from tests.simulation.cluster.simulation import ClusterSimulator
+from tests.simulation.replication.campaign import Patch, planted
+from tests.simulation.simulator import SimulationResult
+
+
+def run_seed(seed: int, events: int, patches: Sequence[Patch] = ()) -> SimulationResult:
+    """Run one seed."""
+    with planted(patches):
+        try:
+            return ClusterSimulator(seed, RandomSchedule, events=events).run()
+        finally:
+            gc.enable()  # a node that dies while it loads a snapshot leaves the collector disabled

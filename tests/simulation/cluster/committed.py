@@ -1,0 +1,42 @@
+"""The committed metadata, replayed batch by batch: the reference for the images and controllers of all nodes."""
+
+from collections.abc import Callable, Sequence
+
+from broker.metadata.image.loader import MetadataLoader, RecordBatch
+from broker.metadata.image.metadata_image import EMPTY_IMAGE, MetadataImage
+from broker.metadata.image.records import decode_record
+from broker.runtime.quorum.quorum import CommittedBatch
+
+
+class CommittedMetadata:
+    """Replays every committed batch once, as the first node reports it. `images` has the image at each offset."""
+
+    def __init__(self, on_image: Callable[[MetadataImage], None]) -> None:
+        self._on_image = on_image
+        self._loader = MetadataLoader()
+        self.images: dict[int, MetadataImage] = {-1: EMPTY_IMAGE}
+        self.end = 0
+        """The end offset of the committed log."""
+
+    @property
+    def image(self) -> MetadataImage:
+        return self._loader.image
+
+    def add(self, batches: Sequence[CommittedBatch]) -> int | None:
+        """Replay the batches that are new; return the offset of a gap before them, None without one."""
+        for batch in batches:
+            if batch.base_offset > self.end:
+                return self.end
+            if batch.base_offset == self.end:
+                self._replay(batch)
+        return None
+
+    def _replay(self, batch: CommittedBatch) -> None:
+        before = self._loader.image
+        records = [decode_record(frame) for frame in batch.frames]
+        self._loader.load([RecordBatch(batch.base_offset, batch.last_offset, batch.epoch, batch.timestamp_ms, records)])
+        self.end = batch.last_offset + 1
+        image = self._loader.image
+        if image is not before:
+            self.images[image.offset] = image
+            self._on_image(image)

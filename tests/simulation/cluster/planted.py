@@ -1,0 +1,203 @@
+"""Known kinds of bugs of controllers and of metadata, planted one at a time.
+
+Each replaces code on all nodes of a history. `PLANTED` names the invariants of which one must fail, and the number of
+seeds within which it must.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from broker.clock import Clock
+from broker.metadata.controller import replica_changes
+from broker.metadata.controller.broker_sessions import BrokerSessions
+from broker.metadata.controller.brokers import Brokers
+from broker.metadata.controller.controller import Controller
+from broker.metadata.controller.leader_and_isr_updates import LeaderAndIsrUpdates
+from broker.metadata.image.cluster_image import BrokerRegistration
+from broker.metadata.image.delta import MetadataDelta
+from broker.metadata.image.loader import Publication
+from broker.metadata.image.metadata_version import MetadataVersion
+from broker.metadata.image.partition import PartitionRegistration
+from broker.metadata.image.records import VersionedRecord
+from broker.metadata.snapshot.load import LoadedSnapshot
+from broker.runtime.controller.driver import ControllerDriver
+from broker.runtime.quorum.quorum import CommittedBatch
+from protocol.errors import ErrorCode, KafkaError
+from protocol.ids import BrokerEpoch, BrokerId
+from protocol.messages.alter_partition import AlterPartitionRequestPartitionData
+from protocol.messages.metadata_records import PartitionChangeRecord, RegisterBrokerRecord
+from tests.simulation.replication.campaign import Patch
+
+EVENTS: Final = 2_000
+
+_on_commit = ControllerDriver.on_commit
+_on_leader_change = ControllerDriver.on_leader_change
+_init_driver = ControllerDriver.__init__
+_merge = PartitionRegistration.merge
+_start_session = BrokerSessions.start
+_activate = Controller.activate
+_load_snapshot = Controller.load_snapshot
+_to_record = BrokerRegistration.to_record
+
+
+def _skip_tail(driver: ControllerDriver, batches: Sequence[CommittedBatch]) -> None:
+    """Ignore what is committed between the election and the takeover."""
+    is_elected = driver.leader.leader_id == driver._quorum.node_id
+    if driver.is_active or not is_elected:
+        _on_commit(driver, batches)
+
+
+def _keep_decisions(controller: Controller) -> None:
+    """Keep uncommitted decisions after a loss of leadership."""
+    controller._uncommitted.clear()
+
+
+class _WallClock:
+    """A clock whose monotonic time is the wall time."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+
+    def now_ms(self) -> int:
+        return self._clock.now_ms()
+
+    def monotonic_ms(self) -> float:
+        return float(self._clock.now_ms())
+
+
+def _init_with_wall_clock(driver: ControllerDriver, *args: Any, **kwargs: Any) -> None:
+    _init_driver(driver, *args, **kwargs)
+    driver._clock = _WallClock(driver._clock)
+
+
+def _merge_in_same_epoch(registration: PartitionRegistration, change: PartitionChangeRecord) -> PartitionRegistration:
+    return _merge(registration, change)._replace(leader_epoch=registration.leader_epoch)
+
+
+def _check_leader_epoch_only(
+    before: PartitionRegistration, sender: int, requested: AlterPartitionRequestPartitionData
+) -> None:
+    if requested.leader_epoch != before.leader_epoch or sender != before.leader:
+        raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH)
+
+
+def _registered_in_any_epoch(brokers: Brokers, broker_id: BrokerId, epoch: BrokerEpoch) -> BrokerRegistration:
+    broker = brokers._state.image.brokers.get(broker_id)
+    if broker is None:
+        raise KafkaError(ErrorCode.STALE_BROKER_EPOCH)
+    return broker
+
+
+def _start_missing_session(sessions: BrokerSessions, broker_id: BrokerId, epoch: BrokerEpoch, **rest: Any) -> None:
+    known = sessions._sessions.get(broker_id)
+    if known is None or known.epoch != epoch or known.fenced != rest["fenced"]:
+        _start_session(sessions, broker_id, epoch, **rest)
+
+
+def _activate_without_sessions(controller: Controller, *args: Any, **kwargs: Any) -> Any:
+    result = _activate(controller, *args, **kwargs)
+    controller._state.sessions.clear()
+    return result
+
+
+def _load_without_delta(controller: Controller, loaded: LoadedSnapshot) -> Publication:
+    before = controller.committed_image
+    return Publication(MetadataDelta(before), _load_snapshot(controller, loaded).image)
+
+
+def _write_unfenced(broker: BrokerRegistration, version: MetadataVersion) -> VersionedRecord:
+    record = _to_record(broker, version)
+    assert isinstance(record.message, RegisterBrokerRecord)
+    record.message.fenced = False
+    return record
+
+
+def _respond_at_once(driver: ControllerDriver, outcome: Any, future: Any) -> None:
+    """Respond before the commit."""
+    if future is not None and not future.done():
+        future.set_result(outcome.response)
+
+
+def _change_nothing(updates: LeaderAndIsrUpdates, broker: int) -> Iterable[VersionedRecord]:
+    return ()
+
+
+class Planted(NamedTuple):
+    """A bug, the invariants of which one must fail, and the number of seeds, from `first` on, within which it must.
+
+    `first` is close to a seed that fails, for speed; `seeds` is the bound if histories change.
+    """
+
+    patches: tuple[Patch, ...]
+    catchers: frozenset[str]
+    seeds: int
+    first: int = 1
+
+
+_EPOCHS: Final = frozenset({"EpochsRise", "OneLeaderPerEpoch", "LogsMatch", "CommittedIsFinal"})
+
+PLANTED: Final[Mapping[str, Planted]] = {
+    "taking over without the tail of the log": Planted(
+        (Patch(ControllerDriver, "on_commit", _skip_tail),), frozenset({"TakeoverHasEverything", "ImagesAreEqual"}), 5
+    ),
+    "keeping uncommitted decisions after losing the leadership": Planted(
+        (Patch(Controller, "revert", _keep_decisions),),
+        frozenset({"TakeoverHasEverything", "ImagesAreEqual", "NodesDoNotFail", "ControllerStateIsImage"}),
+        50,
+    ),
+    "measuring sessions by the wall clock": Planted(
+        (Patch(ControllerDriver, "__init__", _init_with_wall_clock),),
+        frozenset({"LiveBrokersStayUnfenced", "SilentBrokersAreFenced"}),
+        20,
+    ),
+    "electing a leader in the same leader epoch": Planted(
+        (Patch(PartitionRegistration, "merge", _merge_in_same_epoch),), _EPOCHS, 10
+    ),
+    "accepting AlterPartition with an old partition epoch": Planted(
+        (Patch(replica_changes, "_check_epochs", _check_leader_epoch_only),),
+        frozenset({"StaleRequestsAreRefused", "StrongIsr", "LeaderCompleteness"}),
+        100,
+    ),
+    "accepting heartbeats with an old broker epoch": Planted(
+        (Patch(Brokers, "_registered", _registered_in_any_epoch),), frozenset({"StaleRequestsAreRefused"}), 60, first=14
+    ),
+    "keeping the session table over a takeover": Planted(
+        (Patch(BrokerSessions, "clear", lambda _: None), Patch(BrokerSessions, "start", _start_missing_session)),
+        frozenset({"LiveBrokersStayUnfenced", "ControllerStateIsImage"}),
+        50,
+    ),
+    "starting no sessions at a takeover": Planted(
+        (Patch(Controller, "activate", _activate_without_sessions),),
+        frozenset({"SilentBrokersAreFenced", "ControllerStateIsImage"}),
+        10,
+    ),
+    "registering another process over a live broker": Planted(
+        (Patch(BrokerSessions, "is_live", lambda *_, **__: False),),
+        frozenset({"StaleRequestsAreRefused"}),
+        50,
+        first=4,
+    ),
+    "dropping the delta of a loaded snapshot": Planted(
+        (Patch(Controller, "load_snapshot", _load_without_delta),), frozenset({"ImagesAreEqual"}), 20, first=6
+    ),
+    "writing fenced brokers as unfenced into snapshots": Planted(
+        (Patch(BrokerRegistration, "to_record", _write_unfenced),),
+        frozenset({"ImagesAreEqual", "TakeoverHasEverything"}),
+        50,
+    ),
+    "leaving fenced brokers in the ISR": Planted(
+        (Patch(LeaderAndIsrUpdates, "broker_removed", _change_nothing),), frozenset({"MembersAreUnfenced"}), 10
+    ),
+    "electing no leaders when a broker is unfenced": Planted(
+        (Patch(LeaderAndIsrUpdates, "broker_unfenced", _change_nothing),),
+        frozenset({"EligibleReplicasLead", "Liveness"}),
+        40,
+        first=10,
+    ),
+    "responding before the commit": Planted(
+        (Patch(ControllerDriver, "_complete_after_commit", _respond_at_once),),
+        frozenset({"AcknowledgedMetadataIsKept"}),
+        20,
+        first=4,
+    ),
+}

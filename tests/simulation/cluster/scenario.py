@@ -1,0 +1,77 @@
+"""The parameters of a seed: those of the brokers, and those of the metadata quorum and its controllers."""
+
+from dataclasses import dataclass, replace
+from random import Random
+from typing import Final
+
+from tests.simulation.replication.scenario import Mood, Scenario
+from tests.simulation.replication.scenario import draw_scenario as draw_broker_scenario
+
+CONTROLLER_IDS: Final = (11, 12, 13)
+FIRST_CLIENT_ID: Final = 101
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetadataScenario:
+    """Parameters of the quorum and the controllers; times in ms. `deaths` is the share of seeds in which a controller
+    or a broker dies for good; `min_changed_ratio`, `snapshot_bytes` and `snapshot_interval_ms` trigger snapshots.
+    """
+
+    election_timeout_ms: int
+    fetch_timeout_ms: int
+    append_linger_ms: int
+    fetch_max_wait_ms: int
+    fetch_snapshot_max_bytes: int
+    observer_session_timeout_ms: int
+    start_offset_lag_time_max_ms: int
+    retention_bytes: int
+    trim_interval_ms: int
+    segment_bytes: int
+    snapshot_bytes: int
+    snapshot_interval_ms: int
+    min_changed_ratio: float
+    max_idle_interval_ms: int
+    deaths: bool
+
+
+def draw_metadata_scenario(random: Random) -> MetadataScenario:
+    """Draw the metadata side: small logs and frequent snapshots, so that replicas often load one."""
+    timeout_ms = random.choice((200, 400))
+    return MetadataScenario(
+        election_timeout_ms=timeout_ms,
+        fetch_timeout_ms=2 * timeout_ms,
+        append_linger_ms=random.choice((0, 5, 25)),
+        fetch_max_wait_ms=random.choice((200, 500)),
+        fetch_snapshot_max_bytes=random.choice((700, 1_000_000)),
+        observer_session_timeout_ms=random.choice((600, 3_000)),
+        start_offset_lag_time_max_ms=random.choice((1_000, 604_800_000)),
+        retention_bytes=random.choice((1_000, 8_000)),
+        trim_interval_ms=random.choice((100, 500)),
+        segment_bytes=random.choice((600, 4_000)),
+        snapshot_bytes=random.choice((1_000, 4_000)),
+        snapshot_interval_ms=random.choice((0, 1_500)),
+        min_changed_ratio=random.choice((0.0, 0.3)),
+        max_idle_interval_ms=random.choice((250, 500)),
+        deaths=random.random() < 0.4,
+    )
+
+
+def draw_scenario(random: Random) -> Scenario:
+    """Draw the brokers' side: three or four brokers, and fewer clients than in a simulation of brokers alone."""
+    drawn = draw_broker_scenario(random)
+    return replace(
+        drawn,
+        brokers=random.choice((3, 3, 4)),
+        producers=1,
+        consumers=1,
+        fetch_wait_max_ms=random.choice((200, 500)),
+        produce_every_ms=random.choice((60.0, 150.0)),
+        io_delay_ms=random.choice((1.0, 5.0, 20.0)),
+        io_inline_share=random.choice((0.8, 0.95)),
+        drift=random.choice((0.0, 0.01, 0.05)),
+        fault_every_ms=random.choice((50.0, 100.0, 200.0)),
+        calm_share=random.choice((0.05, 0.1, 0.2)),
+        checkpoint_interval_ms=random.choice((500, 5_000)),
+        retention_interval_ms=2_000,
+        mood=Mood.MIXED,
+    )
