@@ -53,6 +53,8 @@ class ClusterBroker(Broker):
         )
         self.io = self.stallable_io
         self.replica: MetadataReplica | None = None
+        self.controller_wires: list[ControllerWires] = []
+        """Connections to the controllers."""
 
     def start_replica(self) -> None:
         """Open the metadata log and join the quorum as an observer."""
@@ -83,6 +85,7 @@ class ClusterBroker(Broker):
         request_ms = 2 * scenario.session_timeout_ms
         timeout_ms = scenario.heartbeat_interval_ms if is_urgent else request_ms
         connections = ControllerWires(self.around.wires, self.process, name, timeout_ms)
+        self.controller_wires.append(connections)
         router = ControllerRouter(self.node.id, replica.driver, replica.part.controller, connections)
         replica.quorum.watch_leader(_on_leader_change(router))
         times = ChannelTimes(scenario.heartbeat_interval_ms, scenario.session_timeout_ms, request_ms)

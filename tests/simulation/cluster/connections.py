@@ -52,6 +52,11 @@ class ControllerWires:
         connection.ask(request, version, settle)
         return future
 
+    def stall(self, until_ms: float) -> None:
+        """Hold the requests of the open connections until a time."""
+        for connection in self._open.values():
+            connection.stall(until_ms)
+
     def versions(self, endpoint: SocketAddress) -> Mapping[int, ApiVersionRange] | None:
         return None
 

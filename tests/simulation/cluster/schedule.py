@@ -18,6 +18,7 @@ from protocol.messages.alter_partition_reassignments import (
 )
 from protocol.messages.create_topics import CreateTopicsResponse
 from protocol.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
+from tests.simulation.cluster.broker import ClusterBroker
 from tests.simulation.cluster.controller import ControllerProcess
 from tests.simulation.cluster.disks import StallableIo
 from tests.simulation.cluster.replica import MetadataReplica
@@ -35,6 +36,7 @@ _PENDING_MAX: Final = 12
 _PREFERRED: Final = 0
 _CLOCK_STEPS_MS: Final = (1_500, 60_000, 3_600_000)
 _PROBE_MS: Final = 1_000.0
+_ASK_AGAIN_MS: Final = 200.0
 
 Links = frozenset[tuple[int, int]]
 
@@ -56,7 +58,7 @@ class RandomSchedule:
             (6, self._lose_power_soon),
             (3, self._wipe),
             (3, self._move),
-            (6, self._restart_behind_cut),
+            (8, self._restart_behind_stall),
             (3, self._fail_disk_soon),
             (3, self._fill_disk),
             (4, self._stall_disk),
@@ -229,18 +231,19 @@ class RandomSchedule:
             self._simulation.wires.own(node.endpoint, node.id)
             self._simulation.start_later(node.id)
 
-    def _restart_behind_cut(self) -> None:
-        """Restart a broker while its last requests are held by the link to the controllers."""
+    def _restart_behind_stall(self) -> None:
+        """Restart a broker while its last requests to the controllers are still on the way, for long."""
         node = self._any(self._brokers())
-        if node is not None:
-            self._note(f"node {node.id} restarts behind a cut link")
-            cut = frozenset((node.id, controller) for controller in CONTROLLER_IDS)
-            self._simulation.cut(cut, self._random.choice((100.0, 400.0)))
-            delay_ms = self._random.uniform(0.0, 1.5) * self._simulation.scenario.heartbeat_interval_ms
+        if node is not None and isinstance(node.broker, ClusterBroker):
+            self._note(f"the connections of node {node.id} to the controllers stall")
+            until_ms = self._world.now_ms + self._random.choice((1_000.0, 3_000.0))
+            for connections in node.broker.controller_wires:
+                connections.stall(until_ms)
+            delay_ms = self._random.uniform(0.5, 1.2) * self._simulation.scenario.heartbeat_interval_ms
             self._after(delay_ms, lambda: self._restart(node))
 
     def _restart(self, node: Node) -> None:
-        if node.is_up:
+        if node.is_up and not self._is_over:
             self._simulation.crash(node.id, power=False)
             self._simulation.start(node.id)
 
@@ -466,18 +469,17 @@ class RandomSchedule:
         self._simulation.command(lambda controller, _now: controller.alter_reassignments(request), _nothing)
 
     def _churn_topics(self) -> None:
-        """Create a topic, or delete one; the controller may fail in the middle."""
-        extra = sorted(
-            name for name in self._simulation.checker.committed.image.topics.names() if name.startswith("extra")
-        )
-        if extra and self._random.random() < 0.6:
-            self._delete_topic(self._random.choice(extra))
-        else:
-            self._create_topic()
+        """Create a topic, and later delete it; the controller may fail in the middle."""
+        self._create_topic()
         if self._random.random() < 0.3:
             self._after(self._random.choice((0.0, 3.0, 20.0)), self._kill_active_controller)
 
     def _create_topic(self) -> None:
+        if self._is_over:
+            return
+        if self._simulation.active() is None:
+            self._after(_ASK_AGAIN_MS, self._create_topic)
+            return
         self._topic_count += 1
         name = f"extra-{self._topic_count}"
         topic = TopicScenario(name=name, partitions=self._random.choice((1, 3)), factor=2, is_clean=False)
@@ -487,12 +489,17 @@ class RandomSchedule:
         def done(response: CreateTopicsResponse | Refusal) -> None:
             if isinstance(response, CreateTopicsResponse) and not response.topics[0].error_code:
                 self._simulation.checker.on_topic_acknowledged(name, exists=True)
+                self._after(self._random.uniform(50.0, 1_500.0), lambda: self._delete_topic(name))
 
         self._simulation.command(lambda controller, _now: controller.create_topics(request), done)
 
     def _delete_topic(self, name: str) -> None:
         topic = self._simulation.checker.committed.image.topics.by_name(name)
-        assert topic is not None
+        if topic is None or self._is_over:
+            return
+        if self._simulation.active() is None:
+            self._after(_ASK_AGAIN_MS, lambda: self._delete_topic(name))
+            return
         topic_id = topic.id
         self._note(f"topic {name} is deleted")
 

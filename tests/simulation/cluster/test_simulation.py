@@ -16,7 +16,7 @@ from tests.simulation.simulator import SimulationResult
 
 HERE = Path(__file__).parent
 EVENTS = 2_000
-FAST_SEEDS = range(1_000_001, 1_000_021)
+FAST_SEEDS = range(1_000_001, 1_000_025)
 SLOW_SEEDS = range(2_000_001, 2_000_301)
 
 

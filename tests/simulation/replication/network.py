@@ -132,6 +132,7 @@ class _Pipe(Generic[T]):
         self._deliver = deliver
         self._queue: deque[T] = deque()
         self._last_due = 0.0
+        self.held_until_ms = 0.0
         self.is_broken = False
 
     def send(self, item: T) -> bool:
@@ -153,6 +154,9 @@ class _Pipe(Generic[T]):
 
     def _arrive(self) -> None:
         wires = self._wires
+        if wires.world.now_ms < self.held_until_ms:
+            wires.world.schedule(self.held_until_ms - wires.world.now_ms, self._arrive)
+            return
         if wires.is_blocked(*self._link):
             wires.world.schedule(wires.random.uniform(*_RETRANSMIT_MS), self._arrive)
             return
@@ -223,6 +227,10 @@ class _Stream:
         asked.timer = self._client.call_later(timeout_ms / 1000.0, self.fail, "no response in time")
         if not self._requests.send(asked):
             self._break_soon()
+
+    def hold(self, until_ms: float) -> None:
+        """Hold all requests until a time."""
+        self._requests.held_until_ms = until_ms
 
     def fail(self, reason: str) -> None:
         """Give up the connection at the client. Data in flight may still arrive."""
@@ -345,6 +353,11 @@ class Connection:
         if self._stream is None or not self._stream.is_open:
             self._stream = _Stream(self._wires, self._client, self._client_id, self.endpoint)
         self._stream.send(_Asked(message, version, done), self._timeout_ms)
+
+    def stall(self, until_ms: float) -> None:
+        """Hold the requests of this connection alone until a time, even if its process ends before."""
+        if self._stream is not None:
+            self._stream.hold(until_ms)
 
     def close(self) -> None:
         """Close the connection; requests in flight get no response."""
