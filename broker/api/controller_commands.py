@@ -20,6 +20,7 @@ from broker.api.serving.controller_gateway import ControllerGateway
 from broker.api.serving.route import Forwarding, Route, route
 from broker.metadata.controller.controller import Controller
 from broker.metadata.controller.result import CommandResult
+from broker.metrics.controller import HeartbeatDeadline
 from broker.runtime.controller.broker_watch import BrokerWatch
 from broker.runtime.controller.channel import allocate_producer_ids
 from protocol.api_keys import ApiKey
@@ -147,7 +148,9 @@ class CommandHandler:
         return self._controller.submit(lambda controller, now_ms: run(controller, request, now_ms))
 
 
-def member_routes(controller: ControllerGateway, watch: BrokerWatch | None) -> Iterable[Route]:
+def member_routes(
+    controller: ControllerGateway, watch: BrokerWatch | None, deadline: HeartbeatDeadline | None
+) -> Iterable[Route]:
     """Yield the rows of MEMBER_COMMANDS. `watch` notes the connection that each heartbeat comes from."""
 
     def note_connection(request: BrokerHeartbeatRequest, context: RequestContext) -> None:
@@ -155,8 +158,16 @@ def member_routes(controller: ControllerGateway, watch: BrokerWatch | None) -> I
             watch.on_heartbeat(BrokerId(request.broker_id), BrokerEpoch(request.broker_epoch), context.connection)
 
     for command in MEMBER_COMMANDS:
-        precondition = note_connection if command.key is ApiKey.BROKER_HEARTBEAT else None
-        yield route(command.key, CommandHandler(command, controller, precondition), command.permission)
+        is_heartbeat = command.key is ApiKey.BROKER_HEARTBEAT
+        handler = CommandHandler(command, controller, note_connection if is_heartbeat else None)
+        timed = _timed(handler, deadline) if is_heartbeat and deadline is not None else handler
+        yield route(command.key, timed, command.permission)
+
+
+def _timed(
+    handler: CommandHandler, deadline: HeartbeatDeadline
+) -> Callable[[Message, RequestContext], Awaitable[Message]]:
+    return lambda request, context: deadline.watch(handler(request, context))
 
 
 def admin_routes(controller: ControllerGateway, authorizer: Authorizer | None) -> Iterable[Route]:

@@ -35,6 +35,7 @@ def controller_families(
     global_partition_count: Number,
     offline_partitions_count: Number,
     preferred_replica_imbalance_count: Number,
+    last_committed_record_offset: Number,
 ) -> list[Family]:
     """Return KafkaController's gauges: the cluster as this node's metadata shows it."""
     return [
@@ -48,6 +49,11 @@ def controller_families(
             f"{_CONTROLLER}preferredreplicaimbalancecount",
             "Partitions whose leader is not the preferred replica",
             preferred_replica_imbalance_count,
+        ),
+        gauge(
+            f"{_CONTROLLER}lastcommittedrecordoffset",
+            "Offset of the last committed metadata record; -1 before the first",
+            last_committed_record_offset,
         ),
     ]
 

@@ -7,6 +7,7 @@ from broker.clock import Clock
 from broker.config.broker_config import BrokerConfig
 from broker.metadata.image.cluster_image import RegisteredEndpoint
 from broker.metadata.image.features import SUPPORTED_FEATURES
+from broker.metrics.controller import HeartbeatDeadline
 from broker.metrics.requests import RequestMetrics
 from broker.net.peer import PeerSettings
 from broker.net.server import Server
@@ -45,6 +46,9 @@ def build_controller_pipelines(
         snapshots=metadata.snapshots,
         kraft_upgrade=KraftUpgrade(quorum),
         watch=watch,
+        heartbeat_deadline=HeartbeatDeadline(
+            metadata.driver.metrics, clock.monotonic_ms, config.broker_heartbeat_interval_ms / 2
+        ),
     )
     return RequestPipelines(
         Dispatcher(controller_routes(services), clock, requests),

@@ -134,7 +134,7 @@ def build_metadata(
     snapshots = _snapshot_generator(runtime, config, quorum, snapshot_metrics, snapshot_io)
     driver.add_log_read_listener(snapshots)
     voter_shutdown = VoterShutdown(config.node_id, lambda: quorum.driver.facts.voter_ids)
-    for publisher in (cache, dynamic, first_image, voter_shutdown, snapshots):
+    for publisher in (driver.metrics, cache, dynamic, first_image, voter_shutdown, snapshots):
         driver.add_publisher(publisher)
     quorum.driver.add_listener(driver)
     topic = _metadata_topic(config, quorum, on_log_failure) if config.ottla_cluster_metadata_readable else None

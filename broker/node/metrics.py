@@ -99,7 +99,7 @@ def _replicas(data: DataPart) -> list[Family]:
 
 def _controller(metadata: MetadataPart) -> list[Family]:
     driver = metadata.driver
-    return controller_families(
+    gauges = controller_families(
         active_controller_count=lambda: driver.is_active,
         active_broker_count=lambda: len(driver.image.brokers.alive()),
         fenced_broker_count=lambda: sum(broker.fenced for broker in driver.image.brokers.all()),
@@ -107,7 +107,9 @@ def _controller(metadata: MetadataPart) -> list[Family]:
         global_partition_count=lambda: driver.image.topics.partition_count,
         offline_partitions_count=lambda: driver.leaderless_count,
         preferred_replica_imbalance_count=lambda: driver.imbalanced_count,
+        last_committed_record_offset=lambda: (metadata.quorum.driver.high_watermark or 0) - 1,
     )
+    return [*gauges, *driver.metrics.families()]
 
 
 def _logs(data: DataPart) -> list[Family]:

@@ -36,6 +36,7 @@ from broker.api.serving.quorum_peer import QuorumPeer
 from broker.api.serving.route import Forwarding, Handler, Route, route
 from broker.api.update_features import FixedKraftVersion, KraftVersionUpgrade, UpdateFeaturesHandler
 from broker.config.broker_config import BrokerConfig
+from broker.metrics.controller import HeartbeatDeadline
 from broker.runtime.controller.broker_watch import BrokerWatch
 from broker.runtime.controller.loggers import ProcessLoggers
 from protocol.api_keys import ApiKey
@@ -93,6 +94,7 @@ class ControllerServices:
     snapshots: SnapshotCutter
     kraft_upgrade: KraftVersionUpgrade | None = None
     watch: BrokerWatch | None = None
+    heartbeat_deadline: HeartbeatDeadline | None = None
     authorizer: Authorizer | None = None
 
 
@@ -154,7 +156,7 @@ def controller_routes(services: ControllerServices) -> tuple[Route, ...]:
             unsupported_version=api_versions.unsupported,
         ),
         *quorum_routes(REPLICA_REQUESTS, s.quorum),
-        *member_routes(s.controller, s.watch),
+        *member_routes(s.controller, s.watch, s.heartbeat_deadline),
         route(ApiKey.ENVELOPE, EnvelopeHandler(lambda: forwarded, s.authorizer), needs.CLUSTER_ACTION),
         # Requests of administrators that connect to a controller.
         route(ApiKey.DESCRIBE_CLUSTER, describe_controllers, needs.FILTERS_OPERATIONS),

@@ -27,6 +27,7 @@ from broker.metadata.image.metadata_image import EMPTY_IMAGE, MetadataImage
 from broker.metadata.image.records import VersionedRecord, decode_record, encode_record
 from broker.metadata.image.slices import finish
 from broker.metadata.snapshot.load import LoadedSnapshot, SnapshotLoad
+from broker.metrics.controller import ControllerMetrics
 from broker.quorum.identity import LeaderAndEpoch, SnapshotId
 from broker.runtime.loop.collector_pauses import CollectorPauses
 from broker.runtime.loop.runtime import Runtime
@@ -108,6 +109,7 @@ class ControllerDriver:
         self._loop = runtime.loop
         self._clock = runtime.clock
         self._io = runtime.io
+        self.metrics = ControllerMetrics(rotated_ms=runtime.clock.monotonic_ms())
         self._bootstrap = bootstrap
         self._own_broker = local_broker
         self._publishers: list[MetadataPublisher] = []
@@ -183,7 +185,8 @@ class ControllerDriver:
         `future` is None for a periodic task.
         """
         if isinstance(outcome, PartialResult):
-            self._loop.call_soon(partial(self._continue, self._claimed_epoch, outcome.rest, future))
+            now_ms = self._clock.monotonic_ms()
+            self._loop.call_soon(partial(self._continue, self._claimed_epoch, outcome.rest, future, now_ms))
             return
         if future is None:
             return
@@ -194,9 +197,10 @@ class ControllerDriver:
             future.set_result(outcome.response)
 
     def _continue(
-        self, epoch: int, rest: Callable[[int], CommandResult[R]], future: "asyncio.Future[R] | None"
+        self, epoch: int, rest: Callable[[int], CommandResult[R]], future: "asyncio.Future[R] | None", due_ms: float
     ) -> None:
         """Execute the next part of a command, even if its caller is gone. Fails once the leadership has changed."""
+        self._record_wait(due_ms)
         try:
             if epoch != self._claimed_epoch:
                 raise _not_controller()
@@ -211,8 +215,10 @@ class ControllerDriver:
         """Decide, append and replay without another command in between."""
         if not self.is_active:
             raise _not_controller()
+        began_ms = self._clock.monotonic_ms()
+        self.metrics.rotate(began_ms)
         try:
-            result = command(self._controller, self._now_ms())
+            result = command(self._controller, int(began_ms))
             for records in result.batches():
                 self._append(records)
         except KafkaError:
@@ -222,11 +228,17 @@ class ControllerDriver:
             raise _not_controller() from None
         except Exception as error:
             _log.error("The controller failed and resigns", error, epoch=self._claimed_epoch)
+            self.metrics.metadata_errors += 1
             self._quorum.resign(self._claimed_epoch)
             self._renounce()
             raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR) from error
+        finally:
+            self.metrics.processing_us.record(round(1000 * (self._clock.monotonic_ms() - began_ms)))
         self._rearm_timer()
         return result
+
+    def _record_wait(self, due_ms: float) -> None:
+        self.metrics.queue_us.record(round(1000 * (self._clock.monotonic_ms() - due_ms)))
 
     def _append(self, records: Sequence[VersionedRecord]) -> None:
         frames = [encode_record(*record) for record in records]
@@ -299,6 +311,7 @@ class ControllerDriver:
                 failure = UnusableSnapshot(f"snapshot {snapshot_id.end_offset}-{snapshot_id.epoch}: {error}")
                 failure.__cause__ = error
                 self._pauses.end_load(None)
+                self.metrics.metadata_errors += 1
                 done.set_exception(failure)
             else:
                 done.set_result(None)
@@ -330,6 +343,7 @@ class ControllerDriver:
     def _claim(self, epoch: int) -> None:
         _log.info("This node is the active controller", epoch=epoch)
         self._claimed_epoch = epoch
+        self.metrics.new_active_controllers += 1
         try:
             activation = self.submit(self._activate)
         except KafkaError as error:  # leadership is lost already, or was resigned after a failure
@@ -416,9 +430,10 @@ class ControllerDriver:
         due_ms = self._controller.next_due_ms()
         if due_ms is not None and self.is_active:
             delay = max(0.0, due_ms - self._clock.monotonic_ms()) / 1000
-            self._timer = self._loop.call_at(self._loop.time() + delay, self._run_periodic_tasks)
+            self._timer = self._loop.call_at(self._loop.time() + delay, partial(self._run_periodic_tasks, due_ms))
 
-    def _run_periodic_tasks(self) -> None:
+    def _run_periodic_tasks(self, due_ms: float) -> None:
+        self._record_wait(due_ms)
         for job in self._controller.due_tasks(self._now_ms()):
             try:
                 self._complete_after_commit(self._execute(partial(_run, job)), None)

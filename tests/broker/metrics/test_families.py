@@ -116,6 +116,7 @@ class TestNode:
                 global_partition_count=fixed(5),
                 offline_partitions_count=fixed(6),
                 preferred_replica_imbalance_count=fixed(7),
+                last_committed_record_offset=fixed(8),
             ),
             *group_families(group_count=fixed(1), offset_count=fixed(2)),
         ]
@@ -140,6 +141,7 @@ class TestNode:
             "kafka_controller_kafkacontroller_globalpartitioncount": 5,
             "kafka_controller_kafkacontroller_offlinepartitionscount": 6,
             "kafka_controller_kafkacontroller_preferredreplicaimbalancecount": 7,
+            "kafka_controller_kafkacontroller_lastcommittedrecordoffset": 8,
             "kafka_coordinator_group_groupmetadatamanager_numgroups": 1,
             "kafka_coordinator_group_groupmetadatamanager_numoffsets": 2,
         }

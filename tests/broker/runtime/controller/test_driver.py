@@ -104,6 +104,13 @@ class TestStart:
         assert node.publisher.images[0].features.metadata_level == 29
         assert node.publisher.deltas[0].image.is_empty
 
+    def test_activations_and_commands_are_counted(self) -> None:
+        node = DriverNode().start()
+        metrics = node.driver.metrics
+        before = metrics.processing_us.count
+        node.register_broker()
+        assert (metrics.new_active_controllers, metrics.processing_us.count - before) == (1, 2)
+
     def test_commands_before_the_election_are_refused(self) -> None:
         node = DriverNode()
         assert code_of(lambda: node.driver.submit(creating("t"))) is ErrorCode.NOT_CONTROLLER
