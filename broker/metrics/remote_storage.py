@@ -3,7 +3,7 @@
 `topics.py` counts remote reads, and replicas that start after remote segments, with the other traffic of a topic.
 
 Counters are integers that the working code adds to. Gauges are sums over partitions, adjusted with every change instead
-of counted at a scrape.
+of counted at a scrape; the copy lag alone is computed at a scrape, because it also grows while no task runs.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -33,11 +33,19 @@ _FIRST_NAMES: Mapping[str, str] = {
 """Names that KIP-405 gave to some meters, before KIP-930."""
 
 
+class CopyLagFigures(NamedTuple):
+    """Closed segments that are not in remote storage yet."""
+
+    bytes: int = 0
+    segments: int = 0
+
+
+NO_COPY_LAG = CopyLagFigures()
+
+
 class PartitionRemoteGauges(NamedTuple):
     """The share of one partition, led by this broker, in the gauges."""
 
-    copy_lag_bytes: int = 0
-    copy_lag_segments: int = 0
     delete_lag_bytes: int = 0
     delete_lag_segments: int = 0
     log_metadata_count: int = 0
@@ -52,7 +60,11 @@ NO_GAUGES = PartitionRemoteGauges()
 
 @dataclass(slots=True, eq=False)
 class RemoteMeters:
-    """Counts of one topic since its first use on this broker; `gauges` is the sum over its partitions."""
+    """Counts of one topic since its first use on this broker; `gauges` is the sum over its partitions.
+
+    `copy_lags` reads the lag of each partition led here. The lag grows while the task that copies waits for the store,
+    so it is computed when it is asked for.
+    """
 
     copy_bytes: int = 0
     copy_requests: int = 0
@@ -64,6 +76,13 @@ class RemoteMeters:
     compaction_written_bytes: int = 0
     compaction_errors: int = 0
     gauges: PartitionRemoteGauges = field(default=NO_GAUGES)
+    copy_lags: dict[int, Callable[[], CopyLagFigures]] = field(default_factory=dict)
+
+    @property
+    def copy_lag(self) -> CopyLagFigures:
+        """The sum over the partitions, as of now."""
+        lags = [read() for read in self.copy_lags.values()]
+        return CopyLagFigures(sum(lag.bytes for lag in lags), sum(lag.segments for lag in lags))
 
     def move(self, before: PartitionRemoteGauges, now: PartitionRemoteGauges) -> None:
         """Replace the share of one partition in the sum."""
@@ -86,9 +105,11 @@ _COUNTERS = {
     "compaction_written_bytes": ("remotecompactionwrittenbytes", "Bytes of remote segments written by compaction"),
     "compaction_errors": ("remotecompactionerrors", "Compactions of remote segments that failed"),
 }
+_COPY_LAGS = {
+    "bytes": ("remotecopylagbytes", "Bytes of closed segments that are not in remote storage yet"),
+    "segments": ("remotecopylagsegments", "Closed segments that are not in remote storage yet"),
+}
 _GAUGES = {
-    "copy_lag_bytes": ("remotecopylagbytes", "Bytes of closed segments that are not in remote storage yet"),
-    "copy_lag_segments": ("remotecopylagsegments", "Closed segments that are not in remote storage yet"),
     "delete_lag_bytes": ("remotedeletelagbytes", "Bytes of remote segments that are to be deleted"),
     "delete_lag_segments": ("remotedeletelagsegments", "Remote segments that are to be deleted"),
     "log_metadata_count": ("remotelogmetadatacount", "Remote segments in the metadata"),
@@ -140,7 +161,17 @@ class RemoteStorageMetrics:
             self._family(f"{_PREFIX}{name}", text, "gauge", attrgetter(f"gauges.{key}"))
             for key, (name, text) in _GAUGES.items()
         ]
-        return counters + gauges
+        lags = [self._lag_family(f"{_PREFIX}{name}", text, attrgetter(key)) for key, (name, text) in _COPY_LAGS.items()]
+        return counters + lags + gauges
+
+    def _lag_family(self, name: str, text: str, value_of: "attrgetter[int]") -> Family:
+        def read() -> Iterable[Sample]:
+            lags = [(topic, value_of(meters.copy_lag)) for topic, meters in self._topics.items()]
+            yield Sample(sum(lag for _, lag in lags))
+            for topic, lag in lags:
+                yield Sample(lag, {"topic": topic})
+
+        return Family(name, text, "gauge", read)
 
     def _family(self, name: str, text: str, kind: Kind, value_of: "attrgetter[int]") -> Family:
         def read() -> Iterable[Sample]:
@@ -152,7 +183,7 @@ class RemoteStorageMetrics:
         return Family(name, text, kind, read)
 
 
-assert {each.name for each in fields(RemoteMeters)} == {*_COUNTERS, "gauges"}
+assert {each.name for each in fields(RemoteMeters)} == {*_COUNTERS, "gauges", "copy_lags"}
 assert set(PartitionRemoteGauges._fields) == set(_GAUGES)
 
 

@@ -24,7 +24,7 @@ from dataclasses import dataclass, field, replace
 
 from broker.clock import Clock
 from broker.logs import EventLog
-from broker.metrics.remote_storage import RemoteStorageMetrics
+from broker.metrics.remote_storage import NO_COPY_LAG, CopyLagFigures, RemoteStorageMetrics
 from broker.runtime.loop.throttle import SHORTEST_PAUSE_MS
 from broker.runtime.remote_log.copy_bandwidth import PAUSE_MS, CopyBandwidth
 from broker.runtime.remote_log.leadership_term import LeadershipTerm, learn_remote_end
@@ -41,9 +41,10 @@ from storage.tiered.errors import (
     RemoteStorageError,
 )
 from storage.tiered.lifecycle.copying import (
+    Backlog,
     ClosedSegment,
+    CopyBacklog,
     CopyLag,
-    backlog_of,
     closed,
     describe,
     files_of,
@@ -156,6 +157,8 @@ class SegmentCopyTask:
         self._attempt: CopyAttempt | None = None
         self._is_seeded = False
         self._rests_until_ms = 0.0
+        self._tracked = CopyBacklog(term.partition.log)
+        term.report_copy_lag(self._copy_lag)
 
     async def run_once(self) -> float | None:
         """See RecurringTask: copy one segment, or continue a copy."""
@@ -216,9 +219,7 @@ class SegmentCopyTask:
         if not self._is_seeded:
             learn_remote_end(term, tools.segments.metadata)
             self._is_seeded = True
-        backlog = backlog_of(log, log.highest_remote_offset)
-        lag = {"copy_lag_bytes": backlog.size_bytes, "copy_lag_segments": len(backlog.segments)}
-        term.figures = term.figures._replace(**lag)
+        backlog = self._backlog()
         if not backlog.segments:
             return interval_ms
         facts = closed(log, backlog.segments[0], backlog)
@@ -231,6 +232,20 @@ class SegmentCopyTask:
             return PAUSE_MS
         self._start(backlog.segments[0], facts)
         return None
+
+    def _backlog(self) -> Backlog:
+        log = self._term.partition.log
+        if self._tracked.log is not log:
+            self._tracked = CopyBacklog(log)
+        return self._tracked.at(log.highest_remote_offset)
+
+    def _copy_lag(self) -> CopyLagFigures:
+        """Return the lag as it is now, whatever the task is waiting for; 0 until the remote end is known."""
+        log = self._term.partition.log
+        if not self._is_seeded or not log.is_copied_to_remote:
+            return NO_COPY_LAG
+        backlog = self._backlog()
+        return CopyLagFigures(backlog.size_bytes, len(backlog.segments))
 
     def _start(self, local: LogSegment, facts: ClosedSegment) -> None:
         term, tools = self._term, self._tools

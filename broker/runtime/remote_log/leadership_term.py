@@ -1,10 +1,11 @@
 """A leadership term of a tiered replica: its role, its leader epoch, and the state that its tasks share."""
 
 from collections import deque
+from collections.abc import Callable
 from enum import Enum, auto
 from typing import Protocol
 
-from broker.metrics.remote_storage import NO_GAUGES, PartitionRemoteGauges, RemoteStorageMetrics
+from broker.metrics.remote_storage import NO_GAUGES, CopyLagFigures, PartitionRemoteGauges, RemoteStorageMetrics
 from protocol.primitives import Uuid
 from storage.local_log import NO_REMOTE_OFFSET
 from storage.log import Log
@@ -118,9 +119,14 @@ class LeadershipTerm:
             self._metrics.topic(self.id.topic).move(self._figures, now)
             self._figures = now
 
+    def report_copy_lag(self, read: Callable[[], CopyLagFigures]) -> None:
+        """Let the metrics read the copy lag of the partition until the term ends."""
+        self._metrics.topic(self.id.topic).copy_lags[self.id.partition] = read
+
     def end(self) -> None:
         """End the term, and take its figures out of the metrics."""
         self.figures = NO_GAUGES
+        self._metrics.topic(self.id.topic).copy_lags.pop(self.id.partition, None)
         self._is_over = True
 
 

@@ -8,6 +8,7 @@ A topic may delay copies (KIP-1241) until the newest record of a segment is old 
 segments stay on the disk anyway, and recent records are not read from remote storage.
 """
 
+from collections import deque
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -49,21 +50,67 @@ class ClosedSegment(NamedTuple):
 
 
 class Backlog(NamedTuple):
-    """Closed segments that are not copied yet."""
+    """Closed segments that are not copied yet, the oldest first."""
 
     segments: Sequence[LogSegment]
     size_bytes: int
 
 
-def backlog_of(log: Log, copied_offset: int) -> Backlog:
-    """Return the closed segments of `log` with offsets above `copied_offset` and the log start, the oldest first."""
-    wanted = max(copied_offset + 1, log.log_start_offset)
-    segments = [
-        segment
-        for segment in log.segments.from_offset(wanted)
-        if segment is not log.active_segment and log.segments.end_of(segment, log.log_end_offset) > wanted
-    ]
-    return Backlog(segments, sum(segment.size for segment in segments))
+class CopyBacklog:
+    """The backlog of one log, kept up to date.
+
+    `at` costs time in proportion to the segments that were closed or copied since the last call, not to the backlog: an
+    outage of hours leaves thousands of segments. Segments of a backlog do not change: compaction ends at the last
+    copied offset. After a truncation, or if the copied offset has fallen, the segments are listed anew.
+    """
+
+    def __init__(self, log: Log) -> None:
+        self.log = log
+        self._segments: deque[LogSegment] = deque()
+        self._sizes: deque[int] = deque()
+        self._size_bytes = 0
+        self._wanted = 0
+
+    def at(self, copied_offset: int) -> Backlog:
+        """Return the closed segments with offsets above `copied_offset` and the log start, until the next call."""
+        wanted = max(copied_offset + 1, self.log.log_start_offset)
+        if wanted < self._wanted or not self._is_current():
+            self._segments.clear()
+            self._sizes.clear()
+            self._size_bytes = 0
+        self._wanted = wanted
+        while self._segments and self._first_end() <= wanted:
+            self._segments.popleft()
+            self._size_bytes -= self._sizes.popleft()
+        self._add_closed()
+        return Backlog(self._segments, self._size_bytes)
+
+    def _is_current(self) -> bool:
+        """Whether the log still has the last segment, closed."""
+        if not self._segments:
+            return True
+        last = self._segments[-1]
+        return last is not self.log.active_segment and self.log.segments.floor(last.base_offset) is last
+
+    def _first_end(self) -> int:
+        if len(self._segments) > 1:
+            return self._segments[1].base_offset
+        return self.log.segments.end_of(self._segments[0], self.log.log_end_offset)
+
+    def _add_closed(self) -> None:
+        """Add the closed segments behind the last one."""
+        segments = self.log.segments
+        found = segments.based_above(self._segments[-1].base_offset) if self._segments else self._from_wanted()
+        for segment in found:
+            if segment is not self.log.active_segment:
+                self._segments.append(segment)
+                self._sizes.append(segment.size)
+                self._size_bytes += segment.size
+
+    def _from_wanted(self) -> list[LogSegment]:
+        found = self.log.segments.from_offset(self._wanted)
+        is_first_done = self.log.segments.end_of(found[0], self.log.log_end_offset) <= self._wanted
+        return found[1:] if is_first_done else found
 
 
 def closed(log: Log, segment: LogSegment, backlog: Backlog) -> ClosedSegment:

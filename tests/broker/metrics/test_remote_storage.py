@@ -6,6 +6,7 @@ from broker.metrics.family import Family
 from broker.metrics.quota_use import QuotaUse
 from broker.metrics.remote_storage import (
     NO_GAUGES,
+    CopyLagFigures,
     PartitionRemoteGauges,
     RemoteStorageMetrics,
     remote_families,
@@ -32,16 +33,28 @@ def test_counters_by_topic_and_in_total() -> None:
 def test_gauges_are_sums_over_partitions() -> None:
     metrics = RemoteStorageMetrics()
     first, second = (
-        PartitionRemoteGauges(copy_lag_bytes=70, copy_lag_segments=7),
-        PartitionRemoteGauges(copy_lag_bytes=5),
+        PartitionRemoteGauges(delete_lag_bytes=70, delete_lag_segments=7),
+        PartitionRemoteGauges(delete_lag_bytes=5),
     )
     metrics.topic("a").move(NO_GAUGES, first)
     metrics.topic("a").move(NO_GAUGES, second)
     metrics.topic("b").move(NO_GAUGES, second)
-    assert values(metrics, "remotecopylagbytes") == {None: 80, "a": 75, "b": 5}
-    assert values(metrics, "remotecopylagsegments") == {None: 7, "a": 7, "b": 0}
+    assert values(metrics, "remotedeletelagbytes") == {None: 80, "a": 75, "b": 5}
+    assert values(metrics, "remotedeletelagsegments") == {None: 7, "a": 7, "b": 0}
     metrics.topic("a").move(first, NO_GAUGES)
-    assert values(metrics, "remotecopylagbytes") == {None: 10, "a": 5, "b": 5}
+    assert values(metrics, "remotedeletelagbytes") == {None: 10, "a": 5, "b": 5}
+
+
+def test_copy_lag_is_computed_when_it_is_read() -> None:
+    metrics, lag = RemoteStorageMetrics(), [1, 2]
+    metrics.topic("a").copy_lags[0] = lambda: CopyLagFigures(100 * lag[0], lag[0])
+    metrics.topic("a").copy_lags[1] = lambda: CopyLagFigures(100 * lag[1], lag[1])
+    metrics.topic("b").copy_lags[0] = lambda: CopyLagFigures(5, 1)
+    assert values(metrics, "remotecopylagbytes") == {None: 305, "a": 300, "b": 5}
+    lag[0] = 4
+    assert values(metrics, "remotecopylagsegments") == {None: 7, "a": 6, "b": 1}
+    del metrics.topic("a").copy_lags[1]
+    assert values(metrics, "remotecopylagsegments") == {None: 5, "a": 4, "b": 1}
 
 
 def test_families_have_kafkas_names() -> None:

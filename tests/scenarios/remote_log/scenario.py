@@ -198,7 +198,7 @@ class RemoteLogScenario(Scenario):
     async def status(self, words: Words, _: Named) -> None:
         broker, log = self.brokers[int(words[0])], self._log(words[0])
         bases = " ".join(str(segment.base_offset) for segment in log.segments)
-        lag = broker.metrics.topic("t").gauges.copy_lag_segments
+        lag = broker.metrics.topic("t").copy_lag.segments
         self.show(
             f"{words[0]}: log {log.log_start_offset} to {log.log_end_offset}, local segments {bases}, "
             f"highest remote offset {log.highest_remote_offset}, copy lag {lag}"

@@ -31,7 +31,7 @@ from storage.errors import OffsetMovedToTier, OffsetOutOfRange
 from storage.log import Log
 from storage.retention import delete_old_segments
 from storage.tiered.catalog.lineage import claimed_remote_offset, covered_remote_offset, decode_epochs
-from storage.tiered.lifecycle.copying import CopyLag, backlog_of, closed, describe, files_of, lineage_of, may_be_copied
+from storage.tiered.lifecycle.copying import CopyBacklog, CopyLag, closed, describe, files_of, lineage_of, may_be_copied
 from storage.tiered.remote_storage import IndexKind
 from storage.tiered.segment_metadata import (
     RemoteSegment,
@@ -174,7 +174,7 @@ class ScenarioCluster:
         log.highest_remote_offset = self.copied(log)
         done: list[RemoteSegment] = []
         while True:
-            backlog = backlog_of(log, log.highest_remote_offset)
+            backlog = CopyBacklog(log).at(log.highest_remote_offset)
             if not backlog.segments:
                 return done
             local = backlog.segments[0]

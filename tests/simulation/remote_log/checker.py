@@ -37,7 +37,7 @@ from storage.retention import Expired, SegmentDeletionReason
 from storage.tiered.catalog.segment_spans import spans_of
 from storage.tiered.format.log_start_object import LOG_START_STEM
 from storage.tiered.format.object_keys import ObjectSuffix
-from storage.tiered.lifecycle.copying import backlog_of, lineage_of
+from storage.tiered.lifecycle.copying import CopyBacklog, lineage_of
 from storage.tiered.segment_metadata import RemoteSegment, SegmentEpoch, SegmentState, SegmentUpdate
 from tests.simulation.remote_log.metadata import PARTITION
 from tests.simulation.remote_log.state import RECORDS, SEGMENT_BYTES, Server, State
@@ -351,7 +351,7 @@ class Checker:
     def _check_backlog(self, leader: Server) -> None:
         """Check that every closed, stable segment is copied."""
         log = leader.log
-        for segment in backlog_of(log, log.highest_remote_offset).segments:
+        for segment in CopyBacklog(log).at(log.highest_remote_offset).segments:
             end = log.segments.end_of(segment, log.log_end_offset)
             if end <= log.last_stable_offset:
                 self._state.violated("EverythingIsCopied", f"{segment.base_offset}-{end - 1} of {log} on {leader.id}")

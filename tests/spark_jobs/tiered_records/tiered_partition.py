@@ -14,7 +14,7 @@ from storage.config import LogConfig
 from storage.files import OsFileSystem
 from storage.log import Log
 from storage.segment import LogSegment
-from storage.tiered.lifecycle.copying import Backlog, backlog_of, closed, describe, files_of
+from storage.tiered.lifecycle.copying import Backlog, CopyBacklog, closed, describe, files_of
 from storage.tiered.loading.remote_storage import load_remote_storage
 from storage.tiered.object_store import ObjectStore
 from storage.tiered.remote_storage import RemoteStorageContext, RemoteStorageManager
@@ -125,7 +125,7 @@ class TieredPartitionHarness:
         for local in list(self.log.segments)[self._copied : -1]:
             self._copied += 1
             if copies:
-                self._copy(backlog_of(self.log, -1), local, compacted_to)
+                self._copy(CopyBacklog(self.log).at(-1), local, compacted_to)
 
     def readable_records(self, *, committed: bool = True) -> list[ExpectedRecord]:
         """Return the records that a reader of the bucket should find of this partition."""

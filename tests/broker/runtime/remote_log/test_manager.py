@@ -84,7 +84,7 @@ async def test_leader_copies_closed_committed_segments() -> None:
     meters = broker.metrics.topic(TOPIC)
     assert (meters.copy_requests, meters.copy_errors) == (3, 0)
     assert meters.copy_bytes == sum(one.size_bytes for one in bucket.segments())
-    assert meters.gauges.copy_lag_segments == 0
+    assert meters.copy_lag.segments == 0
     await broker.stop()
 
 
@@ -98,9 +98,24 @@ async def test_copy_lag_is_reported_during_an_outage() -> None:
     broker.lead(0)
     log = broker.fill(3)
     await a_while(60)
-    tier = broker.metrics.topic(TOPIC).gauges
-    assert tier.copy_lag_segments == 3
-    assert tier.copy_lag_bytes == log.size_bytes
+    lag = broker.metrics.topic(TOPIC).copy_lag
+    assert lag == (log.size_bytes, 3)
+    broker.fill(2)
+    assert broker.metrics.topic(TOPIC).copy_lag.segments == 5, "the lag grows while the task waits"
+    await broker.crash()
+
+
+@staged
+async def test_copy_lag_grows_while_a_copier_is_blocked() -> None:
+    bucket = Bucket()
+    broker = Broker(bucket, upload_s=lambda: 3_600.0).start()
+    broker.lead(0)
+    broker.fill(1)
+    await a_while(10)
+    log = broker.fill(3)
+    assert broker.metrics.topic(TOPIC).copy_lag == (log.size_bytes, 4)
+    broker.follow(1)
+    assert broker.metrics.topic(TOPIC).copy_lag == (0, 0)
     await broker.crash()
 
 

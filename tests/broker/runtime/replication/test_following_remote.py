@@ -13,7 +13,7 @@ from protocol.messages.offset_for_leader_epoch import OffsetForLeaderEpochReques
 from protocol.primitives import Uuid
 from storage.config import LogConfig
 from storage.log import Log
-from storage.tiered.lifecycle.copying import backlog_of, closed, describe, files_of
+from storage.tiered.lifecycle.copying import CopyBacklog, closed, describe, files_of
 from storage.tiered.segment_metadata import RemoteSegmentId, SegmentState, SegmentUpdate, TopicIdPartition
 from tests.broker.runtime.replication.test_following import FOLLOWER, Pair
 from tests.support.fakes.inline_io import InlineIo
@@ -80,7 +80,7 @@ class TieredPair(Pair):
     def leave_to_tier(self) -> None:
         """Copy all closed segments of the leader, and remove them from its local log."""
         log = self.log
-        while (backlog := backlog_of(log, log.highest_remote_offset)).segments:
+        while (backlog := CopyBacklog(log).at(log.highest_remote_offset)).segments:
             local = backlog.segments[0]
             facts = closed(log, local, backlog)
             identity = RemoteSegmentId(self.name, Uuid(facts.base_offset.to_bytes(16, "big")))

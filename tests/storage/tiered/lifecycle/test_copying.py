@@ -1,6 +1,7 @@
 """Choice and description of the next segment to copy."""
 
 from dataclasses import replace
+from random import Random
 
 import pytest
 
@@ -10,10 +11,11 @@ from protocol.records.control import ControlType
 from storage.config import LogConfig
 from storage.log import Log
 from storage.producer_state import Origin
+from storage.segment import LogSegment
 from storage.tiered.lifecycle.copying import (
     ClosedSegment,
+    CopyBacklog,
     CopyLag,
-    backlog_of,
     closed,
     describe,
     files_of,
@@ -51,7 +53,7 @@ def batch(records: int, timestamp: int) -> bytearray:
 
 
 def bases(log: Log, copied: int) -> list[int]:
-    return [segment.base_offset for segment in backlog_of(log, copied).segments]
+    return [segment.base_offset for segment in CopyBacklog(log).at(copied).segments]
 
 
 def test_backlog_begins_with_the_segment_of_the_next_offset(log: Log) -> None:
@@ -70,7 +72,7 @@ def test_segments_below_the_log_start_are_not_copied(log: Log) -> None:
 
 
 def facts(log: Log, number: int = 0) -> ClosedSegment:
-    backlog = backlog_of(log, 5 * number - 1)
+    backlog = CopyBacklog(log).at(5 * number - 1)
     return closed(log, backlog.segments[0], backlog)
 
 
@@ -115,7 +117,7 @@ class TestLag:
 
 def test_segment_metadata_end_below_the_next_segment(log: Log) -> None:
     log.append_as_leader(batch(1, NOW_MS), 4, now_ms=NOW_MS)
-    backlog = backlog_of(log, 2)
+    backlog = CopyBacklog(log).at(2)
     described = describe(log, backlog.segments[0], facts(log), ID, broker_id=3, now_ms=NOW_MS + 5)
     assert (described.start_offset, described.end_offset, described.state) == (0, 4, SegmentState.COPY_STARTED)
     assert described.leader_epochs == (SegmentEpoch(0, 0),)
@@ -127,7 +129,7 @@ def test_segment_metadata_end_below_the_next_segment(log: Log) -> None:
 
 def test_files_include_the_snapshot_and_epochs_of_the_segment_end(log: Log, fs: MemoryFileSystem) -> None:
     log.append_as_leader(batch(1, NOW_MS), 4, now_ms=NOW_MS)
-    segment = backlog_of(log, 6).segments[0]
+    segment = CopyBacklog(log).at(6).segments[0]
     files = files_of(fs, log, segment, facts(log, 1))
     assert files.log == "t-0/00000000000000000005.log"
     assert files.transaction_index is None
@@ -140,7 +142,7 @@ def test_files_include_the_snapshot_and_epochs_of_the_segment_end(log: Log, fs: 
 def test_missing_producer_snapshot_is_none(log: Log, fs: MemoryFileSystem) -> None:
     """KIP-952: topics older than 2.8 lack producer snapshots."""
     log.snapshots.remove(10)
-    assert files_of(fs, log, backlog_of(log, 6).segments[0], facts(log, 1)).producer_snapshot is None
+    assert files_of(fs, log, CopyBacklog(log).at(6).segments[0], facts(log, 1)).producer_snapshot is None
 
 
 def test_aborted_transactions_are_copied_and_open_ones_delay_the_copy(fs: MemoryFileSystem) -> None:
@@ -154,11 +156,11 @@ def test_aborted_transactions_are_copied_and_open_ones_delay_the_copy(fs: Memory
         marker = end_transaction_marker(ControlType.ABORT, producer, 0, 0, NOW_MS)
         log.append_as_leader(bytearray(marker), 0, now_ms=NOW_MS, origin=Origin.COORDINATOR)
         log.advance_high_watermark(log.log_end_offset)
-        backlog = backlog_of(log, -1)
+        backlog = CopyBacklog(log).at(-1)
         first = closed(log, backlog.segments[0], backlog)
         assert may_be_copied(first, log.last_stable_offset, AT_ONCE, NOW_MS) is (producer == 2)
     log.roll(NOW_MS)
-    second = backlog_of(log, 1).segments[0]
+    second = CopyBacklog(log).at(1).segments[0]
     described = describe(log, second, facts_of(log, second), ID, broker_id=1, now_ms=NOW_MS)
     assert not described.txn_index_empty
     path = files_of(fs, log, second, facts_of(log, second)).transaction_index
@@ -167,6 +169,49 @@ def test_aborted_transactions_are_copied_and_open_ones_delay_the_copy(fs: Memory
 
 
 def facts_of(log: Log, segment: object) -> ClosedSegment:
-    backlog = backlog_of(log, 1)
+    backlog = CopyBacklog(log).at(1)
     assert backlog.segments[0] is segment
     return closed(log, backlog.segments[0], backlog)
+
+
+def listed(log: Log, copied: int) -> list[LogSegment]:
+    """Return the backlog by a full listing."""
+    wanted = max(copied + 1, log.log_start_offset)
+    ends = [(each, log.segments.end_of(each, log.log_end_offset)) for each in log.segments]
+    return [each for each, end in ends if each is not log.active_segment and end > wanted]
+
+
+def test_tracked_backlog_equals_a_full_listing(fs: MemoryFileSystem) -> None:
+    """Appends, rolls, copies, truncations, deletions of records, and a copied offset that falls."""
+    random = Random(1)
+    log = Log.open(fs, "t-0", LogConfig(remote_storage_enable=True), now_ms=NOW_MS, clean_shutdown=True)
+    tracked, copied = CopyBacklog(log), -1
+    for _ in range(2_000):
+        match random.randrange(12):
+            case 0 | 1 | 2 | 3:
+                log.append_as_leader(batch(random.randint(1, 3), NOW_MS), 0, now_ms=NOW_MS)
+                log.roll(NOW_MS)
+            case 4:
+                log.append_as_leader(batch(1, NOW_MS), 0, now_ms=NOW_MS)
+            case 5 | 6 if copied < log.log_end_offset - 1:
+                copied = random.randint(copied, log.log_end_offset - 1)
+            case 7 if random.random() < 0.2:
+                log.truncate_to(random.randint(log.log_start_offset, log.log_end_offset), now_ms=NOW_MS)
+                copied = min(copied, log.log_end_offset - 1)
+            case 8 if random.random() < 0.3:
+                log.advance_high_watermark(log.log_end_offset)
+                log.maybe_increment_log_start_offset(random.randint(log.log_start_offset, log.log_end_offset))
+            case 9 if random.random() < 0.2:
+                copied = random.randint(-1, max(copied, -1))
+        backlog = tracked.at(copied)
+        assert list(backlog.segments) == listed(log, copied)
+        assert backlog.size_bytes == sum(segment.size for segment in backlog.segments)
+
+
+def test_long_backlog_is_listed_once(log: Log) -> None:
+    tracked = CopyBacklog(log)
+    assert len(tracked.at(-1).segments) == 3
+    log.segments.from_offset = None  # type: ignore[assignment, method-assign]
+    log.roll(NOW_MS)
+    assert len(tracked.at(-1).segments) == 4
+    assert len(tracked.at(6).segments) == 3
