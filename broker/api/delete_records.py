@@ -6,9 +6,10 @@ watermark). The next run of retention deletes the files.
 
 from collections.abc import Awaitable
 from functools import partial
+from typing import Final
 
 from broker.api.serving.context import RequestContext
-from broker.metadata.image.topic_names import CLUSTER_METADATA_TOPIC, is_internal
+from broker.metadata.image.topic_names import CLUSTER_METADATA_TOPIC, REMOTE_LOG_METADATA_TOPIC, is_internal
 from broker.runtime.loop.runtime import Runtime
 from broker.runtime.loop.waiters import Deadline, Deadlines, Loop, OffsetWaiter
 from broker.runtime.partitions.partition import Partition
@@ -23,6 +24,9 @@ from protocol.messages.delete_records import (
 )
 
 NO_LOW_WATERMARK = -1
+
+_PRUNED_BY_BROKERS: Final = frozenset({CLUSTER_METADATA_TOPIC, REMOTE_LOG_METADATA_TOPIC})
+"""Logs that brokers trim themselves: by snapshots (KIP-630), and by pruning remote metadata."""
 
 
 class DeleteRecordsHandler:
@@ -54,7 +58,7 @@ class DeleteRecordsHandler:
     ) -> DeleteRecordsPartitionResult:
         entry = DeleteRecordsPartitionResult(asked.partition_index, NO_LOW_WATERMARK)
         try:
-            if topic == CLUSTER_METADATA_TOPIC:  # its log is trimmed by snapshots alone (KIP-630)
+            if topic in _PRUNED_BY_BROKERS:
                 raise KafkaError(ErrorCode.POLICY_VIOLATION)
             if is_internal(topic) and self._partitions.image.topics.by_name(topic) is not None:
                 raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION)

@@ -202,6 +202,7 @@ class BrokerConfig:
     ottla_remote_log_unknown_topic_retention_ms = integer()
     ottla_remote_log_collection_grace_ms = integer()
     ottla_remote_log_hole_patience_ms = integer()
+    ottla_remote_log_metadata_topic_deletion_enable = boolean()
     ottla_remote_partition_remover_task_interval_ms = integer()
     ottla_remote_fetch_result_retention_ms = integer()
     ottla_remote_fetch_result_max_bytes = integer()

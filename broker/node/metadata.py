@@ -259,4 +259,5 @@ def _settings(config: BrokerConfig, cluster_id: str) -> ControllerSettings:
         mutation_quota=MutationQuotaSettings(
             config.controller_quota_window_num, config.controller_quota_window_size_seconds * 1000
         ),
+        remote_metadata_deletion_enable=config.ottla_remote_log_metadata_topic_deletion_enable,
     )

@@ -65,6 +65,12 @@ def _build_topic_metadata(runtime: NodeRuntime, metadata: MetadataPart, data: Da
         raise ConfigError("remote.log.metadata.manager.impl.prefix", str(error)) from error
     for key in settings.unknown:
         _log.warning("Unknown setting of the remote metadata manager", key=key)
+    if settings.topic_retention_ms >= 0:
+        _log.warning(
+            "The retention time of the metadata topic has no effect: brokers keep the metadata of all live segments",
+            key="remote.log.metadata.topic.retention.ms",
+            value=settings.topic_retention_ms,
+        )
     client = NetworkMetadataClient(
         config.node_id,
         metadata.cache,

@@ -52,6 +52,9 @@ OTTLA_KEYS: tuple[ConfigKey, ...] = (
     ConfigKey("ottla.remote.log.hole.patience.ms", LONG, "600000",
         "Time for which fetches of records that no known remote segment contains get a retriable error, before "
         "consumers skip the records; -1 means forever.", rule=at_least(-1)),
+    ConfigKey("ottla.remote.log.metadata.topic.deletion.enable", BOOLEAN, "false",
+        "Whether clients may delete the topic __remote_log_metadata while a topic has remote storage; brokers then "
+        "forget all remote segments until `ottla remote recover`.", scope=Scope.CLUSTER),
     ConfigKey("ottla.remote.partition.remover.task.interval.ms", LONG, "60000",
         "Time between two checks for remote data of deleted topics (a key of KIP-405 that Kafka does not have).",
         rule=at_least(1)),

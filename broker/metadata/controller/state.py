@@ -138,6 +138,7 @@ class ControllerSettings:
     unclean_election_interval_ms: int = 300_000
     tokens: TokenSettings = TokenSettings()
     mutation_quota: MutationQuotaSettings = MutationQuotaSettings()
+    remote_metadata_deletion_enable: bool = False
 
 
 @dataclass(slots=True)

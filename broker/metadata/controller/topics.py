@@ -6,6 +6,7 @@ from typing import Final, NamedTuple
 from broker.metadata.controller.leader_and_isr_updates import LeaderAndIsrUpdates
 from broker.metadata.controller.mutation_quota import UNLIMITED, MutationQuota
 from broker.metadata.controller.placement import PlacementImpossible, Placer, UsableBroker
+from broker.metadata.controller.protected_topics import check_deletion, check_new_partitions
 from broker.metadata.controller.replica_assignments import (
     bad_assignment,
     check_assignment,
@@ -352,6 +353,7 @@ class Topics:
         topic = self._state.image.topics.by_name(request.name)
         if topic is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        check_new_partitions(topic.name)
         present = topic.partition_count
         added = request.count - present
         _check_partition_count(added)
@@ -393,6 +395,7 @@ class Topics:
             try:
                 if topic is None:
                     raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
+                check_deletion(self._state, topic.name)
                 quota.charge(topic.partition_count)
             except KafkaError as error:
                 name = None if topic is None else topic.name

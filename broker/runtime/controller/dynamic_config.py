@@ -8,9 +8,10 @@ from broker.logs import EventLog
 from broker.metadata.image.config_image import ResourceType
 from broker.metadata.image.delta import MetadataDelta
 from broker.metadata.image.metadata_image import MetadataImage
-from storage.config import LogConfig
+from broker.metadata.image.topic_names import INTERNAL_TOPICS, REMOTE_LOG_METADATA_TOPIC
+from storage.config import CleanupPolicy, LogConfig
 
-_NEVER_TIERED = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state", "__remote_log_metadata"})
+_NEVER_TIERED = INTERNAL_TOPICS | {REMOTE_LOG_METADATA_TOPIC}
 
 _log = EventLog("broker.config")
 
@@ -37,6 +38,15 @@ class DynamicConfig:
                 _log.warning("A stored dynamic config is invalid and ignored", key=problem.key, reason=problem.sentence)
 
     def log_config(self, image: MetadataImage, topic: str) -> LogConfig:
-        """Return the log configuration of a topic. Internal topics are never tiered, regardless of their configs."""
+        """Return the log configuration of a topic, regardless of its configs where a log must be kept whole.
+
+        Internal topics are never tiered. The remote metadata topic has no retention: the deletion of an old record
+        would make brokers forget a live segment.
+        """
         config = log_config(image.configs.topic(topic), self.current)
-        return replace(config, remote_storage_enable=False) if topic in _NEVER_TIERED else config
+        if topic in _NEVER_TIERED:
+            config = replace(config, remote_storage_enable=False)
+        if topic == REMOTE_LOG_METADATA_TOPIC:
+            policy = frozenset({CleanupPolicy.DELETE})
+            config = replace(config, retention_ms=-1, retention_bytes=-1, cleanup_policy=policy)
+        return config

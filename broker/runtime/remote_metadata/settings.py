@@ -8,13 +8,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from broker.metadata.image.topic_names import REMOTE_LOG_METADATA_TOPIC
+
 _COMMON: Final = "remote.log.metadata.common.client."
 _PRODUCER: Final = "remote.log.metadata.producer."
 _CONSUMER: Final = "remote.log.metadata.consumer."
 _ADMIN: Final = "remote.log.metadata.admin."
 CLIENT_PREFIXES: Final = (_COMMON, _PRODUCER, _CONSUMER, _ADMIN)
 
-TOPIC: Final = "__remote_log_metadata"
+TOPIC: Final = REMOTE_LOG_METADATA_TOPIC
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,6 +14,7 @@ from functools import partial
 from typing import Final, Protocol
 
 from broker.logs import EventLog
+from broker.metadata.image.config_image import ConfigResource, ResourceType
 from broker.metadata.image.delta import MetadataDelta
 from broker.metadata.image.metadata_image import MetadataImage
 from broker.metadata.image.topic_image import TopicImage
@@ -25,6 +26,7 @@ from broker.runtime.remote_metadata.reader import MetadataLeader, RemoteMetadata
 from broker.runtime.remote_metadata.settings import TOPIC, RemoteMetadataSettings
 from broker.runtime.remote_metadata.snapshots import MetadataSnapshots, Restored
 from broker.runtime.remote_metadata.tail import NO_EPOCH, RemoteMetadataPartition
+from broker.runtime.remote_metadata.topic_configs import ignored_configs
 from protocol.errors import KafkaError
 from storage.tiered.catalog.materialized_metadata import MaterializedMetadata
 from storage.tiered.catalog.metadata_cache import RemoteLogMetadataCache
@@ -256,7 +258,15 @@ class TopicRemoteMetadata:
     # ---- cluster metadata
 
     def on_metadata(self, delta: MetadataDelta, image: MetadataImage) -> None:
-        """Follow the leaders of the topic's partitions."""
+        """Follow the leaders of the topic's partitions, and report configs of the topic that have no effect."""
+        if delta.configs is not None and ConfigResource(ResourceType.TOPIC, TOPIC) in delta.configs.changed_resources:
+            for key, value in ignored_configs(image.configs.topic(TOPIC)).items():
+                _log.warning(
+                    "A config of the metadata topic has no effect: brokers keep the metadata of all live segments",
+                    topic=TOPIC,
+                    key=key,
+                    value=value,
+                )
         topic = image.topics.by_name(TOPIC)
         if topic is not self._seen:
             self._seen = topic

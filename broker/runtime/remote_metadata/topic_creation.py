@@ -150,7 +150,7 @@ class MetadataTopicCreation:
             broker_count=self._broker_count(),
         )
         configs = {
-            "retention.ms": str(settings.topic_retention_ms),
+            "retention.ms": "-1",
             "cleanup.policy": "delete",
             "remote.storage.enable": "false",
             MIN_INSYNC_REPLICAS: str(internal_min_isr(settings.topic_min_isr, factor)),

@@ -97,3 +97,11 @@ def test_deleted_topic_ends_the_wait(node: DataPlane) -> None:
     answer = delete(node, 2)
     node.delete_topic(node.partition().topic_id)
     assert only(answer).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def test_remote_metadata_is_pruned_by_brokers_alone(node: DataPlane) -> None:
+    node.create_topic("__remote_log_metadata")
+    node.produce(b"a", b"b", topic="__remote_log_metadata")
+    refused = only(delete(node, 1, topic="__remote_log_metadata"))
+    assert (refused.error_code, refused.low_watermark) == (ErrorCode.POLICY_VIOLATION, -1)
+    assert node.partition("__remote_log_metadata").log.log_start_offset == 0

@@ -113,6 +113,8 @@ class LocalTieredCluster:
 
     def lose_remote_metadata(self) -> None:
         """Delete the metadata topic and everything derived from it."""
+        permit = ("--add-config", "ottla.remote.log.metadata.topic.deletion.enable=true")
+        self.cluster.ottla("configs", "--alter", "--entity-type", "brokers", "--entity-default", *permit)
         self.cluster.ottla("topics", "--delete", "--topic", METADATA_TOPIC)
         self.stop()
         for broker in self.cluster.brokers.values():

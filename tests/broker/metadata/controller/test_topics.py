@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import pytest
 
 from broker.metadata.controller.result import MAX_RECORDS_PER_BATCH
-from broker.metadata.image.config_image import ResourceType
+from broker.metadata.image.config_image import ConfigResource, ResourceType, config_record
 from broker.metadata.image.partition import UNASSIGNED_DIRECTORY
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.create_partitions import (
@@ -242,6 +242,45 @@ class TestCreatePartitions:
         request = CreatePartitionsRequest([CreatePartitionsTopic("t", 2, None)], validate_only=True)
         assert codes(cluster.write(cluster.controller.create_partitions(request)).results) == [ErrorCode.NONE]
         assert cluster.image.topics.partition_count == 1
+
+
+class TestRemoteMetadataTopic:
+    """The topic that locates the remote segments of all tiered topics."""
+
+    @pytest.fixture
+    def topic_id(self, cluster: Cluster) -> Uuid:
+        tiered = CreatableTopic("t", 1, 1, configs=[CreatableTopicConfig("remote.storage.enable", "true")])
+        create(cluster, tiered, CreatableTopic("plain", 1, 1))
+        return cluster.create_topic("__remote_log_metadata", [[1]])
+
+    def delete(self, cluster: Cluster, topic_id: Uuid) -> tuple[ErrorCode, str]:
+        result = cluster.write(cluster.controller.delete_topics([topic_id]))[topic_id]
+        return ErrorCode(result.error_code), result.error_message or ""
+
+    def test_deletion_is_refused_while_a_topic_is_tiered(self, cluster: Cluster, topic_id: Uuid) -> None:
+        code, sentence = self.delete(cluster, topic_id)
+        assert code is ErrorCode.POLICY_VIOLATION
+        assert "topic 't'" in sentence
+        assert cluster.image.topics.by_id(topic_id) is not None
+
+    def test_deletion_succeeds_without_tiered_topics(self, cluster: Cluster, topic_id: Uuid) -> None:
+        tiered = cluster.image.topics.by_name("t")
+        assert tiered is not None
+        self.delete(cluster, tiered.id)
+        assert self.delete(cluster, topic_id)[0] is ErrorCode.NONE
+
+    def test_deletion_can_be_enabled_cluster_wide(self, cluster: Cluster, topic_id: Uuid) -> None:
+        change = config_record(
+            ConfigResource(ResourceType.BROKER, ""), "ottla.remote.log.metadata.topic.deletion.enable", "true"
+        )
+        cluster.append([change])
+        assert self.delete(cluster, topic_id)[0] is ErrorCode.NONE
+
+    @pytest.mark.usefixtures("topic_id")
+    def test_new_partitions_are_refused(self, cluster: Cluster) -> None:
+        request = CreatePartitionsRequest([CreatePartitionsTopic("__remote_log_metadata", 2, None)])
+        response = cluster.write(cluster.controller.create_partitions(request))
+        assert codes(response.results) == [ErrorCode.POLICY_VIOLATION]
 
 
 class TestDelete:

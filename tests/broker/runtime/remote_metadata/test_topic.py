@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
+from broker.metadata.image.config_image import ConfigResource, ResourceType, config_record
 from broker.metadata.image.delta import MetadataDelta
-from broker.metadata.image.metadata_image import EMPTY_IMAGE
+from broker.metadata.image.metadata_image import EMPTY_IMAGE, Provenance
 from broker.runtime.remote_metadata.settings import parse_remote_metadata_settings
 from protocol.primitives import Uuid
 from storage.files import write_file
@@ -478,3 +479,14 @@ def test_settings_default_to_kafkas() -> None:
     for key, value in (("topic.num.partitions", "0"), ("topic.replication.factor", "three")):
         with pytest.raises(ValueError, match=f"rlmm.config.remote.log.metadata.{key} must be"):
             parse_remote_metadata_settings({f"remote.log.metadata.{key}": value})
+
+
+def test_retention_of_the_topic_is_reported_as_without_effect(caplog: pytest.LogCaptureFixture) -> None:
+    cluster = Cluster()
+    resource = ConfigResource(ResourceType.TOPIC, "__remote_log_metadata")
+    delta = MetadataDelta(cluster.topic.image)
+    for key, value in (("retention.ms", "86400000"), ("cleanup.policy", "delete"), ("segment.bytes", "1000000")):
+        delta.replay(config_record(resource, key, value).message)
+    cluster.here.manager.on_metadata(delta, delta.apply(Provenance()))
+    (line,) = caplog.records
+    assert (line.levelname, vars(line)["fields"]["key"]) == ("WARNING", "retention.ms")
