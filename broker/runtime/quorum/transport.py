@@ -12,7 +12,14 @@ from broker.logs import EventLog
 from broker.net.peer import Done, Outcome, PeerError, PeerRefused, Versioned, VersionMismatch
 from broker.net.peer_connection import versions_of
 from broker.quorum.identity import SocketAddress
-from broker.quorum.messages import FetchRequest, FetchSnapshotRequest, Request, Response, SendFailure
+from broker.quorum.messages import (
+    ChangeVotersResponse,
+    FetchRequest,
+    FetchSnapshotRequest,
+    Request,
+    Response,
+    SendFailure,
+)
 from broker.quorum.wire.outgoing import Outgoing, outgoing
 from broker.quorum.wire.shape import MalformedResponse
 from protocol.api_keys import ApiKey
@@ -77,21 +84,24 @@ class NetworkTransport:
 
     def _received(self, to_id: int, to: SocketAddress, out: Outgoing, outcome: Outcome) -> Response | SendFailure:
         response = self._read(to_id, out, outcome)
-        self._log_refusal(to_id, to, out.key, response.error)
+        self._log_refusal(to_id, to, out.key, response)
         return response
 
-    def _log_refusal(self, to_id: int, to: SocketAddress, api: ApiKey, error: ErrorCode) -> None:
+    def _log_refusal(self, to_id: int, to: SocketAddress, api: ApiKey, response: Response | SendFailure) -> None:
         """Log the first of several equal errors, because a misconfigured quorum otherwise looks like a slow one."""
+        error = response.error
         if error not in _NEEDS_AN_OPERATOR:
             self._refused.pop((to, api), None)
         elif self._refused.get((to, api)) is not error:
             self._refused[to, api] = error
+            reason = response.message if isinstance(response, ChangeVotersResponse) else None
             _log.warning(
                 "A node refuses requests of this node",
                 node=to_id,
                 address=f"{to.host}:{to.port}",
                 api=api.name,
                 error=error.name,
+                reason=reason or error.message,
             )
 
     def _read(self, to_id: int, out: Outgoing, outcome: Outcome) -> Response | SendFailure:

@@ -2,11 +2,12 @@
 
 import pytest
 
+from broker.logs import fields_of
 from broker.net.peer import Done, PeerError, PeerTimedOut, PeerUnavailable, Versioned, VersionMismatch
 from broker.quorum import messages as core
 from broker.quorum.identity import ListenerEndpoint, LogPosition, ReplicaKey, SnapshotId, SocketAddress
 from broker.quorum.messages import LeaderHint, Response, SendFailure
-from broker.quorum.wire import elections, replication
+from broker.quorum.wire import elections, membership, replication
 from broker.runtime.quorum.transport import NetworkTransport
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode
@@ -104,6 +105,14 @@ def test_permanent_refusal_is_logged_once(caplog: pytest.LogCaptureFixture) -> N
         harness.others.done[-1](elections.encode_vote_response(answer, "CONTROLLER"))
     assert harness.outcomes == [refused, refused, granted, refused]
     assert [record.message for record in caplog.records] == ["A node refuses requests of this node"] * 2
+
+
+def test_refused_voter_change_is_logged_with_its_reason(caplog: pytest.LogCaptureFixture) -> None:
+    harness = NetworkTransportHarness()
+    harness.send(core.RemoveVoterRequest("cluster", ReplicaKey(4)))
+    refused = core.ChangeVotersResponse(ErrorCode.INVALID_REQUEST, LeaderHint(), "Two running nodes have the id 4.")
+    harness.others.done[-1](membership.encode_remove_response(refused))
+    assert dict(fields_of(caplog.records[0]))["reason"] == "Two running nodes have the id 4."
 
 
 def test_transient_refusal_is_not_logged(caplog: pytest.LogCaptureFixture) -> None:
