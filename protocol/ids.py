@@ -4,10 +4,10 @@ Values from messages are wrapped once, where they enter the code that uses these
 names `str`.
 """
 
-from typing import NewType
+from typing import Final, NewType
 
 BrokerId = NewType("BrokerId", int)
-"""The id of a broker, `node.id` of its configuration; -1 stands for no broker."""
+"""The id of a node (broker, controller, or replica of the metadata log), its `node.id`; -1 stands for no node."""
 
 BrokerEpoch = NewType("BrokerEpoch", int)
 """The epoch of a broker's registration: the offset of its registration record; -1 before a broker is registered."""
@@ -17,3 +17,6 @@ Offset = NewType("Offset", int)
 
 LeaderEpoch = NewType("LeaderEpoch", int)
 """The epoch of a partition's leader, or of the leader of the metadata quorum."""
+
+EPOCH_ZERO: Final = LeaderEpoch(0)
+"""The epoch of the metadata quorum before its first election, which has no leader."""

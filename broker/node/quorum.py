@@ -25,6 +25,7 @@ from broker.runtime.quorum.snapshot_import import SnapshotImporter
 from broker.runtime.quorum.snapshot_store import SnapshotObjectStore
 from broker.runtime.quorum.state_file import QuorumStateFile
 from broker.runtime.quorum.transport import NetworkTransport
+from protocol.ids import BrokerId
 from storage.config import CleanupPolicy, LogConfig
 from storage.files import join
 
@@ -135,16 +136,16 @@ def quorum_settings(config: BrokerConfig, directories: NodeDirectories, bound: B
     own = {listener.name: listener.endpoint for listener in listeners}
     default_listener = config.controller_listener_names[0]
     return QuorumSettings(
-        key=ReplicaKey(config.node_id, directories.metadata_directory_id),
+        key=ReplicaKey(BrokerId(config.node_id), directories.metadata_directory_id),
         cluster_id=directories.cluster_id,
         can_vote=config.is_controller,
         listeners=listeners,
         default_listener=default_listener,
         static_voters=tuple(
             # An address that only the node itself can know (port 0, any interface) is allowed for its own voter.
-            StaticVoter(voter.id, own[default_listener])
+            StaticVoter(BrokerId(voter.id), own[default_listener])
             if voter.id == config.node_id
-            else StaticVoter(voter.id, SocketAddress(voter.address.host, voter.address.port))
+            else StaticVoter(BrokerId(voter.id), SocketAddress(voter.address.host, voter.address.port))
             for voter in config.voters
         ),
         bootstrap=tuple(SocketAddress(server.host, server.port) for server in config.bootstrap_servers),

@@ -1,13 +1,10 @@
 """Validation of requests before they change any state: cluster id, epoch, sender and receiver."""
 
-from typing import Final
-
-from broker.quorum.identity import ReplicaKey
+from broker.quorum.identity import NO_EPOCH, ReplicaKey
 from broker.quorum.replica import LARGEST_EPOCH, QuorumReplica
 from broker.quorum.state import LeaderState
 from protocol.errors import ErrorCode
-
-NO_EPOCH: Final = -1
+from protocol.ids import BrokerId, LeaderEpoch
 
 
 def cluster_error(replica: QuorumReplica, cluster_id: str | None) -> ErrorCode:
@@ -17,7 +14,7 @@ def cluster_error(replica: QuorumReplica, cluster_id: str | None) -> ErrorCode:
 
 
 def voter_error(
-    replica: QuorumReplica, cluster_id: str | None, epoch: int, sender_id: int, receiver: ReplicaKey | None
+    replica: QuorumReplica, cluster_id: str | None, epoch: LeaderEpoch, sender_id: BrokerId, receiver: ReplicaKey | None
 ) -> ErrorCode:
     """Validate Vote, BeginQuorumEpoch and EndQuorumEpoch, which any role handles.
 
@@ -34,7 +31,7 @@ def voter_error(
     return ErrorCode.NONE
 
 
-def reader_error(replica: QuorumReplica, cluster_id: str | None, sender: ReplicaKey, epoch: int) -> ErrorCode:
+def reader_error(replica: QuorumReplica, cluster_id: str | None, sender: ReplicaKey, epoch: LeaderEpoch) -> ErrorCode:
     """Validate Fetch and FetchSnapshot. Only consumers, which have a negative replica id, may omit the epoch (-1).
 
     A replica that has not learned the leader's epoch may hold other records at the same offsets, so its fetch offset
@@ -43,7 +40,7 @@ def reader_error(replica: QuorumReplica, cluster_id: str | None, sender: Replica
     return leader_error(replica, cluster_id, None if sender.id < 0 and epoch == NO_EPOCH else epoch)
 
 
-def leader_error(replica: QuorumReplica, cluster_id: str | None, epoch: int | None) -> ErrorCode:
+def leader_error(replica: QuorumReplica, cluster_id: str | None, epoch: LeaderEpoch | None) -> ErrorCode:
     """Validate a request that only the leader of the sender's epoch handles; None means any epoch."""
     if error := cluster_error(replica, cluster_id):
         return error

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from broker.quorum.identity import Instant
 from broker.quorum.settings import MAX_BATCH_BYTES
+from protocol.ids import LeaderEpoch, Offset
 from protocol.records.builder import Record, build_batch
 
 
@@ -23,15 +24,15 @@ class BatchTooLarge(Exception):
 class Appended(NamedTuple):
     """The offsets and timestamp of an appended batch, which is not committed yet."""
 
-    base_offset: int
-    last_offset: int
+    base_offset: Offset
+    last_offset: Offset
     timestamp_ms: int
 
 
 class Appends:
     """The batches that a leader of one epoch has accepted and not yet written."""
 
-    def __init__(self, epoch: int, next_offset: int, linger_ms: int) -> None:
+    def __init__(self, epoch: LeaderEpoch, next_offset: Offset, linger_ms: int) -> None:
         self._epoch = epoch
         self._linger_ms = linger_ms
         self._batches: list[bytes] = []
@@ -51,8 +52,8 @@ class Appends:
             )
         self._batches.append(batch)
         self._size += len(batch)
-        self.next_offset += len(frames)
-        return Appended(base_offset, self.next_offset - 1, time)
+        self.next_offset = Offset(self.next_offset + len(frames))
+        return Appended(base_offset, Offset(self.next_offset - 1), time)
 
     @property
     def write_at(self) -> float | None:

@@ -10,6 +10,7 @@ from typing import Generic, NamedTuple, TypeVar
 
 from broker.quorum.membership.voters import VoterSet
 from broker.quorum.settings import ControlRecord
+from protocol.ids import Offset
 from protocol.messages.common_records import VotersRecord
 
 T = TypeVar("T")
@@ -28,7 +29,7 @@ class Control(NamedTuple):
 
     kraft_version: int
     voters: VoterSet
-    voters_offset: int | None
+    voters_offset: Offset | None
 
 
 class ControlHistory:
@@ -46,7 +47,7 @@ class ControlHistory:
     def latest(self) -> Control:
         return self._control(len(self._versions.offsets), len(self._voters.offsets))
 
-    def at(self, offset: int) -> Control:
+    def at(self, offset: Offset) -> Control:
         """Return the values in force after the record at `offset`. A snapshot that ends at E contains `at(E - 1)`."""
         return self._control(self._versions.count_to(offset), self._voters.count_to(offset))
 
@@ -61,22 +62,22 @@ class ControlHistory:
         if record.kraft_version is not None:
             self._versions.append(record.offset, record.kraft_version)
 
-    def truncate_to(self, offset: int) -> None:
+    def truncate_to(self, offset: Offset) -> None:
         """Remove the changes of records from `offset` on."""
         self._versions.drop_from(offset)
         self._voters.drop_from(offset)
 
-    def trim(self, start_offset: int) -> None:
+    def trim(self, start_offset: Offset) -> None:
         """Remove values that are needed only for offsets below `start_offset - 1`."""
-        self._versions.drop_before(start_offset - 1)
-        self._voters.drop_before(start_offset - 1)
+        self._versions.drop_before(Offset(start_offset - 1))
+        self._voters.drop_before(Offset(start_offset - 1))
 
     def restart(self, records: Iterable[ControlRecord]) -> None:
         """Replace the history by the records of a snapshot that replaced the log. Raise IncompatibleVoters."""
         fresh = ControlHistory(self.static, records)
         self._versions, self._voters = fresh._versions, fresh._voters
 
-    def _append_voters(self, offset: int, voters: VoterSet) -> None:
+    def _append_voters(self, offset: Offset, voters: VoterSet) -> None:
         latest = self._voters.latest()
         if latest is not None and latest[0] >= 0 and not latest[1].differs_by_one(voters):
             raise IncompatibleVoters(
@@ -102,27 +103,27 @@ class _ByOffset(Generic[T]):
     """Values in the order of their offsets. A value at the newest offset replaces the existing value."""
 
     def __init__(self) -> None:
-        self.offsets: list[int] = []
+        self.offsets: list[Offset] = []
         self.values: list[T] = []
 
-    def latest(self) -> tuple[int, T] | None:
+    def latest(self) -> tuple[Offset, T] | None:
         return (self.offsets[-1], self.values[-1]) if self.offsets else None
 
-    def count_to(self, offset: int) -> int:
+    def count_to(self, offset: Offset) -> int:
         """Return the number of values at `offset` or below."""
         return bisect_right(self.offsets, offset)
 
-    def append(self, offset: int, value: T) -> None:
+    def append(self, offset: Offset, value: T) -> None:
         assert not self.offsets or self.offsets[-1] <= offset, (self.offsets[-1], offset)
         self.drop_from(offset)
         self.offsets.append(offset)
         self.values.append(value)
 
-    def drop_from(self, offset: int) -> None:
+    def drop_from(self, offset: Offset) -> None:
         kept = bisect_left(self.offsets, offset)
         del self.offsets[kept:], self.values[kept:]
 
-    def drop_before(self, offset: int) -> None:
+    def drop_before(self, offset: Offset) -> None:
         """Keep the value in force at `offset` and all later values."""
         dropped = max(0, self.count_to(offset) - 1)
         del self.offsets[:dropped], self.values[:dropped]

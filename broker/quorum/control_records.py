@@ -5,6 +5,7 @@ from typing import Final
 from broker.quorum.settings import ControlRecord
 from protocol.compiler import decode
 from protocol.errors import DecodeError
+from protocol.ids import Offset
 from protocol.messages.common_records import KRaftVersionRecord, VotersRecord
 from protocol.primitives import Buffer
 from protocol.records.control import ControlType, control_type
@@ -36,9 +37,13 @@ def _changes(kind: ControlType | None, value: Buffer, offset: int) -> list[Contr
     match kind:
         case ControlType.KRAFT_VERSION:
             version = decode(KRaftVersionRecord, value, _CONTROL_VERSION)[0].kraft_version
-            return [ControlRecord(offset, version, None)]
+            return [ControlRecord(Offset(offset), version, None)]
         case ControlType.KRAFT_VOTERS:
-            return [ControlRecord(offset, None, _without_duplicates(decode(VotersRecord, value, _CONTROL_VERSION)[0]))]
+            return [
+                ControlRecord(
+                    Offset(offset), None, _without_duplicates(decode(VotersRecord, value, _CONTROL_VERSION)[0])
+                )
+            ]
     return []
 
 

@@ -64,6 +64,7 @@ from broker.quorum.state import (
 )
 from broker.quorum.timeouts import JitterSource
 from protocol.errors import ErrorCode
+from protocol.ids import LeaderEpoch, Offset
 
 __all__ = ["Appended", "BatchTooLarge", "JitterSource", "NotLeader", "QuorumCore", "QuorumDescription"]
 
@@ -165,7 +166,7 @@ class QuorumCore:
         """Process elapsed time, usually at `next_deadline_ms`."""
         self._poll(now)
 
-    def append(self, epoch: int, frames: Sequence[bytes], now: Instant) -> Appended:
+    def append(self, epoch: LeaderEpoch, frames: Sequence[bytes], now: Instant) -> Appended:
         """Append framed records as one batch, which is committed or lost as a whole. The batch is not committed yet.
 
         Raise NotLeader, BatchTooLarge.
@@ -174,7 +175,7 @@ class QuorumCore:
         self._poll(now)
         return appended
 
-    def resign(self, epoch: int, now: Instant) -> None:
+    def resign(self, epoch: LeaderEpoch, now: Instant) -> None:
         """Resign as leader of an epoch. No effect in a later epoch."""
         if epoch == self._replica.term.epoch:
             self._leadership.resign(now)
@@ -301,7 +302,7 @@ class QuorumCore:
             return True
         return not replica.can_become_candidate or replica.is_only_voter or leader_id not in (None, replica.key.id)
 
-    def can_snapshot_at(self, end_offset: int) -> SnapshotId | None:
+    def can_snapshot_at(self, end_offset: Offset) -> SnapshotId | None:
         """Return the id of a snapshot with this end offset.
 
         None if the records are not committed, or an existing snapshot already covers them.
@@ -314,9 +315,9 @@ class QuorumCore:
             return None
         return SnapshotId(end_offset, epoch)
 
-    def control_before(self, end_offset: int) -> Control:
+    def control_before(self, end_offset: Offset) -> Control:
         """Return the kraft.version and voters that a snapshot with this end offset contains."""
-        return self._replica.history.at(end_offset - 1)
+        return self._replica.history.at(Offset(end_offset - 1))
 
     def describe(self, now: Instant) -> QuorumDescription:
         """Return the content of a DescribeQuorum response; only the leader knows it."""

@@ -9,13 +9,14 @@ from broker.quorum.progress import ReplicaProgress
 from broker.quorum.replica import QuorumReplica
 from broker.quorum.state import LeaderState
 from protocol.errors import ErrorCode
+from protocol.ids import EPOCH_ZERO, BrokerId, LeaderEpoch, Offset
 
 
 class ReplicaStatus(NamedTuple):
     """A replica's log end offset and times as known to the leader; -1 means unknown. Wall-clock times in ms."""
 
     key: ReplicaKey
-    log_end_offset: int = UNKNOWN_OFFSET
+    log_end_offset: Offset = UNKNOWN_OFFSET
     last_fetch_ms: int = -1
     last_caught_up_ms: int = -1
 
@@ -23,7 +24,7 @@ class ReplicaStatus(NamedTuple):
 class QuorumNode(NamedTuple):
     """The listeners of a voter."""
 
-    id: int
+    id: BrokerId
     listeners: Listeners
 
 
@@ -32,9 +33,9 @@ class QuorumDescription:
     """The quorum's state on the leader. With an error, only leader and epoch are set, as far as known."""
 
     error: ErrorCode
-    leader_id: int = NO_NODE
-    epoch: int = 0
-    high_watermark: int = UNKNOWN_OFFSET
+    leader_id: BrokerId = NO_NODE
+    epoch: LeaderEpoch = EPOCH_ZERO
+    high_watermark: Offset = UNKNOWN_OFFSET
     voters: tuple[ReplicaStatus, ...] = ()
     observers: tuple[ReplicaStatus, ...] = ()
     nodes: tuple[QuorumNode, ...] = ()

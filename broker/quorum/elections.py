@@ -39,6 +39,7 @@ from broker.quorum.state import (
     UnattachedState,
 )
 from protocol.errors import ErrorCode
+from protocol.ids import BrokerId, LeaderEpoch
 from protocol.primitives import ZERO_UUID
 
 _FIRST_DELAY_PERCENT: Final = 5
@@ -176,7 +177,9 @@ class QuorumElections:
     def _follow_sender(self, request: BeginQuorumEpochRequest | EndQuorumEpochRequest, now: Instant) -> bool:
         return self._follow(request.leader_id, request.epoch, request.listeners, now, by_leader=True)
 
-    def _follow(self, leader_id: int, epoch: int, listeners: Listeners, now: Instant, *, by_leader: bool) -> bool:
+    def _follow(
+        self, leader_id: BrokerId, epoch: LeaderEpoch, listeners: Listeners, now: Instant, *, by_leader: bool
+    ) -> bool:
         """Follow the leader of an epoch not below this node's. Return False if the epoch has a different leader."""
         replica, term = self._replica, self._replica.term
         if epoch == term.epoch and term.leader_id is not None and term.leader_id != leader_id:
@@ -253,7 +256,7 @@ class QuorumElections:
 
     def _become_candidate(self, now: Instant) -> None:
         replica = self._replica
-        term = Term(replica.term.epoch + 1, None, replica.key)
+        term = Term(LeaderEpoch(replica.term.epoch + 1), None, replica.key)
         replica.become(CandidateState(replica.new_ballot(), replica.election_deadline(now)), term)
 
     def _abandon_election(self, now: Instant) -> None:
@@ -306,7 +309,7 @@ class QuorumElections:
             if replica.is_only_voter:
                 self.become_prospective(now)
             else:
-                replica.become_unattached(replica.term.epoch + 1, now)
+                replica.become_unattached(LeaderEpoch(replica.term.epoch + 1), now)
             return
         for voter_id in sorted(role.unconfirmed):
             endpoint = replica.voters.address(voter_id, replica.settings.default_listener)

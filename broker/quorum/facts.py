@@ -18,6 +18,7 @@ from broker.quorum.state import (
     ResignedState,
     UnattachedState,
 )
+from protocol.ids import BrokerId, LeaderEpoch, Offset
 
 _ROLE_NAMES: Final[Mapping[type, str]] = {
     UnattachedState: "unattached",
@@ -39,7 +40,7 @@ class QuorumFacts:
         self._changes = changes
 
     @property
-    def node_id(self) -> int:
+    def node_id(self) -> BrokerId:
         return self._replica.key.id
 
     # Role and leader
@@ -50,7 +51,7 @@ class QuorumFacts:
         return _ROLE_NAMES[type(self._replica.role)]
 
     @property
-    def epoch(self) -> int:
+    def epoch(self) -> LeaderEpoch:
         return self._replica.term.epoch
 
     @property
@@ -72,22 +73,22 @@ class QuorumFacts:
     # Log
 
     @property
-    def high_watermark(self) -> int | None:
+    def high_watermark(self) -> Offset | None:
         """The end offset of the committed records; None while unknown."""
         return self._replica.high_watermark
 
     @property
-    def log_start_offset(self) -> int:
+    def log_start_offset(self) -> Offset:
         return self._replica.log.start
 
     @property
-    def log_end_offset(self) -> int:
+    def log_end_offset(self) -> Offset:
         """The offset of the next append; on the leader it includes accumulated records that are not written yet."""
         is_leader = isinstance(self._replica.role, LeaderState)
         return self._leadership.next_offset if is_leader else self._replica.log.end
 
     @property
-    def log_end_epoch(self) -> int:
+    def log_end_epoch(self) -> LeaderEpoch:
         """The epoch of the last record, possibly one that only a snapshot contains; 0 if the log never had a record."""
         return self._replica.log.last_epoch
 
@@ -96,7 +97,7 @@ class QuorumFacts:
         """The approximate size of the log."""
         return self._replica.log.bytes
 
-    def epoch_before(self, offset: int) -> int | None:
+    def epoch_before(self, offset: Offset) -> LeaderEpoch | None:
         """Return the epoch of the record that precedes an offset; None if the log does not contain it."""
         return self._replica.log.epoch_before(offset)
 
@@ -113,7 +114,7 @@ class QuorumFacts:
         return self._replica.voters
 
     @property
-    def voter_ids(self) -> tuple[int, ...]:
+    def voter_ids(self) -> tuple[BrokerId, ...]:
         return self._replica.voters.ids
 
     @property

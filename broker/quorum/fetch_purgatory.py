@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from broker.quorum.messages import FetchRequest
+from protocol.ids import Offset
 
 
 class DelayedFetch(NamedTuple):
@@ -26,7 +27,7 @@ class FetchPurgatory:
     def add(self, token: int, request: FetchRequest, deadline: float) -> None:
         self._delayed.append(DelayedFetch(token, request, deadline))
 
-    def take_satisfied(self, log_end: int, high_watermark: int) -> list[DelayedFetch]:
+    def take_satisfied(self, log_end: Offset, high_watermark: Offset) -> list[DelayedFetch]:
         """Remove and return the fetches for which there are records or a newer high watermark (KIP-1166)."""
         return self._take(
             lambda each: each.request.fetch_offset < log_end or each.request.high_watermark < high_watermark

@@ -25,6 +25,7 @@ from broker.quorum.snapshots.importing import SnapshotImport
 from broker.quorum.snapshots.trimming import Trimming
 from broker.quorum.state import FollowerState, ObserverState, Role, UnattachedState
 from protocol.errors import ErrorCode
+from protocol.ids import BrokerId, LeaderEpoch, Offset
 from protocol.primitives import Buffer
 
 MAX_BATCHES: Final = 4096
@@ -53,7 +54,7 @@ class Following:
         self._import = snapshot_import
         self._reports = reports
         self._trimming = trimming
-        self._alternate_endpoint: int | None = None
+        self._alternate_endpoint: BrokerId | None = None
         """The destination that last responded as leader under another address than the leader's own."""
         replica.on_leaving.append(self._on_leaving)
 
@@ -127,11 +128,11 @@ class Following:
             to_id, to = ready[replica.random.randrange(len(ready))]
             replica.send(to_id, to, self._fetch_request())
 
-    def _known_nodes(self) -> list[tuple[int, SocketAddress]]:
+    def _known_nodes(self) -> list[tuple[BrokerId, SocketAddress]]:
         """Return bootstrap servers (with negative ids), the last known leader, and the voters, except this node."""
         replica, leader_id, leader_address = self._replica, self._replica.term.leader_id, self._replica.leader.address
         own = {each.endpoint for each in replica.settings.listeners}
-        servers = [(-2 - index, endpoint) for index, endpoint in enumerate(replica.settings.bootstrap)]
+        servers = [(BrokerId(-2 - index), endpoint) for index, endpoint in enumerate(replica.settings.bootstrap)]
         if leader_id is not None and leader_address is not None and leader_id not in replica.voters:
             servers.append((leader_id, leader_address))
         for voter_id in replica.voters.ids:
@@ -231,7 +232,7 @@ class Following:
         replica.control_changed(now)
         return replica.log.position < before
 
-    def _append(self, records: Buffer, epoch: int, now: Instant) -> bool:
+    def _append(self, records: Buffer, epoch: LeaderEpoch, now: Instant) -> bool:
         """Append up to MAX_BATCHES valid batches. Return False if there are batches but the first is invalid."""
         replica, view = self._replica, memoryview(records)
         run: list[CheckedBatch] = []
@@ -258,7 +259,7 @@ class Following:
             for record in batch.control:
                 history.append(record)
         except IncompatibleVoters:
-            history.truncate_to(batch.header.base_offset)
+            history.truncate_to(Offset(batch.header.base_offset))
             return False
         return True
 
@@ -266,11 +267,12 @@ class Following:
         """Append unchanged batches of one epoch."""
         replica, first, last = self._replica, run[0], run[-1].header
         data = view[first.position : run[-1].position + last.size]
-        replica.out.log.append(Append(data, last.next_offset, last.leader_epoch))
+        end_offset, epoch = Offset(last.next_offset), LeaderEpoch(last.leader_epoch)
+        replica.out.log.append(Append(data, end_offset, epoch))
         replica.out.must_sync = replica.out.must_sync or replica.settings.can_vote
-        replica.log.append(last.next_offset, last.leader_epoch, len(data))
+        replica.log.append(end_offset, epoch, len(data))
 
-    def _update_high_watermark(self, offset: int, now: Instant) -> None:
+    def _update_high_watermark(self, offset: Offset, now: Instant) -> None:
         """Raise the high watermark to the leader's, limited to the own log end offset."""
         known = min(offset, self._replica.log.end)
         if known >= 0:

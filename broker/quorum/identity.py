@@ -2,9 +2,11 @@
 
 from typing import Final, NamedTuple
 
+from protocol.ids import BrokerId, LeaderEpoch, Offset
 from protocol.primitives import ZERO_UUID, Uuid
 
-NO_NODE: Final = -1
+NO_NODE: Final = BrokerId(-1)
+NO_EPOCH: Final = LeaderEpoch(-1)
 
 
 class ReplicaKey(NamedTuple):
@@ -13,7 +15,7 @@ class ReplicaKey(NamedTuple):
     The zero id is an unknown directory (static voters, old request versions) and matches any directory.
     """
 
-    id: int
+    id: BrokerId
     directory_id: Uuid = ZERO_UUID
 
     def matches(self, other: "ReplicaKey") -> bool:
@@ -58,22 +60,22 @@ class KRaftVersions(NamedTuple):
 class LeaderAndEpoch(NamedTuple):
     """An epoch and its leader; None if the leader is unknown."""
 
-    leader_id: int | None
-    epoch: int
+    leader_id: BrokerId | None
+    epoch: LeaderEpoch
 
 
 class LogPosition(NamedTuple):
     """The end of a log: the epoch of its last record and its end offset. Ordered by epoch, then by offset."""
 
-    epoch: int
-    end_offset: int
+    epoch: LeaderEpoch
+    end_offset: Offset
 
 
 class SnapshotId(NamedTuple):
     """A snapshot of all records below `end_offset`, the last of which has `epoch` (KIP-630)."""
 
-    end_offset: int
-    epoch: int
+    end_offset: Offset
+    epoch: LeaderEpoch
 
     @property
     def position(self) -> LogPosition:

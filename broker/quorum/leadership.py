@@ -25,6 +25,7 @@ from broker.quorum.ready import Append
 from broker.quorum.replica import QuorumReplica
 from broker.quorum.settings import ControlRecord
 from broker.quorum.state import LeaderState, Role, Term
+from protocol.ids import EPOCH_ZERO, BrokerId, LeaderEpoch, Offset
 from protocol.records.control import control_batch
 
 CONTACT_TIMEOUTS = 1.5
@@ -40,14 +41,14 @@ class QuorumLeadership:
     def __init__(self, replica: QuorumReplica, elections: QuorumElections) -> None:
         self._replica = replica
         self._elections = elections
-        self._appends = Appends(0, 0, 0)
+        self._appends = Appends(EPOCH_ZERO, Offset(0), 0)
         self.on_progress: list[Callable[[], None]] = []
         self._expire_observers_at = 0.0
         replica.on_leaving.append(self._on_leaving)
 
     # Beginning and ending
 
-    def begin(self, granted: frozenset[int], now: Instant) -> None:
+    def begin(self, granted: frozenset[BrokerId], now: Instant) -> None:
         """Start the epoch after a won election, and append its first batch."""
         replica = self._replica
         progress = Progress(replica.key, replica.voters, now, replica.settings.max_observers)
@@ -58,7 +59,7 @@ class QuorumLeadership:
         self._appends = Appends(replica.term.epoch, replica.log.end, linger_ms)
         self.append_control(self._first_records(granted), now)
 
-    def _first_records(self, granted: frozenset[int]) -> list[TypedRecord]:
+    def _first_records(self, granted: frozenset[BrokerId]) -> list[TypedRecord]:
         """Return the LeaderChange record, and kraft.version and voters if they are not in the log or have changed.
 
         The first leader thus copies the content of the formatted 0-0 snapshot into the log.
@@ -86,34 +87,34 @@ class QuorumLeadership:
     def _on_leaving(self, before: Role) -> None:
         """Drop accepted appends that were not written."""
         if isinstance(before, LeaderState):
-            self._appends = Appends(0, 0, 0)
+            self._appends = Appends(EPOCH_ZERO, Offset(0), 0)
 
     # Appending
 
     @property
-    def next_offset(self) -> int:
+    def next_offset(self) -> Offset:
         """The offset that the next append gets."""
         return self._appends.next_offset
 
-    def append(self, epoch: int, frames: Sequence[bytes], now: Instant) -> Appended:
+    def append(self, epoch: LeaderEpoch, frames: Sequence[bytes], now: Instant) -> Appended:
         """Accept framed records as one batch. Raise NotLeader, BatchTooLarge."""
         replica = self._replica
         if not isinstance(replica.role, LeaderState) or epoch != replica.term.epoch:
             raise NotLeader(f"node {replica.key.id} is not the leader of epoch {epoch}")
         return self._appends.add(frames, now)
 
-    def append_control(self, records: Sequence[TypedRecord], now: Instant) -> int:
+    def append_control(self, records: Sequence[TypedRecord], now: Instant) -> Offset:
         """Write one control batch at once, after all accepted appends. Return the offset of its last record."""
         self._write_accumulated(now)
         replica = self._replica
         base_offset, epoch = replica.log.end, replica.term.epoch
         batch = control_batch(records, now.wall_ms, base_offset=base_offset, leader_epoch=epoch)
-        self._write(batch, base_offset + len(records))
+        self._write(batch, Offset(base_offset + len(records)))
         self._appends.next_offset = replica.log.end
         changes = batches.control_of(batch)
         if changes:
             self._apply(changes, now)
-        return replica.log.end - 1
+        return Offset(replica.log.end - 1)
 
     def _apply(self, changes: Sequence[ControlRecord], now: Instant) -> None:
         """Apply voters and kraft.version, which are in force from their append on, committed or not."""
@@ -132,7 +133,7 @@ class QuorumLeadership:
             end = self._appends.next_offset
             self._write(self._appends.take(now), end)
 
-    def _write(self, data: bytes, end_offset: int) -> None:
+    def _write(self, data: bytes, end_offset: Offset) -> None:
         replica = self._replica
         epoch = replica.term.epoch
         replica.out.log.append(Append(data, end_offset, epoch))
@@ -151,7 +152,7 @@ class QuorumLeadership:
         replica, role = self._replica, self._replica.role
         if not isinstance(role, LeaderState):
             return
-        agreed = role.progress.agreed(replica.log.synced_end)
+        agreed = role.progress.agreed(Offset(replica.log.synced_end))
         if agreed > role.start_offset and replica.raise_high_watermark(agreed, now):
             self._notify_fetches()
 

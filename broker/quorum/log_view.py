@@ -9,6 +9,7 @@ from typing import Final, TypeAlias
 
 from broker.quorum.identity import LogPosition, SnapshotId
 from broker.quorum.settings import Recovered, StoredSnapshot
+from protocol.ids import EPOCH_ZERO, LeaderEpoch, Offset
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +54,7 @@ class LogView:
         self.end = recovered.log_end_offset
         self.bytes = recovered.log_bytes
         """Approximate log size: trimming and truncation assume equal record sizes throughout the log."""
-        self.synced_end = recovered.log_end_offset
+        self.synced_end: int = recovered.log_end_offset
         """The end offset of the records that are known to be on disk."""
         self._syncing_end = 0
         self._epochs = [entry.epoch for entry in recovered.epochs]
@@ -61,12 +62,12 @@ class LogView:
         self.snapshots: list[StoredSnapshot] = sorted(recovered.snapshots, key=lambda each: each.id.position)
 
     @property
-    def last_epoch(self) -> int:
+    def last_epoch(self) -> LeaderEpoch:
         """The epoch of the last record, possibly one that only a snapshot contains; 0 if the log never had a record."""
         if self._epochs:
             return self._epochs[-1]
         newest = self.newest_snapshot
-        return newest.epoch if newest is not None and newest.end_offset == self.end else 0
+        return newest.epoch if newest is not None and newest.end_offset == self.end else EPOCH_ZERO
 
     @property
     def position(self) -> LogPosition:
@@ -87,7 +88,7 @@ class LogView:
 
     # Lookups
 
-    def end_offset_for_epoch(self, epoch: int) -> LogPosition:
+    def end_offset_for_epoch(self, epoch: LeaderEpoch) -> LogPosition:
         """Return the largest epoch not above `epoch`, and its end offset.
 
         For an epoch older than all epochs of the log: the log start offset, with the epoch of the oldest snapshot if
@@ -105,7 +106,7 @@ class LogView:
             return oldest.position
         return LogPosition(epoch, self._starts[0])
 
-    def validate(self, offset: int, epoch: int) -> Validation:
+    def validate(self, offset: Offset, epoch: LeaderEpoch) -> Validation:
         """Compare a follower's log, which ends at `offset` with a record of `epoch`, with this log (KIP-595, KIP-630).
 
         A follower's log may end below this log's start with uncommitted records of a later epoch than any snapshot. The
@@ -129,19 +130,19 @@ class LogView:
     def lacks(self, snapshot_id: SnapshotId) -> bool:
         """Whether the snapshot contains records that this log lacks, or for which this log has different records."""
         offset, epoch = snapshot_id
-        known = self.newest_snapshot or SnapshotId(self.start, 0)
+        known = self.newest_snapshot or SnapshotId(self.start, EPOCH_ZERO)
         if offset < known.end_offset or epoch < known.epoch:
             return False
         return self.epoch_before(offset) != epoch
 
-    def truncation_offset(self, diverging: LogPosition) -> int:
+    def truncation_offset(self, diverging: LogPosition) -> Offset:
         """Return the offset to truncate to when the leader reports `diverging`."""
         if diverging.epoch == 0:
             return min(diverging.end_offset, self.end)
         own = self.end_offset_for_epoch(diverging.epoch)
         return min(own.end_offset, diverging.end_offset) if own.epoch == diverging.epoch else own.end_offset
 
-    def epoch_before(self, offset: int) -> int | None:
+    def epoch_before(self, offset: Offset) -> LeaderEpoch | None:
         """Return the epoch of the record that precedes `offset`; None if this log does not contain it."""
         if offset > self.end or offset < self.start:
             return None
@@ -152,7 +153,7 @@ class LogView:
 
     # Changing
 
-    def append(self, end_offset: int, epoch: int, size: int) -> None:
+    def append(self, end_offset: Offset, epoch: LeaderEpoch, size: int) -> None:
         """Append records of one epoch."""
         if not self._epochs or self._epochs[-1] != epoch:
             self._epochs.append(epoch)
@@ -160,7 +161,7 @@ class LogView:
         self.end = end_offset
         self.bytes += size
 
-    def truncate_to(self, offset: int) -> None:
+    def truncate_to(self, offset: Offset) -> None:
         """Remove records and epochs from `offset` on, including epochs without a record."""
         self.bytes = self._bytes_between(self.start, offset)
         self.synced_end = min(self.synced_end, offset)
@@ -204,6 +205,6 @@ class LogView:
         """Raise `synced_end` to the end at `begin_sync`, except for records that were truncated since."""
         self.synced_end = max(self.synced_end, self._syncing_end)
 
-    def _bytes_between(self, start: int, end: int) -> int:
+    def _bytes_between(self, start: Offset, end: Offset) -> int:
         whole = self.end - self.start
         return self.bytes * max(0, end - start) // whole if whole > 0 else 0

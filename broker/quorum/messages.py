@@ -8,22 +8,23 @@ the wire.
 from dataclasses import dataclass
 from typing import Final, NamedTuple, TypeAlias
 
-from broker.quorum.identity import NO_NODE, KRaftVersions, Listeners, LogPosition, ReplicaKey, SnapshotId
+from broker.quorum.identity import NO_EPOCH, NO_NODE, KRaftVersions, Listeners, LogPosition, ReplicaKey, SnapshotId
 from protocol.errors import ErrorCode
+from protocol.ids import EPOCH_ZERO, BrokerId, LeaderEpoch, Offset
 from protocol.primitives import Buffer
 
-UNKNOWN_OFFSET: Final = -1
-NO_SNAPSHOT: Final = SnapshotId(-1, -1)
+UNKNOWN_OFFSET: Final = Offset(-1)
+NO_SNAPSHOT: Final = SnapshotId(UNKNOWN_OFFSET, NO_EPOCH)
 NO_VERSIONS: Final = KRaftVersions(0, 0)
-ANY_HIGH_WATERMARK: Final = 2**63 - 1
+ANY_HIGH_WATERMARK: Final = Offset(2**63 - 1)
 """The high watermark in a Fetch before version 18: a newer high watermark does not complete the fetch (KIP-1166)."""
 
 
 class LeaderHint(NamedTuple):
     """The leader known to the responding node. The wire names one endpoint, for the listener of the request."""
 
-    leader_id: int = NO_NODE
-    epoch: int = 0
+    leader_id: BrokerId = NO_NODE
+    epoch: LeaderEpoch = EPOCH_ZERO
     listeners: Listeners = ()
 
 
@@ -32,7 +33,7 @@ class VoteRequest:
     """`voter` is the intended receiver, None in versions without the field. `epoch` is the candidate's."""
 
     cluster_id: str | None
-    epoch: int
+    epoch: LeaderEpoch
     candidate: ReplicaKey
     voter: ReplicaKey | None
     last: LogPosition
@@ -49,8 +50,8 @@ class VoteResponse:
 @dataclass(frozen=True, slots=True)
 class BeginQuorumEpochRequest:
     cluster_id: str | None
-    leader_id: int
-    epoch: int
+    leader_id: BrokerId
+    epoch: LeaderEpoch
     voter: ReplicaKey | None
     listeners: Listeners = ()
 
@@ -66,8 +67,8 @@ class EndQuorumEpochRequest:
     """`successors`: preferred candidates, the largest log first; directory ids are zero in old versions."""
 
     cluster_id: str | None
-    leader_id: int
-    epoch: int
+    leader_id: BrokerId
+    epoch: LeaderEpoch
     successors: tuple[ReplicaKey, ...]
     listeners: Listeners = ()
 
@@ -84,12 +85,12 @@ class FetchRequest:
 
     cluster_id: str | None
     replica: ReplicaKey
-    epoch: int
-    fetch_offset: int
-    last_fetched_epoch: int
+    epoch: LeaderEpoch
+    fetch_offset: Offset
+    last_fetched_epoch: LeaderEpoch
     max_wait_ms: int = 0
     max_bytes: int = 8 * 1024 * 1024
-    high_watermark: int = ANY_HIGH_WATERMARK
+    high_watermark: Offset = ANY_HIGH_WATERMARK
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,8 +99,8 @@ class FetchResponse:
 
     error: ErrorCode
     leader: LeaderHint
-    high_watermark: int = UNKNOWN_OFFSET
-    log_start_offset: int = UNKNOWN_OFFSET
+    high_watermark: Offset = UNKNOWN_OFFSET
+    log_start_offset: Offset = UNKNOWN_OFFSET
     diverging: LogPosition | None = None
     snapshot_id: SnapshotId | None = None
     records: Buffer = b""
@@ -109,7 +110,7 @@ class FetchResponse:
 class FetchSnapshotRequest:
     cluster_id: str | None
     replica: ReplicaKey
-    epoch: int
+    epoch: LeaderEpoch
     snapshot_id: SnapshotId
     position: int
     max_bytes: int = 2**31 - 1
@@ -144,7 +145,7 @@ class RemoveVoterRequest:
 @dataclass(frozen=True, slots=True)
 class UpdateVoterRequest:
     cluster_id: str | None
-    epoch: int
+    epoch: LeaderEpoch
     voter: ReplicaKey
     listeners: Listeners
     versions: KRaftVersions

@@ -15,6 +15,7 @@ from broker.quorum.membership.voters import VoterSet
 from broker.quorum.membership.votes import agreed_offset, majority
 from broker.quorum.messages import UNKNOWN_OFFSET
 from broker.quorum.settings import DEFAULT_MAX_OBSERVERS
+from protocol.ids import BrokerId, Offset
 
 
 @dataclass(slots=True)
@@ -28,18 +29,18 @@ class ReplicaProgress:
 
     key: ReplicaKey
     tracked_ms: float
-    end_offset: int = UNKNOWN_OFFSET
+    end_offset: Offset = UNKNOWN_OFFSET
     last_fetch: Instant | None = None
     caught_up: Instant | None = None
     contact_ms: float | None = None
-    leader_end_at_fetch: int = UNKNOWN_OFFSET
+    leader_end_at_fetch: Offset = UNKNOWN_OFFSET
     fetched_as: ReplicaKey | None = None
 
     def is_live(self, since_ms: float) -> bool:
         """Whether the replica was in contact since a monotonic time, or is tracked for a shorter time."""
         return (self.tracked_ms if self.contact_ms is None else self.contact_ms) >= since_ms
 
-    def fetched(self, offset: int, leader_end: int, now: Instant) -> None:
+    def fetched(self, offset: Offset, leader_end: Offset, now: Instant) -> None:
         """Record a fetch at `offset`, which may be lower than before: a voter may restart with an empty disk.
 
         The replica is caught up now if `offset` is the leader's end. It was caught up at its previous fetch if it now
@@ -58,7 +59,7 @@ class LiveReplica(NamedTuple):
     """A replica whose end offset limits the log start offset; -1 is unknown."""
 
     key: ReplicaKey
-    end_offset: int
+    end_offset: Offset
 
 
 class Progress:
@@ -68,11 +69,11 @@ class Progress:
         self, own: ReplicaKey, voters: VoterSet, now: Instant, max_observers: int = DEFAULT_MAX_OBSERVERS
     ) -> None:
         self._own = own
-        self._voters: dict[int, ReplicaProgress] = {}
-        self._observers: OrderedDict[int, ReplicaProgress] = OrderedDict()
+        self._voters: dict[BrokerId, ReplicaProgress] = {}
+        self._observers: OrderedDict[BrokerId, ReplicaProgress] = OrderedDict()
         """By replica id, the oldest contact first."""
         self._max_observers = max_observers
-        self._in_contact: set[int] = set()
+        self._in_contact: set[BrokerId] = set()
         self._counts_itself = False
         self._set = voters
         self.set_voters(voters, now)
@@ -89,9 +90,9 @@ class Progress:
             self._demote(removed)
         self._in_contact &= self._voters.keys()
 
-    def _voter(self, key: ReplicaKey, former: dict[int, ReplicaProgress], now: Instant) -> ReplicaProgress:
+    def _voter(self, key: ReplicaKey, former: dict[BrokerId, ReplicaProgress], now: Instant) -> ReplicaProgress:
         """Return the progress of a voter that was a voter, an observer, or a static voter without a directory id."""
-        tracked: tuple[dict[int, ReplicaProgress], ...] = (former, self._observers)
+        tracked: tuple[dict[BrokerId, ReplicaProgress], ...] = (former, self._observers)
         for replicas in tracked:
             progress = replicas.get(key.id)
             if progress is not None and key in (progress.key, progress.fetched_as):
@@ -127,7 +128,7 @@ class Progress:
         are_running = known.is_live(since_ms) and other.is_live(since_ms) and known.contact_ms > other.tracked_ms
         return other.key if are_running else None
 
-    def fetched(self, replica: ReplicaKey, offset: int, leader_end: int, now: Instant) -> bool:
+    def fetched(self, replica: ReplicaKey, offset: Offset, leader_end: Offset, now: Instant) -> bool:
         """Record a valid fetch. Return whether the replica is a voter."""
         is_voter = self._set.has(replica)
         progress = self._voters[replica.id] if is_voter else self._observer(replica, now)
@@ -141,7 +142,7 @@ class Progress:
         progress.contact_ms = now.monotonic_ms
         progress.fetched_as = replica
 
-    def agreed(self, own_end: int) -> int:
+    def agreed(self, own_end: Offset) -> Offset:
         """Return the largest offset that a majority of the voters has, given the leader's synced end offset."""
         ends = [each.end_offset for each in self._voters.values()]
         if self._counts_itself:

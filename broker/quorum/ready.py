@@ -19,6 +19,7 @@ from typing import Final, TypeAlias
 from broker.quorum.identity import NO_NODE, LeaderAndEpoch, SnapshotId, SocketAddress
 from broker.quorum.messages import FetchResponse, FetchSnapshotResponse, Request, Response
 from broker.quorum.snapshots.imports import ImportStep
+from protocol.ids import EPOCH_ZERO, BrokerId, LeaderEpoch, Offset
 from protocol.primitives import ZERO_UUID, Buffer, Uuid
 
 
@@ -26,9 +27,9 @@ from protocol.primitives import ZERO_UUID, Buffer, Uuid
 class ElectionState:
     """The content of quorum-state; -1 means none. `version` 0 belongs to kraft.version 0 and omits directory ids."""
 
-    epoch: int = 0
-    leader_id: int = NO_NODE
-    voted_id: int = NO_NODE
+    epoch: LeaderEpoch = EPOCH_ZERO
+    leader_id: BrokerId = NO_NODE
+    voted_id: BrokerId = NO_NODE
     voted_directory_id: Uuid = ZERO_UUID
     version: int = 1
 
@@ -38,15 +39,15 @@ class Append:
     """Append whole batches unchanged at the log end. `end_offset` is the log end offset afterwards."""
 
     batches: Buffer
-    end_offset: int
-    epoch: int
+    end_offset: Offset
+    epoch: LeaderEpoch
 
 
 @dataclass(frozen=True, slots=True)
 class TruncateTo:
     """Remove all records from `offset` on, from the log and the leader epoch cache."""
 
-    offset: int
+    offset: Offset
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +103,7 @@ class SendRequest:
     """
 
     serial: int
-    to_id: int
+    to_id: BrokerId
     to: SocketAddress
     request: Request
     timeout_ms: int
@@ -122,7 +123,7 @@ class ReadRecords:
 
     token: int
     response: FetchResponse
-    offset: int
+    offset: Offset
     max_bytes: int
 
 
@@ -154,7 +155,7 @@ class Ready:
     requests: tuple[SendRequest, ...] = ()
     responses: tuple[PendingResponse, ...] = ()
     leader: LeaderAndEpoch | None = None
-    high_watermark: int | None = None
+    high_watermark: Offset | None = None
     imports: tuple[ImportStep, ...] = ()
 
 

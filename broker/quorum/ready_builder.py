@@ -6,6 +6,7 @@ from broker.quorum.identity import LeaderAndEpoch
 from broker.quorum.messages import Response
 from broker.quorum.ready import ElectionState, LogOperation, PendingResponse, Ready, SendRequest, SendResponse
 from broker.quorum.snapshots.imports import ImportStep
+from protocol.ids import Offset
 
 
 class ReadyBuilder:
@@ -18,7 +19,7 @@ class ReadyBuilder:
         self.requests: list[SendRequest] = []
         self.responses: list[PendingResponse] = []
         self.leader: LeaderAndEpoch | None = None
-        self.high_watermark: int | None = None
+        self.high_watermark: Offset | None = None
         self.imports: list[ImportStep] = []
 
     def _clear(self) -> None:

@@ -31,9 +31,10 @@ from broker.quorum.state import (
     check_transition,
 )
 from broker.quorum.timeouts import JitterSource, Timeouts
+from protocol.ids import EPOCH_ZERO, BrokerId, LeaderEpoch, Offset
 from protocol.primitives import ZERO_UUID
 
-LARGEST_EPOCH: Final = 2**30
+LARGEST_EPOCH: Final = LeaderEpoch(2**30)
 """The largest accepted epoch. The limit keeps a faulty peer from exhausting the 31 bits of an epoch."""
 
 
@@ -58,13 +59,13 @@ class QuorumReplica:
         self.term = Term()
         self.role: Role = UnattachedState(inf)
         self.leader = LeaderEndpoints(settings.default_listener)
-        self.high_watermark: int | None = None
+        self.high_watermark: Offset | None = None
         self.is_shutting_down = False
         self.protocol_violations = 0
         """Messages that no correct peer sends; the replica refused or ignored them."""
         self.on_leaving: list[Callable[[Role], None]] = []
         self._saved = recovered.election
-        self._announced = LeaderAndEpoch(None, 0)
+        self._announced = LeaderAndEpoch(None, EPOCH_ZERO)
 
     # Reading
 
@@ -90,7 +91,7 @@ class QuorumReplica:
         offset = self.control.voters_offset
         if offset is None or offset < 0 or (self.high_watermark is not None and self.high_watermark > offset):
             return False
-        return self.history.at(offset - 1).voters.has(self.key)
+        return self.history.at(Offset(offset - 1)).voters.has(self.key)
 
     @property
     def is_only_voter(self) -> bool:
@@ -106,13 +107,13 @@ class QuorumReplica:
         return LeaderHint(leader_id, self.term.epoch, listeners)
 
     @property
-    def committed(self) -> int:
+    def committed(self) -> Offset:
         """The leader's high watermark; -1 before a record of its epoch is committed, and in all other roles."""
         if not isinstance(self.role, LeaderState) or self.high_watermark is None:
             return UNKNOWN_OFFSET
         return self.high_watermark if self.high_watermark > self.role.start_offset else UNKNOWN_OFFSET
 
-    def send(self, to_id: int, to: SocketAddress, request: Request) -> None:
+    def send(self, to_id: BrokerId, to: SocketAddress, request: Request) -> None:
         """Send a request; the destination is busy until its outcome arrives."""
         self.out.requests.append(self.requests.send(to_id, to, request))
 
@@ -175,7 +176,7 @@ class QuorumReplica:
         """Return a ballot among the current voters. This node grants its own vote if it is a voter."""
         return Ballot(frozenset(self.voters.ids), granted={self.key.id} if self.voters.has(self.key) else set())
 
-    def become_unattached(self, epoch: int, now: Instant, leader_id: int | None = None) -> None:
+    def become_unattached(self, epoch: LeaderEpoch, now: Instant, leader_id: BrokerId | None = None) -> None:
         """Become unattached in a later epoch, or in the current epoch after a failed election.
 
         A running election timer is kept, so that candidates which cannot win do not keep this node from standing.
@@ -189,7 +190,7 @@ class QuorumReplica:
         role: Role = UnattachedState(deadline) if self.can_become_candidate else self._new_observer(now)
         self._become(role, self._term_of(epoch, leader_id))
 
-    def become_follower(self, epoch: int, leader_id: int, listeners: Listeners, now: Instant) -> None:
+    def become_follower(self, epoch: LeaderEpoch, leader_id: BrokerId, listeners: Listeners, now: Instant) -> None:
         """Follow a leader. If its address is unknown, record the leader and stay unattached."""
         listeners = listeners or self.voters.listeners_of(leader_id)
         if not listeners:
@@ -254,14 +255,14 @@ class QuorumReplica:
             case UnattachedState() if not can_become_candidate:
                 self.role = self._new_observer(now)
 
-    def _term_of(self, epoch: int, leader_id: int | None) -> Term:
+    def _term_of(self, epoch: LeaderEpoch, leader_id: BrokerId | None) -> Term:
         if epoch > self.term.epoch:
             return Term(epoch, leader_id)
         return self.term._replace(leader_id=leader_id if leader_id is not None else self.term.leader_id)
 
     # The log
 
-    def truncate_to(self, offset: int) -> None:
+    def truncate_to(self, offset: Offset) -> None:
         """Remove the records from `offset` on, and the voter changes among them."""
         self.log.truncate_to(offset)
         self.history.truncate_to(offset)
@@ -296,7 +297,7 @@ class QuorumReplica:
             self.out.leader = self._announced = known
 
     @property
-    def _announced_leader_id(self) -> int | None:
+    def _announced_leader_id(self) -> BrokerId | None:
         match self.role:
             case ResignedState():
                 return None
@@ -304,7 +305,7 @@ class QuorumReplica:
                 return self.key.id if self.committed >= 0 else None
         return self.term.leader_id
 
-    def raise_high_watermark(self, offset: int, now: Instant) -> bool:
+    def raise_high_watermark(self, offset: Offset, now: Instant) -> bool:
         """Raise the high watermark; a smaller offset has no effect. Return whether it rose."""
         if self.high_watermark is not None and offset <= self.high_watermark:
             return False

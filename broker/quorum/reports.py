@@ -1,7 +1,7 @@
 """Periodic AddVoter, RemoveVoter and UpdateVoter requests of a replica about itself (`membership.requests`)."""
 
 from broker.quorum.elections import QuorumElections
-from broker.quorum.identity import NO_NODE, Instant
+from broker.quorum.identity import NO_EPOCH, Instant
 from broker.quorum.membership.requests import auto_join, update_of_entry
 from broker.quorum.membership.voters import VoterNode
 from broker.quorum.messages import (
@@ -24,7 +24,7 @@ class Reports:
     def __init__(self, replica: QuorumReplica, elections: QuorumElections) -> None:
         self._replica = replica
         self._elections = elections
-        self._updated_epoch = NO_NODE
+        self._updated_epoch = NO_EPOCH
 
     def due(self, role: FollowerState | ObserverState, now: Instant) -> Report | None:
         """Return the report to send now, if the timer has expired and there is one. Restart an expired timer."""

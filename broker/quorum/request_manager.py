@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 from broker.quorum.identity import Instant, SocketAddress
 from broker.quorum.messages import Request
 from broker.quorum.ready import SendRequest
+from protocol.ids import BrokerId
 
 _MAX_BACKOFF_DOUBLINGS: Final = 3
 
@@ -16,7 +17,7 @@ _MAX_BACKOFF_DOUBLINGS: Final = 3
 class InFlightRequest(NamedTuple):
     """A request that was sent and whose outcome has not been processed."""
 
-    to_id: int
+    to_id: BrokerId
     to: SocketAddress
     request: Request
 
@@ -29,27 +30,27 @@ class RequestManager:
         self._backoff_ms = retry_backoff_ms
         self._serial = 0
         self._in_flight: dict[int, InFlightRequest] = {}
-        self._busy: dict[int, int] = {}
-        self._retry_at: dict[int, float] = {}
-        self._failures: dict[int, int] = {}
+        self._busy: dict[BrokerId, int] = {}
+        self._retry_at: dict[BrokerId, float] = {}
+        self._failures: dict[BrokerId, int] = {}
 
-    def is_ready(self, to_id: int, now: Instant) -> bool:
+    def is_ready(self, to_id: BrokerId, now: Instant) -> bool:
         """Whether a request may be sent to the destination now."""
         return to_id not in self._busy and not self.is_backing_off(to_id, now)
 
-    def is_backing_off(self, to_id: int, now: Instant) -> bool:
+    def is_backing_off(self, to_id: BrokerId, now: Instant) -> bool:
         """Whether the last request to the destination failed and its back-off has not ended."""
         return now.monotonic_ms < self._retry_at.get(to_id, now.monotonic_ms)
 
-    def is_failing(self, to_id: int) -> bool:
+    def is_failing(self, to_id: BrokerId) -> bool:
         """Whether a request to the destination failed and none has succeeded since."""
         return to_id in self._failures
 
-    def ready_at(self, to_id: int) -> float:
+    def ready_at(self, to_id: BrokerId) -> float:
         """The monotonic time from which a request may be sent; infinite while a request is in flight."""
         return inf if to_id in self._busy else self._retry_at.get(to_id, 0.0)
 
-    def send(self, to_id: int, to: SocketAddress, request: Request) -> SendRequest:
+    def send(self, to_id: BrokerId, to: SocketAddress, request: Request) -> SendRequest:
         """Register a request and return it for sending. The destination is busy until the outcome arrives."""
         self._serial += 1
         self._in_flight[self._serial] = InFlightRequest(to_id, to, request)
@@ -64,17 +65,17 @@ class RequestManager:
             self._retry_at.pop(in_flight.to_id, None)
         return in_flight
 
-    def failed(self, to_id: int, now: Instant) -> None:
+    def failed(self, to_id: BrokerId, now: Instant) -> None:
         """Start a back-off, which doubles with each further failure."""
         failures = self._failures.get(to_id, 0)
         self._failures[to_id] = failures + 1
         self._retry_at[to_id] = now.monotonic_ms + (self._backoff_ms << min(failures, _MAX_BACKOFF_DOUBLINGS))
 
-    def succeeded(self, to_id: int) -> None:
+    def succeeded(self, to_id: BrokerId) -> None:
         """Clear the failure count."""
         self._failures.pop(to_id, None)
 
-    def on_address_changed(self, to_id: int) -> None:
+    def on_address_changed(self, to_id: BrokerId) -> None:
         """Drop the request in flight to the destination's former address; its outcome will be ignored."""
         serial = self._busy.pop(to_id, None)
         if serial is not None:

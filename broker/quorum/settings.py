@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 from broker.quorum.identity import KRaftVersions, Listeners, ReplicaKey, SnapshotId, SocketAddress
 from broker.quorum.ready import ElectionState
+from protocol.ids import BrokerId, LeaderEpoch, Offset
 from protocol.messages.common_records import VotersRecord
 
 DEFAULT_MAX_OBSERVERS = 10_000
@@ -15,7 +16,7 @@ MAX_BATCH_BYTES = 8 * 1024 * 1024
 class StaticVoter(NamedTuple):
     """An entry of `controller.quorum.voters`."""
 
-    id: int
+    id: BrokerId
     endpoint: SocketAddress
 
 
@@ -62,8 +63,8 @@ class QuorumSettings:
 class EpochEntry(NamedTuple):
     """An entry of the leader epoch cache: an epoch and its start offset."""
 
-    epoch: int
-    start_offset: int
+    epoch: LeaderEpoch
+    start_offset: Offset
 
 
 class StoredSnapshot(NamedTuple):
@@ -80,7 +81,7 @@ class ControlRecord(NamedTuple):
     Changes from a snapshot have the offset of the snapshot's last record; changes from the 0-0 snapshot have -1.
     """
 
-    offset: int
+    offset: Offset
     kraft_version: int | None
     voters: VotersRecord | None
 
@@ -94,8 +95,8 @@ class Recovered:
     """
 
     election: ElectionState | None
-    log_start_offset: int
-    log_end_offset: int
+    log_start_offset: Offset
+    log_end_offset: Offset
     epochs: tuple[EpochEntry, ...]
     snapshots: tuple[StoredSnapshot, ...]
     control: tuple[ControlRecord, ...]

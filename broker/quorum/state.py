@@ -22,13 +22,14 @@ from typing import Final, NamedTuple, TypeAlias
 from broker.quorum.identity import ReplicaKey, SocketAddress
 from broker.quorum.membership.votes import Ballot
 from broker.quorum.progress import Progress
+from protocol.ids import EPOCH_ZERO, BrokerId, LeaderEpoch, Offset
 
 
 class Term(NamedTuple):
     """Durable election state. A vote is valid for the whole epoch, whichever leader is elected."""
 
-    epoch: int = 0
-    leader_id: int | None = None
+    epoch: LeaderEpoch = EPOCH_ZERO
+    leader_id: BrokerId | None = None
     voted: ReplicaKey | None = None
 
 
@@ -59,11 +60,11 @@ class LeaderState:
     leader.
     """
 
-    start_offset: int
-    granted: frozenset[int]
+    start_offset: Offset
+    granted: frozenset[BrokerId]
     progress: Progress
     quorum_deadline: float
-    begin_at: dict[int, float] = field(default_factory=dict)
+    begin_at: dict[BrokerId, float] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -105,8 +106,8 @@ class ResignedState:
 
     election_deadline: float
     successors: tuple[ReplicaKey, ...]
-    unconfirmed: set[int]
-    unreachable: set[int] = field(default_factory=set)
+    unconfirmed: set[BrokerId]
+    unreachable: set[BrokerId] = field(default_factory=set)
 
     @property
     def is_alone(self) -> bool:
@@ -165,7 +166,7 @@ class IllegalRoleTransition(Exception):
     """A role change that the protocol does not define: a defect of this package."""
 
 
-def check_transition(before: Role, after: Role, old_epoch: int, new_epoch: int) -> None:
+def check_transition(before: Role, after: Role, old_epoch: LeaderEpoch, new_epoch: LeaderEpoch) -> None:
     """Raise IllegalRoleTransition unless `TRANSITIONS` allows the role change."""
     allowed = TRANSITIONS.get((type(before), type(after)))
     change = EpochChange.HIGHER if new_epoch > old_epoch else EpochChange.SAME

@@ -25,9 +25,9 @@ from broker.metadata.image.features import bootstrap_records
 from broker.metadata.snapshot.check import SnapshotCheck
 from broker.metrics.snapshots import SnapshotMetrics
 from broker.quorum.core import QuorumCore
-from broker.quorum.identity import Instant, ReplicaKey, SocketAddress
+from broker.quorum.identity import Instant, SocketAddress
 from broker.quorum.messages import Request
-from broker.quorum.settings import QuorumSettings, StaticVoter
+from broker.quorum.settings import QuorumSettings
 from broker.quorum.snapshots.rules import SnapshotTrigger, TriggerSettings
 from broker.runtime.controller.config_schema import KafkaConfigSchema
 from broker.runtime.controller.driver import ControllerDriver
@@ -45,6 +45,7 @@ from storage.config import LogConfig
 from storage.files import OsFileSystem
 from tests.broker.metadata.images import CLUSTER_ID, Cluster, uuid
 from tests.support.fakes.runtimes import make_runtime
+from tests.support.quorum_values import make_static_voter, replica_key
 
 BROKERS = 100
 PARTITIONS = 10
@@ -72,12 +73,12 @@ class Node:
         fs.make_directory(directory)
         self.log = RaftMetadataLog.open(fs, directory, LogConfig(retention_ms=-1), clock.now_ms())
         state_file = QuorumStateFile(fs, directory)
-        key = ReplicaKey(1, uuid(9))
+        key = replica_key(1, uuid(9))
         settings = QuorumSettings(
             key=key,
             cluster_id=CLUSTER_ID,
             can_vote=True,
-            static_voters=(StaticVoter(1, SocketAddress("localhost", 9)),),
+            static_voters=(make_static_voter(1, SocketAddress("localhost", 9)),),
         )
         now = Instant(clock.monotonic_ms(), clock.now_ms())
         core = QuorumCore(settings, replace(self.log.recovered, election=state_file.read()), Random(1), now)

@@ -22,6 +22,7 @@ from broker.quorum.messages import (
     UpdateVoterRequest,
 )
 from protocol.errors import ErrorCode
+from protocol.ids import BrokerId, Offset
 from protocol.primitives import ZERO_UUID, uuid_to_text
 
 DYNAMIC_VERSION: Final = 1
@@ -43,7 +44,7 @@ class ChangingLeader(Protocol):
     def voters(self) -> VoterSet: ...
 
     @property
-    def voters_offset(self) -> int | None:
+    def voters_offset(self) -> Offset | None:
         """The offset of the voters record; None if the voters are configured."""
         ...
 
@@ -51,7 +52,7 @@ class ChangingLeader(Protocol):
     def kraft_version(self) -> int: ...
 
     @property
-    def committed(self) -> int:
+    def committed(self) -> Offset:
         """The high watermark; -1 before a record of the leader's epoch is committed."""
         ...
 
@@ -67,7 +68,7 @@ class ChangingLeader(Protocol):
         """Request a node's supported versions; the outcome goes to `on_probe`. Return False if the node is busy."""
         ...
 
-    def append_voters(self, kraft_version: int | None, voters: VoterSet) -> int:
+    def append_voters(self, kraft_version: int | None, voters: VoterSet) -> Offset:
         """Append one control batch, with a kraft.version record if given, and put the voters in force.
 
         Return the batch's last offset.
@@ -97,7 +98,7 @@ class AddVoter:
     def __init__(self, token: int, request: AddVoterRequest, deadline: float) -> None:
         self.token = token
         self.deadline = deadline
-        self.offset: int | None = None
+        self.offset: Offset | None = None
         """The offset of the voters record; None before its append."""
         self._request = request
 
@@ -151,7 +152,7 @@ class RemoveVoter:
     def __init__(self, token: int, request: RemoveVoterRequest, deadline: float) -> None:
         self.token = token
         self.deadline = deadline
-        self.offset: int | None = None
+        self.offset: Offset | None = None
         self._request = request
 
     def begin(self, leader: ChangingLeader) -> bool:
@@ -187,7 +188,7 @@ class UpdateVoter:
         self.token = token
         self.voter = VoterNode(request.voter, request.listeners, request.versions)
 
-    def run(self, leader: ChangingLeader, updated_voters: dict[int, VoterNode]) -> None:
+    def run(self, leader: ChangingLeader, updated_voters: dict[BrokerId, VoterNode]) -> None:
         """Execute steps 3 to 7."""
         voter, name = self.voter, f"Node {self.voter.key.id}"
         if not leader.voters.has(voter.key):
@@ -199,7 +200,7 @@ class UpdateVoter:
             self._accept(leader, updated_voters)
             leader.respond(self.token, ErrorCode.NONE, None)
 
-    def _accept(self, leader: ChangingLeader, updated_voters: dict[int, VoterNode]) -> None:
+    def _accept(self, leader: ChangingLeader, updated_voters: dict[BrokerId, VoterNode]) -> None:
         if leader.kraft_version < DYNAMIC_VERSION:
             updated_voters[self.voter.key.id] = self.voter
         elif leader.voters.get(self.voter.key.id) != self.voter:
@@ -222,10 +223,10 @@ class UpgradeVersion:
     def __init__(self, token: int, version: int, deadline: float) -> None:
         self.token = token
         self.deadline = deadline
-        self.offset: int | None = None
+        self.offset: Offset | None = None
         self._version = version
 
-    def begin(self, leader: ChangingLeader, updated_voters: dict[int, VoterNode]) -> bool:
+    def begin(self, leader: ChangingLeader, updated_voters: dict[BrokerId, VoterNode]) -> bool:
         """Execute steps 3 and 4. Return whether the change continues."""
         known = {**updated_voters, leader.own.key.id: leader.own}
         unready = [each for each in leader.voters.ids if each not in known or self._version not in known[each].versions]
@@ -249,7 +250,7 @@ class Reconfiguration:
         self._leader = leader
         self._timeout_ms = timeout_ms
         self._pending: _Pending | None = None
-        self._updated_voters: dict[int, VoterNode] = {}
+        self._updated_voters: dict[BrokerId, VoterNode] = {}
 
     @property
     def deadline(self) -> float:
@@ -298,7 +299,7 @@ class Reconfiguration:
 
     # Progress
 
-    def on_probe(self, replica_id: int, outcome: ProbeResponse | SendFailure) -> None:
+    def on_probe(self, replica_id: BrokerId, outcome: ProbeResponse | SendFailure) -> None:
         """Process a replica's supported versions. An outcome for an ended change is ignored.
 
         One probe of a replica id is in flight at a time, so an outcome for the id in progress is not of an earlier one.

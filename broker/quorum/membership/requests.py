@@ -3,14 +3,21 @@
 Followers and observers send them every few fetch timeouts while needed. `reconfiguration.py` is the leader's side.
 """
 
-from broker.quorum.identity import NO_NODE
+from broker.quorum.identity import NO_EPOCH
 from broker.quorum.membership.reconfiguration import DYNAMIC_VERSION
 from broker.quorum.membership.voters import VoterNode, VoterSet
 from broker.quorum.messages import AddVoterRequest, RemoveVoterRequest, UpdateVoterRequest
+from protocol.ids import LeaderEpoch
 
 
 def update_of_entry(
-    own: VoterNode, voters: VoterSet, kraft_version: int, *, cluster_id: str, epoch: int, updated_epoch: int = NO_NODE
+    own: VoterNode,
+    voters: VoterSet,
+    kraft_version: int,
+    *,
+    cluster_id: str,
+    epoch: LeaderEpoch,
+    updated_epoch: LeaderEpoch = NO_EPOCH,
 ) -> UpdateVoterRequest | None:
     """Return the UpdateVoter request that this node needs to send, or None.
 

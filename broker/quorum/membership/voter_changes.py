@@ -19,6 +19,7 @@ from broker.quorum.replica import QuorumReplica
 from broker.quorum.state import LeaderState, Role
 from broker.quorum.timeouts import UPDATE_VOTER_FETCH_TIMEOUTS
 from protocol.errors import ErrorCode
+from protocol.ids import BrokerId, Offset
 
 
 class VoterChanges:
@@ -60,7 +61,7 @@ class VoterChanges:
         else:
             self._changes.upgrade(token, version, now.monotonic_ms)
 
-    def on_probe(self, replica_id: int, outcome: ProbeResponse | SendFailure, now: Instant) -> None:
+    def on_probe(self, replica_id: BrokerId, outcome: ProbeResponse | SendFailure, now: Instant) -> None:
         self._now = now
         self._changes.on_probe(replica_id, outcome)
 
@@ -105,7 +106,7 @@ class VoterChanges:
         return self._replica.voters
 
     @property
-    def voters_offset(self) -> int | None:
+    def voters_offset(self) -> Offset | None:
         return self._replica.control.voters_offset
 
     @property
@@ -113,7 +114,7 @@ class VoterChanges:
         return self._replica.control.kraft_version
 
     @property
-    def committed(self) -> int:
+    def committed(self) -> Offset:
         return self._replica.committed
 
     def is_caught_up(self, replica: ReplicaKey) -> bool:
@@ -135,7 +136,7 @@ class VoterChanges:
         self._replica.send(replica.id, endpoint, ProbeRequest())
         return True
 
-    def append_voters(self, kraft_version: int | None, voters: VoterSet) -> int:
+    def append_voters(self, kraft_version: int | None, voters: VoterSet) -> Offset:
         records = [] if kraft_version is None else [batches.kraft_version(kraft_version)]
         return self._leadership.append_control([*records, batches.voters(voters)], self._now)
 

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from broker.quorum.identity import KRaftVersions, ListenerEndpoint, Listeners, ReplicaKey, SocketAddress
 from broker.quorum.settings import StaticVoter
+from protocol.ids import BrokerId
 from protocol.messages.common_records import Endpoint as RecordEndpoint
 from protocol.messages.common_records import KRaftVersionFeature, VotersRecord, VotersRecordVoter
 from protocol.primitives import ZERO_UUID
@@ -47,7 +48,7 @@ class VoterSet:
         self._by_id = {voter.key.id: voter for voter in members}
         if len(self._by_id) != len(members):
             raise ValueError(f"two voters share an id: {[voter.key.id for voter in members]}")
-        self.ids: tuple[int, ...] = tuple(self._by_id)
+        self.ids: tuple[BrokerId, ...] = tuple(self._by_id)
         self.majority = len(members) // 2 + 1
         """The size of a majority; 1 for the empty set, so that it has no majority."""
 
@@ -91,7 +92,7 @@ class VoterSet:
     def keys(self) -> frozenset[ReplicaKey]:
         return frozenset(voter.key for voter in self)
 
-    def get(self, voter_id: int) -> VoterNode | None:
+    def get(self, voter_id: BrokerId) -> VoterNode | None:
         """Return the voter with the id, or None."""
         return self._by_id.get(voter_id)
 
@@ -104,19 +105,19 @@ class VoterSet:
         """Whether the replica is the only voter."""
         return len(self) == 1 and self.has(replica)
 
-    def endpoint(self, voter_id: int, listener: str) -> SocketAddress | None:
+    def endpoint(self, voter_id: BrokerId, listener: str) -> SocketAddress | None:
         """Return the address of a voter's named listener; None for an unknown voter or listener."""
         voter = self._by_id.get(voter_id)
         return None if voter is None else voter.endpoint(listener)
 
-    def address(self, voter_id: int, default_listener: str) -> SocketAddress | None:
+    def address(self, voter_id: BrokerId, default_listener: str) -> SocketAddress | None:
         """Return the address for requests to a voter: its default listener, or else its first; None if unknown."""
         voter = self._by_id.get(voter_id)
         if voter is None or not voter.listeners:
             return None
         return voter.endpoint(default_listener) or voter.listeners[0].endpoint
 
-    def listeners_of(self, voter_id: int) -> Listeners:
+    def listeners_of(self, voter_id: BrokerId) -> Listeners:
         """Return the listeners of a voter; empty if unknown."""
         voter = self._by_id.get(voter_id)
         return () if voter is None else voter.listeners
@@ -153,7 +154,7 @@ class VoterSet:
 def _voter_of(record: VotersRecordVoter) -> VoterNode:
     versions = record.kraft_version_feature
     return VoterNode(
-        ReplicaKey(record.voter_id, record.voter_directory_id),
+        ReplicaKey(BrokerId(record.voter_id), record.voter_directory_id),
         tuple(ListenerEndpoint(own.name, own.host, own.port) for own in record.endpoints),
         KRaftVersions(versions.min_supported_version, versions.max_supported_version),
     )

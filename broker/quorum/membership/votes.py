@@ -4,6 +4,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import Enum, auto
 
+from protocol.ids import BrokerId, Offset
+
 
 class Outcome(Enum):
     OPEN = auto()
@@ -16,21 +18,21 @@ def majority(voters: int) -> int:
     return voters // 2 + 1
 
 
-def agreed_offset(end_offsets: Iterable[int]) -> int:
+def agreed_offset(end_offsets: Iterable[Offset]) -> Offset:
     """Return the largest offset that a majority has reached, given each voter's end offset (-1: unknown)."""
     ordered = sorted(end_offsets, reverse=True)
-    return ordered[len(ordered) // 2] if ordered else -1
+    return ordered[len(ordered) // 2] if ordered else Offset(-1)
 
 
 @dataclass(slots=True)
 class Ballot:
     """One election among a fixed set of voters. The first vote of each voter counts."""
 
-    voters: frozenset[int]
-    granted: set[int] = field(default_factory=set)
-    refused: set[int] = field(default_factory=set)
+    voters: frozenset[BrokerId]
+    granted: set[BrokerId] = field(default_factory=set)
+    refused: set[BrokerId] = field(default_factory=set)
 
-    def record(self, voter_id: int, granted: bool) -> None:
+    def record(self, voter_id: BrokerId, granted: bool) -> None:
         """Count a vote. Votes of other nodes and repeated votes are ignored."""
         if voter_id in self.voters and voter_id not in self.granted and voter_id not in self.refused:
             (self.granted if granted else self.refused).add(voter_id)
@@ -43,6 +45,6 @@ class Ballot:
         return Outcome.LOST if len(self.voters) - len(self.refused) < needed else Outcome.OPEN
 
     @property
-    def pending(self) -> frozenset[int]:
+    def pending(self) -> frozenset[BrokerId]:
         """The voters that have not responded."""
         return self.voters - self.granted - self.refused

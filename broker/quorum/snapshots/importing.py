@@ -20,8 +20,15 @@ from math import inf
 from typing import Final
 
 from broker.quorum.elections import QuorumElections
-from broker.quorum.identity import Instant, ReplicaKey, SnapshotId
-from broker.quorum.messages import FetchRequest, FetchResponse, FetchSnapshotRequest, FetchSnapshotResponse, Request
+from broker.quorum.identity import NO_NODE, Instant, ReplicaKey, SnapshotId
+from broker.quorum.messages import (
+    NO_SNAPSHOT,
+    FetchRequest,
+    FetchResponse,
+    FetchSnapshotRequest,
+    FetchSnapshotResponse,
+    Request,
+)
 from broker.quorum.replica import QuorumReplica
 from broker.quorum.request_manager import InFlightRequest
 from broker.quorum.snapshots.fetch import SnapshotFetch
@@ -38,11 +45,12 @@ from broker.quorum.snapshots.imports import (
 )
 from broker.quorum.state import FollowerState, LeaderState, ObserverState, Role
 from protocol.errors import ErrorCode
+from protocol.ids import Offset
 from protocol.primitives import Buffer
 from protocol.records.batch import BatchHeader, parse_header
 from protocol.records.errors import MalformedBatch
 
-_CONSUMER: Final = ReplicaKey(-1)
+_CONSUMER: Final = ReplicaKey(NO_NODE)
 """The replica key of fetches without tracked progress."""
 _CONTACTS_PER_FETCH_TIMEOUT: Final = 4
 
@@ -66,7 +74,7 @@ class SnapshotImport:
         self._offered: SnapshotId | None = None
         """The snapshot id that the leader named."""
         self._bounds = (0, 0)
-        self._candidate = SnapshotId(0, 0)
+        self._candidate = NO_SNAPSHOT
         self._size = 0
         self._sent: Request | None = None
         self._contact_at = 0.0
@@ -201,7 +209,7 @@ class SnapshotImport:
         If the leader's log starts at that record, the epoch before it is that of the leader's snapshot.
         """
         replica, offered = self._replica, self._offered
-        offset, last_epoch = self._candidate.end_offset - 1, self._candidate.epoch
+        offset, last_epoch = Offset(self._candidate.end_offset - 1), self._candidate.epoch
         if offered is not None and offered.end_offset == offset:
             last_epoch = offered.epoch
         cluster_id, epoch = replica.settings.cluster_id, replica.term.epoch

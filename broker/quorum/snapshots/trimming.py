@@ -11,6 +11,7 @@ from broker.quorum.settings import StoredSnapshot
 from broker.quorum.snapshots.rules import LogFacts, TrimRule
 from broker.quorum.state import LeaderState
 from protocol.errors import ErrorCode
+from protocol.ids import Offset
 
 
 class Trimming:
@@ -30,7 +31,7 @@ class Trimming:
         elif log.oldest_snapshot is not None and snapshot.id.end_offset < log.start:
             self._remove_below(log.oldest_snapshot)
 
-    def on_leader_start(self, offset: int) -> None:
+    def on_leader_start(self, offset: Offset) -> None:
         """Process the log start offset in a response of the leader."""
         if offset != self._leader_start:
             self._leader_start = offset

@@ -31,6 +31,7 @@ from broker.quorum.wire.shape import (
     split_error,
 )
 from protocol.errors import ErrorCode
+from protocol.ids import BrokerId, LeaderEpoch, Offset
 from protocol.messages import begin_quorum_epoch as begin
 from protocol.messages import end_quorum_epoch as end
 from protocol.messages import vote
@@ -71,10 +72,10 @@ def decode_vote(message: vote.VoteRequest) -> VoteRequest:
         raise WrongPartition(vote.VoteResponse(error_code=ErrorCode.INVALID_REQUEST))
     return VoteRequest(
         message.cluster_id,
-        partition.replica_epoch,
-        ReplicaKey(partition.replica_id, partition.replica_directory_id),
+        LeaderEpoch(partition.replica_epoch),
+        ReplicaKey(BrokerId(partition.replica_id), partition.replica_directory_id),
         replica_key(message.voter_id, partition.voter_directory_id),
-        LogPosition(partition.last_offset_epoch, partition.last_offset),
+        LogPosition(LeaderEpoch(partition.last_offset_epoch), Offset(partition.last_offset)),
         partition.pre_vote,
     )
 
@@ -131,8 +132,8 @@ def decode_begin(message: begin.BeginQuorumEpochRequest) -> BeginQuorumEpochRequ
         raise WrongPartition(begin.BeginQuorumEpochResponse(error_code=ErrorCode.INVALID_REQUEST))
     return BeginQuorumEpochRequest(
         message.cluster_id,
-        partition.leader_id,
-        partition.leader_epoch,
+        BrokerId(partition.leader_id),
+        LeaderEpoch(partition.leader_epoch),
         replica_key(message.voter_id, partition.voter_directory_id),
         listeners_of(message.leader_endpoints),
     )
@@ -184,12 +185,14 @@ def decode_end(message: end.EndQuorumEpochRequest) -> EndQuorumEpochRequest:
     partition = _only_partition(message.topics)
     if partition is None:
         raise WrongPartition(end.EndQuorumEpochResponse(error_code=ErrorCode.INVALID_REQUEST))
-    named = [ReplicaKey(each.candidate_id, each.candidate_directory_id) for each in partition.preferred_candidates]
+    named = [
+        ReplicaKey(BrokerId(each.candidate_id), each.candidate_directory_id) for each in partition.preferred_candidates
+    ]
     return EndQuorumEpochRequest(
         message.cluster_id,
-        partition.leader_id,
-        partition.leader_epoch,
-        tuple(named or map(ReplicaKey, partition.preferred_successors)),
+        BrokerId(partition.leader_id),
+        LeaderEpoch(partition.leader_epoch),
+        tuple(named or [ReplicaKey(BrokerId(each)) for each in partition.preferred_successors]),
         listeners_of(message.leader_endpoints),
     )
 

@@ -17,6 +17,7 @@ from broker.quorum.messages import (
     UpdateVoterRequest,
 )
 from broker.quorum.wire.shape import address_of, listeners_of, named_error
+from protocol.ids import BrokerId, LeaderEpoch
 from protocol.messages import add_raft_voter as add
 from protocol.messages import api_versions, update_raft_voter
 from protocol.messages import remove_raft_voter as remove
@@ -28,7 +29,7 @@ KRAFT_VERSION: Final = "kraft.version"
 def decode_add(message: add.AddRaftVoterRequest) -> AddVoterRequest:
     return AddVoterRequest(
         message.cluster_id,
-        ReplicaKey(message.voter_id, message.voter_directory_id),
+        ReplicaKey(BrokerId(message.voter_id), message.voter_directory_id),
         listeners_of(message.listeners),
         message.ack_when_committed,
     )
@@ -47,7 +48,7 @@ def encode_add(request: AddVoterRequest, timeout_ms: int) -> add.AddRaftVoterReq
 
 
 def decode_remove(message: remove.RemoveRaftVoterRequest) -> RemoveVoterRequest:
-    return RemoveVoterRequest(message.cluster_id, ReplicaKey(message.voter_id, message.voter_directory_id))
+    return RemoveVoterRequest(message.cluster_id, ReplicaKey(BrokerId(message.voter_id), message.voter_directory_id))
 
 
 def encode_remove(request: RemoveVoterRequest) -> remove.RemoveRaftVoterRequest:
@@ -70,8 +71,8 @@ def decode_update(message: update_raft_voter.UpdateRaftVoterRequest) -> UpdateVo
     versions = message.kraft_version_feature
     return UpdateVoterRequest(
         message.cluster_id,
-        message.current_leader_epoch,
-        ReplicaKey(message.voter_id, message.voter_directory_id),
+        LeaderEpoch(message.current_leader_epoch),
+        ReplicaKey(BrokerId(message.voter_id), message.voter_directory_id),
         listeners_of(message.listeners),
         KRaftVersions(versions.min_supported_version, versions.max_supported_version),
     )
@@ -91,7 +92,9 @@ def encode_update(request: UpdateVoterRequest) -> update_raft_voter.UpdateRaftVo
 def decode_update_response(message: update_raft_voter.UpdateRaftVoterResponse, listener: str) -> ChangeVotersResponse:
     leader = message.current_leader
     address = (ListenerEndpoint(listener, leader.host, leader.port),) if leader.host else ()
-    known = LeaderHint(leader.leader_id, max(0, leader.leader_epoch), address if leader.leader_id >= 0 else ())
+    known = LeaderHint(
+        BrokerId(leader.leader_id), LeaderEpoch(max(0, leader.leader_epoch)), address if leader.leader_id >= 0 else ()
+    )
     return ChangeVotersResponse(named_error(message.error_code), known)
 
 

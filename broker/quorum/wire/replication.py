@@ -27,6 +27,7 @@ from broker.quorum.wire.shape import (
     split_error,
 )
 from protocol.errors import ErrorCode
+from protocol.ids import BrokerId, LeaderEpoch, Offset
 from protocol.messages import fetch
 from protocol.messages import fetch_snapshot as snapshot
 from protocol.primitives import METADATA_TOPIC_ID
@@ -49,13 +50,13 @@ def decode_fetch(message: fetch.FetchRequest, version: int) -> FetchRequest:
     replica_id = message.replica_state.replica_id if version >= _REPLICA_STATE_FROM else message.replica_id
     return FetchRequest(
         message.cluster_id,
-        ReplicaKey(replica_id, partition.replica_directory_id),
-        partition.current_leader_epoch,
-        partition.fetch_offset,
-        partition.last_fetched_epoch,
+        ReplicaKey(BrokerId(replica_id), partition.replica_directory_id),
+        LeaderEpoch(partition.current_leader_epoch),
+        Offset(partition.fetch_offset),
+        LeaderEpoch(partition.last_fetched_epoch),
         message.max_wait_ms,
         message.max_bytes,
-        partition.high_watermark,
+        Offset(partition.high_watermark),
     )
 
 
@@ -91,10 +92,12 @@ def decode_fetch_response(message: fetch.FetchResponse, listener: str) -> FetchR
     return FetchResponse(
         named_error(partition.error_code),
         leader_of(leader.leader_id, leader.leader_epoch, message.node_endpoints, listener),
-        partition.high_watermark,
-        partition.log_start_offset,
-        LogPosition(diverging.epoch, diverging.end_offset) if diverging.epoch >= 0 else None,
-        SnapshotId(found.end_offset, found.epoch) if found.end_offset >= 0 or found.epoch >= 0 else None,
+        Offset(partition.high_watermark),
+        Offset(partition.log_start_offset),
+        LogPosition(LeaderEpoch(diverging.epoch), Offset(diverging.end_offset)) if diverging.epoch >= 0 else None,
+        SnapshotId(Offset(found.end_offset), LeaderEpoch(found.epoch))
+        if found.end_offset >= 0 or found.epoch >= 0
+        else None,
         records=b"" if partition.records is None else partition.records,
     )
 
@@ -134,9 +137,9 @@ def decode_fetch_snapshot(message: snapshot.FetchSnapshotRequest) -> FetchSnapsh
     partition = metadata_snapshot_partition(message)
     return FetchSnapshotRequest(
         message.cluster_id,
-        ReplicaKey(message.replica_id, partition.replica_directory_id),
-        partition.current_leader_epoch,
-        SnapshotId(partition.snapshot_id.end_offset, partition.snapshot_id.epoch),
+        ReplicaKey(BrokerId(message.replica_id), partition.replica_directory_id),
+        LeaderEpoch(partition.current_leader_epoch),
+        SnapshotId(Offset(partition.snapshot_id.end_offset), LeaderEpoch(partition.snapshot_id.epoch)),
         partition.position,
         message.max_bytes,
     )
@@ -209,7 +212,7 @@ def decode_fetch_snapshot_response(message: snapshot.FetchSnapshotResponse, list
     return FetchSnapshotResponse(
         named_error(partition.error_code),
         leader_of(leader.leader_id, leader.leader_epoch, message.node_endpoints, listener),
-        SnapshotId(partition.snapshot_id.end_offset, partition.snapshot_id.epoch),
+        SnapshotId(Offset(partition.snapshot_id.end_offset), LeaderEpoch(partition.snapshot_id.epoch)),
         partition.size,
         partition.position,
         data=b"" if partition.unaligned_records is None else partition.unaligned_records,

@@ -10,6 +10,7 @@ from typing import Final, Protocol, TypeVar
 from broker.quorum.identity import NO_NODE, ListenerEndpoint, Listeners, ReplicaKey, SocketAddress
 from broker.quorum.messages import LeaderHint
 from protocol.errors import ErrorCode
+from protocol.ids import BrokerId, LeaderEpoch
 from protocol.messages import Message
 from protocol.primitives import Uuid
 
@@ -66,13 +67,15 @@ def only(entries: Sequence[P]) -> P | None:
 
 def replica_key(replica_id: int, directory_id: Uuid) -> ReplicaKey | None:
     """Return the replica in a message; None for a negative id."""
-    return None if replica_id < 0 else ReplicaKey(replica_id, directory_id)
+    return None if replica_id < 0 else ReplicaKey(BrokerId(replica_id), directory_id)
 
 
 def leader_of(leader_id: int, epoch: int, addresses: Sequence[NodeAddress], listener: str) -> LeaderHint:
     """Return the leader in a response, with its address under the listener of the request."""
     found = tuple(ListenerEndpoint(listener, each.host, each.port) for each in addresses if each.node_id == leader_id)
-    return LeaderHint(leader_id if leader_id >= 0 else NO_NODE, epoch, found if leader_id >= 0 else ())
+    return LeaderHint(
+        BrokerId(leader_id if leader_id >= 0 else NO_NODE), LeaderEpoch(epoch), found if leader_id >= 0 else ()
+    )
 
 
 def address_of(leader: LeaderHint, listener: str) -> SocketAddress | None:

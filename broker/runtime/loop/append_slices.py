@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Final
 
 from broker.quorum.ready import Append
+from protocol.ids import Offset
 from protocol.records.batch import iter_headers
 
 SMALL_BYTES: Final = 16 * 1024
@@ -28,5 +29,5 @@ def sliced(append: Append) -> Iterator[Append]:
         count += 1
         end = position + header.size
         if count >= SLICE_BATCHES or end - start >= SLICE_BYTES or end == len(view):
-            yield replace(append, batches=view[start:end], end_offset=header.next_offset)
+            yield replace(append, batches=view[start:end], end_offset=Offset(header.next_offset))
             start, count = end, 0

@@ -33,6 +33,7 @@ from broker.runtime.quorum.quorum import CommittedBatch, QuorumListener
 from broker.runtime.quorum.ready_executor import ReadyExecutor
 from broker.runtime.quorum.replica_io import ReplicaIo
 from protocol.errors import ErrorCode
+from protocol.ids import BrokerId, LeaderEpoch, Offset
 
 SHUT_DOWN_TIMEOUT_MS: Final = 2_000
 """Longer than an election among the remaining voters. An election that needs the leaving voter cannot succeed later."""
@@ -159,10 +160,10 @@ class QuorumDriver:
 
     def append(self, epoch: int, frames: Sequence[bytes]) -> Appended:
         """See `Quorum.append`."""
-        if self._leader != LeaderAndEpoch(self.node_id, epoch):
+        if self._leader != LeaderAndEpoch(BrokerId(self.node_id), LeaderEpoch(epoch)):
             raise NotLeader(f"node {self.node_id} is not the leader of epoch {epoch}")
         now = self._now()
-        appended = self._core.append(epoch, frames, now)
+        appended = self._core.append(LeaderEpoch(epoch), frames, now)
         self._feeds.remember(CommittedBatch(*appended[:2], epoch, appended.timestamp_ms, frames))
         self._uncommitted.append((appended.last_offset, now.monotonic_ms))
         self.metrics.appended_records += len(frames)
@@ -179,7 +180,7 @@ class QuorumDriver:
 
     def resign(self, epoch: int) -> None:
         """Resign as leader of an epoch. No effect in a later epoch."""
-        self._core.resign(epoch, self._now())
+        self._core.resign(LeaderEpoch(epoch), self._now())
         self._schedule_advance()
 
     def handle(self, request: Request) -> "Future[Response]":
@@ -202,11 +203,11 @@ class QuorumDriver:
 
     def can_snapshot_at(self, end_offset: int) -> SnapshotId | None:
         """See `QuorumCore.can_snapshot_at`."""
-        return self._core.can_snapshot_at(end_offset)
+        return self._core.can_snapshot_at(Offset(end_offset))
 
     def control_before(self, end_offset: int) -> Control:
         """Return the kraft.version and voters that a snapshot with this end offset contains."""
-        return self._core.control_before(end_offset)
+        return self._core.control_before(Offset(end_offset))
 
     def begin_snapshot(self, snapshot_id: SnapshotId) -> RawSnapshotWriter:
         """Create the snapshot's writer. The caller reports a committed snapshot to `on_snapshot_generated`. Blocks."""

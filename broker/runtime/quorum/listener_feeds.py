@@ -20,6 +20,7 @@ from typing import Final, Protocol
 from broker.quorum.identity import LeaderAndEpoch, SnapshotId
 from broker.runtime.loop.runtime import Runtime
 from broker.runtime.quorum.quorum import CommittedBatch, QuorumListener, RawSnapshotReader
+from protocol.ids import EPOCH_ZERO
 from protocol.primitives import Buffer
 from protocol.records.batch import BatchHeader, iter_headers
 from protocol.records.reader import iter_records
@@ -91,7 +92,7 @@ class ListenerFeeds:
         self._recent: deque[CommittedBatch] = deque()
         self._recent_bytes = 0
         self._high_watermark = -1
-        self._leader = LeaderAndEpoch(None, 0)
+        self._leader = LeaderAndEpoch(None, EPOCH_ZERO)
         self._is_paused = False
         self._is_closed = False
 

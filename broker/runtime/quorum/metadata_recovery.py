@@ -22,6 +22,7 @@ from functools import partial
 from broker.quorum.control_records import read_control_records
 from broker.quorum.identity import SnapshotId
 from broker.quorum.settings import ControlRecord, EpochEntry, Recovered, StoredSnapshot
+from protocol.ids import LeaderEpoch, Offset
 from protocol.primitives import METADATA_TOPIC_ID
 from protocol.records.errors import MalformedRecords
 from storage.config import LogConfig
@@ -78,7 +79,11 @@ class MetadataRecovery:
             except DamagedSnapshot as error:
                 found.damaged.append((id, error))
             else:
-                found.whole.append(StoredSnapshot(SnapshotId(*id), self._files.size(id), timestamp_ms))
+                found.whole.append(
+                    StoredSnapshot(
+                        SnapshotId(Offset(id.end_offset), LeaderEpoch(id.epoch)), self._files.size(id), timestamp_ms
+                    )
+                )
         return found
 
     def _check(self, id: CheckpointId, found: _CheckedSnapshots) -> int:
@@ -145,9 +150,11 @@ class MetadataRecovery:
         before = control if kept else self._formatted_control()
         return Recovered(
             election=None,
-            log_start_offset=log.log_start_offset,
-            log_end_offset=log.log_end_offset,
-            epochs=tuple(EpochEntry(*entry) for entry in log.epochs.entries),
+            log_start_offset=Offset(log.log_start_offset),
+            log_end_offset=Offset(log.log_end_offset),
+            epochs=tuple(
+                EpochEntry(LeaderEpoch(entry.epoch), Offset(entry.start_offset)) for entry in log.epochs.entries
+            ),
             snapshots=tuple(kept),
             control=(*before, *self._logged_control(begin)),
             log_bytes=log.size_bytes,

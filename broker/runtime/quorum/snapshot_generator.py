@@ -34,6 +34,7 @@ from broker.quorum.snapshots.rules import SnapshotReason, SnapshotTrigger
 from broker.runtime.loop.runtime import Runtime
 from broker.runtime.loop.sliced_work import SlicedSteps, SlicedWork
 from broker.runtime.quorum.metadata_log import RawSnapshotWriter
+from protocol.ids import LeaderEpoch, Offset
 from protocol.records.batch import parse_header
 from protocol.records.compression import Codec
 from protocol.records.quorum_control import ControlState
@@ -194,7 +195,7 @@ class SnapshotGenerator:
         for request in requests:
             if request.done():
                 continue
-            if self._latest == SnapshotId(image.offset + 1, image.epoch):
+            if self._latest == SnapshotId(Offset(image.offset + 1), LeaderEpoch(image.epoch)):
                 request.set_result(self._latest)
             else:
                 request.set_exception(SnapshotImpossible(f"no snapshot can end at offset {image.offset + 1} here"))

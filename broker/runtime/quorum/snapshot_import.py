@@ -41,6 +41,7 @@ from broker.runtime.quorum.snapshot_store import (
     SnapshotRefused,
     StoredManifest,
 )
+from protocol.ids import LeaderEpoch, Offset
 from storage.errors import DamagedSnapshot, StorageError
 from storage.log_snapshots import CheckpointId, SnapshotFiles, checkpoint_name
 from storage.tiered.errors import ObjectStoreError, StoreUnavailable
@@ -140,7 +141,7 @@ class SnapshotImporter:
         if manifest is None:
             step.done(ImportFound(step.serial, None))
         else:
-            found = SnapshotId(manifest.end_offset, manifest.epoch)
+            found = SnapshotId(Offset(manifest.end_offset), LeaderEpoch(manifest.epoch))
             step.done(ImportFound(step.serial, found, manifest.size))
 
     # Loading

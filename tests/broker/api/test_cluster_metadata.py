@@ -48,6 +48,7 @@ from storage.config import LogConfig
 from storage.log import Log
 from storage.log_snapshots import SnapshotFiles, checkpoint_name
 from tests.support.harnesses.data_plane import BROKER_ID, Answer, DataPlane, batch
+from tests.support.quorum_values import leader_and_epoch
 
 NAME = "__cluster_metadata"
 BY_ID, BY_NAME = 17, 12
@@ -57,7 +58,7 @@ OTHER = 2
 
 @dataclass
 class Quorum:
-    leader: LeaderAndEpoch = field(default_factory=lambda: LeaderAndEpoch(BROKER_ID, 3))
+    leader: LeaderAndEpoch = field(default_factory=lambda: leader_and_epoch(BROKER_ID, 3))
     high_watermark: int | None = 0
     is_truncating: bool = False
 
@@ -95,7 +96,7 @@ class MetadataTopicHarness:
         self.log.maybe_increment_log_start_offset(offset)
 
     def elect(self, leader: int | None, epoch: int) -> None:
-        self.quorum.leader = LeaderAndEpoch(leader, epoch)
+        self.quorum.leader = leader_and_epoch(leader, epoch)
         self.topic.on_quorum_changed()
         self.node.loop.run_soon()
 

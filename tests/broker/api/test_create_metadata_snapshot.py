@@ -15,6 +15,7 @@ from protocol.messages.api_versions import ApiVersionsRequest
 from protocol.messages.create_metadata_snapshot import CreateMetadataSnapshotRequest, CreateMetadataSnapshotResponse
 from tests.broker.api.metadata_harness import FixedMetadata, context, unrestricted_route
 from tests.support.fakes.fast_forward_loop import run_fast
+from tests.support.quorum_values import make_snapshot_id
 
 
 class Cutter:
@@ -43,7 +44,7 @@ def ask(cutter: Cutter, timeout_ms: int = 1000) -> CreateMetadataSnapshotRespons
 
 
 def test_response_names_the_snapshot() -> None:
-    answer = ask(Cutter(SnapshotId(42, 7)))
+    answer = ask(Cutter(make_snapshot_id(42, 7)))
     assert (answer.error_code, answer.end_offset, answer.epoch) == (0, 42, 7)
 
 
@@ -52,7 +53,7 @@ def test_response_names_the_snapshot() -> None:
     [
         (Cutter(SnapshotImpossible("nothing is committed")), ErrorCode.SNAPSHOT_NOT_FOUND),
         (Cutter(OSError(28, "No space left on device")), ErrorCode.KAFKA_STORAGE_ERROR),
-        (Cutter(SnapshotId(1, 1), takes_s=2), ErrorCode.REQUEST_TIMED_OUT),
+        (Cutter(make_snapshot_id(1, 1), takes_s=2), ErrorCode.REQUEST_TIMED_OUT),
     ],
 )
 def test_failures_have_their_error_codes(cutter: Cutter, code: ErrorCode) -> None:
@@ -65,7 +66,9 @@ def test_failures_have_their_error_codes(cutter: Cutter, code: ErrorCode) -> Non
 
 def test_api_versions_leaves_the_api_out() -> None:
     rows = [
-        unrestricted_route(ApiKey.CREATE_METADATA_SNAPSHOT, CreateMetadataSnapshotHandler(Cutter(SnapshotId(1, 1))))
+        unrestricted_route(
+            ApiKey.CREATE_METADATA_SNAPSHOT, CreateMetadataSnapshotHandler(Cutter(make_snapshot_id(1, 1)))
+        )
     ]
     handler = ApiVersionsHandler(lambda: rows, FixedMetadata(EMPTY_IMAGE), kraft_version=lambda: 1)
     answer = handler(ApiVersionsRequest("test", "1"), context(4))

@@ -21,12 +21,13 @@ from broker.api.quorum_requests import (
 from broker.api.serving.quorum_peer import QuorumPeer
 from broker.quorum import messages as core
 from broker.quorum.description import QuorumDescription, QuorumNode, ReplicaStatus
-from broker.quorum.identity import KRaftVersions, ListenerEndpoint, LogPosition, ReplicaKey, SnapshotId
+from broker.quorum.identity import KRaftVersions, ListenerEndpoint
 from broker.quorum.messages import LeaderHint, Request, Response
 from broker.quorum.wire.outgoing import outgoing
 from protocol.api_keys import API_BY_KEY, response_class
 from protocol.compiler import decode, encode_bytes
 from protocol.errors import ErrorCode
+from protocol.ids import BrokerId, LeaderEpoch, Offset
 from protocol.messages import fetch as fetch_messages
 from protocol.messages.describe_quorum import (
     DescribeQuorumRequest,
@@ -36,12 +37,27 @@ from protocol.messages.describe_quorum import (
 )
 from protocol.primitives import ZERO_UUID, Uuid
 from tests.broker.api.metadata_harness import context
+from tests.support.quorum_values import (
+    log_position,
+    make_begin_request,
+    make_end_request,
+    make_fetch_request,
+    make_fetch_response,
+    make_fetch_snapshot_request,
+    make_leader_hint,
+    make_snapshot_id,
+    make_update_voter_request,
+    make_vote_request,
+    replica_key,
+)
 
 DIRECTORY = Uuid(b"\x11" * 16)
 LISTENER = "CONTROLLER"
 LISTENERS = (ListenerEndpoint(LISTENER, "h", 9093),)
-LEADER = LeaderHint(3, 6, LISTENERS)
-VOTE_REQUEST = core.VoteRequest("cluster", 5, ReplicaKey(1, DIRECTORY), ReplicaKey(2, DIRECTORY), LogPosition(4, 99))
+LEADER = make_leader_hint(3, 6, LISTENERS)
+VOTE_REQUEST = make_vote_request(
+    "cluster", 5, replica_key(1, DIRECTORY), replica_key(2, DIRECTORY), log_position(4, 99)
+)
 
 
 class ScriptedPeer:
@@ -69,37 +85,37 @@ CASES: list[tuple[Any, Request, Response]] = [
     (VOTE, VOTE_REQUEST, core.VoteResponse(ErrorCode.NONE, LEADER, granted=True)),
     (
         BEGIN_QUORUM_EPOCH,
-        core.BeginQuorumEpochRequest("cluster", 1, 5, ReplicaKey(2, DIRECTORY), LISTENERS),
+        make_begin_request("cluster", 1, 5, replica_key(2, DIRECTORY), LISTENERS),
         core.BeginQuorumEpochResponse(ErrorCode.NONE, LEADER),
     ),
     (
         END_QUORUM_EPOCH,
-        core.EndQuorumEpochRequest("cluster", 1, 5, (ReplicaKey(2, DIRECTORY),), LISTENERS),
+        make_end_request("cluster", 1, 5, (replica_key(2, DIRECTORY),), LISTENERS),
         core.EndQuorumEpochResponse(ErrorCode.NONE, LEADER),
     ),
     (
         RAFT_FETCH,
-        core.FetchRequest("cluster", ReplicaKey(1, DIRECTORY), 5, 99, 4, 500, 1 << 20, 90),
-        core.FetchResponse(ErrorCode.NONE, LEADER, 90, 10, records=b"batches"),
+        make_fetch_request("cluster", replica_key(1, DIRECTORY), 5, 99, 4, 500, 1 << 20, 90),
+        make_fetch_response(ErrorCode.NONE, LEADER, 90, 10, records=b"batches"),
     ),
     (
         FETCH_SNAPSHOT,
-        core.FetchSnapshotRequest("cluster", ReplicaKey(1, DIRECTORY), 5, SnapshotId(1000, 4), 64, 4096),
-        core.FetchSnapshotResponse(ErrorCode.NONE, LEADER, SnapshotId(1000, 4), 5_000, 64, data=b"page"),
+        make_fetch_snapshot_request("cluster", replica_key(1, DIRECTORY), 5, make_snapshot_id(1000, 4), 64, 4096),
+        core.FetchSnapshotResponse(ErrorCode.NONE, LEADER, make_snapshot_id(1000, 4), 5_000, 64, data=b"page"),
     ),
     (
         ADD_RAFT_VOTER,
-        core.AddVoterRequest("cluster", ReplicaKey(4, DIRECTORY), LISTENERS, ack_when_committed=False),
+        core.AddVoterRequest("cluster", replica_key(4, DIRECTORY), LISTENERS, ack_when_committed=False),
         core.ChangeVotersResponse(ErrorCode.DUPLICATE_VOTER, LeaderHint(), "4 votes already"),
     ),
     (
         REMOVE_RAFT_VOTER,
-        core.RemoveVoterRequest("cluster", ReplicaKey(4, DIRECTORY)),
+        core.RemoveVoterRequest("cluster", replica_key(4, DIRECTORY)),
         core.ChangeVotersResponse(ErrorCode.VOTER_NOT_FOUND, LeaderHint(), "4 does not vote"),
     ),
     (
         UPDATE_RAFT_VOTER,
-        core.UpdateVoterRequest("cluster", 5, ReplicaKey(4, DIRECTORY), LISTENERS, KRaftVersions(0, 1)),
+        make_update_voter_request("cluster", 5, replica_key(4, DIRECTORY), LISTENERS, KRaftVersions(0, 1)),
         core.ChangeVotersResponse(ErrorCode.NOT_LEADER_OR_FOLLOWER, LEADER),
     ),
 ]
@@ -156,12 +172,15 @@ async def test_waiting_fetch_is_cancelled_with_its_connection() -> None:
 class TestDescribeQuorum:
     DESCRIPTION = QuorumDescription(
         ErrorCode.NONE,
-        1,
-        5,
-        90,
-        (ReplicaStatus(ReplicaKey(1, DIRECTORY), 100, 7, 7), ReplicaStatus(ReplicaKey(2, DIRECTORY), 99, 6, 5)),
-        (ReplicaStatus(ReplicaKey(9, DIRECTORY), 90),),
-        (QuorumNode(1, LISTENERS),),
+        BrokerId(1),
+        LeaderEpoch(5),
+        Offset(90),
+        (
+            ReplicaStatus(replica_key(1, DIRECTORY), Offset(100), 7, 7),
+            ReplicaStatus(replica_key(2, DIRECTORY), Offset(99), 6, 5),
+        ),
+        (ReplicaStatus(replica_key(9, DIRECTORY), Offset(90)),),
+        (QuorumNode(BrokerId(1), LISTENERS),),
     )
 
     def ask(self, version: int, description: QuorumDescription, *, topic: str = "__cluster_metadata") -> Any:
@@ -186,7 +205,7 @@ class TestDescribeQuorum:
 
     @pytest.mark.parametrize("version", [0, 1, 2])
     def test_follower_answers_not_leader_in_the_partition(self, version: int) -> None:
-        answer = self.ask(version, QuorumDescription(ErrorCode.NOT_LEADER_OR_FOLLOWER, 2, 5))
+        answer = self.ask(version, QuorumDescription(ErrorCode.NOT_LEADER_OR_FOLLOWER, BrokerId(2), LeaderEpoch(5)))
         partition = answer.topics[0].partitions[0]
         assert (answer.error_code, partition.error_code) == (0, ErrorCode.NOT_LEADER_OR_FOLLOWER)
 

@@ -8,7 +8,7 @@ import pytest
 from broker.quorum.appends import BatchTooLarge, NotLeader
 from broker.quorum.core import QuorumCore
 from broker.quorum.following import MAX_BATCHES
-from broker.quorum.identity import LeaderAndEpoch, ListenerEndpoint, LogPosition, ReplicaKey, SnapshotId, SocketAddress
+from broker.quorum.identity import ListenerEndpoint, SnapshotId, SocketAddress
 from broker.quorum.messages import (
     ANY_HIGH_WATERMARK,
     BeginQuorumEpochRequest,
@@ -17,7 +17,6 @@ from broker.quorum.messages import (
     FetchResponse,
     FetchSnapshotRequest,
     FetchSnapshotResponse,
-    LeaderHint,
     Request,
     SendFailure,
     VoteRequest,
@@ -25,7 +24,6 @@ from broker.quorum.messages import (
 )
 from broker.quorum.ready import (
     Append,
-    ElectionState,
     ReadRecords,
     ReadSnapshotPage,
     Ready,
@@ -34,9 +32,10 @@ from broker.quorum.ready import (
     Trim,
     TruncateTo,
 )
-from broker.quorum.settings import ControlRecord, EpochEntry, QuorumSettings, Recovered, StoredSnapshot
+from broker.quorum.settings import QuorumSettings, Recovered, StoredSnapshot
 from broker.quorum.state import LeaderState
 from protocol.errors import ErrorCode
+from protocol.ids import BrokerId, LeaderEpoch, Offset
 from protocol.messages.common_records import VotersRecord, VotersRecordVoter
 from protocol.records.batch import parse_header
 from protocol.records.builder import Record, build_batch
@@ -44,8 +43,25 @@ from protocol.records.compression import Codec
 from protocol.records.control import ControlType, control_batch
 from tests.scenarios.quorum.scenario import QuorumScenario
 from tests.support.harnesses.quorum_harness import CLUSTER, Disk, FixedRandom, QuorumHarness, directory, listeners
+from tests.support.quorum_values import (
+    leader_and_epoch,
+    log_position,
+    make_begin_request,
+    make_control_record,
+    make_election_state,
+    make_end_request,
+    make_epoch_entry,
+    make_fetch_request,
+    make_fetch_response,
+    make_fetch_snapshot_request,
+    make_leader_hint,
+    make_recovered,
+    make_snapshot_id,
+    make_vote_request,
+    replica_key,
+)
 
-EMPTY = Recovered(None, 0, 0, (), (), ())
+EMPTY = make_recovered(None, 0, 0, (), (), ())
 
 
 class Driven:
@@ -104,17 +120,19 @@ class Driven:
     def vote_of(self, node_id: int, ready: Ready) -> None:
         sent = next(send for send in ready.requests if send.to_id == node_id)
         epoch = self.core.facts.epoch
-        response = VoteResponse(ErrorCode.NONE, LeaderHint(-1, epoch), granted=True)
+        response = VoteResponse(ErrorCode.NONE, make_leader_hint(-1, epoch), granted=True)
         self.core.on_response(sent.serial, response, self.harness.now)
 
     def fetch_of(self, node_id: int, offset: int, last: int = 1, high_watermark: int = ANY_HIGH_WATERMARK) -> int:
-        key = ReplicaKey(node_id, directory(node_id))
-        request = FetchRequest(CLUSTER, key, self.core.facts.epoch, offset, last, 500, high_watermark=high_watermark)
+        key = replica_key(node_id, directory(node_id))
+        request = make_fetch_request(
+            CLUSTER, key, self.core.facts.epoch, offset, last, 500, high_watermark=high_watermark
+        )
         return self.ask(request)
 
     def follow(self, epoch: int = 1) -> "Driven":
         """Follow node 2."""
-        self.ask(BeginQuorumEpochRequest(CLUSTER, 2, epoch, None, listeners(2)))
+        self.ask(make_begin_request(CLUSTER, 2, epoch, None, listeners(2)))
         return self
 
     def answered_fetch(self, response: FetchResponse) -> None:
@@ -136,7 +154,7 @@ def data(offset: int, epoch: int, *values: bytes) -> bytes:
 
 
 def from_leader(records: bytes, committed: int = -1, epoch: int = 1) -> FetchResponse:
-    return FetchResponse(ErrorCode.NONE, LeaderHint(2, epoch, listeners(2)), committed, 0, records=records)
+    return make_fetch_response(ErrorCode.NONE, make_leader_hint(2, epoch, listeners(2)), committed, 0, records=records)
 
 
 # Readys and commits
@@ -146,7 +164,7 @@ def test_one_ready_is_in_progress_at_a_time() -> None:
     driven = Driven().at(1000)
     driven.tick()
     ready = driven.take()
-    driven.ask(VoteRequest(CLUSTER, 9, ReplicaKey(2), None, LogPosition(0, 0)))
+    driven.ask(make_vote_request(CLUSTER, 9, replica_key(2), None, log_position(0, 0)))
     assert driven.core.take_ready() is None
     driven.persist(ready)
     assert driven.take().responses
@@ -155,17 +173,17 @@ def test_one_ready_is_in_progress_at_a_time() -> None:
 def test_vote_is_written_in_the_same_ready_as_its_response() -> None:
     driven = Driven()
     driven.settle()
-    token = driven.ask(VoteRequest(CLUSTER, 5, ReplicaKey(2, directory(2)), None, LogPosition(0, 0)))
+    token = driven.ask(make_vote_request(CLUSTER, 5, replica_key(2, directory(2)), None, log_position(0, 0)))
     ready = driven.take()
-    assert ready.state == ElectionState(5, -1, 2, version=0)
+    assert ready.state == make_election_state(5, -1, 2, version=0)
     assert [each.token for each in ready.responses] == [token]
 
 
 def granted(driven: Driven, epoch: int, *, pre_vote: bool = False, disk: int = 1) -> bool:
     """Return whether node 3 gets a vote or pre-vote."""
     driven.settle()
-    key = ReplicaKey(3, directory(3, disk))
-    token = driven.ask(VoteRequest(CLUSTER, epoch, key, None, LogPosition(0, 0), pre_vote))
+    key = replica_key(3, directory(3, disk))
+    token = driven.ask(make_vote_request(CLUSTER, epoch, key, None, log_position(0, 0), pre_vote))
     (answer,) = [each for each in driven.do().responses if each.token == token]
     assert isinstance(answer.response, VoteResponse)
     assert answer.response.error is ErrorCode.NONE
@@ -188,7 +206,7 @@ def test_vote_is_bound_to_the_candidates_directory_id() -> None:
 
 def test_vote_requests_of_losing_candidates_do_not_restart_the_election_timer() -> None:
     """Each candidate raises the epoch; the election timer keeps running."""
-    driven = Driven(Recovered(None, 0, 5, (EpochEntry(1, 0),), (), ()))
+    driven = Driven(make_recovered(None, 0, 5, (make_epoch_entry(1, 0),), (), ()))
     for moment in (300, 600, 900):
         assert not granted(driven.at(moment), epoch=moment)
     driven.at(1000).tick()
@@ -197,10 +215,10 @@ def test_vote_requests_of_losing_candidates_do_not_restart_the_election_timer() 
 
 def test_repeated_end_quorum_epoch_does_not_postpone_the_election() -> None:
     driven = Driven().follow()
-    successors = (ReplicaKey(3, directory(3)), ReplicaKey(1, directory(1)))
+    successors = (replica_key(3, directory(3)), replica_key(1, directory(1)))
     for moment in (0, 400):
         driven.at(moment)
-        driven.ask(EndQuorumEpochRequest(CLUSTER, 2, 1, successors, listeners(2)))
+        driven.ask(make_end_request(CLUSTER, 2, 1, successors, listeners(2)))
         driven.settle()
     driven.at(499).tick()
     assert driven.core.facts.role == "follower"
@@ -240,7 +258,7 @@ def test_responses_of_the_leader_keep_an_observer_from_granting_pre_votes() -> N
 def test_pre_votes_are_granted_after_end_quorum_epoch(change: Callable[[QuorumSettings], QuorumSettings]) -> None:
     driven = Driven(change=change).follow()
     driven.answered_fetch(from_leader(b""))
-    driven.ask(EndQuorumEpochRequest(CLUSTER, 2, 1, (), listeners(2)))
+    driven.ask(make_end_request(CLUSTER, 2, 1, (), listeners(2)))
     assert granted(driven, epoch=1, pre_vote=True)
 
 
@@ -249,7 +267,7 @@ def test_another_address_of_the_leader_is_no_contact() -> None:
     driven = Driven(change=observer).follow()
     driven.answered_fetch(from_leader(b""))
     driven.at(1_000)
-    driven.ask(BeginQuorumEpochRequest(CLUSTER, 2, 1, None, listeners(3)))
+    driven.ask(make_begin_request(CLUSTER, 2, 1, None, listeners(3)))
     assert granted(driven, epoch=1, pre_vote=True)
 
 
@@ -266,9 +284,9 @@ def test_requests_from_the_own_node_id_are_invalid(sender: int) -> None:
     driven = Driven()
     driven.settle()
     for request in (
-        VoteRequest(CLUSTER, 5, ReplicaKey(sender), None, LogPosition(0, 0)),
-        BeginQuorumEpochRequest(CLUSTER, sender, 5, None, listeners(2)),
-        EndQuorumEpochRequest(CLUSTER, sender, 5, ()),
+        make_vote_request(CLUSTER, 5, replica_key(sender), None, log_position(0, 0)),
+        make_begin_request(CLUSTER, sender, 5, None, listeners(2)),
+        make_end_request(CLUSTER, sender, 5, ()),
     ):
         token = driven.ask(request)
         (answer,) = [each for each in driven.do().responses if each.token == token]
@@ -278,9 +296,9 @@ def test_requests_from_the_own_node_id_are_invalid(sender: int) -> None:
 @pytest.mark.parametrize(
     "request_",
     [
-        VoteRequest("other", 5, ReplicaKey(2), None, LogPosition(0, 0)),
-        BeginQuorumEpochRequest("other", 2, 5, None, listeners(2)),
-        EndQuorumEpochRequest("other", 2, 5, ()),
+        make_vote_request("other", 5, replica_key(2), None, log_position(0, 0)),
+        make_begin_request("other", 2, 5, None, listeners(2)),
+        make_end_request("other", 2, 5, ()),
     ],
 )
 def test_requests_of_another_cluster_change_nothing(
@@ -298,7 +316,7 @@ def test_leader_counts_its_records_after_the_sync() -> None:
     driven.fetch_of(2, 1)
     driven.settle()
     assert driven.core.facts.high_watermark == 1
-    driven.core.append(1, [b"a"], driven.harness.now)
+    driven.core.append(LeaderEpoch(1), [b"a"], driven.harness.now)
     ready = driven.take()
     assert ready.must_sync
     driven.fetch_of(2, 2)  # node 2 has the record before the leader's own disk: one replica, not two
@@ -313,7 +331,7 @@ def test_followers_receive_records_after_the_sync() -> None:
     driven.settle()
     token = driven.fetch_of(3, 1)
     driven.settle()
-    driven.core.append(1, [b"a"], driven.harness.now)
+    driven.core.append(LeaderEpoch(1), [b"a"], driven.harness.now)
     ready = driven.take()
     assert [type(each) for each in ready.log] == [Append]
     assert reads(ready)[token].offset == 1  # responses leave after the sync of the same Ready
@@ -323,12 +341,12 @@ def test_own_leadership_is_announced_after_the_first_commit() -> None:
     driven = Driven().lead()
     driven.fetch_of(2, 1)
     ready = driven.do()
-    assert (ready.high_watermark, ready.leader) == (1, LeaderAndEpoch(1, 1))
+    assert (ready.high_watermark, ready.leader) == (1, leader_and_epoch(1, 1))
 
 
 def test_commit_requires_a_record_of_the_own_epoch() -> None:
     """A longer log can replace a record of an older epoch on a majority (the Raft paper's figure 8)."""
-    driven = Driven(Recovered(ElectionState(4), 0, 7, (EpochEntry(4, 0),), (), ())).lead()
+    driven = Driven(make_recovered(make_election_state(4), 0, 7, (make_epoch_entry(4, 0),), (), ())).lead()
     driven.fetch_of(2, 7, last=4)
     assert driven.core.facts.high_watermark is None
     driven.fetch_of(2, 8, last=5)
@@ -340,10 +358,10 @@ def test_commit_requires_a_record_of_the_own_epoch() -> None:
 
 def test_appends_within_the_linger_time_share_a_write() -> None:
     driven = Driven().lead()
-    driven.at(2000).core.append(1, [b"a"], driven.harness.now)
+    driven.at(2000).core.append(LeaderEpoch(1), [b"a"], driven.harness.now)
     assert len(driven.do().log) == 1
-    driven.at(2010).core.append(1, [b"b", b"c"], driven.harness.now)
-    appended = driven.core.append(1, [b"d"], driven.harness.now)
+    driven.at(2010).core.append(LeaderEpoch(1), [b"b", b"c"], driven.harness.now)
+    appended = driven.core.append(LeaderEpoch(1), [b"d"], driven.harness.now)
     assert (appended.base_offset, driven.core.facts.log_end_offset) == (4, 5)
     driven.settle()
     assert driven.core.next_deadline_ms == 2025
@@ -362,35 +380,35 @@ def test_only_voter_does_not_linger() -> None:
     driven.settle()
     assert driven.core.facts.role == "leader"
     for value in (b"a", b"b"):
-        driven.core.append(1, [value], driven.harness.now)
+        driven.core.append(LeaderEpoch(1), [value], driven.harness.now)
         assert any(isinstance(each, Append) for each in driven.do().log)
 
 
 def test_append_requires_the_leader_of_the_epoch() -> None:
     driven = Driven()
     with pytest.raises(NotLeader):
-        driven.core.append(0, [b"a"], driven.harness.now)
+        driven.core.append(LeaderEpoch(0), [b"a"], driven.harness.now)
     driven.lead()
     with pytest.raises(NotLeader):
-        driven.core.append(2, [b"a"], driven.harness.now)
+        driven.core.append(LeaderEpoch(2), [b"a"], driven.harness.now)
 
 
 def test_append_refuses_a_batch_above_the_limit() -> None:
     driven = Driven().lead()
     with pytest.raises(BatchTooLarge):
-        driven.core.append(1, [bytes(8 * 1024 * 1024)], driven.harness.now)
+        driven.core.append(LeaderEpoch(1), [bytes(8 * 1024 * 1024)], driven.harness.now)
     assert driven.core.facts.log_end_offset == 1
 
 
 def test_accumulated_appends_are_lost_with_the_leadership() -> None:
     driven = Driven().lead()
-    driven.core.append(1, [b"written"], driven.harness.now)
-    driven.at(1001).core.append(1, [b"gathered"], driven.harness.now)
+    driven.core.append(LeaderEpoch(1), [b"written"], driven.harness.now)
+    driven.at(1001).core.append(LeaderEpoch(1), [b"gathered"], driven.harness.now)
     assert driven.core.facts.log_end_offset == 3
     driven.follow(epoch=2)
     assert driven.core.facts.log_end_offset == 2
     with pytest.raises(NotLeader):
-        driven.core.append(1, [b"b"], driven.harness.now)
+        driven.core.append(LeaderEpoch(1), [b"b"], driven.harness.now)
 
 
 # Serving
@@ -438,15 +456,15 @@ def test_pending_read_fails_when_the_leadership_ends() -> None:
 
 
 def test_fetch_snapshot_returns_pages() -> None:
-    stored = StoredSnapshot(SnapshotId(5, 4), 250, 0)
-    recovered = Recovered(ElectionState(4), 5, 7, (EpochEntry(4, 5),), (stored,), ())
+    stored = StoredSnapshot(make_snapshot_id(5, 4), 250, 0)
+    recovered = make_recovered(make_election_state(4), 5, 7, (make_epoch_entry(4, 5),), (stored,), ())
     driven = Driven(recovered).lead()
-    key = ReplicaKey(2, directory(2))
+    key = replica_key(2, directory(2))
 
     def page(
         position: int, snapshot_id: SnapshotId = stored.id, max_bytes: int = 100
     ) -> tuple[FetchSnapshotResponse, int]:
-        request = FetchSnapshotRequest(CLUSTER, key, driven.core.facts.epoch, snapshot_id, position, max_bytes)
+        request = make_fetch_snapshot_request(CLUSTER, key, driven.core.facts.epoch, snapshot_id, position, max_bytes)
         token = driven.ask(request)
         pending = next(each for each in driven.do().responses if each.token == token)
         assert isinstance(pending.response, FetchSnapshotResponse)
@@ -455,13 +473,13 @@ def test_fetch_snapshot_returns_pages() -> None:
     assert (page(0)[0].size, page(0)[1], page(200)[1]) == (250, 100, 50)
     assert [(page(0, max_bytes=most)[0].size, page(0, max_bytes=most)[1]) for most in (0, -1)] == [(250, 0)] * 2
     assert page(250)[0].error is page(-1)[0].error is ErrorCode.POSITION_OUT_OF_RANGE
-    assert page(0, SnapshotId(5, 3))[0].error is ErrorCode.SNAPSHOT_NOT_FOUND
-    assert page(0, SnapshotId(0, 0))[0].error is ErrorCode.SNAPSHOT_NOT_FOUND
+    assert page(0, make_snapshot_id(5, 3))[0].error is ErrorCode.SNAPSHOT_NOT_FOUND
+    assert page(0, make_snapshot_id(0, 0))[0].error is ErrorCode.SNAPSHOT_NOT_FOUND
 
 
 def page_error(driven: Driven, cluster: str | None, epoch: int, sender: int = 2) -> ErrorCode:
-    key = ReplicaKey(sender, directory(sender))
-    token = driven.ask(FetchSnapshotRequest(cluster, key, epoch, SnapshotId(5, 4), 0))
+    key = replica_key(sender, directory(sender))
+    token = driven.ask(make_fetch_snapshot_request(cluster, key, epoch, make_snapshot_id(5, 4), 0))
     ready = driven.core.take_ready()
     while ready is not None and token not in [each.token for each in ready.responses]:
         driven.persist(ready)
@@ -474,7 +492,9 @@ def page_error(driven: Driven, cluster: str | None, epoch: int, sender: int = 2)
 
 
 def test_fetch_snapshot_requires_the_leader_of_the_epoch() -> None:
-    recovered = Recovered(ElectionState(4), 5, 7, (EpochEntry(4, 5),), (StoredSnapshot(SnapshotId(5, 4), 250, 0),), ())
+    recovered = make_recovered(
+        make_election_state(4), 5, 7, (make_epoch_entry(4, 5),), (StoredSnapshot(make_snapshot_id(5, 4), 250, 0),), ()
+    )
     follower = Driven(recovered).follow(epoch=5)
     assert page_error(follower, CLUSTER, 5) is ErrorCode.NOT_LEADER_OR_FOLLOWER
     leader = Driven(recovered).lead()
@@ -490,8 +510,8 @@ def test_fetch_snapshot_requires_the_leader_of_the_epoch() -> None:
 def test_fetch_without_an_epoch_is_fenced_except_for_consumers() -> None:
     """A voter that has not learned the leader's epoch may hold other records at the same offsets."""
     driven = Driven().lead()
-    fenced = driven.ask(FetchRequest(CLUSTER, ReplicaKey(2, directory(2)), -1, 1, 1))
-    read = driven.ask(FetchRequest(CLUSTER, ReplicaKey(-1), -1, 1, 1))
+    fenced = driven.ask(make_fetch_request(CLUSTER, replica_key(2, directory(2)), -1, 1, 1))
+    read = driven.ask(make_fetch_request(CLUSTER, replica_key(-1), -1, 1, 1))
     responses = answers(driven.do())
     assert responses[fenced].error is ErrorCode.FENCED_LEADER_EPOCH
     assert responses[read].error is ErrorCode.NONE
@@ -500,13 +520,15 @@ def test_fetch_without_an_epoch_is_fenced_except_for_consumers() -> None:
 
 def snapshots_at(*ends: int) -> Recovered:
     """Return a log to offset 30 of epoch 4 that starts at the first of the snapshots."""
-    stored = tuple(StoredSnapshot(SnapshotId(end, 4), 100, 0) for end in ends)
-    return Recovered(ElectionState(4), ends[0], 30, (EpochEntry(4, ends[0]),), stored, ())
+    stored = tuple(StoredSnapshot(make_snapshot_id(end, 4), 100, 0) for end in ends)
+    return make_recovered(make_election_state(4), ends[0], 30, (make_epoch_entry(4, ends[0]),), stored, ())
 
 
 def test_fetch_snapshot_counts_as_contact() -> None:
     """A voter that fetches a snapshot for a long time does not cost the leader its majority."""
-    recovered = Recovered(ElectionState(4), 5, 7, (EpochEntry(4, 5),), (StoredSnapshot(SnapshotId(5, 4), 250, 0),), ())
+    recovered = make_recovered(
+        make_election_state(4), 5, 7, (make_epoch_entry(4, 5),), (StoredSnapshot(make_snapshot_id(5, 4), 250, 0),), ()
+    )
     leader = Driven(recovered).lead()
     for second in range(2, 9):
         leader.at(second * 1000).tick()
@@ -516,8 +538,8 @@ def test_fetch_snapshot_counts_as_contact() -> None:
 
 def test_log_is_not_trimmed_below_a_replica_that_fetches_a_snapshot() -> None:
     """A trim would delete the snapshot during its fetch. A new observer keeps the log start offset too."""
-    stored = (StoredSnapshot(SnapshotId(5, 4), 250, 0),)
-    recovered = Recovered(ElectionState(4), 5, 7, (EpochEntry(4, 5),), stored, (), 1000)
+    stored = (StoredSnapshot(make_snapshot_id(5, 4), 250, 0),)
+    recovered = make_recovered(make_election_state(4), 5, 7, (make_epoch_entry(4, 5),), stored, (), 1000)
 
     def trims(observer: int | None, silent_ms: int = 0) -> bool:
         leader = Driven(
@@ -530,7 +552,7 @@ def test_log_is_not_trimmed_below_a_replica_that_fetches_a_snapshot() -> None:
         if observer is not None:
             page_error(leader, CLUSTER, leader.core.facts.epoch, sender=observer)
         leader.at(1200 + silent_ms)
-        newer = StoredSnapshot(SnapshotId(7, 4), 250, leader.harness.now.wall_ms)
+        newer = StoredSnapshot(make_snapshot_id(7, 4), 250, leader.harness.now.wall_ms)
         leader.core.on_snapshot_generated(newer, leader.harness.now)
         ready = leader.core.take_ready()
         return ready is not None and Trim(newer.id) in ready.log
@@ -543,17 +565,17 @@ def test_log_is_not_trimmed_below_a_replica_that_fetches_a_snapshot() -> None:
 
 def test_trim_revises_responses_for_deleted_data() -> None:
     """Pending responses are executed after the trim has deleted their data."""
-    old = StoredSnapshot(SnapshotId(4, 4), 250, 0)
-    recovered = Recovered(ElectionState(4), 4, 9, (EpochEntry(4, 4),), (old,), (), 1000)
+    old = StoredSnapshot(make_snapshot_id(4, 4), 250, 0)
+    recovered = make_recovered(make_election_state(4), 4, 9, (make_epoch_entry(4, 4),), (old,), (), 1000)
     leader = Driven(recovered, lambda each: replace(each, retention_bytes=0, start_offset_lag_time_max_ms=0)).lead()
     leader.fetch_of(2, 10, last=5)
     leader.settle()
-    leader.core.append(5, [b"x"], leader.harness.now)
+    leader.core.append(LeaderEpoch(5), [b"x"], leader.harness.now)
     under_way = leader.take()
     log_token = leader.fetch_of(3, 6, last=4)
-    key = ReplicaKey(3, directory(3))
-    page_token = leader.ask(FetchSnapshotRequest(CLUSTER, key, 5, old.id, 0))
-    newer = StoredSnapshot(SnapshotId(8, 4), 250, 0)
+    key = replica_key(3, directory(3))
+    page_token = leader.ask(make_fetch_snapshot_request(CLUSTER, key, 5, old.id, 0))
+    newer = StoredSnapshot(make_snapshot_id(8, 4), 250, 0)
     leader.core.on_snapshot_generated(newer, leader.harness.now)
     leader.persist(under_way)
     ready = leader.take()
@@ -566,14 +588,14 @@ def test_trim_revises_responses_for_deleted_data() -> None:
 
 
 def test_follower_trims_after_the_leader() -> None:
-    stored = StoredSnapshot(SnapshotId(4, 1), 250, 0)
-    recovered = Recovered(ElectionState(1), 0, 9, (EpochEntry(1, 0),), (stored,), (), 1000)
+    stored = StoredSnapshot(make_snapshot_id(4, 1), 250, 0)
+    recovered = make_recovered(make_election_state(1), 0, 9, (make_epoch_entry(1, 0),), (stored,), (), 1000)
     follower = Driven(recovered).follow()
-    follower.answered_fetch(replace(from_leader(b""), log_start_offset=3))
+    follower.answered_fetch(replace(from_leader(b""), log_start_offset=Offset(3)))
     assert not follower.do().log
     follower = Driven(recovered).follow()
-    follower.answered_fetch(replace(from_leader(b""), log_start_offset=3))
-    follower.answered_fetch(replace(from_leader(b""), log_start_offset=4))
+    follower.answered_fetch(replace(from_leader(b""), log_start_offset=Offset(3)))
+    follower.answered_fetch(replace(from_leader(b""), log_start_offset=Offset(4)))
     assert follower.do().log == (Trim(stored.id),)
 
 
@@ -581,9 +603,9 @@ def test_generated_snapshot_below_the_log_start_is_deleted() -> None:
     """The log moved beyond the snapshot while it was generated."""
     driven = Driven(snapshots_at(10))
     driven.settle()
-    driven.core.on_snapshot_generated(StoredSnapshot(SnapshotId(7, 4), 100, 0), driven.harness.now)
+    driven.core.on_snapshot_generated(StoredSnapshot(make_snapshot_id(7, 4), 100, 0), driven.harness.now)
     ready = driven.do()
-    assert (ready.log, ready.must_sync) == ((Trim(SnapshotId(10, 4)),), True)
+    assert (ready.log, ready.must_sync) == ((Trim(make_snapshot_id(10, 4)),), True)
     assert driven.core.facts.log_start_offset == 10
 
 
@@ -591,23 +613,23 @@ def test_can_snapshot_at_refuses_offsets_below_the_newest_snapshot() -> None:
     """The voters of that offset may no longer be known."""
     driven = Driven(snapshots_at(10, 20)).follow(epoch=4)
     driven.answered_fetch(from_leader(b"", committed=25, epoch=4))
-    assert [driven.core.can_snapshot_at(end) for end in (0, 10, 15, 20, 26)] == [None] * 5
-    assert driven.core.can_snapshot_at(25) == SnapshotId(25, 4)
+    assert [driven.core.can_snapshot_at(Offset(end)) for end in (0, 10, 15, 20, 26)] == [None] * 5
+    assert driven.core.can_snapshot_at(Offset(25)) == make_snapshot_id(25, 4)
 
 
 def test_wrong_page_is_fetched_again() -> None:
     """Earlier pages are kept, unless the snapshot is shorter than they are."""
     driven = Driven().follow()
-    snapshot_id = SnapshotId(10, 1)
+    snapshot_id = make_snapshot_id(10, 1)
     driven.answered_fetch(replace(from_leader(b""), snapshot_id=snapshot_id))
 
     positions: list[int] = []
     pages = [(snapshot_id, *page) for page in ((0, b"abc", 9), (0, b"abc", 9), (3, b"", 9), (3, b"def", 4))]
-    for of, position, content, size in [(SnapshotId(11, 1), 0, b"abc", 9), *pages]:
+    for of, position, content, size in [(make_snapshot_id(11, 1), 0, b"abc", 9), *pages]:
         sent = next(send for send in driven.do().requests if send.to_id == 2)
         assert isinstance(sent.request, FetchSnapshotRequest)
         positions.append(sent.request.position)
-        page = FetchSnapshotResponse(ErrorCode.NONE, LeaderHint(2, 1), of, size, position, content)
+        page = FetchSnapshotResponse(ErrorCode.NONE, make_leader_hint(2, 1), of, size, position, content)
         driven.core.on_response(sent.serial, page, driven.harness.now)
         driven.at(driven.harness.now.monotonic_ms + 200).tick()
     assert (positions, driven.core.facts.protocol_violations) == ([0, 0, 3, 3, 3], 4)
@@ -646,9 +668,9 @@ def test_leader_in_shutdown_waits_for_a_successor_only_if_reachable() -> None:
         send.to_id: send.serial for send in driven.do().requests if isinstance(send.request, EndQuorumEpochRequest)
     }
     failure = SendFailure(ErrorCode.BROKER_NOT_AVAILABLE)
-    driven.core.on_response(end_requests[2], failure, driven.harness.now)
+    driven.core.on_response(end_requests[BrokerId(2)], failure, driven.harness.now)
     assert not driven.core.is_shut_down
-    driven.core.on_response(end_requests[3], failure, driven.harness.now)
+    driven.core.on_response(end_requests[BrokerId(3)], failure, driven.harness.now)
     assert driven.core.is_shut_down
 
 
@@ -702,7 +724,9 @@ def test_voter_syncs_fetched_records_before_the_next_fetch() -> None:
 
 
 def test_broker_observer_does_not_sync() -> None:
-    driven = Driven(change=lambda settings: replace(settings, key=ReplicaKey(9, directory(9)), can_vote=False)).follow()
+    driven = Driven(
+        change=lambda settings: replace(settings, key=replica_key(9, directory(9)), can_vote=False)
+    ).follow()
     driven.answered_fetch(from_leader(data(0, 1)))
     assert not driven.do().must_sync
 
@@ -764,7 +788,7 @@ def test_follower_appends_a_limited_number_of_batches_per_response() -> None:
 
 
 def test_batches_of_each_epoch_are_appended_separately() -> None:
-    driven = Driven(Recovered(ElectionState(3), 0, 0, (), (), ())).follow(epoch=4)
+    driven = Driven(make_recovered(make_election_state(3), 0, 0, (), (), ())).follow(epoch=4)
     driven.answered_fetch(from_leader(data(0, 1) + data(1, 1) + data(2, 3) + data(3, 4), epoch=4))
     appends = [each for each in driven.do().log if isinstance(each, Append)]
     assert [(each.epoch, each.end_offset) for each in appends] == [(1, 2), (3, 3), (4, 4)]
@@ -779,7 +803,7 @@ def test_late_fetch_response_is_ignored() -> None:
 
 
 def diverging(epoch: int, offset: int) -> FetchResponse:
-    return replace(from_leader(b""), diverging=LogPosition(epoch, offset))
+    return replace(from_leader(b""), diverging=log_position(epoch, offset))
 
 
 def test_committed_records_are_not_truncated() -> None:
@@ -792,9 +816,9 @@ def test_committed_records_are_not_truncated() -> None:
 
 def test_records_covered_by_an_own_snapshot_are_not_truncated() -> None:
     """The snapshot was committed, although this node knows no high watermark since its start."""
-    stored = StoredSnapshot(SnapshotId(7, 1), 250, 0)
-    driven = Driven(Recovered(ElectionState(1), 0, 9, (EpochEntry(1, 0),), (stored,), ())).follow(2)
-    driven.answered_fetch(replace(from_leader(b"", epoch=2), diverging=LogPosition(1, 6)))
+    stored = StoredSnapshot(make_snapshot_id(7, 1), 250, 0)
+    driven = Driven(make_recovered(make_election_state(1), 0, 9, (make_epoch_entry(1, 0),), (stored,), ())).follow(2)
+    driven.answered_fetch(replace(from_leader(b"", epoch=2), diverging=log_position(1, 6)))
     assert (driven.core.facts.log_end_offset, driven.core.facts.protocol_violations) == (9, 1)
 
 
@@ -802,11 +826,13 @@ def test_follower_truncates_diverging_records() -> None:
     driven = Driven().follow()
     driven.answered_fetch(from_leader(data(0, 1) + data(1, 1), committed=1))
     driven.answered_fetch(diverging(1, 1))
-    assert TruncateTo(1) in driven.do().log
+    assert TruncateTo(Offset(1)) in driven.do().log
     assert driven.core.facts.log_end_offset == 1
 
 
-@pytest.mark.parametrize("snapshot_id", [SnapshotId(-1, 1), SnapshotId(5, -2), SnapshotId(1, 1), SnapshotId(0, 0)])
+@pytest.mark.parametrize(
+    "snapshot_id", [make_snapshot_id(-1, 1), make_snapshot_id(5, -2), make_snapshot_id(1, 1), make_snapshot_id(0, 0)]
+)
 def test_snapshot_that_is_not_needed_is_refused(snapshot_id: SnapshotId) -> None:
     driven = Driven().follow()
     driven.answered_fetch(from_leader(data(0, 1, b"a", b"b"), committed=2))
@@ -816,10 +842,10 @@ def test_snapshot_that_is_not_needed_is_refused(snapshot_id: SnapshotId) -> None
 
 def test_fetched_snapshot_replaces_the_log() -> None:
     driven = Driven().follow()
-    snapshot_id = SnapshotId(10, 1)
+    snapshot_id = make_snapshot_id(10, 1)
     driven.answered_fetch(replace(from_leader(b""), snapshot_id=snapshot_id))
     sent = next(send for send in driven.do().requests if isinstance(send.request, FetchSnapshotRequest))
-    page = FetchSnapshotResponse(ErrorCode.NONE, LeaderHint(2, 1), snapshot_id, 3, 0, b"abc")
+    page = FetchSnapshotResponse(ErrorCode.NONE, make_leader_hint(2, 1), snapshot_id, 3, 0, b"abc")
     driven.core.on_response(sent.serial, page, driven.harness.now)
     assert not driven.do().requests  # no fetch is sent while the file is checked
     driven.core.on_snapshot_fetched(snapshot_id, StoredSnapshot(snapshot_id, 3, 0), (), driven.harness.now)
@@ -836,22 +862,22 @@ def fetching(driven: Driven, snapshot_id: SnapshotId) -> SendRequest:
 
 
 def page_of(snapshot_id: SnapshotId, position: int, size: int, content: bytes) -> FetchSnapshotResponse:
-    return FetchSnapshotResponse(ErrorCode.NONE, LeaderHint(2, 1), snapshot_id, size, position, content)
+    return FetchSnapshotResponse(ErrorCode.NONE, make_leader_hint(2, 1), snapshot_id, size, position, content)
 
 
 def test_snapshot_pages_restart_the_fetch_timer() -> None:
     driven = Driven().follow()
-    sent = fetching(driven, SnapshotId(10, 1))
+    sent = fetching(driven, make_snapshot_id(10, 1))
     for position in range(8):
         driven.at(700.0 * position).tick()
-        driven.core.on_response(sent.serial, page_of(SnapshotId(10, 1), position, 9, b"x"), driven.harness.now)
+        driven.core.on_response(sent.serial, page_of(make_snapshot_id(10, 1), position, 9, b"x"), driven.harness.now)
         sent = next(send for send in driven.do().requests if isinstance(send.request, FetchSnapshotRequest))
     assert driven.core.facts.role == "follower"
 
 
 def test_fetch_timer_pauses_while_a_snapshot_is_checked() -> None:
     driven = Driven().follow()
-    snapshot_id = SnapshotId(10, 1)
+    snapshot_id = make_snapshot_id(10, 1)
     sent = fetching(driven, snapshot_id)
     driven.core.on_response(sent.serial, page_of(snapshot_id, 0, 3, b"abc"), driven.harness.now)
     driven.do()
@@ -864,16 +890,16 @@ def test_fetch_timer_pauses_while_a_snapshot_is_checked() -> None:
 def test_checked_snapshot_is_no_contact_with_the_leader(epoch: int) -> None:
     """The leader of this or a later epoch may have died during the check, so pre-votes are granted."""
     driven = Driven().follow()
-    snapshot_id = SnapshotId(10, 1)
+    snapshot_id = make_snapshot_id(10, 1)
     sent = fetching(driven, snapshot_id)
     driven.core.on_response(sent.serial, page_of(snapshot_id, 0, 3, b"abc"), driven.harness.now)
     driven.do()
     driven.at(1_000)
     if epoch == 2:
-        driven.ask(BeginQuorumEpochRequest(CLUSTER, 3, 2, None, listeners(3)))
+        driven.ask(make_begin_request(CLUSTER, 3, 2, None, listeners(3)))
     driven.core.on_snapshot_fetched(snapshot_id, StoredSnapshot(snapshot_id, 3, 0), (), driven.harness.now)
     driven.settle()
-    token = driven.ask(VoteRequest(CLUSTER, epoch, ReplicaKey(3), None, LogPosition(1, 10), pre_vote=True))
+    token = driven.ask(make_vote_request(CLUSTER, epoch, replica_key(3), None, log_position(1, 10), pre_vote=True))
     (answer,) = [each.response for each in driven.do().responses if each.token == token]
     assert isinstance(answer, VoteResponse)
     assert answer.granted
@@ -882,11 +908,11 @@ def test_checked_snapshot_is_no_contact_with_the_leader(epoch: int) -> None:
 def test_leader_ignores_a_fetched_snapshot() -> None:
     """The leader was elected with its own log, which has all committed records."""
     driven = Driven().follow()
-    snapshot_id = SnapshotId(10, 1)
+    snapshot_id = make_snapshot_id(10, 1)
     sent = fetching(driven, snapshot_id)
     driven.core.on_response(sent.serial, page_of(snapshot_id, 0, 3, b"abc"), driven.harness.now)
     driven.do()
-    driven.ask(VoteRequest(CLUSTER, 2, ReplicaKey(2, directory(2)), None, LogPosition(0, 0)))
+    driven.ask(make_vote_request(CLUSTER, 2, replica_key(2, directory(2)), None, log_position(0, 0)))
     driven.settle()
     driven.at(20_000).tick()
     driven.vote_of(2, driven.do())
@@ -899,12 +925,12 @@ def test_leader_ignores_a_fetched_snapshot() -> None:
 
 def test_snapshot_of_an_earlier_epoch_replaces_uncommitted_records() -> None:
     """Apache Kafka's leader names the snapshot at once; this implementation truncates the records first."""
-    recovered = Recovered(ElectionState(2), 0, 5, (EpochEntry(1, 0), EpochEntry(2, 4)), (), ())
+    recovered = make_recovered(make_election_state(2), 0, 5, (make_epoch_entry(1, 0), make_epoch_entry(2, 4)), (), ())
     driven = Driven(recovered).follow(3)
-    snapshot_id = SnapshotId(7, 1)
+    snapshot_id = make_snapshot_id(7, 1)
     driven.answered_fetch(replace(from_leader(b"", epoch=3), snapshot_id=snapshot_id))
     sent = next(send for send in driven.do().requests if isinstance(send.request, FetchSnapshotRequest))
-    page = FetchSnapshotResponse(ErrorCode.NONE, LeaderHint(2, 3), snapshot_id, 3, 0, b"abc")
+    page = FetchSnapshotResponse(ErrorCode.NONE, make_leader_hint(2, 3), snapshot_id, 3, 0, b"abc")
     driven.core.on_response(sent.serial, page, driven.harness.now)
     driven.do()
     driven.core.on_snapshot_fetched(snapshot_id, StoredSnapshot(snapshot_id, 3, 0), (), driven.harness.now)
@@ -917,24 +943,24 @@ def test_response_that_names_this_node_as_leader_is_ignored() -> None:
     driven = Driven()
     driven.at(0).tick()
     sent = next(send for send in driven.do().requests)
-    response = FetchResponse(ErrorCode.NOT_LEADER_OR_FOLLOWER, LeaderHint(1, 0))
+    response = make_fetch_response(ErrorCode.NOT_LEADER_OR_FOLLOWER, make_leader_hint(1, 0))
     driven.core.on_response(sent.serial, response, driven.harness.now)
-    assert (driven.core.facts.role, driven.core.facts.leader) == ("unattached", LeaderAndEpoch(None, 0))
+    assert (driven.core.facts.role, driven.core.facts.leader) == ("unattached", leader_and_epoch(None, 0))
 
 
 @pytest.mark.parametrize("is_parsed", [False, True], ids=["file", "voters"])
 def test_invalid_fetched_snapshot_is_not_used(is_parsed: bool) -> None:
     """The file is corrupt, or its voters contain a duplicate id. Fetches pause afterwards."""
     driven = Driven().follow()
-    snapshot_id = SnapshotId(10, 1)
+    snapshot_id = make_snapshot_id(10, 1)
     driven.answered_fetch(replace(from_leader(b""), snapshot_id=snapshot_id))
     sent = next(send for send in driven.do().requests if isinstance(send.request, FetchSnapshotRequest))
-    page = FetchSnapshotResponse(ErrorCode.NONE, LeaderHint(2, 1), snapshot_id, 3, 0, b"abc")
+    page = FetchSnapshotResponse(ErrorCode.NONE, make_leader_hint(2, 1), snapshot_id, 3, 0, b"abc")
     driven.core.on_response(sent.serial, page, driven.harness.now)
     driven.do()
     stored = StoredSnapshot(snapshot_id, 3, 0) if is_parsed else None
     twice = VotersRecord(voters=[VotersRecordVoter(voter_id=2), VotersRecordVoter(voter_id=2)])
-    driven.core.on_snapshot_fetched(snapshot_id, stored, (ControlRecord(9, None, twice),), driven.harness.now)
+    driven.core.on_snapshot_fetched(snapshot_id, stored, (make_control_record(9, None, twice),), driven.harness.now)
     assert driven.core.take_ready() is None
     assert (driven.core.facts.log_end_offset, driven.core.facts.protocol_violations) == (0, 1)
     resume_at = driven.core.next_deadline_ms
@@ -955,7 +981,7 @@ def test_address_from_the_leader_applies_at_once() -> None:
     """The new address applies even while a request to the former address is in flight."""
     driven = Driven().follow()
     _, lost = fetch_target(driven)
-    driven.ask(BeginQuorumEpochRequest(CLUSTER, 2, 1, None, ELSEWHERE))
+    driven.ask(make_begin_request(CLUSTER, 2, 1, None, ELSEWHERE))
     port, _ = fetch_target(driven)
     assert port == 1
     driven.core.on_response(lost.serial, from_leader(data(0, 1)), driven.harness.now)
@@ -965,10 +991,12 @@ def test_address_from_the_leader_applies_at_once() -> None:
 def test_address_from_other_nodes_applies_when_the_leader_does_not_respond() -> None:
     driven = Driven().follow()
     port, sent = fetch_target(driven)
-    hint = LeaderHint(2, 1, ELSEWHERE)
+    hint = make_leader_hint(2, 1, ELSEWHERE)
     driven.core.on_response(sent.serial, SendFailure(ErrorCode.BROKER_NOT_AVAILABLE), driven.harness.now)
     search = next(send for send in driven.do().requests if send.to_id == 3)
-    driven.core.on_response(search.serial, FetchResponse(ErrorCode.NOT_LEADER_OR_FOLLOWER, hint), driven.harness.now)
+    driven.core.on_response(
+        search.serial, make_fetch_response(ErrorCode.NOT_LEADER_OR_FOLLOWER, hint), driven.harness.now
+    )
     assert driven.core.facts.leader_hint.listeners == ELSEWHERE
     driven.at(20).tick()
     assert (port, fetch_target(driven)[0]) == (9002, 1)
@@ -977,19 +1005,21 @@ def test_address_from_other_nodes_applies_when_the_leader_does_not_respond() -> 
 def test_address_from_other_nodes_is_ignored_while_the_leader_responds() -> None:
     """A late response of another node does not replace the leader's address."""
     driven = Driven().follow()
-    driven.answered_fetch(FetchResponse(ErrorCode.NOT_LEADER_OR_FOLLOWER, LeaderHint(2, 1)))
+    driven.answered_fetch(make_fetch_response(ErrorCode.NOT_LEADER_OR_FOLLOWER, make_leader_hint(2, 1)))
     search = next(send for send in driven.do().requests if send.to_id == 3)
     driven.at(20).tick()
     driven.answered_fetch(from_leader(b""))
-    hint = LeaderHint(2, 1, ELSEWHERE)
-    driven.core.on_response(search.serial, FetchResponse(ErrorCode.NOT_LEADER_OR_FOLLOWER, hint), driven.harness.now)
+    hint = make_leader_hint(2, 1, ELSEWHERE)
+    driven.core.on_response(
+        search.serial, make_fetch_response(ErrorCode.NOT_LEADER_OR_FOLLOWER, hint), driven.harness.now
+    )
     assert driven.core.facts.leader_hint.listeners == listeners(2)
 
 
 def test_repeated_snapshot_id_does_not_restart_the_fetch() -> None:
     """The leader has two addresses, and a fetch response from one arrives after the first page from the other."""
     driven = Driven().follow()
-    snapshot_id = SnapshotId(10, 1)
+    snapshot_id = make_snapshot_id(10, 1)
     named = replace(from_leader(b""), snapshot_id=snapshot_id)
     driven.answered_fetch(named)
     first = next(send for send in driven.do().requests)
@@ -997,7 +1027,7 @@ def test_repeated_snapshot_id_does_not_restart_the_fetch() -> None:
     at_alternate = next(send for send in driven.do().requests if send.to_id == 3)
     driven.at(20).tick()
     retried = next(send for send in driven.do().requests if send.to_id == 2)
-    page = FetchSnapshotResponse(ErrorCode.NONE, LeaderHint(2, 1), snapshot_id, 9, 0, b"abc")
+    page = FetchSnapshotResponse(ErrorCode.NONE, make_leader_hint(2, 1), snapshot_id, 9, 0, b"abc")
     driven.core.on_response(retried.serial, page, driven.harness.now)
     driven.core.on_response(at_alternate.serial, named, driven.harness.now)
     (following,) = [send.request for send in driven.do().requests if isinstance(send.request, FetchSnapshotRequest)]
@@ -1011,7 +1041,7 @@ def test_observer_keeps_fetching_from_a_silent_leader() -> None:
         return replace(settings, can_vote=False, static_voters=(), bootstrap=(SocketAddress("host3", 9003),))
 
     driven = Driven(change=observer)
-    hint = LeaderHint(2, 1, listeners(2))
+    hint = make_leader_hint(2, 1, listeners(2))
     requested_at = set[int]()
     for ms in range(0, 8_000, 20):
         driven.at(ms).tick()
@@ -1020,7 +1050,7 @@ def test_observer_keeps_fetching_from_a_silent_leader() -> None:
             for send in ready.requests:
                 at_leader = send.to.port == 9002
                 requested_at |= {ms} if at_leader else set()
-                answer = FetchResponse(ErrorCode.NOT_LEADER_OR_FOLLOWER, hint)
+                answer = make_fetch_response(ErrorCode.NOT_LEADER_OR_FOLLOWER, hint)
                 outcome = SendFailure(ErrorCode.BROKER_NOT_AVAILABLE) if at_leader else answer
                 driven.core.on_response(send.serial, outcome, driven.harness.now)
     assert len([ms for ms in requested_at if ms > 5_000]) >= 10
@@ -1028,8 +1058,8 @@ def test_observer_keeps_fetching_from_a_silent_leader() -> None:
 
 def test_leader_without_an_address_does_not_prevent_an_election() -> None:
     """The leader removed itself and lost its disk: other nodes know only its id."""
-    driven = Driven(Recovered(ElectionState(4, leader_id=9), 0, 2, (EpochEntry(4, 0),), (), ()))
-    answer = FetchResponse(ErrorCode.NOT_LEADER_OR_FOLLOWER, LeaderHint(9, 4))
+    driven = Driven(make_recovered(make_election_state(4, leader_id=9), 0, 2, (make_epoch_entry(4, 0),), (), ()))
+    answer = make_fetch_response(ErrorCode.NOT_LEADER_OR_FOLLOWER, make_leader_hint(9, 4))
     deadline = driven.core.next_deadline_ms
     assert deadline is not None
     request_count = 0

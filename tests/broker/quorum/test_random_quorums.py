@@ -5,11 +5,11 @@ from collections.abc import Callable
 
 import pytest
 
-from broker.quorum.identity import KRaftVersions, ReplicaKey
+from broker.quorum.identity import KRaftVersions
 from broker.quorum.membership.voters import VoterNode, VoterSet
 from broker.quorum.messages import AddVoterRequest, RemoveVoterRequest, Request
-from broker.quorum.settings import ControlRecord
 from tests.support.harnesses.quorum_harness import CLUSTER, Limits, Node, QuorumHarness, directory, endpoint, listeners
+from tests.support.quorum_values import make_control_record, replica_key
 
 STEPS = 120
 
@@ -45,9 +45,9 @@ class Quorum:
     def _add_dynamic(self) -> None:
         ids = (1, 2, 3)
         voters = VoterSet(
-            VoterNode(ReplicaKey(each, directory(each)), listeners(each), KRaftVersions()) for each in ids
+            VoterNode(replica_key(each, directory(each)), listeners(each), KRaftVersions()) for each in ids
         )
-        formatted = (ControlRecord(-1, 1, None), ControlRecord(-1, None, voters.to_record()))
+        formatted = (make_control_record(-1, 1, None), make_control_record(-1, None, voters.to_record()))
         for each in ids:
             self.harness.add(self.harness.settings(each, bootstrap=tuple(map(endpoint, ids))), formatted)
 

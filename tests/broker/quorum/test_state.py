@@ -5,7 +5,7 @@ from math import inf
 
 import pytest
 
-from broker.quorum.identity import Instant, ReplicaKey
+from broker.quorum.identity import Instant
 from broker.quorum.membership.voters import VoterSet
 from broker.quorum.membership.votes import Ballot
 from broker.quorum.progress import Progress
@@ -22,15 +22,17 @@ from broker.quorum.state import (
     UnattachedState,
     check_transition,
 )
+from protocol.ids import BrokerId, LeaderEpoch, Offset
+from tests.support.quorum_values import replica_key
 
 
 def roles() -> list[Role]:
-    ballot = Ballot(frozenset({1}))
+    ballot = Ballot(frozenset({BrokerId(1)}))
     return [
         UnattachedState(inf),
         ProspectiveState(ballot, inf),
         CandidateState(ballot, inf),
-        LeaderState(0, frozenset(), Progress(ReplicaKey(1), VoterSet(), Instant(0.0, 0)), inf),
+        LeaderState(Offset(0), frozenset(), Progress(replica_key(1), VoterSet(), Instant(0.0, 0)), inf),
         FollowerState(inf, inf),
         ObserverState(inf, inf),
         ResignedState(inf, (), set()),
@@ -40,7 +42,7 @@ def roles() -> list[Role]:
 @pytest.mark.parametrize(("before", "after"), list(product(roles(), roles())), ids=lambda role: type(role).__name__)
 def test_role_change_never_lowers_the_epoch(before: Role, after: Role) -> None:
     with pytest.raises(IllegalRoleTransition):
-        check_transition(before, after, 5, 4)
+        check_transition(before, after, LeaderEpoch(5), LeaderEpoch(4))
 
 
 MISSING = [pair for pair in product(roles(), roles()) if (type(pair[0]), type(pair[1])) not in TRANSITIONS]
@@ -50,7 +52,7 @@ MISSING = [pair for pair in product(roles(), roles()) if (type(pair[0]), type(pa
 def test_transition_outside_the_table_is_refused(before: Role, after: Role) -> None:
     for new_epoch in (5, 6):
         with pytest.raises(IllegalRoleTransition):
-            check_transition(before, after, 5, new_epoch)
+            check_transition(before, after, LeaderEpoch(5), LeaderEpoch(new_epoch))
 
 
 def by_name(name: str) -> Role:
@@ -71,7 +73,7 @@ def by_name(name: str) -> Role:
     ],
 )
 def test_regular_transitions_are_allowed(before: str, after: str, epochs: tuple[int, int]) -> None:
-    check_transition(by_name(before), by_name(after), *epochs)
+    check_transition(by_name(before), by_name(after), LeaderEpoch(epochs[0]), LeaderEpoch(epochs[1]))
 
 
 @pytest.mark.parametrize(
@@ -90,4 +92,4 @@ def test_regular_transitions_are_allowed(before: str, after: str, epochs: tuple[
 )
 def test_illegal_transitions_are_refused(before: str, after: str, epochs: tuple[int, int]) -> None:
     with pytest.raises(IllegalRoleTransition):
-        check_transition(by_name(before), by_name(after), *epochs)
+        check_transition(by_name(before), by_name(after), LeaderEpoch(epochs[0]), LeaderEpoch(epochs[1]))

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from broker.quorum import messages as core
-from broker.quorum.identity import KRaftVersions, ListenerEndpoint, LogPosition, ReplicaKey, SnapshotId
+from broker.quorum.identity import KRaftVersions, ListenerEndpoint
 from broker.quorum.messages import ANY_HIGH_WATERMARK, LeaderHint
 from broker.quorum.wire import elections, membership, replication
 from broker.quorum.wire.outgoing import outgoing
@@ -19,20 +19,33 @@ from protocol.messages import fetch as fetch_messages
 from protocol.messages import fetch_snapshot as snapshot_messages
 from protocol.messages import vote as vote_messages
 from protocol.primitives import METADATA_TOPIC_ID, Uuid
+from tests.support.quorum_values import (
+    log_position,
+    make_begin_request,
+    make_end_request,
+    make_fetch_request,
+    make_fetch_response,
+    make_fetch_snapshot_request,
+    make_leader_hint,
+    make_snapshot_id,
+    make_update_voter_request,
+    make_vote_request,
+    replica_key,
+)
 
 DIRECTORY_1, DIRECTORY_2 = Uuid(b"\x11" * 16), Uuid(b"\x22" * 16)
 LISTENER = "C"
 LISTENERS = (ListenerEndpoint(LISTENER, "h", 9093),)
-LEADER = LeaderHint(3, 6, LISTENERS)
+LEADER = make_leader_hint(3, 6, LISTENERS)
 
-VOTE = core.VoteRequest("cluster", 5, ReplicaKey(1, DIRECTORY_1), ReplicaKey(2, DIRECTORY_2), LogPosition(4, 99))
-BEGIN = core.BeginQuorumEpochRequest("cluster", 1, 5, ReplicaKey(2, DIRECTORY_2), LISTENERS)
-END = core.EndQuorumEpochRequest("cluster", 1, 5, (ReplicaKey(2, DIRECTORY_2), ReplicaKey(3, DIRECTORY_1)), LISTENERS)
-FETCH = core.FetchRequest("cluster", ReplicaKey(1, DIRECTORY_1), 5, 99, 4, 500, 8 << 20, 90)
-PAGE = core.FetchSnapshotRequest("cluster", ReplicaKey(1, DIRECTORY_1), 5, SnapshotId(1000, 4), 64, 4096)
-ADD = core.AddVoterRequest("cluster", ReplicaKey(4, DIRECTORY_1), LISTENERS)
-REMOVE = core.RemoveVoterRequest("cluster", ReplicaKey(4, DIRECTORY_1))
-UPDATE = core.UpdateVoterRequest("cluster", 5, ReplicaKey(4, DIRECTORY_1), LISTENERS, KRaftVersions(0, 1))
+VOTE = make_vote_request("cluster", 5, replica_key(1, DIRECTORY_1), replica_key(2, DIRECTORY_2), log_position(4, 99))
+BEGIN = make_begin_request("cluster", 1, 5, replica_key(2, DIRECTORY_2), LISTENERS)
+END = make_end_request("cluster", 1, 5, (replica_key(2, DIRECTORY_2), replica_key(3, DIRECTORY_1)), LISTENERS)
+FETCH = make_fetch_request("cluster", replica_key(1, DIRECTORY_1), 5, 99, 4, 500, 8 << 20, 90)
+PAGE = make_fetch_snapshot_request("cluster", replica_key(1, DIRECTORY_1), 5, make_snapshot_id(1000, 4), 64, 4096)
+ADD = core.AddVoterRequest("cluster", replica_key(4, DIRECTORY_1), LISTENERS)
+REMOVE = core.RemoveVoterRequest("cluster", replica_key(4, DIRECTORY_1))
+UPDATE = make_update_voter_request("cluster", 5, replica_key(4, DIRECTORY_1), LISTENERS, KRaftVersions(0, 1))
 
 # Written by Apache Kafka 4.2's message classes: (name, version, bytes).
 GOLDEN = [
@@ -189,7 +202,7 @@ RESPONSES: dict[str, tuple[ApiKey, Message]] = {
     "fetch_response": (
         ApiKey.FETCH,
         replication.encode_fetch_response(
-            core.FetchResponse(ErrorCode.NONE, LEADER, 90, 10, LogPosition(4, 80)), LISTENER
+            make_fetch_response(ErrorCode.NONE, LEADER, 90, 10, log_position(4, 80)), LISTENER
         ),
     ),
     "update_response": (
@@ -215,17 +228,17 @@ def as_old(request: core.Request, version: int) -> core.Request:
     """Return the request without the fields that the version lacks."""
     match request:
         case core.VoteRequest() if version < 1:
-            return replace(request, candidate=ReplicaKey(1), voter=None)
+            return replace(request, candidate=replica_key(1), voter=None)
         case core.BeginQuorumEpochRequest() if version < 1:
             return replace(request, voter=None, listeners=())
         case core.EndQuorumEpochRequest() if version < 1:
-            return replace(request, successors=(ReplicaKey(2), ReplicaKey(3)), listeners=())
+            return replace(request, successors=(replica_key(2), replica_key(3)), listeners=())
         case core.FetchRequest() if version < 17:
-            return replace(request, replica=ReplicaKey(1), high_watermark=ANY_HIGH_WATERMARK)
+            return replace(request, replica=replica_key(1), high_watermark=ANY_HIGH_WATERMARK)
         case core.FetchRequest() if version < 18:
             return replace(request, high_watermark=ANY_HIGH_WATERMARK)
         case core.FetchSnapshotRequest() if version < 1:
-            return replace(request, replica=ReplicaKey(1))
+            return replace(request, replica=replica_key(1))
     return request
 
 
@@ -295,25 +308,25 @@ RESPONSE_PAIRS: list[tuple[core.Request, core.Response, Any, int]] = [
     (END, core.EndQuorumEpochResponse(ErrorCode.FENCED_LEADER_EPOCH, LEADER), elections.encode_end_response, 1),
     (
         FETCH,
-        core.FetchResponse(ErrorCode.NONE, LEADER, 90, 10, records=b"batches"),
+        make_fetch_response(ErrorCode.NONE, LEADER, 90, 10, records=b"batches"),
         replication.encode_fetch_response,
         16,
     ),
     (
         FETCH,
-        core.FetchResponse(ErrorCode.NONE, LEADER, 90, 10, snapshot_id=SnapshotId(70, 2)),
+        make_fetch_response(ErrorCode.NONE, LEADER, 90, 10, snapshot_id=make_snapshot_id(70, 2)),
         replication.encode_fetch_response,
         16,
     ),
     (
         FETCH,
-        core.FetchResponse(ErrorCode.NONE, LEADER, diverging=LogPosition(0, 7)),
+        make_fetch_response(ErrorCode.NONE, LEADER, diverging=log_position(0, 7)),
         replication.encode_fetch_response,
         16,
     ),
     (
         PAGE,
-        core.FetchSnapshotResponse(ErrorCode.NONE, LEADER, SnapshotId(1000, 4), 5_000, 64, data=b"page"),
+        core.FetchSnapshotResponse(ErrorCode.NONE, LEADER, make_snapshot_id(1000, 4), 5_000, 64, data=b"page"),
         replication.encode_fetch_snapshot_response,
         1,
     ),
@@ -327,7 +340,7 @@ def test_responses_round_trip_in_every_version(
 ) -> None:
     out = outgoing(request_, 1_000)
     for version in range(out.lowest_version, API_BY_KEY[out.key].max_version + 1):
-        leader = LEADER if version >= addresses_from else LeaderHint(3, 6)
+        leader = LEADER if version >= addresses_from else make_leader_hint(3, 6)
         read = out.read(through(encode(response, LISTENER), version), LISTENER)
         assert read == replace(response, leader=leader)
 
@@ -336,7 +349,7 @@ def test_responses_round_trip_in_every_version(
 def test_leader_address_is_that_of_the_requested_listener(
     request_: core.Request, response: Any, encode: Any, _from: int
 ) -> None:
-    two = LeaderHint(3, 6, (ListenerEndpoint("OTHER", "o", 1), *LISTENERS))
+    two = make_leader_hint(3, 6, (ListenerEndpoint("OTHER", "o", 1), *LISTENERS))
     out = outgoing(request_, 1_000)
     version = API_BY_KEY[out.key].max_version
     for listener, found in (("C", ("h", 9093)), ("OTHER", ("o", 1)), ("NONE", None)):

@@ -13,24 +13,19 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from broker.quorum.identity import KRaftVersions, ListenerEndpoint, LogPosition, ReplicaKey, SnapshotId
+from broker.quorum.identity import KRaftVersions, ListenerEndpoint
 from broker.quorum.messages import (
     AddVoterRequest,
-    BeginQuorumEpochRequest,
-    EndQuorumEpochRequest,
-    FetchRequest,
     FetchResponse,
-    FetchSnapshotRequest,
     RemoveVoterRequest,
     Request,
     Response,
-    UpdateVoterRequest,
-    VoteRequest,
 )
 from broker.quorum.wire.outgoing import outgoing
 from protocol.api_keys import ApiKey, request_class, response_class
 from protocol.errors import ErrorCode
 from protocol.headers import decode_response, encode_request
+from protocol.ids import LeaderEpoch, Offset
 from protocol.messages import Message, vote
 from protocol.messages import fetch as wire_fetch
 from protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
@@ -40,13 +35,24 @@ from protocol.messages.envelope import EnvelopeRequest
 from protocol.primitives import METADATA_TOPIC_ID, Uuid
 from tests.support.clients.partition_states import until
 from tests.support.processes.ottla_node import OttlaNode
+from tests.support.quorum_values import (
+    log_position,
+    make_begin_request,
+    make_end_request,
+    make_fetch_request,
+    make_fetch_snapshot_request,
+    make_snapshot_id,
+    make_update_voter_request,
+    make_vote_request,
+    replica_key,
+)
 
 pytestmark = pytest.mark.integration
 
 SILENCE_S = 60
 FAR_EPOCH = 1_000_000
-UNKNOWN_NODE = ReplicaKey(2, Uuid(b"\x11" * 16))
-IMPOSTOR = ReplicaKey(1, Uuid(b"\x22" * 16))
+UNKNOWN_NODE = replica_key(2, Uuid(b"\x11" * 16))
+IMPOSTOR = replica_key(1, Uuid(b"\x22" * 16))
 LISTENERS = (ListenerEndpoint("CONTROLLER", "127.0.0.1", 9),)
 
 
@@ -143,32 +149,37 @@ def test_malformed_request_closes_connection_and_logs_one_line(controller: Contr
 
 def wrong_requests(cluster_id: str) -> Iterator[tuple[Request, ErrorCode]]:
     """Yield well-formed requests with one wrong field each, and the expected error."""
-    told = BeginQuorumEpochRequest(cluster_id, UNKNOWN_NODE.id, 0, None, LISTENERS)
-    asked = VoteRequest(cluster_id, 0, UNKNOWN_NODE, None, LogPosition(0, 0))
-    ended = EndQuorumEpochRequest(cluster_id, UNKNOWN_NODE.id, 0, (UNKNOWN_NODE,), LISTENERS)
-    fetch = FetchRequest(cluster_id, UNKNOWN_NODE, -1, 0, 0, 0, 1 << 20, 0)
-    page = FetchSnapshotRequest(cluster_id, UNKNOWN_NODE, -1, SnapshotId(1_000, 1), 0, 4096)
-    update = UpdateVoterRequest(cluster_id, 0, UNKNOWN_NODE, LISTENERS, KRaftVersions(0, 1))
+    told = make_begin_request(cluster_id, UNKNOWN_NODE.id, 0, None, LISTENERS)
+    asked = make_vote_request(cluster_id, 0, UNKNOWN_NODE, None, log_position(0, 0))
+    ended = make_end_request(cluster_id, UNKNOWN_NODE.id, 0, (UNKNOWN_NODE,), LISTENERS)
+    fetch = make_fetch_request(cluster_id, UNKNOWN_NODE, -1, 0, 0, 0, 1 << 20, 0)
+    page = make_fetch_snapshot_request(cluster_id, UNKNOWN_NODE, -1, make_snapshot_id(1_000, 1), 0, 4096)
+    update = make_update_voter_request(cluster_id, 0, UNKNOWN_NODE, LISTENERS, KRaftVersions(0, 1))
     everything = (told, asked, ended, fetch, page, update)
     for request in (*everything, RemoveVoterRequest(cluster_id, UNKNOWN_NODE)):
         yield replace(request, cluster_id="another cluster"), ErrorCode.INCONSISTENT_CLUSTER_ID
-    for old in (told, asked, ended, replace(fetch, epoch=0), replace(page, epoch=0), update):
+    for old in (told, asked, ended, replace(fetch, epoch=LeaderEpoch(0)), replace(page, epoch=LeaderEpoch(0)), update):
         yield old, ErrorCode.FENCED_LEADER_EPOCH
     for ahead in (fetch, page, update):
-        yield replace(ahead, epoch=FAR_EPOCH), ErrorCode.UNKNOWN_LEADER_EPOCH
+        yield replace(ahead, epoch=LeaderEpoch(FAR_EPOCH)), ErrorCode.UNKNOWN_LEADER_EPOCH
     for last in (told, asked, ended):
-        yield replace(last, epoch=2**31 - 1), ErrorCode.INVALID_REQUEST
-    yield replace(asked, epoch=FAR_EPOCH, candidate=IMPOSTOR), ErrorCode.INVALID_REQUEST
-    yield replace(asked, epoch=FAR_EPOCH, voter=IMPOSTOR), ErrorCode.INVALID_VOTER_KEY
-    yield replace(told, epoch=FAR_EPOCH, leader_id=IMPOSTOR.id), ErrorCode.INVALID_REQUEST
+        yield replace(last, epoch=LeaderEpoch(2**31 - 1)), ErrorCode.INVALID_REQUEST
+    yield replace(asked, epoch=LeaderEpoch(FAR_EPOCH), candidate=IMPOSTOR), ErrorCode.INVALID_REQUEST
+    yield replace(asked, epoch=LeaderEpoch(FAR_EPOCH), voter=IMPOSTOR), ErrorCode.INVALID_VOTER_KEY
+    yield replace(told, epoch=LeaderEpoch(FAR_EPOCH), leader_id=IMPOSTOR.id), ErrorCode.INVALID_REQUEST
     for own in (fetch, page):
         yield replace(own, replica=IMPOSTOR), ErrorCode.INVALID_REQUEST
-    yield replace(fetch, fetch_offset=-1), ErrorCode.INVALID_REQUEST
-    yield replace(fetch, last_fetched_epoch=FAR_EPOCH), ErrorCode.INVALID_REQUEST
+    yield replace(fetch, fetch_offset=Offset(-1)), ErrorCode.INVALID_REQUEST
+    yield replace(fetch, last_fetched_epoch=LeaderEpoch(FAR_EPOCH)), ErrorCode.INVALID_REQUEST
     yield replace(fetch, max_wait_ms=-1), ErrorCode.INVALID_REQUEST
-    for absent in (SnapshotId(1_000, 1), SnapshotId(-1, -1), SnapshotId(2**63 - 1, 2**31 - 1), SnapshotId(0, 0)):
+    for absent in (
+        make_snapshot_id(1_000, 1),
+        make_snapshot_id(-1, -1),
+        make_snapshot_id(2**63 - 1, 2**31 - 1),
+        make_snapshot_id(0, 0),
+    ):
         yield replace(page, snapshot_id=absent), ErrorCode.SNAPSHOT_NOT_FOUND
-    yield AddVoterRequest(cluster_id, ReplicaKey(-1), LISTENERS, ack_when_committed=True), ErrorCode.INVALID_REQUEST
+    yield AddVoterRequest(cluster_id, replica_key(-1), LISTENERS, ack_when_committed=True), ErrorCode.INVALID_REQUEST
     yield AddVoterRequest(cluster_id, UNKNOWN_NODE, (), ack_when_committed=True), ErrorCode.INVALID_REQUEST
 
 
@@ -181,7 +192,7 @@ def test_invalid_replica_requests_are_refused_without_effect(controller: Control
 
 
 def test_fetch_beyond_log_end_returns_diverging_epoch(controller: Controller) -> None:
-    fetch = FetchRequest(controller.cluster_id, UNKNOWN_NODE, -1, 2**63 - 1, 1, 0, 1 << 20, 0)
+    fetch = make_fetch_request(controller.cluster_id, UNKNOWN_NODE, -1, 2**63 - 1, 1, 0, 1 << 20, 0)
     response = controller.replicate(fetch)
     assert getattr(response, "diverging", None) is not None
 
@@ -255,11 +266,13 @@ def test_disconnected_fetching_replicas_leave_no_connection_behind(controller: C
     """Send fetches that would wait at the end of the log for a day, and hang up."""
     before = controller.node.rss_anon_bytes()
     for number in range(300):
-        fetch = FetchRequest(controller.cluster_id, ReplicaKey(1_000 + number), -1, 0, 0, 0, 1, 0)
-        end = controller.replicate(replace(fetch, fetch_offset=2**63 - 1, last_fetched_epoch=1))
+        fetch = make_fetch_request(controller.cluster_id, replica_key(1_000 + number), -1, 0, 0, 0, 1, 0)
+        end = controller.replicate(replace(fetch, fetch_offset=Offset(2**63 - 1), last_fetched_epoch=LeaderEpoch(1)))
         assert isinstance(end, FetchResponse)
         assert end.diverging is not None
-        waiting = replace(fetch, fetch_offset=end.diverging.end_offset, last_fetched_epoch=1, max_wait_ms=86_400_000)
+        waiting = replace(
+            fetch, fetch_offset=end.diverging.end_offset, last_fetched_epoch=LeaderEpoch(1), max_wait_ms=86_400_000
+        )
         with controller.connect() as peer:
             peer.sendall(b"".join(encode_request(outgoing(waiting, 1_000).build(17), 17, 7, "impatient")))
     wait_until_alone(controller.node)

@@ -34,19 +34,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from broker.quorum.appends import NotLeader
-from broker.quorum.identity import KRaftVersions, LogPosition, ReplicaKey, SnapshotId, SocketAddress
+from broker.quorum.identity import KRaftVersions, ReplicaKey, SocketAddress
 from broker.quorum.membership.voters import VoterNode, VoterSet
 from broker.quorum.messages import (
     AddVoterRequest,
-    BeginQuorumEpochRequest,
-    EndQuorumEpochRequest,
-    FetchRequest,
     RemoveVoterRequest,
     Request,
     Response,
-    VoteRequest,
 )
-from broker.quorum.settings import ControlRecord
 from tests.scenarios.transcript import Command, Named, Scenario, Words
 from tests.support.harnesses.quorum_harness import (
     CLUSTER,
@@ -59,6 +54,16 @@ from tests.support.harnesses.quorum_harness import (
     listeners,
 )
 from tests.support.harnesses.quorum_transcript import describe_batches, describe_response, describe_voters
+from tests.support.quorum_values import (
+    log_position,
+    make_begin_request,
+    make_control_record,
+    make_end_request,
+    make_fetch_request,
+    make_snapshot_id,
+    make_vote_request,
+    replica_key,
+)
 
 
 class QuorumScenario(Scenario):
@@ -123,9 +128,9 @@ class QuorumScenario(Scenario):
     def quorum(self, words: Words, _named: Named) -> None:
         ids = [int(word) for word in words]
         voters = VoterSet(
-            VoterNode(ReplicaKey(each, directory(each)), listeners(each), KRaftVersions()) for each in ids
+            VoterNode(replica_key(each, directory(each)), listeners(each), KRaftVersions()) for each in ids
         )
-        formatted = (ControlRecord(-1, 1, None), ControlRecord(-1, None, voters.to_record()))
+        formatted = (make_control_record(-1, 1, None), make_control_record(-1, None, voters.to_record()))
         for each in ids:
             self.harness.add(self.harness.settings(each, bootstrap=self.servers(ids)), formatted)
 
@@ -204,7 +209,7 @@ class QuorumScenario(Scenario):
 
     def remove(self, words: Words, _named: Named) -> None:
         node_id, _, disk = words[0].partition(".")
-        self.ask_leader(RemoveVoterRequest(CLUSTER, ReplicaKey(int(node_id), directory(int(node_id), int(disk or 1)))))
+        self.ask_leader(RemoveVoterRequest(CLUSTER, replica_key(int(node_id), directory(int(node_id), int(disk or 1)))))
 
     def upgrade(self, words: Words, _named: Named) -> None:
         node = self.harness.leader()
@@ -222,7 +227,7 @@ class QuorumScenario(Scenario):
 
     def offer(self, words: Words, named: Named) -> None:
         offset, epoch = map(int, words[0].split("-"))
-        self.harness.offer(SnapshotId(offset, epoch), (named.get("holds", "content") + " ").encode() * 32)
+        self.harness.offer(make_snapshot_id(offset, epoch), (named.get("holds", "content") + " ").encode() * 32)
 
     def store(self, words: Words, _named: Named) -> None:
         self.harness.store_ms = float(words[0])
@@ -230,23 +235,23 @@ class QuorumScenario(Scenario):
     # Requests of unknown nodes
 
     def vote(self, words: Words, named: Named) -> None:
-        last = LogPosition(int(named.get("last", "0")), int(named.get("end", "0")))
+        last = log_position(int(named.get("last", "0")), int(named.get("end", "0")))
         voter = _key(named["to"]) if "to" in named else None
-        request = VoteRequest(CLUSTER, int(named["epoch"]), _key(named["as"]), voter, last, "tentative" in words)
+        request = make_vote_request(CLUSTER, int(named["epoch"]), _key(named["as"]), voter, last, "tentative" in words)
         self.intrude(words[0], request)
 
     def begin(self, words: Words, named: Named) -> None:
         sender, voter = int(named["as"]), _key(named["to"]) if "to" in named else None
-        self.intrude(words[0], BeginQuorumEpochRequest(CLUSTER, sender, int(named["epoch"]), voter, listeners(sender)))
+        self.intrude(words[0], make_begin_request(CLUSTER, sender, int(named["epoch"]), voter, listeners(sender)))
 
     def end(self, words: Words, named: Named) -> None:
         sender = int(named["as"])
-        self.intrude(words[0], EndQuorumEpochRequest(CLUSTER, sender, int(named["epoch"]), (), listeners(sender)))
+        self.intrude(words[0], make_end_request(CLUSTER, sender, int(named["epoch"]), (), listeners(sender)))
 
     def fetch(self, words: Words, named: Named) -> None:
         sender, epoch = _key(named["as"]), int(named["epoch"])
         cluster = named.get("cluster", CLUSTER)
-        self.intrude(words[0], FetchRequest(cluster, sender, epoch, int(named["offset"]), int(named["last"])))
+        self.intrude(words[0], make_fetch_request(cluster, sender, epoch, int(named["offset"]), int(named["last"])))
 
     def intrude(self, word: str, request: Request) -> None:
         def done(response: Response) -> None:
@@ -284,4 +289,4 @@ class QuorumScenario(Scenario):
 
 def _key(word: str) -> ReplicaKey:
     node_id, _, disk = word.partition(".")
-    return ReplicaKey(int(node_id), directory(int(node_id), int(disk or 1)))
+    return replica_key(int(node_id), directory(int(node_id), int(disk or 1)))

@@ -6,6 +6,7 @@ from typing import Final, NamedTuple, Protocol
 
 from broker.quorum.identity import LogPosition, SnapshotId
 from broker.quorum.membership.voters import VoterSet
+from protocol.ids import LeaderEpoch, Offset
 from protocol.primitives import Buffer, Uuid, uuid_from_text
 from protocol.records.errors import MalformedBatch, MalformedRecords
 from protocol.records.quorum_control import read_control_state
@@ -73,9 +74,9 @@ class SimulatedDisk(WatchedDisk):
         for segment in reversed(self._all_segments()):
             if segment.batches:
                 last = segment.batches[-1]
-                return LogPosition(last.epoch, last.end_offset)
+                return LogPosition(LeaderEpoch(last.epoch), Offset(last.end_offset))
         newest = self._newest_snapshot()
-        return LogPosition(0, 0) if newest is None else newest.position
+        return LogPosition(LeaderEpoch(0), Offset(0)) if newest is None else newest.position
 
     def batches_between(self, start: int, end: int) -> list[LoggedBatch]:
         """Return the batches that begin in [start, end), as written."""
@@ -151,7 +152,7 @@ def snapshot_id_of(name: str) -> SnapshotId | None:
     digits, _, epoch = name.removesuffix(".checkpoint").partition("-")
     if len(digits) != _ID_DIGITS or not digits.isdigit() or not epoch.isdigit():
         return None
-    return SnapshotId(int(digits), int(epoch))
+    return SnapshotId(Offset(int(digits)), LeaderEpoch(int(epoch)))
 
 
 def control_of(snapshot: Buffer) -> tuple[VoterSet | None, int]:

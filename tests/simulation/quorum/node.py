@@ -7,6 +7,7 @@ from typing import Protocol
 
 from broker.quorum.identity import ListenerEndpoint, ReplicaKey, SocketAddress
 from broker.quorum.messages import Request, Response
+from protocol.ids import BrokerId
 from protocol.primitives import Uuid
 from tests.simulation.quorum.disk import SimulatedDisk
 from tests.simulation.quorum.history import Observed
@@ -81,7 +82,7 @@ class Node:
         self.replica: Replica | None = None
         self.is_leaving = False
         """Whether a graceful shutdown is in progress."""
-        self.key = ReplicaKey(node_id, directory_id_of(node_id, self.lives))
+        self.key = ReplicaKey(BrokerId(node_id), directory_id_of(node_id, self.lives))
 
     @property
     def endpoint(self) -> SocketAddress:
@@ -110,7 +111,7 @@ class Node:
         """Replace the disk by an empty one with another directory id."""
         self.lives += 1
         self.disk = disk
-        self.key = ReplicaKey(self.id, directory_id_of(self.id, self.lives))
+        self.key = ReplicaKey(BrokerId(self.id), directory_id_of(self.id, self.lives))
 
 
 def directory_id_of(node_id: int, life: int) -> Uuid:

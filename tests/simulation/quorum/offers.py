@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from broker.metadata.snapshot.manifest import SnapshotManifest
 from broker.quorum.identity import SnapshotId
 from broker.runtime.quorum.snapshot_store import RecordCheck
+from protocol.ids import LeaderEpoch
 from protocol.primitives import Buffer
 from protocol.records.batch import iter_headers
 from storage.tiered.errors import StoreUnavailable
@@ -151,7 +152,7 @@ class OfferSchedule:
                 content = bytearray(found.content)
                 for position, _ in iter_headers(found.content):
                     content[position + _EPOCH_AT : position + _EPOCH_AT + 4] = other.to_bytes(4, "big")
-                self._offer(Offered(SnapshotId(end_offset, other), bytes(content)), "with a wrong epoch")
+                self._offer(Offered(SnapshotId(end_offset, LeaderEpoch(other)), bytes(content)), "with a wrong epoch")
 
     def _offer_corrupt(self) -> None:
         found = self._any_snapshot()

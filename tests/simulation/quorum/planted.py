@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Final, NamedTuple
 
 from broker.quorum.core import QuorumCore
-from broker.quorum.identity import NO_NODE, Instant, SnapshotId
+from broker.quorum.identity import Instant, SnapshotId
 from broker.quorum.leadership import QuorumLeadership
 from broker.quorum.log_view import LogView, Valid, Validation
 from broker.quorum.membership.voter_changes import VoterChanges
@@ -28,6 +28,7 @@ from broker.runtime.quorum.ready_executor import ReadyExecution, ReadyExecutor
 from broker.runtime.quorum.replica_io import ReplicaIo
 from broker.runtime.quorum.state_file import QuorumStateFile
 from protocol.errors import ErrorCode
+from protocol.ids import LeaderEpoch, Offset
 from storage.log_snapshots import CheckpointId
 from tests.simulation.quorum.replica import Parts
 
@@ -44,7 +45,7 @@ class _UncheckedHighWatermark(QuorumReplica):
     """Uses its high watermark regardless of the epoch it stems from."""
 
     @property
-    def committed(self) -> int:
+    def committed(self) -> Offset:
         known = self.high_watermark if isinstance(self.role, LeaderState) else None
         return UNKNOWN_OFFSET if known is None else known
 
@@ -55,7 +56,7 @@ class _OldEpochCommits(QuorumLeadership):
     def update_high_watermark(self, now: Instant) -> None:
         role = self._replica.role
         if isinstance(role, LeaderState):
-            start, role.start_offset = role.start_offset, -1
+            start, role.start_offset = role.start_offset, UNKNOWN_OFFSET
             super().update_high_watermark(now)
             role.start_offset = start
 
@@ -71,7 +72,7 @@ class _EarlyVoterChanges(VoterChanges):
     """Changes voters before a commit in its own epoch, relying on its high watermark as a follower."""
 
     @property
-    def committed(self) -> int:
+    def committed(self) -> Offset:
         known = self._replica.high_watermark
         return UNKNOWN_OFFSET if known is None else known
 
@@ -86,14 +87,14 @@ class _OffsetOnlyView(LogView):
     """Validates a fetch by its offset and not by the epoch of the preceding record."""
 
     def validate(self, offset: int, epoch: int) -> Validation:
-        return Valid() if self.start <= offset <= self.end else super().validate(offset, epoch)
+        return Valid() if self.start <= offset <= self.end else super().validate(Offset(offset), LeaderEpoch(epoch))
 
 
 class _EpochlessServing(Serving):
     """Ignores the current leader epoch of a fetch."""
 
     def _fetch_error(self, request: FetchRequest) -> ErrorCode:
-        return super()._fetch_error(replace(request, epoch=NO_NODE))
+        return super()._fetch_error(replace(request, epoch=self._replica.term.epoch))
 
 
 class TakesStaleFetches(QuorumCore):
@@ -116,7 +117,7 @@ class TruncatesToHighWatermark(QuorumCore):
 
     def _cut(self, _before: Role) -> None:
         replica = self._replica
-        start = max(replica.high_watermark or 0, replica.log.start)
+        start = max(replica.high_watermark or Offset(0), replica.log.start)
         if isinstance(replica.role, FollowerState) and start < replica.log.end:
             replica.truncate_to(start)
             replica.control = replica.history.latest
@@ -171,10 +172,10 @@ class _UncommittedImport(SnapshotImport):
     """Imports a snapshot of the leader's log, committed or not."""
 
     def begin(self, response: FetchResponse, now: Instant) -> bool:
-        return super().begin(replace(response, high_watermark=2**62), now)
+        return super().begin(replace(response, high_watermark=Offset(2**62)), now)
 
     def on_fetched(self, request: FetchRequest, response: FetchResponse, now: Instant) -> bool:
-        return super().on_fetched(request, replace(response, high_watermark=2**62), now)
+        return super().on_fetched(request, replace(response, high_watermark=Offset(2**62)), now)
 
 
 class ImportsUncommitted(QuorumCore):

@@ -15,7 +15,7 @@ from broker.quorum.core import NotLeader, QuorumCore
 from broker.quorum.identity import Instant, KRaftVersions, LeaderAndEpoch, SnapshotId, SocketAddress
 from broker.quorum.membership.voters import VoterNode, VoterSet
 from broker.quorum.messages import ProbeRequest, ProbeResponse, Request, Response, SendFailure
-from broker.quorum.settings import QuorumSettings, StaticVoter, StoredSnapshot
+from broker.quorum.settings import QuorumSettings, StoredSnapshot
 from broker.runtime.quorum.driver import QuorumDriver
 from broker.runtime.quorum.listener_feeds import _committed_batches
 from broker.runtime.quorum.metadata_log import RaftMetadataLog
@@ -25,6 +25,7 @@ from broker.runtime.quorum.snapshot_import import SnapshotImporter
 from broker.runtime.quorum.snapshot_store import SnapshotObjectStore
 from broker.runtime.quorum.state_file import QuorumStateFile
 from protocol.errors import ErrorCode
+from protocol.ids import Offset
 from protocol.records.quorum_control import ControlState
 from storage.config import LogConfig
 from storage.errors import LogDirFailure
@@ -38,6 +39,7 @@ from tests.simulation.quorum.simulation import QuorumSimulator
 from tests.simulation.quorum.state_machine import State, StateMachine
 from tests.simulation.world import Process, SimulatedIo
 from tests.support.fakes.runtimes import make_runtime
+from tests.support.quorum_values import make_static_voter
 
 CLUSTER_ID: Final = "simulated-cluster-0001"
 _FORMATTED_AT_MS: Final = 1_600_000_000_000
@@ -160,7 +162,7 @@ class RealReplica:
             self._checker.fail("SnapshotIds", f"{snapshot_id} is offered for the state at {state.snapshot_id}")
         self._checker.on_event(self._node, self.observe())  # while the log still has all records of the snapshot
         self._is_generating = True
-        control = self._core.control_before(state.offset)
+        control = self._core.control_before(Offset(state.offset))
         content = state.write(control.kraft_version, control.voters)
         self._machine.bytes_since_snapshot = 0
         self._write_snapshot(snapshot_id, content, state.timestamp_ms)
@@ -191,7 +193,7 @@ class RealReplica:
             state.apply(next(_committed_batches(chunk)))
         if state.offset == 0:
             return None
-        control = self._core.control_before(state.offset)
+        control = self._core.control_before(Offset(state.offset))
         return Offered(state.snapshot_id, state.write(control.kraft_version, control.voters))
 
     def resign(self) -> None:
@@ -302,7 +304,7 @@ def settings_of(node: Node, simulation: QuorumSimulator) -> QuorumSettings:
         default_listener=LISTENER,
         static_voters=()
         if scenario.kraft_version > 0
-        else tuple(StaticVoter(other.id, other.bootstrap) for other in static),
+        else tuple(make_static_voter(other.id, other.bootstrap) for other in static),
         bootstrap=tuple(other.bootstrap for other in controllers if other is not node),
         election_timeout_ms=scenario.election_timeout_ms,
         fetch_timeout_ms=scenario.fetch_timeout_ms,

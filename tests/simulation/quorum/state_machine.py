@@ -14,6 +14,7 @@ from broker.quorum.identity import LeaderAndEpoch, SnapshotId
 from broker.quorum.membership.voters import VoterSet
 from broker.runtime.quorum.quorum import CommittedBatch, RawSnapshotReader
 from protocol.compiler import encode_bytes
+from protocol.ids import LeaderEpoch, Offset
 from protocol.messages.common_records import SnapshotFooterRecord, SnapshotHeaderRecord
 from protocol.records.batch import iter_headers
 from protocol.records.control import ControlType, control_batch
@@ -55,7 +56,7 @@ class State:
 
     @property
     def snapshot_id(self) -> SnapshotId:
-        return SnapshotId(self.offset, self.epoch)
+        return SnapshotId(Offset(self.offset), LeaderEpoch(self.epoch))
 
     def write(self, kraft_version: int, voters: VoterSet) -> bytes:
         """Return the bytes of the snapshot."""

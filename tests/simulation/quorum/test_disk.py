@@ -8,8 +8,8 @@ import pytest
 from broker.metadata.snapshot.codec import voters_checkpoint
 from broker.quorum.identity import ReplicaKey, SnapshotId
 from broker.quorum.membership.voters import VoterNode, VoterSet
-from broker.quorum.ready import ElectionState
 from broker.runtime.quorum.state_file import QuorumStateFile
+from protocol.ids import BrokerId, LeaderEpoch, Offset
 from protocol.primitives import Uuid
 from protocol.records.quorum_control import ControlState
 from storage.files import join, replace_file
@@ -17,6 +17,7 @@ from tests.simulation.quorum.disk import METADATA_DIRECTORY, SimulatedDisk
 from tests.simulation.watched_disk import LoggedBatch
 from tests.simulation.world import PowerFailure
 from tests.support.fakes.batches import data_batch
+from tests.support.quorum_values import make_election_state
 
 SEGMENT = join(METADATA_DIRECTORY, f"{0:020d}.log")
 
@@ -119,15 +120,15 @@ def test_power_fails_after_a_number_of_operations(disk: SimulatedDisk) -> None:
 
 def test_election_state_counts_once_durable(disk: SimulatedDisk) -> None:
     assert disk.election().epoch == 0
-    QuorumStateFile(disk, METADATA_DIRECTORY).write(ElectionState(epoch=3, voted_id=2))
+    QuorumStateFile(disk, METADATA_DIRECTORY).write(make_election_state(epoch=3, voted_id=2))
     assert (disk.election().epoch, disk.election().voted_id) == (3, 2)
 
 
 def test_snapshots_are_reported_with_their_voters(disk: SimulatedDisk, witness: Removals) -> None:
-    voters = VoterSet([VoterNode(ReplicaKey(1, Uuid(bytes(15) + b"\x07")))])
+    voters = VoterSet([VoterNode(ReplicaKey(BrokerId(1), Uuid(bytes(15) + b"\x07")))])
     content = voters_checkpoint(ControlState(1, voters.to_record()), 5)
     replace_file(disk, join(METADATA_DIRECTORY, f"{0:020d}-{0:010d}.checkpoint"), content)
-    assert witness.snapshots == [(SnapshotId(0, 0), False)]
-    assert disk.snapshot_ids(durable=True) == [SnapshotId(0, 0)]
+    assert witness.snapshots == [(SnapshotId(Offset(0), LeaderEpoch(0)), False)]
+    assert disk.snapshot_ids(durable=True) == [SnapshotId(Offset(0), LeaderEpoch(0))]
     assert disk.replayed_voters() == voters
     assert disk.replayed_kraft_version() == 1

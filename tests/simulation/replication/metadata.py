@@ -20,6 +20,7 @@ from broker.net.peer import SocketAddress
 from broker.runtime.controller.driver import Command, ControllerDriver
 from broker.runtime.quorum.quorum import Appended, CommittedBatch, LeaderAndEpoch, NotLeader, QuorumListener
 from protocol.errors import ErrorCode, KafkaError
+from protocol.ids import Offset
 from protocol.messages.alter_partition import AlterPartitionRequest
 from protocol.messages.assign_replicas_to_dirs import AssignReplicasToDirsRequest
 from protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
@@ -32,6 +33,7 @@ from tests.simulation.replication.process import TaskProcess
 from tests.simulation.replication.scenario import CLUSTER_ID, CONTROLLER_ID, Scenario
 from tests.simulation.world import Handle, Process, SimulatedIo, World
 from tests.support.fakes.runtimes import make_runtime
+from tests.support.quorum_values import leader_and_epoch
 
 CONTROLLER: Final = SocketAddress("controller", 1)
 R = TypeVar("R")
@@ -67,7 +69,7 @@ class IdealQuorum:
 
     @property
     def leader(self) -> LeaderAndEpoch:
-        return LeaderAndEpoch(CONTROLLER_ID if self._is_leader else None, self._epoch)
+        return leader_and_epoch(CONTROLLER_ID if self._is_leader else None, self._epoch)
 
     @property
     def log_end_offset(self) -> int:
@@ -84,7 +86,7 @@ class IdealQuorum:
         self._pending.append(CommittedBatch(base, self._next_offset - 1, epoch, now_ms, list(frames)))
         if self._commit is None:
             self._commit = self._process.world.schedule(self._delay_ms(), self._commit_all, process=self._process)
-        return Appended(base, self._next_offset - 1, now_ms)
+        return Appended(Offset(base), Offset(self._next_offset - 1), now_ms)
 
     def resign(self, epoch: int) -> None:
         raise AssertionError("the controller failed")

@@ -13,15 +13,7 @@ from typing import NamedTuple
 
 from broker.quorum.control_records import read_control_records
 from broker.quorum.core import JitterSource, QuorumCore
-from broker.quorum.identity import (
-    Instant,
-    KRaftVersions,
-    LeaderAndEpoch,
-    ListenerEndpoint,
-    ReplicaKey,
-    SnapshotId,
-    SocketAddress,
-)
+from broker.quorum.identity import Instant, KRaftVersions, LeaderAndEpoch, ListenerEndpoint, SnapshotId, SocketAddress
 from broker.quorum.messages import (
     BeginQuorumEpochRequest,
     ProbeRequest,
@@ -60,9 +52,11 @@ from broker.quorum.snapshots.imports import (
     RefuseImport,
 )
 from protocol.errors import ErrorCode
+from protocol.ids import Offset
 from protocol.primitives import Uuid
 from protocol.records.batch import BatchHeader, iter_headers
 from tests.support.harnesses.quorum_transcript import describe_batches, describe_request, describe_response
+from tests.support.quorum_values import make_epoch_entry, make_recovered, make_static_voter, replica_key
 
 LISTENER = "CONTROLLER"
 CLUSTER = "cluster"
@@ -131,7 +125,7 @@ class Disk:
         starts: list[EpochEntry] = []
         for header, _ in self.batches:
             if not starts or starts[-1].epoch != header.leader_epoch:
-                starts.append(EpochEntry(header.leader_epoch, max(self.start, header.base_offset)))
+                starts.append(make_epoch_entry(header.leader_epoch, max(self.start, header.base_offset)))
         return tuple(starts)
 
     def recovered(self) -> Recovered:
@@ -142,7 +136,7 @@ class Disk:
             if header.is_control and header.base_offset >= newest:
                 control += read_control_records(data)
         size = sum(len(data) for _, data in self.batches)
-        return Recovered(self.election, self.start, self.end, self.epochs(), tuple(stored), tuple(control), size)
+        return make_recovered(self.election, self.start, self.end, self.epochs(), tuple(stored), tuple(control), size)
 
 
 def _by_position(item: tuple[SnapshotId, bytes]) -> tuple[int, int]:
@@ -340,7 +334,7 @@ class Node:
 
     def snapshot(self, end_offset: int, data: bytes) -> SnapshotId | None:
         """Generate a snapshot if the core allows it."""
-        snapshot_id = self.up.can_snapshot_at(end_offset)
+        snapshot_id = self.up.can_snapshot_at(Offset(end_offset))
         if snapshot_id is None:
             return None
         control = [record for record in self.disk.recovered().control if record.offset < end_offset]
@@ -359,9 +353,9 @@ def _latest(control: Iterable[ControlRecord], offset: int) -> tuple[ControlRecor
     voters: ControlRecord | None = None
     for record in control:
         if record.kraft_version is not None:
-            version = record._replace(offset=offset)
+            version = record._replace(offset=Offset(offset))
         if record.voters is not None:
-            voters = record._replace(offset=offset)
+            voters = record._replace(offset=Offset(offset))
     return tuple(record for record in (version, voters) if record is not None)
 
 
@@ -404,7 +398,7 @@ class QuorumHarness:
     ) -> QuorumSettings:
         limits = self.limits
         return QuorumSettings(
-            key=ReplicaKey(node_id, directory(node_id)),
+            key=replica_key(node_id, directory(node_id)),
             cluster_id=CLUSTER,
             can_vote=can_vote,
             listeners=listeners(node_id),
@@ -427,7 +421,7 @@ class QuorumHarness:
         return node
 
     def static(self, ids: Sequence[int]) -> None:
-        voters = tuple(StaticVoter(each, endpoint(each)) for each in ids)
+        voters = tuple(make_static_voter(each, endpoint(each)) for each in ids)
         for each in ids:
             self.add(self.settings(each, static_voters=voters))
 
@@ -584,7 +578,7 @@ class QuorumHarness:
         """Replace the disk, with a new directory id."""
         node = self.nodes[node_id]
         incarnation = node.disk.directory_id[-1] + 1
-        key = ReplicaKey(node_id, directory(node_id, incarnation))
+        key = replica_key(node_id, directory(node_id, incarnation))
         node.settings = replace(node.settings, key=key)
         node.disk = Disk(key.directory_id, bootstrap=())
 

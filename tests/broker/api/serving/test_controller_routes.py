@@ -15,7 +15,6 @@ from broker.quorum.description import QuorumDescription
 from broker.quorum.identity import SnapshotId
 from broker.quorum.messages import (
     ChangeVotersResponse,
-    LeaderHint,
     Response,
     UpdateVoterRequest,
     VoteResponse,
@@ -48,6 +47,7 @@ from protocol.messages.vote import VoteResponse as VoteAnswer
 from tests.broker.api.metadata_harness import LiveCluster
 from tests.broker.metadata.images import uuid
 from tests.support.fakes.clock import ManualClock
+from tests.support.quorum_values import make_leader_hint, make_snapshot_id
 
 M = TypeVar("M", bound=Message)
 
@@ -67,7 +67,7 @@ class Replica:
 
     async def handle(self, request: QuorumRequest) -> Response:
         self.requests.append(request)
-        hint = LeaderHint(2, 5)
+        hint = make_leader_hint(2, 5)
         match request:
             case CoreVoteRequest():
                 return VoteResponse(ErrorCode.NONE, hint, granted=True)
@@ -110,7 +110,7 @@ class Node:
         self._dispatch = Dispatcher(self.rows, ManualClock(), Observer())
 
     async def generate_now(self) -> SnapshotId:
-        return SnapshotId(5, 1)
+        return make_snapshot_id(5, 1)
 
     async def ask(self, request: Message, answer: type[M], version: int | None = None) -> M:
         version = request.MAX_VERSION if version is None else version

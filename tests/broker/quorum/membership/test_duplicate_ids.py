@@ -2,9 +2,9 @@
 
 from dataclasses import replace
 
-from broker.quorum.identity import ReplicaKey
 from tests.scenarios.quorum.scenario import QuorumScenario
 from tests.support.harnesses.quorum_harness import Disk, Node, directory, endpoint, listeners
+from tests.support.quorum_values import replica_key
 
 TWIN = 40
 """The place of the second node 4 in the harness, and the number of its endpoint."""
@@ -17,7 +17,7 @@ def with_twin() -> QuorumScenario:
         stage.run(command)
     assert 4 in stage.harness.leader().up.facts.voters
     harness, first = stage.harness, stage.harness.nodes[4]
-    settings = replace(first.settings, key=ReplicaKey(4, directory(4, 2)), listeners=listeners(TWIN))
+    settings = replace(first.settings, key=replica_key(4, directory(4, 2)), listeners=listeners(TWIN))
     harness.nodes[TWIN] = Node(harness, settings, Disk(settings.key.directory_id))
     harness.by_endpoint[endpoint(TWIN)] = TWIN
     harness.nodes[TWIN].start()
@@ -30,14 +30,14 @@ def test_nodes_with_one_id_do_not_remove_each_other_in_turns() -> None:
     stage.run("advance 60000")
     leader = stage.harness.leader()
     assert leader.up.facts.log_end_offset == before
-    assert leader.up.facts.voters.keys == {ReplicaKey(each, directory(each)) for each in (1, 2, 3, 4)}
+    assert leader.up.facts.voters.keys == {replica_key(each, directory(each)) for each in (1, 2, 3, 4)}
 
 
 def test_second_node_joins_after_the_first_has_stopped() -> None:
     stage = with_twin()
     for command in ("advance 20000", "stop 4", "advance 30000"):
         stage.run(command)
-    assert ReplicaKey(4, directory(4, 2)) in stage.harness.leader().up.facts.voters.keys
+    assert replica_key(4, directory(4, 2)) in stage.harness.leader().up.facts.voters.keys
 
 
 def test_operator_removes_a_voter_whose_node_lost_its_disk() -> None:

@@ -14,13 +14,14 @@ from broker.quorum.messages import (
     ProbeResponse,
     RemoveVoterRequest,
     SendFailure,
-    UpdateVoterRequest,
 )
-from broker.quorum.settings import StaticVoter
 from protocol.errors import ErrorCode
+from protocol.ids import BrokerId, Offset
 from tests.broker.quorum.membership.test_voters import key, voter, voters
+from tests.support.quorum_values import make_static_voter, make_update_voter_request, replica_key
 
 TIMEOUT = 2000
+LOG_START, LOG_END = Offset(0), Offset(10)
 TOKEN = 7
 
 
@@ -29,10 +30,10 @@ class FakeLeader:
     """A leader, node 1 at kraft.version 1 with everything committed, that records appends."""
 
     voters: VoterSet = field(default_factory=lambda: voters(1, 2, 3))
-    voters_offset: int | None = 0
+    voters_offset: Offset | None = LOG_START
     kraft_version: int = 1
-    committed: int = 10
-    end: int = 10
+    committed: Offset = LOG_END
+    end: Offset = LOG_END
     own: VoterNode = field(default_factory=lambda: voter(1))
     default_listener: str = "CONTROLLER"
     caught_up: set[ReplicaKey] = field(default_factory=lambda: {key(4), key(5)})
@@ -54,12 +55,12 @@ class FakeLeader:
             self.probed.append((replica, endpoint))
         return self.can_probe
 
-    def append_voters(self, kraft_version: int | None, voters: VoterSet) -> int:
-        self.end += 1 if kraft_version is None else 2
+    def append_voters(self, kraft_version: int | None, voters: VoterSet) -> Offset:
+        self.end = Offset(self.end + (1 if kraft_version is None else 2))
         self.kraft_version = self.kraft_version if kraft_version is None else kraft_version
-        self.voters, self.voters_offset = voters, self.end - 1
+        self.voters, self.voters_offset = voters, Offset(self.end - 1)
         self.appended.append(voters)
-        return self.end - 1
+        return Offset(self.end - 1)
 
     def respond(self, token: int, error: ErrorCode, message: str | None) -> None:
         self.answers.append((token, error))
@@ -82,10 +83,10 @@ class ReconfigurationHarness:
         self.changes.remove(TOKEN, RemoveVoterRequest("cluster", which), now)
 
     def update(self, which: VoterNode) -> None:
-        self.changes.update(TOKEN, UpdateVoterRequest("cluster", 1, which.key, which.listeners, which.versions))
+        self.changes.update(TOKEN, make_update_voter_request("cluster", 1, which.key, which.listeners, which.versions))
 
     def supports(self, low: int = 0, high: int = 1) -> None:
-        self.changes.on_probe(4, ProbeResponse(ErrorCode.NONE, KRaftVersions(low, high)))
+        self.changes.on_probe(BrokerId(4), ProbeResponse(ErrorCode.NONE, KRaftVersions(low, high)))
 
     def commit(self) -> None:
         self.leader.committed = self.leader.end
@@ -101,7 +102,7 @@ class ReconfigurationHarness:
 
 
 def static_leader() -> FakeLeader:
-    configured = [StaticVoter(node, SocketAddress(f"node{node}", 9093)) for node in (1, 2, 3)]
+    configured = [make_static_voter(node, SocketAddress(f"node{node}", 9093)) for node in (1, 2, 3)]
     return FakeLeader(VoterSet.of_static(configured, "CONTROLLER"), voters_offset=None, kraft_version=0)
 
 
@@ -127,7 +128,7 @@ def test_voter_entry_contains_the_supported_versions() -> None:
     harness = ReconfigurationHarness()
     harness.add()
     harness.supports(1, 3)
-    entry = harness.leader.voters.get(4)
+    entry = harness.leader.voters.get(BrokerId(4))
     assert entry is not None
     assert entry.versions == KRaftVersions(1, 3)
 
@@ -164,7 +165,7 @@ def test_add_voter_times_out_when_the_probe_cannot_be_sent() -> None:
 def test_add_voter_times_out_when_the_probe_fails(outcome: SendFailure | ProbeResponse) -> None:
     harness = ReconfigurationHarness()
     harness.add()
-    harness.changes.on_probe(4, outcome)
+    harness.changes.on_probe(BrokerId(4), outcome)
     assert harness.errors == [ErrorCode.REQUEST_TIMED_OUT]
     assert harness.is_over
 
@@ -196,8 +197,8 @@ def test_responses_to_older_probes_are_ignored() -> None:
     harness.add(voter(5))
     harness.supports()
     assert harness.leader.appended == []
-    harness.changes.on_probe(5, ProbeResponse(ErrorCode.NONE, KRaftVersions(0, 1)))
-    harness.changes.on_probe(5, ProbeResponse(ErrorCode.NONE, KRaftVersions(0, 1)))
+    harness.changes.on_probe(BrokerId(5), ProbeResponse(ErrorCode.NONE, KRaftVersions(0, 1)))
+    harness.changes.on_probe(BrokerId(5), ProbeResponse(ErrorCode.NONE, KRaftVersions(0, 1)))
     assert harness.leader.appended == [voters(1, 2, 3, 5)]
 
 
@@ -302,7 +303,7 @@ def test_update_voter_refuses_invalid_and_insufficient_version_ranges(versions: 
 
 
 def test_changes_require_id_and_directory_id() -> None:
-    for bad in (ReplicaKey(-1, key(4).directory_id), ReplicaKey(4)):
+    for bad in (replica_key(-1, key(4).directory_id), replica_key(4)):
         harness = ReconfigurationHarness()
         harness.add(voter(4)._replace(key=bad))
         harness.remove(bad)
@@ -335,7 +336,7 @@ def test_second_change_times_out_while_one_is_pending() -> None:
 
 def test_changes_wait_for_a_commit_in_the_leaders_epoch() -> None:
     """Without this commit two leaders could change different voters of the same set (Ongaro, 2015)."""
-    harness = ReconfigurationHarness(FakeLeader(committed=-1))
+    harness = ReconfigurationHarness(FakeLeader(committed=Offset(-1)))
     every_change(harness)
     assert harness.errors == [*[ErrorCode.REQUEST_TIMED_OUT] * 3, ErrorCode.NONE]
     assert harness.leader.appended == []
@@ -343,7 +344,7 @@ def test_changes_wait_for_a_commit_in_the_leaders_epoch() -> None:
 
 @pytest.mark.parametrize("uncommitted", [10, 11])
 def test_changes_wait_for_the_commit_of_the_last_change(uncommitted: int) -> None:
-    harness = ReconfigurationHarness(FakeLeader(voters_offset=uncommitted))
+    harness = ReconfigurationHarness(FakeLeader(voters_offset=Offset(uncommitted)))
     every_change(harness)
     assert harness.errors == [*[ErrorCode.REQUEST_TIMED_OUT] * 3, ErrorCode.NONE]
     assert harness.leader.appended == []
@@ -403,7 +404,7 @@ def test_upgrade_refuses_lower_and_unknown_versions() -> None:
 
 def test_upgrade_responds_after_the_commit_or_the_timeout() -> None:
     harness = ReconfigurationHarness(static_leader())
-    harness.leader.committed = -1
+    harness.leader.committed = Offset(-1)
     harness.changes.upgrade(TOKEN, 1, 0)
     assert harness.errors == [ErrorCode.REQUEST_TIMED_OUT]
     harness = ReconfigurationHarness(static_leader())
@@ -438,14 +439,16 @@ def test_at_most_one_change_is_uncommitted_and_each_request_gets_one_response(se
                 requested += 1
                 harness.update(voter(node)._replace(versions=KRaftVersions(0, random.choice([1, 2]))))
             case 3:
-                harness.changes.on_probe(node, ProbeResponse(ErrorCode.NONE, KRaftVersions(0, random.choice([0, 1]))))
+                harness.changes.on_probe(
+                    BrokerId(node), ProbeResponse(ErrorCode.NONE, KRaftVersions(0, random.choice([0, 1])))
+                )
             case 4:
-                leader.committed = random.randint(leader.committed, leader.end)
+                leader.committed = Offset(random.randint(leader.committed, leader.end))
                 harness.changes.on_committed()
             case 5:
                 harness.changes.tick(now)
             case 6:
-                leader.end += 1
+                leader.end = Offset(leader.end + 1)
         assert len(leader.appended) - count <= 1
         assert len(leader.appended) == count or was_free
         assert before.differs_by_one(leader.voters)

@@ -6,10 +6,11 @@ import pytest
 
 from broker.quorum.identity import KRaftVersions, ListenerEndpoint, ReplicaKey, SocketAddress
 from broker.quorum.membership.voters import VoterNode, VoterSet
-from broker.quorum.settings import StaticVoter
 from protocol.compiler import decode, encode_bytes
+from protocol.ids import BrokerId
 from protocol.messages.common_records import VotersRecord
 from protocol.primitives import Uuid
+from tests.support.quorum_values import make_static_voter, replica_key
 
 
 def directory(number: int) -> Uuid:
@@ -17,7 +18,7 @@ def directory(number: int) -> Uuid:
 
 
 def key(voter_id: int, home: int | None = None) -> ReplicaKey:
-    return ReplicaKey(voter_id, directory(voter_id if home is None else home))
+    return replica_key(voter_id, directory(voter_id if home is None else home))
 
 
 def voter(voter_id: int, home: int | None = None) -> VoterNode:
@@ -54,20 +55,20 @@ def test_voter_with_a_directory_matches_that_replica_only() -> None:
     one = voters(1)
     assert one.has(key(1))
     assert not one.has(key(1, home=7))
-    assert not one.has(ReplicaKey(1)), "a sender that names no directory may be on another disk"
+    assert not one.has(replica_key(1)), "a sender that names no directory may be on another disk"
     assert not one.has(key(2))
 
 
 def test_static_voter_matches_any_replica_of_its_id() -> None:
     static = VoterSet.of_static(
-        [StaticVoter(1, SocketAddress("a", 1)), StaticVoter(2, SocketAddress("b", 2))], "CONTROLLER"
+        [make_static_voter(1, SocketAddress("a", 1)), make_static_voter(2, SocketAddress("b", 2))], "CONTROLLER"
     )
     assert static.has(key(1))
-    assert static.has(ReplicaKey(2))
+    assert static.has(replica_key(2))
     assert not static.has(key(3))
-    assert static.endpoint(2, "CONTROLLER") == SocketAddress("b", 2)
-    assert static.endpoint(2, "OTHER") is None
-    assert static.endpoint(3, "CONTROLLER") is None
+    assert static.endpoint(BrokerId(2), "CONTROLLER") == SocketAddress("b", 2)
+    assert static.endpoint(BrokerId(2), "OTHER") is None
+    assert static.endpoint(BrokerId(3), "CONTROLLER") is None
     assert not static.support(1)
 
 
@@ -76,7 +77,7 @@ def test_changes_return_new_voter_sets() -> None:
     assert three.with_voter(voter(4)) == voters(1, 2, 3, 4)
     assert three.without(key(2)) == voters(1, 3)
     moved = voter(2)._replace(listeners=(ListenerEndpoint("CONTROLLER", "elsewhere", 1),))
-    assert three.updated(moved).endpoint(2, "CONTROLLER") == SocketAddress("elsewhere", 1)
+    assert three.updated(moved).endpoint(BrokerId(2), "CONTROLLER") == SocketAddress("elsewhere", 1)
     assert three == voters(1, 2, 3), "unchanged itself"
 
 
@@ -90,7 +91,7 @@ def test_invalid_changes_raise_value_error() -> None:
 
 
 def test_update_sets_the_directory_of_a_static_entry() -> None:
-    static = VoterSet.of_static([StaticVoter(1, SocketAddress("a", 1))], "CONTROLLER")
+    static = VoterSet.of_static([make_static_voter(1, SocketAddress("a", 1))], "CONTROLLER")
     assert static.updated(voter(1)) == voters(1)
 
 

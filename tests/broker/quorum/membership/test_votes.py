@@ -5,6 +5,7 @@ from itertools import product
 import pytest
 
 from broker.quorum.membership.votes import Ballot, Outcome, agreed_offset, majority
+from protocol.ids import BrokerId, Offset
 
 
 def slow_agreed_offset(ends: tuple[int, ...]) -> int:
@@ -16,7 +17,7 @@ def slow_agreed_offset(ends: tuple[int, ...]) -> int:
 @pytest.mark.parametrize("voters", range(1, 6))
 def test_agreed_offset_is_reached_by_a_majority(voters: int) -> None:
     for ends in product((-1, 0, 3, 7), repeat=voters):
-        assert agreed_offset(ends) == slow_agreed_offset(ends), ends
+        assert agreed_offset(map(Offset, ends)) == slow_agreed_offset(ends), ends
 
 
 def test_agreed_offset_without_voters_is_unknown() -> None:
@@ -39,16 +40,16 @@ def slow_outcome(voters: int, granted: int, refused: int) -> Outcome:
 def test_ballot_ends_as_soon_as_it_is_decided(voters: int) -> None:
     for granted in range(voters + 1):
         for refused in range(voters - granted + 1):
-            ballot = Ballot(frozenset(range(voters)))
+            ballot = Ballot(frozenset(map(BrokerId, range(voters))))
             for voter in range(granted + refused):
-                ballot.record(voter, voter < granted)
+                ballot.record(BrokerId(voter), voter < granted)
             assert ballot.outcome is slow_outcome(voters, granted, refused)
             assert len(ballot.pending) == voters - granted - refused
 
 
 def test_ballot_counts_the_first_vote_of_each_voter_only() -> None:
-    ballot = Ballot(frozenset({1, 2, 3}))
-    ballot.record(1, False)
-    ballot.record(1, True)
-    ballot.record(9, True)
+    ballot = Ballot(frozenset({BrokerId(1), BrokerId(2), BrokerId(3)}))
+    ballot.record(BrokerId(1), False)
+    ballot.record(BrokerId(1), True)
+    ballot.record(BrokerId(9), True)
     assert (ballot.granted, ballot.refused) == (set(), {1})

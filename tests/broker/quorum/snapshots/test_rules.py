@@ -5,7 +5,6 @@ from random import Random
 
 import pytest
 
-from broker.quorum.identity import SnapshotId
 from broker.quorum.settings import StoredSnapshot
 from broker.quorum.snapshots.rules import (
     LogFacts,
@@ -16,6 +15,7 @@ from broker.quorum.snapshots.rules import (
     position_error,
 )
 from protocol.errors import ErrorCode
+from tests.support.quorum_values import make_snapshot_id
 
 HOUR = 3_600_000
 NOW = 1_700_000_000_000
@@ -177,7 +177,7 @@ def test_trigger_agrees_with_a_list_of_all_events(seed: int) -> None:
 
 
 def snapshot(end: int, *, age_ms: int = 0, size: int = 10) -> StoredSnapshot:
-    return StoredSnapshot(SnapshotId(end, 1), size, NOW - age_ms)
+    return StoredSnapshot(make_snapshot_id(end, 1), size, NOW - age_ms)
 
 
 def rule(*, lag_ms: int = 10 * HOUR, retention_bytes: int = 0, retention_ms: int = -1) -> TrimRule:

@@ -15,10 +15,10 @@ from broker.metadata.image.features import bootstrap_records
 from broker.metadata.image.metadata_image import Provenance
 from broker.metadata.image.records import encode_record
 from broker.metadata.snapshot.codec import image_batches
-from broker.quorum.identity import LeaderAndEpoch, SnapshotId
 from broker.runtime.controller.driver import Command, ControllerDriver, UnusableSnapshot
 from broker.runtime.quorum.quorum import Appended, BatchTooLarge, CommittedBatch, NotLeader, QuorumListener
 from protocol.errors import ErrorCode, KafkaError
+from protocol.ids import Offset
 from protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
 from protocol.messages.metadata_records import RemoveTopicRecord, TopicRecord
 from tests.broker.metadata.images import CLUSTER_ID, Cluster, PlainSchema, image_of, uuid
@@ -27,6 +27,7 @@ from tests.support.fakes.clock import ManualClock
 from tests.support.fakes.inline_io import InlineIo
 from tests.support.fakes.manual_loop import ManualLoop
 from tests.support.fakes.runtimes import make_runtime
+from tests.support.quorum_values import leader_and_epoch, make_snapshot_id
 
 NODE = 1
 
@@ -37,7 +38,7 @@ class ScriptedQuorum:
     node_id = NODE
 
     def __init__(self) -> None:
-        self.leader = LeaderAndEpoch(None, 0)
+        self.leader = leader_and_epoch(None, 0)
         self.high_watermark: int | None = None
         self.log_end_offset = 0
         self.tail: list[CommittedBatch] = []
@@ -51,7 +52,7 @@ class ScriptedQuorum:
     def append(self, epoch: int, frames: Sequence[bytes]) -> Appended:
         if self.refusal is not None:
             raise self.refusal
-        if self.leader != LeaderAndEpoch(NODE, epoch):
+        if self.leader != leader_and_epoch(NODE, epoch):
             raise NotLeader("deposed")
         return self.write(epoch, frames)
 
@@ -66,7 +67,7 @@ class ScriptedQuorum:
         self.log_end_offset += count
         time_ms = 1_000 + base
         self.tail.append(CommittedBatch(base, base + count - 1, epoch, time_ms, list(frames)))
-        return Appended(base, base + count - 1, time_ms)
+        return Appended(Offset(base), Offset(base + count - 1), time_ms)
 
     def commit(self) -> None:
         """Commit the whole tail."""
@@ -77,7 +78,7 @@ class ScriptedQuorum:
 
     def elect(self, leader: int | None, epoch: int) -> None:
         """Elect a leader; its first record commits before it is notified."""
-        self.leader = LeaderAndEpoch(leader, epoch)
+        self.leader = leader_and_epoch(leader, epoch)
         assert self.listener is not None
         if leader == NODE:
             self.write(epoch)
@@ -223,7 +224,7 @@ def test_snapshot_replaces_the_state_and_publishes_removals() -> None:
     delta = MetadataDelta(target)
     delta.replay(RemoveTopicRecord(topic_id=uuid(501)))
     target = delta.apply(Provenance(99, 4, 5_000))
-    done = node.driver.on_load_snapshot(SnapshotId(100, 4), Chunks(list(image_batches(target, None))))
+    done = node.driver.on_load_snapshot(make_snapshot_id(100, 4), Chunks(list(image_batches(target, None))))
     node.loop.run_soon()
     done.result()
     assert node.driver.image == target
@@ -249,7 +250,7 @@ def test_first_image_from_a_snapshot_has_a_whole_delta() -> None:
     target = image_of([*records, config_record(default, "num.io.threads", "3").message])
     target = target._replace(provenance=Provenance(99, 4, 5_000))
     node.quorum.high_watermark = node.quorum.log_end_offset = 100
-    done = node.driver.on_load_snapshot(SnapshotId(100, 4), Chunks(list(image_batches(target, None))))
+    done = node.driver.on_load_snapshot(make_snapshot_id(100, 4), Chunks(list(image_batches(target, None))))
     node.loop.run_soon()
     done.result()
     assert node.publisher.images == [target]
@@ -262,7 +263,7 @@ def test_snapshot_under_a_wrong_name_ends_the_node() -> None:
     node = Node()
     node.quorum.elect(2, 1)
     content = list(image_batches(image_of([])._replace(provenance=Provenance(9, 3, 1)), None))
-    done = node.driver.on_load_snapshot(SnapshotId(10, 4), Chunks(content))
+    done = node.driver.on_load_snapshot(make_snapshot_id(10, 4), Chunks(content))
     node.loop.run_soon()
     assert isinstance(done.exception(), UnusableSnapshot)
     assert str(done.exception()) == "snapshot 10-4: the batches have epoch 3, the snapshot's name has 4"
@@ -271,7 +272,7 @@ def test_snapshot_under_a_wrong_name_ends_the_node() -> None:
 def test_close_cancels_a_snapshot_load() -> None:
     node = Node()
     chunks = Chunks(list(image_batches(image_of([]), None)))
-    done = node.driver.on_load_snapshot(SnapshotId(1, 0), chunks)
+    done = node.driver.on_load_snapshot(make_snapshot_id(1, 0), chunks)
     node.driver.close()
     node.loop.run_soon()
     assert done.cancelled()

@@ -6,6 +6,7 @@ from broker.quorum.ready import Append
 from broker.runtime.loop.append_slices import SLICE_BATCHES, SLICE_BYTES, SMALL_BYTES, sliced
 from protocol.records.batch import iter_headers
 from protocol.records.builder import Record, build_batch
+from tests.support.quorum_values import make_append
 
 
 def append_of(count: int, value_bytes: int) -> Append:
@@ -13,7 +14,7 @@ def append_of(count: int, value_bytes: int) -> Append:
         build_batch([Record(7, None, bytes(value_bytes))], base_offset=offset, leader_epoch=3)
         for offset in range(count)
     ]
-    return Append(b"".join(batches), count, 3)
+    return make_append(b"".join(batches), count, 3)
 
 
 @pytest.mark.parametrize(("count", "value_bytes"), [(1_000, 10), (30, 100_000), (257, 100), (3, 3 * SLICE_BYTES)])

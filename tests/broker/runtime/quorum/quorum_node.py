@@ -7,7 +7,7 @@ from random import Random
 
 from broker.metadata.snapshot.codec import voters_checkpoint
 from broker.quorum.core import QuorumCore
-from broker.quorum.identity import Instant, ListenerEndpoint, ReplicaKey, SnapshotId, SocketAddress
+from broker.quorum.identity import Instant, ListenerEndpoint, SnapshotId, SocketAddress
 from broker.quorum.membership.voters import VoterNode, VoterSet
 from broker.quorum.messages import Request
 from broker.quorum.settings import QuorumSettings
@@ -25,6 +25,7 @@ from tests.support.fakes.inline_io import InlineIo
 from tests.support.fakes.manual_loop import ManualLoop
 from tests.support.fakes.memory_files import MemoryFileSystem, checked
 from tests.support.fakes.runtimes import make_runtime
+from tests.support.quorum_values import replica_key
 
 DIRECTORY = f"data/{METADATA_LOG_NAME}"
 VOTERS_CHECKPOINT = "00000000000000000000-0000000000.checkpoint"
@@ -98,7 +99,7 @@ class QuorumNode:
         checked(self.fs).make_directory(parent(DIRECTORY))  # as a node does with its log directories
         checked(self.fs).sync_directory(parent(parent(DIRECTORY)))
         if not checked(self.fs).exists(DIRECTORY):
-            format_voters(self.fs, VoterNode(ReplicaKey(1, uuid(9)), listeners(port)))
+            format_voters(self.fs, VoterNode(replica_key(1, uuid(9)), listeners(port)))
         self.loop = ManualLoop()
         self.io = InlineIo(self.loop)
         self.clock = ManualClock()
@@ -108,7 +109,7 @@ class QuorumNode:
         self.log = RaftMetadataLog.open(checked(self.fs), DIRECTORY, config or LogConfig(), self.clock.now_ms())
         state_file = QuorumStateFile(checked(self.fs), DIRECTORY)
         settings = QuorumSettings(
-            key=ReplicaKey(node_id, uuid(9)), cluster_id=CLUSTER_ID, can_vote=True, listeners=listeners(port)
+            key=replica_key(node_id, uuid(9)), cluster_id=CLUSTER_ID, can_vote=True, listeners=listeners(port)
         )
         self.log.recovered = replace(self.log.recovered, election=state_file.read())
         now = Instant(self.clock.monotonic_ms(), self.clock.now_ms())

@@ -6,7 +6,7 @@ from random import Random
 
 from broker.metadata.snapshot.codec import snapshot_batches
 from broker.quorum.core import QuorumCore
-from broker.quorum.identity import Instant, KRaftVersions, ListenerEndpoint, ReplicaKey, SocketAddress
+from broker.quorum.identity import Instant, KRaftVersions, ListenerEndpoint, SocketAddress
 from broker.quorum.membership.voters import VoterNode
 from broker.quorum.messages import Request, Response, SendFailure
 from broker.quorum.settings import QuorumSettings
@@ -24,6 +24,7 @@ from tests.support.fakes.inline_io import InlineIo
 from tests.support.fakes.manual_loop import ManualLoop
 from tests.support.fakes.memory_files import MemoryFileSystem, checked
 from tests.support.fakes.runtimes import make_runtime
+from tests.support.quorum_values import replica_key
 
 
 class LoopClock:
@@ -41,7 +42,7 @@ class LoopClock:
 
 def voter(node_id: int) -> VoterNode:
     return VoterNode(
-        ReplicaKey(node_id, uuid(node_id)), (ListenerEndpoint("CONTROLLER", f"n{node_id}", 9093),), KRaftVersions()
+        replica_key(node_id, uuid(node_id)), (ListenerEndpoint("CONTROLLER", f"n{node_id}", 9093),), KRaftVersions()
     )
 
 

@@ -6,7 +6,6 @@ import pytest
 
 from broker.metrics.quorum import quorum_families
 from broker.quorum.core import NotLeader
-from broker.quorum.identity import ReplicaKey, SnapshotId
 from broker.quorum.messages import (
     EndQuorumEpochRequest,
     FetchRequest,
@@ -24,14 +23,15 @@ from storage.files import join
 from tests.broker.runtime.quorum.quorum_node import CLUSTER_ID, DIRECTORY, RecordingListener
 from tests.broker.runtime.quorum.quorum_trio import Trio, TrioNode
 from tests.support.fakes.memory_files import checked
+from tests.support.quorum_values import make_fetch_request, make_snapshot_id, replica_key
 
-ANONYMOUS = ReplicaKey(-1)
+ANONYMOUS = replica_key(-1)
 
 
 def fetch(node: TrioNode, offset: int, *, max_wait_ms: int = 0) -> FetchRequest:
     """Return a fetch of a consumer."""
     epoch = node.driver.leader.epoch
-    return FetchRequest(CLUSTER_ID, ANONYMOUS, epoch, offset, epoch if offset else 0, max_wait_ms)
+    return make_fetch_request(CLUSTER_ID, ANONYMOUS, epoch, offset, epoch if offset else 0, max_wait_ms)
 
 
 def sent_of(node: TrioNode, kind: type[Request]) -> list[Any]:
@@ -255,7 +255,7 @@ class TestAnswers:
         end_offset, epoch = map(int, name.split("-"))
         checked(leader.fs).remove(join(DIRECTORY, f"{end_offset:020d}-{epoch:010d}.checkpoint"))
         request = FetchSnapshotRequest(
-            CLUSTER_ID, ANONYMOUS, leader.driver.leader.epoch, SnapshotId(end_offset, epoch), 0
+            CLUSTER_ID, ANONYMOUS, leader.driver.leader.epoch, make_snapshot_id(end_offset, epoch), 0
         )
         answer = leader.driver.handle(request)
         trio.run(10)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from broker.quorum.identity import LeaderAndEpoch, SnapshotId
+from broker.quorum.identity import SnapshotId
 from broker.runtime.quorum.listener_feeds import CHUNK_BYTES, RECENT_BYTES, SLICE_RECORDS, ListenerFeeds
 from broker.runtime.quorum.quorum import CommittedBatch, RawSnapshotReader
 from protocol.primitives import Buffer
@@ -17,10 +17,11 @@ from tests.broker.runtime.quorum.quorum_node import RecordingListener
 from tests.support.fakes.inline_io import InlineIo
 from tests.support.fakes.manual_loop import ManualLoop
 from tests.support.fakes.runtimes import make_runtime
+from tests.support.quorum_values import leader_and_epoch, make_snapshot_id
 
 OWN_ID = 1
-OTHER = LeaderAndEpoch(2, 5)
-SELF = LeaderAndEpoch(OWN_ID, 5)
+OTHER = leader_and_epoch(2, 5)
+SELF = leader_and_epoch(OWN_ID, 5)
 
 
 class FakeReader:
@@ -241,7 +242,7 @@ class TestOwnBatches:
         harness.feeds.on_leader_change(SELF)
         harness.feeds.remember(CommittedBatch(0, 0, 5, 7, [b"lost"]))
         if how == "deposed":
-            harness.feeds.on_leader_change(LeaderAndEpoch(2, 6))
+            harness.feeds.on_leader_change(leader_and_epoch(2, 6))
         else:
             harness.feeds.pause()
             harness.feeds.resume()
@@ -272,10 +273,10 @@ class TestLeaders:
         harness = ListenerFeedsHarness()
         listener = harness.listen()
         for epoch in (6, 7):
-            harness.feeds.on_leader_change(LeaderAndEpoch(None, epoch))
-        harness.feeds.on_leader_change(LeaderAndEpoch(2, 7))
+            harness.feeds.on_leader_change(leader_and_epoch(None, epoch))
+        harness.feeds.on_leader_change(leader_and_epoch(2, 7))
         for epoch in (8, 9):
-            harness.feeds.on_leader_change(LeaderAndEpoch(None, epoch))
+            harness.feeds.on_leader_change(leader_and_epoch(None, epoch))
         assert listener.leaders == [(2, 7), (None, 8)]
 
     def test_leadership_without_a_commit_is_not_delivered(self) -> None:
@@ -283,7 +284,7 @@ class TestLeaders:
         listener = harness.listen()
         harness.log.append_control(epoch=5)
         harness.feeds.on_leader_change(SELF)
-        harness.feeds.on_leader_change(LeaderAndEpoch(2, 6))
+        harness.feeds.on_leader_change(leader_and_epoch(2, 6))
         harness.commit()
         assert listener.leaders == [(2, 6)]
 
@@ -309,13 +310,13 @@ class LoadingListener(RecordingListener):
 
 class TestSnapshots:
     def test_new_listener_starts_at_the_newest_snapshot(self) -> None:
-        harness = ListenerFeedsHarness(SnapshotId(2, 4))
+        harness = ListenerFeedsHarness(make_snapshot_id(2, 4))
         for value in (b"a", b"b", b"c"):
             harness.log.append(value)
         harness.commit()
         listener = harness.listen()
         assert listener.events == ["snapshot 2-4", "2-2"]
-        assert harness.log.opened == [SnapshotId(2, 4)]
+        assert harness.log.opened == [make_snapshot_id(2, 4)]
 
     def test_listener_below_the_log_start_loads_a_snapshot(self) -> None:
         harness = ListenerFeedsHarness()
@@ -325,12 +326,12 @@ class TestSnapshots:
         for value in (b"b", b"c", b"d"):
             harness.log.append(value)
         harness.log.log_start_offset = 3
-        harness.feeds.newest_snapshot = SnapshotId(3, 4)
+        harness.feeds.newest_snapshot = make_snapshot_id(3, 4)
         harness.commit()
         assert listener.events == ["0-0", "snapshot 3-4", "3-3"]
 
     def test_batches_wait_during_a_snapshot_load(self) -> None:
-        harness = ListenerFeedsHarness(SnapshotId(1, 4))
+        harness = ListenerFeedsHarness(make_snapshot_id(1, 4))
         harness.log.append(b"a")
         harness.log.append(b"b")
         harness.commit()
@@ -345,7 +346,7 @@ class TestSnapshots:
         assert listener.events == ["snapshot 1-4", "1-1", "2-2", "leader 2 in 5"]
 
     def test_snapshot_of_the_own_epoch_allows_the_own_leadership(self) -> None:
-        harness = ListenerFeedsHarness(SnapshotId(2, 5))
+        harness = ListenerFeedsHarness(make_snapshot_id(2, 5))
         harness.log.append_control()
         harness.log.append(b"b")
         harness.feeds.on_leader_change(SELF)
@@ -353,7 +354,7 @@ class TestSnapshots:
         assert harness.listen().events == ["snapshot 2-5", "leader 1 in 5"]
 
     def test_failed_snapshot_load_is_reported(self) -> None:
-        harness = ListenerFeedsHarness(SnapshotId(1, 4))
+        harness = ListenerFeedsHarness(make_snapshot_id(1, 4))
         harness.log.append(b"a")
         harness.commit()
         loading = LoadingListener(harness.loop)

@@ -7,10 +7,11 @@ import pytest
 
 from broker.quorum.identity import SnapshotId
 from broker.quorum.ready import Append, DiscardPart, FinishPart, StartAt, Trim, TruncateTo, WritePart
-from broker.quorum.settings import ControlRecord, EpochEntry, Recovered, StoredSnapshot
+from broker.quorum.settings import StoredSnapshot
 from broker.runtime.quorum.metadata_log import RaftMetadataLog, SnapshotNotFound
 from broker.runtime.quorum.metadata_recovery import UnusableMetadataLog
 from protocol.compiler import encode_bytes
+from protocol.ids import Offset
 from protocol.messages.common_records import KRaftVersionRecord, SnapshotHeaderRecord, VotersRecord, VotersRecordVoter
 from protocol.records.batch import iter_headers
 from protocol.records.builder import Record, build_batch
@@ -21,6 +22,13 @@ from storage.files import read_file, write_file
 from storage.log_snapshots import FORMATTED, CheckpointId, checkpoint_name
 from tests.support.fakes.memory_files import MemoryFileSystem
 from tests.support.fakes.power_loss import FailingPower, lose_power_in
+from tests.support.quorum_values import (
+    make_append,
+    make_control_record,
+    make_epoch_entry,
+    make_recovered,
+    make_snapshot_id,
+)
 
 NOW = 1_700_000_000_000
 DIRECTORY = "meta/__cluster_metadata-0"
@@ -54,7 +62,7 @@ def control(base: int, epoch: int, *ids: int) -> bytes:
 def append(log: RaftMetadataLog, *batches: bytes) -> None:
     data = b"".join(batches)
     headers = [header for _, header in iter_headers(data)]
-    log.perform(Append(data, headers[-1].next_offset, headers[-1].leader_epoch), NOW)
+    log.perform(make_append(data, headers[-1].next_offset, headers[-1].leader_epoch), NOW)
 
 
 def fill(log: RaftMetadataLog, end: int, epoch: int) -> None:
@@ -131,7 +139,7 @@ def names(fs: MemoryFileSystem, suffix: str) -> list[str]:
 
 
 def test_new_log_is_empty() -> None:
-    assert opened(MemoryFileSystem()).recovered == Recovered(None, 0, 0, (), (), ())
+    assert opened(MemoryFileSystem()).recovered == make_recovered(None, 0, 0, (), (), ())
 
 
 def test_log_has_the_metadata_topic_id() -> None:
@@ -151,7 +159,7 @@ def test_synced_records_survive_a_crash() -> None:
     log = opened(fs)
     assert content(log) == before
     assert log.recovered.log_end_offset == 5
-    assert log.recovered.epochs == (EpochEntry(1, 0), EpochEntry(2, 4))
+    assert log.recovered.epochs == (make_epoch_entry(1, 0), make_epoch_entry(2, 4))
     assert log.recovered.log_bytes == len(before) == log.size_bytes
 
 
@@ -162,7 +170,7 @@ def test_append_must_continue_the_log() -> None:
         with pytest.raises(UnexpectedOffset):
             append(log, wrong)
     with pytest.raises(UnexpectedOffset):
-        log.perform(Append(batch(1, 1), 3, 1), NOW)
+        log.perform(make_append(batch(1, 1), 3, 1), NOW)
     assert log.log_end_offset == 1
 
 
@@ -171,18 +179,18 @@ def test_truncation_removes_records_and_epochs() -> None:
     log = opened(fs)
     fill(log, 12, 1)
     fill(log, 20, 2)
-    log.perform(TruncateTo(11), NOW)
+    log.perform(TruncateTo(Offset(11)), NOW)
     fs.crash(Random(1))
     recovered = opened(fs).recovered
     assert recovered.log_end_offset == 11
-    assert recovered.epochs == (EpochEntry(1, 0),)
+    assert recovered.epochs == (make_epoch_entry(1, 0),)
 
 
 def test_trim_deletes_segments_at_the_next_sync() -> None:
     fs = MemoryFileSystem()
     log = opened(fs)
     fill(log, 30, 1)
-    old, new = SnapshotId(10, 1), SnapshotId(25, 1)
+    old, new = make_snapshot_id(10, 1), make_snapshot_id(25, 1)
     generate(log, old)
     generate(log, new)
     log.perform(Trim(new), NOW)
@@ -207,8 +215,8 @@ def test_trim_deletes_the_segment_rolled_by_the_previous_trim() -> None:
     log = RaftMetadataLog.open(fs, DIRECTORY, LogConfig(), NOW)
     for end in (10, 20, 30, 40):
         fill(log, end, 1)
-        generate(log, SnapshotId(end, 1))
-        log.perform(Trim(SnapshotId(end, 1)), NOW)
+        generate(log, make_snapshot_id(end, 1))
+        log.perform(Trim(make_snapshot_id(end, 1)), NOW)
         log.sync()
     assert names(fs, ".log") == [f"{40:020d}.log"]
 
@@ -217,21 +225,21 @@ def test_snapshot_replaces_the_log() -> None:
     fs = MemoryFileSystem()
     log = opened(fs)
     fill(log, 12, 1)
-    generate(log, SnapshotId(10, 1))
-    install(log, SnapshotId(500, 4), 1, 2)
+    generate(log, make_snapshot_id(10, 1))
+    install(log, make_snapshot_id(500, 4), 1, 2)
     assert (log.log_start_offset, log.log_end_offset) == (500, 500)
     log.sync()
     assert names(fs, ".checkpoint") == [checkpoint_name(CheckpointId(500, 4))]
     fill(log, 505, 4)
     fs.crash(Random(1))
     log = opened(fs)
-    assert log.recovered == Recovered(
+    assert log.recovered == make_recovered(
         None,
         log_start_offset=500,
         log_end_offset=505,
-        epochs=(EpochEntry(4, 500),),
-        snapshots=(stored(SnapshotId(500, 4), 1, 2),),
-        control=(ControlRecord(499, 1, None), ControlRecord(499, None, voters(1, 2))),
+        epochs=(make_epoch_entry(4, 500),),
+        snapshots=(stored(make_snapshot_id(500, 4), 1, 2),),
+        control=(make_control_record(499, 1, None), make_control_record(499, None, voters(1, 2))),
         log_bytes=len(content(log)),
     )
     assert content(log) == b"".join(batch(offset, 4) for offset in range(500, 505))
@@ -239,19 +247,19 @@ def test_snapshot_replaces_the_log() -> None:
 
 def test_finish_part_returns_the_snapshots_voters() -> None:
     log = opened(MemoryFileSystem())
-    id = SnapshotId(500, 4)
+    id = make_snapshot_id(500, 4)
     data = snapshot_bytes(id, 1, 2)
     log.perform(WritePart(id, 0, memoryview(data)), NOW)
     fetched = log.perform(FinishPart(id, len(data)), NOW)
     assert fetched is not None
     assert fetched.stored == stored(id, 1, 2)
-    assert fetched.control == (ControlRecord(499, 1, None), ControlRecord(499, None, voters(1, 2)))
+    assert fetched.control == (make_control_record(499, 1, None), make_control_record(499, None, voters(1, 2)))
 
 
 def test_incomplete_fetched_snapshot_is_deleted() -> None:
     fs = MemoryFileSystem()
     log = opened(fs)
-    id, data = SnapshotId(500, 4), snapshot_bytes(SnapshotId(500, 3))
+    id, data = make_snapshot_id(500, 4), snapshot_bytes(make_snapshot_id(500, 3))
     log.perform(WritePart(id, 0, data), NOW)
     assert log.perform(FinishPart(id, len(data)), NOW) is None
     log.perform(WritePart(id, 0, data[:10]), NOW)
@@ -263,7 +271,7 @@ def test_fetched_snapshot_with_invalid_voters_is_not_installed() -> None:
     """An installed snapshot would outlive this process, and no later process could start."""
     fs = MemoryFileSystem()
     log = opened(fs)
-    id = SnapshotId(500, 4)
+    id = make_snapshot_id(500, 4)
     data = snapshot_bytes(id, 1, 1)
     log.perform(WritePart(id, 0, data), NOW)
     assert log.perform(FinishPart(id, len(data)), NOW) is None
@@ -272,26 +280,29 @@ def test_fetched_snapshot_with_invalid_voters_is_not_installed() -> None:
 
 def test_log_cannot_start_at_a_missing_snapshot() -> None:
     with pytest.raises(AssertionError, match="the snapshot is not on disk"):
-        opened(MemoryFileSystem()).perform(StartAt(SnapshotId(5, 1)), NOW)
+        opened(MemoryFileSystem()).perform(StartAt(make_snapshot_id(5, 1)), NOW)
 
 
 def test_snapshots_are_read_by_page_and_by_batch() -> None:
     log = opened(MemoryFileSystem())
     fill(log, 5, 1)
-    id = SnapshotId(5, 1)
+    id = make_snapshot_id(5, 1)
     assert generate(log, id) == stored(id)
     data = snapshot_bytes(id)
     assert log.read_snapshot_page(id, 7, 20) == data[7:27]
     assert log.read_snapshot_page(id, len(data) - 5, 20) == data[-5:]
     assert log.open_snapshot(id).next_chunk() == data
-    for read in (lambda: log.read_snapshot_page(SnapshotId(9, 9), 0, 1), lambda: log.open_snapshot(SnapshotId(9, 9))):
+    for read in (
+        lambda: log.read_snapshot_page(make_snapshot_id(9, 9), 0, 1),
+        lambda: log.open_snapshot(make_snapshot_id(9, 9)),
+    ):
         with pytest.raises(SnapshotNotFound):
             read()
 
 
 def test_abandoned_snapshot_leaves_no_file() -> None:
     fs = MemoryFileSystem()
-    writer = opened(fs).begin_snapshot(SnapshotId(5, 1))
+    writer = opened(fs).begin_snapshot(make_snapshot_id(5, 1))
     writer.append(b"abc")
     assert writer.size == 3
     writer.abandon()
@@ -301,14 +312,14 @@ def test_abandoned_snapshot_leaves_no_file() -> None:
 def test_failed_snapshot_write_does_not_fail_the_log() -> None:
     fs = MemoryFileSystem()
     log = opened(fs)
-    writer = log.begin_snapshot(SnapshotId(1, 1))
+    writer = log.begin_snapshot(make_snapshot_id(1, 1))
     fs.fail("write", path_part=".part")
     with pytest.raises(OSError, match="error"):
         writer.append(b"abc")
     fill(log, 1, 1)
 
 
-@pytest.mark.parametrize("operation", [WritePart(SnapshotId(5, 1), 0, b"a"), Append(batch(0, 1), 1, 1)])
+@pytest.mark.parametrize("operation", [WritePart(make_snapshot_id(5, 1), 0, b"a"), make_append(batch(0, 1), 1, 1)])
 def test_io_error_fails_the_log_permanently(operation: WritePart | Append) -> None:
     fs = MemoryFileSystem()
     log = opened(fs)
@@ -324,15 +335,15 @@ def test_io_error_fails_the_log_permanently(operation: WritePart | Append) -> No
 def test_voters_come_from_the_0_0_snapshot_then_from_the_log() -> None:
     fs = MemoryFileSystem()
     log = opened(fs)
-    place(fs, SnapshotId(*FORMATTED), snapshot_bytes(SnapshotId(*FORMATTED), 1))
+    place(fs, make_snapshot_id(*FORMATTED), snapshot_bytes(make_snapshot_id(*FORMATTED), 1))
     append(log, batch(0, 1), control(1, 1, 1, 2))
     log.sync()
     recovered = opened(fs).recovered
     assert recovered.control == (
-        ControlRecord(-1, 1, None),
-        ControlRecord(-1, None, voters(1)),
-        ControlRecord(1, 1, None),
-        ControlRecord(2, None, voters(1, 2)),
+        make_control_record(-1, 1, None),
+        make_control_record(-1, None, voters(1)),
+        make_control_record(1, 1, None),
+        make_control_record(2, None, voters(1, 2)),
     )
     assert recovered.snapshots == ()
 
@@ -340,23 +351,23 @@ def test_voters_come_from_the_0_0_snapshot_then_from_the_log() -> None:
 def test_newest_snapshot_replaces_earlier_voter_records() -> None:
     fs = MemoryFileSystem()
     log = opened(fs)
-    place(fs, SnapshotId(*FORMATTED), snapshot_bytes(SnapshotId(*FORMATTED), 1))
+    place(fs, make_snapshot_id(*FORMATTED), snapshot_bytes(make_snapshot_id(*FORMATTED), 1))
     append(log, control(0, 1, 1, 2), control(2, 1, 1, 2, 3), control(4, 1, 2, 3))
-    generate(log, SnapshotId(2, 1), 1, 2)
-    generate(log, SnapshotId(4, 1), 1, 2, 3)
+    generate(log, make_snapshot_id(2, 1), 1, 2)
+    generate(log, make_snapshot_id(4, 1), 1, 2, 3)
     log.sync()
     assert opened(fs).recovered.control == (
-        ControlRecord(3, 1, None),
-        ControlRecord(3, None, voters(1, 2, 3)),
-        ControlRecord(4, 1, None),
-        ControlRecord(5, None, voters(2, 3)),
+        make_control_record(3, 1, None),
+        make_control_record(3, None, voters(1, 2, 3)),
+        make_control_record(4, 1, None),
+        make_control_record(5, None, voters(2, 3)),
     )
 
 
 def test_damaged_0_0_snapshot_stops_the_start() -> None:
     fs = MemoryFileSystem()
     opened(fs)
-    place(fs, SnapshotId(*FORMATTED), b"?")
+    place(fs, make_snapshot_id(*FORMATTED), b"?")
     with pytest.raises(UnusableMetadataLog, match="which formatting wrote"):
         opened(fs)
 
@@ -384,9 +395,9 @@ def test_data_batches_are_not_read_for_control_records() -> None:
 def test_temporary_files_are_removed() -> None:
     fs = MemoryFileSystem()
     log = opened(fs)
-    log.perform(WritePart(SnapshotId(5, 1), 0, b"abc"), NOW)
-    log.begin_snapshot(SnapshotId(5, 1)).append(b"abc")
-    write_file(fs, path(SnapshotId(3, 1)) + ".deleted", b"abc", sync=True)
+    log.perform(WritePart(make_snapshot_id(5, 1), 0, b"abc"), NOW)
+    log.begin_snapshot(make_snapshot_id(5, 1)).append(b"abc")
+    write_file(fs, path(make_snapshot_id(3, 1)) + ".deleted", b"abc", sync=True)
     opened(fs)
     assert [name for name in fs.list(DIRECTORY) if "checkpoint." in name] == []
 
@@ -394,20 +405,20 @@ def test_temporary_files_are_removed() -> None:
 def test_snapshot_newer_than_the_log_empties_the_log() -> None:
     fs = MemoryFileSystem()
     fill(opened(fs), 12, 1)
-    place(fs, SnapshotId(40, 1))
+    place(fs, make_snapshot_id(40, 1))
     log = opened(fs)
     assert (log.log_start_offset, log.log_end_offset) == (40, 40)
-    assert snapshots(log) == [SnapshotId(40, 1)]
+    assert snapshots(log) == [make_snapshot_id(40, 1)]
 
 
 def test_snapshot_that_contradicts_the_log_replaces_it() -> None:
     """Snapshots are committed; the end of the log may be from a deposed leader."""
-    for id in (SnapshotId(12, 2), SnapshotId(8, 2), SnapshotId(12, 3)):
+    for id in (make_snapshot_id(12, 2), make_snapshot_id(8, 2), make_snapshot_id(12, 3)):
         fs = MemoryFileSystem()
         log = opened(fs)
         fill(log, 5, 1)
         fill(log, 12, 4)
-        generate(log, SnapshotId(5, 1))
+        generate(log, make_snapshot_id(5, 1))
         place(fs, id)
         log = opened(fs)
         assert (log.log_start_offset, log.log_end_offset, snapshots(log)) == (id.end_offset, id.end_offset, [id])
@@ -418,25 +429,25 @@ def test_snapshots_within_the_log_are_kept() -> None:
     log = opened(fs)
     fill(log, 12, 1)
     fill(log, 20, 2)
-    for id in (SnapshotId(5, 1), SnapshotId(12, 1), SnapshotId(20, 2)):
+    for id in (make_snapshot_id(5, 1), make_snapshot_id(12, 1), make_snapshot_id(20, 2)):
         generate(log, id)
     log = opened(fs)
     assert (log.log_start_offset, log.log_end_offset) == (0, 20)
-    assert snapshots(log) == [SnapshotId(5, 1), SnapshotId(12, 1), SnapshotId(20, 2)]
+    assert snapshots(log) == [make_snapshot_id(5, 1), make_snapshot_id(12, 1), make_snapshot_id(20, 2)]
 
 
 def trimmed_log(fs: MemoryFileSystem) -> SnapshotId:
     """Return segments from an offset above 0 on, and a snapshot at the log start."""
     log = opened(fs)
     fill(log, 30, 1)
-    id = generate(log, SnapshotId(25, 1)).id
+    id = generate(log, make_snapshot_id(25, 1)).id
     log.perform(Trim(id), NOW)
     log.sync()
     return id
 
 
 def test_log_with_a_later_start_and_no_snapshot_stops_the_start() -> None:
-    for older in (None, SnapshotId(3, 1)):
+    for older in (None, make_snapshot_id(3, 1)):
         fs = MemoryFileSystem()
         fs.remove(path(trimmed_log(fs)))
         if older is not None:
@@ -448,7 +459,7 @@ def test_log_with_a_later_start_and_no_snapshot_stops_the_start() -> None:
 def test_snapshots_below_the_first_segment_are_removed() -> None:
     fs = MemoryFileSystem()
     id = trimmed_log(fs)
-    place(fs, SnapshotId(3, 1))
+    place(fs, make_snapshot_id(3, 1))
     assert snapshots(opened(fs)) == [id]
     assert names(fs, ".checkpoint") == [checkpoint_name(CheckpointId(*id))]
 
@@ -457,8 +468,8 @@ def test_damaged_snapshot_is_renamed_if_the_log_covers_it() -> None:
     fs = MemoryFileSystem()
     log = opened(fs)
     fill(log, 30, 1)
-    generate(log, SnapshotId(25, 1))
-    damage(fs, SnapshotId(25, 1))
+    generate(log, make_snapshot_id(25, 1))
+    damage(fs, make_snapshot_id(25, 1))
     log = opened(fs)
     assert (log.log_start_offset, log.log_end_offset) == (0, 30)
     assert snapshots(log) == []
@@ -468,12 +479,12 @@ def test_damaged_snapshot_is_renamed_if_the_log_covers_it() -> None:
 def test_damaged_snapshot_is_renamed_if_an_older_one_covers_the_log() -> None:
     fs = MemoryFileSystem()
     id = trimmed_log(fs)
-    place(fs, SnapshotId(28, 1), b"damaged")
+    place(fs, make_snapshot_id(28, 1), b"damaged")
     log = opened(fs)
     assert (log.log_start_offset, snapshots(log)) == (25, [id])
 
 
-@pytest.mark.parametrize("extra", [None, SnapshotId(3, 1)])
+@pytest.mark.parametrize("extra", [None, make_snapshot_id(3, 1)])
 def test_damaged_snapshot_that_is_needed_stops_the_start(extra: SnapshotId | None) -> None:
     fs = MemoryFileSystem()
     id = trimmed_log(fs)
@@ -490,7 +501,7 @@ def test_damaged_snapshot_ahead_of_the_log_stops_the_start() -> None:
     """Records that this node acknowledged would be lost."""
     fs = MemoryFileSystem()
     fill(opened(fs), 12, 1)
-    place(fs, SnapshotId(40, 1), b"damaged")
+    place(fs, make_snapshot_id(40, 1), b"damaged")
     with pytest.raises(UnusableMetadataLog):
         opened(fs)
 
@@ -499,14 +510,14 @@ def test_snapshot_with_invalid_voters_counts_as_damaged() -> None:
     fs = MemoryFileSystem()
     log = opened(fs)
     fill(log, 6, 1)
-    generate(log, SnapshotId(5, 1), 1, 1)
+    generate(log, make_snapshot_id(5, 1), 1, 1)
     assert opened(fs).recovered.snapshots == ()
 
 
 def test_log_starts_at_its_oldest_snapshot() -> None:
     fs = MemoryFileSystem()
     id = trimmed_log(fs)
-    newer = generate(opened(fs), SnapshotId(28, 1)).id
+    newer = generate(opened(fs), make_snapshot_id(28, 1)).id
     log = opened(fs)
     assert (log.log_start_offset, snapshots(log)) == (25, [id, newer])
 
@@ -528,10 +539,10 @@ def test_epoch_entries_start_at_the_log_start_offset() -> None:
     log = opened(fs)
     fill(log, 12, 1)
     fill(log, 30, 3)
-    id = generate(log, SnapshotId(25, 3)).id
+    id = generate(log, make_snapshot_id(25, 3)).id
     log.perform(Trim(id), NOW)
     log.sync()
-    assert opened(fs).recovered.epochs == (EpochEntry(3, 25),)
+    assert opened(fs).recovered.epochs == (make_epoch_entry(3, 25),)
 
 
 # Power failures
@@ -606,7 +617,7 @@ class LogSimulation:
         offset = self.end(self.batches[:kept])
         self.possible += [self.batches[:n] for n in range(kept, len(self.batches) + 1)]
         self.batches = self.batches[:kept]
-        return lambda: self.log.perform(TruncateTo(offset), NOW)
+        return lambda: self.log.perform(TruncateTo(Offset(offset)), NOW)
 
     def generate(self) -> Callable[[], object] | None:
         """Generate a snapshot below the committed offset, and possibly trim to it."""
@@ -617,7 +628,7 @@ class LogSimulation:
         end = self.random.choice(ends)
         epoch = self.epoch_at(end)
         assert epoch is not None
-        id = SnapshotId(end, epoch)
+        id = make_snapshot_id(end, epoch)
         trims = self.random.random() < 0.7
 
         def work() -> None:
@@ -633,7 +644,7 @@ class LogSimulation:
             return None
         self.epoch += 1
         end = self.random.randint(self.committed + 1, self.log.log_end_offset + 20)
-        id = SnapshotId(end, self.epoch)
+        id = make_snapshot_id(end, self.epoch)
         self.possible.append(self.batches)
         self.batches = []
 
@@ -683,13 +694,13 @@ def test_log_recovers_from_power_failures_at_random_points(seed: int) -> None:
 
 def everything(log: RaftMetadataLog) -> None:
     fill(log, 30, 2)
-    generate(log, SnapshotId(20, 2), 1)
-    generate(log, SnapshotId(28, 2), 1)
-    log.perform(Trim(SnapshotId(20, 2)), NOW)
-    log.perform(TruncateTo(29), NOW)
-    log.perform(Trim(SnapshotId(28, 2)), NOW)
+    generate(log, make_snapshot_id(20, 2), 1)
+    generate(log, make_snapshot_id(28, 2), 1)
+    log.perform(Trim(make_snapshot_id(20, 2)), NOW)
+    log.perform(TruncateTo(Offset(29)), NOW)
+    log.perform(Trim(make_snapshot_id(28, 2)), NOW)
     fill(log, 34, 3)
-    install(log, SnapshotId(100, 4), 1, 2)
+    install(log, make_snapshot_id(100, 4), 1, 2)
     fill(log, 104, 4)
 
 

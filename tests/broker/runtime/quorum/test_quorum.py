@@ -6,7 +6,7 @@ from random import Random
 import pytest
 
 from broker.quorum.core import BatchTooLarge, NotLeader
-from broker.quorum.identity import KRaftVersions, LeaderAndEpoch, ReplicaKey
+from broker.quorum.identity import KRaftVersions
 from broker.quorum.membership.voters import VoterNode, VoterSet
 from broker.quorum.ready import ElectionState
 from broker.quorum.settings import MAX_BATCH_BYTES
@@ -22,6 +22,7 @@ from tests.broker.metadata.images import uuid
 from tests.broker.runtime.quorum.quorum_node import DIRECTORY, QuorumNode, RecordingListener, format_voters, listeners
 from tests.support.fakes.batches import iter_all_records
 from tests.support.fakes.memory_files import MemoryFileSystem, checked
+from tests.support.quorum_values import leader_and_epoch, make_election_state, replica_key
 
 
 def control_records(node: QuorumNode) -> list[tuple[int, ControlType, bytes]]:
@@ -57,7 +58,7 @@ class TestFirstElection:
     def test_listener_gets_the_leader_after_all_earlier_batches(self) -> None:
         node = QuorumNode().start()
         assert node.listener.events == ["0-2", "leader 1 in 1"]
-        assert (node.quorum.leader, node.quorum.high_watermark) == (LeaderAndEpoch(1, 1), 3)
+        assert (node.quorum.leader, node.quorum.high_watermark) == (leader_and_epoch(1, 1), 3)
 
     def test_epoch_is_on_disk_before_its_first_record(self) -> None:
         node = QuorumNode()
@@ -74,13 +75,13 @@ class TestFirstElection:
     def test_state_file_has_kafkas_format(self) -> None:
         node = QuorumNode().start()
         content = read_file(checked(node.fs), join(DIRECTORY, "quorum-state"))
-        assert content == to_json(ElectionState(1, 1, 1, uuid(9)))
+        assert content == to_json(make_election_state(1, 1, 1, uuid(9)))
 
     def test_formatted_voters_are_copied_into_the_log(self) -> None:
         fs = MemoryFileSystem()
-        format_voters(fs, VoterNode(ReplicaKey(1, uuid(9)), listeners(port=1)))
+        format_voters(fs, VoterNode(replica_key(1, uuid(9)), listeners(port=1)))
         node = QuorumNode(fs).start()
-        assert node.quorum.facts.voters == VoterSet([VoterNode(ReplicaKey(1, uuid(9)), listeners(), KRaftVersions())])
+        assert node.quorum.facts.voters == VoterSet([VoterNode(replica_key(1, uuid(9)), listeners(), KRaftVersions())])
 
 
 class TestAppend:
@@ -165,7 +166,7 @@ class TestResign:
     def test_resigning_from_a_past_epoch_has_no_effect(self) -> None:
         node = QuorumNode().start()
         node.quorum.resign(0)
-        assert node.quorum.leader == LeaderAndEpoch(1, 1)
+        assert node.quorum.leader == leader_and_epoch(1, 1)
 
 
 class TestRestart:
@@ -219,14 +220,14 @@ class TestRestart:
         fs = MemoryFileSystem()
         checked(fs).make_directory(DIRECTORY)
         replace_file(checked(fs), join(DIRECTORY, "quorum-state"), content)
-        format_voters(fs, VoterNode(ReplicaKey(1, uuid(9)), listeners()))
+        format_voters(fs, VoterNode(replica_key(1, uuid(9)), listeners()))
         assert QuorumNode(fs).start().quorum.leader.epoch > 7
 
     def test_voted_directory_id_is_restored(self) -> None:
         fs = MemoryFileSystem()
         checked(fs).make_directory(DIRECTORY)
         file = QuorumStateFile(checked(fs), DIRECTORY)
-        state = ElectionState(3, -1, 2, uuid_from_text("is52P1UlQWem0ILt--_h1Q"))
+        state = make_election_state(3, -1, 2, uuid_from_text("is52P1UlQWem0ILt--_h1Q"))
         file.write(state)
         assert file.read() == state
 

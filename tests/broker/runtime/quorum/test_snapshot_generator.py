@@ -20,6 +20,7 @@ from tests.broker.runtime.controller.test_driver import DriverNode, creating
 from tests.broker.runtime.quorum.quorum_node import DIRECTORY
 from tests.support.fakes.memory_files import MemoryFileSystem, checked
 from tests.support.fakes.runtimes import make_runtime
+from tests.support.quorum_values import make_snapshot_id
 
 
 class CuttingNode(DriverNode):
@@ -76,7 +77,7 @@ class TestOnDemand:
         node = populated()
         id = node.cut()
         image = node.driver.image
-        assert id == SnapshotId(image.offset + 1, image.epoch)
+        assert id == make_snapshot_id(image.offset + 1, image.epoch)
         control = node.node.quorum.control_before(id.end_offset)
         state = ControlState(control.kraft_version, control.voters.to_record())
         assert state.kraft_version == 1

@@ -35,6 +35,7 @@ from tests.support.fakes.inline_io import InlineIo
 from tests.support.fakes.manual_loop import ManualLoop
 from tests.support.fakes.memory_files import MemoryFileSystem, checked
 from tests.support.fakes.memory_object_store import MemoryObjectStore
+from tests.support.quorum_values import make_snapshot_id
 
 CLUSTER_ID = "test-cluster"
 IMAGE = folded(History(3).batches)
@@ -120,10 +121,10 @@ def harness() -> SnapshotImportHarness:
 def test_newest_snapshot_within_the_bounds_is_loaded(harness: SnapshotImportHarness) -> None:
     for end in (10, 20, 30):
         harness.offer(manifest(end))
-    assert harness.find(most=25) == SnapshotId(20, EPOCH)
+    assert harness.find(most=25) == make_snapshot_id(20, EPOCH)
     assert harness.find(least=26, most=29) is None
-    assert harness.find() == SnapshotId(30, EPOCH)
-    assert harness.load(SnapshotId(30, EPOCH)) == ImportLoaded(2, len(CONTENT))
+    assert harness.find() == make_snapshot_id(30, EPOCH)
+    assert harness.load(make_snapshot_id(30, EPOCH)) == ImportLoaded(2, len(CONTENT))
     assert harness.on_disk == [f"{30:020d}-{EPOCH:010d}-import.checkpoint.part"]
     harness.files.finish_part(CheckpointId(30, EPOCH), len(CONTENT), lambda _batch: None, is_imported=True)
     assert harness.on_disk == [f"{30:020d}-{EPOCH:010d}.checkpoint"]
@@ -133,7 +134,7 @@ def test_other_objects_are_not_read(harness: SnapshotImportHarness) -> None:
     harness.offer(manifest(10))
     for key in ("00000000000000000020-0000000001.json/x", "0", "_state/sections/00", "topics/x.parquet"):
         harness.objects.put(PREFIX + key, [b"?"])
-    assert harness.find() == SnapshotId(10, EPOCH)
+    assert harness.find() == make_snapshot_id(10, EPOCH)
     assert [call.key for call in harness.objects.calls if call.operation == "get"] == [PREFIX + manifest(10).name]
     assert {call.key for call in harness.objects.calls if call.operation == "list"} == {PREFIX + "0"}
 
@@ -160,16 +161,16 @@ def test_invalid_snapshot_is_refused_once_and_the_next_one_found(
     harness.offer(manifest(5))
     harness.offer(made, content)
     found = harness.find()
-    if found == SnapshotId(10, EPOCH):
+    if found == make_snapshot_id(10, EPOCH):
         assert harness.load(found) == ImportFailed(2, is_refused=True)
         found = harness.find(3)
-    assert found == SnapshotId(5, EPOCH)
+    assert found == make_snapshot_id(5, EPOCH)
     assert harness.on_disk == []
     (warning,) = warnings(caplog)
     assert warning.startswith(f"A metadata snapshot is refused: {made.file}: ")
     assert reason in warning
     request_count = len([call for call in harness.objects.calls if call.key.endswith(made.file)])
-    assert harness.find(4) == SnapshotId(5, EPOCH)
+    assert harness.find(4) == make_snapshot_id(5, EPOCH)
     assert len(warnings(caplog)) == 1
     assert len([call for call in harness.objects.calls if call.key.endswith(made.file)]) == request_count
 
@@ -180,7 +181,7 @@ def test_hostile_manifests_are_refused(
 ) -> None:
     harness.offer(manifest(5))
     harness.objects.put(PREFIX + manifest(10).name, [content])
-    assert harness.find() == SnapshotId(5, EPOCH)
+    assert harness.find() == make_snapshot_id(5, EPOCH)
     assert "its manifest" in "".join(warnings(caplog))
     assert not any("\n" in warning for warning in warnings(caplog))
 
@@ -190,18 +191,18 @@ def test_manifest_without_a_snapshot_is_refused(
 ) -> None:
     harness.offer(manifest(10))
     harness.objects.lose(PREFIX + manifest(10).file)
-    assert harness.find() == SnapshotId(10, EPOCH)
-    assert harness.load(SnapshotId(10, EPOCH)) == ImportFailed(2, is_refused=True)
+    assert harness.find() == make_snapshot_id(10, EPOCH)
+    assert harness.load(make_snapshot_id(10, EPOCH)) == ImportFailed(2, is_refused=True)
     assert "but the snapshot does not" in warnings(caplog)[0]
 
 
 def test_rewritten_manifest_is_read_again(harness: SnapshotImportHarness) -> None:
     harness.offer(manifest(10), CONTENT[:-1])
-    assert harness.load(harness.find() or SnapshotId(0, 0)) == ImportFailed(2, is_refused=True)
+    assert harness.load(harness.find() or make_snapshot_id(0, 0)) == ImportFailed(2, is_refused=True)
     assert harness.find(3) is None
     harness.objects.now_ms += 1
     harness.offer(manifest(10))
-    assert harness.load(harness.find(4) or SnapshotId(0, 0), 5) == ImportLoaded(5, len(CONTENT))
+    assert harness.load(harness.find(4) or make_snapshot_id(0, 0), 5) == ImportLoaded(5, len(CONTENT))
 
 
 def test_snapshot_ahead_of_the_high_watermark_is_logged_once_and_found_later(
@@ -212,7 +213,7 @@ def test_snapshot_ahead_of_the_high_watermark_is_logged_once_and_found_later(
     assert harness.find(most=9) is None
     (warning,) = warnings(caplog)
     assert "ahead of the committed log" in warning
-    assert harness.find(most=10) == SnapshotId(10, EPOCH)
+    assert harness.find(most=10) == make_snapshot_id(10, EPOCH)
 
 
 def test_snapshot_refused_by_the_core_is_not_found_again(
@@ -221,9 +222,9 @@ def test_snapshot_refused_by_the_core_is_not_found_again(
     harness.offer(manifest(5))
     harness.offer(manifest(10))
     found = harness.find()
-    assert found == SnapshotId(10, EPOCH)
+    assert found == make_snapshot_id(10, EPOCH)
     harness.importer.perform(RefuseImport(found, "it belongs to another log"), harness.outcomes.append)
-    assert harness.find(3) == SnapshotId(5, EPOCH)
+    assert harness.find(3) == make_snapshot_id(5, EPOCH)
     assert "it belongs to another log" in warnings(caplog)[0]
 
 
@@ -237,14 +238,14 @@ def test_unavailable_store_is_logged_without_a_refusal(
     assert warning.startswith("The store of metadata snapshots cannot be used; fetching from the leader instead")
     assert "no route to host" in warning
     harness.error = None
-    assert harness.find(2) == SnapshotId(10, EPOCH)
+    assert harness.find(2) == make_snapshot_id(10, EPOCH)
 
 
 def test_full_disk_leaves_no_file_and_refuses_nothing(
     harness: SnapshotImportHarness, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     harness.offer(manifest(10))
-    found = harness.find() or SnapshotId(0, 0)
+    found = harness.find() or make_snapshot_id(0, 0)
 
     def full(_id: CheckpointId) -> None:
         raise OSError(28, "No space left on device")
@@ -260,7 +261,7 @@ def test_snapshot_larger_than_the_free_space_is_not_loaded(
 ) -> None:
     harness.offer(manifest(10))
     harness.fs.capacity_bytes = len(CONTENT) * 3 // 2
-    assert harness.load(harness.find() or SnapshotId(0, 0)) == ImportFailed(2, is_refused=False)
+    assert harness.load(harness.find() or make_snapshot_id(0, 0)) == ImportFailed(2, is_refused=False)
     assert harness.on_disk == []
     assert "does not fit" in warnings(caplog)[0]
 
@@ -272,7 +273,7 @@ def test_snapshot_with_invalid_voters_is_refused(
     twice = VotersRecord(voters=[VotersRecordVoter(voter_id=1), VotersRecordVoter(voter_id=1)])
     content = b"".join(image_batches(IMAGE, ControlState(1, twice)))
     harness.offer(manifest(10, content), content)
-    assert harness.load(harness.find() or SnapshotId(0, 0)) == ImportFailed(2, is_refused=True)
+    assert harness.load(harness.find() or make_snapshot_id(0, 0)) == ImportFailed(2, is_refused=True)
     assert harness.on_disk == []
     assert warnings(caplog)
 
@@ -281,7 +282,7 @@ def test_ended_step_has_no_outcome_and_leaves_no_file(
     harness: SnapshotImportHarness, caplog: pytest.LogCaptureFixture
 ) -> None:
     harness.offer(manifest(10))
-    found = harness.find() or SnapshotId(0, 0)
+    found = harness.find() or make_snapshot_id(0, 0)
     harness.io.is_held = True
     harness.importer.perform(LoadImport(2, found), harness.outcomes.append)
     harness.importer.perform(EndImport(2, is_late=True), harness.outcomes.append)
@@ -306,7 +307,7 @@ def test_slow_load_is_aborted_at_its_time_limit(
     """The time limit of 1 s applies per 2,000 bytes in this test."""
     monkeypatch.setattr(imports, "TIMED_BYTES", 2_000)
     harness.offer(manifest(10))
-    found = harness.find() or SnapshotId(0, 0)
+    found = harness.find() or make_snapshot_id(0, 0)
     get = harness.objects.get
 
     def slowly(key: str, first: int = 0, last: int | None = None) -> Iterator[bytes]:
@@ -328,7 +329,7 @@ def test_slow_load_is_aborted_at_its_time_limit(
 
 def test_unused_import_file_is_deleted(harness: SnapshotImportHarness) -> None:
     harness.offer(manifest(10))
-    found = harness.find() or SnapshotId(0, 0)
+    found = harness.find() or make_snapshot_id(0, 0)
     assert harness.load(found) == ImportLoaded(2, len(CONTENT))
     assert harness.on_disk
     harness.importer.perform(EndImport(2, is_late=False), harness.outcomes.append)
@@ -351,7 +352,7 @@ def test_closed_importer_calls_no_callback(harness: SnapshotImportHarness) -> No
 
 def test_next_start_deletes_the_import_file_after_a_crash(harness: SnapshotImportHarness) -> None:
     harness.offer(manifest(10))
-    harness.load(harness.find() or SnapshotId(0, 0))
+    harness.load(harness.find() or make_snapshot_id(0, 0))
     assert harness.on_disk
     harness.files.remove_leftovers()
     assert harness.on_disk == []

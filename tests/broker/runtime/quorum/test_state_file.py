@@ -7,6 +7,7 @@ from broker.runtime.quorum.state_file import InvalidQuorumState, QuorumStateFile
 from protocol.primitives import uuid_from_text
 from storage.files import replace_file
 from tests.support.fakes.memory_files import MemoryFileSystem, checked
+from tests.support.quorum_values import make_election_state
 
 DIRECTORY_ID = uuid_from_text("is52P1UlQWem0ILt--_h1Q")
 
@@ -19,20 +20,20 @@ def file() -> QuorumStateFile:
 
 
 def test_version_0_has_kafkas_format() -> None:
-    assert to_json(ElectionState(2, 1, version=0)) == (
+    assert to_json(make_election_state(2, 1, version=0)) == (
         b'{"clusterId":"","leaderId":1,"leaderEpoch":2,"votedId":-1,"appliedOffset":0,"currentVoters":[],'
         b'"data_version":0}'
     )
 
 
 def test_version_1_has_kafkas_format() -> None:
-    assert to_json(ElectionState(2, -1, 3, DIRECTORY_ID)) == (
+    assert to_json(make_election_state(2, -1, 3, DIRECTORY_ID)) == (
         b'{"leaderId":-1,"leaderEpoch":2,"votedId":3,"votedDirectoryId":"is52P1UlQWem0ILt--_h1Q","data_version":1}'
     )
 
 
 @pytest.mark.parametrize(
-    "state", [ElectionState(), ElectionState(7, 1, 2, DIRECTORY_ID), ElectionState(7, 1, 2, version=0)]
+    "state", [ElectionState(), make_election_state(7, 1, 2, DIRECTORY_ID), make_election_state(7, 1, 2, version=0)]
 )
 def test_state_round_trips(file: QuorumStateFile, state: ElectionState) -> None:
     file.write(state)
@@ -40,8 +41,8 @@ def test_state_round_trips(file: QuorumStateFile, state: ElectionState) -> None:
 
 
 def test_version_0_omits_the_voted_directory_id(file: QuorumStateFile) -> None:
-    file.write(ElectionState(7, -1, 2, DIRECTORY_ID, version=0))
-    assert file.read() == ElectionState(7, -1, 2, version=0)
+    file.write(make_election_state(7, -1, 2, DIRECTORY_ID, version=0))
+    assert file.read() == make_election_state(7, -1, 2, version=0)
 
 
 def test_missing_file_is_no_state(file: QuorumStateFile) -> None:

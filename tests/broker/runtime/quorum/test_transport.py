@@ -5,18 +5,27 @@ import pytest
 from broker.logs import fields_of
 from broker.net.peer import Done, PeerError, PeerTimedOut, PeerUnavailable, Versioned, VersionMismatch
 from broker.quorum import messages as core
-from broker.quorum.identity import ListenerEndpoint, LogPosition, ReplicaKey, SnapshotId, SocketAddress
+from broker.quorum.identity import ListenerEndpoint, SocketAddress
 from broker.quorum.messages import LeaderHint, Response, SendFailure
 from broker.quorum.wire import elections, membership, replication
 from broker.runtime.quorum.transport import NetworkTransport
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode
 from protocol.messages import vote as vote_messages
+from tests.support.quorum_values import (
+    log_position,
+    make_fetch_request,
+    make_fetch_snapshot_request,
+    make_leader_hint,
+    make_snapshot_id,
+    make_vote_request,
+    replica_key,
+)
 
 NODE = SocketAddress("other", 9093)
-VOTE = core.VoteRequest("cluster", 5, ReplicaKey(1), None, LogPosition(4, 99))
-FETCH = core.FetchRequest("cluster", ReplicaKey(1), 5, 99, 4)
-PAGE = core.FetchSnapshotRequest("cluster", ReplicaKey(1), 5, SnapshotId(10, 4), 0)
+VOTE = make_vote_request("cluster", 5, replica_key(1), None, log_position(4, 99))
+FETCH = make_fetch_request("cluster", replica_key(1), 5, 99, 4)
+PAGE = make_fetch_snapshot_request("cluster", replica_key(1), 5, make_snapshot_id(10, 4), 0)
 
 
 class Wires:
@@ -59,17 +68,17 @@ def test_fetches_use_separate_connections() -> None:
 def test_versions_without_the_requests_fields_are_excluded() -> None:
     harness = NetworkTransportHarness()
     harness.send(FETCH)
-    harness.send(core.VoteRequest("cluster", 5, ReplicaKey(1), None, LogPosition(4, 99), pre_vote=True))
+    harness.send(make_vote_request("cluster", 5, replica_key(1), None, log_position(4, 99), pre_vote=True))
     assert [harness.fetches.sent[0][3], harness.others.sent[0][3]] == [(12, 18), (2, 2)]
 
 
 def test_response_names_the_leader_under_the_requested_listener() -> None:
     harness = NetworkTransportHarness()
     harness.send(VOTE)
-    hint = LeaderHint(3, 6, (ListenerEndpoint("THEIRS", "h", 1),))
+    hint = make_leader_hint(3, 6, (ListenerEndpoint("THEIRS", "h", 1),))
     answer = elections.encode_vote_response(core.VoteResponse(ErrorCode.NONE, hint, granted=True), "THEIRS")
     harness.others.done[0](answer)
-    known = LeaderHint(3, 6, (ListenerEndpoint("CONTROLLER", "h", 1),))
+    known = make_leader_hint(3, 6, (ListenerEndpoint("CONTROLLER", "h", 1),))
     assert harness.outcomes == [core.VoteResponse(ErrorCode.NONE, known, granted=True)]
 
 
@@ -109,7 +118,7 @@ def test_permanent_refusal_is_logged_once(caplog: pytest.LogCaptureFixture) -> N
 
 def test_refused_voter_change_is_logged_with_its_reason(caplog: pytest.LogCaptureFixture) -> None:
     harness = NetworkTransportHarness()
-    harness.send(core.RemoveVoterRequest("cluster", ReplicaKey(4)))
+    harness.send(core.RemoveVoterRequest("cluster", replica_key(4)))
     refused = core.ChangeVotersResponse(ErrorCode.INVALID_REQUEST, LeaderHint(), "Two running nodes have the id 4.")
     harness.others.done[-1](membership.encode_remove_response(refused))
     assert dict(fields_of(caplog.records[0]))["reason"] == "Two running nodes have the id 4."
