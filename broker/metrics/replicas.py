@@ -49,7 +49,9 @@ class ReplicaFigures:
         self.at_min_isr += now.is_at_min_isr - before.is_at_min_isr
         self.reassigning += now.is_reassigning - before.is_reassigning
 
-    def families(self, *, offline_replica_count: Callable[[], float]) -> list[Family]:
+    def families(
+        self, *, offline_replica_count: Callable[[], float], producer_id_count: Callable[[], float]
+    ) -> list[Family]:
         """Return the gauges and counters under Kafka's names."""
         return [
             gauge(f"{_PREFIX}partitioncount", "Partitions with a replica on this broker", lambda: self.partition_count),
@@ -75,6 +77,7 @@ class ReplicaFigures:
                 lambda: self.reassigning,
             ),
             gauge(f"{_PREFIX}offlinereplicacount", "Offline replicas of this broker", offline_replica_count),
+            gauge(f"{_PREFIX}produceridcount", "Producers known to this broker's partitions", producer_id_count),
             counter(
                 f"{_PREFIX}isrshrinks_total",
                 "ISR shrinks: a lagging replica left",

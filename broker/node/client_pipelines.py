@@ -1,12 +1,10 @@
 """The request pipelines of the client listeners, over the parts of a node."""
 
-import random
 from typing import NamedTuple
 
 from broker.api.pipeline.pipeline import RequestPipelines
 from broker.api.serving.dispatch import Dispatcher
 from broker.api.serving.routes import BrokerServices, broker_routes
-from broker.fetch.sessions import FetchSessions
 from broker.metrics.requests import RequestMetrics
 from broker.node.broker import BrokerPart
 from broker.runtime.controller.forwarding import Forwarder
@@ -56,7 +54,7 @@ def build_client_pipelines(broker: BrokerPart, loggers: ProcessLoggers, requests
         create_internal_topic=metadata.topics.ensure_internal_topic,
         partitions=data.partitions,
         log_dirs=directories.log_dirs,
-        fetch_sessions=FetchSessions(config.max_incremental_fetch_session_cache_slots, _pick_session_id),
+        fetch_sessions=data.fetch_sessions,
         throttles=data.throttles,
         groups=data.groups,
         producer_ids=ProducerIds(ControllerBlocks(metadata.forwarding_channel, broker.lifecycle, config.node_id)),
@@ -72,7 +70,3 @@ def build_client_pipelines(broker: BrokerPart, loggers: ProcessLoggers, requests
         Dispatcher(broker_routes(services), runtime.clock, requests),
         security_protocols={listener.name: listener.protocol for listener in config.client_listeners},
     )
-
-
-def _pick_session_id() -> int:
-    return random.randrange(1, 2**31)

@@ -1,10 +1,12 @@
 """The data side of a node: logs on disk, partitions over them, group coordinators, and periodic log tasks."""
 
+import random
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from broker.config.broker_config import BrokerConfig
+from broker.fetch.sessions import FetchSessions
 from broker.groups.config import GroupConfig
 from broker.groups.shard import GroupShard
 from broker.metadata.image.metadata_image import MetadataImage
@@ -59,6 +61,7 @@ class DataPart:
     groups: GroupCoordinator
     alter_partition_manager: AlterPartitionManager
     isr_shrinking: IsrShrinking
+    fetch_sessions: FetchSessions
 
     def close_replication(self) -> None:
         """Stop fetching and stop changing in-sync replicas."""
@@ -161,6 +164,7 @@ def build_data(
         groups,
         alter_partition_manager,
         isr_shrinking,
+        FetchSessions(static.max_incremental_fetch_session_cache_slots, _pick_session_id),
     )
 
 
@@ -255,3 +259,7 @@ def _task_settings(config: BrokerConfig) -> LogTaskSettings:
         producer_expiration_check_ms=config.producer_id_expiration_check_interval_ms,
         producer_expiration_ms=config.producer_id_expiration_ms,
     )
+
+
+def _pick_session_id() -> int:
+    return random.randrange(1, 2**31)

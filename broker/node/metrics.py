@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from broker.clock import Clock
 from broker.metrics.applied import applied_families
 from broker.metrics.family import Family
+from broker.metrics.fetch_sessions import fetch_session_families
 from broker.metrics.fetchers import fetcher_families
 from broker.metrics.loop_lag import LoopLag
 from broker.metrics.network import network_families
@@ -15,13 +16,16 @@ from broker.metrics.node import (
     group_families,
     log_families,
 )
+from broker.metrics.partitions import PartitionFigures, partition_families
 from broker.metrics.quorum import quorum_families
 from broker.metrics.requests import RequestMetrics
 from broker.metrics.snapshots import snapshot_families
 from broker.net.server import Server
 from broker.node.data import DataPart
 from broker.node.metadata import MetadataPart
+from broker.replication.leader import LeaderRole
 from broker.runtime.controller.broker_lifecycle import BrokerLifecycle
+from broker.runtime.partitions.partition import Partition
 
 
 def node_families(
@@ -40,6 +44,8 @@ def node_families(
         *data.partitions.traffic.families(),
         *_network(servers),
         *_replicas(data),
+        *partition_families(lambda: (_figures_of(partition) for partition in data.partitions.all())),
+        *fetch_session_families(data.fetch_sessions),
         *_controller(metadata),
         *_metadata(metadata, clock),
         *_logs(data),
@@ -92,9 +98,30 @@ def _metadata(metadata: MetadataPart, clock: Clock) -> list[Family]:
 def _replicas(data: DataPart) -> list[Family]:
     partitions = data.partitions
     return [
-        *partitions.roles.figures.families(offline_replica_count=lambda: partitions.offline_count),
+        *partitions.roles.figures.families(
+            offline_replica_count=lambda: partitions.offline_count,
+            producer_id_count=lambda: sum(len(partition.log.producers.entries) for partition in partitions.all()),
+        ),
         *fetcher_families(data.fetchers.figures),
     ]
+
+
+def _figures_of(partition: Partition) -> PartitionFigures:
+    log, role = partition.log, partition.role
+    lag = max(0, log.high_watermark - log.last_stable_offset)
+    if not isinstance(role, LeaderRole):
+        return PartitionFigures(partition.topic, partition.index, lag)
+    standing = role.standing(log.config.min_insync_replicas)
+    return PartitionFigures(
+        partition.topic,
+        partition.index,
+        lag,
+        len(role.replicas),
+        len(role.isr.committed),
+        standing.is_under_replicated,
+        standing.is_under_min_isr,
+        standing.is_at_min_isr,
+    )
 
 
 def _controller(metadata: MetadataPart) -> list[Family]:

@@ -20,6 +20,7 @@ from broker.fetch.sessions import (
     SessionResponse,
     next_epoch,
 )
+from broker.metrics.fetch_sessions import fetch_session_families
 from broker.replication.epochs import EpochEnd
 from broker.runtime.loop.waiters import Watches
 from broker.runtime.partitions.reads import FetchTarget, LogReadResult
@@ -44,6 +45,15 @@ def request(
     return SessionRequest(
         session_id, epoch, uses_topic_ids, is_follower, targets, [("t", index) for index in forgotten]
     )
+
+
+def metrics_of(sessions: FetchSessions) -> dict[str, float]:
+    """Return the cache's metrics by the last part of their names."""
+    return {
+        family.name.removeprefix("kafka_server_fetchsessioncache_"): sample.value
+        for family in fetch_session_families(sessions)
+        for sample in family.read()
+    }
 
 
 class Cache:
@@ -293,6 +303,11 @@ class TestEviction:
         assert cache.create(target(0)) != NO_SESSION
         assert cache.refusal(request(stale, 1)) == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
         assert cache.sessions.evictions == 1
+        assert metrics_of(cache.sessions) == {
+            "numincrementalfetchsessions": len(cache.sessions),
+            "numincrementalfetchpartitionscached": cache.sessions.partition_count,
+            "incrementalfetchsessionevictions_total": 1,
+        }
 
     def test_old_session_in_use_yields_only_to_a_larger_one(self) -> None:
         cache = Cache(slots=1)

@@ -107,7 +107,9 @@ class TestNode:
     async def test_families_have_the_names_that_dashboards_use(self) -> None:
         families = [
             *broker_families(broker_state=fixed(3)),
-            *ReplicaFigures(1, 2, 3, 4, 5, 6, 7, 8, 10).families(offline_replica_count=fixed(9)),
+            *ReplicaFigures(1, 2, 3, 4, 5, 6, 7, 8, 10).families(
+                offline_replica_count=fixed(9), producer_id_count=fixed(11)
+            ),
             *controller_families(
                 active_controller_count=fixed(1),
                 active_broker_count=fixed(2),
@@ -131,6 +133,7 @@ class TestNode:
             "kafka_server_replicamanager_atminisrpartitioncount": 5,
             "kafka_server_replicamanager_reassigningpartitions": 10,
             "kafka_server_replicamanager_offlinereplicacount": 9,
+            "kafka_server_replicamanager_produceridcount": 11,
             "kafka_server_replicamanager_isrshrinks_total": 6,
             "kafka_server_replicamanager_isrexpands_total": 7,
             "kafka_server_replicamanager_failedisrupdates_total": 8,

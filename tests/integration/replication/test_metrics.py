@@ -13,6 +13,7 @@ from tests.support.processes.suspension import resume, suspend
 pytestmark = pytest.mark.integration
 
 REPLICAS = "kafka_server_replicamanager_"
+PARTITION = "kafka_cluster_partition_"
 FETCHERS = "kafka_server_replicafetchermanager_"
 OFFLINE_PARTITIONS = "kafka_controller_kafkacontroller_offlinepartitionscount"
 IMBALANCE = "kafka_controller_kafkacontroller_preferredreplicaimbalancecount"
@@ -23,6 +24,12 @@ def gauges(cluster: BrokerCluster, broker_id: int) -> tuple[int, ...]:
     """Return the broker's numbers of led, under-replicated, under-min-ISR and at-min-ISR partitions."""
     names = ("leadercount", "underreplicatedpartitions", "underminisrpartitioncount", "atminisrpartitioncount")
     return tuple(int(cluster[broker_id].metric(REPLICAS + name)) for name in names)
+
+
+def partition_gauges(cluster: BrokerCluster, broker_id: int) -> tuple[int, ...]:
+    """Return assigned and in-sync replicas of partition 0, and whether it is under-replicated and at min ISR."""
+    names = ("replicascount", "insyncreplicascount", "underreplicated", "atminisr")
+    return tuple(int(cluster[broker_id].metric(PARTITION + name, topic="t", partition="0")) for name in names)
 
 
 def test_gauges_follow_the_isr(tmp_path: Path) -> None:
@@ -39,12 +46,15 @@ def test_gauges_follow_the_isr(tmp_path: Path) -> None:
         until_led_from_1(PARTITIONS, 0, 0, 0)
         until(lambda: cluster[2].metric(f"{REPLICAS}partitioncount") == PARTITIONS)
         until(equal(lambda: gauges(cluster, 2), (0, 0, 0, 0)))
+        assert partition_gauges(cluster, 1) == (3, 3, 0, 0)
+        assert partition_gauges(cluster, 2) == (0, 0, 0, 0), "only the leader knows"
 
         suspend(cluster[3].pid)
         for index in range(PARTITIONS):
             produce(cluster.bootstrap, "t", [b"without 3"], partition=index)
         wait_for_isr(1, 2)
         until_led_from_1(PARTITIONS, PARTITIONS, 0, PARTITIONS)
+        assert partition_gauges(cluster, 1) == (3, 2, 1, 1)
         assert cluster[1].metric(f"{REPLICAS}isrshrinks_total") >= PARTITIONS
         resume(cluster[3].pid)
         wait_until_whole(cluster.bootstrap, "t")
