@@ -99,8 +99,8 @@ class RemoteLogScenario(Scenario):
                 return
             if isinstance(event, RemoteSegment):
                 epochs = " ".join(f"{epoch}@{offset}" for epoch, offset in event.leader_epochs)
-                name = f"s{len(self.names) + 1}"
-                self.names[event.id.id] = f"{name}[{event.start_offset}-{event.end_offset}]"
+                name = f"s{len(self.names) + 1}[{event.start_offset}-{event.end_offset}]"
+                self.names.setdefault(event.id.id, name)  # a renewed lease repeats COPY_STARTED
                 self.say(f"{event.broker_id} publishes {event.state.name} {self._name(event.id.id)} {{{epochs}}}")
             else:
                 self.say(f"{event.broker_id} publishes {event.state.name} {self._name(event.id.id)}")
