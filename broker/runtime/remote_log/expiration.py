@@ -22,6 +22,7 @@ from broker.runtime.remote_log.log_starts import LogStarts, keep_log_start, kept
 from broker.runtime.remote_log.segments import PASSING_ERRORS, RemoteSegments
 from broker.runtime.remote_log.settings import RemoteLogSettings
 from broker.runtime.remote_log.term_fence import TermFence
+from protocol.ids import BrokerId, Offset
 from protocol.primitives import Uuid
 from storage.log import Log
 from storage.tiered.catalog.remote_log_layout import RemoteLogLayout
@@ -165,14 +166,14 @@ class SegmentExpirationTask:
             unfinished=known.unfinished(),
             count=len(known),
             lineage=lineage_of(log),
-            log_start_offset=log.log_start_offset,
-            local_start_offset=log.local_log_start_offset,
-            high_watermark=log.high_watermark,
+            log_start_offset=Offset(log.log_start_offset),
+            local_start_offset=Offset(log.local_log_start_offset),
+            high_watermark=Offset(log.high_watermark),
             local=local_parts(log, layout.next_offset),
             retention_ms=config.retention_ms if config.is_deleting else -1,
             retention_bytes=config.retention_bytes if config.is_deleting else -1,
             now_ms=tools.clock.now_ms(),
-            broker_id=tools.segments.broker_id,
+            broker_id=BrokerId(tools.segments.broker_id),
             grace_ms=settings.grace_ms,
             copying=frozenset(tools.copying()),
             outside_since_ms=term.outside_since_ms,
@@ -193,7 +194,7 @@ class SegmentExpirationTask:
         DeleteRecords.
         """
         term = self._term
-        start = max(expiry.log_start_offset, state.log_start_offset)
+        start: int = max(expiry.log_start_offset, state.log_start_offset)
         if expiry.first_offset > start:
             kept = await kept_log_start(self._tools.log_starts, self._tools.pool, term.id)
             start = min(offset_above_deletions(state, max(start, kept or 0)), expiry.first_offset)
@@ -225,7 +226,7 @@ class SegmentExpirationTask:
         if at_once:
             await tools.remember_start(log)
         return await keep_log_start(
-            tools.log_starts, tools.pool, term.id, term.epoch, log.log_start_offset, at_once=at_once
+            tools.log_starts, tools.pool, term.id, term.epoch, Offset(log.log_start_offset), at_once=at_once
         )
 
     def _must_wait_for_followers(self) -> bool:

@@ -6,6 +6,7 @@ from enum import Enum, auto
 from typing import Protocol
 
 from broker.metrics.remote_storage import NO_GAUGES, CopyLagFigures, PartitionRemoteGauges, RemoteStorageMetrics
+from protocol.ids import LeaderEpoch
 from protocol.primitives import Uuid
 from storage.local_log import NO_REMOTE_OFFSET
 from storage.log import Log
@@ -81,7 +82,7 @@ class LeadershipTerm:
         self.id = id
         self.partition = partition
         self.role = role
-        self.epoch = partition.leader_epoch
+        self.epoch = LeaderEpoch(partition.leader_epoch)
         self._is_over = False
         self.is_blocked = False
         """Whether copying has met an error that only an operator can resolve."""

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable
 
+from protocol.ids import LeaderEpoch, Offset
 from storage.tiered.bucket.listing import topic_directory
 from storage.tiered.format.log_start_object import (
     LogStartWriter,
@@ -48,7 +49,9 @@ class PartitionObjects:
         self._log_starts: dict[TopicIdPartition, tuple[int, LogStartWriter]] = {}
         self._topics: dict[TopicIdPartition, tuple[int, TopicWriter]] = {}
 
-    def on_log_start(self, partition: TopicIdPartition, leader_epoch: int, offset: int, *, at_once: bool) -> bool:
+    def on_log_start(
+        self, partition: TopicIdPartition, leader_epoch: LeaderEpoch, offset: Offset, *, at_once: bool
+    ) -> bool:
         """Store the log start offset, immediately or after the interval. Return False if a later leader wrote one."""
         writer = self._log_start_writer(partition, leader_epoch)
         now_ms = self._now_ms()
@@ -60,7 +63,7 @@ class PartitionObjects:
         found = read_log_start(self._store, self._keys.partition(partition))
         return None if found is None else found.log_start_offset
 
-    def is_superseded(self, partition: TopicIdPartition, leader_epoch: int) -> bool:
+    def is_superseded(self, partition: TopicIdPartition, leader_epoch: LeaderEpoch) -> bool:
         """Whether a leader of a later epoch has claimed the partition by now."""
         return has_later_leader(log_start_object(self._store, self._keys.partition(partition)), leader_epoch)
 
@@ -78,7 +81,7 @@ class PartitionObjects:
         if partition.partition == 0:
             topic_object(self._store, self._topic_directory(partition)).remove()
 
-    def withdraw(self, partition: TopicIdPartition, leader_epoch: int) -> None:
+    def withdraw(self, partition: TopicIdPartition, leader_epoch: LeaderEpoch) -> None:
         """Remove the log start objects of a leader and of its predecessors; those of later leaders stay."""
         with self._lock:
             self._log_starts.pop(partition, None)
@@ -90,7 +93,7 @@ class PartitionObjects:
             self._log_starts.pop(partition, None)
             self._topics.pop(partition, None)
 
-    def _log_start_writer(self, partition: TopicIdPartition, leader_epoch: int) -> LogStartWriter:
+    def _log_start_writer(self, partition: TopicIdPartition, leader_epoch: LeaderEpoch) -> LogStartWriter:
         with self._lock:
             known = self._log_starts.get(partition)
             if known is None or known[0] != leader_epoch:
@@ -98,7 +101,7 @@ class PartitionObjects:
                 self._log_starts[partition] = known
             return known[1]
 
-    def _new_log_start_writer(self, partition: TopicIdPartition, leader_epoch: int) -> LogStartWriter:
+    def _new_log_start_writer(self, partition: TopicIdPartition, leader_epoch: LeaderEpoch) -> LogStartWriter:
         return LogStartWriter(
             self._store,
             self._keys.partition(partition),

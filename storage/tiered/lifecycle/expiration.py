@@ -24,6 +24,7 @@ from enum import Enum
 from itertools import islice
 from typing import Final, NamedTuple
 
+from protocol.ids import BrokerId, LeaderEpoch, Offset
 from protocol.primitives import Uuid
 from storage.tiered.catalog.lineage import Lineage
 from storage.tiered.catalog.remote_log_layout import RemoteLogLayout
@@ -69,18 +70,18 @@ class RemoteLogState:
     copy. `leader_epoch` is the deciding leader's.
     """
 
-    leader_epoch: int
+    leader_epoch: LeaderEpoch
     unfinished: Sequence[RemoteSegment]
     count: int
     lineage: Lineage
-    log_start_offset: int
-    local_start_offset: int
-    high_watermark: int
+    log_start_offset: Offset
+    local_start_offset: Offset
+    high_watermark: Offset
     local: Sequence[LocalSegmentRange]
     retention_ms: int
     retention_bytes: int
     now_ms: int
-    broker_id: int
+    broker_id: BrokerId
     grace_ms: int
     copying: Collection[Uuid] = ()
     outside_since_ms: Mapping[Uuid, int] = field(default_factory=dict)

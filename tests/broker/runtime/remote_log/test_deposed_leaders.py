@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from protocol.ids import LeaderEpoch, Offset
 from protocol.primitives import Uuid
 from storage.config import CleanupPolicy
 from storage.tiered.bucket.partition_objects import PartitionObjects
@@ -104,7 +105,7 @@ async def test_claim_stops_deletions_in_progress() -> None:
         if operation == "delete":
             deleted.append(segment)
             if len(deleted) == 2:
-                second.log_starts.on_log_start(PARTITION, 1, 0, at_once=True)
+                second.log_starts.on_log_start(PARTITION, LeaderEpoch(1), Offset(0), at_once=True)
 
     cluster.bucket.storage.fault = claim_after_two
     log.maybe_increment_log_start_offset(50)

@@ -1,5 +1,6 @@
 """Log start and topic objects, through the class that brokers use."""
 
+from protocol.ids import LeaderEpoch, Offset
 from protocol.primitives import Uuid
 from storage.tiered.bucket.partition_objects import PartitionObjects
 from storage.tiered.format.log_start_object import read_log_start
@@ -43,37 +44,37 @@ def description(partitions: int) -> TopicDescription:
 def test_log_start_changes_wait_for_interval_unless_urgent() -> None:
     store, clock = MemoryObjectStore(), Clock()
     leader = broker(store, clock)
-    assert leader.on_log_start(FOO, 3, 5, at_once=False)
-    assert leader.on_log_start(FOO, 3, 6, at_once=False), "waiting is no refusal"
+    assert leader.on_log_start(FOO, LeaderEpoch(3), Offset(5), at_once=False)
+    assert leader.on_log_start(FOO, LeaderEpoch(3), Offset(6), at_once=False), "waiting is no refusal"
     assert offset(store) == 5
-    assert leader.on_log_start(FOO, 3, 7, at_once=True)
+    assert leader.on_log_start(FOO, LeaderEpoch(3), Offset(7), at_once=True)
     assert offset(store) == 7
     clock.now_ms = 100
-    assert leader.on_log_start(FOO, 3, 8, at_once=False)
+    assert leader.on_log_start(FOO, LeaderEpoch(3), Offset(8), at_once=False)
     assert offset(store) == 8
 
 
 def test_log_start_of_newest_leader_is_returned() -> None:
     store, clock = MemoryObjectStore(), Clock()
     assert broker(store, clock).kept(FOO) is None
-    broker(store, clock).on_log_start(FOO, 3, 5, at_once=True)
+    broker(store, clock).on_log_start(FOO, LeaderEpoch(3), Offset(5), at_once=True)
     assert broker(store, clock, 2).kept(FOO) == 5
 
 
 def test_deposed_leader_receives_false() -> None:
     store, clock = MemoryObjectStore(), Clock()
-    broker(store, clock, 2).on_log_start(FOO, 4, 9, at_once=True)
-    assert not broker(store, clock).on_log_start(FOO, 3, 20, at_once=True)
+    broker(store, clock, 2).on_log_start(FOO, LeaderEpoch(4), Offset(9), at_once=True)
+    assert not broker(store, clock).on_log_start(FOO, LeaderEpoch(3), Offset(20), at_once=True)
     assert offset(store) == 9
 
 
 def test_returning_leader_creates_new_writer() -> None:
     store, clock = MemoryObjectStore(), Clock()
     one, two = broker(store, clock), broker(store, clock, 2)
-    one.on_log_start(FOO, 3, 5, at_once=True)
-    two.on_log_start(FOO, 4, 6, at_once=True)
+    one.on_log_start(FOO, LeaderEpoch(3), Offset(5), at_once=True)
+    two.on_log_start(FOO, LeaderEpoch(4), Offset(6), at_once=True)
     one.stop_leading(FOO)
-    assert one.on_log_start(FOO, 5, 7, at_once=True)
+    assert one.on_log_start(FOO, LeaderEpoch(5), Offset(7), at_once=True)
     assert offset(store) == 7
 
 
@@ -92,8 +93,8 @@ def test_objects_of_removed_topic_are_deleted() -> None:
     store, clock = MemoryObjectStore(), Clock()
     leader = broker(store, clock)
     other = FOO._replace(partition=1)
-    leader.on_log_start(FOO, 3, 5, at_once=True)
-    leader.on_log_start(other, 3, 5, at_once=True)
+    leader.on_log_start(FOO, LeaderEpoch(3), Offset(5), at_once=True)
+    leader.on_log_start(other, LeaderEpoch(3), Offset(5), at_once=True)
     leader.on_topic(description(2), 3)
     leader.forget(other)
     assert len(store.keys()) == 2
