@@ -62,7 +62,8 @@ REPLACED: Mapping[str, str] = {
 
 OWN_PREFIX = "ottla."
 
-PLUGIN_PREFIXES: tuple[str, ...] = ("rsm.config.", "rlmm.config.", "config.providers.")
+PREFIX_KEYS: tuple[str, ...] = ("remote.log.storage.manager.impl.prefix", "remote.log.metadata.manager.impl.prefix")
+"""Keys whose value is the prefix of a plug-in's settings."""
 """Prefixes of settings that belong to a plug-in, which validates them itself."""
 
 TOPIC_SYNONYMS: Mapping[str, tuple[str, ...]] = {
@@ -128,8 +129,10 @@ def _key_behind_prefix(rest: str) -> ConfigKey | None:
     return BROKER_KEYS.get(rest)
 
 
-def is_plugin_setting(name: str) -> bool:
-    return name.startswith(PLUGIN_PREFIXES)
+def plugin_prefixes(settings: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the prefixes below which plug-ins find their settings."""
+    defaults = {key: BROKER_KEYS[key].default or "" for key in PREFIX_KEYS}
+    return ("config.providers.", *((settings.get(key) or default) for key, default in defaults.items()))
 
 
 def broker_synonyms(name: str) -> tuple[str, ...]:

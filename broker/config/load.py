@@ -17,8 +17,8 @@ from broker.config.definitions import (
     DYNAMIC_ONLY,
     REPLACED,
     broker_key,
-    is_plugin_setting,
     nearest,
+    plugin_prefixes,
 )
 from broker.config.environment import CLUSTER_ID, settings_from_environment
 from broker.config.errors import ConfigError
@@ -96,6 +96,7 @@ def parse_override(override: str) -> tuple[str, str]:
 def _known_names(given: Mapping[str, str], warnings: list[str]) -> dict[str, str]:
     """Return the settings under the names of the tables; add a warning for each setting without effect."""
     known: dict[str, str] = {}
+    prefixes = plugin_prefixes(given)
     for name, value in given.items():
         if name in ALIASES:
             known.setdefault(ALIASES[name], _in_units(name, value))
@@ -103,7 +104,7 @@ def _known_names(given: Mapping[str, str], warnings: list[str]) -> dict[str, str
             warnings.append(f"{name} has no effect in a static configuration: only AlterConfigs can set it.")
         else:
             known[name] = value
-            warnings.extend(_warnings_about(name, value))
+            warnings.extend(_warnings_about(name, value, prefixes))
     return known
 
 
@@ -113,10 +114,10 @@ def _in_units(alias: str, value: str) -> str:
     return str(int(value) * unit) if unit > 1 and value.strip().isdecimal() else value
 
 
-def _warnings_about(name: str, value: str) -> Iterable[str]:
-    if is_plugin_setting(name):
-        return
+def _warnings_about(name: str, value: str, plugin_prefixes: tuple[str, ...]) -> Iterable[str]:
     key = broker_key(name)
+    if key is None and name.startswith(plugin_prefixes):
+        return
     if key is None:
         suggestion = f"rlmm.config.{name}" if _METADATA_TOPIC.match(name) else nearest(name, BROKER_KEYS)
         meant = f" Did you mean {suggestion}?" if suggestion else ""

@@ -59,12 +59,13 @@ def _load_metadata(cluster_id: str, metadata: MetadataPart) -> PluginRemoteMetad
 
 def _build_topic_metadata(runtime: NodeRuntime, metadata: MetadataPart, data: DataPart) -> TopicRemoteMetadata:
     config = metadata.config.current
+    prefix = config.remote_log_metadata_manager_impl_prefix
     try:
-        settings = parse_remote_metadata_settings(config.settings_below(config.remote_log_metadata_manager_impl_prefix))
+        settings = parse_remote_metadata_settings(config.settings_below(prefix), prefix)
     except ValueError as error:
         raise ConfigError("remote.log.metadata.manager.impl.prefix", str(error)) from error
-    for key in settings.unknown:
-        _log.warning("Unknown setting of the remote metadata manager", key=key)
+    for warning in settings.warnings:
+        _log.warning(warning)
     if settings.topic_retention_ms >= 0:
         _log.warning(
             "The retention time of the metadata topic has no effect: brokers keep the metadata of all live segments",

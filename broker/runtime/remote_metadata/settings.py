@@ -15,13 +15,29 @@ _PRODUCER: Final = "remote.log.metadata.producer."
 _CONSUMER: Final = "remote.log.metadata.consumer."
 _ADMIN: Final = "remote.log.metadata.admin."
 CLIENT_PREFIXES: Final = (_COMMON, _PRODUCER, _CONSUMER, _ADMIN)
+DEFAULT_PREFIX: Final = "rlmm.config."
+_FIXED: Final = frozenset(
+    {
+        "acks",
+        "auto.offset.reset",
+        "client.id",
+        "enable.auto.commit",
+        "enable.idempotence",
+        "group.id",
+        "key.deserializer",
+        "key.serializer",
+        "value.deserializer",
+        "value.serializer",
+    }
+)
+"""Settings of clients that Kafka overrides, too."""
 
 TOPIC: Final = REMOTE_LOG_METADATA_TOPIC
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RemoteMetadataSettings:
-    """Settings named like their keys; times are in ms. `unknown` holds unknown keys, for one log line."""
+    """Settings named like their keys; times are in ms. `warnings` has a sentence for each key without effect."""
 
     topic_num_partitions: int
     topic_replication_factor: int
@@ -45,16 +61,16 @@ class RemoteMetadataSettings:
     prune_interval_ms: int
     prune_min_records: int
     """Number of records from which a partition of the topic is pruned; 0 disables pruning."""
-    unknown: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
 
     @property
     def is_pruned(self) -> bool:
         return self.prune_min_records > 0
 
 
-def parse_remote_metadata_settings(given: Mapping[str, str]) -> RemoteMetadataSettings:
+def parse_remote_metadata_settings(given: Mapping[str, str], prefix: str = DEFAULT_PREFIX) -> RemoteMetadataSettings:
     """Parse values by key, without the prefix. Raises ValueError with one sentence that names the key."""
-    reader = _Reader(given)
+    reader = _Reader(given, prefix)
     number = reader.number
     settings = RemoteMetadataSettings(
         topic_num_partitions=number(["remote.log.metadata.topic.num.partitions"], 50, 1),
@@ -77,10 +93,10 @@ def parse_remote_metadata_settings(given: Mapping[str, str]) -> RemoteMetadataSe
         snapshot_interval_ms=number(["ottla.snapshot.interval.ms"], 60_000, 1),
         prune_interval_ms=number(["ottla.prune.interval.ms"], 30_000, 1),
         prune_min_records=number(["ottla.prune.min.records"], 20_000, 0),
-        unknown=reader.unknown(),
+        warnings=reader.warnings(),
     )
     if settings.retry_backoff_max_ms < settings.retry_backoff_ms:
-        raise ValueError(f"rlmm.config.{_COMMON}retry.backoff.max.ms must not be below retry.backoff.ms.")
+        raise ValueError(f"{prefix}{_COMMON}retry.backoff.max.ms must not be below retry.backoff.ms.")
     return settings
 
 
@@ -90,9 +106,11 @@ def _client(name: str, *prefixes: str) -> list[str]:
 
 
 class _Reader:
-    def __init__(self, given: Mapping[str, str]) -> None:
+    def __init__(self, given: Mapping[str, str], prefix: str) -> None:
         self._given = given
+        self._prefix = prefix
         self._known: set[str] = set()
+        self._hidden: dict[str, str] = {}  # keys of a value that another key decides
 
     def number(self, keys: list[str], default: int, least: int) -> int:
         """Return the value of the first of `keys` that is given."""
@@ -100,17 +118,34 @@ class _Reader:
         key = next((key for key in keys if key in self._given), None)
         if key is None:
             return default
+        self._hidden |= {each: key for each in keys if self._given.get(each, self._given[key]) != self._given[key]}
         text = self._given[key].strip()
         try:
             value = int(text)
         except ValueError:
-            raise ValueError(f"rlmm.config.{key} must be a whole number, not '{text}'.") from None
+            raise ValueError(f"{self._prefix}{key} must be a whole number, not '{text}'.") from None
         if value < least:
-            raise ValueError(f"rlmm.config.{key} must be at least {least}, not {value}.")
+            raise ValueError(f"{self._prefix}{key} must be at least {least}, not {value}.")
         return value
 
-    def unknown(self) -> tuple[str, ...]:
-        """Return the unknown keys, without those of Kafka's clients."""
-        return tuple(
-            sorted(key for key in self._given if key not in self._known and not key.startswith(CLIENT_PREFIXES))
-        )
+    def warnings(self) -> tuple[str, ...]:
+        """Return one sentence for each key that has no effect."""
+        return tuple(self._warning(key) for key in sorted(self._given) if key not in self._known or key in self._hidden)
+
+    def _warning(self, key: str) -> str:
+        name = self._prefix + key
+        if key in self._hidden:
+            return f"{name} has no effect: {self._prefix}{self._hidden[key]} decides for all requests."
+        if key.startswith(CLIENT_PREFIXES):
+            return f"{name} has no effect: {_reason(key)}."
+        return f"{name} is not a setting of the topic-based remote metadata manager and has no effect."
+
+
+def _reason(key: str) -> str:
+    """Return why a setting of Kafka's clients has no effect."""
+    name = key.removeprefix(next(prefix for prefix in CLIENT_PREFIXES if key.startswith(prefix)))
+    if name.startswith(("security.", "ssl.", "sasl.", "bootstrap.", "client.dns", "socket.", "connections.")):
+        return "the broker uses the connections of the listener remote.log.metadata.manager.listener.name"
+    if name in _FIXED:
+        return "the value is fixed"
+    return "the broker reads and writes the metadata topic without Kafka's clients"

@@ -40,6 +40,7 @@ _BACKENDS = {
     "io.aiven.kafka.tieredstorage.storage.s3.S3Storage": "s3",
     "io.aiven.kafka.tieredstorage.storage.filesystem.FileSystemStorage": "local",
 }
+_OVERWRITE = "storage.overwrite.enabled"
 _UPLOAD_WINDOW_MS = 1000
 _MAX_WAITING_DOWNLOADS = 1000
 _PREFETCH_PART = 2
@@ -145,23 +146,31 @@ def _open_store(
 ) -> tuple[ObjectStore, tuple[str, ...]]:
     """Open a store; also return warnings about unknown keys."""
     reader = SettingsReader(parsed.storage, prefix)
-    open_backend = _open_s3 if _backend(name, reader) == "s3" else _open_local
-    store = open_backend(reader, context, local_root)
-    return store, tuple(unknown_key(reader, each) for each in reader.unknown())
+    if _backend(name, reader) == "s3":
+        store: ObjectStore = _open_s3(reader, context)
+        warnings: tuple[str, ...] = ()
+    else:
+        store, warnings = _open_local(reader, context, local_root)
+    return store, (*warnings, *(unknown_key(reader, each) for each in reader.unknown()))
 
 
-def _open_local(reader: SettingsReader, context: RemoteStorageContext, local_root: str) -> ObjectStore:
+def _open_local(
+    reader: SettingsReader, context: RemoteStorageContext, local_root: str
+) -> tuple[ObjectStore, tuple[str, ...]]:
+    """Open a directory; also return a warning about a key without effect."""
     from storage.tiered.stores.directory_store import DirectoryStore
 
-    reader.boolean("storage.overwrite.enabled", False)  # an object is always replaced as a whole
+    warnings: tuple[str, ...] = ()
+    if not reader.boolean(_OVERWRITE, True):
+        warnings = (f"{reader.full(_OVERWRITE)} has no effect: a write always replaces the whole object.",)
     root = reader.text("storage.root") or local_root
     try:
-        return DirectoryStore(context.fs, root)
+        return DirectoryStore(context.fs, root), warnings
     except ObjectStoreError as error:
         raise ValueError(f"{reader.full('storage.root')} must be a writable directory: {error}.") from error
 
 
-def _open_s3(reader: SettingsReader, context: RemoteStorageContext, local_root: str) -> ObjectStore:
+def _open_s3(reader: SettingsReader, context: RemoteStorageContext) -> ObjectStore:
     from storage.tiered.loading.s3_keys import s3_settings
     from storage.tiered.stores.s3 import S3Store
 

@@ -81,6 +81,19 @@ def test_plugin_settings_do_not_warn() -> None:
     assert warnings == []
 
 
+def test_plugin_settings_below_a_custom_prefix_do_not_warn() -> None:
+    prefix = "remote.log.metadata.manager.impl.prefix"
+    honoured = "my.metadata.remote.log.metadata.consume.wait.ms"
+    _, warnings = load_config(None, [f"{prefix}=my.metadata.", f"{honoured}=1", "rsm.config.storage.root=/r"], {})
+    assert warnings == []
+
+
+def test_plugin_settings_below_a_replaced_prefix_warn() -> None:
+    prefix = "remote.log.storage.manager.impl.prefix"
+    _, warnings = load_config(None, [f"{prefix}=my.", "rsm.config.storage.root=/r", "my.storage.root=/r"], {})
+    assert warnings == ["rsm.config.storage.root is not a configuration key and has no effect."]
+
+
 def test_setting_without_its_prefix_warns_with_the_prefix() -> None:
     name = "remote.log.metadata.topic.replication.factor"
     _, warnings = load_config(None, [f"{name}=1"], {})

@@ -471,14 +471,41 @@ def test_settings_default_to_kafkas() -> None:
         {
             "remote.log.metadata.common.client.request.timeout.ms": "7",
             "remote.log.metadata.consumer.fetch.max.wait.ms": "9",
-            "remote.log.metadata.producer.linger.ms": "4",
-            "nonsense": "x",
         }
     )
-    assert (given.request_timeout_ms, given.fetch_max_wait_ms, given.unknown) == (7, 9, ("nonsense",))
+    assert (given.request_timeout_ms, given.fetch_max_wait_ms, given.warnings) == (7, 9, ())
     for key, value in (("topic.num.partitions", "0"), ("topic.replication.factor", "three")):
         with pytest.raises(ValueError, match=f"rlmm.config.remote.log.metadata.{key} must be"):
             parse_remote_metadata_settings({f"remote.log.metadata.{key}": value})
+
+
+@pytest.mark.parametrize(
+    ("key", "reason"),
+    [
+        ("common.client.ssl.truststore.location", "the connections of the listener"),
+        ("common.client.bootstrap.servers", "the connections of the listener"),
+        ("producer.acks", "the value is fixed"),
+        ("producer.linger.ms", "without Kafka's clients"),
+        ("consumer.batch.size", "without Kafka's clients"),
+        ("admin.request.timeout.ms", "without Kafka's clients"),
+        ("topic.partitions", "not a setting"),
+    ],
+)
+def test_setting_without_effect_is_reported_once(key: str, reason: str) -> None:
+    settings = parse_remote_metadata_settings({f"remote.log.metadata.{key}": "1"}, "my.")
+    (warning,) = settings.warnings
+    assert warning.startswith(f"my.remote.log.metadata.{key} ")
+    assert reason in warning
+
+
+def test_setting_that_another_key_decides_is_reported() -> None:
+    producer, consumer = (f"remote.log.metadata.{each}.request.timeout.ms" for each in ("producer", "consumer"))
+    settings = parse_remote_metadata_settings({producer: "7", consumer: "8"})
+    assert settings.request_timeout_ms == 7
+    assert settings.warnings == (
+        f"rlmm.config.{consumer} has no effect: rlmm.config.{producer} decides for all requests.",
+    )
+    assert parse_remote_metadata_settings({producer: "7", consumer: "7"}).warnings == ()
 
 
 def test_retention_of_the_topic_is_reported_as_without_effect(caplog: pytest.LogCaptureFixture) -> None:

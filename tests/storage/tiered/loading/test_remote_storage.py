@@ -113,6 +113,13 @@ def test_caches_may_be_disabled_or_unbounded(fs: MemoryFileSystem, settings: Map
     storage.close()
 
 
+def test_disabled_overwriting_is_reported_as_without_effect(fs: MemoryFileSystem) -> None:
+    loaded = load_remote_storage("local", {"storage.overwrite.enabled": "false"}, context(fs), local_root="remote")
+    assert loaded.warnings == (
+        "rsm.config.storage.overwrite.enabled has no effect: a write always replaces the whole object.",
+    )
+
+
 def test_keys_without_effect_are_reported(fs: MemoryFileSystem) -> None:
     settings = BUCKET | {"chunk.sise": "1", "storage.s3.buket.name": "x", "storage.zzzzzz": "y"}
     assert load_remote_storage("s3", settings, context(fs), local_root="remote").warnings == (
