@@ -23,6 +23,7 @@ from storage.tiered.stores.credentials_file import AccessKeys, CredentialsFile
 from storage.tiered.stores.retries import Retries, RetryLimits
 from storage.tiered.stores.s3_client import Body, DeleteFailure, GetAnswer, S3Client
 from storage.tiered.stores.s3_errors import BucketExists, NoSuchUpload, ObjectChanged, RangeNotSatisfiable, store_error
+from storage.tiered.stores.s3_permissions import denial_hint
 from storage.tiered.stores.s3_settings import S3Settings
 from storage.tiered.stores.unfinished_uploads import UnfinishedUpload
 from storage.tiered.stores.upload_parts import upload_parts
@@ -40,6 +41,9 @@ _MAX_PARTS = 10_000
 
 _MAX_DELETES = 1_000
 """Maximum number of keys per deletion request in S3."""
+
+_DENIED = frozenset({"AccessDenied", "403"})
+"""Codes of denied requests; the response to a denied HEAD has no body, and its status stands for the code."""
 
 _CONNECT_TIMEOUT_MS = 5_000
 _ATTEMPT_TIMEOUT_MS = 30_000
@@ -366,8 +370,11 @@ def _raise_answered(error: Exception) -> NoReturn:
     answered = cast(_Answered, error)
     details = answered.response.get("Error", {})
     status = answered.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+    code = str(details.get("Code") or "")
     message = f"{answered.operation_name}: {details.get('Message') or 'no reason given'}"
-    raise store_error(str(details.get("Code") or ""), int(str(status)), message) from error
+    if code in _DENIED:
+        message += denial_hint(answered.operation_name)
+    raise store_error(code, int(str(status)), message) from error
 
 
 def _connect(settings: S3Settings, fs: FileSystem) -> S3Client:
