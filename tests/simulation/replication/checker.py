@@ -31,6 +31,7 @@ from tests.simulation.replication.broker import Node
 from tests.simulation.replication.clients import ACKS_ALL, Read
 from tests.simulation.replication.disk import ReplicaName
 from tests.simulation.replication.history import History, Seen
+from tests.simulation.replication.isr_checker import IsrChecker
 from tests.simulation.simulator import Counts, EventLog
 from tests.simulation.watched_disk import LoggedBatch
 
@@ -56,6 +57,7 @@ class ReplicationCounts(Counts):
         "acknowledged records",
         "records read",
         "truncations noticed",
+        "refused in-sync sets",
     )
 
 
@@ -75,6 +77,8 @@ class Checker(EventLog):
         self._idempotent: set[int] = set()
         self._crcs: set[int] = set()
         self._decided: MetadataImage | None = None
+        self.isr: IsrChecker
+        """Set by the simulation, before the first event."""
 
     # Disks
 
@@ -103,6 +107,7 @@ class Checker(EventLog):
     # Brokers
 
     def on_stop(self, node: Node) -> None:
+        self.isr.on_stop(node)
         for key in [key for key in self._seen if key[0] == node.id]:
             del self._seen[key]
 
@@ -130,9 +135,13 @@ class Checker(EventLog):
                     log.log_start_offset,
                 )
                 before = self._seen.get((node.id, name))
+                if isinstance(role, LeaderRole) and (before is None or before[:2] != (True, role.epoch)):
+                    self.isr.on_new_epoch(node, name, role.isr.committed)
                 if before != now:
                     self._seen[node.id, name] = now
                     self._on_replica(node, self.histories[name], before, now)
+                if isinstance(role, LeaderRole):
+                    self.isr.on_leader_event(node, name, partition, role)
         self._check_members()
 
     def _on_replica(self, node: Node, history: History, before: Seen | None, now: Seen) -> None:
@@ -233,6 +242,10 @@ class Checker(EventLog):
         if is_written and offset > node.recovered.get(name, 0) and not node.disk.ending_at(name, offset, durable=True):
             self.fail("ToldIsFlushed", f"node {node.id} acknowledges {name} up to {offset} unflushed")
 
+    def on_time(self) -> None:
+        """Check what must happen within a time."""
+        self.isr.sweep(self._registered)
+
     # The controller
 
     def on_controller_event(self, decided: MetadataImage, committed: MetadataImage) -> None:
@@ -246,7 +259,10 @@ class Checker(EventLog):
                 if registration is not None and registration is not before:
                     self._registered[name] = registration
                     if before is not None:
+                        self.isr.on_registration(name, before, registration)
                         self._on_registration(history, before, registration)
+                if registration is not None:
+                    self.isr.on_fenced(name, registration, decided)
         for node_id in sorted(self.lost):
             broker, node = committed.brokers.get(node_id), self._nodes[node_id]
             if broker is not None and node.broker is not None and broker.incarnation_id == node.broker.incarnation_id:

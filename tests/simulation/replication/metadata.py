@@ -21,7 +21,7 @@ from broker.runtime.controller.driver import Command, ControllerDriver
 from broker.runtime.quorum.quorum import Appended, CommittedBatch, LeaderAndEpoch, NotLeader, QuorumListener
 from protocol.errors import ErrorCode, KafkaError
 from protocol.ids import Offset
-from protocol.messages.alter_partition import AlterPartitionRequest
+from protocol.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
 from protocol.messages.assign_replicas_to_dirs import AssignReplicasToDirsRequest
 from protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
 from protocol.messages.broker_registration import BrokerRegistrationRequest
@@ -163,6 +163,7 @@ class MetadataService:
         self._states = [self._loader.state]
         self.feeds: list[Feed] = []
         self.quorum.on_committed = self._on_committed
+        self.on_altered: Callable[[AlterPartitionRequest, AlterPartitionResponse], None] = _ignore_answer
 
     @property
     def image(self) -> MetadataImage:
@@ -191,6 +192,8 @@ class MetadataService:
 
         def settle(done: "asyncio.Future[Any]") -> None:
             error = done.exception()
+            if error is None and isinstance(call.message, AlterPartitionRequest):
+                self.on_altered(call.message, done.result())
             if not answer.done():
                 answer.set_result(Refusal(error.code) if isinstance(error, KafkaError) else done.result())
 
@@ -319,6 +322,10 @@ def _bootstrap(*, elr: bool) -> list[VersionedRecord]:
 def _decoded(batch: CommittedBatch) -> RecordBatch:
     records = [decode_record(frame) for frame in batch.frames]
     return RecordBatch(batch.base_offset, batch.last_offset, batch.epoch, batch.timestamp_ms, records)
+
+
+def _ignore_answer(request: AlterPartitionRequest, response: AlterPartitionResponse) -> None:
+    """Ignore an answer."""
 
 
 def _nothing() -> None:

@@ -27,6 +27,7 @@ from tests.simulation.replication.clients import ACKS_ALL, Client
 from tests.simulation.replication.consumers import Consumer
 from tests.simulation.replication.disk import PartitionDisk, ReplicaName
 from tests.simulation.replication.history import History
+from tests.simulation.replication.isr_checker import IsrChecker
 from tests.simulation.replication.metadata import CONTROLLER, Feed, MetadataService
 from tests.simulation.replication.network import Wires
 from tests.simulation.replication.producers import Producer
@@ -70,6 +71,8 @@ class ReplicationSimulator(EventSimulator):
         self.wires = Wires(self.world, Random(f"network {seed}"))
         self.wires.in_bytes = self.scenario.in_bytes
         self.service = MetadataService(self.world, seed, self.scenario)
+        self.checker.isr = IsrChecker(self.checker, self.nodes, self.scenario, self.wires, self.service)
+        self.service.on_altered = self.checker.isr.on_altered
         self.wires.listen(CONTROLLER, self.service)
         self.producers: list[Producer] = []
         self.consumers: list[Consumer] = []
@@ -191,6 +194,10 @@ class ReplicationSimulator(EventSimulator):
                 self.consumers.append(consumer)
                 consumer.start()
 
+    def step(self) -> None:
+        super().step()
+        self.checker.on_time()
+
     def observe(self, process: Process) -> None:
         if process is self.service.process:
             self.checker.on_controller_event(self.service.decided, self.service.image)
@@ -217,6 +224,7 @@ class ReplicationSimulator(EventSimulator):
     # Recovery
 
     def stop_faults(self) -> None:
+        self.checker.isr.look()
         self._schedule.end()
         self.wires.clear_up()
         for feed in self.service.feeds:
@@ -324,6 +332,9 @@ class ReplicationSimulator(EventSimulator):
                     self.checker.on_acknowledged_offset(
                         node, ReplicaName(image.name, each.partition), each.fetch_offset
                     )
+
+    def note_served(self, node: Node, request: FetchRequest, answer: Any) -> None:
+        self.checker.isr.on_served(node, request, answer)
 
     def on_end(self, node: Node, broker: Broker, error: BaseException | None) -> None:
         """Handle the end of a broker's process, allowed after a disk failure or while registration is impossible."""
