@@ -148,6 +148,7 @@ class EventSimulator(Simulator):
         super().__init__(seed)
         self.world = world
         self.is_recovering = False
+        self.recovery_ms = RECOVERY_MS
         self._log = log
         self._planned_events = planned_events
 
@@ -201,7 +202,7 @@ class EventSimulator(Simulator):
         self._settle()
 
     def _settle(self) -> None:
-        deadline, last, settled = self.world.now_ms + RECOVERY_MS, self.events + RECOVERY_EVENTS, 0
+        deadline, last, settled = self.world.now_ms + self.recovery_ms, self.events + RECOVERY_EVENTS, 0
         while settled < _SETTLED_CHECKS:
             for _ in range(_EVENTS_BETWEEN_CHECKS):
                 self.step()

@@ -37,9 +37,9 @@ from tests.simulation.replication.data_part import DataPart, log_config
 from tests.simulation.replication.disk import PartitionDisk, ReplicaName
 from tests.simulation.replication.metadata import Feed
 from tests.simulation.replication.network import LISTENER, Call, Connection, Wires
-from tests.simulation.replication.process import TaskProcess
+from tests.simulation.replication.process import StallingIo, TaskProcess
 from tests.simulation.replication.scenario import CLUSTER_ID, Scenario
-from tests.simulation.world import SimulatedIo, World
+from tests.simulation.world import World
 
 
 class Whereabouts(NamedTuple):
@@ -117,7 +117,7 @@ class Broker:
         self.around = around
         self._random = Random(f"broker {seed} {node.id} {node.starts}")
         self.process = TaskProcess(around.world, node.id, rate=node.rate, wall_offset_ms=node.wall_offset_ms)
-        self.io = SimulatedIo(
+        self.io = StallingIo(
             self.process, self._random, inline_share=scenario.io_inline_share, delay_ms=scenario.io_delay_ms
         )
         self.incarnation_id = Uuid(self._random.randbytes(16))
@@ -197,7 +197,12 @@ class Broker:
             tuple(directory.id for directory in log_dirs.online),
             previous_epoch=BrokerEpoch(log_dirs.previous_broker_epoch),
         )
-        times = LifecycleTimes(scenario.heartbeat_interval_ms, scenario.session_timeout_ms, 60_000, 30_000)
+        times = LifecycleTimes(
+            scenario.heartbeat_interval_ms,
+            scenario.session_timeout_ms,
+            int(60_000 * scenario.pace),
+            int(30_000 * scenario.pace),
+        )
         return BrokerLifecycle(identity, self.controller_path("membership"), clock=self.process, times=times)
 
     async def _leave(self) -> None:

@@ -58,6 +58,12 @@ class ReplicationCounts(Counts):
         "records read",
         "truncations noticed",
         "refused in-sync sets",
+        "dead for good",
+        "one-way cuts",
+        "zombie hours",
+        "clock steps",
+        "full disks",
+        "disk stalls",
     )
 
 
@@ -251,6 +257,8 @@ class Checker(EventLog):
     def on_controller_event(self, decided: MetadataImage, committed: MetadataImage) -> None:
         """Check the controller after an event."""
         if decided is not self._decided:
+            if self._decided is not None:
+                self.isr.on_decided(self._decided, decided)
             self._decided = decided
             for name, history in self.histories.items():
                 topic = decided.topics.by_name(name.topic)

@@ -84,6 +84,10 @@ class Cluster(Protocol):
     @property
     def wires(self) -> Wires: ...
 
+    @property
+    def pace(self) -> float:
+        """The factor of all waits of clients."""
+
     def endpoint_of(self, node_id: int) -> SocketAddress: ...
 
     def any_broker(self, random: Random) -> int: ...
@@ -117,7 +121,7 @@ class Client:
         connection.ask(message, version, done)
 
     def later(self, action: Callable[[], None], within_ms: tuple[float, float] = _BACKOFF_MS) -> None:
-        self.process.call_later(self.random.uniform(*within_ms) / 1000.0, action)
+        self.process.call_later(self.cluster.pace * self.random.uniform(*within_ms) / 1000.0, action)
 
     def look(self) -> None:
         """Request the leader from some broker, after a while."""

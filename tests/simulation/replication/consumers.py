@@ -47,7 +47,8 @@ class Consumer(Client):
         timeout_ms: float,
         rate: float,
     ) -> None:
-        super().__init__(cluster, node_id, name, random, timeout_ms=timeout_ms + _FETCH_WAIT_MS, rate=rate)
+        self._wait_ms = int(_FETCH_WAIT_MS * cluster.pace)
+        super().__init__(cluster, node_id, name, random, timeout_ms=timeout_ms + self._wait_ms, rate=rate)
         self._witness = witness
         self.position = 0
         self._last_epoch = -1
@@ -119,7 +120,11 @@ class Consumer(Client):
         asked = FetchPartition(self.name.partition, self.leader_epoch, self.position, self._last_epoch, -1, 10_000)
         topic = FetchTopic(topic_id=self.cluster.topic_id(self.name.topic), partitions=[asked])
         request = FetchRequest(
-            max_wait_ms=_FETCH_WAIT_MS, min_bytes=1, max_bytes=10_000, session_epoch=-1, topics=[topic]
+            max_wait_ms=self._wait_ms,
+            min_bytes=1,
+            max_bytes=10_000,
+            session_epoch=-1,
+            topics=[topic],
         )
         self.ask(self.leader, request, FETCH_VERSION, self._on_fetched)
 

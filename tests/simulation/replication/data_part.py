@@ -137,7 +137,7 @@ class DataPart:
             (tasks.checkpoint_recovery_points, 4 * scenario.checkpoint_interval_ms),
             (tasks.checkpoint_log_starts, 4 * scenario.checkpoint_interval_ms),
             (tasks.apply_retention, scenario.retention_interval_ms),
-            (tasks.remove_files, 1_000),
+            (tasks.remove_files, 1_000 * scenario.pace),
         ):
             self.process.spawn(self._repeat(job, interval_ms))
 

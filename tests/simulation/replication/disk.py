@@ -1,11 +1,13 @@
 """A broker's disk: the logs in its log directories, observed batch by batch."""
 
+import errno
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 from storage.directories.directory_names import parse_directory_name
 from storage.files import base_name, join, parent
 from tests.simulation.watched_disk import LoggedBatch, WatchedDisk
+from tests.support.fakes.memory_files import Operation
 
 
 class ReplicaName(NamedTuple):
@@ -32,7 +34,15 @@ class PartitionDisk(WatchedDisk):
     def __init__(self, node_id: int, witness: LogWitness) -> None:
         super().__init__(node_id)
         self._witness = witness
+        self.full_path: str | None = None
+        """The log directory in which no file may grow."""
         self._count = 0
+
+    def maybe_fail(self, operation: Operation, path: str) -> None:
+        super().maybe_fail(operation, path)
+        if self.full_path is not None and operation == "write" and path.startswith(self.full_path):
+            self.has_failed = True
+            raise OSError(errno.ENOSPC, "no space left on device", path)
 
     def directories(self, count: int) -> list[str]:
         """Return the paths of the log directories."""
@@ -48,6 +58,10 @@ class PartitionDisk(WatchedDisk):
         name = _name_of(path)
         if name is not None and batches and not self.is_starting and not self.has_failed:
             self._witness.on_removed(self.node_id, name, batches)
+
+    def stop_faults(self) -> None:
+        """End planned and lasting faults."""
+        self.fail_after = self.error_after = self.full_path = None
 
     # Content
 

@@ -7,6 +7,7 @@ Invariants, by the names in violations:
 - FetchingMembersStay: a leader removes no member that was caught up within `replica.lag.time.max.ms`.
 - FencedMembersLeave: a fenced broker is in no in-sync set, except as its last member without a leader.
 - SilentBrokersAreFenced: an undisturbed controller fences a broker without a process within the session timeout.
+- HeartbeatsCount: a controller fences no broker from which it accepted a heartbeat within the session timeout.
 - LeaderEpochsGrow: each change of a partition raises its partition epoch, and each change of its leader, or removal of
   a replica, its leader epoch.
 - ChangesFollowTheLatest: a controller accepts an in-sync set only on top of the latest partition epoch.
@@ -35,6 +36,7 @@ from tests.simulation.simulator import EventLog
 
 _NEVER: Final = -1e18
 _DRIFT: Final = 1.12
+_HOUR_MS: Final = 3_600_000.0
 _IN_FLIGHT_MS: Final = 600.0
 """Time until the network has delivered what a blocked link held."""
 _FENCING_SHARE: Final = 1.5
@@ -77,8 +79,8 @@ class IsrChecker:
         self._calm_since: dict[int, float] = {}
         self._current_since: dict[tuple[int, ReplicaName], float] = {}
         self._shrinks: dict[tuple[int, ReplicaName], PendingShrink] = {}
-        self._up_since: dict[int, float] = {}
         self._next_sweep_ms = 0.0
+        self._zombie_ms = 0.0
         self._controller_epochs: dict[ReplicaName, int] = {}
 
     @property
@@ -94,9 +96,6 @@ class IsrChecker:
                 self._calm_since[node.id] = self._now_ms
         if self._is_controller_disturbed():
             self._calm_since[CONTROLLER_ID] = self._now_ms
-        for node in self._nodes.values():
-            if node.broker is not None:
-                self._up_since[node.id] = self._now_ms
 
     def _is_controller_disturbed(self) -> bool:
         service = self._service
@@ -198,13 +197,25 @@ class IsrChecker:
         now_ms = self._now_ms
         if now_ms < self._next_sweep_ms:
             return
-        self._next_sweep_ms = now_ms + self._scenario.lag_time_max_ms / 16
+        interval_ms = self._scenario.lag_time_max_ms / 16
+        self._next_sweep_ms = now_ms + interval_ms
         self.look()
-        self._check_fencing()
+        self._check_silent_brokers()
         for name, registration in registered.items():
+            self._count_zombies(name, registration, interval_ms)
             node = self._nodes.get(registration.leader)
             if node is not None:
                 self._check_members(node, name, registration)
+
+    def _count_zombies(self, name: ReplicaName, registration: PartitionRegistration, interval_ms: float) -> None:
+        """Add up the time in which leaders do not know that they are deposed."""
+        for node in self._nodes.values():
+            partition = None if node.broker is None else node.broker.partition(*name)
+            if partition is not None and partition.is_leader and partition.leader_epoch < registration.leader_epoch:
+                self._zombie_ms += interval_ms
+        if self._zombie_ms >= _HOUR_MS:
+            self._zombie_ms -= _HOUR_MS
+            self._log.counts.add("zombie hours")
 
     def _check_members(self, node: Node, name: ReplicaName, registration: PartitionRegistration) -> None:
         partition = None if node.broker is None else node.broker.partition(*name)
@@ -219,7 +230,8 @@ class IsrChecker:
             self._current_since[node.id, name] = now_ms
             return
         assert partition is not None
-        calm_ms = self._calm_since.get(node.id, 0.0) + self._scenario.session_timeout_ms / 2 + _IN_FLIGHT_MS
+        calm_ms = self._calm_since.get(node.id, 0.0) + self._scenario.session_timeout_ms / 2
+        calm_ms += _IN_FLIGHT_MS * self._scenario.pace
         since_ms = max(self._current_since.get((node.id, name), now_ms), calm_ms)
         for member in registration.isr:
             if member != node.id:
@@ -250,20 +262,35 @@ class IsrChecker:
 
     # The controller
 
-    def _check_fencing(self) -> None:
-        """Check that brokers without a process are fenced in time."""
+    def on_decided(self, before: MetadataImage, now: MetadataImage) -> None:
+        """Check the brokers that the controller fences: only by their own wish, or after silence."""
+        for node in self._nodes.values():
+            was, broker = before.brokers.get(node.id), now.brokers.get(node.id)
+            if was is None or broker is None or was.fenced or not broker.fenced or was.epoch != broker.epoch:
+                continue
+            silent_ms = self._now_ms - self._service.heeded_ms.get(node.id, _NEVER)
+            is_own_wish = was.in_controlled_shutdown or node.is_leaving or node.broker is None
+            has_lost = node.broker is not None and node.broker.has_lost_directory
+            if silent_ms < self._scenario.session_timeout_ms / _DRIFT - 1.0 and not (is_own_wish or has_lost):
+                self._log.fail(
+                    "HeartbeatsCount",
+                    f"broker {node.id} is fenced, and the controller accepted a heartbeat {silent_ms:.0f} ms ago",
+                )
+
+    def _check_silent_brokers(self) -> None:
+        """Check that brokers without a process are fenced in time after the last heartbeat that the controller had."""
         now_ms, timeout_ms = self._now_ms, self._scenario.session_timeout_ms
         calm_ms = self._calm_since.get(CONTROLLER_ID, 0.0)
         for node in self._nodes.values():
             broker = self._service.decided.brokers.get(node.id)
             if node.broker is not None or broker is None or broker.fenced:
                 continue
-            silent_ms = now_ms - max(calm_ms, self._up_since.get(node.id, now_ms))
+            silent_ms = now_ms - max(calm_ms, self._service.heard_ms.get(node.id, 0.0))
             if silent_ms > _FENCING_SHARE * timeout_ms + _late_ms(self._wires, self._scenario):
                 self._log.fail(
                     "SilentBrokersAreFenced",
-                    f"broker {node.id} is unfenced and without a process for {silent_ms:.0f} ms; the session timeout "
-                    f"is {timeout_ms} ms",
+                    f"broker {node.id} is unfenced, without a process, and silent for {silent_ms:.0f} ms; the session "
+                    f"timeout is {timeout_ms} ms",
                 )
 
     def on_registration(self, name: ReplicaName, before: PartitionRegistration, now: PartitionRegistration) -> None:
@@ -314,7 +341,7 @@ def _late_ms(wires: Wires, scenario: Scenario) -> float:
     """Return a time in which messages and commits have certainly taken effect."""
     weather = wires.weather
     slow_ms = weather.slow_ms if weather.slow else 0.0
-    return _IN_FLIGHT_MS + 20 * (weather.delay_ms + slow_ms + scenario.metadata_commit_ms)
+    return _IN_FLIGHT_MS * scenario.pace + 20 * (weather.delay_ms + slow_ms + scenario.metadata_commit_ms)
 
 
 def _refused(answer: Any) -> set[tuple[Any, int]] | None:

@@ -142,8 +142,8 @@ class MetadataService:
                 node_id=CONTROLLER_ID,
                 session_timeout_ms=scenario.session_timeout_ms,
                 max_idle_interval_ms=0,
-                leader_imbalance_check_interval_ms=3_000,
-                unclean_election_interval_ms=1_000,
+                leader_imbalance_check_interval_ms=int(3_000 * scenario.pace),
+                unclean_election_interval_ms=int(1_000 * scenario.pace),
             ),
             PlainSchema(),
             random=random,
@@ -162,6 +162,10 @@ class MetadataService:
         self._loader = MetadataLoader()
         self._states = [self._loader.state]
         self.feeds: list[Feed] = []
+        self.heard_ms: dict[int, float] = {}
+        """The time of the last registration or heartbeat of each broker."""
+        self.heeded_ms: dict[int, float] = {}
+        """The time of the last heartbeat of each broker that was not refused and did not ask to be fenced."""
         self.quorum.on_committed = self._on_committed
         self.on_altered: Callable[[AlterPartitionRequest, AlterPartitionResponse], None] = _ignore_answer
 
@@ -184,6 +188,11 @@ class MetadataService:
 
     def serve(self, call: Call) -> "asyncio.Future[Any]":
         answer: asyncio.Future[Any] = self.process.create_future()
+        arrived_ms = self.process.world.now_ms
+        if isinstance(call.message, BrokerHeartbeatRequest | BrokerRegistrationRequest):
+            self.heard_ms[call.message.broker_id] = arrived_ms
+            if not isinstance(call.message, BrokerHeartbeatRequest) or call.message.want_fence:
+                self.heeded_ms.pop(call.message.broker_id, None)
         try:
             decided = self.driver.submit(_command(call.message))
         except KafkaError as error:
@@ -194,6 +203,8 @@ class MetadataService:
             error = done.exception()
             if error is None and isinstance(call.message, AlterPartitionRequest):
                 self.on_altered(call.message, done.result())
+            if error is None and isinstance(call.message, BrokerHeartbeatRequest):
+                self.heeded_ms[call.message.broker_id] = arrived_ms
             if not answer.done():
                 answer.set_result(Refusal(error.code) if isinstance(error, KafkaError) else done.result())
 
@@ -279,10 +290,10 @@ class Feed:
             return
         waits_ms = max(reader.process.stalled_until_ms, self.held_until_ms) - world.now_ms
         if self._wires.is_blocked(CONTROLLER_ID, self._node_id):
-            waits_ms = max(waits_ms, 100.0)
+            waits_ms = max(waits_ms, _LOOK_AGAIN_MS * self._wires.pace)
         if waits_ms > 0.0:
             self._is_due = True
-            world.schedule(min(waits_ms, _LOOK_AGAIN_MS), self._bring)
+            world.schedule(min(waits_ms, _LOOK_AGAIN_MS * self._wires.pace), self._bring)
             return
         first = self.count
         self.count = len(log) if self._random.random() < 0.5 else self.count + 1

@@ -7,7 +7,7 @@ in order.
 """
 
 import asyncio
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import replace
 from random import Random
@@ -67,21 +67,34 @@ class Wires:
         self.weather = Weather()
         self.in_bytes = False
         """Whether messages are encoded and decoded on the way."""
+        self.pace = 1.0
+        """The factor of the time after which held data is sent again."""
         self.messages = 0
         self._servers: dict[SocketAddress, Server] = {}
         self._owners: dict[SocketAddress, int] = {}
         self._blocked: frozenset[tuple[int, int]] = frozenset()
+        self._severed: Counter[tuple[int, int]] = Counter()
+        """The number of long cuts of each link."""
 
     def block(self, links: frozenset[tuple[int, int]]) -> None:
         """Block the links from the first to the second node of each pair; open all others."""
         self._blocked = links
 
     def is_blocked(self, source: int, target: int) -> bool:
-        return (source, target) in self._blocked
+        return (source, target) in self._blocked or self._severed[source, target] > 0
+
+    def sever(self, links: frozenset[tuple[int, int]]) -> None:
+        """Cut links until they are restored, whatever else is blocked."""
+        self._severed.update(links)
+
+    def restore(self, links: frozenset[tuple[int, int]]) -> None:
+        """End one cut of each link."""
+        self._severed.subtract(links)
 
     def clear_up(self) -> None:
         """End all faults."""
         self._blocked = frozenset()
+        self._severed.clear()
         self.weather = replace(self.weather, lost=0.0, twice=0.0, slow=0.0, delay_ms=1.0)
 
     def listen(self, endpoint: SocketAddress, server: Server) -> None:
@@ -158,7 +171,7 @@ class _Pipe(Generic[T]):
             wires.world.schedule(self.held_until_ms - wires.world.now_ms, self._arrive)
             return
         if wires.is_blocked(*self._link):
-            wires.world.schedule(wires.random.uniform(*_RETRANSMIT_MS), self._arrive)
+            wires.world.schedule(wires.pace * wires.random.uniform(*_RETRANSMIT_MS), self._arrive)
             return
         process = self._receiver()
         if process is not None and process.stalled_until_ms > wires.world.now_ms:

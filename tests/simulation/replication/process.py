@@ -4,9 +4,11 @@ import asyncio
 import inspect
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
-from tests.simulation.world import Process, World
+from tests.simulation.world import Process, SimulatedIo, World
+
+T = TypeVar("T")
 
 
 class TaskProcess(Process):
@@ -20,6 +22,10 @@ class TaskProcess(Process):
         with self._as_running_loop():
             callback(*args)
             super().run_soon()
+
+    def step_wall_clock(self, step_ms: int) -> None:
+        """Set the wall clock forward or back; the monotonic clock continues."""
+        self._wall_offset_ms += step_ms
 
     def run_soon(self) -> None:
         with self._as_running_loop():
@@ -64,3 +70,25 @@ class TaskProcess(Process):
             error = task.exception()
             if error is not None:
                 raise error
+
+
+class StallingIo(SimulatedIo):
+    """File work that waits until `stalled_until_ms`, in order."""
+
+    stalled_until_ms = 0.0
+
+    def submit(self, work: Callable[[], T]) -> "asyncio.Future[T]":
+        inline_share = self._inline_share
+        if self._process.world.now_ms < self.stalled_until_ms:
+            self._inline_share = 0.0
+        try:
+            return super().submit(work)
+        finally:
+            self._inline_share = inline_share
+
+    def _schedule(self) -> None:
+        remaining_ms = self.stalled_until_ms - self._process.world.now_ms
+        if remaining_ms > 0:
+            self._process.world.schedule(remaining_ms, super()._schedule, process=self._process)
+        else:
+            super()._schedule()

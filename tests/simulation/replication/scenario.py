@@ -17,12 +17,15 @@ class Mood(Enum):
     """The dominant kind of fault: all kinds, or one kind repeatedly.
 
     RESTLESS: leaders move often, and brokers learn of it late. MORTAL: brokers lose power, restart at once, and meet
-    delayed requests of their former process.
+    delayed requests of their former process. PARTED: links between two brokers alone are cut for long, and producers
+    are slow. DEPOSED: brokers are cut off from the controller alone, for hours.
     """
 
     MIXED = "mixed"
     RESTLESS = "restless"
     MORTAL = "mortal"
+    PARTED = "parted"
+    DEPOSED = "deposed"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +51,8 @@ class Scenario:
 
     With eligible leader replicas (`elr`), records survive if one node at a time loses unsynced data or its disk.
     Kafka's rules do not guarantee that without them, so processes then die with their page cache kept.
-    `restart_mean_ms` of 0 means any.
+    `restart_mean_ms` of 0 means any. `pace` stretches the times that are not named here. `mortality` is the probability
+    that a minority of the brokers stays dead in the end. `length` multiplies the events.
     """
 
     brokers: int
@@ -83,6 +87,9 @@ class Scenario:
     restart_mean_ms: float
     in_bytes: bool
     mood: Mood
+    pace: float = 1.0
+    mortality: float = 0.0
+    length: int = 1
 
     @property
     def broker_ids(self) -> range:
@@ -125,7 +132,8 @@ def draw_scenario(random: Random) -> Scenario:
         retention_interval_ms=random.choice((300, 2_000)),
         restart_mean_ms=0.0,
         in_bytes=random.random() < 0.1,
-        mood=random.choices(tuple(Mood), (6, 2, 2))[0],
+        mood=random.choices(tuple(Mood), (6, 2, 2, 2, 1))[0],
+        mortality=0.3,
     )
     match scenario.mood:
         case Mood.MIXED:
@@ -135,6 +143,43 @@ def draw_scenario(random: Random) -> Scenario:
         case Mood.MORTAL:
             slow = Weather(delay_ms=3.0, slow=random.choice((0.1, 0.3)), slow_ms=random.choice((100.0, 600.0)))
             return replace(scenario, elr=True, weather=slow, restart_mean_ms=5.0, metadata_delay_ms=3.0)
+        case Mood.PARTED:
+            return replace(
+                scenario,
+                weather=Weather(delay_ms=1.0),
+                metadata_delay_ms=1.0,
+                produce_every_ms=random.choice((400.0, 2_000.0)),
+                fault_every_ms=2_000.0,
+                io_delay_ms=1.0,
+                checkpoint_interval_ms=5_000,
+                retention_interval_ms=2_000,
+                fetch_wait_max_ms=min(scenario.fetch_wait_max_ms, scenario.lag_time_max_ms // 2),
+            )
+        case Mood.DEPOSED:
+            return _slowed(scenario)
+
+
+def _slowed(scenario: Scenario) -> Scenario:
+    """Return a scenario in which an hour costs few events."""
+    return replace(
+        scenario,
+        weather=Weather(delay_ms=5.0),
+        metadata_delay_ms=5.0,
+        produce_every_ms=200_000.0,
+        fault_every_ms=600_000.0,
+        session_timeout_ms=600_000,
+        heartbeat_interval_ms=150_000,
+        lag_time_max_ms=300_000,
+        fetch_wait_max_ms=100_000,
+        fetch_backoff_ms=60_000,
+        socket_timeout_ms=300_000,
+        request_timeout_ms=200_000,
+        delivery_timeout_ms=3_600_000,
+        checkpoint_interval_ms=600_000,
+        retention_interval_ms=600_000,
+        pace=1_000.0,
+        length=5,
+    )
 
 
 def _draw_topics(random: Random) -> tuple[TopicScenario, ...]:

@@ -19,10 +19,11 @@ from protocol.messages.alter_partition_reassignments import (
 from protocol.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
 from tests.simulation.replication.broker import Node
 from tests.simulation.replication.disk import ReplicaName
+from tests.simulation.replication.link_faults import LinkFaults
+from tests.simulation.replication.machine_faults import MachineFaults
 from tests.simulation.replication.producers import Producer
 from tests.simulation.replication.scenario import Mood
 from tests.simulation.replication.simulation import ReplicationSimulator
-from tests.simulation.weather import draw_weather
 
 _PENDING_MAX: Final = 12
 """Number of waiting batches at which a producer pauses."""
@@ -39,17 +40,24 @@ class RandomSchedule:
         self._world = simulation.world
         self._nodes = simulation.nodes
         self._is_over = False
+        links = LinkFaults(simulation, self._random, self._note)
+        machines = MachineFaults(simulation, self._random, self._note)
         self._faults: tuple[tuple[int, Callable[[], None]], ...] = (
             (14, self._kill),
             (8, self._lose_power),
             (5, self._lose_power_soon),
             (3, self._wipe),
-            (3, self._fail_directory_soon),
+            (3, machines.fail_directory_soon),
+            (2, machines.fill_disk),
+            (3, machines.stall_disk),
+            (5, machines.step_clock),
             (8, self._shut_down),
-            (8, self._stall),
-            (12, self._partition),
-            (8, self._heal),
-            (5, self._change_weather),
+            (8, machines.stall),
+            (12, links.partition),
+            (8, links.heal),
+            (5, links.change_weather),
+            (5, links.part_two_brokers),
+            (3, links.cut_off_from_controller),
             (10, self._hold_metadata),
             (4, self._fail_over_controller),
             (9, self._move_leader),
@@ -59,11 +67,18 @@ class RandomSchedule:
             (4, self._delete_records),
             (4, self._burst),
         )
-        often = {
-            Mood.MIXED: {},
-            Mood.RESTLESS: {self._move_leader: 80, self._hold_metadata: 40},
-            Mood.MORTAL: {self._lose_power: 80},
-        }[simulation.scenario.mood]
+        often: dict[Callable[[], None], int] = {}
+        match simulation.scenario.mood:
+            case Mood.MIXED:
+                pass
+            case Mood.RESTLESS:
+                often = {self._move_leader: 80, self._hold_metadata: 40}
+            case Mood.MORTAL:
+                often = {self._lose_power: 80}
+            case Mood.PARTED:
+                often = {links.part_two_brokers: 150, links.partition: 0, links.change_weather: 0}
+            case Mood.DEPOSED:
+                often = {links.cut_off_from_controller: 100, links.change_weather: 0, machines.step_clock: 20}
         self._weights = [often.get(fault, weight) for weight, fault in self._faults]
 
     def begin(self) -> None:
@@ -212,13 +227,6 @@ class RandomSchedule:
         holders = {*registration.isr, *registration.elr}
         return not holders <= {without}
 
-    def _fail_directory_soon(self) -> None:
-        node = self._any(self._up())
-        if node is not None:
-            paths = node.disk.directories(self._simulation.scenario.directories)
-            node.disk.error_path = self._random.choice(paths)
-            node.disk.error_after = self._random.randint(0, 20)
-
     def _shut_down(self) -> None:
         node = self._any([node for node in self._up() if not node.is_leaving])
         if node is None or node.broker is None:
@@ -228,56 +236,13 @@ class RandomSchedule:
         node.is_leaving = True
         self._world.run(node.broker.process, node.broker.shut_down)
 
-    def _stall(self) -> None:
-        """Pause a machine: only its clocks continue."""
-        node = self._any(self._up())
-        if node is not None and node.broker is not None:
-            pause_ms = self._random.choice((50.0, 800.0, 3_000.0))
-            self._note(f"node {node.id} stalls for {pause_ms:.0f} ms")
-            node.broker.process.stalled_until_ms = self._world.now_ms + pause_ms
-
-    # The network
-
-    def _partition(self) -> None:
-        """Cut some links, each in one direction, or partition the nodes into two groups, or isolate a node. Node 0 is
-        the controller.
-        """
-        ids = [0, *self._nodes]
-        clients = [client.process.node_id for client in (*self._simulation.producers, *self._simulation.consumers)]
-        links = [(a, b) for a in ids for b in ids if a != b]
-        match self._random.randrange(5):
-            case 0:
-                blocked = {link for link in links if self._random.random() < 0.3}
-            case 1:
-                group = {node_id for node_id in (*ids, *clients) if self._random.random() < 0.5}
-                everybody = [*ids, *clients]
-                blocked = {(a, b) for a in everybody for b in everybody if (a in group) != (b in group)}
-            case 2:
-                alone = self._random.choice(ids[1:])
-                blocked = {(a, b) for a, b in links if alone in (a, b)}
-            case 3:
-                deaf = self._random.choice(ids)
-                blocked = {(a, b) for a, b in links if b == deaf}
-            case _:
-                cut_off = self._random.choice(ids[1:])
-                blocked = {(0, cut_off), (cut_off, 0)}
-        self._note(f"cut links: {sorted(blocked)[:12]}")
-        self._simulation.wires.block(frozenset(blocked))
-
-    def _heal(self) -> None:
-        self._note("all links restored")
-        self._simulation.wires.block(frozenset())
-
-    def _change_weather(self) -> None:
-        self._simulation.wires.weather = draw_weather(self._random)
-
     # The controller
 
     def _hold_metadata(self) -> None:
         """Hold back the metadata of a broker for a while."""
         node = self._any(list(self._nodes.values()))
         if node is not None:
-            pause_ms = self._random.choice((200.0, 1_000.0, 4_000.0))
+            pause_ms = self._random.choice((200.0, 1_000.0, 4_000.0)) * self._simulation.scenario.pace
             self._note(f"node {node.id} receives no metadata for {pause_ms:.0f} ms")
             node.feed.held_until_ms = self._world.now_ms + pause_ms
 

@@ -1,7 +1,6 @@
 """Simulator of replication: brokers, their controller, and clients, under faults and in recovery.
 
-After the faults all replicas must be in sync and equal, with everything committed and nothing pending; consumers must
-have read to the end.
+After the faults the cluster must come to rest (`peace.py`).
 """
 
 from collections.abc import Callable
@@ -30,6 +29,7 @@ from tests.simulation.replication.history import History
 from tests.simulation.replication.isr_checker import IsrChecker
 from tests.simulation.replication.metadata import CONTROLLER, Feed, MetadataService
 from tests.simulation.replication.network import Wires
+from tests.simulation.replication.peace import Peace
 from tests.simulation.replication.producers import Producer
 from tests.simulation.replication.scenario import FIRST_CLIENT_ID, Scenario, TopicScenario, draw_scenario
 from tests.simulation.simulator import EventSimulator
@@ -65,13 +65,15 @@ class ReplicationSimulator(EventSimulator):
         self.nodes: dict[int, Node] = {}
         world = World()
         self.checker = Checker(self.nodes, lambda: world.now_ms)
-        super().__init__(seed, world, self.checker, planned_events=events)
-        self.random = Random(f"history {seed}")
         self.scenario = scenario or draw_scenario(Random(f"scenario {seed}"))
+        super().__init__(seed, world, self.checker, planned_events=events * self.scenario.length)
+        self.random = Random(f"history {seed}")
         self.wires = Wires(self.world, Random(f"network {seed}"))
-        self.wires.in_bytes = self.scenario.in_bytes
+        self.wires.in_bytes, self.wires.pace = self.scenario.in_bytes, self.scenario.pace
         self.service = MetadataService(self.world, seed, self.scenario)
         self.checker.isr = IsrChecker(self.checker, self.nodes, self.scenario, self.wires, self.service)
+        self.peace = Peace(self.checker, self.nodes)
+        self.recovery_ms *= self.scenario.pace
         self.service.on_altered = self.checker.isr.on_altered
         self.wires.listen(CONTROLLER, self.service)
         self.producers: list[Producer] = []
@@ -96,7 +98,11 @@ class ReplicationSimulator(EventSimulator):
             self.wires.own(node.endpoint, node_id)
             self.world.schedule(random.uniform(0.0, 200.0), self.start, node)
 
-    # Metadata requests of clients
+    # Requests of clients
+
+    @property
+    def pace(self) -> float:
+        return self.scenario.pace
 
     def endpoint_of(self, node_id: int) -> SocketAddress:
         return self.nodes[node_id].endpoint
@@ -229,56 +235,37 @@ class ReplicationSimulator(EventSimulator):
         self.wires.clear_up()
         for feed in self.service.feeds:
             feed.hurry()
+        self._bury_some()
         for node in self.nodes.values():
-            node.disk.fail_after = node.disk.error_after = None
+            node.disk.stop_faults()
             if not node.is_up:
                 self.start_later(node)
             elif node.broker is not None and node.broker.has_lost_directory:
                 self.crash(node, power=False)
                 self.start_later(node)
+        for producer in self.producers:
+            self.world.run(producer.process, producer.produce)
+
+    def _bury_some(self) -> None:
+        """Let a minority of the brokers stay dead, with some seeds."""
+        random = Random(f"dead {self.seed}")
+        if random.random() >= self.scenario.mortality:
+            return
+        count = random.randint(1, (len(self.nodes) - 1) // 2)
+        self.peace.dead.update(random.sample(sorted(self.nodes), count))
+        self.checker.note(f"nodes {sorted(self.peace.dead)} stay dead")
+        self.checker.counts.add("dead for good", count)
+        for node_id in sorted(self.peace.dead):
+            self.crash(self.nodes[node_id], power=False)
 
     def unsettled_reason(self) -> str | None:
-        for producer in self.producers:
-            if producer.pending_count:
-                return f"producer {producer.process.node_id} of {producer.name} has {producer.pending_count} pending"
-        for name, history in self.checker.histories.items():
-            reason = self._unsettled_reason_of(name, history)
-            if reason is not None:
-                return f"{name} {reason}"
-        for consumer in self.consumers:
-            end = self.checker.histories[consumer.name].end
-            if consumer.position < end:
-                return f"consumer {consumer.process.node_id} of {consumer.name} is at {consumer.position} of {end}"
-        return None
-
-    def _unsettled_reason_of(self, name: ReplicaName, history: History) -> str | None:
-        registration = self.registration(name)
-        assert registration is not None
-        if registration.adding_replicas or registration.removing_replicas:
-            return "is being reassigned"
-        if set(registration.isr) != set(registration.replicas):
-            return f"has the ISR {registration.isr} of {registration.replicas}, leader {registration.leader}"
-        for node_id in registration.replicas:
-            node = self.nodes[node_id]
-            partition = None if node.broker is None else node.broker.partition(*name)
-            if partition is None:
-                return f"is not hosted on {node_id}"
-            log = partition.log
-            bounds = (log.high_watermark, log.log_end_offset)
-            if bounds != (history.end, history.end):
-                return f"has high watermark and end {bounds} on {node_id}, and {history.end} are committed"
-            if partition.leader_epoch != registration.leader_epoch or partition.leader_id != registration.leader:
-                return f"is led by {partition.leader_id} in {partition.leader_epoch} for {node_id}"
-            if self.checker.first_missing(node, history) is not None:
-                return f"is incomplete on {node_id}"
-            self.checker.check_served(node, history, log.log_start_offset)
-        return None
+        return self.peace.unsettled_reason(self.producers, self.consumers, self.registration)
 
     # Start and stop of nodes
 
     def start(self, node: Node) -> None:
         """Start a process on the node's disk, unless one is running."""
-        if node.is_up:
+        if node.is_up or node.id in self.peace.dead:
             return
         node.starts += 1
         if node.starts > 1:
@@ -292,7 +279,7 @@ class ReplicationSimulator(EventSimulator):
 
     def start_later(self, node: Node) -> None:
         mean_ms = 100.0 if self.is_recovering else self.scenario.restart_mean_ms
-        mean_ms = mean_ms or self.random.choice((50.0, 1_000.0, 4_000.0))
+        mean_ms = (mean_ms or self.random.choice((50.0, 1_000.0, 4_000.0))) * self.pace
         self.world.schedule(self.random.expovariate(1.0 / mean_ms), self.start, node)
 
     def crash(self, node: Node, *, power: bool, luck: Random | None = None) -> None:
