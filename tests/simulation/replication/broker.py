@@ -73,8 +73,8 @@ class Surroundings(Protocol):
     def note_fetch(self, node: "Node", request: FetchRequest) -> None:
         """Record that a broker sends a fetch to a leader."""
 
-    def note_served(self, node: "Node", request: FetchRequest, answer: Any) -> None:
-        """Record a fetch that a broker has handled; `answer` is a response, or a future one."""
+    def note_served(self, node: "Node", request: Any, answer: Any) -> None:
+        """Record a request that a broker has handled; `answer` is a response, or a future one."""
 
     def on_end(self, node: "Node", broker: "Broker", error: BaseException | None) -> None:
         """Handle the end of a process by itself: after `error`, or after a requested shutdown."""
@@ -261,8 +261,7 @@ class Broker:
         )
         assert self.data is not None
         answer = self.data.handlers[type(message)](message, context)
-        if isinstance(message, FetchRequest):
-            self.around.note_served(self.node, message, answer)
+        self.around.note_served(self.node, message, answer)
         return answer
 
     def _whereabouts(self, asked: Whereabouts) -> LeaderSeen:

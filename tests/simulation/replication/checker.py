@@ -58,6 +58,7 @@ class ReplicationCounts(Counts):
         "records read",
         "truncations noticed",
         "refused in-sync sets",
+        "fenced requests",
         "dead for good",
         "one-way cuts",
         "zombie hours",

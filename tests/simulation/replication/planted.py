@@ -8,6 +8,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
+from broker.metadata.controller import replica_changes
+from broker.metadata.controller.partition_changes import PartitionChange
 from broker.metadata.controller.replica_changes import ReplicaChanges
 from broker.replication import fetcher
 from broker.replication import partition as replication_partition
@@ -18,6 +20,7 @@ from broker.replication.isr import CommittedIsr, PendingIsr
 from broker.replication.leader import CommitTerms, FollowerFetch, FollowerProgress, IsrEligibility, LeaderRole
 from broker.replication.partition import Assignment, Role
 from broker.runtime.controller.broker_lifecycle import BrokerLifecycle
+from broker.runtime.controller.driver import ControllerDriver
 from broker.runtime.partitions import partition_reads
 from broker.runtime.partitions.broker_view import MetadataBrokerView
 from broker.runtime.partitions.hosted_follower import HostedFollower
@@ -26,8 +29,10 @@ from broker.runtime.replication.replica_fetcher_manager import ReplicaFetcherMan
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.fetch import FetchRequest
 from storage import recovery
+from storage.epochs import LeaderEpochs
 from tests.simulation.replication.campaign import Patch, run_script, run_seed
 from tests.simulation.replication.scripts import (
+    acknowledgement_of_an_earlier_term,
     delayed_fetch_before_registration,
     delayed_fetch_of_previous_registration,
     divergence_below_deleted_records,
@@ -128,6 +133,36 @@ def _cut_only(core: fetcher.FetcherCore[Any], fetched: FetchedPartition[Any], wo
     _on_divergence(core, fetched, work, now_ms)
 
 
+_append = Partition.append
+
+
+def _count_append_as_contact(partition: Partition, *args: Any) -> Any:
+    role = partition.role
+    if isinstance(role, LeaderRole):
+        for follower in role.followers.values():
+            if follower.log_end_offset == partition.log.log_end_offset:
+                follower.caught_up_ms = int(partition._clock.monotonic_ms())
+    return _append(partition, *args)
+
+
+_propose_shrink = LeaderRole.propose_shrink
+
+
+def _shrink_alone(leader: LeaderRole, *args: Any) -> PendingIsr | None:
+    pending = _propose_shrink(leader, *args)
+    if pending is not None:
+        leader.isr = CommittedIsr(pending.proposed)
+    return None
+
+
+def _refuse_newer(requested: int, current: int) -> ErrorCode:
+    return ErrorCode.UNKNOWN_LEADER_EPOCH if requested > current else ErrorCode.NONE
+
+
+def _refuse_older(requested: int, current: int) -> ErrorCode:
+    return ErrorCode.FENCED_LEADER_EPOCH if -1 < requested < current else ErrorCode.NONE
+
+
 class Planted(NamedTuple):
     """A bug, the invariants of which one must fail, and the number of seeds, from `first` on, within which it must.
 
@@ -204,6 +239,54 @@ PLANTED: Final[Mapping[str, Planted]] = {
     ),
     "not restoring the epochs of records restored by a crash": Planted(
         (Patch(recovery, "_restore_first_epochs", lambda *_: None),), _DATA, 5, script=divergence_below_lost_log_start
+    ),
+    "counting an append as contact with a silent follower": Planted(
+        (Patch(Partition, "append", _count_append_as_contact),),
+        frozenset({"SilentMembersLeave"}),
+        150,
+        first=15,
+    ),
+    "ignoring the requests of a session as contact": Planted(
+        (Patch(FollowerProgress, "on_append", lambda _: None),), frozenset({"FetchingMembersStay"}), 50
+    ),
+    "accepting in-sync sets at stale partition epochs": Planted(
+        (Patch(replica_changes, "_check_epochs", lambda *_: None),), frozenset({"ChangesFollowTheLatest"}), 20
+    ),
+    "removing replicas within a leader epoch": Planted(
+        (Patch(PartitionChange, "_bump_leader_epoch_for_lost_replicas", lambda *_: None),),
+        frozenset({"LeaderEpochsGrow"}),
+        150,
+        first=45,
+    ),
+    "keeping leader epochs of truncated records": Planted(
+        (Patch(LeaderEpochs, "truncate_from_end", lambda *_: None),),
+        _DATA | {"Liveness", "NodesDoNotFail"},
+        20,
+        first=2,
+    ),
+    "shrinking the in-sync set without the controller": Planted(
+        (Patch(LeaderRole, "propose_shrink", _shrink_alone),), _DATA, 10
+    ),
+    "serving requests of older leader epochs": Planted(
+        (Patch(partition_reads, "check_leader_epoch", _refuse_newer),), frozenset({"RequestsAreFenced"}), 20
+    ),
+    "serving requests of newer leader epochs": Planted(
+        (Patch(partition_reads, "check_leader_epoch", _refuse_older),), frozenset({"RequestsAreFenced"}), 120, first=35
+    ),
+    "answering OffsetForLeaderEpoch in any leader epoch": Planted(
+        (Patch(partition_reads, "check_reader", lambda *_, **__: None),), frozenset({"RequestsAreFenced"}), 60
+    ),
+    "measuring sessions of brokers by the wall clock": Planted(
+        (Patch(ControllerDriver, "_now_ms", lambda driver: driver._clock.now_ms()),),
+        frozenset({"Liveness", "SilentBrokersAreFenced", "HeartbeatsCount"}),
+        30,
+        first=4,
+    ),
+    "acknowledging records in a later term": Planted(
+        (Patch(Partition, "_fail_producers", lambda *_: None),),
+        frozenset({"AcknowledgedIsCommitted"}),
+        5,
+        script=acknowledgement_of_an_earlier_term,
     ),
 }
 

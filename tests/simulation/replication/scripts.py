@@ -9,22 +9,31 @@ from random import Random
 from typing import Final
 
 from broker.runtime.partitions.partition import Partition
+from broker.runtime.replication.fetch_transport import Unanswered
+from protocol.errors import ErrorCode
 from protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     ReassignablePartition,
     ReassignableTopic,
 )
 from protocol.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
+from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from protocol.records.batch import iter_headers
 from protocol.records.builder import Record, build_batch
 from storage.config import MAX_LONG
 from tests.simulation.replication.broker import Node
+from tests.simulation.replication.clients import ACKS_ALL
 from tests.simulation.replication.disk import ReplicaName
+from tests.simulation.replication.network import Connection, Outcome
+from tests.simulation.replication.process import TaskProcess
+from tests.simulation.replication.producers import PRODUCE_VERSION
 from tests.simulation.replication.scenario import Mood, Scenario, TopicScenario
 from tests.simulation.replication.simulation import ReplicationSimulator
 from tests.simulation.weather import Weather
 
 _NAME: Final = ReplicaName("clean", 0)
 _FOR_EVER: Final = 1e12
+_CLIENT_ID: Final = 500
 _PATIENCE_MS: Final = 20_000.0
 
 
@@ -99,6 +108,27 @@ class ScriptedCluster:
         broker = self.node(node_id).broker
         assert broker is not None
         self.simulation.world.run(broker.process, self.partition(node_id).append, batch, 1)
+
+    def produce(self, node_id: int, *, timeout_ms: int) -> None:
+        """Send a record with acks=all to a broker; an acknowledgement is checked whenever it arrives."""
+        self._number += 1
+        data = build_batch([Record(1, None, b"%d" % self._number)])
+        crc = next(iter_headers(data))[1].crc
+        client = TaskProcess(self.simulation.world, _CLIENT_ID + self._number)
+        connection = Connection(self.simulation.wires, client, self.node(node_id).endpoint, "script", 2.0 * timeout_ms)
+        request = ProduceRequest(
+            acks=ACKS_ALL,
+            timeout_ms=timeout_ms,
+            topic_data=[TopicProduceData(name=_NAME.topic, partition_data=[PartitionProduceData(0, bytearray(data))])],
+        )
+
+        def on_answer(outcome: Outcome) -> None:
+            if not isinstance(outcome, Unanswered):
+                (answer,) = outcome.responses[0].partition_responses
+                if answer.error_code == ErrorCode.NONE:
+                    self.simulation.checker.on_acknowledged(_NAME, crc, answer.base_offset, ACKS_ALL)
+
+        self.simulation.world.run(client, connection.ask, request, PRODUCE_VERSION, on_answer)
 
     def delete(self, node_id: int, offset: int) -> None:
         """Delete records below an offset, at the leader."""
@@ -290,6 +320,32 @@ def divergence_below_lost_log_start(seed: int) -> None:
         cluster.hold_metadata()
         cluster.cut()
         cluster.end_alike()
+    finally:
+        cluster.simulation.close()
+
+
+def acknowledgement_of_an_earlier_term(seed: int) -> None:
+    """Broker 1 leads epoch 0 and has an unreplicated record, whose producer waits for acks=all. Broker 2 leads epoch 1;
+    broker 1 learns of it and truncates. Broker 1 leads epoch 2 and commits another record at that offset, which must
+    not acknowledge the first one.
+    """
+    cluster = ScriptedCluster(seed)
+    try:
+        cluster.begin()
+        cluster.cut((1, 2), (2, 1), (1, 3), (3, 1))
+        cluster.wait_ms(50.0)
+        cluster.produce(1, timeout_ms=15_000)
+        cluster.until(lambda: cluster.partition(1).log.log_end_offset == 1)
+        cluster.elect(2)
+        cluster.until(lambda: cluster.partition(2).is_leader and not cluster.partition(1).is_leader)
+        cluster.append(2)
+        cluster.cut()
+        cluster.until(lambda: cluster.partition(1).log.high_watermark == 1 and cluster.isr == {1, 2, 3})
+        cluster.elect(1)
+        cluster.until(lambda: cluster.partition(1).is_leader)
+        cluster.append(1)
+        cluster.until(lambda: cluster.partition(1).log.high_watermark == 2)
+        cluster.wait_ms(500.0)
     finally:
         cluster.simulation.close()
 

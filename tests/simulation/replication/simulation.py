@@ -25,6 +25,7 @@ from tests.simulation.replication.checker import KEPT_LINES, Checker
 from tests.simulation.replication.clients import ACKS_ALL, Client
 from tests.simulation.replication.consumers import Consumer
 from tests.simulation.replication.disk import PartitionDisk, ReplicaName
+from tests.simulation.replication.fencing_checker import FencingChecker
 from tests.simulation.replication.history import History
 from tests.simulation.replication.isr_checker import IsrChecker
 from tests.simulation.replication.metadata import CONTROLLER, Feed, MetadataService
@@ -73,6 +74,7 @@ class ReplicationSimulator(EventSimulator):
         self.service = MetadataService(self.world, seed, self.scenario)
         self.checker.isr = IsrChecker(self.checker, self.nodes, self.scenario, self.wires, self.service)
         self.peace = Peace(self.checker, self.nodes)
+        self._fencing = FencingChecker(self.checker)
         self.recovery_ms *= self.scenario.pace
         self.service.on_altered = self.checker.isr.on_altered
         self.wires.listen(CONTROLLER, self.service)
@@ -320,8 +322,10 @@ class ReplicationSimulator(EventSimulator):
                         node, ReplicaName(image.name, each.partition), each.fetch_offset
                     )
 
-    def note_served(self, node: Node, request: FetchRequest, answer: Any) -> None:
-        self.checker.isr.on_served(node, request, answer)
+    def note_served(self, node: Node, request: Any, answer: Any) -> None:
+        self._fencing.on_served(node, request, answer)
+        if isinstance(request, FetchRequest):
+            self.checker.isr.on_served(node, request, answer)
 
     def on_end(self, node: Node, broker: Broker, error: BaseException | None) -> None:
         """Handle the end of a broker's process, allowed after a disk failure or while registration is impossible."""

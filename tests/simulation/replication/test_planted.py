@@ -9,6 +9,7 @@ from tests.simulation.campaign import workers
 from tests.simulation.replication.campaign import run_script
 from tests.simulation.replication.planted import PLANTED, run_planted
 from tests.simulation.replication.scripts import (
+    acknowledgement_of_an_earlier_term,
     delayed_fetch_before_registration,
     delayed_fetch_of_previous_registration,
     divergence_below_deleted_records,
@@ -43,6 +44,7 @@ def test_planted_bug_is_found(bug: str, worker: Pool) -> None:
         delayed_fetch_before_registration,
         divergence_below_deleted_records,
         divergence_below_lost_log_start,
+        acknowledgement_of_an_earlier_term,
     ],
 )
 @pytest.mark.parametrize("seed", range(1, 6))
