@@ -132,7 +132,7 @@ def draw_scenario(random: Random) -> Scenario:
         retention_interval_ms=random.choice((300, 2_000)),
         restart_mean_ms=0.0,
         in_bytes=random.random() < 0.1,
-        mood=random.choices(tuple(Mood), (6, 2, 2, 2, 1))[0],
+        mood=random.choices(tuple(Mood), (12, 4, 4, 4, 3))[0],
         mortality=0.3,
     )
     match scenario.mood:
@@ -167,6 +167,7 @@ def _slowed(scenario: Scenario) -> Scenario:
         metadata_delay_ms=5.0,
         produce_every_ms=200_000.0,
         fault_every_ms=600_000.0,
+        calm_share=0.03,
         session_timeout_ms=600_000,
         heartbeat_interval_ms=150_000,
         lag_time_max_ms=300_000,
