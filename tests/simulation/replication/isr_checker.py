@@ -133,13 +133,25 @@ class IsrChecker:
                 listed.add(name)
                 if (topic.topic_id, each.partition) not in refused:
                     self._on_position(node, name, each, request)
-        if request.session_epoch <= 0 or self._scenario.fetchers > 1 or request.forgotten_topics_data:
+        self._forget(node, request)
+        if request.session_epoch <= 0 or self._scenario.fetchers > 1:
             return
         for (leader_id, name, follower), progress in self._progress.items():
             if progress.is_in_session and leader_id == node.id and follower == follower_id and name not in listed:
                 partition = node.broker.partition(*name)
                 if partition is not None:
                     progress.on_fetch(progress.acknowledged, partition.log.log_end_offset, now_ms)
+
+    def _forget(self, node: Node, request: FetchRequest) -> None:
+        """Note the partitions that leave a session."""
+        assert node.broker is not None
+        for topic in request.forgotten_topics_data:
+            image = node.broker.cache.image.topics.by_id(topic.topic_id)
+            for index in topic.partitions:
+                name = ReplicaName("" if image is None else image.name, index)
+                progress = self._progress.get((node.id, name, request.replica_state.replica_id))
+                if progress is not None:
+                    progress.is_in_session = False
 
     def _on_position(self, node: Node, name: ReplicaName, asked: FetchPartition, request: FetchRequest) -> None:
         assert node.broker is not None

@@ -66,7 +66,7 @@ class LinkFaults:
         self._cut_for_long(links)
 
     def cut_off_from_controller(self) -> None:
-        """Cut a broker, mostly a leader, off from the controller alone for long: it does not learn that it is deposed."""
+        """Cut a broker, mostly a leader, off from the controller alone for long: it learns of no successor."""
         node_id = self._random.choice(self._ids[1:])
         registration = self._simulation.registration(self._random.choice(list(self._simulation.checker.histories)))
         if registration is not None and registration.has_leader and self._random.random() < 0.7:
