@@ -38,7 +38,7 @@ from tests.simulation.replication.disk import PartitionDisk, ReplicaName
 from tests.simulation.replication.metadata import Feed
 from tests.simulation.replication.network import LISTENER, Call, Connection, Wires
 from tests.simulation.replication.process import StallingIo, TaskProcess
-from tests.simulation.replication.scenario import CLUSTER_ID, Scenario
+from tests.simulation.replication.scenario import CLUSTER_ID, RACKS, Scenario
 from tests.simulation.world import World
 
 
@@ -196,6 +196,7 @@ class Broker:
             SUPPORTED_FEATURES,
             tuple(directory.id for directory in log_dirs.online),
             previous_epoch=BrokerEpoch(log_dirs.previous_broker_epoch),
+            rack=RACKS[self.node.id % len(RACKS)],
         )
         times = LifecycleTimes(
             scenario.heartbeat_interval_ms,

@@ -17,6 +17,7 @@ Invariants, by the names in violations:
 - OnlyDeletedRecordsGo: no log starts above the offset of DeleteRecords.
 - MembersAreActive: no fenced or shutting down broker joins an ISR (KIP-841).
 - AcknowledgedIsCommitted, NoDuplicates, AcknowledgedIsKnown: the guarantees of producers with acks=all and idempotence.
+- ReadsEndAtHighWatermark: a follower serves consumers up to its high watermark (KIP-392).
 - ConsistentReads: a consumer reads committed records only, and continues after the last one, or learns of a truncation.
 """
 
@@ -26,7 +27,8 @@ from typing import Final
 from broker.metadata.image.metadata_image import MetadataImage
 from broker.metadata.image.partition import NO_LEADER, PartitionRegistration
 from broker.replication.leader import LeaderRole
-from protocol.records.batch import BatchHeader
+from protocol.messages.fetch import PartitionData
+from protocol.records.batch import BatchHeader, iter_headers
 from tests.simulation.replication.broker import Node
 from tests.simulation.replication.clients import ACKS_ALL, Read
 from tests.simulation.replication.disk import ReplicaName
@@ -59,6 +61,7 @@ class ReplicationCounts(Counts):
         "truncations noticed",
         "refused in-sync sets",
         "fenced requests",
+        "follower reads",
         "dead for good",
         "one-way cuts",
         "zombie hours",
@@ -422,6 +425,16 @@ class Checker(EventLog):
                 self.fail("ConsistentReads", f"{what}, which is not committed")
         if follows is not None and written.before not in (None, (follows.epoch, follows.base_offset)):
             self.fail("ConsistentReads", f"{what} after {follows.base_offset} of {follows.epoch}, where it never was")
+
+    def on_follower_read(self, consumer: int, name: ReplicaName, replica: int, data: PartitionData) -> None:
+        self.counts.add("follower reads")
+        *_, (_, last) = iter_headers(memoryview(data.records or b""))
+        if last.next_offset > data.high_watermark:
+            self.fail(
+                "ReadsEndAtHighWatermark",
+                f"consumer {consumer} gets {name} up to {last.next_offset} of follower {replica}, whose high watermark "
+                f"is {data.high_watermark}",
+            )
 
     def on_truncation_noticed(self, consumer: int, name: ReplicaName, position: int, offset: int) -> None:
         self.counts.add("truncations noticed")

@@ -10,6 +10,7 @@ from typing import Any, Final, Protocol
 
 from broker.net.peer import SocketAddress
 from protocol.errors import ErrorCode
+from protocol.messages.fetch import PartitionData
 from protocol.primitives import Uuid
 from protocol.records.batch import BatchHeader
 from tests.simulation.replication.broker import LeaderSeen, Whereabouts
@@ -69,6 +70,10 @@ class ClientWitness(Protocol):
         ...
 
     def on_read(self, consumer: int, name: ReplicaName, header: BatchHeader, *, follows: Read | None) -> None: ...
+
+    def on_follower_read(self, consumer: int, name: ReplicaName, replica: int, data: PartitionData) -> None:
+        """Check the records that a follower has sent."""
+        ...
 
     def on_truncation_noticed(self, consumer: int, name: ReplicaName, position: int, offset: int) -> None: ...
 

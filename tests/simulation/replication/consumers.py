@@ -1,5 +1,6 @@
 """Consumers with Kafka's rules for leader epochs and truncation (KIP-320)."""
 
+from functools import partial
 from random import Random
 from typing import Final
 
@@ -22,6 +23,7 @@ from protocol.records.batch import BatchHeader, iter_headers
 from tests.simulation.replication.clients import AGAIN, AGAIN_ELSEWHERE, Client, ClientWitness, Cluster, Read
 from tests.simulation.replication.disk import ReplicaName
 from tests.simulation.replication.network import Outcome
+from tests.simulation.replication.scenario import RACKS
 
 FETCH_VERSION: Final = 16
 EPOCH_VERSION: Final = 4
@@ -29,6 +31,8 @@ OFFSETS_VERSION: Final = 9
 EARLIEST: Final = -2
 _FETCH_WAIT_MS: Final = 200
 _PAUSE_MS: Final = (1.0, 60.0)
+_PREFERENCE_MS: Final = 3_000.0
+"""Time after which a consumer asks the leader again for the replica to read from."""
 
 
 class Consumer(Client):
@@ -54,6 +58,10 @@ class Consumer(Client):
         self._last_epoch = -1
         self._is_in_doubt = False
         self._read: list[Read] = []
+        self._rack = random.choice(("", *RACKS))
+        self._preferred = -1
+        """The replica to read from, by the leader's word (KIP-392); -1 for the leader."""
+        self._preferred_until_ms = 0.0
         self.is_closed = False
 
     def start(self) -> None:
@@ -117,7 +125,11 @@ class Consumer(Client):
     def _fetch(self) -> None:
         if self.leader is None or self.is_closed:
             return
-        asked = FetchPartition(self.name.partition, self.leader_epoch, self.position, self._last_epoch, -1, 10_000)
+        if self.process.monotonic_ms() >= self._preferred_until_ms:
+            self._preferred = -1
+        source = self._preferred if self._preferred >= 0 else self.leader
+        last_epoch = self._last_epoch if source == self.leader else -1  # a lagging follower seems to have diverged
+        asked = FetchPartition(self.name.partition, self.leader_epoch, self.position, last_epoch, -1, 10_000)
         topic = FetchTopic(topic_id=self.cluster.topic_id(self.name.topic), partitions=[asked])
         request = FetchRequest(
             max_wait_ms=self._wait_ms,
@@ -125,16 +137,23 @@ class Consumer(Client):
             max_bytes=10_000,
             session_epoch=-1,
             topics=[topic],
+            rack_id=self._rack,
         )
-        self.ask(self.leader, request, FETCH_VERSION, self._on_fetched)
+        self.ask(source, request, FETCH_VERSION, partial(self._on_fetched, source))
 
-    def _on_fetched(self, outcome: Outcome) -> None:
+    def _on_fetched(self, source: int, outcome: Outcome) -> None:
+        is_follower = source == self._preferred
         if isinstance(outcome, Unanswered):
+            self._preferred = -1
             self.look()
             return
         (data,) = outcome.responses[0].partitions
         code = ErrorCode(data.error_code)
-        if code is ErrorCode.OFFSET_OUT_OF_RANGE:
+        if code and is_follower:
+            self._preferred = -1
+        if code is ErrorCode.OFFSET_OUT_OF_RANGE and is_follower:
+            self._fetch()
+        elif code is ErrorCode.OFFSET_OUT_OF_RANGE:
             self._reset()
         elif code in AGAIN_ELSEWHERE:
             self._find_anew()
@@ -142,7 +161,13 @@ class Consumer(Client):
             self.later(self._fetch)
         elif code:
             raise AssertionError(f"a consumer got {code.name}")
+        elif data.preferred_read_replica >= 0:
+            self._preferred = data.preferred_read_replica
+            self._preferred_until_ms = self.process.monotonic_ms() + self.cluster.pace * _PREFERENCE_MS
+            self.later(self._fetch, _PAUSE_MS)
         else:
+            if is_follower and data.records:
+                self._witness.on_follower_read(self._id, self.name, source, data)
             self._take(data)
 
     def _take(self, data: PartitionData) -> None:

@@ -12,6 +12,7 @@ from broker.api.list_offsets import ListOffsetsHandler
 from broker.api.offset_for_leader_epoch import OffsetForLeaderEpochHandler
 from broker.api.produce import ProduceHandler
 from broker.api.serving.context import RequestContext
+from broker.fetch.replica_selector import RackAwareReplicaSelector
 from broker.fetch.service import FetchService
 from broker.fetch.sessions import FetchSessions
 from broker.metadata.image.metadata_image import MetadataImage
@@ -122,6 +123,7 @@ class DataPart:
                     FetchSessions(_SLOTS, lambda: random.randint(1, 2**31 - 1)),
                     runtime,
                     max_bytes=10_000_000,
+                    replica_selector=RackAwareReplicaSelector(lambda: broker.cache.image, process),
                 )
             ),
             ProduceRequest: ProduceHandler(self.partitions, runtime),

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
+from broker.fetch import rounds
 from broker.metadata.controller import replica_changes
 from broker.metadata.controller.partition_changes import PartitionChange
 from broker.metadata.controller.replica_changes import ReplicaChanges
@@ -25,6 +26,8 @@ from broker.runtime.partitions import partition_reads
 from broker.runtime.partitions.broker_view import MetadataBrokerView
 from broker.runtime.partitions.hosted_follower import HostedFollower
 from broker.runtime.partitions.partition import Partition
+from broker.runtime.partitions.partition_reads import FetchParams
+from broker.runtime.partitions.reads import FetchIsolation
 from broker.runtime.replication.replica_fetcher_manager import ReplicaFetcherManager
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.fetch import FetchRequest
@@ -163,6 +166,17 @@ def _refuse_older(requested: int, current: int) -> ErrorCode:
     return ErrorCode.FENCED_LEADER_EPOCH if -1 < requested < current else ErrorCode.NONE
 
 
+_read = partition_reads.read
+
+
+def _read_followers_to_the_end(
+    partition: Partition, target: Any, reader: FetchParams, *args: Any, **kwargs: Any
+) -> Any:
+    if not partition.is_leader:
+        reader = reader._replace(isolation=FetchIsolation.LOG_END)
+    return _read(partition, target, reader, *args, **kwargs)
+
+
 class Planted(NamedTuple):
     """A bug, the invariants of which one must fail, and the number of seeds, from `first` on, within which it must.
 
@@ -281,6 +295,11 @@ PLANTED: Final[Mapping[str, Planted]] = {
         frozenset({"Liveness", "SilentBrokersAreFenced", "HeartbeatsCount"}),
         30,
         first=4,
+    ),
+    "serving consumers from a follower up to its log end": Planted(
+        (Patch(rounds, "read", _read_followers_to_the_end),),
+        frozenset({"ReadsEndAtHighWatermark", "ConsistentReads"}),
+        20,
     ),
     "acknowledging records in a later term": Planted(
         (Patch(Partition, "_fail_producers", lambda *_: None),),

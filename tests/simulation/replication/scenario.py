@@ -10,6 +10,7 @@ from tests.simulation.weather import Weather, draw_weather
 
 CONTROLLER_ID: Final = 0
 FIRST_CLIENT_ID: Final = 101
+RACKS: Final = ("rack-0", "rack-1")
 CLUSTER_ID: Final = "simulated-cluster-0001"
 
 
