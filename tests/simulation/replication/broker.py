@@ -39,7 +39,7 @@ from tests.simulation.replication.metadata import Feed
 from tests.simulation.replication.network import LISTENER, Call, Connection, Wires
 from tests.simulation.replication.process import StallingIo, TaskProcess
 from tests.simulation.replication.scenario import CLUSTER_ID, RACKS, Scenario
-from tests.simulation.world import World
+from tests.simulation.world import SimulatedIo, World
 
 
 class Whereabouts(NamedTuple):
@@ -72,9 +72,6 @@ class Surroundings(Protocol):
 
     def note_fetch(self, node: "Node", request: FetchRequest) -> None:
         """Record that a broker sends a fetch to a leader."""
-
-    def note_served(self, node: "Node", request: Any, answer: Any) -> None:
-        """Record a request that a broker has handled; `answer` is a response, or a future one."""
 
     def on_end(self, node: "Node", broker: "Broker", error: BaseException | None) -> None:
         """Handle the end of a process by itself: after `error`, or after a requested shutdown."""
@@ -117,7 +114,7 @@ class Broker:
         self.around = around
         self._random = Random(f"broker {seed} {node.id} {node.starts}")
         self.process = TaskProcess(around.world, node.id, rate=node.rate, wall_offset_ms=node.wall_offset_ms)
-        self.io = StallingIo(
+        self.io: SimulatedIo = StallingIo(
             self.process, self._random, inline_share=scenario.io_inline_share, delay_ms=scenario.io_delay_ms
         )
         self.incarnation_id = Uuid(self._random.randbytes(16))
@@ -128,6 +125,8 @@ class Broker:
         self.data: DataPart | None = None
         self.lifecycle: BrokerLifecycle | None = None
         self.has_lost_directory = False
+        self.on_served: Callable[[Node, Any, Any], None] | None = None
+        """Called with each handled request and its response, or the future one."""
 
     def start(self) -> None:
         """Start the process; later failures are reported to the surroundings."""
@@ -262,7 +261,8 @@ class Broker:
         )
         assert self.data is not None
         answer = self.data.handlers[type(message)](message, context)
-        self.around.note_served(self.node, message, answer)
+        if self.on_served is not None:
+            self.on_served(self.node, message, answer)
         return answer
 
     def _whereabouts(self, asked: Whereabouts) -> LeaderSeen:

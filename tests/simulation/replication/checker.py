@@ -87,8 +87,8 @@ class Checker(EventLog):
         self._idempotent: set[int] = set()
         self._crcs: set[int] = set()
         self._decided: MetadataImage | None = None
-        self.isr: IsrChecker
-        """Set by the simulation, before the first event."""
+        self.isr: IsrChecker | None = None
+        """Set by a simulation that also checks the times of in-sync sets."""
 
     # Disks
 
@@ -117,7 +117,8 @@ class Checker(EventLog):
     # Brokers
 
     def on_stop(self, node: Node) -> None:
-        self.isr.on_stop(node)
+        if self.isr is not None:
+            self.isr.on_stop(node)
         for key in [key for key in self._seen if key[0] == node.id]:
             del self._seen[key]
 
@@ -145,12 +146,16 @@ class Checker(EventLog):
                     log.log_start_offset,
                 )
                 before = self._seen.get((node.id, name))
-                if isinstance(role, LeaderRole) and (before is None or before[:2] != (True, role.epoch)):
+                if (
+                    self.isr is not None
+                    and isinstance(role, LeaderRole)
+                    and (before is None or before[:2] != (True, role.epoch))
+                ):
                     self.isr.on_new_epoch(node, name, role.isr.committed)
                 if before != now:
                     self._seen[node.id, name] = now
                     self._on_replica(node, self.histories[name], before, now)
-                if isinstance(role, LeaderRole):
+                if self.isr is not None and isinstance(role, LeaderRole):
                     self.isr.on_leader_event(node, name, partition, role)
         self._check_members()
 
@@ -254,14 +259,15 @@ class Checker(EventLog):
 
     def on_time(self) -> None:
         """Check what must happen within a time."""
-        self.isr.sweep(self._registered)
+        if self.isr is not None:
+            self.isr.sweep(self._registered)
 
     # The controller
 
     def on_controller_event(self, decided: MetadataImage, committed: MetadataImage) -> None:
         """Check the controller after an event."""
         if decided is not self._decided:
-            if self._decided is not None:
+            if self.isr is not None and self._decided is not None:
                 self.isr.on_decided(self._decided, decided)
             self._decided = decided
             for name, history in self.histories.items():
@@ -271,9 +277,10 @@ class Checker(EventLog):
                 if registration is not None and registration is not before:
                     self._registered[name] = registration
                     if before is not None:
-                        self.isr.on_registration(name, before, registration)
+                        if self.isr is not None:
+                            self.isr.on_registration(name, before, registration)
                         self._on_registration(history, before, registration)
-                if registration is not None:
+                if self.isr is not None and registration is not None:
                     self.isr.on_fenced(name, registration, decided)
         for node_id in sorted(self.lost):
             broker, node = committed.brokers.get(node_id), self._nodes[node_id]

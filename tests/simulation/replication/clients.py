@@ -89,10 +89,6 @@ class Cluster(Protocol):
     @property
     def wires(self) -> Wires: ...
 
-    @property
-    def pace(self) -> float:
-        """The factor of all waits of clients."""
-
     def endpoint_of(self, node_id: int) -> SocketAddress: ...
 
     def any_broker(self, random: Random) -> int: ...
@@ -115,6 +111,11 @@ class Client:
         self._is_looking = False
         self.leader: int | None = None
         self.leader_epoch = -1
+        self.pace = 1.0
+
+    def slow_down(self, pace: float) -> None:
+        """Stretch all waits of the client."""
+        self.pace = pace
 
     def ask(self, node_id: int, message: Any, version: int, done: Callable[[Outcome], None]) -> None:
         endpoint = self.cluster.endpoint_of(node_id)
@@ -126,7 +127,7 @@ class Client:
         connection.ask(message, version, done)
 
     def later(self, action: Callable[[], None], within_ms: tuple[float, float] = _BACKOFF_MS) -> None:
-        self.process.call_later(self.cluster.pace * self.random.uniform(*within_ms) / 1000.0, action)
+        self.process.call_later(self.pace * self.random.uniform(*within_ms) / 1000.0, action)
 
     def look(self) -> None:
         """Request the leader from some broker, after a while."""

@@ -51,7 +51,7 @@ class Consumer(Client):
         timeout_ms: float,
         rate: float,
     ) -> None:
-        self._wait_ms = int(_FETCH_WAIT_MS * cluster.pace)
+        self._wait_ms = _FETCH_WAIT_MS
         super().__init__(cluster, node_id, name, random, timeout_ms=timeout_ms + self._wait_ms, rate=rate)
         self._witness = witness
         self.position = 0
@@ -63,6 +63,12 @@ class Consumer(Client):
         """The replica to read from, by the leader's word (KIP-392); -1 for the leader."""
         self._preferred_until_ms = 0.0
         self.is_closed = False
+
+    def slow_down(self, pace: float) -> None:
+        super().slow_down(pace)
+        self._timeout_ms -= self._wait_ms
+        self._wait_ms = int(_FETCH_WAIT_MS * pace)
+        self._timeout_ms += self._wait_ms
 
     def start(self) -> None:
         self.look()
@@ -163,7 +169,7 @@ class Consumer(Client):
             raise AssertionError(f"a consumer got {code.name}")
         elif data.preferred_read_replica >= 0:
             self._preferred = data.preferred_read_replica
-            self._preferred_until_ms = self.process.monotonic_ms() + self.cluster.pace * _PREFERENCE_MS
+            self._preferred_until_ms = self.process.monotonic_ms() + self.pace * _PREFERENCE_MS
             self.later(self._fetch, _PAUSE_MS)
         else:
             if is_follower and data.records:

@@ -82,7 +82,7 @@ class LinkFaults:
         self._simulation.world.schedule(length_ms, self._restore, frozenset(links))
 
     def _restore(self, links: frozenset[tuple[int, int]]) -> None:
-        isr = self._simulation.checker.isr
+        isr = self._simulation.isr_checker
         isr.look()
         self._wires.restore(links)
         isr.look()

@@ -5,6 +5,7 @@ from random import Random
 from typing import Final
 
 from tests.simulation.replication.broker import Node
+from tests.simulation.replication.process import StallingIo
 from tests.simulation.replication.simulation import ReplicationSimulator
 
 _CLOCK_STEPS_MS: Final = (5_000, 3_600_000, 86_400_000)
@@ -33,7 +34,7 @@ class MachineFaults:
     def stall_disk(self) -> None:
         """Let the file work of a process wait; what runs on its loop continues."""
         node = self._any()
-        if node is not None and node.broker is not None:
+        if node is not None and node.broker is not None and isinstance(node.broker.io, StallingIo):
             pause_ms = self._random.choice((100.0, 1_000.0, 5_000.0)) * self._simulation.scenario.pace
             self._note(f"the disk of node {node.id} stalls for {pause_ms:.0f} ms")
             self._simulation.checker.counts.add("disk stalls")

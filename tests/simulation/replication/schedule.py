@@ -107,7 +107,7 @@ class RandomSchedule:
             return
         self._after(self._random.expovariate(1.0 / scenario.fault_every_ms), self._fault_again)
         (_, fault) = self._random.choices(self._faults, self._weights)[0]
-        isr = self._simulation.checker.isr
+        isr = self._simulation.isr_checker
         isr.look()
         fault()
         isr.look()
@@ -116,7 +116,7 @@ class RandomSchedule:
         """Leave time for replicas to join the ISR again, and for reassignments to end."""
         self._note("calm")
         scenario = self._simulation.scenario
-        self._simulation.checker.isr.look()
+        self._simulation.isr_checker.look()
         self._simulation.wires.clear_up()
         self._after(self._random.uniform(1.0, 3.0) * scenario.session_timeout_ms, self._fault_again)
 

@@ -72,11 +72,12 @@ class ReplicationSimulator(EventSimulator):
         self.wires = Wires(self.world, Random(f"network {seed}"))
         self.wires.in_bytes, self.wires.pace = self.scenario.in_bytes, self.scenario.pace
         self.service = MetadataService(self.world, seed, self.scenario)
-        self.checker.isr = IsrChecker(self.checker, self.nodes, self.scenario, self.wires, self.service)
+        self.isr_checker = IsrChecker(self.checker, self.nodes, self.scenario, self.wires, self.service)
+        self.checker.isr = self.isr_checker
         self.peace = Peace(self.checker, self.nodes)
         self._fencing = FencingChecker(self.checker)
         self.recovery_ms *= self.scenario.pace
-        self.service.on_altered = self.checker.isr.on_altered
+        self.service.on_altered = self.isr_checker.on_altered
         self.wires.listen(CONTROLLER, self.service)
         self.producers: list[Producer] = []
         self.consumers: list[Consumer] = []
@@ -101,10 +102,6 @@ class ReplicationSimulator(EventSimulator):
             self.world.schedule(random.uniform(0.0, 200.0), self.start, node)
 
     # Requests of clients
-
-    @property
-    def pace(self) -> float:
-        return self.scenario.pace
 
     def endpoint_of(self, node_id: int) -> SocketAddress:
         return self.nodes[node_id].endpoint
@@ -187,6 +184,7 @@ class ReplicationSimulator(EventSimulator):
                     delivery_timeout_ms=scenario.delivery_timeout_ms,
                     rate=1.0 + self.random.uniform(-scenario.drift, scenario.drift),
                 )
+                producer.slow_down(scenario.pace)
                 self.producers.append(producer)
             for _ in range(scenario.consumers):
                 node_id = next(ids)
@@ -199,6 +197,7 @@ class ReplicationSimulator(EventSimulator):
                     timeout_ms=scenario.request_timeout_ms,
                     rate=1.0,
                 )
+                consumer.slow_down(scenario.pace)
                 self.consumers.append(consumer)
                 consumer.start()
 
@@ -232,7 +231,7 @@ class ReplicationSimulator(EventSimulator):
     # Recovery
 
     def stop_faults(self) -> None:
-        self.checker.isr.look()
+        self.isr_checker.look()
         self._schedule.end()
         self.wires.clear_up()
         for feed in self.service.feeds:
@@ -276,12 +275,13 @@ class ReplicationSimulator(EventSimulator):
         node.is_leaving = False
         node.disk.has_failed = False
         broker = node.broker = Broker(node, self, self.seed)
+        broker.on_served = self._on_served
         self.wires.own(node.endpoint, node.id)
         self.world.run(broker.process, broker.start)
 
     def start_later(self, node: Node) -> None:
         mean_ms = 100.0 if self.is_recovering else self.scenario.restart_mean_ms
-        mean_ms = (mean_ms or self.random.choice((50.0, 1_000.0, 4_000.0))) * self.pace
+        mean_ms = (mean_ms or self.random.choice((50.0, 1_000.0, 4_000.0))) * self.scenario.pace
         self.world.schedule(self.random.expovariate(1.0 / mean_ms), self.start, node)
 
     def crash(self, node: Node, *, power: bool, luck: Random | None = None) -> None:
@@ -322,10 +322,10 @@ class ReplicationSimulator(EventSimulator):
                         node, ReplicaName(image.name, each.partition), each.fetch_offset
                     )
 
-    def note_served(self, node: Node, request: Any, answer: Any) -> None:
+    def _on_served(self, node: Node, request: Any, answer: Any) -> None:
         self._fencing.on_served(node, request, answer)
         if isinstance(request, FetchRequest):
-            self.checker.isr.on_served(node, request, answer)
+            self.isr_checker.on_served(node, request, answer)
 
     def on_end(self, node: Node, broker: Broker, error: BaseException | None) -> None:
         """Handle the end of a broker's process, allowed after a disk failure or while registration is impossible."""
