@@ -45,7 +45,7 @@ _FENCING_SHARE: Final = 1.5
 
 @dataclass(slots=True)
 class _Progress:
-    """What a leader can know of a follower by its fetches, as in Kafka's ReplicaState."""
+    """A follower's progress as its leader can know it by fetches (Kafka's ReplicaState)."""
 
     acknowledged: int
     leader_end: int

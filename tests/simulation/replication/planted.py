@@ -293,8 +293,8 @@ PLANTED: Final[Mapping[str, Planted]] = {
     "measuring sessions of brokers by the wall clock": Planted(
         (Patch(ControllerDriver, "_now_ms", lambda driver: driver._clock.now_ms()),),
         frozenset({"Liveness", "SilentBrokersAreFenced", "HeartbeatsCount"}),
-        30,
-        first=4,
+        150,
+        first=35,
     ),
     "serving consumers from a follower up to its log end": Planted(
         (Patch(rounds, "read", _read_followers_to_the_end),),
