@@ -27,6 +27,7 @@ from tests.simulation.replication.simulation import ReplicationSimulator
 
 _PENDING_MAX: Final = 12
 """Number of waiting batches at which a producer pauses."""
+_CANCELLATIONS: Final = 5
 _PREFERRED: Final = 0
 _UNCLEAN: Final = 1
 
@@ -89,8 +90,14 @@ class RandomSchedule:
 
     def end(self) -> None:
         self._is_over = True
+        self._cancel_all(_CANCELLATIONS)
+
+    def _cancel_all(self, times: int) -> None:
+        """Cancel all reassignments, again and again: a controller that fails loses the request."""
         for name in self._simulation.checker.histories:
             self._cancel(name)
+        if times > 1:
+            self._after(self._simulation.scenario.session_timeout_ms, lambda: self._cancel_all(times - 1))
 
     def _after(self, delay_ms: float, action: Callable[[], None]) -> None:
         self._world.schedule(delay_ms, action)
