@@ -185,6 +185,11 @@ class EventSimulator(Simulator):
     def on_power_failure(self, process: Process) -> None:
         """Lose unsynced data of the process's node and restart the node later."""
 
+    @property
+    def is_on_trial(self) -> bool:
+        """Whether a trial within the first phase goes on, which the phase must not cut short."""
+        return False
+
     def on_error(self, process: Process | None, error: Exception) -> None:
         """Handle an exception that left an event; by default a violation."""
         name = "the simulation" if process is None else f"node {process.node_id}"
@@ -194,7 +199,7 @@ class EventSimulator(Simulator):
 
     def play(self) -> None:
         self.begin()
-        while self.events < self._planned_events:
+        while self.events < self._planned_events or self.is_on_trial:
             self.step()
         self.is_recovering = True
         self._log.note("faults end")

@@ -22,6 +22,12 @@ class Silence:
 
     def on_response_leaves(self, sender: int, request: Request, response: Response) -> None: ...
 
+    def on_request_arrives(self, receiver: int, request: Request) -> None:
+        """Ignore the request."""
+
+    def on_response_arrives(self, receiver: int, request: Request, response: Response) -> None:
+        """Ignore the response."""
+
 
 class Echo:
     """A server that responds at once and counts requests."""
@@ -158,3 +164,33 @@ def test_request_to_unused_address_fails_quickly() -> None:
     run(world)
     assert outcomes == [SendFailure(ErrorCode.BROKER_NOT_AVAILABLE, is_refusal=True)]
     assert world.now_ms < 60_000.0 or world.is_idle
+
+
+def test_skipped_time_passes_on_every_clock_without_events() -> None:
+    world = World()
+    process, suspended = Process(world, 1), Process(world, 2)
+    fired: list[float] = []
+    process.call_later(1.0, lambda: fired.append(world.now_ms))
+    world.skip(3_600_000.0)
+    suspended.miss(3_600_000.0)
+    assert (process.monotonic_ms(), suspended.monotonic_ms()) == (3_600_000.0, 0.0)
+    assert fired == []
+    world.step()
+    assert fired == [3_601_000.0]
+
+
+def test_stepped_wall_clock_leaves_the_monotonic_clock_alone() -> None:
+    process = Process(World(), 1, wall_offset_ms=10_000)
+    process.step_wall_clock(-4_000)
+    assert (process.now_ms(), process.monotonic_ms()) == (6_000, 0.0)
+
+
+def test_stalled_disk_completes_nothing_until_the_stall_ends() -> None:
+    world = World()
+    io = SimulatedIo(Process(world, 1), Random(1), inline_share=1.0, delay_ms=5.0)
+    io.stalled_until_ms = 2_000.0
+    future = io.submit(lambda: 7)
+    assert not future.done()
+    world.step()
+    assert future.result() == 7
+    assert world.now_ms >= 2_000.0

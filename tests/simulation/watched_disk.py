@@ -162,6 +162,17 @@ class WatchedDisk(MemoryFileSystem):
                 self.has_failed = True
                 raise OSError(errno.EIO, "the disk failed", path)
 
+    def claim(self, size: int) -> None:
+        try:
+            super().claim(size)
+        except OSError:
+            self.has_failed = True
+            raise
+
+    def fill(self, free_bytes: int) -> None:
+        """Leave this many bytes free."""
+        self.capacity_bytes = self._used(self._root) + free_bytes
+
     def crash(self, random: Random) -> None:
         self.fail_after = self.error_after = None
         super().crash(random)

@@ -91,6 +91,11 @@ class World:
             return True
         return False
 
+    def skip(self, pause_ms: float) -> None:
+        """Let time pass without any event, as if every machine were suspended: all events happen later."""
+        self.now_ms += pause_ms
+        self._queue = [(when + pause_ms, number, handle) for when, number, handle in self._queue]
+
     @property
     def is_idle(self) -> bool:
         """Whether no event is left."""
@@ -105,7 +110,8 @@ class World:
 class Process:
     """One run of a node, from start to crash or stop: a loop that implements `Loop`, and a clock.
 
-    `rate` is the speed of its clocks; `stalled_until_ms` postpones all its events (a long pause of the machine).
+    `rate` is the speed of its clocks; `stalled_until_ms` postpones all its events (a long pause of the machine). The
+    wall clock can be stepped; the monotonic clock can miss a pause, as after a suspension of a virtual machine.
     """
 
     def __init__(self, world: World, node_id: int, *, rate: float = 1.0, wall_offset_ms: int = 0) -> None:
@@ -115,6 +121,7 @@ class Process:
         self.stalled_until_ms = 0.0
         self._rate = rate
         self._wall_offset_ms = wall_offset_ms
+        self._missed_ms = 0.0
         self._soon: deque[Handle] = deque()
 
     # The clock
@@ -124,12 +131,20 @@ class Process:
         return self._wall_offset_ms + int(self.world.now_ms * self._rate)
 
     def monotonic_ms(self) -> float:
-        return self.world.now_ms * self._rate
+        return (self.world.now_ms - self._missed_ms) * self._rate
+
+    def step_wall_clock(self, by_ms: int) -> None:
+        """Move the wall clock; the monotonic clock does not notice."""
+        self._wall_offset_ms += by_ms
+
+    def miss(self, pause_ms: float) -> None:
+        """Stop the monotonic clock for a pause. Timers that are set already still expire by true time."""
+        self._missed_ms += pause_ms
 
     # The loop
 
     def time(self) -> float:
-        return self.world.now_ms * self._rate / 1000.0
+        return self.monotonic_ms() / 1000.0
 
     def get_debug(self) -> bool:
         return False
@@ -189,7 +204,8 @@ class Process:
 class SimulatedIo:
     """File work of a process. Implements BlockingIo: pieces run in order, each as a delayed event of its own.
 
-    `inline_share` of the pieces that find no other waiting run at once, which costs no event.
+    `inline_share` of the pieces that find no other waiting run at once, which costs no event. Until `stalled_until_ms`
+    the disk completes nothing.
     """
 
     def __init__(self, process: Process, random: Random, *, inline_share: float, delay_ms: float) -> None:
@@ -198,6 +214,7 @@ class SimulatedIo:
         self._inline_share = inline_share
         self._delay_ms = delay_ms
         self._jobs: deque[Callable[[], None]] = deque()
+        self.stalled_until_ms = 0.0
 
     def submit(self, work: Callable[[], T]) -> "asyncio.Future[T]":
         future: asyncio.Future[T] = self._process.create_future()
@@ -212,7 +229,7 @@ class SimulatedIo:
                 if not future.done():
                     future.set_result(result)
 
-        if not self._jobs and self._random.random() < self._inline_share:
+        if not self._jobs and self._random.random() < self._inline_share and not self._stall_ms:
             run()
             return future
         self._jobs.append(run)
@@ -221,10 +238,17 @@ class SimulatedIo:
         return future
 
     def _schedule(self) -> None:
-        delay_ms = self._random.expovariate(1.0 / self._delay_ms)
+        delay_ms = self._stall_ms + self._random.expovariate(1.0 / self._delay_ms)
         self._process.world.schedule(delay_ms, self._run_first, process=self._process)
 
+    @property
+    def _stall_ms(self) -> float:
+        return max(0.0, self.stalled_until_ms - self._process.world.now_ms)
+
     def _run_first(self) -> None:
+        if self._stall_ms:  # the stall began after the job
+            self._schedule()
+            return
         job = self._jobs[0]
         job()
         self._jobs.popleft()

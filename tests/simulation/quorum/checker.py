@@ -4,11 +4,13 @@ from collections.abc import Callable, Mapping, Sequence
 
 from broker.quorum.identity import ReplicaKey, SnapshotId
 from broker.quorum.membership.voters import VoterSet
-from broker.quorum.messages import Request, Response
+from broker.quorum.messages import Request, Response, VoteRequest
 from protocol.primitives import ZERO_UUID
+from tests.simulation.quorum.contact_invariants import CONTACT_INVARIANTS
 from tests.simulation.quorum.disk import SimulatedDisk
 from tests.simulation.quorum.history import History, Observed, Subject
 from tests.simulation.quorum.invariants import INVARIANTS, Invariant, OneLeaderPerEpoch
+from tests.simulation.quorum.scenario import Scenario
 from tests.simulation.simulator import Counts, EventLog
 from tests.simulation.watched_disk import LoggedBatch
 
@@ -16,29 +18,62 @@ from tests.simulation.watched_disk import LoggedBatch
 class QuorumCounts(Counts):
     """Incidents of a quorum."""
 
-    NAMES = ("elections", "truncations", "snapshot installs", "snapshot imports", "reconfigurations", "restarts")
+    HARDSHIPS = (
+        "minority-dead peaces",
+        "trimming peaces",
+        "leaders of a dead minority",
+        "zombie hours",
+        "one-way cuts",
+        "disk stalls",
+        "full disks",
+        "clock steps",
+        "rotten bytes",
+        "nodes stopped by rot",
+        "stray requests",
+    )
+    NAMES = (
+        "elections",
+        "truncations",
+        "snapshot installs",
+        "snapshot imports",
+        "reconfigurations",
+        "restarts",
+        *HARDSHIPS,
+    )
     OPTIONAL = ("commits", "snapshots", "trims")
 
 
 class Checker(EventLog):
     """The witness of all nodes. Implements the cluster that invariants query, and dispatches hooks to them."""
 
-    def __init__(self, subjects: Mapping[int, Subject], now_ms: Callable[[], float]) -> None:
+    def __init__(
+        self, subjects: Mapping[int, Subject], now_ms: Callable[[], float], scenario: Scenario | None = None
+    ) -> None:
+        """Create a checker. Without a scenario, invariants about contact between nodes are left out."""
         super().__init__(QuorumCounts(), now_ms)
+        self._scenario = scenario
         self.history = History()
         self.lost_disks: dict[ReplicaKey, SimulatedDisk] = {}
         """Contents of wiped disks: a leader may still count what it acknowledged before the wipe."""
         self.on_elected: Callable[[], None] = _nothing
         """Called when a node becomes leader."""
+        self.on_real_vote: Callable[[VoteRequest], None] = _ignore_vote
+        """Called with every vote request that is no pre-vote."""
+        self.on_new_voters: Callable[[int], None] = _ignore
+        """Called with the id of a node whose voter set changed in memory."""
         self._subjects = subjects
         self._seen: dict[int, Observed] = {}
         self._voters: VoterSet | None = None
         invariants = [invariant(self) for invariant in INVARIANTS]
+        if scenario is not None:
+            invariants += [invariant(self) for invariant in CONTACT_INVARIANTS]
         self._leaders = next(each for each in invariants if isinstance(each, OneLeaderPerEpoch))
         self._on_start = _overriders(invariants, "on_start")
         self._on_event = _overriders(invariants, "on_event")
         self._on_request = _overriders(invariants, "on_request")
         self._on_response = _overriders(invariants, "on_response")
+        self._on_request_arrives = _overriders(invariants, "on_request_arrives")
+        self._on_response_arrives = _overriders(invariants, "on_response_arrives")
         self._on_removed = _overriders(invariants, "on_removed")
         self._on_snapshot = _overriders(invariants, "on_snapshot")
         self._on_committed = _overriders(invariants, "on_committed")
@@ -47,6 +82,11 @@ class Checker(EventLog):
         self._on_load = _overriders(invariants, "on_load")
 
     # The cluster, for invariants
+
+    @property
+    def scenario(self) -> Scenario:
+        assert self._scenario is not None
+        return self._scenario
 
     def subject(self, node_id: int) -> Subject:
         return self._subjects[node_id]
@@ -89,6 +129,8 @@ class Checker(EventLog):
         self._seen[node.id] = now
         if before is None or before.epoch != now.epoch or before.is_leader != now.is_leader:
             self._note_change(node, now)
+        if before is not None and before.voters is not now.voters:
+            self.on_new_voters(node.id)
         if before is not None and now.log_start_offset > before.log_start_offset and now.log_end_offset > 0:
             self.counts.add("trims", int(now.log_start_offset < now.log_end_offset))
         for invariant in self._on_event:
@@ -102,12 +144,22 @@ class Checker(EventLog):
             self.on_elected()
 
     def on_request_leaves(self, sender: int, request: Request) -> None:
+        if isinstance(request, VoteRequest) and not request.pre_vote:
+            self.on_real_vote(request)
         for invariant in self._on_request:
             invariant.on_request(self._subjects[sender], request)
 
     def on_response_leaves(self, sender: int, request: Request, response: Response) -> None:
         for invariant in self._on_response:
             invariant.on_response(self._subjects[sender], request, response)
+
+    def on_request_arrives(self, receiver: int, request: Request) -> None:
+        for invariant in self._on_request_arrives:
+            invariant.on_request_arrives(self._subjects[receiver], request)
+
+    def on_response_arrives(self, receiver: int, request: Request, response: Response) -> None:
+        for invariant in self._on_response_arrives:
+            invariant.on_response_arrives(self._subjects[receiver], request, response)
 
     def on_removed(self, node_id: int, batches: Sequence[LoggedBatch]) -> None:
         snapshots = self._subjects[node_id].disk.snapshot_ids()
@@ -152,6 +204,14 @@ class Checker(EventLog):
 
 
 def _nothing() -> None:
+    """Ignore the call."""
+
+
+def _ignore_vote(_request: VoteRequest) -> None:
+    """Ignore the call."""
+
+
+def _ignore(_node_id: int) -> None:
     """Ignore the call."""
 
 

@@ -66,6 +66,11 @@ class SimulatedDisk(WatchedDisk):
             self.controls[snapshot_id] = control_of(content)
             self._witness.on_snapshot(self.node_id, snapshot_id, content, is_fetched=is_fetched)
 
+    def note_rot(self) -> None:
+        """Forget what was read from the content before it rotted."""
+        self._election = None
+        self._names_changed()
+
     # Content
 
     @property
@@ -102,6 +107,25 @@ class SimulatedDisk(WatchedDisk):
         newest = self._newest_snapshot()
         return None if newest is None else self.controls[newest][0]
 
+    @property
+    def has_partial_snapshot(self) -> bool:
+        """Whether a snapshot is being received or written."""
+        directory = self._find(METADATA_DIRECTORY)
+        return isinstance(directory, _Directory) and any(name.endswith(PART_SUFFIX) for name in directory.entries)
+
+    @property
+    def size_of_log(self) -> int:
+        """Return the size of the segments in bytes."""
+        return sum(len(segment.content) for segment in self._all_segments())
+
+    def voter_sets(self) -> list[tuple[int, VoterSet]]:
+        """Return all voters records with their offsets in order; the first may be that of the newest snapshot."""
+        newest = self._newest_snapshot()
+        voters = None if newest is None else self.controls[newest][0]
+        found = [] if newest is None or voters is None else [(newest.end_offset - 1, voters)]
+        logged = [batch for segment in self._all_segments() for batch in segment.batches]
+        return found + [(each.end_offset - 1, each.voters) for each in logged if each.voters is not None]
+
     def replayed_kraft_version(self) -> int:
         """Return the last kraft.version, in the log or before it."""
         for segment in reversed(self._all_segments()):
@@ -137,7 +161,10 @@ class SimulatedDisk(WatchedDisk):
         if not isinstance(node, _FileNode):
             return PersistedElection(0, -1, -1, None)
         if self._election is None or self._election[0] is not node.durable:
-            self._election = node.durable, _election_of(node.durable)
+            try:
+                self._election = node.durable, _election_of(node.durable)
+            except (ValueError, KeyError):  # rotten; the node must not start with it
+                self._election = node.durable, PersistedElection(0, -1, -1, None)
         return self._election[1]
 
     def _all_segments(self) -> list[SegmentNode]:

@@ -4,9 +4,10 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
-from broker.quorum.identity import ReplicaKey
+from broker.quorum.identity import KRaftVersions, ReplicaKey
 from broker.quorum.membership.voters import VoterSet
 from tests.simulation.quorum.disk import SimulatedDisk
+from tests.simulation.quorum.scenario import Scenario
 from tests.simulation.watched_disk import LoggedBatch
 
 
@@ -14,7 +15,8 @@ class Observed(NamedTuple):
     """The state that a running replica reports after an event.
 
     `high_watermark` is the value known to its listeners, `decided` the value just computed, which is announced after a
-    sync.
+    sync. `written_end` and `synced_end` are the ends of the log in the core's memory and of its part known to be
+    synced; `trusts_leader` says whether the node refuses pre-votes because of a leader's response in this epoch.
     """
 
     epoch: int
@@ -27,6 +29,10 @@ class Observed(NamedTuple):
     kraft_version: int
     disk_version: int
     decided: int | None
+    written_end: int = 0
+    synced_end: int = 0
+    trusts_leader: bool = False
+    tracked_observers: int = 0
 
 
 class Subject(Protocol):
@@ -44,11 +50,20 @@ class Subject(Protocol):
     @property
     def can_vote(self) -> bool: ...
 
+    @property
+    def monotonic_ms(self) -> float: ...
+
+    @property
+    def versions(self) -> KRaftVersions: ...
+
 
 class Cluster(Protocol):
     """All nodes and the committed history."""
 
     history: "History"
+
+    @property
+    def scenario(self) -> Scenario: ...
 
     def disk_of(self, key: ReplicaKey) -> SimulatedDisk | None:
         """Return the disk of a voter, even if it was wiped since; a voter without a directory id means the first disk

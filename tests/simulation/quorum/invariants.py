@@ -45,6 +45,12 @@ class Invariant:
     def on_response(self, node: Subject, request: Request, response: Response) -> None:
         """A node responds to a request."""
 
+    def on_request_arrives(self, node: Subject, request: Request) -> None:
+        """A request reaches a node, which handles it next."""
+
+    def on_response_arrives(self, node: Subject, request: Request, response: Response) -> None:
+        """A response reaches the node that sent the request, which handles it next."""
+
     def on_removed(self, node: Subject, batches: Sequence[LoggedBatch]) -> None:
         """A running node truncated or deleted batches of its log."""
 

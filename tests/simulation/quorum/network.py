@@ -40,6 +40,10 @@ class NetworkWitness(Protocol):
 
     def on_response_leaves(self, sender: int, request: Request, response: Response) -> None: ...
 
+    def on_request_arrives(self, receiver: int, request: Request) -> None: ...
+
+    def on_response_arrives(self, receiver: int, request: Request, response: Response) -> None: ...
+
 
 class _Exchange:
     """A request until its sender has an outcome."""
@@ -82,6 +86,10 @@ class Network:
     def block(self, links: frozenset[tuple[int, int]]) -> None:
         """Block the links from the first to the second node of each pair; open all others."""
         self._blocked = links
+
+    def cut(self, links: frozenset[tuple[int, int]]) -> None:
+        """Block further links."""
+        self._blocked |= links
 
     def clear_up(self) -> None:
         """End all faults."""
@@ -146,6 +154,7 @@ class Network:
                 response = as_answered(request, response, exchange.timeout_ms)
             self._dispatch(receiver_id, sender_id, self._arrive_back, exchange, response)
 
+        self._witness.on_request_arrives(receiver_id, request)
         server.receive(as_received(request, exchange.timeout_ms) if self.in_bytes else request, answer)
 
     def _arrive_back(self, exchange: _Exchange, response: Response) -> None:
@@ -155,6 +164,7 @@ class Network:
         if sender.stalled_until_ms > self._world.now_ms:
             self._world.schedule(sender.stalled_until_ms - self._world.now_ms, self._arrive_back, exchange, response)
             return
+        self._witness.on_response_arrives(sender.node_id, exchange.request, response)
         self._world.run(sender, exchange.end, response)
 
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from random import Random
 from typing import Protocol
 
-from broker.quorum.identity import ListenerEndpoint, ReplicaKey, SocketAddress
+from broker.quorum.identity import KRaftVersions, ListenerEndpoint, ReplicaKey, SocketAddress
 from broker.quorum.messages import Request, Response
 from protocol.ids import BrokerId
 from protocol.primitives import Uuid
@@ -47,6 +47,10 @@ class Replica(Protocol):
 
     def resign(self) -> None: ...
 
+    def stall_disk(self, until_ms: float) -> None:
+        """Let the disk complete nothing until a moment of true time."""
+        ...
+
     def shut_down(self) -> "Future[None]":
         """Shut down gracefully; the process may end when this is done."""
         ...
@@ -82,6 +86,10 @@ class Node:
         self.replica: Replica | None = None
         self.is_leaving = False
         """Whether a graceful shutdown is in progress."""
+        self.rotten_bytes = 0
+        """Number of rotten bytes on the disk."""
+        self.is_dead = False
+        """Whether the node stays down until it is revived."""
         self.key = ReplicaKey(BrokerId(node_id), directory_id_of(node_id, self.lives))
 
     @property
@@ -104,12 +112,23 @@ class Node:
         return self.endpoint, self.bootstrap
 
     @property
+    def monotonic_ms(self) -> float:
+        """Return the time by the monotonic clock of the running process; 0 while the node is down."""
+        return 0.0 if self.replica is None else self.replica.process.monotonic_ms()
+
+    @property
+    def versions(self) -> KRaftVersions:
+        """Return a range of supported versions that no other node has, so that ranges cannot be confused unseen."""
+        return KRaftVersions(0, self.id)
+
+    @property
     def is_up(self) -> bool:
         return self.replica is not None
 
     def lose_disk(self, disk: SimulatedDisk) -> None:
         """Replace the disk by an empty one with another directory id."""
         self.lives += 1
+        self.rotten_bytes = 0
         self.disk = disk
         self.key = ReplicaKey(BrokerId(self.id), directory_id_of(self.id, self.lives))
 

@@ -120,6 +120,8 @@ class OfferSchedule:
         if not self._is_over:
             delay_ms = self._random.expovariate(1.0 / self._simulation.scenario.fault_every_ms)
             self._simulation.world.schedule(delay_ms, self._again)
+            if self._simulation.is_peaceful:
+                return
             (kind,) = self._random.choices([each for _, each in self._kinds], [weight for weight, _ in self._kinds])
             kind()
 

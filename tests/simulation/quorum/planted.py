@@ -1,4 +1,4 @@
-"""Known bugs of other systems, planted one at a time, to prove that the checker detects them.
+"""Known bugs, of other systems and of earlier versions, planted one at a time, to prove that the checker detects them.
 
 Each replaces one part on all nodes of a history. `PLANTED` names the invariants that must fail, and the number of seeds
 within which they must.
@@ -30,6 +30,7 @@ from broker.runtime.quorum.state_file import QuorumStateFile
 from protocol.errors import ErrorCode
 from protocol.ids import LeaderEpoch, Offset
 from storage.log_snapshots import CheckpointId
+from tests.simulation.quorum import planted_rules as rules
 from tests.simulation.quorum.replica import Parts
 
 
@@ -202,12 +203,21 @@ PLANTED: Final[Mapping[str, Planted]] = {
         Parts(core=CommitsOlderEpochs), frozenset({"CommitsAreOfTheOwnEpoch"}), 50
     ),
     "reconfiguring before a commit in the own epoch": Planted(
-        Parts(core=ReconfiguresTooEarly), frozenset({"OneVoterChangeAtATime"}), 150, first=41
+        Parts(core=ReconfiguresTooEarly), frozenset({"OneVoterChangeAtATime"}), 150, first=18
     ),
     "counting a fetch of a stale epoch": Planted(
         Parts(core=TakesStaleFetches),
-        frozenset({"LogsMatchBelowHighWatermark", "HighWatermarkIsOnMajority", "StatesAreEqual"}),
+        frozenset(
+            {
+                "LogsMatchBelowHighWatermark",
+                "HighWatermarkIsOnMajority",
+                "StatesAreEqual",
+                "LeadersFenceFetches",
+                "LeaderWithMinorityDead",
+            }
+        ),
         50,
+        first=5,
     ),
     "truncating to the high watermark": Planted(
         Parts(core=TruncatesToHighWatermark), frozenset({"CommittedIsNeverRemoved"}), 50
@@ -219,12 +229,52 @@ PLANTED: Final[Mapping[str, Planted]] = {
         Parts(core=ImportsOtherHistories),
         frozenset({"SnapshotsStandForCommittedRecords", "SameSnapshotSameBytes"}),
         50,
-        first=31,
+        first=21,
     ),
     "importing a snapshot above the high watermark": Planted(
-        Parts(core=ImportsUncommitted), frozenset({"SnapshotsStandForCommittedRecords"}), 50, first=19
+        Parts(core=ImportsUncommitted), frozenset({"SnapshotsStandForCommittedRecords"}), 50, first=138
     ),
     "counting unsynced records of the leader": Planted(
         Parts(driver=CountsUnsynced), frozenset({"HighWatermarkIsOnMajority"}), 50
+    ),
+    "standing without pre-votes": Planted(
+        Parts(core=rules.StandsWithoutPreVotes), frozenset({"OnlyElectableNodesStand"}), 5
+    ),
+    "granting pre-votes while the leader responds": Planted(
+        Parts(core=rules.GrantsEveryPreVote), frozenset({"OnlyElectableNodesStand"}), 50, first=5
+    ),
+    "leading without contact to a majority": Planted(
+        Parts(core=rules.LeadsWithoutContact), frozenset({"LeadersHaveContact"}), 100, first=2
+    ),
+    "taking the term of a late response for the present term": Planted(
+        Parts(core=rules.LooksUpTermsOnce), frozenset({"OneLeaderPerEpoch", "NodesDoNotFail"}), 50
+    ),
+    "trimming records that live replicas lack": Planted(
+        Parts(core=rules.TrimsTooEarly), frozenset({"LeadersTrimBehindLiveReplicas"}), 50, first=3
+    ),
+    "never trimming": Planted(Parts(core=rules.NeverTrims), frozenset({"TrimsWithMinorityDead"}), 20, first=2),
+    "waiting for dead voters before trimming": Planted(
+        Parts(core=rules.WaitsForDeadVoters), frozenset({"TrimsWithMinorityDead"}), 100, first=18
+    ),
+    "waiting for ghost observers before trimming": Planted(
+        Parts(core=rules.WaitsForGhosts), frozenset({"TrimsWithMinorityDead", "ObserversAreBounded"}), 50, first=10
+    ),
+    "tracking every observer": Planted(Parts(core=rules.TracksEveryObserver), frozenset({"ObserversAreBounded"}), 50),
+    "keeping diverging records": Planted(
+        Parts(core=rules.KeepsDivergingRecords),
+        frozenset({"Liveness", "SettledWithMinorityDead", "LeaderWithMinorityDead"}),
+        20,
+        first=6,
+    ),
+    "taking truncated records for synced": Planted(
+        Parts(core=rules.KeepsSyncedEnd), frozenset({"SyncedEndIsInTheLog"}), 20
+    ),
+    "counting a fetch without an epoch": Planted(
+        Parts(core=rules.CountsEpochlessFetches),
+        frozenset({"LeadersFenceFetches", "HighWatermarkIsOnMajority", "HighWatermarkRestsOnFetches"}),
+        20,
+    ),
+    "confirming a voter change at the end of the leadership": Planted(
+        Parts(core=rules.ConfirmsLate), frozenset({"VoterChangesAreCommitted"}), 150, first=32
     ),
 }

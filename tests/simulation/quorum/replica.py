@@ -12,10 +12,11 @@ from typing import Final
 
 from broker.metadata.snapshot.codec import voters_checkpoint
 from broker.quorum.core import NotLeader, QuorumCore
-from broker.quorum.identity import Instant, KRaftVersions, LeaderAndEpoch, SnapshotId, SocketAddress
+from broker.quorum.identity import Instant, LeaderAndEpoch, SnapshotId, SocketAddress
 from broker.quorum.membership.voters import VoterNode, VoterSet
 from broker.quorum.messages import ProbeRequest, ProbeResponse, Request, Response, SendFailure
 from broker.quorum.settings import QuorumSettings, StoredSnapshot
+from broker.quorum.state import FollowerState, LeaderState, ObserverState
 from broker.runtime.quorum.driver import QuorumDriver
 from broker.runtime.quorum.listener_feeds import _committed_batches
 from broker.runtime.quorum.metadata_log import RaftMetadataLog
@@ -34,7 +35,7 @@ from tests.simulation.quorum.disk import METADATA_DIRECTORY
 from tests.simulation.quorum.history import Observed
 from tests.simulation.quorum.node import LISTENER, Node
 from tests.simulation.quorum.offers import Offered, any_records
-from tests.simulation.quorum.scenario import Scenario
+from tests.simulation.quorum.scenario import MOST_OBSERVERS, Scenario
 from tests.simulation.quorum.simulation import QuorumSimulator
 from tests.simulation.quorum.state_machine import State, StateMachine
 from tests.simulation.world import Process, SimulatedIo
@@ -77,7 +78,7 @@ class RealReplicas:
 
 
 def _voters(nodes: list[Node]) -> VoterSet:
-    return VoterSet(VoterNode(node.key, node.listeners, KRaftVersions()) for node in nodes)
+    return VoterSet(VoterNode(node.key, node.listeners, node.versions) for node in nodes)
 
 
 class RealReplica:
@@ -132,6 +133,10 @@ class RealReplica:
 
     def observe(self) -> Observed:
         facts, leader = self._driver.facts, self._driver.facts.leader
+        replica = self._core._replica
+        log, role = replica.log, replica.role
+        trusts = isinstance(role, FollowerState | ObserverState) and role.has_fetched and not role.leader_ended
+        observers = len(role.progress._observers) if isinstance(role, LeaderState) else 0
         return Observed(
             leader.epoch,
             leader.leader_id,
@@ -143,6 +148,10 @@ class RealReplica:
             facts.kraft_version,
             self._node.disk.version,
             facts.high_watermark,
+            log.end,
+            log.synced_end,
+            trusts,
+            observers,
         )
 
     def append(self, frames: list[bytes]) -> None:
@@ -196,6 +205,9 @@ class RealReplica:
         control = self._core.control_before(Offset(state.offset))
         return Offered(state.snapshot_id, state.write(control.kraft_version, control.voters))
 
+    def stall_disk(self, until_ms: float) -> None:
+        self._io.stalled_until_ms = until_ms
+
     def resign(self) -> None:
         self._driver.resign(self._driver.leader.epoch)
 
@@ -221,7 +233,7 @@ class RealReplica:
 
     def receive(self, request: Request, answer: Callable[[Response], None]) -> None:
         if isinstance(request, ProbeRequest):
-            answer(ProbeResponse(ErrorCode.NONE, KRaftVersions()))
+            answer(ProbeResponse(ErrorCode.NONE, self._node.versions))
             return
 
         def done(future: "Future[Response]") -> None:
@@ -301,6 +313,7 @@ def settings_of(node: Node, simulation: QuorumSimulator) -> QuorumSettings:
         cluster_id=CLUSTER_ID,
         can_vote=node.can_vote,
         listeners=node.listeners,
+        versions=node.versions,
         default_listener=LISTENER,
         static_voters=()
         if scenario.kraft_version > 0
@@ -315,6 +328,7 @@ def settings_of(node: Node, simulation: QuorumSimulator) -> QuorumSettings:
         fetch_max_bytes=scenario.fetch_max_bytes,
         fetch_snapshot_max_bytes=scenario.fetch_snapshot_max_bytes,
         fetch_max_wait_ms=scenario.fetch_max_wait_ms,
+        max_observers=MOST_OBSERVERS,
         observer_session_timeout_ms=scenario.observer_session_timeout_ms,
         start_offset_lag_time_max_ms=scenario.start_offset_lag_time_max_ms,
         retention_bytes=scenario.retention_bytes,

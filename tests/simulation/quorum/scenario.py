@@ -8,6 +8,8 @@ from tests.simulation.weather import Weather, draw_weather
 
 MAX_VOTERS: Final = 5
 MAX_OBSERVERS: Final = 5
+MOST_OBSERVERS: Final = 12
+"""The number of observers that a leader may track; more than there are nodes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,6 +6,7 @@ is removed while another voter is lost. Everything else may happen at any time, 
 """
 
 from collections.abc import Callable
+from functools import partial
 from random import Random
 from typing import Final
 
@@ -13,6 +14,7 @@ from broker.quorum.identity import ReplicaKey
 from broker.quorum.membership.voters import VoterSet
 from broker.quorum.messages import AddVoterRequest, ChangeVotersResponse, RemoveVoterRequest, Response
 from protocol.errors import ErrorCode
+from tests.simulation.quorum.hardships import HardshipSchedule
 from tests.simulation.quorum.node import LISTENER, Node
 from tests.simulation.quorum.offers import OfferSchedule
 from tests.simulation.quorum.simulation import QuorumSimulator
@@ -36,6 +38,7 @@ class RandomSchedule:
         self._world = simulation.world
         self._nodes = simulation.nodes
         self._offers = OfferSchedule(simulation, self._wipe)
+        self._hardships = HardshipSchedule(simulation, self)
         self._is_over = False
         self._number = 0
         self._open: dict[int, str] = {}
@@ -67,20 +70,27 @@ class RandomSchedule:
         self._after(1_000.0 + self._random.expovariate(1.0 / scenario.fault_every_ms), self._fault_again)
 
         self._offers.begin()
+        self._hardships.begin()
         self._simulation.checker.on_elected = self._on_elected
 
     def _on_elected(self) -> None:
         """Request voter changes from a new leader at once, as some operators do."""
-        if self._random.random() < _IMPATIENCE:
+        if not self._is_quiet and self._random.random() < _IMPATIENCE:
             self._after(self._random.choice((0.0, 0.0, 10.0)), self._random.choice((self._remove_voter, self._operate)))
 
     def end(self) -> None:
         self._is_over = True
         self._offers.end()
+        self._hardships.end()
 
     @property
     def is_over(self) -> bool:
         return not self._open
+
+    @property
+    def _is_quiet(self) -> bool:
+        """Whether neither faults nor work may begin."""
+        return self._is_over or self._simulation.is_peaceful
 
     def _after(self, delay_ms: float, action: Callable[[], None]) -> None:
         self._world.schedule(delay_ms, action)
@@ -89,6 +99,8 @@ class RandomSchedule:
         if not self._is_over:
             is_calm = self._random.random() < self._simulation.scenario.calm_share
             self._after(self._pause_ms(is_calm), self._fault_again)  # before the fault: a node may lose power in it
+            if self._is_quiet:
+                return
             if is_calm:
                 self._calm_down()
             else:
@@ -110,7 +122,7 @@ class RandomSchedule:
 
     def _operate(self) -> None:
         operation = self._random.choice(self._operations) if self._is_dynamic() else self._upgrade
-        if not self._is_over:
+        if not self._is_quiet:
             operation()
 
     def _note(self, text: str) -> None:
@@ -133,9 +145,10 @@ class RandomSchedule:
         if not self._is_over:
             delay_ms = self._random.expovariate(1.0 / self._simulation.scenario.append_every_ms)
             self._after(delay_ms, self._append_again)
-            self._append(1)
+            if not self._is_quiet:
+                self.append(1)
 
-    def _append(self, count: int) -> None:
+    def append(self, count: int) -> None:
         for node in self._leaders():
             replica = node.replica
             for _ in range(count):
@@ -150,7 +163,7 @@ class RandomSchedule:
         return frames
 
     def _burst(self) -> None:
-        self._append(self._random.randint(5, 20))
+        self.append(self._random.randint(5, 20))
 
     # Restarts
 
@@ -206,7 +219,7 @@ class RandomSchedule:
     def _move(self) -> None:
         """Restart a controller with another address."""
         node = self._any([node for node in self._up() if node.can_vote])
-        if node is not None and self._may_lose(node):
+        if node is not None and self.may_lose(node):
             self._note(f"node {node.id} moves")
             self._simulation.crash(node, power=False)
             node.moves += 1
@@ -256,13 +269,19 @@ class RandomSchedule:
 
     # Membership
 
-    def _ask(self, request: AddVoterRequest | RemoveVoterRequest, what: str, tries: int = 6) -> None:
+    def _ask(
+        self,
+        request: AddVoterRequest | RemoveVoterRequest,
+        what: str,
+        tries: int = 6,
+        then: Callable[[], None] | None = None,
+    ) -> None:
         """Send a request to a node that believes to be leader, or to any node; repeat it, as operators do, if it
-        failed.
+        failed. `then` follows the last response at once.
         """
         asked = self._up() if self._random.random() < 0.1 else self._leaders()
         node = self._any(asked)
-        if self._is_over or node is None or node.replica is None:
+        if self._is_quiet or node is None or node.replica is None:
             return
         if isinstance(request, AddVoterRequest) and self._is_lost(request.voter):
             return  # an operator looks up the directory id of the replica to add
@@ -276,7 +295,9 @@ class RandomSchedule:
             assert isinstance(response, ChangeVotersResponse)
             self._note(f"node {name} responds to {what}: {response.error.name} {response.message or ''}")
             if response.error in _TRY_AGAIN and tries > 1:
-                self._after(self._random.uniform(100.0, 1_000.0), lambda: self._ask(request, what, tries - 1))
+                self._after(self._random.uniform(100.0, 1_000.0), lambda: self._ask(request, what, tries - 1, then))
+            elif then is not None:
+                self._after(0.0, then)
 
         self._world.schedule(_REQUEST_TIMEOUT_MS, self._give_up, number, node.replica.process)
         self._simulation.ask(node, request, answered)
@@ -292,7 +313,7 @@ class RandomSchedule:
         controllers = [node for node in self._nodes.values() if node.can_vote]
         node = self._any([node for node in controllers if node.key not in voters] or controllers)
         if node is not None and self._is_dynamic():
-            self._ask(AddVoterRequest(CLUSTER_ID, node.key, node.listeners), f"add {node.id}")
+            self._ask(self._add_request(node), f"add {node.id}")
 
     def _remove_voter(self) -> None:
         """Remove a voter, a lost one before others; live voters only while all others are reachable."""
@@ -323,7 +344,7 @@ class RandomSchedule:
 
     def _is_lost(self, key: ReplicaKey) -> bool:
         node = self._nodes.get(key.id)
-        return node is None or not node.key.matches(key)
+        return node is None or node.rotten_bytes > 0 or not node.key.matches(key)
 
     def _is_dynamic(self) -> bool:
         """Whether a leader is at kraft.version 1."""
@@ -341,14 +362,45 @@ class RandomSchedule:
     def _wipe(self) -> None:
         """Replace a disk by an empty one."""
         node = self._any(list(self._nodes.values()))
-        if node is None or not self._may_lose(node):
+        if node is None or not self.may_lose(node):
             return
         self._note(f"the disk of node {node.id} is wiped")
         self._simulation.crash(node, power=True)
         self._simulation.wipe(node)
         self._start_later(node)
 
-    def _may_lose(self, node: Node) -> bool:
+    # Operations of hardships
+
+    def add_two_voters(self, pause: Callable[[Node, float, float], None]) -> None:
+        """Add a voter that responds after the leader's time-out; when the request ends, add another one at once."""
+        voters = {key for voters in self._voter_sets() for key in voters.keys}
+        nodes = [node for node in self._nodes.values() if node.can_vote and node.key not in voters and node.is_up]
+        leaders = self._leaders()
+        if len(nodes) < 2 or len(leaders) != 1 or not self._is_dynamic() or self._open:
+            return
+        first, second = self._random.sample(nodes, 2)
+
+        def add_second() -> None:
+            self._ask(self._add_request(second), f"add {second.id}")
+            pause(second, 0.0, 0.3)
+
+        pause(first, min(1.0, 1.0 / leaders[0].rate), 1.0)
+        self._ask(self._add_request(first), f"add {first.id}", tries=1, then=add_second)
+
+    def shrink_to(self, kept: Node) -> None:
+        """Remove all voters but one, one after the other, while all of them are reachable."""
+        sets = self._voter_sets()
+        others = sorted({key for voters in sets for key in voters.keys} - {kept.key})
+        if self._is_quiet or not others or not self._is_dynamic() or any(map(self._away, sets)) or self._open:
+            return
+        if all(kept.key in voters.keys for voters in sets):
+            key = self._random.choice(others)
+            self._ask(RemoveVoterRequest(CLUSTER_ID, key), f"remove {key.id}", 3, then=partial(self.shrink_to, kept))
+
+    def _add_request(self, node: Node) -> AddVoterRequest:
+        return AddVoterRequest(CLUSTER_ID, node.key, node.listeners)
+
+    def may_lose(self, node: Node) -> bool:
         """Whether the other nodes can still find each other and form a majority of every voter set."""
         if self._simulation.scenario.kraft_version == 0 or self._open:
             return not node.can_vote

@@ -6,18 +6,29 @@ high watermark, with nothing pending.
 
 from collections.abc import Callable
 from random import Random
-from typing import Protocol
+from typing import Final, Protocol
 
+from broker.quorum.membership.voters import VoterSet
 from broker.quorum.messages import Request, Response
+from broker.quorum.settings import StaticVoter
+from broker.runtime.quorum.metadata_recovery import UnusableMetadataLog
+from broker.runtime.quorum.state_file import InvalidQuorumState
 from storage.errors import LogDirFailure
 from tests.simulation.quorum.checker import Checker
 from tests.simulation.quorum.disk import SimulatedDisk
 from tests.simulation.quorum.network import Network
-from tests.simulation.quorum.node import Node, Replica
-from tests.simulation.quorum.offers import OfferedSnapshots
+from tests.simulation.quorum.node import LISTENER, Node, Replica
+from tests.simulation.quorum.offers import CLUSTER_ID, OfferedSnapshots
 from tests.simulation.quorum.scenario import Scenario, draw_scenario
+from tests.simulation.quorum.settling import Settling
 from tests.simulation.simulator import EventSimulator
 from tests.simulation.world import Process, World
+
+START_ERRORS: Final = (OSError, LogDirFailure, UnusableMetadataLog, InvalidQuorumState)
+
+
+def _ignore(_node: Node) -> None:
+    """Ignore the call."""
 
 
 class ReplicaFactory(Protocol):
@@ -59,10 +70,16 @@ class QuorumSimulator(EventSimulator):
     ) -> None:
         self.nodes: dict[int, Node] = {}
         world = World()
-        self.checker = Checker(self.nodes, lambda: world.now_ms)
+        self.scenario = scenario or draw_scenario(Random(f"scenario {seed}"))
+        self.checker = Checker(self.nodes, lambda: world.now_ms, self.scenario)
         super().__init__(seed, world, self.checker, planned_events=events)
         self.random = Random(f"history {seed}")
-        self.scenario = scenario or draw_scenario(Random(f"scenario {seed}"))
+        self.cluster_id = CLUSTER_ID
+        self.settling = Settling(self)
+        self.is_peaceful = False
+        """Whether faults pause, see `peace.py`."""
+        self.on_refused_start: Callable[[Node], None] = _ignore
+        """Called when a node refuses to start on a rotten disk."""
         self.network = Network(self.world, Random(f"network {seed}"), self.checker)
         self.network.weather = self.scenario.weather
         self.network.in_bytes = self.scenario.in_bytes
@@ -85,6 +102,14 @@ class QuorumSimulator(EventSimulator):
         for node in self.nodes.values():
             self._factory.format(node, scenario, initial if node in initial else None)
             self.world.schedule(random.uniform(0.0, 200.0), self.start, node)
+
+    @property
+    def static_voters(self) -> VoterSet:
+        """Return the configured voters, none at kraft.version 1."""
+        if self.scenario.kraft_version > 0:
+            return VoterSet()
+        voters = (node for node in self.nodes.values() if node.id <= self.scenario.voters)
+        return VoterSet.of_static((StaticVoter(node.key.id, node.bootstrap) for node in voters), LISTENER)
 
     # Running
 
@@ -120,46 +145,35 @@ class QuorumSimulator(EventSimulator):
         self._schedule.end()
         self.network.clear_up()
         for node in self.nodes.values():
-            node.disk.fail_after = node.disk.error_after = None
+            self._repair(node)
             if not node.is_up:
                 self.world.schedule(self.random.uniform(0.0, 500.0), self.start, node)
 
-    def unsettled_reason(self) -> str | None:
-        leaders = [
-            (now.epoch, node.id, now)
-            for node in self.nodes.values()
-            if (now := self.checker.observed(node.id)) is not None and now.is_leader
-        ]
-        if not leaders:
-            return "there is no leader"
-        epoch, leader_id, leader = max(leaders, key=lambda each: each[:2])
-        if leader.high_watermark != leader.log_end_offset:
-            return f"leader {leader_id} has committed {leader.high_watermark} of {leader.log_end_offset}"
+    def calm(self) -> None:
+        """End all faults for a while; the caller ends `is_peaceful`."""
+        self.is_peaceful = True
+        self.network.clear_up()
         for node in self.nodes.values():
-            reason = self._unsettled_reason_of(node, leader_id, epoch, leader.log_end_offset)
-            if reason is not None:
-                return f"node {node.id} {reason}"
-        if self.scenario.auto_join and leader.kraft_version > 0:
-            outside = [node.id for node in self.nodes.values() if node.can_vote and not leader.voters.has(node.key)]
-            if outside:
-                return f"nodes {outside} have not joined the voters {leader.voters.ids}"
-        return None if self._schedule.is_over else "a request is pending"
+            self._repair(node)
 
-    def _unsettled_reason_of(self, node: Node, leader_id: int, epoch: int, end: int) -> str | None:
-        now, replica = self.checker.observed(node.id), node.replica
-        if now is None or replica is None:
-            return "is not up"
-        if (now.epoch, now.leader_id) != (epoch, leader_id):
-            return f"follows {now.leader_id} in epoch {now.epoch} instead of {leader_id} in {epoch}"
-        if now.high_watermark != end or replica.state.offset != end:
-            return f"has high watermark {now.high_watermark}, applied {replica.state.offset}, of {end}"
-        return "has pending work" if replica.is_busy else None
+    def _repair(self, node: Node) -> None:
+        node.disk.fail_after = node.disk.error_after = node.disk.capacity_bytes = None
+        if node.replica is not None:
+            node.replica.stall_disk(0.0)
+
+    @property
+    def is_on_trial(self) -> bool:
+        return self.is_peaceful
+
+    def unsettled_reason(self) -> str | None:
+        reason = self.settling.unsettled_reason()
+        return reason or (None if self._schedule.is_over else "a request is pending")
 
     # Start and stop of nodes
 
     def start(self, node: Node) -> None:
         """Start a process on the node's disk, unless one is running."""
-        if node.is_up:
+        if node.is_up or node.is_dead:
             return
         node.starts += 1
         if node.starts > 1:
@@ -170,12 +184,28 @@ class QuorumSimulator(EventSimulator):
         node.disk.is_starting, node.disk.has_failed = True, False
         node.is_leaving = False
         self.checker.on_start(node)
-        replica = self._factory.start(node, process, self)
+        try:
+            replica = self._factory.start(node, process, self)
+        except START_ERRORS as error:
+            self._on_failed_start(node, process, error)
+            return
         node.disk.is_starting = False
+        node.rotten_bytes = 0
         node.replica = replica
         process.run_soon()
         self.network.listen(node.bootstrap, replica)
         self.network.listen(node.endpoint, replica)
+
+    def _on_failed_start(self, node: Node, process: Process, error: Exception) -> None:
+        """Start the node later: the disk has failed or is full, or its content is rotten."""
+        if not node.disk.has_failed and not node.rotten_bytes:
+            self.fail_on_error(f"node {node.id}", "does not start:", error)
+        self.checker.note(f"node {node.id} does not start: {error}")
+        process.die()
+        self.crash(node, power=False)
+        if node.rotten_bytes:
+            self.on_refused_start(node)
+        self.world.schedule(self.random.uniform(1.0, 3_000.0), self.start, node)
 
     def crash(self, node: Node, *, power: bool) -> None:
         """Kill the process; with `power`, also lose unsynced data. The caller must restart the node."""
@@ -207,5 +237,12 @@ class QuorumSimulator(EventSimulator):
 
     def ask(self, node: Node, request: Request, answer: Callable[[Response], None]) -> None:
         """Run an operator's request as an event of a node; it is lost if the node is down."""
-        if node.replica is not None:
-            self.world.run(node.replica.process, node.replica.receive, request, answer)
+        if node.replica is None:
+            return
+
+        def answered(response: Response) -> None:
+            self.checker.on_response_leaves(node.id, request, response)
+            answer(response)
+
+        self.checker.on_request_arrives(node.id, request)
+        self.world.run(node.replica.process, node.replica.receive, request, answered)
