@@ -11,7 +11,7 @@ _CONTROLLER = "kafka_controller_kafkacontroller_"
 
 
 class LogFigures(NamedTuple):
-    """The log of one partition on this node."""
+    """The log of one partition on this node. `retention_bytes` limits its size; 0 or less if nothing does."""
 
     topic: str
     partition: int
@@ -19,6 +19,12 @@ class LogFigures(NamedTuple):
     segment_count: int
     log_start_offset: int
     log_end_offset: int
+    retention_bytes: int = -1
+
+    @property
+    def retention_percent(self) -> int:
+        """The size in percent of the limit; 0 without a limit (KIP-1257)."""
+        return 100 * self.size_bytes // self.retention_bytes if self.retention_bytes > 0 else 0
 
 
 def broker_families(*, broker_state: Number) -> list[Family]:
@@ -65,6 +71,12 @@ def log_families(*, logs: Callable[[], Iterable[LogFigures]], offline_log_direct
     """
     return [
         _log_gauge(logs, "size", "Bytes of a partition's log", lambda log: log.size_bytes),
+        _log_gauge(
+            logs,
+            "retentionsizeinpercent",
+            "Size of a partition's log in percent of retention.bytes; 0 without a limit and for tiered topics",
+            lambda log: log.retention_percent,
+        ),
         _log_gauge(logs, "numlogsegments", "Segments of a partition's log", lambda log: log.segment_count),
         _log_gauge(logs, "logstartoffset", "First offset of a partition's log", lambda log: log.log_start_offset),
         _log_gauge(logs, "logendoffset", "Offset of the next record of a partition", lambda log: log.log_end_offset),

@@ -142,8 +142,15 @@ def _controller(metadata: MetadataPart) -> list[Family]:
 def _logs(data: DataPart) -> list[Family]:
     def figures() -> Iterator[LogFigures]:
         for log in data.log_dirs:
+            is_tiered = log.config.remote_storage_enable and not log.config.remote_log_copy_disable
             yield LogFigures(
-                log.topic, log.partition, log.size_bytes, len(log.segments), log.log_start_offset, log.log_end_offset
+                log.topic,
+                log.partition,
+                log.size_bytes,
+                len(log.segments),
+                log.log_start_offset,
+                log.log_end_offset,
+                -1 if is_tiered else log.config.total_retention_bytes,
             )
 
     directories = data.log_dirs.directories
