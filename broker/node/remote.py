@@ -12,6 +12,7 @@ from broker.logs import EventLog
 from broker.metadata.image.delta import MetadataDelta
 from broker.metadata.image.metadata_image import MetadataImage
 from broker.metrics.family import Family
+from broker.metrics.object_store import cache_families, store_families
 from broker.metrics.remote_storage import RemoteStorageMetrics, remote_families, under_first_names
 from broker.metrics.topics import BrokerTopicMetrics
 from broker.node.data import DataPart
@@ -48,6 +49,7 @@ from storage.tiered.object_store import ObjectStore
 from storage.tiered.remote_metadata import RemoteLogMetadataManager
 from storage.tiered.remote_storage import RemoteStorageManager
 from storage.tiered.segments.reading import SegmentReader
+from storage.tiered.statistics import RemoteStorageStatistics
 
 _FINISH_TIMEOUT_S = 5.0
 """Time for which a stopping node waits for copies and deletions in progress. Interrupted ones are cleaned up later."""
@@ -76,6 +78,7 @@ class RemoteStoragePart:
     leader_starts: LeaderStarts
     descriptions: TopicDescriptions | None
     traffic: BrokerTopicMetrics
+    statistics: RemoteStorageStatistics
 
     @property
     def publishers(self) -> tuple[MetadataPublisher, ...]:
@@ -121,6 +124,9 @@ class RemoteStoragePart:
                 reader_queue=lambda: self.reader_pool.pending,
                 index_cache_bytes=lambda: self.cache.size_bytes,
             ),
+            *store_families(self.statistics.store),
+            *cache_families("chunk", "chunks of segments", self.statistics.chunks),
+            *cache_families("index", "indexes of segments", self.cache),
         ]
 
     async def finish(self) -> None:
@@ -188,6 +194,7 @@ def build_remote(
         leader_starts,
         descriptions,
         data.partitions.traffic,
+        stores.statistics,
     )
 
 

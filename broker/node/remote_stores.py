@@ -14,6 +14,7 @@ from storage.tiered.format.log_start_object import read_log_start
 from storage.tiered.loading.remote_storage import is_object_store, load_remote_storage, open_object_store
 from storage.tiered.object_store import ObjectStore
 from storage.tiered.remote_storage import RemoteStorageContext, RemoteStorageManager
+from storage.tiered.statistics import RemoteStorageStatistics
 
 CACHE_DIRECTORY = "remote-log-cache"
 """Directory, in the first log directory, for the remote storage's own local files."""
@@ -30,6 +31,7 @@ class RemoteStores:
     beside: PartitionObjects | None
     cluster_id: str
     read_log_start: ReadLogStart
+    statistics: RemoteStorageStatistics
 
     @property
     def log_starts(self) -> LogStarts:
@@ -54,7 +56,7 @@ def open_remote_stores(fs: FileSystem, config: BrokerConfig, directories: NodeDi
         for warning in loaded.warnings:
             _log.warning(warning)
         if not is_object_store(name):
-            return RemoteStores(loaded.manager, None, None, directories.cluster_id, lambda _: None)
+            return RemoteStores(loaded.manager, None, None, directories.cluster_id, lambda _: None, context.statistics)
         opened = open_object_store(name, settings, context, local_root="", prefix=prefix)
     except ValueError as error:
         raise ConfigError("remote.log.storage.manager.class.name", str(error)) from error
@@ -66,4 +68,5 @@ def open_remote_stores(fs: FileSystem, config: BrokerConfig, directories: NodeDi
         kept,
         directories.cluster_id,
         lambda partition: read_log_start(store, keys.partition(partition)),
+        context.statistics,
     )

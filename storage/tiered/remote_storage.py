@@ -4,12 +4,13 @@ Implementations are loaded by name (`remote.log.storage.manager.class.name`). Th
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Protocol
 
 from storage.files import FileSystem
 from storage.tiered.segment_metadata import RemoteSegment
+from storage.tiered.statistics import RemoteStorageStatistics
 
 
 class IndexKind(Enum):
@@ -41,12 +42,15 @@ class SegmentFiles:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RemoteStorageContext:
-    """Context of an implementation. It owns `cache_directory`, which may not exist yet."""
+    """Context of an implementation. It owns `cache_directory`, which may not exist yet, and may count its requests and
+    look-ups in `statistics`.
+    """
 
     fs: FileSystem
     cache_directory: str
     broker_id: int
     cluster_id: str
+    statistics: RemoteStorageStatistics = field(default_factory=RemoteStorageStatistics)
 
 
 class RemoteStorageManager(Protocol):

@@ -23,6 +23,7 @@ from storage.tiered.cache.download_pool import Downloads
 from storage.tiered.cache.idle_cache import IdleCache
 from storage.tiered.errors import RemoteStorageError, RetriableRemoteStorageError
 from storage.tiered.format.chunk_index import Chunk, ChunkIndex, chunks_of
+from storage.tiered.statistics import CacheStatistics
 
 MAX_REQUEST_BYTES = 16 * 1024 * 1024
 """Maximum stored size of the chunks in one request, unless a single chunk is larger."""
@@ -140,7 +141,9 @@ class ChunkCache:
         max_prefetch_bytes: int | None = None,
         max_request_bytes: int = MAX_REQUEST_BYTES,
         now_ms: Callable[[], float] = lambda: 0.0,
+        statistics: CacheStatistics | None = None,
     ) -> None:
+        self._statistics = statistics or CacheStatistics()
         self._storage = storage
         self._pool = pool
         self._wait_ms = wait_ms
@@ -181,11 +184,14 @@ class ChunkCache:
     def _part(self, source: ChunkSource, wanted: range, start: int, end: int) -> Buffer:
         """Return the bytes [start, end) of the first chunk of `wanted`."""
         key = ChunkKey(source.object_key, wanted[0])
-        while (part := self._storage.get(key, start, end)) is None:
+        part = self._storage.get(key, start, end)
+        self._statistics.looked_up(is_hit=part is not None)
+        while part is None:
             future = self._future_of(source, wanted)
             if future is not None:
                 self._prefetch_after(source, wanted[0])
                 return memoryview(self._wait(key, future))[start:end]
+            part = self._storage.get(key, start, end)
         self._prefetch_after(source, wanted[0])
         return part
 

@@ -12,6 +12,7 @@ from protocol.primitives import Buffer
 from storage.files import ASIDE_SUFFIX, FileSystem, base_name, join, write_file
 from storage.tiered.cache.idle_cache import IdleCache
 from storage.tiered.settings import CacheSettings
+from storage.tiered.statistics import CacheStatistics
 
 _DIRECTORY = "cache"
 
@@ -38,9 +39,14 @@ class ChunkStorage(Protocol):
 
 
 class MemoryChunkStorage:
-    def __init__(self, settings: CacheSettings, now_ms: Callable[[], float]) -> None:
+    def __init__(
+        self, settings: CacheSettings, now_ms: Callable[[], float], statistics: CacheStatistics | None = None
+    ) -> None:
         self._lock = threading.Lock()
-        self._chunks: IdleCache[ChunkKey, Buffer] = IdleCache(settings.size, settings.idle_ms, now_ms, size_of=len)
+        self._statistics = statistics or CacheStatistics()
+        self._chunks: IdleCache[ChunkKey, Buffer] = IdleCache(
+            settings.size, settings.idle_ms, now_ms, size_of=len, on_evicted=lambda _: self._statistics.evicted()
+        )
 
     @property
     def size_bytes(self) -> int:
@@ -71,9 +77,17 @@ class DiskChunkStorage:
     read, after an eviction or a disk failure, is an absent chunk; a chunk that cannot be written is not cached.
     """
 
-    def __init__(self, fs: FileSystem, directory: str, settings: CacheSettings, now_ms: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        fs: FileSystem,
+        directory: str,
+        settings: CacheSettings,
+        now_ms: Callable[[], float],
+        statistics: CacheStatistics | None = None,
+    ) -> None:
         """Raises OSError."""
         self._fs = fs
+        self._statistics = statistics or CacheStatistics()
         self._directory = join(directory, _DIRECTORY)
         fs.make_directory(directory)
         fs.remove_tree(self._directory)
@@ -152,6 +166,7 @@ class DiskChunkStorage:
     def _evict(self, key: ChunkKey) -> None:
         """Note an evicted chunk under the lock; its file is removed after the lock is released."""
         self._evicted.append(key)
+        self._statistics.evicted()
 
     def _take_evicted(self) -> list[ChunkKey]:
         evicted, self._evicted = self._evicted, []

@@ -174,7 +174,7 @@ def _open_s3(reader: SettingsReader, context: RemoteStorageContext) -> ObjectSto
     from storage.tiered.loading.s3_keys import s3_settings
     from storage.tiered.stores.s3 import S3Store
 
-    return S3Store(s3_settings(reader), context.fs)
+    return S3Store(s3_settings(reader), context.fs, statistics=context.statistics.store)
 
 
 # -- caches, keys and limits -------------------------------------------------------------------------------------------
@@ -192,16 +192,17 @@ def _chunk_reader(settings: SegmentStoreSettings, context: RemoteStorageContext,
         prefetch_bytes=cache.prefetch_bytes,
         max_prefetch_bytes=None if size is None else size // _PREFETCH_PART,
         now_ms=_monotonic_ms,
+        statistics=context.statistics.chunks,
     )
 
 
 def _chunk_storage(settings: SegmentStoreSettings, context: RemoteStorageContext, prefix: str) -> ChunkStorage:
     cache = settings.chunk_cache
     if cache.kind is ChunkCacheKind.MEMORY:
-        return MemoryChunkStorage(cache.limits, _monotonic_ms)
+        return MemoryChunkStorage(cache.limits, _monotonic_ms, context.statistics.chunks)
     place = cache.path or join(context.cache_directory, "chunks")
     try:
-        return DiskChunkStorage(context.fs, place, cache.limits, _monotonic_ms)
+        return DiskChunkStorage(context.fs, place, cache.limits, _monotonic_ms, context.statistics.chunks)
     except OSError as error:
         raise ValueError(
             f"{prefix}fetch.chunk.cache.path must be a writable directory, not {place}: {error.strerror}."

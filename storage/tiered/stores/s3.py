@@ -19,6 +19,7 @@ from protocol.primitives import Buffer
 from storage.files import FileSystem, OsFileSystem
 from storage.tiered.errors import ObjectNotFound, ObjectStoreError, StoreUnavailable
 from storage.tiered.object_store import ObjectInfo
+from storage.tiered.statistics import StoreStatistics
 from storage.tiered.stores.credentials_file import AccessKeys, CredentialsFile
 from storage.tiered.stores.retries import Retries, RetryLimits
 from storage.tiered.stores.s3_client import Body, DeleteFailure, GetAnswer, S3Client
@@ -64,8 +65,10 @@ class S3Store:
         *,
         monotonic_ms: Callable[[], float] = lambda: time.monotonic() * 1000,
         wait: Callable[[float], bool] | None = None,
+        statistics: StoreStatistics | None = None,
     ) -> None:
         """`fs` holds the credentials file. `wait` replaces the wait between attempts, see Retries."""
+        self._statistics = statistics or StoreStatistics()
         self._settings = settings
         self._fs = fs or OsFileSystem()
         self._closed = threading.Event()
@@ -81,14 +84,15 @@ class S3Store:
         cut = upload_parts(parts, self._settings.multipart_upload_part_size)
         part, is_last = next(cut)
         if is_last:
-            self._call(lambda client: client.put_object(**self._named(key), **self._new_object(), Body=part))
+            request = self._named(key) | self._new_object() | {"Body": part}
+            self._call("put_object", lambda client: client.put_object(**request), sent_bytes=len(part))
             return len(part)
         return self._put_in_parts(key, part, cut)
 
     def put_new(self, key: str, content: Buffer) -> bool:
         new = self._named(key) | self._new_object() | {"Body": bytes(content), "IfNoneMatch": "*"}
         try:
-            self._call(lambda client: client.put_object(**new))
+            self._call("put_object", lambda client: client.put_object(**new), sent_bytes=len(content))
         except ObjectChanged:
             return False
         return True
@@ -97,7 +101,9 @@ class S3Store:
         mark = secrets.token_hex(16)
         create = self._named(key) | self._new_object() | {"Metadata": {_UPLOAD_MARK: mark}}
         upload = self._named(key) | {
-            "UploadId": self._call(lambda client: client.create_multipart_upload(**create))["UploadId"]
+            "UploadId": self._call("create_multipart_upload", lambda client: client.create_multipart_upload(**create))[
+                "UploadId"
+            ]
         }
         try:
             done = [self._upload_part(upload, 1, first)]
@@ -114,24 +120,28 @@ class S3Store:
     def _upload_part(self, upload: dict[str, object], number: int, part: bytearray) -> dict[str, object]:
         if number > _MAX_PARTS:
             raise ObjectStoreError(f"an object of more than {_MAX_PARTS} parts of {len(part)} bytes cannot be stored")
-        answer = self._call(lambda client: client.upload_part(**upload, PartNumber=number, Body=part))
+        request = upload | {"PartNumber": number, "Body": part}
+        answer = self._call("upload_part", lambda client: client.upload_part(**request), sent_bytes=len(part))
         checksums = {name: value for name, value in answer.items() if name.startswith("Checksum")}
         return {"PartNumber": number, "ETag": answer["ETag"], **checksums}
 
     def _complete(self, upload: dict[str, object], mark: str, done: list[dict[str, object]]) -> None:
         """Complete an upload. After a lost response the second attempt finds the upload gone and the object stored."""
         try:
-            self._call(lambda client: client.complete_multipart_upload(**upload, MultipartUpload={"Parts": done}))
+            self._call(
+                "complete_multipart_upload",
+                lambda client: client.complete_multipart_upload(**upload, MultipartUpload={"Parts": done}),
+            )
         except NoSuchUpload:
             named = self._named(str(upload["Key"]))
-            found = self._call(lambda client: client.head_object(**named))
+            found = self._call("head_object", lambda client: client.head_object(**named))
             if found.get("Metadata", {}).get(_UPLOAD_MARK) != mark:
                 raise
 
     def _abort(self, upload: dict[str, object]) -> None:
         """Abort an upload if possible; the first error counts, and `abandoned_uploads` finds what stays."""
         with contextlib.suppress(ObjectStoreError):
-            self._call(lambda client: client.abort_multipart_upload(**upload))
+            self._call("abort_multipart_upload", lambda client: client.abort_multipart_upload(**upload))
 
     def _named(self, key: str) -> dict[str, object]:
         return {"Bucket": self._settings.bucket_name, "Key": key}
@@ -152,7 +162,7 @@ class S3Store:
         if first or last is not None:
             arguments["Range"] = f"bytes={first}-{'' if last is None else last}"
         try:
-            answer = self._call(lambda client: client.get_object(**arguments))
+            answer = self._call("get_object", lambda client: client.get_object(**arguments))
         except RangeNotSatisfiable:
             return self._nothing(key)
         if "Range" in arguments:
@@ -179,6 +189,7 @@ class S3Store:
                 if len(piece) == min(end - at, most):  # a few bytes are no progress
                     attempts = self._retries.begin()
                 at += len(piece)
+                self._statistics.received(len(piece))
                 yield piece
         finally:
             if body is not None:
@@ -188,7 +199,7 @@ class S3Store:
         """Request the rest of the same object version, in one attempt. Raises ObjectStoreError for another version."""
         client = self._connected()
         try:
-            with _sdk_errors(self._forget_client):
+            with self._statistics.request("get_object"), _sdk_errors(self._forget_client):
                 answer = client.get_object(**self._named(key), Range=f"bytes={first}-{last}", IfMatch=etag)
         except ObjectChanged as error:
             raise ObjectStoreError(f"{key} was replaced while it was read") from error
@@ -197,7 +208,7 @@ class S3Store:
 
     def _nothing(self, key: str) -> Iterator[bytes]:
         """Return the body of an empty object, which has no satisfiable range. Raises ObjectNotFound otherwise."""
-        size = self._call(lambda client: client.head_object(**self._named(key)))["ContentLength"]
+        size = self._call("head_object", lambda client: client.head_object(**self._named(key)))["ContentLength"]
         if size:
             raise ObjectNotFound(f"{key} ends at {size}, before the requested range")
         return iter(())
@@ -219,7 +230,7 @@ class S3Store:
             if failures:
                 raise _deletion_error(failures)
 
-        self._call(attempt)
+        self._call("delete_objects", attempt)
 
     # -- list --------------------------------------------------------------------------------------------------------
 
@@ -229,7 +240,7 @@ class S3Store:
         if start_after:
             arguments["StartAfter"] = start_after
         while True:
-            page = self._call(lambda client: client.list_objects_v2(**arguments))
+            page = self._call("list_objects_v2", lambda client: client.list_objects_v2(**arguments))
             for found in page.get("Contents", []):
                 modified_ms = round(found["LastModified"].timestamp() * 1000)
                 yield ObjectInfo(found["Key"], found["Size"], modified_ms)
@@ -243,7 +254,7 @@ class S3Store:
         """List uploads, a page at a time, on demand."""
         arguments: dict[str, object] = {"Bucket": self._settings.bucket_name, "Prefix": prefix}
         while True:
-            page = self._call(lambda client: client.list_multipart_uploads(**arguments))
+            page = self._call("list_multipart_uploads", lambda client: client.list_multipart_uploads(**arguments))
             for found in page.get("Uploads", []):
                 yield UnfinishedUpload(found["Key"], found["UploadId"], round(found["Initiated"].timestamp() * 1000))
             if not page.get("IsTruncated"):
@@ -253,7 +264,7 @@ class S3Store:
     def abort_upload(self, upload: UnfinishedUpload) -> None:
         arguments = self._named(upload.key) | {"UploadId": upload.id}
         with contextlib.suppress(NoSuchUpload):
-            self._call(lambda client: client.abort_multipart_upload(**arguments))
+            self._call("abort_multipart_upload", lambda client: client.abort_multipart_upload(**arguments))
 
     # -- requests ----------------------------------------------------------------------------------------------------
 
@@ -262,7 +273,7 @@ class S3Store:
         region = self._settings.region
         place = {} if region in (None, "us-east-1") else {"CreateBucketConfiguration": {"LocationConstraint": region}}
         try:
-            self._call(lambda client: client.create_bucket(Bucket=self._settings.bucket_name, **place))
+            self._call("create_bucket", lambda client: client.create_bucket(Bucket=self._settings.bucket_name, **place))
         except BucketExists:
             return False
         return True
@@ -272,10 +283,10 @@ class S3Store:
         self._closed.set()
         self._forget_client()
 
-    def _call(self, request: Callable[[S3Client], T]) -> T:
+    def _call(self, operation: str, request: Callable[[S3Client], T], *, sent_bytes: int = 0) -> T:
         def attempt() -> T:
             client = self._connected()
-            with _sdk_errors(self._forget_client):
+            with self._statistics.request(operation, sent_bytes), _sdk_errors(self._forget_client):
                 return request(client)
 
         return self._retries.call(attempt)

@@ -13,6 +13,7 @@ from storage.tiered.cache.download_pool import Download, DownloadPool
 from storage.tiered.errors import CorruptRemoteData, RemoteStorageError, RetriableRemoteStorageError
 from storage.tiered.format.chunk_index import ChunkIndex, FixedChunkIndex
 from storage.tiered.settings import CacheSettings
+from storage.tiered.statistics import CacheStatistics
 
 CONTENT = bytes(range(100))
 
@@ -118,6 +119,15 @@ def test_read_returns_the_bytes_of_the_log(
     source = Source()
     for _ in range(2):
         assert read(reader, source, first, last, is_open_ended=is_open_ended) == CONTENT[first : last + 1]
+
+
+def test_hits_misses_and_evictions_are_counted() -> None:
+    statistics = CacheStatistics()
+    storage = MemoryChunkStorage(CacheSettings(20, None, 1), lambda: 0, statistics)
+    reader = ChunkCache(storage, HeldPool(), wait_ms=10_000, statistics=statistics)
+    for first in (0, 5, 10, 20):  # chunks of 10 bytes, of which two fit
+        read(reader, Source(), first, first)
+    assert (statistics.hits, statistics.misses, statistics.evictions) == (1, 3, 1)
 
 
 def test_pieces_are_read_only() -> None:
