@@ -1,7 +1,7 @@
 """A broker's disk: the logs in its log directories, observed batch by batch."""
 
 import errno
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple, Protocol
 
 from storage.directories.directory_names import parse_directory_name
@@ -82,6 +82,23 @@ class PartitionDisk(WatchedDisk):
         """Return the batch that ends at an offset, as written or as durable."""
         path = self.log_path(name)
         return None if path is None else self.logged_ending_at(path, end, durable=durable)
+
+    def batches(self, name: ReplicaName) -> Iterator[tuple[int, bytes]]:
+        """Yield the base offset and the bytes of each batch of a log."""
+        path = self.log_path(name)
+        for segment in [] if path is None else self.segments(path):
+            start = 0
+            for batch in segment.batches:
+                yield batch.base_offset, bytes(segment.content[start : batch.end_position])
+                start = batch.end_position
+
+    def rot(self, name: ReplicaName, base_offset: int) -> None:
+        """Flip a bit in the last byte of a batch."""
+        path = self.log_path(name)
+        for segment in [] if path is None else self.segments(path):
+            for batch in segment.batches:
+                if batch.base_offset == base_offset:
+                    segment.content[batch.end_position - 1] ^= 1
 
     def start_of(self, name: ReplicaName) -> int:
         """Return the base offset of the first batch; a very high offset without one."""

@@ -31,9 +31,10 @@ from broker.runtime.partitions.reads import FetchIsolation
 from broker.runtime.replication.replica_fetcher_manager import ReplicaFetcherManager
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.fetch import FetchRequest
-from storage import recovery
+from storage import recovery, validation
 from storage.epochs import LeaderEpochs
 from tests.simulation.replication.campaign import Patch, run_script, run_seed
+from tests.simulation.replication.rot_scripts import rotten_record_of_a_leader
 from tests.simulation.replication.scripts import (
     acknowledgement_of_an_earlier_term,
     delayed_fetch_before_registration,
@@ -300,6 +301,12 @@ PLANTED: Final[Mapping[str, Planted]] = {
         (Patch(rounds, "read", _read_followers_to_the_end),),
         frozenset({"ReadsEndAtHighWatermark", "ConsistentReads"}),
         20,
+    ),
+    "appending fetched records without checking them": Planted(
+        (Patch(validation, "_check_crc", lambda *_: None),),
+        frozenset({"RotDoesNotSpread"}),
+        5,
+        script=rotten_record_of_a_leader,
     ),
     "acknowledging records in a later term": Planted(
         (Patch(Partition, "_fail_producers", lambda *_: None),),

@@ -8,6 +8,7 @@ import pytest
 from tests.simulation.campaign import workers
 from tests.simulation.replication.campaign import run_script
 from tests.simulation.replication.planted import PLANTED, run_planted
+from tests.simulation.replication.rot_scripts import rotten_record_of_a_leader
 from tests.simulation.replication.scripts import (
     acknowledgement_of_an_earlier_term,
     delayed_fetch_before_registration,
@@ -45,6 +46,7 @@ def test_planted_bug_is_found(bug: str, worker: Pool) -> None:
         divergence_below_deleted_records,
         divergence_below_lost_log_start,
         acknowledgement_of_an_earlier_term,
+        rotten_record_of_a_leader,
     ],
 )
 @pytest.mark.parametrize("seed", range(1, 6))
