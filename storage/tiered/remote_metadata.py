@@ -64,6 +64,12 @@ class KnownSegments(Protocol):
         """The first offset above `offset` at which a finished segment, or its part of `epoch`, begins."""
         ...
 
+    def copies_of(self, epoch: int, offset: int) -> Sequence[RemoteSegment]:
+        """Return all finished segments that hold `offset` of `epoch`; none if a compacted one does: an older copy may
+        hold records that compaction removed.
+        """
+        ...
+
     def offsets(self, row: int) -> tuple[int, int]:
         """Return the first and last offset of a row that stands for a segment."""
         ...

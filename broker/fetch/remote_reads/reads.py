@@ -13,6 +13,9 @@ segment is prepared. Prefetching begins only if there is room for it beside the 
 A read that fails is retried, with growing pauses, for as long as a request waits for it. A request gets the error only
 when its time is over: clients retry at once after an error, and would load a store that is down.
 
+If a segment is lost or damaged, another finished segment with the same records is read: segments overlap after changes
+of the leader.
+
     cause                                 response when the time of the request is over
     the store is slow, the quota is used  empty
     too many reads                        empty
@@ -32,7 +35,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final, TypeVar
 
-from cachetools import LRUCache
+from cachetools import LRUCache, TTLCache
 
 from broker.clock import Clock
 from broker.fetch.remote_reads.quota import UNLIMITED, RemoteReadQuota
@@ -74,6 +77,8 @@ PREPARE_BYTES: Final = BLOCK_BYTES
 """Distance from the end of a segment at which the next one is prepared."""
 MISSING_ATTEMPTS: Final = 4
 """Attempts for a missing segment before the error log: metadata may be late, or a deletion under way."""
+UNREADABLE_MS: Final = 60_000
+"""Time for which another copy is read before a segment that was lost or damaged is tried again."""
 POSITIONS_MAX: Final = 1_000
 """Number of readers whose next position is remembered."""
 
@@ -149,6 +154,7 @@ class RemoteReads:
         self._kept: KeptResults[ReadKey, RemoteRead] = KeptResults(deadlines)
         self._positions: LRUCache[ReadKey, SegmentPosition] = LRUCache(POSITIONS_MAX)
         self._prepared: LRUCache[Uuid, bool] = LRUCache(POSITIONS_MAX)
+        self._unreadable: TTLCache[Uuid, bool] = TTLCache(POSITIONS_MAX, UNREADABLE_MS, clock.monotonic_ms)
         self._outage = RemoteOutage()
         self._is_closed = False
 
@@ -315,9 +321,8 @@ class RemoteReads:
                 read.error = ErrorCode.NONE
                 await self._pause(wait_ms)
             began_ms = self._clock.monotonic_ms()
-            located, block = await self._first_block(read, located)
+            located, block, aborted = await self._from_any_copy(read, located)
             read_bytes = block.size_bytes
-            aborted = await self._aborted(read, located, block)
         finally:
             self.quota.give_back(max(0, wanted_bytes - read_bytes), rate)
         self._note_success()
@@ -325,6 +330,34 @@ class RemoteReads:
         self._keep(read, located.segment, block, aborted)
         if read.position is not None:
             self._prepare_next(read, located, block)
+
+    async def _from_any_copy(
+        self, read: RemoteRead, located: Located
+    ) -> tuple[Located, RemoteBlock, list[AbortedTxn] | None]:
+        """Read the first batches, from another segment with the same records if one is lost or damaged."""
+        offset, failed = read.key.offset, set[Uuid]()
+        if located.segment.id.id in self._unreadable:
+            located = self._locations.other_copy(read.partition, offset, self._unreadable) or located
+        while True:
+            try:
+                located, block = await self._first_block(read, located)
+                return located, block, await self._aborted(read, located, block)
+            except (CorruptRemoteData, RemoteResourceNotFound) as error:
+                failed.add(located.segment.id.id)
+                other = self._locations.other_copy(read.partition, offset, failed)
+                if other is None:
+                    raise
+                self._note_unreadable(read, located.segment, error)
+                located = other
+
+    def _note_unreadable(self, read: RemoteRead, segment: RemoteSegment, error: Exception) -> None:
+        """Prefer other copies of a segment's records for a while."""
+        if segment.id.id not in self._unreadable:
+            where = str(read.partition)
+            _log.error("A remote segment cannot be read; another copy is read", partition=where, reason=error)
+        self._unreadable[segment.id.id] = True
+        self.figures.errors += 1
+        read.partition.traffic.remote_fetch_errors += 1
 
     def _block_bytes(self, read: RemoteRead) -> int:
         """Return the limit of a sequential read, at least the bytes asked for; 0 if the read is not sequential."""

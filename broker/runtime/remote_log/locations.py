@@ -11,12 +11,13 @@ either back to records that it has read, and to the same hole again, or past all
 log start offset is not skipped before later segments are remote only.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Final, NamedTuple
 
 from broker.clock import Clock
 from broker.logs import EventLog
 from broker.runtime.partitions.partition import Partition
+from protocol.primitives import Uuid
 from storage.tiered.catalog.lineage import NO_OFFSET, Lineage, claimed_remote_offset
 from storage.tiered.errors import RemoteStorageError
 from storage.tiered.remote_metadata import RemoteLogMetadataManager
@@ -127,6 +128,17 @@ class RemoteLocations:
         """Whether the hole at `offset` has been known for long enough; a hole without a leader epoch never is."""
         epoch = _lineage(partition).epoch_for(offset)
         return epoch is not None and self._may_skip(partition, epoch, offset)
+
+    def other_copy(self, partition: Partition, offset: int, failed: Collection[Uuid]) -> Located | None:
+        """Return the furthest reaching segment that holds `offset`, beside the `failed` ones."""
+        lineage = _lineage(partition)
+        epoch = lineage.epoch_for(offset)
+        if epoch is None:
+            return None
+        copies = self._metadata.known(_identity(partition)).copies_of(epoch, offset)
+        found = [Located(copy, lineage.agreed_end(copy)) for copy in copies if copy.id.id not in failed]
+        found = [located for located in found if located.last_offset >= offset]
+        return max(found, key=lambda located: located.last_offset, default=None)
 
     def with_aborted(self, partition: Partition, offset: int) -> Located | None:
         """Return the first segment from `offset` on whose index may list aborted transactions, if there is one."""

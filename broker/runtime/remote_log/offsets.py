@@ -261,11 +261,18 @@ class RemoteOffsets:
         if found is None or found[0] != start:  # the segment was deleted
             self._indexes.pop(_key(partition), None)
             raise SegmentMissing(f"no known remote segment of {partition} holds offset {start}")
-        segment, last_offset = found[1]
-        first = max(start, partition.log.log_start_offset)
-        return await self._pool.submit(
-            partial(self._reader.first_at_or_after, segment, timestamp, first, last_offset + 1)
-        )
+        located, failed = found[1], set[Uuid]()
+        first, upper = max(start, partition.log.log_start_offset), located.last_offset + 1
+        while True:
+            search = partial(self._reader.first_at_or_after, located.segment, timestamp, first, upper)
+            try:
+                return await self._pool.submit(search)
+            except (CorruptRemoteData, RemoteResourceNotFound):
+                failed.add(located.segment.id.id)
+                other = self._locations.other_copy(partition, first, failed)
+                if other is None or other.last_offset + 1 < upper:
+                    raise
+                located = other
 
     # ---- holes
 

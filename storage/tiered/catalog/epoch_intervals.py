@@ -70,6 +70,18 @@ class EpochIntervals:
         at = bisect_right(self._firsts, offset) - 1
         return self._rows[at] if at >= 0 and self._lasts[at] >= offset else None
 
+    def holding(self, offset: int) -> Iterator[int]:
+        """Iterate over the rows of all intervals that hold an offset, covered ones last."""
+        at = bisect_right(self._firsts, offset) - 1
+        while at >= 0 and self._lasts[at] >= offset:
+            yield self._rows[at]
+            at -= 1
+        for interval in self._covered:
+            if interval.first > offset:
+                return
+            if -interval.minus_last >= offset:
+                yield interval.row
+
     def from_offset(self, offset: int) -> tuple[int, int, int] | None:
         """Return (first, last, row) of the result of `find`, else of the first interval above `offset`."""
         at = bisect_right(self._firsts, offset) - 1

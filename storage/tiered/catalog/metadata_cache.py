@@ -227,6 +227,13 @@ class RemoteLogMetadataCache:
         row = next((row for row in rows if row is not None), None)
         return None if row is None else self._table.segment(row)
 
+    def copies_of(self, epoch: int, offset: int) -> list[RemoteSegment]:
+        """Return all finished segments that hold `offset` of `epoch`; none if a compacted one does."""
+        compacted, copied = self._compacted.get(epoch), self._epochs.get(epoch)
+        if copied is None or (compacted is not None and compacted.find(offset) is not None):
+            return []
+        return [self._table.segment(row) for row in copied.holding(offset)]
+
     def next_offset(self, epoch: int, offset: int) -> int | None:
         """Return the next offset above `offset` at which a finished segment, or its part of `epoch`, begins."""
         found = (intervals.next_first(offset) for intervals in self._layers(epoch))

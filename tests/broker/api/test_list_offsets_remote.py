@@ -308,6 +308,17 @@ class TestHoles:
         assert error(answer) == ErrorCode.CORRUPT_MESSAGE
 
 
+class TestCopies:
+    def test_another_copy_is_searched_if_a_segment_is_lost(self, plane: TieredPlane) -> None:
+        plane.fill(2, 2)
+        first, lost = plane.tier()
+        plane.tier()
+        plane.drop_local(4)
+        for segment in (first, lost):
+            plane.storage.delete_segment(segment)
+        assert [found(ask(plane, time))[1] for time in (0, 1000, 2000, 3000)] == [0, 1, 2, 3]
+
+
 class TestWaiting:
     def test_response_waits_for_the_slowest_lookup(self, plane: TieredPlane) -> None:
         plane.create_tiered_topic("m", 2)
