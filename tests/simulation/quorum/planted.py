@@ -278,3 +278,10 @@ PLANTED: Final[Mapping[str, Planted]] = {
         Parts(core=rules.ConfirmsLate), frozenset({"VoterChangesAreCommitted"}), 150, first=32
     ),
 }
+
+UNDETECTED: Final[Mapping[str, Parts]] = {
+    "refusing pre-votes for ever as an observer": Parts(core=rules.ObserversWithoutDeadline),
+    "taking a late probe answer for that of another candidate": Parts(core=rules.TakesLateProbeAnswers),
+    "trusting the leader after a local check of a snapshot": Parts(core=rules.TrustsAfterLocalCheck),
+}
+"""Bugs that no tried seed detects, although `hardships.py` aims at them; transcripts and unit tests cover them."""
