@@ -186,6 +186,7 @@ class Node:
             self._config,
             directories,
             controllers.addresses,
+            self._snapshot_io,
             self._import_pool,
             self._tasks.fail,
         )

@@ -16,6 +16,7 @@ from broker.quorum.core import QuorumCore
 from broker.quorum.identity import Instant, ListenerEndpoint, Listeners, ReplicaKey, SocketAddress
 from broker.quorum.settings import QuorumSettings, StaticVoter
 from broker.runtime.controller.controller_router import ControllerLocation
+from broker.runtime.loop.io_thread import BlockingIo
 from broker.runtime.loop.thread_pool import WorkPool
 from broker.runtime.quorum.driver import QuorumDriver
 from broker.runtime.quorum.metadata_log import RaftMetadataLog
@@ -71,11 +72,13 @@ def build_quorum(
     config: BrokerConfig,
     directories: NodeDirectories,
     bound: BoundAddresses,
+    snapshot_io: BlockingIo,
     import_pool: WorkPool,
     on_fatal: Callable[[BaseException], None],
 ) -> QuorumPart:
     """Open the metadata log and build the replica on it. `bound` are the controller listeners. Blocks.
 
+    `runtime.io` writes and syncs the log and the election state; `snapshot_io` does what may take long beside that.
     `import_pool` has one thread, which waits for the snapshot store, if there is one.
 
     Raise StorageError, UnusableMetadataLog or InvalidQuorumState.
@@ -90,7 +93,9 @@ def build_quorum(
     core = QuorumCore(settings, recovered, random.Random(), now)
     transport = _transport(runtime, config, settings.default_listener)
     importer = _importer(runtime, config, directories, log, import_pool)
-    replica_io = ReplicaIo(log, state_file, transport, election=recovered.election, imports=importer)
+    replica_io = ReplicaIo(
+        log, state_file, transport, election=recovered.election, imports=importer, snapshot_io=snapshot_io
+    )
     driver = QuorumDriver(core, replica_io, runtime, on_fatal=on_fatal)
     return QuorumPart(log, driver, transport, settings.default_listener, importer)
 

@@ -8,6 +8,7 @@ This module dispatches input to modules with one responsibility each, and polls 
 `replica.py` is their shared state.
 """
 
+from collections import deque
 from collections.abc import Sequence
 from math import inf
 
@@ -70,10 +71,10 @@ __all__ = ["Appended", "BatchTooLarge", "JitterSource", "NotLeader", "QuorumCore
 
 
 class QuorumCore:
-    """Accepts input, emits a `Ready`, and expects `persisted` after the Ready was executed.
+    """Accepts input, emits a `Ready`, and expects `written` and `persisted` as the Ready is executed.
 
-    One Ready is in progress at a time. Every request gets exactly one response, and every sent request has exactly one
-    outcome. Outcomes with an unknown token or serial are ignored.
+    One Ready is written at a time, and any number of written Readys may wait for an fsync. Every request gets exactly
+    one response, and every sent request has exactly one outcome. Outcomes with an unknown token or serial are ignored.
     """
 
     def __init__(self, settings: QuorumSettings, recovered: Recovered, random: JitterSource, now: Instant) -> None:
@@ -91,7 +92,9 @@ class QuorumCore:
         )
         self._changes = VoterChanges(self._replica, self._leadership, now)
         self.facts = QuorumFacts(self._replica, self._leadership, self._changes)
-        self._in_progress: Ready | None = None
+        self._writing: Ready | None = None
+        self._unsynced: deque[Ready] = deque()
+        """The Readys that were taken and not persisted, in order."""
         self._now = now
         self._replica.start(recovered, now)
         self._poll(now)
@@ -215,20 +218,32 @@ class QuorumCore:
     # Output
 
     def take_ready(self) -> Ready | None:
-        """Return the next Ready; None if there is nothing to do or a Ready is in progress."""
-        if self._in_progress is not None:
+        """Return the next Ready; None if there is nothing to do or a Ready is being written."""
+        if self._writing is not None:
             return None
-        ready = self._in_progress = self._replica.out.take()
-        if ready is not None and ready.must_sync:
-            self._replica.log.begin_sync()
+        ready = self._replica.out.take()
+        if ready is not None:
+            self._writing = ready
+            self._unsynced.append(ready)
+            if ready.must_sync:
+                self._replica.log.begin_sync()
         return ready
 
+    def written(self, ready: Ready) -> None:
+        """Note that the election state and the log operations of the Ready that was taken last are written."""
+        assert ready is self._writing, "written() needs the Ready that was taken last, once"
+        self._writing = None
+
     def persisted(self, ready: Ready, now: Instant) -> None:
-        """Complete the Ready that was taken last."""
-        assert ready is self._in_progress, "persisted() needs the Ready that was taken last, once"
-        self._in_progress = None
+        """Complete the oldest Ready, which is written and, if it must be, synced."""
+        assert self._unsynced, "persisted() needs a Ready that was taken"
+        oldest = self._unsynced.popleft()
+        assert ready is oldest, "persisted() needs Readys in the order of take_ready()"
+        if ready is self._writing:
+            self._writing = None
         if ready.must_sync:
             self._replica.log.complete_sync()
+            self._following.on_synced(now)
         self._leadership.update_high_watermark(now)
         self._poll(now)
 
@@ -282,7 +297,7 @@ class QuorumCore:
             return inf
         match role:
             case FollowerState():
-                return inf if self._snapshot.is_being_checked else role.fetch_deadline
+                return inf if self._snapshot.is_being_checked or self._following.awaits_sync else role.fetch_deadline
             case ObserverState():
                 return role.fetch_deadline if role.fetch_deadline > self._now.monotonic_ms else inf
         return role.election_deadline

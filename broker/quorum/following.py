@@ -58,14 +58,20 @@ class Following:
         """The destination that last responded as leader under another address than the leader's own."""
         replica.on_leaving.append(self._on_leaving)
 
+    @property
+    def awaits_sync(self) -> bool:
+        """Whether records that this voter appended are not on disk yet, so that no fetch may leave."""
+        replica = self._replica
+        return replica.settings.can_vote and replica.log.synced_end < replica.log.end
+
     # Roles
 
     def poll_follower(self, role: FollowerState, now: Instant) -> None:
-        """Fetch as a voter. After the fetch timeout, become prospective."""
+        """Fetch as a voter. After the fetch timeout, become prospective, unless this node's own disk delays fetches."""
         replica = self._replica
         if replica.is_shutting_down or self._snapshot.is_being_checked:
             return
-        if now.monotonic_ms >= role.fetch_deadline:
+        if now.monotonic_ms >= role.fetch_deadline and not self.awaits_sync:
             self._elections.become_prospective(now)
         elif not self._snapshot.is_idle(now):
             self._send_to_leader(role, now)
@@ -74,10 +80,19 @@ class Following:
         """Fetch as an observer. After the fetch timeout, search for the leader."""
         if self._snapshot.is_idle(now):
             return
-        if self._replica.leader.listeners and now.monotonic_ms < role.fetch_deadline:
+        is_in_time = now.monotonic_ms < role.fetch_deadline or self.awaits_sync
+        if self._replica.leader.listeners and is_in_time:
             self._send_to_leader(role, now)
         else:
             self.search(now)
+
+    def on_synced(self, now: Instant) -> None:
+        """Restart the fetch timer: the next fetch waited for the fsync, and leaves now."""
+        replica, role = self._replica, self._replica.role
+        if not isinstance(role, FollowerState | ObserverState) or self.awaits_sync:
+            return
+        if isinstance(role, ObserverState) or not role.leader_ended:
+            role.fetch_deadline = max(role.fetch_deadline, replica.timeouts.fetch_deadline(now))
 
     def poll_unattached(self, now: Instant) -> None:
         """Search for a leader while the election timer runs (KAFKA-17030)."""

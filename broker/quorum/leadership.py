@@ -3,8 +3,8 @@
 Theory. A record is committed when a majority of the voters has it on disk and a record of the leader's own epoch is
 committed as well: a longer log can still replace records of earlier epochs on a majority, so the high watermark moves
 only beyond the first record of the own epoch (the Raft paper's figure 8; KAFKA-12619). The leader counts its own
-records after their fsync, which `persisted` reports. Followers never receive records before that fsync, because
-responses leave after it.
+records after their fsync, which `persisted` reports. Followers may receive records before that fsync, and commit them
+without the leader's own copy.
 
 A leader without fetches of a majority for one and a half fetch timeouts cannot commit and is probably replaced; it
 resigns, so that its clients search for the new leader (KAFKA-15489).

@@ -4,6 +4,7 @@ The view runs ahead of the disk: it describes the log after all operations in ta
 """
 
 from bisect import bisect_left, bisect_right
+from collections import deque
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
@@ -56,7 +57,8 @@ class LogView:
         """Approximate log size: trimming and truncation assume equal record sizes throughout the log."""
         self.synced_end: int = recovered.log_end_offset
         """The end offset of the records that are known to be on disk."""
-        self._syncing_end = 0
+        self._syncing: deque[int] = deque()
+        """The ends of the records that the fsyncs under way cover, in order."""
         self._epochs = [entry.epoch for entry in recovered.epochs]
         self._starts = [entry.start_offset for entry in recovered.epochs]
         self.snapshots: list[StoredSnapshot] = sorted(recovered.snapshots, key=lambda each: each.id.position)
@@ -165,7 +167,7 @@ class LogView:
         """Remove records and epochs from `offset` on, including epochs without a record."""
         self.bytes = self._bytes_between(self.start, offset)
         self.synced_end = min(self.synced_end, offset)
-        self._syncing_end = min(self._syncing_end, offset)
+        self._syncing = deque(min(end, offset) for end in self._syncing)
         self.end = min(self.end, offset)
         kept = bisect_left(self._starts, offset)
         del self._epochs[kept:], self._starts[kept:]
@@ -174,7 +176,7 @@ class LogView:
     def start_at(self, snapshot: StoredSnapshot) -> None:
         """Replace the whole log by a snapshot, which is on disk."""
         self.start = self.end = self.synced_end = snapshot.id.end_offset
-        self._syncing_end = 0
+        self._syncing = deque(0 for _ in self._syncing)
         self.bytes = 0
         self._epochs, self._starts, self.snapshots = [], [], [snapshot]
 
@@ -198,12 +200,12 @@ class LogView:
         return True
 
     def begin_sync(self) -> None:
-        """Record that an fsync covers the log up to its present end."""
-        self._syncing_end = self.end
+        """Record that an fsync covers the log up to its present end. Several may be under way."""
+        self._syncing.append(self.end)
 
     def complete_sync(self) -> None:
-        """Raise `synced_end` to the end at `begin_sync`, except for records that were truncated since."""
-        self.synced_end = max(self.synced_end, self._syncing_end)
+        """Raise `synced_end` to the end at the oldest `begin_sync`, except for records that were truncated since."""
+        self.synced_end = max(self.synced_end, self._syncing.popleft())
 
     def _bytes_between(self, start: Offset, end: Offset) -> int:
         whole = self.end - self.start

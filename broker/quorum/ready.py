@@ -1,23 +1,42 @@
 """The output of the quorum core and the order in which the driver executes it.
 
-One `Ready` is executed at a time, strictly in this order:
+Writing. One `Ready` at a time is written, strictly in this order:
 
 1. Write `state` to quorum-state, durably.
-2. Execute the `log` operations one after the other.
-3. Fsync the log if `must_sync`, and with it all of the page cache below the log end.
-4. Send `requests` and `responses`; reads for responses see the log as of step 2. Start `imports`.
-5. Notify listeners of `leader` and `high_watermark`.
-6. Call `QuorumCore.persisted(ready, now)`; only then does the leader count its own records towards the majority.
+2. Execute the `log` operations one after the other. A FinishPart only starts; it takes long, and reports later.
+3. Send the messages that do not wait for an fsync (`waits_for_sync`); reads for responses see the log as of step 2.
+   Notify listeners of `leader` and `high_watermark`. Call `QuorumCore.written`: the next Ready may be taken.
 
-The core accepts input between `take_ready` and step 6; the result is in the next Ready. A crash at any point therefore
-loses only messages that no other node has seen, or leaves data on disk of which no other node was informed.
+Syncing. Readys are synced in the order of writing; one fsync serves all Readys that were written before it began:
+
+4. Fsync the log if `must_sync`, and with it all of the page cache below the log end.
+5. Send the other messages, and start `imports`.
+6. Call `QuorumCore.persisted`; only then does the leader count its own records towards the majority.
+
+A slow disk thus delays what depends on it, and nothing else: a leader serves fetches, refuses votes, sends
+BeginQuorumEpoch, and commits what a majority of the other voters has, however long its fsync takes.
+
+A message that tells of records in this node's own log waits for the fsync of all earlier records, because its recipient
+counts them: fetches of a follower, requests for votes, acknowledged voter changes. All other messages depend on
+quorum-state alone, also fetch responses with records that are not synced yet (Raft thesis, 10.2.1): a leader that loses
+them in a crash restarts as resigned, and writes no other records in its epoch. A crash at any point therefore loses
+only messages that no other node has seen, or leaves data on disk of which no other node was informed.
 """
 
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from broker.quorum.identity import NO_NODE, LeaderAndEpoch, SnapshotId, SocketAddress
-from broker.quorum.messages import FetchResponse, FetchSnapshotResponse, Request, Response
+from broker.quorum.messages import (
+    BeginQuorumEpochRequest,
+    ChangeVotersResponse,
+    EndQuorumEpochRequest,
+    FetchResponse,
+    FetchSnapshotResponse,
+    ProbeRequest,
+    Request,
+    Response,
+)
 from broker.quorum.snapshots.imports import ImportStep
 from protocol.ids import EPOCH_ZERO, BrokerId, LeaderEpoch, Offset
 from protocol.primitives import ZERO_UUID, Buffer, Uuid
@@ -76,6 +95,8 @@ class WritePart:
 @dataclass(frozen=True, slots=True)
 class FinishPart:
     """Check a completely received snapshot, fsync and rename it. Report to `QuorumCore.on_snapshot_fetched`.
+
+    The check reads the whole snapshot, so later Readys are executed meanwhile.
 
     `is_imported`: the snapshot comes from an object store and is in a separate file that WritePart does not touch.
     """
@@ -142,9 +163,17 @@ class ReadSnapshotPage:
 PendingResponse: TypeAlias = SendResponse | ReadRecords | ReadSnapshotPage
 
 
+def waits_for_sync(message: SendRequest | PendingResponse) -> bool:
+    """Whether a message tells of records in this node's own log, so that it must not leave before their fsync."""
+    if isinstance(message, SendRequest):
+        return not isinstance(message.request, BeginQuorumEpochRequest | EndQuorumEpochRequest | ProbeRequest)
+    return isinstance(message.response, ChangeVotersResponse)
+
+
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """Fields in execution order. `leader` and `high_watermark` are None if unchanged.
+    """Writes, messages and notifications; see the module for the order. `leader` and `high_watermark` are None if
+    unchanged.
 
     Listeners of the leader's own node are notified only after a record of the leader's epoch is committed.
     """

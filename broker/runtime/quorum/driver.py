@@ -2,8 +2,8 @@
 
 Theory. Every input (request, response, timer, append) goes to the core at once and changes memory only. In a separate
 loop iteration, so that no callback runs inside the call that caused it, the driver takes the resulting `Ready` and
-executes its six steps in the order of `broker/quorum/ready.py`. One Ready is in progress at a time. Input that arrives
-during its fsync accumulates in the next Ready, so one fsync serves all of it.
+executes its six steps in the order of `broker/quorum/ready.py`. Readys are written one after the other, also during an
+fsync; the next fsync serves all that were written meanwhile.
 
 `ReadyExecutor` performs the steps that change the disk, `PendingResponses` the reads for responses. An error of the
 disk or of a listener stops the replica: `on_fatal` is called once, and nothing else happens afterwards.
@@ -20,7 +20,7 @@ from broker.quorum.core import Appended, NotLeader, QuorumCore, QuorumDescriptio
 from broker.quorum.facts import QuorumFacts
 from broker.quorum.identity import NO_NODE, Instant, LeaderAndEpoch, SnapshotId
 from broker.quorum.messages import UNKNOWN_OFFSET, Request, Response, SendFailure
-from broker.quorum.ready import ElectionState, Ready, SendRequest
+from broker.quorum.ready import ElectionState, Ready, SendRequest, waits_for_sync
 from broker.quorum.settings import StoredSnapshot
 from broker.quorum.snapshots.imports import ImportOutcome, ImportStep
 from broker.runtime.loop.runtime import Runtime
@@ -62,7 +62,7 @@ class QuorumDriver:
         self._on_fatal = on_fatal
         self.metrics = QuorumMetrics()
         snapshots = io.log.recovered.snapshots
-        self._calls = GuardedCalls(runtime.io, self._fail, self._advance)
+        self._calls = GuardedCalls(runtime.io, io.snapshot_io or runtime.io, self._fail, self._advance)
         self._feeds = ListenerFeeds(
             io.log,
             runtime,
@@ -71,7 +71,14 @@ class QuorumDriver:
             on_failure=self._fail,
         )
         self._executor = ReadyExecutor(
-            core, io, runtime, self._calls, feeds=self._feeds, metrics=self.metrics, on_durable=self._on_durable
+            core,
+            io,
+            runtime,
+            self._calls,
+            feeds=self._feeds,
+            metrics=self.metrics,
+            on_written=self._on_written,
+            on_durable=self._on_durable,
         )
         self._responses = PendingResponses(io.log, runtime.loop, self._calls)
         self._is_advance_scheduled = False
@@ -269,7 +276,7 @@ class QuorumDriver:
         self._calls.run(self._advance)
 
     def _advance(self) -> None:
-        """Start the next Ready unless one is in progress, and set the timer."""
+        """Write the next Readys unless one is being written, and set the timer."""
         while not self._executor.is_busy and not self._is_closed:
             ready = self._core.take_ready()
             if ready is None:
@@ -304,23 +311,32 @@ class QuorumDriver:
     def _now(self) -> Instant:
         return Instant(self._clock.monotonic_ms(), self._clock.now_ms())
 
-    # Steps 4 to 6: messages and notifications
+    # Steps 3, 5 and 6: messages and notifications
 
-    def _on_durable(self, ready: Ready) -> None:
+    def _on_written(self, ready: Ready) -> None:
         self._track_candidacy(ready)
-        for request in ready.requests:
-            self._send(request)
-        for response in ready.responses:
-            self._responses.execute(response)
-        for step in ready.imports:
-            self._import(step)
+        self._send_all(ready, waiting=False)
         if ready.leader is not None:
             self._on_leader(ready.leader)
         if ready.high_watermark is not None:
             self._on_high_watermark(ready.high_watermark)
+        self._core.written(ready)
+
+    def _on_durable(self, ready: Ready) -> None:
+        self._send_all(ready, waiting=True)
+        for step in ready.imports:
+            self._import(step)
         if not self._is_closed:
             self._core.persisted(ready, self._now())
-            self._executor.complete()
+
+    def _send_all(self, ready: Ready, *, waiting: bool) -> None:
+        """Send the messages of a Ready that wait for its fsync, or the others."""
+        for request in ready.requests:
+            if waits_for_sync(request) == waiting:
+                self._send(request)
+        for response in ready.responses:
+            if waits_for_sync(response) == waiting:
+                self._responses.execute(response)
 
     def _send(self, send: SendRequest) -> None:
         def done(outcome: Response | SendFailure) -> None:

@@ -10,10 +10,20 @@ T = TypeVar("T")
 
 
 class GuardedCalls:
-    """Runs actions until it is closed. `on_failure` receives any exception; `resume` runs after each blocking call."""
+    """Runs actions until it is closed. `on_failure` receives any exception; `resume` runs after each blocking call.
 
-    def __init__(self, io: BlockingIo, on_failure: Callable[[BaseException], None], resume: Callable[[], None]) -> None:
-        self._io = io
+    `log_io` executes writes of the election state and the log in order, `snapshot_io` what may take long beside them.
+    """
+
+    def __init__(
+        self,
+        log_io: BlockingIo,
+        snapshot_io: BlockingIo,
+        on_failure: Callable[[BaseException], None],
+        resume: Callable[[], None],
+    ) -> None:
+        self._log_io = log_io
+        self._snapshot_io = snapshot_io
         self._on_failure = on_failure
         self.resume = resume
         self._is_closed = False
@@ -31,8 +41,14 @@ class GuardedCalls:
             self._on_failure(error)
 
     def blocking(self, work: Callable[[], T], then: Callable[[T], None]) -> None:
-        """Run `work` off the loop, then `then` with its result and `resume` on the loop."""
+        """Run `work` on the thread of the log, then `then` with its result and `resume` on the loop."""
+        self._run_on(self._log_io, work, then)
 
+    def reading(self, work: Callable[[], T], then: Callable[[T], None]) -> None:
+        """Run `work` on the thread of snapshots and cold reads, then as `blocking`. The log's fsyncs do not wait."""
+        self._run_on(self._snapshot_io, work, then)
+
+    def _run_on(self, io: BlockingIo, work: Callable[[], T], then: Callable[[T], None]) -> None:
         def proceed(done: "Future[T]") -> None:
             if not done.cancelled():
                 self.run(lambda: finish(done.result()))
@@ -41,4 +57,4 @@ class GuardedCalls:
             then(result)
             self.resume()
 
-        self._io.submit(work).add_done_callback(proceed)
+        io.submit(work).add_done_callback(proceed)

@@ -53,7 +53,7 @@ class PendingResponses:
             case ReadRecords():
                 self._read_records(future, pending)
             case ReadSnapshotPage():
-                self._calls.blocking(partial(self._read_page, pending), partial(_settle, future))
+                self._calls.reading(partial(self._read_page, pending), partial(_settle, future))
             case _:
                 assert_never(pending)
 
@@ -62,12 +62,12 @@ class PendingResponses:
         found = self._log.read(read.offset, read.max_bytes, self._log.log_end_offset)
         response = replace(read.response, records=found.data)
         if found.cold:
-            self._calls.blocking(partial(self._log.warm, found), lambda _: _settle(future, response))
+            self._calls.reading(partial(self._log.warm, found), lambda _: _settle(future, response))
         else:
             future.set_result(response)
 
     def _read_page(self, read: ReadSnapshotPage) -> FetchSnapshotResponse:
-        """Read a page on the IO thread."""
+        """Read a page on the thread of snapshots."""
         response = read.response
         try:
             data = self._log.read_snapshot_page(response.snapshot_id, response.position, read.max_bytes)

@@ -1,10 +1,12 @@
-"""Steps 1 to 3 of a `Ready`: write the election state, execute the log operations, fsync the log.
+"""The writing and syncing of Readys: election state, log operations, fsyncs (`broker/quorum/ready.py`).
 
 Threads. Batches are appended on the loop, into the page cache, where readers on the loop find them. Blocking work
-(election state, fsync, truncation, snapshot pages) runs on the IO thread. One thread owns the log at a time: while the
-IO thread truncates it, the loop does not read it.
+(election state, fsync, truncation, snapshot pages) runs on the IO thread of the log, in order. One thread owns the log
+at a time: while the IO thread truncates it, the loop does not read it. Appends run beside an fsync; a Trim waits for
+the end of the fsync.
 """
 
+from collections import deque
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Final
@@ -28,26 +30,25 @@ _LEAVING_FILES: Final = (StartAt, Trim)
 class ReadyExecution:
     """The progress of one Ready. Checks that no message leaves before the data it depends on is on disk."""
 
-    __slots__ = ("is_state_written", "is_synced", "operations_done", "ready", "slices")
+    __slots__ = ("is_state_written", "needs_sync", "operations_done", "ready", "slices")
 
     def __init__(self, ready: Ready) -> None:
         self.ready = ready
         self.is_state_written = ready.state is None
         self.operations_done = 0
         self.slices: Iterator[Append] | None = None
-        self.is_synced = not ready.must_sync and not any(isinstance(each, _LEAVING_FILES) for each in ready.log)
+        self.needs_sync = ready.must_sync or any(isinstance(each, _LEAVING_FILES) for each in ready.log)
 
     def check_log_may_change(self) -> None:
         assert self.is_state_written, "the log must not change before the election state is on disk"
 
-    def check_messages_may_leave(self) -> None:
+    def check_is_written(self) -> None:
         assert self.is_state_written, "messages must not leave before the election state is on disk"
         assert self.operations_done == len(self.ready.log), "messages must not leave before all log operations are done"
-        assert self.is_synced, "messages must not leave before the log is synced"
 
 
 class ReadyExecutor:
-    """Executes one Ready at a time, and calls `on_durable` after its fsync."""
+    """Writes one Ready at a time and calls `on_written`; calls `on_durable` for each, in order, after its fsync."""
 
     def __init__(
         self,
@@ -58,6 +59,7 @@ class ReadyExecutor:
         *,
         feeds: ListenerFeeds,
         metrics: QuorumMetrics,
+        on_written: Callable[[Ready], None],
         on_durable: Callable[[Ready], None],
     ) -> None:
         self._core = core
@@ -67,8 +69,11 @@ class ReadyExecutor:
         self._calls = calls
         self._feeds = feeds
         self._metrics = metrics
+        self._on_written = on_written
         self._on_durable = on_durable
-        self._execution: ReadyExecution | None = None
+        self._writing: ReadyExecution | None = None
+        self._unsynced: deque[ReadyExecution] = deque()
+        self._is_syncing = False
         self.is_truncating = False
         """Whether the IO thread truncates the log, so that no other thread may read it."""
         self.election = io.election
@@ -76,18 +81,14 @@ class ReadyExecutor:
 
     @property
     def is_busy(self) -> bool:
-        """Whether a Ready is in progress."""
-        return self._execution is not None
-
-    def complete(self) -> None:
-        """End the Ready in progress, after all its steps."""
-        self._execution = None
+        """Whether a Ready is being written."""
+        return self._writing is not None
 
     # Step 1: the election state
 
     def begin(self, ready: Ready) -> None:
         """Start to execute a Ready."""
-        execution = self._execution = ReadyExecution(ready)
+        execution = self._writing = ReadyExecution(ready)
         state = ready.state
         if state is None:
             self._operate(execution)
@@ -110,13 +111,17 @@ class ReadyExecutor:
             if isinstance(operation, Append):
                 if not self._append_slice(execution, operation):
                     return
+            elif isinstance(operation, FinishPart):
+                self._start_finishing(operation)
             elif isinstance(operation, Trim):
+                if self._is_syncing:
+                    return  # `_on_synced` continues
                 self._log.perform(operation, self._runtime.clock.now_ms())
             else:
                 self._operate_blocking(execution, operation)
                 return
             execution.operations_done += 1
-        self._sync(execution)
+        self._finish_writing(execution)
 
     def _append_slice(self, execution: ReadyExecution, append: Append) -> bool:
         """Append one slice, and schedule the rest for later loop iterations. Return whether the append is complete."""
@@ -142,22 +147,28 @@ class ReadyExecutor:
             self.is_truncating = True
             self._feeds.pause()
         work = partial(self._log.perform, operation, self._runtime.clock.now_ms())
-        self._calls.blocking(work, lambda outcome: self._on_operated(execution, operation, outcome))
+        self._calls.blocking(work, lambda _: self._on_operated(execution, operation))
 
-    def _on_operated(self, execution: ReadyExecution, operation: LogOperation, outcome: FetchedSnapshot | None) -> None:
+    def _on_operated(self, execution: ReadyExecution, operation: LogOperation) -> None:
         execution.operations_done += 1
-        if isinstance(operation, FinishPart):
-            stored, control = (None, ()) if outcome is None else outcome
-            self._count_received(operation, is_whole=stored is not None)
-            clock = self._runtime.clock
-            now = Instant(clock.monotonic_ms(), clock.now_ms())
-            self._core.on_snapshot_fetched(operation.snapshot_id, stored, control, now)
-        elif isinstance(operation, _TRUNCATING):
+        if isinstance(operation, _TRUNCATING):
             self.is_truncating = False
             if isinstance(operation, StartAt):
                 self._feeds.newest_snapshot = operation.snapshot_id
             self._feeds.resume()
         self._operate(execution)
+
+    def _start_finishing(self, part: FinishPart) -> None:
+        """Check and install a snapshot beside the execution of Readys. The core fetches nothing until the outcome."""
+        work = partial(self._log.perform, part, self._runtime.clock.now_ms())
+        self._calls.reading(work, partial(self._on_finished, part))
+
+    def _on_finished(self, part: FinishPart, outcome: FetchedSnapshot | None) -> None:
+        stored, control = (None, ()) if outcome is None else outcome
+        self._count_received(part, is_whole=stored is not None)
+        clock = self._runtime.clock
+        now = Instant(clock.monotonic_ms(), clock.now_ms())
+        self._core.on_snapshot_fetched(part.snapshot_id, stored, control, now)
 
     def _count_received(self, part: FinishPart, *, is_whole: bool) -> None:
         self._metrics.imported_snapshots += is_whole and part.is_imported
@@ -165,18 +176,33 @@ class ReadyExecutor:
         if part.is_imported and self._io.imports is not None:
             self._io.imports.on_adopted(part.snapshot_id, is_whole=is_whole)
 
-    # Step 3: the fsync
+    # Steps 3 to 6: the fsync, and what leaves before and after it
 
-    def _sync(self, execution: ReadyExecution) -> None:
-        if execution.is_synced:
-            self._finish(execution)
-        else:
-            self._calls.blocking(self._log.sync, lambda _: self._on_synced(execution))
+    def _finish_writing(self, execution: ReadyExecution) -> None:
+        execution.check_is_written()
+        self._writing = None
+        self._on_written(execution.ready)
+        self._unsynced.append(execution)
+        self._sync()
 
-    def _on_synced(self, execution: ReadyExecution) -> None:
-        execution.is_synced = True
-        self._finish(execution)
+    def _sync(self) -> None:
+        """Complete the Readys that wait for no fsync; start the fsync of the others unless one is under way."""
+        while self._unsynced and not self._is_syncing:
+            if self._unsynced[0].needs_sync:
+                self._is_syncing = True
+                self._calls.blocking(self._log.sync, partial(self._on_synced, len(self._unsynced)))
+            else:
+                self._on_durable(self._unsynced.popleft().ready)
 
-    def _finish(self, execution: ReadyExecution) -> None:
-        execution.check_messages_may_leave()
-        self._on_durable(execution.ready)
+    def _on_synced(self, count: int, _end_offset: int) -> None:
+        """Complete the oldest `count` Readys, which were written before the fsync began."""
+        self._is_syncing = False
+        for _ in range(count):
+            self._on_durable(self._unsynced.popleft().ready)
+        if self._writing is not None and self._waits_for_trim(self._writing):
+            self._operate(self._writing)
+        self._sync()
+
+    def _waits_for_trim(self, execution: ReadyExecution) -> bool:
+        operations, done = execution.ready.log, execution.operations_done
+        return execution.is_state_written and done < len(operations) and isinstance(operations[done], Trim)

@@ -8,6 +8,7 @@ from broker.quorum.identity import SnapshotId, SocketAddress
 from broker.quorum.messages import Request, Response, SendFailure
 from broker.quorum.ready import ElectionState
 from broker.quorum.snapshots.imports import ImportOutcome, ImportStep
+from broker.runtime.loop.io_thread import BlockingIo
 from broker.runtime.quorum.metadata_log import RaftMetadataLog
 
 Done: TypeAlias = Callable[[Response | SendFailure], None]
@@ -59,3 +60,7 @@ class ReplicaIo:
     """The content of the state file at start."""
     imports: SnapshotImports | None = None
     """Required if the core's settings have an import timeout."""
+    snapshot_io: BlockingIo | None = None
+    """Runs what may take long beside the log's fsyncs: checks and pages of snapshots, cold reads. None: the runtime's
+    `io`.
+    """

@@ -14,7 +14,7 @@ from broker.quorum.leadership import QuorumLeadership
 from broker.quorum.log_view import LogView, Valid, Validation
 from broker.quorum.membership.voter_changes import VoterChanges
 from broker.quorum.messages import UNKNOWN_OFFSET, FetchRequest, FetchResponse
-from broker.quorum.ready import ElectionState
+from broker.quorum.ready import ElectionState, Ready
 from broker.quorum.replica import QuorumReplica
 from broker.quorum.serving import Serving
 from broker.quorum.settings import QuorumSettings, Recovered
@@ -135,13 +135,11 @@ class DeletesSnapshotsTooEarly(RaftMetadataLog):
 
 
 class _UnsyncedExecutor(ReadyExecutor):
-    def _sync(self, execution: ReadyExecution) -> None:
+    def _finish_writing(self, execution: ReadyExecution) -> None:
         if self._core.facts.role == "leader" and execution.ready.must_sync:
-            execution.is_synced = True
+            execution.needs_sync = False
             self._runtime.io.submit(self._log.sync)
-            self._finish(execution)
-        else:
-            super()._sync(execution)
+        super()._finish_writing(execution)
 
 
 class CountsUnsynced(QuorumDriver):
@@ -152,6 +150,15 @@ class CountsUnsynced(QuorumDriver):
     ) -> None:
         super().__init__(core, io, runtime, on_fatal=on_fatal)
         self._executor.__class__ = _UnsyncedExecutor
+
+
+class FetchesBeforeFsync(QuorumDriver):
+    """Sends all messages of a Ready before its fsync, among them fetches that acknowledge unsynced records."""
+
+    def _send_all(self, ready: Ready, *, waiting: bool) -> None:
+        if not waiting:
+            super()._send_all(ready, waiting=False)
+            super()._send_all(ready, waiting=True)
 
 
 class _UnverifiedImport(SnapshotImport):
@@ -228,11 +235,11 @@ PLANTED: Final[Mapping[str, Planted]] = {
     "importing a snapshot of another history": Planted(
         Parts(core=ImportsOtherHistories),
         frozenset({"SnapshotsStandForCommittedRecords", "SameSnapshotSameBytes"}),
-        50,
-        first=21,
+        150,
+        first=75,
     ),
     "importing a snapshot above the high watermark": Planted(
-        Parts(core=ImportsUncommitted), frozenset({"SnapshotsStandForCommittedRecords"}), 50, first=138
+        Parts(core=ImportsUncommitted), frozenset({"SnapshotsStandForCommittedRecords"}), 50, first=779
     ),
     "counting unsynced records of the leader": Planted(
         Parts(driver=CountsUnsynced), frozenset({"HighWatermarkIsOnMajority"}), 50
@@ -276,6 +283,9 @@ PLANTED: Final[Mapping[str, Planted]] = {
     ),
     "confirming a voter change at the end of the leadership": Planted(
         Parts(core=rules.ConfirmsLate), frozenset({"VoterChangesAreCommitted"}), 150, first=32
+    ),
+    "acknowledging records before the follower's fsync": Planted(
+        Parts(driver=FetchesBeforeFsync), frozenset({"NothingUnsyncedIsSaid"}), 5
     ),
 }
 

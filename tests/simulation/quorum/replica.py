@@ -95,6 +95,9 @@ class RealReplica:
         self._io = SimulatedIo(
             process, self._random, inline_share=scenario.io_inline_share, delay_ms=scenario.io_delay_ms
         )
+        self._snapshot_io = SimulatedIo(
+            process, self._random, inline_share=scenario.io_inline_share, delay_ms=scenario.io_delay_ms
+        )
         self._is_generating = False
         self._proposed: dict[tuple[int, int], list[bytes]] = {}
         config = LogConfig(segment_bytes=scenario.segment_bytes)
@@ -106,7 +109,13 @@ class RealReplica:
         self._machine = StateMachine(self, self._defer)
         self._driver = parts.driver(
             self._core,
-            ReplicaIo(self._log, state_file, self, imports=self._importer() if scenario.imports else None),
+            ReplicaIo(
+                self._log,
+                state_file,
+                self,
+                imports=self._importer() if scenario.imports else None,
+                snapshot_io=self._snapshot_io,
+            ),
             make_runtime(process, clock=process, io=self._io, files=node.disk),
             on_fatal=lambda error: simulation.on_fatal(node, error),
         )
@@ -191,7 +200,7 @@ class RealReplica:
             if done.exception() is None:
                 self._driver.on_snapshot_generated(done.result())
 
-        self._io.submit(write).add_done_callback(written)
+        self._snapshot_io.submit(write).add_done_callback(written)
 
     def imagine(self, random: Random) -> Offered | None:
         state = replace(self._machine.state, values=dict(self._machine.state.values))

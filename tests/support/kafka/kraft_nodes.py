@@ -88,6 +88,8 @@ class KraftNode:
         self.roles = roles
         self.client_port, self.controller_port = free_ports(2)
         self.settings = dict(settings)
+        self.environment: dict[str, str] = {}
+        """Variables of the node's process, in addition to those of the test."""
         self.process: subprocess.Popen[bytes] | None = None
         directory.mkdir(parents=True, exist_ok=True)
 
@@ -180,7 +182,8 @@ class KraftNode:
         else:
             command = [sys.executable, "-m", "broker", "start", str(self.properties)]
         with (self.directory / "node.log").open("ab") as output:
-            self.process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, env=clean_environment())
+            environment = clean_environment() | self.environment
+            self.process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, env=environment)
 
     def wait_until_ready(self, timeout_s: float = PATIENCE_S) -> None:
         """Wait until a controller listens, or until a broker is registered and unfenced."""

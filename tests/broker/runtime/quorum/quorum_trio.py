@@ -53,6 +53,7 @@ class TrioNode:
         self.id = node_id
         self.fs = fs
         self.io = InlineIo(trio.loop)
+        self.snapshot_io = InlineIo(trio.loop)
         self.failures: list[BaseException] = []
         self.listener = RecordingListener()
         self.sent: list[tuple[int, Request]] = []
@@ -65,7 +66,7 @@ class TrioNode:
         recovered = replace(self.log.recovered, election=state_file.read())
         self.driver = QuorumDriver(
             QuorumCore(settings, recovered, Random(node_id), now),
-            ReplicaIo(self.log, state_file, self),
+            ReplicaIo(self.log, state_file, self, snapshot_io=self.snapshot_io),
             make_runtime(trio.loop, clock=trio.clock, io=self.io),
             on_fatal=self.failures.append,
         )
