@@ -96,7 +96,9 @@ class Following:
 
     def poll_unattached(self, now: Instant) -> None:
         """Search for a leader while the election timer runs (KAFKA-17030)."""
-        if isinstance(self._replica.role, UnattachedState) and not self._replica.is_shutting_down:
+        if not isinstance(self._replica.role, UnattachedState) or self._replica.is_shutting_down:
+            return
+        if not self._snapshot.is_being_checked:  # the fetch would name an end that the snapshot replaces
             self.search(now)
 
     def _send_to_leader(self, role: FollowerState | ObserverState, now: Instant) -> None:
