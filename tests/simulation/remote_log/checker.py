@@ -16,6 +16,8 @@ After every event:
 - LaterEpochsStay: no broker begins to delete a segment with records of a later leader epoch than its own.
 - DeposedLeadersDeleteNothing: a deposed leader begins to delete no finished segment, some time after its successor has
   written its log start object.
+- RunningCopiesStay: nobody but the copier deletes a segment whose upload makes progress, as long as clocks agree.
+- UploadsCount: in a calm history a copier does not delete a segment whose upload has ended well.
 - LogStartsAreDurable: before the deletion of a finished segment below its log start offset, a leader has that offset
   on the disk, synced.
 
@@ -111,7 +113,7 @@ class Checker:
             if server.is_up and server.broker.has_ended:
                 state.violated("NobodyEnds", f"{server.id} ended by itself: {server.broker.failure!r}")
         self._check_manifests()
-        if state.leader is not None:
+        if state.leader is not None and state.leader.log.failure is None:
             self._note_checked_epoch(state.leader.id, state.epoch)
             log, readable = state.leader.log, state.readable
             self.check_remote(log, readable.start, log.local_log_start_offset, "Readable", "cannot be read")
@@ -284,7 +286,11 @@ class Checker:
         if update.state is SegmentState.DELETE_FINISHED:
             state.counts.add("remote deletions")
         segment = state.bucket.metadata.cache(PARTITION).get(update.id.id)
-        if update.state is not SegmentState.DELETE_STARTED or segment is None or update.broker_id < 1:
+        if update.state is not SegmentState.DELETE_STARTED or segment is None:
+            return
+        if segment.state is SegmentState.COPY_STARTED:
+            self._check_copy_deletion(update, segment)
+        if update.broker_id < 1:
             return
         server = state.server(update.broker_id)
         state.note(f"{server.id} deletes {segment.start_offset}-{segment.end_offset} {segment.state.name}")
@@ -305,6 +311,22 @@ class Checker:
             if durable <= segment.end_offset:
                 text = f"{server.id} deletes {segment} for log start {log.log_start_offset}; {durable} is on its disk"
                 state.violated("LogStartsAreDurable", text)
+
+    def _check_copy_deletion(self, update: SegmentUpdate, segment: RemoteSegment) -> None:
+        """Check the deletion of a segment whose copy has not finished."""
+        state, copier = self._state, self._state.server(segment.broker_id)
+        is_running = copier.is_up and not copier.is_dying
+        if state.has_clock_steps or not is_running:
+            return
+        if update.broker_id != copier.id:
+            if segment.id.id in copier.uplink.running:
+                state.violated("RunningCopiesStay", f"{update.broker_id} deletes {segment}")
+        elif segment.id.id in copier.uplink.uploaded and state.weather.is_calm and not copier.rotten:
+            self._check_wasted_upload(copier, segment)
+
+    def _check_wasted_upload(self, copier: Server, segment: RemoteSegment) -> None:
+        if segment.end_offset >= max(copier.log.log_start_offset, copier.log.local_log_start_offset):
+            self._state.violated("UploadsCount", f"{copier.id} deletes {segment}")
 
     def _check_later_epochs(self, server: Server, segment: RemoteSegment) -> None:
         if segment.leader_epochs[-1].epoch > server.replica.leader_epoch:

@@ -88,7 +88,7 @@ class RemoteStorageSimulator(Simulator):
         self._delay_metadata()
         state.weather.memory.on_put = self.checker.check_put
         state.weather.latest_s = state.grace_s / 2
-        self.failures.uploads_s = self.random.choice([0.2, 30.0, 200.0, 200.0, state.grace_s])
+        self.failures.uploads_s = self.random.choice([0.2, 30.0, 200.0, 2 * state.grace_s, 2 * state.grace_s])
         state.servers = [self.failures.new_server(number) for number in range(1, BROKERS + 1)]
         self.collector = Collector(
             state, state.weather.faulty, Journal(state.bucket.metadata, publish), self.clock.now_ms
@@ -150,8 +150,8 @@ class RemoteStorageSimulator(Simulator):
             (1, self._collect),
             (1, failures.flush_some),
             (0.5, self._cut_off),
-            (0.3, failures.step_a_clock),
-            (0.0, failures.rot_on_disk),
+            (self.random.choice([0.0, 0.5]), failures.step_a_clock),
+            (0.3, failures.rot_on_disk),
             (0.2, failures.fill_a_disk),
             (0.1, failures.rot_in_store),
             (0.05, failures.hide_log_starts),
@@ -170,9 +170,9 @@ class RemoteStorageSimulator(Simulator):
             await self.failures.crash_or_restart(self.random.choice(self.state.servers))
         elif luck < 0.026:
             await self.failures.lose_power()
-        elif luck < 0.026:
+        elif luck < 0.032:
             await self.failures.lose_metadata()
-        elif luck < 0.04:
+        elif luck < 0.042:
             await self._pause(self.random.uniform(0.2, 2.0) * self.state.grace_s)
         else:
             await self._pause(self.random.choice([0.0, 0.0, 0.5, 2.0, 10.0, 40.0]))
@@ -213,6 +213,7 @@ class RemoteStorageSimulator(Simulator):
         await self.failures.bury_the_dead()
         self.replicas.reconnect(at_once=True)
         await self.failures.revive()
+        self.replicas.elect()  # a new leader reads again what was damaged
         while state.leader is None:
             state.in_sync = {server.id for server in state.alive}
             self.replicas.elect()
@@ -221,19 +222,26 @@ class RemoteStorageSimulator(Simulator):
             self.collector.recover()
             await asyncio.sleep(1)
         state.is_recovered = True
-        end_s = asyncio.get_running_loop().time() + 4 * state.grace_s
-        while asyncio.get_running_loop().time() < end_s:
-            for follower in state.followers:
-                self.replicas.replicate(follower)
-            self.replicas.commit()
-            await asyncio.sleep(PEACE_STEP_S)
-            self.checker.check()
+        await self._rest(4 * state.grace_s)
+        if state.unrecorded:  # segments that others held before have to be recovered now
+            self.collector.recover()
+            await self._rest(2 * state.grace_s)
         self.checker.check_nothing_left_over(strictly=False)
         self.collector.audit()
         self.collector.remove()
         self.checker.check_nothing_left_over(strictly=True)
         self.consumer.read_all()
         self.collector.check_in_order()
+
+    async def _rest(self, seconds: float) -> None:
+        """Let time pass without faults."""
+        end_s = asyncio.get_running_loop().time() + seconds
+        while asyncio.get_running_loop().time() < end_s:
+            for follower in self.state.followers:
+                self.replicas.replicate(follower)
+            self.replicas.commit()
+            await asyncio.sleep(PEACE_STEP_S)
+            self.checker.check()
 
     def _heal(self) -> None:
         self.state.weather.heal()

@@ -2,17 +2,21 @@
 
 import asyncio
 from collections.abc import Callable
+from typing import cast
 
+from protocol.records.batch import ATTRIBUTES_POSITION, LENGTH_PREFIX_SIZE
 from storage.log import Log
 from storage.segment import LOG_SUFFIX, LogSegment
 from storage.tiered.bucket.partition_objects import PartitionObjects
 from storage.tiered.cache.index_cache import IndexCache
+from storage.tiered.remote_storage import RemoteStorageManager
 from storage.tiered.segment_metadata import SegmentState
 from storage.tiered.segments.reading import SegmentReader
 from tests.simulation.remote_log.metadata import PARTITION, BrokerMetadata, cache_of
 from tests.simulation.remote_log.replicas import Replicas
 from tests.simulation.remote_log.state import CLUSTER_ID, Rot, Server, State, SteppedClock
 from tests.simulation.remote_log.store import Connection
+from tests.simulation.remote_log.uplink import PausingPool, Uplink
 from tests.support.fakes.memory_files import MemoryFileSystem, Operation
 from tests.support.harnesses.remote_log_harness import Broker
 
@@ -45,14 +49,19 @@ class Failures:
             self._state.bucket,
             number,
             settings=self._state.settings,
-            upload_s=self._upload_s,
             answer_s=self._state.weather.answer_s,
         )
         broker.fs = SimulatedDisk()
         broker.metadata_of = BrokerMetadata
         clock = broker.clock = SteppedClock()
         broker.config = self._state.config
-        return Server(broker, Connection(self._state.weather.faulty), clock)
+        server = Server(broker, Connection(self._state.weather.faulty), clock)
+        broker.make_copy_pool = lambda: self._new_copy_pool(server)
+        return server
+
+    def _new_copy_pool(self, server: Server) -> PausingPool:
+        server.copy_pool = PausingPool(self._state.weather.answer_s)
+        return server.copy_pool
 
     def _upload_s(self) -> float:
         upload_s = self._random.uniform(0.0, self.uploads_s)
@@ -66,7 +75,9 @@ class Failures:
         server.is_dying = False
         broker.fs.capacity_bytes = None
         server.started_s = asyncio.get_running_loop().time()
-        storage = broker.storage = state.weather.connect(server.connection)
+        storage = state.weather.connect(server.connection)
+        server.uplink = Uplink(storage, self._upload_s)
+        broker.storage = cast(RemoteStorageManager, server.uplink)
         server.reader = SegmentReader(storage, IndexCache(broker.fs, "index-cache", storage, INDEX_CACHE_BYTES))
         broker.log_starts = PartitionObjects(
             server.connection,
@@ -130,6 +141,7 @@ class Failures:
         self._replicas.on_down(server)
 
     async def _end(self, server: Server) -> None:
+        server.copy_pool.is_dead = True
         await server.broker.crash()
         metadata = server.broker.metadata
         assert isinstance(metadata, BrokerMetadata)
@@ -210,13 +222,17 @@ class Failures:
         log = server.log
         closed = [each for each in log.segments if each.base_offset < log.active_segment.base_offset and each.size]
         synced = [each for each in closed if log.segments.end_of(each, log.log_end_offset) <= log.recovery_point]
-        if synced:
-            self._rot(server, self._random.choice(synced))
+        copied = server.uplink.running.values()  # an upload reads the file once; here it reads the beginning again
+        whole = [
+            each for each in synced if each.base_offset not in copied and not server.is_rotten_at(each.base_offset)
+        ]
+        if whole:
+            self._rot(server, self._random.choice(whole))
 
     def _rot(self, server: Server, segment: LogSegment) -> None:
         path = segment.path(LOG_SUFFIX)
         node = server.broker.fs._file(path)
-        position = self._random.randrange(len(node.content))
+        position = _checked_position(node.content, self._random.randrange(len(node.content)))
         node.content[position] ^= 1
         node.durable = bytes(node.content)
         offsets = range(segment.base_offset, server.log.segments.end_of(segment, server.log.log_end_offset))
@@ -266,7 +282,7 @@ class Failures:
         running = state.alive
         for server in running:
             await self._crash(server)
-        lost = {each.id for each in self._random.sample(finished, self._random.randint(1, min(3, len(finished))))}
+        lost = {each.id for each in self._random.sample(finished, self._random.randint(1, min(6, len(finished))))}
         events = [event for event in metadata.events if getattr(event, "id", None) not in lost]
         state.actions += len(metadata.events) - len(events)
         metadata.caches[PARTITION] = cache_of(each for each in state.bucket.segments() if each.id not in lost)
@@ -276,3 +292,11 @@ class Failures:
         state.note(f"the metadata of {len(lost)} segments are lost")
         for server in running:
             self._restart(server)
+
+
+def _checked_position(log: bytes | bytearray, position: int) -> int:
+    """Return the position or a later one in its batch that the batch's checksum covers."""
+    start = 0
+    while position >= (end := start + LENGTH_PREFIX_SIZE + int.from_bytes(log[start + 8 : start + LENGTH_PREFIX_SIZE])):
+        start = end
+    return max(position, start + ATTRIBUTES_POSITION)

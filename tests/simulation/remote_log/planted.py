@@ -22,7 +22,7 @@ from storage.tiered.format.object_keys import ObjectSuffix
 from storage.tiered.lifecycle import expiration
 from storage.tiered.lifecycle.copying import ClosedSegment, CopyLag
 from storage.tiered.segment_metadata import RemoteSegment
-from storage.tiered.segments import batch_stream, stored_log
+from storage.tiered.segments import batch_stream, local_check, stored_log
 from storage.tiered.segments.reading import ReadRange, RemoteBatches, SegmentReader
 from storage.tiered.segments.store import ObjectSegmentStore
 from storage.tiered.segments.writer import SegmentWriter
@@ -171,12 +171,12 @@ def _forget(log: Log) -> "asyncio.Future[None]":
 def terms_are_looked_up_once() -> Iterator[None]:
     """Look for later leaders before the first deletion of a term only."""
     may_delete = TermFence.may_delete
-    asked: set[int] = set()
+    asked: list[LeadershipTerm] = []
 
     async def once(self: TermFence, term: LeadershipTerm) -> bool:
-        if id(term) in asked:
+        if any(term is each for each in asked):
             return not term.is_over()
-        asked.add(id(term))
+        asked.append(term)
         return await may_delete(self, term)
 
     def unknown(self: TermFence, term: LeadershipTerm) -> bool:
@@ -212,6 +212,22 @@ def retries_reuse_the_segment_id() -> Iterator[None]:
         yield
 
 
+def leases_are_not_renewed() -> Iterator[None]:
+    """Give up copies that take longer than their lease, although bytes move."""
+
+    async def never(self: SegmentCopyTask, attempt: CopyAttempt) -> None:
+        return
+
+    with patch.object(SegmentCopyTask, "_renew", never):
+        yield
+
+
+def local_checksums_are_not_compared() -> Iterator[None]:
+    """Copy damaged local segments."""
+    with patch.object(local_check, "crc32c", lambda data: ANY):
+        yield
+
+
 PLANTED: dict[str, Planted] = {
     each.__name__: each
     for each in (
@@ -230,6 +246,8 @@ PLANTED: dict[str, Planted] = {
         terms_are_looked_up_once,
         foreign_epochs_are_judged,
         retries_reuse_the_segment_id,
+        leases_are_not_renewed,
+        local_checksums_are_not_compared,
     )
 }
 

@@ -14,6 +14,7 @@ from storage.tiered.segment_metadata import RemoteSegment
 from storage.tiered.segments.reading import SegmentReader
 from tests.simulation.remote_log.metadata import BrokerMetadata
 from tests.simulation.remote_log.store import NAMES, Connection, Weather
+from tests.simulation.remote_log.uplink import PausingPool, Uplink
 from tests.simulation.simulator import Counts, Violation
 from tests.support.fakes.memory_files import MemoryFileSystem, _FileNode
 from tests.support.harnesses.remote_log_harness import Broker, Bucket, HarnessReplica, LoopClock
@@ -45,12 +46,15 @@ class RemoteStorageCounts(Counts):
         "slow copies",
         "local deletions",
         "remote deletions",
+        "rotten bytes on disks",
         "rotten bytes in the store",
         "outages",
         "late PUTs",
         "log starts unreadable",
         "full disks",
         "disk stalls",
+        "metadata losses",
+        "metadata recoveries",
         *NAMES.values(),
         "remote reads",
         "remote reads that failed",
@@ -59,7 +63,6 @@ class RemoteStorageCounts(Counts):
         "audits that failed",
         "segments collected",
     )
-    OPTIONAL = ("rotten bytes on disks", "metadata losses", "metadata recoveries")
 
 
 class SteppedClock(LoopClock):
@@ -98,6 +101,8 @@ class Server:
     connection: Connection
     clock: SteppedClock
     reader: SegmentReader = field(init=False)
+    uplink: Uplink = field(init=False)
+    copy_pool: PausingPool = field(init=False)
     is_dying: bool = False
     cut_off_until_s: float | None = None
     """End of the isolation from the controllers, if there is one."""
@@ -132,7 +137,7 @@ class Server:
         metadata = self.broker.metadata
         assert isinstance(metadata, BrokerMetadata)
         metadata.is_dead = True
-        self.broker.copy_pool.is_dead = self.broker.pool.is_dead = True
+        self.copy_pool.is_dead = self.broker.pool.is_dead = True
 
     @property
     def has_disk(self) -> bool:

@@ -154,6 +154,7 @@ class Weather:
     def __init__(self, random: Random, now_ms: Callable[[], int]) -> None:
         self.random = random
         self.failing = random.choice([0.0, 0.05, 0.3])
+        self.is_calm = not self.failing
         self.keys = ObjectKeys(KEY_PREFIX)
         self.memory = TimedObjectStore(now_ms)
         self.faulty = SimulatedStore(self.memory, random.getrandbits(32), self._chances(), pause=self._be_slow)
