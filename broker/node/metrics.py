@@ -79,7 +79,7 @@ def _metadata(metadata: MetadataPart, clock: Clock) -> list[Family]:
     """Return families of the metadata log's replica, its snapshots, and the applied metadata."""
     quorum, cache = metadata.quorum.driver, metadata.cache
     return [
-        *quorum_families(quorum.figures, quorum.metrics),
+        *quorum_families(quorum.figures, quorum.metrics, clock.monotonic_ms),
         *snapshot_families(
             metadata.snapshot_metrics,
             high_watermark=lambda: quorum.high_watermark,

@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from broker.metrics.quorum import QuorumFigures
+from broker.metrics.quorum import QuorumFigures, kafka_state
 from broker.quorum.control_history import Control
 from broker.quorum.core import Appended, NotLeader, QuorumCore, QuorumDescription
 from broker.quorum.facts import QuorumFacts
@@ -144,8 +144,11 @@ class QuorumDriver:
         """Return the values of the quorum's metrics."""
         described, election, facts = self.describe(), self.election or ElectionState(), self._core.facts
         is_leader = described.error is ErrorCode.NONE
+        state = kafka_state(
+            facts.role, has_leader=self._leader.leader_id is not None, has_voted=election.voted_id != NO_NODE
+        )
         return QuorumFigures(
-            facts.role,
+            state,
             NO_NODE if self._leader.leader_id is None else self._leader.leader_id,
             facts.epoch,
             election.voted_id,
@@ -273,7 +276,12 @@ class QuorumDriver:
 
     def _run_scheduled(self) -> None:
         self._is_advance_scheduled = False
-        self._calls.run(self._advance)
+        self._work(self._advance)
+
+    def _work(self, action: Callable[[], None]) -> None:
+        began_ms = self._clock.monotonic_ms()
+        self._calls.run(action)
+        self.metrics.busy_ms += self._clock.monotonic_ms() - began_ms
 
     def _advance(self) -> None:
         """Write the next Readys unless one is being written, and set the timer."""
@@ -300,7 +308,7 @@ class QuorumDriver:
 
     def _on_timer(self) -> None:
         self._timer = None
-        self._calls.run(self._tick)
+        self._work(self._tick)
 
     def _tick(self) -> None:
         now, deadline = self._now(), self._core.next_deadline_ms

@@ -26,12 +26,14 @@ class Latency:
 class QuorumMetrics:
     """Records appended as leader or fetched, snapshots fetched from the leader or imported from an object store.
 
-    `commit` is the time from append to commit; `election` the time from becoming candidate to a known leader.
+    `commit` is the time from append to commit; `election` the time from becoming candidate to a known leader; `busy_ms`
+    the time spent on timers and on Readys, up to the hand-over to the IO thread.
     """
 
     appended_records: int = 0
     fetched_records: int = 0
     fetched_snapshots: int = 0
     imported_snapshots: int = 0
+    busy_ms: float = 0.0
     commit: Latency = field(default_factory=Latency)
     election: Latency = field(default_factory=Latency)
