@@ -3,7 +3,8 @@
 `topics.py` counts remote reads, and replicas that start after remote segments, with the other traffic of a topic.
 
 Counters are integers that the working code adds to. Gauges are sums over partitions, adjusted with every change instead
-of counted at a scrape; the copy lag alone is computed at a scrape, because it also grows while no task runs.
+of counted at a scrape; the copy lag and the use of retention limits are computed at a scrape, because they also change
+while no task runs.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -43,6 +44,28 @@ class CopyLagFigures(NamedTuple):
 NO_COPY_LAG = CopyLagFigures()
 
 
+class RetentionUse(NamedTuple):
+    """The size of a tiered log beside its limits (KIP-1257). A limit of 0 or less is none.
+
+    `bytes` counts each offset once, whether it is local, remote or both; `local_bytes` is the log on the local disk.
+    """
+
+    bytes: int
+    retention_bytes: int
+    local_bytes: int
+    local_retention_bytes: int
+
+    @property
+    def percent(self) -> int:
+        """The size in percent of retention.bytes; 0 without a limit."""
+        return 100 * self.bytes // self.retention_bytes if self.retention_bytes > 0 else 0
+
+    @property
+    def local_percent(self) -> int:
+        """The local size in percent of local.retention.bytes; 0 without a limit."""
+        return 100 * self.local_bytes // self.local_retention_bytes if self.local_retention_bytes > 0 else 0
+
+
 class PartitionRemoteGauges(NamedTuple):
     """The share of one partition, led by this broker, in the gauges."""
 
@@ -62,8 +85,8 @@ NO_GAUGES = PartitionRemoteGauges()
 class RemoteMeters:
     """Counts of one topic since its first use on this broker; `gauges` is the sum over its partitions.
 
-    `copy_lags` reads the lag of each partition led here. The lag grows while the task that copies waits for the store,
-    so it is computed when it is asked for.
+    `copy_lags` reads the lag of each partition led here, `retention` its size beside its limits. Both change while the
+    tasks wait for the store, so they are computed when they are asked for.
     """
 
     copy_bytes: int = 0
@@ -77,6 +100,7 @@ class RemoteMeters:
     compaction_errors: int = 0
     gauges: PartitionRemoteGauges = field(default=NO_GAUGES)
     copy_lags: dict[int, Callable[[], CopyLagFigures]] = field(default_factory=dict)
+    retention: dict[int, Callable[[], RetentionUse]] = field(default_factory=dict)
 
     @property
     def copy_lag(self) -> CopyLagFigures:
@@ -162,7 +186,27 @@ class RemoteStorageMetrics:
             for key, (name, text) in _GAUGES.items()
         ]
         lags = [self._lag_family(f"{_PREFIX}{name}", text, attrgetter(key)) for key, (name, text) in _COPY_LAGS.items()]
-        return counters + lags + gauges
+        retention = [
+            self._retention_family(
+                "retentionsizeinpercent",
+                "Size of a tiered log, local and remote, in percent of retention.bytes; 0 without a limit",
+                attrgetter("percent"),
+            ),
+            self._retention_family(
+                "localretentionsizeinpercent",
+                "Local size of a tiered log in percent of local.retention.bytes; 0 without a limit",
+                attrgetter("local_percent"),
+            ),
+        ]
+        return counters + lags + gauges + retention
+
+    def _retention_family(self, name: str, text: str, value_of: "attrgetter[int]") -> Family:
+        def read() -> Iterable[Sample]:
+            for topic, meters in list(self._topics.items()):
+                for partition, use in list(meters.retention.items()):
+                    yield Sample(value_of(use()), {"topic": topic, "partition": str(partition)})
+
+        return Family(f"{_MANAGER}{name}", text, "gauge", read)
 
     def _lag_family(self, name: str, text: str, value_of: "attrgetter[int]") -> Family:
         def read() -> Iterable[Sample]:
@@ -183,7 +227,7 @@ class RemoteStorageMetrics:
         return Family(name, text, kind, read)
 
 
-assert {each.name for each in fields(RemoteMeters)} == {*_COUNTERS, "gauges", "copy_lags"}
+assert {each.name for each in fields(RemoteMeters)} == {*_COUNTERS, "gauges", "copy_lags", "retention"}
 assert set(PartitionRemoteGauges._fields) == set(_GAUGES)
 
 

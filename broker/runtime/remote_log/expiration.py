@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from broker.clock import Clock
 from broker.logs import EventLog
+from broker.metrics.remote_storage import RetentionUse
 from broker.runtime.loop.loop_slices import LoopSlices
 from broker.runtime.loop.thread_pool import WorkPool
 from broker.runtime.remote_log.layout_tracker import RemoteLayoutTracker
@@ -35,6 +36,7 @@ from storage.tiered.lifecycle.expiration import (
     RemoteLogState,
     decide_expiration,
     offset_above_deletions,
+    total_bytes,
 )
 from storage.tiered.stores.backoff import Failures
 
@@ -78,6 +80,7 @@ class SegmentExpirationTask:
         self._failures = Failures()
         self._is_cut = False
         self._decided_ms = 0.0
+        term.report_retention(self._retention_use)
 
     async def run_once(self) -> float | None:
         """See RecurringTask: decide what to delete, or delete some of it."""
@@ -131,6 +134,16 @@ class SegmentExpirationTask:
             self._is_cut = expiry.is_cut and bool(expiry.deletions)
             self._note_lag()
             self._decided_ms = tools.clock.monotonic_ms()
+
+    def _retention_use(self) -> RetentionUse:
+        """Return the size of the log beside its limits; remote segments as of the last decision, 0 before the first."""
+        log, layout = self._term.partition.log, self._layout.latest
+        return RetentionUse(
+            0 if layout is None else total_bytes(layout, local_parts(log, layout.next_offset)),
+            log.config.total_retention_bytes,
+            log.size_bytes,
+            log.config.effective_local_retention_bytes,
+        )
 
     async def _restore_epochs(self) -> None:
         """Restore leader epochs that were lost with their file.

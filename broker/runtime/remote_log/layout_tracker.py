@@ -32,6 +32,11 @@ class RemoteLayoutTracker:
             self._layout.close()
             self._layout = None
 
+    @property
+    def latest(self) -> RemoteLogLayout | None:
+        """The layout as of the last update; None before the first."""
+        return self._layout
+
     async def settled(self) -> RemoteLogLayout | None:
         """Return the present layout, valid until the next await; None if the log must not be touched.
 

@@ -5,7 +5,13 @@ from collections.abc import Callable
 from enum import Enum, auto
 from typing import Protocol
 
-from broker.metrics.remote_storage import NO_GAUGES, CopyLagFigures, PartitionRemoteGauges, RemoteStorageMetrics
+from broker.metrics.remote_storage import (
+    NO_GAUGES,
+    CopyLagFigures,
+    PartitionRemoteGauges,
+    RemoteStorageMetrics,
+    RetentionUse,
+)
 from protocol.ids import LeaderEpoch
 from protocol.primitives import Uuid
 from storage.local_log import NO_REMOTE_OFFSET
@@ -124,10 +130,16 @@ class LeadershipTerm:
         """Let the metrics read the copy lag of the partition until the term ends."""
         self._metrics.topic(self.id.topic).copy_lags[self.id.partition] = read
 
+    def report_retention(self, read: Callable[[], RetentionUse]) -> None:
+        """Let the metrics read the use of the partition's retention limits until the term ends."""
+        self._metrics.topic(self.id.topic).retention[self.id.partition] = read
+
     def end(self) -> None:
         """End the term, and take its figures out of the metrics."""
         self.figures = NO_GAUGES
-        self._metrics.topic(self.id.topic).copy_lags.pop(self.id.partition, None)
+        meters = self._metrics.topic(self.id.topic)
+        meters.copy_lags.pop(self.id.partition, None)
+        meters.retention.pop(self.id.partition, None)
         self._is_over = True
 
 

@@ -144,6 +144,12 @@ def decide_expiration(state: RemoteLogState, layout: RemoteLogLayout, most: int 
     )
 
 
+def total_bytes(layout: RemoteLogLayout, local: Iterable[LocalSegmentRange]) -> int:
+    """Return the size of the log, local and remote; each offset counts once."""
+    above = (share(part.size_bytes, part.base_offset, part.end_offset, layout.next_offset) for part in local)
+    return layout.size_bytes + sum(above)
+
+
 def offset_above_deletions(state: RemoteLogState, log_start_offset: int) -> int:
     """Return the log start offset after all interrupted deletions, from `log_start_offset` on."""
     doomed = [
@@ -229,7 +235,7 @@ def _starts_outside(layout: RemoteLogLayout, gone: Collection[int]) -> Iterator[
 def _over(state: RemoteLogState, layout: RemoteLogLayout) -> Iterator[_Over]:
     """Yield the expired spans: beyond retention by time or size, at the beginning of the layout."""
     oldest_ms = state.now_ms - state.retention_ms
-    excess = _total_bytes(state, layout) - state.retention_bytes
+    excess = total_bytes(layout, state.local) - state.retention_bytes
     for row, span in layout.spans():
         if span.last >= state.high_watermark or is_of_later_term(span.segment, state.leader_epoch):
             return
@@ -241,12 +247,6 @@ def _over(state: RemoteLogState, layout: RemoteLogLayout) -> Iterator[_Over]:
             return
         excess -= span.share_bytes
         yield _Over(row, span, reason)
-
-
-def _total_bytes(state: RemoteLogState, layout: RemoteLogLayout) -> int:
-    """Return the size of the log, local and remote."""
-    local = (share(part.size_bytes, part.base_offset, part.end_offset, layout.next_offset) for part in state.local)
-    return layout.size_bytes + sum(local)
 
 
 def _can_be_judged(state: RemoteLogState, segment: RemoteSegment) -> bool:

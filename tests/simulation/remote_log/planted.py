@@ -66,12 +66,12 @@ def size_retention_counts_too_much() -> Iterator[None]:
     """Count segments twice that are local and remote, as Kafka does for a leader that does not know the highest remote
     offset; and once more, since the retained size may be half.
     """
-    once = expiration._total_bytes
+    once = expiration.total_bytes
 
     def often(*facts: Any) -> int:
         return 3 * once(*facts)
 
-    with patch.object(expiration, "_total_bytes", often):
+    with patch.object(expiration, "total_bytes", often):
         yield
 
 
