@@ -17,6 +17,7 @@ from broker.cli.tiering.audit_report import AuditSummary, document, verdict_docu
 from broker.cli.tiering.bucket import RemoteBucket, create_bucket, open_bucket, require_topic_based_metadata
 from broker.cli.tiering.bucket_audit import BucketAudit
 from broker.cli.tiering.cluster import Cluster
+from broker.cli.tiering.give_up import give_up, lost_segments
 from broker.cli.tiering.metadata_topic import RemoteMetadataTopic, require_metadata_topic
 from broker.cli.tiering.progress import with_progress
 from broker.cli.tiering.recovery_planner import RecoveryPlanner
@@ -25,10 +26,10 @@ from broker.cli.tiering.topic_recovery import TopicRecovery, plan_document, plan
 from broker.client import Client
 from protocol.primitives import Uuid, uuid_from_text
 from storage.tiered.bucket.audit import PartitionReport
-from storage.tiered.bucket.collection import TOOL_BROKER_ID
 from storage.tiered.bucket.listing import StoredPartition, walk
 from storage.tiered.bucket.reconcile import COPY_LEASE_MS, DEFAULT_GRACE_MS, AuditedSegment
 from storage.tiered.bucket.recovery_plan import REMOTE_STORAGE, RecoveryOptions, TopicPlan
+from storage.tiered.segment_metadata import TOOL_BROKER_ID
 
 VERIFY_TIMEOUT_S = 60
 """Time for brokers to create logs and elect leaders after a recovery."""
@@ -294,6 +295,50 @@ def _topic_id(text: str, option: str) -> Uuid:
         return uuid_from_text(text)
     except ValueError as error:
         raise click.UsageError(f"{option} {text} is not a topic id of 22 base64 characters.") from error
+
+
+# -- give-up -----------------------------------------------------------------------------------------------------------
+
+
+@remote.command("give-up")
+@remote_target_options
+@click.option("--partition", type=click.IntRange(min=0), required=True, help="Partition of --topic.")
+@click.option(
+    "--segment",
+    "segment_ids",
+    multiple=True,
+    metavar="ID",
+    help="A lost or damaged segment, which is read to check it; without, all segments with missing objects.",
+)
+@click.option("--yes", is_flag=True, help="Give the segments up; without, they are listed.")
+def give_up_segments(target: RemoteTarget, partition: int, segment_ids: tuple[str, ...], yes: bool) -> None:
+    """Give up lost segments of a partition, so that consumers skip their records. Cannot be undone.
+
+    A broker that starts after the command skips the records after ottla.remote.log.hole.patience.ms.
+    """
+    if target.topic is None:
+        raise click.UsageError("--topic is required.")
+    wanted = frozenset(_segment_id(text) for text in segment_ids)
+    with target.bucket() as bucket, target.cluster() as (_, cluster, metadata):
+        require_metadata_topic(metadata)
+        audit = BucketAudit(bucket, cluster, metadata, now_ms=now_ms, grace_ms=DEFAULT_GRACE_MS)
+        found = [each for each in audit.reports(target.topic) if each.exists]
+        reports = [each for each in found if each.partition.partition == partition]
+        if not reports:
+            raise CommandFailed(f"{target.topic}-{partition}: the cluster has no remote segments of this partition.")
+        lost = [each for report in reports for each in lost_segments(bucket, report, wanted)]
+        if yes:
+            lost = give_up(metadata, lost, now_ms)
+    _print([each.line() for each in lost])
+    done = "given up" if yes else "lost; repeat the command with --yes to give them up"
+    click.echo(f"{len(lost)} segments {done}" if lost else "0 segments lost")
+
+
+def _segment_id(text: str) -> Uuid:
+    try:
+        return uuid_from_text(text)
+    except ValueError as error:
+        raise click.UsageError(f"--segment {text} is not a segment id of 22 base64 characters.") from error
 
 
 # -- recover -----------------------------------------------------------------------------------------------------------

@@ -295,6 +295,12 @@ def _of_purgatory(name: str, text: str, reads: Callable[[], int], look_ups: Call
     return Family(f"{_PURGATORY}{name}", text, "gauge", read)
 
 
+def skipped_holes_family(read: Callable[[], int]) -> Family:
+    """Return the counter of holes in remote logs."""
+    text = "Holes in remote logs that consumers skipped: records that are lost or were given up"
+    return counter("ottla_remote_skipped_holes_total", text, read)
+
+
 def remote_families(
     reads: ReadFigures,
     *,

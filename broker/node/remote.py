@@ -13,7 +13,7 @@ from broker.metadata.image.delta import MetadataDelta
 from broker.metadata.image.metadata_image import MetadataImage
 from broker.metrics.family import Family
 from broker.metrics.object_store import cache_families, store_families
-from broker.metrics.remote_storage import RemoteStorageMetrics, remote_families, under_first_names
+from broker.metrics.remote_storage import RemoteStorageMetrics, remote_families, skipped_holes_family, under_first_names
 from broker.metrics.topics import BrokerTopicMetrics
 from broker.node.data import DataPart
 from broker.node.metadata import MetadataPart
@@ -113,6 +113,7 @@ class RemoteStoragePart:
         return [
             *self.manager.metrics.families(),
             *under_first_names([*self.manager.metrics.families(), *self.traffic.families()]),
+            skipped_holes_family(lambda: self.reads.holes.skipped),
             *remote_families(
                 self.reads.figures,
                 open_reads=lambda: self.reads.open_count,

@@ -70,6 +70,10 @@ class KnownSegments(Protocol):
         """
         ...
 
+    def is_given_up(self, epoch: int, offset: int) -> bool:
+        """Whether an operator gave up a segment with `offset` of `epoch` since this object was created."""
+        ...
+
     def offsets(self, row: int) -> tuple[int, int]:
         """Return the first and last offset of a row that stands for a segment."""
         ...

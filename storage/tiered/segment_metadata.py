@@ -5,9 +5,12 @@ Values only: `catalog/segment_state.py` has the state transitions, `catalog/meta
 
 from dataclasses import dataclass, replace
 from enum import IntEnum
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from protocol.primitives import Uuid, uuid_to_text
+
+TOOL_BROKER_ID: Final = -1
+"""Broker id of events that tools publish: no broker."""
 
 
 class TopicIdPartition(NamedTuple):

@@ -25,6 +25,13 @@ def lines(report: PartitionReport) -> Iterator[str]:
         yield f"{name}: unrecognized object: {info.key} ({info.size} bytes)"
 
 
+def remedy_lines(report: PartitionReport) -> Iterator[str]:
+    """Yield the way out for lost segments."""
+    if report.exists and report.of(Finding.DANGLING):
+        where = f"--topic {report.partition.topic} --partition {report.partition.partition}"
+        yield f"{_name(report)}: dangling segments stop consumers, and `ottla remote give-up {where}` lets them go on"
+
+
 def verdict_line(report: PartitionReport, verdict: AuditedSegment) -> str:
     """Return the line of a segment."""
     known = verdict.segment or verdict.objects
@@ -92,7 +99,7 @@ class AuditSummary:
         self._own += 1
         self._segments.update(verdict.finding for verdict in report.segments)
         self.finding_count += len(found)
-        return found
+        return [*found, *remedy_lines(report)]
 
     def line(self) -> str:
         named = [f"{self._segments[finding]} {finding.value}" for finding in Finding if self._segments[finding]]

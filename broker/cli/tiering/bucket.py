@@ -13,7 +13,6 @@ from broker.config.environment import settings_from_environment
 from broker.config.errors import ConfigError
 from broker.config.load import parse_override, read_properties
 from storage.files import OsFileSystem
-from storage.tiered.bucket.collection import TOOL_BROKER_ID
 from storage.tiered.bucket.inventory import BucketReader
 from storage.tiered.errors import ObjectStoreError, RemoteStorageError, StoreUnavailable
 from storage.tiered.format.object_keys import ObjectKeys
@@ -22,6 +21,7 @@ from storage.tiered.loading.remote_metadata import is_on_topic
 from storage.tiered.loading.remote_storage import CLASS_NAME_KEY, load_remote_storage, open_object_store
 from storage.tiered.object_store import ObjectStore
 from storage.tiered.remote_storage import RemoteStorageContext, RemoteStorageManager
+from storage.tiered.segment_metadata import TOOL_BROKER_ID
 from storage.tiered.settings import DEFAULT_PREFIX
 from storage.tiered.stores.s3 import S3Store
 

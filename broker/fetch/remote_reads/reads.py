@@ -144,7 +144,9 @@ class RemoteReads:
         """Fires for one refused request at a time when another read may begin."""
         self.quota = RemoteReadQuota(clock, quota_window_ms)
         self._reader = reader
-        self._locations = RemoteLocations(metadata, Holes(clock, lambda: settings().hole_patience_ms))
+        self.holes = Holes(clock, lambda: settings().hole_patience_ms)
+        """The holes in remote logs that reads have met."""
+        self._locations = RemoteLocations(metadata, self.holes)
         self._pool = pool
         self._loop = loop
         self._deadlines = deadlines

@@ -8,11 +8,14 @@ segment back, so readers wait. If a leader that has read all metadata has not fo
 `ottla.remote.log.hole.patience.ms`, the next segment is returned instead: the records between are lost, and consumers
 skip them as they skip compacted ones. (Kafka returns OFFSET_OUT_OF_RANGE at once. A consumer then resets its position,
 either back to records that it has read, and to the same hole again, or past all records.) A hole that ends at the local
-log start offset is not skipped before later segments are remote only.
+log start offset is not skipped before later segments are remote only. Offsets that an operator gave up
+(`ottla remote give-up`) are skipped at once by brokers that read the event, and after the patience time by others.
 """
 
 from collections.abc import Callable, Collection
 from typing import Final, NamedTuple
+
+from cachetools import LRUCache
 
 from broker.clock import Clock
 from broker.logs import EventLog
@@ -48,6 +51,18 @@ class Holes:
         self._clock = clock
         self._patience_ms = patience_ms
         self._since_ms: dict[tuple[TopicIdPartition, int, int], float] = {}
+        self._skipped: LRUCache[tuple[TopicIdPartition, int, int], bool] = LRUCache(HOLES_MAX)
+        self.skipped = 0
+        """Number of holes that readers skipped, each counted where a reader met it first."""
+
+    def note_skipped(self, partition: TopicIdPartition, epoch: int, offset: int) -> bool:
+        """Count a skipped hole; return whether it was not counted before."""
+        hole = (partition, epoch, offset)
+        if hole in self._skipped:
+            return False
+        self._skipped[hole] = True
+        self.skipped += 1
+        return True
 
     def may_be_skipped(self, partition: TopicIdPartition, epoch: int, offset: int) -> bool:
         """Whether the hole at `offset` of `epoch` has been known for long enough."""
@@ -73,7 +88,7 @@ class RemoteLocations:
         epoch = lineage.epoch_for(offset)
         located = None if epoch is None else self._located(partition, lineage, epoch, offset)
         if located is None and epoch is not None and self._may_skip(partition, epoch, offset):
-            located = self._behind_hole(partition, lineage, offset)
+            located = self._behind_hole(partition, lineage, epoch, offset)
         if located is None:
             raise SegmentMissing(f"no known remote segment of {partition} holds offset {offset} of epoch {epoch}")
         return located
@@ -85,21 +100,25 @@ class RemoteLocations:
 
     def _may_skip(self, partition: Partition, epoch: int, offset: int) -> bool:
         """Whether to skip a hole; only a leader may, since it knows the log start offset."""
-        must_wait = self._holes is None or not self._holes.may_be_skipped(_identity(partition), epoch, offset)
-        return partition.is_leader and not must_wait
+        if self._holes is None or not partition.is_leader:
+            return False
+        identity = _identity(partition)
+        is_given_up = self._metadata.known(identity).is_given_up(epoch, offset)
+        return is_given_up or self._holes.may_be_skipped(identity, epoch, offset)
 
-    def _behind_hole(self, partition: Partition, lineage: Lineage, offset: int) -> Located | None:
+    def _behind_hole(self, partition: Partition, lineage: Lineage, epoch: int, offset: int) -> Located | None:
         """Return the first remote segment above `offset` that agrees with the log and begins below its local part."""
         found = self._next_held(partition, lineage, offset)
         if found is None:
             return None
         at, located = found
-        _log.error(
-            "records are lost: no segment holds them, and consumers skip them",
-            partition=partition,
-            first=offset,
-            next=at,
-        )
+        if self._holes is not None and self._holes.note_skipped(_identity(partition), epoch, offset):
+            _log.error(
+                "records are lost: no segment holds them, and consumers skip them",
+                partition=partition,
+                first=offset,
+                next=at,
+            )
         return located
 
     def next_held(self, partition: Partition, offset: int) -> tuple[int, Located] | None:

@@ -13,10 +13,7 @@ from storage.tiered.bucket.reconcile import AuditedSegment
 from storage.tiered.catalog.metadata_journal import MetadataJournal
 from storage.tiered.format.object_keys import ObjectKeys
 from storage.tiered.object_store import ObjectStore
-from storage.tiered.segment_metadata import RemoteSegment, SegmentState, SegmentUpdate, TopicIdPartition
-
-TOOL_BROKER_ID = -1
-"""Broker id of events that this tool publishes: no broker."""
+from storage.tiered.segment_metadata import TOOL_BROKER_ID, RemoteSegment, SegmentState, SegmentUpdate, TopicIdPartition
 
 SEGMENTS_AT_ONCE = 250
 """Segments per batch: three objects each, and a store deletes 1000 keys per request. Bounds the age of the metadata."""

@@ -8,8 +8,9 @@ Pure. The tables in `segment_state.py` say which events are valid; `epoch_interv
 and offset, `segment_table.py` finds all segments by id. This class does not know whether it is up to date.
 """
 
+from collections import deque
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from protocol.primitives import Uuid
 from storage.tiered.catalog.epoch_intervals import EpochIntervals, IntervalColumns
@@ -17,6 +18,7 @@ from storage.tiered.catalog.segment_state import UnknownSegment, check_deletion,
 from storage.tiered.catalog.segment_table import PlainFacts, SegmentTable, TableColumns
 from storage.tiered.remote_metadata import SegmentObserver, SegmentPage
 from storage.tiered.segment_metadata import (
+    TOOL_BROKER_ID,
     PartitionDelete,
     PartitionDeleteState,
     RemoteSegment,
@@ -24,6 +26,9 @@ from storage.tiered.segment_metadata import (
     SegmentUpdate,
     TopicIdPartition,
 )
+
+GIVEN_UP_MAX: Final = 1_000
+"""Number of ranges of given-up offsets that are remembered; readers wait at a forgotten one as at any hole."""
 
 
 class CacheColumns(NamedTuple):
@@ -43,7 +48,17 @@ class RemoteLogMetadataCache:
     missed events.
     """
 
-    __slots__ = ("__weakref__", "_compacted", "_epochs", "_table", "_unfinished", "deletion", "observer", "partition")
+    __slots__ = (
+        "__weakref__",
+        "_compacted",
+        "_epochs",
+        "_given_up",
+        "_table",
+        "_unfinished",
+        "deletion",
+        "observer",
+        "partition",
+    )
 
     def __init__(self, partition: TopicIdPartition) -> None:
         self.partition = partition
@@ -53,6 +68,7 @@ class RemoteLogMetadataCache:
         self._epochs: dict[int, EpochIntervals] = {}
         self._compacted: dict[int, EpochIntervals] = {}
         self._unfinished: set[int] = set()  # rows of unreadable segments: not copied yet, or being deleted
+        self._given_up: deque[tuple[int, int, int]] = deque(maxlen=GIVEN_UP_MAX)
 
     @classmethod
     def of_columns(
@@ -102,6 +118,8 @@ class RemoteLogMetadataCache:
         check_segment(update.id, present, update.state)
         if present is SegmentState.COPY_FINISHED and update.state is not present:
             self._withdraw(row)
+            if update.broker_id == TOOL_BROKER_ID:
+                self._given_up.extend(self._ranges(row))
         if update.state is SegmentState.DELETE_FINISHED:
             self._unfinished.discard(row)
             self._table.remove(row)
@@ -145,6 +163,7 @@ class RemoteLogMetadataCache:
             self._table = SegmentTable(self.partition)
             self._epochs, self._compacted = {}, {}
             self._unfinished = set()
+            self._given_up.clear()
             self.observer = None
         else:
             self.deletion = event
@@ -233,6 +252,10 @@ class RemoteLogMetadataCache:
         if copied is None or (compacted is not None and compacted.find(offset) is not None):
             return []
         return [self._table.segment(row) for row in copied.holding(offset)]
+
+    def is_given_up(self, epoch: int, offset: int) -> bool:
+        """Whether an operator gave up a segment with `offset` of `epoch` since this object was created."""
+        return any(each == epoch and first <= offset <= last for each, first, last in self._given_up)
 
     def next_offset(self, epoch: int, offset: int) -> int | None:
         """Return the next offset above `offset` at which a finished segment, or its part of `epoch`, begins."""

@@ -5,8 +5,9 @@ from dataclasses import replace
 import pytest
 
 from protocol.errors import ErrorCode
+from protocol.messages.list_offsets import ListOffsetsPartition
 from storage.directories.checkpoints import LeaderEpochEntry
-from storage.tiered.segment_metadata import RemoteSegment
+from storage.tiered.segment_metadata import TOOL_BROKER_ID, RemoteSegment, SegmentState, SegmentUpdate
 from tests.support.harnesses.tiered_plane import TieredPlane, at, offsets, only
 
 PATIENCE_MS = 600_000
@@ -76,3 +77,40 @@ def test_log_without_leader_epochs_skips_no_hole(plane: TieredPlane, segments: l
     """All segments may exist; a log without leader epochs cannot check which of them belong to its history."""
     plane.log().epochs.replace([LeaderEpochEntry(0, plane.log().local_log_start_offset)])
     wait_for(plane, 2, 2 * PATIENCE_MS)
+
+
+def give_up(plane: TieredPlane, segment: RemoteSegment) -> None:
+    """Publish the events of `ottla remote give-up`, and of the leader that ends the deletion."""
+    cache = plane.remote_metadata.log.cache(segment.id.partition)
+    cache.update(SegmentUpdate(segment.id, SegmentState.DELETE_STARTED, 0, TOOL_BROKER_ID))
+    cache.update(SegmentUpdate(segment.id, SegmentState.DELETE_FINISHED, 0, 1))
+
+
+def test_consumer_at_a_lost_segment_goes_on_after_it_is_given_up(
+    plane: TieredPlane, segments: list[RemoteSegment], caplog: pytest.LogCaptureFixture
+) -> None:
+    plane.storage.delete_segment(segments[1])
+    for _ in range(3):
+        assert code_of(plane, 2) == ErrorCode.KAFKA_STORAGE_ERROR
+    give_up(plane, segments[1])
+    caplog.clear()
+    assert [found(plane, offset) for offset in (2, 3, 2, 0, 4)] == [[4, 5], [4, 5], [4, 5], [0, 1], [4, 5]]
+    assert plane.reads.holes.skipped == 2
+    assert len([line for line in caplog.records if "records are lost" in line.message]) == 2
+
+
+def test_given_up_offsets_are_skipped_by_look_ups_by_time(plane: TieredPlane, segments: list[RemoteSegment]) -> None:
+    give_up(plane, segments[1])
+    answer = plane.ask_offsets(ListOffsetsPartition(0, -1, 2000))
+    assert answer.value.topics[0].partitions[0].offset == 4
+
+
+def test_given_up_offsets_are_skipped_without_patience(plane: TieredPlane, segments: list[RemoteSegment]) -> None:
+    plane.read_settings = replace(plane.read_settings, hole_patience_ms=-1)
+    give_up(plane, segments[1])
+    assert found(plane, 2) == [4, 5]
+
+
+def test_expiration_by_a_broker_gives_up_nothing(plane: TieredPlane, segments: list[RemoteSegment]) -> None:
+    plane.forget(segments[1])
+    wait_for(plane, 2, PATIENCE_MS // 2)

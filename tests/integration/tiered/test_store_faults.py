@@ -139,6 +139,33 @@ def test_lost_object_fails_only_reads_that_need_it(tier: TieredCluster) -> None:
     check_read(tier, "lost", 5 * MIB, lost.end_offset + 1)
 
 
+def test_consumer_goes_on_after_a_lost_segment_is_given_up(tier: TieredCluster) -> None:
+    fill(tier, "given-up")
+    lost = tier.finished("given-up")[1]
+    tier.objects.joinpath(objects_of(tier, lost)[ObjectSuffix.LOG]).unlink()
+    _restart_brokers(tier)
+    where = ("--topic", "given-up", "--partition", "0")
+    with closing(_consumer(tier, "given-up")) as consumer:
+        consumer.assign([TopicPartition("given-up", 0, lost.start_offset)])
+        deadline = time.monotonic() + 5
+        while time.monotonic() < deadline:
+            assert not [each for each in consumer.consume(100, 0.2) if not each.error()], "a lost record came"
+        assert "1 segments lost" in tier.run_remote("give-up", *where).stdout
+        tier.remote("give-up", *where, "--yes")
+        came: list[int] = []
+
+        def has_come() -> bool:
+            came.extend(each.offset() or 0 for each in consumer.consume(100, 0.2) if not each.error())
+            return bool(came)
+
+        until(has_come)
+        assert came[0] == lost.end_offset + 1
+    until(lambda: lost.id not in [each.id for each in tier.finished("given-up")])
+    check_read(tier, "given-up", lost.start_offset)
+    check_read(tier, "given-up", 5 * MIB, lost.end_offset + 1)
+    assert tier.run_remote("verify", "--topic", "given-up").returncode == 0
+
+
 def _restart_brokers(tier: TieredCluster) -> None:
     """Restart all brokers to clear their caches."""
     for broker in tier.brokers.brokers.values():

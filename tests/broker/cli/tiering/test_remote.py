@@ -143,7 +143,8 @@ class TestVerify:
         assert outcome.code == 1
         assert [line.split(": ")[1] for line in outcome.lines[:3]] == ["dangling", "orphan", "abandoned copy"]
         assert "missing log" in outcome.lines[0]
-        assert outcome.lines[3:] == ["1 partitions: 1 live, 1 orphan, 1 abandoned copy, 1 dangling"]
+        assert "`ottla remote give-up --topic foo --partition 0`" in outcome.lines[3]
+        assert outcome.lines[4:] == ["1 partitions: 1 live, 1 orphan, 1 abandoned copy, 1 dangling"]
         assert outcome.err == "Error: 3 finding(s): bucket and metadata differ.\n"
 
     def test_json_has_all_findings(self, harness: RemoteCommandHarness, remote: Remote) -> None:
