@@ -1,6 +1,6 @@
 """Seeded simulations of the product's real code over simulated clocks, disks and networks.
 
 `quorum/` simulates the metadata quorum, `replication/` brokers with their controller and clients, `remote_log/` tiered
-partitions, `cluster/` the quorum with its controllers, brokers and clients in one history. A seed determines the whole
-history. See `python -m tests.simulation --help`.
+partitions, `cluster/` the quorum with its controllers, brokers, clients and a tiered topic in one history. A seed
+determines the whole history. See `python -m tests.simulation --help`.
 """

@@ -13,8 +13,10 @@ from broker.runtime.controller.controller_router import ControllerRouter
 from tests.simulation.cluster.connections import ControllerWires
 from tests.simulation.cluster.disks import StallableIo
 from tests.simulation.cluster.replica import MetadataReplica, MetadataSurroundings
+from tests.simulation.cluster.tier import BrokerTier
 from tests.simulation.quorum.node import Node as QuorumNode
 from tests.simulation.replication.broker import Broker, Node, Surroundings
+from tests.simulation.replication.data_part import DataPart
 from tests.simulation.replication.metadata import Feed, MetadataReader
 
 if TYPE_CHECKING:
@@ -48,11 +50,13 @@ class ClusterBroker(Broker):
         self._seed = seed
         self._quorum_node = quorum_node
         self._cluster: MetadataSurroundings = around
+        self._shared_tier = around.tier
         self.stallable_io = StallableIo(
             self.process, self._random, inline_share=scenario.io_inline_share, delay_ms=scenario.io_delay_ms
         )
         self.io = self.stallable_io
         self.replica: MetadataReplica | None = None
+        self.tier: BrokerTier | None = None
         self.controller_wires: list[ControllerWires] = []
         """Connections to the controllers."""
 
@@ -68,6 +72,17 @@ class ClusterBroker(Broker):
         replica.driver.add_publisher(_BrokerPublisher(self))
         self.replica = replica
         replica.start()
+
+    def _take_up_roles(self, data: DataPart) -> None:
+        shared = self._shared_tier
+        if shared is None:
+            super()._take_up_roles(data)
+            return
+        random = Random(f"tier {self._seed} {self.node.id} {self.node.starts}")
+        tier = self.tier = BrokerTier(shared, self.node, data, self.process, random)
+        super()._take_up_roles(data)
+        self._add_publisher(tier.manager)
+        tier.start(self.process)
 
     def _on_fatal(self, error: BaseException) -> None:
         assert isinstance(error, Exception), error

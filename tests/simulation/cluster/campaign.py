@@ -3,7 +3,7 @@
 import gc
 from collections.abc import Sequence
 
-from tests.simulation.cluster.schedule import RandomSchedule
+from tests.simulation.cluster.schedule import DeposedTieredLeaders, RandomSchedule
 from tests.simulation.cluster.simulation import ClusterSimulator
 from tests.simulation.replication.campaign import Patch, planted
 from tests.simulation.simulator import SimulationResult
@@ -16,3 +16,12 @@ def run_seed(seed: int, events: int, patches: Sequence[Patch] = ()) -> Simulatio
             return ClusterSimulator(seed, RandomSchedule, events=events).run()
         finally:
             gc.enable()  # a node that dies while it loads a snapshot leaves the collector disabled
+
+
+def run_deposed_leaders(seed: int, events: int, patches: Sequence[Patch] = ()) -> SimulationResult:
+    """Run one seed with a tiered topic whose leaders are deposed and do not learn of it."""
+    with planted(patches):
+        try:
+            return ClusterSimulator(seed, DeposedTieredLeaders, events=events, tiered=True).run()
+        finally:
+            gc.enable()

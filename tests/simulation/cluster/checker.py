@@ -30,6 +30,8 @@ from broker.runtime.quorum.quorum import CommittedBatch
 from tests.simulation.cluster.committed import CommittedMetadata
 from tests.simulation.cluster.replica import MetadataReplica
 from tests.simulation.cluster.sessions import SessionChecker
+from tests.simulation.cluster.tier import TIERED
+from tests.simulation.cluster.tier_checker import TierChecker
 from tests.simulation.quorum.checker import Checker as QuorumChecker
 from tests.simulation.quorum.checker import QuorumCounts
 from tests.simulation.quorum.node import Node as QuorumNode
@@ -64,6 +66,8 @@ class ClusterCounts(Counts):
         "deaths for good",
         "brokers cut off from the controllers",
         "acknowledged records",
+        "remote copies",
+        "remote deletions",
     )
     OPTIONAL = ("zombie leader seconds", "zombie controller seconds")
 
@@ -128,6 +132,7 @@ class ClusterChecker(EventLog):
         self.data = _DataPart(self, nodes, now_ms)
         self.committed = CommittedMetadata(self._on_committed_image)
         self.sessions = SessionChecker(self, session_timeout_ms)
+        self.tier: TierChecker | None = None
         self.on_active: Callable[[MetadataReplica], None] = _nothing
         """Called when a controller becomes active."""
         self._before: MetadataImage = EMPTY_IMAGE
@@ -170,6 +175,8 @@ class ClusterChecker(EventLog):
                 old = None if known is None else known.partitions.get(index)
                 if old is not None and old is not registration:
                     self._check_epochs(f"{topic.name}-{index}", old, registration)
+                    if self.tier is not None and topic.name == TIERED:
+                        self.tier.on_registration(old, registration)
         self._check_members(image)
 
     def _check_epochs(self, name: str, before: PartitionRegistration, now: PartitionRegistration) -> None:
@@ -309,6 +316,8 @@ class ClusterChecker(EventLog):
         if broker is None or broker.data is None:
             return
         image = self.committed.image
+        if self.tier is not None:
+            self.tier.check(node, _registration(image.topics.by_name(TIERED), 0))
         for topic in broker.data.partitions.by_id.values():
             for partition in topic.partitions.values():
                 role = partition.role

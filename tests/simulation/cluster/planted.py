@@ -4,7 +4,7 @@ Each replaces code on all nodes of a history. `PLANTED` names the invariants of 
 seeds within which it must.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from broker.clock import Clock
@@ -22,11 +22,17 @@ from broker.metadata.image.records import VersionedRecord
 from broker.metadata.snapshot.load import LoadedSnapshot
 from broker.runtime.controller.driver import ControllerDriver
 from broker.runtime.quorum.quorum import CommittedBatch
+from broker.runtime.remote_log.leadership_term import LeadershipTerm
+from broker.runtime.remote_log.term_fence import TermFence
 from protocol.errors import ErrorCode, KafkaError
 from protocol.ids import BrokerEpoch, BrokerId
 from protocol.messages.alter_partition import AlterPartitionRequestPartitionData
 from protocol.messages.metadata_records import PartitionChangeRecord, RegisterBrokerRecord
+from storage import retention
+from storage.tiered.lifecycle import expiration
+from tests.simulation.cluster.campaign import run_deposed_leaders, run_seed
 from tests.simulation.replication.campaign import Patch
+from tests.simulation.simulator import SimulationResult
 
 EVENTS: Final = 2_000
 
@@ -122,16 +128,22 @@ def _change_nothing(updates: LeaderAndIsrUpdates, broker: int) -> Iterable[Versi
     return ()
 
 
+async def _may_delete_anyway(fence: TermFence, term: LeadershipTerm) -> bool:
+    """Delete as long as this broker believes to lead."""
+    return not term.is_over()
+
+
 class Planted(NamedTuple):
     """A bug, the invariants of which one must fail, and the number of seeds, from `first` on, within which it must.
 
-    `first` is close to a seed that fails, for speed; `seeds` is the bound if histories change.
+    `first` is close to a seed that fails, for speed; `seeds` is the bound if histories change. `run` runs a seed.
     """
 
     patches: tuple[Patch, ...]
     catchers: frozenset[str]
     seeds: int
     first: int = 1
+    run: Callable[[int, int, Sequence[Patch]], SimulationResult] = run_seed
 
 
 _EPOCHS: Final = frozenset({"EpochsRise", "OneLeaderPerEpoch", "LogsMatch", "CommittedIsFinal"})
@@ -144,11 +156,13 @@ PLANTED: Final[Mapping[str, Planted]] = {
         (Patch(Controller, "revert", _keep_decisions),),
         frozenset({"TakeoverHasEverything", "ImagesAreEqual", "NodesDoNotFail", "ControllerStateIsImage"}),
         50,
+        first=8,
     ),
     "measuring sessions by the wall clock": Planted(
         (Patch(ControllerDriver, "__init__", _init_with_wall_clock),),
         frozenset({"LiveBrokersStayUnfenced", "SilentBrokersAreFenced"}),
         20,
+        first=4,
     ),
     "electing a leader in the same leader epoch": Planted(
         (Patch(PartitionRegistration, "merge", _merge_in_same_epoch),), _EPOCHS, 10
@@ -157,14 +171,16 @@ PLANTED: Final[Mapping[str, Planted]] = {
         (Patch(replica_changes, "_check_epochs", _check_leader_epoch_only),),
         frozenset({"StaleRequestsAreRefused", "StrongIsr", "LeaderCompleteness"}),
         100,
+        first=23,
     ),
     "accepting heartbeats with an old broker epoch": Planted(
-        (Patch(Brokers, "_registered", _registered_in_any_epoch),), frozenset({"StaleRequestsAreRefused"}), 60, first=14
+        (Patch(Brokers, "_registered", _registered_in_any_epoch),), frozenset({"StaleRequestsAreRefused"}), 60, first=19
     ),
     "keeping the session table over a takeover": Planted(
         (Patch(BrokerSessions, "clear", lambda _: None), Patch(BrokerSessions, "start", _start_missing_session)),
         frozenset({"LiveBrokersStayUnfenced", "ControllerStateIsImage"}),
         50,
+        first=8,
     ),
     "starting no sessions at a takeover": Planted(
         (Patch(Controller, "activate", _activate_without_sessions),),
@@ -175,15 +191,16 @@ PLANTED: Final[Mapping[str, Planted]] = {
         (Patch(BrokerSessions, "is_live", lambda *_, **__: False),),
         frozenset({"StaleRequestsAreRefused"}),
         50,
-        first=4,
+        first=5,
     ),
     "dropping the delta of a loaded snapshot": Planted(
-        (Patch(Controller, "load_snapshot", _load_without_delta),), frozenset({"ImagesAreEqual"}), 20, first=6
+        (Patch(Controller, "load_snapshot", _load_without_delta),), frozenset({"ImagesAreEqual"}), 20, first=15
     ),
     "writing fenced brokers as unfenced into snapshots": Planted(
         (Patch(BrokerRegistration, "to_record", _write_unfenced),),
         frozenset({"ImagesAreEqual", "TakeoverHasEverything"}),
         50,
+        first=6,
     ),
     "leaving fenced brokers in the ISR": Planted(
         (Patch(LeaderAndIsrUpdates, "broker_removed", _change_nothing),), frozenset({"MembersAreUnfenced"}), 10
@@ -192,7 +209,21 @@ PLANTED: Final[Mapping[str, Planted]] = {
         (Patch(LeaderAndIsrUpdates, "broker_unfenced", _change_nothing),),
         frozenset({"EligibleReplicasLead", "Liveness"}),
         40,
-        first=10,
+        first=11,
+    ),
+    "deleting segments of later leader epochs": Planted(
+        (
+            Patch(TermFence, "may_delete", _may_delete_anyway),
+            Patch(TermFence, "knows_later_term", lambda *_: False),
+            Patch(expiration, "is_of_later_term", lambda *_: False),
+        ),
+        frozenset({"NoForeignDeletions", "TierReadable"}),
+        60,
+        first=25,
+        run=run_deposed_leaders,
+    ),
+    "deleting local segments before they are copied": Planted(
+        (Patch(retention, "_is_remote", lambda *_: True),), frozenset({"TierReadable"}), 20
     ),
     "responding before the commit": Planted(
         (Patch(ControllerDriver, "_complete_after_commit", _respond_at_once),),

@@ -15,6 +15,7 @@ FIRST_CLIENT_ID: Final = 101
 class MetadataScenario:
     """Parameters of the quorum and the controllers; times in ms. `deaths` is the share of seeds in which a controller
     or a broker dies for good; `min_changed_ratio`, `snapshot_bytes` and `snapshot_interval_ms` trigger snapshots.
+    With `tiered` there is a topic with remote storage.
     """
 
     election_timeout_ms: int
@@ -32,6 +33,7 @@ class MetadataScenario:
     min_changed_ratio: float
     max_idle_interval_ms: int
     deaths: bool
+    tiered: bool
 
 
 def draw_metadata_scenario(random: Random) -> MetadataScenario:
@@ -41,7 +43,7 @@ def draw_metadata_scenario(random: Random) -> MetadataScenario:
         election_timeout_ms=timeout_ms,
         fetch_timeout_ms=2 * timeout_ms,
         append_linger_ms=random.choice((0, 5, 25)),
-        fetch_max_wait_ms=random.choice((200, 500)),
+        fetch_max_wait_ms=random.choice((100, timeout_ms)),
         fetch_snapshot_max_bytes=random.choice((700, 1_000_000)),
         observer_session_timeout_ms=random.choice((600, 3_000)),
         start_offset_lag_time_max_ms=random.choice((1_000, 604_800_000)),
@@ -53,25 +55,34 @@ def draw_metadata_scenario(random: Random) -> MetadataScenario:
         min_changed_ratio=random.choice((0.0, 0.3)),
         max_idle_interval_ms=random.choice((250, 500)),
         deaths=random.random() < 0.4,
+        tiered=random.random() < 0.5,
     )
 
 
-def draw_scenario(random: Random) -> Scenario:
+def draw_scenario(random: Random, *, tiered: bool) -> Scenario:
     """Draw the brokers' side: three or four brokers, and fewer clients than in a simulation of brokers alone."""
     drawn = draw_broker_scenario(random)
+    if tiered:
+        drawn = replace(
+            drawn,
+            segment_bytes=random.choice((700, 1_000)),
+            session_timeout_ms=600,
+            heartbeat_interval_ms=150,
+            topics=drawn.topics[:1],
+        )
     return replace(
         drawn,
         brokers=random.choice((3, 3, 4)),
         producers=1,
         consumers=1,
         fetch_wait_max_ms=random.choice((200, 500)),
-        produce_every_ms=random.choice((60.0, 150.0)),
+        produce_every_ms=random.choice((30.0, 60.0) if tiered else (60.0, 150.0)),
         io_delay_ms=random.choice((1.0, 5.0, 20.0)),
         io_inline_share=random.choice((0.8, 0.95)),
         drift=random.choice((0.0, 0.01, 0.05)),
         fault_every_ms=random.choice((50.0, 100.0, 200.0)),
         calm_share=random.choice((0.05, 0.1, 0.2)),
         checkpoint_interval_ms=random.choice((500, 5_000)),
-        retention_interval_ms=2_000,
+        retention_interval_ms=500 if tiered else 2_000,
         mood=Mood.MIXED,
     )

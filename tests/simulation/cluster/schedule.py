@@ -24,6 +24,7 @@ from tests.simulation.cluster.disks import StallableIo
 from tests.simulation.cluster.replica import MetadataReplica
 from tests.simulation.cluster.scenario import CONTROLLER_IDS
 from tests.simulation.cluster.simulation import ClusterSimulator, create_topic_request
+from tests.simulation.cluster.tier_checker import TIERED_NAME
 from tests.simulation.replication.broker import Node
 from tests.simulation.replication.disk import ReplicaName
 from tests.simulation.replication.metadata import Refusal
@@ -68,6 +69,7 @@ class RandomSchedule:
             (6, self._cut_two),
             (8, self._cut_broker_from_controllers),
             (6, self._cut_active_controller),
+            (12 if simulation.metadata_scenario.tiered else 0, self._cut_tiered_leader),
             (6, self._heal),
             (3, self._change_weather),
             (8, self._step_clock),
@@ -90,7 +92,7 @@ class RandomSchedule:
 
     def end(self) -> None:
         self._is_over = True
-        for name in self._simulation.checker.data.histories:
+        for name in self._partitions():
             self._alter(name, None)
         self._probe()
 
@@ -275,8 +277,9 @@ class RandomSchedule:
             return False
         views = simulation.views()
         return all(
-            not history.is_recovering and all(self._is_held(view, name, node.id) for view in views)
-            for name, history in simulation.checker.data.histories.items()
+            (name == TIERED_NAME or not simulation.checker.data.histories[name].is_recovering)
+            and all(self._is_held(view, name, node.id) for view in views)
+            for name in self._partitions()
         )
 
     def _is_held(self, view: MetadataImage, name: ReplicaName, without: int) -> bool:
@@ -397,6 +400,17 @@ class RandomSchedule:
         self._count("brokers cut off from the controllers")
         self._cut(_both_ways([node_id], CONTROLLER_IDS))
 
+    def _cut_tiered_leader(self) -> None:
+        """Cut the leader of the tiered topic off from the controllers alone, long enough for its successor to copy."""
+        registration = self._simulation.registration(TIERED_NAME)
+        is_led = registration is not None and registration.leader in self._simulation.nodes
+        if registration is not None and is_led and not self._simulation.has_lasting_cut:
+            self._count("brokers cut off from the controllers")
+            for_ms = self._random.uniform(4.0, 10.0) * self._simulation.scenario.session_timeout_ms
+            self._note(f"the tiered leader {registration.leader} is cut off from the controllers for {for_ms:.0f} ms")
+            links = frozenset(_both_ways([registration.leader], CONTROLLER_IDS))
+            self._simulation.cut(links, for_ms, is_lasting=True)
+
     def _cut_active_controller(self) -> None:
         """Cut the active controller off from the other controllers, or from some nodes, or let it be deaf."""
         active = self._simulation.active()
@@ -432,7 +446,11 @@ class RandomSchedule:
             self._world.run(active.process, quorum.resign, quorum.leader.epoch)
 
     def _any_partition(self) -> ReplicaName:
-        return self._random.choice(list(self._simulation.checker.data.histories))
+        return self._random.choice(self._partitions())
+
+    def _partitions(self) -> list[ReplicaName]:
+        checker = self._simulation.checker
+        return [*checker.data.histories, *([] if checker.tier is None else [TIERED_NAME])]
 
     def _move_leader(self) -> None:
         """Make another replica the preferred leader, and then the leader if possible."""
@@ -508,6 +526,15 @@ class RandomSchedule:
                 self._simulation.checker.on_topic_acknowledged(name, exists=False)
 
         self._simulation.command(lambda controller, _now: controller.delete_topics([topic_id]), done)
+
+
+class DeposedTieredLeaders(RandomSchedule):
+    """A schedule whose only faults are leaders of the tiered topic that do not learn that they are deposed."""
+
+    def __init__(self, simulation: ClusterSimulator) -> None:
+        super().__init__(simulation)
+        allowed = (self._cut_tiered_leader, self._burst)
+        self._weights = [int(fault in allowed) for _, fault in self._faults]
 
 
 def _both_ways(some: Iterable[int], others: Iterable[int]) -> list[tuple[int, int]]:

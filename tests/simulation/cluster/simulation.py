@@ -6,6 +6,7 @@ and one broker may be dead for good.
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from random import Random
 from typing import Final, NamedTuple, Protocol, TypeVar
 
@@ -35,6 +36,9 @@ from tests.simulation.cluster.scenario import (
     draw_metadata_scenario,
     draw_scenario,
 )
+from tests.simulation.cluster.tier import TIERED, Tier
+from tests.simulation.cluster.tier_checker import TIERED_NAME, TierChecker
+from tests.simulation.quorum.disk import METADATA_DIRECTORY
 from tests.simulation.quorum.network import Network
 from tests.simulation.quorum.node import Node as QuorumNode
 from tests.simulation.replication.broker import Broker, Node
@@ -52,6 +56,7 @@ from tests.simulation.simulator import EventSimulator
 from tests.simulation.world import PowerFailure, Process, World
 
 R = TypeVar("R")
+_LOG_SLACK_BYTES: Final = 4_000
 _BEGIN_MS: Final = 30_000.0
 """Time at which a cluster without faults has its topics."""
 
@@ -72,10 +77,11 @@ class Schedule(Protocol):
 
 
 class Cut(NamedTuple):
-    """Cut links, as pairs of sender and receiver, until a time."""
+    """Cut links, as pairs of sender and receiver, until a time. A lasting cut outlives the repair of other links."""
 
     links: frozenset[tuple[int, int]]
     until_ms: float
+    is_lasting: bool
 
 
 class ClusterSimulator(EventSimulator):
@@ -86,17 +92,30 @@ class ClusterSimulator(EventSimulator):
 
     kept_lines = KEPT_LINES
 
-    def __init__(self, seed: int, make_schedule: "Callable[[ClusterSimulator], Schedule]", *, events: int) -> None:
+    def __init__(
+        self,
+        seed: int,
+        make_schedule: "Callable[[ClusterSimulator], Schedule]",
+        *,
+        events: int,
+        tiered: bool | None = None,
+    ) -> None:
         self.nodes: dict[int, Node] = {}
         self.quorum_nodes: dict[int, QuorumNode] = {}
-        self.scenario = draw_scenario(Random(f"scenario {seed}"))
         self.metadata_scenario = draw_metadata_scenario(Random(f"metadata scenario {seed}"))
+        if tiered is not None:
+            self.metadata_scenario = replace(self.metadata_scenario, tiered=tiered)
+        self.scenario = draw_scenario(Random(f"scenario {seed}"), tiered=self.metadata_scenario.tiered)
         world = World()
         self.checker = ClusterChecker(
             self.nodes, self.quorum_nodes, lambda: world.now_ms, self.scenario.session_timeout_ms
         )
         super().__init__(seed, world, self.checker, planned_events=events)
         self.random = Random(f"history {seed}")
+        self.tier: Tier | None = None
+        if self.metadata_scenario.tiered:
+            self.tier = Tier(world, Random(f"tier {seed}"))
+            self.checker.tier = TierChecker(self.checker, self.tier, self.nodes)
         self.wires = Wires(world, Random(f"wires {seed}"))
         self.network = Network(world, Random(f"network {seed}"), self.checker.quorum)
         self.wires.in_bytes = self.network.in_bytes = self.scenario.in_bytes
@@ -178,7 +197,11 @@ class ClusterSimulator(EventSimulator):
             self._step_to("the brokers are not registered")
         for topic in self.scenario.topics:
             self._create_topic(topic)
-        while any(self.topic_id(topic.name) == ZERO_UUID for topic in self.scenario.topics):
+        names = [topic.name for topic in self.scenario.topics]
+        if self.tier is not None:
+            names.append(TIERED)
+            self._create_tiered_topic()
+        while any(self.topic_id(name) == ZERO_UUID for name in names):
             self._step_to("topics are not created")
         self._create_clients()
 
@@ -194,13 +217,24 @@ class ClusterSimulator(EventSimulator):
         request = create_topic_request(topic, self.random, list(self.nodes))
         self.command(lambda controller, _now: controller.create_topics(request), _nothing)
 
+    def _create_tiered_topic(self) -> None:
+        topic = TopicScenario(name=TIERED, partitions=1, factor=3, is_clean=True)
+        request = create_topic_request(topic, self.random, list(self.nodes))
+        request.topics[0].configs += [
+            CreatableTopicConfig("remote.storage.enable", "true"),
+            CreatableTopicConfig("local.retention.bytes", str(self.random.choice((0, 1_000)))),
+            CreatableTopicConfig("retention.bytes", str(self.random.choice((-1, 1_500, 4_000)))),
+        ]
+        self.command(lambda controller, _now: controller.create_topics(request), _nothing)
+
     def _create_clients(self) -> None:
         scenario, ids, checker = self.scenario, iter(range(FIRST_CLIENT_ID, FIRST_CLIENT_ID + 100)), self.checker.data
-        for name in checker.histories:
+        tiered = [TIERED_NAME] if self.checker.tier is not None else []
+        for name in (*checker.histories, *tiered):
             node_id = next(ids)
             producer = Producer(
                 self,
-                checker,
+                checker if name in checker.histories or self.checker.tier is None else self.checker.tier,
                 node_id,
                 name,
                 Random(f"producer {self.seed} {node_id}"),
@@ -210,6 +244,8 @@ class ClusterSimulator(EventSimulator):
                 rate=1.0 + self.random.uniform(-scenario.drift, scenario.drift),
             )
             self.producers.append(producer)
+            if name in tiered:
+                continue
             node_id = next(ids)
             random = Random(f"consumer {self.seed} {node_id}")
             consumer = Consumer(self, checker, node_id, name, random, timeout_ms=scenario.request_timeout_ms, rate=1.0)
@@ -262,15 +298,19 @@ class ClusterSimulator(EventSimulator):
 
     # Links
 
-    def cut(self, links: frozenset[tuple[int, int]], for_ms: float) -> None:
+    def cut(self, links: frozenset[tuple[int, int]], for_ms: float, *, is_lasting: bool = False) -> None:
         """Cut links for a while, in addition to those that are cut already."""
-        self._cuts.append(Cut(links, self.world.now_ms + for_ms))
+        self._cuts.append(Cut(links, self.world.now_ms + for_ms, is_lasting))
         self.world.schedule(for_ms, self._block)
         self._block()
 
+    @property
+    def has_lasting_cut(self) -> bool:
+        return any(cut.is_lasting for cut in self._cuts)
+
     def heal(self) -> None:
-        """Restore all links."""
-        self._cuts.clear()
+        """Restore all links; those of lasting cuts only after the faults."""
+        self._cuts = [cut for cut in self._cuts if cut.is_lasting and not self.is_recovering]
         self._block()
 
     def _block(self) -> None:
@@ -313,7 +353,12 @@ class ClusterSimulator(EventSimulator):
         return [metadata, node.disk]
 
     def unsettled_reason(self) -> str | None:
-        return self._unsettled_metadata() or self._unsettled_data()
+        return self._unsettled_metadata() or self._unsettled_data() or self._unsettled_tier()
+
+    def _unsettled_tier(self) -> str | None:
+        if self.checker.tier is None:
+            return None
+        return self.checker.tier.unsettled_reason(self.registration(TIERED_NAME), self.dead)
 
     def _unsettled_metadata(self) -> str | None:
         active = self.active()
@@ -334,7 +379,16 @@ class ClusterSimulator(EventSimulator):
                 return (
                     f"node {node_id} has applied everything below {replica.controller.last_offset + 1} of {self._goal}"
                 )
-        return None if self._schedule.is_over else "a request is pending"
+        return self._untrimmed(leader) if self._schedule.is_over else "a request is pending"
+
+    def _untrimmed(self, leader: MetadataReplica) -> str | None:
+        """Return why the metadata log is too long, in a history whose settings lead to snapshots at regular times."""
+        scenario = self.metadata_scenario
+        if scenario.min_changed_ratio > 0 and not scenario.snapshot_interval_ms:
+            return None
+        size = sum(len(segment.content) for segment in leader.node.disk.segments(METADATA_DIRECTORY))
+        limit = scenario.retention_bytes + 4 * scenario.snapshot_bytes + 2 * scenario.segment_bytes + _LOG_SLACK_BYTES
+        return None if size <= limit else f"the metadata log of {leader.node.id} has {size} bytes, the limit is {limit}"
 
     def _unsettled_data(self) -> str | None:
         lost: set[ReplicaName] = set()
@@ -347,6 +401,9 @@ class ClusterSimulator(EventSimulator):
             reason = self._unsettled_reason_of(name, history, registration)
             if reason is not None:
                 return f"{name} {reason}"
+        tiered = self.registration(TIERED_NAME)
+        if tiered is not None and {*tiered.isr, *tiered.elr} <= self.dead and tiered.leader < 0:
+            lost.add(TIERED_NAME)
         for producer in self.producers:
             if producer.name in lost:
                 continue

@@ -172,6 +172,9 @@ def log_config(scenario: Scenario, image: MetadataImage, topic: str) -> LogConfi
         _base_config(scenario),
         min_insync_replicas=int(configs.get("min.insync.replicas", "1")),
         unclean_leader_election_enable=configs.get("unclean.leader.election.enable") == "true",
+        remote_storage_enable=configs.get("remote.storage.enable") == "true",
+        retention_bytes=int(configs.get("retention.bytes", "-1")),
+        local_retention_bytes=int(configs.get("local.retention.bytes", "-2")),
     )
 
 

@@ -1,0 +1,167 @@
+"""Invariants of the tiered topic, by the names in violations:
+
+- TierReadable: the leader by the committed metadata has every acknowledged record from its log start offset on, locally
+  or in a finished remote segment.
+- NoForeignDeletions: no broker deletes a segment with records of a later leader epoch than its own.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from broker.metadata.image.partition import PartitionRegistration
+from broker.replication.leader import LeaderRole
+from broker.runtime.partitions.partition import Partition
+from protocol.messages.fetch import PartitionData
+from protocol.records.batch import BatchHeader
+from storage.tiered.lifecycle.copying import lineage_of
+from storage.tiered.segment_metadata import RemoteSegment, SegmentState, SegmentUpdate, TopicIdPartition
+from tests.simulation.cluster.tier import TIERED, Tier
+from tests.simulation.replication.broker import Node
+from tests.simulation.replication.clients import Read
+from tests.simulation.replication.disk import ReplicaName
+from tests.simulation.watched_disk import _batches
+from tests.support.fakes.memory_remote_metadata import Event
+
+if TYPE_CHECKING:
+    from tests.simulation.cluster.checker import ClusterChecker
+
+TIERED_NAME = ReplicaName(TIERED, 0)
+
+
+class TierChecker:
+    """The witness of the tiered topic's producer and of the remote metadata. Implements ClientWitness."""
+
+    def __init__(self, checker: "ClusterChecker", tier: Tier, nodes: Mapping[int, Node]) -> None:
+        self._checker = checker
+        self._tier = tier
+        self._nodes = nodes
+        self._sent: set[int] = set()
+        self._acknowledged: dict[int, int] = {}
+        self._checked: object = None
+        self._promises = True
+        """Whether acknowledged records must survive: no replica without them was elected for want of others."""
+        tier.metadata.observers.append(self._on_event)
+
+    # The producer
+
+    def on_sent(self, name: ReplicaName, crc: int, *, is_idempotent: bool) -> bool:
+        if crc in self._sent:
+            return False
+        self._sent.add(crc)
+        return True
+
+    def on_acknowledged(self, name: ReplicaName, crc: int, offset: int, acks: int) -> None:
+        self._checker.data.acknowledged.add(name)
+        self._checker.counts.add("acknowledged records")
+        if offset >= 0:
+            self._acknowledged[offset] = crc
+
+    def on_sequence_lost(self, name: ReplicaName, crc: int, leader_id: int) -> None:
+        self._checker.counts.add("lost sequences")
+
+    def on_read(self, consumer: int, name: ReplicaName, header: BatchHeader, *, follows: Read | None) -> None:
+        """Ignore reads: the topic has no consumers."""
+
+    def on_follower_read(self, consumer: int, name: ReplicaName, replica: int, data: PartitionData) -> None:
+        """Ignore reads: the topic has no consumers."""
+
+    def on_truncation_noticed(self, consumer: int, name: ReplicaName, position: int, offset: int) -> None:
+        """Ignore truncations: the topic has no consumers."""
+
+    def on_out_of_range(self, consumer: int, name: ReplicaName, position: int, start: int) -> None:
+        """Ignore resets: the topic has no consumers."""
+
+    # The controller and the remote metadata
+
+    def on_registration(self, before: PartitionRegistration, now: PartitionRegistration) -> None:
+        """Record an unclean election: all in-sync and eligible replicas may have lost records (KIP-966)."""
+        if now.isr and set(now.isr).isdisjoint((*before.isr, *before.elr)):
+            self._checker.note(f"{TIERED_NAME}: unclean election")
+            if not before.last_known_elr:
+                self._checker.fail("LeaderCompleteness", f"{now.isr} are in sync for {TIERED_NAME}, which was clean")
+            self._promises = False
+
+    def _on_event(self, event: Event) -> None:
+        if isinstance(event, RemoteSegment):
+            self._checker.counts.add("remote copies")
+            self._checker.note(f"broker {event.broker_id} copies {event.start_offset}..{event.end_offset}")
+        elif isinstance(event, SegmentUpdate) and event.state is SegmentState.DELETE_STARTED:
+            self._checker.counts.add("remote deletions")
+            self._check_deletion(event)
+
+    def _check_deletion(self, update: SegmentUpdate) -> None:
+        segment = self._tier.metadata.cache(update.id.partition).get(update.id.id)
+        partition = self._partition(update.broker_id)
+        if segment is None or partition is None:
+            return
+        self._checker.note(f"broker {update.broker_id} deletes {segment.start_offset}..{segment.end_offset}")
+        newest = max((each.epoch for each in segment.leader_epochs), default=-1)
+        if newest > partition.leader_epoch:
+            self._checker.fail(
+                "NoForeignDeletions",
+                f"broker {update.broker_id} in leader epoch {partition.leader_epoch} deletes {segment}",
+            )
+
+    def _partition(self, node_id: int) -> Partition | None:
+        node = self._nodes.get(node_id)
+        return None if node is None or node.broker is None else node.broker.partition(*TIERED_NAME)
+
+    # The leader
+
+    def check(self, node: Node, registration: PartitionRegistration | None) -> None:
+        """Check a broker after an event of its own, if it leads the tiered topic by the committed metadata."""
+        partition = self._partition(node.id)
+        if partition is None or registration is None or registration.leader != node.id:
+            return
+        role, log = partition.role, partition.log
+        if not isinstance(role, LeaderRole) or role.epoch != registration.leader_epoch:
+            return
+        start, local, events = log.log_start_offset, log.local_log_start_offset, len(self._tier.metadata.events)
+        signature = (node.id, role.epoch, start, local, events, len(self._acknowledged), node.disk.removals)
+        if signature == self._checked:
+            return
+        self._checked = signature
+        found = self._remote(partition, start, local)
+        found.update({each.base_offset: each.crc for each in node.disk.between(TIERED_NAME, local, 2**62)})
+        for offset, crc in self._acknowledged.items() if self._promises else ():
+            if offset >= start and found.get(offset) != crc:
+                self._checker.fail(
+                    "TierReadable",
+                    f"leader {node.id} in {role.epoch} with {log} lacks the acknowledged record at {offset}",
+                )
+
+    def _remote(self, partition: Partition, first: int, end: int) -> dict[int, int]:
+        """Return the checksums of the batches that finished segments have for [first, end), by base offset."""
+        log, offset, found = partition.log, first, dict[int, int]()
+        cache = self._tier.metadata.cache(TopicIdPartition(partition.topic_id, partition.topic, partition.index))
+        while offset < end:
+            epoch = log.epochs.epoch_for_offset(offset)
+            segment = None if epoch is None else cache.segment_for(epoch, offset)
+            stored = None if segment is None else self._tier.storage.stored.get(segment.id.id)
+            if segment is None or stored is None:
+                self._checker.fail("TierReadable", f"offset {offset} of epoch {epoch} is in no segment of {log}")
+            last = min(end - 1, lineage_of(log).agreed_end(replace(segment, start_offset=offset)))
+            batches = _batches(stored.log, 0)
+            found.update({each.base_offset: each.crc for each in batches if offset <= each.base_offset <= last})
+            offset = last + 1
+        return found
+
+    # Recovery
+
+    def unsettled_reason(self, registration: PartitionRegistration | None, dead: set[int]) -> str | None:
+        """Return why the tier has not caught up; None if it has."""
+        if registration is None or {*registration.isr, *registration.elr} <= dead:
+            return None
+        if set(registration.isr) != set(registration.replicas) - dead:
+            return f"{TIERED_NAME} has the ISR {registration.isr} of {registration.replicas}"
+        partition = self._partition(registration.leader)
+        if partition is None:
+            return f"{TIERED_NAME} is not led by {registration.leader}"
+        log = partition.log
+        first_of_active = log.segments.active.base_offset
+        if log.highest_remote_offset < min(first_of_active, log.high_watermark) - 1 and first_of_active > 0:
+            return f"{TIERED_NAME} is copied up to {log.highest_remote_offset}: {log}"
+        cache = self._tier.metadata.cache(TopicIdPartition(partition.topic_id, partition.topic, partition.index))
+        unfinished = [each for each in cache.segments() if each.state is not SegmentState.COPY_FINISHED]
+        return f"{TIERED_NAME} has unfinished segments {unfinished}" if unfinished else None
