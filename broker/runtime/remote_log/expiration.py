@@ -38,6 +38,7 @@ from storage.tiered.lifecycle.expiration import (
     offset_above_deletions,
     total_bytes,
 )
+from storage.tiered.segment_metadata import RemoteSegment
 from storage.tiered.stores.backoff import Failures
 
 DELETIONS_A_TURN = 10
@@ -261,6 +262,9 @@ class SegmentExpirationTask:
                 if not term.pending or not await self._fence.may_delete(term):
                     break
                 segment, reason = term.pending[0]
+                if reason is DeletionReason.ABANDONED and self._has_moved_on(segment):
+                    term.pending.popleft()
+                    continue
                 await self._tools.segments.delete(segment)
                 if term.pending:
                     term.pending.popleft()
@@ -271,6 +275,10 @@ class SegmentExpirationTask:
         if term.is_deposed:
             self._drop_decision()
         self._note_lag()
+
+    def _has_moved_on(self, segment: RemoteSegment) -> bool:
+        """Whether a copy was continued or finished after the decision that it is abandoned: replicas may rely on it."""
+        return segment not in tuple(self._tools.segments.metadata.known(self._term.id).unfinished())
 
     def _drop_decision(self) -> None:
         self._term.pending.clear()

@@ -4,7 +4,7 @@ Each replaces code on all nodes of a history. `PLANTED` names the invariants of 
 seeds within which it must.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from broker.clock import Clock
@@ -22,17 +22,12 @@ from broker.metadata.image.records import VersionedRecord
 from broker.metadata.snapshot.load import LoadedSnapshot
 from broker.runtime.controller.driver import ControllerDriver
 from broker.runtime.quorum.quorum import CommittedBatch
-from broker.runtime.remote_log.leadership_term import LeadershipTerm
-from broker.runtime.remote_log.term_fence import TermFence
 from protocol.errors import ErrorCode, KafkaError
 from protocol.ids import BrokerEpoch, BrokerId
 from protocol.messages.alter_partition import AlterPartitionRequestPartitionData
 from protocol.messages.metadata_records import PartitionChangeRecord, RegisterBrokerRecord
 from storage import retention
-from storage.tiered.lifecycle import expiration
-from tests.simulation.cluster.campaign import run_deposed_leaders, run_seed
 from tests.simulation.replication.campaign import Patch
-from tests.simulation.simulator import SimulationResult
 
 EVENTS: Final = 2_000
 
@@ -128,22 +123,16 @@ def _change_nothing(updates: LeaderAndIsrUpdates, broker: int) -> Iterable[Versi
     return ()
 
 
-async def _may_delete_anyway(fence: TermFence, term: LeadershipTerm) -> bool:
-    """Delete as long as this broker believes to lead."""
-    return not term.is_over()
-
-
 class Planted(NamedTuple):
     """A bug, the invariants of which one must fail, and the number of seeds, from `first` on, within which it must.
 
-    `first` is close to a seed that fails, for speed; `seeds` is the bound if histories change. `run` runs a seed.
+    `first` is close to a seed that fails, for speed; `seeds` is the bound if histories change.
     """
 
     patches: tuple[Patch, ...]
     catchers: frozenset[str]
     seeds: int
     first: int = 1
-    run: Callable[[int, int, Sequence[Patch]], SimulationResult] = run_seed
 
 
 _EPOCHS: Final = frozenset({"EpochsRise", "OneLeaderPerEpoch", "LogsMatch", "CommittedIsFinal"})
@@ -210,17 +199,6 @@ PLANTED: Final[Mapping[str, Planted]] = {
         frozenset({"EligibleReplicasLead", "Liveness"}),
         40,
         first=11,
-    ),
-    "deleting segments of later leader epochs": Planted(
-        (
-            Patch(TermFence, "may_delete", _may_delete_anyway),
-            Patch(TermFence, "knows_later_term", lambda *_: False),
-            Patch(expiration, "is_of_later_term", lambda *_: False),
-        ),
-        frozenset({"NoForeignDeletions", "TierReadable"}),
-        60,
-        first=25,
-        run=run_deposed_leaders,
     ),
     "deleting local segments before they are copied": Planted(
         (Patch(retention, "_is_remote", lambda *_: True),), frozenset({"TierReadable"}), 20

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.simulation.cluster.campaign import run_deposed_leaders
+from tests.simulation.cluster.campaign import run_deposed_leaders, run_seed
 from tests.simulation.cluster.planted import EVENTS, PLANTED
 
 
@@ -11,7 +11,7 @@ def test_planted_bug_is_found(bug: str) -> None:
     planted = PLANTED[bug]
     noticed = []
     for seed in range(planted.first, planted.first + planted.seeds):
-        found = planted.run(seed, EVENTS, planted.patches).found
+        found = run_seed(seed, EVENTS, planted.patches).found
         if found is not None and found.invariant in planted.catchers:
             return
         noticed.append(found)

@@ -66,7 +66,7 @@ class KeptLogStarts:
 
 
 class Tier:
-    """What all brokers share: the store, the remote metadata, and the log start offsets beside the segments."""
+    """State shared by all brokers: the store, the remote metadata, and the log start offsets beside the segments."""
 
     def __init__(self, world: World, random: Random) -> None:
         self.storage = SharedRemoteStorage()

@@ -475,6 +475,28 @@ async def test_copy_abandoned_by_a_crash_is_collected_by_age() -> None:
 
 
 @staged
+async def test_copy_finished_after_it_was_judged_abandoned_stays() -> None:
+    """Regression: the deletion, which waits for followers, ignored that the other broker had finished the copy."""
+    bucket = Bucket()
+    first, second = Broker(bucket, 1, upload_s=lambda: 500.0).start(), Broker(bucket, 2, upload_s=lambda: 500.0).start()
+    log = first.lead(0).log
+    first.fill(1)
+    replica = second.follow(0)
+    replicate(log, replica.log, first.clock.now_ms())
+    await a_while(1)
+    replica.low_watermark = lambda: -1  # type: ignore[method-assign]
+    second.lead(1)
+    await a_while(70)
+    (copy,) = [each for each in bucket.segments(SegmentState.COPY_STARTED) if each.broker_id == 1]
+    done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    bucket.metadata.publish(SegmentUpdate(copy.id, SegmentState.COPY_FINISHED, second.clock.now_ms(), 1), done)
+    await a_while(60)
+    assert bucket.ranges() == [(0, 9)]
+    await first.crash()
+    await second.crash()
+
+
+@staged
 async def test_copy_abandoned_by_this_broker_is_collected_at_once() -> None:
     bucket = Bucket()
     broker = Broker(bucket, upload_s=lambda: 5.0).start()
