@@ -311,7 +311,10 @@ def _topic_id(text: str, option: str) -> Uuid:
     help="A lost or damaged segment, which is read to check it; without, all segments with missing objects.",
 )
 @click.option("--yes", is_flag=True, help="Give the segments up; without, they are listed.")
-def give_up_segments(target: RemoteTarget, partition: int, segment_ids: tuple[str, ...], yes: bool) -> None:
+@json_option
+def give_up_segments(
+    target: RemoteTarget, partition: int, segment_ids: tuple[str, ...], yes: bool, as_json: bool
+) -> None:
     """Give up lost segments of a partition, so that consumers skip their records. Cannot be undone.
 
     A broker that starts after the command skips the records after ottla.remote.log.hole.patience.ms.
@@ -329,6 +332,9 @@ def give_up_segments(target: RemoteTarget, partition: int, segment_ids: tuple[st
         lost = [each for report in reports for each in lost_segments(bucket, report, wanted)]
         if yes:
             lost = give_up(metadata, lost, now_ms)
+    if as_json:
+        print_json({"givenUp": yes, "segments": [each.document() for each in lost]})
+        return
     _print([each.line() for each in lost])
     done = "given up" if yes else "lost; repeat the command with --yes to give them up"
     click.echo(f"{len(lost)} segments {done}" if lost else "0 segments lost")

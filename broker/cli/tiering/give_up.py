@@ -28,6 +28,17 @@ class LostSegment(NamedTuple):
         identity = uuid_to_text(segment.id.id)
         return f"{segment.id.partition}: offsets {segment.start_offset}-{segment.end_offset}, {identity}: {self.fault}"
 
+    def document(self) -> dict[str, object]:
+        segment = self.segment
+        return {
+            "topic": segment.id.partition.topic,
+            "partition": segment.id.partition.partition,
+            "segmentId": uuid_to_text(segment.id.id),
+            "startOffset": segment.start_offset,
+            "endOffset": segment.end_offset,
+            "fault": self.fault,
+        }
+
 
 def lost_segments(bucket: RemoteBucket, report: PartitionReport, wanted: Collection[Uuid]) -> list[LostSegment]:
     """Return the lost segments of a partition: all with missing objects, or the `wanted` ones, which are read whole.

@@ -1,5 +1,7 @@
 """`ottla remote give-up`, against a directory as the bucket and a fake broker."""
 
+import json
+
 import pytest
 
 from protocol.primitives import uuid_to_text
@@ -33,6 +35,13 @@ def test_lost_segments_are_listed_and_kept_without_yes(
     assert uuid_to_text(segments[1].id.id) in outcome.lines[0]
     assert outcome.lines[1] == "1 segments lost; repeat the command with --yes to give them up"
     assert states(harness) == [SegmentState.COPY_FINISHED] * 3
+
+
+def test_json_has_the_lost_segments(remote: Remote, segments: list[RemoteSegment]) -> None:
+    document = json.loads(remote("give-up", *PARTITION, "--json").out)
+    assert document["givenUp"] is False
+    [found] = document["segments"]
+    assert (found["segmentId"], found["fault"]) == (uuid_to_text(segments[1].id.id), "missing log")
 
 
 @pytest.mark.usefixtures("segments")
