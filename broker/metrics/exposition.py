@@ -52,6 +52,13 @@ class Exposition:
         return self._process
 
 
+def rendered(families: Iterable[Family]) -> bytes:
+    """Render a small page at once, for a process without event loop."""
+    from prometheus_client.exposition import generate_latest
+
+    return b"".join(generate_latest(_Slice(family, list(family.read()))) for family in families)
+
+
 class _Slice:
     """A collector of some samples of one family, for prometheus_client."""
 

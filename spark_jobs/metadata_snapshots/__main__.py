@@ -13,12 +13,14 @@ import click
 
 from broker.cli.shared.failure import CommandFailed
 from broker.cli.shared.session import read_properties
+from spark_jobs.metadata_snapshots.progress import STALLED_AFTER_S
 from spark_jobs.metadata_snapshots.schedule import MIN_BYTES, MIN_CHANGED_RATIO, Schedule
 from spark_jobs.metadata_snapshots.signals import Interrupted
 from spark_jobs.metadata_source.settings import CLIENT_PROPERTIES
 from storage.tiered.loading.store_uri import StoreUri, StoreUriError, parse_store_uri
 
 MAX_OFFSET = (1 << 63) - 1
+MAX_PORT = 65_535
 EXIT_USAGE = 2
 EXIT_INTERRUPTED = 130
 
@@ -66,6 +68,19 @@ EXIT_INTERRUPTED = 130
 )
 @click.option("--max-rows", type=click.IntRange(1), metavar="ROWS", help="Maximum rows of one micro-batch.")
 @click.option("--keep", type=click.IntRange(1), metavar="N", help="Keep only the newest N snapshots. [default: all]")
+@click.option(
+    "--http",
+    metavar="HOST:PORT",
+    help="Serve /health/live, /health/ready and /metrics there while the job runs. [default: off]",
+)
+@click.option(
+    "--stalled-after",
+    type=click.FloatRange(0, min_open=True),
+    default=STALLED_AFTER_S,
+    show_default=True,
+    metavar="SECONDS",
+    help="Time after which /health/ready answers 503 if the job is behind and completes no step.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print each snapshot's manifest instead of text.")
 def metadata_snapshots(
     bootstrap_server: str,
@@ -81,6 +96,8 @@ def metadata_snapshots(
     trigger: float,
     max_rows: int | None,
     keep: int | None,
+    http: str | None,
+    stalled_after: float,
     as_json: bool,
 ) -> None:
     """Fold the metadata log of a cluster into snapshots, byte for byte those that its nodes write (KIP-630).
@@ -95,6 +112,9 @@ def metadata_snapshots(
         raise click.UsageError(f"--at must be an offset of at most {MAX_OFFSET}.")
     if tables is not None and at is not None:
         raise click.UsageError("--tables cannot be combined with --at.")
+    if http is not None and (once or at is not None):
+        raise click.UsageError("--http cannot be combined with --once or --at.")
+    address = None if http is None else _address(http)
     place = _place(out, "--out")
     history = None if tables is None else _place(tables, "--tables")
     properties = read_properties(client_config)
@@ -104,6 +124,7 @@ def metadata_snapshots(
         raise CommandFailed(reason)
 
     from spark_jobs.metadata_snapshots.job import JobSettings
+    from spark_jobs.metadata_snapshots.monitoring import ListenAt
     from spark_jobs.metadata_snapshots.running import Mode, run_job
     from spark_jobs.metadata_tables.sink import TablesSink
     from spark_jobs.metadata_tables.table_store import TableStore
@@ -120,7 +141,16 @@ def metadata_snapshots(
     )
     by_conditions = Schedule.by_conditions(min_changed_ratio, min_bytes)
     schedule = by_conditions if interval is None else Schedule.by_time(interval)
-    run_job(settings, Mode(once, at, schedule), history, as_json=as_json)
+    listen_at = None if address is None else ListenAt(*address, stalled_after)
+    run_job(settings, Mode(once, at, schedule), history, as_json=as_json, http=listen_at)
+
+
+def _address(text: str) -> tuple[str, int]:
+    """Return host and port. Raises click.UsageError."""
+    host, _, port = text.rpartition(":")
+    if not host or not port.isascii() or not port.isdigit() or int(port) > MAX_PORT:
+        raise click.UsageError(f"--http must be HOST:PORT, not {text!r}.")
+    return host.removeprefix("[").removesuffix("]"), int(port)
 
 
 def _place(uri: str, option: str) -> StoreUri:

@@ -13,7 +13,9 @@ from broker.client import ClientError
 from protocol.errors import KafkaError
 from spark_jobs.metadata_snapshots.failures import failure_of, in_short
 from spark_jobs.metadata_snapshots.job import Job, JobSettings
+from spark_jobs.metadata_snapshots.monitoring import ListenAt, listening
 from spark_jobs.metadata_snapshots.out_check import check_out
+from spark_jobs.metadata_snapshots.progress import JobProgress
 from spark_jobs.metadata_snapshots.report import JobReport
 from spark_jobs.metadata_snapshots.schedule import Schedule
 from spark_jobs.metadata_snapshots.shared_directory import check_shared
@@ -42,14 +44,27 @@ class Mode(NamedTuple):
     schedule: Schedule
 
 
-def run_job(settings: JobSettings, mode: Mode, tables: StoreUri | None = None, *, as_json: bool = False) -> None:
-    """Run the job; `tables` is the location of the sink, if there is one. Raises CommandFailed."""
-    with plain_failures(), contextlib.closing(settings.open_log()) as log:
+def run_job(
+    settings: JobSettings,
+    mode: Mode,
+    tables: StoreUri | None = None,
+    *,
+    as_json: bool = False,
+    http: ListenAt | None = None,
+) -> None:
+    """Run the job; `tables` is the location of the sink, `http` the address for health and metrics, if there is one.
+
+    Raises CommandFailed.
+    """
+    progress = JobProgress() if http is None else JobProgress(http.stalled_after_s)
+    with plain_failures(), contextlib.closing(settings.open_log()) as log, contextlib.ExitStack() as stack:
         # Report wrong options before the seconds that Spark takes to start.
         SourceSettings.of(settings.options())
         log.bounds()
         check_out(settings.out, log.cluster_id)
-        with _session() as spark, JobReport(as_json=as_json) as report:
+        if http is not None:
+            stack.enter_context(listening(progress, http, settings.open_log))
+        with _session() as spark, JobReport(as_json=as_json, progress=progress) as report:
             check_shared(spark, settings.out)
             if tables is not None:
                 check_shared(spark, tables)

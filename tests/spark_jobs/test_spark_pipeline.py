@@ -25,6 +25,7 @@ from spark_jobs.metadata_snapshots import micro_batch
 from spark_jobs.metadata_snapshots.commits import Commit
 from spark_jobs.metadata_snapshots.failures import Failure, failure_of
 from spark_jobs.metadata_snapshots.job import Job, JobSettings
+from spark_jobs.metadata_snapshots.progress import JobProgress
 from spark_jobs.metadata_snapshots.report import JobReport
 from spark_jobs.metadata_snapshots.snapshot_store import ObjectSnapshotStore
 from spark_jobs.metadata_snapshots.state_store import StateStore
@@ -60,9 +61,9 @@ def settings(served: ServedMetadataLog, tmp_path: Path) -> JobSettings:
 
 
 @contextlib.contextmanager
-def opened(spark: SparkSession, settings: JobSettings) -> Iterator[Job]:
+def opened(spark: SparkSession, settings: JobSettings, progress: JobProgress | None = None) -> Iterator[Job]:
     with contextlib.closing(settings.open_log()) as log:
-        yield Job(spark, settings, log, JobReport(is_shown=False))
+        yield Job(spark, settings, log, JobReport(is_shown=False, progress=progress))
 
 
 def once(spark: SparkSession, settings: JobSettings) -> str:
@@ -220,8 +221,11 @@ def test_tailing_job_can_be_stopped_and_restarted(spark: SparkSession, log: Log,
             if number == 3:
                 trunk.delete([found.key for found in trunk.listed("commits/")])
             expected = digest(by_a_node(log, end))
-            with opened(spark, settings) as job:
+            progress = JobProgress()
+            with opened(spark, settings, progress) as job:
                 job.tail(_StoppedAt(job, log.batches[end].last_offset + 1))
+            progress.saw_high_watermark(served.end)
+            assert (progress.lag, progress.snapshots_written, progress.not_ready_because()) == (0, 1, None)
             latest = ObjectSnapshotStore(settings.out).latest()
             assert latest is not None
             assert (latest.sha256, number) == (expected, number)
