@@ -9,6 +9,7 @@ while no task runs.
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
+from enum import Enum
 from operator import attrgetter
 from typing import NamedTuple, Protocol
 
@@ -42,6 +43,21 @@ class CopyLagFigures(NamedTuple):
 
 
 NO_COPY_LAG = CopyLagFigures()
+
+
+class CopyBlock(Enum):
+    """Reason why a segment that may be copied is not; the value is a label of a metric."""
+
+    QUOTA = "quota"
+    """remote.log.manager.copy.max.bytes.per.second is used up."""
+    BANDWIDTH = "bandwidth"
+    """As many copies are in progress as the threads and the bandwidth to the store allow."""
+    STORE = "store"
+    """The last attempt failed, and the next one waits."""
+    DAMAGED_SEGMENT = "damaged_segment"
+    """The local segment does not pass its checksums."""
+    CUSTOM_METADATA = "custom_metadata"
+    """Remote storage returned more custom metadata than allowed; an operator has to raise the limit."""
 
 
 class RetentionUse(NamedTuple):
@@ -150,7 +166,7 @@ _GAUGES = {
 class RemoteStorageMetrics:
     """Meters by topic. Call `topic(name)` for existing topics only. Counts of a deleted topic stay in the totals."""
 
-    __slots__ = ("_gone", "_topics", "copies_at_once", "copy_quota")
+    __slots__ = ("_gone", "_topics", "blocked_copies", "copies_at_once", "copy_quota", "refused_deletions")
 
     def __init__(self, clock: Clock | None = None, quota_window_ms: int = 11_000) -> None:
         """Create the meters; `quota_window_ms` is `remote.log.manager.copy.quota.window.num` times `….size.seconds`."""
@@ -160,6 +176,10 @@ class RemoteStorageMetrics:
         """Use of remote.log.manager.copy.max.bytes.per.second."""
         self.copies_at_once: Callable[[], int] = lambda: 0
         """Number of copies at once that threads and bandwidth allow; set by the remote log manager."""
+        self.blocked_copies: Callable[[], Mapping[CopyBlock, int]] = dict
+        """Number of partitions led here whose next copy waits, by reason; set by the remote log manager."""
+        self.refused_deletions = 0
+        """Rounds of deletion or compaction that were refused because a later leader is known."""
 
     def topic(self, name: str) -> RemoteMeters:
         """Return the meters of a topic, created at the first call."""

@@ -14,6 +14,7 @@ from broker.metadata.image.metadata_image import MetadataImage
 from broker.metrics.family import Family
 from broker.metrics.object_store import cache_families, store_families
 from broker.metrics.remote_storage import RemoteStorageMetrics, remote_families, skipped_holes_family, under_first_names
+from broker.metrics.remote_work import remote_work_families
 from broker.metrics.topics import BrokerTopicMetrics
 from broker.node.data import DataPart
 from broker.node.metadata import MetadataPart
@@ -125,6 +126,7 @@ class RemoteStoragePart:
                 reader_queue=lambda: self.reader_pool.pending,
                 index_cache_bytes=lambda: self.cache.size_bytes,
             ),
+            *remote_work_families(self.reads.figures, self.manager.metrics),
             *store_families(self.statistics.store),
             *cache_families("chunk", "chunks of segments", self.statistics.chunks),
             *cache_families("index", "indexes of segments", self.cache),

@@ -108,14 +108,15 @@ class RemoteReadSettings:
 class RemoteReadFigures:
     """Counters since the start.
 
-    `refused` counts reads that were not begun because too many were open, `expired` requests whose time was over
-    before all their reads were done.
+    `refused` counts reads that found too many others open or waiting for a thread, `expired` requests whose time was
+    over before all their reads were done. `waiting_for_quota` is the present number of reads that the quota holds back.
     """
 
     requests: int = 0
     bytes: int = 0
     errors: int = 0
     refused: int = 0
+    waiting_for_quota: int = 0
     expired: int = 0
     read_ms: float = 0.0
 
@@ -255,7 +256,10 @@ class RemoteReads:
                 read.error, pause_ms = ErrorCode.REPLICA_NOT_AVAILABLE, RETRY_MS
             except SegmentMissing as error:
                 read.error, pause_ms = ErrorCode.REPLICA_NOT_AVAILABLE, self._note_failure(read, error)
-            except (PoolFull, _NotReadableYet):
+            except _NotReadableYet:
+                read.error, pause_ms = ErrorCode.NONE, RETRY_MS
+            except PoolFull:
+                self.figures.refused += 1
                 read.error, pause_ms = ErrorCode.NONE, RETRY_MS
             except CorruptRemoteData as error:
                 read.error, pause_ms = ErrorCode.CORRUPT_MESSAGE, self._note_failure(read, error)
@@ -321,7 +325,7 @@ class RemoteReads:
         try:
             if wait_ms:
                 read.error = ErrorCode.NONE
-                await self._pause(wait_ms)
+                await self._wait_for_quota(wait_ms)
             began_ms = self._clock.monotonic_ms()
             located, block, aborted = await self._from_any_copy(read, located)
             read_bytes = block.size_bytes
@@ -434,6 +438,13 @@ class RemoteReads:
                     return aborted
             further = self._locations.with_aborted(read.partition, last_offset + 1)
         return merged(aborted, read.partition.log.aborted_transactions(offset, upper))
+
+    async def _wait_for_quota(self, wait_ms: float) -> None:
+        self.figures.waiting_for_quota += 1
+        try:
+            await self._pause(wait_ms)
+        finally:
+            self.figures.waiting_for_quota -= 1
 
     async def _pause(self, pause_ms: float) -> None:
         over: asyncio.Future[None] = self._loop.create_future()

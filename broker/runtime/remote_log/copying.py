@@ -24,7 +24,7 @@ from dataclasses import dataclass, field, replace
 
 from broker.clock import Clock
 from broker.logs import EventLog
-from broker.metrics.remote_storage import NO_COPY_LAG, CopyLagFigures, RemoteStorageMetrics
+from broker.metrics.remote_storage import NO_COPY_LAG, CopyBlock, CopyLagFigures, RemoteStorageMetrics
 from broker.runtime.loop.throttle import SHORTEST_PAUSE_MS
 from broker.runtime.remote_log.copy_bandwidth import PAUSE_MS, CopyBandwidth
 from broker.runtime.remote_log.leadership_term import LeadershipTerm, learn_remote_end
@@ -157,8 +157,22 @@ class SegmentCopyTask:
         self._attempt: CopyAttempt | None = None
         self._is_seeded = False
         self._rests_until_ms = 0.0
+        self._turned_away_by: CopyBlock | None = None
         self._tracked = CopyBacklog(term.partition.log)
         term.report_copy_lag(self._copy_lag)
+
+    @property
+    def blocked_by(self) -> CopyBlock | None:
+        """The reason why the next segment is not copied although there is one; None during a copy."""
+        if self._copy_lag() == NO_COPY_LAG:
+            return None
+        if self._term.is_blocked:
+            return CopyBlock.CUSTOM_METADATA
+        if self._tools.clock.monotonic_ms() < self._rests_until_ms:
+            return CopyBlock.DAMAGED_SEGMENT
+        if self._attempt is not None and not self._attempt.is_failed:
+            return None
+        return CopyBlock.STORE if self._failures.count else self._turned_away_by
 
     async def run_once(self) -> float | None:
         """See RecurringTask: copy one segment, or continue a copy."""
@@ -208,6 +222,7 @@ class SegmentCopyTask:
     def _begin(self) -> float | None:
         """Begin an attempt, or return the milliseconds to wait for one. Raises RemoteMetadataNotReady, OSError."""
         term, tools = self._term, self._tools
+        self._turned_away_by = None
         interval_ms = float(tools.settings().task_interval_ms)
         if not term.may_touch_log():
             return interval_ms
@@ -226,9 +241,11 @@ class SegmentCopyTask:
         if not may_be_copied(facts, log.last_stable_offset, CopyLag.of(log.config), tools.clock.now_ms()):
             return interval_ms
         if throttled_ms := tools.quota.delay_ms():
+            self._turned_away_by = CopyBlock.QUOTA
             return throttled_ms
         now_ms, most = tools.clock.monotonic_ms(), tools.settings().copier_threads
         if not tools.bandwidth.may_begin(term.id, facts.size_bytes, now_ms, most):
+            self._turned_away_by = CopyBlock.BANDWIDTH
             return PAUSE_MS
         self._start(backlog.segments[0], facts)
         return None

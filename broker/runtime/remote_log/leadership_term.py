@@ -134,6 +134,10 @@ class LeadershipTerm:
         """Let the metrics read the use of the partition's retention limits until the term ends."""
         self._metrics.topic(self.id.topic).retention[self.id.partition] = read
 
+    def note_refused_deletion(self) -> None:
+        """Count destructive work that was refused because a later leader is known."""
+        self._metrics.refused_deletions += 1
+
     def end(self) -> None:
         """End the term, and take its figures out of the metrics."""
         self.figures = NO_GAUGES

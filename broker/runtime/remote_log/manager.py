@@ -13,13 +13,14 @@ The manager knows neither remote storage itself, nor how its metadata are stored
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from broker.metadata.image.delta import MetadataDelta
 from broker.metadata.image.metadata_image import MetadataImage
-from broker.metrics.remote_storage import RemoteStorageMetrics
+from broker.metrics.remote_storage import CopyBlock, RemoteStorageMetrics
 from broker.runtime.loop.round_robin import RoundRobinScheduler
 from broker.runtime.loop.thread_pool import ThreadPool
 from broker.runtime.partitions.partition import Partition
@@ -132,6 +133,7 @@ class RemoteLogManager:
         """Take the collaborators; without `compaction_tools`, remote logs are not compacted."""
         self.metrics = metrics
         metrics.copies_at_once = copy_tools.copies_at_once
+        metrics.blocked_copies = self._blocked_copies
         self._hosting = hosting
         self._metadata = metadata
         self._copy_tools = copy_tools
@@ -176,6 +178,11 @@ class RemoteLogManager:
                 tasks.compaction.stop()
         schedulers = (self._copies, self._expirations, self._followings, self._compactions)
         await asyncio.gather(*(each.drain() for each in schedulers))
+
+    def _blocked_copies(self) -> Counter[CopyBlock]:
+        tasks = (tasks.copying for tasks in list(self._tasks.values()))
+        reasons = (None if copying is None else copying.blocked_by for copying in tasks)
+        return Counter(reason for reason in reasons if reason is not None)
 
     # ---- roles
 

@@ -38,14 +38,22 @@ class TermFence:
             return False
         if await is_superseded(self._log_starts, self._pool, term.id, term.epoch):
             self._note_deposed(term, "its log start object in remote storage")
-        return not (term.is_over() or term.is_deposed)
+        return not self._is_past(term)
 
     def knows_later_term(self, term: LeadershipTerm) -> bool:
         """Whether the term is over or deposed by the remote metadata alone. Raises RemoteMetadataNotReady."""
-        if term.is_over() or term.is_deposed:
+        if term.is_over():
             return True
-        if latest_epoch(self._metadata.known(term.id)) > term.epoch:
+        if not term.is_deposed and latest_epoch(self._metadata.known(term.id)) > term.epoch:
             self._note_deposed(term, "the metadata of its segments")
+        return self._is_past(term)
+
+    def _is_past(self, term: LeadershipTerm) -> bool:
+        """Whether the term is over or deposed; a refusal of a deposed leader is counted."""
+        if term.is_over():
+            return True
+        if term.is_deposed:
+            term.note_refused_deletion()
         return term.is_deposed
 
     def _note_deposed(self, term: LeadershipTerm, evidence: str) -> None:

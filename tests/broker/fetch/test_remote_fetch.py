@@ -374,6 +374,7 @@ class TestQueue:
         plane.pool.room = 0
         answer = plane.fetch(at(0))
         plane.settle(90)
+        assert plane.reads.figures.refused == 1
         plane.pool.room = None
         plane.settle(20)
         assert offsets(only(answer)) == [0, 1]
@@ -382,15 +383,17 @@ class TestQueue:
         plane.make_remote(*[1] * 30)
         size = len(batch(b"0"))
         plane.read_settings = replace(plane.read_settings, bytes_per_second=size)
-        offset = requests = 0
+        offset = requests = most_waiting = 0
         while offset < 22:
             answer = plane.fetch(at(offset, max_bytes=size))
             while answer.is_waiting:
+                most_waiting = max(most_waiting, plane.reads.figures.waiting_for_quota)
                 plane.settle(100)
             offset += len(offsets(only(answer)))
             requests += 1
         assert 10_000 <= plane.clock.monotonic_ms() <= 12_500  # the unused bandwidth of eleven seconds is available
         assert plane.reads.quota.use.wait_max_ms > 0
+        assert (most_waiting, plane.reads.figures.waiting_for_quota) == (1, 0)
 
 
 class TestFailures:
