@@ -12,6 +12,7 @@ import struct
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
+from protocol.ids import EPOCH_ZERO, LeaderEpoch
 from protocol.primitives import Buffer
 from protocol.records.batch import HEADER_SIZE, BatchHeader, crc_is_valid, parse_header
 from protocol.records.control import ControlType, control_type
@@ -43,15 +44,15 @@ class CheckpointId(NamedTuple):
     """The snapshot's end offset (exclusive), and the leader epoch of the last record before it."""
 
     end_offset: int
-    epoch: int
+    epoch: LeaderEpoch
 
     @property
-    def order(self) -> tuple[int, int]:
+    def order(self) -> tuple[LeaderEpoch, int]:
         """Sort key: by epoch, then by end offset."""
         return self.epoch, self.end_offset
 
 
-FORMATTED = CheckpointId(0, 0)
+FORMATTED = CheckpointId(0, EPOCH_ZERO)
 """Id of the snapshot that formatting writes; it replaces no records."""
 
 OnControl = Callable[[memoryview], None]
@@ -67,7 +68,7 @@ def parse_checkpoint_name(name: str) -> CheckpointId | None:
     end_offset, dash, epoch = name.removesuffix(CHECKPOINT_SUFFIX).partition("-")
     if not dash or not (end_offset.isdecimal() and epoch.isdecimal()):
         return None
-    id = CheckpointId(int(end_offset), int(epoch))
+    id = CheckpointId(int(end_offset), LeaderEpoch(int(epoch)))
     return id if checkpoint_name(id) == name else None
 
 

@@ -18,6 +18,7 @@ from broker.quorum.wire.shape import WrongPartition
 from broker.runtime.loop.io_thread import BlockingIo
 from broker.runtime.partitions.metadata_topic import METADATA_PARTITION, ClusterMetadataTopic, MetadataPartition
 from protocol.errors import ErrorCode, KafkaError
+from protocol.ids import LeaderEpoch
 from protocol.messages.fetch_snapshot import (
     FetchSnapshotRequest,
     FetchSnapshotRequestPartitionSnapshot,
@@ -109,7 +110,7 @@ def _read(
     partition: MetadataPartition, asked: FetchSnapshotRequestPartitionSnapshot, max_bytes: int
 ) -> FetchSnapshotResponsePartitionSnapshot:
     """Read one page. Blocks. Raises KafkaError SNAPSHOT_NOT_FOUND, POSITION_OUT_OF_RANGE; OSError."""
-    id = CheckpointId(asked.snapshot_id.end_offset, asked.snapshot_id.epoch)
+    id = CheckpointId(asked.snapshot_id.end_offset, LeaderEpoch(asked.snapshot_id.epoch))
     if id.end_offset <= 0 or id.epoch < 0:
         raise KafkaError(ErrorCode.SNAPSHOT_NOT_FOUND)
     try:

@@ -13,6 +13,7 @@ from broker.client import raise_for
 from broker.config.broker_config import BrokerConfig
 from broker.config.errors import ConfigError
 from broker.config.load import load_config
+from protocol.ids import LeaderEpoch
 from protocol.messages.add_raft_voter import AddRaftVoterRequest, AddRaftVoterResponse, Listener
 from protocol.messages.create_metadata_snapshot import CreateMetadataSnapshotRequest, CreateMetadataSnapshotResponse
 from protocol.messages.remove_raft_voter import RemoveRaftVoterRequest, RemoveRaftVoterResponse
@@ -126,7 +127,7 @@ def snapshot(target: Target, as_json: bool) -> None:
             CreateMetadataSnapshotRequest(timeout_ms), CreateMetadataSnapshotResponse, timeout_ms=timeout_ms
         )
         raise_for(answer.error_code, "the snapshot", answer.error_message)
-    file = checkpoint_name(CheckpointId(answer.end_offset, answer.epoch))
+    file = checkpoint_name(CheckpointId(answer.end_offset, LeaderEpoch(answer.epoch)))
     if as_json:
         print_json({"endOffset": answer.end_offset, "epoch": answer.epoch, "file": file})
     else:

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from enum import IntEnum
 from typing import NamedTuple
 
+from protocol.ids import LeaderEpoch
 from protocol.primitives import Buffer
 from protocol.records.compiled import crc32c
 from protocol.records.errors import MalformedBatch
@@ -27,7 +28,7 @@ NO_TIMESTAMP = -1
 NO_PRODUCER_ID = -1
 NO_PRODUCER_EPOCH = -1
 NO_SEQUENCE = -1
-NO_LEADER_EPOCH = -1
+NO_LEADER_EPOCH = LeaderEpoch(-1)
 MAX_SEQUENCE = 2**31 - 1
 
 CODEC_MASK = 0x07
@@ -61,7 +62,7 @@ class BatchHeader(NamedTuple):
 
     base_offset: int
     batch_length: int
-    leader_epoch: int
+    leader_epoch: LeaderEpoch
     magic: int
     crc: int
     attributes: int

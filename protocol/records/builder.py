@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+from protocol.ids import LeaderEpoch
 from protocol.primitives import Buffer
 from protocol.records.batch import (
     CODEC_MASK,
@@ -52,7 +53,7 @@ def build_batch(
     records: Iterable[Record],
     *,
     base_offset: int = 0,
-    leader_epoch: int = NO_LEADER_EPOCH,
+    leader_epoch: LeaderEpoch = NO_LEADER_EPOCH,
     codec: int = Codec.NONE,
     level: int | None = None,
     timestamp_type: int = TimestampType.CREATE_TIME,
@@ -91,7 +92,7 @@ def build_batch(
 
 
 def build_value_batch(
-    values: Sequence[bytes], timestamp_ms: int, *, base_offset: int, leader_epoch: int, codec: int = Codec.NONE
+    values: Sequence[bytes], timestamp_ms: int, *, base_offset: int, leader_epoch: LeaderEpoch, codec: int = Codec.NONE
 ) -> bytes:
     """Build a batch of records with values only and one timestamp, as in the metadata log.
 

@@ -8,6 +8,7 @@ import struct
 from collections.abc import Iterable
 from enum import IntEnum
 
+from protocol.ids import LeaderEpoch
 from protocol.primitives import Buffer
 from protocol.records.batch import NO_LEADER_EPOCH, NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE
 from protocol.records.builder import Record, build_batch
@@ -49,7 +50,7 @@ def control_batch(
     timestamp_ms: int,
     *,
     base_offset: int = 0,
-    leader_epoch: int = NO_LEADER_EPOCH,
+    leader_epoch: LeaderEpoch = NO_LEADER_EPOCH,
     producer_id: int = NO_PRODUCER_ID,
     producer_epoch: int = NO_PRODUCER_EPOCH,
     transactional: bool = False,

@@ -52,7 +52,7 @@ _RECORD_BYTES: Final = 4
 class BatchFacts(NamedTuple):
     """The common properties of batches."""
 
-    epoch: int
+    epoch: LeaderEpoch
     timestamp_ms: int
     codec: Codec
 

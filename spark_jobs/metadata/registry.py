@@ -32,6 +32,7 @@ from broker.metadata.image.records import (
 from broker.metadata.image.security_image import ScramImage
 from broker.metadata.snapshot.codec import read_snapshot, snapshot_batches
 from protocol.errors import DecodeError
+from protocol.ids import EPOCH_ZERO
 from protocol.messages import metadata_records as messages
 from protocol.primitives import Uuid, uuid_from_text, uuid_to_text
 from spark_jobs.metadata.byte_columns import Ints, Strings, numbers
@@ -91,7 +92,9 @@ class Registry(NamedTuple):
 
     def to_bytes(self) -> bytes:
         """Encode the state as a small snapshot in the latest record versions, whatever metadata.version says."""
-        return b"".join(snapshot_batches(_written(self.image), epoch=0, last_timestamp_ms=0, batch_timestamp_ms=0))
+        return b"".join(
+            snapshot_batches(_written(self.image), epoch=EPOCH_ZERO, last_timestamp_ms=0, batch_timestamp_ms=0)
+        )
 
     @classmethod
     def from_bytes(cls, data: bytes) -> "Registry":

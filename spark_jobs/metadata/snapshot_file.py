@@ -17,6 +17,7 @@ from broker.metadata.image.metadata_version import MetadataVersion
 from broker.metadata.image.topic_image import TopicsImage
 from broker.metadata.snapshot.codec import InvalidSnapshot, SnapshotReading, image_batches
 from protocol.compiler import encode_bytes
+from protocol.ids import LeaderEpoch
 from protocol.messages.common_records import SnapshotFooterRecord
 from protocol.messages.metadata_records import FeatureLevelRecord, RegisterBrokerRecord, RegisterControllerRecord
 from protocol.primitives import Buffer
@@ -43,7 +44,7 @@ class EncodeContext:
     """
 
     version: MetadataVersion
-    epoch: int
+    epoch: LeaderEpoch
     timestamp_ms: int
     codec: Codec = Codec.NONE
 
@@ -74,14 +75,14 @@ class EncodedRegistry(NamedTuple):
     opening: bytes
     before: EncodedSection
     after: EncodedSection
-    epoch: int
+    epoch: LeaderEpoch
     timestamp_ms: int
 
 
 class ReadBack(NamedTuple):
     """The properties of a valid snapshot after it was read back. `records` counts metadata records."""
 
-    epoch: int
+    epoch: LeaderEpoch
     last_contained_log_timestamp: int
     control: ControlState | None
     records: int

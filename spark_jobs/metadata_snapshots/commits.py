@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from broker.metadata.image.metadata_version import MINIMUM_METADATA_VERSION
+from protocol.ids import EPOCH_ZERO, LeaderEpoch
 from spark_jobs.metadata_source.position import NO_EPOCH, MetadataPosition
 
 VERSION: Final = 1
@@ -43,7 +44,7 @@ class Commit:
 
     cluster_id: str
     end: int
-    epoch: int
+    epoch: LeaderEpoch
     timestamp_ms: int
     open_since: int = -1
     control: bytes = b""
@@ -94,7 +95,7 @@ class Commit:
             return cls(
                 cluster_id=str(fields["clusterId"]),
                 end=int(fields["end"]),
-                epoch=int(fields["epoch"]),
+                epoch=LeaderEpoch(int(fields["epoch"])),
                 timestamp_ms=int(fields["timestamp"]),
                 open_since=int(fields["openSince"]),
                 control=base64.b64decode(fields["control"], validate=True),
@@ -112,7 +113,7 @@ class Commit:
 def empty(cluster_id: str) -> Commit:
     """Return the commit of a cluster's log that begins at 0 and was not read yet."""
     return Commit(
-        cluster_id=cluster_id, end=0, epoch=0, timestamp_ms=-1, metadata_version=int(MINIMUM_METADATA_VERSION)
+        cluster_id=cluster_id, end=0, epoch=EPOCH_ZERO, timestamp_ms=-1, metadata_version=int(MINIMUM_METADATA_VERSION)
     )
 
 

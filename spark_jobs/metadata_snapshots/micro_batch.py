@@ -15,6 +15,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.storagelevel import StorageLevel
 
+from protocol.ids import LeaderEpoch
 from spark_jobs.metadata.fold_context import context_of
 from spark_jobs.metadata.summary import (
     Summary,
@@ -95,7 +96,7 @@ class MicroBatches:
             Commit(
                 cluster_id=before.cluster_id,
                 end=context.end,
-                epoch=summary.epoch,
+                epoch=LeaderEpoch(summary.epoch),
                 timestamp_ms=summary.timestamp_ms,
                 open_since=transactions.open_since,
                 control=control_to_bytes(control),

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from broker.metadata.snapshot.manifest import LATEST, InvalidManifest, SnapshotManifest, parse_manifest_name
+from protocol.ids import LeaderEpoch
 from protocol.primitives import Buffer
 from spark_jobs.metadata.snapshot_file import read_back
 from spark_jobs.metadata_snapshots.state_store import LEFT_MS, STATE, StateStore
@@ -37,7 +38,7 @@ class ObjectSnapshotStore:
     def _files(self) -> StateStore:
         return StateStore(self.uri, "")
 
-    def manifest(self, end: int, epoch: int) -> SnapshotManifest | None:
+    def manifest(self, end: int, epoch: LeaderEpoch) -> SnapshotManifest | None:
         """Return the manifest of the snapshot with this id, or None."""
         return self._read(f"{end:020d}-{epoch:010d}.json")
 
@@ -60,7 +61,7 @@ class ObjectSnapshotStore:
         found = [each for each in self._files.listed(LATEST) if each.key == LATEST]
         return found[0].modified_ms if found else None
 
-    def write(self, cluster_id: str, end: int, epoch: int, pieces: Iterable[Buffer]) -> SnapshotManifest:
+    def write(self, cluster_id: str, end: int, epoch: LeaderEpoch, pieces: Iterable[Buffer]) -> SnapshotManifest:
         """Write or rewrite a snapshot. Raises WrongSnapshot, InvalidSnapshot; then no snapshot is left."""
         files, aside = self._files, f"{ASIDE}{end:020d}-{epoch:010d}.checkpoint"
         digest = hashlib.sha256()
@@ -109,7 +110,9 @@ class ObjectSnapshotStore:
         except (ObjectNotFound, InvalidManifest):
             return None
 
-    def _validated(self, cluster_id: str, end: int, epoch: int, aside: str, sha256: str, size: int) -> SnapshotManifest:
+    def _validated(
+        self, cluster_id: str, end: int, epoch: LeaderEpoch, aside: str, sha256: str, size: int
+    ) -> SnapshotManifest:
         digest = hashlib.sha256()
         found = read_back(_digested(self._files.get(aside), digest))
         if (digest.hexdigest(), found.size, found.epoch) != (sha256, size, epoch):

@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from broker.client import Client, ClientConfig
 from broker.metadata.snapshot.manifest import SnapshotManifest
+from protocol.ids import LeaderEpoch
 from spark_jobs.metadata.log_rows import rows_of
 from spark_jobs.metadata_snapshots.changes import FoldedRange
 from spark_jobs.metadata_snapshots.snapshot_store import ObjectSnapshotStore
@@ -62,7 +63,7 @@ class Folding:
     def snapshot(self, out: Path) -> SnapshotManifest:
         """Write a snapshot, read it back, and put it, as the job does."""
         store = ObjectSnapshotStore(StoreUri(directory=str(out)))
-        return store.write(self._log.cluster_id, self.end, self._fold.epoch, self._fold.snapshot())
+        return store.write(self._log.cluster_id, self.end, LeaderEpoch(self._fold.epoch), self._fold.snapshot())
 
     def _rows(self, offset: int, end: int) -> pa.RecordBatch:
         return rows_of(self._log.fetch(offset).data, start=offset, end=end)

@@ -37,6 +37,7 @@ from broker.runtime.quorum.metadata_log import RaftMetadataLog
 from broker.runtime.quorum.replica_io import Done, ReplicaIo
 from broker.runtime.quorum.snapshot_generator import SnapshotGenerator
 from broker.runtime.quorum.state_file import QuorumStateFile
+from protocol.ids import LeaderEpoch
 from protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
 from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from protocol.primitives import Uuid
@@ -258,7 +259,7 @@ async def load(directory: str) -> dict[str, float]:
 def _check_s(directory: str) -> float:
     """Return the processor time of the check before a node imports a snapshot from a store."""
     path = max(Path(directory).glob("*.checkpoint"))
-    check = SnapshotCheck(int(path.stem.rpartition("-")[2]))
+    check = SnapshotCheck(LeaderEpoch(int(path.stem.rpartition("-")[2])))
     began = time.process_time()
     with path.open("rb") as file:
         while piece := file.read(_PIECE_BYTES):

@@ -22,6 +22,7 @@ from broker.metadata.image.features import bootstrap_records
 from broker.metadata.image.loader import MetadataLoader, RecordBatch
 from broker.metadata.image.records import decode_record, encode_record
 from broker.metadata.snapshot.codec import image_batches
+from protocol.ids import LeaderEpoch
 from protocol.messages.metadata_records import PartitionChangeRecord, PartitionRecord, TopicRecord
 from protocol.primitives import Uuid
 from protocol.records.batch import iter_headers
@@ -59,7 +60,7 @@ def log_chunks(partitions: int, changes: int) -> Iterator[bytes]:
     ids = random.bytes(16 * topics)
     offset, chunk, size = 0, [], 0
     for frames in _all_frames(random, ids, topics, changes):
-        batch = build_value_batch(frames, 1_000 + offset, base_offset=offset, leader_epoch=1)
+        batch = build_value_batch(frames, 1_000 + offset, base_offset=offset, leader_epoch=LeaderEpoch(1))
         offset += len(frames)
         chunk.append(batch)
         size += len(batch)

@@ -15,6 +15,7 @@ from typing import Final
 import psutil
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from protocol.ids import LeaderEpoch
 from protocol.primitives import Uuid
 from protocol.records.builder import build_value_batch
 from storage.config import LogConfig
@@ -157,7 +158,7 @@ class KnownSegments:
         own = [one for one in partitions if metadata_partition(one, METADATA_PARTITIONS) == number]
         events = self._events(own)
         while values := list(islice(events, BATCH_EVENTS)):
-            batch = build_value_batch(values, self._now_ms, base_offset=0, leader_epoch=0)
+            batch = build_value_batch(values, self._now_ms, base_offset=0, leader_epoch=LeaderEpoch(0))
             log.append_as_leader(batch, 0, now_ms=self._now_ms)
         log.close()
         return log.log_end_offset

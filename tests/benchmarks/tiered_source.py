@@ -20,6 +20,7 @@ from typing import Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from protocol.ids import LeaderEpoch
 from protocol.records.builder import Record, build_batch
 from protocol.records.compression import Codec
 from protocol.records.reader import iter_records
@@ -85,7 +86,7 @@ def stage(directory: Path, shape: Shape) -> int:
                         for at, (begin, size) in enumerate(zip(begins, sizes, strict=True))
                     ],
                     base_offset=base,
-                    leader_epoch=0,
+                    leader_epoch=LeaderEpoch(0),
                     codec=shape.codec,
                 ),
                 now_ms=BEGAN_MS,

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from broker.cli.main import run
+from protocol.ids import LeaderEpoch
 from protocol.records.builder import build_value_batch
 from storage.tiered.catalog.materialized_metadata import MaterializedMetadata
 from storage.tiered.catalog.metadata_records import encode_event
@@ -33,8 +34,8 @@ def test_both_dump_tools_print_the_same(tmp_path: Path, capsys: pytest.CaptureFi
     values = [encode_event(event) for event in (SEGMENT, UPDATE, DELETE, UPDATE._replace(custom_metadata=None))]
     path = tmp_path / "00000000000000000000.log"
     path.write_bytes(
-        build_value_batch(values, 1, base_offset=0, leader_epoch=0)
-        + build_value_batch(pruning_records(), 2, base_offset=4, leader_epoch=1)
+        build_value_batch(values, 1, base_offset=0, leader_epoch=LeaderEpoch(0))
+        + build_value_batch(pruning_records(), 2, base_offset=4, leader_epoch=LeaderEpoch(1))
     )
     options = ("--files", str(path), "--remote-log-metadata-decoder")
     theirs = run_tool(DUMP, *options).splitlines()

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from random import Random
 
+from protocol.ids import LeaderEpoch
 from protocol.records.batch import iter_headers, parse_header
 from protocol.records.builder import Record, build_batch
 from protocol.records.control import ControlType
@@ -112,7 +113,9 @@ class History:
     def replicate(self, gap: int, records: int) -> None:
         """Append a batch from another leader after a gap, as compaction leaves it."""
         base = self.log.log_end_offset + gap
-        batch = build_batch([Record(self.clock_ms, b"k", b"v")] * records, base_offset=base, leader_epoch=self.epoch)
+        batch = build_batch(
+            [Record(self.clock_ms, b"k", b"v")] * records, base_offset=base, leader_epoch=LeaderEpoch(self.epoch)
+        )
         self.log.append_as_follower(batch, now_ms=self.clock_ms)
         self.held.append(batch)
 

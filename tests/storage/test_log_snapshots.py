@@ -6,6 +6,7 @@ from random import Random
 
 import pytest
 
+from protocol.ids import LeaderEpoch
 from protocol.records.batch import HEADER_SIZE, iter_headers
 from protocol.records.builder import Record, build_batch
 from protocol.records.control import ControlType, control_batch, control_type
@@ -23,7 +24,7 @@ from storage.log_snapshots import (
 from tests.support.fakes.memory_files import MemoryFileSystem
 from tests.support.fakes.power_loss import FailingPower, lose_power_in
 
-ID = CheckpointId(100, 3)
+ID = CheckpointId(100, LeaderEpoch(3))
 TIME = 1_700_000_000_000
 KAFKA_TIME = 1_795_261_796_329
 HEADER = (ControlType.SNAPSHOT_HEADER, bytes(2) + TIME.to_bytes(8) + b"\x00")
@@ -32,11 +33,13 @@ OTHER = (ControlType.LEADER_CHANGE, b"?")
 
 
 def control(offset: int, *records: tuple[ControlType, bytes], epoch: int = 3) -> bytes:
-    return control_batch(records, TIME, base_offset=offset, leader_epoch=epoch)
+    return control_batch(records, TIME, base_offset=offset, leader_epoch=LeaderEpoch(epoch))
 
 
 def data(offset: int, *values: bytes, epoch: int = 3) -> bytes:
-    return build_batch([Record(TIME, None, value) for value in values], base_offset=offset, leader_epoch=epoch)
+    return build_batch(
+        [Record(TIME, None, value) for value in values], base_offset=offset, leader_epoch=LeaderEpoch(epoch)
+    )
 
 
 def snapshot(*bodies: bytes, opening: Sequence[tuple[ControlType, bytes]] = (HEADER,)) -> bytes:
@@ -64,7 +67,7 @@ def checked(content: bytes) -> int:
 
 
 def test_snapshot_name_equals_kafkas() -> None:
-    assert checkpoint_name(CheckpointId(5120793, 2)) == "00000000000005120793-0000000002.checkpoint"
+    assert checkpoint_name(CheckpointId(5120793, LeaderEpoch(2))) == "00000000000005120793-0000000002.checkpoint"
 
 
 @pytest.mark.parametrize(
@@ -84,13 +87,14 @@ def test_other_file_names_are_not_snapshots(name: str) -> None:
 
 
 def test_snapshot_names_round_trip() -> None:
-    for id in (ID, CheckpointId(0, 0), CheckpointId(2**62, 2**31 - 1)):
+    for id in (ID, CheckpointId(0, LeaderEpoch(0)), CheckpointId(2**62, LeaderEpoch(2**31 - 1))):
         assert parse_checkpoint_name(checkpoint_name(id)) == id
 
 
 def test_ids_order_by_epoch_then_offset() -> None:
     fs = MemoryFileSystem()
-    for id in (CheckpointId(50, 4), CheckpointId(100, 3), CheckpointId(90, 3), CheckpointId(0, 0)):
+    for end, epoch in ((50, 4), (100, 3), (90, 3), (0, 0)):
+        id = CheckpointId(end, LeaderEpoch(epoch))
         held = placed(fs, b"", id)
     assert held.ids() == [(0, 0), (90, 3), (100, 3), (50, 4)]
 
@@ -132,7 +136,7 @@ def test_incomplete_snapshots_raise_damaged_snapshot(content: bytes, reason: str
 
 def test_snapshot_of_apache_kafka_passes_the_check() -> None:
     content = Path(__file__).with_name("apache_kafka_4_2_snapshot.checkpoint").read_bytes()
-    id, types = CheckpointId(27, 1), list[ControlType | None]()
+    id, types = CheckpointId(27, LeaderEpoch(1)), list[ControlType | None]()
     held = placed(MemoryFileSystem(), content, id)
     assert (
         held.check(id, lambda batch: types.extend(control_type(each.key) for each in iter_records(batch))) == KAFKA_TIME
@@ -194,7 +198,7 @@ def test_pages_start_at_any_position() -> None:
     assert b"".join(pages) == content
     assert held.read(ID, len(content), 7) == b""
     with pytest.raises(FileNotFoundError):
-        held.read(CheckpointId(1, 1), 0, 7)
+        held.read(CheckpointId(1, LeaderEpoch(1)), 0, 7)
 
 
 def fetched(held: SnapshotFiles, content: bytes, page: int = 50) -> None:
@@ -260,7 +264,7 @@ def test_abandoned_snapshot_leaves_no_file() -> None:
 def test_only_leftovers_are_removed() -> None:
     fs = MemoryFileSystem()
     held = placed(fs, snapshot())
-    held.begin(CheckpointId(200, 3)).append(b"abc")
+    held.begin(CheckpointId(200, LeaderEpoch(3))).append(b"abc")
     fetched(held, b"abc")
     write_file(fs, f"d/{checkpoint_name(ID)}.deleted", b"", sync=True)
     write_file(fs, "d/00000000000000000000.log", b"", sync=True)

@@ -8,6 +8,7 @@ from random import Random
 
 import pytest
 
+from protocol.ids import LeaderEpoch
 from protocol.records.batch import parse_header
 from protocol.records.builder import Record, build_batch
 from protocol.records.control import ControlType
@@ -470,7 +471,7 @@ def test_epochs_of_records_restored_by_a_crash_are_rebuilt(
 def test_log_without_its_first_offsets_has_no_epochs_there(fs: MemoryFileSystem) -> None:
     """Compaction removed them: an epoch does not begin before its first batch."""
     log = opened(fs, clean=True, config=COMPACTED)
-    data = build_batch([Record(NOW, b"k", b"v")], base_offset=3, leader_epoch=4)
+    data = build_batch([Record(NOW, b"k", b"v")], base_offset=3, leader_epoch=LeaderEpoch(4))
     log.append_as_follower(data, now_ms=NOW)
     log.close(clean=False)
     assert opened(fs, recovery_point=4, config=COMPACTED).epochs.entries == [(4, 3)]

@@ -6,6 +6,7 @@ from random import Random
 
 import pytest
 
+from protocol.ids import LeaderEpoch
 from protocol.records.batch import parse_header
 from protocol.records.builder import Record, build_batch
 from storage.config import LogConfig
@@ -54,7 +55,7 @@ def batch(offset: int, epoch: int, producer_id: int = OLD_PRODUCER) -> bytes:
     return build_batch(
         [Record(NOW_MS, b"k", b"v")],
         base_offset=offset,
-        leader_epoch=epoch,
+        leader_epoch=LeaderEpoch(epoch),
         producer_id=producer_id,
         producer_epoch=0,
         base_sequence=offset,

@@ -28,7 +28,7 @@ def batch(*records: Record, **fields: int) -> bytes:
 
 def altered(data: bytes, **fields: int) -> bytes:
     """Return the batch with other header fields and a valid checksum."""
-    return pack_batch(parse_header(data)._replace(**fields), data[61:])
+    return pack_batch(parse_header(data)._replace(**fields), data[61:])  # type: ignore[arg-type]
 
 
 def refused(data: bytes, config: LogConfig = PLAIN, origin: Origin = Origin.CLIENT) -> InvalidRecords:

@@ -12,6 +12,7 @@ from broker.metadata.image.delta import MetadataDelta
 from broker.metadata.image.features import SUPPORTED_FEATURES, VersionRange
 from broker.metadata.image.metadata_image import EMPTY_IMAGE, MetadataImage, Provenance
 from broker.metadata.image.records import InvalidMetadata, MetadataRecord
+from protocol.ids import LeaderEpoch
 from protocol.messages.metadata_records import AbortTransactionRecord, BeginTransactionRecord, EndTransactionRecord
 
 _MARKERS: Final = frozenset({BeginTransactionRecord, EndTransactionRecord, AbortTransactionRecord})
@@ -22,7 +23,7 @@ class RecordBatch(NamedTuple):
 
     base_offset: int
     last_offset: int
-    epoch: int
+    epoch: LeaderEpoch
     timestamp_ms: int
     records: Sequence[MetadataRecord]
 

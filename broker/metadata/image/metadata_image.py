@@ -11,6 +11,7 @@ from broker.metadata.image.quota_image import ClientQuotasImage
 from broker.metadata.image.records import VersionedRecord
 from broker.metadata.image.security_image import AclsImage, DelegationTokensImage, ScramImage
 from broker.metadata.image.topic_image import TopicsImage
+from protocol.ids import EPOCH_ZERO, LeaderEpoch
 
 
 class Provenance(NamedTuple):
@@ -22,7 +23,7 @@ class Provenance(NamedTuple):
     """
 
     offset: int = -1
-    epoch: int = 0
+    epoch: LeaderEpoch = EPOCH_ZERO
     timestamp_ms: int = 0
     is_batch_aligned: bool = True
 
@@ -47,7 +48,7 @@ class MetadataImage(NamedTuple):
         return self.provenance.offset
 
     @property
-    def epoch(self) -> int:
+    def epoch(self) -> LeaderEpoch:
         """The leader epoch of the last contained record."""
         return self.provenance.epoch
 

@@ -14,6 +14,7 @@ from broker.metadata.snapshot.codec import InvalidSnapshot, SnapshotReading
 from broker.metadata.snapshot.fold import SnapshotFold
 from broker.metadata.snapshot.topic_frames import PARTITION_KEY, partition_topic_id
 from protocol.errors import DecodeError
+from protocol.ids import LeaderEpoch
 from protocol.messages.metadata_records import PartitionRecord, TopicRecord
 from protocol.primitives import Buffer, Uuid
 
@@ -24,7 +25,7 @@ _TOPIC: Final = bytes((FRAME_VERSION, TopicRecord.API_KEY))
 class SnapshotCheck:
     """Checks the bytes of one snapshot in pieces of any size. `records` counts its metadata records."""
 
-    def __init__(self, epoch: int) -> None:
+    def __init__(self, epoch: LeaderEpoch) -> None:
         """Expect the epoch in the snapshot's name."""
         self._epoch = epoch
         self._reading = SnapshotReading()

@@ -51,13 +51,14 @@ from broker.metadata.image.topic_image import TopicsImage
 from broker.metadata.snapshot.topic_frames import topic_frames
 from protocol.compiler import decode, encode_bytes
 from protocol.errors import DecodeError
+from protocol.ids import EPOCH_ZERO, LeaderEpoch
 from protocol.messages.common_records import (
     SnapshotFooterRecord,
     SnapshotHeaderRecord,
     VotersRecord,
 )
 from protocol.primitives import Buffer
-from protocol.records.batch import HEADER_SIZE, BatchHeader, crc_is_valid, parse_header
+from protocol.records.batch import HEADER_SIZE, NO_LEADER_EPOCH, BatchHeader, crc_is_valid, parse_header
 from protocol.records.builder import build_value_batch
 from protocol.records.compression import Codec
 from protocol.records.control import ControlType, control_batch, control_type
@@ -91,7 +92,7 @@ class Snapshot(NamedTuple):
     """A decoded snapshot; `last_timestamp_ms` is the timestamp of the last record that it stands for."""
 
     last_timestamp_ms: int
-    epoch: int
+    epoch: LeaderEpoch
     control: ControlState | None
     records: list[MetadataRecord]
 
@@ -117,7 +118,7 @@ def image_batches(image: MetadataImage, control: ControlState | None, *, codec: 
 def snapshot_batches(
     records: Iterable[VersionedRecord],
     *,
-    epoch: int,
+    epoch: LeaderEpoch,
     last_timestamp_ms: int,
     batch_timestamp_ms: int,
     control: ControlState | None = None,
@@ -135,18 +136,20 @@ def snapshot_batches(
 
 def bootstrap_checkpoint(records: Iterable[VersionedRecord], now_ms: int) -> bytes:
     """Return the content of `bootstrap.checkpoint`, the first records of an empty log."""
-    return b"".join(snapshot_batches(records, epoch=0, last_timestamp_ms=0, batch_timestamp_ms=now_ms))
+    return b"".join(snapshot_batches(records, epoch=EPOCH_ZERO, last_timestamp_ms=0, batch_timestamp_ms=now_ms))
 
 
 def voters_checkpoint(control: ControlState, now_ms: int) -> bytes:
     """Return the content of the 0-0 checkpoint, the initial voters of a dynamic quorum."""
-    return b"".join(snapshot_batches((), epoch=0, last_timestamp_ms=now_ms, batch_timestamp_ms=now_ms, control=control))
+    return b"".join(
+        snapshot_batches((), epoch=EPOCH_ZERO, last_timestamp_ms=now_ms, batch_timestamp_ms=now_ms, control=control)
+    )
 
 
 def _batches(
     frames: _Frames,
     *,
-    epoch: int,
+    epoch: LeaderEpoch,
     last_timestamp_ms: int,
     batch_timestamp_ms: int,
     control: ControlState | None,
@@ -262,7 +265,7 @@ class SnapshotReading:
 
     def __init__(self) -> None:
         self.last_timestamp_ms = -1
-        self.epoch = -1
+        self.epoch = NO_LEADER_EPOCH
         self.control: ControlState | None = None
         self._rest = b""
         self._consumed = 0

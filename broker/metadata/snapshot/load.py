@@ -12,6 +12,7 @@ from broker.metadata.image.partition_index import PartitionIndex
 from broker.metadata.image.slices import Steps
 from broker.metadata.snapshot.codec import InvalidSnapshot, SnapshotReading
 from broker.metadata.snapshot.fold import SnapshotFold
+from protocol.ids import LeaderEpoch
 from protocol.primitives import Buffer
 
 _FRAMES_PER_STEP: Final = 256
@@ -36,7 +37,13 @@ class SnapshotLoad:
     """
 
     def __init__(
-        self, end_offset: int, epoch: int, base: MetadataImage, *, is_compared: bool = True, is_indexed: bool = True
+        self,
+        end_offset: int,
+        epoch: LeaderEpoch,
+        base: MetadataImage,
+        *,
+        is_compared: bool = True,
+        is_indexed: bool = True,
     ) -> None:
         self._end_offset = end_offset
         self._epoch = epoch

@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from protocol.ids import LeaderEpoch
+
 VERSION: Final = 1
 LATEST: Final = "latest.json"
 MANIFEST_SUFFIX: Final = ".json"
@@ -39,7 +41,7 @@ class SnapshotManifest:
 
     cluster_id: str
     end_offset: int
-    epoch: int
+    epoch: LeaderEpoch
     size: int
     sha256: str
     records: int
@@ -95,7 +97,7 @@ class SnapshotManifest:
         manifest = cls(
             cluster_id=_text(fields, "clusterId"),
             end_offset=_integer(fields, "endOffset"),
-            epoch=_integer(fields, "epoch"),
+            epoch=LeaderEpoch(_integer(fields, "epoch")),
             size=_integer(fields, "size"),
             sha256=_text(fields, "sha256"),
             records=_integer(fields, "records"),
@@ -106,12 +108,12 @@ class SnapshotManifest:
         return manifest
 
 
-def parse_manifest_name(name: str) -> tuple[int, int] | None:
+def parse_manifest_name(name: str) -> tuple[int, LeaderEpoch] | None:
     """Return end offset and epoch of a manifest's name; None for any other name, including `latest.json`."""
     match = _NAME.fullmatch(name)
     if match is None:
         return None
-    end_offset, epoch = int(match[1]), int(match[2])
+    end_offset, epoch = int(match[1]), LeaderEpoch(int(match[2]))
     return (end_offset, epoch) if 1 <= end_offset <= _MAX_INT64 and epoch <= _MAX_INT32 else None
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from broker.quorum.identity import SnapshotId
+from protocol.ids import LeaderEpoch
 
 TIMED_BYTES: Final = 64 * 1024 * 1024
 """Snapshot bytes per import timeout; a larger snapshot may take proportionally longer."""
@@ -27,7 +28,7 @@ class FindImport:
     serial: int
     least: int
     most: int
-    epoch: int
+    epoch: LeaderEpoch
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,6 +35,7 @@ from broker.runtime.loop.sliced_work import SlicedSteps, SlicedWork
 from broker.runtime.quorum.quorum import BatchTooLarge, CommittedBatch, NotLeader, Quorum, RawSnapshotReader
 from broker.runtime.quorum.snapshot_loading import load_in_slices
 from protocol.errors import ErrorCode, KafkaError
+from protocol.ids import LeaderEpoch
 from protocol.records.batch import HEADER_SIZE
 from storage.errors import LogDirFailure
 
@@ -44,6 +45,8 @@ Command = Callable[[Controller, int], CommandResult[R]]
 LARGE_IMAGE_PARTITIONS: Final = 20_000
 """The size from which the first delta is built in slices: for as many partitions it takes some 20 ms."""
 _RECORD_OVERHEAD: Final = 8  # approximate bytes of a record in a batch besides its frame
+
+_UNCLAIMED: Final = LeaderEpoch(-1)
 
 _log: Final = EventLog("broker.controller")
 
@@ -119,7 +122,7 @@ class ControllerDriver:
         self._published: MetadataImage | None = None
         self._first_publication: asyncio.Future[MetadataDelta] | None = None
         self._after_first: deque[Publication] = deque()
-        self._claimed_epoch = -1  # -1 while this node is not the active controller
+        self._claimed_epoch = _UNCLAIMED  # while this node is not the active controller
         self._waiting: deque[_Waiting] = deque()
         self._timer: asyncio.TimerHandle | None = None
         self._activation_watchers: list[Callable[[], None]] = []
@@ -197,7 +200,11 @@ class ControllerDriver:
             future.set_result(outcome.response)
 
     def _continue(
-        self, epoch: int, rest: Callable[[int], CommandResult[R]], future: "asyncio.Future[R] | None", due_ms: float
+        self,
+        epoch: LeaderEpoch,
+        rest: Callable[[int], CommandResult[R]],
+        future: "asyncio.Future[R] | None",
+        due_ms: float,
     ) -> None:
         """Execute the next part of a command, even if its caller is gone. Fails once the leadership has changed."""
         self._record_wait(due_ms)
@@ -340,7 +347,7 @@ class ControllerDriver:
             if under_way is not None:
                 under_way.cancel()
 
-    def _claim(self, epoch: int) -> None:
+    def _claim(self, epoch: LeaderEpoch) -> None:
         _log.info("This node is the active controller", epoch=epoch)
         self._claimed_epoch = epoch
         self.metrics.new_active_controllers += 1
@@ -363,7 +370,7 @@ class ControllerDriver:
         if not self.is_active:
             return
         _log.info("This node is not the active controller any more", epoch=self._claimed_epoch)
-        self._claimed_epoch = -1
+        self._claimed_epoch = _UNCLAIMED
         self._controller.revert()
         if self._timer is not None:
             self._timer.cancel()

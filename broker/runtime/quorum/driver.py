@@ -168,12 +168,12 @@ class QuorumDriver:
         self._core.tick(self._now())
         self._schedule_advance()
 
-    def append(self, epoch: int, frames: Sequence[bytes]) -> Appended:
+    def append(self, epoch: LeaderEpoch, frames: Sequence[bytes]) -> Appended:
         """See `Quorum.append`."""
-        if self._leader != LeaderAndEpoch(BrokerId(self.node_id), LeaderEpoch(epoch)):
+        if self._leader != LeaderAndEpoch(BrokerId(self.node_id), epoch):
             raise NotLeader(f"node {self.node_id} is not the leader of epoch {epoch}")
         now = self._now()
-        appended = self._core.append(LeaderEpoch(epoch), frames, now)
+        appended = self._core.append(epoch, frames, now)
         self._feeds.remember(CommittedBatch(*appended[:2], epoch, appended.timestamp_ms, frames))
         self._uncommitted.append((appended.last_offset, now.monotonic_ms))
         self.metrics.appended_records += len(frames)

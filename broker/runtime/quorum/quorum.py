@@ -10,6 +10,7 @@ from typing import Final, NamedTuple, Protocol
 
 from broker.quorum.appends import Appended, BatchTooLarge, NotLeader
 from broker.quorum.identity import LeaderAndEpoch, SnapshotId
+from protocol.ids import LeaderEpoch
 from protocol.primitives import Buffer
 
 __all__ = [
@@ -34,7 +35,7 @@ class CommittedBatch(NamedTuple):
 
     base_offset: int
     last_offset: int
-    epoch: int
+    epoch: LeaderEpoch
     timestamp_ms: int
     frames: Sequence[Buffer]
 
@@ -91,7 +92,7 @@ class Quorum(Protocol):
         """The offset of the next append."""
         ...
 
-    def append(self, epoch: int, frames: Sequence[bytes]) -> Appended:
+    def append(self, epoch: LeaderEpoch, frames: Sequence[bytes]) -> Appended:
         """Append records as one batch, which is committed or lost as a whole.
 
         Return before the batch is written; listeners are notified of the commit only after the return. Raise NotLeader,

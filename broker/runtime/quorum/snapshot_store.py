@@ -18,6 +18,7 @@ from broker.metadata.snapshot.manifest import (
     SnapshotManifest,
     parse_manifest_name,
 )
+from protocol.ids import LeaderEpoch
 from protocol.primitives import Buffer
 from storage.tiered.errors import ObjectNotFound
 from storage.tiered.loading.store_uri import StoreAt
@@ -44,7 +45,7 @@ class StoredManifest(NamedTuple):
     size: int
     modified_ms: int
     end_offset: int
-    epoch: int
+    epoch: LeaderEpoch
 
 
 class FoundSnapshot(NamedTuple):
@@ -76,7 +77,7 @@ class SnapshotObjectStore:
         open_store: Callable[[], StoreAt],
         cluster_id: str,
         max_bytes: int,
-        check_records: Callable[[int], RecordCheck],
+        check_records: Callable[[LeaderEpoch], RecordCheck],
     ) -> None:
         self._open_store = open_store
         self._at: StoreAt | None = None
@@ -88,7 +89,7 @@ class SnapshotObjectStore:
         self,
         least: int,
         most: int,
-        epoch: int,
+        epoch: LeaderEpoch,
         refused: Container[StoredManifest],
         refuse: Callable[[StoredManifest, str], None],
     ) -> FoundSnapshot | None:

@@ -21,6 +21,7 @@ from broker.config.load import load_config
 from broker.quorum.identity import LeaderAndEpoch
 from broker.runtime.partitions.metadata_topic import ClusterMetadataTopic, MetadataPartition
 from protocol.errors import ErrorCode
+from protocol.ids import LeaderEpoch
 from protocol.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from protocol.messages.describe_topic_partitions import DescribeTopicPartitionsRequest, TopicRequest
@@ -82,7 +83,9 @@ class MetadataTopicHarness:
         """Append a batch of records without committing it."""
         base, now_ms = self.log.log_end_offset, self.node.clock.now_ms()
         records = [Record(now_ms, None, b"record") for _ in range(count)]
-        self.log.append_as_follower(build_batch(records, base_offset=base, leader_epoch=epoch), now_ms=now_ms)
+        self.log.append_as_follower(
+            build_batch(records, base_offset=base, leader_epoch=LeaderEpoch(epoch)), now_ms=now_ms
+        )
 
     def commit(self) -> None:
         self.quorum.high_watermark = self.log.log_end_offset

@@ -7,6 +7,7 @@ from broker.cli.shell.commands import Shell
 from broker.cli.shell.nodes import image_node
 from broker.metadata.image.metadata_image import MetadataImage, Provenance
 from broker.metadata.image.records import encode_record
+from protocol.ids import LeaderEpoch
 from protocol.records.builder import build_value_batch
 from protocol.records.reader import iter_records
 from protocol.schema import snake_case
@@ -16,7 +17,7 @@ from tests.broker.metadata.record_samples import IMAGE_SAMPLES, SAMPLES, Sample,
 @pytest.mark.parametrize("sample", SAMPLES, ids=sample_name)
 def test_dump_log_decodes_every_record(sample: Sample) -> None:
     frame = encode_record(sample.record, sample.record.MAX_VERSION)
-    (record,) = iter_records(build_value_batch([frame], 5, base_offset=0, leader_epoch=1))
+    (record,) = iter_records(build_value_batch([frame], 5, base_offset=0, leader_epoch=LeaderEpoch(1)))
     payload = cluster_metadata_decoder()(record).payload
     assert isinstance(payload, dict)
     assert payload["type"] == snake_case(sample.name).upper()

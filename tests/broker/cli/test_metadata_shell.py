@@ -16,6 +16,7 @@ from broker.metadata.image.records import MetadataRecord, encode_record
 from broker.metadata.snapshot.codec import image_batches
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode
+from protocol.ids import LeaderEpoch
 from protocol.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData, SnapshotId
 from protocol.messages.fetch_snapshot import (
     FetchSnapshotRequest,
@@ -51,7 +52,7 @@ def of_snapshot(*command: str) -> int:
 def image_of(*records: MetadataRecord, offset: int = 9) -> MetadataImage:
     delta = MetadataDelta(EMPTY_IMAGE)
     delta.replay_all(records)
-    return delta.apply(Provenance(offset, 3, 1_700_000_000_000))
+    return delta.apply(Provenance(offset, LeaderEpoch(3), 1_700_000_000_000))
 
 
 def lines(shell: Shell, *words: str) -> list[str]:

@@ -6,6 +6,7 @@ import pytest
 
 from broker.cli.console.remote_metadata import RemoteMetadataWriter
 from broker.cli.shared.failure import CommandFailed
+from protocol.ids import LeaderEpoch
 from protocol.records.batch import parse_header
 from protocol.records.builder import build_value_batch
 from protocol.records.reader import iter_records
@@ -25,7 +26,7 @@ SEGMENT_LINE = (
 
 
 def line(value: bytes) -> str:
-    batch = build_value_batch([value], 1, base_offset=17, leader_epoch=0)
+    batch = build_value_batch([value], 1, base_offset=17, leader_epoch=LeaderEpoch(0))
     (record,) = iter_records(batch)
     return RemoteMetadataWriter().line(TopicPartition("any", 3), parse_header(batch), record).decode()
 

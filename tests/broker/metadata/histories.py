@@ -15,6 +15,7 @@ from broker.metadata.image.loader import LoaderState, MetadataLoader, RecordBatc
 from broker.metadata.image.metadata_image import EMPTY_IMAGE, MetadataImage
 from broker.metadata.image.records import MetadataRecord
 from broker.metadata.snapshot.codec import image_batches
+from protocol.ids import LeaderEpoch
 from protocol.messages import metadata_records as messages
 from protocol.primitives import Uuid
 from protocol.records.compression import Codec
@@ -45,10 +46,10 @@ class History:
         time_ms = 1_000 + 10 * len(self.batches)
         epoch = 1 + len(self.batches) // 100
         if self._random.random() < 0.1:  # a control batch: an offset without a record
-            self.batches.append(RecordBatch(first, first, epoch, time_ms, ()))
+            self.batches.append(RecordBatch(first, first, LeaderEpoch(epoch), time_ms, ()))
             first += 1
         if records:
-            self.batches.append(RecordBatch(first, first + len(records) - 1, epoch, time_ms, records))
+            self.batches.append(RecordBatch(first, first + len(records) - 1, LeaderEpoch(epoch), time_ms, records))
 
     def _register(self, broker: int) -> list[MetadataRecord]:
         draw = self._random

@@ -16,7 +16,7 @@ from broker.metadata.image.metadata_version import LATEST_METADATA_VERSION, Meta
 from broker.metadata.image.partition import PartitionRegistration
 from broker.metadata.image.records import MetadataRecord, VersionedRecord, decode_record, encode_record
 from protocol.errors import ErrorCode, KafkaError
-from protocol.ids import BrokerEpoch, BrokerId
+from protocol.ids import BrokerEpoch, BrokerId, LeaderEpoch
 from protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
 from protocol.messages.broker_registration import BrokerRegistrationRequest, Feature, Listener
 from protocol.messages.create_topics import CreatableReplicaAssignment, CreatableTopic, CreateTopicsRequest
@@ -52,7 +52,7 @@ def image_of(records: Iterable[MetadataRecord], base: MetadataImage = EMPTY_IMAG
     state = LoaderState(base, base.offset)
     batch = list(records)
     first = base.offset + 1
-    return MetadataLoader(state).load([RecordBatch(first, first + len(batch) - 1, 1, 1_000, batch)]).image
+    return MetadataLoader(state).load([RecordBatch(first, first + len(batch) - 1, LeaderEpoch(1), 1_000, batch)]).image
 
 
 def image_with(
@@ -217,7 +217,7 @@ class Cluster:
         first = self.controller.last_offset + 1 + self.quorum_writes
         self.quorum_writes = 0
         decoded = [decode_record(encode_record(*record)) for record in records]
-        batch = RecordBatch(first, first + len(decoded) - 1, 1, self.now_ms, decoded)
+        batch = RecordBatch(first, first + len(decoded) - 1, LeaderEpoch(1), self.now_ms, decoded)
         self.controller.replay(batch, now_ms=self.now_ms)
         self.log.append(batch)
 

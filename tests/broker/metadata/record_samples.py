@@ -10,6 +10,7 @@ from typing import Final, NamedTuple, get_args
 from broker.metadata.image.delta import MetadataDelta
 from broker.metadata.image.metadata_image import EMPTY_IMAGE, MetadataImage, Provenance
 from broker.metadata.image.records import IgnoredRecord, MetadataRecord, TransactionMarkerRecord
+from protocol.ids import LeaderEpoch
 from protocol.messages import metadata_records as messages
 from protocol.primitives import Uuid
 from tests.broker.metadata.images import directory_of
@@ -104,7 +105,7 @@ def image_of(*records: MetadataRecord) -> MetadataImage:
     """Return the image after records without transactions."""
     delta = MetadataDelta(EMPTY_IMAGE)
     delta.replay_all(records)
-    return delta.apply(Provenance(len(records) - 1, 1, 1_000))
+    return delta.apply(Provenance(len(records) - 1, LeaderEpoch(1), 1_000))
 
 
 def sample_name(sample: Sample) -> str:

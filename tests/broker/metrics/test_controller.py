@@ -5,6 +5,7 @@ import asyncio
 from broker.metadata.image.delta import MetadataDelta
 from broker.metadata.image.metadata_image import EMPTY_IMAGE, MetadataImage, Provenance
 from broker.metrics.controller import ControllerMetrics, HeartbeatDeadline
+from protocol.ids import LeaderEpoch
 from protocol.messages.metadata_records import PartitionChangeRecord, PartitionRecord, TopicRecord
 from protocol.primitives import Uuid
 from tests.support.fakes.clock import ManualClock
@@ -29,7 +30,7 @@ def with_topic() -> MetadataImage:
             eligible_leader_replicas=[2],
         )
     )
-    return delta.apply(Provenance(1, 1, 1))
+    return delta.apply(Provenance(1, LeaderEpoch(1), 1))
 
 
 def elections(change: PartitionChangeRecord) -> tuple[int, int]:
@@ -37,7 +38,7 @@ def elections(change: PartitionChangeRecord) -> tuple[int, int]:
     metrics, image = ControllerMetrics(), with_topic()
     delta = MetadataDelta(image)
     delta.replay(change)
-    metrics.on_metadata(delta, delta.apply(Provenance(2, 1, 2)))
+    metrics.on_metadata(delta, delta.apply(Provenance(2, LeaderEpoch(1), 2)))
     return metrics.unclean_elections, metrics.elections_from_elr
 
 

@@ -150,7 +150,9 @@ def reads(ready: Ready) -> dict[int, ReadRecords]:
 
 
 def data(offset: int, epoch: int, *values: bytes) -> bytes:
-    return build_batch([Record(0, None, value) for value in values or (b"x",)], base_offset=offset, leader_epoch=epoch)
+    return build_batch(
+        [Record(0, None, value) for value in values or (b"x",)], base_offset=offset, leader_epoch=LeaderEpoch(epoch)
+    )
 
 
 def from_leader(records: bytes, committed: int = -1, epoch: int = 1) -> FetchResponse:
@@ -739,11 +741,11 @@ def bad_crc() -> bytes:
 
 def compressed() -> bytes:
     """No reader of the metadata log accepts a batch of this size."""
-    return build_batch([Record(0, None, b"x" * 100)], base_offset=0, leader_epoch=1, codec=Codec.GZIP)
+    return build_batch([Record(0, None, b"x" * 100)], base_offset=0, leader_epoch=LeaderEpoch(1), codec=Codec.GZIP)
 
 
 def unreadable_control() -> bytes:
-    return control_batch([(ControlType.KRAFT_VOTERS, b"\x00")], 0, base_offset=0, leader_epoch=1)
+    return control_batch([(ControlType.KRAFT_VOTERS, b"\x00")], 0, base_offset=0, leader_epoch=LeaderEpoch(1))
 
 
 @pytest.mark.parametrize(

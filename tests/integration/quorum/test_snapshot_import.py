@@ -14,6 +14,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from broker.metadata.snapshot.codec import read_snapshot
 from broker.metadata.snapshot.manifest import SnapshotManifest
+from protocol.ids import LeaderEpoch
 from protocol.records.batch import iter_headers
 from storage.log_snapshots import CheckpointId, parse_checkpoint_name
 from storage.tiered.stores.s3 import S3Store
@@ -167,7 +168,7 @@ def test_invalid_snapshots_are_refused_and_fetched_from_the_leader(import_cluste
     corrupt = import_cluster.offer(CheckpointId(end, epoch), content)
     (import_cluster.offers / corrupt).write_bytes(damaged)
     foreign = import_cluster.offer(CheckpointId(end + 1, epoch), content, cluster_id="Kl4BjzYmTn6OJy1vG5itzw")
-    stray = import_cluster.offer(CheckpointId(end + 2, 0), with_epoch(content, 0))
+    stray = import_cluster.offer(CheckpointId(end + 2, LeaderEpoch(0)), with_epoch(content, 0))
     ahead = import_cluster.offer(CheckpointId(end + 100_000, epoch), content)
     (import_cluster.offers / f"{end + 3:020d}-{epoch:010d}.json").write_bytes(b"[" * 10_000)
     fresh = import_cluster.node(12, import_cluster.offers.as_uri())

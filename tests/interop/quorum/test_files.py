@@ -11,6 +11,7 @@ from broker.metadata.image.features import bootstrap_records
 from broker.metadata.image.metadata_image import MetadataImage, Provenance
 from broker.metadata.image.records import MetadataRecord
 from broker.metadata.snapshot.codec import image_batches, read_snapshot
+from protocol.ids import LeaderEpoch
 from protocol.messages import metadata_records as messages
 from protocol.messages.common_records import Endpoint, KRaftVersionFeature, VotersRecord, VotersRecordVoter
 from protocol.primitives import Uuid
@@ -83,8 +84,8 @@ def test_both_tools_print_the_same_of_logs_and_snapshots(node: KraftNode) -> Non
 @pytest.mark.parametrize("seed", [1, 2])
 def test_kafka_reads_a_snapshot_with_every_record_type(tmp_path: Path, seed: int, codec: Codec) -> None:
     image = image_of(more_records(), folded(History(seed).batches))
-    image = image._replace(provenance=Provenance(99, 3, TIME_MS))
-    path = tmp_path / checkpoint_name(CheckpointId(100, 3))
+    image = image._replace(provenance=Provenance(99, LeaderEpoch(3), TIME_MS))
+    path = tmp_path / checkpoint_name(CheckpointId(100, LeaderEpoch(3)))
     path.write_bytes(written(image, voters(), codec))
     dumped = assert_same_dumps(path)
     kinds = {re.sub("Record$", "", type(record.message).__name__) for record in image.write()}

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from protocol.ids import LeaderEpoch
 from protocol.records.batch import (
     HEADER,
     MAX_SEQUENCE,
@@ -35,7 +36,7 @@ def test_checksum_is_crc32c() -> None:
 
 
 def test_header_has_61_bytes_in_kafkas_layout() -> None:
-    header = BatchHeader(1, 49, 2, 2, 3, 0x38, 4, 5, 6, 7, 8, 9, 10)
+    header = BatchHeader(1, 49, LeaderEpoch(2), 2, 3, 0x38, 4, 5, 6, 7, 8, 9, 10)
     packed = HEADER.pack(*header)
     assert len(packed) == 61
     assert struct.unpack_from(">q", packed, 43) == (7,)

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from protocol.ids import LeaderEpoch
 from protocol.records.batch import HEADER_SIZE, crc_is_valid, pack_batch, parse_header
 from protocol.records.builder import Record, build_batch, empty_batch, rebuild_batch
 from protocol.records.compression import Codec, compress, decompress
@@ -88,7 +89,7 @@ def test_rebuilding_keeps_offsets_producer_and_flags() -> None:
     batch = build_batch(
         [Record(100 + n, b"%d" % n, b"v", [("h", None)]) for n in range(5)],
         base_offset=70,
-        leader_epoch=3,
+        leader_epoch=LeaderEpoch(3),
         codec=Codec.ZSTD,
         producer_id=9,
         producer_epoch=2,
@@ -131,7 +132,7 @@ def test_rebuilding_without_records_returns_a_bare_header() -> None:
 
 def test_all_records_of_several_batches_are_read_with_their_headers() -> None:
     one = build_batch([Record(1, None, b"a")])
-    two = build_batch([Record(2, None, b"b"), Record(3, None, b"c")], base_offset=1, leader_epoch=4)
+    two = build_batch([Record(2, None, b"b"), Record(3, None, b"c")], base_offset=1, leader_epoch=LeaderEpoch(4))
     found = [(h.leader_epoch, r.offset) for h, r in iter_all_records(one + two + two[:-1])]
     assert found == [(-1, 0), (4, 1), (4, 2)]
 

@@ -2,6 +2,7 @@
 
 import pytest
 
+from protocol.ids import LeaderEpoch
 from protocol.records.batch import parse_header
 from protocol.records.builder import Record, build_batch
 from protocol.records.control import (
@@ -28,7 +29,7 @@ def test_marker_has_78_bytes_with_producer_and_coordinator_epoch(type: ControlTy
 
 
 def test_other_control_records_end_no_transaction() -> None:
-    batch = control_batch([(ControlType.LEADER_CHANGE, b"encoded")], 5, base_offset=3, leader_epoch=2)
+    batch = control_batch([(ControlType.LEADER_CHANGE, b"encoded")], 5, base_offset=3, leader_epoch=LeaderEpoch(2))
     header = parse_header(batch)
     assert (header.base_offset, header.leader_epoch, header.is_transactional) == (3, 2, False)
     assert read_marker(batch) is None

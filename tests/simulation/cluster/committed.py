@@ -6,6 +6,7 @@ from broker.metadata.image.loader import MetadataLoader, RecordBatch
 from broker.metadata.image.metadata_image import EMPTY_IMAGE, MetadataImage
 from broker.metadata.image.records import decode_record
 from broker.runtime.quorum.quorum import CommittedBatch
+from protocol.ids import LeaderEpoch
 
 
 class CommittedMetadata:
@@ -34,7 +35,9 @@ class CommittedMetadata:
     def _replay(self, batch: CommittedBatch) -> None:
         before = self._loader.image
         records = [decode_record(frame) for frame in batch.frames]
-        self._loader.load([RecordBatch(batch.base_offset, batch.last_offset, batch.epoch, batch.timestamp_ms, records)])
+        self._loader.load(
+            [RecordBatch(batch.base_offset, batch.last_offset, LeaderEpoch(batch.epoch), batch.timestamp_ms, records)]
+        )
         self.end = batch.last_offset + 1
         image = self._loader.image
         if image is not before:

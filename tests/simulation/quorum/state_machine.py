@@ -66,14 +66,14 @@ class State:
         if kraft_version > 0:
             opening += control_records(ControlState(kraft_version, voters.to_record()))
         epoch, time_ms = self.epoch, self.timestamp_ms
-        batches = [control_batch(opening, time_ms, base_offset=0, leader_epoch=epoch)]
+        batches = [control_batch(opening, time_ms, base_offset=0, leader_epoch=LeaderEpoch(epoch))]
         offset = len(opening)
         for start in range(0, len(frames), _RECORDS_PER_BATCH):
             chunk = frames[start : start + _RECORDS_PER_BATCH]
             batches.append(data_batch(chunk, base_offset=offset, epoch=epoch, timestamp_ms=time_ms))
             offset += len(chunk)
         footer = (ControlType.SNAPSHOT_FOOTER, encode_bytes(SnapshotFooterRecord(), 0))
-        batches.append(control_batch([footer], time_ms, base_offset=offset, leader_epoch=epoch))
+        batches.append(control_batch([footer], time_ms, base_offset=offset, leader_epoch=LeaderEpoch(epoch)))
         return b"".join(batches)
 
     @classmethod

@@ -20,7 +20,7 @@ from broker.net.peer import SocketAddress
 from broker.runtime.controller.driver import Command, ControllerDriver
 from broker.runtime.quorum.quorum import Appended, CommittedBatch, LeaderAndEpoch, NotLeader, QuorumListener
 from protocol.errors import ErrorCode, KafkaError
-from protocol.ids import Offset
+from protocol.ids import LeaderEpoch, Offset
 from protocol.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
 from protocol.messages.assign_replicas_to_dirs import AssignReplicasToDirsRequest
 from protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
@@ -83,7 +83,7 @@ class IdealQuorum:
             raise NotLeader
         base, now_ms = self._next_offset, self._process.now_ms()
         self._next_offset += len(frames)
-        self._pending.append(CommittedBatch(base, self._next_offset - 1, epoch, now_ms, list(frames)))
+        self._pending.append(CommittedBatch(base, self._next_offset - 1, LeaderEpoch(epoch), now_ms, list(frames)))
         if self._commit is None:
             self._commit = self._process.world.schedule(self._delay_ms(), self._commit_all, process=self._process)
         return Appended(Offset(base), Offset(self._next_offset - 1), now_ms)
@@ -332,7 +332,7 @@ def _bootstrap(*, elr: bool) -> list[VersionedRecord]:
 
 def _decoded(batch: CommittedBatch) -> RecordBatch:
     records = [decode_record(frame) for frame in batch.frames]
-    return RecordBatch(batch.base_offset, batch.last_offset, batch.epoch, batch.timestamp_ms, records)
+    return RecordBatch(batch.base_offset, batch.last_offset, LeaderEpoch(batch.epoch), batch.timestamp_ms, records)
 
 
 def _ignore_answer(request: AlterPartitionRequest, response: AlterPartitionResponse) -> None:

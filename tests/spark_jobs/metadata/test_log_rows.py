@@ -6,6 +6,7 @@ import pyarrow as pa
 import pytest
 
 from broker.metadata.image.records import MetadataRecord, encode_record
+from protocol.ids import LeaderEpoch
 from protocol.messages.metadata_records import (
     AbortTransactionRecord,
     BeginTransactionRecord,
@@ -38,15 +39,15 @@ OTHER = Uuid(bytes([0x08]) + bytes(15))
 
 def batch(*records: MetadataRecord, base: int = 0, codec: Codec = Codec.NONE) -> bytes:
     frames = [encode_record(record, record.MAX_VERSION) for record in records]
-    return build_value_batch(frames, 1_000 + base, base_offset=base, leader_epoch=5, codec=codec)
+    return build_value_batch(frames, 1_000 + base, base_offset=base, leader_epoch=LeaderEpoch(5), codec=codec)
 
 
 def raw_batch(*frames: bytes, base: int = 0) -> bytes:
-    return build_value_batch(frames, 1_000, base_offset=base, leader_epoch=5)
+    return build_value_batch(frames, 1_000, base_offset=base, leader_epoch=LeaderEpoch(5))
 
 
 def control(base: int) -> bytes:
-    return control_batch([(ControlType.LEADER_CHANGE, b"value")], 7, base_offset=base, leader_epoch=6)
+    return control_batch([(ControlType.LEADER_CHANGE, b"value")], 7, base_offset=base, leader_epoch=LeaderEpoch(6))
 
 
 def rows(data: bytes, start: int = 0, end: int = FOREVER) -> list[dict[str, object]]:

@@ -10,6 +10,7 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from broker.metadata.image.records import encode_record
+from protocol.ids import LeaderEpoch
 from protocol.messages.metadata_records import ConfigRecord, NoOpRecord, PartitionChangeRecord
 from protocol.primitives import Uuid
 from protocol.records.batch import HEADER_SIZE, iter_headers, write_crc
@@ -42,7 +43,7 @@ def batch(draw: random.Random, base: int, *, plain: bool) -> bytes:
         step = draw.choice([0, 1, 1_000, -7])
     codec = Codec.NONE if plain else draw.choice([Codec.NONE, Codec.NONE, Codec.LZ4])
     records = [Record(10_000 + step * number, key, frame(draw), headers) for number in range(count)]
-    return build_batch(records, base_offset=base, leader_epoch=1, codec=codec)
+    return build_batch(records, base_offset=base, leader_epoch=LeaderEpoch(1), codec=codec)
 
 
 def log(draw: random.Random) -> list[bytes]:
@@ -107,7 +108,7 @@ def test_batch_of_exceptional_length_is_scanned() -> None:
     batches = log(draw)
     end = next(iter_headers(batches[-1]))[1].next_offset
     records = [Record(5, None, encode_record(NoOpRecord(), 0)) for _ in range(9_000)]
-    batches.append(build_batch(records, base_offset=end, leader_epoch=1))
+    batches.append(build_batch(records, base_offset=end, leader_epoch=LeaderEpoch(1)))
     assert together(batches) == one_by_one(batches)
     assert together(batches[-1:]) == one_by_one(batches[-1:])
 
@@ -116,5 +117,5 @@ def test_three_byte_offset_deltas_are_scanned() -> None:
     count, batches = 9_000, []
     for number in range(MIN_LANES):
         records = [Record(5, None, encode_record(NoOpRecord(), 0))] * count
-        batches.append(build_batch(records, base_offset=number * count, leader_epoch=1))
+        batches.append(build_batch(records, base_offset=number * count, leader_epoch=LeaderEpoch(1)))
     assert together(batches) == one_by_one(batches)

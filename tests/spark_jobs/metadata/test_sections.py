@@ -4,6 +4,7 @@ import pyarrow as pa
 import pytest
 
 from broker.metadata.image.records import InvalidMetadata, MetadataRecord, encode_record
+from protocol.ids import LeaderEpoch
 from protocol.messages.metadata_records import (
     ClearElrRecord,
     ConfigRecord,
@@ -33,7 +34,7 @@ def rows_with(*records: MetadataRecord, base: int = 0, origin: int = 0, end: int
 
 
 def rows_of_frames(*frames: bytes, base: int = 0, origin: int = 0, end: int = 1_000) -> pa.Table:
-    data = build_value_batch(frames, 5, base_offset=base, leader_epoch=1)
+    data = build_value_batch(frames, 5, base_offset=base, leader_epoch=LeaderEpoch(1))
     return pa.Table.from_batches([rows_of(data, start=0, end=end, origin=origin)])
 
 

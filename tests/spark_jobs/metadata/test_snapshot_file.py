@@ -10,6 +10,7 @@ from broker.metadata.image.metadata_version import METADATA_VERSION
 from broker.metadata.image.records import MetadataRecord, encode_record
 from broker.metadata.snapshot.codec import FRAME_BYTES_PER_BATCH, RECORDS_PER_BATCH, InvalidSnapshot, image_batches
 from protocol.errors import EncodeError
+from protocol.ids import LeaderEpoch
 from protocol.messages.common_records import VotersRecord, VotersRecordVoter
 from protocol.messages.metadata_records import NoOpRecord, PartitionRecord, TopicRecord
 from protocol.primitives import Uuid
@@ -39,7 +40,7 @@ def snapshot_of(records: list[MetadataRecord], control: ControlState | None = No
     frames = [_frame(record) for record in records]
     job.take(rows_of_frames(*frames, end=FOREVER))
     job.control = control
-    placed = image._replace(provenance=Provenance(image.offset, 1, 5))
+    placed = image._replace(provenance=Provenance(image.offset, LeaderEpoch(1), 5))
     return b"".join(job.snapshot()), b"".join(image_batches(placed, control))
 
 
@@ -151,7 +152,7 @@ def test_damaged_snapshot_is_refused(pieces: list[bytes]) -> None:
 
 def test_unknown_records_in_a_snapshot_are_refused(pieces: list[bytes]) -> None:
     opening, *_, footer = [b"".join(pieces)[at : at + header.size] for at, header in iter_headers(b"".join(pieces))]
-    unknown = build_value_batch([b"\x01\x05\x09\x00"], 5, base_offset=1, leader_epoch=1)
+    unknown = build_value_batch([b"\x01\x05\x09\x00"], 5, base_offset=1, leader_epoch=LeaderEpoch(1))
     footer = (2).to_bytes(8, "big") + footer[8:]
     with pytest.raises(InvalidSnapshot, match="API key 5, version 9"):
         read_back([opening, unknown, footer])
@@ -161,7 +162,7 @@ def test_sections_restored_from_bytes_assemble_to_the_snapshot() -> None:
     job = SingleProcess()
     topic_id = Uuid(b"\x42" * 16)
     job.take(rows_of_frames(_frame(TopicRecord("t", topic_id)), _frame(partition(topic_id, 0, 3, 3))))
-    context = EncodeContext(job.registry.version, job.epoch, job.timestamp_ms)
+    context = EncodeContext(job.registry.version, LeaderEpoch(job.epoch), job.timestamp_ms)
     registry = encode_registry(job.registry, None, context)
     sections = [encode_section(number, state, context) for number, state in enumerate(job.sections)]
     kept = [EncodedSection.of(each.section, each.batches) for each in sections if each.records]
@@ -173,6 +174,6 @@ def test_sections_restored_from_bytes_assemble_to_the_snapshot() -> None:
 
 
 def test_snapshot_of_an_empty_cluster_equals_the_nodes() -> None:
-    context = EncodeContext(Registry().version, 0, 0)
+    context = EncodeContext(Registry().version, LeaderEpoch(0), 0)
     data = b"".join(assemble(encode_registry(Registry(), None, context), []))
     assert data == b"".join(image_batches(MetadataImage(), None))

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from protocol.ids import LeaderEpoch
 from spark_jobs.metadata.frame_heads import UnknownRecord
 from spark_jobs.metadata_snapshots.__main__ import run
 from spark_jobs.metadata_snapshots.commits import Commit, Since
@@ -19,7 +20,13 @@ from tests.support.fakes.served_metadata_log import ServedMetadataLog
 def commit(records: int, size: int, changed: int, *, open_since: int = -1) -> Commit:
     since = Since(size, changed)
     return Commit(
-        cluster_id="x", end=5, epoch=1, timestamp_ms=0, open_since=open_since, snapshot_records=records, since=since
+        cluster_id="x",
+        end=5,
+        epoch=LeaderEpoch(1),
+        timestamp_ms=0,
+        open_since=open_since,
+        snapshot_records=records,
+        since=since,
     )
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from broker.metadata.snapshot.manifest import LATEST, SnapshotManifest
+from protocol.ids import LeaderEpoch
 from spark_jobs.metadata_snapshots.commits import empty
 from spark_jobs.metadata_snapshots.failures import failure_of
 from spark_jobs.metadata_snapshots.out_check import check_out
@@ -64,7 +65,13 @@ def test_location_belongs_to_one_cluster(store: StateStore) -> None:
 
 def test_location_with_snapshots_only_belongs_to_one_cluster(store: StateStore) -> None:
     manifest = SnapshotManifest(
-        cluster_id="mine", end_offset=5, epoch=1, size=9, sha256="0" * 64, records=2, last_contained_log_timestamp=3
+        cluster_id="mine",
+        end_offset=5,
+        epoch=LeaderEpoch(1),
+        size=9,
+        sha256="0" * 64,
+        records=2,
+        last_contained_log_timestamp=3,
     )
     StateStore(store.uri, "").put(LATEST, [manifest.to_json()])
     check_out(store.uri, "mine")

@@ -12,6 +12,7 @@ import pytest
 from broker.metadata.image.metadata_version import MetadataVersion
 from broker.metadata.snapshot.codec import InvalidSnapshot, image_batches
 from broker.metadata.snapshot.manifest import SnapshotManifest
+from protocol.ids import LeaderEpoch
 from spark_jobs.metadata.fold_context import context_of
 from spark_jobs.metadata.log_rows import ALL_SECTIONS, LOG_ROWS, REGISTRY, rows_of
 from spark_jobs.metadata.registry import RegistryChange
@@ -74,7 +75,7 @@ def fold(store: StateStore, rows: pa.Table, sink: RecordingSink | None = None) -
     folded = [step.one(section, rows) for section in ALL_SECTIONS]
     files = {each.section: each.file for each in folded if each.file is not None}
     version = next(each.metadata_version for each in folded if each.metadata_version is not None)
-    encode = EncodeContext(MetadataVersion(version), summary.epoch, summary.timestamp_ms)
+    encode = EncodeContext(MetadataVersion(version), LeaderEpoch(summary.epoch), summary.timestamp_ms)
     control = control_to_bytes(control_after(None, summary.control))
     return Encoding(store, files, context.end, encode, control), folded
 
@@ -267,9 +268,9 @@ def test_files_of_dead_writers_are_removed_after_a_day(uri: StoreUri, log: Log, 
 
 def test_invalid_snapshot_is_never_put_in_place(uri: StoreUri, log: Log, tmp_path: Path) -> None:
     with pytest.raises(InvalidSnapshot):
-        ObjectSnapshotStore(uri).write("x", 5, 1, [node_snapshot(log)[:-1]])
+        ObjectSnapshotStore(uri).write("x", 5, LeaderEpoch(1), [node_snapshot(log)[:-1]])
     with pytest.raises(WrongSnapshot):
-        ObjectSnapshotStore(uri).write("x", 5, 99, [node_snapshot(log)])
+        ObjectSnapshotStore(uri).write("x", 5, LeaderEpoch(99), [node_snapshot(log)])
     assert not list(tmp_path.glob("*.checkpoint"))
     assert not list(tmp_path.glob("*.json"))
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 
 from broker.metadata.image.records import encode_record
+from protocol.ids import LeaderEpoch
 from protocol.messages.metadata_records import NoOpRecord
 from protocol.records.builder import build_value_batch
 
@@ -14,6 +15,6 @@ def batches(*sizes: int, epochs: Iterable[int] = ()) -> list[bytes]:
     given = list(epochs) or [1] * len(sizes)
     made, base = [], 0
     for size, epoch in zip(sizes, given, strict=True):
-        made.append(build_value_batch([FRAME] * size, 1000 + base, base_offset=base, leader_epoch=epoch))
+        made.append(build_value_batch([FRAME] * size, 1000 + base, base_offset=base, leader_epoch=LeaderEpoch(epoch)))
         base += size
     return made

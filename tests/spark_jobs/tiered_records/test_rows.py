@@ -10,6 +10,7 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
+from protocol.ids import LeaderEpoch
 from protocol.records.batch import HEADER_SIZE, BatchHeader, TimestampType, iter_headers, pack_batch, write_crc
 from protocol.records.builder import Record, build_batch, empty_batch, rebuild_batch
 from protocol.records.compression import Codec
@@ -59,7 +60,7 @@ def batch(draw: random.Random, base: int) -> bytes:
     made = build_batch(
         [record(draw) for _ in range(draw.choice([1, 2, 3, 40]))],
         base_offset=base,
-        leader_epoch=draw.randrange(4),
+        leader_epoch=LeaderEpoch(draw.randrange(4)),
         codec=draw.choice(list(Codec)),
         timestamp_type=draw.choice(list(TimestampType)),
         producer_id=producer_id,
@@ -195,7 +196,7 @@ def raw_batch(*contents: bytes, count: int | None = None) -> bytes:
     """Build a batch of records with the given contents, which are shorter than 64 bytes."""
     body = b"".join(bytes([2 * len(content)]) + content for content in contents)
     count = len(contents) if count is None else count
-    return pack_batch(BatchHeader(0, 0, 0, 2, 0, 0, max(count, 1) - 1, 5, 5, -1, -1, -1, count), body)
+    return pack_batch(BatchHeader(0, 0, LeaderEpoch(0), 2, 0, 0, max(count, 1) - 1, 5, 5, -1, -1, -1, count), body)
 
 
 GOOD = bytes([0, 0, 0, 1, 2, 7, 0])

@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
+from protocol.ids import LeaderEpoch
 from protocol.primitives import Uuid
 from protocol.records.batch import parse_header
 from protocol.records.builder import Record, build_batch, empty_batch
@@ -81,7 +82,9 @@ class TieredPartitionHarness:
     def skip_to(self, offset: int) -> None:
         """Append a batch without records, as compaction leaves it."""
         made = build_batch(
-            [Record(BEGAN_MS, None, None)] * (offset - self.end), base_offset=self.end, leader_epoch=self._epoch
+            [Record(BEGAN_MS, None, None)] * (offset - self.end),
+            base_offset=self.end,
+            leader_epoch=LeaderEpoch(self._epoch),
         )
         self.log.append_as_follower(empty_batch(parse_header(made)), now_ms=BEGAN_MS)
 
@@ -95,7 +98,7 @@ class TieredPartitionHarness:
         batch = build_batch(
             records,
             base_offset=base,
-            leader_epoch=self._epoch,
+            leader_epoch=LeaderEpoch(self._epoch),
             codec=codec,
             producer_id=producer_id,
             producer_epoch=-1 if producer_id < 0 else 0,

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
+from protocol.ids import LeaderEpoch
 from protocol.primitives import Buffer
 from protocol.records.batch import HEADER_SIZE, BatchHeader, parse_header
 from protocol.records.builder import build_value_batch
@@ -10,7 +11,7 @@ from protocol.records.reader import FullRecord, iter_records
 
 def data_batch(frames: Sequence[bytes], *, base_offset: int, epoch: int, timestamp_ms: int) -> bytes:
     """Return a batch of framed metadata records with null keys and one timestamp, as in the log and in snapshots."""
-    return build_value_batch(frames, timestamp_ms, base_offset=base_offset, leader_epoch=epoch)
+    return build_value_batch(frames, timestamp_ms, base_offset=base_offset, leader_epoch=LeaderEpoch(epoch))
 
 
 def iter_all_records(batches: Buffer) -> Iterator[tuple[BatchHeader, FullRecord]]:

@@ -76,7 +76,7 @@ class TopicPartition:
     def append(self, values: Sequence[bytes]) -> int:
         """Append values; return the offset of the first."""
         base = self.end
-        data = build_value_batch(values, 1, base_offset=base, leader_epoch=self.epoch)
+        data = build_value_batch(values, 1, base_offset=base, leader_epoch=LeaderEpoch(self.epoch))
         self.batches.append(_Batch(base, base + len(values), self.epoch, data))
         self.history += values
         polls, self.polls = self.polls, []

@@ -37,7 +37,7 @@ from broker.runtime.partitions.registry import Partitions
 from broker.runtime.partitions.replica_assignments import ReplicaAssignments
 from protocol.errors import ErrorCode
 from protocol.headers import RequestHeader
-from protocol.ids import BrokerEpoch
+from protocol.ids import BrokerEpoch, LeaderEpoch
 from protocol.messages.alter_partition import (
     AlterPartitionRequest,
     AlterPartitionResponse,
@@ -269,7 +269,7 @@ class DataPlane:
         """Commit records of the metadata log and publish them."""
         first = self._loader.state.last_offset + 1
         publication = self._loader.load(
-            [RecordBatch(first, first + len(records) - 1, 1, self.clock.now_ms(), list(records))]
+            [RecordBatch(first, first + len(records) - 1, LeaderEpoch(1), self.clock.now_ms(), list(records))]
         )
         for publisher in (self.metadata, self.assignments):
             publisher.on_metadata(publication.delta, publication.image)

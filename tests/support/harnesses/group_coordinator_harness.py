@@ -15,6 +15,7 @@ from broker.runtime.coordinators.hosted_shard import WriteLimits
 from broker.runtime.coordinators.shard_loader import ShardLoader
 from broker.runtime.coordinators.shard_runtime import ShardRuntime
 from protocol.headers import RequestHeader
+from protocol.ids import LeaderEpoch
 from protocol.messages.metadata_records import (
     BrokerEndpoint,
     PartitionRecord,
@@ -97,7 +98,7 @@ class GroupCoordinatorHarness:
     def _apply(self, *records: RegisterBrokerRecord | TopicRecord | PartitionRecord | RemoveTopicRecord) -> None:
         delta = MetadataDelta(self.image)
         delta.replay_all(records)
-        self.image = delta.apply(Provenance(self.image.offset + 1, 1, 0))
+        self.image = delta.apply(Provenance(self.image.offset + 1, LeaderEpoch(1), 0))
         self.groups.on_metadata(delta, self.image)
 
 

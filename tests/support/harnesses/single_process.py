@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from protocol.ids import LeaderEpoch
 from protocol.primitives import Buffer
 from protocol.records.compression import Codec
 from protocol.records.quorum_control import ControlState
@@ -73,7 +74,7 @@ class SingleProcess:
         """Yield the bytes of the snapshot at `end` in pieces. Raises ValueError while a transaction is open."""
         if self.is_open:
             raise ValueError(f"a metadata transaction has been open since offset {self.end}")
-        context = EncodeContext(self.registry.version, self.epoch, self.timestamp_ms, codec)
+        context = EncodeContext(self.registry.version, LeaderEpoch(self.epoch), self.timestamp_ms, codec)
         sections = (encode_section(number, state, context) for number, state in enumerate(self.sections))
         return assemble(encode_registry(self.registry, self.control, context), sections)
 

@@ -12,6 +12,7 @@ from broker.metadata.image.slices import finish
 from broker.metadata.snapshot.check import SnapshotCheck
 from broker.metadata.snapshot.codec import image_batches
 from broker.metadata.snapshot.fold import SnapshotFold
+from protocol.ids import LeaderEpoch
 from protocol.messages import metadata_records as messages
 from tests.broker.metadata.record_samples import (
     IGNORED,
@@ -60,7 +61,7 @@ def test_ignored_records_change_nothing(record_type: type[messages.NoOpRecord]) 
 @every_sample
 def test_loader_accepts_every_record(sample: Sample) -> None:
     records = [*sample.before, sample.record]
-    publication = MetadataLoader().load([RecordBatch(0, len(records) - 1, 1, 1_000, records)])
+    publication = MetadataLoader().load([RecordBatch(0, len(records) - 1, LeaderEpoch(1), 1_000, records)])
     if not isinstance(sample.record, MARKERS):
         assert publication.image == sample.image
 

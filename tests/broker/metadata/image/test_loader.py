@@ -7,6 +7,7 @@ from broker.metadata.image.features import UnsupportedFeatureLevel, bootstrap_re
 from broker.metadata.image.loader import LoaderState, MetadataLoader, RecordBatch
 from broker.metadata.image.metadata_version import MetadataVersion
 from broker.metadata.image.records import InvalidMetadata, MetadataRecord
+from protocol.ids import LeaderEpoch
 from protocol.messages.metadata_records import (
     AbortTransactionRecord,
     BeginTransactionRecord,
@@ -23,7 +24,7 @@ def ids(next_id: int) -> ProducerIdsRecord:
 
 
 def batch(base: int, *records: MetadataRecord, epoch: int = 1) -> RecordBatch:
-    return RecordBatch(base, base + max(len(records), 1) - 1, epoch, 1_000 + base, records)
+    return RecordBatch(base, base + max(len(records), 1) - 1, LeaderEpoch(epoch), 1_000 + base, records)
 
 
 def test_provenance_follows_every_batch() -> None:

@@ -8,6 +8,7 @@ from broker.metadata.image.loader import MetadataLoader, RecordBatch
 from broker.metadata.image.metadata_image import EMPTY_IMAGE, MetadataImage, Provenance
 from broker.metadata.image.quota_image import quota_entity
 from broker.metadata.image.records import InvalidMetadata, MetadataRecord, decode_record, encode_record
+from protocol.ids import LeaderEpoch
 from protocol.messages.metadata_records import (
     AccessControlEntryRecord,
     BrokerRegistrationChangeRecord,
@@ -182,7 +183,7 @@ def test_delta_holds_the_changes() -> None:
     assert set(delta.topics.deleted) == {uuid(2)}
     assert delta.topics.changed[uuid(4)].is_new
     assert list(delta.topics.changed[uuid(1)].changed_partitions) == [1]
-    after = delta.apply(Provenance(100, 1, 0))
+    after = delta.apply(Provenance(100, LeaderEpoch(1), 0))
     assert after.topics.names() == ["a", "c", "d"]
     assert after.topics.partition_count == 4
     assert image.topics.names() == ["a", "b", "c"], "the base is unchanged"
@@ -243,8 +244,8 @@ def test_quota_entity_is_independent_of_part_order() -> None:
 def test_contradictions_are_fatal_and_change_nothing(record: MetadataRecord) -> None:
     image = everything()
     loader = MetadataLoader()
-    loader.load([RecordBatch(0, 40, 1, 0, written(image))])
+    loader.load([RecordBatch(0, 40, LeaderEpoch(1), 0, written(image))])
     before = loader.state
     with pytest.raises(InvalidMetadata):
-        loader.load([RecordBatch(41, 41, 1, 0, [record])])
+        loader.load([RecordBatch(41, 41, LeaderEpoch(1), 0, [record])])
     assert loader.state is before

@@ -22,6 +22,7 @@ from broker.metadata.snapshot.codec import (
     read_snapshot,
 )
 from broker.metadata.snapshot.fold import SnapshotFold
+from protocol.ids import LeaderEpoch
 from protocol.messages.common_records import Endpoint, KRaftVersionFeature, VotersRecord, VotersRecordVoter
 from protocol.messages.metadata_records import ConfigRecord, FeatureLevelRecord, PartitionRecord, TopicRecord
 from protocol.primitives import Uuid
@@ -101,7 +102,7 @@ def test_compression_applies_to_data_batches_only(codec: Codec) -> None:
 
 
 def test_batch_headers_have_the_logs_epoch_and_timestamp() -> None:
-    image = image_with(topics={"a": 3})._replace(provenance=Provenance(41, 9, 123_456))
+    image = image_with(topics={"a": 3})._replace(provenance=Provenance(41, LeaderEpoch(9), 123_456))
     for header in headers(written(image)):
         assert (header.leader_epoch, header.base_timestamp, header.max_timestamp) == (9, 123_456, 123_456)
         assert (header.producer_id, header.producer_epoch, header.base_sequence) == (-1, -1, -1)

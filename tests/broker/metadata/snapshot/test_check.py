@@ -9,6 +9,7 @@ from broker.metadata.image.metadata_version import METADATA_VERSION
 from broker.metadata.image.records import MetadataRecord, VersionedRecord, encode_record
 from broker.metadata.snapshot.check import SnapshotCheck
 from broker.metadata.snapshot.codec import MAX_OPENED_BYTES, InvalidSnapshot, image_batches, snapshot_batches
+from protocol.ids import LeaderEpoch
 from protocol.messages.metadata_records import (
     ConfigRecord,
     FeatureLevelRecord,
@@ -25,7 +26,7 @@ from tests.broker.metadata.images import uuid
 
 
 def check(content: bytes, epoch: int, piece_bytes: int = 1_000) -> SnapshotCheck:
-    made = SnapshotCheck(epoch)
+    made = SnapshotCheck(LeaderEpoch(epoch))
     for start in range(0, len(content), piece_bytes):
         made.feed(content[start : start + piece_bytes])
     made.end()
@@ -34,7 +35,7 @@ def check(content: bytes, epoch: int, piece_bytes: int = 1_000) -> SnapshotCheck
 
 def written(records: Iterable[MetadataRecord]) -> bytes:
     versioned = [VersionedRecord(record, 0) for record in records]
-    return b"".join(snapshot_batches(versioned, epoch=3, last_timestamp_ms=5, batch_timestamp_ms=5))
+    return b"".join(snapshot_batches(versioned, epoch=LeaderEpoch(3), last_timestamp_ms=5, batch_timestamp_ms=5))
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -116,5 +117,5 @@ def with_frames(frames: list[bytes], codec: Codec = Codec.NONE) -> bytes:
     whole = written([FeatureLevelRecord(name=METADATA_VERSION, feature_level=25)] * len(frames))
     opening, data, footer = (position for position, _ in iter_headers(whole))
     assert opening == 0
-    batch = build_value_batch(frames, 5, base_offset=1, leader_epoch=3, codec=codec)
+    batch = build_value_batch(frames, 5, base_offset=1, leader_epoch=LeaderEpoch(3), codec=codec)
     return whole[:data] + batch + whole[footer:]

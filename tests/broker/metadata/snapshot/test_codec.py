@@ -11,6 +11,7 @@ from broker.metadata.snapshot.codec import (
     snapshot_batches,
     voters_checkpoint,
 )
+from protocol.ids import LeaderEpoch
 from protocol.messages.common_records import Endpoint, KRaftVersionFeature, VotersRecord, VotersRecordVoter
 from protocol.messages.metadata_records import FeatureLevelRecord
 from protocol.primitives import uuid_from_text
@@ -84,7 +85,9 @@ def test_voters_survive_the_round_trip() -> None:
 
 def test_static_quorum_has_no_voters_record() -> None:
     data = b"".join(
-        snapshot_batches((), epoch=3, last_timestamp_ms=1, batch_timestamp_ms=1, control=ControlState(0, None))
+        snapshot_batches(
+            (), epoch=LeaderEpoch(3), last_timestamp_ms=1, batch_timestamp_ms=1, control=ControlState(0, None)
+        )
     )
     assert read_snapshot(data).control is None
     assert read_snapshot(data).epoch == 3
@@ -92,7 +95,7 @@ def test_static_quorum_has_no_voters_record() -> None:
 
 def test_large_image_round_trips_over_several_batches() -> None:
     records = list(image_with(topics={"t": 2 * RECORDS_PER_BATCH}).write())
-    data = b"".join(snapshot_batches(records, epoch=9, last_timestamp_ms=5, batch_timestamp_ms=5))
+    data = b"".join(snapshot_batches(records, epoch=LeaderEpoch(9), last_timestamp_ms=5, batch_timestamp_ms=5))
     assert read_snapshot(data).records == [record.message for record in records]
     headers = [header for _, header in iter_headers(data)]
     assert len(headers) == 2 + 3
@@ -119,7 +122,9 @@ def test_flipped_bit_is_detected(position: int) -> None:
 
 
 def test_misplaced_batches_are_detected() -> None:
-    first, *rest = snapshot_batches(bootstrap_records(), epoch=0, last_timestamp_ms=0, batch_timestamp_ms=0)
+    first, *rest = snapshot_batches(
+        bootstrap_records(), epoch=LeaderEpoch(0), last_timestamp_ms=0, batch_timestamp_ms=0
+    )
     with pytest.raises(InvalidSnapshot):
         read_snapshot(b"".join([*rest, first]))
     with pytest.raises(InvalidSnapshot):

@@ -13,11 +13,12 @@ from broker.metadata.snapshot.manifest import (
     SnapshotManifest,
     parse_manifest_name,
 )
+from protocol.ids import LeaderEpoch
 
 MANIFEST = SnapshotManifest(
     cluster_id="vPeOCWypqUOSepEvx0cbog",
     end_offset=1234,
-    epoch=7,
+    epoch=LeaderEpoch(7),
     size=4096,
     sha256="0123456789abcdef" * 4,
     records=17,

@@ -20,7 +20,7 @@ from broker.runtime.controller.broker_lifecycle import (
 )
 from broker.runtime.controller.channel import ControllerUnavailable, LocalControllerChannel
 from protocol.errors import ErrorCode, KafkaError
-from protocol.ids import BrokerEpoch, BrokerId
+from protocol.ids import BrokerEpoch, BrokerId, LeaderEpoch
 from protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
 from protocol.messages.broker_registration import BrokerRegistrationRequest, BrokerRegistrationResponse
 from tests.broker.metadata.images import LISTENER, directory_of, endpoint, image_with, uuid
@@ -80,7 +80,9 @@ class BrokerLifecycleHarness:
     def publish(self, offset: int, *, fenced: bool = False, epoch: int = EPOCH) -> None:
         """Publish metadata up to `offset`, in which broker 1 is registered."""
         own = image_with().brokers.brokers[1]._replace(fenced=fenced, epoch=BrokerEpoch(epoch))
-        image = EMPTY_IMAGE._replace(provenance=Provenance(offset, 1, 0), brokers=ClusterImage(Map({1: own})))
+        image = EMPTY_IMAGE._replace(
+            provenance=Provenance(offset, LeaderEpoch(1), 0), brokers=ClusterImage(Map({1: own}))
+        )
         self.lifecycle.on_metadata(MetadataDelta(EMPTY_IMAGE), image)
 
     async def reach_running(self) -> None:

@@ -18,7 +18,7 @@ from broker.metadata.snapshot.codec import image_batches
 from broker.runtime.controller.driver import Command, ControllerDriver, UnusableSnapshot
 from broker.runtime.quorum.quorum import Appended, BatchTooLarge, CommittedBatch, NotLeader, QuorumListener
 from protocol.errors import ErrorCode, KafkaError
-from protocol.ids import Offset
+from protocol.ids import LeaderEpoch, Offset
 from protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
 from protocol.messages.metadata_records import RemoveTopicRecord, TopicRecord
 from tests.broker.metadata.images import CLUSTER_ID, Cluster, PlainSchema, image_of, uuid
@@ -66,7 +66,7 @@ class ScriptedQuorum:
         base, count = self.log_end_offset, len(frames) or 1
         self.log_end_offset += count
         time_ms = 1_000 + base
-        self.tail.append(CommittedBatch(base, base + count - 1, epoch, time_ms, list(frames)))
+        self.tail.append(CommittedBatch(base, base + count - 1, LeaderEpoch(epoch), time_ms, list(frames)))
         return Appended(Offset(base), Offset(base + count - 1), time_ms)
 
     def commit(self) -> None:
@@ -223,7 +223,7 @@ def test_snapshot_replaces_the_state_and_publishes_removals() -> None:
     target = image_of([TopicRecord(name="new", topic_id=uuid(502))], node.driver.image)
     delta = MetadataDelta(target)
     delta.replay(RemoveTopicRecord(topic_id=uuid(501)))
-    target = delta.apply(Provenance(99, 4, 5_000))
+    target = delta.apply(Provenance(99, LeaderEpoch(4), 5_000))
     done = node.driver.on_load_snapshot(make_snapshot_id(100, 4), Chunks(list(image_batches(target, None))))
     node.loop.run_soon()
     done.result()
@@ -248,7 +248,7 @@ def test_first_image_from_a_snapshot_has_a_whole_delta() -> None:
     default = ConfigResource(ResourceType.BROKER, CLUSTER_DEFAULT)
     records = [record.message for record in bootstrap_records()]
     target = image_of([*records, config_record(default, "num.io.threads", "3").message])
-    target = target._replace(provenance=Provenance(99, 4, 5_000))
+    target = target._replace(provenance=Provenance(99, LeaderEpoch(4), 5_000))
     node.quorum.high_watermark = node.quorum.log_end_offset = 100
     done = node.driver.on_load_snapshot(make_snapshot_id(100, 4), Chunks(list(image_batches(target, None))))
     node.loop.run_soon()
@@ -262,7 +262,7 @@ def test_first_image_from_a_snapshot_has_a_whole_delta() -> None:
 def test_snapshot_under_a_wrong_name_ends_the_node() -> None:
     node = Node()
     node.quorum.elect(2, 1)
-    content = list(image_batches(image_of([])._replace(provenance=Provenance(9, 3, 1)), None))
+    content = list(image_batches(image_of([])._replace(provenance=Provenance(9, LeaderEpoch(3), 1)), None))
     done = node.driver.on_load_snapshot(make_snapshot_id(10, 4), Chunks(content))
     node.loop.run_soon()
     assert isinstance(done.exception(), UnusableSnapshot)

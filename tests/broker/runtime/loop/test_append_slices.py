@@ -4,6 +4,7 @@ import pytest
 
 from broker.quorum.ready import Append
 from broker.runtime.loop.append_slices import SLICE_BATCHES, SLICE_BYTES, SMALL_BYTES, sliced
+from protocol.ids import LeaderEpoch
 from protocol.records.batch import iter_headers
 from protocol.records.builder import Record, build_batch
 from tests.support.quorum_values import make_append
@@ -11,7 +12,7 @@ from tests.support.quorum_values import make_append
 
 def append_of(count: int, value_bytes: int) -> Append:
     batches = [
-        build_batch([Record(7, None, bytes(value_bytes))], base_offset=offset, leader_epoch=3)
+        build_batch([Record(7, None, bytes(value_bytes))], base_offset=offset, leader_epoch=LeaderEpoch(3))
         for offset in range(count)
     ]
     return make_append(b"".join(batches), count, 3)

@@ -5,6 +5,7 @@ import asyncio
 from broker.metadata.image.delta import MetadataDelta
 from broker.metadata.image.metadata_image import EMPTY_IMAGE, MetadataImage, Provenance
 from broker.runtime.partitions.creation_wait import CreationWait
+from protocol.ids import LeaderEpoch
 
 
 class FakePartitions:
@@ -18,7 +19,7 @@ class FakePartitions:
 
 
 def image_at(offset: int) -> MetadataImage:
-    return EMPTY_IMAGE._replace(provenance=Provenance(offset, 1, 0))
+    return EMPTY_IMAGE._replace(provenance=Provenance(offset, LeaderEpoch(1), 0))
 
 
 def is_at_7(image: MetadataImage) -> bool:

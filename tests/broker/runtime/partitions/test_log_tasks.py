@@ -9,6 +9,7 @@ import pytest
 from broker.runtime.partitions.log_flusher import LogFlusher
 from broker.runtime.partitions.log_tasks import LogTasks, LogTaskSettings
 from broker.runtime.partitions.partition import Partition
+from protocol.ids import LeaderEpoch
 from protocol.records.builder import Record, build_batch
 from storage.config import CleanupPolicy, LogConfig
 from storage.directories.checkpoints import TopicPartition, read_offsets
@@ -221,7 +222,7 @@ class TestCut:
         node = upkeep.node
         node.create_topic(replicas=(1, 2), leader=2, config=config)
         for offset in range(batches):
-            data = build_batch([Record(1, b"k", b"x")], base_offset=offset, leader_epoch=0)
+            data = build_batch([Record(1, b"k", b"x")], base_offset=offset, leader_epoch=LeaderEpoch(0))
             node.partition().follower.append_fetched(0, offset, data, offset + 1, 0)
         node.loop.run_soon()
         return node.partition()
@@ -241,7 +242,9 @@ class TestCut:
         node = upkeep.node
         node.create_topic(replicas=(1, 2), leader=2)
         partition = node.partition()
-        data = build_batch([Record(1, b"k", b"x")], leader_epoch=0, producer_id=7, producer_epoch=0, base_sequence=0)
+        data = build_batch(
+            [Record(1, b"k", b"x")], leader_epoch=LeaderEpoch(0), producer_id=7, producer_epoch=0, base_sequence=0
+        )
         partition.follower.append_fetched(0, 0, data, 1, 0)
         node.io.is_held = True
         partition.follower.truncate_fully_and_start_at(0, 5)

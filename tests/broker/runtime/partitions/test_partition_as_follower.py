@@ -13,6 +13,7 @@ from broker.runtime.partitions.partition import Partition
 from broker.runtime.partitions.partition_reads import FetchLimits, FetchParams, read
 from broker.runtime.partitions.reads import FetchIsolation, FetchTarget, LogReadResult
 from protocol.errors import ErrorCode, KafkaError
+from protocol.ids import LeaderEpoch
 from protocol.primitives import Uuid
 from protocol.records.builder import Record, build_batch
 from storage.config import CleanupPolicy, LogConfig
@@ -37,7 +38,9 @@ def followed(node: DataPlane, config: LogConfig | None = None) -> Uuid:
 
 def records(base: int, count: int = 1, *, epoch: int = 0, value: bytes = b"v") -> bytes:
     """Return a batch as in a leader's log."""
-    return build_batch([Record(1, b"k", value) for _ in range(count)], base_offset=base, leader_epoch=epoch)
+    return build_batch(
+        [Record(1, b"k", value) for _ in range(count)], base_offset=base, leader_epoch=LeaderEpoch(epoch)
+    )
 
 
 def filled(node: DataPlane, count: int, *, high_watermark: int = 0, config: LogConfig | None = None) -> Partition:

@@ -8,6 +8,7 @@ import pytest
 from broker.quorum.identity import SnapshotId
 from broker.runtime.quorum.listener_feeds import CHUNK_BYTES, RECENT_BYTES, SLICE_RECORDS, ListenerFeeds
 from broker.runtime.quorum.quorum import CommittedBatch, RawSnapshotReader
+from protocol.ids import LeaderEpoch
 from protocol.primitives import Buffer
 from protocol.records.batch import iter_headers
 from protocol.records.builder import Record, build_batch
@@ -54,12 +55,14 @@ class FakeLog:
     def append(self, *values: bytes, epoch: int = 5) -> int:
         """Append a batch and return its end offset."""
         base = self.end_offset
-        batch = build_batch([Record(7, None, value) for value in values], base_offset=base, leader_epoch=epoch)
+        batch = build_batch(
+            [Record(7, None, value) for value in values], base_offset=base, leader_epoch=LeaderEpoch(epoch)
+        )
         return self._keep(base, batch, len(values))
 
     def append_control(self, epoch: int = 5) -> int:
         base = self.end_offset
-        batch = control_batch([(ControlType.LEADER_CHANGE, b"")], 7, base_offset=base, leader_epoch=epoch)
+        batch = control_batch([(ControlType.LEADER_CHANGE, b"")], 7, base_offset=base, leader_epoch=LeaderEpoch(epoch))
         return self._keep(base, batch, 1)
 
     def _keep(self, base: int, batch: bytes, count: int) -> int:
@@ -113,7 +116,7 @@ class ListenerFeedsHarness:
         """Append a batch as the leader does."""
         base = self.log.end_offset
         end = self.log.append(*values)
-        self.feeds.remember(CommittedBatch(base, end - 1, 5, 7, values))
+        self.feeds.remember(CommittedBatch(base, end - 1, LeaderEpoch(5), 7, values))
 
 
 class TestReading:
@@ -240,7 +243,7 @@ class TestOwnBatches:
         harness = ListenerFeedsHarness()
         listener = harness.listen()
         harness.feeds.on_leader_change(SELF)
-        harness.feeds.remember(CommittedBatch(0, 0, 5, 7, [b"lost"]))
+        harness.feeds.remember(CommittedBatch(0, 0, LeaderEpoch(5), 7, [b"lost"]))
         if how == "deposed":
             harness.feeds.on_leader_change(leader_and_epoch(2, 6))
         else:

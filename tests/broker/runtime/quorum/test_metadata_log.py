@@ -11,7 +11,7 @@ from broker.quorum.settings import StoredSnapshot
 from broker.runtime.quorum.metadata_log import RaftMetadataLog, SnapshotNotFound
 from broker.runtime.quorum.metadata_recovery import UnusableMetadataLog
 from protocol.compiler import encode_bytes
-from protocol.ids import Offset
+from protocol.ids import LeaderEpoch, Offset
 from protocol.messages.common_records import KRaftVersionRecord, SnapshotHeaderRecord, VotersRecord, VotersRecordVoter
 from protocol.records.batch import iter_headers
 from protocol.records.builder import Record, build_batch
@@ -43,7 +43,7 @@ def opened(fs: MemoryFileSystem) -> RaftMetadataLog:
 
 def batch(base: int, epoch: int, count: int = 1) -> bytes:
     records = [Record(NOW + base, None, b"record %d of %d" % (base + n, epoch)) for n in range(count)]
-    return build_batch(records, base_offset=base, leader_epoch=epoch)
+    return build_batch(records, base_offset=base, leader_epoch=LeaderEpoch(epoch))
 
 
 def voters(*ids: int) -> VotersRecord:
@@ -56,7 +56,7 @@ def control(base: int, epoch: int, *ids: int) -> bytes:
         (ControlType.KRAFT_VERSION, encode_bytes(KRaftVersionRecord(kraft_version=1), 0)),
         (ControlType.KRAFT_VOTERS, encode_bytes(voters(*ids), 0)),
     ]
-    return control_batch(records, NOW, base_offset=base, leader_epoch=epoch)
+    return control_batch(records, NOW, base_offset=base, leader_epoch=LeaderEpoch(epoch))
 
 
 def append(log: RaftMetadataLog, *batches: bytes) -> None:
@@ -229,7 +229,7 @@ def test_snapshot_replaces_the_log() -> None:
     install(log, make_snapshot_id(500, 4), 1, 2)
     assert (log.log_start_offset, log.log_end_offset) == (500, 500)
     log.sync()
-    assert names(fs, ".checkpoint") == [checkpoint_name(CheckpointId(500, 4))]
+    assert names(fs, ".checkpoint") == [checkpoint_name(CheckpointId(500, LeaderEpoch(4)))]
     fill(log, 505, 4)
     fs.crash(Random(1))
     log = opened(fs)
@@ -375,7 +375,7 @@ def test_damaged_0_0_snapshot_stops_the_start() -> None:
 def test_undecodable_control_batch_stops_the_start() -> None:
     fs = MemoryFileSystem()
     log = opened(fs)
-    append(log, control_batch([(ControlType.KRAFT_VOTERS, b"")], NOW, leader_epoch=1))
+    append(log, control_batch([(ControlType.KRAFT_VOTERS, b"")], NOW, leader_epoch=LeaderEpoch(1)))
     log.sync()
     with pytest.raises(UnusableMetadataLog, match="at offset 0"):
         opened(fs)
@@ -384,7 +384,7 @@ def test_undecodable_control_batch_stops_the_start() -> None:
 def test_data_batches_are_not_read_for_control_records() -> None:
     fs = MemoryFileSystem()
     log = opened(fs)
-    append(log, build_batch([Record(NOW, None, b"\xff" * 30)], leader_epoch=1), control(1, 1, 1))
+    append(log, build_batch([Record(NOW, None, b"\xff" * 30)], leader_epoch=LeaderEpoch(1)), control(1, 1, 1))
     log.sync()
     assert [record.offset for record in opened(fs).recovered.control] == [1, 2]
 
@@ -473,7 +473,7 @@ def test_damaged_snapshot_is_renamed_if_the_log_covers_it() -> None:
     log = opened(fs)
     assert (log.log_start_offset, log.log_end_offset) == (0, 30)
     assert snapshots(log) == []
-    assert names(fs, ".damaged") == [checkpoint_name(CheckpointId(25, 1)) + ".damaged"]
+    assert names(fs, ".damaged") == [checkpoint_name(CheckpointId(25, LeaderEpoch(1))) + ".damaged"]
 
 
 def test_damaged_snapshot_is_renamed_if_an_older_one_covers_the_log() -> None:

@@ -13,6 +13,7 @@ from broker.quorum.settings import MAX_BATCH_BYTES
 from broker.runtime.quorum.quorum import CommittedBatch
 from broker.runtime.quorum.state_file import InvalidQuorumState, QuorumStateFile, to_json
 from protocol.compiler import decode
+from protocol.ids import LeaderEpoch
 from protocol.messages.common_records import LeaderChangeMessage, VotersRecord
 from protocol.primitives import uuid_from_text
 from protocol.records.control import ControlType, control_type
@@ -115,11 +116,11 @@ class TestAppend:
     def test_append_requires_the_leader_of_the_epoch(self) -> None:
         node = QuorumNode()
         with pytest.raises(NotLeader):
-            node.quorum.append(1, [b"a"])
+            node.quorum.append(LeaderEpoch(1), [b"a"])
         node.start()
         for epoch in (0, 2):
             with pytest.raises(NotLeader):
-                node.quorum.append(epoch, [b"a"])
+                node.quorum.append(LeaderEpoch(epoch), [b"a"])
 
     def test_batch_above_the_limit_is_refused(self) -> None:
         node = QuorumNode().start()

@@ -10,6 +10,7 @@ from broker.metadata.image.loader import RecordBatch
 from broker.metadata.image.records import MetadataRecord
 from broker.runtime.remote_log.settings import RemoteLogSettings
 from broker.runtime.remote_log.topic_descriptions import TopicDescriptions
+from protocol.ids import LeaderEpoch
 from protocol.messages.metadata_records import ConfigRecord, PartitionRecord
 from storage.config import LogConfig
 from storage.tiered.errors import StoreUnavailable
@@ -63,7 +64,7 @@ class Harness(DataPlane):
         if hasattr(self, "descriptions"):
             delta = MetadataDelta(before)
             first = before.offset + 1
-            batch = RecordBatch(first, first + len(records) - 1, 1, 0, list(records))
+            batch = RecordBatch(first, first + len(records) - 1, LeaderEpoch(1), 0, list(records))
             for record in batch.records:
                 delta.replay(record)
             self.descriptions.on_metadata(delta, self.image)

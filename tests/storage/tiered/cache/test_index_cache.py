@@ -6,6 +6,7 @@ from random import Random
 
 import pytest
 
+from protocol.ids import LeaderEpoch
 from protocol.primitives import Uuid, uuid_to_text
 from protocol.records.builder import Record, build_batch
 from storage.files import read_file, write_file
@@ -51,7 +52,8 @@ class IndexCacheHarness:
     def segment(self, number: int = 1, *, aborted: bool = False) -> RemoteSegment:
         start = 100 * number
         batches = [
-            build_batch([Record(1000 * n, b"k", b"v")] * 2, base_offset=start + 2 * n, leader_epoch=0) for n in range(3)
+            build_batch([Record(1000 * n, b"k", b"v")] * 2, base_offset=start + 2 * n, leader_epoch=LeaderEpoch(0))
+            for n in range(3)
         ]
         return self.storage.put(
             number,

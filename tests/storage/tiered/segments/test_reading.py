@@ -5,6 +5,7 @@ from random import Random
 
 import pytest
 
+from protocol.ids import LeaderEpoch
 from protocol.primitives import Uuid
 from protocol.records.batch import iter_headers, patch
 from protocol.records.builder import Record, build_batch
@@ -34,7 +35,7 @@ def batch(base: int, records: int = 2, *, timestamp: int = 0, size: int = 10, co
     return build_batch(
         [Record(timestamp + n, b"k", b"v" * size) for n in range(records)],
         base_offset=base,
-        leader_epoch=0,
+        leader_epoch=LeaderEpoch(0),
         codec=codec,
         producer_id=pid,
         producer_epoch=0 if pid >= 0 else -1,

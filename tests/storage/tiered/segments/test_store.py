@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from protocol.ids import LeaderEpoch
 from protocol.primitives import Buffer
 from protocol.records.batch import BatchHeader, pack_batch
 from protocol.records.compression import Codec
@@ -143,7 +144,7 @@ def test_copies_are_encrypted_with_different_keys(store: MemoryObjectStore) -> N
 
 
 def batch(codec: Codec) -> bytes:
-    header = BatchHeader(0, 0, 0, 2, 0, codec, 0, 0, 0, -1, -1, -1, 1)
+    header = BatchHeader(0, 0, LeaderEpoch(0), 2, 0, codec, 0, 0, 0, -1, -1, -1, 1)
     return pack_batch(header, b"records " * 100)
 
 
