@@ -163,7 +163,7 @@ class TrustIsOfTheEpoch(Invariant):
 
     def on_response_arrives(self, node: Subject, request: Request, response: Response) -> None:
         if isinstance(response, FetchResponse | FetchSnapshotResponse) and response.error is ErrorCode.NONE:
-            self._answered[node.id] = response.leader.epoch
+            self._answered[node.id] = max(response.leader.epoch, self._answered.get(node.id, 0))
 
     def on_event(self, node: Subject, before: Observed | None, now: Observed) -> None:
         if now.trusts_leader and self._answered.get(node.id) != now.epoch:
@@ -271,7 +271,8 @@ class LeadersTrimBehindLiveReplicas(Invariant):
         if not self._is_on or not isinstance(request, FetchRequest) or request.replica.id < 0:
             return
         seen = self.cluster.observed(node.id)
-        if seen is not None and request.fetch_offset >= seen.log_start_offset:
+        needs_snapshot = request.fetch_offset == 0 and any(each.end_offset for each in node.disk.snapshot_ids())
+        if seen is not None and request.fetch_offset >= seen.log_start_offset and not needs_snapshot:
             self._ends[node.id][request.replica] = request.epoch, request.fetch_offset, node.monotonic_ms
 
     def on_event(self, node: Subject, before: Observed | None, now: Observed) -> None:
