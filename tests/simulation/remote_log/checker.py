@@ -268,12 +268,12 @@ class Checker:
         """Check a raised log start offset; by size only where nothing else may have raised it."""
         state, by_size = self._state, self._state.config.retention_bytes
         state.note(f"log start of {log} on {server.id}")
-        state.gone_below = max(state.gone_below, log.log_start_offset)
+        known, state.gone_below = state.gone_below, max(state.gone_below, log.log_start_offset)
         if server is not state.leader:
             if self._is_fenced(server.replica.leader_epoch):
                 state.violated("DeposedLeadersDeleteNothing", f"{server.id} raises the log start of {log}")
             state.log_start_may_be_unknown = True
-        if by_size < 0 or state.config.retention_ms >= 0 or log.log_start_offset <= state.trimmed_to:
+        if by_size < 0 or state.config.retention_ms >= 0 or log.log_start_offset <= max(state.trimmed_to, known):
             return
         left = log.log_end_offset - log.log_start_offset
         bytes_a_record = SEGMENT_BYTES / (RECORDS * 3)
@@ -306,7 +306,9 @@ class Checker:
         state, log = self._state, server.log
         if server.replica.is_leader and server is not state.leader and self._is_fenced(server.replica.leader_epoch):
             state.violated("DeposedLeadersDeleteNothing", f"{server.id} deletes {segment}")
-        if segment.end_offset < log.log_start_offset:
+        decided_s = asyncio.get_running_loop().time() - _IN_FLIGHT_S
+        is_trimmed_since = segment.end_offset < state.trimmed_to and state.trimmed_s > decided_s
+        if segment.end_offset < log.log_start_offset and not is_trimmed_since:
             durable = _durable_log_start(server)
             if durable <= segment.end_offset:
                 text = f"{server.id} deletes {segment} for log start {log.log_start_offset}; {durable} is on its disk"

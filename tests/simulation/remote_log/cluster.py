@@ -223,7 +223,7 @@ class RemoteStorageSimulator(Simulator):
             await asyncio.sleep(1)
         state.is_recovered = True
         await self._rest(4 * state.grace_s)
-        if state.unrecorded:  # segments that others held before have to be recovered now
+        for _ in range(3 if state.unrecorded else 0):  # segments that others held before have to be recovered now
             self.collector.recover()
             await self._rest(2 * state.grace_s)
         self.checker.check_nothing_left_over(strictly=False)

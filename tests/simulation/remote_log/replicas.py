@@ -83,7 +83,7 @@ class Replicas:
             log = state.leader.log
             target = self._random.randint(log.log_start_offset, min(log.log_start_offset + 60, log.high_watermark))
             if log.maybe_increment_log_start_offset(target):
-                state.trimmed_to = target
+                state.trimmed_to, state.trimmed_s = target, asyncio.get_running_loop().time()
                 state.gone_below = max(state.gone_below, target)
                 state.note(f"records deleted below {target}")
 

@@ -158,7 +158,8 @@ class State:
     """State of a history. `written` has the records of leaders by epoch and offset; `written_off` the records that a
     leader of a diverging log deleted remotely.
 
-    `gone_below` is the highest log start offset of any log; `trimmed_to` the highest offset of DeleteRecords.
+    `gone_below` is the highest log start offset of any log; `trimmed_to` the highest offset of
+    DeleteRecords, at `trimmed_s`.
     `log_start_may_be_unknown`: a replica leads that may not know the log start offset. `unrecorded` are segments
     without metadata, which an operator can recover.
     """
@@ -176,6 +177,7 @@ class State:
     written: dict[tuple[int, int], bytes] = field(default_factory=dict)
     written_off: set[tuple[int, int]] = field(default_factory=set)
     trimmed_to: int = 0
+    trimmed_s: float = 0.0
     gone_below: int = 0
     log_start_may_be_unknown: bool = False
     unrecorded: list[RemoteSegment] = field(default_factory=list)
