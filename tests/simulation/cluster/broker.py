@@ -89,8 +89,9 @@ class ClusterBroker(Broker):
         self.around.on_end(self.node, self, error)
 
     def publish(self, publication: Publication) -> None:
-        """Give an image to all publishers of this process."""
+        """Give an image to all publishers of this process; what a role reports until the next image counts."""
         self._publish(publication)
+        self._cluster.checker.data.on_broker_event(self.node)
 
     def controller_path(self, name: str) -> ControllerChannel:
         """Return a channel to the active controller, with a router and connections of its own."""

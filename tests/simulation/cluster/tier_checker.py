@@ -1,7 +1,8 @@
 """Invariants of the tiered topic, by the names in violations:
 
 - TierReadable: the leader by the committed metadata has every acknowledged record from its log start offset on, locally
-  or in a finished remote segment.
+  or in a finished remote segment. Excepted are records below the log start offset that a former leader stored beside
+  the segments: a new leader learns of it with its first expiration.
 - NoForeignDeletions: no broker deletes a segment with records of a later leader epoch than its own.
 """
 
@@ -16,7 +17,7 @@ from protocol.messages.fetch import PartitionData
 from protocol.records.batch import BatchHeader
 from storage.tiered.lifecycle.copying import lineage_of
 from storage.tiered.segment_metadata import RemoteSegment, SegmentState, SegmentUpdate, TopicIdPartition
-from tests.simulation.cluster.tier import TIERED, Tier
+from tests.simulation.cluster.tier import SETTINGS, TIERED, Tier
 from tests.simulation.replication.broker import Node
 from tests.simulation.replication.clients import Read
 from tests.simulation.replication.disk import ReplicaName
@@ -122,6 +123,7 @@ class TierChecker:
         if signature == self._checked:
             return
         self._checked = signature
+        start = max(start, self._tier.log_starts.kept(_id(partition)) or 0)
         found = self._remote(partition, start, local)
         found.update({each.base_offset: each.crc for each in node.disk.between(TIERED_NAME, local, 2**62)})
         for offset, crc in self._acknowledged.items() if self._promises else ():
@@ -134,7 +136,7 @@ class TierChecker:
     def _remote(self, partition: Partition, first: int, end: int) -> dict[int, int]:
         """Return the checksums of the batches that finished segments have for [first, end), by base offset."""
         log, offset, found = partition.log, first, dict[int, int]()
-        cache = self._tier.metadata.cache(TopicIdPartition(partition.topic_id, partition.topic, partition.index))
+        cache = self._tier.metadata.cache(_id(partition))
         while offset < end:
             epoch = log.epochs.epoch_for_offset(offset)
             segment = None if epoch is None else cache.segment_for(epoch, offset)
@@ -162,6 +164,17 @@ class TierChecker:
         first_of_active = log.segments.active.base_offset
         if log.highest_remote_offset < min(first_of_active, log.high_watermark) - 1 and first_of_active > 0:
             return f"{TIERED_NAME} is copied up to {log.highest_remote_offset}: {log}"
-        cache = self._tier.metadata.cache(TopicIdPartition(partition.topic_id, partition.topic, partition.index))
-        unfinished = [each for each in cache.segments() if each.state is not SegmentState.COPY_FINISHED]
+        cache = self._tier.metadata.cache(_id(partition))
+        leader = self._nodes[registration.leader].broker
+        assert leader is not None
+        old_ms = leader.process.now_ms() - SETTINGS.grace_ms  # after a step back, a clock takes long to get there
+        unfinished = [
+            each
+            for each in cache.segments()
+            if each.state is not SegmentState.COPY_FINISHED and each.event_timestamp_ms < old_ms
+        ]
         return f"{TIERED_NAME} has unfinished segments {unfinished}" if unfinished else None
+
+
+def _id(partition: Partition) -> TopicIdPartition:
+    return TopicIdPartition(partition.topic_id, partition.topic, partition.index)
