@@ -20,7 +20,7 @@ from protocol.records.batch import (
 )
 from protocol.records.errors import MalformedBatch
 from storage.config import LogConfig
-from storage.directories.checkpoints import LeaderEpochEntry, read_topic_id
+from storage.directories.checkpoints import PARTITION_METADATA_FILE, LeaderEpochEntry, read_topic_id
 from storage.directories.directory_names import parse_directory_name
 from storage.epochs import EpochAndOffset
 from storage.errors import (
@@ -32,7 +32,7 @@ from storage.errors import (
     Rejection,
     UnexpectedOffset,
 )
-from storage.files import FileSystem, base_name
+from storage.files import FileSystem, base_name, join
 from storage.local_log import NO_REMOTE_OFFSET, LocalLog, check_topic_id, draw_jitter, fails_log, is_tiered
 from storage.producer_state import CachedBatch, EndTransactionMarker, Origin, ProducerState
 from storage.recovery import LoadedLog, LogCheckpoint, LogLoader
@@ -133,6 +133,8 @@ class Log(LocalLog):
             log = cls(fs, directory, config, loaded, now_ms=now_ms, jitter=jitter, before_truncation=before_truncation)
             if damage is not None and not log.is_blank and (clean_shutdown or recovery_point > 0):
                 raise damage
+            if damage is not None:  # the first flush syncs the removal, before the recovery point says otherwise
+                fs.remove(join(directory, PARTITION_METADATA_FILE))
             log.topic_id = found_id
             if topic_id is not None:
                 log.set_topic_id(topic_id)

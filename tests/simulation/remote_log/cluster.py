@@ -99,7 +99,6 @@ class RemoteStorageSimulator(Simulator):
         state = self.state
         for server in state.servers:
             self.failures.begin(server)
-            server.log.flush()
         state.in_sync = {server.id for server in state.servers}
         self.replicas.elect()
         while state.events < self._least_events:

@@ -175,6 +175,18 @@ def test_torn_topic_id_of_a_flushed_log_is_an_error_of_the_disk() -> None:
         Log.open(node.fs, "a/t-0", LogConfig(), now_ms=NOW_MS, clean_shutdown=False, recovery_point=1)
 
 
+def test_torn_topic_id_is_gone_with_the_first_flush() -> None:
+    """The log may be flushed before the metadata name its topic id again."""
+    node = Node()
+    append(node.create())
+    write_file(node.fs, PATH, bytes(8), sync=True)
+    flushed = Log.open(node.fs, "a/t-0", LogConfig(), now_ms=NOW_MS, clean_shutdown=False, recovery_point=0).flush()
+    node.fs.crash(Random(1))
+    log = Log.open(node.fs, "a/t-0", LogConfig(), now_ms=NOW_MS, clean_shutdown=False, recovery_point=flushed)
+    assert flushed > 0
+    assert (log.topic_id, log.log_end_offset) == (None, flushed)
+
+
 def test_power_failure_at_any_point_of_a_recreation_mixes_no_two_logs() -> None:
     """A topic is deleted and created again under its name; checkpoints of the old log never count for the new one."""
     for after in range(60):
