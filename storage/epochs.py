@@ -9,21 +9,22 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from protocol.ids import LeaderEpoch
 from storage.directories.checkpoints import LeaderEpochEntry, read_epochs, write_epochs
 from storage.files import FileSystem
 
-UNDEFINED_EPOCH = -1
+UNDEFINED_EPOCH = LeaderEpoch(-1)
 UNDEFINED_OFFSET = -1
 
 
 class EpochAndOffset(NamedTuple):
     """A leader epoch and its end offset (exclusive); (-1, -1) if unknown."""
 
-    epoch: int
+    epoch: LeaderEpoch
     end_offset: int
 
 
-def _epoch(entry: LeaderEpochEntry) -> int:
+def _epoch(entry: LeaderEpochEntry) -> LeaderEpoch:
     return entry.epoch
 
 
@@ -49,11 +50,11 @@ class LeaderEpochs:
         return cls(fs, path, read_epochs(fs, path))
 
     @property
-    def latest_epoch(self) -> int:
+    def latest_epoch(self) -> LeaderEpoch:
         """The latest leader epoch; -1 without an entry."""
         return self.entries[-1].epoch if self.entries else UNDEFINED_EPOCH
 
-    def assign(self, epoch: int, start_offset: int) -> None:
+    def assign(self, epoch: LeaderEpoch, start_offset: int) -> None:
         """Start `epoch` at `start_offset` and drop contradicting later entries. Raises ValueError for negative
         arguments.
         """
@@ -78,7 +79,7 @@ class LeaderEpochs:
         self.entries = [*below, *(one for one in self.entries if one.epoch > below[-1].epoch)]
         return True
 
-    def end_offset_for(self, epoch: int, log_end_offset: int) -> EpochAndOffset:
+    def end_offset_for(self, epoch: LeaderEpoch, log_end_offset: int) -> EpochAndOffset:
         """Return the end offset of `epoch`, or of the greatest epoch below it; undefined above the latest epoch."""
         if epoch == UNDEFINED_EPOCH or epoch > self.latest_epoch:
             return EpochAndOffset(UNDEFINED_EPOCH, UNDEFINED_OFFSET)
@@ -89,7 +90,7 @@ class LeaderEpochs:
             return EpochAndOffset(epoch, self.entries[0].start_offset)
         return EpochAndOffset(self.entries[following - 1].epoch, self.entries[following].start_offset)
 
-    def epoch_for_offset(self, offset: int) -> int | None:
+    def epoch_for_offset(self, offset: int) -> LeaderEpoch | None:
         """Return the epoch of the record at `offset`; None before the first known epoch."""
         following = bisect_right(self.entries, offset, key=_start)
         return self.entries[following - 1].epoch if following else None

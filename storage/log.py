@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import NamedTuple
 
+from protocol.ids import LeaderEpoch
 from protocol.primitives import Buffer, Uuid
 from protocol.records.batch import (
     ATTRIBUTES_POSITION,
@@ -147,7 +148,7 @@ class Log(LocalLog):
     def append_as_leader(
         self,
         batches: Buffer,
-        leader_epoch: int,
+        leader_epoch: LeaderEpoch,
         *,
         now_ms: int,
         origin: Origin = Origin.CLIENT,
@@ -172,7 +173,7 @@ class Log(LocalLog):
         return last._replace(first_offset=first.first_offset)
 
     def _append_admitted(
-        self, admitted: Admitted, leader_epoch: int, now_ms: int, origin: Origin, guard: Guard | None
+        self, admitted: Admitted, leader_epoch: LeaderEpoch, now_ms: int, origin: Origin, guard: Guard | None
     ) -> AppendInfo:
         header, batch = admitted
         marker: EndTransactionMarker | None = None
@@ -247,7 +248,9 @@ class Log(LocalLog):
             except OSError as error:
                 raise self.fail(error) from error
 
-    def append_as_follower(self, batches: Buffer, *, now_ms: int, max_epoch: int | None = None) -> AppendInfo | None:
+    def append_as_follower(
+        self, batches: Buffer, *, now_ms: int, max_epoch: LeaderEpoch | None = None
+    ) -> AppendInfo | None:
         """Append whole batches as the leader wrote them; return None without a whole batch. Offsets may have gaps.
 
         Batches from the first one with an epoch above `max_epoch` on are left out: the follower does not know that
@@ -352,11 +355,11 @@ class Log(LocalLog):
         self.epochs.truncate_from_start(offset)
         return True
 
-    def end_offset_for_epoch(self, epoch: int) -> EpochAndOffset:
+    def end_offset_for_epoch(self, epoch: LeaderEpoch) -> EpochAndOffset:
         """Return the end offset of a leader epoch in this log (OffsetForLeaderEpoch)."""
         return self.epochs.end_offset_for(epoch, self.log_end_offset)
 
-    def assign_epoch(self, epoch: int) -> None:
+    def assign_epoch(self, epoch: LeaderEpoch) -> None:
         """Start a new leader's epoch at the log end offset, before the leader has appended a batch."""
         self.epochs.assign(epoch, self.log_end_offset)
 

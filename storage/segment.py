@@ -9,6 +9,7 @@ import struct
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
+from protocol.ids import LeaderEpoch
 from protocol.primitives import Buffer
 from protocol.records.batch import (
     HEADER,
@@ -63,7 +64,7 @@ class SegmentSlice(NamedTuple):
 class FoundTimestamp(NamedTuple):
     timestamp: int
     offset: int
-    leader_epoch: int
+    leader_epoch: LeaderEpoch
 
 
 class ScannedBatch(NamedTuple):

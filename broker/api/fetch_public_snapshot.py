@@ -66,7 +66,7 @@ class FetchPublicSnapshotHandler:
         if self._topic is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         partition = self._topic.serving(self._metadata.image, asked.partition)
-        partition.check_epoch(asked.current_leader_epoch)
+        partition.check_epoch(LeaderEpoch(asked.current_leader_epoch))
         return partition
 
     async def _page(

@@ -19,6 +19,7 @@ from broker.runtime.partitions.partition import Partition
 from broker.runtime.partitions.reads import FetchIsolation
 from broker.runtime.partitions.registry import Partitions
 from protocol.errors import ErrorCode, KafkaError
+from protocol.ids import LeaderEpoch
 from protocol.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsPartitionResponse,
@@ -194,7 +195,7 @@ def _query(asked: ListOffsetsPartition, request: ListOffsetsRequest) -> OffsetQu
         isolation = FetchIsolation.LAST_STABLE if committed else FetchIsolation.HIGH_WATERMARK
     return OffsetQuery(
         asked.timestamp,
-        asked.current_leader_epoch,
+        LeaderEpoch(asked.current_leader_epoch),
         isolation,
         needs_leader=request.replica_id != DEBUGGING_CONSUMER_ID,
     )

@@ -10,6 +10,7 @@ from broker.runtime.partitions import partition_reads
 from broker.runtime.partitions.metadata_topic import ClusterMetadataTopic
 from broker.runtime.partitions.registry import Partitions
 from protocol.errors import KafkaError
+from protocol.ids import LeaderEpoch
 from protocol.messages.offset_for_leader_epoch import (
     EpochEndOffset,
     OffsetForLeaderEpochRequest,
@@ -43,8 +44,9 @@ class OffsetForLeaderEpochHandler:
 
     def _epoch_end(self, topic: str, asked: OffsetForLeaderPartition) -> EpochEnd:
         """Return the epoch's end. Raises KafkaError."""
+        current, epoch = LeaderEpoch(asked.current_leader_epoch), LeaderEpoch(asked.leader_epoch)
         if self._metadata_topic is not None and self._metadata_topic.matches(topic):
             partition = self._metadata_topic.serving(self._partitions.image, asked.partition)
-            return partition.epoch_end(asked.current_leader_epoch, asked.leader_epoch)
+            return partition.epoch_end(current, epoch)
         hosted = self._partitions.hosted(topic, asked.partition)
-        return partition_reads.epoch_end(hosted, asked.current_leader_epoch, asked.leader_epoch)
+        return partition_reads.epoch_end(hosted, current, epoch)

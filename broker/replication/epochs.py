@@ -7,8 +7,9 @@ which each epoch began; together they decide which records a reader may trust.
 from dataclasses import dataclass
 
 from protocol.errors import ErrorCode
+from protocol.ids import LeaderEpoch
 
-UNKNOWN_EPOCH = -1
+UNKNOWN_EPOCH = LeaderEpoch(-1)
 UNKNOWN_OFFSET = -1
 
 
@@ -16,7 +17,7 @@ UNKNOWN_OFFSET = -1
 class EpochEnd:
     """The end of an epoch in a log: the greatest epoch at or below the requested one, and its end offset."""
 
-    epoch: int
+    epoch: LeaderEpoch
     end_offset: int
 
     @property
@@ -24,7 +25,7 @@ class EpochEnd:
         return self.epoch != UNKNOWN_EPOCH and self.end_offset != UNKNOWN_OFFSET
 
 
-def check_leader_epoch(requested: int, current: int) -> ErrorCode:
+def check_leader_epoch(requested: LeaderEpoch, current: LeaderEpoch) -> ErrorCode:
     """Compare a request's leader epoch with the current one: fenced if older, unknown if newer.
 
     -1 requests no check (old clients).
@@ -34,7 +35,7 @@ def check_leader_epoch(requested: int, current: int) -> ErrorCode:
     return ErrorCode.FENCED_LEADER_EPOCH if requested < current else ErrorCode.UNKNOWN_LEADER_EPOCH
 
 
-def has_diverged(last_fetched_epoch: int, fetch_offset: int, leader_end: EpochEnd) -> bool:
+def has_diverged(last_fetched_epoch: LeaderEpoch, fetch_offset: int, leader_end: EpochEnd) -> bool:
     """Whether a reader, whose last record has `last_fetched_epoch`, has records that the leader's log lacks.
 
     `leader_end` is the leader's end for that epoch. The logs diverge if the leader never had the epoch, or ended it

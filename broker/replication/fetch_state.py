@@ -17,6 +17,7 @@ from enum import Enum
 from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 
 from broker.replication.epochs import EpochEnd
+from protocol.ids import LeaderEpoch
 from protocol.primitives import Uuid
 
 UNKNOWN_LAG: Final = -1
@@ -29,7 +30,7 @@ class FetchPosition(NamedTuple):
     """The position of a replica's next fetch: its log end, the epoch of its last record (-1: none), its log start."""
 
     offset: int
-    last_epoch: int
+    last_epoch: LeaderEpoch
     log_start_offset: int
 
 
@@ -46,7 +47,7 @@ class FetchedReplica(Protocol):
     def index(self) -> int: ...
 
     @property
-    def leader_epoch(self) -> int: ...
+    def leader_epoch(self) -> LeaderEpoch: ...
 
     def fetch_position(self) -> FetchPosition: ...
 
@@ -55,7 +56,7 @@ class FetchedReplica(Protocol):
         """The start of the local log; records from the log start offset up to there are in remote storage only."""
         ...
 
-    def end_for_epoch(self, epoch: int) -> EpochEnd:
+    def end_for_epoch(self, epoch: LeaderEpoch) -> EpochEnd:
         """Return the end, in this replica's log, of an epoch or of the greatest epoch below."""
         ...
 
@@ -120,7 +121,7 @@ class PartitionFetchState(Generic[P]):
 
     partition: P
     key: PartitionKey
-    leader_epoch: int
+    leader_epoch: LeaderEpoch
     position: FetchPosition
     phase: FetchPhase = FetchPhase.FETCHING
     requested: FetchPosition | None = None

@@ -73,6 +73,7 @@ from broker.replication.fetch_state import UNKNOWN_LAG, FetchPhase, P, Partition
 from broker.replication.followed_replicas import FollowedReplicas
 from broker.replication.replication_quota import ReplicationQuota
 from protocol.errors import ErrorCode
+from protocol.ids import LeaderEpoch
 from protocol.messages.fetch import FetchRequest, FetchResponse
 
 SESSIONLESS_AFTER_MS: Final = 10
@@ -314,7 +315,7 @@ class FetcherCore(Generic[P]):
     def _on_divergence(self, fetched: FetchedPartition[P], actions: FetchActions[P], now_ms: int) -> None:
         """Truncate to the leader's end of an epoch. The leader has that epoch, so there is always an offset."""
         followed, data = fetched
-        leader_end = EpochEnd(data.diverging_epoch.epoch, data.diverging_epoch.end_offset)
+        leader_end = EpochEnd(LeaderEpoch(data.diverging_epoch.epoch), data.diverging_epoch.end_offset)
         if not leader_end.is_known:
             self.replicas.delay(followed, now_ms)
             return

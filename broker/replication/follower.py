@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from protocol.ids import LeaderEpoch
+
 
 @dataclass(slots=True)
 class FollowerRole:
@@ -9,6 +11,6 @@ class FollowerRole:
 
     broker_id: int
     leader_id: int | None
-    epoch: int
+    epoch: LeaderEpoch
     partition_epoch: int
     replicas: tuple[int, ...]

@@ -10,6 +10,8 @@ the controller has confirmed, and the high watermark waits for every replica tha
 
 from dataclasses import dataclass
 
+from protocol.ids import LeaderEpoch
+
 
 @dataclass(frozen=True, slots=True)
 class CommittedIsr:
@@ -73,7 +75,7 @@ class IsrProposal:
     """
 
     pending: PendingIsr
-    leader_epoch: int
+    leader_epoch: LeaderEpoch
     partition_epoch: int
     members: tuple[tuple[int, int], ...]
 

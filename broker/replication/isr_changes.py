@@ -17,8 +17,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from broker.replication.epochs import UNKNOWN_EPOCH
 from broker.replication.isr import IsrProposal
 from protocol.errors import ErrorCode
+from protocol.ids import LeaderEpoch
 from protocol.primitives import Uuid
 
 PartitionKey: TypeAlias = tuple[Uuid, int]
@@ -46,7 +48,7 @@ class IsrAnswer:
     """The controller's answer for one partition. Epochs and members are set only with NONE."""
 
     error: ErrorCode
-    leader_epoch: int = -1
+    leader_epoch: LeaderEpoch = UNKNOWN_EPOCH
     partition_epoch: int = -1
     isr: frozenset[int] = frozenset()
 
@@ -54,7 +56,7 @@ class IsrAnswer:
 @dataclass(frozen=True, slots=True)
 class Confirmed:
     proposal: IsrProposal
-    leader_epoch: int
+    leader_epoch: LeaderEpoch
     partition_epoch: int
     isr: frozenset[int]
 

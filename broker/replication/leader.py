@@ -23,6 +23,7 @@ from typing import NamedTuple, Protocol
 from broker.replication.epochs import UNKNOWN_EPOCH
 from broker.replication.isr import CommittedIsr, IsrProposal, IsrState, PendingIsr, effective_min_isr
 from protocol.errors import ErrorCode
+from protocol.ids import LeaderEpoch
 
 UNKNOWN_OFFSET = -1
 UNKNOWN_BROKER_EPOCH = -1
@@ -94,7 +95,7 @@ class FollowerFetch:
 
     broker_id: int
     broker_epoch: int
-    leader_epoch: int
+    leader_epoch: LeaderEpoch
     fetch_offset: int
     log_start_offset: int
     contact: FollowerContact | None = None
@@ -108,7 +109,7 @@ class LeaderRole:
     """
 
     broker_id: int
-    epoch: int
+    epoch: LeaderEpoch
     partition_epoch: int
     epoch_start_offset: int
     replicas: tuple[int, ...]
@@ -223,7 +224,7 @@ class LeaderRole:
         members = tuple((broker_id, epochs[broker_id]) for broker_id in self.replicas if broker_id in pending.proposed)
         return IsrProposal(pending, self.epoch, self.partition_epoch, members)
 
-    def on_isr_confirmed(self, leader_epoch: int, partition_epoch: int, isr: frozenset[int]) -> bool:
+    def on_isr_confirmed(self, leader_epoch: LeaderEpoch, partition_epoch: int, isr: frozenset[int]) -> bool:
         """Apply the controller's answer; return False if it is about another leader epoch or an older state."""
         if leader_epoch != self.epoch or partition_epoch < self.partition_epoch:
             return False

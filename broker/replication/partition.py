@@ -13,6 +13,7 @@ from typing import Protocol
 from broker.replication.follower import FollowerRole
 from broker.replication.isr import CommittedIsr, IsrState
 from broker.replication.leader import NEVER_MS, FollowerProgress, LeaderRole
+from protocol.ids import LeaderEpoch
 
 NO_LEADER = -1
 
@@ -26,7 +27,7 @@ class Assignment(Protocol):
     def leader(self) -> int: ...
 
     @property
-    def leader_epoch(self) -> int: ...
+    def leader_epoch(self) -> LeaderEpoch: ...
 
     @property
     def partition_epoch(self) -> int: ...

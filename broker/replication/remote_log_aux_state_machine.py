@@ -29,8 +29,9 @@ follower's log is unchanged, and the follower fetches again after a back-off.
 from collections.abc import Iterable, Sequence
 from typing import Final, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
-from broker.replication.epochs import EpochEnd
+from broker.replication.epochs import UNKNOWN_EPOCH, EpochEnd
 from protocol.errors import ErrorCode
+from protocol.ids import LeaderEpoch
 
 EARLIEST_LOCAL: Final = -4
 EARLIEST_PENDING_UPLOAD: Final = -6
@@ -40,7 +41,7 @@ class EpochBegin(Protocol):
     """A leader epoch and its first offset."""
 
     @property
-    def epoch(self) -> int: ...
+    def epoch(self) -> LeaderEpoch: ...
 
     @property
     def start_offset(self) -> int: ...
@@ -71,13 +72,13 @@ class AskOffset(NamedTuple):
 class AskEpochEnd(NamedTuple):
     """Ask the leader for the end of an epoch or of the greatest epoch below (OffsetForLeaderEpoch)."""
 
-    epoch: int
+    epoch: LeaderEpoch
 
 
 class FindSegment(NamedTuple):
     """Find a finished segment that has this offset, written in this epoch."""
 
-    epoch: int
+    epoch: LeaderEpoch
     offset: int
 
 
@@ -91,7 +92,7 @@ class Load(NamedTuple, Generic[S]):
     segment: S
     next_offset: int
     log_start_offset: int
-    last_epoch: int
+    last_epoch: LeaderEpoch
 
 
 class BeginAt(NamedTuple):
@@ -121,15 +122,15 @@ class RemoteLogAuxStateMachine(Generic[S]):
         """`skips_remote`: start behind all remote records if the leader knows their end."""
         self._leader_log_start = leader_log_start
         self._skips_remote = skips_remote
-        self._begin = self._begin_epoch = self._target = -1
+        self._begin = -1
+        self._begin_epoch = self._target = self._asked = UNKNOWN_EPOCH
         self._target_end: int | None = None
         self._segment: S | None = None
-        self._asked = -1
 
     def begin(self) -> AskOffset:
         return AskOffset(EARLIEST_PENDING_UPLOAD if self._skips_remote else EARLIEST_LOCAL)
 
-    def on_offset(self, code: int, offset: int, epoch: int) -> Step[S]:
+    def on_offset(self, code: int, offset: int, epoch: LeaderEpoch) -> Step[S]:
         """Take the offset at which the leader lets the follower start."""
         is_known = offset > self._leader_log_start if code == ErrorCode.NONE else code != ErrorCode.UNSUPPORTED_VERSION
         if self._skips_remote and not is_known:
@@ -142,9 +143,7 @@ class RemoteLogAuxStateMachine(Generic[S]):
         if offset < 0 or epoch < 0:
             return GiveUp("the leader does not know its local log start offset")
         self._begin, self._begin_epoch = offset, epoch
-        if epoch == 0:
-            return self._find(0)
-        return self._ask(epoch - 1)
+        return self._ask(LeaderEpoch(epoch - 1)) if epoch > 0 else self._find(epoch)
 
     def on_epoch_end(self, code: int, end: EpochEnd) -> Step[S]:
         """Take the leader's end of the requested epoch or of the greatest epoch below."""
@@ -172,11 +171,11 @@ class RemoteLogAuxStateMachine(Generic[S]):
             return self._load_common_part(segment, self._target_end)
         return self._ask(latest)
 
-    def _find(self, epoch: int) -> FindSegment:
+    def _find(self, epoch: LeaderEpoch) -> FindSegment:
         self._target = epoch
         return FindSegment(epoch, self._begin - 1)
 
-    def _ask(self, epoch: int) -> AskEpochEnd:
+    def _ask(self, epoch: LeaderEpoch) -> AskEpochEnd:
         self._asked = epoch
         return AskEpochEnd(epoch)
 
@@ -205,7 +204,7 @@ class RemoteLogAuxStateMachine(Generic[S]):
         return Load(segment, next_offset, self._leader_log_start, writers[-1])
 
 
-def leader_epoch_entries(entries: Iterable[tuple[int, int]], load: Load[S]) -> list[tuple[int, int]]:
+def leader_epoch_entries(entries: Iterable[tuple[LeaderEpoch, int]], load: Load[S]) -> list[tuple[LeaderEpoch, int]]:
     """Return the entries (epoch, first offset) of the log that `load` describes, out of the segment's entries.
 
     Raises ValueError if the entries belong to another segment.

@@ -168,7 +168,7 @@ def crc_is_valid(buffer: Buffer, position: int, size: int) -> bool:
     return expected == crc32c(memoryview(buffer)[position + ATTRIBUTES_POSITION : position + size])
 
 
-def patch(buffer: bytearray | memoryview, position: int, base_offset: int, leader_epoch: int) -> None:
+def patch(buffer: bytearray | memoryview, position: int, base_offset: int, leader_epoch: LeaderEpoch) -> None:
     """Set base offset and leader epoch of the batch at `position`; the CRC does not cover them."""
     _BASE_OFFSET.pack_into(buffer, position, base_offset)
     _LEADER_EPOCH.pack_into(buffer, position + _LEADER_EPOCH_POSITION, leader_epoch)

@@ -7,6 +7,7 @@ replaced durably, except the topic id of a new log. Callers decide which files a
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from protocol.ids import LeaderEpoch
 from protocol.primitives import ZERO_UUID, Uuid, uuid_from_text, uuid_to_text
 from storage.errors import CorruptCheckpoint
 from storage.files import FileSystem, join, read_file, replace_file, write_file
@@ -32,7 +33,7 @@ class TopicPartition(NamedTuple):
 class LeaderEpochEntry(NamedTuple):
     """The first offset of a leader epoch, which may have no batch yet."""
 
-    epoch: int
+    epoch: LeaderEpoch
     start_offset: int
 
 
@@ -52,7 +53,7 @@ def write_offsets(fs: FileSystem, path: str, offsets: Mapping[TopicPartition, in
 def read_epochs(fs: FileSystem, path: str) -> list[LeaderEpochEntry]:
     """Read a leader-epoch checkpoint; [] if the file is absent. Raises CorruptCheckpoint."""
     entries = (_fields(path, line, 2) for line in _read_entries(fs, path))
-    return [LeaderEpochEntry(_integer(path, epoch), _integer(path, offset)) for epoch, offset in entries]
+    return [LeaderEpochEntry(LeaderEpoch(_integer(path, epoch)), _integer(path, offset)) for epoch, offset in entries]
 
 
 def write_epochs(fs: FileSystem, path: str, epochs: Iterable[LeaderEpochEntry]) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
+from protocol.ids import LeaderEpoch
 from storage.tiered.segment_metadata import (
     PartitionDelete,
     PartitionDeleteState,
@@ -60,17 +61,17 @@ class KnownSegments(Protocol):
 
     def is_finished(self, row: int) -> bool: ...
 
-    def next_offset(self, epoch: int, offset: int) -> int | None:
+    def next_offset(self, epoch: LeaderEpoch, offset: int) -> int | None:
         """The first offset above `offset` at which a finished segment, or its part of `epoch`, begins."""
         ...
 
-    def copies_of(self, epoch: int, offset: int) -> Sequence[RemoteSegment]:
+    def copies_of(self, epoch: LeaderEpoch, offset: int) -> Sequence[RemoteSegment]:
         """Return all finished segments that hold `offset` of `epoch`; none if a compacted one does: an older copy may
         hold records that compaction removed.
         """
         ...
 
-    def is_given_up(self, epoch: int, offset: int) -> bool:
+    def is_given_up(self, epoch: LeaderEpoch, offset: int) -> bool:
         """Whether an operator gave up a segment with `offset` of `epoch` since this object was created."""
         ...
 
@@ -86,7 +87,7 @@ class KnownSegments(Protocol):
         """Return `RemoteSegment.compacted_to` of a row that stands for a segment."""
         ...
 
-    def first_within(self, epoch: int, first: int, last: int) -> int | None:
+    def first_within(self, epoch: LeaderEpoch, first: int, last: int) -> int | None:
         """Return the first offset of `epoch` in the finished segments with offsets of it in [first, last]."""
         ...
 
@@ -121,15 +122,15 @@ class RemoteLogMetadataManager(Protocol):
         """Publish an event in the removal of a partition; otherwise as `add`."""
         ...
 
-    def segment_for(self, partition: TopicIdPartition, epoch: int, offset: int) -> RemoteSegment | None:
+    def segment_for(self, partition: TopicIdPartition, epoch: LeaderEpoch, offset: int) -> RemoteSegment | None:
         """Return the finished segment that holds `offset` as written in `epoch`."""
         ...
 
-    def highest_offset(self, partition: TopicIdPartition, epoch: int) -> int | None:
+    def highest_offset(self, partition: TopicIdPartition, epoch: LeaderEpoch) -> int | None:
         """Return the last offset of `epoch` in any finished segment."""
         ...
 
-    def segments(self, partition: TopicIdPartition, epoch: int | None = None) -> Sequence[RemoteSegment]:
+    def segments(self, partition: TopicIdPartition, epoch: LeaderEpoch | None = None) -> Sequence[RemoteSegment]:
         """Return the segments that are not deleted yet, in any state, by start offset, optionally only those with
         records of `epoch`. Takes time in proportion to their number.
         """
@@ -141,7 +142,7 @@ class RemoteLogMetadataManager(Protocol):
         """
         ...
 
-    def next_with_aborted(self, partition: TopicIdPartition, epoch: int, offset: int) -> RemoteSegment | None:
+    def next_with_aborted(self, partition: TopicIdPartition, epoch: LeaderEpoch, offset: int) -> RemoteSegment | None:
         """Return the first finished segment with a transaction index, from `offset` of `epoch` on, within the epoch."""
         ...
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import Final, NamedTuple
 
+from protocol.ids import LeaderEpoch
 from protocol.primitives import Uuid, uuid_to_text
 
 TOOL_BROKER_ID: Final = -1
@@ -50,7 +51,7 @@ class PartitionDeleteState(IntEnum):
 class SegmentEpoch(NamedTuple):
     """Leader epoch of the records of a segment from `start_offset` on."""
 
-    epoch: int
+    epoch: LeaderEpoch
     start_offset: int
 
 

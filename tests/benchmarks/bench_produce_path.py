@@ -26,6 +26,7 @@ from broker.runtime.partitions.partition import ACKS_ALL, Partition
 from protocol.api_keys import ApiKey
 from protocol.compiler import encode_bytes
 from protocol.headers import RequestHeader
+from protocol.ids import LeaderEpoch
 from protocol.messages import Message
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
@@ -67,7 +68,7 @@ class ProduceBenchmark:
 
         def call(_: int) -> None:
             records[:8] = original  # the append has written its base offset
-            log.append_as_leader(records, 0, now_ms=0)
+            log.append_as_leader(records, LeaderEpoch(0), now_ms=0)
 
         return call
 

@@ -147,7 +147,7 @@ class KnownSegments:
         log, producers = self._open(TOPIC, partition.partition), ProducerState()
         producers.end_offset = end = self._each * SEGMENT_RECORDS
         start = RemoteLogStart(
-            next_offset=end, log_start_offset=0, epochs=(LeaderEpochEntry(0, 0),), producers=producers
+            next_offset=end, log_start_offset=0, epochs=(LeaderEpochEntry(LeaderEpoch(0), 0),), producers=producers
         )
         log.start_behind_remote_log(start, now_ms=self._now_ms, checkpoint=lambda log: None)
         log.close()
@@ -159,7 +159,7 @@ class KnownSegments:
         events = self._events(own)
         while values := list(islice(events, BATCH_EVENTS)):
             batch = build_value_batch(values, self._now_ms, base_offset=0, leader_epoch=LeaderEpoch(0))
-            log.append_as_leader(batch, 0, now_ms=self._now_ms)
+            log.append_as_leader(batch, LeaderEpoch(0), now_ms=self._now_ms)
         log.close()
         return log.log_end_offset
 
@@ -179,7 +179,7 @@ class KnownSegments:
             broker_id=1,
             event_timestamp_ms=self._now_ms,
             size_bytes=SEGMENT_RECORDS * 1000,
-            leader_epochs=(SegmentEpoch(0, start),),
+            leader_epochs=(SegmentEpoch(LeaderEpoch(0), start),),
             txn_index_empty=True,
         )
 

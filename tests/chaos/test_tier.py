@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from protocol.ids import LeaderEpoch
 from protocol.primitives import Uuid
 from storage.tiered.segment_metadata import RemoteSegment, RemoteSegmentId, SegmentEpoch, TopicIdPartition
 from tests.chaos.checker import Anomaly, Findings
@@ -28,7 +29,7 @@ def segment(first: int, last: int, *epochs: tuple[int, int]) -> RemoteSegment:
         broker_id=1,
         event_timestamp_ms=0,
         size_bytes=100,
-        leader_epochs=tuple(SegmentEpoch(*epoch) for epoch in epochs),
+        leader_epochs=tuple(SegmentEpoch(LeaderEpoch(number), at) for number, at in epochs),
     )
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from protocol.ids import LeaderEpoch
 from protocol.records.builder import Record, build_batch
 from protocol.records.compression import Codec
 from protocol.records.control import ControlType
@@ -53,12 +54,12 @@ def fill(log: Log) -> tuple[int, int]:
     """Append 300 batches of 5 records in every codec and 30 transactions, half aborted. Return (batches, records)."""
     for n in range(300):
         records = [Record(NOW + 3 * n + i, b"k%d" % n, b"v%d " % i * 20, [("h", b"x"), ("n", None)]) for i in range(5)]
-        log.append_as_leader(build_batch(records, codec=n % 5), n // 100, now_ms=NOW)
+        log.append_as_leader(build_batch(records, codec=n % 5), LeaderEpoch(n // 100), now_ms=NOW)
         if n % 10 == 0:
             data = build_batch(records[:1], producer_id=7, producer_epoch=0, base_sequence=n // 10, transactional=True)
-            log.append_as_leader(data, n // 100, now_ms=NOW)
+            log.append_as_leader(data, LeaderEpoch(n // 100), now_ms=NOW)
             marker = end_transaction_marker(ControlType(n // 10 % 2), 7, 0, 3, NOW)
-            log.append_as_leader(marker, n // 100, now_ms=NOW, origin=Origin.COORDINATOR)
+            log.append_as_leader(marker, LeaderEpoch(n // 100), now_ms=NOW, origin=Origin.COORDINATOR)
     return 360, 1560
 
 

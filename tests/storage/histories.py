@@ -103,7 +103,7 @@ class History:
         end = self.log.log_end_offset
         buffer = bytearray(batch)
         try:
-            info = self.log.append_as_leader(buffer, self.epoch, now_ms=self.clock_ms, origin=origin)
+            info = self.log.append_as_leader(buffer, LeaderEpoch(self.epoch), now_ms=self.clock_ms, origin=origin)
         except LogDirFailure:
             assert self.log.log_end_offset == end
             raise

@@ -7,6 +7,7 @@ from random import Random
 
 import pytest
 
+from protocol.ids import LeaderEpoch
 from protocol.primitives import Uuid
 from protocol.records.batch import parse_header
 from protocol.records.builder import Record, build_batch
@@ -61,7 +62,7 @@ def append(
 ) -> int:
     """Append a batch; return its first offset."""
     data = batch(records, timestamp=timestamp, size=size)
-    return log.append_as_leader(data, epoch, now_ms=now_ms).first_offset
+    return log.append_as_leader(data, LeaderEpoch(epoch), now_ms=now_ms).first_offset
 
 
 def replicated(base: int, records: int = 1, epoch: int = 0, timestamp: int = NOW) -> bytes:
@@ -84,7 +85,7 @@ def log(fs: MemoryFileSystem) -> Log:
 @pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
 def test_appends_assign_offsets_and_the_leader_epoch(log: Log, kind: type) -> None:
     append(log, 3)
-    info = log.append_as_leader(kind(bytearray(batch(2))), 7, now_ms=NOW)
+    info = log.append_as_leader(kind(bytearray(batch(2))), LeaderEpoch(7), now_ms=NOW)
     assert (info.first_offset, info.last_offset, info.duplicate, info.log_append_time_ms) == (3, 4, False, -1)
     stored = log.read(3, 1000, 5)
     header = parse_header(stored.data)
@@ -97,16 +98,16 @@ def test_appends_assign_offsets_and_the_leader_epoch(log: Log, kind: type) -> No
 def test_writable_buffer_is_patched_in_place_and_any_other_unchanged(log: Log) -> None:
     append(log, 5)
     mine = bytearray(b"frame" + batch())
-    log.append_as_leader(memoryview(mine)[5:], 2, now_ms=NOW)
+    log.append_as_leader(memoryview(mine)[5:], LeaderEpoch(2), now_ms=NOW)
     assert parse_header(mine, 5).base_offset == 5
     data = batch()
-    log.append_as_leader(data, 2, now_ms=NOW)
+    log.append_as_leader(data, LeaderEpoch(2), now_ms=NOW)
     assert parse_header(data).base_offset == 0
 
 
 def test_log_append_time_is_returned(fs: MemoryFileSystem) -> None:
     log = opened(fs, LogConfig(message_timestamp_type=MessageTimestampType.LOG_APPEND_TIME))
-    info = log.append_as_leader(batch(timestamp=5), 0, now_ms=NOW + 3)
+    info = log.append_as_leader(batch(timestamp=5), LeaderEpoch(0), now_ms=NOW + 3)
     assert info.log_append_time_ms == NOW + 3
     found = log.offset_of_max_timestamp()
     assert found is not None
@@ -116,23 +117,23 @@ def test_log_append_time_is_returned(fs: MemoryFileSystem) -> None:
 def test_retried_batch_returns_its_first_offsets(log: Log) -> None:
     append(log, 4)
     sent = batch(3, producer_id=9, producer_epoch=0, base_sequence=0)
-    first = log.append_as_leader(sent, 0, now_ms=NOW)
+    first = log.append_as_leader(sent, LeaderEpoch(0), now_ms=NOW)
     append(log)
-    again = log.append_as_leader(sent, 0, now_ms=NOW)
+    again = log.append_as_leader(sent, LeaderEpoch(0), now_ms=NOW)
     assert (again.first_offset, again.last_offset, again.duplicate) == (first.first_offset, first.last_offset, True)
     assert log.log_end_offset == 8
 
 
 def test_rejected_batch_changes_nothing(log: Log, fs: MemoryFileSystem) -> None:
-    log.append_as_leader(batch(producer_id=9, producer_epoch=0, base_sequence=0), 0, now_ms=NOW)
+    log.append_as_leader(batch(producer_id=9, producer_epoch=0, base_sequence=0), LeaderEpoch(0), now_ms=NOW)
     size = log.size_bytes
     with pytest.raises(InvalidRecords) as caught:
-        log.append_as_leader(batch(producer_id=9, producer_epoch=0, base_sequence=7), 5, now_ms=NOW)
+        log.append_as_leader(batch(producer_id=9, producer_epoch=0, base_sequence=7), LeaderEpoch(5), now_ms=NOW)
     assert caught.value.kind is Rejection.OUT_OF_ORDER_SEQUENCE_NUMBER
     with pytest.raises(CorruptBatch):
-        log.append_as_leader(batch()[:-1] + b"?", 5, now_ms=NOW)
+        log.append_as_leader(batch()[:-1] + b"?", LeaderEpoch(5), now_ms=NOW)
     with pytest.raises(InvalidRecords):
-        log.append_as_leader(b"", 5, now_ms=NOW, origin=Origin.COORDINATOR)
+        log.append_as_leader(b"", LeaderEpoch(5), now_ms=NOW, origin=Origin.COORDINATOR)
     assert (log.log_end_offset, log.size_bytes, log.epochs.latest_epoch) == (1, size, 0)
 
 
@@ -162,11 +163,11 @@ def test_empty_follower_restarts_at_a_batch_that_straddles_its_end(fs: MemoryFil
 
 def test_follower_appends_no_batch_above_the_max_epoch(log: Log) -> None:
     info = log.append_as_follower(
-        replicated(0, epoch=1) + replicated(1, epoch=3) + replicated(2), now_ms=NOW, max_epoch=2
+        replicated(0, epoch=1) + replicated(1, epoch=3) + replicated(2), now_ms=NOW, max_epoch=LeaderEpoch(2)
     )
     assert info is not None
     assert (info.last_offset, log.log_end_offset) == (0, 1)
-    assert log.append_as_follower(replicated(1, epoch=3), now_ms=NOW, max_epoch=2) is None
+    assert log.append_as_follower(replicated(1, epoch=3), now_ms=NOW, max_epoch=LeaderEpoch(2)) is None
 
 
 def test_follower_adopts_the_leaders_high_watermark_within_its_log(log: Log) -> None:
@@ -398,7 +399,9 @@ def test_timestamps_find_the_first_record_at_or_after_them(fs: MemoryFileSystem)
     log = opened(fs, LogConfig(segment_bytes=400, index_interval_bytes=100))
     for n in range(30):
         log.append_as_leader(
-            build_batch([Record(NOW + 10 * n, None, b"a"), Record(NOW + 10 * n + 5, None, b"b")]), n // 10, now_ms=NOW
+            build_batch([Record(NOW + 10 * n, None, b"a"), Record(NOW + 10 * n + 5, None, b"b")]),
+            LeaderEpoch(n // 10),
+            now_ms=NOW,
         )
     assert len(log.segments) > 5
     for wanted in (0, 1, 5, 6, 10, 155, 156, 295):
@@ -427,13 +430,13 @@ def test_largest_timestamp_is_found_at_its_first_record(fs: MemoryFileSystem) ->
 def test_end_offset_for_epoch_is_found(log: Log) -> None:
     append(log, 3, epoch=1)
     append(log, 2, epoch=4)
-    assert log.end_offset_for_epoch(1) == (1, 3)
-    assert log.end_offset_for_epoch(3) == (1, 3)
-    assert log.end_offset_for_epoch(4) == (4, 5)
-    assert log.end_offset_for_epoch(5) == (-1, -1)
-    log.assign_epoch(6)
-    assert log.end_offset_for_epoch(4) == (4, 5)
-    assert log.end_offset_for_epoch(6) == (6, 5)
+    assert log.end_offset_for_epoch(LeaderEpoch(1)) == (1, 3)
+    assert log.end_offset_for_epoch(LeaderEpoch(3)) == (1, 3)
+    assert log.end_offset_for_epoch(LeaderEpoch(4)) == (4, 5)
+    assert log.end_offset_for_epoch(LeaderEpoch(5)) == (-1, -1)
+    log.assign_epoch(LeaderEpoch(6))
+    assert log.end_offset_for_epoch(LeaderEpoch(4)) == (4, 5)
+    assert log.end_offset_for_epoch(LeaderEpoch(6)) == (6, 5)
 
 
 # -- transactions --------------------------------------------------------------------------------------------------
@@ -447,12 +450,12 @@ def transactional(log: Log, producer_id: int, sequence: int) -> int:
         base_sequence=sequence,
         transactional=True,
     )
-    return log.append_as_leader(sent, 0, now_ms=NOW).first_offset
+    return log.append_as_leader(sent, LeaderEpoch(0), now_ms=NOW).first_offset
 
 
 def end(log: Log, producer_id: int, type: ControlType) -> int:
     sent = end_transaction_marker(type, producer_id, 0, 0, NOW)
-    return log.append_as_leader(sent, 0, now_ms=NOW, origin=Origin.COORDINATOR).first_offset
+    return log.append_as_leader(sent, LeaderEpoch(0), now_ms=NOW, origin=Origin.COORDINATOR).first_offset
 
 
 def test_last_stable_offset_waits_for_replicated_markers(log: Log) -> None:
@@ -496,22 +499,22 @@ def test_transaction_starts_only_with_its_verification_guard(log: Log) -> None:
     second = batch(producer_id=1, producer_epoch=0, base_sequence=1, transactional=True)
     assert log.start_verification(batch()) is None
     with pytest.raises(InvalidRecords) as unasked:
-        log.append_as_leader(first, 0, now_ms=NOW)
+        log.append_as_leader(first, LeaderEpoch(0), now_ms=NOW)
     assert unasked.value.kind is Rejection.INVALID_TXN_STATE
     guard = log.start_verification(second)
     assert log.start_verification(first) == guard
     with pytest.raises(InvalidRecords) as reordered:
-        log.append_as_leader(second, 0, now_ms=NOW, guard=guard)
+        log.append_as_leader(second, LeaderEpoch(0), now_ms=NOW, guard=guard)
     assert reordered.value.kind is Rejection.OUT_OF_ORDER_SEQUENCE_NUMBER
     end(log, 1, ControlType.ABORT)
     with pytest.raises(InvalidRecords) as late:
-        log.append_as_leader(first, 0, now_ms=NOW, guard=guard)
+        log.append_as_leader(first, LeaderEpoch(0), now_ms=NOW, guard=guard)
     assert late.value.kind is Rejection.INVALID_TXN_STATE
     guard = log.start_verification(first)
-    log.append_as_leader(first, 0, now_ms=NOW, guard=guard)
+    log.append_as_leader(first, LeaderEpoch(0), now_ms=NOW, guard=guard)
     assert log.start_verification(second) is None
-    log.append_as_leader(second, 0, now_ms=NOW)
-    log.append_as_leader(batch(producer_id=2, producer_epoch=0, base_sequence=0), 0, now_ms=NOW)
+    log.append_as_leader(second, LeaderEpoch(0), now_ms=NOW)
+    log.append_as_leader(batch(producer_id=2, producer_epoch=0, base_sequence=0), LeaderEpoch(0), now_ms=NOW)
     with pytest.raises(CorruptBatch):
         log.start_verification(b"short")
 
@@ -545,14 +548,14 @@ def test_truncation_cuts_data_epochs_producers_and_the_high_watermark(fs: Memory
     log = opened(fs, LogConfig(segment_bytes=300))
     for n in range(10):
         sent = batch(producer_id=1, producer_epoch=0, base_sequence=n)
-        log.append_as_leader(sent, n // 4, now_ms=NOW)
+        log.append_as_leader(sent, LeaderEpoch(n // 4), now_ms=NOW)
     log.advance_high_watermark(9)
     assert log.truncate_to(5, now_ms=NOW)
     assert (log.log_end_offset, log.high_watermark) == (5, 5)
     assert log.epochs.entries == [(0, 0), (1, 4)]
     assert log.producers.entries[1].last_sequence == 4
     assert offsets(log, 4, 1000, 5) == [4]
-    info = log.append_as_leader(batch(producer_id=1, producer_epoch=0, base_sequence=5), 9, now_ms=NOW)
+    info = log.append_as_leader(batch(producer_id=1, producer_epoch=0, base_sequence=5), LeaderEpoch(9), now_ms=NOW)
     assert info.first_offset == 5
     assert not log.truncate_to(6, now_ms=NOW)
     with pytest.raises(ValueError):
@@ -597,7 +600,7 @@ def test_truncation_that_leaves_only_deleted_records_empties_the_log(
 def test_full_truncation_removes_all_files(fs: MemoryFileSystem) -> None:
     log = opened(fs, LogConfig(segment_bytes=200))
     for n in range(6):
-        log.append_as_leader(batch(producer_id=1, producer_epoch=0, base_sequence=n), 3, now_ms=NOW)
+        log.append_as_leader(batch(producer_id=1, producer_epoch=0, base_sequence=n), LeaderEpoch(3), now_ms=NOW)
     log.truncate_fully_and_start_at(1000, now_ms=NOW, log_start_offset=990)
     assert (log.log_start_offset, log.log_end_offset, log.high_watermark) == (990, 1000, 1000)
     assert (log.epochs.entries, log.producers.entries, log.size_bytes) == ([], {}, 0)
@@ -665,8 +668,8 @@ def test_indexes_finished_after_the_last_flush_are_synced_by_the_next(fs: Memory
 
 def test_flush_messages_makes_a_flush_due(fs: MemoryFileSystem) -> None:
     log = opened(fs, LogConfig(flush_messages=3))
-    assert not log.append_as_leader(batch(2), 0, now_ms=NOW).flush_due
-    assert log.append_as_leader(batch(1), 0, now_ms=NOW).flush_due
+    assert not log.append_as_leader(batch(2), LeaderEpoch(0), now_ms=NOW).flush_due
+    assert log.append_as_leader(batch(1), LeaderEpoch(0), now_ms=NOW).flush_due
     log.flush()
     assert not log.flush_due
 
@@ -724,7 +727,7 @@ def test_disk_failure_at_opening_fails_the_directory(fs: MemoryFileSystem) -> No
 def test_clean_close_writes_indexes_and_a_snapshot_and_needs_no_recovery(fs: MemoryFileSystem) -> None:
     log = opened(fs, LogConfig(index_interval_bytes=0))
     for n in range(5):
-        log.append_as_leader(batch(producer_id=1, producer_epoch=0, base_sequence=n), 0, now_ms=NOW)
+        log.append_as_leader(batch(producer_id=1, producer_epoch=0, base_sequence=n), LeaderEpoch(0), now_ms=NOW)
     log.close()
     assert fs.size("t-0/00000000000000000000.index") == 4 * 8
     assert fs.size("t-0/00000000000000000000.timeindex") == 12

@@ -52,7 +52,7 @@ def filled(fs: MemoryFileSystem, batches: int = 10, *, clean: bool = True, confi
     written = []
     for n in range(batches):
         data = bytearray(build_batch([Record(NOW + n, b"k", b"v")], producer_id=1, producer_epoch=0, base_sequence=n))
-        log.append_as_leader(data, n // 4, now_ms=NOW)
+        log.append_as_leader(data, LeaderEpoch(n // 4), now_ms=NOW)
         written.append(bytes(data))
     log.close(clean=clean)
     return written
@@ -289,10 +289,10 @@ def test_transaction_index_is_rebuilt_for_transactions_that_span_segments(fs: Me
         data = build_batch(
             [Record(NOW, b"k", b"v")], producer_id=1, producer_epoch=0, base_sequence=n, transactional=True
         )
-        log.append_as_leader(data, 0, now_ms=NOW)
+        log.append_as_leader(data, LeaderEpoch(0), now_ms=NOW)
         log.roll(NOW)
     marker = end_transaction_marker(ControlType.ABORT, 1, 0, 0, NOW)
-    log.append_as_leader(marker, 0, now_ms=NOW, origin=Origin.COORDINATOR)
+    log.append_as_leader(marker, LeaderEpoch(0), now_ms=NOW, origin=Origin.COORDINATOR)
     log.flush()
     log.close(clean=False)
     write_file(fs, name(4, ".txnindex"), b"x" * 34, sync=False)
@@ -421,7 +421,7 @@ def test_batches_below_the_log_start_set_no_epochs(fs: MemoryFileSystem) -> None
         if epoch == 3:
             log.advance_high_watermark(1)
             log.maybe_increment_log_start_offset(1)
-        log.append_as_leader(bytearray(build_batch([Record(NOW, b"k", b"v")])), epoch, now_ms=NOW)
+        log.append_as_leader(bytearray(build_batch([Record(NOW, b"k", b"v")])), LeaderEpoch(epoch), now_ms=NOW)
     assert log.epochs.entries == [(3, 1), (5, 2)]
     log.close(clean=False)
     assert opened(fs, log_start_offset=1).epochs.entries == [(3, 1), (5, 2)]
@@ -437,13 +437,13 @@ def test_crash_after_truncation_does_not_restore_deleted_records(
     """
     log = opened(fs, clean=True)
     for _ in range(5):
-        log.append_as_leader(bytearray(build_batch([Record(NOW, b"k", b"v")])), 7, now_ms=NOW)
+        log.append_as_leader(bytearray(build_batch([Record(NOW, b"k", b"v")])), LeaderEpoch(7), now_ms=NOW)
     log.flush()
     log.advance_high_watermark(deleted)
     log.maybe_increment_log_start_offset(deleted)
     log.truncate_to(3, now_ms=NOW)
     for _ in range(2):
-        log.append_as_leader(bytearray(build_batch([Record(NOW, b"k", b"v")])), 4, now_ms=NOW)
+        log.append_as_leader(bytearray(build_batch([Record(NOW, b"k", b"v")])), LeaderEpoch(4), now_ms=NOW)
     if is_flushed:
         log.flush()
     log.close(clean=False)

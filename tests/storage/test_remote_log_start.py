@@ -27,7 +27,11 @@ SMALL = LogConfig(segment_bytes=400, index_interval_bytes=100, remote_storage_en
 """Five records per segment."""
 
 OLD_PRODUCER, NEW_PRODUCER = 1, 2
-EPOCHS = (LeaderEpochEntry(2, 3), LeaderEpochEntry(5, 20), LeaderEpochEntry(7, 30))
+EPOCHS = (
+    LeaderEpochEntry(LeaderEpoch(2), 3),
+    LeaderEpochEntry(LeaderEpoch(5), 20),
+    LeaderEpochEntry(LeaderEpoch(7), 30),
+)
 
 
 def checkpoint_start(log: Log) -> None:
@@ -127,7 +131,7 @@ def test_log_started_from_tier_is_appended_to_and_read(fs: FailingPower) -> None
     log.append_as_follower(batch(40, 7, NEW_PRODUCER), now_ms=NOW_MS)
     assert log.read(40, 1000, 41).next_offset == 41
     assert log.epochs.epoch_for_offset(40) == 7
-    assert log.end_offset_for_epoch(2) == (2, 20)
+    assert log.end_offset_for_epoch(LeaderEpoch(2)) == (2, 20)
 
 
 @pytest.mark.parametrize("clean", [True, False])
@@ -152,7 +156,7 @@ def test_appends_after_a_tier_start_survive_a_crash(fs: FailingPower) -> None:
     fs.crash(Random(1))
     found = opened(fs)
     assert found.log_end_offset == 42
-    assert tuple(found.epochs.entries) == (*EPOCHS, LeaderEpochEntry(9, 41))
+    assert tuple(found.epochs.entries) == (*EPOCHS, LeaderEpochEntry(LeaderEpoch(9), 41))
     assert set(found.producers.entries) == {OLD_PRODUCER, NEW_PRODUCER}
 
 
@@ -198,7 +202,7 @@ def test_disk_failure_during_a_tier_start_fails_the_log(fs: FailingPower) -> Non
     [
         ({"log_start_offset": 40}, "no offset is remote"),
         ({"epochs": ()}, "leader epochs"),
-        ({"epochs": (LeaderEpochEntry(1, 0), LeaderEpochEntry(2, 40))}, "leader epochs"),
+        ({"epochs": (LeaderEpochEntry(LeaderEpoch(1), 0), LeaderEpochEntry(LeaderEpoch(2), 40))}, "leader epochs"),
         ({"producers": ProducerState()}, "producer state ends at offset 0"),
     ],
 )

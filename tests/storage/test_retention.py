@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from protocol.ids import LeaderEpoch
 from protocol.records.builder import Record, build_batch
 from storage.config import CleanupPolicy, LogConfig
 from storage.directories.removals import PendingRemovals
@@ -24,7 +25,7 @@ def log_of(config: LogConfig, ages_ms: list[int], *, roll_last: bool = True) -> 
     log = Log.open(fs, "logs/t-0", config, now_ms=NOW_MS, clean_shutdown=True, jitter=lambda bound: 0)
     for number, age_ms in enumerate(ages_ms):
         batch = bytearray(build_batch([Record(NOW_MS - age_ms, b"k", b"v" * 100)]))
-        log.append_as_leader(batch, 0, now_ms=NOW_MS - age_ms)
+        log.append_as_leader(batch, LeaderEpoch(0), now_ms=NOW_MS - age_ms)
         if roll_last or number < len(ages_ms) - 1:
             log.roll(NOW_MS)
     log.advance_high_watermark(log.log_end_offset)
@@ -89,7 +90,7 @@ def test_retention_bytes_of_0_empties_the_log() -> None:
 
 def test_segments_at_or_above_the_high_watermark_are_kept() -> None:
     log = log_of(replace(KEEP, retention_bytes=0), [0, 0])
-    log.append_as_leader(bytearray(build_batch([Record(NOW_MS, None, b"v")])), 0, now_ms=NOW_MS)
+    log.append_as_leader(bytearray(build_batch([Record(NOW_MS, None, b"v")])), LeaderEpoch(0), now_ms=NOW_MS)
     log.roll(NOW_MS)
     delete_old_segments(log, NOW_MS)
     assert bases(log) == [2, 3]
@@ -122,7 +123,7 @@ def test_record_without_timestamp_expires_by_file_time() -> None:
     fs.now_ms = NOW_MS - 2 * HOUR_MS
     fs.make_directory("logs")
     log = Log.open(fs, "logs/t-0", replace(KEEP, retention_ms=HOUR_MS), now_ms=NOW_MS, clean_shutdown=True)
-    log.append_as_leader(bytearray(build_batch([Record(-1, None, b"v")])), 0, now_ms=NOW_MS)
+    log.append_as_leader(bytearray(build_batch([Record(-1, None, b"v")])), LeaderEpoch(0), now_ms=NOW_MS)
     log.advance_high_watermark(1)
     assert delete_old_segments(log, NOW_MS - HOUR_MS) == []
     assert len(delete_old_segments(log, NOW_MS)) == 1
@@ -138,7 +139,9 @@ def test_zero_filled_time_index_does_not_expire_a_segment() -> None:
 
     log = opened()
     for age_ms in (30, 20, 10):
-        log.append_as_leader(bytearray(build_batch([Record(NOW_MS - age_ms, b"k", b"v")])), 0, now_ms=NOW_MS)
+        log.append_as_leader(
+            bytearray(build_batch([Record(NOW_MS - age_ms, b"k", b"v")])), LeaderEpoch(0), now_ms=NOW_MS
+        )
     log.roll(NOW_MS)
     log.close()
     path = join("logs/t-0", f"{0:020d}.timeindex")

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from protocol.ids import LeaderEpoch
 from protocol.primitives import uuid_from_text
 from protocol.records.builder import Record, build_batch
 from storage.compaction.cleaner import cleanable_range
@@ -54,7 +55,7 @@ class TieredLogNode:
         """Append committed records in closed segments of ten records each."""
         for _ in range(segments):
             records = [Record(NOW_MS - age_ms, b"k", b"v" * 20)] * per_segment
-            self.log.append_as_leader(bytearray(build_batch(records)), epoch, now_ms=NOW_MS)
+            self.log.append_as_leader(bytearray(build_batch(records)), LeaderEpoch(epoch), now_ms=NOW_MS)
             self.log.roll(NOW_MS)
         self.log.advance_high_watermark(self.log.log_end_offset)
         return self.log
@@ -143,7 +144,9 @@ class TestRetention:
     def test_expired_active_segment_is_rolled_for_copying(self) -> None:
         node = TieredLogNode()
         log = node.log
-        log.append_as_leader(bytearray(build_batch([Record(NOW_MS - 2 * HOUR_MS, b"k", b"v")])), 0, now_ms=NOW_MS)
+        log.append_as_leader(
+            bytearray(build_batch([Record(NOW_MS - 2 * HOUR_MS, b"k", b"v")])), LeaderEpoch(0), now_ms=NOW_MS
+        )
         log.advance_high_watermark(1)
         assert node.retain(replace(TIERED, local_retention_ms=HOUR_MS)) == []
         assert bases(log) == [0, 1]
@@ -184,7 +187,7 @@ class TestRestart:
         node.retain(KEEP_NOTHING_HERE)
         log = node.restart(clean=clean)
         assert (log.log_start_offset, log.local_log_start_offset, log.log_end_offset) == (0, 30, 40)
-        assert log.epochs.entries == [LeaderEpochEntry(3, 0), LeaderEpochEntry(5, 20)]
+        assert log.epochs.entries == [LeaderEpochEntry(LeaderEpoch(3), 0), LeaderEpochEntry(LeaderEpoch(5), 20)]
         assert log.high_watermark >= 30
         assert log.highest_remote_offset == -1, "the owner must set it again"
         with pytest.raises(OffsetMovedToTier):
@@ -210,7 +213,7 @@ class TestRestart:
         node.retain(KEEP_NOTHING_HERE)
         log = node.restart(clean=False)
         assert (log.log_start_offset, log.local_log_start_offset) == (5, 20)
-        assert log.epochs.entries == [LeaderEpochEntry(3, 5)]
+        assert log.epochs.entries == [LeaderEpochEntry(LeaderEpoch(3), 5)]
 
     def test_epochs_of_deleted_segments_are_saved_without_a_flush(self) -> None:
         node = TieredLogNode()
@@ -220,7 +223,7 @@ class TestRestart:
         node.retain(KEEP_NOTHING_HERE)
         log = node.restart(clean=False)
         assert (log.log_start_offset, log.local_log_start_offset) == (0, 30)
-        assert log.epochs.entries == [LeaderEpochEntry(3, 0), LeaderEpochEntry(5, 20)]
+        assert log.epochs.entries == [LeaderEpochEntry(LeaderEpoch(3), 0), LeaderEpochEntry(LeaderEpoch(5), 20)]
 
     def test_log_start_below_the_first_epoch_is_raised(self) -> None:
         """The log was emptied and dropped the epochs that ended there; the checkpoint is older."""
@@ -278,7 +281,7 @@ class TestTruncation:
         node.retain(KEEP_NOTHING_HERE)
         log.truncate_to(15, now_ms=NOW_MS)
         assert (log.log_start_offset, log.local_log_start_offset, log.log_end_offset) == (0, 15, 15)
-        assert log.epochs.entries == [LeaderEpochEntry(3, 0)]
+        assert log.epochs.entries == [LeaderEpochEntry(LeaderEpoch(3), 0)]
         assert log.highest_remote_offset == -1
         log = node.restart()
         assert (log.log_start_offset, log.log_end_offset) == (0, 15)

@@ -7,6 +7,7 @@ from broker.fetch.rounds import FetchOptions
 from broker.fetch.sessions import SessionRequest
 from broker.runtime.partitions.partition_reads import FetchParams
 from broker.runtime.partitions.reads import FetchIsolation, FetchTarget, TargetKey
+from protocol.ids import LeaderEpoch
 from protocol.messages.fetch import FetchRequest
 from protocol.primitives import ZERO_UUID
 
@@ -41,8 +42,8 @@ def session_request(request: FetchRequest, version: int, reader: FetchParams) ->
             p.partition,
             p.fetch_offset,
             p.partition_max_bytes,
-            p.current_leader_epoch,
-            p.last_fetched_epoch,
+            LeaderEpoch(p.current_leader_epoch),
+            LeaderEpoch(p.last_fetched_epoch),
             p.log_start_offset,
         )
         for topic in request.topics

@@ -8,6 +8,7 @@ from broker.runtime.loop.waiters import Watches
 from broker.runtime.partitions.partition import Partition
 from broker.runtime.partitions.reads import FetchIsolation
 from protocol.errors import ErrorCode
+from protocol.ids import LeaderEpoch
 from protocol.primitives import Uuid
 from storage.index.transaction import AbortedTxn
 from storage.tiered.segments.batch_stream import RemoteBatches, whole_batches
@@ -18,7 +19,7 @@ class ReadKey(NamedTuple):
 
     topic_id: Uuid
     partition: int
-    leader_epoch: int
+    leader_epoch: LeaderEpoch
     offset: int
     isolation: FetchIsolation
 

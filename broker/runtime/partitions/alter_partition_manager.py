@@ -18,6 +18,7 @@ from broker.runtime.controller.controller_router import ControllerUnavailable
 from broker.runtime.loop.waiters import Loop
 from broker.runtime.partitions.partition_services import IsrProposer
 from protocol.errors import ErrorCode, KafkaError
+from protocol.ids import LeaderEpoch
 from protocol.messages.alter_partition import (
     AlterPartitionRequest,
     AlterPartitionRequestPartitionData,
@@ -164,4 +165,4 @@ def _partition(index: int, proposal: IsrProposal) -> AlterPartitionRequestPartit
 def _answer(answer: AlterPartitionResponsePartitionData) -> IsrAnswer:
     known = answer.error_code in ErrorCode._value2member_map_
     error = ErrorCode(answer.error_code) if known else ErrorCode.UNKNOWN_SERVER_ERROR
-    return IsrAnswer(error, answer.leader_epoch, answer.partition_epoch, frozenset(answer.isr))
+    return IsrAnswer(error, LeaderEpoch(answer.leader_epoch), answer.partition_epoch, frozenset(answer.isr))

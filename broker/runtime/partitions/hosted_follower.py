@@ -17,6 +17,7 @@ from broker.replication.fetch_state import FetchPosition
 from broker.replication.follower import FollowerRole
 from broker.runtime.partitions.partition_services import LogOperations
 from protocol.errors import ErrorCode, KafkaError
+from protocol.ids import LeaderEpoch
 from protocol.primitives import Buffer, Uuid
 from storage.errors import CorruptBatch, LogDirFailure, UnexpectedOffset
 from storage.log import Log
@@ -58,7 +59,7 @@ class HostedFollower:
         return str(self._partition)
 
     @property
-    def leader_epoch(self) -> int:
+    def leader_epoch(self) -> LeaderEpoch:
         return self._partition.role.epoch
 
     @property
@@ -85,14 +86,19 @@ class HostedFollower:
         """The start of the local log; the log's records below are in remote storage only."""
         return self._partition.log.local_log_start_offset
 
-    def end_for_epoch(self, epoch: int) -> EpochEnd:
+    def end_for_epoch(self, epoch: LeaderEpoch) -> EpochEnd:
         """Return the end, in this replica's log, of an epoch or of the greatest epoch below."""
         return EpochEnd(*self._partition.log.end_offset_for_epoch(epoch))
 
     # ---- appends
 
     def append_fetched(
-        self, leader_epoch: int, offset: int, records: Buffer, leader_high_watermark: int, leader_log_start_offset: int
+        self,
+        leader_epoch: LeaderEpoch,
+        offset: int,
+        records: Buffer,
+        leader_high_watermark: int,
+        leader_log_start_offset: int,
     ) -> bool:
         """Append the leader's answer to a fetch from `offset`; take over its high watermark and log start offset.
 
@@ -110,12 +116,12 @@ class HostedFollower:
             self._partition.log_end.fire()
         return True
 
-    def _may_fetch(self, leader_epoch: int) -> bool:
+    def _may_fetch(self, leader_epoch: LeaderEpoch) -> bool:
         partition, role = self._partition, self._partition.role
         is_same_epoch = isinstance(role, FollowerRole) and role.epoch == leader_epoch
         return is_same_epoch and not partition.truncation.is_under_way and not partition.is_closed
 
-    def _append(self, log: Log, records: Buffer, leader_epoch: int) -> None:
+    def _append(self, log: Log, records: Buffer, leader_epoch: LeaderEpoch) -> None:
         try:
             info = log.append_as_follower(records, now_ms=self._clock.now_ms(), max_epoch=leader_epoch)
         except UnexpectedOffset as error:
@@ -140,7 +146,7 @@ class HostedFollower:
 
     # ---- truncation
 
-    def truncate(self, leader_epoch: int, offset: int) -> "asyncio.Future[bool]":
+    def truncate(self, leader_epoch: LeaderEpoch, offset: int) -> "asyncio.Future[bool]":
         """Remove everything from `offset` on, by order of the leader of `leader_epoch`.
 
         Epoch entries that begin at the log end or beyond are removed even where there are no records to remove. The
@@ -165,7 +171,7 @@ class HostedFollower:
         else:
             answer.set_result(True)
 
-    def truncate_fully_and_start_at(self, leader_epoch: int, offset: int) -> "asyncio.Future[bool]":
+    def truncate_fully_and_start_at(self, leader_epoch: LeaderEpoch, offset: int) -> "asyncio.Future[bool]":
         """Remove everything and restart the log at `offset`. Otherwise as `truncate`."""
         answer = self._log_operations.create_future()
         if self._may_fetch(leader_epoch):
@@ -174,7 +180,7 @@ class HostedFollower:
             answer.set_result(False)
         return answer
 
-    def start_behind_remote_log(self, leader_epoch: int, start: RemoteLogStart) -> "asyncio.Future[bool]":
+    def start_behind_remote_log(self, leader_epoch: LeaderEpoch, start: RemoteLogStart) -> "asyncio.Future[bool]":
         """Remove everything and restart the log where remote storage ends, with its auxiliary state.
 
         Otherwise as `truncate`; the result is also False while the log is not known to be tiered.
@@ -189,7 +195,7 @@ class HostedFollower:
 
     def _begin_truncation(
         self,
-        leader_epoch: int,
+        leader_epoch: LeaderEpoch,
         offset: int,
         operation: Callable[[Log, int], "asyncio.Future[bool]"],
         answer: "asyncio.Future[bool]",
@@ -199,7 +205,9 @@ class HostedFollower:
         self._partition.truncation.begin(log, offset)
         operation(log, offset).add_done_callback(partial(self._on_truncated, leader_epoch, answer))
 
-    def _on_truncated(self, leader_epoch: int, answer: "asyncio.Future[bool]", done: "asyncio.Future[bool]") -> None:
+    def _on_truncated(
+        self, leader_epoch: LeaderEpoch, answer: "asyncio.Future[bool]", done: "asyncio.Future[bool]"
+    ) -> None:
         """Resume the operations that waited for the log, before the caller of the truncation resumes."""
         partition = self._partition
         waiting, error = partition.truncation.end(), done.exception()

@@ -140,7 +140,7 @@ class MetadataPartition:
             raise OffsetOutOfRange(target.fetch_offset, log.log_start_offset, log.log_end_offset)
         return end if has_diverged(target.last_fetched_epoch, target.fetch_offset, end) else None
 
-    def check_epoch(self, current_leader_epoch: int) -> None:
+    def check_epoch(self, current_leader_epoch: LeaderEpoch) -> None:
         """Fence a reader by its leader epoch. Raises KafkaError."""
         error = check_leader_epoch(current_leader_epoch, self._quorum.leader.epoch)
         if error is not ErrorCode.NONE:
@@ -160,7 +160,7 @@ class MetadataPartition:
             raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(error)) from error
         return found if query.timestamp in _EARLIEST or UNKNOWN < found.offset < end_offset else NOT_FOUND
 
-    def epoch_end(self, current_leader_epoch: int, epoch: int) -> EpochEnd:
+    def epoch_end(self, current_leader_epoch: LeaderEpoch, epoch: LeaderEpoch) -> EpochEnd:
         """Return the end offset of an epoch, as far as it is committed. Raises KafkaError.
 
         The broker that served the topic before may have returned committed records beyond this node's high watermark.
@@ -243,7 +243,7 @@ def _serving_broker(brokers: ClusterImage, controller_id: int | None) -> int:
     return alive[0].id if alive else NO_LEADER
 
 
-def _topic(leader: int, epoch: int) -> TopicImage:
+def _topic(leader: int, epoch: LeaderEpoch) -> TopicImage:
     replicas = () if leader == NO_LEADER else (leader,)
     registration = PartitionRegistration(
         replicas, replicas, BrokerId(leader), LeaderEpoch(epoch), partition_epoch=epoch

@@ -5,11 +5,13 @@ Timestamps are milliseconds; the negative ones below are special (KIP-734, KIP-4
 
 from typing import Final, NamedTuple
 
+from broker.replication.epochs import UNKNOWN_EPOCH
 from broker.replication.leader import LeaderRole
 from broker.runtime.partitions.partition import Partition
 from broker.runtime.partitions.partition_reads import bound_of, check_reader
 from broker.runtime.partitions.reads import UNKNOWN, FetchIsolation
 from protocol.errors import ErrorCode, KafkaError
+from protocol.ids import LeaderEpoch
 from storage.errors import CorruptBatch, LogDirFailure
 from storage.log import Log
 from storage.segment import FoundTimestamp
@@ -26,7 +28,7 @@ class OffsetQuery(NamedTuple):
     """A lookup in one partition."""
 
     timestamp: int
-    current_leader_epoch: int
+    current_leader_epoch: LeaderEpoch
     isolation: FetchIsolation
     needs_leader: bool = True
 
@@ -36,10 +38,10 @@ class FoundOffset(NamedTuple):
 
     timestamp: int
     offset: int
-    leader_epoch: int
+    leader_epoch: LeaderEpoch
 
 
-NOT_FOUND: Final = FoundOffset(UNKNOWN, UNKNOWN, UNKNOWN)
+NOT_FOUND: Final = FoundOffset(UNKNOWN, UNKNOWN, UNKNOWN_EPOCH)
 
 
 def list_offset(partition: Partition, query: OffsetQuery) -> FoundOffset:
@@ -103,7 +105,7 @@ def look_up(log: Log, timestamp: int) -> FoundOffset:
 
 def _start(log: Log, offset: int) -> FoundOffset:
     epoch = log.epochs.epoch_for_offset(offset)
-    return FoundOffset(UNKNOWN, offset, UNKNOWN if epoch is None else epoch)
+    return FoundOffset(UNKNOWN, offset, UNKNOWN_EPOCH if epoch is None else epoch)
 
 
 def _found(record: FoundTimestamp | None) -> FoundOffset:

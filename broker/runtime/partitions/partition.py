@@ -29,6 +29,7 @@ from broker.runtime.partitions.partition_services import BrokerView, LogOperatio
 from broker.runtime.partitions.pending_flush import PendingFlush
 from broker.runtime.partitions.record_deletion import RecordDeletion
 from protocol.errors import ErrorCode, KafkaError
+from protocol.ids import LeaderEpoch
 from protocol.primitives import Buffer, Uuid
 from storage.config import LogConfig
 from storage.errors import CorruptBatch, InvalidRecords, LogDirFailure
@@ -182,7 +183,7 @@ class Partition:
         return self.role
 
     @property
-    def leader_epoch(self) -> int:
+    def leader_epoch(self) -> LeaderEpoch:
         return self.role.epoch
 
     @property
@@ -235,7 +236,7 @@ class Partition:
         if assignment is not None:
             self._events.find_log_start(self)
 
-    def become_leader(self, leader_epoch: int) -> None:
+    def become_leader(self, leader_epoch: LeaderEpoch) -> None:
         """Take the deferred leader role, now that the log starts where it must; ignored if the epoch has changed."""
         deferred = self._deferred_assignment
         if deferred is not None and deferred.leader_epoch == leader_epoch:

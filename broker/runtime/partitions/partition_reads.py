@@ -11,6 +11,7 @@ from broker.replication.leader import FollowerFetch, LeaderRole
 from broker.runtime.partitions.partition import Partition
 from broker.runtime.partitions.reads import UNKNOWN, FetchIsolation, FetchTarget, LogReadResult
 from protocol.errors import ErrorCode, KafkaError
+from protocol.ids import LeaderEpoch
 from storage.errors import LogDirFailure, OffsetMovedToTier, OffsetOutOfRange
 from storage.local_log import LogSlice
 from storage.log import Log
@@ -102,14 +103,14 @@ def redirect(partition: Partition, target: FetchTarget, replica: int) -> LogRead
     return result
 
 
-def check_reader(partition: Partition, current_leader_epoch: int, *, needs_leader: bool) -> None:
+def check_reader(partition: Partition, current_leader_epoch: LeaderEpoch, *, needs_leader: bool) -> None:
     """Fence a reader by its leader epoch, and refuse reads while the log is truncated. Raises KafkaError."""
     check_epoch(partition, current_leader_epoch, needs_leader=needs_leader)
     if partition.truncation.is_under_way:
         raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
 
-def check_epoch(partition: Partition, current_leader_epoch: int, *, needs_leader: bool) -> None:
+def check_epoch(partition: Partition, current_leader_epoch: LeaderEpoch, *, needs_leader: bool) -> None:
     """Fence a reader by its leader epoch. Raises KafkaError."""
     role = partition.role
     error = check_leader_epoch(current_leader_epoch, role.epoch)
@@ -126,7 +127,7 @@ def bound_of(log: Log, isolation: FetchIsolation) -> int:
     return log.last_stable_offset if isolation is FetchIsolation.LAST_STABLE else log.log_end_offset
 
 
-def epoch_end(partition: Partition, current_leader_epoch: int, epoch: int) -> EpochEnd:
+def epoch_end(partition: Partition, current_leader_epoch: LeaderEpoch, epoch: LeaderEpoch) -> EpochEnd:
     """Answer OffsetForLeaderEpoch as the leader. Raises KafkaError."""
     check_reader(partition, current_leader_epoch, needs_leader=True)
     return EpochEnd(*partition.log.end_offset_for_epoch(epoch))

@@ -4,9 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from broker.replication.epochs import EpochEnd
+from broker.replication.epochs import UNKNOWN_EPOCH, EpochEnd
 from broker.replication.leader import NEVER_MS
 from protocol.errors import ErrorCode
+from protocol.ids import LeaderEpoch
 from protocol.primitives import ZERO_UUID, Buffer, Uuid
 from storage.local_log import LogSlice
 from storage.log_snapshots import CheckpointId
@@ -47,8 +48,8 @@ class FetchTarget:
     index: int
     fetch_offset: int
     max_bytes: int
-    current_leader_epoch: int = UNKNOWN
-    last_fetched_epoch: int = UNKNOWN
+    current_leader_epoch: LeaderEpoch = UNKNOWN_EPOCH
+    last_fetched_epoch: LeaderEpoch = UNKNOWN_EPOCH
     log_start_offset: int = UNKNOWN
     sent_high_watermark: int = UNKNOWN
     sent_log_start_offset: int = UNKNOWN

@@ -23,6 +23,7 @@ from broker.runtime.partitions.partition import Partition
 from broker.runtime.remote_log.segments import PASSING_ERRORS
 from broker.runtime.remote_log.settings import RemoteLogSettings
 from protocol.errors import KafkaError
+from protocol.ids import LeaderEpoch
 from storage.remote_log_start import RemoteLogStart
 from storage.tiered.bucket.inventory import IndexReader, LatestHistory
 from storage.tiered.errors import RemoteMetadataNotReady, RemoteStorageError
@@ -140,7 +141,7 @@ class LogStartLookup:
             self._ready = asyncio.ensure_future(self._starts.metadata.wait_until_ready(self._id))
             self._ready.add_done_callback(lambda _: self._starts.reschedule(self))
 
-    async def _begin(self, leader_epoch: int) -> None:
+    async def _begin(self, leader_epoch: LeaderEpoch) -> None:
         """Start the log and become leader. Raises PASSING_ERRORS, KafkaError."""
         partition, log = self._partition, self._partition.log
         if log.is_tiered:  # otherwise the remote log was given up
@@ -159,7 +160,7 @@ class LogStartLookup:
                 )
         partition.become_leader(leader_epoch)
 
-    async def _start_log(self, leader_epoch: int, start: RemoteLogStart | EmptyStart) -> bool:
+    async def _start_log(self, leader_epoch: LeaderEpoch, start: RemoteLogStart | EmptyStart) -> bool:
         """Start the log at `start`; return whether the replica is still to lead in this epoch."""
         partition = self._partition
         if isinstance(start, EmptyStart):

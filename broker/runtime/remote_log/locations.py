@@ -20,6 +20,7 @@ from cachetools import LRUCache
 from broker.clock import Clock
 from broker.logs import EventLog
 from broker.runtime.partitions.partition import Partition
+from protocol.ids import LeaderEpoch
 from protocol.primitives import Uuid
 from storage.tiered.catalog.lineage import NO_OFFSET, Lineage, claimed_remote_offset
 from storage.tiered.errors import RemoteStorageError
@@ -55,7 +56,7 @@ class Holes:
         self.skipped = 0
         """Number of holes that readers skipped, each counted where a reader met it first."""
 
-    def note_skipped(self, partition: TopicIdPartition, epoch: int, offset: int) -> bool:
+    def note_skipped(self, partition: TopicIdPartition, epoch: LeaderEpoch, offset: int) -> bool:
         """Count a skipped hole; return whether it was not counted before."""
         hole = (partition, epoch, offset)
         if hole in self._skipped:
@@ -64,7 +65,7 @@ class Holes:
         self.skipped += 1
         return True
 
-    def may_be_skipped(self, partition: TopicIdPartition, epoch: int, offset: int) -> bool:
+    def may_be_skipped(self, partition: TopicIdPartition, epoch: LeaderEpoch, offset: int) -> bool:
         """Whether the hole at `offset` of `epoch` has been known for long enough."""
         patience_ms, now_ms = self._patience_ms(), self._clock.monotonic_ms()
         if patience_ms == NEVER:
@@ -93,12 +94,12 @@ class RemoteLocations:
             raise SegmentMissing(f"no known remote segment of {partition} holds offset {offset} of epoch {epoch}")
         return located
 
-    def _located(self, partition: Partition, lineage: Lineage, epoch: int, offset: int) -> Located | None:
+    def _located(self, partition: Partition, lineage: Lineage, epoch: LeaderEpoch, offset: int) -> Located | None:
         segment = self._metadata.segment_for(_identity(partition), epoch, offset)
         last_offset = NO_OFFSET if segment is None else lineage.agreed_end(segment)
         return None if segment is None or last_offset < offset else Located(segment, last_offset)
 
-    def _may_skip(self, partition: Partition, epoch: int, offset: int) -> bool:
+    def _may_skip(self, partition: Partition, epoch: LeaderEpoch, offset: int) -> bool:
         """Whether to skip a hole; only a leader may, since it knows the log start offset."""
         if self._holes is None or not partition.is_leader:
             return False
@@ -106,7 +107,7 @@ class RemoteLocations:
         is_given_up = self._metadata.known(identity).is_given_up(epoch, offset)
         return is_given_up or self._holes.may_be_skipped(identity, epoch, offset)
 
-    def _behind_hole(self, partition: Partition, lineage: Lineage, epoch: int, offset: int) -> Located | None:
+    def _behind_hole(self, partition: Partition, lineage: Lineage, epoch: LeaderEpoch, offset: int) -> Located | None:
         """Return the first remote segment above `offset` that agrees with the log and begins below its local part."""
         found = self._next_held(partition, lineage, offset)
         if found is None:
@@ -171,7 +172,7 @@ class RemoteLocations:
                         return found
         return None
 
-    def _with_aborted(self, partition: Partition, lineage: Lineage, epoch: int, offset: int) -> Located | None:
+    def _with_aborted(self, partition: Partition, lineage: Lineage, epoch: LeaderEpoch, offset: int) -> Located | None:
         while (segment := self._metadata.next_with_aborted(_identity(partition), epoch, offset)) is not None:
             last_offset = lineage.agreed_end(segment)
             if last_offset >= offset:

@@ -18,6 +18,7 @@ from typing import Final, NamedTuple, TypeVar
 from cachetools import LRUCache
 
 from broker.logs import EventLog
+from broker.replication.epochs import UNKNOWN_EPOCH
 from broker.runtime.loop.thread_pool import PoolFull, WorkPool
 from broker.runtime.loop.waiters import Deadlines
 from broker.runtime.partitions import offset_lookup
@@ -28,6 +29,7 @@ from broker.runtime.partitions.reads import UNKNOWN
 from broker.runtime.remote_log.locations import Holes, RemoteLocations, SegmentMissing
 from broker.runtime.remote_log.outage import RemoteOutage
 from protocol.errors import ErrorCode, KafkaError
+from protocol.ids import LeaderEpoch
 from protocol.primitives import Uuid
 from storage.segment import FoundTimestamp
 from storage.tiered.catalog.timestamp_index import OffsetGap, TimestampIndex
@@ -61,7 +63,7 @@ class TimestampIndexKey(NamedTuple):
 
     topic_id: Uuid
     partition: int
-    leader_epoch: int
+    leader_epoch: LeaderEpoch
 
 
 class RemoteOffsets:
@@ -144,7 +146,7 @@ class RemoteOffsets:
 
     def _end(self, partition: Partition, offset: int) -> FoundOffset:
         epoch = partition.log.epochs.epoch_for_offset(offset)
-        return FoundOffset(UNKNOWN, offset, UNKNOWN if epoch is None else epoch)
+        return FoundOffset(UNKNOWN, offset, UNKNOWN_EPOCH if epoch is None else epoch)
 
     # ---- timestamps
 

@@ -12,6 +12,7 @@ from broker.replication.remote_log_aux_state_machine import Load, leader_epoch_e
 from broker.runtime.loop.thread_pool import PoolFull, WorkPool
 from broker.runtime.loop.waiters import Loop
 from broker.runtime.replication.remote_log_aux_state import RemoteLogUnavailable
+from protocol.ids import LeaderEpoch
 from storage.directories.checkpoints import LeaderEpochEntry
 from storage.errors import CorruptCheckpoint
 from storage.remote_log_start import RemoteLogStart
@@ -45,7 +46,7 @@ class RemoteSegmentSource:
     def skips_remote(self) -> bool:
         return self._skips_remote()
 
-    def segment_for(self, replica: FetchedReplica, epoch: int, offset: int) -> "Future[RemoteSegment | None]":
+    def segment_for(self, replica: FetchedReplica, epoch: LeaderEpoch, offset: int) -> "Future[RemoteSegment | None]":
         found: Future[RemoteSegment | None] = self._loop.create_future()
         try:
             found.set_result(self._metadata.segment_for(_partition(replica), epoch, offset))

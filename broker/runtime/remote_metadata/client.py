@@ -19,6 +19,7 @@ from broker.runtime.replication.fetch_transport import (
     Unanswered,
 )
 from protocol.errors import ErrorCode
+from protocol.ids import LeaderEpoch
 from protocol.messages import Message
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from protocol.messages.list_offsets import (
@@ -43,9 +44,9 @@ class MetadataReadPosition(NamedTuple):
     """A position to read from, with the epochs of the leader and of the last record read; -1 if none was read."""
 
     partition: int
-    leader_epoch: int
+    leader_epoch: LeaderEpoch
     offset: int
-    last_epoch: int
+    last_epoch: LeaderEpoch
 
 
 class MetadataReadResult(NamedTuple):
@@ -61,7 +62,7 @@ class MetadataOffsetRequest(NamedTuple):
     """A request for the start (EARLIEST) or the high watermark (LATEST) of a partition."""
 
     partition: int
-    leader_epoch: int
+    leader_epoch: LeaderEpoch
     which: int
 
 

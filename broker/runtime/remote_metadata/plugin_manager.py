@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Final, TypeVar
 
 from broker.logs import EventLog
+from protocol.ids import LeaderEpoch
 from storage.tiered.errors import InvalidSegmentTransition, RemoteMetadataNotReady, RemoteStorageError
 from storage.tiered.remote_metadata import KnownSegments, RemoteLogMetadataManager
 from storage.tiered.segment_metadata import (
@@ -44,19 +45,19 @@ class PluginRemoteMetadata:
 
     # ---- queries
 
-    def segment_for(self, partition: TopicIdPartition, epoch: int, offset: int) -> RemoteSegment | None:
+    def segment_for(self, partition: TopicIdPartition, epoch: LeaderEpoch, offset: int) -> RemoteSegment | None:
         return _query(lambda: self._plugin.segment_for(partition, epoch, offset))
 
-    def highest_offset(self, partition: TopicIdPartition, epoch: int) -> int | None:
+    def highest_offset(self, partition: TopicIdPartition, epoch: LeaderEpoch) -> int | None:
         return _query(lambda: self._plugin.highest_offset(partition, epoch))
 
-    def segments(self, partition: TopicIdPartition, epoch: int | None = None) -> Sequence[RemoteSegment]:
+    def segments(self, partition: TopicIdPartition, epoch: LeaderEpoch | None = None) -> Sequence[RemoteSegment]:
         return _query(lambda: self._plugin.segments(partition, epoch))
 
     def known(self, partition: TopicIdPartition) -> KnownSegments:
         return _query(lambda: self._plugin.known(partition))
 
-    def next_with_aborted(self, partition: TopicIdPartition, epoch: int, offset: int) -> RemoteSegment | None:
+    def next_with_aborted(self, partition: TopicIdPartition, epoch: LeaderEpoch, offset: int) -> RemoteSegment | None:
         return _query(lambda: self._plugin.next_with_aborted(partition, epoch, offset))
 
     def held(self) -> Iterable[tuple[TopicIdPartition, PartitionDeleteState | None]]:

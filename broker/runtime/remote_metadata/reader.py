@@ -36,6 +36,7 @@ from broker.runtime.remote_metadata.settings import RemoteMetadataSettings
 from broker.runtime.remote_metadata.tail import NO_EPOCH, RemoteMetadataPartition
 from broker.runtime.replication.fetch_transport import Unanswered
 from protocol.errors import ErrorCode
+from protocol.ids import LeaderEpoch
 from protocol.primitives import Buffer
 from protocol.records.batch import BatchHeader, crc_is_valid, iter_headers
 from protocol.records.errors import MalformedBatch, MalformedRecords
@@ -56,7 +57,7 @@ class MetadataLeader(NamedTuple):
     """The leader of a partition of the metadata topic, and its epoch."""
 
     broker_id: int
-    epoch: int
+    epoch: LeaderEpoch
 
 
 class ReadObserver(Protocol):
@@ -195,7 +196,7 @@ class RemoteMetadataReader:
         done = partial(self._on_response, leader, kind, sent, self._take_records)
         self._client.read(leader, positions, waits=kind is _RequestKind.POLL, done=done)
 
-    def _epoch(self, tail: RemoteMetadataPartition) -> int:
+    def _epoch(self, tail: RemoteMetadataPartition) -> LeaderEpoch:
         return self._leaders[tail.partition].epoch
 
     # ---- responses

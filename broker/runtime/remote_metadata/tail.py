@@ -8,11 +8,12 @@ already may lag behind, and a new leader returns it only once its high watermark
 from collections.abc import Iterable
 from typing import Final
 
+from protocol.ids import LeaderEpoch
 from storage.tiered.catalog.materialized_metadata import MaterializedMetadata
 from storage.tiered.catalog.metadata_folding import MetadataFolding
 from storage.tiered.segment_metadata import TopicIdPartition
 
-NO_EPOCH: Final = -1
+NO_EPOCH: Final = LeaderEpoch(-1)
 
 
 class RemoteMetadataPartition:
@@ -113,7 +114,7 @@ class RemoteMetadataPartition:
             self._ready[partition] = None
         return found
 
-    def begin(self, metadata: MaterializedMetadata, next_offset: int, last_epoch: int) -> None:
+    def begin(self, metadata: MaterializedMetadata, next_offset: int, last_epoch: LeaderEpoch) -> None:
         """Restart reading from a position; no user partition is ready until the end is reached again."""
         self.generation += 1
         self.is_open = True

@@ -28,6 +28,7 @@ from broker.runtime.remote_metadata.snapshots import MetadataSnapshots, Restored
 from broker.runtime.remote_metadata.tail import NO_EPOCH, RemoteMetadataPartition
 from broker.runtime.remote_metadata.topic_configs import ignored_configs
 from protocol.errors import KafkaError
+from protocol.ids import LeaderEpoch
 from storage.tiered.catalog.materialized_metadata import MaterializedMetadata
 from storage.tiered.catalog.metadata_cache import RemoteLogMetadataCache
 from storage.tiered.catalog.metadata_partitioner import metadata_partition
@@ -120,19 +121,19 @@ class TopicRemoteMetadata:
 
     # ---- queries
 
-    def segment_for(self, partition: TopicIdPartition, epoch: int, offset: int) -> RemoteSegment | None:
+    def segment_for(self, partition: TopicIdPartition, epoch: LeaderEpoch, offset: int) -> RemoteSegment | None:
         return self._cache(partition).segment_for(epoch, offset)
 
-    def highest_offset(self, partition: TopicIdPartition, epoch: int) -> int | None:
+    def highest_offset(self, partition: TopicIdPartition, epoch: LeaderEpoch) -> int | None:
         return self._cache(partition).highest_offset(epoch)
 
-    def segments(self, partition: TopicIdPartition, epoch: int | None = None) -> Sequence[RemoteSegment]:
+    def segments(self, partition: TopicIdPartition, epoch: LeaderEpoch | None = None) -> Sequence[RemoteSegment]:
         return self._cache(partition).segments(epoch)
 
     def known(self, partition: TopicIdPartition) -> RemoteLogMetadataCache:
         return self._cache(partition)
 
-    def next_with_aborted(self, partition: TopicIdPartition, epoch: int, offset: int) -> RemoteSegment | None:
+    def next_with_aborted(self, partition: TopicIdPartition, epoch: LeaderEpoch, offset: int) -> RemoteSegment | None:
         return self._cache(partition).next_with_aborted(epoch, offset)
 
     def is_ready(self, partition: TopicIdPartition) -> bool:

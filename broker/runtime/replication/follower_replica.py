@@ -6,6 +6,7 @@ from typing import Protocol
 
 from broker.metrics.topics import TopicMeters
 from broker.replication.fetch_state import FetchedReplica
+from protocol.ids import LeaderEpoch
 from protocol.primitives import Buffer
 from storage.remote_log_start import RemoteLogStart
 
@@ -29,7 +30,12 @@ class FollowerReplica(FetchedReplica, Protocol):
         ...
 
     def append_fetched(
-        self, leader_epoch: int, offset: int, records: Buffer, leader_high_watermark: int, leader_log_start_offset: int
+        self,
+        leader_epoch: LeaderEpoch,
+        offset: int,
+        records: Buffer,
+        leader_high_watermark: int,
+        leader_log_start_offset: int,
     ) -> bool:
         """Append the answer to a fetch from `offset`; take over the leader's high watermark and log start offset.
 
@@ -38,17 +44,17 @@ class FollowerReplica(FetchedReplica, Protocol):
         """
         ...
 
-    def truncate(self, leader_epoch: int, offset: int) -> "Future[bool]":
+    def truncate(self, leader_epoch: LeaderEpoch, offset: int) -> "Future[bool]":
         """Remove records from `offset` on, and the epoch entries that begin at the new end.
 
         The result is False if the leader epoch is over by then. Fails with KafkaError KAFKA_STORAGE_ERROR.
         """
         ...
 
-    def truncate_fully_and_start_at(self, leader_epoch: int, offset: int) -> "Future[bool]":
+    def truncate_fully_and_start_at(self, leader_epoch: LeaderEpoch, offset: int) -> "Future[bool]":
         """Remove all records and restart the log at `offset`. Otherwise as `truncate`."""
         ...
 
-    def start_behind_remote_log(self, leader_epoch: int, start: RemoteLogStart) -> "Future[bool]":
+    def start_behind_remote_log(self, leader_epoch: LeaderEpoch, start: RemoteLogStart) -> "Future[bool]":
         """Remove all records and restart the log where remote storage ends. Otherwise as `truncate`."""
         ...

@@ -7,10 +7,11 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 
-from broker.replication.epochs import EpochEnd
+from broker.replication.epochs import UNKNOWN_EPOCH, EpochEnd
 from broker.runtime.loop.waiters import Loop
 from broker.runtime.replication.fetch_transport import LeaderConnection, Unanswered
 from protocol.errors import ErrorCode
+from protocol.ids import LeaderEpoch
 from protocol.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
@@ -40,12 +41,12 @@ class OffsetAnswer(NamedTuple):
 
     code: int
     offset: int = -1
-    epoch: int = -1
+    epoch: LeaderEpoch = UNKNOWN_EPOCH
 
 
 class EpochAnswer(NamedTuple):
     code: int
-    end: EpochEnd = EpochEnd(-1, -1)
+    end: EpochEnd = EpochEnd(UNKNOWN_EPOCH, -1)
 
 
 OnOffset = Callable[[OffsetAnswer], None]
@@ -59,7 +60,7 @@ A = TypeVar("A")
 class _Query(NamedTuple, Generic[A]):
     """`subject` is the timestamp or the epoch."""
 
-    leader_epoch: int
+    leader_epoch: LeaderEpoch
     subject: int
     done: Callable[[A], None]
 
@@ -85,12 +86,16 @@ class LeaderOffsetQueries:
         self._is_due = False
         self._is_closed = False
 
-    def query_offset(self, partition: QueriedPartition, leader_epoch: int, timestamp: int, done: OnOffset) -> None:
+    def query_offset(
+        self, partition: QueriedPartition, leader_epoch: LeaderEpoch, timestamp: int, done: OnOffset
+    ) -> None:
         """Query the offset of a special timestamp."""
         _put(self._offsets, partition, _Query(leader_epoch, timestamp, done))
         self._send_soon()
 
-    def query_epoch_end(self, partition: QueriedPartition, leader_epoch: int, epoch: int, done: OnEpochEnd) -> None:
+    def query_epoch_end(
+        self, partition: QueriedPartition, leader_epoch: LeaderEpoch, epoch: LeaderEpoch, done: OnEpochEnd
+    ) -> None:
         """Query the end of an epoch or of the greatest epoch below."""
         _put(self._epoch_ends, partition, _Query(leader_epoch, epoch, done))
         self._send_soon()
@@ -148,7 +153,7 @@ class LeaderOffsetQueries:
         if not isinstance(outcome, Unanswered):
             for topic in outcome.topics:
                 for each in topic.partitions:
-                    answer = OffsetAnswer(each.error_code, each.offset, each.leader_epoch)
+                    answer = OffsetAnswer(each.error_code, each.offset, LeaderEpoch(each.leader_epoch))
                     found[topic.name, each.partition_index] = answer
         _answer_all(asked, found, OffsetAnswer(ErrorCode.NETWORK_EXCEPTION))
 
@@ -157,7 +162,7 @@ class LeaderOffsetQueries:
         if not isinstance(outcome, Unanswered):
             for topic in outcome.topics:
                 for each in topic.partitions:
-                    end = EpochEnd(each.leader_epoch, each.end_offset)
+                    end = EpochEnd(LeaderEpoch(each.leader_epoch), each.end_offset)
                     found[topic.topic, each.partition] = EpochAnswer(each.error_code, end)
         _answer_all(asked, found, EpochAnswer(ErrorCode.NETWORK_EXCEPTION))
 

@@ -25,6 +25,7 @@ from broker.replication.remote_log_aux_state_machine import (
 )
 from broker.runtime.replication.follower_replica import FollowerReplica
 from broker.runtime.replication.leader_offset_queries import EpochAnswer, LeaderOffsetQueries, OffsetAnswer
+from protocol.ids import LeaderEpoch
 from storage.remote_log_start import RemoteLogStart
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ class RemoteLogSource(Protocol):
         """`follower.fetch.last.tiered.offset.enable`."""
         ...
 
-    def segment_for(self, replica: FetchedReplica, epoch: int, offset: int) -> "Future[RemoteSegment | None]":
+    def segment_for(self, replica: FetchedReplica, epoch: LeaderEpoch, offset: int) -> "Future[RemoteSegment | None]":
         """Find the finished segment that has `offset` in `epoch`. Fails with RemoteLogUnavailable."""
         ...
 

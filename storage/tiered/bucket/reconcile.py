@@ -25,6 +25,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
 
+from protocol.ids import LeaderEpoch
 from storage.tiered.bucket.listing import StoredSegment
 from storage.tiered.catalog.lineage import epoch_ranges
 from storage.tiered.format.object_keys import ObjectSuffix
@@ -129,7 +130,7 @@ class Coverage:
             if last >= self._log_start_offset
         )
 
-    def _holds_range(self, epoch: int, first: int, last: int) -> bool:
+    def _holds_range(self, epoch: LeaderEpoch, first: int, last: int) -> bool:
         ranges = self._held.get(epoch, [])
         at = bisect_right(ranges, (first, _MAX_OFFSET)) - 1
         return at >= 0 and last <= ranges[at][1]

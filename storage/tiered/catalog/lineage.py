@@ -9,6 +9,7 @@ RemoteLogManager.isRemoteSegmentWithinLeaderEpochs.
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
+from protocol.ids import LeaderEpoch
 from storage.directories.checkpoints import LeaderEpochEntry
 from storage.errors import CorruptCheckpoint
 from storage.tiered.segment_metadata import RemoteSegment, SegmentEpoch
@@ -22,7 +23,7 @@ class Lineage:
     Epochs without records are left out.
     """
 
-    def __init__(self, entries: Iterable[tuple[int, int]], log_end_offset: int) -> None:
+    def __init__(self, entries: Iterable[tuple[LeaderEpoch, int]], log_end_offset: int) -> None:
         self.entries = without_empty_epochs(entries, log_end_offset)
         self.end_offset = log_end_offset
         self._starts = [entry.start_offset for entry in self.entries]
@@ -32,7 +33,7 @@ class Lineage:
         """The lowest offset with a known epoch, None if no epoch is known."""
         return self._starts[0] if self._starts else None
 
-    def epoch_for(self, offset: int) -> int | None:
+    def epoch_for(self, offset: int) -> LeaderEpoch | None:
         """Return the leader epoch of `offset`, None outside of the known offsets."""
         index = bisect_right(self._starts, offset)
         return self.entries[index - 1].epoch if index and offset < self.end_offset else None
@@ -58,7 +59,7 @@ class Lineage:
         return self.agreed_end(segment) == segment.end_offset
 
 
-def without_empty_epochs(entries: Iterable[tuple[int, int]], end_offset: int) -> tuple[LeaderEpochEntry, ...]:
+def without_empty_epochs(entries: Iterable[tuple[LeaderEpoch, int]], end_offset: int) -> tuple[LeaderEpochEntry, ...]:
     """Return the epochs with records below `end_offset`: of several with one start offset, the last."""
     kept: list[LeaderEpochEntry] = []
     for epoch, start_offset in entries:
@@ -70,7 +71,9 @@ def without_empty_epochs(entries: Iterable[tuple[int, int]], end_offset: int) ->
     return tuple(kept)
 
 
-def epochs_of(entries: Sequence[tuple[int, int]], start_offset: int, end_offset: int) -> tuple[SegmentEpoch, ...]:
+def epochs_of(
+    entries: Sequence[tuple[LeaderEpoch, int]], start_offset: int, end_offset: int
+) -> tuple[SegmentEpoch, ...]:
     """Return the epochs of the offsets `start_offset` to `end_offset`, both included, the first clipped to the start.
 
     Offsets below the known history count to its first epoch: no batch has them. Empty if no epoch is known.
@@ -85,7 +88,7 @@ def epochs_of(entries: Sequence[tuple[int, int]], start_offset: int, end_offset:
     )
 
 
-def epoch_ranges(segment: RemoteSegment) -> Iterator[tuple[int, int, int]]:
+def epoch_ranges(segment: RemoteSegment) -> Iterator[tuple[LeaderEpoch, int, int]]:
     """Yield (epoch, first offset, last offset) for the epochs with records in a segment."""
     entries = without_empty_epochs(segment.leader_epochs, segment.end_offset + 1)
     ends = [*(entry.start_offset - 1 for entry in entries[1:]), segment.end_offset]
@@ -93,7 +96,7 @@ def epoch_ranges(segment: RemoteSegment) -> Iterator[tuple[int, int, int]]:
         yield epoch, first, last
 
 
-def claimed_remote_offset(lineage: Lineage, highest_of_epoch: Callable[[int], int | None]) -> int:
+def claimed_remote_offset(lineage: Lineage, highest_of_epoch: Callable[[LeaderEpoch], int | None]) -> int:
     """Return the highest offset of this history that remote storage claims to hold; -1 if there is none.
 
     Walk the epochs from the latest down to the first with a segment (KIP-405). Offsets beyond the end of that epoch
@@ -112,7 +115,7 @@ def covered_remote_offset(
     lineage: Lineage,
     from_offset: int,
     claimed: int,
-    segment_for: Callable[[int, int], RemoteSegment | None],
+    segment_for: Callable[[LeaderEpoch, int], RemoteSegment | None],
 ) -> int:
     """Return the highest offset, at most `claimed`, up to which remote storage lacks no offset from `from_offset` on.
 
@@ -130,7 +133,7 @@ def covered_remote_offset(
     return claimed
 
 
-def encode_epochs(entries: Iterable[tuple[int, int]]) -> bytes:
+def encode_epochs(entries: Iterable[tuple[LeaderEpoch, int]]) -> bytes:
     """Encode a leader-epoch checkpoint, as stored with a segment."""
     lines = [f"{epoch} {start_offset}" for epoch, start_offset in entries]
     return "".join(f"{line}\n" for line in ("0", str(len(lines)), *lines)).encode()
@@ -140,7 +143,8 @@ def decode_epochs(text: bytes) -> list[LeaderEpochEntry]:
     """Decode a leader-epoch checkpoint of Ottla or Apache Kafka. Raises CorruptCheckpoint."""
     try:
         version, count, *lines = text.decode().splitlines()
-        entries = [LeaderEpochEntry(*(int(field) for field in line.split())) for line in lines if line.strip()]
+        fields = ((int(field) for field in line.split()) for line in lines if line.strip())
+        entries = [LeaderEpochEntry(LeaderEpoch(epoch), start_offset) for epoch, start_offset in fields]
         is_whole = int(version) == 0 and int(count) == len(entries)
     except (ValueError, TypeError) as error:
         raise CorruptCheckpoint("the leader epochs of a segment", str(error)) from error

@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
+from protocol.ids import LeaderEpoch
 from protocol.primitives import Uuid
 from storage.tiered.catalog.epoch_intervals import EpochIntervals, IntervalColumns
 from storage.tiered.catalog.segment_state import UnknownSegment, check_deletion, check_segment
@@ -36,8 +37,8 @@ class CacheColumns(NamedTuple):
 
     table: TableColumns
     unfinished: set[int]
-    epochs: dict[int, IntervalColumns]
-    compacted: dict[int, IntervalColumns]
+    epochs: dict[LeaderEpoch, IntervalColumns]
+    compacted: dict[LeaderEpoch, IntervalColumns]
 
 
 class RemoteLogMetadataCache:
@@ -65,8 +66,8 @@ class RemoteLogMetadataCache:
         self.deletion: PartitionDelete | None = None
         self.observer: SegmentObserver | None = None
         self._table = SegmentTable(partition)
-        self._epochs: dict[int, EpochIntervals] = {}
-        self._compacted: dict[int, EpochIntervals] = {}
+        self._epochs: dict[LeaderEpoch, EpochIntervals] = {}
+        self._compacted: dict[LeaderEpoch, EpochIntervals] = {}
         self._unfinished: set[int] = set()  # rows of unreadable segments: not copied yet, or being deleted
         self._given_up: deque[tuple[int, int, int]] = deque(maxlen=GIVEN_UP_MAX)
 
@@ -193,10 +194,10 @@ class RemoteLogMetadataCache:
             if not intervals:
                 del layer[epoch]
 
-    def _layer(self, row: int) -> dict[int, EpochIntervals]:
+    def _layer(self, row: int) -> dict[LeaderEpoch, EpochIntervals]:
         return self._compacted if self._table.is_compacted(row) else self._epochs
 
-    def _layers(self, epoch: int) -> list[EpochIntervals]:
+    def _layers(self, epoch: LeaderEpoch) -> list[EpochIntervals]:
         """Return the layers of an epoch in look-up order."""
         found = (self._compacted.get(epoch), self._epochs.get(epoch))
         return [intervals for intervals in found if intervals is not None]
@@ -238,7 +239,7 @@ class RemoteLogMetadataCache:
         """Return the unreadable segments by start and end offset: not copied yet, or being deleted."""
         return self._in_order(self._unfinished)
 
-    def segment_for(self, epoch: int, offset: int) -> RemoteSegment | None:
+    def segment_for(self, epoch: LeaderEpoch, offset: int) -> RemoteSegment | None:
         """Return the finished segment that holds `offset` of `epoch`: a compacted one if possible, and of several the
         one that reaches furthest in that epoch.
         """
@@ -246,28 +247,28 @@ class RemoteLogMetadataCache:
         row = next((row for row in rows if row is not None), None)
         return None if row is None else self._table.segment(row)
 
-    def copies_of(self, epoch: int, offset: int) -> list[RemoteSegment]:
+    def copies_of(self, epoch: LeaderEpoch, offset: int) -> list[RemoteSegment]:
         """Return all finished segments that hold `offset` of `epoch`; none if a compacted one does."""
         compacted, copied = self._compacted.get(epoch), self._epochs.get(epoch)
         if copied is None or (compacted is not None and compacted.find(offset) is not None):
             return []
         return [self._table.segment(row) for row in copied.holding(offset)]
 
-    def is_given_up(self, epoch: int, offset: int) -> bool:
+    def is_given_up(self, epoch: LeaderEpoch, offset: int) -> bool:
         """Whether an operator gave up a segment with `offset` of `epoch` since this object was created."""
         return any(each == epoch and first <= offset <= last for each, first, last in self._given_up)
 
-    def next_offset(self, epoch: int, offset: int) -> int | None:
+    def next_offset(self, epoch: LeaderEpoch, offset: int) -> int | None:
         """Return the next offset above `offset` at which a finished segment, or its part of `epoch`, begins."""
         found = (intervals.next_first(offset) for intervals in self._layers(epoch))
         return min((first for first in found if first is not None), default=None)
 
-    def highest_offset(self, epoch: int) -> int | None:
+    def highest_offset(self, epoch: LeaderEpoch) -> int | None:
         """Return the last offset of `epoch` in any finished segment."""
         highest = (intervals.highest for intervals in self._layers(epoch))
         return max((offset for offset in highest if offset is not None), default=None)
 
-    def first_within(self, epoch: int, first: int, last: int) -> int | None:
+    def first_within(self, epoch: LeaderEpoch, first: int, last: int) -> int | None:
         """Return the first offset of `epoch` in the finished segments with offsets of it in [first, last]."""
         found = (intervals.first_within(first, last) for intervals in self._layers(epoch))
         return min((offset for offset in found if offset is not None), default=None)
@@ -287,13 +288,13 @@ class RemoteLogMetadataCache:
         rows = {row for intervals in layers for row in intervals.ending_within(first, last)}
         return self._in_order(row for row in rows if first <= self._table.offsets(row)[1] <= last)
 
-    def next_with_aborted(self, epoch: int, offset: int) -> RemoteSegment | None:
+    def next_with_aborted(self, epoch: LeaderEpoch, offset: int) -> RemoteSegment | None:
         """Return the first finished segment with a transaction index, from `offset` of `epoch` on, within the epoch."""
         rows = (intervals.next_aborted(offset) for intervals in self._layers(epoch))
         found = [row for row in rows if row is not None]
         return self._table.segment(min(found, key=self._table.offsets)) if found else None
 
-    def segments(self, epoch: int | None = None) -> list[RemoteSegment]:
+    def segments(self, epoch: LeaderEpoch | None = None) -> list[RemoteSegment]:
         """Return segments in any state by start and end offset, optionally only those with records of `epoch`."""
         rows = self._table.rows() if epoch is None else self._rows_of(epoch)
         return self._in_order(rows)
@@ -301,12 +302,12 @@ class RemoteLogMetadataCache:
     def _in_order(self, rows: Iterable[int]) -> list[RemoteSegment]:
         return [self._table.segment(row) for _, row in sorted((self._table.offsets(row), row) for row in rows)]
 
-    def _rows_of(self, epoch: int) -> Iterable[int]:
+    def _rows_of(self, epoch: LeaderEpoch) -> Iterable[int]:
         rows = [row for intervals in self._layers(epoch) for row in intervals.rows()]
         rows += (row for row in self._unfinished if any(one == epoch for one, _, _ in self._ranges(row)))
         return rows
 
-    def _ranges(self, row: int) -> Iterator[tuple[int, int, int]]:
+    def _ranges(self, row: int) -> Iterator[tuple[LeaderEpoch, int, int]]:
         """Iterate over (epoch, first offset, last offset) of the epochs with records in a segment."""
         start, end = self._table.offsets(row)
         epochs = self._table.epochs(row)

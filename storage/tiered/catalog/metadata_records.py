@@ -8,6 +8,7 @@ from typing import Final, TypeAlias, TypeVar
 
 from protocol.codec_errors import DecodeError, EncodeError
 from protocol.compiler import decode, encode_bytes
+from protocol.ids import LeaderEpoch
 from protocol.messages import Message
 from protocol.messages.storage_records import (
     RemoteLogSegmentMetadataRecord,
@@ -165,7 +166,9 @@ def _segment(record: RemoteLogSegmentMetadataRecord) -> RemoteSegment:
         broker_id=record.broker_id,
         event_timestamp_ms=record.event_timestamp_ms,
         size_bytes=record.segment_size_in_bytes,
-        leader_epochs=tuple(sorted(SegmentEpoch(one.leader_epoch, one.offset) for one in record.segment_leader_epochs)),
+        leader_epochs=tuple(
+            sorted(SegmentEpoch(LeaderEpoch(one.leader_epoch), one.offset) for one in record.segment_leader_epochs)
+        ),
         state=_named(_STATES, record.remote_log_segment_state),
         custom_metadata=record.custom_metadata,
         txn_index_empty=record.txn_index_empty,

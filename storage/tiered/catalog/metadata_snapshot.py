@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Any, Final, Literal
 
+from protocol.ids import LeaderEpoch
 from protocol.primitives import Buffer, Uuid
 from protocol.records.compiled import crc32c
 from storage.files import FileSystem, join, read_file, replace_file
@@ -62,7 +63,7 @@ class SnapshotPosition:
     topic_id: Uuid
     partition: int
     next_offset: int
-    leader_epoch: int
+    leader_epoch: LeaderEpoch
 
 
 def snapshot_path(directory: str, partition: int) -> str:
@@ -130,7 +131,7 @@ def _pack_cache(cache: RemoteLogMetadataCache) -> Iterator[Buffer]:
     yield from _pack_layer(columns.compacted)
 
 
-def _pack_layer(epochs: dict[int, IntervalColumns]) -> Iterator[Buffer]:
+def _pack_layer(epochs: dict[LeaderEpoch, IntervalColumns]) -> Iterator[Buffer]:
     yield _SIZE.pack(len(epochs))
     for epoch, intervals in epochs.items():
         yield _NUMBER.pack(epoch)
@@ -152,8 +153,8 @@ def _unpack_cache(cursor: "_Cursor") -> RemoteLogMetadataCache:
     return RemoteLogMetadataCache.of_columns(partition, deletion, columns)
 
 
-def _unpack_layer(cursor: "_Cursor") -> dict[int, IntervalColumns]:
-    epochs: dict[int, IntervalColumns] = {}
+def _unpack_layer(cursor: "_Cursor") -> dict[LeaderEpoch, IntervalColumns]:
+    epochs: dict[LeaderEpoch, IntervalColumns] = {}
     for _ in range(cursor.count()):
         (epoch,) = cursor.unpack(_NUMBER)
         epochs[epoch] = _unpack_intervals(cursor)

@@ -9,6 +9,7 @@ from array import array
 from collections.abc import Iterator
 from typing import Final, NamedTuple, TypeAlias
 
+from protocol.ids import LeaderEpoch
 from protocol.primitives import Uuid
 from storage.tiered.segment_metadata import (
     RemoteSegment,
@@ -52,7 +53,7 @@ _SLOTS_MIN: Final = 8
 _STATES: Final = tuple(SegmentState)
 
 
-PlainFacts: TypeAlias = tuple[int, int, int, int, int, int, int, bool]
+PlainFacts: TypeAlias = tuple[int, int, int, int, int, int, LeaderEpoch, bool]
 """Start and end offset, highest timestamp, time of the event, size, broker, epoch, whether nothing was aborted."""
 
 
@@ -191,7 +192,7 @@ class SegmentTable:
         event_timestamp_ms: int,
         size_bytes: int,
         broker_id: int,
-        epoch: int,
+        epoch: LeaderEpoch,
         txn_index_empty: bool,
     ) -> int | None:
         """Add a segment with one epoch and no rare fields; None, without effect, if it is known already.
@@ -227,7 +228,7 @@ class SegmentTable:
 
     def finish_plain(
         self, segment_id: bytes, event_timestamp_ms: int, broker_id: int
-    ) -> tuple[int, int, int, int, bool] | None:
+    ) -> tuple[int, LeaderEpoch, int, int, bool] | None:
         """Move a plain segment from COPY_STARTED to COPY_FINISHED; return its row, epoch, start and end offset, and
         whether it has aborted transactions. Return None, without effect, for any other segment.
         """

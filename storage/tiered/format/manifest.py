@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import NamedTuple
 
+from protocol.ids import LeaderEpoch
 from protocol.primitives import Uuid, uuid_from_text, uuid_to_text
 from protocol.records.compiled import crc32c
 from protocol.records.compression import Codec, compress, decompress
@@ -270,7 +271,7 @@ def _segment_id(fields: JsonFields) -> RemoteSegmentId:
 def _epochs(fields: JsonFields) -> Iterator[SegmentEpoch]:
     """Yield the epochs in ascending order, whatever the order of the keys."""
     for name in sorted(fields.names(), key=int):
-        yield SegmentEpoch(int(name), fields.integer(name))
+        yield SegmentEpoch(LeaderEpoch(int(name)), fields.integer(name))
 
 
 # -- checksums ---------------------------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import NamedTuple, TypeAlias
 
+from protocol.ids import LeaderEpoch
 from storage.remote_log_start import RemoteLogStart
 from storage.tiered.bucket.inventory import IndexReader, LatestHistory, latest_history
 from storage.tiered.catalog.lineage import Lineage
@@ -79,7 +80,7 @@ def first_offset(known: KnownSegments, lineage: Lineage) -> int | None:
     return None
 
 
-def is_ahead(start: RemoteLogStart | EmptyStart, log_end_offset: int, latest_epoch: int) -> bool:
+def is_ahead(start: RemoteLogStart | EmptyStart, log_end_offset: int, latest_epoch: LeaderEpoch) -> bool:
     """Whether remote storage knows more of a history than an empty log that ends at `log_end_offset`.
 
     An empty log need not have lost records: they may all be deleted, and remaining remote segments are about to be

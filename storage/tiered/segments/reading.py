@@ -17,6 +17,7 @@ from protocol.primitives import Buffer
 from protocol.records.batch import BatchHeader
 from protocol.records.errors import MalformedBatch, MalformedRecords
 from protocol.records.reader import iter_records
+from storage.epochs import UNDEFINED_EPOCH
 from storage.index.transaction import AbortedTxn
 from storage.segment import FoundTimestamp
 from storage.tiered.cache.index_cache import IndexCache
@@ -198,7 +199,7 @@ def _collected_from(segment: RemoteSegment, stream: BatchStream, first: BatchHea
 def _records(segment: RemoteSegment, batch: Buffer) -> Iterator[FoundTimestamp]:
     try:
         for record in iter_records(batch):
-            yield FoundTimestamp(record.timestamp, record.offset, -1)
+            yield FoundTimestamp(record.timestamp, record.offset, UNDEFINED_EPOCH)
     except (MalformedBatch, MalformedRecords) as error:
         raise CorruptRemoteData(f"{segment.id}: {error}") from error
 

@@ -13,6 +13,7 @@ from broker.runtime.partitions.offset_lookup import (
     MAX_TIMESTAMP,
 )
 from protocol.errors import ErrorCode
+from protocol.ids import LeaderEpoch
 from protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsPartitionResponse, ListOffsetsResponse
 from storage.directories.checkpoints import LeaderEpochEntry
 from storage.tiered.errors import RemoteResourceNotFound, RetriableRemoteStorageError
@@ -295,7 +296,7 @@ class TestHoles:
 
     def test_log_without_epochs_of_its_beginning_is_searched_from_there(self, plane: TieredPlane) -> None:
         plane.make_remote(2, 2, 2)
-        plane.log().epochs.replace([LeaderEpochEntry(0, 2)])
+        plane.log().epochs.replace([LeaderEpochEntry(LeaderEpoch(0), 2)])
         assert found(ask(plane, 3000)) == (3000, 3, 0)
         assert ask(plane, 1000).is_waiting
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 from protocol.errors import ErrorCode
+from protocol.ids import LeaderEpoch
 from storage.tiered.segment_metadata import RemoteSegment
 from tests.support.harnesses.tiered_plane import TieredPlane, at, offsets, only
 
@@ -72,7 +73,7 @@ def test_all_copies_lost_is_an_error(plane: TieredPlane) -> None:
 def test_copy_of_another_history_does_not_serve(plane: TieredPlane) -> None:
     ((segment,), (other,)) = copied_twice(plane, 3)
     plane.forget(other)
-    plane.announce(replace(other, leader_epochs=(other.leader_epochs[0]._replace(epoch=7),)))
+    plane.announce(replace(other, leader_epochs=(other.leader_epochs[0]._replace(epoch=LeaderEpoch(7)),)))
     lose(plane, segment)
     answer = plane.fetch(at(0))
     plane.settle(500)

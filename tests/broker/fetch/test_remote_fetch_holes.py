@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from protocol.errors import ErrorCode
+from protocol.ids import LeaderEpoch
 from protocol.messages.list_offsets import ListOffsetsPartition
 from storage.directories.checkpoints import LeaderEpochEntry
 from storage.tiered.segment_metadata import TOOL_BROKER_ID, RemoteSegment, SegmentState, SegmentUpdate
@@ -75,7 +76,7 @@ def test_unlimited_patience_skips_no_hole(plane: TieredPlane, segments: list[Rem
 
 def test_log_without_leader_epochs_skips_no_hole(plane: TieredPlane, segments: list[RemoteSegment]) -> None:
     """All segments may exist; a log without leader epochs cannot check which of them belong to its history."""
-    plane.log().epochs.replace([LeaderEpochEntry(0, plane.log().local_log_start_offset)])
+    plane.log().epochs.replace([LeaderEpochEntry(LeaderEpoch(0), plane.log().local_log_start_offset)])
     wait_for(plane, 2, 2 * PATIENCE_MS)
 
 

@@ -12,6 +12,7 @@ from broker.replication.fetcher import FetcherCore
 from broker.replication.followed_replicas import FIRST_BACKOFF_MS
 from broker.replication.replication_quota import ReplicationQuota
 from protocol.errors import ErrorCode
+from protocol.ids import LeaderEpoch
 from protocol.messages.fetch import (
     EpochEndOffset,
     FetchableTopicResponse,
@@ -27,7 +28,10 @@ U = Uuid(b"u" * 16)
 
 
 def at(offset: int, last_epoch: int = 1, log_start_offset: int = 0) -> FetchPosition:
-    return FetchPosition(offset, last_epoch, log_start_offset)
+    return FetchPosition(offset, LeaderEpoch(last_epoch), log_start_offset)
+
+
+FIRST_EPOCH = LeaderEpoch(1)
 
 
 @dataclass(eq=False)
@@ -35,7 +39,7 @@ class FakeReplica:
     topic: str
     topic_id: Uuid
     index: int
-    leader_epoch: int = 1
+    leader_epoch: LeaderEpoch = FIRST_EPOCH
     where: FetchPosition = field(default_factory=lambda: at(5))
     ends: dict[int, EpochEnd] = field(default_factory=dict)
     local_start_offset: int = 0
@@ -43,7 +47,7 @@ class FakeReplica:
     def fetch_position(self) -> FetchPosition:
         return self.where
 
-    def end_for_epoch(self, epoch: int) -> EpochEnd:
+    def end_for_epoch(self, epoch: LeaderEpoch) -> EpochEnd:
         return self.ends[epoch]
 
 
@@ -200,7 +204,7 @@ def test_new_leader_epoch_voids_the_answer_under_way() -> None:
     fetcher = Fetcher()
     fetcher.open()
     fetcher.ask()
-    fetcher.replicas[0].leader_epoch = 2
+    fetcher.replicas[0].leader_epoch = LeaderEpoch(2)
     fetcher.core.add(fetcher.replicas[0])
     assert fetcher.answer(records(0)).appends == []
     request = fetcher.ask()
@@ -211,7 +215,7 @@ def test_new_leader_epoch_voids_the_answer_under_way() -> None:
 def test_fenced_epoch_error_of_the_former_epoch_is_void() -> None:
     fetcher = Fetcher()
     fetcher.ask()
-    fetcher.replicas[0].leader_epoch = 2
+    fetcher.replicas[0].leader_epoch = LeaderEpoch(2)
     fetcher.core.add(fetcher.replicas[0])
     fetcher.answer(PartitionData(0, ErrorCode.FENCED_LEADER_EPOCH))
     assert fetcher.followed().phase is FetchPhase.FETCHING
@@ -330,7 +334,7 @@ def test_fenced_replica_waits_for_the_next_leader_epoch() -> None:
     assert forgotten(fetcher.ask()) == [0]
     fetcher.answer(session_id=0)
     assert fetcher.asks_nothing()
-    fetcher.replicas[0].leader_epoch = 2
+    fetcher.replicas[0].leader_epoch = LeaderEpoch(2)
     fetcher.core.add(fetcher.replicas[0])
     assert fetcher.core.replicas.failed_count == 0
     assert named(fetcher.ask()) == [0]
@@ -373,25 +377,25 @@ def diverging(fetcher: Fetcher, epoch: int, end: int, own: EpochEnd) -> FetchAct
 
 def test_follower_truncates_to_the_leaders_epoch_end() -> None:
     fetcher = Fetcher()
-    work = diverging(fetcher, 1, 3, EpochEnd(1, 5))
+    work = diverging(fetcher, 1, 3, EpochEnd(LeaderEpoch(1), 5))
     assert [(cut.offset, cut.is_full) for cut in work.truncations] == [(3, False)]
     assert (work.appends, fetcher.followed().phase) == ([], FetchPhase.TRUNCATING)
 
 
 def test_follower_without_the_leaders_epoch_truncates_to_its_older_epoch_end() -> None:
     fetcher = Fetcher()
-    work = diverging(fetcher, 3, 4, EpochEnd(2, 2))
+    work = diverging(fetcher, 3, 4, EpochEnd(LeaderEpoch(2), 2))
     assert [cut.offset for cut in work.truncations] == [2]
 
 
 @pytest.mark.parametrize(
     ("leader_start", "end", "own", "cut"),
     [
-        (3, 3, EpochEnd(1, 5), (3, True)),
-        (4, 4, EpochEnd(0, 2), (4, True)),
-        (9, 9, EpochEnd(0, 2), (9, True)),
-        (2, 3, EpochEnd(1, 5), (3, False)),
-        (0, 0, EpochEnd(1, 5), (0, True)),
+        (3, 3, EpochEnd(LeaderEpoch(1), 5), (3, True)),
+        (4, 4, EpochEnd(LeaderEpoch(0), 2), (4, True)),
+        (9, 9, EpochEnd(LeaderEpoch(0), 2), (9, True)),
+        (2, 3, EpochEnd(LeaderEpoch(1), 5), (3, False)),
+        (0, 0, EpochEnd(LeaderEpoch(1), 5), (0, True)),
     ],
 )
 def test_log_without_common_records_restarts_at_the_leaders_log_start(
@@ -408,7 +412,7 @@ def test_log_without_common_records_restarts_at_the_leaders_log_start(
 
 def test_truncated_log_is_fetched_with_its_older_epoch() -> None:
     fetcher = Fetcher()
-    diverging(fetcher, 1, 3, EpochEnd(1, 5))
+    diverging(fetcher, 1, 3, EpochEnd(LeaderEpoch(1), 5))
     fetcher.replicas[0].where = at(3, 0)
     fetcher.core.on_truncated(fetcher.followed(), 0, is_done=True)
     partition = fetcher.ask().topics[0].partitions[0]
@@ -417,16 +421,16 @@ def test_truncated_log_is_fetched_with_its_older_epoch() -> None:
 
 def test_truncation_without_effect_backs_off() -> None:
     fetcher = Fetcher()
-    diverging(fetcher, 1, 5, EpochEnd(1, 5))
+    diverging(fetcher, 1, 5, EpochEnd(LeaderEpoch(1), 5))
     fetcher.core.on_truncated(fetcher.followed(), 0, is_done=True)
     assert fetcher.followed().phase is FetchPhase.DELAYED
 
 
 def test_truncation_that_ends_after_its_epoch_is_ignored() -> None:
     fetcher = Fetcher()
-    diverging(fetcher, 1, 3, EpochEnd(1, 5))
+    diverging(fetcher, 1, 3, EpochEnd(LeaderEpoch(1), 5))
     former = fetcher.followed()
-    fetcher.replicas[0].leader_epoch = 2
+    fetcher.replicas[0].leader_epoch = LeaderEpoch(2)
     fetcher.core.add(fetcher.replicas[0])
     fetcher.core.on_truncated(former, 0, is_done=True)
     fetcher.core.on_broken(former)
@@ -655,7 +659,7 @@ def test_sessionless_answer_of_the_former_epoch_is_void() -> None:
     fetcher.core.add(replica)
     found = sessionless(fetcher)
     assert found is not None
-    replica.leader_epoch += 1
+    replica.leader_epoch = LeaderEpoch(replica.leader_epoch + 1)
     fetcher.core.add(replica)
     fetcher.answer()
     assert named(fetcher.ask()) == [3]
@@ -778,7 +782,7 @@ def test_new_leader_epoch_voids_a_build() -> None:
     fetcher = Fetcher()
     fetcher.open()
     former = moved(fetcher).followed
-    fetcher.replicas[0].leader_epoch = 2
+    fetcher.replicas[0].leader_epoch = LeaderEpoch(2)
     fetcher.core.add(fetcher.replicas[0])
     fetcher.core.on_built(former, 0, is_done=True)
     fetcher.core.on_build_failed(former, 0)
@@ -790,7 +794,7 @@ def parted(fetcher: Fetcher, end: int) -> FetchActions[FakeReplica]:
     """The leader's epoch 1 ends at `end`; the replica's log is from 0 to 5, local from 3 on."""
     replica = fetcher.replicas[0]
     replica.local_start_offset = 3
-    replica.ends[1] = EpochEnd(1, 5)
+    replica.ends[1] = EpochEnd(LeaderEpoch(1), 5)
     fetcher.ask()
     return fetcher.answer(PartitionData(0, log_start_offset=1, diverging_epoch=EpochEndOffset(1, end)))
 

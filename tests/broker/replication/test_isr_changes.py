@@ -13,6 +13,7 @@ from broker.replication.isr_changes import (
     Superseded,
 )
 from protocol.errors import ErrorCode
+from protocol.ids import LeaderEpoch
 from protocol.primitives import Uuid
 
 TOPIC = Uuid(bytes(15) + b"\x07")
@@ -21,7 +22,7 @@ FIRST, SECOND = (TOPIC, 0), (TOPIC, 1)
 
 def proposal(partition_epoch: int = 0) -> IsrProposal:
     pending = CommittedIsr(frozenset({1, 2})).propose_expand(3)
-    return IsrProposal(pending, 5, partition_epoch, ((1, 10), (2, 20), (3, -1)))
+    return IsrProposal(pending, LeaderEpoch(5), partition_epoch, ((1, 10), (2, 20), (3, -1)))
 
 
 @pytest.fixture
@@ -55,8 +56,8 @@ def test_confirmed_change_has_the_new_partition_state(changes: IsrChanges) -> No
     one = proposal()
     changes.submit(FIRST, one)
     changes.next_request()
-    outcomes = changes.on_response({FIRST: IsrAnswer(ErrorCode.NONE, 5, 8, frozenset({1, 3}))})
-    assert outcomes == [(FIRST, Confirmed(one, 5, 8, frozenset({1, 3})))]
+    outcomes = changes.on_response({FIRST: IsrAnswer(ErrorCode.NONE, LeaderEpoch(5), 8, frozenset({1, 3}))})
+    assert outcomes == [(FIRST, Confirmed(one, LeaderEpoch(5), 8, frozenset({1, 3})))]
     assert changes.next_request() is None
 
 
@@ -119,7 +120,7 @@ def test_answer_to_a_withdrawn_proposal_is_ignored(changes: IsrChanges) -> None:
     changes.submit(FIRST, proposal())
     changes.next_request()
     changes.withdraw(FIRST)
-    assert changes.on_response({FIRST: IsrAnswer(ErrorCode.NONE, 5, 1, frozenset({1}))}) == []
+    assert changes.on_response({FIRST: IsrAnswer(ErrorCode.NONE, LeaderEpoch(5), 1, frozenset({1}))}) == []
     assert changes.next_request() is None
 
 
@@ -129,7 +130,7 @@ def test_answer_to_a_withdrawn_proposal_does_not_count_for_its_successor(changes
     changes.next_request()
     changes.withdraw(FIRST)
     changes.submit(FIRST, newer)
-    assert changes.on_response({FIRST: IsrAnswer(ErrorCode.NONE, 5, 1, frozenset({1}))}) == []
+    assert changes.on_response({FIRST: IsrAnswer(ErrorCode.NONE, LeaderEpoch(5), 1, frozenset({1}))}) == []
     assert changes.next_request() == [(FIRST, newer)]
 
 

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from broker.replication.isr import CommittedIsr, IsrState, PendingExpand, PendingShrink, effective_min_isr
 from broker.replication.leader import NEVER_MS, CommitTerms, FollowerFetch, FollowerProgress, LeaderRole
 from protocol.errors import ErrorCode
+from protocol.ids import LeaderEpoch
 
 LAG_MS = 30_000
 
@@ -20,7 +21,7 @@ def leader(
     pending: IsrState | None = None,
 ) -> LeaderRole:
     followers = {replica: FollowerProgress() for replica in replicas if replica != 1}
-    return LeaderRole(1, 5, 0, start, replicas, pending or CommittedIsr(frozenset(isr)), followers)
+    return LeaderRole(1, LeaderEpoch(5), 0, start, replicas, pending or CommittedIsr(frozenset(isr)), followers)
 
 
 def terms(min_isr: int = 1, now_ms: int = 0, eligible: frozenset[int] = frozenset()) -> CommitTerms:
@@ -35,7 +36,7 @@ class Session:
 
 
 def fetch(broker_id: int, offset: int, *, leader_epoch: int = 5, broker_epoch: int = -1) -> FollowerFetch:
-    return FollowerFetch(broker_id, broker_epoch, leader_epoch, offset, log_start_offset=0)
+    return FollowerFetch(broker_id, broker_epoch, LeaderEpoch(leader_epoch), offset, log_start_offset=0)
 
 
 def everyone(broker_id: int, broker_epoch: int) -> bool:
@@ -202,9 +203,9 @@ class TestIsr:
 
     def test_controllers_answer_replaces_the_isr(self) -> None:
         one = leader(pending=PendingExpand(frozenset({1, 2}), 3))
-        assert not one.on_isr_confirmed(4, 9, frozenset({1}))
-        assert not one.on_isr_confirmed(5, -1, frozenset({1}))
-        assert one.on_isr_confirmed(5, 1, frozenset({1, 2, 3}))
+        assert not one.on_isr_confirmed(LeaderEpoch(4), 9, frozenset({1}))
+        assert not one.on_isr_confirmed(LeaderEpoch(5), -1, frozenset({1}))
+        assert one.on_isr_confirmed(LeaderEpoch(5), 1, frozenset({1, 2, 3}))
         assert (one.isr, one.partition_epoch) == (CommittedIsr(frozenset({1, 2, 3})), 1)
 
     def test_refused_proposal_restores_the_isr(self) -> None:

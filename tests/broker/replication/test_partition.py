@@ -6,12 +6,15 @@ from broker.replication.follower import FollowerRole
 from broker.replication.isr import CommittedIsr, PendingExpand
 from broker.replication.leader import NEVER_MS, FollowerFetch, LeaderRole
 from broker.replication.partition import Role, next_role
+from protocol.ids import LeaderEpoch
+
+FIRST_EPOCH = LeaderEpoch(0)
 
 
 @dataclass(frozen=True)
 class Registration:
     leader: int = 1
-    leader_epoch: int = 0
+    leader_epoch: LeaderEpoch = FIRST_EPOCH
     partition_epoch: int = 0
     replicas: tuple[int, ...] = (1, 2, 3)
     isr: tuple[int, ...] = (1, 2)
@@ -43,7 +46,7 @@ def test_new_leader_starts_its_epoch_at_its_log_end_without_follower_progress() 
 
 def test_replicas_and_isr_change_within_a_leader_epoch() -> None:
     first = lead(None, Registration())
-    first.on_follower_fetch(FollowerFetch(2, -1, 0, 9, 0), 10, 600, -1)
+    first.on_follower_fetch(FollowerFetch(2, -1, LeaderEpoch(0), 9, 0), 10, 600, -1)
     first.isr = PendingExpand(frozenset({1, 2}), 3)
     changed = Registration(partition_epoch=1, replicas=(1, 2, 4), isr=(1, 2))
     change = next_role(first, changed, broker_id=1, log_end_offset=50, now_ms=700)
@@ -59,20 +62,20 @@ def test_replicas_and_isr_change_within_a_leader_epoch() -> None:
 def test_repeated_metadata_keeps_a_proposal() -> None:
     """The controller's answer came first, and a newer proposal may have been accepted already."""
     first = lead(None, Registration())
-    first.on_isr_confirmed(0, 3, frozenset({1, 2}))
+    first.on_isr_confirmed(LeaderEpoch(0), 3, frozenset({1, 2}))
     first.isr = first.isr.propose_expand(3) if isinstance(first.isr, CommittedIsr) else first.isr
     role = lead(first, Registration(partition_epoch=3))
     assert role.isr is first.isr
     newer = lead(first, Registration(partition_epoch=4, isr=(1, 2, 3)))
     assert newer.isr == CommittedIsr(frozenset({1, 2, 3}))
-    next_reign = lead(first, Registration(leader_epoch=1, partition_epoch=3))
+    next_reign = lead(first, Registration(leader_epoch=LeaderEpoch(1), partition_epoch=3))
     assert next_reign.isr == CommittedIsr(frozenset({1, 2}))
 
 
 def test_proposal_of_an_unassigned_replica_is_dropped() -> None:
     """The answered change also ended a reassignment; the controller would never admit the replica."""
     first = lead(None, Registration())
-    first.on_isr_confirmed(0, 3, frozenset({1, 2}))
+    first.on_isr_confirmed(LeaderEpoch(0), 3, frozenset({1, 2}))
     first.isr = PendingExpand(frozenset({1, 2}), 3)
     role = lead(first, Registration(partition_epoch=3, replicas=(1, 2)))
     assert role.isr == CommittedIsr(frozenset({1, 2}))
@@ -80,8 +83,8 @@ def test_proposal_of_an_unassigned_replica_is_dropped() -> None:
 
 def test_reelected_leader_keeps_log_ends_and_resets_caught_up_times() -> None:
     first = lead(None, Registration())
-    first.on_follower_fetch(FollowerFetch(3, -1, 0, 10, 0), 10, 600, -1)
-    role = lead(first, Registration(leader_epoch=1, partition_epoch=1), 12, 900)
+    first.on_follower_fetch(FollowerFetch(3, -1, LeaderEpoch(0), 10, 0), 10, 600, -1)
+    role = lead(first, Registration(leader_epoch=LeaderEpoch(1), partition_epoch=1), 12, 900)
     assert (role.epoch, role.epoch_start_offset) == (1, 12)
     assert role.followers[3].log_end_offset == 10
     assert (role.followers[2].caught_up_ms, role.followers[3].caught_up_ms) == (900, NEVER_MS)
@@ -90,29 +93,31 @@ def test_reelected_leader_keeps_log_ends_and_resets_caught_up_times() -> None:
 def test_leader_that_skips_an_epoch_forgets_follower_progress() -> None:
     """Another broker may have led meanwhile; followers may have yet to receive that metadata and to truncate."""
     first = lead(None, Registration())
-    first.on_follower_fetch(FollowerFetch(2, -1, 0, 10, 0), 10, 600, -1)
-    later = lead(first, Registration(leader_epoch=2, partition_epoch=2), now_ms=700)
+    first.on_follower_fetch(FollowerFetch(2, -1, LeaderEpoch(0), 10, 0), 10, 600, -1)
+    later = lead(first, Registration(leader_epoch=LeaderEpoch(2), partition_epoch=2), now_ms=700)
     assert (later.followers[2].log_end_offset, later.followers[2].caught_up_ms) == (-1, 700)
 
 
 def test_follower_that_becomes_leader_has_no_follower_progress() -> None:
     follower = become(None, Registration(leader=2))
-    role = lead(follower, Registration(leader_epoch=1, partition_epoch=1), 12)
+    role = lead(follower, Registration(leader_epoch=LeaderEpoch(1), partition_epoch=1), 12)
     assert all(f.log_end_offset == -1 for f in role.followers.values())
 
 
 def test_replica_follows_the_assigned_leader() -> None:
-    change = next_role(None, Registration(leader=2, leader_epoch=4), broker_id=1, log_end_offset=0, now_ms=0)
+    change = next_role(
+        None, Registration(leader=2, leader_epoch=LeaderEpoch(4)), broker_id=1, log_end_offset=0, now_ms=0
+    )
     assert change is not None
     assert change.is_new_epoch
-    assert change.role == FollowerRole(1, 2, 4, 0, (1, 2, 3))
-    same = next_role(change.role, Registration(2, 4, 1), broker_id=1, log_end_offset=0, now_ms=0)
+    assert change.role == FollowerRole(1, 2, LeaderEpoch(4), 0, (1, 2, 3))
+    same = next_role(change.role, Registration(2, LeaderEpoch(4), 1), broker_id=1, log_end_offset=0, now_ms=0)
     assert same is not None
     assert not same.is_new_epoch
 
 
 def test_partition_without_leader_has_a_follower_role() -> None:
-    role = become(None, Registration(leader=-1, leader_epoch=3))
+    role = become(None, Registration(leader=-1, leader_epoch=LeaderEpoch(3)))
     assert isinstance(role, FollowerRole)
     assert role.leader_id is None
 

@@ -16,6 +16,7 @@ from random import Random
 
 import pytest
 
+from protocol.ids import LeaderEpoch
 from storage.tiered.catalog.lineage import Lineage
 from storage.tiered.segment_metadata import RemoteSegment
 from tests.support.clients.checkable_records import Recipe, read_back, write
@@ -192,7 +193,7 @@ class PartitionHistory:
     # ---- checks
 
     def _lineage(self) -> Lineage:
-        return Lineage(self._epochs(self.leader), self.end)
+        return Lineage([(LeaderEpoch(epoch), at) for epoch, at in self._epochs(self.leader)], self.end)
 
     def _epochs(self, broker: int) -> list[tuple[int, int]]:
         """Return the broker's leader epoch checkpoint, empty before the first write."""

@@ -88,7 +88,7 @@ def test_headers_are_walked_up_to_an_incomplete_batch() -> None:
 
 def test_offset_and_epoch_are_patched_outside_of_the_checksum() -> None:
     data = bytearray(b"xx") + batch()
-    patch(data, 2, 2**40, 7)
+    patch(data, 2, 2**40, LeaderEpoch(7))
     header = parse_header(data, 2)
     assert (header.base_offset, header.leader_epoch) == (2**40, 7)
     assert crc_is_valid(data, 2, header.size)

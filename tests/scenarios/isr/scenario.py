@@ -24,6 +24,7 @@ from broker.replication.isr_changes import Confirmed, IsrAnswer, IsrChanges, Ref
 from broker.replication.leader import CommitTerms, FollowerFetch, LeaderRole
 from broker.replication.partition import Role, next_role
 from protocol.errors import ErrorCode
+from protocol.ids import LeaderEpoch
 from protocol.primitives import ONE_UUID
 from tests.scenarios.transcript import Command, Named, Scenario, Words
 
@@ -35,7 +36,7 @@ class Assigned(NamedTuple):
     """The partition's state in the metadata log."""
 
     leader: int
-    leader_epoch: int
+    leader_epoch: LeaderEpoch
     partition_epoch: int
     replicas: tuple[int, ...]
     isr: tuple[int, ...]
@@ -97,7 +98,7 @@ class IsrScenario(Scenario):
     def metadata(self, _words: Words, named: Named) -> None:
         assigned = Assigned(
             int(named["leader"]),
-            int(named["epoch"]),
+            LeaderEpoch(int(named["epoch"])),
             int(named["version"]),
             ids_of(named["replicas"]),
             ids_of(named["isr"]),
@@ -129,7 +130,7 @@ class IsrScenario(Scenario):
         broker_epoch = int(named.get("broker-epoch", self.broker_epochs.get(broker_id, -1)))
         epoch = int(named.get("epoch", self.leader.epoch))
         session = self.sessions[broker_id] = Session(self.now_ms)
-        fetch = FollowerFetch(broker_id, broker_epoch, epoch, offset, 0, session)
+        fetch = FollowerFetch(broker_id, broker_epoch, LeaderEpoch(epoch), offset, 0, session)
         error = self.leader.on_follower_fetch(fetch, self.log_end, self.now_ms, self.broker_epochs.get(broker_id, -1))
         if error is not ErrorCode.NONE:
             self.show(f"{error.name}: fetch ignored")

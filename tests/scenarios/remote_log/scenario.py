@@ -25,6 +25,7 @@ segments are collected after a minute. A segment has ten records.
 import asyncio
 from collections.abc import Awaitable, Mapping
 
+from protocol.ids import LeaderEpoch
 from protocol.records.builder import Record, build_batch
 from storage.log import Log
 from storage.tiered.errors import RemoteStorageError, RetriableRemoteStorageError
@@ -147,7 +148,7 @@ class RemoteLogScenario(Scenario):
         broker = self.brokers[int(words[0])]
         replica, now_ms = broker.replica(), broker.clock.now_ms()
         data = build_batch([Record(now_ms, b"k", b"v")] * int(words[1]))
-        replica.log.append_as_leader(bytearray(data), replica.leader_epoch, now_ms=now_ms)
+        replica.log.append_as_leader(bytearray(data), LeaderEpoch(replica.leader_epoch), now_ms=now_ms)
 
     async def commit(self, words: Words, _: Named) -> None:
         log = self._log(words[0])

@@ -37,6 +37,7 @@ from broker.replication.epochs import EpochEnd
 from broker.runtime.partitions.hosted_follower import FetchedOutOfOrder
 from broker.runtime.replication.remote_log_aux_state import RemoteLogUnavailable
 from protocol.errors import ErrorCode, KafkaError
+from protocol.ids import LeaderEpoch
 from tests.scenarios.transcript import Command, Named, Scenario, Words
 from tests.support.harnesses.fetch_harness import Entry, FollowerHarness, encode, fill
 
@@ -75,7 +76,7 @@ class ReplicationScenario(Scenario):
                 ErrorCode[word] for word in words[1:]
             ),
             "diverge": lambda words, _: self.harness.led(int(words[0]), words[1]).diverging_ends.append(
-                EpochEnd(*_run(words[2]))
+                _epoch_end(words[2])
             ),
             "stale": self.stale,
             "at-once": lambda words, _: setattr(
@@ -140,7 +141,9 @@ class ReplicationScenario(Scenario):
     def segment(self, words: Words, _named: Named) -> None:
         topic, _, index = words[0].rpartition("-")
         first, _, last = words[1].partition("-")
-        epochs = [(int(epoch), int(begin)) for epoch, _, begin in (word.partition("@") for word in words[2:])]
+        epochs = [
+            (LeaderEpoch(int(epoch)), int(begin)) for epoch, _, begin in (word.partition("@") for word in words[2:])
+        ]
         self.harness.tier.add(topic, int(index), int(first), int(last), epochs)
 
     def tier(self, words: Words, named: Named) -> None:
@@ -166,6 +169,11 @@ class ReplicationScenario(Scenario):
         for connection in self.harness.transport.connections:
             if not connection.is_closed:
                 self.show(f"{connection.client_id} to {connection.endpoint.host}:{connection.endpoint.port}")
+
+
+def _epoch_end(word: str) -> EpochEnd:
+    epoch, end_offset = _run(word)
+    return EpochEnd(LeaderEpoch(epoch), end_offset)
 
 
 def _run(word: str) -> tuple[int, int]:

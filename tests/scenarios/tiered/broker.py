@@ -14,6 +14,7 @@ from broker.replication.epochs import EpochEnd, check_leader_epoch, has_diverged
 from broker.replication.fetch_state import FetchPosition
 from broker.replication.remote_log_aux_state_machine import EARLIEST_LOCAL
 from protocol.errors import ErrorCode
+from protocol.ids import LeaderEpoch
 from protocol.messages.fetch import EpochEndOffset, FetchPartition, PartitionData
 from protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsPartitionResponse
 from protocol.messages.offset_for_leader_epoch import EpochEndOffset as EpochEndAnswer
@@ -62,7 +63,7 @@ class Broker:
         self.is_running = True
         self.is_leading = False
         self.leader: Broker | None = None
-        self.leader_epoch = -1
+        self.leader_epoch = LeaderEpoch(-1)
         self._loop = loop
         self._make_disk()
 
@@ -122,7 +123,7 @@ class Broker:
 
     # ---- roles
 
-    def lead(self, epoch: int) -> None:
+    def lead(self, epoch: LeaderEpoch) -> None:
         self.is_leading, self.leader, self.leader_epoch = True, None, epoch
         self.log.assign_epoch(epoch)
 
@@ -135,7 +136,7 @@ class Broker:
         sequence = 0 if known is None else known.last_sequence + 1
         record = Record(NOW_MS, None, value.encode())
         batch = bytearray(build_batch([record], producer_id=producer_id, producer_epoch=0, base_sequence=sequence))
-        self.log.append_as_leader(batch, self.leader_epoch, now_ms=NOW_MS)
+        self.log.append_as_leader(batch, LeaderEpoch(self.leader_epoch), now_ms=NOW_MS)
 
     def delete_records(self, offset: int) -> None:
         """Raise the log start offset durably."""
@@ -151,11 +152,11 @@ class Broker:
             return data
         data.high_watermark, data.log_start_offset = log.high_watermark, log.log_start_offset
         if asked.last_fetched_epoch >= 0:
-            end = EpochEnd(*log.end_offset_for_epoch(asked.last_fetched_epoch))
+            end = EpochEnd(*log.end_offset_for_epoch(LeaderEpoch(asked.last_fetched_epoch)))
             if not end.is_known or asked.fetch_offset < log.log_start_offset:
                 data.error_code = ErrorCode.OFFSET_OUT_OF_RANGE
                 return data
-            if has_diverged(asked.last_fetched_epoch, asked.fetch_offset, end):
+            if has_diverged(LeaderEpoch(asked.last_fetched_epoch), asked.fetch_offset, end):
                 data.diverging_epoch = EpochEndOffset(end.epoch, end.end_offset)
                 return data
         try:
@@ -176,13 +177,13 @@ class Broker:
         return ListOffsetsPartitionResponse(0, offset=offset, leader_epoch=-1 if epoch is None else epoch)
 
     def epoch_end(self, asked: OffsetForLeaderPartition) -> EpochEndAnswer:
-        end = self.log.end_offset_for_epoch(asked.leader_epoch)
+        end = self.log.end_offset_for_epoch(LeaderEpoch(asked.leader_epoch))
         return EpochEndAnswer(self._check(asked.current_leader_epoch), 0, end.epoch, end.end_offset)
 
     def _check(self, epoch: int) -> ErrorCode:
         if not self.is_leading:
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
-        return check_leader_epoch(epoch, self.leader_epoch)
+        return check_leader_epoch(LeaderEpoch(epoch), LeaderEpoch(self.leader_epoch))
 
     # ---- as a follower
 
@@ -207,7 +208,7 @@ class Broker:
         return FetchPosition(self.log.log_end_offset, self.log.epochs.latest_epoch, self.log.log_start_offset)
 
     def end_for_epoch(self, epoch: int) -> EpochEnd:
-        return EpochEnd(*self.log.end_offset_for_epoch(epoch))
+        return EpochEnd(*self.log.end_offset_for_epoch(LeaderEpoch(epoch)))
 
     def append_fetched(
         self, leader_epoch: int, offset: int, records: Buffer, leader_high_watermark: int, leader_log_start_offset: int

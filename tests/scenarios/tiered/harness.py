@@ -18,6 +18,7 @@ from broker.runtime.remote_log.segment_source import RemoteSegmentSource
 from broker.runtime.replication.fetch_transport import EpochEndsDone, FetchDone, OffsetsDone, Unanswered
 from broker.runtime.replication.follower_replica import FollowerReplica
 from broker.runtime.replication.replica_fetcher import ReplicaFetcher
+from protocol.ids import LeaderEpoch
 from protocol.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse
 from protocol.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse, ListOffsetsTopicResponse
 from protocol.messages.offset_for_leader_epoch import (
@@ -92,7 +93,7 @@ class ScenarioCluster:
         for broker in self.brokers.values():
             broker.is_leading = False
         self.unfollow(name)
-        self.brokers[name].lead(epoch)
+        self.brokers[name].lead(LeaderEpoch(epoch))
         self._commit()
 
     def follow(self, name: str) -> None:
@@ -216,8 +217,8 @@ class ScenarioCluster:
         """Return the result of a consumer's read at `offset`, after a record of `last_epoch` unless -1 (KIP-320)."""
         log = self.brokers[name].log
         if last_epoch >= 0:
-            end = EpochEnd(*log.end_offset_for_epoch(last_epoch))
-            if has_diverged(last_epoch, offset, end):
+            end = EpochEnd(*log.end_offset_for_epoch(LeaderEpoch(last_epoch)))
+            if has_diverged(LeaderEpoch(last_epoch), offset, end):
                 return f"fenced: LE-{last_epoch} ends at {end.end_offset} of LE-{end.epoch}"
         try:
             data = log.read(offset, MAX_BYTES, log.high_watermark).data

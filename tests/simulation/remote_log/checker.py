@@ -31,6 +31,7 @@ import asyncio
 from dataclasses import replace
 from typing import NamedTuple
 
+from protocol.ids import LeaderEpoch
 from protocol.primitives import Uuid
 from protocol.records.errors import MalformedBatch, MalformedRecords
 from storage.directories.checkpoints import LOG_START_OFFSET_FILE
@@ -338,7 +339,7 @@ class Checker:
     def _write_off(self, server: Server, segment: RemoteSegment) -> None:
         """Record that a leader deletes a segment of a diverging log, which that log's replica then lacks."""
         agreed = lineage_of(server.log).agreed_end(segment)
-        starts = [*segment.leader_epochs[1:], SegmentEpoch(-1, segment.end_offset + 1)]
+        starts = [*segment.leader_epochs[1:], SegmentEpoch(LeaderEpoch(-1), segment.end_offset + 1)]
         for (epoch, start), (_, end) in zip(segment.leader_epochs, starts, strict=True):
             self._state.written_off |= {(epoch, offset) for offset in range(max(start, agreed + 1), end)}
 

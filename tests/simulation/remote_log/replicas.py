@@ -7,6 +7,7 @@ expiring and appending under its old epoch until it hears of the election.
 import asyncio
 import contextlib
 
+from protocol.ids import LeaderEpoch
 from protocol.records.builder import Record, build_batch
 from protocol.records.control import ControlType
 from storage.errors import LogDirFailure
@@ -47,7 +48,7 @@ class Replicas:
         values = [f"{epoch}/{log.log_end_offset + n}".encode().ljust(VALUE, b".") for n in range(RECORDS)]
         fields = {"producer_id": self._open_producer, "producer_epoch": 0, "base_sequence": 0} if transactional else {}
         data = build_batch([Record(now_ms, b"k", value) for value in values], transactional=transactional, **fields)  # type: ignore[arg-type]
-        info = log.append_as_leader(bytearray(data), epoch, now_ms=now_ms, origin=Origin.COORDINATOR)
+        info = log.append_as_leader(bytearray(data), LeaderEpoch(epoch), now_ms=now_ms, origin=Origin.COORDINATOR)
         if not info.duplicate:
             for number, value in enumerate(values):
                 self._state.written[epoch, info.first_offset + number] = value
@@ -69,7 +70,9 @@ class Replicas:
     def _end_transaction(self, server: Server, kind: ControlType, producer: int) -> None:
         now_ms = server.clock.now_ms()
         marker = end_transaction_marker(kind, producer, 0, 0, now_ms)
-        server.log.append_as_leader(bytearray(marker), self._state.epoch, now_ms=now_ms, origin=Origin.COORDINATOR)
+        server.log.append_as_leader(
+            bytearray(marker), LeaderEpoch(self._state.epoch), now_ms=now_ms, origin=Origin.COORDINATOR
+        )
 
     def abort_open(self, server: Server) -> None:
         """Abort the open transactions of the leader's log."""

@@ -5,6 +5,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from protocol.ids import LeaderEpoch
 from protocol.primitives import Uuid
 from protocol.records.batch import iter_headers
 from spark_jobs.tiered_records.bounds import EVER, EVERYTHING
@@ -30,7 +31,7 @@ def segment_of(batches: Sequence[bytes]) -> RemoteSegment:
         broker_id=1,
         event_timestamp_ms=0,
         size_bytes=sum(map(len, batches)),
-        leader_epochs=(SegmentEpoch(0, headers[0].base_offset),),
+        leader_epochs=(SegmentEpoch(LeaderEpoch(0), headers[0].base_offset),),
     )
 
 

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import pytest
 
+from protocol.ids import LeaderEpoch
 from protocol.records.batch import BatchHeader, iter_headers
 from protocol.records.builder import Record, build_batch
 from protocol.records.control import ControlType
@@ -123,7 +124,7 @@ class LogCleanerHarness:
         return Record(self.now_ms, key.encode(), None if value is None else value.encode())
 
     def _append(self, batch: bytes, origin: Origin = Origin.CLIENT) -> None:
-        self.log.append_as_leader(bytearray(batch), self.epoch, now_ms=self.now_ms, origin=origin)
+        self.log.append_as_leader(bytearray(batch), LeaderEpoch(self.epoch), now_ms=self.now_ms, origin=origin)
         self.log.advance_high_watermark(self.log.log_end_offset)
 
     def roll(self) -> None:
@@ -374,7 +375,7 @@ def test_first_batch_of_a_leader_epoch_stays_as_a_bare_header() -> None:
     """A follower that reads the log after compaction derives the same epochs as one that read it before."""
     log = LogCleanerHarness()
     for epoch in (0, 3, 7):
-        log.log.assign_epoch(epoch)
+        log.log.assign_epoch(LeaderEpoch(epoch))
         log.epoch = epoch
         log.put(("a", "1"))
         log.put(("a", "2"))

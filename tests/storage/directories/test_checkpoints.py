@@ -2,6 +2,7 @@
 
 import pytest
 
+from protocol.ids import LeaderEpoch
 from protocol.primitives import Uuid
 from storage.directories.checkpoints import LeaderEpochEntry as Start
 from storage.directories.checkpoints import (
@@ -36,7 +37,7 @@ def test_offset_checkpoints_have_a_line_per_partition() -> None:
 
 def test_epoch_checkpoints_have_a_line_per_epoch() -> None:
     fs = MemoryFileSystem()
-    write_epochs(fs, "f", [Start(0, 0), Start(3, 17)])
+    write_epochs(fs, "f", [Start(LeaderEpoch(0), 0), Start(LeaderEpoch(3), 17)])
     assert read_file(fs, "f") == b"0\n2\n0 0\n3 17\n"
     assert read_epochs(fs, "f") == [(0, 0), (3, 17)]
 

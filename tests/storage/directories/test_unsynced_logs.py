@@ -5,6 +5,7 @@ from random import Random
 
 import pytest
 
+from protocol.ids import LeaderEpoch
 from protocol.primitives import Uuid, uuid_from_text
 from protocol.records.builder import Record, build_batch
 from storage.config import LogConfig
@@ -59,7 +60,7 @@ class Node:
 
 def append(log: Log, count: int = 1) -> None:
     for _ in range(count):
-        log.append_as_leader(bytearray(build_batch([Record(NOW_MS, None, b"v")])), 0, now_ms=NOW_MS)
+        log.append_as_leader(bytearray(build_batch([Record(NOW_MS, None, b"v")])), LeaderEpoch(0), now_ms=NOW_MS)
     log.advance_high_watermark(log.log_end_offset)
 
 

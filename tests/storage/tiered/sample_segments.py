@@ -2,6 +2,7 @@
 
 from typing import NamedTuple
 
+from protocol.ids import LeaderEpoch
 from protocol.primitives import ONE_UUID, Uuid, uuid_from_text
 from storage.files import FileSystem, join, write_file
 from storage.tiered.remote_storage import IndexKind, SegmentFiles
@@ -31,7 +32,7 @@ def segment(
         broker_id=2,
         event_timestamp_ms=1_700_000_100_000,
         size_bytes=size_bytes,
-        leader_epochs=(SegmentEpoch(0, start_offset), SegmentEpoch(3, start_offset + 100)),
+        leader_epochs=(SegmentEpoch(LeaderEpoch(0), start_offset), SegmentEpoch(LeaderEpoch(3), start_offset + 100)),
         custom_metadata=custom_metadata,
     )
 

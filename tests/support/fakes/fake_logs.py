@@ -4,6 +4,7 @@ from collections import defaultdict
 
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode
+from protocol.ids import LeaderEpoch
 from protocol.messages.fetch import (
     AbortedTransaction,
     FetchableTopicResponse,
@@ -48,7 +49,7 @@ class FakeLogs:
     def append(self, topic: str, partition: int, batch: bytes) -> None:
         """Append a batch with the next offsets."""
         patched = bytearray(batch)
-        patch(patched, 0, self.end(topic, partition), 0)
+        patch(patched, 0, self.end(topic, partition), LeaderEpoch(0))
         self.batches[topic, partition].append(bytes(patched))
 
     def end(self, topic: str, partition: int) -> int:

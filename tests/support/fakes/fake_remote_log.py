@@ -8,6 +8,7 @@ from typing import TypeVar
 from broker.replication.fetch_state import FetchedReplica
 from broker.replication.remote_log_aux_state_machine import Load, leader_epoch_entries
 from broker.runtime.replication.remote_log_aux_state import RemoteLogUnavailable
+from protocol.ids import LeaderEpoch
 from protocol.primitives import Uuid
 from storage.directories.checkpoints import LeaderEpochEntry
 from storage.producer_state import ProducerState
@@ -28,9 +29,11 @@ class FakeRemoteLog:
     takes_s: float = 0.0
     is_ready: bool = True
     troubles: list[Exception] = field(default_factory=list)
-    histories: dict[tuple[str, int], list[tuple[RemoteSegment, list[tuple[int, int]]]]] = field(default_factory=dict)
+    histories: dict[tuple[str, int], list[tuple[RemoteSegment, list[tuple[LeaderEpoch, int]]]]] = field(
+        default_factory=dict
+    )
 
-    def add(self, topic: str, index: int, first: int, last: int, epochs: list[tuple[int, int]]) -> None:
+    def add(self, topic: str, index: int, first: int, last: int, epochs: list[tuple[LeaderEpoch, int]]) -> None:
         """Add a finished segment, and the history (epoch, first offset) of the log that it was copied from."""
         present = self.histories.setdefault((topic, index), [])
         partition = TopicIdPartition(Uuid(topic.encode().rjust(16, b"\0")), topic, index)
@@ -44,7 +47,9 @@ class FakeRemoteLog:
             broker_id=1,
             event_timestamp_ms=0,
             size_bytes=1,
-            leader_epochs=tuple(SegmentEpoch(*each) for each in [*((epoch, first) for epoch in before), *within]),
+            leader_epochs=tuple(
+                SegmentEpoch(LeaderEpoch(number), at) for number, at in [*((epoch, first) for epoch in before), *within]
+            ),
         )
         present.append((segment, epochs))
 
@@ -74,7 +79,9 @@ class FakeRemoteLog:
             return RemoteLogStart(
                 next_offset=load.next_offset,
                 log_start_offset=load.log_start_offset,
-                epochs=tuple(LeaderEpochEntry(*each) for each in leader_epoch_entries(epochs, load)),
+                epochs=tuple(
+                    LeaderEpochEntry(LeaderEpoch(number), at) for number, at in leader_epoch_entries(epochs, load)
+                ),
                 producers=producers,
             )
 

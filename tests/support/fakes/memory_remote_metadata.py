@@ -8,6 +8,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any
 
+from protocol.ids import LeaderEpoch
 from storage.tiered.catalog.metadata_cache import RemoteLogMetadataCache
 from storage.tiered.errors import InvalidSegmentTransition, RemoteMetadataNotReady
 from storage.tiered.segment_metadata import (
@@ -136,20 +137,20 @@ class MemoryRemoteMetadata:
 
     # ---- queries
 
-    def segment_for(self, partition: TopicIdPartition, epoch: int, offset: int) -> RemoteSegment | None:
+    def segment_for(self, partition: TopicIdPartition, epoch: LeaderEpoch, offset: int) -> RemoteSegment | None:
         return self._cache(partition).segment_for(epoch, offset)
 
-    def highest_offset(self, partition: TopicIdPartition, epoch: int) -> int | None:
+    def highest_offset(self, partition: TopicIdPartition, epoch: LeaderEpoch) -> int | None:
         return self._cache(partition).highest_offset(epoch)
 
-    def segments(self, partition: TopicIdPartition, epoch: int | None = None) -> Sequence[RemoteSegment]:
+    def segments(self, partition: TopicIdPartition, epoch: LeaderEpoch | None = None) -> Sequence[RemoteSegment]:
         return self._cache(partition).segments(epoch)
 
     def known(self, partition: TopicIdPartition) -> RemoteLogMetadataCache:
         return self._cache(partition)
 
-    def next_with_aborted(self, partition: TopicIdPartition, epoch: int, offset: int) -> RemoteSegment | None:
-        return self._cache(partition).next_with_aborted(epoch, offset)
+    def next_with_aborted(self, partition: TopicIdPartition, epoch: LeaderEpoch, offset: int) -> RemoteSegment | None:
+        return self._cache(partition).next_with_aborted(LeaderEpoch(epoch), offset)
 
     def _cache(self, partition: TopicIdPartition) -> RemoteLogMetadataCache:
         if not self.is_ready(partition):

@@ -6,6 +6,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
+from protocol.ids import LeaderEpoch
 from protocol.primitives import Uuid
 from protocol.records.batch import parse_header
 from storage.config import LogConfig
@@ -162,7 +163,7 @@ class RemoteFiles:
             broker_id=1,
             event_timestamp_ms=0,
             size_bytes=local.size,
-            leader_epochs=tuple(SegmentEpoch(*epoch) for epoch in epochs),
+            leader_epochs=tuple(SegmentEpoch(LeaderEpoch(number), at) for number, at in epochs),
             txn_index_empty=not fs.exists(aborted),
         )
         self.copy_segment(

@@ -9,6 +9,7 @@ from typing import NamedTuple, cast
 
 from broker.runtime.partitions.partition import Partition
 from broker.runtime.remote_log.locations import Located, RemoteLocations
+from protocol.ids import LeaderEpoch
 from protocol.primitives import Buffer
 from protocol.records.batch import BatchHeader, iter_headers
 from protocol.records.builder import Record, build_batch
@@ -159,7 +160,7 @@ class CompactedLogHarness:
 
     def _append(self, batch: bytes, origin: Origin = Origin.CLIENT) -> int:
         now_ms = self.leader.clock.now_ms()
-        info = self.log.append_as_leader(bytearray(batch), self.epoch, now_ms=now_ms, origin=origin)
+        info = self.log.append_as_leader(bytearray(batch), LeaderEpoch(self.epoch), now_ms=now_ms, origin=origin)
         self.log.advance_high_watermark(self.log.log_end_offset)
         return info.first_offset
 

@@ -31,6 +31,7 @@ from broker.runtime.replication.fetch_transport import EpochEndsDone, FetchDone,
 from broker.runtime.replication.replica_fetcher_manager import ReplicaFetcherManager
 from broker.runtime.replication.throttles import ReplicationThrottles
 from protocol.errors import ErrorCode, KafkaError
+from protocol.ids import LeaderEpoch
 from protocol.messages.fetch import (
     EpochEndOffset,
     FetchableTopicResponse,
@@ -116,13 +117,13 @@ class NumberLog:
 
     def end_of(self, epoch: int) -> EpochEnd:
         if epoch == -1 or epoch > self.last_epoch:
-            return EpochEnd(-1, -1)
+            return EpochEnd(LeaderEpoch(-1), -1)
         if epoch == self.last_epoch:
-            return EpochEnd(epoch, self.end)
+            return EpochEnd(LeaderEpoch(epoch), self.end)
         following = bisect_left(self.epochs, (epoch + 1, -1))
         if following == 0:
-            return EpochEnd(epoch, self.epochs[0][1])
-        return EpochEnd(self.epochs[following - 1][0], self.epochs[following][1])
+            return EpochEnd(LeaderEpoch(epoch), self.epochs[0][1])
+        return EpochEnd(LeaderEpoch(self.epochs[following - 1][0]), self.epochs[following][1])
 
     def truncate(self, offset: int) -> None:
         self.entries = [entry for entry in self.entries if entry.offset < offset]
@@ -174,7 +175,7 @@ class FakeReplica:
         self.topic_id = topic_id(topic)
         self.index = index
         self.leader_id: int | None = None
-        self.leader_epoch = -1
+        self.leader_epoch = LeaderEpoch(-1)
         self.is_following = False
         self.traffic = TopicMeters()
         self.log = NumberLog()
@@ -189,11 +190,11 @@ class FakeReplica:
     def __str__(self) -> str:
         return f"{self.topic}-{self.index}"
 
-    def become_follower(self, leader_id: int, epoch: int) -> None:
+    def become_follower(self, leader_id: int, epoch: LeaderEpoch) -> None:
         self.leader_id, self.leader_epoch, self.is_following = leader_id, epoch, True
 
     def fetch_position(self) -> FetchPosition:
-        return FetchPosition(self.log.end, self.log.last_epoch, self.log.start)
+        return FetchPosition(self.log.end, LeaderEpoch(self.log.last_epoch), self.log.start)
 
     def when_flushed(self, callback: Callable[[], None]) -> None:
         self.on_flushed.append(callback)
@@ -202,11 +203,16 @@ class FakeReplica:
     def local_start_offset(self) -> int:
         return self.log.local_start
 
-    def end_for_epoch(self, epoch: int) -> EpochEnd:
+    def end_for_epoch(self, epoch: LeaderEpoch) -> EpochEnd:
         return self.log.end_of(epoch)
 
     def append_fetched(
-        self, leader_epoch: int, offset: int, records: Buffer, leader_high_watermark: int, leader_log_start_offset: int
+        self,
+        leader_epoch: LeaderEpoch,
+        offset: int,
+        records: Buffer,
+        leader_high_watermark: int,
+        leader_log_start_offset: int,
     ) -> bool:
         if self.fault is not None:
             fault, self.fault = self.fault, None
@@ -228,19 +234,19 @@ class FakeReplica:
             self._say(f"{self} raises its log start offset to {self.log.start}")
         return True
 
-    def truncate(self, leader_epoch: int, offset: int) -> "Future[bool]":
+    def truncate(self, leader_epoch: LeaderEpoch, offset: int) -> "Future[bool]":
         return self._truncate_later(leader_epoch, f"truncates to {offset}", lambda: self.log.truncate(offset))
 
-    def truncate_fully_and_start_at(self, leader_epoch: int, offset: int) -> "Future[bool]":
+    def truncate_fully_and_start_at(self, leader_epoch: LeaderEpoch, offset: int) -> "Future[bool]":
         return self._truncate_later(
             leader_epoch, f"truncates fully and starts at {offset}", lambda: self.log.restart(offset)
         )
 
-    def start_behind_remote_log(self, leader_epoch: int, start: RemoteLogStart) -> "Future[bool]":
+    def start_behind_remote_log(self, leader_epoch: LeaderEpoch, start: RemoteLogStart) -> "Future[bool]":
         words = f"starts after its remote records, at {start.next_offset}"
         return self._truncate_later(leader_epoch, words, lambda: self.log.restart_behind_remote_log(start))
 
-    def _truncate_later(self, leader_epoch: int, words: str, action: Callable[[], None]) -> "Future[bool]":
+    def _truncate_later(self, leader_epoch: LeaderEpoch, words: str, action: Callable[[], None]) -> "Future[bool]":
         future: Future[bool] = self._loop.create_future()
 
         def finish() -> None:
@@ -609,7 +615,7 @@ class FollowerHarness:
 
     def follow(self, name: str, leader_id: int, epoch: int) -> FakeReplica:
         replica = self.replica(name)
-        replica.become_follower(leader_id, epoch)
+        replica.become_follower(leader_id, LeaderEpoch(epoch))
         self.fetchers.follow(replica)
         return replica
 

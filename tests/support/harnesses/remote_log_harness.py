@@ -22,6 +22,7 @@ from broker.runtime.remote_log.log_starts import LogStarts, NoLogStarts
 from broker.runtime.remote_log.manager import RemoteLogManager
 from broker.runtime.remote_log.segments import RemoteSegments
 from broker.runtime.remote_log.settings import RemoteLogSettings
+from protocol.ids import LeaderEpoch
 from protocol.primitives import Uuid
 from protocol.records.builder import Record, build_batch
 from storage.config import LogConfig
@@ -301,7 +302,7 @@ class Broker:
     def lead(self, epoch: int, index: int = 0) -> HarnessReplica:
         replica = self.replica(index)
         replica.is_leader, replica.leader_epoch = True, epoch
-        replica.log.assign_epoch(epoch)
+        replica.log.assign_epoch(LeaderEpoch(epoch))
         self.manager.on_leadership_change([replica], [])
         return replica
 
@@ -328,7 +329,7 @@ class Broker:
         replica = self.replica(index)
         for _ in range(segments):
             data = build_batch([Record(self.clock.now_ms(), b"k", b"v" * size)] * records)
-            replica.log.append_as_leader(bytearray(data), replica.leader_epoch, now_ms=self.clock.now_ms())
+            replica.log.append_as_leader(bytearray(data), LeaderEpoch(replica.leader_epoch), now_ms=self.clock.now_ms())
             replica.log.roll(self.clock.now_ms())
         if commit:
             replica.log.advance_high_watermark(replica.log.log_end_offset)

@@ -16,6 +16,7 @@ from broker.fetch.remote_reads.reads import RemoteReads, RemoteReadSettings
 from broker.runtime.loop.thread_pool import PoolFull
 from broker.runtime.remote_log.locations import Holes
 from broker.runtime.remote_log.offsets import RemoteOffsets
+from protocol.ids import LeaderEpoch
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData, ReplicaState
 from protocol.messages.list_offsets import (
     ListOffsetsPartition,
@@ -68,7 +69,7 @@ class CountingMetadata(MemoryRemoteMetadata):
 
     def segment_for(self, partition: TopicIdPartition, epoch: int, offset: int) -> RemoteSegment | None:
         self.looked_up.append(offset)
-        return super().segment_for(partition, epoch, offset)
+        return super().segment_for(partition, LeaderEpoch(epoch), offset)
 
 
 class TieredPlane(DataPlane):
@@ -163,7 +164,7 @@ class TieredPlane(DataPlane):
     def foreign_batch(self, offset: int, epoch: int) -> bytearray:
         """Return a batch of another leader."""
         data = batch(b"foreign")
-        patch(data, 0, offset, epoch)
+        patch(data, 0, offset, LeaderEpoch(epoch))
         return data
 
     def announce(self, *segments: RemoteSegment) -> None:

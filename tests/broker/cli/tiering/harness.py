@@ -11,6 +11,7 @@ from pathlib import Path
 
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode
+from protocol.ids import LeaderEpoch
 from protocol.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResourceResult,
@@ -117,7 +118,7 @@ class RemoteCommandBroker(FakeBroker):
         copy = bytearray(batch)
         [(_, header)] = iter_headers(copy)
         base = self.ends[number]
-        patch(copy, 0, base, 0)
+        patch(copy, 0, base, LeaderEpoch(0))
         self.log[number] += copy
         self.ends[number] = base + header.last_offset_delta + 1
         return base
@@ -254,7 +255,7 @@ class RemoteCommandHarness:
     ) -> RemoteSegment:
         """Copy a segment with one record per offset to the bucket, without publishing events."""
         self._count += 1
-        history = [LeaderEpochEntry(*each) for each in epochs or [(0, 0)]]
+        history = [LeaderEpochEntry(LeaderEpoch(number), at) for number, at in epochs or [(0, 0)]]
         records = [Record(SEGMENT_TIME_MS, None, b"%d" % offset, ()) for offset in range(start, end + 1)]
         log = build_batch(records, base_offset=start)
         producers = ProducerState()

@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from protocol.ids import LeaderEpoch
 from protocol.primitives import uuid_to_text
 from storage.tiered.format.object_keys import ObjectSuffix
 from storage.tiered.segment_metadata import RemoteSegment, SegmentState
@@ -50,7 +51,7 @@ def test_lost_segment_is_given_up(harness: RemoteCommandHarness, remote: Remote)
     assert (outcome.code, outcome.lines[-1]) == (0, "1 segments given up")
     assert states(harness) == [SegmentState.COPY_FINISHED, SegmentState.DELETE_STARTED, SegmentState.COPY_FINISHED]
     known = harness.known().get(harness.partition()).segments
-    assert [known.is_given_up(0, offset) for offset in (9, 10, 19, 20)] == [False, True, True, False]
+    assert [known.is_given_up(LeaderEpoch(0), offset) for offset in (9, 10, 19, 20)] == [False, True, True, False]
     assert remote("give-up", *PARTITION, "--yes").lines == ["0 segments lost"]
 
 

@@ -20,6 +20,7 @@ from broker.runtime.partitions.reads import FetchIsolation, FetchTarget
 from broker.runtime.remote_log.locations import NEVER, Holes
 from broker.runtime.remote_log.offsets import RemoteOffsets
 from protocol.errors import ErrorCode, KafkaError
+from protocol.ids import LeaderEpoch
 from protocol.primitives import ZERO_UUID
 from protocol.records.batch import iter_headers
 from storage.tiered.cache.index_cache import IndexCache
@@ -102,7 +103,7 @@ async def test_reads_run_in_parallel_without_blocking_the_loop() -> None:
 async def test_timestamp_lookups_use_the_reader_threads() -> None:
     harness = RemoteReadsHarness()
     harness.files.gate.set()
-    query = OffsetQuery(31_500, -1, FetchIsolation.HIGH_WATERMARK)
+    query = OffsetQuery(31_500, LeaderEpoch(-1), FetchIsolation.HIGH_WATERMARK)
     answer = harness.offsets.list_offset(harness.plane.partition(), query, 0)
     assert isinstance(answer, asyncio.Future)
     assert tuple(await answer) == (32_000, 32, 0)
@@ -112,7 +113,7 @@ async def test_timestamp_lookups_use_the_reader_threads() -> None:
 
 async def test_timestamp_lookup_times_out() -> None:
     harness = RemoteReadsHarness()
-    query = OffsetQuery(31_500, -1, FetchIsolation.HIGH_WATERMARK)
+    query = OffsetQuery(31_500, LeaderEpoch(-1), FetchIsolation.HIGH_WATERMARK)
     answer = harness.offsets.list_offset(harness.plane.partition(), query, 1)
     assert isinstance(answer, asyncio.Future)
     with pytest.raises(KafkaError) as raised:

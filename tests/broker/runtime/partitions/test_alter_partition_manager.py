@@ -14,6 +14,7 @@ from broker.runtime.partitions.partition import ACKS_ALL, Partition
 from broker.runtime.partitions.partition_reads import FetchLimits, FetchParams, read
 from broker.runtime.partitions.reads import FetchIsolation, FetchTarget
 from protocol.errors import ErrorCode, KafkaError
+from protocol.ids import LeaderEpoch
 from protocol.messages.alter_partition import AlterPartitionResponse
 from protocol.messages.metadata_records import (
     BrokerRegistrationChangeRecord,
@@ -36,7 +37,7 @@ def node() -> DataPlane:
 
 def fetch(partition: Partition, broker: int, offset: int, *, epoch: int | None = None) -> ErrorCode:
     broker_epoch = 10 * broker if epoch is None else epoch
-    return partition.on_follower_fetch(FollowerFetch(broker, broker_epoch, -1, offset, 0))
+    return partition.on_follower_fetch(FollowerFetch(broker, broker_epoch, LeaderEpoch(-1), offset, 0))
 
 
 def isr_of(partition: Partition) -> IsrState:
@@ -269,7 +270,7 @@ class TestAnswers:
         assert isinstance(pending, PendingExpand)
         proposal = partition.leader_role.proposal(pending, 1)
         node.change_isr(partition.topic_id, 1)
-        partition.isr_updater.on_isr_outcome(Confirmed(proposal, 0, 2, frozenset({1, 2, 3})))
+        partition.isr_updater.on_isr_outcome(Confirmed(proposal, LeaderEpoch(0), 2, frozenset({1, 2, 3})))
         assert isr_of(partition) == CommittedIsr(frozenset({1}))
 
     def test_next_proposal_may_follow_a_void_one_under_way(self, node: DataPlane) -> None:

@@ -119,10 +119,12 @@ def test_leader_is_followed_once_registered(node: DataPlane) -> None:
 def test_new_endpoints_during_a_truncation_apply_after_it(node: DataPlane) -> None:
     node.create_topic(replicas=(1, 2), leader=2)
     partition = node.partition()
-    partition.follower.append_fetched(0, 0, build_batch([Record(1, None, b"v")] * 3, leader_epoch=LeaderEpoch(0)), 0, 0)
+    partition.follower.append_fetched(
+        LeaderEpoch(0), 0, build_batch([Record(1, None, b"v")] * 3, leader_epoch=LeaderEpoch(0)), 0, 0
+    )
     node.fetchers.take()
     node.io.is_held = True
-    cut = partition.follower.truncate(0, 0)
+    cut = partition.follower.truncate(LeaderEpoch(0), 0)
     register(node, 2, 7777, epoch=5)
     assert node.fetchers.take() == []
     node.io.release()

@@ -223,14 +223,14 @@ class TestCut:
         node.create_topic(replicas=(1, 2), leader=2, config=config)
         for offset in range(batches):
             data = build_batch([Record(1, b"k", b"x")], base_offset=offset, leader_epoch=LeaderEpoch(0))
-            node.partition().follower.append_fetched(0, offset, data, offset + 1, 0)
+            node.partition().follower.append_fetched(LeaderEpoch(0), offset, data, offset + 1, 0)
         node.loop.run_soon()
         return node.partition()
 
     async def test_retention_skips_a_truncating_log(self, upkeep: Upkeep) -> None:
         partition = self.follower(upkeep, LogConfig(segment_bytes=SMALL, retention_bytes=SMALL))
         upkeep.node.io.is_held = True
-        partition.follower.truncate(0, 4)
+        partition.follower.truncate(LeaderEpoch(0), 4)
         await upkeep.tasks.apply_retention()
         assert partition.log.log_start_offset == 0
         upkeep.node.io.release()
@@ -245,9 +245,9 @@ class TestCut:
         data = build_batch(
             [Record(1, b"k", b"x")], leader_epoch=LeaderEpoch(0), producer_id=7, producer_epoch=0, base_sequence=0
         )
-        partition.follower.append_fetched(0, 0, data, 1, 0)
+        partition.follower.append_fetched(LeaderEpoch(0), 0, data, 1, 0)
         node.io.is_held = True
-        partition.follower.truncate_fully_and_start_at(0, 5)
+        partition.follower.truncate_fully_and_start_at(LeaderEpoch(0), 5)
         await upkeep.tasks.expire_producers()
         assert 7 in partition.log.producers.entries
 
@@ -256,7 +256,7 @@ class TestCut:
         upkeep.io.is_held = upkeep.node.io.is_held = True
         compaction = asyncio.ensure_future(upkeep.tasks.compact())
         await asyncio.sleep(0)
-        partition.follower.truncate(0, 4)
+        partition.follower.truncate(LeaderEpoch(0), 4)
         upkeep.io.run_all()
         for _ in range(5):
             await asyncio.sleep(0)
@@ -270,7 +270,7 @@ class TestCut:
         compaction = asyncio.ensure_future(upkeep.tasks.compact())
         await run_steps(upkeep.io, 3)
         assert upkeep.node.cleaner.is_in_progress(partition.log)
-        partition.follower.truncate(0, 4)
+        partition.follower.truncate(LeaderEpoch(0), 4)
         await run_steps(upkeep.io, 50)
         assert list(partition.log.segments) == before
         upkeep.node.io.release()

@@ -8,6 +8,7 @@ import pytest
 
 from broker.runtime.remote_log.copying import REST_FACTOR
 from broker.runtime.remote_log.settings import RemoteLogSettings
+from protocol.ids import LeaderEpoch
 from storage.directories.checkpoints import LeaderEpochEntry
 from storage.tiered.bucket.reconcile import COPY_LEASE_MS
 from storage.tiered.errors import RemoteStorageError, RetriableRemoteStorageError
@@ -619,11 +620,11 @@ async def test_lost_leader_epochs_are_restored_from_remote_storage() -> None:
     known = log.epochs.entries
     assert known == [(0, 0), (3, 20)]
     for first in (log.local_log_start_offset, log.local_log_start_offset - 1):
-        log.epochs.replace([LeaderEpochEntry(3, first)])
+        log.epochs.replace([LeaderEpochEntry(LeaderEpoch(3), first)])
         broker.lead(3)
         await a_while()
         assert log.epochs.entries == known
-    log.epochs.replace([LeaderEpochEntry(9, log.local_log_start_offset)])
+    log.epochs.replace([LeaderEpochEntry(LeaderEpoch(9), log.local_log_start_offset)])
     await a_while()
     assert log.epochs.entries == [(9, log.local_log_start_offset)], "no remote segment agrees with the known epochs"
     await broker.stop()
@@ -639,7 +640,7 @@ async def test_unreadable_leader_epochs_do_not_stop_expiration() -> None:
     await a_while()
     broker.configure(local_retention_bytes=1)
     broker.retain()
-    log.epochs.replace([LeaderEpochEntry(0, log.local_log_start_offset)])
+    log.epochs.replace([LeaderEpochEntry(LeaderEpoch(0), log.local_log_start_offset)])
     log.maybe_increment_log_start_offset(15)
     faults.left = [("index", Fault(RemoteStorageError("unreadable")))] * 2
     await a_while(5)

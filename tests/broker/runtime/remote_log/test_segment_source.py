@@ -10,6 +10,7 @@ from broker.replication.remote_log_aux_state_machine import Load
 from broker.runtime.loop.thread_pool import PoolFull
 from broker.runtime.remote_log.segment_source import RemoteSegmentSource
 from broker.runtime.replication.remote_log_aux_state import RemoteLogUnavailable
+from protocol.ids import LeaderEpoch
 from storage.directories.checkpoints import LeaderEpochEntry
 from storage.tiered.errors import RetriableRemoteStorageError
 from storage.tiered.remote_storage import IndexKind
@@ -46,20 +47,20 @@ def source(cluster: ScenarioCluster, *, skips_remote: bool = False) -> RemoteSeg
 def load(
     cluster: ScenarioCluster, *, next_offset: int = 6, log_start: int = 0, last_epoch: int = 2
 ) -> "Load[RemoteSegment]":
-    return Load(cluster.segments()[1], next_offset, log_start, last_epoch)
+    return Load(cluster.segments()[1], next_offset, log_start, LeaderEpoch(last_epoch))
 
 
 def test_segment_is_found_by_offset_and_epoch(cluster: ScenarioCluster) -> None:
     replica = cluster.brokers["B"]
     u1, u2 = cluster.segments()
-    assert source(cluster).segment_for(replica, 0, 2).result() == u1
-    assert source(cluster).segment_for(replica, 1, 4).result() == u2
-    assert source(cluster).segment_for(replica, 0, 4).result() is None
+    assert source(cluster).segment_for(replica, LeaderEpoch(0), 2).result() == u1
+    assert source(cluster).segment_for(replica, LeaderEpoch(1), 4).result() == u2
+    assert source(cluster).segment_for(replica, LeaderEpoch(0), 4).result() is None
 
 
 def test_unloaded_metadata_are_no_failure(cluster: ScenarioCluster) -> None:
     cluster.metadata.not_ready.add(PARTITION)
-    error = source(cluster).segment_for(cluster.brokers["B"], 0, 2).exception()
+    error = source(cluster).segment_for(cluster.brokers["B"], LeaderEpoch(0), 2).exception()
     assert isinstance(error, RemoteLogUnavailable)
     assert not error.is_failure
 
@@ -67,8 +68,15 @@ def test_unloaded_metadata_are_no_failure(cluster: ScenarioCluster) -> None:
 @pytest.mark.parametrize(
     ("log_start", "epochs"),
     [
-        (0, (LeaderEpochEntry(0, 0), LeaderEpochEntry(1, 3), LeaderEpochEntry(2, 5))),
-        (4, (LeaderEpochEntry(1, 4), LeaderEpochEntry(2, 5))),
+        (
+            0,
+            (
+                LeaderEpochEntry(LeaderEpoch(0), 0),
+                LeaderEpochEntry(LeaderEpoch(1), 3),
+                LeaderEpochEntry(LeaderEpoch(2), 5),
+            ),
+        ),
+        (4, (LeaderEpochEntry(LeaderEpoch(1), 4), LeaderEpochEntry(LeaderEpoch(2), 5))),
     ],
 )
 def test_loaded_state_is_that_of_the_remote_log(
@@ -81,7 +89,10 @@ def test_loaded_state_is_that_of_the_remote_log(
 
 def test_segment_is_used_as_far_as_the_leader_agrees(cluster: ScenarioCluster) -> None:
     start = source(cluster).load(cluster.brokers["B"], load(cluster, next_offset=5, last_epoch=1)).result()
-    assert (start.next_offset, start.epochs) == (5, (LeaderEpochEntry(0, 0), LeaderEpochEntry(1, 3)))
+    assert (start.next_offset, start.epochs) == (
+        5,
+        (LeaderEpochEntry(LeaderEpoch(0), 0), LeaderEpochEntry(LeaderEpoch(1), 3)),
+    )
     assert start.producers.end_offset == 5
 
 
@@ -134,7 +145,7 @@ def test_plugin_error_fails_only_the_request(cluster: ScenarioCluster) -> None:
 
     replica = cluster.brokers["B"]
     broken = RemoteSegmentSource(Broken(), cluster.storage, Stopped(), cluster.loop)
-    assert isinstance(broken.segment_for(replica, 0, 2).exception(), ZeroDivisionError)
+    assert isinstance(broken.segment_for(replica, LeaderEpoch(0), 2).exception(), ZeroDivisionError)
     assert isinstance(broken.load(replica, load(cluster)).exception(), RuntimeError)
 
 

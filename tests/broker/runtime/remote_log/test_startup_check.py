@@ -9,6 +9,7 @@ from broker.config.errors import ConfigError
 from broker.metadata.image.config_image import ResourceType
 from broker.metadata.image.metadata_image import EMPTY_IMAGE
 from broker.runtime.remote_log.startup_check import check_nothing_is_cut_off, check_nothing_is_remote
+from protocol.ids import LeaderEpoch
 from protocol.messages.metadata_records import ConfigRecord, TopicRecord
 from protocol.primitives import ONE_UUID
 from storage.config import LogConfig
@@ -78,7 +79,7 @@ class Disk:
         metadata.apply(segment(100, partition=partition))
         directory = join("d", DIRECTORY)
         self.fs.make_directory(directory)
-        body = pack_snapshot(SnapshotPosition(ONE_UUID, 3, 1, 0), metadata)
+        body = pack_snapshot(SnapshotPosition(ONE_UUID, 3, 1, LeaderEpoch(0)), metadata)
         write_snapshot(self.fs, snapshot_path(directory, 3), body)
 
     def check(self, configs: Mapping[str, LogConfig] | None = None) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from protocol.ids import LeaderEpoch
 from protocol.primitives import Uuid
 from storage.tiered.catalog.metadata_records import MetadataEvent, decode_event, partition_of
 from storage.tiered.errors import InvalidSegmentTransition, RemoteMetadataNotReady
@@ -117,9 +118,9 @@ class History:
     def segment(self, partition: TopicIdPartition, broker_id: int) -> RemoteSegment:
         start = self.rng.randrange(50)
         end = start + self.rng.randrange(12)
-        epochs = [SegmentEpoch(self.rng.randrange(3), start)]
+        epochs = [SegmentEpoch(LeaderEpoch(self.rng.randrange(3)), start)]
         if self.rng.random() < 0.4:
-            epochs.append(SegmentEpoch(epochs[0].epoch + 1, self.rng.randint(start, end)))
+            epochs.append(SegmentEpoch(LeaderEpoch(epochs[0].epoch + 1), self.rng.randint(start, end)))
         return RemoteSegment(
             id=RemoteSegmentId(partition, Uuid(self.rng.randbytes(16))),
             start_offset=start,
@@ -188,7 +189,7 @@ def differences(broker: MetadataBroker, partition: TopicIdPartition, reference: 
         yield f"segments of {partition} at {broker.broker_id}"
     for epoch in range(5):
         for offset in range(65):
-            found = manager.segment_for(partition, epoch, offset)
+            found = manager.segment_for(partition, LeaderEpoch(epoch), offset)
             held = None if found is None else (found.is_compacted, reach(found, epoch, offset))
             if held != reference.furthest(epoch, offset):
                 yield f"{offset} of epoch {epoch} of {partition} at {broker.broker_id}"

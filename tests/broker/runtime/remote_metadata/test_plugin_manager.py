@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from broker.runtime.remote_metadata.plugin_manager import PluginRemoteMetadata
+from protocol.ids import LeaderEpoch
 from storage.tiered.errors import InvalidSegmentTransition, RemoteMetadataNotReady
 from storage.tiered.remote_metadata import RemoteLogMetadataManager
 from storage.tiered.segment_metadata import RemoteSegment, SegmentState, TopicIdPartition
@@ -29,7 +30,7 @@ class Failing(MemoryRemoteMetadata):
         assert isinstance(done, asyncio.Future)
         return done
 
-    def segments(self, partition: TopicIdPartition, epoch: int | None = None) -> Sequence[RemoteSegment]:
+    def segments(self, partition: TopicIdPartition, epoch: LeaderEpoch | None = None) -> Sequence[RemoteSegment]:
         self._check()
         return super().segments(partition, epoch)
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from broker.runtime.remote_metadata.pruning import LedMetadataLog, RemoteMetadataPruning
 from broker.runtime.remote_metadata.settings import parse_remote_metadata_settings
 from broker.runtime.remote_metadata.tail import RemoteMetadataPartition
+from protocol.ids import LeaderEpoch
 from protocol.primitives import Uuid
 from storage.tiered.catalog.materialized_metadata import MaterializedMetadata
 from storage.tiered.catalog.metadata_records import decode_event
@@ -60,13 +61,13 @@ def segment(number: int) -> RemoteSegment:
         broker_id=1,
         event_timestamp_ms=1,
         size_bytes=1,
-        leader_epochs=(SegmentEpoch(0, number),),
+        leader_epochs=(SegmentEpoch(LeaderEpoch(0), number),),
     )
 
 
 def test_rewrite_includes_every_segment_among_empty_rows() -> None:
     tail = RemoteMetadataPartition(0)
-    tail.begin(MaterializedMetadata(), EVENTS, 0)
+    tail.begin(MaterializedMetadata(), EVENTS, LeaderEpoch(0))
     for number in range(SEGMENTS):
         tail.metadata.apply(segment(number))
         tail.metadata.apply(SegmentUpdate(segment(number).id, SegmentState.COPY_FINISHED, 2, 1))

@@ -11,6 +11,7 @@ from broker.metadata.image.config_image import ConfigResource, ResourceType, con
 from broker.metadata.image.delta import MetadataDelta
 from broker.metadata.image.metadata_image import EMPTY_IMAGE, Provenance
 from broker.runtime.remote_metadata.settings import parse_remote_metadata_settings
+from protocol.ids import LeaderEpoch
 from protocol.primitives import Uuid
 from storage.files import write_file
 from storage.tiered.catalog.metadata_partitioner import metadata_partition
@@ -53,7 +54,7 @@ def segment(number: int, partition: TopicIdPartition = PARTITION) -> RemoteSegme
         broker_id=1,
         event_timestamp_ms=2,
         size_bytes=3,
-        leader_epochs=(SegmentEpoch(0, number * 10),),
+        leader_epochs=(SegmentEpoch(LeaderEpoch(0), number * 10),),
     )
 
 
@@ -126,11 +127,11 @@ def test_event_of_one_broker_reaches_all() -> None:
     cluster.publish(cluster.here, segment(1), update(segment(1), FINISHED))
     for manager in managers:
         assert [one.state for one in manager.segments(PARTITION)] == [FINISHED]
-        found = manager.segment_for(PARTITION, 0, 15)
+        found = manager.segment_for(PARTITION, LeaderEpoch(0), 15)
         assert found is not None
         assert found.id == segment(1).id
-        assert manager.highest_offset(PARTITION, 0) == 19
-        assert manager.next_with_aborted(PARTITION, 0, 0) == found
+        assert manager.highest_offset(PARTITION, LeaderEpoch(0)) == 19
+        assert manager.next_with_aborted(PARTITION, LeaderEpoch(0), 0) == found
     cluster.publish(cluster.there, update(segment(1), DELETING), update(segment(1), DELETED))
     assert managers[0].segments(PARTITION) == []
 
@@ -160,7 +161,7 @@ def test_unassigned_partition_is_not_ready() -> None:
     assert future_of(manager.wait_until_ready(PARTITION)).done()
     manager.unassign([PARTITION])
     with pytest.raises(RemoteMetadataNotReady):
-        manager.segment_for(PARTITION, 0, 0)
+        manager.segment_for(PARTITION, LeaderEpoch(0), 0)
 
 
 def test_later_assignment_does_not_affect_ready_partitions() -> None:

@@ -10,6 +10,7 @@ from broker.replication.epochs import EpochEnd
 from broker.runtime.replication.fetch_transport import Unanswered
 from broker.runtime.replication.leader_offset_queries import EpochAnswer, LeaderOffsetQueries, OffsetAnswer
 from protocol.errors import ErrorCode
+from protocol.ids import LeaderEpoch
 from protocol.messages.fetch import FetchRequest
 from protocol.messages.list_offsets import (
     ListOffsetsPartitionResponse,
@@ -70,10 +71,14 @@ class Follower:
         return self.wires[-1]
 
     def query_offset(self, topic: str, index: int, timestamp: int = -4, leader_epoch: int = 5) -> None:
-        self.questions.query_offset(Subject(topic, index), leader_epoch, timestamp, self._note(f"{topic}-{index}"))
+        self.questions.query_offset(
+            Subject(topic, index), LeaderEpoch(leader_epoch), timestamp, self._note(f"{topic}-{index}")
+        )
 
     def query_epoch_end(self, topic: str, index: int, epoch: int, leader_epoch: int = 5) -> None:
-        self.questions.query_epoch_end(Subject(topic, index), leader_epoch, epoch, self._note(f"{topic}-{index}"))
+        self.questions.query_epoch_end(
+            Subject(topic, index), LeaderEpoch(leader_epoch), LeaderEpoch(epoch), self._note(f"{topic}-{index}")
+        )
 
     def _note(self, name: str) -> Callable[[OffsetAnswer | EpochAnswer], None]:
         return lambda answer: self.answers.append((name, answer))
@@ -145,9 +150,9 @@ def test_each_query_gets_its_own_answer(follower: Follower) -> None:
     )
     on_epochs(OffsetForLeaderEpochResponse(topics=[OffsetForLeaderTopicResult("t", [EpochEndOffset(0, 0, 2, 40)])]))
     assert follower.answers == [
-        ("t-0", OffsetAnswer(0, 8, 2)),
-        ("t-1", OffsetAnswer(ErrorCode.FENCED_LEADER_EPOCH, -1, -1)),
-        ("t-0", EpochAnswer(0, EpochEnd(2, 40))),
+        ("t-0", OffsetAnswer(0, 8, LeaderEpoch(2))),
+        ("t-1", OffsetAnswer(ErrorCode.FENCED_LEADER_EPOCH, -1, LeaderEpoch(-1))),
+        ("t-0", EpochAnswer(0, EpochEnd(LeaderEpoch(2), 40))),
     ]
 
 

@@ -9,6 +9,7 @@ from broker.metadata.image.config_image import ResourceType
 from broker.replication.fetch_plan import FetcherSettings
 from broker.replication.fetch_state import FetchPhase
 from broker.runtime.replication.remote_log_aux_state import RemoteLogUnavailable
+from protocol.ids import LeaderEpoch
 from tests.support.harnesses.fetch_harness import FollowerHarness, LedPartition, fill, storage_error
 
 
@@ -19,7 +20,7 @@ def make_harness(*, is_tiering: bool = True) -> FollowerHarness:
     fill(lead(harness, "t-0").log, [(1, 9)])
     fill(lead(harness, "u-0").log, [(1, 3)])
     harness.led(1, "t-0").log.leave_to_tier(6)
-    harness.tier.add("t", 0, 0, 5, [(1, 0)])
+    harness.tier.add("t", 0, 0, 5, [(LeaderEpoch(1), 0)])
     return harness
 
 
@@ -158,7 +159,7 @@ def test_many_replicas_share_queries() -> None:
     for index in range(5):
         fill(lead(harness, f"t-{index}").log, [(1, 9)])
         harness.led(1, f"t-{index}").log.leave_to_tier(6)
-        harness.tier.add("t", index, 0, 5, [(1, 0)])
+        harness.tier.add("t", index, 0, 5, [(LeaderEpoch(1), 0)])
         harness.follow(f"t-{index}", 1, 1)
     harness.advance(50)
     assert {replica.log.end for replica in harness.replicas.values()} == {9}

@@ -10,6 +10,7 @@ from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from random import Random
 
+from protocol.ids import LeaderEpoch
 from protocol.primitives import Buffer, Uuid
 from storage.tiered.bucket.listing import StoredSegment
 from storage.tiered.bucket.reconcile import Coverage
@@ -156,7 +157,7 @@ class BucketHarness:
             broker_id=broker_id,
             event_timestamp_ms=self.now_ms,
             size_bytes=1,
-            leader_epochs=(SegmentEpoch(0, start),),
+            leader_epochs=(SegmentEpoch(LeaderEpoch(0), start),),
         )
 
     def _expire(self) -> Task:

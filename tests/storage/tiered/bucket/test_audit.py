@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from protocol.ids import LeaderEpoch
 from protocol.primitives import Uuid
 from storage.tiered.bucket.audit import Audit, AuditContext, PartitionReport, summary
 from storage.tiered.bucket.collection import Collection
@@ -67,7 +68,7 @@ class AuditHarness:
             broker_id=1,
             event_timestamp_ms=0,
             size_bytes=1,
-            leader_epochs=tuple(SegmentEpoch(*epoch) for epoch in epochs or [(0, start)]),
+            leader_epochs=tuple(SegmentEpoch(LeaderEpoch(number), at) for number, at in epochs or [(0, start)]),
         )
 
     def put(self, segment: RemoteSegment, *suffixes: ObjectSuffix, at_ms: int = 0) -> None:

@@ -2,6 +2,7 @@
 
 import pytest
 
+from protocol.ids import LeaderEpoch
 from protocol.primitives import Uuid
 from storage.directories.checkpoints import LeaderEpochEntry
 from storage.producer_state import ProducerEntry, ProducerState
@@ -60,14 +61,16 @@ class Bucket:
             broker_id=2,
             event_timestamp_ms=600,
             size_bytes=1_000,
-            leader_epochs=tuple(SegmentEpoch(*epoch) for epoch in epochs),
+            leader_epochs=tuple(SegmentEpoch(LeaderEpoch(number), at) for number, at in epochs),
             state=SegmentState.COPY_FINISHED,
             txn_index_empty=True,
         )
         for suffix in objects:
             content = encode_manifest(_manifest(segment)) if suffix is ObjectSuffix.MANIFEST else b"x"
             self.store.put(KEYS.key(segment, suffix), (content,))
-        self.indexes[segment.id, IndexKind.LEADER_EPOCH] = encode_epochs(history or epochs)
+        self.indexes[segment.id, IndexKind.LEADER_EPOCH] = encode_epochs(
+            [(LeaderEpoch(epoch), at) for epoch, at in history or epochs]
+        )
         return segment
 
     @property
@@ -101,7 +104,7 @@ def test_inventory_restores_the_copied_segment_metadata(bucket: Bucket) -> None:
     second = bucket.copy(10, 19, [(0, 10), (2, 15)], [(0, 0), (2, 15)])
     found = bucket.inventory()
     assert found.segments == found.needed == (first, second)
-    assert found.history == (LeaderEpochEntry(0, 0), LeaderEpochEntry(2, 15))
+    assert found.history == (LeaderEpochEntry(LeaderEpoch(0), 0), LeaderEpochEntry(LeaderEpoch(2), 15))
     assert (found.log_start_offset, found.next_offset, found.highest_epoch) == (0, 20, 2)
     assert (found.holes, found.faults, found.incomplete) == ((), (), 0)
     assert found.size_bytes == 2_000
@@ -126,7 +129,7 @@ def test_scenario_3_lost_log_end_is_not_restored(bucket: Bucket) -> None:
     u2 = bucket.copy(1, 1, [(1, 1)], [(0, 0), (1, 1)])
     found = bucket.inventory()
     assert found.needed == (u1, u2), "offset 0 is in u1 alone"
-    assert found.history == (LeaderEpochEntry(0, 0), LeaderEpochEntry(1, 1))
+    assert found.history == (LeaderEpochEntry(LeaderEpoch(0), 0), LeaderEpochEntry(LeaderEpoch(1), 1))
     assert (found.next_offset, found.holes, found.highest_epoch) == (2, (), 1)
 
 
@@ -146,7 +149,7 @@ def test_scenario_5_latest_leader_determines_the_lineage(bucket: Bucket) -> None
     found = bucket.inventory()
     assert found.needed == (u1, u3)
     assert set(found.segments) - set(found.needed) == {u2}
-    assert found.history == (LeaderEpochEntry(0, 0), LeaderEpochEntry(2, 5))
+    assert found.history == (LeaderEpochEntry(LeaderEpoch(0), 0), LeaderEpochEntry(LeaderEpoch(2), 5))
     assert (found.next_offset, found.highest_epoch) == (6, 2)
 
 

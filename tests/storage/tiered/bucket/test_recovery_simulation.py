@@ -10,6 +10,7 @@ from random import Random
 
 import pytest
 
+from protocol.ids import LeaderEpoch
 from storage.directories.checkpoints import LeaderEpochEntry
 from storage.tiered.bucket.inventory import PartitionInventory
 from storage.tiered.bucket.recovery_plan import ClusterTopics, RecoveryOptions, plan_topic
@@ -73,7 +74,7 @@ class RandomCopies:
         entries: list[LeaderEpochEntry] = []
         for offset, record in enumerate(self.log):
             if not entries or entries[-1].epoch != record.epoch:
-                entries.append(LeaderEpochEntry(record.epoch, offset))
+                entries.append(LeaderEpochEntry(LeaderEpoch(record.epoch), offset))
         return entries
 
     def copy(self) -> None:

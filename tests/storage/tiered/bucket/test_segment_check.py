@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from protocol.ids import LeaderEpoch
 from protocol.records.builder import Record, build_batch
 from storage.producer_state import ProducerState
 from storage.tiered.bucket.inventory import BucketReader
@@ -35,7 +36,7 @@ class Storage:
         self.indexes = {
             IndexKind.OFFSET: b"",
             IndexKind.TIME: b"",
-            IndexKind.LEADER_EPOCH: encode_epochs([(0, 0), (3, 1100)]),
+            IndexKind.LEADER_EPOCH: encode_epochs([(LeaderEpoch(0), 0), (LeaderEpoch(3), 1100)]),
             IndexKind.PRODUCER_SNAPSHOT: ProducerState().encode(),
         }
         self.error: Exception | None = None
@@ -143,7 +144,7 @@ def test_object_size_differing_from_manifest_is_a_fault(harness: CheckHarness, s
 
 
 def test_metadata_differing_from_manifest_are_faults(harness: CheckHarness) -> None:
-    harness.segment = replace(harness.segment, max_timestamp_ms=1, leader_epochs=(SegmentEpoch(9, 1000),))
+    harness.segment = replace(harness.segment, max_timestamp_ms=1, leader_epochs=(SegmentEpoch(LeaderEpoch(9), 1000),))
     assert harness.faults() == [
         "the manifest has another max timestamp ms than metadata",
         "the manifest has another leader epochs than metadata",

@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from protocol.ids import LeaderEpoch
 from storage.tiered.errors import InvalidSegmentTransition, RemoteMetadataNotReady
 from storage.tiered.remote_metadata import RemoteLogMetadataManager
 from storage.tiered.segment_metadata import SegmentState
@@ -25,7 +26,7 @@ def test_brokers_share_one_metadata_log() -> None:
         there.assign([], [PARTITION])
         await managers[0].add(NEW)
         await managers[0].update(update(NEW, SegmentState.COPY_FINISHED))
-        assert managers[1].segment_for(PARTITION, 0, 5) is not None
+        assert managers[1].segment_for(PARTITION, LeaderEpoch(0), 5) is not None
         with pytest.raises(InvalidSegmentTransition):
             await there.add(NEW)
         there.unassign([PARTITION])

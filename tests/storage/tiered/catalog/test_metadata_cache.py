@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from protocol.ids import LeaderEpoch
 from protocol.primitives import Uuid
 from storage.tiered.catalog.metadata_cache import RemoteLogMetadataCache
 from storage.tiered.catalog.segment_state import PastState, UnknownSegment
@@ -44,7 +45,7 @@ def segment(
         broker_id=1,
         event_timestamp_ms=5,
         size_bytes=100 + number,
-        leader_epochs=tuple(SegmentEpoch(*epoch) for epoch in epochs),
+        leader_epochs=tuple(SegmentEpoch(LeaderEpoch(number), at) for number, at in epochs),
         txn_index_empty=txn_index_empty,
         custom_metadata=custom_metadata,
         compacted_to=compacted_to,
@@ -70,19 +71,23 @@ def test_segment_is_found_from_its_finished_copy_to_its_deletion() -> None:
     cache = RemoteLogMetadataCache(PARTITION)
     new = segment(1, 10, 19, [(0, 10), (2, 15)])
     cache.add(new)
-    assert cache.segment_for(0, 10) is None
-    assert cache.segments() == cache.segments(2) == [new]
+    assert cache.segment_for(LeaderEpoch(0), 10) is None
+    assert cache.segments() == cache.segments(LeaderEpoch(2)) == [new]
     cache.update(update(new, FINISHED, b"there"))
     known = new.updated(update(new, FINISHED, b"there"))
-    assert cache.segment_for(0, 10) == cache.segment_for(2, 19) == known
-    assert cache.segment_for(0, 15) is None
-    assert cache.segment_for(2, 14) is None
-    assert cache.segment_for(1, 12) is None
-    assert (cache.highest_offset(0), cache.highest_offset(1), cache.highest_offset(2)) == (14, None, 19)
+    assert cache.segment_for(LeaderEpoch(0), 10) == cache.segment_for(LeaderEpoch(2), 19) == known
+    assert cache.segment_for(LeaderEpoch(0), 15) is None
+    assert cache.segment_for(LeaderEpoch(2), 14) is None
+    assert cache.segment_for(LeaderEpoch(1), 12) is None
+    assert (
+        cache.highest_offset(LeaderEpoch(0)),
+        cache.highest_offset(LeaderEpoch(1)),
+        cache.highest_offset(LeaderEpoch(2)),
+    ) == (14, None, 19)
     cache.update(update(new, DELETING))
-    assert cache.segment_for(0, 10) is None
-    assert cache.highest_offset(2) is None
-    assert [one.custom_metadata for one in cache.segments(0)] == [b"there"]
+    assert cache.segment_for(LeaderEpoch(0), 10) is None
+    assert cache.highest_offset(LeaderEpoch(2)) is None
+    assert [one.custom_metadata for one in cache.segments(LeaderEpoch(0))] == [b"there"]
     cache.update(update(new, DELETED))
     assert cache.segments() == []
     assert cache.is_empty
@@ -94,30 +99,30 @@ def test_shorter_segment_with_the_same_start_hides_no_offsets() -> None:
     first = copied(cache, segment(1, 0, 3, [(0, 0)]))
     second = copied(cache, segment(2, 0, 3, [(0, 0), (1, 2)]))
     third = copied(cache, segment(3, 4, 5, [(0, 4), (2, 5)]))
-    assert [cache.segment_for(0, offset) for offset in range(6)] == [first] * 4 + [third, None]
-    assert [cache.segment_for(1, offset) for offset in range(1, 5)] == [None, second, second, None]
-    assert cache.highest_offset(0) == 4
-    assert cache.segments(0) == [first, second, third]
+    assert [cache.segment_for(LeaderEpoch(0), offset) for offset in range(6)] == [first] * 4 + [third, None]
+    assert [cache.segment_for(LeaderEpoch(1), offset) for offset in range(1, 5)] == [None, second, second, None]
+    assert cache.highest_offset(LeaderEpoch(0)) == 4
+    assert cache.segments(LeaderEpoch(0)) == [first, second, third]
     deleted(cache, first)
-    assert cache.segment_for(0, 1) == second
-    assert cache.segment_for(0, 2) is None
+    assert cache.segment_for(LeaderEpoch(0), 1) == second
+    assert cache.segment_for(LeaderEpoch(0), 2) is None
 
 
 def test_later_shorter_segment_does_not_hide_a_longer_one() -> None:
     cache = RemoteLogMetadataCache(PARTITION)
     long = copied(cache, segment(1, 0, 100, [(0, 0)]))
     copied(cache, segment(2, 50, 60, [(0, 50)]))
-    assert cache.segment_for(0, 61) == long
-    assert cache.segment_for(0, 55) == long
+    assert cache.segment_for(LeaderEpoch(0), 61) == long
+    assert cache.segment_for(LeaderEpoch(0), 55) == long
 
 
 def test_covered_segment_is_found_after_cover_is_deleted() -> None:
     cache = RemoteLogMetadataCache(PARTITION)
     small = [copied(cache, segment(number, number * 10, number * 10 + 9, [(0, number * 10)])) for number in range(5)]
     cover = copied(cache, segment(9, 5, 44, [(0, 5)]))
-    assert cache.segment_for(0, 25) == cover
+    assert cache.segment_for(LeaderEpoch(0), 25) == cover
     deleted(cache, cover)
-    assert [cache.segment_for(0, offset) for offset in (5, 15, 25, 35, 45)] == small
+    assert [cache.segment_for(LeaderEpoch(0), offset) for offset in (5, 15, 25, 35, 45)] == small
 
 
 def test_duplicate_segment_stays_when_the_other_is_deleted() -> None:
@@ -125,7 +130,7 @@ def test_duplicate_segment_stays_when_the_other_is_deleted() -> None:
     duplicates = [copied(cache, segment(number, 0, 9, [(0, 0)])) for number in (1, 2, 3)]
     for duplicate in duplicates[:2]:
         deleted(cache, duplicate)
-    assert cache.segment_for(0, 9) == duplicates[2]
+    assert cache.segment_for(LeaderEpoch(0), 9) == duplicates[2]
 
 
 def test_compacted_segment_precedes_longer_copied_segments() -> None:
@@ -133,29 +138,29 @@ def test_compacted_segment_precedes_longer_copied_segments() -> None:
     copied(cache, segment(1, 0, 9, [(0, 0)]))
     late = copied(cache, segment(2, 5, 29, [(0, 5)]))
     compacted = copied(cache, segment(3, 0, 19, [(0, 0)], compacted_to=20, txn_index_empty=True))
-    assert [cache.segment_for(0, offset) for offset in (0, 7, 19, 20, 29)] == [compacted] * 3 + [late] * 2
-    assert cache.highest_offset(0) == 29
-    assert cache.next_with_aborted(0, 12) == late
+    assert [cache.segment_for(LeaderEpoch(0), offset) for offset in (0, 7, 19, 20, 29)] == [compacted] * 3 + [late] * 2
+    assert cache.highest_offset(LeaderEpoch(0)) == 29
+    assert cache.next_with_aborted(LeaderEpoch(0), 12) == late
     deleted(cache, compacted)
-    assert cache.segment_for(0, 19) == late
+    assert cache.segment_for(LeaderEpoch(0), 19) == late
 
 
 def test_newer_of_equal_compacted_segments_is_found() -> None:
     cache = RemoteLogMetadataCache(PARTITION)
     old = copied(cache, segment(1, 0, 9, [(0, 0)], compacted_to=10))
     new = copied(cache, segment(2, 0, 9, [(0, 0)], compacted_to=30))
-    assert cache.segment_for(0, 5) == new
+    assert cache.segment_for(LeaderEpoch(0), 5) == new
     deleted(cache, new)
-    assert cache.segment_for(0, 5) == old
+    assert cache.segment_for(LeaderEpoch(0), 5) == old
 
 
 def test_epoch_without_records_is_not_indexed() -> None:
     cache = RemoteLogMetadataCache(PARTITION)
     copied(cache, segment(1, 0, 9, [(0, 0), (1, 0)]))
-    assert cache.segment_for(0, 0) is None
-    assert cache.highest_offset(0) is None
-    assert cache.segments(0) == []
-    assert cache.highest_offset(1) == 9
+    assert cache.segment_for(LeaderEpoch(0), 0) is None
+    assert cache.highest_offset(LeaderEpoch(0)) is None
+    assert cache.segments(LeaderEpoch(0)) == []
+    assert cache.highest_offset(LeaderEpoch(1)) == 9
 
 
 def test_invalid_transitions_are_refused() -> None:
@@ -170,19 +175,19 @@ def test_invalid_transitions_are_refused() -> None:
         cache.add(new)
     with pytest.raises(InvalidSegmentTransition, match="is COPY_FINISHED and cannot become DELETE_FINISHED"):
         cache.update(update(new, DELETED))
-    assert cache.segment_for(0, 0) is not None
+    assert cache.segment_for(LeaderEpoch(0), 0) is not None
 
 
 def test_next_segment_with_aborted_transactions_is_found() -> None:
     cache = RemoteLogMetadataCache(PARTITION)
     for number in range(10):
         copied(cache, segment(number, number * 10, number * 10 + 9, [(0, number * 10)], txn_index_empty=number != 6))
-    found = cache.next_with_aborted(0, 13)
+    found = cache.next_with_aborted(LeaderEpoch(0), 13)
     assert found is not None
     assert found.start_offset == 60
-    assert cache.next_with_aborted(0, 65) == found
-    assert cache.next_with_aborted(0, 70) is None
-    assert cache.next_with_aborted(1, 0) is None
+    assert cache.next_with_aborted(LeaderEpoch(0), 65) == found
+    assert cache.next_with_aborted(LeaderEpoch(0), 70) is None
+    assert cache.next_with_aborted(LeaderEpoch(1), 0) is None
 
 
 def test_finished_removal_empties_the_cache() -> None:
@@ -194,7 +199,7 @@ def test_finished_removal_empties_the_cache() -> None:
     assert len(cache) == 1
     cache.delete_partition(PartitionDelete(PARTITION, PartitionDeleteState.FINISHED, 1, 1))
     assert cache.is_empty
-    assert cache.highest_offset(0) is None
+    assert cache.highest_offset(LeaderEpoch(0)) is None
 
 
 OFFSETS = 60
@@ -242,15 +247,17 @@ def assert_agrees(cache: RemoteLogMetadataCache, reference: ReferenceMetadata) -
         assert (cache.max_timestamp_ms(row), cache.compacted_to(row)) == (one.max_timestamp_ms, one.compacted_to)
     for epoch in range(9):
         for first in range(0, OFFSETS, 11):
-            assert cache.first_within(epoch, first, first + 5) == reference.first_within(epoch, first, first + 5)
-        assert {one.id.id for one in cache.segments(epoch)} == reference.ids(epoch)
+            assert cache.first_within(LeaderEpoch(epoch), first, first + 5) == reference.first_within(
+                epoch, first, first + 5
+            )
+        assert {one.id.id for one in cache.segments(LeaderEpoch(epoch))} == reference.ids(epoch)
         furthest = [reference.furthest(epoch, offset) for offset in range(OFFSETS)]
-        assert cache.highest_offset(epoch) == reference.highest(epoch)
+        assert cache.highest_offset(LeaderEpoch(epoch)) == reference.highest(epoch)
         for offset in range(OFFSETS):
-            found = cache.segment_for(epoch, offset)
+            found = cache.segment_for(LeaderEpoch(epoch), offset)
             assert (None if found is None else (found.is_compacted, reach(found, epoch, offset))) == furthest[offset]
         offset = epoch * 5
-        aborted = cache.next_with_aborted(epoch, offset)
+        aborted = cache.next_with_aborted(LeaderEpoch(epoch), offset)
         expected = reference.next_aborted_offset(epoch, offset, OFFSETS)
         assert expected is None or aborted is not None
         if aborted is not None:

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from protocol.ids import LeaderEpoch
 from protocol.primitives import Uuid
 from storage.tiered.catalog.lineage import Lineage
 from storage.tiered.catalog.materialized_metadata import MaterializedMetadata
@@ -32,7 +33,7 @@ PARTITIONS = [
     TopicIdPartition(TOPIC_ID, "n" * 249, 0),
     TopicIdPartition(TOPIC_ID, "n" * 249, 1),
 ]
-POSITION = SnapshotPosition(TOPIC_ID, 0, 1, 0)
+POSITION = SnapshotPosition(TOPIC_ID, 0, 1, LeaderEpoch(0))
 
 
 def segment(rng: random.Random) -> RemoteSegment:
@@ -45,7 +46,7 @@ def segment(rng: random.Random) -> RemoteSegment:
         broker_id=rng.randrange(3),
         event_timestamp_ms=rng.randrange(100),
         size_bytes=rng.randrange(2**31),
-        leader_epochs=(SegmentEpoch(rng.randrange(3), start),),
+        leader_epochs=(SegmentEpoch(LeaderEpoch(rng.randrange(3)), start),),
         txn_index_empty=rng.random() < 0.5,
     )
     if rng.random() < 0.7:
@@ -54,7 +55,7 @@ def segment(rng: random.Random) -> RemoteSegment:
         made,
         custom_metadata=rng.choice([None, b"", b"custom"]),
         compacted_to=rng.choice([None, 7]),
-        leader_epochs=rng.choice([made.leader_epochs, (*made.leader_epochs, SegmentEpoch(4, start))]),
+        leader_epochs=rng.choice([made.leader_epochs, (*made.leader_epochs, SegmentEpoch(LeaderEpoch(4), start))]),
         state=rng.choice([SegmentState.COPY_STARTED, SegmentState.COPY_FINISHED]),
     )
 

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from protocol.ids import LeaderEpoch
 from protocol.primitives import Uuid, uuid_from_text
 from storage.tiered.catalog.metadata_partitioner import metadata_partition
 from storage.tiered.catalog.metadata_records import UndecodableEvent, decode_event, encode_event, partition_of
@@ -28,7 +29,7 @@ SEGMENT = RemoteSegment(
     broker_id=2,
     event_timestamp_ms=1_700_000_000_001,
     size_bytes=1_073_741_824,
-    leader_epochs=(SegmentEpoch(3, 1000), SegmentEpoch(7, 1500)),
+    leader_epochs=(SegmentEpoch(LeaderEpoch(3), 1000), SegmentEpoch(LeaderEpoch(7), 1500)),
     custom_metadata=b"\x00\x01there",
     txn_index_empty=True,
 )
@@ -90,7 +91,7 @@ def test_size_out_of_range_raises_value_error() -> None:
                 broker_id=0,
                 event_timestamp_ms=0,
                 size_bytes=2**31,
-                leader_epochs=(SegmentEpoch(0, 0),),
+                leader_epochs=(SegmentEpoch(LeaderEpoch(0), 0),),
             )
         )
 

@@ -4,6 +4,7 @@ import random
 
 import pytest
 
+from protocol.ids import LeaderEpoch
 from protocol.primitives import ONE_UUID
 from storage.files import read_file, write_file
 from storage.tiered.catalog.materialized_metadata import MaterializedMetadata
@@ -25,7 +26,7 @@ from tests.support.fakes.memory_files import MemoryFileSystem
 
 DIRECTORY = "data/remote-log-metadata"
 PATH = snapshot_path(DIRECTORY, 7)
-POSITION = SnapshotPosition(ONE_UUID, 7, 1234, 5)
+POSITION = SnapshotPosition(ONE_UUID, 7, 1234, LeaderEpoch(5))
 
 
 def filled(seed: int) -> tuple[MaterializedMetadata, ReferenceMetadata]:

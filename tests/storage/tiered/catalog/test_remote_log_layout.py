@@ -5,6 +5,7 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from protocol.ids import LeaderEpoch
 from protocol.primitives import Uuid
 from storage.tiered.catalog.lineage import Lineage, epochs_of
 from storage.tiered.catalog.metadata_cache import RemoteLogMetadataCache
@@ -30,8 +31,8 @@ US = 1
 STATES = list(SegmentState)
 
 
-def entries_of(log: list[int]) -> list[tuple[int, int]]:
-    return [(epoch, at) for at, epoch in enumerate(log) if not at or log[at - 1] != epoch]
+def entries_of(log: list[int]) -> list[tuple[LeaderEpoch, int]]:
+    return [(LeaderEpoch(epoch), at) for at, epoch in enumerate(log) if not at or log[at - 1] != epoch]
 
 
 class History:
@@ -89,7 +90,9 @@ class History:
             broker_id=draw(st.integers(US, 2)),
             event_timestamp_ms=self.now_ms,
             size_bytes=draw(st.integers(1, 300)),
-            leader_epochs=tuple(SegmentEpoch(*epoch) for epoch in epochs_of(entries_of(log), first, last)),
+            leader_epochs=tuple(
+                SegmentEpoch(LeaderEpoch(number), at) for number, at in epochs_of(entries_of(log), first, last)
+            ),
             state=draw(st.sampled_from([SegmentState.COPY_STARTED, *[SegmentState.COPY_FINISHED] * 4])),
             compacted_to=draw(st.sampled_from([None, None, 5, 9])),
         )
@@ -198,9 +201,9 @@ def test_bounded_decisions_add_up_to_full_decision(data: st.DataObject) -> None:
 
 def test_replaced_layout_does_not_belong_to_the_cache() -> None:
     cache = RemoteLogMetadataCache(PARTITION)
-    first = settled_chain(cache, Lineage([(0, 0)], 10), 0)
+    first = settled_chain(cache, Lineage([(LeaderEpoch(0), 0)], 10), 0)
     assert first.is_of(cache)
-    second = settled_chain(cache, Lineage([(0, 0)], 10), 0)
+    second = settled_chain(cache, Lineage([(LeaderEpoch(0), 0)], 10), 0)
     assert second.is_of(cache)
     assert not first.is_of(cache)
     first.close()
@@ -211,14 +214,22 @@ def test_replaced_layout_does_not_belong_to_the_cache() -> None:
 
 
 def test_layout_follows_compatible_histories() -> None:
-    chain = settled_chain(RemoteLogMetadataCache(PARTITION), Lineage([(0, 0), (2, 30)], 50), 0)
-    assert chain.follows(Lineage([(0, 0), (2, 30)], 50), 0)
-    assert chain.follows(Lineage([(0, 0), (2, 30), (3, 50)], 60), 0), "a later epoch was appended"
-    assert chain.follows(Lineage([(0, 10), (2, 30)], 50), 10), "the log start rose"
-    assert chain.follows(Lineage([(2, 40), (3, 55)], 60), 40), "the log start rose and an epoch was appended"
-    assert not chain.follows(Lineage([(0, 0), (2, 30)], 49), 0), "the log was truncated"
-    assert not chain.follows(Lineage([(0, 0), (1, 30)], 50), 0), "the lineage diverges"
-    assert not chain.follows(Lineage([(0, 0), (2, 30), (3, 45)], 60), 0), "the log was truncated before the append"
+    chain = settled_chain(
+        RemoteLogMetadataCache(PARTITION), Lineage([(LeaderEpoch(0), 0), (LeaderEpoch(2), 30)], 50), 0
+    )
+    assert chain.follows(Lineage([(LeaderEpoch(0), 0), (LeaderEpoch(2), 30)], 50), 0)
+    assert chain.follows(Lineage([(LeaderEpoch(0), 0), (LeaderEpoch(2), 30), (LeaderEpoch(3), 50)], 60), 0), (
+        "a later epoch was appended"
+    )
+    assert chain.follows(Lineage([(LeaderEpoch(0), 10), (LeaderEpoch(2), 30)], 50), 10), "the log start rose"
+    assert chain.follows(Lineage([(LeaderEpoch(2), 40), (LeaderEpoch(3), 55)], 60), 40), (
+        "the log start rose and an epoch was appended"
+    )
+    assert not chain.follows(Lineage([(LeaderEpoch(0), 0), (LeaderEpoch(2), 30)], 49), 0), "the log was truncated"
+    assert not chain.follows(Lineage([(LeaderEpoch(0), 0), (LeaderEpoch(1), 30)], 50), 0), "the lineage diverges"
+    assert not chain.follows(Lineage([(LeaderEpoch(0), 0), (LeaderEpoch(2), 30), (LeaderEpoch(3), 45)], 60), 0), (
+        "the log was truncated before the append"
+    )
 
 
 def test_spans_equal_those_of_full_computation() -> None:
@@ -232,11 +243,11 @@ def test_spans_equal_those_of_full_computation() -> None:
             broker_id=US,
             event_timestamp_ms=NOW_MS,
             size_bytes=1,
-            leader_epochs=(SegmentEpoch(0, number * 10),),
+            leader_epochs=(SegmentEpoch(LeaderEpoch(0), number * 10),),
             state=SegmentState.COPY_FINISHED,
         )
         learn(cache, segment)
-    lineage = Lineage([(0, 0)], 1_000)
+    lineage = Lineage([(LeaderEpoch(0), 0)], 1_000)
     chain = settled_chain(cache, lineage, 455, steps=7)
     assert [link for _, link in chain.spans()] == spans_of(cache.segments(), lineage, 455)
     assert len(chain.outside) == 45, "segments below the log start"

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from protocol.ids import LeaderEpoch
 from protocol.primitives import Uuid
 from storage.config import LogConfig
 from storage.tiered.catalog.remote_log_layout import RemoteLogLayout, SpanFigures
@@ -152,6 +153,6 @@ def link_of(first: int, last: int, *, size_bytes: int) -> SegmentSpan:
         broker_id=1,
         event_timestamp_ms=NOW_MS,
         size_bytes=size_bytes,
-        leader_epochs=(SegmentEpoch(0, first),),
+        leader_epochs=(SegmentEpoch(LeaderEpoch(0), first),),
     )
     return SegmentSpan(segment, first, last)

@@ -5,6 +5,7 @@ from random import Random
 
 import pytest
 
+from protocol.ids import LeaderEpoch
 from protocol.primitives import Uuid
 from protocol.records.builder import Record, build_batch
 from protocol.records.control import ControlType
@@ -41,9 +42,9 @@ def log(fs: MemoryFileSystem) -> Log:
     """Closed segments 0-4, 5-9 and 10-14 of epochs 0 and 2, and three records in the active one."""
     log = Log.open(fs, "t-0", LogConfig(remote_storage_enable=True), now_ms=NOW_MS, clean_shutdown=True)
     for number in range(3):
-        log.append_as_leader(batch(5, NOW_MS + number), 0 if number == 0 else 2, now_ms=NOW_MS)
+        log.append_as_leader(batch(5, NOW_MS + number), LeaderEpoch(0 if number == 0 else 2), now_ms=NOW_MS)
         log.roll(NOW_MS)
-    log.append_as_leader(batch(3, NOW_MS), 2, now_ms=NOW_MS)
+    log.append_as_leader(batch(3, NOW_MS), LeaderEpoch(2), now_ms=NOW_MS)
     log.advance_high_watermark(18)
     return log
 
@@ -116,11 +117,11 @@ class TestLag:
 
 
 def test_segment_metadata_end_below_the_next_segment(log: Log) -> None:
-    log.append_as_leader(batch(1, NOW_MS), 4, now_ms=NOW_MS)
+    log.append_as_leader(batch(1, NOW_MS), LeaderEpoch(4), now_ms=NOW_MS)
     backlog = CopyBacklog(log).at(2)
     described = describe(log, backlog.segments[0], facts(log), ID, broker_id=3, now_ms=NOW_MS + 5)
     assert (described.start_offset, described.end_offset, described.state) == (0, 4, SegmentState.COPY_STARTED)
-    assert described.leader_epochs == (SegmentEpoch(0, 0),)
+    assert described.leader_epochs == (SegmentEpoch(LeaderEpoch(0), 0),)
     assert described.max_timestamp_ms == NOW_MS
     assert (described.broker_id, described.event_timestamp_ms) == (3, NOW_MS + 5)
     assert described.size_bytes == backlog.segments[0].size
@@ -128,7 +129,7 @@ def test_segment_metadata_end_below_the_next_segment(log: Log) -> None:
 
 
 def test_files_include_the_snapshot_and_epochs_of_the_segment_end(log: Log, fs: MemoryFileSystem) -> None:
-    log.append_as_leader(batch(1, NOW_MS), 4, now_ms=NOW_MS)
+    log.append_as_leader(batch(1, NOW_MS), LeaderEpoch(4), now_ms=NOW_MS)
     segment = CopyBacklog(log).at(6).segments[0]
     files = files_of(fs, log, segment, facts(log, 1))
     assert files.log == "t-0/00000000000000000005.log"
@@ -150,11 +151,11 @@ def test_aborted_transactions_are_copied_and_open_ones_delay_the_copy(fs: Memory
     for producer in (1, 2):
         records = [Record(NOW_MS, b"k", b"v")]
         data = build_batch(records, producer_id=producer, producer_epoch=0, base_sequence=0, transactional=True)
-        log.append_as_leader(bytearray(data), 0, now_ms=NOW_MS)
+        log.append_as_leader(bytearray(data), LeaderEpoch(0), now_ms=NOW_MS)
     log.roll(NOW_MS)
     for producer in (1, 2):
         marker = end_transaction_marker(ControlType.ABORT, producer, 0, 0, NOW_MS)
-        log.append_as_leader(bytearray(marker), 0, now_ms=NOW_MS, origin=Origin.COORDINATOR)
+        log.append_as_leader(bytearray(marker), LeaderEpoch(0), now_ms=NOW_MS, origin=Origin.COORDINATOR)
         log.advance_high_watermark(log.log_end_offset)
         backlog = CopyBacklog(log).at(-1)
         first = closed(log, backlog.segments[0], backlog)
@@ -189,10 +190,10 @@ def test_tracked_backlog_equals_a_full_listing(fs: MemoryFileSystem) -> None:
     for _ in range(2_000):
         match random.randrange(12):
             case 0 | 1 | 2 | 3:
-                log.append_as_leader(batch(random.randint(1, 3), NOW_MS), 0, now_ms=NOW_MS)
+                log.append_as_leader(batch(random.randint(1, 3), NOW_MS), LeaderEpoch(0), now_ms=NOW_MS)
                 log.roll(NOW_MS)
             case 4:
-                log.append_as_leader(batch(1, NOW_MS), 0, now_ms=NOW_MS)
+                log.append_as_leader(batch(1, NOW_MS), LeaderEpoch(0), now_ms=NOW_MS)
             case 5 | 6 if copied < log.log_end_offset - 1:
                 copied = random.randint(copied, log.log_end_offset - 1)
             case 7 if random.random() < 0.2:

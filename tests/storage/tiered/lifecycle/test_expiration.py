@@ -6,6 +6,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
+from protocol.ids import LeaderEpoch
 from protocol.primitives import Uuid
 from storage.tiered.catalog.lineage import Lineage, epochs_of
 from storage.tiered.lifecycle.expiration import (
@@ -46,7 +47,7 @@ def segment(
         broker_id=broker,
         event_timestamp_ms=NOW_MS - event_age_ms,
         size_bytes=size,
-        leader_epochs=tuple(SegmentEpoch(*epoch) for epoch in epochs or [(0, first)]),
+        leader_epochs=tuple(SegmentEpoch(LeaderEpoch(number), at) for number, at in epochs or [(0, first)]),
         state=state,
     )
 
@@ -55,7 +56,7 @@ def tier(*segments: RemoteSegment, entries: Sequence[tuple[int, int]] = ((0, 0),
     """An unlimited partition with 500 local bytes from offset 50 on."""
     return FullScanState(
         segments=sorted(segments, key=lambda one: one.start_offset),
-        lineage=Lineage(entries, end),
+        lineage=Lineage([(LeaderEpoch(epoch), at) for epoch, at in entries], end),
         log_start_offset=0,
         local_start_offset=50,
         high_watermark=end,
@@ -125,7 +126,7 @@ def test_overlapping_segments_count_once() -> None:
 
 def test_segments_below_log_start_are_deleted_in_any_history() -> None:
     foreign = segment(9, 5, 15, (7, 5))
-    expiry = decided(replace(tier(*THREE, foreign), log_start_offset=25, lineage=Lineage([(0, 25)], 100)))
+    expiry = decided(replace(tier(*THREE, foreign), log_start_offset=25, lineage=Lineage([(LeaderEpoch(0), 25)], 100)))
     assert chosen(expiry) == [(1, DeletionReason.BELOW_LOG_START), (9, DeletionReason.BELOW_LOG_START)]
     assert expiry.log_start_offset == 25
 
@@ -255,11 +256,11 @@ def tiers(draw: st.DrawFn) -> FullScanState:
         log = draw(st.sampled_from([ours, theirs]))
         first = draw(st.integers(0, len(log) - 1))
         last = draw(st.integers(first, len(log) - 1))
-        entries = [(epoch, at) for at, epoch in enumerate(log) if not at or log[at - 1] != epoch]
+        entries = [(LeaderEpoch(epoch), at) for at, epoch in enumerate(log) if not at or log[at - 1] != epoch]
         epochs = epochs_of(entries, first, last)
         made = segment(number, first, last, *epochs, age_ms=draw(st.integers(0, 9)))
         segments.append(replace(made, compacted_to=draw(st.sampled_from([None, None, 5, 9]))))
-    entries = [(epoch, at) for at, epoch in enumerate(ours) if not at or ours[at - 1] != epoch]
+    entries = [(LeaderEpoch(epoch), at) for at, epoch in enumerate(ours) if not at or ours[at - 1] != epoch]
     before = tier(*segments, entries=entries, end=len(ours))
     start = draw(st.integers(0, len(ours)))
     local = [LocalSegmentRange(start, len(ours) - 1, 100)] if start < len(ours) else []

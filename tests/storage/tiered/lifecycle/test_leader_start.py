@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from protocol.ids import LeaderEpoch
 from storage.directories.checkpoints import LeaderEpochEntry
 from storage.producer_state import ProducerEntry, ProducerState
 from storage.remote_log_start import RemoteLogStart
@@ -56,7 +57,7 @@ def test_empty_log_resumes_after_remote_offsets(bucket: Bucket) -> None:
     found = start(bucket, second, first)
     assert isinstance(found, RemoteLogStart)
     assert (found.next_offset, found.log_start_offset) == (20, 0)
-    assert found.epochs == (LeaderEpochEntry(0, 0), LeaderEpochEntry(3, 12))
+    assert found.epochs == (LeaderEpochEntry(LeaderEpoch(0), 0), LeaderEpochEntry(LeaderEpoch(3), 12))
     assert list(found.producers.entries) == [7]
 
 
@@ -86,12 +87,12 @@ def test_segments_below_a_hole_are_kept(bucket: Bucket) -> None:
 def test_remote_start_applies_only_ahead_of_the_local_log(bucket: Bucket) -> None:
     found = start(bucket, bucket.copy(0, 9, [(2, 0)]))
     assert found is not None
-    assert is_ahead(found, 0, -1)
-    assert is_ahead(found, 4, 2)
-    assert not is_ahead(found, 10, 2)
-    assert not is_ahead(found, 4, 3), "a later leader epoch voids the remote segments"
-    assert is_ahead(EmptyStart(5), 4, 3)
-    assert not is_ahead(EmptyStart(5), 5, 3)
+    assert is_ahead(found, 0, LeaderEpoch(-1))
+    assert is_ahead(found, 4, LeaderEpoch(2))
+    assert not is_ahead(found, 10, LeaderEpoch(2))
+    assert not is_ahead(found, 4, LeaderEpoch(3)), "a later leader epoch voids the remote segments"
+    assert is_ahead(EmptyStart(5), 4, LeaderEpoch(3))
+    assert not is_ahead(EmptyStart(5), 5, LeaderEpoch(3))
 
 
 def test_log_start_without_segments_is_honoured(bucket: Bucket) -> None:
@@ -120,7 +121,7 @@ def test_any_readable_newest_segment_gives_the_history(bucket: Bucket) -> None:
     bucket.indexes[damaged.id, IndexKind.LEADER_EPOCH] = b"?"
     found = start(bucket, damaged, whole)
     assert isinstance(found, RemoteLogStart)
-    assert found.epochs == (LeaderEpochEntry(0, 0), LeaderEpochEntry(1, 10))
+    assert found.epochs == (LeaderEpochEntry(LeaderEpoch(0), 0), LeaderEpochEntry(LeaderEpoch(1), 10))
 
 
 def test_segment_of_older_leader_does_not_give_the_history(bucket: Bucket) -> None:

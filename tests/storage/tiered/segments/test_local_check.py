@@ -4,6 +4,7 @@ from random import Random
 
 import pytest
 
+from protocol.ids import LeaderEpoch
 from protocol.primitives import Uuid
 from protocol.records.batch import patch
 from protocol.records.builder import Record, build_batch
@@ -20,7 +21,7 @@ def content(batches: int = 20, base: int = 100) -> bytes:
     data = b""
     for number in range(batches):
         batch = bytearray(build_batch([Record(5, b"k", b"v" * (number * 37 % 200))] * 2))
-        patch(batch, 0, base + 2 * number, 0)
+        patch(batch, 0, base + 2 * number, LeaderEpoch(0))
         data += batch
     return data
 
@@ -34,7 +35,7 @@ def segment_of(data: bytes, last: int = 139) -> RemoteSegment:
         broker_id=1,
         event_timestamp_ms=5,
         size_bytes=len(data),
-        leader_epochs=(SegmentEpoch(0, 100),),
+        leader_epochs=(SegmentEpoch(LeaderEpoch(0), 100),),
     )
 
 

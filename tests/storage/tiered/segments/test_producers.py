@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from protocol.ids import LeaderEpoch
 from protocol.primitives import Uuid
 from protocol.records.builder import Record, build_batch
 from protocol.records.control import ControlType
@@ -49,11 +50,11 @@ class Copied:
         batch = build_batch(
             records, producer_id=producer_id, producer_epoch=0, base_sequence=sequence, transactional=transactional
         )
-        self.log.append_as_leader(bytearray(batch), self.epoch, now_ms=NOW_MS)
+        self.log.append_as_leader(bytearray(batch), LeaderEpoch(self.epoch), now_ms=NOW_MS)
 
     def decide(self, producer_id: int, how: ControlType) -> None:
         marker = end_transaction_marker(how, producer_id, 0, 7, NOW_MS)
-        self.log.append_as_leader(bytearray(marker), self.epoch, now_ms=NOW_MS, origin=Origin.COORDINATOR)
+        self.log.append_as_leader(bytearray(marker), LeaderEpoch(self.epoch), now_ms=NOW_MS, origin=Origin.COORDINATOR)
 
     def copy(self) -> RemoteSegment:
         """Close the active segment and copy it."""

@@ -148,7 +148,7 @@ class TestBatches:
 
     def test_read_reports_transactional_batches(self, harness: ReaderHarness) -> None:
         marker = bytearray(end_transaction_marker(ControlType.ABORT, 7, 0, 0, 0))
-        patch(marker, 0, 14, 0)
+        patch(marker, 0, 14, LeaderEpoch(0))
         harness.put(batch(10), batch(12, pid=7), bytes(marker), end=14)
         assert [harness.read(offset, max_bytes=1).is_transactional for offset in (10, 12, 14)] == [False, True, False]
         assert harness.read(10).is_transactional
@@ -322,26 +322,26 @@ class TestCorruption:
 
 class TestTimestamps:
     def test_first_record_at_or_after_a_timestamp_is_found(self, harness: ReaderHarness) -> None:
-        assert harness.find(0) == FoundTimestamp(1000, 10, 0)
-        assert harness.find(1001) == FoundTimestamp(1001, 11, 0)
-        assert harness.find(1002) == FoundTimestamp(1200, 12, 0)
-        assert harness.find(1601) == FoundTimestamp(1601, 17, 0)
+        assert harness.find(0) == FoundTimestamp(1000, 10, LeaderEpoch(0))
+        assert harness.find(1001) == FoundTimestamp(1001, 11, LeaderEpoch(0))
+        assert harness.find(1002) == FoundTimestamp(1200, 12, LeaderEpoch(0))
+        assert harness.find(1601) == FoundTimestamp(1601, 17, LeaderEpoch(0))
         assert harness.find(1602) is None
 
     def test_timestamp_lookup_respects_offset_range(self, harness: ReaderHarness) -> None:
-        assert harness.find(0, from_offset=13) == FoundTimestamp(1201, 13, 0)
+        assert harness.find(0, from_offset=13) == FoundTimestamp(1201, 13, LeaderEpoch(0))
         assert harness.find(1300, upper=14) is None
-        assert harness.find(1200, upper=13) == FoundTimestamp(1200, 12, 0)
+        assert harness.find(1200, upper=13) == FoundTimestamp(1200, 12, LeaderEpoch(0))
 
     def test_descending_timestamps_are_found(self, harness: ReaderHarness) -> None:
         harness.put(batch(10, timestamp=500), batch(12, timestamp=100), batch(14, timestamp=900), end=15)
-        assert harness.find(100) == FoundTimestamp(500, 10, 0)
-        assert harness.find(600) == FoundTimestamp(900, 14, 0)
-        assert harness.find(100, from_offset=12) == FoundTimestamp(100, 12, 0)
+        assert harness.find(100) == FoundTimestamp(500, 10, LeaderEpoch(0))
+        assert harness.find(600) == FoundTimestamp(900, 14, LeaderEpoch(0))
+        assert harness.find(100, from_offset=12) == FoundTimestamp(100, 12, LeaderEpoch(0))
 
     def test_timestamp_lookup_decompresses_batches(self, harness: ReaderHarness) -> None:
         harness.put(batch(10, timestamp=100), batch(12, 3, timestamp=200, codec=1), end=14)
-        assert harness.find(202) == FoundTimestamp(202, 14, 0)
+        assert harness.find(202) == FoundTimestamp(202, 14, LeaderEpoch(0))
 
     def test_undecodable_batch_is_corrupt(self, harness: ReaderHarness) -> None:
         log = bytearray(harness.storage.logs[harness.segment.id.id])

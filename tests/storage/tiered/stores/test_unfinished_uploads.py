@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from protocol.ids import LeaderEpoch
 from protocol.primitives import Uuid
 from storage.tiered.format.object_keys import ObjectKeys, ObjectSuffix
 from storage.tiered.segment_metadata import RemoteSegment, RemoteSegmentId, SegmentEpoch, TopicIdPartition
@@ -35,7 +36,7 @@ def key(topic: str) -> str:
         broker_id=1,
         event_timestamp_ms=0,
         size_bytes=100,
-        leader_epochs=(SegmentEpoch(0, 0),),
+        leader_epochs=(SegmentEpoch(LeaderEpoch(0), 0),),
     )
     return KEYS.key(segment, ObjectSuffix.LOG)
 
