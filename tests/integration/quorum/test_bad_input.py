@@ -51,6 +51,8 @@ pytestmark = pytest.mark.integration
 
 SILENCE_S = 60
 FAR_EPOCH = 1_000_000
+EPOCH = 1
+"""The leader epoch of the node, which wins its first election."""
 UNKNOWN_NODE = replica_key(2, Uuid(b"\x11" * 16))
 IMPOSTOR = replica_key(1, Uuid(b"\x22" * 16))
 LISTENERS = (ListenerEndpoint("CONTROLLER", "127.0.0.1", 9),)
@@ -152,14 +154,16 @@ def wrong_requests(cluster_id: str) -> Iterator[tuple[Request, ErrorCode]]:
     told = make_begin_request(cluster_id, UNKNOWN_NODE.id, 0, None, LISTENERS)
     asked = make_vote_request(cluster_id, 0, UNKNOWN_NODE, None, log_position(0, 0))
     ended = make_end_request(cluster_id, UNKNOWN_NODE.id, 0, (UNKNOWN_NODE,), LISTENERS)
-    fetch = make_fetch_request(cluster_id, UNKNOWN_NODE, -1, 0, 0, 0, 1 << 20, 0)
-    page = make_fetch_snapshot_request(cluster_id, UNKNOWN_NODE, -1, make_snapshot_id(1_000, 1), 0, 4096)
+    fetch = make_fetch_request(cluster_id, UNKNOWN_NODE, EPOCH, 0, 0, 0, 1 << 20, 0)
+    page = make_fetch_snapshot_request(cluster_id, UNKNOWN_NODE, EPOCH, make_snapshot_id(1_000, 1), 0, 4096)
     update = make_update_voter_request(cluster_id, 0, UNKNOWN_NODE, LISTENERS, KRaftVersions(0, 1))
     everything = (told, asked, ended, fetch, page, update)
     for request in (*everything, RemoveVoterRequest(cluster_id, UNKNOWN_NODE)):
         yield replace(request, cluster_id="another cluster"), ErrorCode.INCONSISTENT_CLUSTER_ID
     for old in (told, asked, ended, replace(fetch, epoch=LeaderEpoch(0)), replace(page, epoch=LeaderEpoch(0)), update):
         yield old, ErrorCode.FENCED_LEADER_EPOCH
+    for without in (fetch, page):
+        yield replace(without, epoch=LeaderEpoch(-1)), ErrorCode.FENCED_LEADER_EPOCH
     for ahead in (fetch, page, update):
         yield replace(ahead, epoch=LeaderEpoch(FAR_EPOCH)), ErrorCode.UNKNOWN_LEADER_EPOCH
     for last in (told, asked, ended):
@@ -192,7 +196,7 @@ def test_invalid_replica_requests_are_refused_without_effect(controller: Control
 
 
 def test_fetch_beyond_log_end_returns_diverging_epoch(controller: Controller) -> None:
-    fetch = make_fetch_request(controller.cluster_id, UNKNOWN_NODE, -1, 2**63 - 1, 1, 0, 1 << 20, 0)
+    fetch = make_fetch_request(controller.cluster_id, UNKNOWN_NODE, EPOCH, 2**63 - 1, 1, 0, 1 << 20, 0)
     response = controller.replicate(fetch)
     assert getattr(response, "diverging", None) is not None
 
@@ -266,7 +270,7 @@ def test_disconnected_fetching_replicas_leave_no_connection_behind(controller: C
     """Send fetches that would wait at the end of the log for a day, and hang up."""
     before = controller.node.rss_anon_bytes()
     for number in range(300):
-        fetch = make_fetch_request(controller.cluster_id, replica_key(1_000 + number), -1, 0, 0, 0, 1, 0)
+        fetch = make_fetch_request(controller.cluster_id, replica_key(1_000 + number), EPOCH, 0, 0, 0, 1, 0)
         end = controller.replicate(replace(fetch, fetch_offset=Offset(2**63 - 1), last_fetched_epoch=LeaderEpoch(1)))
         assert isinstance(end, FetchResponse)
         assert end.diverging is not None
