@@ -95,4 +95,4 @@ async def test_directory_locks_are_released_last(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr(IoThread, "stop", note_io)
     monkeypatch.setattr(LogDirs, "unlock", note_unlocking)
     await run_until_it_fails(tmp_path, ports)
-    assert ended == ["IO", "IO", "locks"]
+    assert ended == ["IO", "IO", "IO", "locks"]  # the threads of the directories, the metadata log and its snapshots

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from confluent_kafka import Consumer, TopicPartition
 from immutables import Map
 
 from broker.client import Client, ClientConfig
@@ -50,6 +51,22 @@ def node(tmp_path: Path) -> Iterator[OttlaNode]:
 def ottla(command: str, node: OttlaNode, *arguments: str) -> None:
     line = [sys.executable, "-m", "broker", command, "--bootstrap-server", node.bootstrap, *arguments]
     subprocess.run(line, check=True, capture_output=True)
+
+
+def prune_everything(node: OttlaNode) -> None:
+    """Move the log starts of the metadata topic to the log ends while the node is down.
+
+    DeleteRecords refuses the topic, and its retention is not applied.
+    """
+    consumer = Consumer({"bootstrap.servers": node.bootstrap, "group.id": "watcher"})
+    ends = [
+        consumer.get_watermark_offsets(TopicPartition(TOPIC, number), timeout=TIMEOUT_S)[1] for number in range(COUNT)
+    ]
+    consumer.close()
+    node.terminate()
+    lines = "".join(f"{TOPIC} {number} {end}\n" for number, end in enumerate(ends))
+    (node.data / "log-start-offset-checkpoint").write_text(f"0\n{COUNT}\n{lines}")
+    node.start()
 
 
 def image_of(node: OttlaNode) -> MetadataImage:
@@ -137,20 +154,20 @@ def test_reader_behind_the_log_start_rereads_from_the_log_start(node: OttlaNode,
         await asyncio.wait_for(first.metadata.wait_until_ready(PARTITION), TIMEOUT_S)
         await asyncio.wait_for(first.metadata.add(segment(1)), TIMEOUT_S)
         await asyncio.wait_for(first.metadata.add(segment(2)), TIMEOUT_S)
-        (tmp_path / "cut.json").write_text(
-            '{"version": 1, "partitions": ['
-            + ", ".join(f'{{"topic": "{TOPIC}", "partition": {number}, "offset": -1}}' for number in range(COUNT))
-            + "]}"
-        )
-        ottla("delete-records", node, "--offset-json-file", str(tmp_path / "cut.json"))
+        await first.close()
+        await asyncio.to_thread(prune_everything, node)
+        restarted = Manager(node, tmp_path / "first")
+        restarted.metadata.assign([PARTITION], [])
+        await asyncio.wait_for(restarted.metadata.wait_until_ready(PARTITION), TIMEOUT_S)
         second = Manager(node, tmp_path / "second")
         second.metadata.assign([PARTITION], [])
         await asyncio.wait_for(second.metadata.wait_until_ready(PARTITION), TIMEOUT_S)
         assert second.metadata.segments(PARTITION) == []
         await asyncio.wait_for(second.metadata.add(segment(3)), TIMEOUT_S)
         assert second.metadata.segments(PARTITION) == [segment(3)]
-        assert len(first.metadata.segments(PARTITION)) == 3
-        await first.close()
+        await asyncio.wait_for(restarted.metadata.add(segment(4)), TIMEOUT_S)
+        assert len(restarted.metadata.segments(PARTITION)) == 4
+        await restarted.close()
         await second.close()
 
     asyncio.run(run())
