@@ -28,6 +28,8 @@ class _Session:
     metadata_offset: Offset = Offset(-1)  # noqa: RUF009
     shutdown_offset: Offset | None = None  # set during a controlled shutdown
     is_held: bool = True  # a process holds the session: it sent heartbeats and was not told to shut down
+    has_contact: bool = False  # a heartbeat arrived at this controller
+    unfenced_offset: Offset = Offset(-1)  # noqa: RUF009  offset at which the metadata show the broker as unfenced
 
     @property
     def is_active(self) -> bool:
@@ -42,25 +44,29 @@ class BrokerSessions:
         self._sessions: dict[BrokerId, _Session] = {}
         self._by_contact: OrderedDict[BrokerId, None] = OrderedDict()  # unfenced brokers, oldest contact first
 
-    def start(self, broker_id: BrokerId, epoch: BrokerEpoch, *, fenced: bool, now_ms: int) -> None:
+    def start(self, broker_id: BrokerId, epoch: BrokerEpoch, *, fenced: bool, offset: Offset, now_ms: int) -> None:
         """Start a new session after a registration, or when this controller becomes active.
 
-        The first heartbeat shows whether a process holds the session of a fenced broker.
+        `offset` is that of the metadata which contain the broker's state. The first heartbeat shows whether a process
+        holds the session of a fenced broker.
         """
-        self._sessions[broker_id] = _Session(epoch, fenced, now_ms, is_held=not fenced)
+        session = self._sessions[broker_id] = _Session(epoch, fenced, now_ms, is_held=not fenced)
+        if not fenced:
+            session.unfenced_offset = offset
         self._track(broker_id, fenced)
 
-    def follow(self, broker_id: BrokerId, epoch: BrokerEpoch, *, fenced: bool, now_ms: int) -> None:
-        """Apply a committed change: a new epoch starts a session, a change of fencing continues the present one."""
+    def follow(self, broker_id: BrokerId, epoch: BrokerEpoch, *, fenced: bool, offset: Offset, now_ms: int) -> None:
+        """Apply a change: a new epoch starts a session, a change of fencing continues the present one."""
         session = self._sessions.get(broker_id)
         if session is None or session.epoch != epoch:
-            self.start(broker_id, epoch, fenced=fenced, now_ms=now_ms)
+            self.start(broker_id, epoch, fenced=fenced, offset=offset, now_ms=now_ms)
         elif session.fenced != fenced:
             session.fenced = fenced
             if fenced:
                 session.shutdown_offset = None
             else:
                 session.contact_ms = now_ms
+                session.unfenced_offset = offset
             self._track(broker_id, fenced)
 
     def clear(self) -> None:
@@ -81,6 +87,18 @@ class BrokerSessions:
             and now_ms < session.contact_ms + self._timeout_ms
         )
 
+    def is_presumed(self, broker_id: BrokerId) -> bool:
+        """Whether no heartbeat of the session has arrived at this controller."""
+        return not self._sessions[broker_id].has_contact
+
+    def precedes_unfencing(self, broker_id: BrokerId, metadata_offset: Offset) -> bool:
+        """Whether a heartbeat was sent before the broker read that it is unfenced.
+
+        A broker asks to be fenced only while it starts, and its metadata offset never falls. A request to be fenced
+        with such an offset is a delayed one of the start.
+        """
+        return metadata_offset < self._sessions[broker_id].unfenced_offset
+
     def touch(
         self, broker_id: BrokerId, epoch: BrokerEpoch, *, fenced: bool, metadata_offset: Offset, now_ms: int
     ) -> None:
@@ -89,7 +107,7 @@ class BrokerSessions:
         if session is None or session.epoch != epoch:
             session = self._sessions[broker_id] = _Session(epoch, fenced, now_ms)
         session.contact_ms = now_ms
-        session.is_held = True
+        session.is_held = session.has_contact = True
         session.fenced = fenced
         session.metadata_offset = max(session.metadata_offset, metadata_offset)
         if fenced:

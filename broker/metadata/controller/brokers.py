@@ -87,7 +87,7 @@ class Brokers:
             existing is not None
             and is_other
             and state.sessions.is_live(existing.id, existing.epoch, now_ms)
-            and not _replaces_ended_process(existing, request)
+            and not (state.sessions.is_presumed(existing.id) and _replaces_ended_process(existing, request))
         ):
             raise KafkaError(
                 ErrorCode.DUPLICATE_BROKER_REGISTRATION,
@@ -164,12 +164,13 @@ class Brokers:
         self, broker: BrokerRegistration, request: BrokerHeartbeatRequest
     ) -> CommandResult[BrokerHeartbeatResponse]:
         sessions = self._state.sessions
+        is_late = sessions.precedes_unfencing(broker.id, Offset(request.current_metadata_offset))
         caught_up = request.current_metadata_offset >= self._state.registration_offsets.get(broker.id, broker.epoch)
         state = sessions.next_state(
             broker.id,
             fenced=broker.fenced,
             caught_up=caught_up,
-            want_fence=request.want_fence,
+            want_fence=request.want_fence and (broker.fenced or not is_late),
             want_shut_down=request.want_shut_down,
             leads=self._state.index.leader_count(broker.id) > 0,
         )
@@ -330,7 +331,8 @@ def _replaces_ended_process(existing: BrokerRegistration, request: BrokerRegistr
     """Whether the registering process proves that the registered one has ended.
 
     A process locks its log directories and binds its ports. A process that has one of the registered directories and
-    the same endpoints can only exist after the other ended. Kafka waits for the session to expire, for nine seconds.
+    the same endpoints can only exist after the other ended, unless its request is late and it ended first itself. The
+    proof therefore counts only against a session that a new controller presumes, not against one with heartbeats.
     """
     if not set(existing.directories) & set(request.log_dirs):
         return False

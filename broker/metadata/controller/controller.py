@@ -235,7 +235,13 @@ class Controller:
             if broker is None:
                 self._state.sessions.remove(BrokerId(broker_id))
             else:
-                self._state.sessions.follow(BrokerId(broker_id), broker.epoch, fenced=broker.fenced, now_ms=now_ms)
+                self._state.sessions.follow(
+                    BrokerId(broker_id),
+                    broker.epoch,
+                    fenced=broker.fenced,
+                    offset=Offset(publication.image.offset),
+                    now_ms=now_ms,
+                )
 
     # Activation and periodic tasks
 
@@ -258,7 +264,9 @@ class Controller:
                 and local_broker.incarnation_id != broker.incarnation_id
             )
             if not replaced:
-                self._state.sessions.start(broker.id, broker.epoch, fenced=broker.fenced, now_ms=now_ms)
+                self._state.sessions.start(
+                    broker.id, broker.epoch, fenced=broker.fenced, offset=Offset(self.image.offset), now_ms=now_ms
+                )
         self._periodic_tasks.arm(now_ms)
         min_insync = self._state.schema.topic_value(MIN_INSYNC_REPLICAS, ConfigLayers({}, {}, {}))
         return ControllerResult(activation_records(self._state.loader.state, bootstrap, min_insync), None)

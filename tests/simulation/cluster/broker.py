@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from random import Random
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from broker.metadata.image.delta import MetadataDelta
 from broker.metadata.image.loader import LoaderState, Publication
@@ -59,6 +59,8 @@ class ClusterBroker(Broker):
         self.tier: BrokerTier | None = None
         self.controller_wires: list[ControllerWires] = []
         """Connections to the controllers."""
+        self.on_request: Callable[[ControllerWires, Any], None] | None = None
+        """Called after each request to the controllers is sent."""
 
     def start_replica(self) -> None:
         """Open the metadata log and join the quorum as an observer."""
@@ -102,6 +104,8 @@ class ClusterBroker(Broker):
         timeout_ms = scenario.heartbeat_interval_ms if is_urgent else request_ms
         connections = ControllerWires(self.around.wires, self.process, name, timeout_ms)
         self.controller_wires.append(connections)
+        if self.on_request is not None:
+            connections.on_request = self.on_request
         router = ControllerRouter(self.node.id, replica.driver, replica.part.controller, connections)
         replica.quorum.watch_leader(_on_leader_change(router))
         times = ChannelTimes(scenario.heartbeat_interval_ms, scenario.session_timeout_ms, request_ms)

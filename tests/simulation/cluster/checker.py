@@ -65,6 +65,8 @@ class ClusterCounts(Counts):
         "stalled disks",
         "deaths for good",
         "brokers cut off from the controllers",
+        "delayed registrations",
+        "delayed start-up heartbeats",
         "acknowledged records",
         "remote copies",
         "remote deletions",
@@ -131,7 +133,7 @@ class ClusterChecker(EventLog):
         self.quorum = _QuorumPart(self, quorum_nodes, now_ms)
         self.data = _DataPart(self, nodes, now_ms)
         self.committed = CommittedMetadata(self._on_committed_image)
-        self.sessions = SessionChecker(self, session_timeout_ms)
+        self.sessions = SessionChecker(self, nodes, session_timeout_ms)
         self.tier: TierChecker | None = None
         self.on_active: Callable[[MetadataReplica], None] = _nothing
         """Called when a controller becomes active."""

@@ -1,7 +1,7 @@
 """Connections of a broker to the controllers, over the simulated network."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from broker.net.peer import ApiVersionRange, PeerUnavailable, SocketAddress
@@ -20,6 +20,8 @@ class ControllerWires:
         self._client_id = client_id
         self._timeout_ms = timeout_ms
         self._open: dict[SocketAddress, Connection] = {}
+        self.on_request: Callable[[ControllerWires, Any], None] = _nothing
+        """Called after each request is sent."""
 
     def request(
         self,
@@ -50,6 +52,7 @@ class ControllerWires:
             )
         version = type(request).MAX_VERSION if versions is None else versions[1]
         connection.ask(request, version, settle)
+        self.on_request(self, request)
         return future
 
     def stall(self, until_ms: float) -> None:
@@ -64,3 +67,7 @@ class ControllerWires:
         connection = self._open.pop(endpoint, None)
         if connection is not None:
             connection.close()
+
+
+def _nothing(_wires: ControllerWires, _request: Any) -> None:
+    """Ignore the request."""

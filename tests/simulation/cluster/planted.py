@@ -182,6 +182,15 @@ PLANTED: Final[Mapping[str, Planted]] = {
         50,
         first=5,
     ),
+    "registering an ended process over its successor": Planted(
+        (Patch(BrokerSessions, "is_presumed", lambda *_: True),), frozenset({"StaleRequestsAreRefused"}), 20
+    ),
+    "fencing a running broker by a heartbeat of its start": Planted(
+        (Patch(BrokerSessions, "precedes_unfencing", lambda *_: False),),
+        frozenset({"LiveBrokersStayUnfenced"}),
+        50,
+        first=9,
+    ),
     "dropping the delta of a loaded snapshot": Planted(
         (Patch(Controller, "load_snapshot", _load_without_delta),), frozenset({"ImagesAreEqual"}), 20, first=15
     ),

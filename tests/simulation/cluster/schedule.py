@@ -16,9 +16,12 @@ from protocol.messages.alter_partition_reassignments import (
     ReassignablePartition,
     ReassignableTopic,
 )
+from protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
+from protocol.messages.broker_registration import BrokerRegistrationRequest
 from protocol.messages.create_topics import CreateTopicsResponse
 from protocol.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
 from tests.simulation.cluster.broker import ClusterBroker
+from tests.simulation.cluster.connections import ControllerWires
 from tests.simulation.cluster.controller import ControllerProcess
 from tests.simulation.cluster.disks import StallableIo
 from tests.simulation.cluster.replica import MetadataReplica
@@ -60,6 +63,7 @@ class RandomSchedule:
             (3, self._wipe),
             (3, self._move),
             (8, self._restart_behind_stall),
+            (12, self._delay_first_requests),
             (3, self._fail_disk_soon),
             (3, self._fill_disk),
             (4, self._stall_disk),
@@ -243,6 +247,41 @@ class RandomSchedule:
                 connections.stall(until_ms)
             delay_ms = self._random.uniform(0.5, 1.2) * self._simulation.scenario.heartbeat_interval_ms
             self._after(delay_ms, lambda: self._restart(node))
+
+    def _delay_first_requests(self) -> None:
+        """Restart a broker; delay its registration and restart it again, or delay a heartbeat of its start."""
+        node = self._any(self._brokers())
+        if node is None:
+            return
+        self._restart(node)
+        broker = node.broker
+        if not isinstance(broker, ClusterBroker):
+            return
+        is_registration = self._random.random() < 0.5
+        scenario, left = self._simulation.scenario, self._random.choice((1, 1, 2))
+
+        def delay(connections: ControllerWires, request: object) -> None:
+            nonlocal left
+            kind = BrokerRegistrationRequest if is_registration else BrokerHeartbeatRequest
+            if not isinstance(request, kind) or self._is_over:
+                return
+            left -= 1
+            if left == 0:
+                for_ms = self._random.uniform(1.2, 4.0) * (
+                    scenario.session_timeout_ms if is_registration else scenario.heartbeat_interval_ms
+                )
+                connections.stall(self._world.now_ms + for_ms)
+                name = "registration" if is_registration else "start-up heartbeat"
+                self._note(f"a {name} of node {node.id} is delayed by {for_ms:.0f} ms")
+                self._count(f"delayed {name}s")
+                if is_registration:
+                    self._after(self._random.uniform(0.2, 1.0) * scenario.heartbeat_interval_ms, restart)
+
+        def restart() -> None:
+            if node.broker is broker:
+                self._restart(node)
+
+        broker.on_request = delay
 
     def _restart(self, node: Node) -> None:
         if node.is_up and not self._is_over:

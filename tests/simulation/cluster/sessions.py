@@ -1,5 +1,6 @@
 """Invariants of broker sessions and of requests with old epochs, checked at each controller."""
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 from broker.metadata.image.cluster_image import BrokerRegistration
@@ -9,6 +10,7 @@ from protocol.messages.assign_replicas_to_dirs import AssignReplicasToDirsReques
 from protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
 from protocol.messages.broker_registration import BrokerRegistrationRequest
 from tests.simulation.cluster.replica import MetadataReplica
+from tests.simulation.replication.broker import Node
 from tests.simulation.world import Process
 
 if TYPE_CHECKING:
@@ -36,8 +38,9 @@ class _Reign:
 class SessionChecker:
     """The witness of heartbeats and registrations at all controllers."""
 
-    def __init__(self, checker: "ClusterChecker", timeout_ms: int) -> None:
+    def __init__(self, checker: "ClusterChecker", nodes: Mapping[int, Node], timeout_ms: int) -> None:
         self._checker = checker
+        self._nodes = nodes
         self._timeout_ms = timeout_ms
         self._reigns: dict[Process, _Reign] = {}
 
@@ -109,8 +112,10 @@ class SessionChecker:
                 self._check_epoch("a heartbeat", before, message.broker_id, message.broker_epoch)
                 reign = self._reign(replica)
                 reign.contacts[message.broker_id] = replica.process.monotonic_ms()
-                if message.want_fence or message.want_shut_down:
+                if message.want_shut_down or (message.want_fence and not self._is_late(message)):
                     reign.leaving.add((message.broker_id, message.broker_epoch))
+                elif not message.want_fence:
+                    reign.leaving.discard((message.broker_id, message.broker_epoch))
             case AssignReplicasToDirsRequest():
                 self._check_epoch("an assignment", before, message.broker_id, message.broker_epoch)
             case AlterPartitionRequest():
@@ -118,6 +123,12 @@ class SessionChecker:
                 self._check_partitions(replica, message, before)
             case BrokerRegistrationRequest():
                 self._check_registration(replica, message, before)
+
+    def _is_late(self, heartbeat: BrokerHeartbeatRequest) -> bool:
+        """Whether the sender of a heartbeat that asks to be fenced asks for the contrary by now."""
+        broker = self._nodes[heartbeat.broker_id].broker
+        lifecycle = None if broker is None else broker.lifecycle
+        return lifecycle is not None and lifecycle.epoch == heartbeat.broker_epoch and not lifecycle._want_fence
 
     def _check_epoch(self, what: str, image: MetadataImage, broker_id: int, epoch: int) -> None:
         broker = image.brokers.get(broker_id)
@@ -140,8 +151,8 @@ class SessionChecker:
     def _check_registration(
         self, replica: MetadataReplica, message: BrokerRegistrationRequest, before: MetadataImage
     ) -> None:
-        """Check a registration: a live broker is replaced only by a process that has its log directories and its
-        endpoints, which proves the other's end.
+        """Check a registration: a live broker is replaced only before its first heartbeat to this controller, by a
+        process that has its log directories and its endpoints.
         """
         known = before.brokers.get(message.broker_id)
         reign = self._reign(replica)
@@ -151,6 +162,7 @@ class SessionChecker:
         proves_end = bool(set(known.directories) & set(message.log_dirs)) and {
             each.name: (each.host, each.port) for each in message.listeners
         } == {name: (each.host, each.port) for name, each in known.endpoints.items()}
+        proves_end = proves_end and known.id not in reign.contacts
         if not known.fenced and silent_ms < self._timeout_ms - 1 and not proves_end:
             self._fail(f"another process registers as broker {known.id}, which is alive: {message}")
 

@@ -64,9 +64,20 @@ class TestRegistration:
         cluster.now_ms += cluster.settings.session_timeout_ms
         assert cluster.register(1, incarnation=2) == cluster.controller.last_offset
 
-    def test_broker_with_same_directories_and_ports_replaces_a_live_session(self) -> None:
+    def test_late_registration_of_an_ended_process_does_not_replace_its_successor(self) -> None:
+        cluster = Cluster()
+        late = cluster.registration(1)  # on the same directories and ports, and delayed on the way
+        assert cluster.register(1, incarnation=2) > 0
+        cluster.heartbeat(1, want_fence=True)
+        assert refusal(cluster, late) is ErrorCode.DUPLICATE_BROKER_REGISTRATION
+        cluster.heartbeat(1)
+        assert refusal(cluster, late) is ErrorCode.DUPLICATE_BROKER_REGISTRATION
+        assert cluster.image.brokers.is_active(1)
+
+    def test_broker_with_same_directories_and_ports_replaces_a_presumed_session(self) -> None:
         cluster = Cluster()
         cluster.start_brokers(1)
+        cluster.fail_over()
         other_disk = cluster.registration(1, incarnation=2)
         other_disk.log_dirs = [directory_of(7)]
         assert refusal(cluster, other_disk) is ErrorCode.DUPLICATE_BROKER_REGISTRATION
@@ -201,6 +212,24 @@ class TestHeartbeat:
         assert cluster.heartbeat(1, want_fence=True).is_fenced
         partition = cluster.partition("t")
         assert (partition.leader, partition.isr, partition.leader_epoch) == (2, (2,), 1)
+
+    def test_late_heartbeat_of_the_start_does_not_fence_a_running_broker(self) -> None:
+        cluster = Cluster()
+        cluster.register(1)
+        start = cluster.controller.last_offset
+        cluster.heartbeat(1)
+        assert not cluster.heartbeat(1, want_fence=True, offset=start).is_fenced
+        assert cluster.image.brokers.is_active(1)
+        cluster.fail_over()
+        assert not cluster.heartbeat(1, want_fence=True, offset=start).is_fenced
+        assert cluster.image.brokers.is_active(1)
+
+    def test_broker_that_has_read_its_unfencing_may_request_fencing(self) -> None:
+        cluster = Cluster()
+        cluster.start_brokers(1)
+        cluster.fail_over()
+        assert cluster.heartbeat(1, want_fence=True).is_fenced
+        assert not cluster.image.brokers.is_active(1)
 
     def test_silent_broker_is_fenced_when_its_session_expires(self) -> None:
         cluster = Cluster()

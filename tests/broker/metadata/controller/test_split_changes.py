@@ -255,6 +255,7 @@ def test_unregistration_record_is_written_last(cluster: Cluster) -> None:
 
 
 def test_new_incarnation_registers_with_any_number_of_partitions(cluster: Cluster) -> None:
+    cluster.fail_over()
     before = cluster.controller.last_offset
     epoch = cluster.register(1, incarnation=2)
     assert before + 2 * RECORDS_PER_SPLIT_BATCH < epoch <= cluster.controller.last_offset
