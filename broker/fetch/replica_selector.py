@@ -12,7 +12,8 @@ from broker.metadata.image.metadata_image import MetadataImage
 from broker.replication.leader import FollowerProgress, LeaderRole
 from broker.replication.read_replica import ReplicaView, nearest_replica
 from broker.runtime.partitions.partition import Partition
-from broker.runtime.partitions.reads import UNKNOWN
+from broker.runtime.partitions.reads import NO_REPLICA
+from protocol.ids import BrokerId
 
 RACK_AWARE_SELECTOR: Final = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 
@@ -24,26 +25,26 @@ class RackAwareReplicaSelector:
         self._image = image
         self._clock = clock
 
-    def replica_for(self, partition: Partition, offset: int, rack: str, listener: str) -> int:
+    def replica_for(self, partition: Partition, offset: int, rack: str, listener: str) -> BrokerId:
         """Return the broker from which a consumer in `rack`, connected to `listener`, should read `offset`.
 
         The result is -1 if this broker is the nearest, or if it is not the leader: followers do not know the others.
         """
         role = partition.role
         if not rack or not isinstance(role, LeaderRole):
-            return UNKNOWN
+            return NO_REPLICA
         log = partition.log
         leader = ReplicaView(role.broker_id, self._rack_of(role.broker_id, listener), 0, log.log_end_offset)
         members = [self._view(b, f, listener) for b, f in role.followers.items() if b in role.isr.committed]
         nearest = nearest_replica(rack, offset, leader, members)
-        return UNKNOWN if nearest == role.broker_id else nearest
+        return NO_REPLICA if nearest == role.broker_id else nearest
 
-    def _view(self, broker_id: int, follower: FollowerProgress, listener: str) -> ReplicaView:
+    def _view(self, broker_id: BrokerId, follower: FollowerProgress, listener: str) -> ReplicaView:
         lag_ms = int(self._clock.monotonic_ms()) - follower.caught_up_ms
         rack = self._rack_of(broker_id, listener)
         return ReplicaView(broker_id, rack, follower.log_start_offset, follower.log_end_offset, lag_ms)
 
-    def _rack_of(self, broker_id: int, listener: str) -> str:
+    def _rack_of(self, broker_id: BrokerId, listener: str) -> str:
         """Return the rack of a broker; "" for a broker that the consumer cannot reach through `listener`."""
         broker = self._image().brokers.get(broker_id)
         is_reachable = broker is not None and not broker.fenced and listener in broker.endpoints

@@ -15,6 +15,7 @@ from broker.groups.state import GroupState
 from broker.groups.table import GroupTable
 from broker.groups.timers import GroupTimers
 from protocol.errors import ErrorCode, KafkaError
+from protocol.ids import LeaderEpoch
 from protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -96,7 +97,12 @@ class OffsetCommit:
         if _utf16_length(metadata) > self._config.offset_metadata_max_bytes:
             return OffsetCommitResponsePartition(partition.partition_index, ErrorCode.OFFSET_METADATA_TOO_LARGE)
         value = CommittedOffset(
-            partition.committed_offset, partition.committed_leader_epoch, metadata, now_ms, expire_ms, topic.topic_id
+            partition.committed_offset,
+            LeaderEpoch(partition.committed_leader_epoch),
+            metadata,
+            now_ms,
+            expire_ms,
+            topic.topic_id,
         )
         records.append(offset_committed(OffsetKey(group_id, topic.name, partition.partition_index), value))
         return OffsetCommitResponsePartition(partition.partition_index)

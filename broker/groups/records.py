@@ -13,6 +13,7 @@ from broker.coordination.shard import CoordinatorRecord
 from broker.groups.classic import ClassicGroup
 from protocol.compiler import decode, encode_bytes
 from protocol.errors import DecodeError
+from protocol.ids import LeaderEpoch
 from protocol.messages.group_records import (
     GroupMetadataKey,
     GroupMetadataValue,
@@ -38,7 +39,7 @@ class CommittedOffset:
     """A committed offset as stored. `expire_ms` is −1 unless the client set a retention time."""
 
     offset: int
-    leader_epoch: int
+    leader_epoch: LeaderEpoch
     metadata: str
     commit_ms: int
     expire_ms: int = -1
@@ -152,7 +153,7 @@ def _decode_offset(key: bytes, value: bytes | None) -> GroupEvent:
     stored, _ = decode(OffsetCommitValue, value, _leading_int16(value), 2)
     committed = CommittedOffset(
         stored.offset,
-        stored.leader_epoch,
+        LeaderEpoch(stored.leader_epoch),
         stored.metadata,
         stored.commit_timestamp,
         stored.expire_timestamp,

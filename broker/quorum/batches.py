@@ -10,6 +10,7 @@ from broker.quorum.control_records import read_control_records
 from broker.quorum.membership.voters import VoterSet
 from broker.quorum.settings import ControlRecord
 from protocol.compiler import encode_bytes
+from protocol.ids import BrokerId, LeaderEpoch
 from protocol.messages.common_records import (
     KRaftVersionRecord,
     LeaderChangeMessage,
@@ -27,7 +28,7 @@ _VERSION = 0
 TypedRecord = tuple[ControlType, bytes]
 
 
-def leader_change(leader_id: int, voters: Iterable[int], granted: Iterable[int]) -> TypedRecord:
+def leader_change(leader_id: BrokerId, voters: Iterable[int], granted: Iterable[int]) -> TypedRecord:
     """Return the first record of an epoch."""
     message = LeaderChangeMessage(
         leader_id=leader_id,
@@ -53,7 +54,9 @@ class CheckedBatch(NamedTuple):
     control: Sequence[ControlRecord]
 
 
-def checked_batches(records: Buffer, offset: int, last_epoch: int, fetch_epoch: int) -> Iterator[CheckedBatch]:
+def checked_batches(
+    records: Buffer, offset: int, last_epoch: LeaderEpoch, fetch_epoch: LeaderEpoch
+) -> Iterator[CheckedBatch]:
     """Yield the batches that continue a log ending at `offset` with a record of `last_epoch`, up to the first invalid.
 
     Offsets must be contiguous; epochs must not decrease and must not exceed the epoch of the fetch.

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from broker.replication.fetch_state import PartitionFetchState, PartitionKey
+from protocol.ids import BrokerEpoch, BrokerId
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic, ReplicaState
 
 SESSIONLESS_EPOCH = -1
@@ -25,8 +26,8 @@ class FetcherSettings(NamedTuple):
 class Sender(NamedTuple):
     """The fetching broker: its id, and the epoch of its present registration."""
 
-    broker_id: int
-    broker_epoch: int
+    broker_id: BrokerId
+    broker_epoch: BrokerEpoch
 
 
 def fetch_request(

@@ -2,15 +2,15 @@
 
 from dataclasses import dataclass
 
-from protocol.ids import LeaderEpoch
+from protocol.ids import BrokerId, LeaderEpoch
 
 
 @dataclass(slots=True)
 class FollowerRole:
     """The follower's state for one leader epoch. `leader_id` is None while the partition has no leader."""
 
-    broker_id: int
-    leader_id: int | None
+    broker_id: BrokerId
+    leader_id: BrokerId | None
     epoch: LeaderEpoch
     partition_epoch: int
     replicas: tuple[int, ...]

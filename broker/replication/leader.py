@@ -23,16 +23,16 @@ from typing import NamedTuple, Protocol
 from broker.replication.epochs import UNKNOWN_EPOCH
 from broker.replication.isr import CommittedIsr, IsrProposal, IsrState, PendingIsr, effective_min_isr
 from protocol.errors import ErrorCode
-from protocol.ids import LeaderEpoch
+from protocol.ids import BrokerEpoch, BrokerId, LeaderEpoch
 
 UNKNOWN_OFFSET = -1
-UNKNOWN_BROKER_EPOCH = -1
+UNKNOWN_BROKER_EPOCH = BrokerEpoch(-1)
 NEVER_MS = -(2**62)
 """A time before any other: the clock is monotonic and may have started a second ago."""
 
 # (broker id, broker epoch of its fetches, or -1 if unknown) -> whether the broker may join the ISR: registered with
 # that epoch, unfenced, and not shutting down.
-IsrEligibility = Callable[[int, int], bool]
+IsrEligibility = Callable[[BrokerId, BrokerEpoch], bool]
 
 
 class FollowerContact(Protocol):
@@ -56,7 +56,7 @@ class FollowerProgress:
     caught_up_ms: int = NEVER_MS
     last_fetch_ms: int = NEVER_MS
     leader_end_at_last_fetch: int = 0
-    broker_epoch: int = UNKNOWN_BROKER_EPOCH
+    broker_epoch: BrokerEpoch = UNKNOWN_BROKER_EPOCH
     contact: FollowerContact | None = None
 
     def on_fetch(self, fetch: "FollowerFetch", leader_end_offset: int, now_ms: int) -> None:
@@ -93,8 +93,8 @@ class FollowerFetch:
     `contact` is the session that later leaves the partition out, if there is one.
     """
 
-    broker_id: int
-    broker_epoch: int
+    broker_id: BrokerId
+    broker_epoch: BrokerEpoch
     leader_epoch: LeaderEpoch
     fetch_offset: int
     log_start_offset: int
@@ -108,13 +108,13 @@ class LeaderRole:
     `followers` are the other assigned replicas, `coming` the replicas that a reassignment adds.
     """
 
-    broker_id: int
+    broker_id: BrokerId
     epoch: LeaderEpoch
     partition_epoch: int
     epoch_start_offset: int
     replicas: tuple[int, ...]
     isr: IsrState
-    followers: dict[int, FollowerProgress] = field(default_factory=dict)
+    followers: dict[BrokerId, FollowerProgress] = field(default_factory=dict)
     coming: tuple[int, ...] = ()
     is_reassigning: bool = False
 
@@ -139,7 +139,9 @@ class LeaderRole:
         held = [f.log_end_offset for b, f in self.followers.items() if self._must_hold(b, f, log_end_offset, terms)]
         return max(current, min([log_end_offset, *held]))
 
-    def _must_hold(self, broker_id: int, follower: FollowerProgress, log_end_offset: int, terms: "CommitTerms") -> bool:
+    def _must_hold(
+        self, broker_id: BrokerId, follower: FollowerProgress, log_end_offset: int, terms: "CommitTerms"
+    ) -> bool:
         """Whether the high watermark waits for a replica.
 
         ISR members count. A caught-up, eligible replica counts as well, or it would never reach the high watermark of a
@@ -150,7 +152,7 @@ class LeaderRole:
         caught_up = follower.is_caught_up(log_end_offset, terms.now_ms, terms.lag_time_max_ms)
         return caught_up and terms.is_eligible(broker_id, follower.broker_epoch)
 
-    def low_watermark(self, log_start_offset: int, is_alive: Callable[[int], bool]) -> int:
+    def low_watermark(self, log_start_offset: int, is_alive: Callable[[BrokerId], bool]) -> int:
         """Return the least log start offset of this log and the live followers."""
         starts = (f.log_start_offset for broker_id, f in self.followers.items() if is_alive(broker_id))
         return min([log_start_offset, *starts])
@@ -169,7 +171,7 @@ class LeaderRole:
                 follower.on_append()
 
     def on_follower_fetch(
-        self, fetch: FollowerFetch, log_end_offset: int, now_ms: int, registered_broker_epoch: int
+        self, fetch: FollowerFetch, log_end_offset: int, now_ms: int, registered_broker_epoch: BrokerEpoch
     ) -> ErrorCode:
         """Record a follower's fetch, or return the error for a fetch that does not count.
 
@@ -187,7 +189,9 @@ class LeaderRole:
 
     # ---- changes of the ISR
 
-    def propose_expand(self, broker_id: int, high_watermark: int, is_eligible: IsrEligibility) -> PendingIsr | None:
+    def propose_expand(
+        self, broker_id: BrokerId, high_watermark: int, is_eligible: IsrEligibility
+    ) -> PendingIsr | None:
         """Propose to add a follower that has reached the high watermark and this leader epoch; None if it may not join.
 
         The high watermark alone is not enough: right after an election it may be too low, and a follower that lacks the
@@ -217,11 +221,13 @@ class LeaderRole:
         self.isr = self.isr.propose_shrink(lagging)
         return self.isr
 
-    def proposal(self, pending: PendingIsr, own_broker_epoch: int) -> IsrProposal:
+    def proposal(self, pending: PendingIsr, own_broker_epoch: BrokerEpoch) -> IsrProposal:
         """Return the proposal to send: the wanted members, each with the broker epoch of its fetches."""
         epochs = {broker_id: follower.broker_epoch for broker_id, follower in self.followers.items()}
         epochs[self.broker_id] = own_broker_epoch
-        members = tuple((broker_id, epochs[broker_id]) for broker_id in self.replicas if broker_id in pending.proposed)
+        members = tuple(
+            (broker_id, epochs[BrokerId(broker_id)]) for broker_id in self.replicas if broker_id in pending.proposed
+        )
         return IsrProposal(pending, self.epoch, self.partition_epoch, members)
 
     def on_isr_confirmed(self, leader_epoch: LeaderEpoch, partition_epoch: int, isr: frozenset[int]) -> bool:

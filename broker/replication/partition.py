@@ -13,7 +13,7 @@ from typing import Protocol
 from broker.replication.follower import FollowerRole
 from broker.replication.isr import CommittedIsr, IsrState
 from broker.replication.leader import NEVER_MS, FollowerProgress, LeaderRole
-from protocol.ids import LeaderEpoch
+from protocol.ids import BrokerId, LeaderEpoch
 
 NO_LEADER = -1
 
@@ -24,7 +24,7 @@ class Assignment(Protocol):
     """A partition in the metadata (implemented by `PartitionRegistration`). `leader` is -1 if there is none."""
 
     @property
-    def leader(self) -> int: ...
+    def leader(self) -> BrokerId: ...
 
     @property
     def leader_epoch(self) -> LeaderEpoch: ...
@@ -61,7 +61,7 @@ def next_role(
     present: Role | None,
     assignment: Assignment,
     *,
-    broker_id: int,
+    broker_id: BrokerId,
     log_end_offset: int,
     now_ms: int,
     may_lead: bool = True,
@@ -77,7 +77,9 @@ def next_role(
     return _follow(present, assignment, broker_id)
 
 
-def _lead(present: Role | None, assignment: Assignment, broker_id: int, log_end_offset: int, now_ms: int) -> RoleChange:
+def _lead(
+    present: Role | None, assignment: Assignment, broker_id: BrokerId, log_end_offset: int, now_ms: int
+) -> RoleChange:
     is_new_epoch = not isinstance(present, LeaderRole) or assignment.leader_epoch > present.epoch
     leader = LeaderRole(
         broker_id=broker_id,
@@ -113,8 +115,8 @@ def _isr(present: Role | None, assignment: Assignment, *, is_new_epoch: bool) ->
 
 
 def _followers(
-    present: Role | None, assignment: Assignment, broker_id: int, now_ms: int, *, is_new_epoch: bool
-) -> dict[int, FollowerProgress]:
+    present: Role | None, assignment: Assignment, broker_id: BrokerId, now_ms: int, *, is_new_epoch: bool
+) -> dict[BrokerId, FollowerProgress]:
     """Return the progress of the other replicas.
 
     The progress is kept within a leader epoch. In the next epoch of the same leader, the caught-up times start anew. If
@@ -130,7 +132,7 @@ def _followers(
     known = (
         present.followers if isinstance(present, LeaderRole) and assignment.leader_epoch <= present.epoch + 1 else {}
     )
-    others = (replica for replica in assignment.replicas if replica != broker_id)
+    others = (BrokerId(replica) for replica in assignment.replicas if replica != broker_id)
     followers = {replica: known.get(replica) or FollowerProgress() for replica in others}
     if is_new_epoch:
         for replica, progress in followers.items():
@@ -140,7 +142,7 @@ def _followers(
     return followers
 
 
-def _follow(present: Role | None, assignment: Assignment, broker_id: int) -> RoleChange:
+def _follow(present: Role | None, assignment: Assignment, broker_id: BrokerId) -> RoleChange:
     leader_id = None if assignment.leader in (NO_LEADER, broker_id) else assignment.leader
     follower = FollowerRole(
         broker_id, leader_id, assignment.leader_epoch, assignment.partition_epoch, assignment.replicas

@@ -3,13 +3,15 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from protocol.ids import BrokerId
+
 
 @dataclass(frozen=True, slots=True)
 class ReplicaView:
     """A replica that could serve a consumer. `rack` is "" if unknown; `lag_ms` is the time since the replica was caught
     up."""
 
-    broker_id: int
+    broker_id: BrokerId
     rack: str
     log_start_offset: int
     log_end_offset: int
@@ -19,7 +21,7 @@ class ReplicaView:
         return self.log_start_offset <= offset <= self.log_end_offset
 
 
-def nearest_replica(rack: str, offset: int, leader: ReplicaView, followers: Sequence[ReplicaView]) -> int:
+def nearest_replica(rack: str, offset: int, leader: ReplicaView, followers: Sequence[ReplicaView]) -> BrokerId:
     """Return the broker to read from: the leader if it is in the consumer's rack or no other replica is, otherwise the
     most caught-up in-sync follower of that rack that has `offset` (Kafka's RackAwareReplicaSelector)."""
     if not rack or leader.rack == rack:

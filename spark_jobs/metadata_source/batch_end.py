@@ -7,6 +7,7 @@ contains the whole batch with the requested offset, whose header has its end off
 from collections.abc import Sequence
 from typing import Final, NamedTuple, Protocol
 
+from protocol.ids import LeaderEpoch
 from protocol.records.batch import BatchHeader
 from spark_jobs.metadata_source.metadata_log import FetchedMetadata, LogTrimmed
 from spark_jobs.metadata_source.position import MetadataPosition
@@ -43,7 +44,7 @@ def next_end(log: FetchableLog, start: MetadataPosition, limit: TriggerLimit, ma
     try:
         probe = log.fetch(start.offset, PROBE_BYTES, max_wait_ms=max_wait_ms)
     except LogTrimmed as trimmed:
-        return start._replace(offset=trimmed.snapshot.end, epoch=trimmed.snapshot.epoch)
+        return start._replace(offset=trimmed.snapshot.end, epoch=LeaderEpoch(trimmed.snapshot.epoch))
     headers = probe.headers()
     if not headers:
         return start

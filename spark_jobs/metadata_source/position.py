@@ -6,7 +6,9 @@ The epoch and the cluster id distinguish a log from another one with the same of
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-NO_EPOCH: Final = -1
+from protocol.ids import LeaderEpoch
+
+NO_EPOCH: Final = LeaderEpoch(-1)
 
 
 class InvalidPosition(ValueError):
@@ -17,7 +19,7 @@ class MetadataPosition(NamedTuple):
     """`offset` of the next record, and leader `epoch` of the record before it (-1 at offset 0)."""
 
     offset: int
-    epoch: int
+    epoch: LeaderEpoch
     cluster_id: str
 
     def to_json(self) -> dict[str, object]:
@@ -30,4 +32,4 @@ class MetadataPosition(NamedTuple):
         offset, epoch, cluster_id = fields.get("offset"), fields.get("epoch"), fields.get("clusterId")
         if not isinstance(offset, int) or not isinstance(epoch, int) or not isinstance(cluster_id, str):
             raise InvalidPosition(f"{dict(fields)} is not a position in {{offset, epoch, clusterId}}")
-        return cls(offset, epoch, cluster_id)
+        return cls(offset, LeaderEpoch(epoch), cluster_id)

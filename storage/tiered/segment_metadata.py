@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import Final, NamedTuple
 
-from protocol.ids import LeaderEpoch
+from protocol.ids import BrokerId, LeaderEpoch
 from protocol.primitives import Uuid, uuid_to_text
 
-TOOL_BROKER_ID: Final = -1
+TOOL_BROKER_ID: Final = BrokerId(-1)
 """Broker id of events that tools publish: no broker."""
 
 
@@ -71,7 +71,7 @@ class RemoteSegment:
     start_offset: int
     end_offset: int
     max_timestamp_ms: int
-    broker_id: int
+    broker_id: BrokerId
     event_timestamp_ms: int
     size_bytes: int
     leader_epochs: tuple[SegmentEpoch, ...]
@@ -107,7 +107,7 @@ class SegmentUpdate(NamedTuple):
     id: RemoteSegmentId
     state: SegmentState
     event_timestamp_ms: int
-    broker_id: int
+    broker_id: BrokerId
     custom_metadata: bytes | None = None
 
 
@@ -117,4 +117,4 @@ class PartitionDelete(NamedTuple):
     partition: TopicIdPartition
     state: PartitionDeleteState
     event_timestamp_ms: int
-    broker_id: int
+    broker_id: BrokerId

@@ -15,7 +15,7 @@ from typing import Final
 import psutil
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from protocol.ids import LeaderEpoch
+from protocol.ids import BrokerId, LeaderEpoch
 from protocol.primitives import Uuid
 from protocol.records.builder import build_value_batch
 from storage.config import LogConfig
@@ -168,7 +168,7 @@ class KnownSegments:
             for partition in partitions:
                 segment = self._segment(RemoteSegmentId(partition, Uuid(random_id())), index * SEGMENT_RECORDS)
                 yield encode_event(segment)
-                yield encode_event(SegmentUpdate(segment.id, SegmentState.COPY_FINISHED, self._now_ms, 1))
+                yield encode_event(SegmentUpdate(segment.id, SegmentState.COPY_FINISHED, self._now_ms, BrokerId(1)))
 
     def _segment(self, segment_id: RemoteSegmentId, start: int) -> RemoteSegment:
         return RemoteSegment(
@@ -176,7 +176,7 @@ class KnownSegments:
             start_offset=start,
             end_offset=start + SEGMENT_RECORDS - 1,
             max_timestamp_ms=self._now_ms,
-            broker_id=1,
+            broker_id=BrokerId(1),
             event_timestamp_ms=self._now_ms,
             size_bytes=SEGMENT_RECORDS * 1000,
             leader_epochs=(SegmentEpoch(LeaderEpoch(0), start),),

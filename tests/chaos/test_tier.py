@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from protocol.ids import LeaderEpoch
+from protocol.ids import BrokerId, LeaderEpoch
 from protocol.primitives import Uuid
 from storage.tiered.segment_metadata import RemoteSegment, RemoteSegmentId, SegmentEpoch, TopicIdPartition
 from tests.chaos.checker import Anomaly, Findings
@@ -26,7 +26,7 @@ def segment(first: int, last: int, *epochs: tuple[int, int]) -> RemoteSegment:
         start_offset=first,
         end_offset=last,
         max_timestamp_ms=0,
-        broker_id=1,
+        broker_id=BrokerId(1),
         event_timestamp_ms=0,
         size_bytes=100,
         leader_epochs=tuple(SegmentEpoch(LeaderEpoch(number), at) for number, at in epochs),

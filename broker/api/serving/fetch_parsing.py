@@ -7,7 +7,7 @@ from broker.fetch.rounds import FetchOptions
 from broker.fetch.sessions import SessionRequest
 from broker.runtime.partitions.partition_reads import FetchParams
 from broker.runtime.partitions.reads import FetchIsolation, FetchTarget, TargetKey
-from protocol.ids import LeaderEpoch
+from protocol.ids import BrokerEpoch, BrokerId, LeaderEpoch
 from protocol.messages.fetch import FetchRequest
 from protocol.primitives import ZERO_UUID
 
@@ -23,7 +23,9 @@ def reader_of(request: FetchRequest, version: int) -> FetchParams:
     broker_id = state.replica_id if version >= _REPLICA_STATE_FROM else request.replica_id
     if broker_id >= 0:
         epoch = state.replica_epoch if version >= _REPLICA_STATE_FROM else -1
-        return FetchParams(FetchIsolation.LOG_END, needs_leader=True, broker_id=broker_id, broker_epoch=epoch)
+        return FetchParams(
+            FetchIsolation.LOG_END, needs_leader=True, broker_id=BrokerId(broker_id), broker_epoch=BrokerEpoch(epoch)
+        )
     isolation = (
         FetchIsolation.LAST_STABLE if request.isolation_level == READ_COMMITTED else FetchIsolation.HIGH_WATERMARK
     )

@@ -18,6 +18,7 @@ from broker.cli.tiering.bucket import RemoteBucket
 from broker.cli.tiering.cluster import Cluster
 from broker.client import Client, raise_for
 from protocol.errors import ErrorCode, KafkaError
+from protocol.ids import LeaderEpoch
 from protocol.messages.restore_topics import (
     RestorableTopic,
     RestorableTopicConfig,
@@ -95,7 +96,7 @@ class TopicRecovery:
     def _write_log_start(self, plan: TopicPlan, partition: PartitionPlan, offset: int) -> None:
         log_start = LogStart(
             log_start_offset=offset,
-            leader_epoch=plan.object_epoch,
+            leader_epoch=LeaderEpoch(plan.object_epoch),
             cluster_id=self._options.cluster_id,
             broker_id=self._options.broker_id,
             timestamp_ms=self._options.now_ms,

@@ -18,7 +18,7 @@ from broker.runtime.controller.controller_router import ControllerUnavailable
 from broker.runtime.loop.waiters import Loop
 from broker.runtime.partitions.partition_services import IsrProposer
 from protocol.errors import ErrorCode, KafkaError
-from protocol.ids import LeaderEpoch
+from protocol.ids import BrokerId, LeaderEpoch
 from protocol.messages.alter_partition import (
     AlterPartitionRequest,
     AlterPartitionRequestPartitionData,
@@ -43,7 +43,9 @@ class AlterPartitionChannel(Protocol):
 class AlterPartitionManager:
     """The proposals of this broker."""
 
-    def __init__(self, broker_id: int, channel: AlterPartitionChannel, broker: RegisteredBroker, loop: Loop) -> None:
+    def __init__(
+        self, broker_id: BrokerId, channel: AlterPartitionChannel, broker: RegisteredBroker, loop: Loop
+    ) -> None:
         self._broker_id = broker_id
         self._channel = channel
         self._broker = broker

@@ -12,6 +12,7 @@ from broker.replication.isr import PendingExpand, PendingIsr
 from broker.replication.isr_changes import Confirmed, Outcome, Refused
 from broker.replication.leader import LeaderRole
 from broker.runtime.partitions.partition_services import BrokerView, RoleEvents
+from protocol.ids import BrokerId
 from protocol.primitives import Uuid
 
 if TYPE_CHECKING:
@@ -34,12 +35,12 @@ class IsrUpdater:
         self._events = events
         self._standing = NOT_HOSTED
 
-    def is_in_sync(self, broker_id: int) -> bool:
+    def is_in_sync(self, broker_id: BrokerId) -> bool:
         """Whether this broker leads and the controller has confirmed a follower as an ISR member."""
         role = self._partition.role
         return isinstance(role, LeaderRole) and broker_id in role.isr.committed
 
-    def maybe_expand(self, broker_id: int) -> None:
+    def maybe_expand(self, broker_id: BrokerId) -> None:
         """Propose to add a follower if it has caught up and is eligible. Raises KafkaError if another broker leads."""
         role, high_watermark = self._partition.leader_role, self._partition.log.high_watermark
         self._propose(role, role.propose_expand(broker_id, high_watermark, self._brokers.is_isr_eligible))

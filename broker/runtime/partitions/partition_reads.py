@@ -7,16 +7,16 @@ checks run in Kafka's order, which decides the error code of a request with two 
 from typing import NamedTuple
 
 from broker.replication.epochs import UNKNOWN_EPOCH, EpochEnd, check_leader_epoch, has_diverged
-from broker.replication.leader import FollowerFetch, LeaderRole
+from broker.replication.leader import UNKNOWN_BROKER_EPOCH, FollowerFetch, LeaderRole
 from broker.runtime.partitions.partition import Partition
-from broker.runtime.partitions.reads import UNKNOWN, FetchIsolation, FetchTarget, LogReadResult
+from broker.runtime.partitions.reads import FetchIsolation, FetchTarget, LogReadResult
 from protocol.errors import ErrorCode, KafkaError
-from protocol.ids import LeaderEpoch
+from protocol.ids import BrokerEpoch, BrokerId, LeaderEpoch
 from storage.errors import LogDirFailure, OffsetMovedToTier, OffsetOutOfRange
 from storage.local_log import LogSlice
 from storage.log import Log
 
-CONSUMER_ID = -1
+CONSUMER_ID = BrokerId(-1)
 
 
 class FetchParams(NamedTuple):
@@ -29,8 +29,8 @@ class FetchParams(NamedTuple):
 
     isolation: FetchIsolation
     needs_leader: bool
-    broker_id: int = CONSUMER_ID
-    broker_epoch: int = UNKNOWN
+    broker_id: BrokerId = CONSUMER_ID
+    broker_epoch: BrokerEpoch = UNKNOWN_BROKER_EPOCH
     rack: str = ""
 
     @property
@@ -91,7 +91,7 @@ def _read(partition: Partition, target: FetchTarget, reader: FetchParams, limits
     return result
 
 
-def redirect(partition: Partition, target: FetchTarget, replica: int) -> LogReadResult:
+def redirect(partition: Partition, target: FetchTarget, replica: BrokerId) -> LogReadResult:
     """Redirect a reader to another replica, with the offsets of this one. Never raises."""
     try:
         check_epoch(partition, target.current_leader_epoch, needs_leader=False)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 from broker.metrics.replicas import ReplicaFigures
 from broker.replication.isr import IsrProposal
 from broker.replication.isr_changes import Outcome
+from protocol.ids import BrokerEpoch, BrokerId
 from protocol.primitives import Uuid
 from storage.errors import LogDirFailure
 from storage.log import Log
@@ -22,19 +23,19 @@ class BrokerView(Protocol):
     """The brokers of the cluster, this one included, by the metadata."""
 
     @property
-    def broker_id(self) -> int: ...
+    def broker_id(self) -> BrokerId: ...
 
     @property
     def lag_time_max_ms(self) -> int:
         """`replica.lag.time.max.ms`."""
 
-    def is_isr_eligible(self, broker_id: int, broker_epoch: int) -> bool:
+    def is_isr_eligible(self, broker_id: BrokerId, broker_epoch: BrokerEpoch) -> bool:
         """Whether a broker may join an ISR: active, and registered with that epoch (-1: any epoch)."""
 
-    def is_alive(self, broker_id: int) -> bool:
+    def is_alive(self, broker_id: BrokerId) -> bool:
         """Whether a broker is registered and not fenced."""
 
-    def registered_epoch(self, broker_id: int) -> int:
+    def registered_epoch(self, broker_id: BrokerId) -> BrokerEpoch:
         """Return the broker's epoch, -1 if the broker is not registered."""
 
 

@@ -7,12 +7,13 @@ from enum import Enum
 from broker.replication.epochs import UNKNOWN_EPOCH, EpochEnd
 from broker.replication.leader import NEVER_MS
 from protocol.errors import ErrorCode
-from protocol.ids import LeaderEpoch
+from protocol.ids import BrokerId, LeaderEpoch
 from protocol.primitives import ZERO_UUID, Buffer, Uuid
 from storage.local_log import LogSlice
 from storage.log_snapshots import CheckpointId
 
 UNKNOWN = -1
+NO_REPLICA = BrokerId(-1)
 
 # The key of a partition within one reader's set: topic id (Fetch 13 and later) or topic name, and index.
 TargetKey = tuple[str | Uuid, int]
@@ -102,7 +103,7 @@ class LogReadResult:
     size_bytes: int = 0
     aborted: Sequence[tuple[int, int]] | None = None
     diverging: EpochEnd | None = None
-    preferred_read_replica: int = UNKNOWN
+    preferred_read_replica: BrokerId = NO_REPLICA
     is_idle: bool = False
     is_cut_by_segment: bool = False
     cold: LogSlice | None = None

@@ -12,6 +12,7 @@ from typing import TypeVar
 from broker.clock import Clock
 from broker.metrics.remote_storage import RemoteStorageMetrics
 from broker.runtime.loop.thread_pool import PoolFull, WorkPool
+from protocol.ids import BrokerId
 from storage.directories.checkpoints import LeaderEpochEntry
 from storage.tiered.catalog.lineage import decode_epochs
 from storage.tiered.errors import (
@@ -63,7 +64,7 @@ class RemoteSegments:
 
     def __init__(
         self,
-        broker_id: int,
+        broker_id: BrokerId,
         metadata: RemoteLogMetadataManager,
         storage: RemoteStorageManager,
         pool: WorkPool,

@@ -19,6 +19,7 @@ from broker.runtime.loop.thread_pool import PoolFull, WorkPool
 from broker.runtime.partitions.partition import Partition
 from broker.runtime.partitions.registry import Partitions
 from broker.runtime.remote_log.settings import RemoteLogSettings
+from protocol.ids import LeaderEpoch
 from protocol.primitives import Uuid
 from storage.tiered.format.topic_object import TopicDescription
 from storage.tiered.segment_metadata import TopicIdPartition
@@ -33,7 +34,7 @@ _log = EventLog("broker.remote")
 class DescribedTopics(Protocol):
     """A store of descriptions. Methods run off the loop or are quick; `on_topic` may raise anything."""
 
-    def on_topic(self, topic: TopicDescription, leader_epoch: int) -> bool:
+    def on_topic(self, topic: TopicDescription, leader_epoch: LeaderEpoch) -> bool:
         """Store a description if it has changed. Return False if a later leader has stored one."""
         ...
 
@@ -115,7 +116,7 @@ class TopicDescriptions:
         if topic is None:
             return None
         try:
-            await self._pool.submit(partial(self._kept.on_topic, self._described(topic), leader_epoch))
+            await self._pool.submit(partial(self._kept.on_topic, self._described(topic), LeaderEpoch(leader_epoch)))
         except PoolFull:
             return failures.next_delay_ms(self._settings().backoff, self._random)
         except Exception as error:  # noqa: BLE001  a plug-in may raise anything; the error is logged

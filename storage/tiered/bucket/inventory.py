@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple, Protocol, TypeVar
 
+from protocol.ids import LeaderEpoch
 from storage.directories.checkpoints import LeaderEpochEntry
 from storage.errors import CorruptCheckpoint
 from storage.producer_state import ProducerState
@@ -70,7 +71,7 @@ class PartitionInventory:
     log_start_offset: int
     next_offset: int
     holes: tuple[OffsetRange, ...]
-    highest_epoch: int
+    highest_epoch: LeaderEpoch
     highest_producer_id: int
     cluster_id: str | None
     incomplete: int
@@ -225,7 +226,7 @@ def inventory_of(
         log_start_offset=log_start_offset,
         next_offset=max(history.end_offset, log_start_offset),
         holes=tuple(_holes(needed, history, log_start_offset)),
-        highest_epoch=max([*epochs, -1 if log_start is None else log_start.leader_epoch]),
+        highest_epoch=LeaderEpoch(max([*epochs, -1 if log_start is None else log_start.leader_epoch])),
         highest_producer_id=max(latest.producers.entries, default=NO_PRODUCER_ID),
         cluster_id=None if log_start is None else log_start.cluster_id,
         incomplete=incomplete,

@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from protocol.ids import LeaderEpoch, Offset
+from protocol.ids import BrokerId, LeaderEpoch, Offset
 from storage.tiered.bucket.listing import topic_directory
 from storage.tiered.format.log_start_object import (
     LogStartWriter,
@@ -35,7 +35,7 @@ class PartitionObjects:
         keys: ObjectKeys,
         *,
         cluster_id: str,
-        broker_id: int,
+        broker_id: BrokerId,
         interval_ms: int = DEFAULT_INTERVAL_MS,
         now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> None:
@@ -67,7 +67,7 @@ class PartitionObjects:
         """Whether a leader of a later epoch has claimed the partition by now."""
         return has_later_leader(log_start_object(self._store, self._keys.partition(partition)), leader_epoch)
 
-    def on_topic(self, topic: TopicDescription, leader_epoch: int) -> bool:
+    def on_topic(self, topic: TopicDescription, leader_epoch: LeaderEpoch) -> bool:
         """Store the topic description if it changed. Return False if a later leader wrote one."""
         partition = TopicIdPartition(topic.topic_id, topic.topic, 0)
         return self._topic_writer(partition, leader_epoch).write(topic)
@@ -111,7 +111,7 @@ class PartitionObjects:
             interval_ms=self._interval_ms,
         )
 
-    def _topic_writer(self, partition: TopicIdPartition, leader_epoch: int) -> TopicWriter:
+    def _topic_writer(self, partition: TopicIdPartition, leader_epoch: LeaderEpoch) -> TopicWriter:
         with self._lock:
             known = self._topics.get(partition)
             if known is None or known[0] != leader_epoch:

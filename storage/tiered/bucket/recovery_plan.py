@@ -11,6 +11,7 @@ A plan is derived from bucket, metadata and cluster each time, so an interrupted
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from protocol.ids import BrokerId
 from protocol.primitives import Uuid, uuid_to_text
 from storage.tiered.bucket.inventory import OffsetRange, PartitionInventory
 from storage.tiered.bucket.reconcile import Coverage
@@ -58,7 +59,7 @@ class RecoveryOptions:
 
     now_ms: int
     cluster_id: str
-    broker_id: int
+    broker_id: BrokerId
     above_holes: bool = False
     from_clusters: frozenset[str] = frozenset()
     replication_factor: int | None = None

@@ -8,7 +8,7 @@ from typing import Final, TypeAlias, TypeVar
 
 from protocol.codec_errors import DecodeError, EncodeError
 from protocol.compiler import decode, encode_bytes
-from protocol.ids import LeaderEpoch
+from protocol.ids import BrokerId, LeaderEpoch
 from protocol.messages import Message
 from protocol.messages.storage_records import (
     RemoteLogSegmentMetadataRecord,
@@ -163,7 +163,7 @@ def _segment(record: RemoteLogSegmentMetadataRecord) -> RemoteSegment:
         start_offset=record.start_offset,
         end_offset=record.end_offset,
         max_timestamp_ms=record.max_timestamp_ms,
-        broker_id=record.broker_id,
+        broker_id=BrokerId(record.broker_id),
         event_timestamp_ms=record.event_timestamp_ms,
         size_bytes=record.segment_size_in_bytes,
         leader_epochs=tuple(
@@ -183,7 +183,7 @@ def _update(record: RemoteLogSegmentMetadataUpdateRecord) -> SegmentUpdate:
         id=RemoteSegmentId(TopicIdPartition(partition.id, partition.name, partition.partition), entry.id),
         state=_named(_STATES, record.remote_log_segment_state),
         event_timestamp_ms=record.event_timestamp_ms,
-        broker_id=record.broker_id,
+        broker_id=BrokerId(record.broker_id),
         custom_metadata=record.custom_metadata,
     )
 
@@ -194,7 +194,7 @@ def _delete(record: RemotePartitionDeleteMetadataRecord) -> PartitionDelete:
         partition=TopicIdPartition(partition.id, partition.name, partition.partition),
         state=_named(_DELETE_STATES, record.remote_partition_delete_state),
         event_timestamp_ms=record.event_timestamp_ms,
-        broker_id=record.broker_id,
+        broker_id=BrokerId(record.broker_id),
     )
 
 

@@ -12,6 +12,7 @@ the former log start offset.
 import json
 from dataclasses import dataclass
 
+from protocol.ids import BrokerId, LeaderEpoch
 from storage.tiered.format.epoch_stamped_objects import EpochStampedObject
 from storage.tiered.object_store import ObjectStore
 
@@ -25,9 +26,9 @@ class LogStart:
     """Record of one leader. `cluster_id` names the owner where several clusters share a bucket."""
 
     log_start_offset: int
-    leader_epoch: int
+    leader_epoch: LeaderEpoch
     cluster_id: str
-    broker_id: int
+    broker_id: BrokerId
     timestamp_ms: int
 
 
@@ -51,9 +52,9 @@ def decode_log_start(content: bytes) -> LogStart:
     try:
         log_start = LogStart(
             log_start_offset=int(document["logStartOffset"]),
-            leader_epoch=int(document["leaderEpoch"]),
+            leader_epoch=LeaderEpoch(int(document["leaderEpoch"])),
             cluster_id=str(document["clusterId"]),
-            broker_id=int(document["brokerId"]),
+            broker_id=BrokerId(int(document["brokerId"])),
             timestamp_ms=int(document["timestampMs"]),
         )
     except (KeyError, TypeError) as error:
@@ -74,7 +75,7 @@ def read_log_start(store: ObjectStore, directory: str) -> LogStart | None:
     return None if found is None else decode_log_start(found.content)
 
 
-def has_later_leader(object: EpochStampedObject, leader_epoch: int) -> bool:
+def has_later_leader(object: EpochStampedObject, leader_epoch: LeaderEpoch) -> bool:
     """Whether a leader of a later epoch has written its object. Raises ObjectStoreError."""
     return any(epoch > leader_epoch for epoch in object.epochs())
 
@@ -92,9 +93,9 @@ class LogStartWriter:
         store: ObjectStore,
         directory: str,
         *,
-        leader_epoch: int,
+        leader_epoch: LeaderEpoch,
         cluster_id: str,
-        broker_id: int,
+        broker_id: BrokerId,
         interval_ms: int,
     ) -> None:
         self._object = log_start_object(store, directory)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import NamedTuple
 
-from protocol.ids import LeaderEpoch
+from protocol.ids import BrokerId, LeaderEpoch
 from protocol.primitives import Uuid, uuid_from_text, uuid_to_text
 from protocol.records.compiled import crc32c
 from protocol.records.compression import Codec, compress, decompress
@@ -249,7 +249,7 @@ def _segment(fields: JsonFields, chunks: ChunkIndex, indexes: Mapping[IndexKind,
         start_offset=fields.integer("startOffset"),
         end_offset=fields.integer("endOffset"),
         max_timestamp_ms=fields.integer("maxTimestampMs"),
-        broker_id=fields.integer("brokerId"),
+        broker_id=BrokerId(fields.integer("brokerId")),
         event_timestamp_ms=fields.integer("eventTimestampMs"),
         size_bytes=chunks.file_size,
         leader_epochs=tuple(_epochs(fields.object("segmentLeaderEpochs"))),

@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from protocol.ids import BrokerId
 from storage.config import LogConfig
 from storage.files import FileSystem
 from storage.log import Log
@@ -136,7 +137,13 @@ def may_be_copied(segment: ClosedSegment, last_stable_offset: int, lag: CopyLag,
 
 
 def describe(
-    log: Log, segment: LogSegment, facts: ClosedSegment, segment_id: RemoteSegmentId, *, broker_id: int, now_ms: int
+    log: Log,
+    segment: LogSegment,
+    facts: ClosedSegment,
+    segment_id: RemoteSegmentId,
+    *,
+    broker_id: BrokerId,
+    now_ms: int,
 ) -> RemoteSegment:
     """Return the metadata of a segment at the start of its copy. Raises ValueError without a known leader epoch."""
     return RemoteSegment(

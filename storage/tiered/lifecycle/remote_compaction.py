@@ -45,6 +45,7 @@ finds the producer state of that offset. Only segments completely below are merg
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
+from protocol.ids import BrokerId
 from storage.config import LogConfig
 from storage.segment import MAX_RELATIVE_OFFSET
 from storage.tiered.catalog.lineage import Lineage, epochs_of
@@ -135,7 +136,7 @@ def describe_group(
     size_bytes: int,
     max_timestamp_ms: int,
     txn_index_empty: bool,
-    broker_id: int,
+    broker_id: BrokerId,
     now_ms: int,
 ) -> RemoteSegment:
     """Return the metadata of the new segment. `max_timestamp_ms` is -1 if it has no timestamp left."""

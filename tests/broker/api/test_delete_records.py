@@ -5,7 +5,7 @@ import pytest
 from broker.api.delete_records import DeleteRecordsHandler
 from broker.replication.leader import FollowerFetch
 from protocol.errors import ErrorCode
-from protocol.ids import LeaderEpoch
+from protocol.ids import BrokerEpoch, BrokerId, LeaderEpoch
 from protocol.messages.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsPartitionResult,
@@ -40,7 +40,7 @@ def replicated(node: DataPlane) -> None:
 
 
 def follow(node: DataPlane, log_start: int) -> None:
-    node.partition().on_follower_fetch(FollowerFetch(2, -1, LeaderEpoch(-1), 3, log_start))
+    node.partition().on_follower_fetch(FollowerFetch(BrokerId(2), BrokerEpoch(-1), LeaderEpoch(-1), 3, log_start))
 
 
 def test_lone_replica_answers_at_once(node: DataPlane) -> None:

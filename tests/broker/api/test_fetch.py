@@ -8,6 +8,7 @@ import pytest
 from broker.api.fetch import CONSUMER_ERRORS
 from broker.fetch.replica_selector import RackAwareReplicaSelector
 from protocol.errors import ErrorCode
+from protocol.ids import BrokerId
 from protocol.messages.fetch import (
     FetchPartition,
     FetchRequest,
@@ -527,7 +528,7 @@ class TestThrottle:
         quota.exceeded = True
         entry = only(reader.fetch(at(0), topic="listed", replica=2))
         assert (entry.error_code, entry.records, entry.log_start_offset) == (0, b"", 0)
-        assert node.partition("listed").leader_role.followers[2].log_end_offset == 0
+        assert node.partition("listed").leader_role.followers[BrokerId(2)].log_end_offset == 0
         assert quota.recorded == []
 
     def test_in_sync_and_unlisted_replicas_and_consumers_are_not_throttled(
@@ -597,7 +598,7 @@ class TestNearbyReplica:
         assert self.ask(near, "rack-3").preferred_read_replica == -1
 
     def test_replica_without_the_offset_is_not_selected(self, node: DataPlane, near: Reader) -> None:
-        node.partition().leader_role.followers[2].log_start_offset = 1
+        node.partition().leader_role.followers[BrokerId(2)].log_start_offset = 1
         assert self.ask(near, "rack-2").preferred_read_replica == -1
 
     def test_fenced_replica_is_not_selected(self, node: DataPlane, near: Reader) -> None:

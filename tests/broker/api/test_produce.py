@@ -7,7 +7,7 @@ from broker.api.serving.produced_batch import only_batch
 from broker.net.request import CloseConnection
 from broker.replication.leader import FollowerFetch
 from protocol.errors import ErrorCode, KafkaError
-from protocol.ids import LeaderEpoch
+from protocol.ids import BrokerEpoch, BrokerId, LeaderEpoch
 from protocol.messages.produce import (
     PartitionProduceData,
     PartitionProduceResponse,
@@ -59,7 +59,7 @@ def entry(answer: Answer[ProduceResponse]) -> PartitionProduceResponse:
 
 
 def follow(node: DataPlane, broker_id: int, offset: int) -> None:
-    node.partition().on_follower_fetch(FollowerFetch(broker_id, -1, LeaderEpoch(-1), offset, 0))
+    node.partition().on_follower_fetch(FollowerFetch(BrokerId(broker_id), BrokerEpoch(-1), LeaderEpoch(-1), offset, 0))
 
 
 class TestAppending:

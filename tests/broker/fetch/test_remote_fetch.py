@@ -6,6 +6,7 @@ import pytest
 
 from broker.fetch.remote_reads.reads import RemoteReadSettings
 from protocol.errors import ErrorCode
+from protocol.ids import BrokerId
 from storage.tiered.errors import (
     RemoteResourceNotFound,
     RemoteStorageError,
@@ -755,7 +756,7 @@ class TestFollowers:
 def test_segments_being_deleted_are_not_read(plane: TieredPlane) -> None:
     (segment,) = plane.make_remote(2)
     cache = plane.remote_metadata.log.cache(segment.id.partition)
-    cache.update(SegmentUpdate(segment.id, SegmentState.DELETE_STARTED, 0, 1))
+    cache.update(SegmentUpdate(segment.id, SegmentState.DELETE_STARTED, 0, BrokerId(1)))
     answer = plane.fetch(at(0))
     plane.settle(500)
     assert only(answer).error_code == ErrorCode.REPLICA_NOT_AVAILABLE

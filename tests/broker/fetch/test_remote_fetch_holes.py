@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from protocol.errors import ErrorCode
-from protocol.ids import LeaderEpoch
+from protocol.ids import BrokerId, LeaderEpoch
 from protocol.messages.list_offsets import ListOffsetsPartition
 from storage.directories.checkpoints import LeaderEpochEntry
 from storage.tiered.segment_metadata import TOOL_BROKER_ID, RemoteSegment, SegmentState, SegmentUpdate
@@ -83,8 +83,8 @@ def test_log_without_leader_epochs_skips_no_hole(plane: TieredPlane, segments: l
 def give_up(plane: TieredPlane, segment: RemoteSegment) -> None:
     """Publish the events of `ottla remote give-up`, and of the leader that ends the deletion."""
     cache = plane.remote_metadata.log.cache(segment.id.partition)
-    cache.update(SegmentUpdate(segment.id, SegmentState.DELETE_STARTED, 0, TOOL_BROKER_ID))
-    cache.update(SegmentUpdate(segment.id, SegmentState.DELETE_FINISHED, 0, 1))
+    cache.update(SegmentUpdate(segment.id, SegmentState.DELETE_STARTED, 0, BrokerId(TOOL_BROKER_ID)))
+    cache.update(SegmentUpdate(segment.id, SegmentState.DELETE_FINISHED, 0, BrokerId(1)))
 
 
 def test_consumer_at_a_lost_segment_goes_on_after_it_is_given_up(

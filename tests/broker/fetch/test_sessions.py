@@ -25,7 +25,7 @@ from broker.replication.epochs import EpochEnd
 from broker.runtime.loop.waiters import Watches
 from broker.runtime.partitions.reads import FetchTarget, LogReadResult
 from protocol.errors import ErrorCode
-from protocol.ids import LeaderEpoch
+from protocol.ids import BrokerId, LeaderEpoch
 from protocol.primitives import ZERO_UUID, Uuid
 
 TOPIC_ID = Uuid(b"\x07" * 16)
@@ -157,7 +157,7 @@ def test_incremental_response_lists_only_news() -> None:
         1: data(high_watermark=0),
         2: idle(high_watermark=7),
         3: LogReadResult(high_watermark=0, log_start_offset=4),
-        4: LogReadResult(high_watermark=0, log_start_offset=0, preferred_read_replica=2),
+        4: LogReadResult(high_watermark=0, log_start_offset=0, preferred_read_replica=BrokerId(2)),
         5: LogReadResult(high_watermark=0, log_start_offset=0, diverging=EpochEnd(LeaderEpoch(3), 10)),
     }
     assert sorted(listed(cache.fetch(request(session_id, 1), changes))) == [1, 2, 3, 4, 5]

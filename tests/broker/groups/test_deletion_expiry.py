@@ -7,6 +7,7 @@ from broker.groups.config import GroupConfig
 from broker.groups.records import CommittedOffset, OffsetKey
 from broker.groups.state import GroupState
 from protocol.errors import ErrorCode, KafkaError
+from protocol.ids import LeaderEpoch
 from tests.support.harnesses.group_harness import START_MS, GroupHarness
 
 MINUTE_S = 60
@@ -31,7 +32,9 @@ def test_group_without_members_is_deleted_with_its_offsets() -> None:
     b.stable_group("a")
     b.commit("a", {("t", 0): 5, ("u", 0): 6})
     b.leave("a")
-    b.shard.offsets.replay_commit(OffsetKey("g", "pending", 0), CommittedOffset(1, -1, "", 0), 99, producer_id=7)
+    b.shard.offsets.replay_commit(
+        OffsetKey("g", "pending", 0), CommittedOffset(1, LeaderEpoch(-1), "", 0), 99, producer_id=7
+    )
     before = len(b.log.records)
     assert b.delete_group().error_code == ErrorCode.NONE
     assert len(b.log.records) == before + 4
@@ -203,7 +206,9 @@ def test_expiry_time_of_the_client_takes_precedence() -> None:
 def test_offset_with_open_transaction_does_not_expire() -> None:
     b = make_harness()
     b.commit(None, {("t", 0): 5})
-    b.shard.offsets.replay_commit(OffsetKey("g", "t", 0), CommittedOffset(6, -1, "", START_MS), 99, producer_id=7)
+    b.shard.offsets.replay_commit(
+        OffsetKey("g", "t", 0), CommittedOffset(6, LeaderEpoch(-1), "", START_MS), 99, producer_id=7
+    )
     b.advance(RETENTION_S + CHECK_S)
     assert b.fetch() == {("t", 0): 5}
     b.shard.replay_end_transaction(7, False)

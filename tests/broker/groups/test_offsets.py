@@ -9,6 +9,7 @@ from broker.groups.offsets import OffsetStore
 from broker.groups.records import CommittedOffset, OffsetKey
 from broker.groups.state import GroupState
 from protocol.errors import ErrorCode, KafkaError
+from protocol.ids import LeaderEpoch
 from protocol.primitives import ZERO_UUID, Uuid
 from tests.support.harnesses.group_harness import START_MS, GroupHarness, fetch_request
 
@@ -167,7 +168,7 @@ def store() -> OffsetStore:
 
 
 def value(offset: int) -> CommittedOffset:
-    return CommittedOffset(offset, -1, "", 0)
+    return CommittedOffset(offset, LeaderEpoch(-1), "", 0)
 
 
 def offset_in(offsets: OffsetStore, key: OffsetKey = KEY) -> int | None:

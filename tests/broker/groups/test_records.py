@@ -21,6 +21,7 @@ from broker.groups.records import (
 from broker.groups.replay import group_from_record
 from broker.groups.state import GroupState
 from protocol.errors import DecodeError
+from protocol.ids import LeaderEpoch
 from protocol.primitives import Uuid
 
 OFFSET_KEY = "000100016700017400000007"
@@ -36,7 +37,7 @@ def a_group() -> ClassicGroup:
 
 
 def test_commit_has_kafkas_bytes() -> None:
-    record = offset_committed(OffsetKey("g", "t", 7), CommittedOffset(5, 3, "m", 1))
+    record = offset_committed(OffsetKey("g", "t", 7), CommittedOffset(5, LeaderEpoch(3), "m", 1))
     assert record.key.hex() == OFFSET_KEY
     assert record.value is not None
     assert record.value.hex() == "0004000000000000000500000003026d000000000000000100"
@@ -44,14 +45,14 @@ def test_commit_has_kafkas_bytes() -> None:
 
 def test_commit_by_topic_id_has_the_id() -> None:
     topic_id = Uuid((1).to_bytes(8, "big") + (2).to_bytes(8, "big"))
-    record = offset_committed(OffsetKey("g", "t", 0), CommittedOffset(5, -1, "m", 1, -1, topic_id))
+    record = offset_committed(OffsetKey("g", "t", 0), CommittedOffset(5, LeaderEpoch(-1), "m", 1, -1, topic_id))
     assert record.value is not None
     expected = "00040000000000000005ffffffff026d000000000000000101001000000000000000010000000000000002"
     assert record.value.hex() == expected
 
 
 def test_commit_with_expiry_time_uses_a_version_with_that_field() -> None:
-    record = offset_committed(OffsetKey("g", "t", 7), CommittedOffset(5, 3, "m", 1, 9))
+    record = offset_committed(OffsetKey("g", "t", 7), CommittedOffset(5, LeaderEpoch(3), "m", 1, 9))
     assert record.value is not None
     assert record.value.hex() == "0001000000000000000500016d00000000000000010000000000000009"
 
@@ -78,7 +79,7 @@ def test_tombstones_have_no_value() -> None:
 
 
 def test_written_records_are_decoded_again() -> None:
-    key, value = OffsetKey("g", "t", 7), CommittedOffset(5, 3, "m", 1)
+    key, value = OffsetKey("g", "t", 7), CommittedOffset(5, LeaderEpoch(3), "m", 1)
     for record in (
         offset_committed(key, value),
         offset_removed(key),
@@ -91,10 +92,10 @@ def test_written_records_are_decoded_again() -> None:
 @pytest.mark.parametrize(
     ("value", "expected"),
     [
-        ("0000000000000000000500016d0000000000000001", CommittedOffset(5, -1, "m", 1)),
-        ("0001000000000000000500016d00000000000000010000000000000009", CommittedOffset(5, -1, "m", 1, 9)),
-        ("0002000000000000000500016d0000000000000001", CommittedOffset(5, -1, "m", 1)),
-        ("000300000000000000050000000300016d0000000000000001", CommittedOffset(5, 3, "m", 1)),
+        ("0000000000000000000500016d0000000000000001", CommittedOffset(5, LeaderEpoch(-1), "m", 1)),
+        ("0001000000000000000500016d00000000000000010000000000000009", CommittedOffset(5, LeaderEpoch(-1), "m", 1, 9)),
+        ("0002000000000000000500016d0000000000000001", CommittedOffset(5, LeaderEpoch(-1), "m", 1)),
+        ("000300000000000000050000000300016d0000000000000001", CommittedOffset(5, LeaderEpoch(3), "m", 1)),
     ],
 )
 def test_commits_of_older_versions_are_read(value: str, expected: CommittedOffset) -> None:

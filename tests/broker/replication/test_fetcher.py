@@ -12,7 +12,7 @@ from broker.replication.fetcher import FetcherCore
 from broker.replication.followed_replicas import FIRST_BACKOFF_MS
 from broker.replication.replication_quota import ReplicationQuota
 from protocol.errors import ErrorCode
-from protocol.ids import LeaderEpoch
+from protocol.ids import BrokerEpoch, BrokerId, LeaderEpoch
 from protocol.messages.fetch import (
     EpochEndOffset,
     FetchableTopicResponse,
@@ -22,7 +22,7 @@ from protocol.messages.fetch import (
 )
 from protocol.primitives import Uuid
 
-SENDER = Sender(9, 90)
+SENDER = Sender(BrokerId(9), BrokerEpoch(90))
 T = Uuid(b"t" * 16)
 U = Uuid(b"u" * 16)
 

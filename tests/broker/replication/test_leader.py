@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from broker.replication.isr import CommittedIsr, IsrState, PendingExpand, PendingShrink, effective_min_isr
 from broker.replication.leader import NEVER_MS, CommitTerms, FollowerFetch, FollowerProgress, LeaderRole
 from protocol.errors import ErrorCode
-from protocol.ids import LeaderEpoch
+from protocol.ids import BrokerEpoch, BrokerId, LeaderEpoch
 
 LAG_MS = 30_000
 
@@ -20,8 +20,10 @@ def leader(
     start: int = 0,
     pending: IsrState | None = None,
 ) -> LeaderRole:
-    followers = {replica: FollowerProgress() for replica in replicas if replica != 1}
-    return LeaderRole(1, LeaderEpoch(5), 0, start, replicas, pending or CommittedIsr(frozenset(isr)), followers)
+    followers = {BrokerId(replica): FollowerProgress() for replica in replicas if replica != 1}
+    return LeaderRole(
+        BrokerId(1), LeaderEpoch(5), 0, start, replicas, pending or CommittedIsr(frozenset(isr)), followers
+    )
 
 
 def terms(min_isr: int = 1, now_ms: int = 0, eligible: frozenset[int] = frozenset()) -> CommitTerms:
@@ -36,7 +38,9 @@ class Session:
 
 
 def fetch(broker_id: int, offset: int, *, leader_epoch: int = 5, broker_epoch: int = -1) -> FollowerFetch:
-    return FollowerFetch(broker_id, broker_epoch, LeaderEpoch(leader_epoch), offset, log_start_offset=0)
+    return FollowerFetch(
+        BrokerId(broker_id), BrokerEpoch(broker_epoch), LeaderEpoch(leader_epoch), offset, log_start_offset=0
+    )
 
 
 def everyone(broker_id: int, broker_epoch: int) -> bool:
@@ -49,15 +53,15 @@ class TestHighWatermark:
 
     def test_high_watermark_is_the_least_log_end_of_the_isr(self) -> None:
         one = leader()
-        one.on_follower_fetch(fetch(2, 8), 10, 0, -1)
+        one.on_follower_fetch(fetch(2, 8), 10, 0, BrokerEpoch(-1))
         assert one.high_watermark(3, 10, terms()) == 3  # replica 3 has not fetched
-        one.on_follower_fetch(fetch(3, 6), 10, 0, -1)
+        one.on_follower_fetch(fetch(3, 6), 10, 0, BrokerEpoch(-1))
         assert one.high_watermark(3, 10, terms()) == 6
 
     def test_high_watermark_never_falls(self) -> None:
         one = leader()
         for broker_id in (2, 3):
-            one.on_follower_fetch(fetch(broker_id, 4), 10, 0, -1)
+            one.on_follower_fetch(fetch(broker_id, 4), 10, 0, BrokerEpoch(-1))
         assert one.high_watermark(7, 10, terms()) == 7
 
     def test_high_watermark_does_not_move_below_min_insync_replicas(self) -> None:
@@ -67,15 +71,15 @@ class TestHighWatermark:
 
     def test_high_watermark_waits_for_a_caught_up_eligible_replica(self) -> None:
         one = leader(isr=(1, 2))
-        one.on_follower_fetch(fetch(2, 10), 10, 0, -1)
-        one.on_follower_fetch(fetch(3, 7), 7, 0, -1)  # caught up when the log ended at 7
+        one.on_follower_fetch(fetch(2, 10), 10, 0, BrokerEpoch(-1))
+        one.on_follower_fetch(fetch(3, 7), 7, 0, BrokerEpoch(-1))  # caught up when the log ended at 7
         assert one.high_watermark(3, 10, terms(eligible=frozenset({3}))) == 7
         assert one.high_watermark(3, 10, terms(eligible=frozenset())) == 10
         assert one.high_watermark(3, 10, terms(now_ms=LAG_MS + 1, eligible=frozenset({3}))) == 10
 
     def test_high_watermark_waits_for_proposed_members(self) -> None:
         one = leader(isr=(1, 2))
-        one.on_follower_fetch(fetch(2, 4), 10, 0, -1)
+        one.on_follower_fetch(fetch(2, 4), 10, 0, BrokerEpoch(-1))
         one.isr = PendingShrink(frozenset({1, 2}), frozenset({2}))
         assert one.high_watermark(0, 10, terms(now_ms=LAG_MS + 1)) == 4
         one.isr = PendingExpand(frozenset({1}), 2)
@@ -85,10 +89,10 @@ class TestHighWatermark:
     def test_isr_members_have_all_committed_records(self, ends: list[int], log_end: int, members: set[int]) -> None:
         one = leader(isr=(1, *members))
         for broker_id, end in zip((2, 3), ends, strict=True):
-            one.on_follower_fetch(fetch(broker_id, min(end, log_end)), log_end, 0, -1)
+            one.on_follower_fetch(fetch(broker_id, min(end, log_end)), log_end, 0, BrokerEpoch(-1))
         mark = one.high_watermark(0, log_end, terms(now_ms=LAG_MS + 1))
         assert mark <= log_end
-        assert all(one.followers[member].log_end_offset >= mark for member in members)
+        assert all(one.followers[BrokerId(member)].log_end_offset >= mark for member in members)
 
     def test_leader_has_committed_its_epoch_after_the_epochs_start(self) -> None:
         one = leader(start=12)
@@ -113,33 +117,36 @@ class TestAdmission:
 
 class TestFollowerFetch:
     def test_unassigned_replica_with_an_epoch_gets_unknown_leader_epoch(self) -> None:
-        assert leader().on_follower_fetch(fetch(9, 0), 0, 0, -1) == ErrorCode.UNKNOWN_LEADER_EPOCH
+        assert leader().on_follower_fetch(fetch(9, 0), 0, 0, BrokerEpoch(-1)) == ErrorCode.UNKNOWN_LEADER_EPOCH
         unassigned = fetch(9, 0, leader_epoch=-1)
-        assert leader().on_follower_fetch(unassigned, 0, 0, -1) == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        assert leader().on_follower_fetch(unassigned, 0, 0, BrokerEpoch(-1)) == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
     def test_fetch_of_a_former_registration_does_not_count(self) -> None:
         """KIP-903: the broker has registered again with epoch 8; its former process still fetches with 7."""
         one = leader()
         late = fetch(2, 10, broker_epoch=7)
-        assert one.on_follower_fetch(late, 10, 0, registered_broker_epoch=8) == ErrorCode.NOT_LEADER_OR_FOLLOWER
-        assert one.followers[2].log_end_offset == -1
-        assert one.on_follower_fetch(fetch(2, 10, broker_epoch=8), 10, 0, 8) == ErrorCode.NONE
+        assert (
+            one.on_follower_fetch(late, 10, 0, registered_broker_epoch=BrokerEpoch(8))
+            == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        )
+        assert one.followers[BrokerId(2)].log_end_offset == -1
+        assert one.on_follower_fetch(fetch(2, 10, broker_epoch=8), 10, 0, BrokerEpoch(8)) == ErrorCode.NONE
 
     def test_reaching_the_previous_fetchs_log_end_is_caught_up_as_of_then(self) -> None:
         one = leader()
-        one.on_follower_fetch(fetch(2, 5), 10, 1000, -1)
-        assert one.followers[2].caught_up_ms == NEVER_MS
-        one.on_follower_fetch(fetch(2, 10), 20, 2000, -1)
-        assert one.followers[2].caught_up_ms == 1000
-        one.on_follower_fetch(fetch(2, 20), 20, 3000, -1)
-        assert one.followers[2].caught_up_ms == 3000
+        one.on_follower_fetch(fetch(2, 5), 10, 1000, BrokerEpoch(-1))
+        assert one.followers[BrokerId(2)].caught_up_ms == NEVER_MS
+        one.on_follower_fetch(fetch(2, 10), 20, 2000, BrokerEpoch(-1))
+        assert one.followers[BrokerId(2)].caught_up_ms == 1000
+        one.on_follower_fetch(fetch(2, 20), 20, 3000, BrokerEpoch(-1))
+        assert one.followers[BrokerId(2)].caught_up_ms == 3000
 
     def test_follower_without_lag_is_caught_up_until_the_next_append(self) -> None:
         """Incremental sessions leave idle partitions out, so an idle hour must not count as lag."""
         one = leader()
         session = Session(1000)
         for broker_id in (2, 3):
-            one.on_follower_fetch(replace(fetch(broker_id, 10), contact=session), 10, 1000, -1)
+            one.on_follower_fetch(replace(fetch(broker_id, 10), contact=session), 10, 1000, BrokerEpoch(-1))
         session.last_contact_ms = 3_600_000
         assert one.propose_shrink(10, 3_600_000, LAG_MS) is None
         one.on_append(10)
@@ -151,7 +158,7 @@ class TestFollowerFetch:
     def test_silent_follower_lags_from_its_last_contact_once_the_log_grows(self) -> None:
         one = leader()
         for broker_id in (2, 3):
-            one.on_follower_fetch(replace(fetch(broker_id, 10), contact=Session(1000)), 10, 1000, -1)
+            one.on_follower_fetch(replace(fetch(broker_id, 10), contact=Session(1000)), 10, 1000, BrokerEpoch(-1))
         assert one.propose_shrink(10, 3_600_000, LAG_MS) is None
         one.on_append(10)
         proposed = one.propose_shrink(20, 3_600_000, LAG_MS)
@@ -160,43 +167,43 @@ class TestFollowerFetch:
 
     def test_lagging_follower_is_not_renewed_by_its_session(self) -> None:
         one = leader()
-        one.on_follower_fetch(replace(fetch(2, 10), contact=Session(3_600_000)), 15, 1000, -1)
+        one.on_follower_fetch(replace(fetch(2, 10), contact=Session(3_600_000)), 15, 1000, BrokerEpoch(-1))
         one.on_append(15)
-        assert one.followers[2].caught_up_ms == NEVER_MS
+        assert one.followers[BrokerId(2)].caught_up_ms == NEVER_MS
 
 
 class TestIsr:
     def test_follower_at_the_high_watermark_and_epoch_start_is_proposed(self) -> None:
         one = leader(isr=(1, 2), start=5)
-        one.on_follower_fetch(fetch(3, 5), 10, 0, -1)
-        proposed = one.propose_expand(3, 5, everyone)
+        one.on_follower_fetch(fetch(3, 5), 10, 0, BrokerEpoch(-1))
+        proposed = one.propose_expand(BrokerId(3), 5, everyone)
         assert proposed == PendingExpand(frozenset({1, 2}), 3)
         assert one.isr == proposed
 
     @pytest.mark.parametrize(("offset", "high_watermark", "start"), [(4, 5, 0), (5, 5, 6)])
     def test_follower_behind_either_is_not_proposed(self, offset: int, high_watermark: int, start: int) -> None:
         one = leader(isr=(1, 2), start=start)
-        one.on_follower_fetch(fetch(3, offset), 10, 0, -1)
-        assert one.propose_expand(3, high_watermark, everyone) is None
+        one.on_follower_fetch(fetch(3, offset), 10, 0, BrokerEpoch(-1))
+        assert one.propose_expand(BrokerId(3), high_watermark, everyone) is None
 
     def test_members_unassigned_and_ineligible_replicas_are_not_proposed(self) -> None:
         one = leader(isr=(1, 2))
-        one.on_follower_fetch(fetch(3, 10), 10, 0, -1)
-        assert one.propose_expand(2, 0, everyone) is None
-        assert one.propose_expand(9, 0, everyone) is None
-        assert one.propose_expand(3, 0, lambda broker_id, epoch: False) is None
+        one.on_follower_fetch(fetch(3, 10), 10, 0, BrokerEpoch(-1))
+        assert one.propose_expand(BrokerId(2), 0, everyone) is None
+        assert one.propose_expand(BrokerId(9), 0, everyone) is None
+        assert one.propose_expand(BrokerId(3), 0, lambda broker_id, epoch: False) is None
 
     def test_one_proposal_is_under_way_at_a_time(self) -> None:
         one = leader(isr=(1, 2))
-        one.on_follower_fetch(fetch(3, 10), 10, 0, -1)
-        assert one.propose_expand(3, 0, everyone) is not None
-        assert one.propose_expand(3, 0, everyone) is None
+        one.on_follower_fetch(fetch(3, 10), 10, 0, BrokerEpoch(-1))
+        assert one.propose_expand(BrokerId(3), 0, everyone) is not None
+        assert one.propose_expand(BrokerId(3), 0, everyone) is None
         assert one.propose_shrink(10, 10 * LAG_MS, LAG_MS) is None
 
     def test_members_that_lag_too_long_are_proposed_for_removal(self) -> None:
         one = leader()
-        one.followers[3].caught_up_ms = 0
-        one.on_follower_fetch(fetch(2, 10), 10, LAG_MS, -1)
+        one.followers[BrokerId(3)].caught_up_ms = 0
+        one.on_follower_fetch(fetch(2, 10), 10, LAG_MS, BrokerEpoch(-1))
         assert one.propose_shrink(10, LAG_MS, LAG_MS) is None
         proposed = one.propose_shrink(10, LAG_MS + 1, LAG_MS)
         assert proposed == PendingShrink(frozenset({1, 2, 3}), frozenset({3}))
@@ -217,11 +224,11 @@ class TestIsr:
 def test_proposal_has_the_broker_epoch_of_each_members_fetches() -> None:
     one = leader(isr=(1, 2))
     one.partition_epoch = 7
-    one.on_follower_fetch(fetch(2, 10, broker_epoch=20), 10, 0, 20)
-    one.on_follower_fetch(fetch(3, 10), 10, 0, 30)
-    pending = one.propose_expand(3, 10, everyone)
+    one.on_follower_fetch(fetch(2, 10, broker_epoch=20), 10, 0, BrokerEpoch(20))
+    one.on_follower_fetch(fetch(3, 10), 10, 0, BrokerEpoch(30))
+    pending = one.propose_expand(BrokerId(3), 10, everyone)
     assert pending is not None
-    proposal = one.proposal(pending, own_broker_epoch=11)
+    proposal = one.proposal(pending, own_broker_epoch=BrokerEpoch(11))
     assert proposal.members == ((1, 11), (2, 20), (3, -1))
     assert (proposal.leader_epoch, proposal.partition_epoch) == (5, 7)
 
@@ -245,8 +252,8 @@ def test_follower_without_fetches_is_not_caught_up_soon_after_clock_start() -> N
 
 def test_low_watermark_is_the_least_log_start_of_live_replicas() -> None:
     one = leader()
-    one.followers[2].log_start_offset = 3
-    one.followers[3].log_start_offset = 1
+    one.followers[BrokerId(2)].log_start_offset = 3
+    one.followers[BrokerId(3)].log_start_offset = 1
     assert one.low_watermark(7, lambda broker_id: True) == 1
     assert one.low_watermark(7, lambda broker_id: broker_id == 2) == 3
     assert one.low_watermark(7, lambda broker_id: False) == 7

@@ -36,6 +36,7 @@ from broker.groups.records import (
 )
 from broker.runtime.coordinators.shard_log import LoadedRecord
 from protocol.errors import ErrorCode, KafkaError
+from protocol.ids import LeaderEpoch
 from protocol.messages.join_group import JoinGroupResponse
 from protocol.messages.leave_group import MemberIdentity
 from protocol.messages.offset_commit import OffsetCommitResponse
@@ -189,7 +190,7 @@ class GroupScenario(Scenario):
         producer_id, verb, *offsets = words
         if verb == "writes":
             records = [
-                offset_committed(OffsetKey(GROUP, *partition), CommittedOffset(offset, -1, "", 0))
+                offset_committed(OffsetKey(GROUP, *partition), CommittedOffset(offset, LeaderEpoch(-1), "", 0))
                 for partition, offset in _offsets(offsets).items()
             ]
             self.harness.log.add([(record.key, record.value) for record in records], producer_id=int(producer_id))

@@ -24,7 +24,7 @@ from broker.replication.isr_changes import Confirmed, IsrAnswer, IsrChanges, Ref
 from broker.replication.leader import CommitTerms, FollowerFetch, LeaderRole
 from broker.replication.partition import Role, next_role
 from protocol.errors import ErrorCode
-from protocol.ids import LeaderEpoch
+from protocol.ids import BrokerEpoch, BrokerId, LeaderEpoch
 from protocol.primitives import ONE_UUID
 from tests.scenarios.transcript import Command, Named, Scenario, Words
 
@@ -35,7 +35,7 @@ KEY = (ONE_UUID, 0)
 class Assigned(NamedTuple):
     """The partition's state in the metadata log."""
 
-    leader: int
+    leader: BrokerId
     leader_epoch: LeaderEpoch
     partition_epoch: int
     replicas: tuple[int, ...]
@@ -97,14 +97,16 @@ class IsrScenario(Scenario):
 
     def metadata(self, _words: Words, named: Named) -> None:
         assigned = Assigned(
-            int(named["leader"]),
+            BrokerId(int(named["leader"])),
             LeaderEpoch(int(named["epoch"])),
             int(named["version"]),
             ids_of(named["replicas"]),
             ids_of(named["isr"]),
             ids_of(named.get("adding", "")),
         )
-        change = next_role(self.role, assigned, broker_id=OWN_ID, log_end_offset=self.log_end, now_ms=self.now_ms)
+        change = next_role(
+            self.role, assigned, broker_id=BrokerId(OWN_ID), log_end_offset=self.log_end, now_ms=self.now_ms
+        )
         if change is None:
             self.show("stale metadata ignored")
             return
@@ -130,12 +132,14 @@ class IsrScenario(Scenario):
         broker_epoch = int(named.get("broker-epoch", self.broker_epochs.get(broker_id, -1)))
         epoch = int(named.get("epoch", self.leader.epoch))
         session = self.sessions[broker_id] = Session(self.now_ms)
-        fetch = FollowerFetch(broker_id, broker_epoch, LeaderEpoch(epoch), offset, 0, session)
-        error = self.leader.on_follower_fetch(fetch, self.log_end, self.now_ms, self.broker_epochs.get(broker_id, -1))
+        fetch = FollowerFetch(BrokerId(broker_id), BrokerEpoch(broker_epoch), LeaderEpoch(epoch), offset, 0, session)
+        error = self.leader.on_follower_fetch(
+            fetch, self.log_end, self.now_ms, BrokerEpoch(self.broker_epochs.get(broker_id, -1))
+        )
         if error is not ErrorCode.NONE:
             self.show(f"{error.name}: fetch ignored")
             return
-        self.propose(self.leader.propose_expand(broker_id, self.high_watermark, self.is_eligible))
+        self.propose(self.leader.propose_expand(BrokerId(broker_id), self.high_watermark, self.is_eligible))
         self.commit()
 
     def contact(self, words: Words, _named: Named) -> None:
@@ -163,7 +167,7 @@ class IsrScenario(Scenario):
                 else f"shrink the ISR by {ids(pending.removed)}"
             )
             self.show(f"proposes to {what}")
-            self.changes.submit(KEY, self.leader.proposal(pending, own_broker_epoch=1))
+            self.changes.submit(KEY, self.leader.proposal(pending, own_broker_epoch=BrokerEpoch(1)))
 
     def send(self, _words: Words, _named: Named) -> None:
         for _key, proposal in self.changes.next_request() or ():

@@ -18,7 +18,7 @@ from broker.runtime.remote_log.segment_source import RemoteSegmentSource
 from broker.runtime.replication.fetch_transport import EpochEndsDone, FetchDone, OffsetsDone, Unanswered
 from broker.runtime.replication.follower_replica import FollowerReplica
 from broker.runtime.replication.replica_fetcher import ReplicaFetcher
-from protocol.ids import LeaderEpoch
+from protocol.ids import BrokerEpoch, BrokerId, LeaderEpoch
 from protocol.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse
 from protocol.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse, ListOffsetsTopicResponse
 from protocol.messages.offset_for_leader_epoch import (
@@ -102,7 +102,7 @@ class ScenarioCluster:
         broker, leader = self.brokers[name], self.leader
         broker.follow(leader)
         core: FetcherCore[FollowerReplica] = FetcherCore(FetcherSettings())
-        sender = Sender(broker.id, 1)
+        sender = Sender(BrokerId(broker.id), BrokerEpoch(1))
         fetcher = ReplicaFetcher(
             make_runtime(self.loop),
             leader.id,
@@ -184,10 +184,10 @@ class ScenarioCluster:
                 return done
             self._copies += 1
             segment_id = RemoteSegmentId(PARTITION, Uuid(self._copies.to_bytes(16, "big")))
-            segment = describe(log, local, facts, segment_id, broker_id=broker.id, now_ms=NOW_MS)
+            segment = describe(log, local, facts, segment_id, broker_id=BrokerId(broker.id), now_ms=NOW_MS)
             self.metadata.add(segment)
             self.storage.copy_segment(segment, files_of(broker.fs, log, local, facts))
-            self.metadata.update(SegmentUpdate(segment_id, SegmentState.COPY_FINISHED, NOW_MS, broker.id))
+            self.metadata.update(SegmentUpdate(segment_id, SegmentState.COPY_FINISHED, NOW_MS, BrokerId(broker.id)))
             log.highest_remote_offset = max(log.highest_remote_offset, segment.end_offset)
             done.append(segment)
 

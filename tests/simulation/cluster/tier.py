@@ -18,6 +18,7 @@ from broker.runtime.remote_log.manager import HostedTieredReplicas, RemoteLogMan
 from broker.runtime.remote_log.segment_source import RemoteSegmentSource
 from broker.runtime.remote_log.segments import RemoteSegments
 from broker.runtime.remote_log.settings import RemoteLogSettings
+from protocol.ids import BrokerId
 from protocol.primitives import Uuid
 from storage.tiered.segment_metadata import TopicIdPartition
 from storage.tiered.stores.backoff import Backoff
@@ -97,7 +98,7 @@ class BrokerTier:
         settings: Callable[[], RemoteLogSettings] = lambda: SETTINGS  # noqa: E731
         copying = CopyTools(
             node.disk,
-            RemoteSegments(node.id, self.metadata, tier.storage, copies, process, metrics),
+            RemoteSegments(BrokerId(node.id), self.metadata, tier.storage, copies, process, metrics),
             CopyQuota(process, settings, metrics),
             process,
             settings,
@@ -105,7 +106,7 @@ class BrokerTier:
             random.random,
         )
         expiration = ExpirationTools(
-            RemoteSegments(node.id, self.metadata, tier.storage, pool, process, metrics),
+            RemoteSegments(BrokerId(node.id), self.metadata, tier.storage, pool, process, metrics),
             pool,
             tier.log_starts,
             lambda _log: data.store._io.submit(data.log_dirs.checkpoints.write_log_starts),

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
 
+from protocol.ids import BrokerId
 from storage.tiered.bucket.audit import Audit, AuditContext, PartitionReport
 from storage.tiered.bucket.collection import Collection
 from storage.tiered.bucket.listing import StoredPartition, walk
@@ -98,7 +99,7 @@ class Collector:
             return
         inventory = TopicInventory(topic=TOPIC, topic_id=TOPIC_ID, partitions=inventories)
         known = {PARTITION.partition: self._journal.catch_up(PARTITION)}
-        options = RecoveryOptions(now_ms=self._now_ms(), cluster_id=CLUSTER_ID, broker_id=-1)
+        options = RecoveryOptions(now_ms=self._now_ms(), cluster_id=CLUSTER_ID, broker_id=BrokerId(-1))
         plan = plan_topic(inventory, known, ClusterTopics({TOPIC_ID: TOPIC}, {TOPIC: TOPIC_ID}), options)
         if plan.refusals:  # a log start object was damaged on the way, and has no checksum
             assert state.weather.failing, plan.refusals

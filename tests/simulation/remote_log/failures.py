@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable
 from typing import cast
 
+from protocol.ids import BrokerId
 from protocol.records.batch import ATTRIBUTES_POSITION, LENGTH_PREFIX_SIZE
 from storage.log import Log
 from storage.segment import LOG_SUFFIX, LogSegment
@@ -83,7 +84,7 @@ class Failures:
             server.connection,
             state.weather.keys,
             cluster_id=CLUSTER_ID,
-            broker_id=server.id,
+            broker_id=BrokerId(server.id),
             now_ms=server.clock.now_ms,
         )
         broker._remember_start = lambda log: self._remember_start(server)  # type: ignore[method-assign]

@@ -75,7 +75,7 @@ class DataPart:
             Runtime(clock=process, loop=process, io=io, files=node.disk, deadlines=self.deadlines, spawn=process.spawn),
             broker,
             broker.cache,
-            lambda: Sender(node.id, lifecycle.epoch),
+            lambda: Sender(BrokerId(node.id), lifecycle.epoch),
             listener=LISTENER,
             settings=FetcherSettings(
                 wait_max_ms=scenario.fetch_wait_max_ms,
@@ -84,11 +84,11 @@ class DataPart:
             ),
             fetcher_count=lambda: scenario.fetchers,
         )
-        self.alter_partition_manager = AlterPartitionManager(node.id, isr_channel, lifecycle, process)
+        self.alter_partition_manager = AlterPartitionManager(BrokerId(node.id), isr_channel, lifecycle, process)
         self.partitions = Partitions(
             broker.cache,
             process,
-            MetadataBrokerView(node.id, broker.cache, lag_time_max_ms=scenario.lag_time_max_ms),
+            MetadataBrokerView(BrokerId(node.id), broker.cache, lag_time_max_ms=scenario.lag_time_max_ms),
             StoredLogOperations(self.store, flusher, process),
             HostedRoles(node.id, self.fetchers, self.alter_partition_manager, broker.cache),
         )

@@ -30,6 +30,7 @@ from broker.runtime.partitions.partition_reads import FetchParams
 from broker.runtime.partitions.reads import FetchIsolation
 from broker.runtime.replication.replica_fetcher_manager import ReplicaFetcherManager
 from protocol.errors import ErrorCode, KafkaError
+from protocol.ids import BrokerEpoch, BrokerId
 from protocol.messages.fetch import FetchRequest
 from storage import recovery, validation
 from storage.epochs import LeaderEpochs
@@ -62,8 +63,8 @@ _followers = replication_partition._followers
 
 
 def _kept_followers(
-    present: Role | None, assignment: Assignment, broker_id: int, now_ms: int, *, is_new_epoch: bool
-) -> dict[int, FollowerProgress]:
+    present: Role | None, assignment: Assignment, broker_id: BrokerId, now_ms: int, *, is_new_epoch: bool
+) -> dict[BrokerId, FollowerProgress]:
     """Keep the followers' progress in a new role, as Kafka does for the former leader."""
     if isinstance(present, LeaderRole):
         present = replace(present, epoch=assignment.leader_epoch)
@@ -81,18 +82,18 @@ def _cut_at_high_watermark(partition: Partition) -> None:
 
 
 def _must_hold_if_confirmed(
-    leader: LeaderRole, broker_id: int, follower: FollowerProgress, log_end_offset: int, terms: CommitTerms
+    leader: LeaderRole, broker_id: BrokerId, follower: FollowerProgress, log_end_offset: int, terms: CommitTerms
 ) -> bool:
     return broker_id in leader.isr.committed
 
 
 def _expand_at_high_watermark(
-    leader: LeaderRole, broker_id: int, high_watermark: int, is_eligible: IsrEligibility
+    leader: LeaderRole, broker_id: BrokerId, high_watermark: int, is_eligible: IsrEligibility
 ) -> PendingIsr | None:
     follower = leader.followers.get(broker_id)
     if follower is None or not isinstance(leader.isr, CommittedIsr) or broker_id in leader.isr.committed:
         return None
-    if follower.log_end_offset < high_watermark or not is_eligible(broker_id, follower.broker_epoch):
+    if follower.log_end_offset < high_watermark or not is_eligible(BrokerId(broker_id), follower.broker_epoch):
         return None
     leader.isr = leader.isr.propose_expand(broker_id)
     return leader.isr
@@ -104,7 +105,7 @@ _on_follower_fetch = LeaderRole.on_follower_fetch
 def _accept_any_broker_epoch(
     leader: LeaderRole, fetch: FollowerFetch, log_end_offset: int, now_ms: int, registered_broker_epoch: int
 ) -> ErrorCode:
-    return _on_follower_fetch(leader, fetch, log_end_offset, now_ms, -1)
+    return _on_follower_fetch(leader, fetch, log_end_offset, now_ms, BrokerEpoch(-1))
 
 
 def _active_with_any_broker_epoch(changes: ReplicaChanges, members: Any) -> None:
@@ -113,7 +114,7 @@ def _active_with_any_broker_epoch(changes: ReplicaChanges, members: Any) -> None
             raise KafkaError(ErrorCode.INELIGIBLE_REPLICA)
 
 
-def _eligible_with_any_broker_epoch(view: MetadataBrokerView, broker_id: int, broker_epoch: int) -> bool:
+def _eligible_with_any_broker_epoch(view: MetadataBrokerView, broker_id: BrokerId, broker_epoch: int) -> bool:
     broker = view._metadata.image.brokers.get(broker_id)
     return broker is not None and broker.is_active
 

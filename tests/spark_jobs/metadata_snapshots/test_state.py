@@ -143,7 +143,7 @@ def test_commit_round_trips_through_json() -> None:
 
 
 def test_position_has_an_epoch_only_if_it_is_certain() -> None:
-    assert commit(9).position == MetadataPosition(9, 2, "x")
+    assert commit(9).position == MetadataPosition(9, LeaderEpoch(2), "x")
     assert commit(9, open_since=9).position == MetadataPosition(9, NO_EPOCH, "x")
     assert empty("x").position == MetadataPosition(0, NO_EPOCH, "x")
 

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from protocol.ids import LeaderEpoch
 from protocol.messages.fetch import FetchRequest
 from spark_jobs.metadata_source import plan as planning
 from spark_jobs.metadata_source.batch_end import TriggerLimit, next_end
@@ -32,9 +33,9 @@ def log(served: ServedMetadataLog, open_client: ClientFactory) -> MetadataLogCli
 def test_micro_batch_without_limit_reaches_the_high_watermark(
     served: ServedMetadataLog, log: MetadataLogClient
 ) -> None:
-    assert next_end(log, START, TriggerLimit()) == MetadataPosition(30, 4, "fake")
+    assert next_end(log, START, TriggerLimit()) == MetadataPosition(30, LeaderEpoch(4), "fake")
     served.grow(3)
-    assert next_end(log, START, TriggerLimit()) == MetadataPosition(9, 3, "fake")
+    assert next_end(log, START, TriggerLimit()) == MetadataPosition(9, LeaderEpoch(3), "fake")
 
 
 @pytest.mark.parametrize(("rows", "end"), [(1, 3), (3, 3), (4, 5), (5, 5), (6, 9), (10, 10), (11, 30), (99, 30)])
@@ -62,28 +63,28 @@ def test_records_after_the_ending_offset_are_ignored(log: MetadataLogClient, bef
 
 
 def test_micro_batch_without_new_records_ends_at_its_start(log: MetadataLogClient) -> None:
-    there = MetadataPosition(30, 4, "fake")
+    there = MetadataPosition(30, LeaderEpoch(4), "fake")
     assert next_end(log, there, TriggerLimit(), 1) == there
 
 
 def test_tail_needs_one_fetch(served: ServedMetadataLog, log: MetadataLogClient) -> None:
     log.bounds()
     served.broker.requests.clear()
-    assert next_end(log, MetadataPosition(10, 3, "fake"), TriggerLimit()).offset == 30
+    assert next_end(log, MetadataPosition(10, LeaderEpoch(3), "fake"), TriggerLimit()).offset == 30
     assert len(served.broker.received(FetchRequest)) == 1
 
 
 def test_lower_high_watermark_of_a_new_leader_ends_the_micro_batch(
     served: ServedMetadataLog, log: MetadataLogClient
 ) -> None:
-    there = MetadataPosition(30, 4, "fake")
+    there = MetadataPosition(30, LeaderEpoch(4), "fake")
     served.grow(3)
     assert next_end(log, there, TriggerLimit()) == there
 
 
 def test_trimmed_log_continues_with_the_snapshot(served: ServedMetadataLog, log: MetadataLogClient) -> None:
     served.trim(3, b"")
-    assert next_end(log, START, TriggerLimit()) == MetadataPosition(9, 3, "fake")
+    assert next_end(log, START, TriggerLimit()) == MetadataPosition(9, LeaderEpoch(3), "fake")
 
 
 @pytest.mark.parametrize(
@@ -98,12 +99,16 @@ def test_ranges_are_adjacent_and_not_too_small(end: int, most: int, count: int) 
 
 def test_plan_consists_of_ranges(log: MetadataLogClient, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(planning, "ROWS_PER_RANGE", 10)
-    assert plan(log, START, MetadataPosition(30, 4, "fake"), 3) == [LogRange(0, 10), LogRange(10, 20), LogRange(20, 30)]
+    assert plan(log, START, MetadataPosition(30, LeaderEpoch(4), "fake"), 3) == [
+        LogRange(0, 10),
+        LogRange(10, 20),
+        LogRange(20, 30),
+    ]
     assert plan(log, START, START, 3) == []
 
 
 def test_plan_of_a_trimmed_log_begins_with_the_snapshot(served: ServedMetadataLog, log: MetadataLogClient) -> None:
     served.trim(3, b"")
     snapshot = WholeSnapshot(SnapshotName(9, 3))
-    assert plan(log, START, MetadataPosition(30, 4, "fake"), 3) == [snapshot, LogRange(9, 30)]
-    assert plan(log, START, MetadataPosition(5, 1, "fake"), 3) == [snapshot]
+    assert plan(log, START, MetadataPosition(30, LeaderEpoch(4), "fake"), 3) == [snapshot, LogRange(9, 30)]
+    assert plan(log, START, MetadataPosition(5, LeaderEpoch(1), "fake"), 3) == [snapshot]

@@ -7,6 +7,7 @@ import pytest
 
 from broker.client import ConnectionLost
 from protocol.errors import ErrorCode, KafkaError
+from protocol.ids import LeaderEpoch
 from protocol.messages.fetch import FetchRequest
 from spark_jobs.metadata_source.metadata_log import LogTrimmed, SnapshotName, SourceRefused
 from spark_jobs.metadata_source.position import NO_EPOCH, InvalidPosition, MetadataPosition
@@ -95,7 +96,12 @@ def test_brokers_that_do_not_serve_the_log_are_refused_with_a_reason(
 
 
 @pytest.mark.parametrize(
-    "position", [MetadataPosition(0, NO_EPOCH, "fake"), MetadataPosition(3, 1, "fake"), MetadataPosition(9, 3, "fake")]
+    "position",
+    [
+        MetadataPosition(0, NO_EPOCH, "fake"),
+        MetadataPosition(3, LeaderEpoch(1), "fake"),
+        MetadataPosition(9, LeaderEpoch(3), "fake"),
+    ],
 )
 def test_position_of_this_log_passes_the_check(
     served: ServedMetadataLog, open_client: ClientFactory, position: MetadataPosition
@@ -104,7 +110,12 @@ def test_position_of_this_log_passes_the_check(
 
 
 @pytest.mark.parametrize(
-    "position", [MetadataPosition(6, 1, "fake"), MetadataPosition(9, 2, "fake"), MetadataPosition(12, 3, "fake")]
+    "position",
+    [
+        MetadataPosition(6, LeaderEpoch(1), "fake"),
+        MetadataPosition(9, LeaderEpoch(2), "fake"),
+        MetadataPosition(12, LeaderEpoch(3), "fake"),
+    ],
 )
 def test_recreated_log_is_refused(
     served: ServedMetadataLog, open_client: ClientFactory, position: MetadataPosition
@@ -116,7 +127,7 @@ def test_recreated_log_is_refused(
 
 def test_position_below_the_log_start_passes_the_check(served: ServedMetadataLog, open_client: ClientFactory) -> None:
     served.trim(2, b"")
-    open_client(served).check(MetadataPosition(4, 1, "fake"))
+    open_client(served).check(MetadataPosition(4, LeaderEpoch(1), "fake"))
 
 
 def test_requests_are_retried_through_an_election(served: ServedMetadataLog, open_client: ClientFactory) -> None:
@@ -146,7 +157,7 @@ def test_unreachable_cluster_fails_the_first_request(open_client: ClientFactory)
 
 
 def test_position_round_trips_through_json() -> None:
-    position = MetadataPosition(5, 2, "x")
+    position = MetadataPosition(5, LeaderEpoch(2), "x")
     assert MetadataPosition.from_json(position.to_json()) == position
     with pytest.raises(InvalidPosition):
         MetadataPosition.from_json({"offset": "5"})

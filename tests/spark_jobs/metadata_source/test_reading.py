@@ -8,6 +8,7 @@ import pytest
 from broker.client import ClientConfig, ConnectionLost
 from broker.metadata.image.metadata_image import EMPTY_IMAGE
 from broker.metadata.snapshot.codec import image_batches
+from protocol.ids import LeaderEpoch
 from spark_jobs.metadata.log_rows import LOG_ROWS, MalformedLog
 from spark_jobs.metadata_source.metadata_log import MetadataLogClient, SnapshotName, SourceRefused
 from spark_jobs.metadata_source.plan import LogRange, Part, WholeSnapshot
@@ -76,7 +77,7 @@ def test_option_names_are_case_insensitive() -> None:
     settings = SourceSettings.of(options)
     assert (settings.client.client_id, settings.max_rows, settings.starting) == ("me", 7, "earliest")
     options["startingOffset"] = '{"offset": 5, "epoch": 1, "clusterId": "x"}'
-    assert SourceSettings.of(options).starting == MetadataPosition(5, 1, "x")
+    assert SourceSettings.of(options).starting == MetadataPosition(5, LeaderEpoch(1), "x")
 
 
 class RecordingProperties(dict[str, str]):

@@ -5,7 +5,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from protocol.ids import LeaderEpoch
+from protocol.ids import BrokerId, LeaderEpoch
 from protocol.primitives import Uuid
 from protocol.records.batch import iter_headers
 from spark_jobs.tiered_records.bounds import EVER, EVERYTHING
@@ -28,7 +28,7 @@ def segment_of(batches: Sequence[bytes]) -> RemoteSegment:
         start_offset=headers[0].base_offset,
         end_offset=headers[-1].last_offset,
         max_timestamp_ms=max(header.max_timestamp for header in headers),
-        broker_id=1,
+        broker_id=BrokerId(1),
         event_timestamp_ms=0,
         size_bytes=sum(map(len, batches)),
         leader_epochs=(SegmentEpoch(LeaderEpoch(0), headers[0].base_offset),),

@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
-from protocol.ids import LeaderEpoch
+from protocol.ids import BrokerId, LeaderEpoch
 from protocol.primitives import Uuid
 from protocol.records.batch import parse_header
 from protocol.records.builder import Record, build_batch, empty_batch
@@ -146,7 +146,7 @@ class TieredPartitionHarness:
         facts = closed(self.log, local, backlog)
         number = self._broker_id << 16 | self._copied
         id = RemoteSegmentId(self.partition, Uuid(number.to_bytes(16, "big")))
-        segment = describe(self.log, local, facts, id, broker_id=self._broker_id, now_ms=BEGAN_MS)
+        segment = describe(self.log, local, facts, id, broker_id=BrokerId(self._broker_id), now_ms=BEGAN_MS)
         segment = replace(segment, compacted_to=compacted_to)
         self.storage.copy_segment(segment, files_of(self.fs, self.log, local, facts))
 

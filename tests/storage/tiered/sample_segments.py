@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from protocol.ids import LeaderEpoch
+from protocol.ids import BrokerId, LeaderEpoch
 from protocol.primitives import ONE_UUID, Uuid, uuid_from_text
 from storage.files import FileSystem, join, write_file
 from storage.tiered.remote_storage import IndexKind, SegmentFiles
@@ -29,7 +29,7 @@ def segment(
         start_offset=start_offset,
         end_offset=start_offset + 200,
         max_timestamp_ms=1_700_000_000_000,
-        broker_id=2,
+        broker_id=BrokerId(2),
         event_timestamp_ms=1_700_000_100_000,
         size_bytes=size_bytes,
         leader_epochs=(SegmentEpoch(LeaderEpoch(0), start_offset), SegmentEpoch(LeaderEpoch(3), start_offset + 100)),

@@ -8,7 +8,7 @@ from typing import TypeVar
 from broker.replication.fetch_state import FetchedReplica
 from broker.replication.remote_log_aux_state_machine import Load, leader_epoch_entries
 from broker.runtime.replication.remote_log_aux_state import RemoteLogUnavailable
-from protocol.ids import LeaderEpoch
+from protocol.ids import BrokerId, LeaderEpoch
 from protocol.primitives import Uuid
 from storage.directories.checkpoints import LeaderEpochEntry
 from storage.producer_state import ProducerState
@@ -44,7 +44,7 @@ class FakeRemoteLog:
             start_offset=first,
             end_offset=last,
             max_timestamp_ms=0,
-            broker_id=1,
+            broker_id=BrokerId(1),
             event_timestamp_ms=0,
             size_bytes=1,
             leader_epochs=tuple(

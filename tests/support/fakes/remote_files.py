@@ -6,7 +6,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from protocol.ids import LeaderEpoch
+from protocol.ids import BrokerId, LeaderEpoch
 from protocol.primitives import Uuid
 from protocol.records.batch import parse_header
 from storage.config import LogConfig
@@ -160,7 +160,7 @@ class RemoteFiles:
             start_offset=offsets[0],
             end_offset=offsets[1],
             max_timestamp_ms=local.max_timestamp_so_far.timestamp,
-            broker_id=1,
+            broker_id=BrokerId(1),
             event_timestamp_ms=0,
             size_bytes=local.size,
             leader_epochs=tuple(SegmentEpoch(LeaderEpoch(number), at) for number, at in epochs),
@@ -186,4 +186,4 @@ def announce(metadata: RemoteMetadataLog, *segments: RemoteSegment) -> None:
     for segment in segments:
         cache = metadata.cache(segment.id.partition)
         cache.add(segment)
-        cache.update(SegmentUpdate(segment.id, SegmentState.COPY_FINISHED, 0, 1))
+        cache.update(SegmentUpdate(segment.id, SegmentState.COPY_FINISHED, 0, BrokerId(1)))

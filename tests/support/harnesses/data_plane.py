@@ -37,7 +37,7 @@ from broker.runtime.partitions.registry import Partitions
 from broker.runtime.partitions.replica_assignments import ReplicaAssignments
 from protocol.errors import ErrorCode
 from protocol.headers import RequestHeader
-from protocol.ids import BrokerEpoch, LeaderEpoch
+from protocol.ids import BrokerEpoch, BrokerId, LeaderEpoch
 from protocol.messages.alter_partition import (
     AlterPartitionRequest,
     AlterPartitionResponse,
@@ -210,11 +210,13 @@ class DataPlane:
         self.metadata = MetadataCache()
         self.fetchers = RecordedFetchers()
         self.controller = FakeController(self.loop)
-        self.alter_partition_manager = AlterPartitionManager(BROKER_ID, self.controller, self.controller, self.loop)
+        self.alter_partition_manager = AlterPartitionManager(
+            BrokerId(BROKER_ID), self.controller, self.controller, self.loop
+        )
         self.partitions = Partitions(
             self.metadata,
             self.clock,
-            MetadataBrokerView(BROKER_ID, self.metadata, lag_time_max_ms=30_000),
+            MetadataBrokerView(BrokerId(BROKER_ID), self.metadata, lag_time_max_ms=30_000),
             StoredLogOperations(self.store, self.flusher, self.loop),
             HostedRoles(BROKER_ID, self.fetchers, self.alter_partition_manager, self.metadata),
         )

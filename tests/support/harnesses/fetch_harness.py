@@ -31,7 +31,7 @@ from broker.runtime.replication.fetch_transport import EpochEndsDone, FetchDone,
 from broker.runtime.replication.replica_fetcher_manager import ReplicaFetcherManager
 from broker.runtime.replication.throttles import ReplicationThrottles
 from protocol.errors import ErrorCode, KafkaError
-from protocol.ids import LeaderEpoch
+from protocol.ids import BrokerEpoch, BrokerId, LeaderEpoch
 from protocol.messages.fetch import (
     EpochEndOffset,
     FetchableTopicResponse,
@@ -556,7 +556,7 @@ class FollowerHarness:
             make_runtime(self.loop),
             self.transport,
             self.metadata,
-            lambda: Sender(self.BROKER_ID, 90),
+            lambda: Sender(BrokerId(self.BROKER_ID), BrokerEpoch(90)),
             listener="INTERNAL",
             settings=settings or FetcherSettings(),
             fetcher_count=self._fetcher_count,

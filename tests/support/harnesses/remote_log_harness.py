@@ -22,7 +22,7 @@ from broker.runtime.remote_log.log_starts import LogStarts, NoLogStarts
 from broker.runtime.remote_log.manager import RemoteLogManager
 from broker.runtime.remote_log.segments import RemoteSegments
 from broker.runtime.remote_log.settings import RemoteLogSettings
-from protocol.ids import LeaderEpoch
+from protocol.ids import BrokerId, LeaderEpoch
 from protocol.primitives import Uuid
 from protocol.records.builder import Record, build_batch
 from storage.config import LogConfig
@@ -191,7 +191,7 @@ class Broker:
         return self
 
     def _segments(self, pool: WorkPool) -> RemoteSegments:
-        return RemoteSegments(self.id, self.metadata, self.storage, pool, self.clock, self.metrics)
+        return RemoteSegments(BrokerId(self.id), self.metadata, self.storage, pool, self.clock, self.metrics)
 
     def _copy_tools(self, pool: WorkPool) -> CopyTools:
         return CopyTools(

@@ -16,7 +16,7 @@ from broker.fetch.remote_reads.reads import RemoteReads, RemoteReadSettings
 from broker.runtime.loop.thread_pool import PoolFull
 from broker.runtime.remote_log.locations import Holes
 from broker.runtime.remote_log.offsets import RemoteOffsets
-from protocol.ids import LeaderEpoch
+from protocol.ids import BrokerId, LeaderEpoch
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData, ReplicaState
 from protocol.messages.list_offsets import (
     ListOffsetsPartition,
@@ -175,7 +175,7 @@ class TieredPlane(DataPlane):
         """Remove a segment from the remote metadata."""
         cache = self.remote_metadata.log.cache(segment.id.partition)
         for state in (SegmentState.DELETE_STARTED, SegmentState.DELETE_FINISHED):
-            cache.update(SegmentUpdate(segment.id, state, 0, 1))
+            cache.update(SegmentUpdate(segment.id, state, 0, BrokerId(1)))
 
     def replace_remote(self, segment: RemoteSegment, log: bytes) -> None:
         """Replace a segment's bytes, with matching metadata and an empty index, as compaction does."""

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from protocol.api_keys import ApiKey
 from protocol.errors import ErrorCode
-from protocol.ids import LeaderEpoch
+from protocol.ids import BrokerId, LeaderEpoch
 from protocol.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResourceResult,
@@ -269,7 +269,7 @@ class RemoteCommandHarness:
             start_offset=start,
             end_offset=end,
             max_timestamp_ms=SEGMENT_TIME_MS,
-            broker_id=1,
+            broker_id=BrokerId(1),
             event_timestamp_ms=SEGMENT_TIME_MS,
             size_bytes=len(log),
             leader_epochs=epochs_of(history, start, end),
@@ -302,7 +302,7 @@ class RemoteCommandHarness:
 
     def finished(self, partition: TopicIdPartition, start: int, end: int) -> RemoteSegment:
         segment = self.copy(partition, start, end)
-        self.publish(segment, SegmentUpdate(segment.id, SegmentState.COPY_FINISHED, SEGMENT_TIME_MS, 1))
+        self.publish(segment, SegmentUpdate(segment.id, SegmentState.COPY_FINISHED, SEGMENT_TIME_MS, BrokerId(1)))
         return segment
 
     def known(self) -> KnownPartitions:

@@ -8,6 +8,7 @@ import pytest
 from broker.cli.tiering.remote_partitions import age
 from broker.cli.tiering.topic_recovery import SEGMENTS_PER_BATCH, batches
 from protocol.errors import ErrorCode
+from protocol.ids import BrokerId, LeaderEpoch
 from protocol.messages.restore_topics import RestoreTopicsRequest
 from protocol.primitives import Uuid, uuid_to_text
 from protocol.records.builder import Record, build_batch
@@ -173,7 +174,7 @@ class TestVerify:
         harness.topic("foo", FOO_ID, (0, 10, 19, 30))
         segment = harness.copy(harness.partition(), 0, 9)
         wrong = replace(segment, end_offset=8, size_bytes=segment.size_bytes + 1)
-        harness.publish(wrong, SegmentUpdate(wrong.id, SegmentState.COPY_FINISHED, 1, 1))
+        harness.publish(wrong, SegmentUpdate(wrong.id, SegmentState.COPY_FINISHED, 1, BrokerId(1)))
         faults = [line.rpartition(": ")[2] for line in remote("verify", "--deep").lines[:-1]]
         assert "the manifest has another end offset than metadata" in faults
         assert "the manifest has another size bytes than metadata" in faults
@@ -241,9 +242,9 @@ class TestCollect:
         LogStartWriter(
             harness.store,
             harness.keys.partition(gone),
-            leader_epoch=1,
+            leader_epoch=LeaderEpoch(1),
             cluster_id=CLUSTER_ID,
-            broker_id=1,
+            broker_id=BrokerId(1),
             interval_ms=0,
         ).write(3, 0)
         assert remote("verify", "--topic", "old", *NOW).code == 1
@@ -391,7 +392,7 @@ class TestRecover:
 
     def test_deleted_topic_is_not_restored(self, harness: RemoteCommandHarness, remote: Remote) -> None:
         harness.copy(harness.partition(), 0, 9)
-        harness.publish(PartitionDelete(harness.partition(), PartitionDeleteState.MARKED, 0, 1))
+        harness.publish(PartitionDelete(harness.partition(), PartitionDeleteState.MARKED, 0, BrokerId(1)))
         outcome = remote("recover", "--all-topics")
         assert outcome.code == 1
         assert "was deleted" in outcome.out
@@ -415,7 +416,7 @@ class TestMetadataTopic:
         harness.topic("foo", FOO_ID, (0, 10, 9, 30))
         segment = harness.finished(harness.partition(), 0, 9)
         number = metadata_partition(harness.partition(), METADATA_PARTITIONS)
-        harness.publish(segment, SegmentUpdate(segment.id, SegmentState.COPY_FINISHED, 1, 1))
+        harness.publish(segment, SegmentUpdate(segment.id, SegmentState.COPY_FINISHED, 1, BrokerId(1)))
         harness.broker.next_log_start[number] = 2
         outcome = remote("verify")
         assert outcome.lines == ["1 partitions: 1 live"]
@@ -433,8 +434,8 @@ def test_events_of_a_segment_stay_in_one_batch(harness: RemoteCommandHarness) ->
     events = []
     for number in range(SEGMENTS_PER_BATCH + 1):
         identity = segment.id._replace(id=Uuid(number.to_bytes(16, "big")))
-        events.append(SegmentUpdate(identity, SegmentState.DELETE_STARTED, 0, 1))
-        events.append(SegmentUpdate(identity, SegmentState.DELETE_FINISHED, 0, 1))
+        events.append(SegmentUpdate(identity, SegmentState.DELETE_STARTED, 0, BrokerId(1)))
+        events.append(SegmentUpdate(identity, SegmentState.DELETE_FINISHED, 0, BrokerId(1)))
     assert [len(batch) for batch in batches(events)] == [2 * SEGMENTS_PER_BATCH, 2]
 
 

@@ -14,7 +14,7 @@ from broker.runtime.partitions.partition import ACKS_ALL, Partition
 from broker.runtime.partitions.partition_reads import FetchLimits, FetchParams, read
 from broker.runtime.partitions.reads import FetchIsolation, FetchTarget
 from protocol.errors import ErrorCode, KafkaError
-from protocol.ids import LeaderEpoch
+from protocol.ids import BrokerEpoch, BrokerId, LeaderEpoch
 from protocol.messages.alter_partition import AlterPartitionResponse
 from protocol.messages.metadata_records import (
     BrokerRegistrationChangeRecord,
@@ -37,7 +37,9 @@ def node() -> DataPlane:
 
 def fetch(partition: Partition, broker: int, offset: int, *, epoch: int | None = None) -> ErrorCode:
     broker_epoch = 10 * broker if epoch is None else epoch
-    return partition.on_follower_fetch(FollowerFetch(broker, broker_epoch, LeaderEpoch(-1), offset, 0))
+    return partition.on_follower_fetch(
+        FollowerFetch(BrokerId(broker), BrokerEpoch(broker_epoch), LeaderEpoch(-1), offset, 0)
+    )
 
 
 def isr_of(partition: Partition) -> IsrState:
@@ -111,7 +113,9 @@ class TestExpand:
         node.apply(FenceBrokerRecord(id=3, epoch=30))
         partition = node.partition()
         target = FetchTarget("t", partition.topic_id, 0, 0, 1000)
-        follower = FetchParams(FetchIsolation.LOG_END, needs_leader=True, broker_id=3, broker_epoch=30)
+        follower = FetchParams(
+            FetchIsolation.LOG_END, needs_leader=True, broker_id=BrokerId(3), broker_epoch=BrokerEpoch(30)
+        )
         result = read(partition, target, follower, FetchLimits(1000, True), is_first_look=True)
         assert not result.is_idle  # an idle partition would wait for the next write
         node.apply(UnfenceBrokerRecord(id=3, epoch=30))
@@ -268,7 +272,7 @@ class TestAnswers:
         partition = self.expanding(node)
         pending = partition.leader_role.isr
         assert isinstance(pending, PendingExpand)
-        proposal = partition.leader_role.proposal(pending, 1)
+        proposal = partition.leader_role.proposal(pending, BrokerEpoch(1))
         node.change_isr(partition.topic_id, 1)
         partition.isr_updater.on_isr_outcome(Confirmed(proposal, LeaderEpoch(0), 2, frozenset({1, 2, 3})))
         assert isr_of(partition) == CommittedIsr(frozenset({1}))

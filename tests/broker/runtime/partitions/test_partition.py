@@ -7,7 +7,7 @@ import pytest
 from broker.replication.leader import FollowerFetch
 from broker.runtime.partitions.partition import ACKS_ALL, Partition, RecordsRefused
 from protocol.errors import ErrorCode, KafkaError
-from protocol.ids import LeaderEpoch
+from protocol.ids import BrokerEpoch, BrokerId, LeaderEpoch
 from storage.config import CleanupPolicy, LogConfig
 from tests.support.harnesses.data_plane import DataPlane, batch
 
@@ -22,7 +22,7 @@ def code_of(error: pytest.ExceptionInfo[KafkaError]) -> ErrorCode:
 
 
 def follow(partition: Partition, broker_id: int, offset: int) -> ErrorCode:
-    return partition.on_follower_fetch(FollowerFetch(broker_id, -1, LeaderEpoch(-1), offset, 0))
+    return partition.on_follower_fetch(FollowerFetch(BrokerId(broker_id), BrokerEpoch(-1), LeaderEpoch(-1), offset, 0))
 
 
 class TestAppend:
@@ -218,7 +218,7 @@ class TestDeleteRecords:
         assert partition.record_deletion.delete_records(2) == 2
         partition.record_deletion.when_deleted(2, trimmed.append)
         assert partition.low_watermark() == 0  # replica 2 has not deleted the record yet
-        partition.on_follower_fetch(FollowerFetch(2, -1, LeaderEpoch(-1), 3, log_start_offset=2))
+        partition.on_follower_fetch(FollowerFetch(BrokerId(2), BrokerEpoch(-1), LeaderEpoch(-1), 3, log_start_offset=2))
         assert trimmed == [ErrorCode.NONE]
 
     def test_delete_records_to_minus_one_means_the_high_watermark(self, node: DataPlane) -> None:

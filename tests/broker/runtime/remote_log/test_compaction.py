@@ -6,6 +6,7 @@ from random import Random
 import pytest
 
 from broker.runtime.remote_log import layout_tracker as remote_layout
+from protocol.ids import BrokerId
 from protocol.records.control import ControlType
 from storage.tiered.catalog.remote_log_layout import RemoteLogLayout
 from storage.tiered.catalog.segment_spans import SegmentSpan
@@ -209,7 +210,7 @@ async def test_late_copy_restores_no_compacted_record(harness: CompactedLogHarne
         start_offset=1,
         end_offset=compacted[-1].end_offset,
         max_timestamp_ms=1,
-        broker_id=9,
+        broker_id=BrokerId(9),
         event_timestamp_ms=1,
         size_bytes=100,
         leader_epochs=(compacted[0].leader_epochs[0]._replace(start_offset=1),),
@@ -217,7 +218,7 @@ async def test_late_copy_restores_no_compacted_record(harness: CompactedLogHarne
     )
     cache = harness.bucket.metadata.cache(raw.id.partition)
     cache.add(raw)
-    cache.update(SegmentUpdate(raw.id, FINISHED, 1, 9))
+    cache.update(SegmentUpdate(raw.id, FINISHED, 1, BrokerId(9)))
     assert TableReader(harness).read_all().seen == seen
 
 

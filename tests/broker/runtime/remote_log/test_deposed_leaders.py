@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from protocol.ids import LeaderEpoch, Offset
+from protocol.ids import BrokerId, LeaderEpoch, Offset
 from protocol.primitives import Uuid
 from storage.config import CleanupPolicy
 from storage.tiered.bucket.partition_objects import PartitionObjects
@@ -26,7 +26,9 @@ class Cluster:
         self.first, self.second = (self._broker(number) for number in (1, 2))
 
     def _broker(self, number: int) -> Broker:
-        starts = PartitionObjects(self.store, ObjectKeys("p/"), cluster_id="c", broker_id=number, now_ms=lambda: 0)
+        starts = PartitionObjects(
+            self.store, ObjectKeys("p/"), cluster_id="c", broker_id=BrokerId(number), now_ms=lambda: 0
+        )
         return Broker(self.bucket, number, log_starts=starts).start()
 
     async def depose_first(self, segments: int = 3) -> None:

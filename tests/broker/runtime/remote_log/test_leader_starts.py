@@ -13,6 +13,7 @@ from broker.runtime.partitions.reads import FetchIsolation, FetchTarget
 from broker.runtime.remote_log.leader_starts import LeaderStarts
 from broker.runtime.remote_log.settings import RemoteLogSettings
 from protocol.errors import ErrorCode, KafkaError
+from protocol.ids import BrokerId, LeaderEpoch
 from protocol.primitives import Uuid
 from storage.config import LogConfig
 from storage.tiered.catalog.lineage import encode_epochs
@@ -214,7 +215,9 @@ def test_deleted_records_stay_deleted() -> None:
     async def test(harness: Harness) -> None:
         identity = await harness.lose()
         harness.fill(identity, 3, 2)
-        harness.kept = LogStart(log_start_offset=4, leader_epoch=0, cluster_id="c", broker_id=2, timestamp_ms=0)
+        harness.kept = LogStart(
+            log_start_offset=4, leader_epoch=LeaderEpoch(0), cluster_id="c", broker_id=BrokerId(2), timestamp_ms=0
+        )
         harness.elect(identity, 1)
         await harness.settle()
         assert harness.bounds == (4, 5, 5)
@@ -225,7 +228,9 @@ def test_deleted_records_stay_deleted() -> None:
 def test_log_without_records_continues_at_its_end_offset() -> None:
     async def test(harness: Harness) -> None:
         identity = await harness.lose()
-        harness.kept = LogStart(log_start_offset=9, leader_epoch=0, cluster_id="c", broker_id=2, timestamp_ms=0)
+        harness.kept = LogStart(
+            log_start_offset=9, leader_epoch=LeaderEpoch(0), cluster_id="c", broker_id=BrokerId(2), timestamp_ms=0
+        )
         harness.elect(identity, 1)
         await harness.settle()
         assert harness.partition().is_leader

@@ -8,7 +8,7 @@ import pytest
 
 from broker.runtime.remote_log.copying import REST_FACTOR
 from broker.runtime.remote_log.settings import RemoteLogSettings
-from protocol.ids import LeaderEpoch
+from protocol.ids import BrokerId, LeaderEpoch
 from storage.directories.checkpoints import LeaderEpochEntry
 from storage.tiered.bucket.reconcile import COPY_LEASE_MS
 from storage.tiered.errors import RemoteStorageError, RetriableRemoteStorageError
@@ -490,7 +490,9 @@ async def test_copy_finished_after_it_was_judged_abandoned_stays() -> None:
     await a_while(70)
     (copy,) = [each for each in bucket.segments(SegmentState.COPY_STARTED) if each.broker_id == 1]
     done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-    bucket.metadata.publish(SegmentUpdate(copy.id, SegmentState.COPY_FINISHED, second.clock.now_ms(), 1), done)
+    bucket.metadata.publish(
+        SegmentUpdate(copy.id, SegmentState.COPY_FINISHED, second.clock.now_ms(), BrokerId(1)), done
+    )
     await a_while(60)
     assert bucket.ranges() == [(0, 9)]
     await first.crash()
@@ -561,7 +563,7 @@ async def test_lost_remote_segment_is_copied_again_from_the_local_log() -> None:
     cache = bucket.metadata.cache(PARTITION)
     lost = bucket.segments()[1]
     for state in (SegmentState.DELETE_STARTED, SegmentState.DELETE_FINISHED):
-        cache.update(SegmentUpdate(lost.id, state, 0, 1))
+        cache.update(SegmentUpdate(lost.id, state, 0, BrokerId(1)))
     del bucket.storage.stored[lost.id.id]
     await a_while()
     assert set(bucket.ranges()) >= {(0, 9), (10, 19), (20, 29)}

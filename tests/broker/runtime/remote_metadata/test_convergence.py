@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from protocol.ids import LeaderEpoch
+from protocol.ids import BrokerId, LeaderEpoch
 from protocol.primitives import Uuid
 from storage.tiered.catalog.metadata_records import MetadataEvent, decode_event, partition_of
 from storage.tiered.errors import InvalidSegmentTransition, RemoteMetadataNotReady
@@ -106,14 +106,14 @@ class History:
         """Return an event for a new or known segment; like a leader, with one pending event per segment at most."""
         if self.rng.random() < 0.01:
             removal = self.rng.choice(list(PartitionDeleteState))
-            return PartitionDelete(partition, removal, next(self.numbers), broker.broker_id)
+            return PartitionDelete(partition, removal, next(self.numbers), BrokerId(broker.broker_id))
         known = [one for one in broker.manager.segments(partition) if one.id.id not in self.in_use]
         if not known or self.rng.random() < 0.35:
             return self.segment(partition, broker.broker_id)
         chosen = self.rng.choice(known)
         state = self.rng.choice(NEXT[chosen.state])
         custom = self.rng.choice([None, b"custom"])
-        return SegmentUpdate(chosen.id, state, next(self.numbers), broker.broker_id, custom)
+        return SegmentUpdate(chosen.id, state, next(self.numbers), BrokerId(broker.broker_id), custom)
 
     def segment(self, partition: TopicIdPartition, broker_id: int) -> RemoteSegment:
         start = self.rng.randrange(50)
@@ -126,7 +126,7 @@ class History:
             start_offset=start,
             end_offset=end,
             max_timestamp_ms=0,
-            broker_id=broker_id,
+            broker_id=BrokerId(broker_id),
             event_timestamp_ms=next(self.numbers),
             size_bytes=1,
             leader_epochs=tuple(epochs),

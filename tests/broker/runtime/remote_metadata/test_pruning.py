@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from broker.runtime.remote_metadata.pruning import LedMetadataLog, RemoteMetadataPruning
 from broker.runtime.remote_metadata.settings import parse_remote_metadata_settings
 from broker.runtime.remote_metadata.tail import RemoteMetadataPartition
-from protocol.ids import LeaderEpoch
+from protocol.ids import BrokerId, LeaderEpoch
 from protocol.primitives import Uuid
 from storage.tiered.catalog.materialized_metadata import MaterializedMetadata
 from storage.tiered.catalog.metadata_records import decode_event
@@ -58,7 +58,7 @@ def segment(number: int) -> RemoteSegment:
         start_offset=number,
         end_offset=number,
         max_timestamp_ms=1,
-        broker_id=1,
+        broker_id=BrokerId(1),
         event_timestamp_ms=1,
         size_bytes=1,
         leader_epochs=(SegmentEpoch(LeaderEpoch(0), number),),
@@ -70,10 +70,10 @@ def test_rewrite_includes_every_segment_among_empty_rows() -> None:
     tail.begin(MaterializedMetadata(), EVENTS, LeaderEpoch(0))
     for number in range(SEGMENTS):
         tail.metadata.apply(segment(number))
-        tail.metadata.apply(SegmentUpdate(segment(number).id, SegmentState.COPY_FINISHED, 2, 1))
+        tail.metadata.apply(SegmentUpdate(segment(number).id, SegmentState.COPY_FINISHED, 2, BrokerId(1)))
     for number in (*range(400), *range(450, 950)):
         for state in (SegmentState.DELETE_STARTED, SegmentState.DELETE_FINISHED):
-            tail.metadata.apply(SegmentUpdate(segment(number).id, state, 2, 1))
+            tail.metadata.apply(SegmentUpdate(segment(number).id, state, 2, BrokerId(1)))
     log = Log()
     settings = parse_remote_metadata_settings({"ottla.prune.min.records": "1"})
     pruning = RemoteMetadataPruning(Logs(log), settings, lambda _: tail, lambda number, wanted: None)

@@ -11,7 +11,7 @@ from broker.metadata.image.config_image import ConfigResource, ResourceType, con
 from broker.metadata.image.delta import MetadataDelta
 from broker.metadata.image.metadata_image import EMPTY_IMAGE, Provenance
 from broker.runtime.remote_metadata.settings import parse_remote_metadata_settings
-from protocol.ids import LeaderEpoch
+from protocol.ids import BrokerId, LeaderEpoch
 from protocol.primitives import Uuid
 from storage.files import write_file
 from storage.tiered.catalog.metadata_partitioner import metadata_partition
@@ -51,7 +51,7 @@ def segment(number: int, partition: TopicIdPartition = PARTITION) -> RemoteSegme
         start_offset=number * 10,
         end_offset=number * 10 + 9,
         max_timestamp_ms=1,
-        broker_id=1,
+        broker_id=BrokerId(1),
         event_timestamp_ms=2,
         size_bytes=3,
         leader_epochs=(SegmentEpoch(LeaderEpoch(0), number * 10),),
@@ -59,7 +59,7 @@ def segment(number: int, partition: TopicIdPartition = PARTITION) -> RemoteSegme
 
 
 def update(known: RemoteSegment, state: SegmentState) -> SegmentUpdate:
-    return SegmentUpdate(known.id, state, 5, 1)
+    return SegmentUpdate(known.id, state, 5, BrokerId(1))
 
 
 def drive(closing: Coroutine[Any, Any, None], loop: ManualLoop) -> None:
@@ -339,7 +339,7 @@ def test_removed_partition_is_dropped() -> None:
     cluster = Cluster()
     cluster.assign(cluster.here)
     cluster.publish(cluster.here, segment(1))
-    marked = PartitionDelete(PARTITION, PartitionDeleteState.MARKED, 1, 1)
+    marked = PartitionDelete(PARTITION, PartitionDeleteState.MARKED, 1, BrokerId(1))
     cluster.publish(cluster.here, marked)
     assert cluster.here.manager.removals() == [marked]
     cluster.publish(cluster.here, marked._replace(state=PartitionDeleteState.STARTED))
@@ -374,7 +374,7 @@ def test_leader_lists_all_partitions_with_remote_data() -> None:
     cluster.loop.advance(2)
     assert leader.manager.held() == [(PARTITION, None)]
     assert other.manager.held() == [], "the broker leads other partitions"
-    cluster.publish(other, PartitionDelete(PARTITION, PartitionDeleteState.MARKED, 1, 2))
+    cluster.publish(other, PartitionDelete(PARTITION, PartitionDeleteState.MARKED, 1, BrokerId(2)))
     assert leader.manager.held() == [(PARTITION, PartitionDeleteState.MARKED)]
 
 

@@ -7,6 +7,7 @@ from broker.net.peer import SocketAddress, TcpConnect
 from broker.replication.fetch_plan import FetcherSettings, Sender, fetch_request
 from broker.runtime.replication.fetch_transport import NetworkFetchTransport, Unanswered
 from protocol.api_keys import ApiKey
+from protocol.ids import BrokerEpoch, BrokerId
 from protocol.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
 from protocol.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
 from protocol.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse
@@ -18,7 +19,9 @@ T = TypeVar("T")
 
 
 def request() -> FetchRequest:
-    return fetch_request(Sender(9, 77), FetcherSettings(), [], session_id=3, session_epoch=4, wait_ms=500)
+    return fetch_request(
+        Sender(BrokerId(9), BrokerEpoch(77)), FetcherSettings(), [], session_id=3, session_epoch=4, wait_ms=500
+    )
 
 
 def answer(_request: object) -> FetchResponse:

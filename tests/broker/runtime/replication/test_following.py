@@ -10,6 +10,7 @@ from broker.replication.fetch_plan import FetcherSettings, Sender
 from broker.replication.fetch_state import FetchPhase
 from broker.runtime.replication.fetch_transport import EpochEndsDone, FetchDone, OffsetsDone
 from broker.runtime.replication.replica_fetcher_manager import ReplicaFetcherManager
+from protocol.ids import BrokerEpoch, BrokerId
 from protocol.messages.fetch import FetchRequest
 from protocol.messages.list_offsets import ListOffsetsRequest
 from protocol.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest
@@ -54,7 +55,7 @@ class Pair:
             make_runtime(self.follower.loop, deadlines=self.follower.deadlines),
             self,
             self.follower.metadata,
-            lambda: Sender(FOLLOWER, 1),
+            lambda: Sender(BrokerId(FOLLOWER), BrokerEpoch(1)),
             listener=LISTENER,
             settings=FetcherSettings(),
             fetcher_count=lambda: 1,

@@ -9,6 +9,7 @@ from broker.replication.fetch_plan import FetcherSettings, Sender
 from broker.replication.fetch_state import FetchPhase
 from broker.runtime.remote_log.segment_source import RemoteSegmentSource
 from broker.runtime.replication.replica_fetcher_manager import ReplicaFetcherManager
+from protocol.ids import BrokerEpoch, BrokerId
 from protocol.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest
 from protocol.primitives import Uuid
 from storage.config import LogConfig
@@ -44,7 +45,7 @@ class TieredPair(Pair):
             make_runtime(self.follower.loop, deadlines=self.follower.deadlines),
             self,
             self.follower.metadata,
-            lambda: Sender(FOLLOWER, 1),
+            lambda: Sender(BrokerId(FOLLOWER), BrokerEpoch(1)),
             listener=LISTENER,
             settings=FetcherSettings(),
             fetcher_count=lambda: 1,
@@ -84,10 +85,10 @@ class TieredPair(Pair):
             local = backlog.segments[0]
             facts = closed(log, local, backlog)
             identity = RemoteSegmentId(self.name, Uuid(facts.base_offset.to_bytes(16, "big")))
-            segment = describe(log, local, facts, identity, broker_id=1, now_ms=NOW_MS)
+            segment = describe(log, local, facts, identity, broker_id=BrokerId(1), now_ms=NOW_MS)
             self.storage.copy_segment(segment, files_of(self.leader.fs, log, local, facts))
             self.metadata.add(segment)
-            self.metadata.update(SegmentUpdate(identity, SegmentState.COPY_FINISHED, NOW_MS, 1))
+            self.metadata.update(SegmentUpdate(identity, SegmentState.COPY_FINISHED, NOW_MS, BrokerId(1)))
             log.highest_remote_offset = segment.end_offset
         log.detach_segments([segment for segment in log.segments if segment is not log.active_segment])
 
@@ -131,7 +132,7 @@ def test_empty_follower_starts_at_the_leaders_local_log_start(pair: TieredPair) 
     assert pair.copy.local_log_start_offset == 6
     assert [entry.epoch for entry in pair.copy.epochs.entries] == [0, 1]
     assert pair.phase is FetchPhase.FETCHING
-    assert pair.leader.partition().isr_updater.is_in_sync(FOLLOWER)
+    assert pair.leader.partition().isr_updater.is_in_sync(BrokerId(FOLLOWER))
 
 
 def test_follower_continues_after_the_build(pair: TieredPair) -> None:

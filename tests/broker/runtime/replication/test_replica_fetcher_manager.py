@@ -12,6 +12,7 @@ from broker.runtime.replication.follower_replica import FollowerReplica
 from broker.runtime.replication.replica_fetcher import SLICE_BYTES
 from broker.runtime.replication.replica_fetcher_manager import ReplicaFetcherManager, fetcher_index
 from protocol.errors import ErrorCode, KafkaError
+from protocol.ids import BrokerEpoch, BrokerId
 from tests.support.fakes.runtimes import make_runtime
 from tests.support.harnesses.fetch_harness import RECORD, FakeReplica, FollowerHarness
 
@@ -293,7 +294,7 @@ def test_fetching_begins_after_registration() -> None:
         make_runtime(harness.loop),
         harness.transport,
         harness.metadata,
-        lambda: Sender(harness.BROKER_ID, epochs[-1]),
+        lambda: Sender(BrokerId(harness.BROKER_ID), BrokerEpoch(epochs[-1])),
         listener="INTERNAL",
         settings=FetcherSettings(),
         fetcher_count=lambda: 1,

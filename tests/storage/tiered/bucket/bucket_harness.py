@@ -10,7 +10,7 @@ from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from random import Random
 
-from protocol.ids import LeaderEpoch
+from protocol.ids import BrokerId, LeaderEpoch
 from protocol.primitives import Buffer, Uuid
 from storage.tiered.bucket.listing import StoredSegment
 from storage.tiered.bucket.reconcile import Coverage
@@ -154,7 +154,7 @@ class BucketHarness:
             start_offset=start,
             end_offset=end,
             max_timestamp_ms=self.now_ms,
-            broker_id=broker_id,
+            broker_id=BrokerId(broker_id),
             event_timestamp_ms=self.now_ms,
             size_bytes=1,
             leader_epochs=(SegmentEpoch(LeaderEpoch(0), start),),

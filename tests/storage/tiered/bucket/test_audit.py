@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from protocol.ids import LeaderEpoch
+from protocol.ids import BrokerId, LeaderEpoch
 from protocol.primitives import Uuid
 from storage.tiered.bucket.audit import Audit, AuditContext, PartitionReport, summary
 from storage.tiered.bucket.collection import Collection
@@ -65,7 +65,7 @@ class AuditHarness:
             start_offset=start,
             end_offset=end,
             max_timestamp_ms=0,
-            broker_id=1,
+            broker_id=BrokerId(1),
             event_timestamp_ms=0,
             size_bytes=1,
             leader_epochs=tuple(SegmentEpoch(LeaderEpoch(number), at) for number, at in epochs or [(0, start)]),
@@ -81,7 +81,7 @@ class AuditHarness:
         """Publish COPY_STARTED and further events."""
         self.journal.known.apply(segment)
         for state in states:
-            self.journal.known.apply(SegmentUpdate(segment.id, state, at_ms, 1))
+            self.journal.known.apply(SegmentUpdate(segment.id, state, at_ms, BrokerId(1)))
 
     def finished(self, number: int, start: int, end: int, *epochs: tuple[int, int]) -> RemoteSegment:
         segment = self.segment(number, start, end, *epochs)
@@ -259,7 +259,7 @@ def test_segments_of_removed_topic_are_reported_and_kept(harness: AuditHarness) 
 
 def test_leftovers_of_deleted_partition_are_collected(harness: AuditHarness) -> None:
     harness.finished(1, 0, 9)
-    harness.journal.known.apply(PartitionDelete(FOO, PartitionDeleteState.FINISHED, 0, 1))
+    harness.journal.known.apply(PartitionDelete(FOO, PartitionDeleteState.FINISHED, 0, BrokerId(1)))
     harness.log_start_offset = None
     assert harness.findings() == [Finding.ORPHAN]
     assert harness.collect() == 1

@@ -2,7 +2,7 @@
 
 import pytest
 
-from protocol.ids import LeaderEpoch
+from protocol.ids import BrokerId, LeaderEpoch
 from protocol.primitives import Uuid
 from storage.directories.checkpoints import LeaderEpochEntry
 from storage.producer_state import ProducerEntry, ProducerState
@@ -58,7 +58,7 @@ class Bucket:
             start_offset=start,
             end_offset=end,
             max_timestamp_ms=500,
-            broker_id=2,
+            broker_id=BrokerId(2),
             event_timestamp_ms=600,
             size_bytes=1_000,
             leader_epochs=tuple(SegmentEpoch(LeaderEpoch(number), at) for number, at in epochs),
@@ -155,18 +155,28 @@ def test_scenario_5_latest_leader_determines_the_lineage(bucket: Bucket) -> None
 
 def test_highest_epoch_covers_all_objects(bucket: Bucket) -> None:
     bucket.copy(0, 9, [(0, 0)])
-    LogStartWriter(bucket.store, KEYS.partition(FOO), leader_epoch=8, cluster_id="c", broker_id=1, interval_ms=0).write(
-        4, 0
-    )
+    LogStartWriter(
+        bucket.store,
+        KEYS.partition(FOO),
+        leader_epoch=LeaderEpoch(8),
+        cluster_id="c",
+        broker_id=BrokerId(1),
+        interval_ms=0,
+    ).write(4, 0)
     found = bucket.inventory()
     assert (found.highest_epoch, found.log_start_offset, found.cluster_id) == (8, 4, "c")
 
 
 def test_records_that_were_deleted_stay_deleted(bucket: Bucket) -> None:
     bucket.copy(0, 9, [(0, 0)])
-    LogStartWriter(bucket.store, KEYS.partition(FOO), leader_epoch=0, cluster_id="c", broker_id=1, interval_ms=0).write(
-        25, 0
-    )
+    LogStartWriter(
+        bucket.store,
+        KEYS.partition(FOO),
+        leader_epoch=LeaderEpoch(0),
+        cluster_id="c",
+        broker_id=BrokerId(1),
+        interval_ms=0,
+    ).write(25, 0)
     found = bucket.inventory()
     assert (found.log_start_offset, found.next_offset, found.holes) == (25, 25, ())
 

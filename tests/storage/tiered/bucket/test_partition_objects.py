@@ -1,6 +1,6 @@
 """Log start and topic objects, through the class that brokers use."""
 
-from protocol.ids import LeaderEpoch, Offset
+from protocol.ids import BrokerId, LeaderEpoch, Offset
 from protocol.primitives import Uuid
 from storage.tiered.bucket.partition_objects import PartitionObjects
 from storage.tiered.format.log_start_object import read_log_start
@@ -22,7 +22,7 @@ class Clock:
 
 
 def broker(store: MemoryObjectStore, clock: Clock, broker_id: int = 1) -> PartitionObjects:
-    return PartitionObjects(store, KEYS, cluster_id="c", broker_id=broker_id, interval_ms=100, now_ms=clock)
+    return PartitionObjects(store, KEYS, cluster_id="c", broker_id=BrokerId(broker_id), interval_ms=100, now_ms=clock)
 
 
 def offset(store: MemoryObjectStore) -> int | None:
@@ -81,9 +81,9 @@ def test_returning_leader_creates_new_writer() -> None:
 def test_topics_are_described_when_they_change() -> None:
     store, clock = MemoryObjectStore(), Clock()
     leader = broker(store, clock)
-    assert leader.on_topic(description(1), 3)
-    assert leader.on_topic(description(2), 3)
-    assert leader.on_topic(description(2), 3)
+    assert leader.on_topic(description(1), LeaderEpoch(3))
+    assert leader.on_topic(description(2), LeaderEpoch(3))
+    assert leader.on_topic(description(2), LeaderEpoch(3))
     assert sum(call.operation == "put" for call in store.calls) == 2
     directory = DIRECTORY.removesuffix("0/")
     assert read_topic(store, directory) == description(2)
@@ -95,7 +95,7 @@ def test_objects_of_removed_topic_are_deleted() -> None:
     other = FOO._replace(partition=1)
     leader.on_log_start(FOO, LeaderEpoch(3), Offset(5), at_once=True)
     leader.on_log_start(other, LeaderEpoch(3), Offset(5), at_once=True)
-    leader.on_topic(description(2), 3)
+    leader.on_topic(description(2), LeaderEpoch(3))
     leader.forget(other)
     assert len(store.keys()) == 2
     leader.forget(FOO)

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from protocol.ids import BrokerId, LeaderEpoch
 from protocol.primitives import Uuid, uuid_to_text
 from storage.tiered.bucket.recovery_plan import ClusterTopics, RecoveryOptions, TopicPlan, plan_topic
 from storage.tiered.bucket.topic_inventory import incarnations, topics_in
@@ -24,7 +25,7 @@ from tests.storage.tiered.bucket.test_inventory import FOO, KEYS, Bucket
 NOW_MS = 9_000
 EMPTY = ClusterTopics({}, {})
 ALIVE = ClusterTopics({FOO.topic_id: "foo"}, {"foo": FOO.topic_id})
-OPTIONS = RecoveryOptions(now_ms=NOW_MS, cluster_id="c", broker_id=-1)
+OPTIONS = RecoveryOptions(now_ms=NOW_MS, cluster_id="c", broker_id=BrokerId(-1))
 DIRECTORY = KEYS.partition(FOO).removesuffix("3/")
 
 
@@ -75,7 +76,9 @@ def test_lost_metadata_of_existing_topic_are_published_again(harness: RecoveryHa
     assert plan.exists
     assert plan.event_count == 4
     harness.publish(plan)
-    assert harness.live() == [replace(segment, broker_id=-1, event_timestamp_ms=NOW_MS) for segment in segments]
+    assert harness.live() == [
+        replace(segment, broker_id=BrokerId(-1), event_timestamp_ms=NOW_MS) for segment in segments
+    ]
 
 
 def test_repeated_recovery_plans_no_events(harness: RecoveryHarness) -> None:
@@ -95,7 +98,7 @@ def test_segment_being_deleted_is_not_recovered(harness: RecoveryHarness) -> Non
     segment = harness.copy(0, 9, [(0, 0)])
     harness.publish_events(
         replace(segment, state=SegmentState.COPY_STARTED),
-        SegmentUpdate(segment.id, SegmentState.DELETE_STARTED, 0, 1),
+        SegmentUpdate(segment.id, SegmentState.DELETE_STARTED, 0, BrokerId(1)),
     )
     assert harness.plan(ALIVE).event_count == 0
     assert harness.plan(EMPTY).event_count == 0
@@ -181,7 +184,12 @@ def test_plan_warns_of_segments_beyond_retention(harness: RecoveryHarness) -> No
 def test_plan_keeps_log_start_offset(harness: RecoveryHarness) -> None:
     harness.copy(0, 9, [(0, 0)])
     LogStartWriter(
-        harness.store, KEYS.partition(FOO), leader_epoch=3, cluster_id="c", broker_id=1, interval_ms=0
+        harness.store,
+        KEYS.partition(FOO),
+        leader_epoch=LeaderEpoch(3),
+        cluster_id="c",
+        broker_id=BrokerId(1),
+        interval_ms=0,
     ).write(4, 0)
     plan = harness.plan()
     assert (plan.partitions[3].log_start_offset, plan.partitions[3].raised_log_start) == (4, None)
@@ -208,7 +216,7 @@ def test_objects_of_another_cluster_need_from_cluster(harness: RecoveryHarness) 
 @pytest.mark.parametrize("state", PartitionDeleteState)
 def test_deleted_topic_is_not_restored(harness: RecoveryHarness, state: PartitionDeleteState) -> None:
     harness.copy(0, 9, [(0, 0)])
-    harness.publish_events(PartitionDelete(FOO, state, 0, 1))
+    harness.publish_events(PartitionDelete(FOO, state, 0, BrokerId(1)))
     assert "was deleted" in harness.plan().refusals[0]
 
 

@@ -10,7 +10,7 @@ from random import Random
 
 import pytest
 
-from protocol.ids import LeaderEpoch
+from protocol.ids import BrokerId, LeaderEpoch
 from storage.directories.checkpoints import LeaderEpochEntry
 from storage.tiered.bucket.inventory import PartitionInventory
 from storage.tiered.bucket.recovery_plan import ClusterTopics, RecoveryOptions, plan_topic
@@ -21,7 +21,7 @@ from storage.tiered.catalog.metadata_journal import KnownPartition
 from storage.tiered.segment_metadata import RemoteSegment, RemoteSegmentId, SegmentState, SegmentUpdate
 from tests.storage.tiered.bucket.test_inventory import FOO, KEYS, Bucket
 
-OPTIONS = RecoveryOptions(now_ms=0, cluster_id="c", broker_id=-1)
+OPTIONS = RecoveryOptions(now_ms=0, cluster_id="c", broker_id=BrokerId(-1))
 BROKERS = 3
 
 
@@ -94,7 +94,7 @@ class RandomCopies:
 
 def learn(cache: RemoteLogMetadataCache, segment: RemoteSegment) -> None:
     cache.add(replace(segment, state=SegmentState.COPY_STARTED))
-    cache.update(SegmentUpdate(segment.id, SegmentState.COPY_FINISHED, 0, 1))
+    cache.update(SegmentUpdate(segment.id, SegmentState.COPY_FINISHED, 0, BrokerId(1)))
 
 
 def recovered(simulation: RandomCopies) -> tuple[PartitionInventory, RemoteLogMetadataCache, int]:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocol.ids import LeaderEpoch
+from protocol.ids import BrokerId, LeaderEpoch
 from protocol.primitives import Uuid
 from storage.directories.checkpoints import LeaderEpochEntry
 from storage.errors import CorruptCheckpoint
@@ -28,7 +28,7 @@ def segment(first: int, last: int, *epochs: tuple[int, int], number: int = 0) ->
         start_offset=first,
         end_offset=last,
         max_timestamp_ms=0,
-        broker_id=1,
+        broker_id=BrokerId(1),
         event_timestamp_ms=0,
         size_bytes=100,
         leader_epochs=tuple(SegmentEpoch(LeaderEpoch(number), at) for number, at in epochs),

@@ -4,6 +4,7 @@ import gc
 import weakref
 from dataclasses import replace
 
+from protocol.ids import BrokerId
 from storage.tiered.catalog.materialized_metadata import MaterializedMetadata
 from storage.tiered.segment_metadata import (
     PartitionDelete,
@@ -29,7 +30,7 @@ class ChangeRecorder:
 
 
 def events(first: RemoteSegment, *states: SegmentState) -> list[SegmentUpdate]:
-    return [SegmentUpdate(first.id, state, 1, 2) for state in states]
+    return [SegmentUpdate(first.id, state, 1, BrokerId(2)) for state in states]
 
 
 def test_empty_cache_is_stable_while_referenced() -> None:
@@ -63,7 +64,7 @@ def test_observer_of_held_cache_sees_all_changes() -> None:
 
 def test_partition_with_running_removal_is_listed() -> None:
     metadata = MaterializedMetadata()
-    metadata.apply(PartitionDelete(PARTITION, PartitionDeleteState.MARKED, 1, 2))
+    metadata.apply(PartitionDelete(PARTITION, PartitionDeleteState.MARKED, 1, BrokerId(2)))
     gc.collect()
     deletion = metadata.cache(PARTITION).deletion
     assert deletion is not None

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from protocol.ids import LeaderEpoch
+from protocol.ids import BrokerId, LeaderEpoch
 from protocol.primitives import Uuid
 from storage.tiered.catalog.metadata_cache import RemoteLogMetadataCache
 from storage.tiered.catalog.segment_state import PastState, UnknownSegment
@@ -42,7 +42,7 @@ def segment(
         start_offset=start,
         end_offset=end,
         max_timestamp_ms=number,
-        broker_id=1,
+        broker_id=BrokerId(1),
         event_timestamp_ms=5,
         size_bytes=100 + number,
         leader_epochs=tuple(SegmentEpoch(LeaderEpoch(number), at) for number, at in epochs),
@@ -53,7 +53,7 @@ def segment(
 
 
 def update(known: RemoteSegment, state: SegmentState, custom_metadata: bytes | None = None) -> SegmentUpdate:
-    return SegmentUpdate(known.id, state, 7, 2, custom_metadata)
+    return SegmentUpdate(known.id, state, 7, BrokerId(2), custom_metadata)
 
 
 def copied(cache: RemoteLogMetadataCache, new: RemoteSegment) -> RemoteSegment:
@@ -193,11 +193,11 @@ def test_next_segment_with_aborted_transactions_is_found() -> None:
 def test_finished_removal_empties_the_cache() -> None:
     cache = RemoteLogMetadataCache(PARTITION)
     copied(cache, segment(1, 0, 9, [(0, 0)]))
-    cache.delete_partition(PartitionDelete(PARTITION, PartitionDeleteState.STARTED, 1, 1))
+    cache.delete_partition(PartitionDelete(PARTITION, PartitionDeleteState.STARTED, 1, BrokerId(1)))
     with pytest.raises(PastState):
-        cache.delete_partition(PartitionDelete(PARTITION, PartitionDeleteState.MARKED, 1, 1))
+        cache.delete_partition(PartitionDelete(PARTITION, PartitionDeleteState.MARKED, 1, BrokerId(1)))
     assert len(cache) == 1
-    cache.delete_partition(PartitionDelete(PARTITION, PartitionDeleteState.FINISHED, 1, 1))
+    cache.delete_partition(PartitionDelete(PARTITION, PartitionDeleteState.FINISHED, 1, BrokerId(1)))
     assert cache.is_empty
     assert cache.highest_offset(LeaderEpoch(0)) is None
 
@@ -220,7 +220,7 @@ def random_segment(rng: random.Random, number: int) -> RemoteSegment:
 def random_event(rng: random.Random, made: list[RemoteSegment]) -> RemoteSegment | SegmentUpdate | PartitionDelete:
     choice = rng.random()
     if choice < 0.01:
-        return PartitionDelete(PARTITION, rng.choice(list(PartitionDeleteState)), 3, 4)
+        return PartitionDelete(PARTITION, rng.choice(list(PartitionDeleteState)), 3, BrokerId(4))
     if choice < 0.35 or not made:
         made.append(random_segment(rng, len(made)))
         return made[-1]
@@ -230,7 +230,7 @@ def random_event(rng: random.Random, made: list[RemoteSegment]) -> RemoteSegment
         rng.choice(made[-30:]).id,
         rng.choice(list(SegmentState)),
         rng.randrange(100),
-        rng.randrange(3),
+        BrokerId(rng.randrange(3)),
         rng.choice([None, b"more"]),
     )
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from protocol.ids import LeaderEpoch
+from protocol.ids import BrokerId, LeaderEpoch
 from protocol.primitives import Uuid
 from storage.tiered.catalog.lineage import Lineage
 from storage.tiered.catalog.materialized_metadata import MaterializedMetadata
@@ -43,7 +43,7 @@ def segment(rng: random.Random) -> RemoteSegment:
         start_offset=start,
         end_offset=start + rng.randrange(20),
         max_timestamp_ms=rng.choice([-1, 5]),
-        broker_id=rng.randrange(3),
+        broker_id=BrokerId(rng.randrange(3)),
         event_timestamp_ms=rng.randrange(100),
         size_bytes=rng.randrange(2**31),
         leader_epochs=(SegmentEpoch(LeaderEpoch(rng.randrange(3)), start),),
@@ -69,13 +69,13 @@ def value(rng: random.Random, made: list[RemoteSegment]) -> bytes | None:
         return encode_event(rng.choice(made))
     if choice < 0.46:
         states = list(PartitionDeleteState)
-        return encode_event(PartitionDelete(rng.choice(PARTITIONS), rng.choice(states), 1, 1))
+        return encode_event(PartitionDelete(rng.choice(PARTITIONS), rng.choice(states), 1, BrokerId(1)))
     if choice < 0.48:
         return damaged(rng, encode_event(rng.choice(made)))
     if choice < 0.49:
         return rng.choice([None, b"", b"\x01"])
     state = rng.choice([SegmentState.COPY_FINISHED] * 3 + list(SegmentState))
-    return encode_event(SegmentUpdate(rng.choice(made[-20:]).id, state, 9, 2, rng.choice([None, None, b"c"])))
+    return encode_event(SegmentUpdate(rng.choice(made[-20:]).id, state, 9, BrokerId(2), rng.choice([None, None, b"c"])))
 
 
 def damaged(rng: random.Random, whole: bytes) -> bytes:
@@ -116,5 +116,5 @@ def test_observer_is_called_for_finished_segments() -> None:
     chain = RemoteLogLayout(metadata.cache(first.id.partition), Lineage([(first.leader_epochs[0].epoch, 0)], 1_000), 0)
     while not chain.settle(10):
         pass
-    folding.apply(encode_event(SegmentUpdate(first.id, SegmentState.COPY_FINISHED, 9, 2)))
+    folding.apply(encode_event(SegmentUpdate(first.id, SegmentState.COPY_FINISHED, 9, BrokerId(2))))
     assert chain.finished_bytes == first.size_bytes

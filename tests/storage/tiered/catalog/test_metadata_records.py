@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from protocol.ids import LeaderEpoch
+from protocol.ids import BrokerId, LeaderEpoch
 from protocol.primitives import Uuid, uuid_from_text
 from storage.tiered.catalog.metadata_partitioner import metadata_partition
 from storage.tiered.catalog.metadata_records import UndecodableEvent, decode_event, encode_event, partition_of
@@ -26,15 +26,15 @@ SEGMENT = RemoteSegment(
     start_offset=1000,
     end_offset=1999,
     max_timestamp_ms=1_700_000_000_000,
-    broker_id=2,
+    broker_id=BrokerId(2),
     event_timestamp_ms=1_700_000_000_001,
     size_bytes=1_073_741_824,
     leader_epochs=(SegmentEpoch(LeaderEpoch(3), 1000), SegmentEpoch(LeaderEpoch(7), 1500)),
     custom_metadata=b"\x00\x01there",
     txn_index_empty=True,
 )
-UPDATE = SegmentUpdate(ID, SegmentState.COPY_FINISHED, 1_700_000_000_002, 3, b"there")
-DELETE = PartitionDelete(PARTITION, PartitionDeleteState.MARKED, 1_700_000_000_003, 4)
+UPDATE = SegmentUpdate(ID, SegmentState.COPY_FINISHED, 1_700_000_000_002, BrokerId(3), b"there")
+DELETE = PartitionDelete(PARTITION, PartitionDeleteState.MARKED, 1_700_000_000_003, BrokerId(4))
 
 
 EVENTS = [SEGMENT, replace(SEGMENT, compacted_to=0), UPDATE, UPDATE._replace(custom_metadata=None), DELETE]
@@ -88,7 +88,7 @@ def test_size_out_of_range_raises_value_error() -> None:
                 start_offset=0,
                 end_offset=0,
                 max_timestamp_ms=0,
-                broker_id=0,
+                broker_id=BrokerId(0),
                 event_timestamp_ms=0,
                 size_bytes=2**31,
                 leader_epochs=(SegmentEpoch(LeaderEpoch(0), 0),),

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from protocol.ids import LeaderEpoch
+from protocol.ids import BrokerId, LeaderEpoch
 from protocol.primitives import ONE_UUID
 from storage.files import read_file, write_file
 from storage.tiered.catalog.materialized_metadata import MaterializedMetadata
@@ -54,7 +54,7 @@ def file_system() -> MemoryFileSystem:
 def test_snapshot_restores_state_and_accepts_events(seed: int) -> None:
     fs = file_system()
     metadata, reference = filled(seed)
-    metadata.apply(PartitionDelete(OTHER_PARTITION, PartitionDeleteState.STARTED, 8, 9))
+    metadata.apply(PartitionDelete(OTHER_PARTITION, PartitionDeleteState.STARTED, 8, BrokerId(9)))
     write_snapshot(fs, PATH, pack_snapshot(POSITION, metadata))
     position, restored = read_snapshot(fs, PATH)
     assert position == POSITION
@@ -103,8 +103,8 @@ def test_corrupt_snapshot_is_refused() -> None:
 
 def test_repeated_events_restore_state_and_are_idempotent() -> None:
     metadata, reference = filled(3)
-    metadata.apply(PartitionDelete(PARTITION, PartitionDeleteState.MARKED, 8, 9))
-    reference.apply(PartitionDelete(PARTITION, PartitionDeleteState.MARKED, 8, 9))
+    metadata.apply(PartitionDelete(PARTITION, PartitionDeleteState.MARKED, 8, BrokerId(9)))
+    reference.apply(PartitionDelete(PARTITION, PartitionDeleteState.MARKED, 8, BrokerId(9)))
     (partition,) = metadata.partitions()
     events, next_row = metadata.current_events(partition, 0, 1_000_000)
     assert next_row is None

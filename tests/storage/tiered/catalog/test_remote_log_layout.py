@@ -5,7 +5,7 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from protocol.ids import LeaderEpoch
+from protocol.ids import BrokerId, LeaderEpoch
 from protocol.primitives import Uuid
 from storage.tiered.catalog.lineage import Lineage, epochs_of
 from storage.tiered.catalog.metadata_cache import RemoteLogMetadataCache
@@ -74,7 +74,7 @@ class History:
             case "wait":
                 self.now_ms += HOUR_MS // 2
             case "delete" if not self._draw(st.integers(0, 5)):
-                self.cache.delete_partition(PartitionDelete(PARTITION, PartitionDeleteState.FINISHED, 0, US))
+                self.cache.delete_partition(PartitionDelete(PARTITION, PartitionDeleteState.FINISHED, 0, BrokerId(US)))
                 self.made.clear()
 
     def _copy(self) -> None:
@@ -87,7 +87,7 @@ class History:
             start_offset=first,
             end_offset=last,
             max_timestamp_ms=NOW_MS - draw(st.integers(0, 9)),
-            broker_id=draw(st.integers(US, 2)),
+            broker_id=BrokerId(draw(st.integers(US, 2))),
             event_timestamp_ms=self.now_ms,
             size_bytes=draw(st.integers(1, 300)),
             leader_epochs=tuple(
@@ -104,7 +104,7 @@ class History:
         known = self.cache.get(self._draw(st.sampled_from(self.made)).id.id)
         if known is not None:
             following = min(known.state + self._draw(st.integers(0, 1)), SegmentState.DELETE_FINISHED)
-            self.cache.update(SegmentUpdate(known.id, STATES[following], self.now_ms - 1, US))
+            self.cache.update(SegmentUpdate(known.id, STATES[following], self.now_ms - 1, BrokerId(US)))
 
     def tier(self) -> FullScanState:
         draw = self._draw
@@ -192,7 +192,7 @@ def test_bounded_decisions_add_up_to_full_decision(data: st.DataObject) -> None:
         deleted |= {each.segment.id.id for each in expiry.deletions}
         for segment, _ in expiry.deletions:
             for state in (SegmentState.DELETE_STARTED, SegmentState.DELETE_FINISHED):
-                history.cache.update(SegmentUpdate(segment.id, state, 0, US))
+                history.cache.update(SegmentUpdate(segment.id, state, 0, BrokerId(US)))
         if not expiry.is_cut:
             break
     assert log_start == expected.log_start_offset
@@ -208,7 +208,7 @@ def test_replaced_layout_does_not_belong_to_the_cache() -> None:
     assert not first.is_of(cache)
     first.close()
     assert second.is_of(cache), "closing a replaced layout keeps its successor attached"
-    cache.delete_partition(PartitionDelete(PARTITION, PartitionDeleteState.FINISHED, 0, US))
+    cache.delete_partition(PartitionDelete(PARTITION, PartitionDeleteState.FINISHED, 0, BrokerId(US)))
     assert not second.is_of(cache)
     assert not second.is_of(RemoteLogMetadataCache(PARTITION))
 
@@ -240,7 +240,7 @@ def test_spans_equal_those_of_full_computation() -> None:
             start_offset=number * 10,
             end_offset=number * 10 + 9,
             max_timestamp_ms=NOW_MS,
-            broker_id=US,
+            broker_id=BrokerId(US),
             event_timestamp_ms=NOW_MS,
             size_bytes=1,
             leader_epochs=(SegmentEpoch(LeaderEpoch(0), number * 10),),

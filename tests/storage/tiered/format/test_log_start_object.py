@@ -6,6 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from protocol.ids import BrokerId, LeaderEpoch
 from protocol.primitives import Buffer
 from storage.tiered.errors import StoreUnavailable
 from storage.tiered.format.log_start_object import (
@@ -23,7 +24,12 @@ DIRECTORY = "logs/foo-AAAAAAAAAAAAAAAAAAAAAg/3/"
 
 def writer(store: MemoryObjectStore, epoch: int, interval_ms: int = 30_000) -> LogStartWriter:
     return LogStartWriter(
-        store, DIRECTORY, leader_epoch=epoch, cluster_id="c", broker_id=epoch, interval_ms=interval_ms
+        store,
+        DIRECTORY,
+        leader_epoch=LeaderEpoch(epoch),
+        cluster_id="c",
+        broker_id=BrokerId(epoch),
+        interval_ms=interval_ms,
     )
 
 
@@ -41,7 +47,7 @@ def test_written_value_is_read_back() -> None:
     assert writer(store, 4).write(17, now_ms=1_000)
     assert store.keys() == [f"{DIRECTORY}log-start-0000000004"]
     assert read_log_start(store, DIRECTORY) == LogStart(
-        log_start_offset=17, leader_epoch=4, cluster_id="c", broker_id=4, timestamp_ms=1_000
+        log_start_offset=17, leader_epoch=LeaderEpoch(4), cluster_id="c", broker_id=BrokerId(4), timestamp_ms=1_000
     )
 
 
@@ -167,6 +173,8 @@ def test_invalid_content_is_refused(content: bytes) -> None:
 
 
 def test_negative_offset_is_refused() -> None:
-    negative = LogStart(log_start_offset=-1, leader_epoch=0, cluster_id="c", broker_id=1, timestamp_ms=0)
+    negative = LogStart(
+        log_start_offset=-1, leader_epoch=LeaderEpoch(0), cluster_id="c", broker_id=BrokerId(1), timestamp_ms=0
+    )
     with pytest.raises(ValueError):
         decode_log_start(encode_log_start(negative))

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from protocol.ids import LeaderEpoch
+from protocol.ids import BrokerId, LeaderEpoch
 from protocol.primitives import Uuid
 from storage.config import LogConfig
 from storage.tiered.catalog.remote_log_layout import RemoteLogLayout, SpanFigures
@@ -150,7 +150,7 @@ def link_of(first: int, last: int, *, size_bytes: int) -> SegmentSpan:
         start_offset=first,
         end_offset=last,
         max_timestamp_ms=NOW_MS,
-        broker_id=1,
+        broker_id=BrokerId(1),
         event_timestamp_ms=NOW_MS,
         size_bytes=size_bytes,
         leader_epochs=(SegmentEpoch(LeaderEpoch(0), first),),

@@ -5,7 +5,7 @@ from random import Random
 
 import pytest
 
-from protocol.ids import LeaderEpoch
+from protocol.ids import BrokerId, LeaderEpoch
 from protocol.primitives import Uuid
 from protocol.records.builder import Record, build_batch
 from protocol.records.control import ControlType
@@ -119,7 +119,7 @@ class TestLag:
 def test_segment_metadata_end_below_the_next_segment(log: Log) -> None:
     log.append_as_leader(batch(1, NOW_MS), LeaderEpoch(4), now_ms=NOW_MS)
     backlog = CopyBacklog(log).at(2)
-    described = describe(log, backlog.segments[0], facts(log), ID, broker_id=3, now_ms=NOW_MS + 5)
+    described = describe(log, backlog.segments[0], facts(log), ID, broker_id=BrokerId(3), now_ms=NOW_MS + 5)
     assert (described.start_offset, described.end_offset, described.state) == (0, 4, SegmentState.COPY_STARTED)
     assert described.leader_epochs == (SegmentEpoch(LeaderEpoch(0), 0),)
     assert described.max_timestamp_ms == NOW_MS
@@ -162,7 +162,7 @@ def test_aborted_transactions_are_copied_and_open_ones_delay_the_copy(fs: Memory
         assert may_be_copied(first, log.last_stable_offset, AT_ONCE, NOW_MS) is (producer == 2)
     log.roll(NOW_MS)
     second = CopyBacklog(log).at(1).segments[0]
-    described = describe(log, second, facts_of(log, second), ID, broker_id=1, now_ms=NOW_MS)
+    described = describe(log, second, facts_of(log, second), ID, broker_id=BrokerId(1), now_ms=NOW_MS)
     assert not described.txn_index_empty
     path = files_of(fs, log, second, facts_of(log, second)).transaction_index
     assert path is not None

@@ -6,7 +6,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocol.ids import LeaderEpoch
+from protocol.ids import BrokerId, LeaderEpoch
 from protocol.primitives import Uuid
 from storage.tiered.catalog.lineage import Lineage, epochs_of
 from storage.tiered.lifecycle.expiration import (
@@ -44,7 +44,7 @@ def segment(
         start_offset=first,
         end_offset=last,
         max_timestamp_ms=NOW_MS - age_ms,
-        broker_id=broker,
+        broker_id=BrokerId(broker),
         event_timestamp_ms=NOW_MS - event_age_ms,
         size_bytes=size,
         leader_epochs=tuple(SegmentEpoch(LeaderEpoch(number), at) for number, at in epochs or [(0, first)]),

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from protocol.ids import LeaderEpoch
+from protocol.ids import BrokerId, LeaderEpoch
 from storage.directories.checkpoints import LeaderEpochEntry
 from storage.producer_state import ProducerEntry, ProducerState
 from storage.remote_log_start import RemoteLogStart
@@ -37,7 +37,13 @@ def bucket() -> Bucket:
 def start(bucket: Bucket, *segments: RemoteSegment, log_start: int | None = None) -> LeaderStart:
     stored = None
     if log_start is not None:
-        stored = LogStart(log_start_offset=log_start, leader_epoch=1, cluster_id="c", broker_id=1, timestamp_ms=0)
+        stored = LogStart(
+            log_start_offset=log_start,
+            leader_epoch=LeaderEpoch(1),
+            cluster_id="c",
+            broker_id=BrokerId(1),
+            timestamp_ms=0,
+        )
     cache = RemoteLogMetadataCache(FOO)
     for segment in segments:
         learn(cache, segment)

@@ -4,7 +4,7 @@ from random import Random
 
 import pytest
 
-from protocol.ids import LeaderEpoch
+from protocol.ids import BrokerId, LeaderEpoch
 from protocol.primitives import Uuid
 from protocol.records.batch import patch
 from protocol.records.builder import Record, build_batch
@@ -32,7 +32,7 @@ def segment_of(data: bytes, last: int = 139) -> RemoteSegment:
         start_offset=100,
         end_offset=last,
         max_timestamp_ms=5,
-        broker_id=1,
+        broker_id=BrokerId(1),
         event_timestamp_ms=5,
         size_bytes=len(data),
         leader_epochs=(SegmentEpoch(LeaderEpoch(0), 100),),

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from protocol.ids import LeaderEpoch
+from protocol.ids import BrokerId, LeaderEpoch
 from protocol.primitives import Uuid
 from protocol.records.builder import Record, build_batch
 from protocol.records.control import ControlType
@@ -63,7 +63,7 @@ class Copied:
         self.log.roll(NOW_MS)
         facts = closed(self.log, local, Backlog([local], local.size))
         segment_id = RemoteSegmentId(PARTITION, Uuid(len(self.segments).to_bytes(16, "big")))
-        segment = describe(self.log, local, facts, segment_id, broker_id=1, now_ms=NOW_MS)
+        segment = describe(self.log, local, facts, segment_id, broker_id=BrokerId(1), now_ms=NOW_MS)
         self.storage.copy_segment(segment, files_of(self.fs, self.log, local, facts))
         self.segments.append(segment)
         return segment
@@ -137,7 +137,7 @@ def test_segment_ending_at_offset_needs_no_replay() -> None:
         start_offset=0,
         end_offset=40,
         max_timestamp_ms=0,
-        broker_id=2,
+        broker_id=BrokerId(2),
         event_timestamp_ms=0,
         size_bytes=1,
         leader_epochs=first.leader_epochs,

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from protocol.ids import LeaderEpoch
+from protocol.ids import BrokerId, LeaderEpoch
 from protocol.primitives import Uuid
 from storage.tiered.format.object_keys import ObjectKeys, ObjectSuffix
 from storage.tiered.segment_metadata import RemoteSegment, RemoteSegmentId, SegmentEpoch, TopicIdPartition
@@ -33,7 +33,7 @@ def key(topic: str) -> str:
         start_offset=0,
         end_offset=9,
         max_timestamp_ms=0,
-        broker_id=1,
+        broker_id=BrokerId(1),
         event_timestamp_ms=0,
         size_bytes=100,
         leader_epochs=(SegmentEpoch(LeaderEpoch(0), 0),),
