@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable
 from typing import NamedTuple, Protocol
 
 from broker.metrics.family import Family, Sample, counter, gauge
+from protocol.ids import BrokerId, LeaderEpoch
 
 _RAFT = "kafka_server_raftmetrics_"
 RATE_WINDOW_MS = 30_000.0
@@ -17,12 +18,12 @@ class QuorumFigures(NamedTuple):
     """
 
     state: str
-    leader_id: int
-    epoch: int
+    leader_id: BrokerId
+    epoch: LeaderEpoch
     voted_id: int
     high_watermark: int
     log_end_offset: int
-    log_end_epoch: int
+    log_end_epoch: LeaderEpoch
     ignores_static_voters: bool
     voters: int = -1
     observers: int = -1

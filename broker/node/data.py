@@ -222,7 +222,9 @@ def _build_groups(
         WriteLimits(group_config.group_coordinator_append_linger_ms, group_config.offsets_commit_timeout_ms),
         ShardLoader(runtime.clock, config.offsets_load_buffer_size),
     )
-    return GroupCoordinator(shards, group_config, _partition_count(config, metadata), config.node_id, runtime.loop)
+    return GroupCoordinator(
+        shards, group_config, _partition_count(config, metadata), BrokerId(config.node_id), runtime.loop
+    )
 
 
 def _partition_count(config: BrokerConfig, metadata: MetadataCache) -> Callable[[], int]:

@@ -5,9 +5,10 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from protocol.ids import LeaderEpoch
 from spark_jobs.metadata.byte_columns import Bools, numbers
 from spark_jobs.metadata.log_rows import FROM_LOG, FROM_SNAPSHOT
-from spark_jobs.metadata.summary import Summary
+from spark_jobs.metadata.summary import NO_EPOCH, Summary
 from spark_jobs.metadata.transactions import TransactionPlan, plan
 
 
@@ -25,7 +26,7 @@ class FoldContext:
     end: int
     aborted: tuple[tuple[int, int], ...] = ()
     snapshot_end: int = -1
-    snapshot_epoch: int = -1
+    snapshot_epoch: LeaderEpoch = NO_EPOCH
     snapshot_timestamp_ms: int = -1
     with_changes: bool = False
 
@@ -35,7 +36,7 @@ class FoldContext:
         return self.snapshot_end >= 0
 
     @property
-    def snapshot_place(self) -> tuple[int, int, int]:
+    def snapshot_place(self) -> tuple[int, LeaderEpoch, int]:
         """(offset, epoch, timestamp) of changes that the snapshot summarizes."""
         return self.snapshot_end - 1, self.snapshot_epoch, self.snapshot_timestamp_ms
 

@@ -32,7 +32,7 @@ from broker.metadata.image.records import (
 from broker.metadata.image.security_image import ScramImage
 from broker.metadata.snapshot.codec import read_snapshot, snapshot_batches
 from protocol.errors import DecodeError
-from protocol.ids import EPOCH_ZERO
+from protocol.ids import EPOCH_ZERO, LeaderEpoch
 from protocol.messages import metadata_records as messages
 from protocol.primitives import Uuid, uuid_from_text, uuid_to_text
 from spark_jobs.metadata.byte_columns import Ints, Strings, numbers
@@ -69,7 +69,7 @@ class RegistryChange(NamedTuple):
     """
 
     offset: int
-    epoch: int
+    epoch: LeaderEpoch
     timestamp_ms: int
     entity: Entity
     operation: str
@@ -214,7 +214,7 @@ def _replayed_one_by_one(image: MetadataImage, rows: _Rows) -> tuple[MetadataIma
             delta = MetadataDelta(image)
         delta.replay(record)
         after = delta.apply(Provenance())
-        where = int(rows.offsets[row]), int(rows.epochs[row]), int(rows.times[row])
+        where = int(rows.offsets[row]), LeaderEpoch(int(rows.epochs[row])), int(rows.times[row])
         for entity in _touched(record, image):
             change = _change(where, entity, _frame(_current(image, entity)), _frame(_current(after, entity)))
             changes += [] if change is None else [change]
@@ -222,7 +222,9 @@ def _replayed_one_by_one(image: MetadataImage, rows: _Rows) -> tuple[MetadataIma
     return delta.apply(Provenance()), changes
 
 
-def _differences(before: MetadataImage, after: MetadataImage, place: tuple[int, int, int]) -> Iterator[RegistryChange]:
+def _differences(
+    before: MetadataImage, after: MetadataImage, place: tuple[int, LeaderEpoch, int]
+) -> Iterator[RegistryChange]:
     old, new = _frames_by_entity(before), _frames_by_entity(after)
     for entity in {**old, **new}:
         if old.get(entity) != new.get(entity):
@@ -232,7 +234,7 @@ def _differences(before: MetadataImage, after: MetadataImage, place: tuple[int, 
 
 
 def _change(
-    where: tuple[int, int, int], entity: Entity, before: bytes | None, after: bytes | None
+    where: tuple[int, LeaderEpoch, int], entity: Entity, before: bytes | None, after: bytes | None
 ) -> RegistryChange | None:
     if before is None and after is None:
         return None

@@ -4,11 +4,12 @@ import base64
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
+from protocol.ids import LeaderEpoch
 from protocol.messages.metadata_records import ClearElrRecord, NoOpRecord, RemoveTopicRecord, TopicRecord
 from protocol.records.control import ControlType, control_batch
 from protocol.records.quorum_control import ControlState, control_records, read_control_state
@@ -16,6 +17,8 @@ from spark_jobs.metadata.byte_columns import Bools, Ints, booleans, numbers, str
 from spark_jobs.metadata.frame_heads import require_known
 from spark_jobs.metadata.log_rows import ALL_SECTIONS, FROM_LOG, FROM_SNAPSHOT, NO_SECTION, REGISTRY, TOPIC_SECTIONS
 from spark_jobs.metadata.transactions import MARKERS, TransactionMarker
+
+NO_EPOCH: Final = LeaderEpoch(-1)
 
 
 class ControlRow(NamedTuple):
@@ -39,7 +42,7 @@ class Summary:
     """
 
     end: int = -1
-    epoch: int = -1
+    epoch: LeaderEpoch = NO_EPOCH
     timestamp_ms: int = -1
     records: int = 0
     frame_bytes: int = 0
@@ -47,7 +50,7 @@ class Summary:
     control: tuple[ControlRow, ...] = ()
     markers: tuple[TransactionMarker, ...] = ()
     snapshot_end: int = -1
-    snapshot_epoch: int = -1
+    snapshot_epoch: LeaderEpoch = NO_EPOCH
     snapshot_timestamp_ms: int = -1
 
     def to_json(self) -> bytes:
@@ -86,7 +89,7 @@ def summarize(rows: pa.Table | pa.RecordBatch) -> Summary:
     snapshot_end, snapshot_epoch, snapshot_timestamp_ms = columns.newest(columns.origins == FROM_SNAPSHOT)
     return Summary(
         end=end,
-        epoch=epoch,
+        epoch=LeaderEpoch(epoch),
         timestamp_ms=timestamp_ms,
         records=int(counted.sum()),
         frame_bytes=int(frames.lengths[counted].sum()),
@@ -97,7 +100,7 @@ def summarize(rows: pa.Table | pa.RecordBatch) -> Summary:
         ),
         markers=tuple(TransactionMarker(int(columns.offsets[row]), int(columns.keys[row])) for row in markers),
         snapshot_end=snapshot_end,
-        snapshot_epoch=snapshot_epoch,
+        snapshot_epoch=LeaderEpoch(snapshot_epoch),
         snapshot_timestamp_ms=snapshot_timestamp_ms,
     )
 

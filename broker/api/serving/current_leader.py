@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from broker.metadata.image.metadata_image import MetadataImage
 from broker.metadata.image.topic_image import TopicImage
+from protocol.ids import BrokerId, LeaderEpoch
 
 UNKNOWN = -1
 
@@ -15,8 +16,8 @@ UNKNOWN = -1
 class CurrentLeader(NamedTuple):
     """A leader by broker id and leader epoch; -1 where unknown."""
 
-    leader_id: int
-    leader_epoch: int
+    leader_id: BrokerId
+    leader_epoch: LeaderEpoch
 
 
 class LeaderAddress(NamedTuple):
@@ -40,7 +41,7 @@ class LeaderHints:
         """Return the leader of a partition in this broker's metadata, and remember it for `addresses`."""
         registration = None if topic is None else topic.partition(index)
         if registration is None:
-            return CurrentLeader(UNKNOWN, UNKNOWN)
+            return CurrentLeader(BrokerId(UNKNOWN), LeaderEpoch(UNKNOWN))
         if registration.has_leader:
             self._named[registration.leader] = None
         return CurrentLeader(registration.leader, registration.leader_epoch)

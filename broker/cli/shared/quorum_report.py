@@ -7,6 +7,7 @@ from typing import NamedTuple
 from broker.cli.shared.target import AdminClient
 from broker.client import raise_for
 from protocol.errors import ErrorCode, KafkaError
+from protocol.ids import BrokerId, LeaderEpoch
 from protocol.messages.describe_quorum import (
     DescribeQuorumRequest,
     DescribeQuorumRequestPartitionData,
@@ -49,8 +50,8 @@ class QuorumReport(NamedTuple):
     """The quorum as described by its leader; the leader is the first voter."""
 
     cluster_id: str
-    leader_id: int
-    leader_epoch: int
+    leader_id: BrokerId
+    leader_epoch: LeaderEpoch
     high_watermark: int
     voters: tuple[QuorumReplicaInfo, ...]
     observers: tuple[QuorumReplicaInfo, ...]
@@ -166,5 +167,10 @@ def describe_quorum(admin: AdminClient) -> QuorumReport:
     voters.sort(key=lambda each: (each.status != "Leader", each.state.replica_id))
     observers = tuple(replica(state, "Observer") for state in found.observers)
     return QuorumReport(
-        admin.cluster_id(), found.leader_id, found.leader_epoch, found.high_watermark, tuple(voters), observers
+        admin.cluster_id(),
+        BrokerId(found.leader_id),
+        LeaderEpoch(found.leader_epoch),
+        found.high_watermark,
+        tuple(voters),
+        observers,
     )

@@ -25,6 +25,7 @@ from broker.runtime.coordinators.shard_runtime import ShardRuntime, ShardState
 from broker.runtime.loop.waiters import Loop
 from broker.runtime.partitions.partition import Partition
 from protocol.errors import ErrorCode, KafkaError
+from protocol.ids import BrokerId, LeaderEpoch
 from protocol.messages.delete_groups import DeletableGroupResult
 from protocol.messages.describe_groups import DescribedGroup
 from protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
@@ -59,7 +60,7 @@ class GroupCoordinator:
         runtime: ShardRuntime[GroupShard],
         config: GroupConfig,
         partition_count: Callable[[], int],
-        broker_id: int,
+        broker_id: BrokerId,
         loop: Loop,
     ) -> None:
         self._runtime = runtime
@@ -206,7 +207,7 @@ class GroupCoordinator:
             total.add(shard.metrics)
         return total
 
-    def _follow(self, partition: int, leader: int, leader_epoch: int, replicas: Iterable[int]) -> None:
+    def _follow(self, partition: int, leader: BrokerId, leader_epoch: LeaderEpoch, replicas: Iterable[int]) -> None:
         if leader == self._broker_id:
             self._runtime.elect(partition, leader_epoch)
         else:

@@ -28,6 +28,7 @@ from broker.runtime.coordinators.shard_log import Cancellable, ShardLog
 from broker.runtime.loop.runtime import Runtime
 from broker.runtime.loop.waiters import Deadline, Loop
 from protocol.errors import ErrorCode, KafkaError
+from protocol.ids import LeaderEpoch
 
 # A shard's event type is private to the shard, and Python cannot express "S, a Shard of some E".
 S = TypeVar("S", bound=Shard[Any, Any])
@@ -117,7 +118,7 @@ class HostedShard(Generic[S]):
         runtime: Runtime,
         shard: S,
         log: ShardLog,
-        leader_epoch: int,
+        leader_epoch: LeaderEpoch,
         next_offset: int,
         limits: WriteLimits,
         on_broken: Callable[[], None],

@@ -25,6 +25,7 @@ from broker.runtime.coordinators.shard_loader import ShardLoader
 from broker.runtime.coordinators.shard_log import ShardLog
 from broker.runtime.loop.runtime import Runtime
 from protocol.errors import ErrorCode, KafkaError
+from protocol.ids import LeaderEpoch
 
 S = TypeVar("S", bound=Shard[Any, Any])
 R = TypeVar("R")
@@ -46,7 +47,7 @@ class _Slot(Generic[S]):
 
     __slots__ = ("awaits_log", "hosted", "leader_epoch", "partition", "state")
 
-    def __init__(self, partition: int, leader_epoch: int) -> None:
+    def __init__(self, partition: int, leader_epoch: LeaderEpoch) -> None:
         self.partition = partition
         self.leader_epoch = leader_epoch
         self.state = ShardState.LOADING
@@ -82,7 +83,7 @@ class ShardRuntime(Generic[S]):
 
     # Leadership.
 
-    def elect(self, partition: int, leader_epoch: int) -> None:
+    def elect(self, partition: int, leader_epoch: LeaderEpoch) -> None:
         """Load the partition, which this node leads from `leader_epoch` on."""
         slot = self._slots.get(partition)
         if slot is None:
@@ -101,7 +102,7 @@ class ShardRuntime(Generic[S]):
         if slot is not None and slot.awaits_log:
             self._start_loading(slot)
 
-    def resign(self, partition: int, leader_epoch: int | None = None) -> None:
+    def resign(self, partition: int, leader_epoch: LeaderEpoch | None = None) -> None:
         """Unload the partition: another node leads it from `leader_epoch` on; None when this node no longer has a
         replica.
         """

@@ -11,7 +11,7 @@ A plan is derived from bucket, metadata and cluster each time, so an interrupted
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from protocol.ids import BrokerId
+from protocol.ids import BrokerId, LeaderEpoch
 from protocol.primitives import Uuid, uuid_to_text
 from storage.tiered.bucket.inventory import OffsetRange, PartitionInventory
 from storage.tiered.bucket.reconcile import Coverage
@@ -94,8 +94,8 @@ class TopicPlan:
     topic_id: Uuid
     exists: bool
     partitions: tuple[PartitionPlan, ...]
-    object_epoch: int
-    leader_epoch: int
+    object_epoch: LeaderEpoch
+    leader_epoch: LeaderEpoch
     replication_factor: int
     configs: Mapping[str, str]
     min_next_producer_id: int
@@ -137,8 +137,8 @@ def plan_topic(
         topic_id=stored.topic_id,
         exists=exists,
         partitions=plans,
-        object_epoch=stored.highest_epoch + 1,
-        leader_epoch=stored.highest_epoch + 2,
+        object_epoch=LeaderEpoch(stored.highest_epoch + 1),
+        leader_epoch=LeaderEpoch(stored.highest_epoch + 2),
         replication_factor=_factor(description, options),
         configs=configs,
         min_next_producer_id=1 + max([-1, *(each.highest_producer_id for each in stored.partitions.values())]),

@@ -8,12 +8,13 @@ from broker.replication.leader import NEVER_MS, FollowerFetch, LeaderRole
 from broker.replication.partition import Role, next_role
 from protocol.ids import BrokerEpoch, BrokerId, LeaderEpoch
 
+FIRST_BROKER = BrokerId(1)
 FIRST_EPOCH = LeaderEpoch(0)
 
 
 @dataclass(frozen=True)
 class Registration:
-    leader: BrokerId = BrokerId(1)
+    leader: BrokerId = FIRST_BROKER
     leader_epoch: LeaderEpoch = FIRST_EPOCH
     partition_epoch: int = 0
     replicas: tuple[int, ...] = (1, 2, 3)

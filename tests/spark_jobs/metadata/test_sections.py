@@ -154,7 +154,9 @@ def test_duplicate_topic_in_a_snapshot_is_refused() -> None:
 def test_section_absent_from_a_snapshot_becomes_empty() -> None:
     state = fold(TOPIC, PARTITION).state
     rows = rows_with(ConfigRecord(4, "", "k", "v"), origin=FROM_SNAPSHOT, end=40)
-    context = FoldContext(20, 40, snapshot_end=40, snapshot_epoch=3, snapshot_timestamp_ms=9, with_changes=True)
+    context = FoldContext(
+        20, 40, snapshot_end=40, snapshot_epoch=LeaderEpoch(3), snapshot_timestamp_ms=9, with_changes=True
+    )
     result = fold_section(0, state, rows, context)
     assert len(result.state) == 0
     assert [

@@ -7,6 +7,7 @@ import pytest
 
 from broker.metadata.image.records import InvalidMetadata
 from protocol.compiler import encode_bytes
+from protocol.ids import LeaderEpoch
 from protocol.messages.common_records import KRaftVersionRecord, VotersRecord
 from protocol.records.control import ControlType
 from protocol.records.quorum_control import ControlState
@@ -75,7 +76,7 @@ def test_snapshot_above_the_start_concerns_every_section() -> None:
     context, transactions = context_of(summary, start=20, with_changes=False)
     assert (context.replaces, context.snapshot_place, transactions.stable_end) == (True, (49, 1, 1_000), 50)
     context, transactions = context_of(summary, start=50, with_changes=True)
-    assert context == FoldContext(50, 50, with_changes=True, snapshot_epoch=1, snapshot_timestamp_ms=1_000)
+    assert context == FoldContext(50, 50, with_changes=True, snapshot_epoch=LeaderEpoch(1), snapshot_timestamp_ms=1_000)
 
 
 def kraft_version(offset: int, level: int, origin: int = FROM_LOG) -> ControlRow:

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 from broker.metadata.image.metadata_image import MetadataImage
+from protocol.ids import LeaderEpoch
 from protocol.primitives import uuid_to_text
 from spark_jobs.metadata.log_rows import TOPIC_SECTIONS
 from spark_jobs.metadata.registry import Entity, RegistryChange
@@ -360,7 +361,9 @@ def _config_change(offset: int, key: str, value: str | None, before: str | None 
         return None if text is None else encode_record(*config_record(ConfigResource(4, "1"), key, text))
 
     operation = "removed" if value is None else "created" if before is None else "changed"
-    return RegistryChange(offset, 3, 1000, Entity("config", (4, "1", key)), operation, frame(before), frame(value))
+    return RegistryChange(
+        offset, LeaderEpoch(3), 1000, Entity("config", (4, "1", key)), operation, frame(before), frame(value)
+    )
 
 
 def test_passwords_are_left_out() -> None:
@@ -377,7 +380,7 @@ def test_endpoints_are_readable() -> None:
 
     endpoint = BrokerEndpoint(name="OUT", host="h", port=9092, security_protocol=3)
     frame = encode_record(RegisterBrokerRecord(broker_id=1, end_points=[endpoint]), 3)
-    change = RegistryChange(5, 3, 1000, Entity("broker", (1,)), "created", None, frame)
+    change = RegistryChange(5, LeaderEpoch(3), 1000, Entity("broker", (1,)), "created", None, frame)
     (row,) = tables_of_registry([change])["brokers"].to_pylist()
     assert row["endpoints"] == [{"name": "OUT", "host": "h", "port": 9092, "security_protocol": "SASL_SSL"}]
     assert row["time"].isoformat() == "1970-01-01T00:00:01+00:00"

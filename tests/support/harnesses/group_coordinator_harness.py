@@ -15,7 +15,7 @@ from broker.runtime.coordinators.hosted_shard import WriteLimits
 from broker.runtime.coordinators.shard_loader import ShardLoader
 from broker.runtime.coordinators.shard_runtime import ShardRuntime
 from protocol.headers import RequestHeader
-from protocol.ids import LeaderEpoch
+from protocol.ids import BrokerId, LeaderEpoch
 from protocol.messages.metadata_records import (
     BrokerEndpoint,
     PartitionRecord,
@@ -65,7 +65,7 @@ class GroupCoordinatorHarness:
             WriteLimits(linger_ms, config.offsets_commit_timeout_ms),
             ShardLoader(clock, 1 << 20),
         )
-        self.groups = GroupCoordinator(self.runtime, config, lambda: PARTITIONS, BROKER_ID, loop)
+        self.groups = GroupCoordinator(self.runtime, config, lambda: PARTITIONS, BrokerId(BROKER_ID), loop)
         self.register_broker(BROKER_ID)
         self.create_topics(t=2, u=2)
         if elected:

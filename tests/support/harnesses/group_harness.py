@@ -20,6 +20,7 @@ from broker.groups.state import GroupState
 from broker.runtime.coordinators.hosted_shard import Answer, Command, HostedShard, WriteLimits
 from protocol.compiler import encode_bytes
 from protocol.errors import ErrorCode, KafkaError
+from protocol.ids import LeaderEpoch
 from protocol.messages.common_records import ConsumerProtocolSubscription
 from protocol.messages.delete_groups import DeletableGroupResult
 from protocol.messages.describe_groups import DescribedGroup
@@ -369,7 +370,7 @@ class GroupHarness:
         shard = self.replayed_shard()
         shard.on_loaded()
         limits = WriteLimits(self.config.group_coordinator_append_linger_ms, self.config.offsets_commit_timeout_ms)
-        return HostedShard(self._runtime, shard, self.log, 0, self.log.end_offset, limits, self._on_broken)
+        return HostedShard(self._runtime, shard, self.log, LeaderEpoch(0), self.log.end_offset, limits, self._on_broken)
 
     def _on_broken(self) -> None:
         self.is_broken = True

@@ -12,6 +12,7 @@ from broker.runtime.coordinators.hosted_shard import WriteLimits
 from broker.runtime.coordinators.shard_loader import ShardLoader
 from broker.runtime.coordinators.shard_runtime import ShardRuntime, ShardState
 from protocol.errors import DecodeError, ErrorCode, KafkaError
+from protocol.ids import LeaderEpoch
 from tests.support.fakes.manual_loop import ManualLoop
 from tests.support.fakes.runtimes import make_runtime
 from tests.support.fakes.shard_log import MemoryShardLog
@@ -146,7 +147,7 @@ class ShardHarness:
 def loaded_harness(linger_ms: int = 0) -> ShardHarness:
     """Return a harness whose partition is led and loaded."""
     made = ShardHarness(linger_ms)
-    made.runtime.elect(P, 1)
+    made.runtime.elect(P, LeaderEpoch(1))
     return made
 
 
@@ -175,7 +176,7 @@ def test_empty_partition_is_in_service_at_once() -> None:
 def test_resigned_partition_has_no_coordinator() -> None:
     s = loaded_harness()
     shard = s.shard
-    s.runtime.resign(P, 2)
+    s.runtime.resign(P, LeaderEpoch(2))
     assert s.refusal() is ErrorCode.NOT_COORDINATOR
     assert shard.is_unloaded
 
@@ -183,7 +184,7 @@ def test_resigned_partition_has_no_coordinator() -> None:
 @pytest.mark.parametrize("epoch", [0, 1])
 def test_old_resignation_is_ignored(epoch: int) -> None:
     s = loaded_harness()
-    s.runtime.resign(P, epoch)
+    s.runtime.resign(P, LeaderEpoch(epoch))
     assert s.state() is ShardState.ACTIVE
 
 
@@ -195,8 +196,8 @@ def test_removed_replica_resigns_at_any_epoch() -> None:
 
 def test_old_election_is_ignored() -> None:
     s = loaded_harness()
-    s.runtime.elect(P, 1)
-    s.runtime.elect(P, 0)
+    s.runtime.elect(P, LeaderEpoch(1))
+    s.runtime.elect(P, LeaderEpoch(0))
     s.write("a")
     assert s.log.leader_epoch == 1
 
@@ -205,7 +206,7 @@ def test_reelected_shard_keeps_its_state_and_writes_under_the_new_epoch() -> Non
     s = loaded_harness()
     s.write("a")
     shard = s.shard
-    s.runtime.elect(P, 5)
+    s.runtime.elect(P, LeaderEpoch(5))
     s.write("b")
     assert s.shard is shard
     assert s.log.leader_epoch == 5
@@ -214,7 +215,7 @@ def test_reelected_shard_keeps_its_state_and_writes_under_the_new_epoch() -> Non
 def test_partition_waits_for_the_creation_of_its_log() -> None:
     s = ShardHarness()
     s.is_hosted = False
-    s.runtime.elect(P, 1)
+    s.runtime.elect(P, LeaderEpoch(1))
     assert s.refusal() is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     s.runtime.log_ready(P)
     assert s.refusal() is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
@@ -258,7 +259,7 @@ async def run_loader(s: ShardHarness, until: Callable[[], bool]) -> None:
 
 async def test_log_is_replayed_from_its_start_to_its_end() -> None:
     s = ShardHarness(first_log=filled_log())
-    s.runtime.elect(P, 1)
+    s.runtime.elect(P, LeaderEpoch(1))
     assert s.refusal() is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     with pytest.raises(KafkaError) as caught:
         s.runtime.partitions_in_service()
@@ -274,7 +275,7 @@ async def test_uncommitted_records_are_loaded_but_not_visible() -> None:
     s = ShardHarness(first_log=filled_log())
     s.log.holds_commits = True
     s.log.add([(b"late", b"")])
-    s.runtime.elect(P, 1)
+    s.runtime.elect(P, LeaderEpoch(1))
     await run_loader(s, lambda: s.state() is ShardState.ACTIVE)
     answer = s.count_later("late")
     assert not answer.done()
@@ -290,7 +291,7 @@ async def test_transactional_records_count_after_their_commit_marker() -> None:
     log.add(producer_id=8, committed=False)
     log.add(producer_id=7, committed=True)
     s = ShardHarness(first_log=log)
-    s.runtime.elect(P, 1)
+    s.runtime.elect(P, LeaderEpoch(1))
     await run_loader(s, lambda: s.state() is ShardState.ACTIVE)
     assert s.shard.words == {"committed": 1}
     assert s.shard.pending == {9: ["open"]}
@@ -300,20 +301,20 @@ async def test_transactional_records_count_after_their_commit_marker() -> None:
 async def test_unreplayable_record_fails_the_partition_until_the_next_election(record: bytes) -> None:
     s = ShardHarness()
     s.log.add([(record, b"")])
-    s.runtime.elect(P, 1)
+    s.runtime.elect(P, LeaderEpoch(1))
     await run_loader(s, lambda: s.state() is ShardState.FAILED)
     assert s.refusal() is ErrorCode.NOT_COORDINATOR
     assert s.runtime.partitions_in_service() == []
     s.log = filled_log()
-    s.runtime.elect(P, 2)
+    s.runtime.elect(P, LeaderEpoch(2))
     await run_loader(s, lambda: s.state() is ShardState.ACTIVE)
     assert s.shard.words == {"a": 2, "b": 1}
 
 
 async def test_partition_resigned_during_loading_stays_out_of_service() -> None:
     s = ShardHarness(first_log=filled_log())
-    s.runtime.elect(P, 1)
-    s.runtime.resign(P, 2)
+    s.runtime.elect(P, LeaderEpoch(1))
+    s.runtime.resign(P, LeaderEpoch(2))
     await run_loader(s, lambda: True)
     assert s.state() is None
 
@@ -381,7 +382,7 @@ def test_resignation_fails_waiting_operations() -> None:
     s = loaded_harness()
     s.log.holds_commits = True
     answer = s.write_later("a")
-    s.runtime.resign(P, 2)
+    s.runtime.resign(P, LeaderEpoch(2))
     assert code_of(answer) is ErrorCode.NOT_COORDINATOR
     s.log.commit()
     assert s.loop.failures == []
@@ -489,7 +490,7 @@ def test_failed_batch_fails_all_its_operations() -> None:
 def test_resignation_fails_lingering_writes_without_appending_them() -> None:
     s = loaded_harness(linger_ms=10)
     answer = s.write_later("a", lingers=True)
-    s.runtime.resign(P, 2)
+    s.runtime.resign(P, LeaderEpoch(2))
     s.loop.advance(1)
     assert code_of(answer) is ErrorCode.NOT_COORDINATOR
     assert s.log.batch_sizes == []
@@ -515,7 +516,7 @@ def test_shard_is_notified_of_an_outcome_before_the_client() -> None:
     s.log.holds_commits = True
     s.runtime.post(P, lambda shard: shard.write_and_hear("c"))
     shard = s.shard
-    s.runtime.resign(P, 2)
+    s.runtime.resign(P, LeaderEpoch(2))
     assert shard.outcomes == [ErrorCode.NONE, ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.NOT_COORDINATOR]
 
 
@@ -553,7 +554,7 @@ def test_timers_of_a_resigned_partition_do_not_fire() -> None:
     shard = s.shard
     shard.timers.schedule("k", 30, "cause")
     s.count("any")
-    s.runtime.resign(P, 2)
+    s.runtime.resign(P, LeaderEpoch(2))
     s.loop.advance(1)
     assert shard.timed == []
 
