@@ -17,7 +17,8 @@ from broker.cli.tiering.audit_report import AuditSummary, document, verdict_docu
 from broker.cli.tiering.bucket import RemoteBucket, create_bucket, open_bucket, require_topic_based_metadata
 from broker.cli.tiering.bucket_audit import BucketAudit
 from broker.cli.tiering.cluster import Cluster
-from broker.cli.tiering.give_up import give_up, lost_segments
+from broker.cli.tiering.give_up import GivenUpOffsets, LostSegment, give_up, lost_segments, mark
+from broker.cli.tiering.give_up_range import OffsetBounds, RangeReplicas, lost_in_range
 from broker.cli.tiering.metadata_topic import RemoteMetadataTopic, require_metadata_topic
 from broker.cli.tiering.progress import with_progress
 from broker.cli.tiering.recovery_planner import RecoveryPlanner
@@ -310,34 +311,69 @@ def _topic_id(text: str, option: str) -> Uuid:
     metavar="ID",
     help="A lost or damaged segment, which is read to check it; without, all segments with missing objects.",
 )
-@click.option("--yes", is_flag=True, help="Give the segments up; without, they are listed.")
+@click.option("--from-offset", type=click.IntRange(min=0), help="First lost offset; with --to-offset.")
+@click.option("--to-offset", type=click.IntRange(min=0), help="Last lost offset, included.")
+@click.option("--force", is_flag=True, help="Give up the offsets although records of them can be read.")
+@click.option("--yes", is_flag=True, help="Give the records up; without, they are listed.")
 @json_option
 def give_up_segments(
-    target: RemoteTarget, partition: int, segment_ids: tuple[str, ...], yes: bool, as_json: bool
+    target: RemoteTarget,
+    partition: int,
+    segment_ids: tuple[str, ...],
+    from_offset: int | None,
+    to_offset: int | None,
+    force: bool,
+    yes: bool,
+    as_json: bool,
 ) -> None:
-    """Give up lost segments of a partition, so that consumers skip their records. Cannot be undone.
-
-    A broker that starts after the command skips the records after ottla.remote.log.hole.patience.ms.
-    """
+    """Give up lost segments or offsets of a partition, so that consumers skip them. Cannot be undone."""
     if target.topic is None:
         raise click.UsageError("--topic is required.")
     wanted = frozenset(_segment_id(text) for text in segment_ids)
-    with target.bucket() as bucket, target.cluster() as (_, cluster, metadata):
+    bounds = _offset_bounds(from_offset, to_offset)
+    if (wanted and bounds) or (force and not bounds):
+        raise click.UsageError("--segment and --force cannot be used so: --force belongs to --from-offset.")
+    offsets: list[GivenUpOffsets] = []
+    lost: list[LostSegment] = []
+    with target.bucket() as bucket, target.cluster() as (client, cluster, metadata):
         require_metadata_topic(metadata)
         audit = BucketAudit(bucket, cluster, metadata, now_ms=now_ms, grace_ms=DEFAULT_GRACE_MS)
         found = [each for each in audit.reports(target.topic) if each.exists]
         reports = [each for each in found if each.partition.partition == partition]
         if not reports:
             raise CommandFailed(f"{target.topic}-{partition}: the cluster has no remote segments of this partition.")
-        lost = [each for report in reports for each in lost_segments(bucket, report, wanted)]
+        for report in reports:
+            if bounds is None:
+                lost += lost_segments(bucket, report, wanted)
+                continue
+            replicas = RangeReplicas(client, report.partition)
+            offsets.append(replicas.offsets(bounds))
+            lost += lost_in_range(bucket, report, replicas, bounds, is_forced=force)
         if yes:
+            for each in offsets:
+                mark(metadata, each, now_ms())
             lost = give_up(metadata, lost, now_ms)
+    _print_given_up(lost, bounds, yes=yes, as_json=as_json)
+
+
+def _print_given_up(lost: Sequence[LostSegment], bounds: OffsetBounds | None, *, yes: bool, as_json: bool) -> None:
     if as_json:
-        print_json({"givenUp": yes, "segments": [each.document() for each in lost]})
+        named = {} if bounds is None else {"fromOffset": bounds.first, "toOffset": bounds.last}
+        print_json({"givenUp": yes, "segments": [each.document() for each in lost], **named})
         return
     _print([each.line() for each in lost])
     done = "given up" if yes else "lost; repeat the command with --yes to give them up"
+    if bounds is not None:
+        click.echo(f"offsets {bounds.first}-{bounds.last} {done}")
     click.echo(f"{len(lost)} segments {done}" if lost else "0 segments lost")
+
+
+def _offset_bounds(first: int | None, last: int | None) -> OffsetBounds | None:
+    if first is None and last is None:
+        return None
+    if first is None or last is None or first > last:
+        raise click.UsageError("--from-offset and --to-offset belong together, the lower offset first.")
+    return OffsetBounds(first, last)
 
 
 def _segment_id(text: str) -> Uuid:

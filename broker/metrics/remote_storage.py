@@ -91,6 +91,7 @@ class PartitionRemoteGauges(NamedTuple):
     log_size_bytes: int = 0
     log_size_computation_ms: int = 0
     missing_offsets: int = 0
+    given_up_offsets: int = 0
     dirty_bytes: int = 0
 
 
@@ -159,6 +160,7 @@ _GAUGES = {
         "remotelogmissingoffsets",
         "Offsets at the start of logs that neither local nor remote storage has",
     ),
+    "given_up_offsets": ("remoteloggivenupoffsets", "Offsets above the log start that an operator gave up"),
     "dirty_bytes": ("remotelogdirtybytes", "Bytes in remote storage that are yet to be compacted"),
 }
 

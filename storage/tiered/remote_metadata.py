@@ -72,7 +72,7 @@ class KnownSegments(Protocol):
         ...
 
     def is_given_up(self, epoch: LeaderEpoch, offset: int) -> bool:
-        """Whether an operator gave up a segment with `offset` of `epoch` since this object was created."""
+        """Whether an operator gave up `offset` of `epoch`; brokers know it after a restart, too."""
         ...
 
     def offsets(self, row: int) -> tuple[int, int]:

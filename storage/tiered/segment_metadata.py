@@ -12,6 +12,8 @@ from protocol.primitives import Uuid, uuid_to_text
 
 TOOL_BROKER_ID: Final = BrokerId(-1)
 """Broker id of events that tools publish: no broker."""
+NO_TIMESTAMP: Final = -1
+"""Largest timestamp of a segment without records."""
 
 
 class TopicIdPartition(NamedTuple):
@@ -79,6 +81,19 @@ class RemoteSegment:
     custom_metadata: bytes | None = None
     txn_index_empty: bool = False
     compacted_to: int | None = None
+
+    @property
+    def is_given_up_mark(self) -> bool:
+        """Whether this entry marks offsets that an operator gave up, until the log starts above them.
+
+        A mark has no objects and stays in DELETE_STARTED: every reader of the metadata, Kafka too, knows such entries.
+        """
+        return (
+            self.broker_id == TOOL_BROKER_ID
+            and not self.size_bytes
+            and self.max_timestamp_ms == NO_TIMESTAMP
+            and self.state is SegmentState.DELETE_STARTED
+        )
 
     @property
     def is_compacted(self) -> bool:

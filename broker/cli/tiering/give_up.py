@@ -2,19 +2,33 @@
 
 A segment is given up by DELETE_STARTED, as if it had expired. The leader ends the deletion; readers skip the hole. If
 the records are still in the leader's local log, the leader copies them again.
+
+A mark makes the hole known to brokers that start later: an entry of the same offsets without objects, which stays in
+DELETE_STARTED until the log starts above it (`RemoteSegment.is_given_up_mark`). Brokers of Apache Kafka read it as a
+deletion in progress.
 """
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import NamedTuple
 
 from broker.cli.shared.failure import CommandFailed
 from broker.cli.tiering.bucket import RemoteBucket
 from protocol.primitives import Uuid, uuid_to_text
+from storage.directories.formatting import random_id
 from storage.tiered.bucket.audit import PartitionReport
 from storage.tiered.bucket.reconcile import Finding
 from storage.tiered.bucket.segment_check import SegmentCheck
-from storage.tiered.catalog.metadata_journal import MetadataJournal
-from storage.tiered.segment_metadata import TOOL_BROKER_ID, RemoteSegment, SegmentState, SegmentUpdate
+from storage.tiered.catalog.metadata_journal import Event, KnownPartition, MetadataJournal
+from storage.tiered.segment_metadata import (
+    NO_TIMESTAMP,
+    TOOL_BROKER_ID,
+    RemoteSegment,
+    RemoteSegmentId,
+    SegmentEpoch,
+    SegmentState,
+    SegmentUpdate,
+    TopicIdPartition,
+)
 
 
 class LostSegment(NamedTuple):
@@ -65,14 +79,51 @@ def _lost(bucket: RemoteBucket, report: PartitionReport, wanted: Collection[Uuid
                 yield LostSegment(verdict.segment, fault)
 
 
+class GivenUpOffsets(NamedTuple):
+    """Offsets of one partition, both bounds included, with their leader epochs."""
+
+    partition: TopicIdPartition
+    first: int
+    last: int
+    leader_epochs: tuple[SegmentEpoch, ...]
+
+
 def give_up(journal: MetadataJournal, lost: Collection[LostSegment], now_ms: Callable[[], int]) -> list[LostSegment]:
-    """Publish DELETE_STARTED of segments that are still finished; return them."""
+    """Mark the offsets and publish DELETE_STARTED of segments that are still finished; return them."""
     given_up: list[LostSegment] = []
     for each in lost:
-        partition = each.segment.id.partition
-        now = journal.catch_up(partition).segments.get(each.segment.id.id)
+        partition, segment = each.segment.id.partition, each.segment
+        known = journal.catch_up(partition)
+        now = known.segments.get(segment.id.id)
         if now is not None and now.state is SegmentState.COPY_FINISHED:
-            update = SegmentUpdate(each.segment.id, SegmentState.DELETE_STARTED, now_ms(), TOOL_BROKER_ID)
-            journal.publish(partition, [update])
+            offsets = GivenUpOffsets(partition, segment.start_offset, segment.end_offset, segment.leader_epochs)
+            update = SegmentUpdate(segment.id, SegmentState.DELETE_STARTED, now_ms(), TOOL_BROKER_ID)
+            journal.publish(partition, [*_marking(known, offsets, now_ms()), update])
             given_up.append(each)
     return given_up
+
+
+def mark(journal: MetadataJournal, offsets: GivenUpOffsets, now_ms: int) -> None:
+    """Publish a mark, unless the partition has the same one."""
+    if events := _marking(journal.catch_up(offsets.partition), offsets, now_ms):
+        journal.publish(offsets.partition, events)
+
+
+def _marking(known: KnownPartition, offsets: GivenUpOffsets, now_ms: int) -> Sequence[Event]:
+    """Return the events of a mark."""
+    partition, first, last, leader_epochs = offsets
+    marks = (each for each in known.segments.unfinished() if each.is_given_up_mark)
+    if any((each.start_offset, each.end_offset, each.leader_epochs) == (first, last, leader_epochs) for each in marks):
+        return ()
+    segment = RemoteSegment(
+        id=RemoteSegmentId(partition, random_id()),
+        start_offset=first,
+        end_offset=last,
+        max_timestamp_ms=NO_TIMESTAMP,
+        broker_id=TOOL_BROKER_ID,
+        event_timestamp_ms=now_ms,
+        size_bytes=0,
+        leader_epochs=leader_epochs,
+        txn_index_empty=True,
+    )
+    return segment, SegmentUpdate(segment.id, SegmentState.DELETE_STARTED, now_ms, TOOL_BROKER_ID)

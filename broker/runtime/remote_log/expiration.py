@@ -35,6 +35,7 @@ from storage.tiered.lifecycle.expiration import (
     LocalSegmentRange,
     RemoteLogState,
     decide_expiration,
+    given_up_offsets,
     offset_above_deletions,
     total_bytes,
 )
@@ -126,6 +127,7 @@ class SegmentExpirationTask:
         self._raise_log_start(start)
         term.figures = term.figures._replace(
             missing_offsets=max(0, expiry.first_offset - start),
+            given_up_offsets=given_up_offsets(state.unfinished, start),
             log_metadata_count=expiry.count,
             log_size_bytes=expiry.size_bytes,
             log_size_computation_ms=round(took_ms),

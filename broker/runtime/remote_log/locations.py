@@ -9,7 +9,7 @@ segment back, so readers wait. If a leader that has read all metadata has not fo
 skip them as they skip compacted ones. (Kafka returns OFFSET_OUT_OF_RANGE at once. A consumer then resets its position,
 either back to records that it has read, and to the same hole again, or past all records.) A hole that ends at the local
 log start offset is not skipped before later segments are remote only. Offsets that an operator gave up
-(`ottla remote give-up`) are skipped at once by brokers that read the event, and after the patience time by others.
+(`ottla remote give-up`) are skipped at once: a mark in the remote metadata says so until the log starts above them.
 """
 
 from collections.abc import Callable, Collection

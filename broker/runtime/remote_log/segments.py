@@ -140,7 +140,8 @@ class RemoteSegments:
         meters = self._metrics.topic(segment.id.partition.topic)
         meters.delete_requests += 1
         try:
-            await self.discard(segment)
+            if not segment.is_given_up_mark:
+                await self.discard(segment)
             await self._publish(segment, SegmentState.DELETE_FINISHED)
         except InvalidSegmentTransition:
             return  # another broker has deleted it meanwhile

@@ -103,7 +103,7 @@ def _of_known(segment: RemoteSegment, missing: tuple[ObjectSuffix, ...], is_old:
         case SegmentState.COPY_FINISHED:
             return Finding.SUSPECT if missing else Finding.LIVE
         case _:
-            return Finding.HALF_DELETED if is_old else Finding.DELETING
+            return Finding.HALF_DELETED if is_old and not segment.is_given_up_mark else Finding.DELETING
 
 
 class Coverage:

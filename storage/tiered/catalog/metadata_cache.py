@@ -8,9 +8,8 @@ Pure. The tables in `segment_state.py` say which events are valid; `epoch_interv
 and offset, `segment_table.py` finds all segments by id. This class does not know whether it is up to date.
 """
 
-from collections import deque
 from collections.abc import Iterable, Iterator
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from protocol.ids import LeaderEpoch
 from protocol.primitives import Uuid
@@ -19,7 +18,6 @@ from storage.tiered.catalog.segment_state import UnknownSegment, check_deletion,
 from storage.tiered.catalog.segment_table import PlainFacts, SegmentTable, TableColumns
 from storage.tiered.remote_metadata import SegmentObserver, SegmentPage
 from storage.tiered.segment_metadata import (
-    TOOL_BROKER_ID,
     PartitionDelete,
     PartitionDeleteState,
     RemoteSegment,
@@ -27,9 +25,6 @@ from storage.tiered.segment_metadata import (
     SegmentUpdate,
     TopicIdPartition,
 )
-
-GIVEN_UP_MAX: Final = 1_000
-"""Number of ranges of given-up offsets that are remembered; readers wait at a forgotten one as at any hole."""
 
 
 class CacheColumns(NamedTuple):
@@ -53,7 +48,6 @@ class RemoteLogMetadataCache:
         "__weakref__",
         "_compacted",
         "_epochs",
-        "_given_up",
         "_table",
         "_unfinished",
         "deletion",
@@ -69,7 +63,6 @@ class RemoteLogMetadataCache:
         self._epochs: dict[LeaderEpoch, EpochIntervals] = {}
         self._compacted: dict[LeaderEpoch, EpochIntervals] = {}
         self._unfinished: set[int] = set()  # rows of unreadable segments: not copied yet, or being deleted
-        self._given_up: deque[tuple[int, int, int]] = deque(maxlen=GIVEN_UP_MAX)
 
     @classmethod
     def of_columns(
@@ -119,8 +112,6 @@ class RemoteLogMetadataCache:
         check_segment(update.id, present, update.state)
         if present is SegmentState.COPY_FINISHED and update.state is not present:
             self._withdraw(row)
-            if update.broker_id == TOOL_BROKER_ID:
-                self._given_up.extend(self._ranges(row))
         if update.state is SegmentState.DELETE_FINISHED:
             self._unfinished.discard(row)
             self._table.remove(row)
@@ -164,7 +155,6 @@ class RemoteLogMetadataCache:
             self._table = SegmentTable(self.partition)
             self._epochs, self._compacted = {}, {}
             self._unfinished = set()
-            self._given_up.clear()
             self.observer = None
         else:
             self.deletion = event
@@ -255,8 +245,13 @@ class RemoteLogMetadataCache:
         return [self._table.segment(row) for row in copied.holding(offset)]
 
     def is_given_up(self, epoch: LeaderEpoch, offset: int) -> bool:
-        """Whether an operator gave up a segment with `offset` of `epoch` since this object was created."""
-        return any(each == epoch and first <= offset <= last for each, first, last in self._given_up)
+        """Whether an operator gave up `offset` of `epoch`. Examines the unreadable segments, which are few."""
+        return any(
+            each == epoch and first <= offset <= last
+            for row in self._unfinished
+            if self._table.segment(row).is_given_up_mark
+            for each, first, last in self._ranges(row)
+        )
 
     def next_offset(self, epoch: LeaderEpoch, offset: int) -> int | None:
         """Return the next offset above `offset` at which a finished segment, or its part of `epoch`, begins."""

@@ -124,7 +124,7 @@ def decide_expiration(state: RemoteLogState, layout: RemoteLogLayout, most: int 
     is_cut = len(examined) < len(layout.outside)
     if is_cut:
         outside_since_ms = _with_unexamined(state, examined.values(), outside_since_ms)
-    kept = [each for each in (*expired, *state.unfinished) if each.id.id not in gone]
+    kept = [each for each in (*expired, *state.unfinished) if each.id.id not in gone and not each.is_given_up_mark]
     rest = layout.span(len(over))
     return ExpirationResult(
         log_start_offset=log_start,
@@ -148,6 +148,15 @@ def total_bytes(layout: RemoteLogLayout, local: Iterable[LocalSegmentRange]) -> 
     """Return the size of the log, local and remote; each offset counts once."""
     above = (share(part.size_bytes, part.base_offset, part.end_offset, layout.next_offset) for part in local)
     return layout.size_bytes + sum(above)
+
+
+def given_up_offsets(unfinished: Iterable[RemoteSegment], log_start_offset: int) -> int:
+    """Return the number of offsets from `log_start_offset` on that an operator gave up; each counts once."""
+    count, next_offset = 0, log_start_offset
+    for mark in sorted((each for each in unfinished if each.is_given_up_mark), key=lambda each: each.start_offset):
+        count += max(0, mark.end_offset + 1 - max(next_offset, mark.start_offset))
+        next_offset = max(next_offset, mark.end_offset + 1)
+    return count
 
 
 def offset_above_deletions(state: RemoteLogState, log_start_offset: int) -> int:
@@ -190,7 +199,8 @@ def _reason(
     if segment.id.id in state.copying or is_of_later_term(segment, state.leader_epoch):
         return None
     if segment.state is SegmentState.DELETE_STARTED:
-        return DeletionReason.INTERRUPTED
+        is_needed = segment.is_given_up_mark and segment.end_offset >= log_start_offset
+        return None if is_needed else DeletionReason.INTERRUPTED
     if segment.state is SegmentState.COPY_STARTED:
         return DeletionReason.ABANDONED if _is_abandoned(state, segment) else None
     if segment.end_offset < log_start_offset:

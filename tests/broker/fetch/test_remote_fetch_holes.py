@@ -7,8 +7,15 @@ import pytest
 from protocol.errors import ErrorCode
 from protocol.ids import BrokerId, LeaderEpoch
 from protocol.messages.list_offsets import ListOffsetsPartition
+from protocol.primitives import Uuid
 from storage.directories.checkpoints import LeaderEpochEntry
-from storage.tiered.segment_metadata import TOOL_BROKER_ID, RemoteSegment, SegmentState, SegmentUpdate
+from storage.tiered.segment_metadata import (
+    TOOL_BROKER_ID,
+    RemoteSegment,
+    RemoteSegmentId,
+    SegmentState,
+    SegmentUpdate,
+)
 from tests.support.harnesses.tiered_plane import TieredPlane, at, offsets, only
 
 PATIENCE_MS = 600_000
@@ -83,7 +90,11 @@ def test_log_without_leader_epochs_skips_no_hole(plane: TieredPlane, segments: l
 def give_up(plane: TieredPlane, segment: RemoteSegment) -> None:
     """Publish the events of `ottla remote give-up`, and of the leader that ends the deletion."""
     cache = plane.remote_metadata.log.cache(segment.id.partition)
-    cache.update(SegmentUpdate(segment.id, SegmentState.DELETE_STARTED, 0, BrokerId(TOOL_BROKER_ID)))
+    id = RemoteSegmentId(segment.id.partition, Uuid(b"\xff" * 15 + segment.start_offset.to_bytes(1)))
+    mark = replace(segment, id=id, max_timestamp_ms=-1, size_bytes=0, state=SegmentState.COPY_STARTED)
+    cache.add(replace(mark, broker_id=TOOL_BROKER_ID))
+    cache.update(SegmentUpdate(id, SegmentState.DELETE_STARTED, 0, TOOL_BROKER_ID))
+    cache.update(SegmentUpdate(segment.id, SegmentState.DELETE_STARTED, 0, TOOL_BROKER_ID))
     cache.update(SegmentUpdate(segment.id, SegmentState.DELETE_FINISHED, 0, BrokerId(1)))
 
 

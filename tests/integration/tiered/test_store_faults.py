@@ -151,7 +151,10 @@ def test_consumer_goes_on_after_a_lost_segment_is_given_up(tier: TieredCluster) 
         while time.monotonic() < deadline:
             assert not [each for each in consumer.consume(100, 0.2) if not each.error()], "a lost record came"
         assert "1 segments lost" in tier.run_remote("give-up", *where).stdout
-        tier.remote("give-up", *where, "--yes")
+        offsets = ("--from-offset", str(lost.start_offset), "--to-offset", str(lost.end_offset))
+        beyond = ("--from-offset", str(lost.start_offset), "--to-offset", str(lost.end_offset + 1))
+        assert "may still be read" in tier.run_remote("give-up", *where, *beyond).stderr
+        tier.remote("give-up", *where, *offsets, "--yes")
         came: list[int] = []
 
         def has_come() -> bool:
@@ -161,6 +164,12 @@ def test_consumer_goes_on_after_a_lost_segment_is_given_up(tier: TieredCluster) 
         until(has_come)
         assert came[0] == lost.end_offset + 1
     until(lambda: lost.id not in [each.id for each in tier.finished("given-up")])
+    _restart_brokers(tier)
+    with closing(_consumer(tier, "given-up")) as consumer:
+        consumer.assign([TopicPartition("given-up", 0, lost.start_offset)])
+        came.clear()
+        until(has_come)
+        assert came[0] == lost.end_offset + 1, "restarted brokers still know the hole"
     check_read(tier, "given-up", lost.start_offset)
     check_read(tier, "given-up", 5 * MIB, lost.end_offset + 1)
     assert tier.run_remote("verify", "--topic", "given-up").returncode == 0

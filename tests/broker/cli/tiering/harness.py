@@ -32,6 +32,13 @@ from protocol.messages.list_offsets import (
     ListOffsetsTopicResponse,
 )
 from protocol.messages.metadata import MetadataRequest, MetadataResponse, MetadataResponseTopic
+from protocol.messages.offset_for_leader_epoch import (
+    EpochEndOffset,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopicResult,
+)
 from protocol.messages.produce import (
     PartitionProduceResponse,
     ProduceRequest,
@@ -92,6 +99,8 @@ class RemoteCommandBroker(FakeBroker):
         self.ends: defaultdict[int, int] = defaultdict(int)
         self.next_log_start: defaultdict[int, int] = defaultdict(int)
         """Log start offset of a metadata partition after the next ListOffsets, which deletes records below it."""
+        self.epochs = [(0, 0)]
+        """Leader epochs of every log, with their start offsets."""
         self.refusal: tuple[ErrorCode, str] | None = None
         """Error of RestoreTopics requests."""
         self.on_metadata_request: Callable[[], None] = lambda: None
@@ -99,6 +108,7 @@ class RemoteCommandBroker(FakeBroker):
         self.answer(ApiKey.PRODUCE, self._produce)
         self.answer(ApiKey.FETCH, self._fetch)
         self.answer(ApiKey.LIST_OFFSETS, self._list_offsets)
+        self.answer(ApiKey.OFFSET_FOR_LEADER_EPOCH, self._epoch_ends)
         self.answer(ApiKey.DESCRIBE_LOG_DIRS, lambda _: self._log_dirs())
         self.answer(ApiKey.DESCRIBE_CONFIGS, self._describe_configs)
         self.answer(ApiKey.RESTORE_TOPICS, self._restore)
@@ -112,6 +122,8 @@ class RemoteCommandBroker(FakeBroker):
     def _topic(self, name: str) -> MetadataResponseTopic:
         topic = super()._topic(name)
         topic.topic_id = self.ids.get(name, topic.topic_id)
+        for partition in topic.partitions:
+            partition.leader_epoch = self.epochs[-1][0]
         return topic
 
     def append(self, number: int, batch: bytes) -> int:
@@ -173,6 +185,26 @@ class RemoteCommandBroker(FakeBroker):
             return offset
         start, local, remote, end = self.bounds[topic][number]
         return {-2: start, -4: local, -5: remote, -1: end}[timestamp]
+
+    def _epoch_ends(self, request: OffsetForLeaderEpochRequest) -> OffsetForLeaderEpochResponse:
+        """Answer with the end of the latest epoch up to the one asked for, as leaders do."""
+
+        def end_of(topic: str, each: OffsetForLeaderPartition) -> EpochEndOffset:
+            starts = [(epoch, start) for epoch, start in self.epochs if epoch <= each.leader_epoch]
+            later = [start for epoch, start in self.epochs if epoch > each.leader_epoch]
+            epoch = starts[-1][0] if starts else -1
+            end = later[0] if later else self.bounds[topic][each.partition][3]
+            return EpochEndOffset(0, each.partition, epoch, end if starts else -1)
+
+        return OffsetForLeaderEpochResponse(
+            topics=[
+                OffsetForLeaderTopicResult(
+                    topic.topic,
+                    [end_of(topic.topic, each) for each in topic.partitions],
+                )
+                for topic in request.topics
+            ]
+        )
 
     def _log_dirs(self) -> DescribeLogDirsResponse:
         topics = [

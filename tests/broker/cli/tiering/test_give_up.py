@@ -7,7 +7,7 @@ import pytest
 from protocol.ids import LeaderEpoch
 from protocol.primitives import uuid_to_text
 from storage.tiered.format.object_keys import ObjectSuffix
-from storage.tiered.segment_metadata import RemoteSegment, SegmentState
+from storage.tiered.segment_metadata import RemoteSegment, SegmentState, SegmentUpdate
 from tests.broker.cli.tiering.conftest import Remote
 from tests.broker.cli.tiering.harness import FOO_ID, RemoteCommandHarness
 
@@ -23,8 +23,19 @@ def segments(harness: RemoteCommandHarness) -> list[RemoteSegment]:
     return finished
 
 
+def segments_of(harness: RemoteCommandHarness) -> list[RemoteSegment]:
+    return harness.known().get(harness.partition()).segments.segments()
+
+
 def states(harness: RemoteCommandHarness) -> list[SegmentState]:
-    return [each.state for each in harness.known().get(harness.partition()).segments.segments()]
+    """Return the states of all segments but marks."""
+    return [each.state for each in segments_of(harness) if not each.is_given_up_mark]
+
+
+def given_up(harness: RemoteCommandHarness) -> list[int]:
+    """Return the offsets up to 40 that brokers skip."""
+    known = harness.known().get(harness.partition()).segments
+    return [offset for offset in range(40) if known.is_given_up(LeaderEpoch(0), offset)]
 
 
 def test_lost_segments_are_listed_and_kept_without_yes(
@@ -49,7 +60,8 @@ def test_json_has_the_lost_segments(remote: Remote, segments: list[RemoteSegment
 def test_lost_segment_is_given_up(harness: RemoteCommandHarness, remote: Remote) -> None:
     outcome = remote("give-up", *PARTITION, "--yes")
     assert (outcome.code, outcome.lines[-1]) == (0, "1 segments given up")
-    assert states(harness) == [SegmentState.COPY_FINISHED, SegmentState.DELETE_STARTED, SegmentState.COPY_FINISHED]
+    lost, *_ = [each for each in segments_of(harness) if each.size_bytes and each.start_offset == 10]
+    assert lost.state is SegmentState.DELETE_STARTED
     known = harness.known().get(harness.partition()).segments
     assert [known.is_given_up(LeaderEpoch(0), offset) for offset in (9, 10, 19, 20)] == [False, True, True, False]
     assert remote("give-up", *PARTITION, "--yes").lines == ["0 segments lost"]
@@ -62,7 +74,7 @@ def test_damaged_segment_is_given_up_by_its_id(
     path.write_bytes(path.read_bytes()[:-1] + b"!")
     outcome = remote("give-up", *PARTITION, "--segment", uuid_to_text(segments[2].id.id), "--yes")
     assert (outcome.code, outcome.lines[-1]) == (0, "1 segments given up")
-    assert states(harness) == [SegmentState.COPY_FINISHED, SegmentState.COPY_FINISHED, SegmentState.DELETE_STARTED]
+    assert states(harness) == [SegmentState.COPY_FINISHED] * 2 + [SegmentState.DELETE_STARTED]
 
 
 def test_intact_segment_is_not_given_up(
@@ -78,3 +90,81 @@ def test_intact_segment_is_not_given_up(
 def test_unknown_partition_is_refused(remote: Remote) -> None:
     assert remote("give-up", "--topic", "foo", "--partition", "7").code == 1
     assert remote("give-up", "--partition", "0").code == 2
+
+
+RANGE = ("--from-offset", "10", "--to-offset", "19")
+
+
+@pytest.mark.usefixtures("segments")
+def test_given_up_offsets_outlive_the_deleted_segment(harness: RemoteCommandHarness, remote: Remote) -> None:
+    """A broker that starts after the leader has ended the deletion still knows the hole."""
+    remote("give-up", *PARTITION, "--yes")
+    [lost] = [each for each in segments_of(harness) if each.size_bytes and each.start_offset == 10]
+    harness.publish(SegmentUpdate(lost.id, SegmentState.DELETE_FINISHED, 0, 1))
+    assert given_up(harness) == list(range(10, 20))
+
+
+@pytest.mark.usefixtures("segments")
+def test_offsets_of_a_lost_segment_are_given_up(harness: RemoteCommandHarness, remote: Remote) -> None:
+    assert "repeat the command with --yes" in remote("give-up", *PARTITION, *RANGE).lines[-1]
+    assert given_up(harness) == []
+    outcome = remote("give-up", *PARTITION, *RANGE, "--yes")
+    assert (outcome.code, outcome.lines[-2:]) == (0, ["offsets 10-19 given up", "1 segments given up"])
+    assert given_up(harness) == list(range(10, 20))
+    remote("give-up", *PARTITION, *RANGE, "--yes")
+    assert len([each for each in segments_of(harness) if each.is_given_up_mark]) == 1, "repetition adds no mark"
+
+
+def test_offsets_without_metadata_are_given_up(harness: RemoteCommandHarness, remote: Remote) -> None:
+    harness.topic("foo", FOO_ID, (0, 30, 29, 40))
+    for start in (0, 20):
+        harness.finished(harness.partition(), start, start + 9)
+    assert remote("give-up", *PARTITION, *RANGE, "--yes").code == 0
+    assert given_up(harness) == list(range(10, 20))
+    assert remote("verify", "--topic", "foo", "--grace-ms", "0").code == 0, "a mark is in order"
+    remote("collect", "--topic", "foo", "--grace-ms", "0")
+    assert given_up(harness) == list(range(10, 20)), "a mark is no leftover"
+
+
+@pytest.mark.usefixtures("segments")
+def test_readable_offsets_are_given_up_by_force_alone(harness: RemoteCommandHarness, remote: Remote) -> None:
+    readable = ("--from-offset", "0", "--to-offset", "19")
+    refused = remote("give-up", *PARTITION, *readable, "--yes")
+    assert refused.code == 1
+    assert "has offsets 0-9" in refused.err
+    local = remote("give-up", *PARTITION, "--from-offset", "10", "--to-offset", "30", "--yes")
+    assert local.code == 1
+    assert "the local log of broker 1 begins at offset 30" in local.err
+    assert given_up(harness) == []
+    assert remote("give-up", *PARTITION, *readable, "--force", "--yes").code == 0
+    assert given_up(harness) == list(range(20))
+    assert states(harness) == [SegmentState.DELETE_STARTED, SegmentState.DELETE_STARTED, SegmentState.COPY_FINISHED]
+
+
+@pytest.mark.usefixtures("segments")
+def test_range_within_a_lost_segment_is_refused(harness: RemoteCommandHarness, remote: Remote) -> None:
+    refused = remote("give-up", *PARTITION, "--from-offset", "12", "--to-offset", "19", "--force", "--yes")
+    assert refused.code == 1
+    assert "has offsets 10-19; name a range" in refused.err
+    assert given_up(harness) == []
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "epochs"),
+    [(10, 19, [(2, 10), (5, 12)]), (12, 19, [(5, 12)]), (0, 11, [(0, 0), (2, 7)])],
+)
+def test_mark_has_the_leader_epochs_of_the_log(
+    harness: RemoteCommandHarness, remote: Remote, first: int, last: int, epochs: list[tuple[int, int]]
+) -> None:
+    harness.topic("foo", FOO_ID, (0, 30, 29, 40))
+    harness.finished(harness.partition(), 20, 29)
+    harness.broker.epochs = [(0, 0), (2, 7), (5, 12), (6, 25)]
+    assert remote("give-up", *PARTITION, "--from-offset", str(first), "--to-offset", str(last), "--yes").code == 0
+    [mark] = [each for each in segments_of(harness) if each.is_given_up_mark]
+    assert list(mark.leader_epochs) == epochs
+
+
+def test_half_a_range_is_refused(remote: Remote) -> None:
+    assert remote("give-up", *PARTITION, "--from-offset", "12").code == 2
+    assert remote("give-up", *PARTITION, "--from-offset", "12", "--to-offset", "11").code == 2
+    assert remote("give-up", *PARTITION, "--force").code == 2

@@ -1,6 +1,7 @@
 """Snapshots of the metadata topic: complete after a crash, or ignored."""
 
 import random
+from dataclasses import replace
 
 import pytest
 
@@ -18,7 +19,15 @@ from storage.tiered.catalog.metadata_snapshot import (
     write_snapshot,
 )
 from storage.tiered.errors import InvalidSegmentTransition
-from storage.tiered.segment_metadata import PartitionDelete, PartitionDeleteState, RemoteSegment, SegmentState
+from storage.tiered.segment_metadata import (
+    NO_TIMESTAMP,
+    TOOL_BROKER_ID,
+    PartitionDelete,
+    PartitionDeleteState,
+    RemoteSegment,
+    SegmentState,
+    SegmentUpdate,
+)
 from tests.storage.tiered.catalog.reference_metadata import ReferenceMetadata
 from tests.storage.tiered.catalog.test_metadata_cache import assert_agrees, copied, random_event, segment
 from tests.storage.tiered.sample_segments import OTHER_PARTITION, PARTITION
@@ -121,6 +130,28 @@ def test_repeated_events_restore_state_and_are_idempotent() -> None:
             continue
     assert_agrees(metadata.cache(PARTITION), reference)
     assert metadata.segment_count == reborn.segment_count
+
+
+def test_given_up_offsets_survive_snapshots_and_pruning() -> None:
+    """Restarted brokers read a snapshot, and replicas with an empty disk a rewritten topic."""
+    fs = file_system()
+    metadata = MaterializedMetadata()
+    mark = replace(
+        segment(1, 10, 19, [(LeaderEpoch(0), 10)]),
+        size_bytes=0,
+        max_timestamp_ms=NO_TIMESTAMP,
+        broker_id=TOOL_BROKER_ID,
+    )
+    metadata.apply(mark)
+    metadata.apply(SegmentUpdate(mark.id, SegmentState.DELETE_STARTED, 9, TOOL_BROKER_ID))
+    write_snapshot(fs, PATH, pack_snapshot(POSITION, metadata))
+    _, restarted = read_snapshot(fs, PATH)
+    rewritten = MaterializedMetadata()
+    for event in metadata.current_events(PARTITION, 0, 10)[0]:
+        rewritten.apply(event)
+    for known in (restarted.cache(PARTITION), rewritten.cache(PARTITION)):
+        given_up = [known.is_given_up(mark.leader_epochs[0].epoch, offset) for offset in (9, 10, 19, 20)]
+        assert given_up == [False, True, True, False]
 
 
 def test_files_are_named_by_partition() -> None:

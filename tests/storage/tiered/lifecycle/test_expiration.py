@@ -13,9 +13,18 @@ from storage.tiered.lifecycle.expiration import (
     DeletionReason,
     ExpirationResult,
     LocalSegmentRange,
+    given_up_offsets,
     offset_above_deletions,
 )
-from storage.tiered.segment_metadata import RemoteSegment, RemoteSegmentId, SegmentEpoch, SegmentState, TopicIdPartition
+from storage.tiered.segment_metadata import (
+    NO_TIMESTAMP,
+    TOOL_BROKER_ID,
+    RemoteSegment,
+    RemoteSegmentId,
+    SegmentEpoch,
+    SegmentState,
+    TopicIdPartition,
+)
 from tests.support.harnesses.full_scan_expiration import FullScanState, decided, decided_by_scan
 
 PARTITION = TopicIdPartition(Uuid(bytes(15) + b"\x01"), "t", 0)
@@ -224,6 +233,30 @@ class TestOutsideOfTheLayout:
     def test_fully_remote_log_without_history_deletes_no_segments(self) -> None:
         remote = replace(tier(*THREE, entries=[], end=70), log_start_offset=20, local_start_offset=70, local=[])
         assert decided(remote).outside_since_ms == {}
+
+
+def test_given_up_mark_stays_until_the_log_starts_above_it() -> None:
+    lost = segment(2, 20, 39, state=SegmentState.DELETE_STARTED, size=0, broker=TOOL_BROKER_ID)
+    mark = replace(lost, max_timestamp_ms=NO_TIMESTAMP)
+    assert mark.is_given_up_mark
+    assert not lost.is_given_up_mark
+    before = tier(THREE[0], mark, THREE[2])
+    assert chosen(decided(before)) == []
+    assert chosen(decided(replace(before, log_start_offset=40))) == [
+        (1, DeletionReason.BELOW_LOG_START),
+        (2, DeletionReason.INTERRUPTED),
+    ]
+    assert (
+        given_up_offsets([mark, replace(mark, start_offset=10, leader_epochs=(SegmentEpoch(LeaderEpoch(0), 10),))], 15)
+        == 25
+    )
+
+
+def test_log_start_passes_a_given_up_mark() -> None:
+    mark = segment(1, 0, 19, state=SegmentState.DELETE_STARTED, size=0, broker=TOOL_BROKER_ID)
+    before = tier(replace(mark, max_timestamp_ms=NO_TIMESTAMP), THREE[1], THREE[2])
+    assert decided(before).first_offset == 20
+    assert offset_above_deletions(before.known(), 0) == 20
 
 
 def test_missing_offsets_are_reported() -> None:
