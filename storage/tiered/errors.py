@@ -37,6 +37,14 @@ class CorruptLocalSegment(RemoteStorageError):
     """The local file of a segment is damaged, so it must not be copied."""
 
 
+class LocalDiskError(RemoteStorageError):
+    """The operating system failed a read of a local segment's files; `cause` is its error."""
+
+    def __init__(self, cause: OSError) -> None:
+        super().__init__(str(cause))
+        self.cause = cause
+
+
 class RemoteMetadataNotReady(Exception):
     """The remote metadata of a partition are not loaded yet."""
 

@@ -16,6 +16,9 @@ found by their age, or by this broker when it leads again (`storage.tiered.lifec
 A segment that is damaged on the local disk is not copied (`local_check.py`). The partition stays online, as in Kafka
 after a checksum error, but copying stops before the segment, and so does local deletion on all replicas: intact ones
 keep the records. Another leader copies from its own disk; this one looks again after a while.
+
+An error of the local disk takes the log directory offline, as everywhere; errors of remote storage never do. A file
+that is missing because its segment was deleted or its replica moved meanwhile is no error of the disk.
 """
 
 import asyncio
@@ -32,11 +35,13 @@ from broker.runtime.remote_log.segments import PASSING_ERRORS, RemoteSegments
 from broker.runtime.remote_log.settings import RemoteLogSettings
 from protocol.primitives import Uuid
 from storage.files import FileSystem
+from storage.log import Log
 from storage.segment import LogSegment
 from storage.tiered.bucket.reconcile import copy_lease_ms
 from storage.tiered.errors import (
     CorruptLocalSegment,
     InvalidSegmentTransition,
+    LocalDiskError,
     RemoteMetadataNotReady,
     RemoteStorageError,
 )
@@ -96,6 +101,7 @@ class CopyAttempt:
     `is_doomed`: the metadata have its DELETE_STARTED.
     """
 
+    log: Log
     local: LogSegment
     segment: RemoteSegment
     files: SegmentFiles
@@ -184,7 +190,7 @@ class SegmentCopyTask:
     async def _attempt_one(self) -> float | None:
         try:
             delay_ms = await self._step()
-        except (*PASSING_ERRORS, OSError) as error:
+        except PASSING_ERRORS as error:
             return self._after_failure(error)
         except asyncio.CancelledError:
             self._release()
@@ -210,7 +216,7 @@ class SegmentCopyTask:
         if term.is_over() or term.is_blocked or not term.partition.log.is_copied_to_remote:
             return None
         if self._attempt is None:
-            wait_ms = self._begin()
+            wait_ms = self._begin_on_disk(term.partition.log)
             if wait_ms is not None:
                 return wait_ms
         assert self._attempt is not None
@@ -218,6 +224,14 @@ class SegmentCopyTask:
         return None if term.is_over() else 0.0
 
     # ---- the next segment
+
+    def _begin_on_disk(self, log: Log) -> float | None:
+        """Begin as `_begin`; an error of the disk takes the log directory offline."""
+        try:
+            return self._begin()
+        except OSError as error:
+            self._term.partition.offline(log.fail(error))
+            return float(self._tools.settings().task_interval_ms)
 
     def _begin(self) -> float | None:
         """Begin an attempt, or return the milliseconds to wait for one. Raises RemoteMetadataNotReady, OSError."""
@@ -279,11 +293,14 @@ class SegmentCopyTask:
         files = files_of(tools.fs, term.partition.log, local, facts)
         watch, watched = WatchedFiles.over(tools.fs, segment, files.log)
         tools.bandwidth.begin(term.id, facts.size_bytes, lambda: watch.bytes_read, tools.clock.monotonic_ms())
-        self._attempt = CopyAttempt(local, segment, replace(files, fs=watched), watch, tools.clock.monotonic_ms())
+        self._attempt = CopyAttempt(
+            term.partition.log, local, segment, replace(files, fs=watched), watch, tools.clock.monotonic_ms()
+        )
 
     def _is_local(self, attempt: CopyAttempt) -> bool:
         """Whether the segment is still on this disk; DeleteRecords may have removed it."""
-        return self._term.partition.log.segments.floor(attempt.segment.start_offset) is attempt.local
+        log = self._term.partition.log
+        return log is attempt.log and log.segments.floor(attempt.segment.start_offset) is attempt.local
 
     # ---- one attempt
 
@@ -299,6 +316,8 @@ class SegmentCopyTask:
             attempt.is_failed = True
             if isinstance(error, CorruptLocalSegment):
                 self._note_damage(attempt, error)
+            elif isinstance(error, LocalDiskError):
+                self._note_disk_error(attempt, error.cause)
             await self._delete(attempt)
             raise
         self._release()
@@ -317,6 +336,12 @@ class SegmentCopyTask:
             base=attempt.local.base_offset,
             reason=error,
         )
+
+    def _note_disk_error(self, attempt: CopyAttempt, error: OSError) -> None:
+        """Take the log directory offline, unless a missing file was deleted or renamed during the copy."""
+        is_expected = isinstance(error, FileNotFoundError) and (self._term.is_over() or not self._is_local(attempt))
+        if not is_expected:
+            self._term.partition.offline(attempt.log.fail(error))
 
     async def _advance(self, attempt: CopyAttempt) -> None:
         segments = self._tools.segments

@@ -14,6 +14,7 @@ from broker.metrics.remote_storage import (
 )
 from protocol.ids import LeaderEpoch
 from protocol.primitives import Uuid
+from storage.errors import LogDirFailure
 from storage.local_log import NO_REMOTE_OFFSET
 from storage.log import Log
 from storage.tiered.catalog.lineage import claimed_remote_offset, covered_remote_offset
@@ -48,6 +49,10 @@ class TieredReplica(Protocol):
     def is_truncating(self) -> bool: ...
 
     def on_log_start_moved(self) -> None: ...
+
+    def offline(self, failure: LogDirFailure) -> object:
+        """Take the log directory offline. Idempotent."""
+        ...
 
     def low_watermark(self) -> int:
         """Return the lowest log start offset of all live replicas, or more. Raises KafkaError on followers."""

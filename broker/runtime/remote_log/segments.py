@@ -18,6 +18,7 @@ from storage.tiered.catalog.lineage import decode_epochs
 from storage.tiered.errors import (
     CorruptLocalSegment,
     InvalidSegmentTransition,
+    LocalDiskError,
     RemoteMetadataNotReady,
     RemoteStorageError,
     RetriableRemoteStorageError,
@@ -87,7 +88,7 @@ class RemoteSegments:
     ) -> bytes | None:
         """Copy a segment's files and return the custom metadata; `watch` checks what is read.
 
-        Raises RemoteStorageError and its kinds, CorruptLocalSegment for a fault that `watch` found.
+        Raises RemoteStorageError and its kinds: CorruptLocalSegment and LocalDiskError for what `watch` found.
         """
         meters = self._metrics.topic(segment.id.partition.topic)
         meters.copy_requests += 1
@@ -103,12 +104,14 @@ class RemoteSegments:
     def _copy(self, segment: RemoteSegment, files: SegmentFiles, watch: WatchedFiles | None) -> bytes | None:
         try:
             custom = self._storage.copy_segment(segment, files)
+            if watch is not None:
+                watch.finish()
         except Exception as error:
-            if watch is not None and watch.fault is not None:  # a plug-in may have wrapped the error of the read
+            if watch is not None and watch.disk_error is not None:  # a plug-in may have wrapped the error of the read
+                raise LocalDiskError(watch.disk_error) from error
+            if watch is not None and watch.fault is not None:
                 raise watch.fault from error
             raise
-        if watch is not None:
-            watch.finish()
         return custom
 
     async def finish(self, segment: RemoteSegment, custom_metadata: bytes | None) -> None:

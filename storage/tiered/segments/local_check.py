@@ -1,4 +1,4 @@
-"""Check of a local segment while it is copied: batches in place, with valid checksums.
+"""Check of a local segment while it is copied: readable files, batches in place, valid checksums.
 
 The check sees the bytes on their way to remote storage, so the file is read once and what is checked is what is stored.
 It runs on the copier's thread. Rot on one disk must not reach remote storage: once a segment is copied, the intact
@@ -6,7 +6,8 @@ replicas of other brokers expire.
 """
 
 import struct
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from typing import Final, NoReturn, cast
 
 from protocol.primitives import Buffer
@@ -84,15 +85,22 @@ class LocalSegmentCheck:
 
 
 class WatchedFile:
-    """A file whose reads are checked; everything else goes to the file."""
+    """A file whose reads are watched, and those of the segment's log checked; everything else goes to the file."""
 
-    def __init__(self, file: File, watch: "WatchedFiles") -> None:
+    def __init__(self, file: File, watch: "WatchedFiles", *, is_log: bool) -> None:
         self._file = file
         self._watch = watch
+        self._is_log = is_log
+
+    def size(self) -> int:
+        with self._watch.disk_errors():
+            return self._file.size()
 
     def read(self, position: int, size: int) -> bytes:
-        data = self._file.read(position, size)
-        self._watch.on_read(position, data)
+        with self._watch.disk_errors():
+            data = self._file.read(position, size)
+        if self._is_log:
+            self._watch.on_read(position, data)
         return data
 
     def __getattr__(self, name: str) -> object:
@@ -100,9 +108,10 @@ class WatchedFile:
 
 
 class WatchedFiles:
-    """A file system for one copy: reads of the segment's log are counted and checked.
+    """A file system for one copy: reads of the segment's log are counted and checked, errors of the disk are noted.
 
-    A remote storage manager may read the log by other means or in any order; `finish` checks the rest.
+    A remote storage manager may read the log by other means or in any order; `finish` checks the rest. It may also
+    wrap or replace an error of a read: `fault` and `disk_error` keep the first ones.
     """
 
     def __init__(self, fs: FileSystem, segment: RemoteSegment, log: str) -> None:
@@ -110,6 +119,7 @@ class WatchedFiles:
         self._log = log
         self._check = LocalSegmentCheck(segment, log)
         self.fault: CorruptLocalSegment | None = None
+        self.disk_error: OSError | None = None
 
     @classmethod
     def over(cls, fs: FileSystem, segment: RemoteSegment, log: str) -> tuple["WatchedFiles", FileSystem]:
@@ -123,11 +133,21 @@ class WatchedFiles:
         return self._check.position
 
     def open_existing(self, path: str) -> File:
-        file = self._fs.open_existing(path)
-        return cast(File, WatchedFile(file, self)) if path == self._log else file
+        with self.disk_errors():
+            file = self._fs.open_existing(path)
+        return cast(File, WatchedFile(file, self, is_log=path == self._log))
 
     def open(self, path: str) -> File:
         return self.open_existing(path)
+
+    @contextmanager
+    def disk_errors(self) -> Iterator[None]:
+        """Note the first error of the disk."""
+        try:
+            yield
+        except OSError as error:
+            self.disk_error = self.disk_error or error
+            raise
 
     def on_read(self, position: int, data: Buffer) -> None:
         """Check what was read. Raises CorruptLocalSegment."""
@@ -142,7 +162,11 @@ class WatchedFiles:
         if self.fault is not None:
             raise self.fault
         if not self._check.has_all:
-            with file_errors(f"reading {self._log}"), closing(self._fs.open_existing(self._log)) as file:
+            with (
+                file_errors(f"reading {self._log}"),
+                self.disk_errors(),
+                closing(self._fs.open_existing(self._log)) as file,
+            ):
                 self._check.feed_rest(file)
         self._check.finish()
 

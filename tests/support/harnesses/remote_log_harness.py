@@ -28,6 +28,7 @@ from protocol.records.builder import Record, build_batch
 from storage.config import LogConfig
 from storage.directories.checkpoints import TopicPartition
 from storage.directories.log_dirs import LogDirs
+from storage.errors import LogDirFailure
 from storage.log import Log
 from storage.retention import Expired, delete_old_segments
 from storage.tiered.remote_storage import RemoteStorageManager
@@ -67,9 +68,14 @@ class HarnessReplica:
         self.leader_epoch = -1
         self.is_truncating = False
         self.starts: list[int] = []
+        self.failures: list[LogDirFailure] = []
 
     def on_log_start_moved(self) -> None:
         self.starts.append(self.log.log_start_offset)
+
+    def offline(self, failure: LogDirFailure) -> None:
+        """Note the failure; the test takes the replica away, if it wants to."""
+        self.failures.append(failure)
 
     def low_watermark(self) -> int:
         """Return the low watermark; followers are up to date unless a test says otherwise."""

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from protocol.ids import LeaderEpoch
+from protocol.ids import BrokerId, LeaderEpoch
 from protocol.primitives import uuid_to_text
 from storage.tiered.format.object_keys import ObjectSuffix
 from storage.tiered.segment_metadata import RemoteSegment, SegmentState, SegmentUpdate
@@ -100,7 +100,7 @@ def test_given_up_offsets_outlive_the_deleted_segment(harness: RemoteCommandHarn
     """A broker that starts after the leader has ended the deletion still knows the hole."""
     remote("give-up", *PARTITION, "--yes")
     [lost] = [each for each in segments_of(harness) if each.size_bytes and each.start_offset == 10]
-    harness.publish(SegmentUpdate(lost.id, SegmentState.DELETE_FINISHED, 0, 1))
+    harness.publish(SegmentUpdate(lost.id, SegmentState.DELETE_FINISHED, 0, BrokerId(1)))
     assert given_up(harness) == list(range(10, 20))
 
 
