@@ -124,6 +124,7 @@ class SegmentExpirationTask:
         if not term.may_touch_log() or term.is_deposed:
             return
         term.outside_since_ms = dict(expiry.outside_since_ms)
+        term.copies_seen = expiry.copies_seen
         self._raise_log_start(start)
         term.figures = term.figures._replace(
             missing_offsets=max(0, expiry.first_offset - start),
@@ -189,10 +190,12 @@ class SegmentExpirationTask:
             retention_ms=config.retention_ms if config.is_deleting else -1,
             retention_bytes=config.retention_bytes if config.is_deleting else -1,
             now_ms=tools.clock.now_ms(),
+            monotonic_ms=round(tools.clock.monotonic_ms()),
             broker_id=BrokerId(tools.segments.broker_id),
             grace_ms=settings.grace_ms,
             copying=frozenset(tools.copying()),
             outside_since_ms=term.outside_since_ms,
+            copies_seen=term.copies_seen,
         )
 
     # ---- the log start offset

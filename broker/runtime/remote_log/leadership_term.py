@@ -1,7 +1,7 @@
 """A leadership term of a tiered replica: its role, its leader epoch, and the state that its tasks share."""
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from enum import Enum, auto
 from typing import Protocol
 
@@ -19,7 +19,7 @@ from storage.local_log import NO_REMOTE_OFFSET
 from storage.log import Log
 from storage.tiered.catalog.lineage import claimed_remote_offset, covered_remote_offset
 from storage.tiered.lifecycle.copying import lineage_of
-from storage.tiered.lifecycle.expiration import SegmentDeletion
+from storage.tiered.lifecycle.expiration import SeenCopy, SegmentDeletion
 from storage.tiered.remote_metadata import RemoteLogMetadataManager
 from storage.tiered.segment_metadata import TopicIdPartition
 
@@ -75,6 +75,7 @@ class LeadershipTerm:
         "_figures",
         "_is_over",
         "_metrics",
+        "copies_seen",
         "epoch",
         "has_gap",
         "id",
@@ -101,6 +102,7 @@ class LeadershipTerm:
         """Whether a later leader is known although the cluster metadata do not say so: delete nothing."""
         self.pending: deque[SegmentDeletion] = deque()
         self.outside_since_ms: dict[Uuid, int] = {}
+        self.copies_seen: Mapping[Uuid, SeenCopy] = {}
         self.has_gap = False
         """Whether the log has reported that its first offsets are in no known segment."""
         self._metrics = metrics

@@ -4,7 +4,11 @@ remote segments").
 The finished segments form a layout along the log's history that counts each offset once (`segment_spans.py`); retention
 by time and size applies to it. Segments outside of the layout hold no offset that it lacks: they belong to another
 history, or duplicate other segments. They are deleted after they have been outside for a grace time, so that a passing
-misjudgement loses nothing. Abandoned copies are found by their age, interrupted deletions are resumed at once.
+misjudgement loses nothing. Interrupted deletions are resumed at once.
+
+A copy of another broker is abandoned after the leader has seen it without any event for the grace time, by its own
+monotonic clock: the copier's lease ends earlier, by the copier's monotonic clock. The age by the two wall clocks alone
+would take a running copy for an old one after a step. That age can only delay the deletion, by the grace time at most.
 
 A decision takes time in proportion to the segments to delete, not to all segments: the layout is maintained elsewhere
 (`remote_log_layout.py`). If there are many, one decision covers some of them, and the next one more.
@@ -52,6 +56,13 @@ class SegmentDeletion(NamedTuple):
     reason: DeletionReason
 
 
+class SeenCopy(NamedTuple):
+    """A copy of another broker that the leader has seen without a new event since `since_ms`."""
+
+    event_timestamp_ms: int
+    since_ms: int
+
+
 class LocalSegmentRange(NamedTuple):
     """A segment on the local disk; `end_offset` is its last offset."""
 
@@ -66,8 +77,9 @@ class RemoteLogState:
 
     `unfinished` are the unreadable segments by start offset; `count` is the number of all segments. `local` are the
     local segments that reach above the layout. `copying` are ids that this broker copies now; `outside_since_ms` is the
-    result of the last decision. `grace_ms`: minimum time outside of the layout, and minimum age of another broker's
-    copy. `leader_epoch` is the deciding leader's.
+    result of the last decision, and so is `copies_seen`. `monotonic_ms` belongs to the leader's monotonic clock, and so
+    do the times in these two. `grace_ms`: minimum time outside of the layout, and minimum age of another broker's copy.
+    `leader_epoch` is the deciding leader's.
     """
 
     leader_epoch: LeaderEpoch
@@ -81,10 +93,12 @@ class RemoteLogState:
     retention_ms: int
     retention_bytes: int
     now_ms: int
+    monotonic_ms: int
     broker_id: BrokerId
     grace_ms: int
     copying: Collection[Uuid] = ()
     outside_since_ms: Mapping[Uuid, int] = field(default_factory=dict)
+    copies_seen: Mapping[Uuid, SeenCopy] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,6 +112,7 @@ class ExpirationResult:
     log_start_offset: int
     deletions: tuple[SegmentDeletion, ...]
     outside_since_ms: Mapping[Uuid, int]
+    copies_seen: Mapping[Uuid, SeenCopy]
     first_offset: int
     count: int
     size_bytes: int
@@ -130,6 +145,7 @@ def decide_expiration(state: RemoteLogState, layout: RemoteLogLayout, most: int 
         log_start_offset=log_start,
         deletions=deletions,
         outside_since_ms=outside_since_ms,
+        copies_seen=dict(_copies_seen(state)),
         first_offset=min(
             [
                 state.local_start_offset,
@@ -207,14 +223,32 @@ def _reason(
         return expired.get(segment.id.id, DeletionReason.BELOW_LOG_START)
     if segment.id.id in expired:
         return expired[segment.id.id]
-    since_ms = outside_since_ms.get(segment.id.id, state.now_ms)
-    is_outside = segment.id.id in outside_since_ms and state.now_ms - since_ms >= state.grace_ms
+    since_ms = outside_since_ms.get(segment.id.id, state.monotonic_ms)
+    is_outside = segment.id.id in outside_since_ms and state.monotonic_ms - since_ms >= state.grace_ms
     return DeletionReason.UNREFERENCED if is_outside else None
 
 
 def _is_abandoned(state: RemoteLogState, segment: RemoteSegment) -> bool:
     """Whether a copy is abandoned: by a former process of this broker, or by another broker after the grace time."""
-    return segment.broker_id == state.broker_id or state.now_ms - segment.event_timestamp_ms >= state.grace_ms
+    if segment.broker_id == state.broker_id:
+        return True
+    is_young = 0 <= state.now_ms - segment.event_timestamp_ms < state.grace_ms
+    seen_ms = state.monotonic_ms - _seen(state, segment).since_ms
+    return seen_ms >= (2 * state.grace_ms if is_young else state.grace_ms)
+
+
+def _seen(state: RemoteLogState, segment: RemoteSegment) -> SeenCopy:
+    """Return since when a copy has had its last event; a new event is a new observation."""
+    seen = state.copies_seen.get(segment.id.id)
+    if seen is not None and seen.event_timestamp_ms == segment.event_timestamp_ms:
+        return seen
+    return SeenCopy(segment.event_timestamp_ms, state.monotonic_ms)
+
+
+def _copies_seen(state: RemoteLogState) -> Iterator[tuple[Uuid, SeenCopy]]:
+    for segment in state.unfinished:
+        if segment.state is SegmentState.COPY_STARTED and segment.broker_id != state.broker_id:
+            yield segment.id.id, _seen(state, segment)
 
 
 def _outside_since_ms(
@@ -222,7 +256,7 @@ def _outside_since_ms(
 ) -> dict[Uuid, int]:
     """Return since when each segment has been outside of the layout."""
     return {
-        segment.id.id: state.outside_since_ms.get(segment.id.id, state.now_ms)
+        segment.id.id: state.outside_since_ms.get(segment.id.id, state.monotonic_ms)
         for segment in outside
         if segment.end_offset >= log_start_offset and _can_be_judged(state, segment)
     }

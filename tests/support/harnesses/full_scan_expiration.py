@@ -17,6 +17,7 @@ from storage.tiered.lifecycle.expiration import (
     ExpirationResult,
     LocalSegmentRange,
     RemoteLogState,
+    SeenCopy,
     SegmentDeletion,
     decide_expiration,
 )
@@ -41,6 +42,8 @@ class FullScanState:
     leader_epoch: int = 2**31 - 1
     copying: Collection[Uuid] = ()
     outside_since_ms: Mapping[Uuid, int] = field(default_factory=dict)
+    copies_seen: Mapping[Uuid, SeenCopy] = field(default_factory=dict)
+    monotonic_ms: int = 10_000_000_000_000
 
     def spans(self) -> list[SegmentSpan]:
         return spans_of(self.segments, self.lineage, self.log_start_offset)
@@ -93,6 +96,11 @@ def decided_by_scan(tier: FullScanState) -> ExpirationResult:
         log_start_offset=log_start,
         deletions=deletions,
         outside_since_ms=outside,
+        copies_seen={
+            one.id.id: tier.copies_seen.get(one.id.id, SeenCopy(one.event_timestamp_ms, tier.monotonic_ms))
+            for one in tier.segments
+            if one.state is SegmentState.COPY_STARTED and one.broker_id != tier.broker_id
+        },
         first_offset=min([tier.local_start_offset, *(s.start_offset for s in tier.segments if s.id.id not in gone)]),
         count=len(tier.segments),
         size_bytes=sum(one.size_bytes for one in tier.segments if one.state is SegmentState.COPY_FINISHED),
@@ -134,14 +142,18 @@ def _reason(
         return DeletionReason.INTERRUPTED
     if segment.state is SegmentState.COPY_STARTED:
         is_ours = segment.broker_id == tier.broker_id
-        is_old = tier.now_ms - segment.event_timestamp_ms >= tier.grace_ms
+        age_ms = tier.now_ms - segment.event_timestamp_ms
+        seen = tier.copies_seen.get(segment.id.id)
+        seen_ms = 0 if seen is None else tier.monotonic_ms - seen.since_ms
+        is_old = seen_ms >= tier.grace_ms * (2 if 0 <= age_ms < tier.grace_ms else 1)
         return DeletionReason.ABANDONED if is_ours or is_old else None
     if segment.end_offset < log_start_offset:
         return expired.get(segment.id.id, DeletionReason.BELOW_LOG_START)
     if segment.id.id in expired:
         return expired[segment.id.id]
     since_ms = outside_since_ms.get(segment.id.id)
-    return DeletionReason.UNREFERENCED if since_ms is not None and tier.now_ms - since_ms >= tier.grace_ms else None
+    is_old = since_ms is not None and tier.monotonic_ms - since_ms >= tier.grace_ms
+    return DeletionReason.UNREFERENCED if is_old else None
 
 
 def _outside_since_ms(tier: FullScanState, log_start_offset: int, chosen: Collection[Uuid]) -> dict[Uuid, int]:
@@ -149,7 +161,7 @@ def _outside_since_ms(tier: FullScanState, log_start_offset: int, chosen: Collec
     if known_from is None and 0 < tier.log_start_offset == tier.lineage.end_offset:
         known_from = tier.log_start_offset  # no offset belongs to the log
     return {
-        segment.id.id: tier.outside_since_ms.get(segment.id.id, tier.now_ms)
+        segment.id.id: tier.outside_since_ms.get(segment.id.id, tier.monotonic_ms)
         for segment in tier.segments
         if segment.state is SegmentState.COPY_FINISHED
         and segment.end_offset >= log_start_offset

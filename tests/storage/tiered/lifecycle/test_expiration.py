@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -147,15 +148,44 @@ def test_segments_above_high_watermark_are_kept() -> None:
     assert expiry.log_start_offset == 20
 
 
+def later_by(ms: int, before: FullScanState) -> FullScanState:
+    """Return a state after a time on both clocks."""
+    return replace(before, now_ms=before.now_ms + ms, monotonic_ms=before.monotonic_ms + ms)
+
+
+def abandoned_after(ms: int, copy: RemoteSegment, step_ms: int = 0) -> list[tuple[int, DeletionReason]]:
+    """Return the deletions by a leader that has seen a copy for a time, while the wall clock was stepped."""
+    before = tier(*THREE, copy)
+    later = later_by(ms, replace(before, copies_seen=decided(before).copies_seen))
+    return chosen(decided(replace(later, now_ms=later.now_ms + step_ms)))
+
+
 class TestLeftovers:
     def test_interrupted_deletion_is_resumed_at_once(self) -> None:
         begun = segment(2, 20, 39, state=SegmentState.DELETE_STARTED)
         assert chosen(decided(tier(THREE[0], begun, THREE[2]))) == [(2, DeletionReason.INTERRUPTED)]
 
     def test_copy_of_another_broker_is_kept_for_grace_time(self) -> None:
-        young = segment(4, 70, 80, state=SegmentState.COPY_STARTED, event_age_ms=HOUR_MS - 1)
-        old = segment(5, 70, 80, state=SegmentState.COPY_STARTED, event_age_ms=HOUR_MS)
-        assert chosen(decided(tier(*THREE, young, old))) == [(5, DeletionReason.ABANDONED)]
+        copy = segment(4, 70, 80, state=SegmentState.COPY_STARTED)
+        assert abandoned_after(HOUR_MS - 1, copy) == []
+        assert abandoned_after(HOUR_MS, copy) == [(4, DeletionReason.ABANDONED)]
+
+    @pytest.mark.parametrize("step_ms", [-20 * HOUR_MS, -1, 0, 1, 20 * HOUR_MS])
+    def test_steps_of_the_wall_clock_neither_delete_a_running_copy_nor_keep_garbage(self, step_ms: int) -> None:
+        copy = segment(4, 70, 80, state=SegmentState.COPY_STARTED)
+        assert abandoned_after(HOUR_MS - 1, copy, step_ms) == []
+        assert abandoned_after(2 * HOUR_MS, copy, step_ms) == [(4, DeletionReason.ABANDONED)]
+
+    def test_copy_is_not_abandoned_when_the_leader_sees_it_first(self) -> None:
+        """A copier whose clock is behind looks old at once."""
+        assert abandoned_after(0, segment(4, 70, 80, state=SegmentState.COPY_STARTED, event_age_ms=20 * HOUR_MS)) == []
+
+    def test_renewed_copy_is_observed_anew(self) -> None:
+        copy = segment(4, 70, 80, state=SegmentState.COPY_STARTED, event_age_ms=HOUR_MS)
+        first = decided(tier(*THREE, copy))
+        renewed = replace(copy, event_timestamp_ms=NOW_MS)
+        later = later_by(HOUR_MS, replace(tier(*THREE, renewed), copies_seen=first.copies_seen))
+        assert chosen(decided(later)) == []
 
     def test_unknown_copy_of_this_broker_is_abandoned(self) -> None:
         ours = segment(4, 70, 80, state=SegmentState.COPY_STARTED, broker=US)
@@ -167,8 +197,8 @@ class TestOutsideOfTheLayout:
     def after_grace(self, before: FullScanState) -> list[tuple[int, DeletionReason]]:
         first = decided(before)
         assert chosen(first) == [], "deletion waits for the grace time"
-        later = replace(before, now_ms=before.now_ms + HOUR_MS, outside_since_ms=first.outside_since_ms)
-        assert chosen(decided(replace(later, now_ms=later.now_ms - 1))) == []
+        later = later_by(HOUR_MS, replace(before, outside_since_ms=first.outside_since_ms))
+        assert chosen(decided(replace(later, monotonic_ms=later.monotonic_ms - 1))) == []
         return chosen(decided(later))
 
     def test_segments_of_truncated_history_are_deleted(self) -> None:
