@@ -42,13 +42,13 @@ class Deletions:
             self._thread.join()
 
     def _run(self) -> None:
-        # Use a new client each time: one that caches leaders is fenced after every election.
-        # A new one each time: one that remembers who led is fenced after every election.
-        admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
-        try:
-            self._delete(admin, self.random.randrange(self.partitions))
-        except KafkaException as failure:
-            self.failures[failure.args[0].name()] += 1  # the leader or a replica is unavailable
+        while not self._over.wait(self.random.uniform(*REST_S)):
+            # A new client each time: one that caches leaders is fenced after every election.
+            admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
+            try:
+                self._delete(admin, self.random.randrange(self.partitions))
+            except KafkaException as failure:
+                self.failures[failure.args[0].name()] += 1  # the leader or a replica is unavailable
 
     def _delete(self, admin: AdminClient, partition: int) -> None:
         first, end = (self._offset(admin, partition, spec) for spec in (OffsetSpec.earliest(), OffsetSpec.latest()))
