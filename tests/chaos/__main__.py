@@ -2,7 +2,9 @@
 
 `python -m tests.chaos --minutes 10` (`make chaos`) uses replication factor 3, min.insync.replicas 2, acks=all, and
 idempotent producers and consumers of librdkafka, Java and franz-go. Every few seconds a random node is killed with -9,
-paused, restarted, or partitioned in one or both directions. The report counts each anomaly, in Jepsen's terms, and the
+paused, restarted, partitioned in one or both directions, cut off from one other broker alone, or cut off from the
+controllers alone while clients, followers and the store still reach it. In the last quarter one node is dead for good,
+and the others are killed, paused and restarted. The report counts each anomaly, in Jepsen's terms, and the
 gaps in availability. The exit code is 0 only without anomalies and errors, and with enough records and faults.
 
 `--acks 1 --unclean` permits losses: acks=1 without retries, and unclean elections. The checker then permits suffixes
@@ -28,7 +30,7 @@ from typing import NamedTuple
 
 from tests.chaos import network
 from tests.chaos.checker import Rules
-from tests.chaos.faults import Faults
+from tests.chaos.faults import REQUIRED, Faults
 from tests.chaos.nodes import ChaosCluster
 from tests.chaos.programs import Client
 from tests.chaos.report import Results, report
@@ -43,6 +45,7 @@ from tests.support.processes import s3_server
 
 RATE_MAX_BYTES = 5_000_000
 NODES = 3
+LONG_RUN_MINUTES = 8
 BUILD = REPOSITORY / "build" / "chaos"
 
 
@@ -193,8 +196,16 @@ def shortfalls(arguments: argparse.Namespace, results: Results) -> list[str]:
         for what, (had, asked, per) in wanted.items()
     }
     short = [f"only {had:,} {what}, minimum {least:,}" for what, (had, least) in least.items() if had < least]
+    short += [f"no node was {kind}" for kind in missing_kinds(results.faults, arguments.minutes)]
     longest = max((gap.duration_ms for gap in results.main.availability.gaps), default=0)
     return short + [f"a partition acknowledged nothing for {longest} ms"] * (longest > arguments.max_gap * 1000)
+
+
+def missing_kinds(faults: Faults, minutes: float) -> list[str]:
+    """Return the kinds of fault that a run of this length must have and that did not occur."""
+    if minutes < LONG_RUN_MINUTES or faults.network.refusal is not None:
+        return []
+    return [kind for kind in REQUIRED if all(fault.kind != kind for fault in faults.done)]
 
 
 if __name__ == "__main__":

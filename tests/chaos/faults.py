@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from tests.chaos.availability import Fault
-from tests.chaos.network import CLIENTS, Link, Network
+from tests.chaos.network import CLIENTS, Link, Network, Plane
 from tests.chaos.nodes import ChaosCluster
 
 # Pause between the end of a fault and the begin of the next.
@@ -16,6 +16,19 @@ STARVATION_S = 6.5
 ABSENCE_S = 5.0
 # Time for the other brokers to remove a dead node from every ISR; the last replica of an ISR stays.
 NOTICED_S = 10.0
+
+# Longer than a session, a retention check, the local retention and the grace of the collection: tier.NODE_SETTINGS.
+ISOLATION_S = (14.0, 20.0)
+# The share of the run after which one node is dead for good.
+DEATH_AT = 0.75
+# Time for all replicas to be in sync before that death.
+IN_SYNC_S = 60.0
+DEAD = "dead for good"
+PAIR_CUT = "cut off from one broker"
+PAIR_CUT_ONE_WAY = "cut off from one broker, one way"
+WITHOUT_CONTROLLERS = "cut off from the controllers"
+REQUIRED = (DEAD, PAIR_CUT, PAIR_CUT_ONE_WAY, WITHOUT_CONTROLLERS)
+"""Faults that a long run must contain."""
 
 Act = Callable[[int], None]
 
@@ -34,23 +47,41 @@ class Faults:
     forced: int = 0  # nodes that were killed because they did not stop
 
     def run(self, until: float) -> None:
-        """Inject faults one by one until `time.monotonic()` reaches `until`."""
-        for name, act in self._endless_kinds():
+        """Inject faults until `time.monotonic()` reaches `until`; late in that time one node dies for good."""
+        now = time.monotonic()
+        self._run_kinds(self.kinds(), now + DEATH_AT * (until - now))
+        self._bury(until)
+        self._run_kinds(self.kinds_after_death(), until)
+
+    def _run_kinds(self, kinds: Sequence[tuple[str, Act]], until: float) -> None:
+        for name, act in self._endless(kinds):
             if time.monotonic() >= until:
                 return
             victim = self.random.choice(self.cluster.ids)
             begun_ms = _now_ms()
             act(victim)
-            fault = Fault(name, victim, begun_ms, _now_ms())
-            self.done.append(fault)
-            self.on_done(fault)
-            print(f"{len(self.done):4} node {victim} {name}, {(fault.ended_ms - begun_ms) / 1000:.1f} s", flush=True)
+            self._note(Fault(name, victim, begun_ms, _now_ms()))
             time.sleep(self.random.uniform(*REST_S))
 
-    def _endless_kinds(self) -> Iterator[tuple[str, Act]]:
-        kinds = self.kinds()
+    def _note(self, fault: Fault) -> None:
+        self.done.append(fault)
+        self.on_done(fault)
+        seconds = (fault.ended_ms - fault.begun_ms) / 1000
+        print(f"{len(self.done):4} node {fault.node} {fault.kind}, {seconds:.1f} s", flush=True)
+
+    def _endless(self, kinds: Sequence[tuple[str, Act]]) -> Iterator[tuple[str, Act]]:
         while True:
             yield from self.random.sample(kinds, len(kinds))
+
+    def _bury(self, until: float) -> None:
+        """Kill a node until the end of the run, once every partition has another replica in sync."""
+        deadline = time.monotonic() + IN_SYNC_S
+        while not all(node.is_fully_replicated() for node in self.cluster.living):
+            assert time.monotonic() < deadline, "not all replicas are in sync before a node dies for good"
+            time.sleep(0.1)
+        victim, begun_ms = self.random.choice(self.cluster.ids), _now_ms()
+        self.cluster.bury(victim)
+        self._note(Fault(DEAD, victim, begun_ms, begun_ms + max(0, int((until - time.monotonic()) * 1000))))
 
     def kinds(self) -> Sequence[tuple[str, Act]]:
         """Return the kinds of fault that this machine supports."""
@@ -64,10 +95,17 @@ class Faults:
                 ("partitioned", self._partition),
                 ("partitioned from nodes", self._partition_from_nodes),
                 ("not replicated", self._block_fetches),
+                (PAIR_CUT, self._cut_pair),
+                (PAIR_CUT_ONE_WAY, self._cut_pair_one_way),
+                (WITHOUT_CONTROLLERS, self._cut_off_from_controllers),
             ]
             if self.unclean:
                 kinds += [("not replicated, killed", self._block_fetches_and_kill)] * 2
         return kinds
+
+    def kinds_after_death(self) -> Sequence[tuple[str, Act]]:
+        """Return the kinds of fault that two of three nodes can survive: each ends before the next, within seconds."""
+        return [("killed", self._kill), ("paused", self._pause), ("restarted", self._restart)]
 
     # Processes
 
@@ -140,17 +178,38 @@ class Faults:
         time.sleep(ABSENCE_S)
         self._start(victim)
 
+    def _cut_pair(self, victim: int) -> None:
+        """Cut the broker listeners of two nodes off from each other. Both reach the controllers and all clients."""
+        other = self._another(victim)
+        self._cut_for_a_while([Link(victim, other, Plane.DATA), Link(other, victim, Plane.DATA)])
+
+    def _cut_pair_one_way(self, victim: int) -> None:
+        """Cut the victim off from the broker listener of one other node."""
+        self._cut_for_a_while([Link(victim, self._another(victim), Plane.DATA)])
+
+    def _cut_off_from_controllers(self, victim: int) -> None:
+        """Cut the victim off from all other controllers for longer than its session.
+
+        Clients, followers and the store still reach it: it leads without knowing its successor, and its tier expires.
+        """
+        others = [other for other in self.cluster.ids if other != victim]
+        links = [Link(*pair, Plane.CONTROL) for other in others for pair in ((victim, other), (other, victim))]
+        self._cut_for_a_while(links, ISOLATION_S)
+
+    def _another(self, victim: int) -> int:
+        return self.random.choice([other for other in self.cluster.ids if other != victim])
+
     def _others(self, victim: int) -> list[int]:
         """Return the other nodes and, at random, the clients, which are then partitioned from the victim too."""
         nodes = [each for each in self.cluster.ids if each != victim]
         return [*nodes, CLIENTS] if self.random.random() < 0.5 else nodes
 
     def _fetches_from(self, victim: int) -> list[Link]:
-        return [Link(other, victim, data_only=True) for other in self.cluster.ids if other != victim]
+        return [Link(other, victim, Plane.DATA) for other in self.cluster.ids if other != victim]
 
-    def _cut_for_a_while(self, links: Sequence[Link]) -> None:
+    def _cut_for_a_while(self, links: Sequence[Link], lasts_s: tuple[float, float] = (2.0, 9.0)) -> None:
         self.network.cut(links)
-        time.sleep(self.random.uniform(2, 9))
+        time.sleep(self.random.uniform(*lasts_s))
         self.network.heal(links)
 
 

@@ -20,6 +20,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from enum import IntEnum
 from pathlib import Path
 from typing import Protocol
 
@@ -38,13 +39,21 @@ _PROBE = (
 )
 
 
+class Plane(IntEnum):
+    """The packets of a link: all, or those to one listener of the target; the value is the port, 0 for all."""
+
+    ALL = 0
+    DATA = CLIENT_PORT
+    CONTROL = CONTROLLER_PORT
+
+
 @dataclass(frozen=True)
 class Link:
-    """A direction between two hosts: all packets, or those of the data plane (the nodes' client listeners)."""
+    """A direction between two hosts: the packets of one plane."""
 
     source: int
     target: int
-    data_only: bool = False
+    plane: Plane = Plane.ALL
 
 
 class Network(Protocol):
@@ -175,7 +184,7 @@ class Namespaces:
 
     def _change(self, verb: str, links: Sequence[Link]) -> None:
         for link in links:
-            ports = ["dport", str(CLIENT_PORT)] if link.data_only else []
+            ports = ["dport", str(int(link.plane))] if link.plane is not Plane.ALL else []
             source = _ROUTER if link.source == RUN else f"10.77.{link.source}.2"
             pair = ["from", source, "to", f"10.77.{link.target}.2"]
             _run("ip", "rule", verb, *pair, *ports, "blackhole")

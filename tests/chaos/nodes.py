@@ -131,7 +131,14 @@ class ChaosNode:
             return None
         return {node for topic in answer.topics for each in topic.partitions for node in each.isr_nodes}
 
-    def _metadata(self, topics: list[MetadataRequestTopic]) -> MetadataResponse | None:
+    def is_fully_replicated(self) -> bool:
+        """Whether every replica of every partition is in sync according to this node."""
+        answer = self._metadata(None)
+        return answer is not None and all(
+            set(each.isr_nodes) == set(each.replica_nodes) for topic in answer.topics for each in topic.partitions
+        )
+
+    def _metadata(self, topics: list[MetadataRequestTopic] | None) -> MetadataResponse | None:
         host, _, port = self.client_address.rpartition(":")
         endpoint = Endpoint(host, int(port))
         config = ClientConfig((endpoint,), connect_timeout_ms=1000, request_timeout_ms=2000)
@@ -183,6 +190,7 @@ class ChaosCluster:
         self, directory: Path, make: Make, nodes: int, network: Network, settings: Mapping[str, str] | None = None
     ) -> None:
         self.directory = directory
+        self._dead: set[int] = set()
         numbers = range(1, nodes + 1)
         self.nodes = [ChaosNode(directory / f"node-{each}", make, each, network, settings or {}) for each in numbers]
 
@@ -209,14 +217,26 @@ class ChaosCluster:
 
     @property
     def ids(self) -> list[int]:
-        return [node.id for node in self.nodes]
+        """Return the ids of the nodes that are not dead for good."""
+        return [node.id for node in self.living]
+
+    @property
+    def living(self) -> list[ChaosNode]:
+        """Return the nodes that are not dead for good."""
+        return [node for node in self.nodes if node.id not in self._dead]
+
+    def bury(self, node_id: int) -> None:
+        """Kill a node for the rest of the run."""
+        self._dead.add(node_id)
+        self[node_id].kill()
 
     @property
     def bootstrap(self) -> str:
         return ",".join(node.client_address for node in self.nodes)
 
     def wait_ready(self) -> None:
-        for node in self.nodes:
+        """Wait until all living nodes serve clients."""
+        for node in self.living:
             node.wait_ready()
 
     def kill(self) -> None:

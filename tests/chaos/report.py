@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tests.chaos.availability import by_fault, describe, percentile
+from tests.chaos.availability import Fault, by_fault, describe, percentile
 from tests.chaos.checker import Anomaly
 from tests.chaos.faults import Faults
 from tests.chaos.tier_run import TierRun
@@ -39,6 +39,12 @@ class Results:
         return sum(outcome.records for outcome in (self.main, *self.tiered))
 
 
+def described(kind: str, faults: Sequence[Fault]) -> str:
+    """Return the number of faults of a kind, and their total duration."""
+    durations = [fault.ended_ms - fault.begun_ms for fault in faults if fault.kind == kind]
+    return f"{len(durations)} {kind} ({sum(durations) / 1000:.0f} s)"
+
+
 def report(make: Make, minutes: float, results: Results, failures: list[str]) -> None:
     """Print figures, one line per checker with counter-examples, and other failures."""
     load, outcome, faults = results.load, results.main, results.faults.done
@@ -48,7 +54,7 @@ def report(make: Make, minutes: float, results: Results, failures: list[str]) ->
         f"{findings.acknowledged:,} records acknowledged, {findings.failed:,} given up {dict(findings.failures) or ''}"
     )
     kinds = Counter(fault.kind for fault in faults)
-    print(f"{len(faults)} faults: " + ", ".join(f"{count} {kind}" for kind, count in kinds.most_common()))
+    print(f"{len(faults)} faults: " + ", ".join(described(kind, faults) for kind, _ in kinds.most_common()))
     if results.faults.forced:
         print(f"{results.faults.forced} nodes did not stop on request and were killed")
     durations = [gap.duration_ms for gap in gaps]

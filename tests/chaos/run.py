@@ -63,7 +63,7 @@ class Run:
                 self._tier.heal()
 
     def _settle(self) -> None:
-        """Wait until all nodes are healthy, produce some more records, then stop producers."""
+        """Wait until all living nodes are healthy, produce some more records, then stop producers."""
         self._cluster.wait_ready()
         time.sleep(AFTERMATH_S)
         for topic in self._topics:
@@ -75,7 +75,7 @@ class Run:
         if self._tier is not None:
             self._tier.judge(self._tiered)
         load = self._main.load
-        replicas = [partition_directories(self._cluster.nodes, load.topic, each) for each in range(load.partitions)]
+        replicas = [partition_directories(self._cluster.living, load.topic, each) for each in range(load.partitions)]
         wait_equal_sizes(replicas)
         self._cluster.kill()
         self._main.outcome.errors += [found for found in map(difference, replicas) if found is not None]

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from tests.chaos import network
-from tests.chaos.network import CLIENTS, RUN, Link
+from tests.chaos.network import CLIENTS, RUN, Link, Plane
 from tests.support.kafka.apache_kafka import REPOSITORY
 
 SERVE = """
@@ -52,15 +52,18 @@ def main() -> None:
 
         assert os.getpid() == 1, "the process is not in a PID namespace of its own"
         assert reached(2)
-        for link in (Link(1, 2), Link(2, 1), Link(2, 1, data_only=True)):
+        for link in (Link(1, 2), Link(2, 1), Link(2, 1, Plane.DATA)):
             net.cut([link])
             assert not reached(2, 0.7), link
             assert reached(CLIENTS), link
             net.heal([link])
             assert reached(2), link
-        net.cut([Link(1, 2, data_only=True)])  # drops packets to the listener, not responses to the host's own requests
+        net.cut([Link(1, 2, Plane.DATA)])  # drops packets to the listener, not responses to the host's own requests
         assert reached(2)
-        net.heal([Link(1, 2, data_only=True)])
+        net.heal([Link(1, 2, Plane.DATA)])
+        net.cut([Link(2, 1, Plane.CONTROL)])  # leaves the listener for clients and followers reachable
+        assert reached(2)
+        net.heal([Link(2, 1, Plane.CONTROL)])
 
         server.kill()
         server.wait()

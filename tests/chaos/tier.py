@@ -38,6 +38,8 @@ NODE_SETTINGS = {
     "log.initial.task.delay.ms": "500",
     "log.segment.delete.delay.ms": "1000",
     # The run has nine tiered partitions; each metadata partition, 50 by default, costs replication and readers.
+    # A leader without contact to the controllers comes to destructive acts within its fault.
+    "ottla.remote.log.collection.grace.ms": "5000",
     "rlmm.config.remote.log.metadata.topic.num.partitions": "6",
 }
 TOPIC_SETTINGS = {
