@@ -46,6 +46,8 @@ class Lineage:
         last = min(segment.end_offset, self.end_offset - 1)
         if first > last or self.start_offset is None:
             return NO_OFFSET
+        if len(segment.leader_epochs) == 1 and self._has_range(segment.leader_epochs[0].epoch, first, last):
+            return last
         theirs = without_empty_epochs(segment.leader_epochs, segment.end_offset + 1)
         starts = [epoch.start_offset for epoch in theirs]
         for offset in sorted({first, *(start for start in (*starts, *self._starts) if first < start <= last)}):
@@ -53,6 +55,12 @@ class Lineage:
             if not index or theirs[index - 1].epoch != self.epoch_for(offset):
                 return offset - 1 if offset > first else NO_OFFSET
         return last
+
+    def _has_range(self, epoch: LeaderEpoch, first: int, last: int) -> bool:
+        """Whether all known offsets from `first` to `last` are of one epoch."""
+        index = bisect_right(self._starts, first)
+        is_of_epoch = index > 0 and self.entries[index - 1].epoch == epoch
+        return is_of_epoch and (index == len(self._starts) or self._starts[index] > last)
 
     def holds(self, segment: RemoteSegment) -> bool:
         """Whether the whole `segment` belongs to this history, as far down as the history is known."""

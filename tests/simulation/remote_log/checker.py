@@ -103,6 +103,7 @@ class Checker:
         self._checked_to = 0
         self._checked: set[tuple[Uuid, int, int]] = set()
         self._manifests_version = -1
+        self._seen_remotely: tuple[object, ...] = ()
         self._claims: dict[int, float] = {}
 
     def check(self) -> None:
@@ -117,9 +118,28 @@ class Checker:
         if state.leader is not None and state.leader.log.failure is None:
             self._note_checked_epoch(state.leader.id, state.epoch)
             log, readable = state.leader.log, state.readable
-            self.check_remote(log, readable.start, log.local_log_start_offset, "Readable", "cannot be read")
+            self._check_readable_remotely(log, readable.start)
             self._check_local(log, max(readable.start, log.local_log_start_offset, self._checked_to), readable.stop)
             self._checked_to = readable.stop
+
+    def _check_readable_remotely(self, log: Log, start: int) -> None:
+        """Check the remote part of the log, unless it is as in the last check."""
+        state, end = self._state, log.local_log_start_offset
+        seen = (
+            state.epoch,
+            start,
+            end,
+            len(log.epochs.entries),
+            id(state.bucket.metadata.caches.get(PARTITION)),
+            len(state.bucket.metadata.events),
+            state.weather.version,
+            len(state.written_off),
+            len(state.unrecorded),
+            state.is_recovered,
+        )
+        if seen != self._seen_remotely:
+            self.check_remote(log, start, end, "Readable", "cannot be read")
+            self._seen_remotely = seen
 
     def _note_checked_epoch(self, leader: int, epoch: int) -> None:
         """Remember checked ranges of a leader epoch: leaders do not truncate, and segments do not change."""
@@ -141,6 +161,7 @@ class Checker:
     def check_remote(self, log: Log, first: int, end: int, invariant: str, what: str) -> None:
         """Check that finished segments hold all of [first, end), once, and as written."""
         cache, offset = self._state.bucket.metadata.cache(PARTITION), first
+        lineage = lineage_of(log)
         while offset < end:
             epoch = log.epochs.epoch_for_offset(offset)
             segment = None if epoch is None else cache.segment_for(epoch, offset)
@@ -151,7 +172,7 @@ class Checker:
                 self._state.violated(invariant, f"offset {offset} of epoch {epoch} {what}: {log}")
             # Records that were below the log start when copied count up to the first epoch of the records that were
             # not.
-            last = min(end - 1, lineage_of(log).agreed_end(replace(segment, start_offset=offset)))
+            last = min(end - 1, lineage.agreed_end(replace(segment, start_offset=offset)))
             if not (self._state.weather.has(segment) or self._state.weather.has_lost(segment)):
                 self._state.violated(invariant, f"offset {offset} of epoch {epoch} {what}: {log}, {segment}")
             self._check_content(log, segment, offset, last)
@@ -159,11 +180,14 @@ class Checker:
 
     def is_unrecorded(self, log: Log, offset: int) -> bool:
         """Whether an offset is in a segment without metadata that an operator can recover, or that the store lost."""
+        near = [each for each in self._state.unrecorded if each.start_offset <= offset <= each.end_offset]
+        if not near:
+            return False
         weather, lineage = self._state.weather, lineage_of(log)
         return any(
-            each.start_offset <= offset <= lineage.agreed_end(each)
-            and (weather.has_lost(each) or (weather.has(each) and not self._state.is_recovered))
-            for each in self._state.unrecorded
+            (weather.has_lost(each) or (weather.has(each) and not self._state.is_recovered))
+            and offset <= lineage.agreed_end(each)
+            for each in near
         )
 
     def _check_content(self, log: Log, segment: RemoteSegment, first: int, last: int) -> None:

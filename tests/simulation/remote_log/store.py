@@ -250,6 +250,11 @@ class Weather:
     # ---- ---- real content
 
     @property
+    def version(self) -> tuple[int, int]:
+        """A value that changes with the set of objects and with their content."""
+        return self.memory.version, len(self._rotten)
+
+    @property
     def happened(self) -> Counter[str]:
         """Return the number of faults by kind."""
         return Counter(NAMES[injected.kind] for injected in self.faulty.injected)
