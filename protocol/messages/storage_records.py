@@ -166,6 +166,8 @@ class RemoteLogSegmentMetadataUpdateRecord:
     event_timestamp_ms: int = 0
     custom_metadata: bytes | None = None  # Free bytes of the remote storage.
     remote_log_segment_state: int = 0  # 0 copy started, 1 copy finished, 2 delete started, 3 delete finished.
+    # tag 100; Ours: the event has no effect on a segment whose copy was finished before it.
+    only_unfinished: bool = False
 
 
 @lazy_dataclass(slots=True)

@@ -117,13 +117,18 @@ class RemoteSegment:
 
 
 class SegmentUpdate(NamedTuple):
-    """An event of a known segment."""
+    """An event of a known segment.
+
+    `only_unfinished`: the deletion of a copy that was judged abandoned or failed, which has no effect if COPY_FINISHED
+    comes before it in the log: replicas may have dropped their local records. Brokers of Apache Kafka ignore the flag.
+    """
 
     id: RemoteSegmentId
     state: SegmentState
     event_timestamp_ms: int
     broker_id: BrokerId
     custom_metadata: bytes | None = None
+    only_unfinished: bool = False
 
 
 class PartitionDelete(NamedTuple):

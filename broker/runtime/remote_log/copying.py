@@ -38,6 +38,7 @@ from storage.files import FileSystem
 from storage.log import Log
 from storage.segment import LogSegment
 from storage.tiered.bucket.reconcile import copy_lease_ms
+from storage.tiered.catalog.segment_state import CopyWasFinished
 from storage.tiered.errors import (
     CorruptLocalSegment,
     InvalidSegmentTransition,
@@ -420,9 +421,16 @@ class SegmentCopyTask:
             self._release()
 
     async def _delete(self, attempt: CopyAttempt) -> None:
-        """Delete everything under the id of a failed attempt. After PASSING_ERRORS it can be repeated."""
+        """Delete everything under the id of a failed attempt. After PASSING_ERRORS it can be repeated.
+
+        An attempt whose COPY_FINISHED was published with an unknown outcome may be finished: then it stays.
+        """
         if not attempt.is_doomed:
-            await self._tools.segments.begin_deletion(attempt.segment)
+            try:
+                await self._tools.segments.begin_deletion(attempt.segment, only_unfinished=True)
+            except CopyWasFinished:
+                self._release()
+                return
             attempt.is_doomed = True
         await self._tools.segments.end_deletion(attempt.segment)
         self._release()

@@ -27,6 +27,7 @@ from protocol.ids import BrokerId, Offset
 from protocol.primitives import Uuid
 from storage.log import Log
 from storage.tiered.catalog.remote_log_layout import RemoteLogLayout
+from storage.tiered.catalog.segment_state import CopyWasFinished
 from storage.tiered.errors import RemoteMetadataNotReady, RemoteStorageError
 from storage.tiered.lifecycle.copying import lineage_of
 from storage.tiered.lifecycle.expiration import (
@@ -267,19 +268,29 @@ class SegmentExpirationTask:
                 if not term.pending or not await self._fence.may_delete(term):
                     break
                 segment, reason = term.pending[0]
-                if reason is DeletionReason.ABANDONED and self._has_moved_on(segment):
-                    term.pending.popleft()
-                    continue
-                await self._tools.segments.delete(segment)
+                is_done = await self._delete(segment, reason)
                 if term.pending:
                     term.pending.popleft()
-                _log_deletion(segment.id, segment.start_offset, reason)
+                if is_done:
+                    _log_deletion(segment.id, segment.start_offset, reason)
         except PASSING_ERRORS:
             self._drop_decision()
             raise
         if term.is_deposed:
             self._drop_decision()
         self._note_lag()
+
+    async def _delete(self, segment: RemoteSegment, reason: DeletionReason) -> bool:
+        """Delete a segment; return False if its copy was not abandoned, but has been continued or finished."""
+        is_abandoned = reason is DeletionReason.ABANDONED
+        if is_abandoned and self._has_moved_on(segment):
+            return False
+        try:
+            await self._tools.segments.delete(segment, only_unfinished=is_abandoned)
+        except CopyWasFinished:
+            _log.info("kept a remote copy that was finished just before its deletion", segment=segment.id)
+            return False
+        return True
 
     def _has_moved_on(self, segment: RemoteSegment) -> bool:
         """Whether a copy was continued or finished after the decision that it is abandoned: replicas may rely on it."""

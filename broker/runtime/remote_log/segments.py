@@ -15,6 +15,7 @@ from broker.runtime.loop.thread_pool import PoolFull, WorkPool
 from protocol.ids import BrokerId
 from storage.directories.checkpoints import LeaderEpochEntry
 from storage.tiered.catalog.lineage import decode_epochs
+from storage.tiered.catalog.segment_state import CopyWasFinished
 from storage.tiered.errors import (
     CorruptLocalSegment,
     InvalidSegmentTransition,
@@ -118,20 +119,23 @@ class RemoteSegments:
         """Publish COPY_FINISHED; raises as `RemoteLogMetadataManager.update`."""
         await self._publish(segment, SegmentState.COPY_FINISHED, custom_metadata)
 
-    async def delete(self, segment: RemoteSegment) -> None:
+    async def delete(self, segment: RemoteSegment, *, only_unfinished: bool = False) -> None:
         """Publish DELETE_STARTED unless it was published, delete the objects, and publish DELETE_FINISHED.
 
         A segment that is deleted already is no error. Raises RemoteStorageError, RemoteMetadataNotReady, TimeoutError;
-        the deletion can be repeated then, on any broker.
+        the deletion can be repeated then, on any broker. Raises CopyWasFinished, an InvalidSegmentTransition, with
+        `only_unfinished` for a segment whose copy was finished before the event: nothing is deleted.
         """
         if segment.state is not SegmentState.DELETE_STARTED:
-            await self.begin_deletion(segment)
+            await self.begin_deletion(segment, only_unfinished=only_unfinished)
         await self.end_deletion(segment)
 
-    async def begin_deletion(self, segment: RemoteSegment) -> None:
+    async def begin_deletion(self, segment: RemoteSegment, *, only_unfinished: bool = False) -> None:
         """Publish DELETE_STARTED; raises as `delete`."""
         try:
-            await self._publish(segment, SegmentState.DELETE_STARTED)
+            await self._publish(segment, SegmentState.DELETE_STARTED, only_unfinished=only_unfinished)
+        except CopyWasFinished:
+            raise
         except InvalidSegmentTransition:
             return  # another broker has deleted it, though perhaps before a late upload
         except TimeoutError:
@@ -160,8 +164,16 @@ class RemoteSegments:
         """Return the leader epochs up to the segment's end, as copied with the segment. Raises RemoteStorageError."""
         return await self._submit(lambda: decode_epochs(self._storage.read_index(segment, IndexKind.LEADER_EPOCH)))
 
-    async def _publish(self, segment: RemoteSegment, state: SegmentState, custom_metadata: bytes | None = None) -> None:
-        update = SegmentUpdate(segment.id, state, self._clock.now_ms(), self.broker_id, custom_metadata)
+    async def _publish(
+        self,
+        segment: RemoteSegment,
+        state: SegmentState,
+        custom_metadata: bytes | None = None,
+        *,
+        only_unfinished: bool = False,
+    ) -> None:
+        now_ms = self._clock.now_ms()
+        update = SegmentUpdate(segment.id, state, now_ms, self.broker_id, custom_metadata, only_unfinished)
         await self.metadata.update(update)
 
     def _submit(self, work: Callable[[], T]) -> "asyncio.Future[T]":

@@ -33,7 +33,7 @@ from storage.tiered.catalog.materialized_metadata import MaterializedMetadata
 from storage.tiered.catalog.metadata_cache import RemoteLogMetadataCache
 from storage.tiered.catalog.metadata_partitioner import metadata_partition
 from storage.tiered.catalog.metadata_records import MetadataEvent, encode_event, partition_of
-from storage.tiered.catalog.segment_state import check_deletion, check_segment
+from storage.tiered.catalog.segment_state import check_deletion, check_segment, check_update
 from storage.tiered.errors import InvalidSegmentTransition, RemoteMetadataNotReady
 from storage.tiered.segment_metadata import (
     PartitionDelete,
@@ -383,4 +383,8 @@ def _check(cache: RemoteLogMetadataCache, event: MetadataEvent) -> None:
         check_deletion(cache.partition, None if cache.deletion is None else cache.deletion.state, event.state)
         return
     known = cache.get(event.id.id)
-    check_segment(event.id, None if known is None else known.state, event.state)
+    present = None if known is None else known.state
+    if isinstance(event, SegmentUpdate):
+        check_update(present, event)
+    else:
+        check_segment(event.id, present, event.state)

@@ -82,7 +82,12 @@ class Collection:
     def _publish(self, partition: TopicIdPartition, segments: Sequence[RemoteSegment], state: SegmentState) -> None:
         if segments:
             now_ms = self._now_ms()
-            events = [SegmentUpdate(each.id, state, now_ms, TOOL_BROKER_ID) for each in segments]
+            events = [
+                SegmentUpdate(
+                    each.id, state, now_ms, TOOL_BROKER_ID, only_unfinished=each.state is SegmentState.COPY_STARTED
+                )
+                for each in segments
+            ]
             self._journal.publish(partition, events)
 
     def _delete(self, keys: Iterable[str]) -> None:

@@ -12,7 +12,8 @@ comparison sound:
 3. DELETE_STARTED is final and segment ids are never reused: anyone may delete the objects, at any time, repeatedly.
 4. A copy that was started and neither finished nor deleted is either running or abandoned; only its age tells. A copier
    renews its lease (`copy_lease_ms`) by another COPY_STARTED while bytes move, and gives up when the lease is over.
-   After a longer grace time no COPY_FINISHED can follow, and anyone may publish DELETE_STARTED.
+   After a longer grace time no COPY_FINISHED can follow, and anyone may publish DELETE_STARTED with `only_unfinished`:
+   it has no effect after a COPY_FINISHED that the publisher has not read.
 
 Lost metadata would make *every* segment look like case 1. Therefore a partition with complete segments but without any
 metadata is never touched, nor is a complete segment with records that no known segment holds: the same offsets of

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from protocol.ids import LeaderEpoch
 from protocol.primitives import Uuid
 from storage.tiered.catalog.epoch_intervals import EpochIntervals, IntervalColumns
-from storage.tiered.catalog.segment_state import UnknownSegment, check_deletion, check_segment
+from storage.tiered.catalog.segment_state import UnknownSegment, check_deletion, check_segment, check_update
 from storage.tiered.catalog.segment_table import PlainFacts, SegmentTable, TableColumns
 from storage.tiered.remote_metadata import SegmentObserver, SegmentPage
 from storage.tiered.segment_metadata import (
@@ -109,7 +109,7 @@ class RemoteLogMetadataCache:
         if row is None:
             raise UnknownSegment(f"{update.id} is not known and cannot become {update.state.name}")
         present = self._table.state(row)
-        check_segment(update.id, present, update.state)
+        check_update(present, update)
         if present is SegmentState.COPY_FINISHED and update.state is not present:
             self._withdraw(row)
         if update.state is SegmentState.DELETE_FINISHED:

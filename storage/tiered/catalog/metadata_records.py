@@ -104,6 +104,7 @@ def _update_record(update: SegmentUpdate) -> RemoteLogSegmentMetadataUpdateRecor
         event_timestamp_ms=update.event_timestamp_ms,
         custom_metadata=update.custom_metadata,
         remote_log_segment_state=update.state,
+        only_unfinished=update.only_unfinished,
     )
 
 
@@ -185,6 +186,7 @@ def _update(record: RemoteLogSegmentMetadataUpdateRecord) -> SegmentUpdate:
         event_timestamp_ms=record.event_timestamp_ms,
         broker_id=BrokerId(record.broker_id),
         custom_metadata=record.custom_metadata,
+        only_unfinished=record.only_unfinished,
     )
 
 

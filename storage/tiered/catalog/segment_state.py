@@ -2,13 +2,17 @@
 
 Two tables, and the check of an event against them. An event that repeats the present state is always valid: its
 publisher may not have known the state.
+
+The order in the log decides between a copier that finishes and a leader that judges the copy abandoned; every reader
+decides alike. COPY_FINISHED after DELETE_STARTED has no effect: the copier copies again under a new id. DELETE_STARTED
+with `only_unfinished` after COPY_FINISHED has none either: the leader deletes nothing.
 """
 
 from collections.abc import Mapping
 from typing import Final
 
 from storage.tiered.errors import InvalidSegmentTransition
-from storage.tiered.segment_metadata import PartitionDeleteState, SegmentState
+from storage.tiered.segment_metadata import PartitionDeleteState, SegmentState, SegmentUpdate
 
 SEGMENT_TRANSITIONS: Final[Mapping[SegmentState | None, frozenset[SegmentState]]] = {
     None: frozenset({SegmentState.COPY_STARTED}),
@@ -34,6 +38,17 @@ class UnknownSegment(InvalidSegmentTransition):
 
 class PastState(InvalidSegmentTransition):
     """An event for an earlier state: usually a late duplicate."""
+
+
+class CopyWasFinished(InvalidSegmentTransition):
+    """A deletion for unfinished copies alone, after COPY_FINISHED: the later of the two events has no effect."""
+
+
+def check_update(present: SegmentState | None, update: SegmentUpdate) -> None:
+    """Check that an update may follow. Raises InvalidSegmentTransition or a subclass above."""
+    check_segment(update.id, present, update.state)
+    if update.only_unfinished and present is SegmentState.COPY_FINISHED and update.state is not present:
+        raise CopyWasFinished(f"{update.id} was finished before {update.state.name}")
 
 
 def check_segment(name: object, present: SegmentState | None, event: SegmentState) -> None:

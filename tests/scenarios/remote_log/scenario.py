@@ -15,6 +15,7 @@ segments are collected after a minute. A segment has ten records.
     trim 1 15                       DeleteRecords up to an offset
     retain 1                        run local retention
     store down|up                   store fail copy|delete [lost]   (the next call; lost: after it took effect)
+    metadata hold|release           delay the events of all brokers; release: apply them in the order of the log
     advance 5                       let seconds pass; `quiet` after any command suppresses its output
     crash 1                         stop 1
     delete-topic                    delete the topic on every broker
@@ -62,6 +63,7 @@ class RemoteLogScenario(Scenario):
             "trim": self.trim,
             "retain": self.retain,
             "store": self.store,
+            "metadata": self.metadata,
             "advance": self.advance,
             "crash": self.crash,
             "stop": self.stop,
@@ -178,6 +180,12 @@ class RemoteLogScenario(Scenario):
             self.faults.append((words[1], words[-1] == "lost"))
         else:
             self.is_down = words[0] == "down"
+
+    async def metadata(self, words: Words, _: Named) -> None:
+        if words[0] == "hold":
+            self.bucket.metadata.is_held = True
+        else:
+            self.bucket.metadata.release()
 
     async def advance(self, words: Words, _: Named) -> None:
         await asyncio.sleep(float(words[0]))

@@ -37,7 +37,14 @@ UPDATE = SegmentUpdate(ID, SegmentState.COPY_FINISHED, 1_700_000_000_002, Broker
 DELETE = PartitionDelete(PARTITION, PartitionDeleteState.MARKED, 1_700_000_000_003, BrokerId(4))
 
 
-EVENTS = [SEGMENT, replace(SEGMENT, compacted_to=0), UPDATE, UPDATE._replace(custom_metadata=None), DELETE]
+EVENTS = [
+    SEGMENT,
+    replace(SEGMENT, compacted_to=0),
+    UPDATE,
+    UPDATE._replace(custom_metadata=None),
+    UPDATE._replace(only_unfinished=True),
+    DELETE,
+]
 
 
 @pytest.mark.parametrize("event", EVENTS)
