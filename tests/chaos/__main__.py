@@ -30,7 +30,7 @@ from typing import NamedTuple
 
 from tests.chaos import network
 from tests.chaos.checker import Rules
-from tests.chaos.faults import REQUIRED, Faults
+from tests.chaos.faults import DEAD, REQUIRED, Faults
 from tests.chaos.nodes import ChaosCluster
 from tests.chaos.programs import Client
 from tests.chaos.report import Results, report
@@ -203,9 +203,10 @@ def shortfalls(arguments: argparse.Namespace, results: Results) -> list[str]:
 
 def missing_kinds(faults: Faults, minutes: float) -> list[str]:
     """Return the kinds of fault that a run of this length must have and that did not occur."""
-    if minutes < LONG_RUN_MINUTES or faults.network.refusal is not None:
+    if minutes < LONG_RUN_MINUTES:
         return []
-    return [kind for kind in REQUIRED if all(fault.kind != kind for fault in faults.done)]
+    required = REQUIRED if faults.network.refusal is None else [DEAD]
+    return [kind for kind in required if all(fault.kind != kind for fault in faults.done)]
 
 
 if __name__ == "__main__":

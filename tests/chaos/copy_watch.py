@@ -8,7 +8,7 @@ them a leader, and none has. Unreachable brokers are queried again, since faults
 import contextlib
 import threading
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from confluent_kafka import Consumer, TopicPartition
 
@@ -46,7 +46,10 @@ def verdict(end_offset: int, answers: Sequence[int | None]) -> bool | None:
 class CopyWatch(threading.Thread):
     """A reader of the metadata topic. `copies` counts the started copies; `faults` are violations as text."""
 
-    def __init__(self, brokers: Sequence[str], topics: Collection[str]) -> None:
+    def __init__(
+        self, brokers: Sequence[str], topics: Collection[str], living: Callable[[], Collection[str]] | None = None
+    ) -> None:
+        """Watch copies of the topics; `living` returns the brokers that are not dead for good (default: all)."""
         super().__init__(daemon=True)
         self.copies = 0
         self.faults: list[str] = []
@@ -54,7 +57,8 @@ class CopyWatch(threading.Thread):
         self._topics = topics
         self._stable: dict[tuple[str, int], int] = {}
         self._over = threading.Event()
-        self._brokers = [_BrokerClient(broker) for broker in brokers]
+        self._living = living or (lambda: brokers)
+        self._brokers = {broker: _BrokerClient(broker) for broker in brokers}
         self._events = Consumer(
             {
                 "bootstrap.servers": ",".join(brokers),
@@ -97,7 +101,7 @@ class CopyWatch(threading.Thread):
         place = segment.id.partition.topic, segment.id.partition.partition
         deadline = time.monotonic() + PATIENCE_S
         while self._stable.get(place, 0) <= segment.end_offset:
-            answers = [broker.last_stable_offset(*place) for broker in self._brokers]
+            answers = [self._brokers[broker].last_stable_offset(*place) for broker in self._living()]
             self._stable[place] = max(self._stable.get(place, 0), *(answer or 0 for answer in answers))
             if verdict(segment.end_offset, answers) is False:
                 said = f"{segment.id} ends at {segment.end_offset}, and {self._stable[place]} is the last stable offset"

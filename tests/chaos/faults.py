@@ -22,11 +22,12 @@ ISOLATION_S = (14.0, 20.0)
 # The share of the run after which one node is dead for good.
 DEATH_AT = 0.75
 # Time for all replicas to be in sync before that death.
-IN_SYNC_S = 60.0
+IN_SYNC_S = 120.0
 DEAD = "dead for good"
 PAIR_CUT = "cut off from one broker"
 PAIR_CUT_ONE_WAY = "cut off from one broker, one way"
 WITHOUT_CONTROLLERS = "cut off from the controllers"
+DELETED = "deleted a remote segment"
 REQUIRED = (DEAD, PAIR_CUT, PAIR_CUT_ONE_WAY, WITHOUT_CONTROLLERS)
 """Faults that a long run must contain."""
 
@@ -44,6 +45,7 @@ class Faults:
     tiered: Sequence[str] = ()  # topics whose local replicas may be wiped, since their records are remote
     on_done: Callable[[Fault], None] = lambda _fault: None
     done: list[Fault] = field(default_factory=list)
+    isolated_deletions: int = 0  # remote segments that nodes deleted while they were cut off from the controllers
     forced: int = 0  # nodes that were killed because they did not stop
 
     def run(self, until: float) -> None:
@@ -57,11 +59,18 @@ class Faults:
         for name, act in self._endless(kinds):
             if time.monotonic() >= until:
                 return
-            victim = self.random.choice(self.cluster.ids)
+            victim = self._victim(name)
             begun_ms = _now_ms()
             act(victim)
             self._note(Fault(name, victim, begun_ms, _now_ms()))
             time.sleep(self.random.uniform(*REST_S))
+
+    def _victim(self, kind: str) -> int:
+        """Choose a node; one that leads a partition of each tiered topic, if there is one, for an isolation."""
+        ids = self.cluster.ids
+        if kind == WITHOUT_CONTROLLERS:
+            ids = [each for each in ids if all(map(self.cluster[each].leads, self.tiered))] or ids
+        return self.random.choice(ids)
 
     def _note(self, fault: Fault) -> None:
         self.done.append(fault)
@@ -194,7 +203,9 @@ class Faults:
         """
         others = [other for other in self.cluster.ids if other != victim]
         links = [Link(*pair, Plane.CONTROL) for other in others for pair in ((victim, other), (other, victim))]
+        before = self.cluster[victim].log_bytes
         self._cut_for_a_while(links, ISOLATION_S)
+        self.isolated_deletions += self.cluster[victim].log_since(before).count(DELETED)
 
     def _another(self, victim: int) -> int:
         return self.random.choice([other for other in self.cluster.ids if other != victim])

@@ -72,6 +72,16 @@ class ChaosNode:
         path = self.directory / "node.log"
         return path.read_text(errors="replace") if path.exists() else ""
 
+    def log_since(self, position: int) -> str:
+        """Return the output after the first `position` bytes."""
+        with (self.directory / "node.log").open("rb") as output:
+            output.seek(position)
+            return output.read().decode(errors="replace")
+
+    @property
+    def log_bytes(self) -> int:
+        return (self.directory / "node.log").stat().st_size
+
     def format(self, cluster_id: str, voters: str) -> None:
         self.directory.mkdir(parents=True)
         own = {
@@ -130,6 +140,13 @@ class ChaosNode:
         if answer is None or any(topic.error_code for topic in answer.topics):
             return None
         return {node for topic in answer.topics for each in topic.partitions for node in each.isr_nodes}
+
+    def leads(self, topic: str) -> bool:
+        """Whether the node leads a partition of the topic according to itself."""
+        answer = self._metadata([MetadataRequestTopic(name=topic)])
+        return answer is not None and any(
+            each.leader_id == self.id for topic in answer.topics for each in topic.partitions
+        )
 
     def is_fully_replicated(self) -> bool:
         """Whether every replica of every partition is in sync according to this node."""

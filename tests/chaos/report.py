@@ -55,6 +55,7 @@ def report(make: Make, minutes: float, results: Results, failures: list[str]) ->
     )
     kinds = Counter(fault.kind for fault in faults)
     print(f"{len(faults)} faults: " + ", ".join(described(kind, faults) for kind, _ in kinds.most_common()))
+    print(f"{results.faults.isolated_deletions} remote segments deleted by nodes without contact to the controllers")
     if results.faults.forced:
         print(f"{results.faults.forced} nodes did not stop on request and were killed")
     durations = [gap.duration_ms for gap in gaps]

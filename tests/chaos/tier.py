@@ -37,9 +37,9 @@ NODE_SETTINGS = {
     "log.retention.check.interval.ms": "1000",
     "log.initial.task.delay.ms": "500",
     "log.segment.delete.delay.ms": "1000",
-    # The run has nine tiered partitions; each metadata partition, 50 by default, costs replication and readers.
     # A leader without contact to the controllers comes to destructive acts within its fault.
     "ottla.remote.log.collection.grace.ms": "5000",
+    # The run has nine tiered partitions; each metadata partition, 50 by default, costs replication and readers.
     "rlmm.config.remote.log.metadata.topic.num.partitions": "6",
 }
 TOPIC_SETTINGS = {

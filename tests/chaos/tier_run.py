@@ -66,7 +66,11 @@ class TierRun:
     def __init__(self, tier: Tier, network: Network, chance: random.Random) -> None:
         self._tier = tier
         cluster = tier.cluster
-        self._copies = CopyWatch([node.client_address for node in cluster.nodes], TOPICS)
+        self._copies = CopyWatch(
+            [node.client_address for node in cluster.nodes],
+            TOPICS,
+            lambda: [node.client_address for node in cluster.living],
+        )
         self._deletions = Deletions(cluster.bootstrap, BOUNDED, PARTITIONS, random.Random(chance.random()))
         self._faults = _store_faults(tier, network, random.Random(chance.random()))
         self.verdicts: list[Verdict] = []
