@@ -69,6 +69,7 @@ class ClusterCounts(Counts):
         "delayed start-up heartbeats",
         "acknowledged records",
         "remote copies",
+        "copies past a deposed leader",
         "remote deletions",
     )
     OPTIONAL = ("zombie leader seconds", "zombie controller seconds")

@@ -20,6 +20,7 @@ from broker.metadata.image.metadata_version import MetadataVersion
 from broker.metadata.image.partition import PartitionRegistration
 from broker.metadata.image.records import VersionedRecord
 from broker.metadata.snapshot.load import LoadedSnapshot
+from broker.replication.leader import CommitTerms, FollowerProgress, LeaderRole
 from broker.runtime.controller.driver import ControllerDriver
 from broker.runtime.quorum.quorum import CommittedBatch
 from protocol.errors import ErrorCode, KafkaError
@@ -38,6 +39,7 @@ _merge = PartitionRegistration.merge
 _start_session = BrokerSessions.start
 _activate = Controller.activate
 _load_snapshot = Controller.load_snapshot
+_must_hold = LeaderRole._must_hold
 _to_record = BrokerRegistration.to_record
 
 
@@ -121,6 +123,16 @@ def _respond_at_once(driver: ControllerDriver, outcome: Any, future: Any) -> Non
 
 def _change_nothing(updates: LeaderAndIsrUpdates, broker: int) -> Iterable[VersionedRecord]:
     return ()
+
+
+def _commit_alone(
+    role: LeaderRole, broker_id: BrokerId, follower: FollowerProgress, log_end_offset: int, terms: CommitTerms
+) -> bool:
+    """Wait for no replica once all are silent: they may fetch from the successor."""
+    is_silent = not any(
+        each.is_caught_up(log_end_offset, terms.now_ms, terms.lag_time_max_ms) for each in role.followers.values()
+    )
+    return not is_silent and _must_hold(role, broker_id, follower, log_end_offset, terms)
 
 
 class Planted(NamedTuple):
@@ -211,6 +223,11 @@ PLANTED: Final[Mapping[str, Planted]] = {
     ),
     "deleting local segments before they are copied": Planted(
         (Patch(retention, "_is_remote", lambda *_: True),), frozenset({"TierReadable"}), 20
+    ),
+    "advancing the high watermark of a deposed leader": Planted(
+        (Patch(LeaderRole, "_must_hold", _commit_alone),),
+        frozenset({"CommittedIsFinal", "StrongIsr", "LeaderCompleteness", "AcknowledgedIsCommitted", "LogsMatch"}),
+        10,
     ),
     "responding before the commit": Planted(
         (Patch(ControllerDriver, "_complete_after_commit", _respond_at_once),),

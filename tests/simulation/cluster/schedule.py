@@ -11,6 +11,7 @@ from random import Random
 from typing import Final
 
 from broker.metadata.image.metadata_image import MetadataImage
+from broker.metadata.image.partition import PartitionRegistration
 from protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     ReassignablePartition,
@@ -41,6 +42,8 @@ _PREFERRED: Final = 0
 _CLOCK_STEPS_MS: Final = (1_500, 60_000, 3_600_000)
 _PROBE_MS: Final = 1_000.0
 _ASK_AGAIN_MS: Final = 200.0
+_QUIET_SHARE: Final = 0.4
+"""Share of tiered histories in which a leader stays deposed until its successor has copied segments."""
 
 Links = frozenset[tuple[int, int]]
 
@@ -54,6 +57,8 @@ class RandomSchedule:
         self._world = simulation.world
         self._is_over = False
         self._topic_count = 0
+        self._quiet_until_ms = 0.0
+        """Until then there is no fault, only work."""
         self._faults: tuple[tuple[int, Callable[[], None]], ...] = (
             (10, self._kill_broker),
             (8, self._kill_controller),
@@ -93,12 +98,18 @@ class RandomSchedule:
             self._after(self._random.expovariate(1.0 / scenario.produce_every_ms), self._producing(producer))
         self._after(self._random.expovariate(1.0 / scenario.fault_every_ms), self._fault_again)
         self._simulation.checker.on_active = self._on_active
+        if self._simulation.metadata_scenario.tiered and self._random.random() < _QUIET_SHARE:
+            self._after(self._random.uniform(300.0, 1_500.0), self._depose_once)
 
     def end(self) -> None:
         self._is_over = True
         for name in self._partitions():
             self._alter(name, None)
         self._probe()
+
+    @property
+    def is_on_trial(self) -> bool:
+        return self._world.now_ms < self._quiet_until_ms
 
     @property
     def is_over(self) -> bool:
@@ -134,6 +145,9 @@ class RandomSchedule:
             self._after(self._random.uniform(1.0, 3.0) * scenario.session_timeout_ms, self._fault_again)
             return
         self._after(self._random.expovariate(1.0 / scenario.fault_every_ms), self._fault_again)
+        if self._world.now_ms < self._quiet_until_ms:
+            self._burst()
+            return
         (_, fault) = self._random.choices(self._faults, self._weights)[0]
         fault()
 
@@ -445,10 +459,45 @@ class RandomSchedule:
         is_led = registration is not None and registration.leader in self._simulation.nodes
         if registration is not None and is_led and not self._simulation.has_lasting_cut:
             self._count("brokers cut off from the controllers")
-            for_ms = self._random.uniform(4.0, 10.0) * self._simulation.scenario.session_timeout_ms
-            self._note(f"the tiered leader {registration.leader} is cut off from the controllers for {for_ms:.0f} ms")
-            links = frozenset(_both_ways([registration.leader], CONTROLLER_IDS))
-            self._simulation.cut(links, for_ms, is_lasting=True)
+            self._depose(registration.leader, is_quiet=False)
+
+    def _depose_once(self) -> None:
+        """Depose a tiered leader, when another broker can lead at once, and end all other faults meanwhile."""
+        registration = self._simulation.registration(TIERED_NAME)
+        if self._is_over:
+            return
+        if registration is not None and not self._simulation.has_lasting_cut and self._can_succeed(registration):
+            self._depose(registration.leader, is_quiet=True)
+        else:
+            self._after(_ASK_AGAIN_MS, self._depose_once)
+
+    def _can_succeed(self, registration: PartitionRegistration) -> bool:
+        """Whether another broker can lead at once, and the leader has committed records."""
+        simulation = self._simulation
+        node = simulation.nodes.get(registration.leader)
+        leader = None if node is None else node.broker
+        partition = None if leader is None else leader.partition(*TIERED_NAME)
+        successors = [each for each in registration.isr if each != registration.leader and simulation.is_up(each)]
+        return (
+            simulation.active() is not None
+            and bool(successors)
+            and partition is not None
+            and partition.is_leader
+            and partition.log.high_watermark > 0
+        )
+
+    def _depose(self, leader: int, *, is_quiet: bool) -> None:
+        """Cut a leader off from the controllers; if `is_quiet`, also from clients, and end other faults meanwhile."""
+        simulation = self._simulation
+        for_ms = self._random.uniform(6.0 if is_quiet else 4.0, 10.0) * simulation.scenario.session_timeout_ms
+        self._note(f"the tiered leader {leader} is cut off from the controllers for {for_ms:.0f} ms")
+        others = list(CONTROLLER_IDS)
+        if is_quiet:
+            self._note("clients leave it, and there are no other faults")
+            self._quiet_until_ms = self._world.now_ms + for_ms
+            simulation.heal()
+            others += [client.process.node_id for client in simulation.clients]
+        simulation.cut(frozenset(_both_ways([leader], others)), for_ms, is_lasting=True)
 
     def _cut_active_controller(self) -> None:
         """Cut the active controller off from the other controllers, or from some nodes, or let it be deaf."""

@@ -29,7 +29,9 @@ class _Reign:
         self.began_ms = now_ms
         self.contacts: dict[int, float] = {}
         self.leaving: set[tuple[int, int]] = set()
-        """Brokers, with their epochs, that asked to be fenced or to shut down."""
+        """Brokers, with their epochs, that asked to shut down."""
+        self.starting: set[tuple[int, int]] = set()
+        """Brokers, with their epochs, whose last heartbeat asked to be fenced."""
 
     def contact_ms(self, broker_id: int) -> float:
         return max(self.contacts.get(broker_id, self.began_ms), self.began_ms)
@@ -78,7 +80,8 @@ class SessionChecker:
         self, replica: MetadataReplica, reign: _Reign, broker: BrokerRegistration, now_ms: float
     ) -> None:
         silent_ms = now_ms - reign.contact_ms(broker.id)
-        if (broker.id, broker.epoch) not in reign.leaving and silent_ms < self._timeout_ms - 1:
+        may_fence = (broker.id, broker.epoch) in reign.leaving | reign.starting
+        if not may_fence and silent_ms < self._timeout_ms - 1:
             self._checker.fail(
                 "LiveBrokersStayUnfenced",
                 f"controller {replica.node.id} fences broker {broker.id} after {silent_ms:.0f} ms without contact",
@@ -112,10 +115,13 @@ class SessionChecker:
                 self._check_epoch("a heartbeat", before, message.broker_id, message.broker_epoch)
                 reign = self._reign(replica)
                 reign.contacts[message.broker_id] = replica.process.monotonic_ms()
-                if message.want_shut_down or (message.want_fence and not self._is_late(message)):
-                    reign.leaving.add((message.broker_id, message.broker_epoch))
+                sender = (message.broker_id, message.broker_epoch)
+                if message.want_shut_down:
+                    reign.leaving.add(sender)
                 elif not message.want_fence:
-                    reign.leaving.discard((message.broker_id, message.broker_epoch))
+                    reign.starting.discard(sender)
+                elif not self._is_late(message):
+                    reign.starting.add(sender)
             case AssignReplicasToDirsRequest():
                 self._check_epoch("an assignment", before, message.broker_id, message.broker_epoch)
             case AlterPartitionRequest():

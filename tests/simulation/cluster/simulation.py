@@ -71,6 +71,11 @@ class Schedule(Protocol):
         ...
 
     @property
+    def is_on_trial(self) -> bool:
+        """Whether a phase without faults goes on, which must not be cut short."""
+        ...
+
+    @property
     def is_over(self) -> bool:
         """Whether no request is pending."""
         ...
@@ -184,6 +189,10 @@ class ClusterSimulator(EventSimulator):
             active.command(command, done)
 
     # Both phases
+
+    @property
+    def is_on_trial(self) -> bool:
+        return self._schedule.is_on_trial
 
     def begin(self) -> None:
         self.create_cluster()
@@ -323,13 +332,14 @@ class ClusterSimulator(EventSimulator):
 
     def stop_faults(self) -> None:
         self.checker.data.acknowledged.clear()
+        for node_id in self.quorum_nodes:  # first: requests of the end may write
+            self._repair(node_id)
         self._schedule.end()
         self.heal()
         self.wires.clear_up()
         self.network.clear_up()
         self._goal = self.checker.committed.end
         for node_id in self.quorum_nodes:
-            self._repair(node_id)
             node = self.nodes.get(node_id)
             if not self.is_up(node_id):
                 self.start_later(node_id)

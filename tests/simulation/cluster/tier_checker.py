@@ -87,9 +87,17 @@ class TierChecker:
         if isinstance(event, RemoteSegment):
             self._checker.counts.add("remote copies")
             self._checker.note(f"broker {event.broker_id} copies {event.start_offset}..{event.end_offset}")
+            self._checker.counts.add("copies past a deposed leader", self._deposed_leaders(event))
         elif isinstance(event, SegmentUpdate) and event.state is SegmentState.DELETE_STARTED:
             self._checker.counts.add("remote deletions")
             self._check_deletion(event)
+
+    def _deposed_leaders(self, segment: RemoteSegment) -> int:
+        """Return the number of brokers that take themselves for the leader in an earlier epoch than the segment's."""
+        epoch = max(each.epoch for each in segment.leader_epochs)
+        partitions = (self._partition(node_id) for node_id in self._nodes)
+        roles = (partition.role for partition in partitions if partition is not None)
+        return sum(isinstance(role, LeaderRole) and role.epoch < epoch for role in roles)
 
     def _check_deletion(self, update: SegmentUpdate) -> None:
         segment = self._tier.metadata.cache(update.id.partition).get(update.id.id)
