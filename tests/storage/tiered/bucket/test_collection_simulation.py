@@ -154,14 +154,22 @@ FAULTY_RULES: dict[str, Callable[[int], Collector]] = {
     "metadata read before the listing": lambda seed: MetadataReadBeforeListing(BucketHarness(seed), grace_ms=0),
     "unverified listing": lambda seed: UnverifiedListing(BucketHarness(seed)),
     "segments without manifest collected": lambda seed: ManifestlessSegmentsCollected(BucketHarness(seed)),
+}
+GUARDED_RULES: dict[str, Callable[[int], Collector]] = {
     "no grace time": lambda seed: NoGraceTime(BucketHarness(seed)),
     "copies without a lease": lambda seed: Collector(BucketHarness(seed, is_leased=False), grace_ms=100),
 }
+"""Faulty rules that lose nothing: the deletion of an unfinished copy has no effect after COPY_FINISHED."""
 
 
 @pytest.mark.parametrize("rule", FAULTY_RULES)
 def test_faulty_rules_are_detected(rule: str) -> None:
     assert any(loses_objects(FAULTY_RULES[rule](seed)) for seed in range(200))
+
+
+@pytest.mark.parametrize("rule", GUARDED_RULES)
+def test_metadata_log_guards_finished_copies(rule: str) -> None:
+    assert not any(loses_objects(GUARDED_RULES[rule](seed)) for seed in range(100))
 
 
 def loses_objects(collector: Collector) -> bool:
