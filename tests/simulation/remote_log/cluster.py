@@ -24,6 +24,7 @@ from tests.simulation.remote_log.checker import Checker
 from tests.simulation.remote_log.collector import Collector, Journal
 from tests.simulation.remote_log.consumer import Consumer
 from tests.simulation.remote_log.failures import Failures
+from tests.simulation.remote_log.gauges import GaugeChecker
 from tests.simulation.remote_log.loop import SimulatedLoop
 from tests.simulation.remote_log.replicas import Replicas
 from tests.simulation.remote_log.state import SEGMENT_BYTES, TASK_INTERVAL_MS, RemoteStorageCounts, State
@@ -48,6 +49,7 @@ class RemoteStorageSimulator(Simulator):
         weather = Weather(self.random, self.clock.now_ms)
         self.state = State(seed, self.random, Bucket(), weather, _config(self.random), _settings(self.random))
         self.checker = Checker(self.state)
+        self.gauges = GaugeChecker(self.state)
         self.consumer = Consumer(self.state, self.checker)
         self.replicas = Replicas(self.state)
         self.failures = Failures(self.state, self.replicas)
@@ -109,6 +111,7 @@ class RemoteStorageSimulator(Simulator):
             self.replicas.sync_watermarks()
             self.consumer.poll()
             self.checker.check()
+            self.gauges.check()
         await self._recover()
 
     def _delay_metadata(self) -> None:
@@ -229,6 +232,8 @@ class RemoteStorageSimulator(Simulator):
         self.collector.audit()
         self.collector.remove()
         self.checker.check_nothing_left_over(strictly=True)
+        await self._rest(state.grace_s / 2)  # after the collection the leader decides once more, and reports
+        self.gauges.check_at_peace()
         self.consumer.read_all()
         self.collector.check_in_order()
 
@@ -241,6 +246,7 @@ class RemoteStorageSimulator(Simulator):
             self.replicas.commit()
             await asyncio.sleep(PEACE_STEP_S)
             self.checker.check()
+            self.gauges.check()
 
     def _heal(self) -> None:
         self.state.weather.heal()

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 from unittest.mock import ANY, patch
 
+from broker.metrics.remote_storage import NO_COPY_LAG, CopyLagFigures
 from broker.runtime.remote_log.copying import CopyAttempt, SegmentCopyTask
 from broker.runtime.remote_log.expiration import SegmentExpirationTask
 from broker.runtime.remote_log.leadership_term import LeadershipTerm
@@ -228,6 +229,34 @@ def local_checksums_are_not_compared() -> Iterator[None]:
         yield
 
 
+def copy_lag_is_frozen() -> Iterator[None]:
+    """Report the copy lag as it was at the last step of the copy task, as Kafka does."""
+    step, read = SegmentCopyTask._step, SegmentCopyTask._copy_lag
+    frozen: dict[SegmentCopyTask, CopyLagFigures] = {}
+
+    async def stepped(self: SegmentCopyTask) -> float | None:
+        frozen[self] = read(self)
+        return await step(self)
+
+    with (
+        patch.object(SegmentCopyTask, "_step", stepped),
+        patch.object(SegmentCopyTask, "_copy_lag", lambda self: frozen.get(self, NO_COPY_LAG)),
+    ):
+        yield
+
+
+def delete_lag_is_frozen() -> Iterator[None]:
+    """Leave the delete lag as it was at the decision."""
+
+    def note(self: SegmentExpirationTask) -> None:
+        if self._term.pending:
+            note_lag(self)
+
+    note_lag = SegmentExpirationTask._note_lag
+    with patch.object(SegmentExpirationTask, "_note_lag", note):
+        yield
+
+
 PLANTED: dict[str, Planted] = {
     each.__name__: each
     for each in (
@@ -248,6 +277,8 @@ PLANTED: dict[str, Planted] = {
         retries_reuse_the_segment_id,
         leases_are_not_renewed,
         local_checksums_are_not_compared,
+        copy_lag_is_frozen,
+        delete_lag_is_frozen,
     )
 }
 

@@ -49,6 +49,7 @@ class RemoteStorageCounts(Counts):
         "rotten bytes on disks",
         "rotten bytes in the store",
         "outages",
+        "copy lags during an outage",
         "late PUTs",
         "log starts unreadable",
         "full disks",

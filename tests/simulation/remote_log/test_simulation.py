@@ -36,6 +36,8 @@ FOUND_BY: dict[str, tuple[int, set[str]]] = {
     "retries_reuse_the_segment_id": (20, {"FinishedSegmentsStay"}),
     "leases_are_not_renewed": (40, {"RunningCopiesStay", "UploadsCount"}),
     "local_checksums_are_not_compared": (20, {"Readable", "EpochsMatch"}),
+    "copy_lag_is_frozen": (5, {"GaugesAreTrue"}),
+    "delete_lag_is_frozen": (5, {"GaugesAreTrue"}),
 }
 """Planted bugs: the number of seeds, from 1, within which each is found, and invariants of which one must fail.
 
