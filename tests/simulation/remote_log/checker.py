@@ -18,6 +18,8 @@ After every event:
   written its log start object.
 - RunningCopiesStay: nobody but the copier deletes a segment whose upload makes progress, as long as clocks agree.
 - UploadsCount: in a calm history a copier does not delete a segment whose upload has ended well.
+- CollectionsKeepRecords: a collection removes no segment without metadata that has the only copy of a record, by leader
+  epoch and offset, above all log start offsets.
 - LogStartsAreDurable: before the deletion of a finished segment below its log start offset, a leader has that offset
   on the disk, synced.
 
@@ -43,7 +45,7 @@ from storage.tiered.format.object_keys import ObjectSuffix
 from storage.tiered.lifecycle.copying import CopyBacklog, lineage_of
 from storage.tiered.segment_metadata import RemoteSegment, SegmentEpoch, SegmentState, SegmentUpdate
 from tests.simulation.remote_log.metadata import PARTITION
-from tests.simulation.remote_log.state import RECORDS, SEGMENT_BYTES, Server, State
+from tests.simulation.remote_log.state import RECORDS, SEGMENT_BYTES, Server, State, records_of
 from tests.support.fakes.batches import iter_all_records
 from tests.support.fakes.memory_files import _Directory, _FileNode
 
@@ -317,6 +319,7 @@ class Checker:
             self._check_copy_deletion(update, segment)
         if update.broker_id < 1:
             return
+        state.deleted |= records_of(segment)
         server = state.server(update.broker_id)
         state.note(f"{server.id} deletes {segment.start_offset}-{segment.end_offset} {segment.state.name}")
         if segment.state is SegmentState.COPY_FINISHED:

@@ -173,11 +173,21 @@ class RemoteStorageSimulator(Simulator):
         elif luck < 0.026:
             await self.failures.lose_power()
         elif luck < 0.032:
-            await self.failures.lose_metadata()
+            await self._lose_metadata()
         elif luck < 0.042:
             await self._pause(self.random.uniform(0.2, 2.0) * self.state.grace_s)
         else:
             await self._pause(self.random.choice([0.0, 0.0, 0.5, 2.0, 10.0, 40.0]))
+
+    async def _lose_metadata(self) -> None:
+        """Lose metadata; at times the operator does not notice, and collects."""
+        await self.failures.lose_metadata()
+        if self.random.random() < 0.5:
+            self.state.counts.add("collections after metadata losses")
+            await self._pause(self.random.uniform(0.0, 1.5) * self.state.grace_s)
+            self.collector.audit()
+            await self._pause(5.0)
+            self.collector.remove()
 
     async def _pause(self, seconds: float) -> None:
         """Let time pass; followers fetch meanwhile."""

@@ -13,9 +13,9 @@ from storage.tiered.catalog.metadata_journal import Event, KnownPartition
 from storage.tiered.errors import ObjectStoreError, RemoteStorageError
 from storage.tiered.format.object_keys import ObjectSuffix
 from storage.tiered.object_store import ObjectStore
-from storage.tiered.segment_metadata import TopicIdPartition
+from storage.tiered.segment_metadata import RemoteSegment, SegmentState, TopicIdPartition
 from tests.simulation.remote_log.metadata import PARTITION
-from tests.simulation.remote_log.state import CLUSTER_ID, State
+from tests.simulation.remote_log.state import CLUSTER_ID, State, records_of
 from tests.support.fakes.memory_remote_metadata import RemoteMetadataLog
 from tests.support.harnesses.remote_log_harness import TOPIC, TOPIC_ID
 
@@ -78,7 +78,27 @@ class Collector:
         return self._reports
 
     def remove(self) -> None:
-        """Remove what the last audit found to be unreferenced."""
+        """Remove what the last audit found to be unreferenced, and check that no record is lost with it."""
+        weather = self._state.weather
+        stored = [each for each in self._state.unrecorded if weather.has(each)]
+        self._remove()
+        for segment in stored:
+            if not weather.has(segment):
+                self._check_other_copies(segment)
+
+    def _check_other_copies(self, removed: RemoteSegment) -> None:
+        """Check that the store has another copy of each record that no broker has deleted, by epoch and offset."""
+        state, weather = self._state, self._state.weather
+        missing = {each for each in records_of(removed) if each[1] >= state.gone_below} - state.deleted
+        finished = [each for each in state.bucket.segments() if each.state is SegmentState.COPY_FINISHED]
+        for other in (*finished, *state.unrecorded):
+            if other.id != removed.id and missing and (weather.has(other) or weather.has_lost(other)):
+                missing -= records_of(other)
+        if missing:
+            text = f"{removed} is collected, and no other segment has the records {sorted(missing)[:3]}"
+            state.violated("CollectionsKeepRecords", text)
+
+    def _remove(self) -> None:
         keys = self._state.weather.keys
         collection = Collection(self._store, keys, self._journal, now_ms=self._now_ms)
         try:

@@ -11,7 +11,7 @@ from storage.segment import LOG_SUFFIX, LogSegment
 from storage.tiered.bucket.partition_objects import PartitionObjects
 from storage.tiered.cache.index_cache import IndexCache
 from storage.tiered.remote_storage import RemoteStorageManager
-from storage.tiered.segment_metadata import SegmentState
+from storage.tiered.segment_metadata import RemoteSegment, SegmentState
 from storage.tiered.segments.reading import SegmentReader
 from tests.simulation.remote_log.metadata import PARTITION, BrokerMetadata, cache_of
 from tests.simulation.remote_log.replicas import Replicas
@@ -274,6 +274,19 @@ class Failures:
 
     # ---- remote metadata
 
+    def _some(self, finished: list[RemoteSegment]) -> list[RemoteSegment]:
+        return self._random.sample(finished, self._random.randint(1, min(6, len(finished))))
+
+    def _rivals(self, finished: list[RemoteSegment]) -> list[RemoteSegment]:
+        """Return the segments of one history whose offsets another history has, too; mostly none."""
+        pairs = [(one, other) for one in finished for other in finished if _are_rivals(one, other)]
+        if not pairs or self._random.random() < 0.2:
+            return []
+        self._state.counts.add("rival histories without metadata")
+        epoch = self._random.choice(pairs)[0].leader_epochs[-1].epoch
+        rivals = {one.id: one for one, _ in pairs if one.leader_epochs[-1].epoch == epoch}
+        return list(rivals.values())
+
     async def lose_metadata(self) -> None:
         """Lose the metadata of some finished segments while all brokers are down; they start again."""
         state, metadata = self._state, self._state.bucket.metadata
@@ -283,7 +296,7 @@ class Failures:
         running = state.alive
         for server in running:
             await self._crash(server)
-        lost = {each.id for each in self._random.sample(finished, self._random.randint(1, min(6, len(finished))))}
+        lost = {each.id for each in self._rivals(finished) or self._some(finished)}
         events = [event for event in metadata.events if getattr(event, "id", None) not in lost]
         state.actions += len(metadata.events) - len(events)
         metadata.caches[PARTITION] = cache_of(each for each in state.bucket.segments() if each.id not in lost)
@@ -293,6 +306,13 @@ class Failures:
         state.note(f"the metadata of {len(lost)} segments are lost")
         for server in running:
             self._restart(server)
+
+
+def _are_rivals(one: RemoteSegment, other: RemoteSegment) -> bool:
+    """Whether two segments have different records at one offset, as after an unclean election."""
+    epochs = {epoch for epoch, _ in one.leader_epochs}
+    overlap = one.start_offset <= other.end_offset and other.start_offset <= one.end_offset
+    return overlap and epochs.isdisjoint(epoch for epoch, _ in other.leader_epochs)
 
 
 def _checked_position(log: bytes | bytearray, position: int) -> int:

@@ -13,16 +13,17 @@ from broker.runtime.remote_log.expiration import SegmentExpirationTask
 from broker.runtime.remote_log.leadership_term import LeadershipTerm
 from broker.runtime.remote_log.segments import RemoteSegments
 from broker.runtime.remote_log.term_fence import TermFence
+from protocol.ids import LeaderEpoch
 from protocol.primitives import Buffer
 from storage.log import Log
 from storage.tiered.bucket.audit import Audit
-from storage.tiered.bucket.reconcile import AuditedSegment, Finding
+from storage.tiered.bucket.reconcile import AuditedSegment, Coverage, Finding
 from storage.tiered.catalog.metadata_journal import KnownPartition
 from storage.tiered.errors import RemoteResourceNotFound, RetriableRemoteStorageError, StoreUnavailable
 from storage.tiered.format.object_keys import ObjectSuffix
 from storage.tiered.lifecycle import expiration
 from storage.tiered.lifecycle.copying import ClosedSegment, CopyLag
-from storage.tiered.segment_metadata import RemoteSegment
+from storage.tiered.segment_metadata import RemoteSegment, SegmentEpoch
 from storage.tiered.segments import batch_stream, local_check, stored_log
 from storage.tiered.segments.reading import ReadRange, RemoteBatches, SegmentReader
 from storage.tiered.segments.store import ObjectSegmentStore
@@ -229,6 +230,32 @@ def local_checksums_are_not_compared() -> Iterator[None]:
         yield
 
 
+class _OffsetCoverage(Coverage):
+    """Offsets that segments hold, whatever the leader epoch."""
+
+    def __init__(self, segments: Iterable[RemoteSegment], log_start_offset: int) -> None:
+        super().__init__(map(_of_one_epoch, segments), log_start_offset)
+
+    def holds(self, segment: RemoteSegment) -> bool:
+        return super().holds(_of_one_epoch(segment))
+
+
+def _of_one_epoch(segment: RemoteSegment) -> RemoteSegment:
+    return replace(segment, leader_epochs=(SegmentEpoch(LeaderEpoch(0), segment.start_offset),))
+
+
+def collection_ignores_lineage() -> Iterator[None]:
+    """Collect a segment without metadata if another history has its offsets."""
+    with patch("storage.tiered.bucket.audit.Coverage", _OffsetCoverage):
+        yield
+
+
+def recovery_ignores_lineage() -> Iterator[None]:
+    """Recover no segment whose offsets another history has."""
+    with patch("storage.tiered.bucket.recovery_plan.Coverage", _OffsetCoverage):
+        yield
+
+
 def copy_lag_is_frozen() -> Iterator[None]:
     """Report the copy lag as it was at the last step of the copy task, as Kafka does."""
     step, read = SegmentCopyTask._step, SegmentCopyTask._copy_lag
@@ -277,6 +304,8 @@ PLANTED: dict[str, Planted] = {
         retries_reuse_the_segment_id,
         leases_are_not_renewed,
         local_checksums_are_not_compared,
+        collection_ignores_lineage,
+        recovery_ignores_lineage,
         copy_lag_is_frozen,
         delete_lag_is_frozen,
     )

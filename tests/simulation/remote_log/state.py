@@ -10,6 +10,7 @@ from typing import Final, NamedTuple, NoReturn
 from broker.runtime.remote_log.settings import RemoteLogSettings
 from storage.config import LogConfig
 from storage.log import Log
+from storage.tiered.catalog.lineage import epoch_ranges
 from storage.tiered.segment_metadata import RemoteSegment
 from storage.tiered.segments.reading import SegmentReader
 from tests.simulation.remote_log.metadata import BrokerMetadata
@@ -55,6 +56,8 @@ class RemoteStorageCounts(Counts):
         "full disks",
         "disk stalls",
         "metadata losses",
+        "rival histories without metadata",
+        "collections after metadata losses",
         "metadata recoveries",
         *NAMES.values(),
         "remote reads",
@@ -64,6 +67,11 @@ class RemoteStorageCounts(Counts):
         "audits that failed",
         "segments collected",
     )
+
+
+def records_of(segment: RemoteSegment) -> set[tuple[int, int]]:
+    """Return the records of a segment by leader epoch and offset."""
+    return {(epoch, offset) for epoch, first, last in epoch_ranges(segment) for offset in range(first, last + 1)}
 
 
 class SteppedClock(LoopClock):
@@ -177,6 +185,8 @@ class State:
     in_sync: set[int] = field(default_factory=set)
     written: dict[tuple[int, int], bytes] = field(default_factory=dict)
     written_off: set[tuple[int, int]] = field(default_factory=set)
+    deleted: set[tuple[int, int]] = field(default_factory=set)
+    """Records, by epoch and offset, of finished segments that brokers have begun to delete."""
     trimmed_to: int = 0
     trimmed_s: float = 0.0
     gone_below: int = 0

@@ -36,6 +36,8 @@ FOUND_BY: dict[str, tuple[int, set[str]]] = {
     "retries_reuse_the_segment_id": (20, {"FinishedSegmentsStay"}),
     "leases_are_not_renewed": (40, {"RunningCopiesStay", "UploadsCount"}),
     "local_checksums_are_not_compared": (20, {"Readable", "EpochsMatch"}),
+    "collection_ignores_lineage": (40, {"CollectionsKeepRecords", "Readable"}),
+    "recovery_ignores_lineage": (40, {"NothingLeftOver", "AuditsAreRight", "Readable"}),
     "copy_lag_is_frozen": (5, {"GaugesAreTrue"}),
     "delete_lag_is_frozen": (5, {"GaugesAreTrue"}),
 }
