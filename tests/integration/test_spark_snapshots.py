@@ -5,6 +5,7 @@ A new node imports it.
 
 import hashlib
 import json
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -33,12 +34,17 @@ RECEIVED = "ottla_metadata_snapshots_received_total"
 
 
 class Outcome(NamedTuple):
-    """Snapshots of one id by the job and by a node, the job's output directory, and the cluster."""
+    """Snapshots of one id by the job and by a node, the job's output directory, and the cluster.
+
+    `health` and `metrics` are responses of the job's HTTP listener after the last change.
+    """
 
     ours: Path
     theirs: Path
     out: Path
     cluster: OttlaCluster
+    health: dict[str, object]
+    metrics: str
 
 
 class Changes:
@@ -79,7 +85,8 @@ def outcome(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Outcome]:
             changes.delete("again")
             job.kill()
         changes.create("again", 5, retention_ms="4000")
-        with TailingJob(out, *source, *OFTEN) as job:
+        (http_port,) = apache_kafka.free_ports(1)
+        with TailingJob(out, *source, *OFTEN, "--http", f"127.0.0.1:{http_port}") as job:
             killed_at = job.latest_end()
             job.until(lambda: job.latest_end() > killed_at)
             leader = cluster.leader_index()
@@ -94,8 +101,22 @@ def outcome(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Outcome]:
             changes.create("after", 1)
             at_rest = int(cluster.cut_equal_snapshots()[0].name[:20])
             job.until(lambda: job.latest_end() >= at_rest)
+            health = json.loads(response(http_port, "/health/ready"))
+            metrics = response(http_port, "/metrics")
             assert job.stop() == 0, job.output()
-        yield Outcome(out / theirs.name, theirs, out, cluster)
+        yield Outcome(out / theirs.name, theirs, out, cluster, health, metrics)
+
+
+def response(port: int, path: str) -> str:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=TIMEOUT_S) as opened:
+        text: str = opened.read().decode()
+    return text
+
+
+def test_tailing_job_reports_health_and_lag(outcome: Outcome) -> None:
+    assert outcome.health["status"] == "ready"
+    assert outcome.health["lag"] == 0
+    assert "\nottla_metadata_job_lag_records 0" in outcome.metrics
 
 
 def test_job_snapshot_equals_the_nodes_snapshot(outcome: Outcome) -> None:
