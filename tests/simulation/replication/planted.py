@@ -277,8 +277,8 @@ PLANTED: Final[Mapping[str, Planted]] = {
     "keeping leader epochs of truncated records": Planted(
         (Patch(LeaderEpochs, "truncate_from_end", lambda *_: None),),
         _DATA | {"Liveness", "NodesDoNotFail"},
-        20,
-        first=2,
+        60,
+        first=29,
     ),
     "shrinking the in-sync set without the controller": Planted(
         (Patch(LeaderRole, "propose_shrink", _shrink_alone),), _DATA, 10
