@@ -78,13 +78,18 @@ class Collector:
         return self._reports
 
     def remove(self) -> None:
-        """Remove what the last audit found to be unreferenced, and check that no record is lost with it."""
+        """Remove what the last audit found to be unreferenced, and check that no record is lost with it.
+
+        Records below a log start offset are gone for good: a leader that does not know the offset cannot read them.
+        """
         weather = self._state.weather
         stored = [each for each in self._state.unrecorded if weather.has(each)]
         self._remove()
         for segment in stored:
             if not weather.has(segment):
                 self._check_other_copies(segment)
+                below = {each for each in records_of(segment) if each[1] < self._state.gone_below}
+                self._state.written_off |= below
 
     def _check_other_copies(self, removed: RemoteSegment) -> None:
         """Check that the store has another copy of each record that no broker has deleted, by epoch and offset."""

@@ -92,6 +92,28 @@ class Failures:
         replica = broker.replica()
         replica.on_log_start_moved = lambda: self.on_log_start(server, replica.log)  # type: ignore[method-assign]
         replica.low_watermark = lambda: self._low_watermark(replica.log)  # type: ignore[method-assign]
+        self._cut_behind_rot(server)
+
+    def _cut_behind_rot(self, server: Server) -> None:
+        """Truncate the log at a hole, as an operator does with a log directory that lost records.
+
+        A start after a power loss rebuilds the lost index of a closed segment. As in Kafka, it cuts the segment at
+        a rotten batch, and keeps the segments after it.
+        """
+        log, paths = server.log, {rot.path: rot for rot in server.rotten}
+        for segment in list(log.segments)[:-1]:
+            rot = paths.get(segment.path(LOG_SUFFIX))
+            if rot is None or segment.size >= len(rot.prefix):
+                continue
+            ends = [header.next_offset for _, header in segment.headers()]
+            hole, now_ms = max(ends, default=segment.base_offset), server.clock.now_ms()
+            if hole > log.log_start_offset:
+                log.truncate_to(hole, now_ms=now_ms)
+            else:
+                log.truncate_fully_and_start_at(log.log_start_offset, now_ms=now_ms)
+            self._state.counts.add("holes after rotten bytes")
+            self._state.note(f"the log of {server.id} is cut at {hole}, where it has a hole")
+            return
 
     def _remember_start(self, server: Server) -> "asyncio.Future[None]":
         """Write the log start checkpoint; a disk may stall before."""

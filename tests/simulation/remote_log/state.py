@@ -67,6 +67,7 @@ class RemoteStorageCounts(Counts):
         "audits that failed",
         "segments collected",
     )
+    OPTIONAL = ("holes after rotten bytes",)
 
 
 def records_of(segment: RemoteSegment) -> set[tuple[int, int]]:
