@@ -2,6 +2,10 @@
 
 A write goes to a temporary file, which is fsynced and renamed. Version 0 belongs to static voters: it has no voted
 directory id, and contains unused fields whose absence Kafka treats as damage. Version 1 belongs to kraft.version 1.
+
+The last field is a checksum, which Kafka's format lacks and Kafka's reader ignores. A rotten bit could otherwise turn
+an epoch or a vote into another valid one, and two leaders could be elected in one epoch. A file without the field,
+written by Kafka or by an earlier release, is accepted.
 """
 
 import json
@@ -10,9 +14,11 @@ from typing import Any, Final
 
 from broker.quorum.ready import ElectionState
 from protocol.primitives import ZERO_UUID, uuid_from_text, uuid_to_text
+from protocol.records.compiled import crc32c
 from storage.files import FileSystem, join, read_file, replace_file
 
 FILE_NAME: Final = "quorum-state"
+CHECKSUM: Final = "ottlaCrc32c"
 
 
 class InvalidQuorumState(Exception):
@@ -31,9 +37,18 @@ class QuorumStateFile:
         if not self._fs.exists(self._path):
             return None
         try:
-            return _parse(json.loads(read_file(self._fs, self._path)))
+            return self._parsed(json.loads(read_file(self._fs, self._path)))
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise InvalidQuorumState(f"{self._path} does not parse: {error!r}") from error
+
+    def _parsed(self, content: dict[str, Any]) -> ElectionState:
+        expected = content.pop(CHECKSUM, None)
+        if expected is not None and expected != _checksum(content):
+            raise InvalidQuorumState(
+                f"{self._path} is damaged, its checksum does not match: "
+                "replace the metadata directory as after the loss of a disk"
+            )
+        return _parse(content)
 
     def write(self, state: ElectionState) -> None:
         """Write the state durably. Raise OSError."""
@@ -48,7 +63,17 @@ def to_json(state: ElectionState) -> bytes:
         content = {"clusterId": ""} | leader | vote | {"appliedOffset": 0, "currentVoters": []}
     else:
         content = leader | vote | {"votedDirectoryId": uuid_to_text(state.voted_directory_id)}
-    return json.dumps(content | {"data_version": state.version}, separators=(",", ":")).encode()
+    content |= {"data_version": state.version}
+    return _json(content | {CHECKSUM: _checksum(content)})
+
+
+def _checksum(content: Mapping[str, object]) -> int:
+    """Return the CRC-32C of the other fields as JSON in their order in the file."""
+    return crc32c(_json(content))
+
+
+def _json(content: Mapping[str, object]) -> bytes:
+    return json.dumps(content, separators=(",", ":")).encode()
 
 
 def _parse(content: Mapping[str, Any]) -> ElectionState:

@@ -23,8 +23,8 @@ def rot(disk: SimulatedDisk, random: Random) -> str | None:
     if not files:
         return None
     name, node = random.choice(files)
-    is_text = name == "quorum-state"  # has no checksum: only a byte that is no text is sure to be noticed
-    node.content[random.randrange(len(node.content))] ^= 0x80 if is_text else 1 << random.randrange(8)
+    position = random.randrange(len(node.content))
+    node.content[position] ^= 1 << position % 8 if name == "quorum-state" else 1 << random.randrange(8)
     node.durable = bytes(node.content)
     if isinstance(node, SegmentNode):
         node.batches = list(_intact_batches(node.content))

@@ -3,7 +3,7 @@
 import pytest
 
 from broker.quorum.ready import ElectionState
-from broker.runtime.quorum.state_file import InvalidQuorumState, QuorumStateFile, to_json
+from broker.runtime.quorum.state_file import CHECKSUM, InvalidQuorumState, QuorumStateFile, to_json
 from protocol.primitives import uuid_from_text
 from storage.files import replace_file
 from tests.support.fakes.memory_files import MemoryFileSystem, checked
@@ -22,14 +22,41 @@ def file() -> QuorumStateFile:
 def test_version_0_has_kafkas_format() -> None:
     assert to_json(make_election_state(2, 1, version=0)) == (
         b'{"clusterId":"","leaderId":1,"leaderEpoch":2,"votedId":-1,"appliedOffset":0,"currentVoters":[],'
-        b'"data_version":0}'
+        b'"data_version":0,"ottlaCrc32c":190073865}'
     )
 
 
 def test_version_1_has_kafkas_format() -> None:
     assert to_json(make_election_state(2, -1, 3, DIRECTORY_ID)) == (
-        b'{"leaderId":-1,"leaderEpoch":2,"votedId":3,"votedDirectoryId":"is52P1UlQWem0ILt--_h1Q","data_version":1}'
+        b'{"leaderId":-1,"leaderEpoch":2,"votedId":3,"votedDirectoryId":"is52P1UlQWem0ILt--_h1Q","data_version":1,'
+        b'"ottlaCrc32c":4127558897}'
     )
+
+
+@pytest.mark.parametrize("state", [make_election_state(7, 1, 2, DIRECTORY_ID), make_election_state(7, 1, 2, version=0)])
+def test_any_flipped_bit_is_noticed_or_changes_no_state(state: ElectionState) -> None:
+    content = to_json(state)
+    accepted = 0
+    for position in range(8 * len(content)):
+        damaged = bytearray(content)
+        damaged[position // 8] ^= 1 << position % 8
+        try:
+            assert written(bytes(damaged)).read() == state
+            accepted += 1
+        except InvalidQuorumState:
+            pass
+    assert accepted <= 8 * len(CHECKSUM)  # a damaged name of the checksum hides the checksum, not the state
+
+
+def test_file_without_checksum_is_accepted() -> None:
+    file = written(b'{"leaderId":-1,"leaderEpoch":2,"votedId":-1,"appliedOffset":0,"data_version":0}')
+    assert file.read() == make_election_state(2, version=0)
+
+
+def test_wrong_checksum_names_the_file() -> None:
+    content = to_json(make_election_state(7, 1, 2, DIRECTORY_ID)).replace(b'"leaderEpoch":7', b'"leaderEpoch":6')
+    with pytest.raises(InvalidQuorumState, match=r"^data/quorum-state is damaged, its checksum does not match"):
+        written(content).read()
 
 
 @pytest.mark.parametrize(
@@ -61,8 +88,12 @@ def test_missing_file_is_no_state(file: QuorumStateFile) -> None:
     ],
 )
 def test_invalid_content_raises_invalid_quorum_state(content: bytes) -> None:
+    with pytest.raises(InvalidQuorumState):
+        written(content).read()
+
+
+def written(content: bytes) -> QuorumStateFile:
     fs = checked(MemoryFileSystem())
     fs.make_directory("data")
     replace_file(fs, "data/quorum-state", content)
-    with pytest.raises(InvalidQuorumState):
-        QuorumStateFile(fs, "data").read()
+    return QuorumStateFile(fs, "data")
