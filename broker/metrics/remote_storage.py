@@ -82,11 +82,19 @@ class RetentionUse(NamedTuple):
         return 100 * self.local_bytes // self.local_retention_bytes if self.local_retention_bytes > 0 else 0
 
 
+class DeleteLagFigures(NamedTuple):
+    """Remote segments that are to be deleted, of one partition or a topic."""
+
+    bytes: int = 0
+    segments: int = 0
+
+
+NO_DELETE_LAG = DeleteLagFigures()
+
+
 class PartitionRemoteGauges(NamedTuple):
     """The share of one partition, led by this broker, in the gauges."""
 
-    delete_lag_bytes: int = 0
-    delete_lag_segments: int = 0
     log_metadata_count: int = 0
     log_size_bytes: int = 0
     log_size_computation_ms: int = 0
@@ -102,8 +110,8 @@ NO_GAUGES = PartitionRemoteGauges()
 class RemoteMeters:
     """Counts of one topic since its first use on this broker; `gauges` is the sum over its partitions.
 
-    `copy_lags` reads the lag of each partition led here, `retention` its size beside its limits. Both change while the
-    tasks wait for the store, so they are computed when they are asked for.
+    `copy_lags` and `delete_lags` read the lags of each partition led here, `retention` its size beside its limits. All
+    change while the tasks wait for the store, so they are computed when they are asked for.
     """
 
     copy_bytes: int = 0
@@ -117,6 +125,7 @@ class RemoteMeters:
     compaction_errors: int = 0
     gauges: PartitionRemoteGauges = field(default=NO_GAUGES)
     copy_lags: dict[int, Callable[[], CopyLagFigures]] = field(default_factory=dict)
+    delete_lags: dict[int, Callable[[], DeleteLagFigures]] = field(default_factory=dict)
     retention: dict[int, Callable[[], RetentionUse]] = field(default_factory=dict)
 
     @property
@@ -124,6 +133,12 @@ class RemoteMeters:
         """The sum over the partitions, as of now."""
         lags = [read() for read in self.copy_lags.values()]
         return CopyLagFigures(sum(lag.bytes for lag in lags), sum(lag.segments for lag in lags))
+
+    @property
+    def delete_lag(self) -> DeleteLagFigures:
+        """The sum over the partitions, as of now."""
+        lags = [read() for read in self.delete_lags.values()]
+        return DeleteLagFigures(sum(lag.bytes for lag in lags), sum(lag.segments for lag in lags))
 
     def move(self, before: PartitionRemoteGauges, now: PartitionRemoteGauges) -> None:
         """Replace the share of one partition in the sum."""
@@ -146,13 +161,13 @@ _COUNTERS = {
     "compaction_written_bytes": ("remotecompactionwrittenbytes", "Bytes of remote segments written by compaction"),
     "compaction_errors": ("remotecompactionerrors", "Compactions of remote segments that failed"),
 }
-_COPY_LAGS = {
-    "bytes": ("remotecopylagbytes", "Bytes of closed segments that are not in remote storage yet"),
-    "segments": ("remotecopylagsegments", "Closed segments that are not in remote storage yet"),
+_LAGS = {
+    "copy_lag.bytes": ("remotecopylagbytes", "Bytes of closed segments that are not in remote storage yet"),
+    "copy_lag.segments": ("remotecopylagsegments", "Closed segments that are not in remote storage yet"),
+    "delete_lag.bytes": ("remotedeletelagbytes", "Bytes of remote segments that are to be deleted"),
+    "delete_lag.segments": ("remotedeletelagsegments", "Remote segments that are to be deleted"),
 }
 _GAUGES = {
-    "delete_lag_bytes": ("remotedeletelagbytes", "Bytes of remote segments that are to be deleted"),
-    "delete_lag_segments": ("remotedeletelagsegments", "Remote segments that are to be deleted"),
     "log_metadata_count": ("remotelogmetadatacount", "Remote segments in the metadata"),
     "log_size_bytes": ("remotelogsizebytes", "Bytes in remote storage"),
     "log_size_computation_ms": ("remotelogsizecomputationtime", "Milliseconds of the computation of the size"),
@@ -207,7 +222,7 @@ class RemoteStorageMetrics:
             self._family(f"{_PREFIX}{name}", text, "gauge", attrgetter(f"gauges.{key}"))
             for key, (name, text) in _GAUGES.items()
         ]
-        lags = [self._lag_family(f"{_PREFIX}{name}", text, attrgetter(key)) for key, (name, text) in _COPY_LAGS.items()]
+        lags = [self._lag_family(f"{_PREFIX}{name}", text, attrgetter(key)) for key, (name, text) in _LAGS.items()]
         retention = [
             self._retention_family(
                 "retentionsizeinpercent",
@@ -232,7 +247,7 @@ class RemoteStorageMetrics:
 
     def _lag_family(self, name: str, text: str, value_of: "attrgetter[int]") -> Family:
         def read() -> Iterable[Sample]:
-            lags = [(topic, value_of(meters.copy_lag)) for topic, meters in self._topics.items()]
+            lags = [(topic, value_of(meters)) for topic, meters in self._topics.items()]
             yield Sample(sum(lag for _, lag in lags))
             for topic, lag in lags:
                 yield Sample(lag, {"topic": topic})
@@ -249,7 +264,7 @@ class RemoteStorageMetrics:
         return Family(name, text, kind, read)
 
 
-assert {each.name for each in fields(RemoteMeters)} == {*_COUNTERS, "gauges", "copy_lags", "retention"}
+assert {each.name for each in fields(RemoteMeters)} == {*_COUNTERS, "gauges", "copy_lags", "delete_lags", "retention"}
 assert set(PartitionRemoteGauges._fields) == set(_GAUGES)
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from protocol.ids import LeaderEpoch
+from protocol.primitives import Uuid
 from storage.tiered.segment_metadata import (
     PartitionDelete,
     PartitionDeleteState,
@@ -49,6 +50,10 @@ class KnownSegments(Protocol):
 
     def __len__(self) -> int:
         """Return the number of segments in any state."""
+        ...
+
+    def get(self, segment_id: Uuid) -> RemoteSegment | None:
+        """Return a segment in any state; None if there is none, or its deletion has finished."""
         ...
 
     def page(self, first_row: int, count: int) -> SegmentPage:

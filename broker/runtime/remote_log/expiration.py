@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from broker.clock import Clock
 from broker.logs import EventLog
-from broker.metrics.remote_storage import RetentionUse
+from broker.metrics.remote_storage import NO_DELETE_LAG, DeleteLagFigures, RetentionUse
 from broker.runtime.loop.loop_slices import LoopSlices
 from broker.runtime.loop.thread_pool import WorkPool
 from broker.runtime.remote_log.layout_tracker import RemoteLayoutTracker
@@ -35,6 +35,7 @@ from storage.tiered.lifecycle.expiration import (
     ExpirationResult,
     LocalSegmentRange,
     RemoteLogState,
+    SegmentDeletion,
     decide_expiration,
     given_up_offsets,
     offset_above_deletions,
@@ -83,6 +84,11 @@ class SegmentExpirationTask:
         self._failures = Failures()
         self._is_cut = False
         self._decided_ms = 0.0
+        self._due: tuple[SegmentDeletion, ...] = ()
+        """The deletions of the last decision, also those that are done."""
+        self._spared: set[Uuid] = set()
+        """Segments of the last decision that are not deleted, because their copies were finished."""
+        term.report_delete_lag(self._delete_lag)
         term.report_retention(self._retention_use)
 
     async def run_once(self) -> float | None:
@@ -119,6 +125,8 @@ class SegmentExpirationTask:
         state = self._state(layout)
         expiry = decide_expiration(state, layout)
         took_ms = tools.clock.monotonic_ms() - began_ms
+        self._due = expiry.deletions
+        self._spared.clear()
         start = await self._start_after(state, expiry)
         if expiry.deletions or start > state.log_start_offset:
             await self._fence.may_delete(term)
@@ -137,7 +145,6 @@ class SegmentExpirationTask:
         if await self._store_start(at_once=bool(expiry.deletions)) and not term.is_over():
             term.pending.extend(expiry.deletions)
             self._is_cut = expiry.is_cut and bool(expiry.deletions)
-            self._note_lag()
             self._decided_ms = tools.clock.monotonic_ms()
 
     def _retention_use(self) -> RetentionUse:
@@ -262,7 +269,6 @@ class SegmentExpirationTask:
     async def _delete_some(self) -> None:
         """Delete some of the decided segments. After PASSING_ERRORS the rest is decided again."""
         term = self._term
-        self._note_lag()
         try:
             for _ in range(DELETIONS_A_TURN):
                 if not term.pending or not await self._fence.may_delete(term):
@@ -273,12 +279,13 @@ class SegmentExpirationTask:
                     term.pending.popleft()
                 if is_done:
                     _log_deletion(segment.id, segment.start_offset, reason)
+                else:
+                    self._spared.add(segment.id.id)
         except PASSING_ERRORS:
             self._drop_decision()
             raise
         if term.is_deposed:
             self._drop_decision()
-        self._note_lag()
 
     async def _delete(self, segment: RemoteSegment, reason: DeletionReason) -> bool:
         """Delete a segment; return False if its copy was not abandoned, but has been continued or finished."""
@@ -300,11 +307,17 @@ class SegmentExpirationTask:
         self._term.pending.clear()
         self._is_cut = False
 
-    def _note_lag(self) -> None:
-        pending = self._term.pending
-        self._term.figures = self._term.figures._replace(
-            delete_lag_segments=len(pending), delete_lag_bytes=sum(one.segment.size_bytes for one in pending)
-        )
+    def _delete_lag(self) -> DeleteLagFigures:
+        """Return the segments of the last decision that the metadata still have, whether the store is there or not."""
+        if self._term.is_deposed or not self._due:
+            return NO_DELETE_LAG
+        try:
+            known = self._tools.segments.metadata.known(self._term.id)
+        except RemoteMetadataNotReady:
+            return NO_DELETE_LAG
+        ids = {each.segment.id.id for each in self._due} - self._spared
+        sizes = [found.size_bytes for found in map(known.get, ids) if found is not None]
+        return DeleteLagFigures(sum(sizes), len(sizes))
 
 
 def local_parts(log: Log, offset: int) -> list[LocalSegmentRange]:

@@ -8,6 +8,7 @@ from typing import Protocol
 from broker.metrics.remote_storage import (
     NO_GAUGES,
     CopyLagFigures,
+    DeleteLagFigures,
     PartitionRemoteGauges,
     RemoteStorageMetrics,
     RetentionUse,
@@ -137,6 +138,10 @@ class LeadershipTerm:
         """Let the metrics read the copy lag of the partition until the term ends."""
         self._metrics.topic(self.id.topic).copy_lags[self.id.partition] = read
 
+    def report_delete_lag(self, read: Callable[[], DeleteLagFigures]) -> None:
+        """Let the metrics read the delete lag of the partition until the term ends."""
+        self._metrics.topic(self.id.topic).delete_lags[self.id.partition] = read
+
     def report_retention(self, read: Callable[[], RetentionUse]) -> None:
         """Let the metrics read the use of the partition's retention limits until the term ends."""
         self._metrics.topic(self.id.topic).retention[self.id.partition] = read
@@ -150,6 +155,7 @@ class LeadershipTerm:
         self.figures = NO_GAUGES
         meters = self._metrics.topic(self.id.topic)
         meters.copy_lags.pop(self.id.partition, None)
+        meters.delete_lags.pop(self.id.partition, None)
         meters.retention.pop(self.id.partition, None)
         self._is_over = True
 

@@ -7,6 +7,7 @@ from broker.metrics.quota_use import QuotaUse
 from broker.metrics.remote_storage import (
     NO_GAUGES,
     CopyLagFigures,
+    DeleteLagFigures,
     PartitionRemoteGauges,
     RemoteStorageMetrics,
     remote_families,
@@ -33,16 +34,16 @@ def test_counters_by_topic_and_in_total() -> None:
 def test_gauges_are_sums_over_partitions() -> None:
     metrics = RemoteStorageMetrics()
     first, second = (
-        PartitionRemoteGauges(delete_lag_bytes=70, delete_lag_segments=7),
-        PartitionRemoteGauges(delete_lag_bytes=5),
+        PartitionRemoteGauges(log_size_bytes=70, log_metadata_count=7),
+        PartitionRemoteGauges(log_size_bytes=5),
     )
     metrics.topic("a").move(NO_GAUGES, first)
     metrics.topic("a").move(NO_GAUGES, second)
     metrics.topic("b").move(NO_GAUGES, second)
-    assert values(metrics, "remotedeletelagbytes") == {None: 80, "a": 75, "b": 5}
-    assert values(metrics, "remotedeletelagsegments") == {None: 7, "a": 7, "b": 0}
+    assert values(metrics, "remotelogsizebytes") == {None: 80, "a": 75, "b": 5}
+    assert values(metrics, "remotelogmetadatacount") == {None: 7, "a": 7, "b": 0}
     metrics.topic("a").move(first, NO_GAUGES)
-    assert values(metrics, "remotedeletelagbytes") == {None: 10, "a": 5, "b": 5}
+    assert values(metrics, "remotelogsizebytes") == {None: 10, "a": 5, "b": 5}
 
 
 def test_copy_lag_is_computed_when_it_is_read() -> None:
@@ -55,6 +56,15 @@ def test_copy_lag_is_computed_when_it_is_read() -> None:
     assert values(metrics, "remotecopylagsegments") == {None: 7, "a": 6, "b": 1}
     del metrics.topic("a").copy_lags[1]
     assert values(metrics, "remotecopylagsegments") == {None: 5, "a": 4, "b": 1}
+
+
+def test_delete_lag_is_computed_when_it_is_read() -> None:
+    metrics, lag = RemoteStorageMetrics(), [1]
+    metrics.topic("a").delete_lags[0] = lambda: DeleteLagFigures(100 * lag[0], lag[0])
+    metrics.topic("b").delete_lags[0] = lambda: DeleteLagFigures(5, 1)
+    lag[0] = 4
+    assert values(metrics, "remotedeletelagbytes") == {None: 405, "a": 400, "b": 5}
+    assert values(metrics, "remotedeletelagsegments") == {None: 5, "a": 4, "b": 1}
 
 
 def test_families_have_kafkas_names() -> None:

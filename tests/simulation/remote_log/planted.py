@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 from unittest.mock import ANY, patch
 
-from broker.metrics.remote_storage import NO_COPY_LAG, CopyLagFigures
+from broker.metrics.remote_storage import NO_COPY_LAG, CopyLagFigures, DeleteLagFigures
 from broker.runtime.remote_log.copying import CopyAttempt, SegmentCopyTask
 from broker.runtime.remote_log.expiration import SegmentExpirationTask
 from broker.runtime.remote_log.leadership_term import LeadershipTerm
@@ -275,12 +275,10 @@ def copy_lag_is_frozen() -> Iterator[None]:
 def delete_lag_is_frozen() -> Iterator[None]:
     """Leave the delete lag as it was at the decision."""
 
-    def note(self: SegmentExpirationTask) -> None:
-        if self._term.pending:
-            note_lag(self)
+    def decided(self: SegmentExpirationTask) -> DeleteLagFigures:
+        return DeleteLagFigures(sum(each.segment.size_bytes for each in self._due), len(self._due))
 
-    note_lag = SegmentExpirationTask._note_lag
-    with patch.object(SegmentExpirationTask, "_note_lag", note):
+    with patch.object(SegmentExpirationTask, "_delete_lag", decided):
         yield
 
 

@@ -7,11 +7,12 @@ from dataclasses import replace
 import pytest
 
 from broker.runtime.remote_log.copying import REST_FACTOR
+from broker.runtime.remote_log.log_starts import NoLogStarts
 from broker.runtime.remote_log.settings import RemoteLogSettings
 from protocol.ids import BrokerId, LeaderEpoch
 from storage.directories.checkpoints import LeaderEpochEntry
 from storage.tiered.bucket.reconcile import COPY_LEASE_MS
-from storage.tiered.errors import RemoteStorageError, RetriableRemoteStorageError
+from storage.tiered.errors import RemoteStorageError, RetriableRemoteStorageError, StoreUnavailable
 from storage.tiered.segment_metadata import RemoteSegment, SegmentState, SegmentUpdate, TopicIdPartition
 from storage.tiered.stores.backoff import Backoff
 from tests.support.fakes.fast_forward_loop import run_fast
@@ -590,6 +591,61 @@ async def test_log_start_offset_rises_before_segments_are_deleted() -> None:
     assert bucket.segments() == []
     assert bucket.storage.stored == {}
     assert broker.metrics.topic(TOPIC).delete_requests == 3
+    await broker.stop()
+
+
+class UnavailableStarts(NoLogStarts):
+    """A store of log start offsets that is down at times."""
+
+    down = False
+
+    def is_superseded(self, partition: TopicIdPartition, leader_epoch: LeaderEpoch) -> bool:
+        if self.down:
+            raise StoreUnavailable("down")
+        return False
+
+
+@staged
+async def test_delete_lag_is_reported_during_an_outage() -> None:
+    bucket = Bucket()
+    starts = UnavailableStarts()
+    broker = Broker(bucket, log_starts=starts).start()
+    broker.lead(0)
+    broker.fill(3)
+    await a_while()
+    size = sum(one.size_bytes for one in bucket.segments())
+    starts.down = True
+    broker.configure(retention_ms=MINUTE_MS)
+    await a_while(180)
+    assert len(bucket.ranges()) == 3
+    assert broker.metrics.topic(TOPIC).delete_lag == (size, 3)
+    starts.down = False
+    await a_while(180)
+    assert bucket.ranges() == []
+    assert broker.metrics.topic(TOPIC).delete_lag == (0, 0)
+    await broker.stop()
+
+
+@staged
+async def test_delete_lag_is_true_after_a_failed_deletion() -> None:
+    bucket = Bucket()
+    faults = faulty(bucket)
+    broker = Broker(bucket).start()
+    replica = broker.lead(0)
+    broker.fill(3)
+    await a_while()
+    sizes = [one.size_bytes for one in bucket.segments()]
+    faults.left = [("delete", Fault(RetriableRemoteStorageError("once")))]
+    replica.log.maybe_increment_log_start_offset(30)
+    lags = set()
+    for _ in range(1_200):
+        await a_while(0.1)
+        left = sum(one.size_bytes for one in bucket.segments())
+        lag = broker.metrics.topic(TOPIC).delete_lag
+        assert not lag.segments or lag.bytes == left, lag
+        lags.add(lag.segments)
+    assert lags >= {0, 3}, sizes
+    assert broker.metrics.topic(TOPIC).delete_errors == 1
     await broker.stop()
 
 
