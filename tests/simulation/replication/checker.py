@@ -28,6 +28,7 @@ from broker.metadata.image.metadata_image import MetadataImage
 from broker.metadata.image.partition import NO_LEADER, PartitionRegistration
 from broker.replication.leader import LeaderRole
 from protocol.messages.fetch import PartitionData
+from protocol.primitives import Uuid
 from protocol.records.batch import BatchHeader, iter_headers
 from tests.simulation.replication.broker import Node
 from tests.simulation.replication.clients import ACKS_ALL, Read
@@ -87,6 +88,7 @@ class Checker(EventLog):
         self._idempotent: set[int] = set()
         self._crcs: set[int] = set()
         self._decided: MetadataImage | None = None
+        self._deleted_topics: set[Uuid] = set()
         self.isr: IsrChecker | None = None
         """Set by a simulation that also checks the times of in-sync sets."""
 
@@ -135,7 +137,7 @@ class Checker(EventLog):
         for topic in broker.data.partitions.by_id.values():
             for partition in topic.partitions.values():
                 name = ReplicaName(partition.topic, partition.index)
-                if name not in self.histories:
+                if name not in self.histories or partition.topic_id in self._deleted_topics:
                     continue
                 log, role = partition.log, partition.role
                 now = Seen(
@@ -379,6 +381,20 @@ class Checker(EventLog):
                 count += 1
         self._held[key] = node.disk.removals, history.generation, count
         return None
+
+    # Topics
+
+    def on_topic_deleted(self, name: ReplicaName, topic_id: Uuid) -> None:
+        """Forget a partition's history: a topic created again under the name starts without records."""
+        self.note(f"{name} is deleted")
+        self._deleted_topics.add(topic_id)
+        self.histories[name] = History(name, is_clean=self.histories[name].is_clean)
+        self._registered.pop(name, None)
+        self._signatures.pop(name, None)
+        for seen in [key for key in self._seen if key[1] == name]:
+            del self._seen[seen]
+        for held in [key for key in self._held if key[2] == name]:
+            del self._held[held]
 
     # Clients
 

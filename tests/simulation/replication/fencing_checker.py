@@ -1,16 +1,22 @@
-"""Evaluation of the leader epochs of requests (KIP-320): a broker serves no request that names another leader epoch.
+"""Evaluation of the leader epochs (KIP-320) and the topic ids (KIP-516) that requests name.
 
-Invariant: RequestsAreFenced. Fetches of followers and consumers, OffsetForLeaderEpoch and ListOffsets name the leader
-epoch that their sender knows. A broker with a later one answers FENCED_LEADER_EPOCH, with an earlier one
-UNKNOWN_LEADER_EPOCH, and a request that must be refused never waits.
+Invariants, by the names in violations:
+
+- RequestsAreFenced: fetches of followers and consumers, OffsetForLeaderEpoch and ListOffsets name the leader epoch that
+  their sender knows. A broker with a later one answers FENCED_LEADER_EPOCH, with an earlier one UNKNOWN_LEADER_EPOCH,
+  and a request that must be refused never waits.
+- UnknownTopicIdsAreRefused: a fetch that names a topic id that is not in the broker's metadata gets UNKNOWN_TOPIC_ID at
+  once.
 """
 
 from collections.abc import Iterator
 from typing import Any, Final
 
+from protocol.errors import ErrorCode
 from protocol.messages.fetch import FetchRequest, FetchResponse
 from protocol.messages.list_offsets import ListOffsetsRequest
 from protocol.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest
+from protocol.primitives import Uuid
 from tests.simulation.replication.broker import Node
 from tests.simulation.replication.disk import ReplicaName
 from tests.simulation.simulator import EventLog
@@ -30,6 +36,8 @@ class FencingChecker:
     def on_served(self, node: Node, request: Any, answer: Any) -> None:
         """Check a handled request; `answer` is a response, or a future one."""
         assert node.broker is not None
+        if isinstance(request, FetchRequest):
+            self._check_topic_ids(node, request, answer)
         served: set[ReplicaName] | None = None
         for name, epoch in _asked(node, request):
             partition = node.broker.partition(*name)
@@ -44,6 +52,25 @@ class FencingChecker:
                     f"{partition.leader_epoch}",
                 )
             self._log.counts.add("fenced requests")
+
+    def _check_topic_ids(self, node: Node, request: FetchRequest, answer: Any) -> None:
+        assert node.broker is not None
+        topics = node.broker.cache.image.topics
+        unknown = {topic.topic_id for topic in request.topics if topics.by_id(topic.topic_id) is None}
+        if not unknown or (isinstance(answer, FetchResponse) and answer.error_code):
+            return
+        refused: set[Uuid] = set()
+        if isinstance(answer, FetchResponse):
+            refused = {
+                topic.topic_id
+                for topic in answer.responses
+                if all(data.error_code == ErrorCode.UNKNOWN_TOPIC_ID for data in topic.partitions)
+            }
+        if not unknown <= refused:
+            self._log.fail(
+                "UnknownTopicIdsAreRefused",
+                f"node {node.id} serves a fetch for {sorted(map(str, unknown - refused))}, and knows no such topic",
+            )
 
 
 def _asked(node: Node, request: Any) -> Iterator[_Asked]:

@@ -9,9 +9,11 @@ from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
 from broker.fetch import rounds
+from broker.fetch.source import FetchSource
 from broker.metadata.controller import replica_changes
 from broker.metadata.controller.partition_changes import PartitionChange
 from broker.metadata.controller.replica_changes import ReplicaChanges
+from broker.metadata.image.partition import PartitionRegistration
 from broker.replication import fetcher
 from broker.replication import partition as replication_partition
 from broker.replication.fetch_actions import FetchedPartition
@@ -28,13 +30,19 @@ from broker.runtime.partitions.hosted_follower import HostedFollower
 from broker.runtime.partitions.partition import Partition
 from broker.runtime.partitions.partition_reads import FetchParams
 from broker.runtime.partitions.reads import FetchIsolation
+from broker.runtime.partitions.replica_assignments import ReplicaAssignments
 from broker.runtime.replication.replica_fetcher_manager import ReplicaFetcherManager
 from protocol.errors import ErrorCode, KafkaError
 from protocol.ids import BrokerEpoch, BrokerId
 from protocol.messages.fetch import FetchRequest
+from protocol.primitives import Uuid
 from storage import recovery, validation
 from storage.epochs import LeaderEpochs
 from tests.simulation.replication.campaign import Patch, run_script, run_seed
+from tests.simulation.replication.recreation_scripts import (
+    fetch_with_deleted_topic_id,
+    topic_recreated_while_brokers_are_dead,
+)
 from tests.simulation.replication.rot_scripts import rotten_record_of_a_leader
 from tests.simulation.replication.scripts import (
     acknowledgement_of_an_earlier_term,
@@ -179,6 +187,30 @@ def _read_followers_to_the_end(
     return _read(partition, target, reader, *args, **kwargs)
 
 
+_find_or_create_log = ReplicaAssignments._find_or_create_log
+
+
+def _adopt_by_name(
+    assignments: ReplicaAssignments, name: str, topic_id: Uuid, index: int, registration: PartitionRegistration
+) -> None:
+    log = assignments._store.find(name, index)
+    if log is None:
+        _find_or_create_log(assignments, name, topic_id, index, registration)
+    else:
+        assignments._partitions.host(name, topic_id, index, log, registration)
+
+
+_find = FetchSource.find
+
+
+def _find_by_name(source: FetchSource, target: Any) -> Any:
+    """Find the partition by its name where the topic id is unknown; the scripts have a single topic."""
+    found = _find(source, target)
+    if found is not None:
+        return found
+    return next((topic.partitions.get(target.index) for topic in source.partitions.by_name.values()), None)
+
+
 class Planted(NamedTuple):
     """A bug, the invariants of which one must fail, and the number of seeds, from `first` on, within which it must.
 
@@ -314,6 +346,18 @@ PLANTED: Final[Mapping[str, Planted]] = {
         frozenset({"AcknowledgedIsCommitted"}),
         5,
         script=acknowledgement_of_an_earlier_term,
+    ),
+    "adopting a log of a deleted topic by its name": Planted(
+        (Patch(ReplicaAssignments, "_find_or_create_log", _adopt_by_name),),
+        _DATA,
+        5,
+        script=topic_recreated_while_brokers_are_dead,
+    ),
+    "serving fetches of a deleted topic by its name": Planted(
+        (Patch(FetchSource, "find", _find_by_name),),
+        _DATA | {"UnknownTopicIdsAreRefused"},
+        5,
+        script=fetch_with_deleted_topic_id,
     ),
 }
 

@@ -136,7 +136,7 @@ class ReplicationSimulator(EventSimulator):
         while len(list(self.service.image.brokers.alive())) < self.scenario.brokers:
             self._step_to("the brokers are not registered")
         for topic in self.scenario.topics:
-            self._create_topic(topic)
+            self.create_topic(topic)
         while any(self.topic_id(topic.name) == ZERO_UUID for topic in self.scenario.topics):
             self._step_to("topics are not created")
         self._create_clients()
@@ -146,7 +146,7 @@ class ReplicationSimulator(EventSimulator):
         if self.world.now_ms > _BEGIN_MS:
             self.checker.fail("Liveness", f"without any fault, {reason}")
 
-    def _create_topic(self, topic: TopicScenario) -> None:
+    def create_topic(self, topic: TopicScenario) -> None:
         assignments = [
             CreatableReplicaAssignment(
                 index, list(topic.assignment) or self.random.sample(list(self.scenario.broker_ids), topic.factor)

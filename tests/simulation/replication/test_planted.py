@@ -8,6 +8,10 @@ import pytest
 from tests.simulation.campaign import workers
 from tests.simulation.replication.campaign import run_script
 from tests.simulation.replication.planted import PLANTED, run_planted
+from tests.simulation.replication.recreation_scripts import (
+    fetch_with_deleted_topic_id,
+    topic_recreated_while_brokers_are_dead,
+)
 from tests.simulation.replication.rot_scripts import rotten_record_of_a_leader
 from tests.simulation.replication.scripts import (
     acknowledgement_of_an_earlier_term,
@@ -47,6 +51,8 @@ def test_planted_bug_is_found(bug: str, worker: Pool) -> None:
         divergence_below_lost_log_start,
         acknowledgement_of_an_earlier_term,
         rotten_record_of_a_leader,
+        topic_recreated_while_brokers_are_dead,
+        fetch_with_deleted_topic_id,
     ],
 )
 @pytest.mark.parametrize("seed", range(1, 6))
