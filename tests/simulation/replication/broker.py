@@ -128,6 +128,11 @@ class Broker:
         self.on_served: Callable[[Node, Any, Any], None] | None = None
         """Called with each handled request and its response, or the future one."""
 
+    @property
+    def registered_epoch(self) -> int:
+        """The broker epoch of this process, -1 before it is registered."""
+        return -1 if self.lifecycle is None else self.lifecycle.epoch
+
     def start(self) -> None:
         """Start the process; later failures are reported to the surroundings."""
         self.process.spawn(self._guarded(self._live))

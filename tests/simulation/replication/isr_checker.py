@@ -280,6 +280,8 @@ class IsrChecker:
             was, broker = before.brokers.get(node.id), now.brokers.get(node.id)
             if was is None or broker is None or was.fenced or not broker.fenced or was.epoch != broker.epoch:
                 continue
+            if node.broker is not None and node.broker.registered_epoch != was.epoch:
+                continue  # late requests of an ended process, whose successor is not registered yet
             silent_ms = self._now_ms - self._service.heeded_ms.get(node.id, _NEVER)
             is_own_wish = was.in_controlled_shutdown or node.is_leaving or node.broker is None
             has_lost = node.broker is not None and node.broker.has_lost_directory
