@@ -157,6 +157,8 @@ class Checker:
                 offset += 1
                 continue
             found = log.read(offset, SEGMENT_BYTES, log.log_end_offset)
+            if leader.rotten and any(map(leader.is_rotten_at, range(offset, found.next_offset))):
+                found = log.read(offset, 1, log.log_end_offset)  # the batch at `offset` alone: later ones may not parse
             following = min(found.next_offset, end)
             offset = self.check_records(log, self._reader.batches(bytes(found.data)), offset, following)
 
@@ -351,7 +353,7 @@ class Checker:
         if update.broker_id != copier.id:
             if segment.id.id in copier.uplink.running:
                 state.violated("RunningCopiesStay", f"{update.broker_id} deletes {segment}")
-        elif segment.id.id in copier.uplink.uploaded and state.weather.is_calm and not copier.rotten:
+        elif segment.id.id in copier.uplink.uploaded and state.weather.is_calm and not copier.present_rot():
             self._check_wasted_upload(copier, segment)
 
     def _check_wasted_upload(self, copier: Server, segment: RemoteSegment) -> None:

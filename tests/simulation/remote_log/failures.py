@@ -100,7 +100,8 @@ class Failures:
         A start after a power loss rebuilds the lost index of a closed segment. As in Kafka, it cuts the segment at
         a rotten batch, and keeps the segments after it.
         """
-        log, paths = server.log, {rot.path: rot for rot in server.rotten}
+        log, fs = server.log, server.broker.fs
+        paths = {rot.path: rot for rot in server.rotten if not rot.is_deleted(fs)}
         for segment in list(log.segments)[:-1]:
             rot = paths.get(segment.path(LOG_SUFFIX))
             if rot is None or segment.size >= len(rot.prefix):

@@ -94,9 +94,13 @@ class Rot(NamedTuple):
     """The content of the file up to and with the wrong byte."""
     offsets: range
 
+    def is_deleted(self, fs: MemoryFileSystem) -> bool:
+        """Whether the file is gone, possibly until a power loss undoes its deletion."""
+        return fs._find(self.path) is not self.node
+
     def is_there(self, fs: MemoryFileSystem) -> bool:
         """Whether the file still has the wrong byte."""
-        return fs._find(self.path) is self.node and self.node.content.startswith(self.prefix)
+        return not self.is_deleted(fs) and self.node.content.startswith(self.prefix)
 
     def mend(self) -> None:
         """Flip the bit back."""
@@ -156,8 +160,9 @@ class Server:
 
     def present_rot(self) -> list[Rot]:
         """Return the wrong bytes that the disk still has."""
-        self.rotten = [rot for rot in self.rotten if rot.is_there(self.broker.fs)]
-        return self.rotten
+        fs = self.broker.fs
+        self.rotten = [rot for rot in self.rotten if rot.is_deleted(fs) or rot.is_there(fs)]
+        return [rot for rot in self.rotten if rot.is_there(fs)]
 
     def is_rotten_at(self, offset: int) -> bool:
         return bool(self.rotten) and any(offset in rot.offsets for rot in self.present_rot())
