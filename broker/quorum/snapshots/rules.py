@@ -149,7 +149,8 @@ class TrimRule:
 
     1. All live replicas (the other voters and observers, each within the session timeout) have all records below `x`,
        or `x` is older than `lag_ms`, the limit for waiting for a slow replica. The age of `x` is that of the record
-       before it, taken from the snapshot's header, so it is independent of leader changes and restarts.
+       before it, taken from the snapshot's header, so it is independent of leader changes and restarts. A later
+       snapshot's age counts for `x` as well, because the clock of an earlier leader may have been ahead.
     2. Retention requires it: log and snapshots together exceed `retention_bytes`, or the deleted data is older than
        `retention_ms` (the oldest deleted snapshot, or else the record before `x`).
 
@@ -178,10 +179,12 @@ class TrimRule:
         `live_ends` are the end offsets of the other live replicas, -1 if unknown.
         """
         start, found = log.start, None
-        for snapshot in log.snapshots:
-            if snapshot.id.end_offset <= start:
-                continue
-            if not self._is_passed(snapshot, live_ends, now_ms) or not self._is_wanted(log, start, snapshot, now_ms):
+        above = [each for each in log.snapshots if each.id.end_offset > start]
+        # Records below a passed snapshot are older than it, even if the clock of their leader was ahead.
+        while above and not self._is_passed(above[-1], live_ends, now_ms):
+            above.pop()
+        for snapshot in above:
+            if not self._is_wanted(log, start, snapshot, now_ms):
                 break
             start, found = snapshot.id.end_offset, snapshot.id
         return found

@@ -212,6 +212,11 @@ def test_leader_waits_for_a_slow_replica_up_to_the_lag_limit() -> None:
     assert on_leader(rule(), facts, 0) == 300
 
 
+def test_older_snapshot_of_a_leader_with_a_clock_ahead_counts_as_old() -> None:
+    ahead, aged = snapshot(300, age_ms=-100 * HOUR), snapshot(600, age_ms=10 * HOUR)
+    assert on_leader(rule(), log(ahead, aged), -1) == 600
+
+
 def test_leader_trims_only_as_retention_requires() -> None:
     facts = log(snapshot(300), snapshot(600))
     assert on_leader(rule(retention_bytes=1020), facts) is None
@@ -253,8 +258,8 @@ def test_leader_trim_agrees_with_the_rules(seed: int) -> None:
     def may_reach(x: StoredSnapshot) -> bool:
         before = [each for each in snapshots if start < each.id.end_offset < x.id.end_offset]
         origin = before[-1].id.end_offset if before else start
-        age = NOW - x.timestamp_ms
-        if any(end < x.id.end_offset for end in live) and age < a_rule.lag_ms:
+        later = [each for each in snapshots if each.id.end_offset >= x.id.end_offset]
+        if not any(all(end >= y.id.end_offset for end in live) or NOW - y.timestamp_ms >= a_rule.lag_ms for y in later):
             return False
         kept = sum(each.size for each in snapshots if each.id.end_offset >= origin)
         too_large = kept + facts.bytes * (1000 - origin) // (1000 - start) > a_rule.retention_bytes >= 0
