@@ -1,5 +1,6 @@
 """The broker's current configuration: its static configuration under the dynamic layers in the metadata."""
 
+import threading
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
@@ -29,6 +30,8 @@ class DynamicConfig:
         self._static = static
         self.current = static
         self._log_configs: LRUCache[Mapping[str, str], LogConfig] = LRUCache(CACHED_LOG_CONFIGS)
+        self._log_configs_lock = threading.Lock()
+        """Guards the cache and the parsing of a new entry: threads that open logs at the start use both."""
 
     def get(self) -> BrokerConfig:
         """Return the current configuration."""
@@ -40,8 +43,10 @@ class DynamicConfig:
             return
         if any(resource.type == ResourceType.BROKER for resource in delta.configs.changed_resources):
             cluster, broker = image.configs.cluster_default(), image.configs.broker(self._static.node_id)
-            self.current, problems = self._static.with_dynamic(cluster=cluster, broker=broker)
-            self._log_configs.clear()
+            current, problems = self._static.with_dynamic(cluster=cluster, broker=broker)
+            with self._log_configs_lock:
+                self.current = current
+                self._log_configs.clear()
             for problem in problems:
                 _log.warning("A stored dynamic config is invalid and ignored", key=problem.key, reason=problem.sentence)
 
@@ -64,7 +69,8 @@ class DynamicConfig:
 
         Topics with equal overrides share it: parsing takes 30 µs, and a new partition asks twice.
         """
-        config = self._log_configs.get(overrides)
-        if config is None:
-            config = self._log_configs[overrides] = log_config(overrides, self.current)
-        return config
+        with self._log_configs_lock:
+            config = self._log_configs.get(overrides)
+            if config is None:
+                config = self._log_configs[overrides] = log_config(overrides, self.current)
+            return config
