@@ -19,18 +19,27 @@ def file() -> QuorumStateFile:
     return QuorumStateFile(fs, "data")
 
 
-def test_version_0_has_kafkas_format() -> None:
-    assert to_json(make_election_state(2, 1, version=0)) == (
+def with_checksum(content: bytes) -> bytes:
+    """Add the checksum, computed bit by bit from the definition of CRC-32C (RFC 3720, reflected)."""
+    checksum = 0xFFFFFFFF
+    for byte in content:
+        checksum ^= byte
+        for _ in range(8):
+            checksum = checksum >> 1 ^ (0x82F63B78 if checksum & 1 else 0)
+    return content[:-1] + b',"ottlaCrc32c":%d}' % (checksum ^ 0xFFFFFFFF)
+
+
+def test_version_0_is_kafkas_format_and_a_checksum() -> None:
+    kafkas = (
         b'{"clusterId":"","leaderId":1,"leaderEpoch":2,"votedId":-1,"appliedOffset":0,"currentVoters":[],'
-        b'"data_version":0,"ottlaCrc32c":190073865}'
+        b'"data_version":0}'
     )
+    assert to_json(make_election_state(2, 1, version=0)) == with_checksum(kafkas)
 
 
-def test_version_1_has_kafkas_format() -> None:
-    assert to_json(make_election_state(2, -1, 3, DIRECTORY_ID)) == (
-        b'{"leaderId":-1,"leaderEpoch":2,"votedId":3,"votedDirectoryId":"is52P1UlQWem0ILt--_h1Q","data_version":1,'
-        b'"ottlaCrc32c":4127558897}'
-    )
+def test_version_1_is_kafkas_format_and_a_checksum() -> None:
+    kafkas = b'{"leaderId":-1,"leaderEpoch":2,"votedId":3,"votedDirectoryId":"is52P1UlQWem0ILt--_h1Q","data_version":1}'
+    assert to_json(make_election_state(2, -1, 3, DIRECTORY_ID)) == with_checksum(kafkas)
 
 
 @pytest.mark.parametrize("state", [make_election_state(7, 1, 2, DIRECTORY_ID), make_election_state(7, 1, 2, version=0)])
