@@ -23,8 +23,11 @@ def rot(disk: SimulatedDisk, random: Random) -> str | None:
     if not files:
         return None
     name, node = random.choice(files)
-    position = random.randrange(len(node.content))
-    node.content[position] ^= 1 << position % 8 if name == "quorum-state" else 1 << random.randrange(8)
+    if name == "quorum-state":
+        position, bit = divmod(random.randrange(8 * len(node.content)), 8)
+    else:
+        position, bit = random.randrange(len(node.content)), random.randrange(8)
+    node.content[position] ^= 1 << bit
     node.durable = bytes(node.content)
     if isinstance(node, SegmentNode):
         node.batches = list(_intact_batches(node.content))
