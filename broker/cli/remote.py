@@ -331,8 +331,10 @@ def give_up_segments(
         raise click.UsageError("--topic is required.")
     wanted = frozenset(_segment_id(text) for text in segment_ids)
     bounds = _offset_bounds(from_offset, to_offset)
-    if (wanted and bounds) or (force and not bounds):
-        raise click.UsageError("--segment and --force cannot be used so: --force belongs to --from-offset.")
+    if wanted and bounds:
+        raise click.UsageError("--segment cannot be combined with --from-offset and --to-offset.")
+    if force and not bounds:
+        raise click.UsageError("--force requires --from-offset and --to-offset.")
     offsets: list[GivenUpOffsets] = []
     lost: list[LostSegment] = []
     with target.bucket() as bucket, target.cluster() as (client, cluster, metadata):
@@ -372,7 +374,9 @@ def _offset_bounds(first: int | None, last: int | None) -> OffsetBounds | None:
     if first is None and last is None:
         return None
     if first is None or last is None or first > last:
-        raise click.UsageError("--from-offset and --to-offset belong together, the lower offset first.")
+        raise click.UsageError(
+            "--from-offset and --to-offset require each other, and the first must not be the greater."
+        )
     return OffsetBounds(first, last)
 
 

@@ -16,7 +16,7 @@ from broker.cli.tiering.bucket import RemoteBucket
 from protocol.primitives import Uuid, uuid_to_text
 from storage.directories.formatting import random_id
 from storage.tiered.bucket.audit import PartitionReport
-from storage.tiered.bucket.reconcile import Finding
+from storage.tiered.bucket.reconcile import AuditedSegment, Finding
 from storage.tiered.bucket.segment_check import SegmentCheck
 from storage.tiered.catalog.metadata_journal import Event, KnownPartition, MetadataJournal
 from storage.tiered.segment_metadata import (
@@ -72,11 +72,18 @@ def _lost(bucket: RemoteBucket, report: PartitionReport, wanted: Collection[Uuid
     for verdict in report.of(Finding.DANGLING, Finding.LIVE):
         if verdict.segment is None or (wanted and verdict.segment.id.id not in wanted):
             continue
-        if verdict.finding is Finding.DANGLING:
-            yield LostSegment(verdict.segment, f"missing {', '.join(suffix.value for suffix in verdict.missing)}")
-        elif wanted and verdict.objects is not None:
-            for fault in check.faults(verdict.segment, verdict.objects)[:1]:
+        if verdict.finding is Finding.DANGLING or wanted:
+            fault = fault_of(check, verdict, verdict.segment)
+            if fault is not None:
                 yield LostSegment(verdict.segment, fault)
+
+
+def fault_of(check: SegmentCheck, verdict: AuditedSegment, segment: RemoteSegment) -> str | None:
+    """Return why a finished segment cannot be read; None for an intact one. Reads objects unless some are missing."""
+    if verdict.finding is Finding.DANGLING:
+        return f"missing {', '.join(suffix.value for suffix in verdict.missing)}"
+    faults = [] if verdict.objects is None else check.faults(segment, verdict.objects)
+    return faults[0] if faults else None
 
 
 class GivenUpOffsets(NamedTuple):

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from broker.cli.shared.failure import CommandFailed
 from broker.cli.tiering.bucket import RemoteBucket
 from broker.cli.tiering.cluster import EARLIEST_LOCAL, FIRST_VERSIONS
-from broker.cli.tiering.give_up import GivenUpOffsets, LostSegment
+from broker.cli.tiering.give_up import GivenUpOffsets, LostSegment, fault_of
 from broker.client import Client, ClientError, raise_for
 from protocol.api_keys import ApiKey
 from protocol.errors import KafkaError
@@ -131,8 +131,7 @@ def lost_in_range(
         segment = verdict.segment
         if segment is None or not bounds.overlaps(segment.start_offset, segment.end_offset):
             continue
-        faults = ["missing objects"] if verdict.objects is None or verdict.missing else []
-        fault = next(iter(faults or check.faults(segment, verdict.objects)), None) if verdict.objects else "missing"
+        fault = fault_of(check, verdict, segment)
         is_inside = bounds.contains(segment.start_offset, segment.end_offset)
         if fault is None:
             readable.append(f"segment {segment.id} has offsets {segment.start_offset}-{segment.end_offset}")
