@@ -46,10 +46,8 @@ def verdict(end_offset: int, answers: Sequence[int | None]) -> bool | None:
 class CopyWatch(threading.Thread):
     """A reader of the metadata topic. `copies` counts the started copies; `faults` are violations as text."""
 
-    def __init__(
-        self, brokers: Sequence[str], topics: Collection[str], living: Callable[[], Collection[str]] | None = None
-    ) -> None:
-        """Watch copies of the topics; `living` returns the brokers that are not dead for good (default: all)."""
+    def __init__(self, brokers: Sequence[str], topics: Collection[str], living: Callable[[], Collection[str]]) -> None:
+        """Watch copies of the topics; `living` returns the brokers that are not dead for good."""
         super().__init__(daemon=True)
         self.copies = 0
         self.faults: list[str] = []
@@ -57,7 +55,7 @@ class CopyWatch(threading.Thread):
         self._topics = topics
         self._stable: dict[tuple[str, int], int] = {}
         self._over = threading.Event()
-        self._living = living or (lambda: brokers)
+        self._living = living
         self._brokers = {broker: _BrokerClient(broker) for broker in brokers}
         self._events = Consumer(
             {

@@ -1,7 +1,7 @@
 """Choice of faults in a chaos run, without nodes and network."""
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -23,6 +23,7 @@ class RecordedNetwork:
     def __init__(self) -> None:
         self.cuts: list[Sequence[Link]] = []
         self.healed: list[Sequence[Link]] = []
+        self.on_cut: Callable[[], None] = lambda: None
 
     def addresses(self, node: int) -> tuple[str, str]:
         return f"127.0.0.1:{9000 + node}", f"127.0.0.1:{9500 + node}"
@@ -32,6 +33,7 @@ class RecordedNetwork:
 
     def cut(self, links: Sequence[Link]) -> None:
         self.cuts.append(links)
+        self.on_cut()
 
     def heal(self, links: Sequence[Link]) -> None:
         self.healed.append(links)
@@ -61,9 +63,14 @@ def test_pair_cut_leaves_the_third_node_and_the_controllers_connected(faults: Fa
 def test_isolation_cuts_the_controller_listeners_alone(faults: Faults, network: RecordedNetwork) -> None:
     log = faults.cluster[2].directory / "node.log"
     log.parent.mkdir(parents=True)
-    log.write_text("INFO deleted a remote segment before the fault")
+    log.write_text("INFO deleted a remote segment before the fault\n")
+
+    def delete_remotely() -> None:
+        log.write_text(log.read_text() + "INFO deleted a remote segment in the fault\n")
+
+    network.on_cut = delete_remotely
     dict(faults.kinds())[WITHOUT_CONTROLLERS](2)
-    assert faults.isolated_deletions == 0
+    assert faults.isolated_deletions == 1
     (links,) = network.cuts
     assert {(link.source, link.target) for link in links} == {(2, 1), (1, 2), (2, 3), (3, 2)}
     assert {link.plane for link in links} == {Plane.CONTROL}
