@@ -55,7 +55,8 @@ def cluster(
         _member(each.directory, config, start_command(of_node))
         for each, config, of_node in zip(places, configs, settings, strict=True)
     ]
-    fs, by_id = OsFileSystem(), {config.node_id: config for config in configs}
+    fs = OsFileSystem()
+    by_id: dict[int, BrokerConfig] = {config.node_id: config for config in configs}
     if len(by_id) < nodes:
         raise CommandFailed("--override node.id: the nodes of a cluster need different ids; remove the override.")
     with contextlib.closing(_Claim(Path(directory))):

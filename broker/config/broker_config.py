@@ -22,7 +22,16 @@ from broker.config.quorum_addresses import (
     parse_host_port,
     parse_voters,
 )
-from broker.config.setting import boolean, integer, items, number, optional_integer, optional_text, text
+from broker.config.setting import (
+    boolean,
+    integer,
+    items,
+    node_identifier,
+    number,
+    optional_integer,
+    optional_text,
+    text,
+)
 from broker.config.values import Value
 
 _NOTHING: Mapping[str, str] = MappingProxyType({})
@@ -52,7 +61,7 @@ class BrokerConfig:
     """
 
     # Identity and lifecycle
-    node_id = integer()
+    node_id = node_identifier()
     broker_rack = optional_text()
     initial_broker_registration_timeout_ms = integer()
     broker_heartbeat_interval_ms = integer()

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar, cast
 
 from broker.config.definitions import BROKER_KEYS
 from broker.config.values import ConfigType
+from protocol.ids import BrokerId
 
 if TYPE_CHECKING:
     from broker.config.broker_config import BrokerConfig
@@ -41,6 +42,10 @@ def boolean() -> Setting[bool]:
 
 def integer() -> Setting[int]:
     return Setting(ConfigType.INT, ConfigType.SHORT, ConfigType.LONG)
+
+
+def node_identifier() -> Setting[BrokerId]:
+    return Setting(ConfigType.INT)
 
 
 def optional_integer() -> Setting[int | None]:

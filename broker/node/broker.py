@@ -20,7 +20,7 @@ from broker.node.runtime import NodeRuntime
 from broker.runtime.controller.broker_lifecycle import BrokerIdentity, BrokerLifecycle, LifecycleTimes
 from broker.runtime.controller.directory_assignments import DirectoryAssignments
 from broker.runtime.remote_log.startup_check import check_nothing_is_cut_off
-from protocol.ids import BrokerEpoch, BrokerId
+from protocol.ids import BrokerEpoch
 from protocol.primitives import Uuid
 from storage.directories.checkpoints import TopicPartition
 from storage.directories.log_dirs import LogDirs
@@ -48,7 +48,7 @@ def build_lifecycle(
 ) -> BrokerLifecycle:
     """Build the broker's registration. Call after the logs are loaded: it says whether all were closed cleanly."""
     identity = BrokerIdentity(
-        broker_id=BrokerId(config.node_id),
+        broker_id=config.node_id,
         cluster_id=directories.cluster_id,
         incarnation_id=incarnation_id,
         listeners=advertised_endpoints(config, server),
@@ -86,7 +86,7 @@ class BrokerPart:
         """Start the registration with the controller. Return the directory assignments, which the caller closes."""
         self.metadata.driver.add_publisher(self.lifecycle)
         assignments = DirectoryAssignments(
-            BrokerId(self.config.node_id),
+            self.config.node_id,
             self.metadata.forwarding_channel,
             self.metadata.cache,
             self.lifecycle,

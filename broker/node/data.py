@@ -36,7 +36,6 @@ from broker.runtime.partitions.replica_assignments import ReplicaAssignments
 from broker.runtime.replication.fetch_transport import NetworkFetchTransport
 from broker.runtime.replication.replica_fetcher_manager import ReplicaFetcherManager
 from broker.runtime.replication.throttles import ReplicationThrottles
-from protocol.ids import BrokerId
 from protocol.records.compression import Codec
 from storage.compaction.cleaner import LogCleaner
 from storage.config import LogConfig
@@ -134,8 +133,8 @@ def build_data(
     flusher = LogFlusher(runtime.io, deadlines)
     throttles = _build_throttles(static)
     fetchers = _build_fetchers(runtime, config, cache, throttles, broker)
-    alter_partition_manager = AlterPartitionManager(BrokerId(static.node_id), metadata.forwarding_channel, broker, loop)
-    brokers = MetadataBrokerView(BrokerId(static.node_id), cache, lag_time_max_ms=static.replica_lag_time_max_ms)
+    alter_partition_manager = AlterPartitionManager(static.node_id, metadata.forwarding_channel, broker, loop)
+    brokers = MetadataBrokerView(static.node_id, cache, lag_time_max_ms=static.replica_lag_time_max_ms)
     roles = HostedRoles(static.node_id, fetchers, alter_partition_manager, cache)
     partitions = Partitions(cache, runtime.clock, brokers, StoredLogOperations(store, flusher, loop), roles)
     replica_assignments = ReplicaAssignments(static.node_id, partitions, store, config.log_config)
@@ -195,7 +194,7 @@ def _build_fetchers(
         runtime,
         transport,
         metadata,
-        lambda: Sender(BrokerId(config.node_id), broker.epoch),
+        lambda: Sender(config.node_id, broker.epoch),
         listener=config.inter_broker_listener_name,
         settings=FetcherSettings(
             wait_max_ms=config.replica_fetch_wait_max_ms,
@@ -222,9 +221,7 @@ def _build_groups(
         WriteLimits(group_config.group_coordinator_append_linger_ms, group_config.offsets_commit_timeout_ms),
         ShardLoader(runtime.clock, config.offsets_load_buffer_size),
     )
-    return GroupCoordinator(
-        shards, group_config, _partition_count(config, metadata), BrokerId(config.node_id), runtime.loop
-    )
+    return GroupCoordinator(shards, group_config, _partition_count(config, metadata), config.node_id, runtime.loop)
 
 
 def _partition_count(config: BrokerConfig, metadata: MetadataCache) -> Callable[[], int]:

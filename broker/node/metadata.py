@@ -29,7 +29,6 @@ from broker.runtime.partitions.metadata_topic import ClusterMetadataTopic, Metad
 from broker.runtime.quorum.controlled_shutdown import VoterShutdown
 from broker.runtime.quorum.driver import SHUT_DOWN_TIMEOUT_MS
 from broker.runtime.quorum.snapshot_generator import SnapshotGenerator
-from protocol.ids import BrokerId
 from protocol.primitives import Uuid
 from protocol.records.compression import Codec
 from storage.directories.formatting import random_id
@@ -185,7 +184,7 @@ def _controller_driver(
         quorum.driver,
         runtime,
         bootstrap=read_bootstrap(runtime.files, directories.metadata_directory),
-        local_broker=LocalBroker(BrokerId(config.node_id), incarnation_id) if config.is_broker else None,
+        local_broker=LocalBroker(config.node_id, incarnation_id) if config.is_broker else None,
     )
 
 

@@ -141,7 +141,7 @@ def quorum_settings(config: BrokerConfig, directories: NodeDirectories, bound: B
     own = {listener.name: listener.endpoint for listener in listeners}
     default_listener = config.controller_listener_names[0]
     return QuorumSettings(
-        key=ReplicaKey(BrokerId(config.node_id), directories.metadata_directory_id),
+        key=ReplicaKey(config.node_id, directories.metadata_directory_id),
         cluster_id=directories.cluster_id,
         can_vote=config.is_controller,
         listeners=listeners,

@@ -40,7 +40,6 @@ from broker.runtime.remote_log.settings import RemoteLogSettings
 from broker.runtime.remote_log.topic_descriptions import TopicDescriptions
 from broker.runtime.remote_metadata.topic import TopicRemoteMetadata
 from broker.runtime.remote_metadata.topic_creation import MetadataTopicCreator, RequestedTopicCreator
-from protocol.ids import BrokerId
 from storage.directories.formatting import random_id
 from storage.files import join
 from storage.tiered.cache.index_cache import DIRECTORY_NAME as INDEX_CACHE
@@ -250,7 +249,7 @@ class _RemoteBuilder:
 
     def _segments(self, storage: RemoteStorageManager, pool: ThreadPool) -> RemoteSegments:
         return RemoteSegments(
-            BrokerId(self.dynamic.current.node_id), self.metadata, storage, pool, self.runtime.clock, self.metrics
+            self.dynamic.current.node_id, self.metadata, storage, pool, self.runtime.clock, self.metrics
         )
 
     def _copying(self, storage: RemoteStorageManager, quota: CopyQuota) -> CopyTools:

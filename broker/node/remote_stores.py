@@ -8,7 +8,6 @@ from broker.logs import EventLog
 from broker.node.directories import NodeDirectories
 from broker.runtime.remote_log.leader_starts import ReadLogStart
 from broker.runtime.remote_log.log_starts import LogStarts, NoLogStarts
-from protocol.ids import BrokerId
 from storage.files import FileSystem, join
 from storage.tiered.bucket.partition_objects import PartitionObjects
 from storage.tiered.format.log_start_object import read_log_start
@@ -61,9 +60,7 @@ def open_remote_stores(fs: FileSystem, config: BrokerConfig, directories: NodeDi
         opened = open_object_store(name, settings, context, local_root="", prefix=prefix)
     except ValueError as error:
         raise ConfigError("remote.log.storage.manager.class.name", str(error)) from error
-    kept = PartitionObjects(
-        opened.store, opened.keys, cluster_id=directories.cluster_id, broker_id=BrokerId(config.node_id)
-    )
+    kept = PartitionObjects(opened.store, opened.keys, cluster_id=directories.cluster_id, broker_id=config.node_id)
     store, keys = opened.store, opened.keys
     return RemoteStores(
         loaded.manager,

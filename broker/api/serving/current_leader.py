@@ -4,13 +4,11 @@ A client that gets NOT_LEADER_OR_FOLLOWER or FENCED_LEADER_EPOCH adopts the lead
 saves a round of Metadata. Produce (10+) and Fetch (12+, with endpoints from 16) share this.
 """
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from broker.metadata.image.metadata_image import MetadataImage
 from broker.metadata.image.topic_image import TopicImage
 from protocol.ids import BrokerId, LeaderEpoch
-
-UNKNOWN = -1
 
 
 class CurrentLeader(NamedTuple):
@@ -18,6 +16,9 @@ class CurrentLeader(NamedTuple):
 
     leader_id: BrokerId
     leader_epoch: LeaderEpoch
+
+
+UNKNOWN_LEADER: Final = CurrentLeader(BrokerId(-1), LeaderEpoch(-1))
 
 
 class LeaderAddress(NamedTuple):
@@ -41,7 +42,7 @@ class LeaderHints:
         """Return the leader of a partition in this broker's metadata, and remember it for `addresses`."""
         registration = None if topic is None else topic.partition(index)
         if registration is None:
-            return CurrentLeader(BrokerId(UNKNOWN), LeaderEpoch(UNKNOWN))
+            return UNKNOWN_LEADER
         if registration.has_leader:
             self._named[registration.leader] = None
         return CurrentLeader(registration.leader, registration.leader_epoch)

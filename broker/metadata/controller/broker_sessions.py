@@ -7,6 +7,7 @@ transitions on a heartbeat are Kafka's.
 from collections import OrderedDict
 from dataclasses import dataclass
 from enum import Enum
+from typing import Final
 
 from protocol.ids import BrokerEpoch, BrokerId, Offset
 
@@ -20,16 +21,19 @@ class BrokerControlState(Enum):
     SHUTDOWN_NOW = "shutdown now"
 
 
+UNKNOWN_OFFSET: Final = Offset(-1)
+
+
 @dataclass(slots=True)
 class _Session:
     epoch: BrokerEpoch
     fenced: bool
     contact_ms: int
-    metadata_offset: Offset = Offset(-1)  # noqa: RUF009
+    metadata_offset: Offset = UNKNOWN_OFFSET
     shutdown_offset: Offset | None = None  # set during a controlled shutdown
     is_held: bool = True  # a process holds the session: it sent heartbeats and was not told to shut down
     has_contact: bool = False  # a heartbeat arrived at this controller
-    unfenced_offset: Offset = Offset(-1)  # noqa: RUF009  offset at which the metadata show the broker as unfenced
+    unfenced_offset: Offset = UNKNOWN_OFFSET  # offset at which the metadata show the broker as unfenced
 
     @property
     def is_active(self) -> bool:

@@ -1,5 +1,6 @@
 """The brokers of the cluster as the metadata describes them."""
 
+from broker.replication.leader import UNKNOWN_BROKER_EPOCH
 from broker.runtime.controller.metadata_cache import MetadataCache
 from protocol.ids import BrokerEpoch, BrokerId
 
@@ -22,4 +23,4 @@ class MetadataBrokerView:
 
     def registered_epoch(self, broker_id: BrokerId) -> BrokerEpoch:
         broker = self._metadata.image.brokers.get(broker_id)
-        return BrokerEpoch(-1) if broker is None else broker.epoch
+        return UNKNOWN_BROKER_EPOCH if broker is None else broker.epoch

@@ -110,13 +110,13 @@ class TopicDescriptions:
         partition = None if hosted is None else hosted.partitions.get(0)
         return partition if partition is not None and partition.is_leader and partition.log.is_tiered else None
 
-    async def keep(self, topic_id: Uuid, leader_epoch: int, failures: Failures) -> float | None:
+    async def keep(self, topic_id: Uuid, leader_epoch: LeaderEpoch, failures: Failures) -> float | None:
         """Store the present description of a topic; return the milliseconds until the next attempt after a failure."""
         topic = self._partitions.image.topics.by_id(topic_id)
         if topic is None:
             return None
         try:
-            await self._pool.submit(partial(self._kept.on_topic, self._described(topic), LeaderEpoch(leader_epoch)))
+            await self._pool.submit(partial(self._kept.on_topic, self._described(topic), leader_epoch))
         except PoolFull:
             return failures.next_delay_ms(self._settings().backoff, self._random)
         except Exception as error:  # noqa: BLE001  a plug-in may raise anything; the error is logged
