@@ -70,8 +70,9 @@ Spawn = Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]
 class _Watched:
     epoch: BrokerEpoch
     endpoint: RegisteredEndpoint
-    has_answered: bool = False
     connection: HeartbeatConnection | None = None
+    is_fenced: bool = True
+    has_answered: bool = False
     is_suspected: bool = False
 
 
@@ -90,19 +91,27 @@ class BrokerWatch:
         self._slots = asyncio.Semaphore(MAX_CONCURRENT_PROBES)
 
     def on_metadata(self, delta: MetadataDelta, image: MetadataImage) -> None:
-        """Watch each broker while it is unfenced."""
+        """Watch each broker while it is unfenced.
+
+        The heartbeat that unfences a broker arrives while it is fenced, and the next one follows up to
+        `broker.heartbeat.interval.ms` later. A fenced broker's connection is therefore remembered as well.
+        """
         for broker_id in () if delta.brokers is None else map(BrokerId, delta.brokers.changed_brokers):
             broker = image.brokers.get(broker_id)
             watched = self._watched.get(broker_id)
-            if broker is None or broker.fenced or broker_id == self._own_id:
+            if broker is None or broker_id == self._own_id:
                 self._watched.pop(broker_id, None)
-            elif watched is None or watched.epoch != broker.epoch:
-                self._begin(broker)
+            elif watched is None or watched.epoch != broker.epoch or watched.is_fenced != broker.fenced:
+                self._begin(broker, watched)
 
-    def _begin(self, broker: BrokerRegistration) -> None:
+    def _begin(self, broker: BrokerRegistration, previous: _Watched | None) -> None:
         endpoint = broker.endpoints.get(self._listener) or next(iter(broker.endpoints.values()), None)
-        if endpoint is not None:
-            self._watched[broker.id] = watched = _Watched(broker.epoch, endpoint)
+        if endpoint is None:
+            self._watched.pop(broker.id, None)
+            return
+        connection = None if previous is None or previous.epoch != broker.epoch else previous.connection
+        self._watched[broker.id] = watched = _Watched(broker.epoch, endpoint, connection, is_fenced=broker.fenced)
+        if not broker.fenced:
             self._spawn(self._check_reachable(broker.id, watched))
 
     async def _check_reachable(self, broker_id: BrokerId, watched: _Watched) -> None:
@@ -120,10 +129,11 @@ class BrokerWatch:
         watched = self._watched.get(broker_id)
         if watched is not None and watched.epoch == epoch and watched.connection is not connection:
             watched.connection = connection
-            connection.when_closed(lambda: self._on_closed(broker_id, watched, connection))
+            connection.when_closed(lambda: self._on_closed(broker_id, connection))
 
-    def _on_closed(self, broker_id: BrokerId, watched: _Watched, connection: HeartbeatConnection) -> None:
-        if watched.connection is connection:
+    def _on_closed(self, broker_id: BrokerId, connection: HeartbeatConnection) -> None:
+        watched = self._watched.get(broker_id)
+        if watched is not None and watched.connection is connection:
             watched.connection = None
             self._suspect(broker_id, watched)
 
@@ -133,7 +143,7 @@ class BrokerWatch:
             self._suspect(broker_id, watched)
 
     def _suspect(self, broker_id: BrokerId, watched: _Watched) -> None:
-        if watched.has_answered and not watched.is_suspected and self._controller.is_active:
+        if watched.has_answered and not watched.is_fenced and not watched.is_suspected and self._controller.is_active:
             watched.is_suspected = True
             self._spawn(self._fence_if_gone(broker_id, watched))
 

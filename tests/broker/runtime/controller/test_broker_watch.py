@@ -81,11 +81,17 @@ class BrokerWatchHarness:
             await self.settle()
 
     async def introduce(self, epoch: int = EPOCH) -> None:
+        await self.register(epoch)
+        await self.unfence(epoch)
+
+    async def register(self, epoch: int = EPOCH) -> None:
         endpoints = [BrokerEndpoint("EXTERNAL", "elsewhere", 1, 0), BrokerEndpoint("INTERNAL", *HERE)]
         record = RegisterBrokerRecord(
             broker_id=2, incarnation_id=Uuid(bytes(16)), broker_epoch=epoch, end_points=endpoints, fenced=True
         )
         await self.publish(record)
+
+    async def unfence(self, epoch: int = EPOCH) -> None:
         await self.publish(UnfenceBrokerRecord(id=2, epoch=epoch))
 
     def heartbeat(self, connection: ConnectionInfo | None = None) -> ConnectionInfo:
@@ -104,6 +110,16 @@ async def test_broker_with_closed_connection_and_refusing_listener_is_fenced() -
     harness = BrokerWatchHarness(ProbeResult.LISTENS, ProbeResult.REFUSED)
     await harness.introduce()
     harness.heartbeat().closed()
+    assert await harness.settle() == [(2, EPOCH)]
+
+
+async def test_process_that_ends_before_its_second_heartbeat_is_fenced() -> None:
+    """The first heartbeat of a registration arrives while the broker is fenced, and lets it be unfenced."""
+    harness = BrokerWatchHarness(ProbeResult.LISTENS, ProbeResult.REFUSED)
+    await harness.register()
+    connection = harness.heartbeat()
+    await harness.unfence()
+    connection.closed()
     assert await harness.settle() == [(2, EPOCH)]
 
 
