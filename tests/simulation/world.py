@@ -122,6 +122,7 @@ class Process:
         self._rate = rate
         self._wall_offset_ms = wall_offset_ms
         self._missed_ms = 0.0
+        self._latest_ms = 0.0
         self._soon: deque[Handle] = deque()
 
     # The clock
@@ -131,7 +132,11 @@ class Process:
         return self._wall_offset_ms + int(self.world.now_ms * self._rate)
 
     def monotonic_ms(self) -> float:
-        return (self.world.now_ms - self._missed_ms) * self._rate
+        """Return the time by the monotonic clock, which never runs backwards, even if it missed a pause."""
+        now_ms = (self.world.now_ms - self._missed_ms) * self._rate
+        if now_ms > self._latest_ms:
+            self._latest_ms = now_ms
+        return self._latest_ms
 
     def step_wall_clock(self, by_ms: int) -> None:
         """Move the wall clock; the monotonic clock does not notice."""

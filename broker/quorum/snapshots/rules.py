@@ -141,6 +141,25 @@ class LogFacts(NamedTuple):
         return rest + sum(each.size for each in self.snapshots if each.id.end_offset >= offset)
 
 
+class SlowReplicaWait:
+    """Limits how long a leader waits for slow live replicas before it deletes records that they lack (KIP-630).
+
+    `lag_ms` is metadata.start.offset.lag.time.max.ms. The wait begins when this process first finds a snapshot. The
+    append times of records are no measure of the wait: a step of the wall clock, or an earlier leader whose clock was
+    behind, would end the wait at once. A restart therefore begins the wait anew.
+    """
+
+    def __init__(self, lag_ms: int) -> None:
+        self._lag_ms = lag_ms
+        self._found_ms: dict[SnapshotId, float] = {}
+
+    def waited_end(self, snapshots: Sequence[StoredSnapshot], now_ms: float) -> int:
+        """Return the end offset of the newest snapshot whose wait is over, -1 for none. `now_ms` is monotonic."""
+        self._found_ms = {each.id: self._found_ms.get(each.id, now_ms) for each in snapshots}
+        waited = (id.end_offset for id, found_ms in self._found_ms.items() if now_ms - found_ms >= self._lag_ms)
+        return max(waited, default=UNKNOWN_OFFSET)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrimRule:
     """Computes the log start offset. Times are wall-clock times in ms; negative retention limits are disabled.
@@ -148,9 +167,7 @@ class TrimRule:
     On the leader, the log start offset rises to the end offset `x` of the next snapshot, repeatedly, while:
 
     1. All live replicas (the other voters and observers, each within the session timeout) have all records below `x`,
-       or `x` is older than `lag_ms`, the limit for waiting for a slow replica. The age of `x` is that of the record
-       before it, taken from the snapshot's header, so it is independent of leader changes and restarts. A later
-       snapshot's age counts for `x` as well, because the clock of an earlier leader may have been ahead.
+       or the leader no longer waits for them (`SlowReplicaWait`).
     2. Retention requires it: log and snapshots together exceed `retention_bytes`, or the deleted data is older than
        `retention_ms` (the oldest deleted snapshot, or else the record before `x`).
 
@@ -161,30 +178,25 @@ class TrimRule:
     a log with a start offset above 0 starts at a snapshot.
     """
 
-    lag_ms: int
     retention_bytes: int
     retention_ms: int
 
     @classmethod
     def of(cls, settings: QuorumSettings) -> "TrimRule":
-        return cls(
-            lag_ms=settings.start_offset_lag_time_max_ms,
-            retention_bytes=settings.retention_bytes,
-            retention_ms=settings.retention_ms,
-        )
+        return cls(retention_bytes=settings.retention_bytes, retention_ms=settings.retention_ms)
 
-    def on_leader(self, log: LogFacts, live_ends: Sequence[int], now_ms: int) -> SnapshotId | None:
+    def on_leader(self, log: LogFacts, live_ends: Sequence[int], waited_end: int, now_ms: int) -> SnapshotId | None:
         """Return the snapshot to which the leader's log start offset may rise; None for no change.
 
-        `live_ends` are the end offsets of the other live replicas, -1 if unknown.
+        `live_ends` are the end offsets of the other live replicas, -1 if unknown. Below `waited_end` the leader no
+        longer waits for them.
         """
         start, found = log.start, None
-        above = [each for each in log.snapshots if each.id.end_offset > start]
-        # Records below a passed snapshot are older than it, even if the clock of their leader was ahead.
-        while above and not self._is_passed(above[-1], live_ends, now_ms):
-            above.pop()
-        for snapshot in above:
-            if not self._is_wanted(log, start, snapshot, now_ms):
+        passed_end = max(min(live_ends, default=log.end), waited_end)
+        for snapshot in log.snapshots:
+            if snapshot.id.end_offset <= start:
+                continue
+            if snapshot.id.end_offset > passed_end or not self._is_wanted(log, start, snapshot, now_ms):
                 break
             start, found = snapshot.id.end_offset, snapshot.id
         return found
@@ -196,10 +208,6 @@ class TrimRule:
         """
         passed = [each.id for each in log.snapshots if log.start < each.id.end_offset <= leader_start]
         return max(passed, key=lambda each: each.end_offset, default=None)
-
-    def _is_passed(self, snapshot: StoredSnapshot, live_ends: Sequence[int], now_ms: int) -> bool:
-        slowest = min(live_ends, default=snapshot.id.end_offset)
-        return slowest >= snapshot.id.end_offset or now_ms - snapshot.timestamp_ms >= self.lag_ms
 
     def _is_wanted(self, log: LogFacts, start: int, snapshot: StoredSnapshot, now_ms: int) -> bool:
         if 0 <= self.retention_bytes < log.bytes_from(start):

@@ -8,7 +8,7 @@ from broker.quorum.messages import UNKNOWN_OFFSET, FetchSnapshotResponse
 from broker.quorum.ready import PendingResponse, ReadRecords, ReadSnapshotPage, SendResponse, Trim
 from broker.quorum.replica import QuorumReplica
 from broker.quorum.settings import StoredSnapshot
-from broker.quorum.snapshots.rules import LogFacts, TrimRule
+from broker.quorum.snapshots.rules import LogFacts, SlowReplicaWait, TrimRule
 from broker.quorum.state import LeaderState
 from protocol.errors import ErrorCode
 from protocol.ids import Offset
@@ -20,6 +20,7 @@ class Trimming:
     def __init__(self, replica: QuorumReplica, now: Instant) -> None:
         self._replica = replica
         self._rule = TrimRule.of(replica.settings)
+        self._wait = SlowReplicaWait(replica.settings.start_offset_lag_time_max_ms)
         self._check_at = now.monotonic_ms
         self._leader_start = UNKNOWN_OFFSET
 
@@ -55,11 +56,12 @@ class Trimming:
     def _start(self, now: Instant) -> SnapshotId | None:
         replica, log = self._replica, self._replica.log
         facts = LogFacts(log.start, log.end, log.bytes, log.snapshots)
+        waited_end = self._wait.waited_end(log.snapshots, now.monotonic_ms)
         if not isinstance(replica.role, LeaderState):
             return self._rule.on_follower(facts, self._leader_start)
         since_ms = now.monotonic_ms - replica.settings.observer_session_timeout_ms
         ends = [each.end_offset for each in replica.role.progress.live(since_ms)]
-        return self._rule.on_leader(facts, ends, now.wall_ms)
+        return self._rule.on_leader(facts, ends, waited_end, now.wall_ms)
 
     def _trim(self, snapshot_id: SnapshotId) -> None:
         replica = self._replica

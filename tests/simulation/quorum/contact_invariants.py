@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Final
 
-from broker.quorum.identity import ReplicaKey
+from broker.quorum.identity import ReplicaKey, SnapshotId
 from broker.quorum.leadership import CONTACT_TIMEOUTS
 from broker.quorum.membership.voters import VoterSet
 from broker.quorum.messages import (
@@ -27,7 +27,6 @@ from tests.simulation.watched_disk import LoggedBatch
 
 _MOMENT_MS: Final = 50.0
 """Time of a node to act on an expired deadline: after a pause its events run in any order."""
-_SEVEN_DAYS_MS: Final = 604_800_000
 _CERTAINLY: Final = 0.8
 """Share of a limit within which the clocks of two nodes agree that the limit has not passed."""
 
@@ -256,36 +255,45 @@ class VoterChangesAreCommitted(Invariant):
 
 
 class LeadersTrimBehindLiveReplicas(Invariant):
-    """A leader trims no record that a replica in contact lacks, unless the record is older than the lag limit."""
+    """A leader decides to trim no record that a replica in contact lacks, before it has waited for the lag limit."""
 
     def __init__(self, cluster: Cluster) -> None:
         super().__init__(cluster)
         self._ends: dict[int, dict[ReplicaKey, tuple[int, int, float]]] = {}
+        self._found_ms: dict[int, dict[SnapshotId, float]] = {}
         self._session_ms = _CERTAINLY * cluster.scenario.observer_session_timeout_ms
-        self._is_on = cluster.scenario.start_offset_lag_time_max_ms >= _SEVEN_DAYS_MS
+        self._wait_ms = _CERTAINLY * cluster.scenario.start_offset_lag_time_max_ms
 
     def on_start(self, node: Subject) -> None:
         self._ends[node.id] = {}
+        self._found_ms[node.id] = dict.fromkeys(node.disk.snapshot_ids(), node.monotonic_ms)
 
     def on_request_arrives(self, node: Subject, request: Request) -> None:
-        if not self._is_on or not isinstance(request, FetchRequest) or request.replica.id < 0:
+        if not isinstance(request, FetchRequest) or request.replica.id < 0:
             return
         seen = self.cluster.observed(node.id)
         needs_snapshot = request.fetch_offset == 0 and any(each.end_offset for each in node.disk.snapshot_ids())
-        if seen is not None and request.fetch_offset >= seen.log_start_offset and not needs_snapshot:
+        if seen is not None and request.fetch_offset >= seen.decided_start and not needs_snapshot:
             self._ends[node.id][request.replica] = request.epoch, request.fetch_offset, node.monotonic_ms
 
     def on_event(self, node: Subject, before: Observed | None, now: Observed) -> None:
-        if not self._is_on or before is None or before.log_start_offset >= now.log_start_offset:
+        found_ms = self._found_ms[node.id]
+        if before is None or before.disk_version != now.disk_version:
+            for snapshot_id in node.disk.snapshot_ids():
+                found_ms.setdefault(snapshot_id, node.monotonic_ms)
+        if before is None or before.decided_start >= now.decided_start:
             return
         if not now.is_leader or not before.is_leader or before.epoch != now.epoch:
             return
+        found = (at_ms for each, at_ms in found_ms.items() if each.end_offset == now.decided_start)
+        waited_ms = node.monotonic_ms - min(found, default=node.monotonic_ms)
         for key, (epoch, end, at_ms) in self._ends[node.id].items():
             is_known = epoch == now.epoch and not self._is_replaced(node, key)
-            if is_known and end < now.log_start_offset and node.monotonic_ms - at_ms < self._session_ms:
+            is_live = node.monotonic_ms - at_ms < self._session_ms
+            if is_known and is_live and end < now.decided_start and waited_ms < self._wait_ms:
                 self.fail(
-                    f"leader {node.id} trims to {now.log_start_offset}; replica {key.id} fetched {end}, "
-                    f"{node.monotonic_ms - at_ms:.0f} ms ago"
+                    f"leader {node.id} trims to {now.decided_start} after {waited_ms:.0f} ms; replica {key.id} "
+                    f"fetched {end}, {node.monotonic_ms - at_ms:.0f} ms ago"
                 )
 
     def on_response(self, node: Subject, request: Request, response: Response) -> None:

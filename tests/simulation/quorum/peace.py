@@ -142,13 +142,8 @@ class MinorityPeace:
 
     @property
     def _trim_wait_ms(self) -> float:
-        """Time after which dead replicas must not hold back trimming any more.
-
-        The lag limit counts by the wall clock, so it says nothing after a step of a clock.
-        """
+        """Time after which dead replicas must not hold back trimming any more."""
         scenario = self._simulation.scenario
-        if self._simulation.checker.counts.by_name["clock steps"]:
-            return scenario.observer_session_timeout_ms
         return min(scenario.observer_session_timeout_ms, scenario.start_offset_lag_time_max_ms)
 
     def _begin_trimming(self, now_ms: float) -> None:

@@ -259,6 +259,9 @@ PLANTED: Final[Mapping[str, Planted]] = {
     "trimming records that live replicas lack": Planted(
         Parts(core=rules.TrimsTooEarly), frozenset({"LeadersTrimBehindLiveReplicas"}), 50, first=3
     ),
+    "ending the wait for slow replicas by the wall clock": Planted(
+        Parts(core=rules.WaitsByTheWallClock), frozenset({"LeadersTrimBehindLiveReplicas"}), 50, first=19
+    ),
     "never trimming": Planted(Parts(core=rules.NeverTrims), frozenset({"TrimsWithMinorityDead"}), 20, first=2),
     "waiting for dead voters before trimming": Planted(
         Parts(core=rules.WaitsForDeadVoters), frozenset({"TrimsWithMinorityDead"}), 100, first=18

@@ -11,7 +11,7 @@ from broker.quorum.leadership import QuorumLeadership
 from broker.quorum.log_view import LogView
 from broker.quorum.membership.reconfiguration import AddVoter
 from broker.quorum.membership.voter_changes import VoterChanges
-from broker.quorum.messages import FetchRequest, LeaderHint, ProbeResponse, SendFailure
+from broker.quorum.messages import UNKNOWN_OFFSET, FetchRequest, LeaderHint, ProbeResponse, SendFailure
 from broker.quorum.progress import LiveReplica, Progress, ReplicaProgress
 from broker.quorum.serving import Serving
 from broker.quorum.settings import ControlRecord, QuorumSettings, Recovered, StoredSnapshot
@@ -102,7 +102,9 @@ class _EagerTrimming(Trimming):
     def _start(self, now: Instant) -> SnapshotId | None:
         log = self._replica.log
         if isinstance(self._replica.role, LeaderState):
-            return self._rule.on_leader(LogFacts(log.start, log.end, log.bytes, log.snapshots), (), now.wall_ms)
+            return self._rule.on_leader(
+                LogFacts(log.start, log.end, log.bytes, log.snapshots), (), UNKNOWN_OFFSET, now.wall_ms
+            )
         return super()._start(now)
 
 
@@ -110,6 +112,28 @@ class TrimsTooEarly(QuorumCore):
     def __init__(self, settings: QuorumSettings, recovered: Recovered, random: JitterSource, now: Instant) -> None:
         super().__init__(settings, recovered, random, now)
         self._trimming.__class__ = _EagerTrimming
+
+
+class _WallClockTrimming(Trimming):
+    """Ends the wait for slow replicas by the age of the records on the wall clock."""
+
+    def _start(self, now: Instant) -> SnapshotId | None:
+        log, role, limits = self._replica.log, self._replica.role, self._replica.settings
+        if not isinstance(role, LeaderState):
+            return super()._start(now)
+        aged = [
+            each for each in log.snapshots if now.wall_ms - each.timestamp_ms >= limits.start_offset_lag_time_max_ms
+        ]
+        waited_end = aged[-1].id.end_offset if aged else UNKNOWN_OFFSET
+        live = role.progress.live(now.monotonic_ms - limits.observer_session_timeout_ms)
+        facts = LogFacts(log.start, log.end, log.bytes, log.snapshots)
+        return self._rule.on_leader(facts, [each.end_offset for each in live], waited_end, now.wall_ms)
+
+
+class WaitsByTheWallClock(QuorumCore):
+    def __init__(self, settings: QuorumSettings, recovered: Recovered, random: JitterSource, now: Instant) -> None:
+        super().__init__(settings, recovered, random, now)
+        self._trimming.__class__ = _WallClockTrimming
 
 
 class _IdleTrimming(Trimming):
@@ -139,7 +163,8 @@ class _PatientTrimming(Trimming):
         else:
             tracked += role.progress.live(now.monotonic_ms - self._replica.settings.observer_session_timeout_ms)
         facts = LogFacts(log.start, log.end, log.bytes, log.snapshots)
-        return self._rule.on_leader(facts, [each.end_offset for each in tracked], now.wall_ms)
+        waited_end = self._wait.waited_end(log.snapshots, now.monotonic_ms)
+        return self._rule.on_leader(facts, [each.end_offset for each in tracked], waited_end, now.wall_ms)
 
 
 class _VeryPatientTrimming(_PatientTrimming):

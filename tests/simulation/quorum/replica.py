@@ -159,6 +159,7 @@ class RealReplica:
             facts.high_watermark,
             log.end,
             log.synced_end,
+            log.start,
             trusts,
             observers,
         )

@@ -8,6 +8,7 @@ import pytest
 from broker.quorum.settings import StoredSnapshot
 from broker.quorum.snapshots.rules import (
     LogFacts,
+    SlowReplicaWait,
     SnapshotReason,
     SnapshotTrigger,
     TriggerSettings,
@@ -180,9 +181,9 @@ def snapshot(end: int, *, age_ms: int = 0, size: int = 10) -> StoredSnapshot:
     return StoredSnapshot(make_snapshot_id(end, 1), size, NOW - age_ms)
 
 
-def rule(*, lag_ms: int = 10 * HOUR, retention_bytes: int = 0, retention_ms: int = -1) -> TrimRule:
+def rule(*, retention_bytes: int = 0, retention_ms: int = -1) -> TrimRule:
     """Return a rule whose retention by default deletes everything."""
-    return TrimRule(lag_ms=lag_ms, retention_bytes=retention_bytes, retention_ms=retention_ms)
+    return TrimRule(retention_bytes=retention_bytes, retention_ms=retention_ms)
 
 
 def log(*snapshots: StoredSnapshot, start: int = 0, end: int = 1000) -> LogFacts:
@@ -190,8 +191,8 @@ def log(*snapshots: StoredSnapshot, start: int = 0, end: int = 1000) -> LogFacts
     return LogFacts(start, end, end - start, snapshots)
 
 
-def on_leader(a_rule: TrimRule, facts: LogFacts, *live: int) -> int | None:
-    found = a_rule.on_leader(facts, live, NOW)
+def on_leader(a_rule: TrimRule, facts: LogFacts, *live: int, waited_end: int = -1) -> int | None:
+    found = a_rule.on_leader(facts, live, waited_end, NOW)
     return None if found is None else found.end_offset
 
 
@@ -207,14 +208,28 @@ def test_leader_trims_to_a_snapshot_that_all_live_replicas_passed(live: tuple[in
     assert on_leader(rule(), log(snapshot(300), snapshot(600)), *live) == start
 
 
-def test_leader_waits_for_a_slow_replica_up_to_the_lag_limit() -> None:
-    facts = log(snapshot(300, age_ms=10 * HOUR), snapshot(600, age_ms=10 * HOUR - 1))
-    assert on_leader(rule(), facts, 0) == 300
+def test_leader_does_not_wait_below_the_waited_end() -> None:
+    facts = log(snapshot(300), snapshot(600), snapshot(900))
+    assert on_leader(rule(), facts, 0, waited_end=600) == 600
+    assert on_leader(rule(), facts, 900, waited_end=600) == 900
 
 
-def test_older_snapshot_of_a_leader_with_a_clock_ahead_counts_as_old() -> None:
-    ahead, aged = snapshot(300, age_ms=-100 * HOUR), snapshot(600, age_ms=10 * HOUR)
-    assert on_leader(rule(), log(ahead, aged), -1) == 600
+def test_wait_for_slow_replicas_ends_after_the_lag_limit() -> None:
+    wait = SlowReplicaWait(10 * HOUR)
+    first, second = snapshot(300), snapshot(600)
+    assert wait.waited_end([first], 5.0) == -1
+    assert wait.waited_end([first, second], 5.0 + HOUR) == -1
+    assert wait.waited_end([first, second], 4.0 + 10 * HOUR) == -1
+    assert wait.waited_end([first, second], 5.0 + 10 * HOUR) == 300
+    assert wait.waited_end([second], 5.0 + 11 * HOUR) == 600
+
+
+def test_wait_for_slow_replicas_does_not_depend_on_the_wall_clock() -> None:
+    """The header of a snapshot has the wall-clock time of its last record."""
+    wait = SlowReplicaWait(10 * HOUR)
+    old, ahead = snapshot(300, age_ms=100 * HOUR), snapshot(600, age_ms=-100 * HOUR)
+    assert wait.waited_end([old, ahead], 0.0) == -1
+    assert wait.waited_end([old, ahead], 10.0 * HOUR) == 600
 
 
 def test_leader_trims_only_as_retention_requires() -> None:
@@ -249,8 +264,8 @@ def test_leader_trim_agrees_with_the_rules(seed: int) -> None:
     snapshots = [each for each in snapshots if each.id.end_offset >= start]
     facts = LogFacts(start, 1000, (1000 - start) * random.choice([1, 3]), snapshots)
     live = [random.choice([-1, 1000, random.randrange(1000)]) for _ in range(random.randrange(4))]
+    waited_end = random.choice([-1, random.randrange(1000)])
     a_rule = rule(
-        lag_ms=random.randrange(1_000_000),
         retention_bytes=random.choice([-1, 0, random.randrange(3000)]),
         retention_ms=random.choice([-1, random.randrange(1_000_000)]),
     )
@@ -258,8 +273,7 @@ def test_leader_trim_agrees_with_the_rules(seed: int) -> None:
     def may_reach(x: StoredSnapshot) -> bool:
         before = [each for each in snapshots if start < each.id.end_offset < x.id.end_offset]
         origin = before[-1].id.end_offset if before else start
-        later = [each for each in snapshots if each.id.end_offset >= x.id.end_offset]
-        if not any(all(end >= y.id.end_offset for end in live) or NOW - y.timestamp_ms >= a_rule.lag_ms for y in later):
+        if x.id.end_offset > waited_end and any(end < x.id.end_offset for end in live):
             return False
         kept = sum(each.size for each in snapshots if each.id.end_offset >= origin)
         too_large = kept + facts.bytes * (1000 - origin) // (1000 - start) > a_rule.retention_bytes >= 0
@@ -269,7 +283,7 @@ def test_leader_trim_agrees_with_the_rules(seed: int) -> None:
         return (too_large or too_old) and all(may_reach(each) for each in before)
 
     reachable = [each.id for each in snapshots if each.id.end_offset > start and may_reach(each)]
-    assert a_rule.on_leader(facts, live, NOW) == (reachable[-1] if reachable else None)
+    assert a_rule.on_leader(facts, live, waited_end, NOW) == (reachable[-1] if reachable else None)
 
 
 @pytest.mark.parametrize(
