@@ -4,6 +4,7 @@ One run decides on a pull request, so every run is the same: hypothesis draws th
 for its duration on a busy machine. OTTLA_EXHAUSTIVE=1 draws new examples.
 """
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.protocol.profile import EXHAUSTIVE
@@ -17,3 +18,14 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("suite")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put the slowest kinds of tests first: two workers then end at about the same time."""
+    items.sort(key=_speed)
+
+
+def _speed(item: pytest.Item) -> int:
+    if item.get_closest_marker("integration") or item.get_closest_marker("interop"):
+        return 0
+    return 1 if item.get_closest_marker("slow") else 2
