@@ -10,6 +10,10 @@ A crash may leave
                                                                   batches;
  5. epochs that begin above an older log start offset          -> earlier epochs are rebuilt from the batches.
 After a clean shutdown only 1 and 2 are checked.
+
+A crash cannot damage what was flushed: a log that ends below its checkpointed recovery point has lost records to rot
+or to an operator (`LostRecords`). Such a log ends before the damage too, without the segments behind it: a log never
+has a hole. The loss is reported, and the broker does not register as one that kept its records.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -41,9 +45,11 @@ from storage.segment import (
     ScannedBatch,
     segment_file_name,
 )
+from storage.segment_checks import has_batch_beyond, indexes_lie_within, shows_compaction, tail_is_whole
 from storage.segments import Segments
 from storage.snapshots import ProducerSnapshots
 
+_WHOLE_LOG = 2**63 - 1
 _INDEX_SUFFIXES = (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX)
 
 
@@ -56,6 +62,18 @@ class LogCheckpoint(NamedTuple):
     clean_shutdown: bool
     recovery_point: int
     log_start_offset: int | None
+
+
+class LostRecords(NamedTuple):
+    """Flushed records that recovery did not find: those with offsets in [first_offset, end_offset).
+
+    `path` is the file that is damaged or ends too early, at byte `position`; the directory, without any segment.
+    """
+
+    first_offset: int
+    end_offset: int
+    path: str
+    position: int
 
 
 class LoadedLog(NamedTuple):
@@ -80,6 +98,7 @@ class RecoveryReport:
     removed_segments: list[int] = field(default_factory=list)
     damaged: list[int] = field(default_factory=list)
     """Base offsets of segments below the recovery point whose index was lost or wrong, or whose last batch was torn."""
+    lost: LostRecords | None = None
 
 
 class LogLoader:
@@ -104,6 +123,7 @@ class LogLoader:
         self._directory = directory
         self._config = config
         self._clean, self._recovery_point, log_start_offset = checkpoint
+        self._flushed_end = self._recovery_point
         self._log_start_offset = log_start_offset or 0
         self._may_start_below = may_start_below and log_start_offset is not None
         self._now_ms = now_ms
@@ -126,12 +146,13 @@ class LogLoader:
         segments = self._open_segments(bases)
         segments, producers = self._recover(segments, epochs, snapshots)
         end = segments[-1].next_offset if segments else 0
+        self._note_lost(segments, end)
         if not segments or end < self._log_start_offset:
             segments, end, producers = self._start_over(segments, epochs, snapshots)
         log_start = self._log_start_offset
         if not self._may_start_below:
             log_start = max(log_start, segments[0].base_offset)
-        epochs.truncate_from_end(end + 1 if self._clean else end)
+        epochs.truncate_from_end(end + 1 if self._clean and self._recovery.lost is None else end)
         if not self._clean and not self._may_start_below:
             _restore_first_epochs(epochs, segments, log_start, end)
         epochs.truncate_from_start(log_start)
@@ -173,9 +194,9 @@ class LogLoader:
         for segment, following in pairwise(segments):
             segment.next_offset = following.base_offset
             is_damaged = segment.base_offset in self._recovery.damaged
-            if not self._clean and not is_damaged and not _indexes_lie_within(segment):
+            if not self._clean and not is_damaged and not indexes_lie_within(segment):
                 self._recovery.damaged.append(segment.base_offset)
-        if segments and self._clean and not _tail_is_whole(segments[-1]):
+        if segments and self._clean and not tail_is_whole(segments[-1]):
             self._recovery.damaged.append(segments[-1].base_offset)
         return segments
 
@@ -202,7 +223,7 @@ class LogLoader:
         An index is not empty where it must have entries and, after a crash, points into the segment.
         """
         if not len(segment.offset_index.entries):
-            return not _has_batch_beyond(segment, self._config.index_interval_bytes)
+            return not has_batch_beyond(segment, self._config.index_interval_bytes)
         if self._clean:
             return True
         offset, position = segment.offset_index.last
@@ -230,18 +251,21 @@ class LogLoader:
                 epochs.truncate_from_end(max(segment.base_offset, self._recovery_point))
             following = segments[number + 1] if number + 1 < len(segments) else None
             end = None if following is None else following.base_offset
-            scan = _Scan(segment, epochs if is_suspect else None, self._log_start_offset, producers)
+            known_to = self._recovery_point if is_suspect else _WHOLE_LOG
+            scan = _Scan(segment, epochs, known_to, self._log_start_offset, producers)
             intact = scan.run(self._recovery, end)
-            if following is not None and is_suspect and (not intact or self._has_hole(segment, following)):
-                self._drop(segments[number + 1 :], snapshots, segment.next_offset)
-                return segments[: number + 1], producers
-            if following is not None:
-                segment.next_offset = following.base_offset
-                segment.finish()
-                if not is_suspect:
-                    segment.sync(indexes=True)  # no flush syncs files below the recovery point
-                producers.end_offset = following.base_offset
-                snapshots.take(producers)
+            if following is not None and self._ends_log(segment, following, intact=intact, is_suspect=is_suspect):
+                self._drop(segments[number + 1 :], snapshots, segment.next_offset)  # first: a crash leaves no hole
+                segments, following = segments[: number + 1], None
+            scan.cut()
+            if following is None:
+                break
+            segment.next_offset = following.base_offset
+            segment.finish()
+            if not is_suspect:
+                segment.sync(indexes=True)  # no flush syncs files below the recovery point
+            producers.end_offset = following.base_offset
+            snapshots.take(producers)
         if segments and producers is None:
             segments[-1].resume()
         self._sync_cuts(segments)
@@ -257,6 +281,23 @@ class LogLoader:
         below = [segment.base_offset for segment in segments if segment.base_offset < self._recovery_point]
         return below[-1] if below else -1
 
+    def _ends_log(self, segment: LogSegment, following: LogSegment, *, intact: bool, is_suspect: bool) -> bool:
+        """Whether the log ends with `segment`, because batches between it and `following` are missing.
+
+        A segment of deleted records need not be complete.
+        """
+        if following.base_offset <= self._log_start_offset and not is_suspect:
+            return False
+        return not intact or (is_suspect and self._has_hole(segment, following))
+
+    def _note_lost(self, segments: list[LogSegment], end: int) -> None:
+        """Record a loss of flushed records. Records below the log start offset are deleted."""
+        first = max(end, self._log_start_offset)
+        if first < self._flushed_end:
+            path = segments[-1].path(LOG_SUFFIX) if segments else self._directory
+            size = segments[-1].size if segments else 0
+            self._recovery.lost = LostRecords(first, self._flushed_end, path, size)
+
     def _has_hole(self, segment: LogSegment, following: LogSegment) -> bool:
         """Whether batches at the end of `segment` are missing although `following` exists.
 
@@ -266,7 +307,7 @@ class LogLoader:
             return False
         if segment.next_offset > following.base_offset or not self._config.is_compacted:
             return True
-        return not _shows_compaction(segment)
+        return not shows_compaction(segment)
 
     def _drop(self, segments: list[LogSegment], snapshots: ProducerSnapshots, end: int) -> None:
         """Remove segments, the last first, so that a crash midway leaves no gap."""
@@ -277,6 +318,7 @@ class LogLoader:
         self._fs.sync_directory(self._directory)
 
     def _sync_cuts(self, segments: list[LogSegment]) -> None:
+        """Sync the end of the log, so that a power failure does not bring back what was cut off."""
         if (self._recovery.cut_bytes or self._recovery.preallocated_bytes) and segments:
             segments[-1].sync(indexes=False)
 
@@ -324,32 +366,47 @@ class LogLoader:
 class _Scan:
     """A scan of one whole segment: checks every batch, rebuilds the indexes, and derives epochs and producers.
 
-    Batches below the log start offset set no epochs: a follower that was truncated there keeps them, and may have
-    continued with a history of lower epochs.
+    The checksum of a batch does not cover its leader epoch. Below `known_to` the epoch must be the one in `epochs`;
+    from there on epochs must not decrease, and new ones are added. Batches below the log start offset neither set
+    epochs nor need the right one: a follower that was truncated there keeps them, and may have continued with a history
+    of lower epochs.
     """
 
     def __init__(
-        self, segment: LogSegment, epochs: LeaderEpochs | None, log_start_offset: int, producers: ProducerState
+        self,
+        segment: LogSegment,
+        epochs: LeaderEpochs,
+        known_to: int,
+        log_start_offset: int,
+        producers: ProducerState,
     ) -> None:
         self._segment = segment
         self._epochs = epochs
+        self._known_to = known_to
         self._log_start_offset = log_start_offset
         self._producers = producers
         self._expected = segment.base_offset
+        self._has_rest = False
 
     def run(self, recovery: RecoveryReport, end: int | None) -> bool:
-        """Scan the segment and cut it before the first invalid batch; return whether no batch can be missing.
+        """Scan the segment up to the first invalid batch; return whether no batch can be missing. `cut` must follow.
 
         `end` is the base offset of the following segment. The end of a preallocated file is no damage: a power failure
         may undo the cut at its end.
         """
         recovery.scanned_bytes += self._segment.size
         cut = self._segment.rebuild(self._accept)
+        self._has_rest = cut.size > 0
         if cut.is_preallocated and (end is None or self._segment.next_offset == end):
             recovery.preallocated_bytes += cut.size
             return True
         recovery.cut_bytes += cut.size
         return cut.size == 0
+
+    def cut(self) -> None:
+        """Cut the segment before the first invalid batch, after the segments behind it were removed."""
+        if self._has_rest:
+            self._segment.cut()
 
     def _accept(self, batch: ScannedBatch) -> bool:
         header = batch.header
@@ -359,14 +416,24 @@ class _Scan:
             marker = marker_of(header, batch.batch)
         except CorruptBatch:
             return False
-        is_news = header.last_offset >= self._log_start_offset
-        if self._epochs is not None and is_news and header.leader_epoch > self._epochs.latest_epoch:
-            self._epochs.assign(header.leader_epoch, header.base_offset)
+        if header.last_offset >= self._log_start_offset and not self._accept_epoch(header):
+            return False
         aborted = apply_to_producers(self._producers, header, marker)
         if aborted is not None:
             self._segment.txn_index.append(aborted)
         self._expected = header.next_offset
         return True
+
+    def _accept_epoch(self, header: BatchHeader) -> bool:
+        """Whether a batch has the right leader epoch; records a new one. Batches of old clients have none."""
+        epoch, offset, epochs = header.leader_epoch, header.base_offset, self._epochs
+        if epoch == UNDEFINED_EPOCH:
+            return True
+        if offset < self._known_to:
+            return epochs.epoch_for_offset(offset) in (epoch, None)
+        if epoch > epochs.latest_epoch:
+            epochs.assign(epoch, offset)
+        return epoch == epochs.latest_epoch
 
     def _is_plausible(self, header: BatchHeader) -> bool:
         return (
@@ -405,46 +472,3 @@ def _headers_between(segments: Iterable[LogSegment], start: int, end: int) -> It
                         return
                     if header.last_offset >= start:
                         yield header
-
-
-def _tail_is_whole(segment: LogSegment) -> bool:
-    """Whether the batches after the last index entry end at the end of the file."""
-    end = segment.offset_index.last.position
-    try:
-        for position, header in segment.headers(end):
-            end = position + header.size
-    except MalformedBatch:
-        return False
-    return end == segment.size
-
-
-def _indexes_lie_within(segment: LogSegment) -> bool:
-    """Whether the indexes of a finished segment hold whole entries only, and the last entries lie within its
-    offsets.
-    """
-    indexes = segment.offset_index, segment.time_index
-    lasts = [index.last.offset for index in indexes if len(index.entries)]
-    is_whole = all(index.entries.is_whole for index in indexes) and segment.time_index.ascends
-    return is_whole and all(segment.base_offset <= offset < segment.next_offset for offset in lasts)
-
-
-def _has_batch_beyond(segment: LogSegment, interval: int) -> bool:
-    """Whether a batch begins after the first batch that lies beyond one index interval."""
-    crossed = False
-    try:
-        for position, _ in segment.headers():
-            if crossed:
-                return True
-            crossed = position > interval
-    except MalformedBatch:
-        return True
-    return False
-
-
-def _shows_compaction(segment: LogSegment) -> bool:
-    expected = segment.base_offset
-    for _, header in segment.headers():
-        if header.base_offset != expected or header.record_count != header.last_offset_delta + 1:
-            return True
-        expected = header.next_offset
-    return False

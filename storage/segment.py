@@ -78,7 +78,7 @@ def segment_file_name(base_offset: int, suffix: str) -> str:
 
 
 class Cut(NamedTuple):
-    """The bytes that a repair cut off. `is_preallocated`: they begin with zeros, as preallocation leaves them."""
+    """The bytes that a repair cuts off. `is_preallocated`: they begin with zeros, as preallocation leaves them."""
 
     size: int
     is_preallocated: bool
@@ -415,10 +415,7 @@ class LogSegment:
         self._cursors.clear()
 
     def rebuild(self, accept: Callable[[ScannedBatch], bool]) -> Cut:
-        """Rebuild size and indexes from the batches up to the first that `accept` rejects, and cut off the rest.
-
-        The cut is not synced.
-        """
+        """Rebuild size and indexes from the batches up to the first that `accept` rejects; `cut` removes the rest."""
         old_size = self.size
         self.clear_indexes()
         self.size = 0
@@ -427,10 +424,11 @@ class LogSegment:
             if not accept(batch):
                 break
             self.note(batch.header.size, batch.header.last_offset, batch.header.max_timestamp)
-        cut = Cut(old_size - self.size, not any(self.file.read(self.size, HEADER_SIZE)))
-        if cut.size:
-            self.file.truncate(self.size)
-        return cut
+        return Cut(old_size - self.size, not any(self.file.read(self.size, HEADER_SIZE)))
+
+    def cut(self) -> None:
+        """Cut off the bytes after the last batch. The cut is not synced."""
+        self.file.truncate(self.size)
 
     def truncate_to(self, offset: int) -> None:
         """Cut the segment before the first batch whose last offset is at least `offset`, and sync the cut."""

@@ -64,7 +64,9 @@ def controller_families(
     ]
 
 
-def log_families(*, logs: Callable[[], Iterable[LogFigures]], offline_log_directory_count: Number) -> list[Family]:
+def log_families(
+    *, logs: Callable[[], Iterable[LogFigures]], offline_log_directory_count: Number, damaged_log_count: Number
+) -> list[Family]:
     """Return the gauges of Log and LogManager. The series of a partition end with its log.
 
     `logs` iterates over a snapshot of its own, like `Family.read`; prefer a generator.
@@ -84,6 +86,11 @@ def log_families(*, logs: Callable[[], Iterable[LogFigures]], offline_log_direct
             "kafka_log_logmanager_offlinelogdirectorycount",
             "Log directories that failed and are offline",
             offline_log_directory_count,
+        ),
+        gauge(
+            "ottla_log_damaged_logs",
+            "Logs that had lost flushed records when this node started; their names and offsets are in its log",
+            damaged_log_count,
         ),
     ]
 

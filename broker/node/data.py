@@ -2,13 +2,14 @@
 
 import random
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from broker.config.broker_config import BrokerConfig
 from broker.fetch.sessions import FetchSessions
 from broker.groups.config import GroupConfig
 from broker.groups.shard import GroupShard
+from broker.logs import EventLog
 from broker.metadata.image.metadata_image import MetadataImage
 from broker.node.metadata import MetadataPart
 from broker.node.runtime import NodeRuntime
@@ -39,8 +40,12 @@ from broker.runtime.replication.throttles import ReplicationThrottles
 from protocol.records.compression import Codec
 from storage.compaction.cleaner import LogCleaner
 from storage.config import LogConfig
+from storage.directories.checkpoints import TopicPartition
 from storage.directories.log_dirs import LogDirs
 from storage.directories.removals import PendingRemovals
+from storage.recovery import LostRecords
+
+_log = EventLog("broker.storage")
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,12 +76,27 @@ class DataPart:
 
 
 def load_logs(log_dirs: LogDirs, config: DynamicConfig, image: MetadataImage, now_ms: int) -> None:
-    """Open and recover every log. Blocks."""
+    """Open and recover every log, and report lost records. Blocks."""
     log_dirs.load(
         lambda topic: config.log_config(image, topic),
         now_ms=now_ms,
         threads_per_directory=config.current.num_recovery_threads_per_data_dir,
     )
+    report_losses(log_dirs.losses)
+
+
+def report_losses(losses: Iterable[tuple[TopicPartition, LostRecords]]) -> None:
+    """Log the records that were flushed and are lost."""
+    for partition, lost in losses:
+        _log.error(
+            "The log has lost records that were flushed, and ends before them: the replica fetches them from the "
+            "leader; if no other replica has them, restore the file from a backup",
+            partition=f"{partition.topic}-{partition.partition}",
+            offset=lost.first_offset,
+            last_offset=lost.end_offset - 1,
+            file=lost.path,
+            position=lost.position,
+        )
 
 
 def settle_duplicates(
@@ -91,8 +111,10 @@ def settle_duplicates(
         partition: current_log(found, image.topics.by_name(partition.topic), broker_id)
         for partition, found in log_dirs.contested.items()
     }
+    reported = len(log_dirs.losses)
     for partition, log in chosen.items():
         store.choose_log(partition, log, config_of(partition.topic))
+    report_losses(log_dirs.losses[reported:])
 
 
 def set_aside_strays(store: LogStore, log_dirs: LogDirs, image: MetadataImage, broker_id: int) -> None:

@@ -157,4 +157,5 @@ def _logs(data: DataPart) -> list[Family]:
     return log_families(
         logs=figures,
         offline_log_directory_count=lambda: sum(not directory.is_online for directory in directories),
+        damaged_log_count=lambda: len(data.log_dirs.losses),
     )

@@ -47,6 +47,7 @@ from storage.directories.removals import UnsyncedRemovals
 from storage.errors import CorruptCheckpoint, LogDirFailure, StorageError
 from storage.files import FileSystem, base_name, join, parent
 from storage.log import Log
+from storage.recovery import LostRecords
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -79,6 +80,8 @@ class LogDirs:
         self.unsynced_removals = UnsyncedRemovals(fs, self.checkpoints.write_all, self._guarded)
         self._preferred: dict[TopicPartition, LogDir] = {}
         self._contested: dict[TopicPartition, list[FoundLog]] = {}
+        self.losses: list[tuple[TopicPartition, LostRecords]] = []
+        """Logs that were found without records that had been flushed, in this run."""
 
     # -- opening ---------------------------------------------------------------------------------------------------
 
@@ -223,15 +226,17 @@ class LogDirs:
             before_truncation=self.checkpoints.before_truncation,
         )
         log.advance_high_watermark(checkpoints.high_watermarks.get(entry.partition, 0))
+        if log.recovery.lost is not None:
+            self.losses.append((entry.partition, log.recovery.lost))
         return log
 
     @property
     def previous_broker_epoch(self) -> int:
-        """The broker epoch of the last run if it stopped cleanly in every directory; the next registration reports
-        it.
+        """The broker epoch of the last run if it stopped cleanly in every directory and no log has lost flushed
+        records; the next registration reports it.
         """
         epochs = {directory.previous_epoch for directory in self.directories if directory.is_online}
-        if len(self.online) < len(self.directories) or len(epochs) != 1:
+        if self.losses or len(self.online) < len(self.directories) or len(epochs) != 1:
             return UNKNOWN_BROKER_EPOCH
         epoch = epochs.pop()
         return UNKNOWN_BROKER_EPOCH if epoch is None else epoch

@@ -56,7 +56,7 @@ class History:
     # -- verbs -----------------------------------------------------------------------------------------------------
 
     def open(self, *, clean: bool) -> Log:
-        return Log.open(
+        log = Log.open(
             self.fs,
             DIRECTORY,
             self.config,
@@ -67,6 +67,8 @@ class History:
             jitter=lambda bound: 0,
             before_truncation=self.checkpoint,
         )
+        assert log.recovery.lost is None
+        return log
 
     def checkpoint(self, log: Log) -> None:
         write_offsets(self.fs, RECOVERY_POINTS, {PARTITION: log.recovery_point})

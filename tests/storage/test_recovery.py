@@ -17,6 +17,7 @@ from storage.errors import LogDirFailure
 from storage.files import join, read_file, write_file
 from storage.log import Log
 from storage.producer_state import Origin
+from storage.recovery import LostRecords
 from storage.segment import CLEANED_SUFFIX, LogSegment
 from tests.support.fakes.memory_files import MemoryFileSystem, Operation
 from tests.support.fakes.transaction_markers import end_transaction_marker
@@ -299,6 +300,110 @@ def test_transaction_index_is_rebuilt_for_transactions_that_span_segments(fs: Me
     again = opened(fs, recovery_point=4)
     assert again.aborted_transactions(0, 5) == [(1, 0, 4, 5)]
     assert again.producers.open_transactions == {}
+
+
+# -- lost records --------------------------------------------------------------------------------------------------
+
+
+def rot(fs: MemoryFileSystem, base: int, position: int) -> None:
+    """Flip a bit of a segment, and lose its offset index."""
+    data = bytearray(read_file(fs, name(base)))
+    data[position] ^= 1
+    write_file(fs, name(base), bytes(data), sync=True)
+    fs.remove(name(base, ".index"))
+    fs.sync_directory(DIRECTORY)
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_rot_below_the_recovery_point_leaves_no_hole_and_is_reported(fs: MemoryFileSystem, clean: bool) -> None:
+    written = filled(fs, 20)
+    size = len(written[0])
+    rot(fs, 5, 2 * size + 65)
+    log = opened(fs, clean=clean, recovery_point=20)
+    assert content(log) == b"".join(written[:7])
+    assert (bases(log), log.log_end_offset, log.recovery_point) == ([0, 5], 7, 7)
+    assert log.recovery.lost == LostRecords(7, 20, name(5), 2 * size)
+    assert log.recovery.removed_segments == [15, 10]
+    assert log.epochs.entries == [(0, 0), (1, 4)]
+    assert log.producers.entries[1].last_sequence == 6
+
+
+def test_torn_batch_above_the_recovery_point_is_no_loss(fs: MemoryFileSystem) -> None:
+    filled(fs, 7)
+    write_file(fs, name(5), read_file(fs, name(5))[:-1], sync=False)
+    assert opened(fs, recovery_point=6).recovery.lost is None
+
+
+def test_torn_batch_below_the_recovery_point_is_reported(fs: MemoryFileSystem) -> None:
+    size = len(filled(fs, 7)[0])
+    write_file(fs, name(5), read_file(fs, name(5))[:-1], sync=False)
+    for clean in (False, True):
+        assert opened(fs, recovery_point=7, clean=clean).recovery.lost == LostRecords(6, 7, name(5), size)
+
+
+def test_lost_segments_are_reported(fs: MemoryFileSystem) -> None:
+    filled(fs, 7)
+    for base in (0, 5):
+        fs.remove(name(base))
+    assert opened(fs, recovery_point=7).recovery.lost == LostRecords(0, 7, DIRECTORY, 0)
+
+
+def test_records_above_the_recovery_point_before_the_epochs_were_lost_are_no_loss(fs: MemoryFileSystem) -> None:
+    filled(fs, 7)
+    write_file(fs, join(DIRECTORY, "leader-epoch-checkpoint"), b"nonsense", sync=False)
+    assert opened(fs, recovery_point=7).recovery.lost is None
+
+
+def test_rot_below_the_log_start_offset_is_no_loss(fs: MemoryFileSystem) -> None:
+    written = filled(fs, 20)
+    rot(fs, 5, 65)
+    log = opened(fs, recovery_point=20, log_start_offset=12)
+    assert (log.log_end_offset, log.recovery.lost) == (20, None)
+    assert bytes(log.read(12, 1, 20).data) == written[12]
+
+
+@pytest.mark.parametrize("step", range(36))
+def test_interrupted_cut_of_a_damaged_log_leaves_no_hole(step: int) -> None:
+    """The recovery of a damaged log fails at one of its operations, and the power fails."""
+    fs = MemoryFileSystem()
+    filled(fs, 25)
+    rot(fs, 5, 65)
+    operations: tuple[Operation, ...] = ("remove", "sync_directory", "sync", "truncate")
+    fs.fail(operations[step % 4], skip=step // 4)
+    with contextlib.suppress(LogDirFailure):
+        opened(fs, recovery_point=25)
+    fs.faults.clear()
+    fs.crash(Random(step))
+    log = opened(fs, recovery_point=25)
+    offsets = [header.base_offset for segment in log.segments for _, header in segment.headers()]
+    assert offsets == list(range(log.log_end_offset))
+    assert log.recovery.lost is not None
+    assert (log.recovery.lost.first_offset, log.recovery.lost.end_offset) == (log.log_end_offset, 25)
+
+
+def with_epoch(fs: MemoryFileSystem, base: int, position: int, epoch: int) -> None:
+    """Change the leader epoch of a batch, which the checksum of the batch does not cover, and lose the index."""
+    data = bytearray(read_file(fs, name(base)))
+    data[position + 12 : position + 16] = epoch.to_bytes(4)
+    write_file(fs, name(base), bytes(data), sync=True)
+    fs.remove(name(base, ".index"))
+
+
+@pytest.mark.parametrize("epoch", [0, 3])
+@pytest.mark.parametrize("clean", [True, False])
+def test_wrong_epoch_below_the_recovery_point_is_damage(fs: MemoryFileSystem, epoch: int, clean: bool) -> None:
+    written = filled(fs, 20)
+    with_epoch(fs, 5, len(written[0]), epoch)
+    log = opened(fs, clean=clean, recovery_point=20)
+    assert (log.log_end_offset, log.epochs.entries) == (6, [(0, 0), (1, 4)])
+    assert log.recovery.lost == LostRecords(6, 20, name(5), len(written[0]))
+
+
+def test_decreasing_epoch_above_the_recovery_point_is_damage(fs: MemoryFileSystem) -> None:
+    written = filled(fs, 20)
+    with_epoch(fs, 5, len(written[0]), 0)
+    log = opened(fs, recovery_point=5)
+    assert (log.log_end_offset, log.epochs.entries, log.recovery.lost) == (6, [(0, 0), (1, 4)], None)
 
 
 # -- unfinished changes --------------------------------------------------------------------------------------------

@@ -292,7 +292,8 @@ class SegmentCopyTask:
         tools.quota.take(facts.size_bytes)
         tools.copying[term.id] = segment.id.id
         files = files_of(tools.fs, term.partition.log, local, facts)
-        watch, watched = WatchedFiles.over(tools.fs, segment, files.log)
+        epochs_known_from = term.partition.log.epochs.entries[0].start_offset
+        watch, watched = WatchedFiles.over(tools.fs, segment, files.log, epochs_known_from)
         tools.bandwidth.begin(term.id, facts.size_bytes, lambda: watch.bytes_read, tools.clock.monotonic_ms())
         self._attempt = CopyAttempt(
             term.partition.log, local, segment, replace(files, fs=watched), watch, tools.clock.monotonic_ms()

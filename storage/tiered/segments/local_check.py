@@ -1,8 +1,9 @@
-"""Check of a local segment while it is copied: readable files, batches in place, valid checksums.
+"""Check of a local segment while it is copied: readable files, batches in place, valid checksums, right leader epochs.
 
 The check sees the bytes on their way to remote storage, so the file is read once and what is checked is what is stored.
 It runs on the copier's thread. Rot on one disk must not reach remote storage: once a segment is copied, the intact
-replicas of other brokers expire.
+replicas of other brokers expire. The checksum of a batch does not cover its leader epoch, which is compared with the
+epochs in the segment's metadata.
 """
 
 import struct
@@ -11,28 +12,37 @@ from contextlib import closing, contextmanager
 from typing import Final, NoReturn, cast
 
 from protocol.primitives import Buffer
-from protocol.records.batch import ATTRIBUTES_POSITION, HEADER_SIZE, LENGTH_PREFIX_SIZE, MAGIC
+from protocol.records.batch import ATTRIBUTES_POSITION, HEADER_SIZE, LENGTH_PREFIX_SIZE, MAGIC, NO_LEADER_EPOCH
 from protocol.records.compiled import crc32c
 from storage.files import File, FileSystem
 from storage.tiered.errors import CorruptLocalSegment
 from storage.tiered.segment_metadata import RemoteSegment
 from storage.tiered.segments.store_errors import file_errors
 
-_FIELDS: Final = struct.Struct(">qi4xbI2xi")
-"""Base offset, batch length, magic, CRC and last offset delta of a batch header."""
+_FIELDS: Final = struct.Struct(">qiibI2xi")
+"""Base offset, batch length, leader epoch, magic, CRC and last offset delta of a batch header."""
 _CHUNK_BYTES: Final = 1 << 20
+_NO_END: Final = 1 << 63
 
 
 class LocalSegmentCheck:
-    """The check of one segment, fed with its bytes in ascending order. All methods raise CorruptLocalSegment."""
+    """The check of one segment, fed with its bytes in ascending order. All methods raise CorruptLocalSegment.
 
-    def __init__(self, segment: RemoteSegment, path: str) -> None:
+    `epochs_known_from`: the offset from which the log knows its leader epochs. Deleted records below may have others.
+    """
+
+    def __init__(self, segment: RemoteSegment, path: str, epochs_known_from: int) -> None:
         self.position = 0
         """Bytes seen from the beginning of the file."""
         self._segment = segment
         self._path = path
         self._tail: bytes = b""
         self._next_offset = segment.start_offset
+        self._epochs = segment.leader_epochs
+        self._known_from = epochs_known_from
+        self._epoch = self._epochs[0].epoch
+        self._epoch_count = 1
+        self._epoch_end = self._end_of_epoch()
 
     def feed(self, position: int, data: Buffer) -> None:
         """Check the bytes at a position; those seen before are skipped, and those behind a gap left to `feed_rest`."""
@@ -66,7 +76,7 @@ class LocalSegmentCheck:
         at, end, last_offset = 0, len(view), self._segment.end_offset
         left = self._segment.size_bytes - self.position + end
         while end - at >= HEADER_SIZE:
-            base, length, magic, crc, delta = _FIELDS.unpack_from(view, at)
+            base, length, epoch, magic, crc, delta = _FIELDS.unpack_from(view, at)
             size = length + LENGTH_PREFIX_SIZE
             if magic != MAGIC or not HEADER_SIZE <= size <= left - at:
                 self._refuse(f"no batch at byte {self.position - end + at}")
@@ -76,9 +86,22 @@ class LocalSegmentCheck:
                 self._refuse(f"the checksum of the batch at offset {base}, byte {self.position - end + at}, is wrong")
             if base < self._next_offset or delta < 0 or base + delta > last_offset:
                 self._refuse(f"offset {base} at byte {self.position - end + at} is out of place")
+            while base >= self._epoch_end:
+                self._begin_epoch()
+            if epoch != self._epoch and base >= self._known_from and epoch != NO_LEADER_EPOCH:
+                self._refuse(f"the batch at offset {base} has leader epoch {epoch}, the log has {self._epoch}")
             self._next_offset = base + delta + 1
             at += size
         return at
+
+    def _begin_epoch(self) -> None:
+        self._epoch = self._epochs[self._epoch_count].epoch
+        self._epoch_count += 1
+        self._epoch_end = self._end_of_epoch()
+
+    def _end_of_epoch(self) -> int:
+        is_last = self._epoch_count == len(self._epochs)
+        return _NO_END if is_last else self._epochs[self._epoch_count].start_offset
 
     def _refuse(self, fault: str) -> NoReturn:
         raise CorruptLocalSegment(f"{self._path}: {fault}")
@@ -114,17 +137,19 @@ class WatchedFiles:
     wrap or replace an error of a read: `fault` and `disk_error` keep the first ones.
     """
 
-    def __init__(self, fs: FileSystem, segment: RemoteSegment, log: str) -> None:
+    def __init__(self, fs: FileSystem, segment: RemoteSegment, log: str, epochs_known_from: int) -> None:
         self._fs = fs
         self._log = log
-        self._check = LocalSegmentCheck(segment, log)
+        self._check = LocalSegmentCheck(segment, log, epochs_known_from)
         self.fault: CorruptLocalSegment | None = None
         self.disk_error: OSError | None = None
 
     @classmethod
-    def over(cls, fs: FileSystem, segment: RemoteSegment, log: str) -> tuple["WatchedFiles", FileSystem]:
+    def over(
+        cls, fs: FileSystem, segment: RemoteSegment, log: str, epochs_known_from: int
+    ) -> tuple["WatchedFiles", FileSystem]:
         """Return the watch, also as a file system."""
-        watch = cls(fs, segment, log)
+        watch = cls(fs, segment, log, epochs_known_from)
         return watch, cast(FileSystem, watch)
 
     @property

@@ -151,7 +151,9 @@ class TestNode:
 
     async def test_log_metrics_are_labelled_by_partition(self) -> None:
         logs = [LogFigures("a", 0, 100, 1, 5, 9), LogFigures("a", 1, 200, 2, 0, 7, retention_bytes=150)]
-        values = await scrape(log_families(logs=lambda: logs, offline_log_directory_count=fixed(1)))
+        values = await scrape(
+            log_families(logs=lambda: logs, offline_log_directory_count=fixed(1), damaged_log_count=fixed(2))
+        )
         assert values['kafka_log_log_size{partition="1",topic="a"}'] == 200
         assert values['kafka_log_log_retentionsizeinpercent{partition="0",topic="a"}'] == 0
         assert values['kafka_log_log_retentionsizeinpercent{partition="1",topic="a"}'] == 133
@@ -159,6 +161,7 @@ class TestNode:
         assert values['kafka_log_log_logstartoffset{partition="0",topic="a"}'] == 5
         assert values['kafka_log_log_logendoffset{partition="0",topic="a"}'] == 9
         assert values["kafka_log_logmanager_offlinelogdirectorycount{}"] == 1
+        assert values["ottla_log_damaged_logs{}"] == 2
 
     async def test_network_metrics_are_labelled_by_listener(self) -> None:
         backlog = RequestBacklog(10, 1000)

@@ -2,12 +2,14 @@
 
 import asyncio
 from collections.abc import Callable
+from itertools import pairwise
 from typing import cast
 
 from protocol.ids import BrokerId
 from protocol.records.batch import ATTRIBUTES_POSITION, LENGTH_PREFIX_SIZE
+from storage.directories.checkpoints import read_offsets
 from storage.log import Log
-from storage.segment import LOG_SUFFIX, LogSegment
+from storage.segment import INDEX_SUFFIX, LOG_SUFFIX, LogSegment
 from storage.tiered.bucket.partition_objects import PartitionObjects
 from storage.tiered.cache.index_cache import IndexCache
 from storage.tiered.remote_storage import RemoteStorageManager
@@ -15,7 +17,7 @@ from storage.tiered.segment_metadata import RemoteSegment, SegmentState
 from storage.tiered.segments.reading import SegmentReader
 from tests.simulation.remote_log.metadata import PARTITION, BrokerMetadata, cache_of
 from tests.simulation.remote_log.replicas import Replicas
-from tests.simulation.remote_log.state import CLUSTER_ID, Rot, Server, State, SteppedClock
+from tests.simulation.remote_log.state import CLUSTER_ID, RECORDS, Rot, Server, State, SteppedClock
 from tests.simulation.remote_log.store import Connection
 from tests.simulation.remote_log.uplink import PausingPool, Uplink
 from tests.support.fakes.memory_files import MemoryFileSystem, Operation
@@ -88,33 +90,43 @@ class Failures:
             now_ms=server.clock.now_ms,
         )
         broker._remember_start = lambda log: self._remember_start(server)  # type: ignore[method-assign]
+        flushed_to, was_rotten = self._flushed_end(server), bool(server.present_rot())
         broker.start()
         replica = broker.replica()
         replica.on_log_start_moved = lambda: self.on_log_start(server, replica.log)  # type: ignore[method-assign]
         replica.low_watermark = lambda: self._low_watermark(replica.log)  # type: ignore[method-assign]
-        self._cut_behind_rot(server)
+        self._note_loss(server, flushed_to, was_rotten=was_rotten)
 
-    def _cut_behind_rot(self, server: Server) -> None:
-        """Truncate the log at a hole, as an operator does with a log directory that lost records.
+    def _note_loss(self, server: Server, flushed_to: int, *, was_rotten: bool) -> None:
+        """Check that a log ends before its flushed end because of rot alone, and that the broker says so.
 
-        A start after a power loss rebuilds the lost index of a closed segment. As in Kafka, it cuts the segment at
-        a rotten batch, and keeps the segments after it.
+        A broker that has lost flushed records does not register as one that kept them: the controllers take it out of
+        the in-sync replicas.
         """
-        log, fs = server.log, server.broker.fs
-        paths = {rot.path: rot for rot in server.rotten if not rot.is_deleted(fs)}
-        for segment in list(log.segments)[:-1]:
-            rot = paths.get(segment.path(LOG_SUFFIX))
-            if rot is None or segment.size >= len(rot.prefix):
-                continue
-            ends = [header.next_offset for _, header in segment.headers()]
-            hole, now_ms = max(ends, default=segment.base_offset), server.clock.now_ms()
-            if hole > log.log_start_offset:
-                log.truncate_to(hole, now_ms=now_ms)
-            else:
-                log.truncate_fully_and_start_at(log.log_start_offset, now_ms=now_ms)
-            self._state.counts.add("holes after rotten bytes")
-            self._state.note(f"the log of {server.id} is cut at {hole}, where it has a hole")
-            return
+        state, log, losses = self._state, server.log, server.broker.dirs.losses
+        if bool(losses) != (max(log.log_end_offset, log.log_start_offset) < flushed_to):
+            state.violated("FlushedIsKept", f"{log} on {server.id} reports {losses}, it was flushed to {flushed_to}")
+        if losses and not was_rotten:
+            state.violated("FlushedIsKept", f"{log} on {server.id} has lost records without any rot: {losses}")
+        if was_rotten:
+            self._check_holes(server)
+        if losses:
+            state.in_sync.discard(server.id)
+            state.counts.add("logs cut at rotten bytes")
+            state.note(f"{log} of {server.id} is cut at rotten bytes: {losses}")
+
+    def _check_holes(self, server: Server) -> None:
+        """Check that no batch is missing between two others; the rest of their headers may be rotten."""
+        log = server.log
+        bases = [header.base_offset for segment in log.segments for _, header in segment.headers()]
+        for before, base in pairwise(bases):
+            if base - before > RECORDS and base > log.log_start_offset:
+                self._state.violated("LogsHaveNoHoles", f"{log} on {server.id} has one between {before} and {base}")
+
+    @staticmethod
+    def _flushed_end(server: Server) -> int:
+        """Return the checkpointed recovery point of the log."""
+        return max(read_offsets(server.broker.fs, "d/recovery-point-offset-checkpoint").values(), default=0)
 
     def _remember_start(self, server: Server) -> "asyncio.Future[None]":
         """Write the log start checkpoint; a disk may stall before."""
@@ -207,6 +219,7 @@ class Failures:
             state.note(f"{server.id} loses power")
             await self._end(server)
             server.broker.fs.crash(self._random)
+            self._lose_indexes(server)
         if all(not server.is_up for server in state.servers):
             state.leader = None
         for server in struck:
@@ -214,6 +227,14 @@ class Failures:
                 if any(each.is_up for each in state.servers):
                     self._replicas.on_down(server)
                 self._restart(server)
+
+    def _lose_indexes(self, server: Server) -> None:
+        """Lose the offset indexes of some rotten segments, so that the next start reads these segments."""
+        fs = server.broker.fs
+        for rot in server.present_rot():
+            index = rot.path.removesuffix(LOG_SUFFIX) + INDEX_SUFFIX
+            if fs.exists(index) and self._random.random() < 0.5:
+                fs.remove(index)
 
     # ---- disks
 
@@ -339,8 +360,12 @@ def _are_rivals(one: RemoteSegment, other: RemoteSegment) -> bool:
 
 
 def _checked_position(log: bytes | bytearray, position: int) -> int:
-    """Return the position or a later one in its batch that the batch's checksum covers."""
+    """Return the position, or another one of its batch that the checks of a copy cover: the leader epoch, which no
+    checksum covers, in a quarter of all cases, or a later one.
+    """
     start = 0
     while position >= (end := start + LENGTH_PREFIX_SIZE + int.from_bytes(log[start + 8 : start + LENGTH_PREFIX_SIZE])):
         start = end
+    if position % 4 == 0:
+        return start + LENGTH_PREFIX_SIZE + position // 4 % 4
     return max(position, start + ATTRIBUTES_POSITION)

@@ -16,6 +16,7 @@ from broker.runtime.remote_log.term_fence import TermFence
 from protocol.ids import LeaderEpoch
 from protocol.primitives import Buffer
 from storage.log import Log
+from storage.recovery import LogLoader
 from storage.tiered.bucket.audit import Audit
 from storage.tiered.bucket.reconcile import AuditedSegment, Coverage, Finding
 from storage.tiered.catalog.metadata_journal import KnownPartition
@@ -230,6 +231,23 @@ def local_checksums_are_not_compared() -> Iterator[None]:
         yield
 
 
+def local_epochs_are_not_compared() -> Iterator[None]:
+    """Copy local segments with wrong leader epochs."""
+    with patch.object(local_check, "NO_LEADER_EPOCH", ANY):
+        yield
+
+
+def segments_behind_rot_stay() -> Iterator[None]:
+    """Keep the segments behind a batch that is cut off below the recovery point, as Kafka does."""
+    ends_log = LogLoader._ends_log
+
+    def keep(loader: LogLoader, *args: Any, is_suspect: bool, **kwargs: Any) -> bool:
+        return is_suspect and ends_log(loader, *args, is_suspect=is_suspect, **kwargs)
+
+    with patch.object(LogLoader, "_ends_log", keep):
+        yield
+
+
 class _OffsetCoverage(Coverage):
     """Offsets that segments hold, whatever the leader epoch."""
 
@@ -302,6 +320,8 @@ PLANTED: dict[str, Planted] = {
         retries_reuse_the_segment_id,
         leases_are_not_renewed,
         local_checksums_are_not_compared,
+        local_epochs_are_not_compared,
+        segments_behind_rot_stay,
         collection_ignores_lineage,
         recovery_ignores_lineage,
         copy_lag_is_frozen,

@@ -48,6 +48,7 @@ class RemoteStorageCounts(Counts):
         "local deletions",
         "remote deletions",
         "rotten bytes on disks",
+        "logs cut at rotten bytes",
         "rotten bytes in the store",
         "outages",
         "copy lags during an outage",
@@ -67,7 +68,6 @@ class RemoteStorageCounts(Counts):
         "audits that failed",
         "segments collected",
     )
-    OPTIONAL = ("holes after rotten bytes",)
 
 
 def records_of(segment: RemoteSegment) -> set[tuple[int, int]]:

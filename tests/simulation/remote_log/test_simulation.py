@@ -36,6 +36,8 @@ FOUND_BY: dict[str, tuple[int, set[str]]] = {
     "retries_reuse_the_segment_id": (20, {"FinishedSegmentsStay"}),
     "leases_are_not_renewed": (40, {"RunningCopiesStay", "UploadsCount"}),
     "local_checksums_are_not_compared": (20, {"Readable", "EpochsMatch"}),
+    "local_epochs_are_not_compared": (60, {"Readable", "EpochsMatch"}),
+    "segments_behind_rot_stay": (40, {"LogsHaveNoHoles"}),
     "collection_ignores_lineage": (40, {"CollectionsKeepRecords", "Readable"}),
     "recovery_ignores_lineage": (40, {"NothingLeftOver", "AuditsAreRight", "Readable"}),
     "copy_lag_is_frozen": (5, {"GaugesAreTrue"}),
@@ -48,6 +50,8 @@ Most are found by the first seeds; stale listings and deposed leaders take some 
 
 
 FIRST_SEEDS = {
+    "local_epochs_are_not_compared": 21,
+    "segments_behind_rot_stay": 8,
     "listings_are_believed": 21,
     "collection_ignores_lineage": 21,
     "lost_segments_are_passed_over": 17,

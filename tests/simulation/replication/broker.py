@@ -175,6 +175,7 @@ class Broker:
             self.around.wires.listen(node.endpoint, self)
 
     def _note_recovered(self, log_dirs: LogDirs) -> None:
+        assert not log_dirs.losses or self.node.disk.is_rotten, f"flushed records are lost: {log_dirs.losses}"
         self.node.recovered = {ReplicaName(log.topic, log.partition): log.log_end_offset for log in log_dirs}
 
     def _take_up_roles(self, data: DataPart) -> None:

@@ -6,6 +6,7 @@ from typing import NamedTuple, Protocol
 
 from storage.directories.directory_names import parse_directory_name
 from storage.files import base_name, join, parent
+from storage.segment import INDEX_SUFFIX
 from tests.simulation.watched_disk import LoggedBatch, WatchedDisk
 from tests.support.fakes.memory_files import Operation
 
@@ -36,6 +37,8 @@ class PartitionDisk(WatchedDisk):
         self._witness = witness
         self.full_path: str | None = None
         """The log directory in which no file may grow."""
+        self.is_rotten = False
+        """Whether a bit has ever been flipped."""
         self._count = 0
 
     def maybe_fail(self, operation: Operation, path: str) -> None:
@@ -94,11 +97,19 @@ class PartitionDisk(WatchedDisk):
 
     def rot(self, name: ReplicaName, base_offset: int) -> None:
         """Flip a bit in the last byte of a batch."""
+        self.is_rotten = True
         path = self.log_path(name)
         for segment in [] if path is None else self.segments(path):
             for batch in segment.batches:
                 if batch.base_offset == base_offset:
                     segment.content[batch.end_position - 1] ^= 1
+
+    def lose_indexes(self, name: ReplicaName) -> None:
+        """Remove the offset indexes of a log, so that the next start reads the log."""
+        path = self.log_path(name)
+        for file in [] if path is None else self.list(path):
+            if file.endswith(INDEX_SUFFIX):
+                self.remove(join(path or "", file))
 
     def start_of(self, name: ReplicaName) -> int:
         """Return the base offset of the first batch; a very high offset without one."""

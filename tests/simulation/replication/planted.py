@@ -37,13 +37,14 @@ from protocol.ids import BrokerEpoch, BrokerId
 from protocol.messages.fetch import FetchRequest
 from protocol.primitives import Uuid
 from storage import recovery, validation
+from storage.directories.log_dirs import LogDirs
 from storage.epochs import LeaderEpochs
 from tests.simulation.replication.campaign import Patch, run_script, run_seed
 from tests.simulation.replication.recreation_scripts import (
     fetch_with_deleted_topic_id,
     topic_recreated_while_brokers_are_dead,
 )
-from tests.simulation.replication.rot_scripts import rotten_record_of_a_leader
+from tests.simulation.replication.rot_scripts import rotten_record_of_a_leader, rotten_record_of_the_last_replica
 from tests.simulation.replication.scripts import (
     acknowledgement_of_an_earlier_term,
     delayed_fetch_before_registration,
@@ -340,6 +341,12 @@ PLANTED: Final[Mapping[str, Planted]] = {
         frozenset({"RotDoesNotSpread"}),
         5,
         script=rotten_record_of_a_leader,
+    ),
+    "registering with the former broker epoch after a loss of flushed records": Planted(
+        (Patch(LogDirs, "previous_broker_epoch", property(lambda dirs: dirs.directories[0].previous_epoch)),),
+        _DATA,
+        5,
+        script=rotten_record_of_the_last_replica,
     ),
     "acknowledging records in a later term": Planted(
         (Patch(Partition, "_fail_producers", lambda *_: None),),

@@ -35,6 +35,34 @@ def rotten_record_of_a_leader(seed: int) -> None:
         cluster.simulation.close()
 
 
+def rotten_record_of_the_last_replica(seed: int) -> None:
+    """Broker 1, the last in-sync replica, stops cleanly. A flushed record rots and the index is lost, so the next start
+    cuts the log. Broker 2, which has the record and is eligible, must lead.
+    """
+    cluster = ScriptedCluster(seed)
+    try:
+        cluster.begin()
+        for _ in range(3):
+            cluster.append(1)
+        cluster.until(lambda: all(cluster.partition(node_id).log.high_watermark == 3 for node_id in (1, 2, 3)))
+        for node_id in (3, 2):
+            cluster.kill(node_id)
+            cluster.until(lambda: cluster.isr == set(range(1, node_id)))  # noqa: B023  called before the next round
+        cluster.stop(1)
+        disk = cluster.node(1).disk
+        disk.rot(_NAME, 1)
+        disk.lose_indexes(_NAME)
+        cluster.start(1)
+        cluster.until(lambda: cluster.is_active(1))
+        assert cluster.partition(1).log.log_end_offset == 1
+        cluster.start(2, 3)
+        cluster.until(lambda: cluster.is_led(1, 2, 3))
+        cluster.end_alike()
+        _check_intact(cluster, 1, 2, 3)
+    finally:
+        cluster.simulation.close()
+
+
 def _check_intact(cluster: ScriptedCluster, *node_ids: int) -> None:
     """Check the CRC of every batch of these brokers' logs."""
     for node_id in node_ids:

@@ -149,6 +149,14 @@ class ScriptedCluster:
         for node_id in node_ids:
             self.simulation.crash(self.node(node_id), power=False)
 
+    def stop(self, node_id: int) -> None:
+        """Shut a broker down gracefully, and keep it down."""
+        node = self.node(node_id)
+        assert node.broker is not None
+        node.is_leaving = True
+        self.simulation.world.run(node.broker.process, node.broker.shut_down)
+        self.until(lambda: node.broker is None)
+
     def start(self, *node_ids: int) -> None:
         for node_id in node_ids:
             self.simulation.start(self.node(node_id))

@@ -12,7 +12,7 @@ from tests.simulation.replication.recreation_scripts import (
     fetch_with_deleted_topic_id,
     topic_recreated_while_brokers_are_dead,
 )
-from tests.simulation.replication.rot_scripts import rotten_record_of_a_leader
+from tests.simulation.replication.rot_scripts import rotten_record_of_a_leader, rotten_record_of_the_last_replica
 from tests.simulation.replication.scripts import (
     acknowledgement_of_an_earlier_term,
     delayed_fetch_before_registration,
@@ -51,6 +51,7 @@ def test_planted_bug_is_found(bug: str, worker: Pool) -> None:
         divergence_below_lost_log_start,
         acknowledgement_of_an_earlier_term,
         rotten_record_of_a_leader,
+        rotten_record_of_the_last_replica,
         topic_recreated_while_brokers_are_dead,
         fetch_with_deleted_topic_id,
     ],

@@ -1,5 +1,6 @@
 """Checks of local segments while they are copied."""
 
+from dataclasses import replace
 from random import Random
 
 import pytest
@@ -39,12 +40,12 @@ def segment_of(data: bytes, last: int = 139) -> RemoteSegment:
     )
 
 
-def watched(data: bytes, *, segment: RemoteSegment | None = None) -> WatchedFiles:
+def watched(data: bytes, *, segment: RemoteSegment | None = None, epochs_known_from: int = 100) -> WatchedFiles:
     fs = MemoryFileSystem()
     fs.make_directory("d/t-0")
     file = fs.open(LOG)
     file.write(0, data)
-    return WatchedFiles(fs, segment or segment_of(data), LOG)
+    return WatchedFiles(fs, segment or segment_of(data), LOG, epochs_known_from)
 
 
 def read(watch: WatchedFiles, size: int, piece: int, *, finishes: bool = False) -> None:
@@ -67,26 +68,51 @@ def test_intact_segment_passes_in_pieces_of_any_size(piece: int) -> None:
 
 @pytest.mark.parametrize("piece", [61, 1_000, 100_000])
 def test_any_flipped_bit_is_found(piece: int) -> None:
-    """The leader epoch has no checksum, and neither have the low bits of a base offset with room around it."""
+    """The leader epoch is not part of the checksum, but the log knows it."""
     random, data = Random(piece), content()
     for _ in range(100):
         rotten, at = bytearray(data), random.randrange(len(data))
-        starts = [position for position in positions(data) if position <= at]
-        if 12 <= at - starts[-1] < 16:
-            continue
         rotten[at] ^= 1 << random.randrange(8)
         watch = watched(bytes(rotten), segment=segment_of(data))
         with pytest.raises(CorruptLocalSegment):
             read(watch, len(rotten), piece, finishes=True)
 
 
-def positions(data: bytes) -> list[int]:
+def positions(data: bytes | bytearray) -> list[int]:
     """Return the positions of the batches."""
     found, at = [], 0
     while at < len(data):
         found.append(at)
         at += 12 + int.from_bytes(data[at + 8 : at + 12], "big")
     return found
+
+
+def with_epochs(*epochs: int) -> bytes:
+    """Return batches of two records, from offset 100 on, with these leader epochs."""
+    data = bytearray(content(len(epochs)))
+    for number, (position, epoch) in enumerate(zip(positions(data), epochs, strict=True)):
+        patch(data, position, 100 + 2 * number, LeaderEpoch(epoch))
+    return bytes(data)
+
+
+def check_epochs(data: bytes, *epochs: tuple[int, int], epochs_known_from: int = 100) -> None:
+    entries = tuple(SegmentEpoch(LeaderEpoch(epoch), start) for epoch, start in epochs)
+    segment = replace(segment_of(data), leader_epochs=entries)
+    read(watched(data, segment=segment, epochs_known_from=epochs_known_from), len(data), 100, finishes=True)
+
+
+def test_epochs_of_the_log_pass() -> None:
+    check_epochs(with_epochs(2, 2, 5, 5, 7), (2, 100), (5, 104), (6, 108), (7, 108))
+
+
+@pytest.mark.parametrize("epochs", [(3, 2, 5, 7), (2, 2, 4, 7), (2, 2, 5, 5), (2, 5, 5, 7), (2, 2, 5, 8)])
+def test_epoch_that_the_log_does_not_have_there_is_found(epochs: tuple[int, ...]) -> None:
+    with pytest.raises(CorruptLocalSegment, match="leader epoch"):
+        check_epochs(with_epochs(*epochs), (2, 100), (5, 104), (7, 106))
+
+
+def test_deleted_records_and_those_of_old_clients_may_have_other_epochs() -> None:
+    check_epochs(with_epochs(9, 1, 5, -1), (5, 100), epochs_known_from=104)
 
 
 def test_bytes_that_were_not_read_are_checked_at_the_end() -> None:
