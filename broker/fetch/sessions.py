@@ -59,7 +59,7 @@ class TargetSet:
         self._watches: dict[FetchTarget, Watch] = {}
         self._next_order = 0
         self._is_closed = False
-        self.contact = SessionContact(now_ms)
+        self.contact = SessionContact(now_ms, self._recall_later)
         self.on_change: Callable[[], None] | None = None
         for target in targets:
             self.put(target)
@@ -106,6 +106,11 @@ class TargetSet:
         """Make a target due although its bounds have not changed."""
         if self._by_key.get(target.key) is target:
             self._make_due(target)
+
+    def _recall_later(self, target: FetchTarget) -> None:
+        """Make a resting target due for the next request; a waiting request keeps waiting for its changes."""
+        self._due[target] = None
+        target.end_rest()
 
     def watch(self, target: FetchTarget, bounds: tuple[Watches, ...]) -> None:
         """Make the target due, and call `on_change`, at the next change of one of `bounds`."""

@@ -42,6 +42,9 @@ class FollowerContact(Protocol):
     def last_contact_ms(self) -> int:
         """The time of the session's last request that left the partition out because nothing had changed."""
 
+    def recall(self) -> None:
+        """Make the session's next request report the partition's position again."""
+
 
 @dataclass(slots=True)
 class FollowerProgress:
@@ -65,7 +68,15 @@ class FollowerProgress:
         A fetch from the present log end offset makes the follower caught up now. A fetch from the log end offset of the
         previous fetch makes it caught up as of then, so a busy leader does not lose a follower that is one round trip
         behind.
+
+        A fetch of another session may be a late request of an abandoned connection. What the session until now
+        acknowledged stays counted, and its next request reports its position again, as in Kafka.
         """
+        former = self.contact
+        if former is not None and former is not fetch.contact:
+            if self.log_end_offset == leader_end_offset:
+                self.caught_up_ms = max(self.caught_up_ms, former.last_contact_ms)
+            former.recall()
         if fetch.fetch_offset >= leader_end_offset:
             self.caught_up_ms = max(self.caught_up_ms, now_ms)
         elif fetch.fetch_offset >= self.leader_end_at_last_fetch:

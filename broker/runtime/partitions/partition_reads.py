@@ -60,8 +60,11 @@ def read(
             if is_first_look:
                 _report_follower(partition, target, reader)
             # Offsets that this fetch has committed are news for the next one. A follower that is out of sync must be
-            # examined with each fetch: the moment when it may join the ISR does not depend on the log.
-            is_settled = partition.log.high_watermark == result.high_watermark
+            # examined with each fetch: the moment when it may join the ISR does not depend on the log. A position that
+            # a fetch of another session has replaced must be reported again.
+            is_settled = partition.log.high_watermark == result.high_watermark and _is_reported(
+                partition, target, reader
+            )
             result.is_idle = result.is_idle and is_settled and partition.isr_updater.is_in_sync(reader.broker_id)
     except KafkaError as error:
         return LogReadResult(error=error.code)
@@ -158,6 +161,12 @@ def _report_follower(partition: Partition, target: FetchTarget, reader: FetchPar
     )
     if error is not ErrorCode.NONE:
         raise KafkaError(error)
+
+
+def _is_reported(partition: Partition, target: FetchTarget, reader: FetchParams) -> bool:
+    """Whether the leader's view of the follower is that of this target."""
+    follower = partition.leader_role.followers.get(reader.broker_id)
+    return follower is not None and follower.contact is target
 
 
 def _divergence(log: Log, target: FetchTarget) -> EpochEnd | None:

@@ -1,6 +1,6 @@
 """Reads of one partition and their results: plain data between Fetch, its sessions and the partitions."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
@@ -29,9 +29,13 @@ class FetchIsolation(Enum):
 
 @dataclass(slots=True, eq=False)
 class SessionContact:
-    """The time of a session's last request, in ms of the monotonic clock; shared by all targets of the session."""
+    """The time of a session's last request, in ms of the monotonic clock; shared by all targets of the session.
+
+    `recall` ends the rest of a target.
+    """
 
     last_ms: int
+    recall: "Callable[[FetchTarget], None]"
 
 
 @dataclass(slots=True, eq=False)
@@ -67,6 +71,11 @@ class FetchTarget:
         """Count requests no more: the next one reads the target."""
         if self.session is not None:
             self.rested_until_ms, self.session = self.session.last_ms, None
+
+    def recall(self) -> None:
+        """Report the position again with the session's next request."""
+        if self.session is not None:
+            self.session.recall(self)
 
     @property
     def last_contact_ms(self) -> int:

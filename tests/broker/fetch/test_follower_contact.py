@@ -19,10 +19,14 @@ def node() -> DataPlane:
 class Follower:
     """Broker 2, with one fetch session for the partitions of a topic."""
 
-    def __init__(self, node: DataPlane, partitions: int = 1) -> None:
+    def __init__(self, node: DataPlane, partitions: int = 1, *, like: "Follower | None" = None) -> None:
+        """Open a session; with `like`, another one of the same broker for the same topic."""
         self._node = node
-        self._handler = node.fetch_handler()
-        self.topic_id = node.create_topic(replicas=(1, 2), partitions=partitions)
+        if like is None:
+            self.handler = node.fetch_handler()
+            self.topic_id = node.create_topic(replicas=(1, 2), partitions=partitions)
+        else:
+            self.handler, self.topic_id = like.handler, like.topic_id
         self._session, self._epoch = 0, 0
         self._session = self.fetch(*((index, 0) for index in range(partitions)))
 
@@ -44,7 +48,7 @@ class Follower:
             forgotten_topics_data=[] if forget is None else [ForgottenTopic("", self.topic_id, [forget])],
         )
         self._epoch += 1
-        answer = Answer(self._handler(request, self._node.context(VERSION)))
+        answer = Answer(self.handler(request, self._node.context(VERSION)))
         return 0 if wait_ms else answer.value.session_id
 
 
@@ -115,3 +119,21 @@ def test_refused_session_request_is_no_contact(node: DataPlane) -> None:
     assert follower.fetch() == 0
     node.produce(b"a")
     assert shrunk_isr(node) == [[1]]
+
+
+@pytest.mark.parametrize("wait_ms", [0, 500])
+def test_late_fetch_of_an_abandoned_connection_does_not_remove_the_follower(node: DataPlane, wait_ms: int) -> None:
+    """Regression: the leader took the old position for the present one, and an idle session never corrected it."""
+    follower = Follower(node)
+    node.produce(b"a")
+    follower.fetch((0, 1))
+    follower.fetch()
+    node.clock.advance_ms(3_600_000)
+    follower.fetch(wait_ms=wait_ms)
+    Follower(node, like=follower)
+    assert shrunk_isr(node) == []
+    node.clock.advance_ms(500)
+    follower.fetch()
+    node.clock.advance_ms(3_600_000)
+    follower.fetch()
+    assert shrunk_isr(node) == []

@@ -35,6 +35,10 @@ class Session:
     """Implements FollowerContact."""
 
     last_contact_ms: int
+    is_recalled: bool = False
+
+    def recall(self) -> None:
+        self.is_recalled = True
 
 
 def fetch(broker_id: int, offset: int, *, leader_epoch: int = 5, broker_epoch: int = -1) -> FollowerFetch:
@@ -164,6 +168,22 @@ class TestFollowerFetch:
         proposed = one.propose_shrink(20, 3_600_000, LAG_MS)
         assert proposed is not None
         assert proposed.proposed == frozenset({1})
+
+    def test_late_fetch_of_an_abandoned_session_keeps_what_the_present_one_acknowledged(self) -> None:
+        one = leader(isr=(1, 2), replicas=(1, 2))
+        present = Session(1000)
+        one.on_follower_fetch(replace(fetch(2, 10), contact=present), 10, 1000, BrokerEpoch(-1))
+        present.last_contact_ms = 3_600_000
+        one.on_follower_fetch(replace(fetch(2, 4), contact=Session(3_600_010)), 10, 3_600_010, BrokerEpoch(-1))
+        assert present.is_recalled
+        assert one.propose_shrink(10, 3_600_000 + LAG_MS, LAG_MS) is None
+        assert one.propose_shrink(10, 3_600_001 + LAG_MS, LAG_MS) is not None
+
+    def test_late_fetch_does_not_renew_a_follower_that_lagged(self) -> None:
+        one = leader(isr=(1, 2), replicas=(1, 2))
+        one.on_follower_fetch(replace(fetch(2, 10), contact=Session(3_600_000)), 15, 1000, BrokerEpoch(-1))
+        one.on_follower_fetch(replace(fetch(2, 4), contact=Session(3_600_000)), 15, 3_600_000, BrokerEpoch(-1))
+        assert one.followers[BrokerId(2)].caught_up_ms == NEVER_MS
 
     def test_lagging_follower_is_not_renewed_by_its_session(self) -> None:
         one = leader()

@@ -49,6 +49,10 @@ class Session:
     """A follower's fetch session. Implements FollowerContact."""
 
     last_contact_ms: int
+    is_recalled: bool = False
+
+    def recall(self) -> None:
+        self.is_recalled = True
 
 
 class IsrScenario(Scenario):

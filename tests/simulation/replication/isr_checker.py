@@ -27,6 +27,7 @@ from broker.replication.leader import LeaderRole
 from broker.runtime.partitions.partition import Partition
 from protocol.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse
+from protocol.primitives import Uuid
 from tests.simulation.replication.broker import Node
 from tests.simulation.replication.disk import ReplicaName
 from tests.simulation.replication.metadata import MetadataService
@@ -34,6 +35,7 @@ from tests.simulation.replication.network import Wires
 from tests.simulation.replication.scenario import CONTROLLER_ID, Scenario
 from tests.simulation.simulator import EventLog
 
+_Positions = dict[tuple[Uuid, int], FetchPartition]
 _NEVER: Final = -1e18
 _DRIFT: Final = 1.12
 _HOUR_MS: Final = 3_600_000.0
@@ -52,7 +54,6 @@ class _Progress:
     fetched_ms: float
     caught_up_ms: float
     behind_since_ms: float | None = None
-    is_in_session: bool = False
 
     def on_fetch(self, offset: int, leader_end: int, now_ms: float) -> None:
         if offset >= leader_end:
@@ -74,6 +75,8 @@ class IsrChecker:
         self._wires = wires
         self._service = service
         self._progress: dict[tuple[int, ReplicaName, int], _Progress] = {}
+        self._sessions: dict[tuple[int, int], _Positions] = {}
+        """The positions in each fetch session, by leader and session id: each request of the session repeats them."""
         self._contact: dict[tuple[int, int], float] = {}
         self._began_ms: dict[tuple[int, ReplicaName, int], float] = {}
         self._calm_since: dict[int, float] = {}
@@ -119,39 +122,33 @@ class IsrChecker:
         follower_id = request.replica_state.replica_id
         if follower_id < 0 or node.broker is None:
             return
-        now_ms = self._contact[node.id, follower_id] = self._now_ms
+        self._contact[node.id, follower_id] = self._now_ms
         refused = _refused(answer)
         if refused is None:
             return
-        listed = set()
+        positions: _Positions = {}
+        if request.session_epoch > 0:
+            positions = self._sessions.setdefault((node.id, request.session_id), positions)
         for topic in request.topics:
-            image = node.broker.cache.image.topics.by_id(topic.topic_id)
-            if image is None:
-                continue
-            for each in topic.partitions:
-                name = ReplicaName(image.name, each.partition)
-                listed.add(name)
-                if (topic.topic_id, each.partition) not in refused:
-                    self._on_position(node, name, each, request)
-        self._forget(node, request)
-        if request.session_epoch <= 0 or self._scenario.fetchers > 1:
-            return
-        for (leader_id, name, follower), progress in self._progress.items():
-            if progress.is_in_session and leader_id == node.id and follower == follower_id and name not in listed:
-                partition = node.broker.partition(*name)
-                if partition is not None:
-                    progress.on_fetch(progress.acknowledged, partition.log.log_end_offset, now_ms)
+            positions.update({(topic.topic_id, each.partition): each for each in topic.partitions})
+        for forgotten in request.forgotten_topics_data:
+            for index in forgotten.partitions:
+                positions.pop((forgotten.topic_id, index), None)
+        if request.session_epoch == 0:
+            self._open_session(node, positions, answer)
+        for key, asked in positions.items():
+            image = node.broker.cache.image.topics.by_id(key[0])
+            if image is not None and key not in refused:
+                self._on_position(node, ReplicaName(image.name, key[1]), asked, request)
 
-    def _forget(self, node: Node, request: FetchRequest) -> None:
-        """Note the partitions that leave a session."""
-        assert node.broker is not None
-        for topic in request.forgotten_topics_data:
-            image = node.broker.cache.image.topics.by_id(topic.topic_id)
-            for index in topic.partitions:
-                name = ReplicaName("" if image is None else image.name, index)
-                progress = self._progress.get((node.id, name, request.replica_state.replica_id))
-                if progress is not None:
-                    progress.is_in_session = False
+    def _open_session(self, node: Node, positions: "_Positions", answer: Any) -> None:
+        """Remember the positions of a full fetch under the session of its response."""
+        if isinstance(answer, FetchResponse):
+            self._sessions[node.id, answer.session_id] = positions
+        else:
+            answer.add_done_callback(
+                lambda done: None if done.cancelled() else self._open_session(node, positions, done.result())
+            )
 
     def _on_position(self, node: Node, name: ReplicaName, asked: FetchPartition, request: FetchRequest) -> None:
         assert node.broker is not None
@@ -167,7 +164,6 @@ class IsrChecker:
         if known is None:
             known = self._progress[key] = _Progress(-1, 0, _NEVER, self._began_ms.get(key, _NEVER))
         known.on_fetch(asked.fetch_offset, partition.log.log_end_offset, now_ms)
-        known.is_in_session = request.session_epoch >= 0
 
     # Leaders
 
@@ -177,6 +173,7 @@ class IsrChecker:
         self._began_ms = {key: each for key, each in self._began_ms.items() if key[0] != node.id}
         self._current_since = {key: each for key, each in self._current_since.items() if key[0] != node.id}
         self._shrinks = {key: each for key, each in self._shrinks.items() if key[0] != node.id}
+        self._sessions = {key: each for key, each in self._sessions.items() if key[0] != node.id}
 
     def on_new_epoch(self, node: Node, name: ReplicaName, members: Collection[int]) -> None:
         """Begin anew with a leader's epoch: all members count as caught up."""

@@ -29,7 +29,7 @@ from broker.runtime.partitions.broker_view import MetadataBrokerView
 from broker.runtime.partitions.hosted_follower import HostedFollower
 from broker.runtime.partitions.partition import Partition
 from broker.runtime.partitions.partition_reads import FetchParams
-from broker.runtime.partitions.reads import FetchIsolation
+from broker.runtime.partitions.reads import FetchIsolation, FetchTarget
 from broker.runtime.partitions.replica_assignments import ReplicaAssignments
 from broker.runtime.replication.replica_fetcher_manager import ReplicaFetcherManager
 from protocol.errors import ErrorCode, KafkaError
@@ -297,6 +297,9 @@ PLANTED: Final[Mapping[str, Planted]] = {
     ),
     "ignoring the requests of a session as contact": Planted(
         (Patch(FollowerProgress, "on_append", lambda _: None),), frozenset({"FetchingMembersStay"}), 50
+    ),
+    "keeping the position of a late fetch until its session moves": Planted(
+        (Patch(FetchTarget, "recall", lambda _: None),), frozenset({"FetchingMembersStay"}), 100, first=240
     ),
     "accepting in-sync sets at stale partition epochs": Planted(
         (Patch(replica_changes, "_check_epochs", lambda *_: None),), frozenset({"ChangesFollowTheLatest"}), 20
