@@ -2,7 +2,8 @@
 
 With some seeds a minority of the brokers stays dead. Then the in-sync set of each led partition is that of its live
 replicas, equal and complete; producers have nothing pending where the live replicas satisfy `min.insync.replicas`, and
-consumers have read to the end.
+consumers have read to the end. A partition of which only dead brokers are eligible has no leader. Its reassignment
+can then neither end nor be cancelled while no original replica is in sync, as in Kafka.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -67,9 +68,10 @@ class Peace:
         return live >= min(minimum, len(registration.replicas)) and not self._is_offline(registration, name)
 
     def _reason_of(self, name: ReplicaName, history: History, registration: PartitionRegistration) -> str | None:
-        if registration.adding_replicas or registration.removing_replicas:
+        is_offline = self._is_offline(registration, name)
+        if registration.is_reassigning and not (is_offline and not _may_be_cancelled(registration, history)):
             return "is being reassigned"
-        if self._is_offline(registration, name):
+        if is_offline:
             return None
         live = self._live(registration.replicas)
         if registration.leader == NO_LEADER or set(registration.isr) != live:
@@ -97,3 +99,10 @@ class Peace:
             return f"is incomplete on {node.id}"
         self._checker.check_served(node, history, log.log_start_offset)
         return None
+
+
+def _may_be_cancelled(registration: PartitionRegistration, history: History) -> bool:
+    """Whether the controller accepts the cancellation of a reassignment: an original replica is in sync, or the topic
+    allows unclean elections.
+    """
+    return not history.is_clean or not set(registration.isr) <= set(registration.adding_replicas)
