@@ -58,15 +58,12 @@ class BucketAudit:
         """Return whether another cluster owns the partition; False for a partition that this cluster has taken over."""
         if self._cluster.has(stored.partition):
             return False
-        owner = self._owner_of(stored) or self._owner_of_topic(stored)
-        return owner not in (None, self._cluster.cluster_id)
-
-    def _owner_of(self, stored: StoredPartition) -> str | None:
         try:
             owned = self._bucket.reader.log_start(stored)
-        except ValueError:
-            return None
-        return None if owned is None else owned.cluster_id
+        except ValueError:  # damaged: only a description of this cluster shows that the partition is not foreign
+            return self._owner_of_topic(stored) != self._cluster.cluster_id
+        owner = self._owner_of_topic(stored) if owned is None else owned.cluster_id
+        return owner not in (None, self._cluster.cluster_id)
 
     def _owner_of_topic(self, stored: StoredPartition) -> str | None:
         topic_id, topic = stored.partition.topic_id, stored.partition.topic

@@ -14,11 +14,10 @@ from typing import Any, Final
 
 from broker.quorum.ready import ElectionState
 from protocol.primitives import ZERO_UUID, uuid_from_text, uuid_to_text
-from protocol.records.compiled import crc32c
+from storage.checked_json import encode_checked, take_checksum
 from storage.files import FileSystem, join, read_file, replace_file
 
 FILE_NAME: Final = "quorum-state"
-CHECKSUM: Final = "ottlaCrc32c"
 
 
 class InvalidQuorumState(Exception):
@@ -42,8 +41,7 @@ class QuorumStateFile:
             raise InvalidQuorumState(f"{self._path} does not parse: {error!r}") from error
 
     def _parsed(self, content: dict[str, Any]) -> ElectionState:
-        expected = content.pop(CHECKSUM, None)
-        if expected is not None and expected != _checksum(content):
+        if not take_checksum(content):
             raise InvalidQuorumState(
                 f"{self._path} is damaged, its checksum does not match: "
                 "replace the metadata directory as after the loss of a disk"
@@ -64,16 +62,7 @@ def to_json(state: ElectionState) -> bytes:
     else:
         content = leader | vote | {"votedDirectoryId": uuid_to_text(state.voted_directory_id)}
     content |= {"data_version": state.version}
-    return _json(content | {CHECKSUM: _checksum(content)})
-
-
-def _checksum(content: Mapping[str, object]) -> int:
-    """Return the CRC-32C of the other fields as JSON in their order in the file."""
-    return crc32c(_json(content))
-
-
-def _json(content: Mapping[str, object]) -> bytes:
-    return json.dumps(content, separators=(",", ":")).encode()
+    return encode_checked(content)
 
 
 def _parse(content: Mapping[str, Any]) -> ElectionState:

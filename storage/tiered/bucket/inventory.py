@@ -14,7 +14,7 @@ from protocol.ids import LeaderEpoch
 from storage.directories.checkpoints import LeaderEpochEntry
 from storage.errors import CorruptCheckpoint
 from storage.producer_state import ProducerState
-from storage.tiered.bucket.listing import StoredPartition, StoredSegment, newest_log_start
+from storage.tiered.bucket.listing import StoredPartition, StoredSegment, newest_log_start, newest_log_start_epoch
 from storage.tiered.catalog.lineage import NO_OFFSET, Lineage, decode_epochs
 from storage.tiered.errors import (
     CorruptRemoteData,
@@ -61,7 +61,8 @@ class PartitionInventory:
 
     `history` is the leader-epoch history up to `next_offset`, where a recovered log resumes. `holes` are missing
     offsets between the log start offset and `next_offset`. `highest_epoch` is the highest leader epoch in any object,
-    -1 if there is none. `faults` describe unreadable objects.
+    -1 if there is none. `faults` describe unreadable objects; `log_start_fault` a log start object, without which
+    `log_start_offset` may be too low.
     """
 
     partition: TopicIdPartition
@@ -76,6 +77,7 @@ class PartitionInventory:
     cluster_id: str | None
     incomplete: int
     faults: tuple[str, ...]
+    log_start_fault: str | None = None
 
     @property
     def size_bytes(self) -> int:
@@ -110,9 +112,12 @@ class BucketReader:
         return segment
 
     def log_start(self, stored: StoredPartition) -> LogStart | None:
-        """Return the newest log start object, None if there is none. Raises ValueError for other contents."""
+        """Return the newest log start object, None if there is none. Raises ValueError for a damaged one."""
         info = newest_log_start(self._keys, stored)
-        return None if info is None else decode_log_start(self.content(info))
+        try:
+            return None if info is None else decode_log_start(self.content(info))
+        except ValueError as error:
+            raise ValueError(f"{info.key if info else ''}: {error}") from error
 
     def content(self, info: ObjectInfo) -> bytes:
         return b"".join(self._store.get(info.key))
@@ -122,15 +127,18 @@ class BucketReader:
         faults: list[str] = []
         whole = [segment for segment in stored.segments if segment.is_complete]
         segments = list(_good(self._map_all(self._segment_or_fault, whole), faults))
-        log_start = self._log_start_or_fault(stored, faults)
+        log_start, log_start_fault = self._log_start_or_fault(stored)
         latest = latest_history(segments, self._indexes)
-        return inventory_of(
+        inventory = inventory_of(
             stored.partition,
             segments,
             replace(latest, faults=(*faults, *latest.faults)),
             log_start,
             incomplete=len(stored.segments) - len(whole),
         )
+        claimed = LeaderEpoch(newest_log_start_epoch(self._keys, stored))
+        highest_epoch = max(inventory.highest_epoch, claimed)
+        return replace(inventory, highest_epoch=highest_epoch, log_start_fault=log_start_fault)
 
     def _segment_or_fault(self, stored: StoredSegment) -> RemoteSegment | str:
         try:
@@ -140,12 +148,11 @@ class BucketReader:
         except (RemoteStorageError, ObjectNotFound) as error:
             return f"{stored.id} cannot be read: {error}"
 
-    def _log_start_or_fault(self, stored: StoredPartition, faults: list[str]) -> LogStart | None:
+    def _log_start_or_fault(self, stored: StoredPartition) -> tuple[LogStart | None, str | None]:
         try:
-            return self.log_start(stored)
+            return self.log_start(stored), None
         except ValueError as error:
-            faults.append(f"the log start offset of {stored.partition} cannot be read: {error}")
-            return None
+            return None, f"the log start offset of {stored.partition} cannot be read: {error}"
 
 
 @dataclass(frozen=True, slots=True)

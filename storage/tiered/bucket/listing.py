@@ -118,6 +118,12 @@ def newest_log_start(keys: ObjectKeys, stored: StoredPartition) -> ObjectInfo | 
     return newest(keys.partition(stored.partition) + LOG_START_STEM, stored.log_starts)
 
 
+def newest_log_start_epoch(keys: ObjectKeys, stored: StoredPartition) -> int:
+    """Return the highest leader epoch with a log start object, damaged or not; -1 if there is none."""
+    stem = keys.partition(stored.partition) + LOG_START_STEM
+    return max((epoch for info in stored.log_starts if (epoch := epoch_in_key(stem, info.key)) is not None), default=-1)
+
+
 def topic_directory(keys: ObjectKeys, topic: str, topic_id: Uuid) -> str:
     """Return the common prefix of all objects of a topic, with a trailing slash."""
     return keys.partition(TopicIdPartition(topic_id, topic, 0)).removesuffix("0/")

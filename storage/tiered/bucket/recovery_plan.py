@@ -143,7 +143,9 @@ def plan_topic(
         configs=configs,
         min_next_producer_id=1 + max([-1, *(each.highest_producer_id for each in stored.partitions.values())]),
         refusals=tuple(_refusals(stored, known, topics, options)),
-        warnings=tuple([*_warnings(stored), *([] if exists else _expiring(stored, configs, options.now_ms))]),
+        warnings=tuple(
+            [*_warnings(stored, exists=exists), *([] if exists else _expiring(stored, configs, options.now_ms))]
+        ),
     )
 
 
@@ -232,6 +234,9 @@ def _refusals(
         )
     if stored.topic_id not in topics.names and not options.above_holes:
         refusals += [_hole(inventory) for inventory in stored.partitions.values() if inventory.holes]
+    if stored.topic_id not in topics.names:
+        faults = (inventory.log_start_fault for inventory in stored.partitions.values())
+        refusals += [f"{fault}; delete the object to recover deleted records, too." for fault in faults if fault]
     return refusals
 
 
@@ -246,8 +251,11 @@ def _ranges(holes: Sequence[OffsetRange]) -> str:
     return ", ".join(f"{hole.first} to {hole.last}" for hole in holes)
 
 
-def _warnings(stored: TopicInventory) -> list[str]:
-    warnings = [fault for number in sorted(stored.partitions) for fault in stored.partitions[number].faults]
+def _warnings(stored: TopicInventory, *, exists: bool) -> list[str]:
+    partitions = [stored.partitions[number] for number in sorted(stored.partitions)]
+    warnings = [fault for partition in partitions for fault in partition.faults]
+    if exists:
+        warnings += [partition.log_start_fault for partition in partitions if partition.log_start_fault]
     if stored.description is None:
         warnings.append(
             f"{stored.topic} has no description object; the recovery assumes {stored.partition_count} partitions and"

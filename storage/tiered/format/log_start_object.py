@@ -7,12 +7,15 @@ The object is also the leader's claim: every leader but the first of a partition
 for a log that starts at 0. A deposed leader finds the claim before it deletes anything (`term_fence.py`).
 The value of the newest epoch counts even if it is lower: after an unclean election the new leader's log may end below
 the former log start offset.
+The last field is a checksum (`checked_json.py`). A damaged object is unreadable: its log start counts neither as a
+lower nor as a higher one. Its epoch, which is in the key, counts.
 """
 
 import json
 from dataclasses import dataclass
 
 from protocol.ids import BrokerId, LeaderEpoch
+from storage.checked_json import encode_checked, take_checksum
 from storage.tiered.format.epoch_stamped_objects import EpochStampedObject
 from storage.tiered.object_store import ObjectStore
 
@@ -41,14 +44,16 @@ def encode_log_start(log_start: LogStart) -> bytes:
         "logStartOffset": log_start.log_start_offset,
         "timestampMs": log_start.timestamp_ms,
     }
-    return json.dumps(document, separators=(",", ":")).encode()
+    return encode_checked(document)
 
 
 def decode_log_start(content: bytes) -> LogStart:
-    """Decode a log start object. Raises ValueError."""
+    """Decode a log start object; one of an earlier release has no checksum. Raises ValueError."""
     document = json.loads(content)
-    if not isinstance(document, dict) or document.get("version") != _VERSION:
-        raise ValueError("not a log start object, or an object of an unknown version")
+    if not isinstance(document, dict) or not take_checksum(document):
+        raise ValueError("not a log start object, or a damaged one: its checksum does not match")
+    if document.get("version") != _VERSION:
+        raise ValueError("the log start object has an unknown version")
     try:
         log_start = LogStart(
             log_start_offset=int(document["logStartOffset"]),
@@ -71,8 +76,14 @@ def log_start_object(store: ObjectStore, directory: str) -> EpochStampedObject:
 
 def read_log_start(store: ObjectStore, directory: str) -> LogStart | None:
     """Return the newest leader's record, None if there is none. Raises ObjectStoreError, ValueError."""
-    found = log_start_object(store, directory).read()
-    return None if found is None else decode_log_start(found.content)
+    stamped = log_start_object(store, directory)
+    found = stamped.read()
+    if found is None:
+        return None
+    try:
+        return decode_log_start(found.content)
+    except ValueError as error:
+        raise ValueError(f"{stamped.key(found.epoch)}: {error}") from error
 
 
 def has_later_leader(object: EpochStampedObject, leader_epoch: LeaderEpoch) -> bool:

@@ -213,8 +213,9 @@ class Weather:
         self.faulty.fail(FaultKind.UNAVAILABLE, "get", key_part=LOG_START_STEM, times=1_000_000)
 
     def rot(self) -> bool:
-        """Flip a bit of an object of a segment; return whether there was one."""
-        keys = [key for key in self.memory.keys() if key.endswith(tuple(each.value for each in ObjectSuffix))]  # noqa: SIM118
+        """Flip a bit of an object of a segment, or of a log start; return whether there was one."""
+        suffixes = tuple(each.value for each in ObjectSuffix)
+        keys = [key for key in self.memory.keys() if key.endswith(suffixes) or LOG_START_STEM in key]  # noqa: SIM118
         whole = [key for key in keys if key not in self._rotten and self.memory.content(key)]
         if not whole:
             return False

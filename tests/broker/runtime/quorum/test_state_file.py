@@ -3,8 +3,9 @@
 import pytest
 
 from broker.quorum.ready import ElectionState
-from broker.runtime.quorum.state_file import CHECKSUM, InvalidQuorumState, QuorumStateFile, to_json
+from broker.runtime.quorum.state_file import InvalidQuorumState, QuorumStateFile, to_json
 from protocol.primitives import uuid_from_text
+from storage.checked_json import CHECKSUM
 from storage.files import replace_file
 from tests.support.fakes.memory_files import MemoryFileSystem, checked
 from tests.support.quorum_values import make_election_state

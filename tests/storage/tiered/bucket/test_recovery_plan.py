@@ -9,7 +9,7 @@ from protocol.primitives import Uuid, uuid_to_text
 from storage.tiered.bucket.recovery_plan import ClusterTopics, RecoveryOptions, TopicPlan, plan_topic
 from storage.tiered.bucket.topic_inventory import incarnations, topics_in
 from storage.tiered.catalog.metadata_journal import Event, KnownPartition
-from storage.tiered.format.log_start_object import LogStartWriter
+from storage.tiered.format.log_start_object import LogStart, LogStartWriter, encode_log_start, log_start_object
 from storage.tiered.format.object_keys import ObjectSuffix
 from storage.tiered.format.topic_object import TopicDescription, TopicWriter
 from storage.tiered.segment_metadata import (
@@ -194,6 +194,20 @@ def test_plan_keeps_log_start_offset(harness: RecoveryHarness) -> None:
     plan = harness.plan()
     assert (plan.partitions[3].log_start_offset, plan.partitions[3].raised_log_start) == (4, None)
     assert plan.object_epoch == 4
+
+
+def test_damaged_log_start_is_refused_for_a_lost_topic(harness: RecoveryHarness) -> None:
+    """A guessed log start would bring deleted records back; the epoch in the key still counts."""
+    harness.copy(0, 9, [(0, 0)])
+    log_start = log_start_object(harness.store, KEYS.partition(FOO))
+    said = LogStart(
+        log_start_offset=4, leader_epoch=LeaderEpoch(3), cluster_id="c", broker_id=BrokerId(1), timestamp_ms=0
+    )
+    log_start.write(3, encode_log_start(said).replace(b'"logStartOffset":4', b'"logStartOffset":0'))
+    plan = harness.plan()
+    assert f"{log_start.key(3)}: not a log start object, or a damaged one" in plan.refusals[0]
+    assert plan.object_epoch == 4
+    assert (harness.plan(ALIVE).refusals, len(harness.plan(ALIVE).warnings)) == ((), len(plan.warnings) + 1)
 
 
 def test_holes_are_refused_without_above_holes(harness: RecoveryHarness) -> None:

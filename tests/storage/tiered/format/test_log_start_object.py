@@ -8,18 +8,24 @@ from hypothesis import strategies as st
 
 from protocol.ids import BrokerId, LeaderEpoch
 from protocol.primitives import Buffer
+from storage.checked_json import CHECKSUM
 from storage.tiered.errors import StoreUnavailable
 from storage.tiered.format.log_start_object import (
     LogStart,
     LogStartWriter,
     decode_log_start,
     encode_log_start,
+    has_later_leader,
+    log_start_object,
     read_log_start,
 )
 from storage.tiered.object_store import ObjectInfo
 from tests.support.fakes.memory_object_store import MemoryObjectStore
 
 DIRECTORY = "logs/foo-AAAAAAAAAAAAAAAAAAAAAg/3/"
+START = LogStart(
+    log_start_offset=17, leader_epoch=LeaderEpoch(4), cluster_id="c", broker_id=BrokerId(4), timestamp_ms=1_000
+)
 
 
 def writer(store: MemoryObjectStore, epoch: int, interval_ms: int = 30_000) -> LogStartWriter:
@@ -46,9 +52,7 @@ def test_written_value_is_read_back() -> None:
     store = MemoryObjectStore()
     assert writer(store, 4).write(17, now_ms=1_000)
     assert store.keys() == [f"{DIRECTORY}log-start-0000000004"]
-    assert read_log_start(store, DIRECTORY) == LogStart(
-        log_start_offset=17, leader_epoch=LeaderEpoch(4), cluster_id="c", broker_id=BrokerId(4), timestamp_ms=1_000
-    )
+    assert read_log_start(store, DIRECTORY) == START
 
 
 def test_log_starting_at_zero_needs_one_listing() -> None:
@@ -170,6 +174,36 @@ def test_newest_epoch_wins_in_any_write_order(writes: list[tuple[int, int]]) -> 
 def test_invalid_content_is_refused(content: bytes) -> None:
     with pytest.raises(ValueError):
         decode_log_start(content)
+
+
+def test_object_without_checksum_is_accepted() -> None:
+    plain = (
+        b'{"version":1,"clusterId":"c","brokerId":4,"leaderEpoch":4,"logStartOffset":17,"timestampMs":1000}'
+    )  # fmt: skip
+    assert decode_log_start(plain) == START
+
+
+def test_any_flipped_bit_is_noticed_or_changes_nothing() -> None:
+    content, accepted = encode_log_start(START), 0
+    for position in range(8 * len(content)):
+        damaged = bytearray(content)
+        damaged[position // 8] ^= 1 << position % 8
+        try:
+            assert decode_log_start(bytes(damaged)) == START
+            accepted += 1
+        except ValueError:
+            pass
+    assert accepted <= 8 * len(CHECKSUM)  # a damaged name of the checksum hides the checksum alone
+
+
+def test_damaged_object_names_its_key_and_still_claims_its_term() -> None:
+    store = MemoryObjectStore()
+    writer(store, 4).write(17, now_ms=1_000)
+    (key,) = store.keys()
+    store.replace(key, store.content(key).replace(b":17,", b":16,"))
+    with pytest.raises(ValueError, match=r"log-start-0000000004: .*checksum"):
+        read_log_start(store, DIRECTORY)
+    assert has_later_leader(log_start_object(store, DIRECTORY), LeaderEpoch(3))
 
 
 def test_negative_offset_is_refused() -> None:
