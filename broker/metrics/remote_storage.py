@@ -338,6 +338,12 @@ def skipped_holes_family(read: Callable[[], int]) -> Family:
     return counter("ottla_remote_skipped_holes_total", text, read)
 
 
+def follower_reads_family(read: Callable[[], int]) -> Family:
+    """Return the counter of reads that the local log of a follower answered."""
+    text = "Reads of lost or damaged remote records that the local log of a follower answered"
+    return counter("ottla_remote_reads_from_followers_total", text, read)
+
+
 def remote_families(
     reads: ReadFigures,
     *,

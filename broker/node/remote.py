@@ -7,13 +7,20 @@ import asyncio
 import random
 from dataclasses import dataclass
 
+from broker.fetch.remote_reads.follower_copies import FollowerCopies
 from broker.fetch.remote_reads.reads import RemoteReads
 from broker.logs import EventLog
 from broker.metadata.image.delta import MetadataDelta
 from broker.metadata.image.metadata_image import MetadataImage
 from broker.metrics.family import Family
 from broker.metrics.object_store import cache_families, store_families
-from broker.metrics.remote_storage import RemoteStorageMetrics, remote_families, skipped_holes_family, under_first_names
+from broker.metrics.remote_storage import (
+    RemoteStorageMetrics,
+    follower_reads_family,
+    remote_families,
+    skipped_holes_family,
+    under_first_names,
+)
 from broker.metrics.remote_work import remote_work_families
 from broker.metrics.topics import BrokerTopicMetrics
 from broker.node.data import DataPart
@@ -40,6 +47,7 @@ from broker.runtime.remote_log.settings import RemoteLogSettings
 from broker.runtime.remote_log.topic_descriptions import TopicDescriptions
 from broker.runtime.remote_metadata.topic import TopicRemoteMetadata
 from broker.runtime.remote_metadata.topic_creation import MetadataTopicCreator, RequestedTopicCreator
+from broker.runtime.replication.fetch_transport import NetworkFetchTransport
 from storage.directories.formatting import random_id
 from storage.files import join
 from storage.tiered.cache.index_cache import DIRECTORY_NAME as INDEX_CACHE
@@ -75,6 +83,7 @@ class RemoteStoragePart:
     reader_pool: ThreadPool
     follower_pool: ThreadPool
     reads: RemoteReads
+    follower_copies: FollowerCopies
     offsets: RemoteOffsets
     leader_starts: LeaderStarts
     descriptions: TopicDescriptions | None
@@ -115,6 +124,7 @@ class RemoteStoragePart:
             *self.manager.metrics.families(),
             *under_first_names([*self.manager.metrics.families(), *self.traffic.families()]),
             skipped_holes_family(lambda: self.reads.holes.skipped),
+            follower_reads_family(lambda: self.reads.figures.from_replicas),
             *remote_families(
                 self.reads.figures,
                 open_reads=lambda: self.reads.open_count,
@@ -142,6 +152,7 @@ class RemoteStoragePart:
     async def close(self) -> None:
         """Stop reading, copying and deleting. Call after the tasks of the manager have ended."""
         self.reads.close()
+        self.follower_copies.close()
         await self.metadata.close()
         await asyncio.gather(
             self.pools.stop(), self.reader_pool.stop(drop_waiting=True), self.follower_pool.stop(drop_waiting=True)
@@ -174,6 +185,8 @@ def build_remote(
     # An unlimited queue: every lagging replica waits with at most one task, and none is refused.
     follower_pool = ThreadPool(followers, None, "remote-follow", clock=runtime.clock)
     reader = SegmentReader(stores.storage, builder.cache)
+    reads, follower_copies = builder.reads(reader, reader_pool), builder.follower_copies()
+    reads.use_replicas(follower_copies)
     manager = builder.manager()
     data.partitions.roles.add_listener(manager)
     leader_starts = builder.leader_starts()
@@ -192,7 +205,8 @@ def build_remote(
         builder.pools,
         reader_pool,
         follower_pool,
-        builder.reads(reader, reader_pool),
+        reads,
+        follower_copies,
         builder.offsets(reader, reader_pool),
         leader_starts,
         descriptions,
@@ -309,6 +323,22 @@ class _RemoteBuilder:
             pool,
             self.runtime.loop,
             skips_remote=lambda: self.dynamic.current.follower_fetch_last_tiered_offset_enable,
+        )
+
+    def follower_copies(self) -> FollowerCopies:
+        static = self.dynamic.current
+        transport = NetworkFetchTransport(
+            self.runtime.loop,
+            self.runtime.connect,
+            timeout_ms=static.replica_socket_timeout_ms,
+            response_max_bytes=static.replica_fetch_response_max_bytes,
+        )
+        return FollowerCopies(
+            lambda: self.data.partitions.image,
+            transport,
+            self.runtime.loop,
+            own_id=static.node_id,
+            listener=static.inter_broker_listener_name,
         )
 
     def reads(self, reader: SegmentReader, pool: ThreadPool) -> RemoteReads:

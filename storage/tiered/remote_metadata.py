@@ -76,8 +76,11 @@ class KnownSegments(Protocol):
         """
         ...
 
-    def is_given_up(self, epoch: LeaderEpoch, offset: int) -> bool:
-        """Whether an operator gave up `offset` of `epoch`; brokers know it after a restart, too."""
+    def given_up_to(self, epoch: LeaderEpoch, offset: int) -> int | None:
+        """Return the last offset of the given-up range of `epoch` that includes `offset`; None if there is none.
+
+        An operator gives ranges up. Brokers know them after a restart, too.
+        """
         ...
 
     def offsets(self, row: int) -> tuple[int, int]:

@@ -14,7 +14,7 @@ A read that fails is retried, with growing pauses, for as long as a request wait
 when its time is over: clients retry at once after an error, and would load a store that is down.
 
 If a segment is lost or damaged, another finished segment with the same records is read: segments overlap after changes
-of the leader.
+of the leader. If there is none, the leader reads from the local log of a follower that still has the records.
 
     cause                                 response when the time of the request is over
     the store is slow, the quota is used  empty
@@ -38,27 +38,22 @@ from typing import Final, TypeVar
 from cachetools import LRUCache, TTLCache
 
 from broker.clock import Clock
+from broker.fetch.remote_reads.failure_log import MISSING_ATTEMPTS, FailureLog
+from broker.fetch.remote_reads.figures import RemoteReadFigures
 from broker.fetch.remote_reads.quota import UNLIMITED, RemoteReadQuota
-from broker.fetch.remote_reads.read import ReadKey, RemoteRead, SegmentPosition, read_result
+from broker.fetch.remote_reads.read import ReadKey, RemoteRead, RemoteReadResult, SegmentPosition, read_result
+from broker.fetch.remote_reads.replica_copies import NoReplicaCopies, ReplicaCopies
 from broker.fetch.remote_reads.results import KeptResults
-from broker.logs import EventLog
 from broker.runtime.loop.thread_pool import PoolFull, WorkPool
 from broker.runtime.loop.waiters import Deadlines, Watches
 from broker.runtime.partitions.partition import Partition
 from broker.runtime.partitions.partition_reads import FetchParams, bound_of
 from broker.runtime.partitions.reads import FetchIsolation, FetchTarget
 from broker.runtime.remote_log.locations import Holes, Located, RemoteLocations, SegmentMissing
-from broker.runtime.remote_log.outage import RemoteOutage
 from protocol.errors import ErrorCode
 from protocol.primitives import Uuid
 from storage.index.transaction import AbortedTxn
-from storage.tiered.errors import (
-    CorruptRemoteData,
-    RemoteMetadataNotReady,
-    RemoteResourceNotFound,
-    RemoteStorageError,
-    RetriableRemoteStorageError,
-)
+from storage.tiered.errors import CorruptRemoteData, RemoteMetadataNotReady, RemoteResourceNotFound
 from storage.tiered.remote_metadata import RemoteLogMetadataManager
 from storage.tiered.segment_metadata import RemoteSegment
 from storage.tiered.segments.batch_stream import ReadRange, RemoteBatches, RemoteBlock, block_of
@@ -75,15 +70,10 @@ BLOCK_BYTES: Final = 4 * 1024 * 1024
 """Limit for one sequential read."""
 PREPARE_BYTES: Final = BLOCK_BYTES
 """Distance from the end of a segment at which the next one is prepared."""
-MISSING_ATTEMPTS: Final = 4
-"""Attempts for a missing segment before the error log: metadata may be late, or a deletion under way."""
 UNREADABLE_MS: Final = 60_000
 """Time for which another copy is read before a segment that was lost or damaged is tried again."""
 POSITIONS_MAX: Final = 1_000
 """Number of readers whose next position is remembered."""
-
-_MISSING = (SegmentMissing, RemoteResourceNotFound)
-_log = EventLog("broker.remote_reads")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,23 +92,6 @@ class RemoteReadSettings:
     kept_ms: int = 30_000
     kept_bytes: int = 64 * 1024 * 1024
     hole_patience_ms: int = 600_000
-
-
-@dataclass(slots=True)
-class RemoteReadFigures:
-    """Counters since the start.
-
-    `refused` counts reads that found too many others open or waiting for a thread, `expired` requests whose time was
-    over before all their reads were done. `waiting_for_quota` is the present number of reads that the quota holds back.
-    """
-
-    requests: int = 0
-    bytes: int = 0
-    errors: int = 0
-    refused: int = 0
-    waiting_for_quota: int = 0
-    expired: int = 0
-    read_ms: float = 0.0
 
 
 class _NotReadableYet(Exception):
@@ -158,8 +131,13 @@ class RemoteReads:
         self._positions: LRUCache[ReadKey, SegmentPosition] = LRUCache(POSITIONS_MAX)
         self._prepared: LRUCache[Uuid, bool] = LRUCache(POSITIONS_MAX)
         self._unreadable: TTLCache[Uuid, bool] = TTLCache(POSITIONS_MAX, UNREADABLE_MS, clock.monotonic_ms)
-        self._outage = RemoteOutage()
+        self._failures = FailureLog(clock)
+        self._replicas: ReplicaCopies = NoReplicaCopies()
         self._is_closed = False
+
+    def use_replicas(self, replicas: ReplicaCopies) -> None:
+        """Read lost and damaged records from other replicas from now on."""
+        self._replicas = replicas
 
     # ---- facts
 
@@ -280,31 +258,10 @@ class RemoteReads:
         """Count and log a failure; return the milliseconds until the next attempt."""
         self.figures.errors += 1
         read.partition.traffic.remote_fetch_errors += 1
-        self._log_failure(read, error)
+        self._failures.note_failure(read, error)
         pause_ms = min(RETRY_MAX_MS, RETRY_MS << min(read.attempts, 10))
         read.attempts += 1
         return pause_ms
-
-    def _log_failure(self, read: RemoteRead, error: Exception) -> None:
-        """Log a retriable error once per outage, any other once per read; an unexpected one with its traceback."""
-        where, offset = str(read.partition), read.key.offset
-        if isinstance(error, RetriableRemoteStorageError):
-            if self._outage.failed(self._clock.monotonic_ms()):
-                _log.warning("Remote storage cannot be read now", partition=where, offset=offset, reason=error)
-        elif isinstance(error, _MISSING):
-            if read.attempts == MISSING_ATTEMPTS:
-                _log.error("Remote storage lacks records of a log", partition=where, offset=offset, reason=error)
-        elif not isinstance(error, RemoteStorageError):
-            _log.error("Reading from remote storage failed", error, partition=where, offset=offset, reason=error)
-        elif not read.attempts:
-            _log.error("Reading from remote storage failed", partition=where, offset=offset, reason=error)
-
-    def _note_success(self) -> None:
-        now_ms = self._clock.monotonic_ms()
-        failures = self._outage.succeeded(now_ms)
-        if failures:
-            seconds = round((now_ms - self._outage.began_ms) / 1000)
-            _log.info("Remote storage can be read again", failures=failures, seconds=seconds)
 
     async def _pause_until_wanted(self, read: RemoteRead, pause_ms: int) -> bool:
         """Whether a request waits for the read after the pause; clients that got an error may return for `kept_ms`."""
@@ -318,7 +275,21 @@ class RemoteReads:
 
     async def _attempt(self, read: RemoteRead) -> None:
         """Read once. Raises what locating and reading raise, PoolFull, and _NotReadableYet."""
-        located = self._locations.locate(read.partition, read.key.offset)
+        try:
+            located = self._locations.locate(read.partition, read.key.offset)
+        except SegmentMissing as error:
+            if self._read_local_behind_hole(read):
+                return
+            if read.attempts < MISSING_ATTEMPTS or not await self._read_from_replica(read, error):
+                raise
+            return
+        try:
+            await self._read_from_storage(read, located)
+        except (CorruptRemoteData, RemoteResourceNotFound) as error:
+            if not await self._read_from_replica(read, error):
+                raise
+
+    async def _read_from_storage(self, read: RemoteRead, located: Located) -> None:
         rate, wanted_bytes = self._settings().bytes_per_second, self._block_bytes(read) or read.max_bytes
         wait_ms = self.quota.reserve(wanted_bytes, rate)
         read_bytes = 0
@@ -331,7 +302,7 @@ class RemoteReads:
             read_bytes = block.size_bytes
         finally:
             self.quota.give_back(max(0, wanted_bytes - read_bytes), rate)
-        self._note_success()
+        self._failures.note_success()
         self.figures.read_ms += self._clock.monotonic_ms() - began_ms
         self._keep(read, located.segment, block, aborted)
         if read.position is not None:
@@ -356,11 +327,40 @@ class RemoteReads:
                 self._note_unreadable(read, located.segment, error)
                 located = other
 
+    async def _read_from_replica(self, read: RemoteRead, error: Exception) -> bool:
+        """Read from the local log of another replica; return whether one has the offset."""
+        found = await self._replicas.read(read.partition, read.key.offset, read.max_bytes, read.key.isolation)
+        if found is None:
+            return False
+        self._failures.note_replica(read, error)
+        self.figures.from_replicas += 1
+        self._complete(read, RemoteReadResult(found.data, found.aborted))
+        return True
+
+    def _read_local_behind_hole(self, read: RemoteRead) -> bool:
+        """Read the first local records if all offsets before them are given up; return whether they are."""
+        log, isolation = read.partition.log, read.key.isolation
+        start = self._locations.local_start_behind_hole(read.partition, read.key.offset)
+        if start is None:
+            return False
+        batches = self._local_batches(read, start, bound_of(log, isolation))
+        is_committed = isolation is FetchIsolation.LAST_STABLE
+        aborted = list(log.aborted_transactions(start, batches.next_offset)) if is_committed else None
+        self._complete(read, read_result(start, batches, aborted))
+        return True
+
+    def _complete(self, read: RemoteRead, result: RemoteReadResult) -> None:
+        """End a read whose result is not from remote storage. The next read begins without a known position."""
+        self._end(read)
+        settings = self._settings()
+        read.result, read.error = result, ErrorCode.NONE
+        self._kept.put({read.key: read}, len(result.data), settings.kept_ms, settings.kept_bytes)
+        read.done.fire()
+
     def _note_unreadable(self, read: RemoteRead, segment: RemoteSegment, error: Exception) -> None:
         """Prefer other copies of a segment's records for a while."""
         if segment.id.id not in self._unreadable:
-            where = str(read.partition)
-            _log.error("A remote segment cannot be read; another copy is read", partition=where, reason=error)
+            self._failures.note_other_copy(read, error)
         self._unreadable[segment.id.id] = True
         self.figures.errors += 1
         read.partition.traffic.remote_fetch_errors += 1

@@ -8,8 +8,9 @@ segment back, so readers wait. If a leader that has read all metadata has not fo
 `ottla.remote.log.hole.patience.ms`, the next segment is returned instead: the records between are lost, and consumers
 skip them as they skip compacted ones. (Kafka returns OFFSET_OUT_OF_RANGE at once. A consumer then resets its position,
 either back to records that it has read, and to the same hole again, or past all records.) A hole that ends at the local
-log start offset is not skipped before later segments are remote only. Offsets that an operator gave up
-(`ottla remote give-up`) are skipped at once: a mark in the remote metadata says so until the log starts above them.
+log start offset is not skipped before later segments are remote only: the metadata of the newest segments is late most
+often. Offsets that an operator gave up (`ottla remote give-up`) are skipped at once, to the local log start offset as
+well: a mark in the remote metadata says so until the log starts above them.
 """
 
 from collections.abc import Callable, Collection
@@ -104,7 +105,7 @@ class RemoteLocations:
         if self._holes is None or not partition.is_leader:
             return False
         identity = _identity(partition)
-        is_given_up = self._metadata.known(identity).is_given_up(epoch, offset)
+        is_given_up = self._metadata.known(identity).given_up_to(epoch, offset) is not None
         return is_given_up or self._holes.may_be_skipped(identity, epoch, offset)
 
     def _behind_hole(self, partition: Partition, lineage: Lineage, epoch: LeaderEpoch, offset: int) -> Located | None:
@@ -113,14 +114,34 @@ class RemoteLocations:
         if found is None:
             return None
         at, located = found
+        self._note_skipped(partition, epoch, offset, at)
+        return located
+
+    def _note_skipped(self, partition: Partition, epoch: LeaderEpoch, offset: int, next_offset: int) -> None:
         if self._holes is not None and self._holes.note_skipped(_identity(partition), epoch, offset):
             _log.error(
                 "records are lost: no segment holds them, and consumers skip them",
                 partition=partition,
                 first=offset,
-                next=at,
+                next=next_offset,
             )
-        return located
+
+    def local_start_behind_hole(self, partition: Partition, offset: int) -> int | None:
+        """Return the local log start offset if all offsets from `offset` to it are given up; otherwise None."""
+        if not partition.is_leader:
+            return None
+        lineage, known = _lineage(partition), self._metadata.known(_identity(partition))
+        at, start = offset, partition.log.local_log_start_offset
+        while at < start:
+            epoch = lineage.epoch_for(at)
+            last_offset = None if epoch is None else known.given_up_to(epoch, at)
+            if last_offset is None:
+                return None
+            at = last_offset + 1
+        first_epoch = lineage.epoch_for(offset)
+        if first_epoch is not None:
+            self._note_skipped(partition, first_epoch, offset, start)
+        return start
 
     def next_held(self, partition: Partition, offset: int) -> tuple[int, Located] | None:
         """Return the first offset from `offset` on that a segment holds, below the local log, with the segment."""

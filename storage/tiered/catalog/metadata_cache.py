@@ -244,14 +244,19 @@ class RemoteLogMetadataCache:
             return []
         return [self._table.segment(row) for row in copied.holding(offset)]
 
-    def is_given_up(self, epoch: LeaderEpoch, offset: int) -> bool:
-        """Whether an operator gave up `offset` of `epoch`. Examines the unreadable segments, which are few."""
-        return any(
-            each == epoch and first <= offset <= last
+    def given_up_to(self, epoch: LeaderEpoch, offset: int) -> int | None:
+        """Return the last offset of a given-up range of `epoch` that includes `offset`; None if there is none.
+
+        The method examines the unreadable segments, which are few.
+        """
+        ends = (
+            last
             for row in self._unfinished
             if self._table.segment(row).is_given_up_mark
             for each, first, last in self._ranges(row)
+            if each == epoch and first <= offset <= last
         )
+        return max(ends, default=None)
 
     def next_offset(self, epoch: LeaderEpoch, offset: int) -> int | None:
         """Return the next offset above `offset` at which a finished segment, or its part of `epoch`, begins."""

@@ -111,6 +111,31 @@ def test_consumer_at_a_lost_segment_goes_on_after_it_is_given_up(
     assert len([line for line in caplog.records if "records are lost" in line.message]) == 2
 
 
+@pytest.fixture
+def partly_local(plane: TieredPlane) -> list[RemoteSegment]:
+    """Segments of two offsets each; the local log begins with the last one."""
+    plane.fill(2, 2, 2, 2)
+    copied = plane.tier()
+    plane.drop_local(6)
+    return copied
+
+
+def test_given_up_offsets_before_the_local_log_are_skipped(
+    plane: TieredPlane, partly_local: list[RemoteSegment]
+) -> None:
+    give_up(plane, partly_local[1])
+    give_up(plane, partly_local[2])
+    assert [found(plane, offset) for offset in (2, 5, 4, 6)] == [[6, 7]] * 4
+
+
+def test_hole_before_the_local_log_is_waited_for_unless_it_is_given_up_whole(
+    plane: TieredPlane, partly_local: list[RemoteSegment]
+) -> None:
+    give_up(plane, partly_local[1])
+    plane.forget(partly_local[2])
+    assert [code_of(plane, offset) for offset in (2, 4)] == [ErrorCode.REPLICA_NOT_AVAILABLE] * 2
+
+
 def test_given_up_offsets_are_skipped_by_look_ups_by_time(plane: TieredPlane, segments: list[RemoteSegment]) -> None:
     give_up(plane, segments[1])
     answer = plane.ask_offsets(ListOffsetsPartition(0, -1, 2000))

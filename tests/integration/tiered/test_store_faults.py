@@ -15,7 +15,7 @@ from storage.tiered.segment_metadata import RemoteSegment
 from storage.tiered.stores.s3 import S3Store
 from storage.tiered.stores.unfinished_uploads import UnfinishedUpload
 from tests.support.clients.checkable_records import Recipe, read_back, write
-from tests.support.clients.partition_states import until
+from tests.support.clients.partition_states import until, wait_until_whole
 from tests.support.clients.remote_storage_view import KEY_PREFIX
 from tests.support.processes.s3_proxy import Fault
 from tests.support.processes.s3_server import unavailable_reason
@@ -137,6 +137,34 @@ def test_lost_object_fails_only_reads_that_need_it(tier: TieredCluster) -> None:
     tier.remote("collect", "--topic", "lost", "--grace-ms", "0")
     assert lost in tier.finished("lost"), "only retention deletes a segment whose object is missing; it may come back"
     check_read(tier, "lost", 5 * MIB, lost.end_offset + 1)
+
+
+def test_follower_with_the_records_serves_a_lost_segment(tier: TieredCluster) -> None:
+    """The third broker applies local retention once an hour, so that it keeps what the others have deleted."""
+    keeper, usual = tier.brokers[3], tier.brokers[3].settings
+    keeper.kill()
+    keeper.settings = {**usual, "log.retention.check.interval.ms": "3600000"}
+    keeper.start()
+    tier.create("kept", [1, 2, 3])
+    write(tier.bootstrap, "kept", RECIPE, 0, range(5 * MIB))
+    until(
+        lambda: len(tier.finished("kept")) >= 2 and all(tier.local_bytes(each, "kept") <= LEFT_LOCAL for each in (1, 2))
+    )
+    lost = tier.finished("kept")[1]
+    tier.objects.joinpath(objects_of(tier, lost)[ObjectSuffix.LOG]).unlink()
+    for each in (1, 2):  # one by one, so that the keeper never leads
+        tier.brokers[each].kill()
+        tier.brokers.start(each)
+        wait_until_whole(tier.bootstrap, "kept")
+    check_read(tier, "kept", 5 * MIB)
+    assert tier.brokers[1].metric("ottla_remote_reads_from_followers_total") > 0
+    assert "local log of a follower is read" in tier.brokers[1].log_text
+    keeper.kill()
+    keeper.settings = usual
+    keeper.start()
+    wait_until_remote(tier, "kept")
+    with pytest.raises(AssertionError, match="no record came"):
+        read_back(tier.bootstrap, "kept", RECIPE, {0: lost.end_offset + 1}, {0: lost.start_offset}, patience_s=3)
 
 
 def test_consumer_goes_on_after_a_lost_segment_is_given_up(tier: TieredCluster) -> None:

@@ -37,6 +37,7 @@ from storage.tiered.segments.reading import SegmentReader
 from tests.support.fakes.inline_io import InlineIo
 from tests.support.fakes.memory_remote_metadata import MakeFuture, MemoryRemoteMetadata
 from tests.support.fakes.remote_files import RemoteFiles, announce
+from tests.support.fakes.replica_copies import ScriptedReplicaCopies
 from tests.support.fakes.transaction_markers import end_transaction_marker
 from tests.support.harnesses.data_plane import Answer, DataPlane, batch
 
@@ -83,6 +84,7 @@ class TieredPlane(DataPlane):
         self.cache = IndexCache(self.fs, "/cache/remote-log-index-cache", self.storage, 1_000_000)
         self.segment_reader = SegmentReader(self.storage, self.cache)
         self.read_settings = RemoteReadSettings()
+        self.replicas = ScriptedReplicaCopies()
         self.reads = RemoteReads(
             self.segment_reader,
             self.remote_metadata,
@@ -92,6 +94,7 @@ class TieredPlane(DataPlane):
             self.clock,
             lambda: self.read_settings,
         )
+        self.reads.use_replicas(self.replicas)
         self.list_offsets_timeout_ms = 30_000
         self.offsets = RemoteOffsets(
             self.segment_reader,

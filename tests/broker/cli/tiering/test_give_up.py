@@ -35,7 +35,7 @@ def states(harness: RemoteCommandHarness) -> list[SegmentState]:
 def given_up(harness: RemoteCommandHarness) -> list[int]:
     """Return the offsets up to 40 that brokers skip."""
     known = harness.known().get(harness.partition()).segments
-    return [offset for offset in range(40) if known.is_given_up(LeaderEpoch(0), offset)]
+    return [offset for offset in range(40) if known.given_up_to(LeaderEpoch(0), offset) is not None]
 
 
 def test_lost_segments_are_listed_and_kept_without_yes(
@@ -63,7 +63,12 @@ def test_lost_segment_is_given_up(harness: RemoteCommandHarness, remote: Remote)
     lost, *_ = [each for each in segments_of(harness) if each.size_bytes and each.start_offset == 10]
     assert lost.state is SegmentState.DELETE_STARTED
     known = harness.known().get(harness.partition()).segments
-    assert [known.is_given_up(LeaderEpoch(0), offset) for offset in (9, 10, 19, 20)] == [False, True, True, False]
+    assert [known.given_up_to(LeaderEpoch(0), offset) is not None for offset in (9, 10, 19, 20)] == [
+        False,
+        True,
+        True,
+        False,
+    ]
     assert remote("give-up", *PARTITION, "--yes").lines == ["0 segments lost"]
 
 
