@@ -15,7 +15,7 @@ from tests.simulation.quorum.checker import QuorumCounts
 from tests.simulation.remote_log.campaign import run_seed as run_remote_storage_seed
 from tests.simulation.remote_log.state import RemoteStorageCounts
 from tests.simulation.replication.campaign import run_seed as run_replication_seed
-from tests.simulation.replication.checker import ReplicationCounts
+from tests.simulation.replication.counts import ReplicationCounts
 from tests.simulation.simulator import SimulationResult
 
 _SEEDS_OF_A_CAMPAIGN: Final = 100

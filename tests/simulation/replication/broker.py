@@ -27,7 +27,7 @@ from broker.runtime.partitions.log_store import DirectoryFailures
 from broker.runtime.partitions.partition import Partition
 from protocol.ids import BrokerEpoch, BrokerId
 from protocol.messages.fetch import FetchRequest
-from protocol.primitives import Uuid
+from protocol.primitives import ZERO_UUID, Uuid
 from storage.config import LogConfig
 from storage.directories.log_dir import LogDir
 from storage.directories.log_dirs import LogDirs
@@ -54,6 +54,7 @@ class LeaderSeen(NamedTuple):
 
     leader_id: int
     leader_epoch: int
+    topic_id: Uuid = ZERO_UUID
 
 
 class Surroundings(Protocol):
@@ -274,9 +275,9 @@ class Broker:
     def _whereabouts(self, asked: Whereabouts) -> LeaderSeen:
         topic = self.cache.image.topics.by_name(asked.topic)
         registration = None if topic is None else topic.partition(asked.partition)
-        if registration is None:
+        if topic is None or registration is None:
             return LeaderSeen(-1, -1)
-        return LeaderSeen(registration.leader, registration.leader_epoch)
+        return LeaderSeen(registration.leader, registration.leader_epoch, topic.id)
 
     def partition(self, topic: str, index: int) -> Partition | None:
         """Return the partition if this broker hosts it."""

@@ -18,6 +18,9 @@ Invariants, by the names in violations:
 - MembersAreActive: no fenced or shutting down broker joins an ISR (KIP-841).
 - AcknowledgedIsCommitted, NoDuplicates, AcknowledgedIsKnown: the guarantees of producers with acks=all and idempotence.
 - ReadsEndAtHighWatermark: a follower serves consumers up to its high watermark (KIP-392).
+- DeletedRecordsStayGone: no replica of a topic that was created again has a record of its predecessor, and no consumer
+  reads one. The check covers acknowledged records, because producers send others again. Requests that name no topic id
+  may still reach a broker that has not learned of the deletion.
 - ConsistentReads: a consumer reads committed records only, and continues after the last one, or learns of a truncation.
 """
 
@@ -32,44 +35,15 @@ from protocol.primitives import Uuid
 from protocol.records.batch import BatchHeader, iter_headers
 from tests.simulation.replication.broker import Node
 from tests.simulation.replication.clients import ACKS_ALL, Read
+from tests.simulation.replication.counts import ReplicationCounts
+from tests.simulation.replication.deleted_records import DeletedRecords
 from tests.simulation.replication.disk import ReplicaName
 from tests.simulation.replication.history import History, Seen
 from tests.simulation.replication.isr_checker import IsrChecker
-from tests.simulation.simulator import Counts, EventLog
+from tests.simulation.simulator import EventLog
 from tests.simulation.watched_disk import LoggedBatch
 
 KEPT_LINES: Final = 600
-
-
-class ReplicationCounts(Counts):
-    """Incidents of brokers and clients."""
-
-    NAMES = (
-        "elections",
-        "unclean elections",
-        "truncations",
-        "ISR shrinks",
-        "ISR expands",
-        "restarts",
-        "power losses",
-        "wiped disks",
-        "directory failures",
-        "controlled shutdowns",
-        "controller failovers",
-        "reassignments",
-        "acknowledged records",
-        "records read",
-        "truncations noticed",
-        "refused in-sync sets",
-        "fenced requests",
-        "follower reads",
-        "dead for good",
-        "one-way cuts",
-        "zombie hours",
-        "clock steps",
-        "full disks",
-        "disk stalls",
-    )
 
 
 class Checker(EventLog):
@@ -88,7 +62,13 @@ class Checker(EventLog):
         self._idempotent: set[int] = set()
         self._crcs: set[int] = set()
         self._decided: MetadataImage | None = None
+        self._committed: MetadataImage | None = None
+        self._topic_ids: dict[ReplicaName, Uuid] = {}
+        self._decided_ids: dict[ReplicaName, Uuid] = {}
         self._deleted_topics: set[Uuid] = set()
+        self._deleted = DeletedRecords()
+        self.topic_deleted: Callable[[ReplicaName], None] = lambda _: None
+        """Called for each partition whose topic's deletion is committed."""
         self.isr: IsrChecker | None = None
         """Set by a simulation that also checks the times of in-sync sets."""
 
@@ -98,11 +78,20 @@ class Checker(EventLog):
         history = self.histories.get(name)
         if history is None or not batches:
             return
+        if self._is_of_deleted_topic(node_id, name):
+            self._deleted.note_written(name, batches)
+            return
         previous = self._nodes[node_id].disk.ending_at(name, batches[0].base_offset)
         for batch in batches:
             before = None if previous is None else (previous.epoch, previous.base_offset)
             self._check_match(node_id, history, batch, before)
             previous = batch
+
+    def _is_of_deleted_topic(self, node_id: int, name: ReplicaName) -> bool:
+        """Whether a node that has not learned of a deletion still hosts the deleted partition."""
+        broker = self._nodes[node_id].broker
+        partition = None if broker is None else broker.partition(*name)
+        return partition is not None and partition.topic_id in self._deleted_topics
 
     def _check_match(self, node_id: int, history: History, batch: LoggedBatch, before: tuple[int, int] | None) -> None:
         mismatch = history.note_written(batch, before)
@@ -154,6 +143,8 @@ class Checker(EventLog):
                     and (before is None or before[:2] != (True, role.epoch))
                 ):
                     self.isr.on_new_epoch(node, name, role.isr.committed)
+                if before is None:
+                    self._check_old_records(node, name)
                 if before != now:
                     self._seen[node.id, name] = now
                     self._on_replica(node, self.histories[name], before, now)
@@ -276,6 +267,8 @@ class Checker(EventLog):
                 topic = decided.topics.by_name(name.topic)
                 registration = None if topic is None else topic.partition(name.partition)
                 before = self._registered.get(name)
+                if topic is not None and self._decided_ids.setdefault(name, topic.id) != topic.id:
+                    self._decided_ids[name], before = topic.id, None  # created again, maybe by another controller
                 if registration is not None and registration is not before:
                     self._registered[name] = registration
                     if before is not None:
@@ -284,6 +277,9 @@ class Checker(EventLog):
                         self._on_registration(history, before, registration)
                 if self.isr is not None and registration is not None:
                     self.isr.on_fenced(name, registration, decided)
+        if committed is not self._committed:
+            self._committed = committed
+            self._find_deletions(committed)
         for node_id in sorted(self.lost):
             broker, node = committed.brokers.get(node_id), self._nodes[node_id]
             if broker is not None and node.broker is not None and broker.incarnation_id == node.broker.incarnation_id:
@@ -384,10 +380,34 @@ class Checker(EventLog):
 
     # Topics
 
+    def _find_deletions(self, committed: MetadataImage) -> None:
+        for name in list(self.histories):
+            topic_id = self._topic_ids.get(name)
+            if topic_id is not None and committed.topics.by_id(topic_id) is None:
+                self.on_topic_deleted(name, topic_id)
+                self.topic_deleted(name)
+            topic = committed.topics.by_name(name.topic)
+            if topic is not None and topic.id not in self._deleted_topics:
+                self._topic_ids[name] = topic.id
+
+    def _check_old_records(self, node: Node, name: ReplicaName) -> None:
+        """Check that a replica of a topic that was created again has no record of the deleted topic."""
+        for batch in node.disk.between(name, 0, 2**62):
+            if self._deleted.is_acknowledged(name, batch.crc):
+                self.fail(
+                    "DeletedRecordsStayGone",
+                    f"node {node.id} hosts {name}, created again, with {batch.base_offset} of the deleted topic",
+                )
+
     def on_topic_deleted(self, name: ReplicaName, topic_id: Uuid) -> None:
         """Forget a partition's history: a topic created again under the name starts without records."""
         self.note(f"{name} is deleted")
+        self.counts.add("deleted partitions")
+        self._topic_ids.pop(name, None)
         self._deleted_topics.add(topic_id)
+        self._deleted.on_deleted(name, self.histories[name])
+        if self.isr is not None:
+            self.isr.on_topic_deleted(name)
         self.histories[name] = History(name, is_clean=self.histories[name].is_clean)
         self._registered.pop(name, None)
         self._signatures.pop(name, None)
@@ -415,6 +435,10 @@ class Checker(EventLog):
     def on_acknowledged(self, name: ReplicaName, crc: int, offset: int, acks: int) -> None:
         self.counts.add("acknowledged records")
         history = self.histories[name]
+        if self._deleted.has(name, offset, crc):
+            self._deleted.note_acknowledged(name, crc)  # by a broker that has not learned of the deletion
+            return
+        self._deleted.note_acknowledged_now(name, crc)
         if acks != ACKS_ALL or not history.promises or offset < 0:
             return
         batch = history.at(offset)
@@ -429,7 +453,7 @@ class Checker(EventLog):
         """
         history = self.histories[name]
         self.counts.add("lost sequences")
-        if not history.promises or leader_id != self._registered[name].leader:
+        if not history.promises or name not in self._registered or leader_id != self._registered[name].leader:
             return
         had = [*self._nodes[leader_id].disk.between(name, 0, 2**62), *history.deleted]
         if all(batch.crc != crc for batch in had):
@@ -440,6 +464,8 @@ class Checker(EventLog):
         self.counts.add("records read", header.record_count)
         what = f"consumer {consumer} reads {name} {header.base_offset} of epoch {header.leader_epoch}"
         written = history.written.get((header.leader_epoch, header.base_offset))
+        if self._deleted.is_acknowledged(name, header.crc):
+            self.fail("DeletedRecordsStayGone", f"{what} of the deleted topic")
         if written is None or written.crc != header.crc:
             self.fail("ConsistentReads", f"{what}, which no producer wrote")
         if history.promises:
@@ -463,11 +489,11 @@ class Checker(EventLog):
         self.counts.add("truncations noticed")
         self.note(f"consumer {consumer} of {name} resets from {position} to {offset}")
         history = self.histories[name]
-        if history.promises and offset < position:
+        if history.promises and offset < position and not self._deleted.concerns(name):
             self.fail("ConsistentReads", f"consumer {consumer} has to reset from {position} to {offset} of {name}")
 
     def on_out_of_range(self, consumer: int, name: ReplicaName, position: int, start: int) -> None:
         history = self.histories[name]
         self.note(f"consumer {consumer} of {name} at {position} is out of range, goes to {start}")
-        if history.promises and position >= history.deleted_to:
+        if history.promises and position >= history.deleted_to and not self._deleted.concerns(name):
             self.fail("ConsistentReads", f"consumer {consumer} at {position} of {name} is out of range")

@@ -141,14 +141,20 @@ class Client:
         self.ask(asked, Whereabouts(*self.name), 0, self._on_whereabouts)
 
     def _on_whereabouts(self, outcome: Outcome) -> None:
-        """Handle a metadata response; ignore a response older than the known metadata."""
-        if isinstance(outcome, LeaderSeen) and outcome.leader_id >= 0 and outcome.leader_epoch >= self.leader_epoch:
+        """Handle a metadata response; ignore a response older than the known metadata, or about a deleted topic."""
+        is_present = isinstance(outcome, LeaderSeen) and outcome.topic_id == self.cluster.topic_id(self.name.topic)
+        if is_present and outcome.leader_id >= 0 and outcome.leader_epoch >= self.leader_epoch:
             self._is_looking = False
             before, self.leader_epoch = self.leader_epoch, outcome.leader_epoch
             self.leader = outcome.leader_id
             self.on_leader(is_new_epoch=outcome.leader_epoch > before)
         else:
             self.later(self._ask_around)
+
+    def on_topic_deleted(self) -> None:
+        """Look for the leader of the topic that will have the name; its leader epochs begin anew."""
+        self.leader_epoch = -1
+        self.look()
 
     def on_leader(self, *, is_new_epoch: bool) -> None:
         """Handle a newly found leader."""

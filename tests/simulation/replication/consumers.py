@@ -1,5 +1,6 @@
 """Consumers with Kafka's rules for leader epochs and truncation (KIP-320)."""
 
+from collections.abc import Callable
 from functools import partial
 from random import Random
 from typing import Final
@@ -57,6 +58,8 @@ class Consumer(Client):
         self.position = 0
         self._last_epoch = -1
         self._is_in_doubt = False
+        self._life = 0
+        """Number of deletions of the topic."""
         self._read: list[Read] = []
         self._rack = random.choice(("", *RACKS))
         self._preferred = -1
@@ -80,6 +83,18 @@ class Consumer(Client):
     def _id(self) -> int:
         return self.process.node_id
 
+    def on_topic_deleted(self) -> None:
+        """Begin anew; responses under way belong to the deleted topic."""
+        self._life += 1
+        self._read.clear()
+        self.position, self._last_epoch, self._is_in_doubt, self._preferred = 0, -1, False, -1
+        super().on_topic_deleted()
+
+    def _of_this_life(self, done: Callable[[Outcome], None]) -> Callable[[Outcome], None]:
+        """Return a handler that ignores responses about a deleted topic."""
+        life = self._life
+        return lambda outcome: done(outcome) if life == self._life else None
+
     def on_leader(self, *, is_new_epoch: bool) -> None:
         if (is_new_epoch or self._is_in_doubt) and self._last_epoch >= 0:
             self._validate()
@@ -94,7 +109,7 @@ class Consumer(Client):
             replica_id=-1, topics=[OffsetForLeaderTopic(topic=self.name.topic, partitions=[asked])]
         )
         assert self.leader is not None
-        self.ask(self.leader, request, EPOCH_VERSION, self._on_validated)
+        self.ask(self.leader, request, EPOCH_VERSION, self._of_this_life(self._on_validated))
 
     def _on_validated(self, outcome: Outcome) -> None:
         if isinstance(outcome, Unanswered):
@@ -145,7 +160,7 @@ class Consumer(Client):
             topics=[topic],
             rack_id=self._rack,
         )
-        self.ask(source, request, FETCH_VERSION, partial(self._on_fetched, source))
+        self.ask(source, request, FETCH_VERSION, self._of_this_life(partial(self._on_fetched, source)))
 
     def _on_fetched(self, source: int, outcome: Outcome) -> None:
         is_follower = source == self._preferred
@@ -199,7 +214,7 @@ class Consumer(Client):
         if self.leader is None:
             self.look()
             return
-        self.ask(self.leader, request, OFFSETS_VERSION, self._on_start_known)
+        self.ask(self.leader, request, OFFSETS_VERSION, self._of_this_life(self._on_start_known))
 
     def _on_start_known(self, outcome: Outcome) -> None:
         if isinstance(outcome, Unanswered):

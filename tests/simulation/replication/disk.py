@@ -4,7 +4,7 @@ import errno
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple, Protocol
 
-from storage.directories.directory_names import parse_directory_name
+from storage.directories.directory_names import DELETE_SUFFIX, parse_directory_name
 from storage.files import base_name, join, parent
 from storage.segment import INDEX_SUFFIX
 from tests.simulation.watched_disk import LoggedBatch, WatchedDisk
@@ -94,6 +94,12 @@ class PartitionDisk(WatchedDisk):
             for batch in segment.batches:
                 yield batch.base_offset, bytes(segment.content[start : batch.end_position])
                 start = batch.end_position
+
+    def deleted_directories(self) -> list[str]:
+        """Return the names of the directories that wait for their removal."""
+        return [
+            name for path in self.directories(self._count) for name in self.list(path) if name.endswith(DELETE_SUFFIX)
+        ]
 
     def rot(self, name: ReplicaName, base_offset: int) -> None:
         """Flip a bit in the last byte of a batch."""

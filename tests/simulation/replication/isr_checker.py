@@ -175,6 +175,13 @@ class IsrChecker:
         self._shrinks = {key: each for key, each in self._shrinks.items() if key[0] != node.id}
         self._sessions = {key: each for key, each in self._sessions.items() if key[0] != node.id}
 
+    def on_topic_deleted(self, name: ReplicaName) -> None:
+        """Forget a partition."""
+        self._progress = {key: each for key, each in self._progress.items() if key[1] != name}
+        self._began_ms = {key: each for key, each in self._began_ms.items() if key[1] != name}
+        self._current_since = {key: each for key, each in self._current_since.items() if key[1] != name}
+        self._shrinks = {key: each for key, each in self._shrinks.items() if key[1] != name}
+
     def on_new_epoch(self, node: Node, name: ReplicaName, members: Collection[int]) -> None:
         """Begin anew with a leader's epoch: all members count as caught up."""
         for member in self._nodes:
@@ -229,8 +236,12 @@ class IsrChecker:
     def _check_members(self, node: Node, name: ReplicaName, registration: PartitionRegistration) -> None:
         partition = None if node.broker is None else node.broker.partition(*name)
         role, now_ms = None if partition is None else partition.role, self._now_ms
+        topic = self._service.decided.topics.by_name(name.topic)
         is_current = (
             isinstance(role, LeaderRole)
+            and partition is not None
+            and topic is not None
+            and partition.topic_id == topic.id
             and (role.epoch, role.partition_epoch) == (registration.leader_epoch, registration.partition_epoch)
             and self._calm_since.get(node.id, 0.0) < now_ms
             and (role.isr.committed == role.isr.maximal)

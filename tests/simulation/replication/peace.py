@@ -2,8 +2,9 @@
 
 With some seeds a minority of the brokers stays dead. Then the in-sync set of each led partition is that of its live
 replicas, equal and complete; producers have nothing pending where the live replicas satisfy `min.insync.replicas`, and
-consumers have read to the end. A partition of which only dead brokers are eligible has no leader. Its reassignment
-can then neither end nor be cancelled while no original replica is in sync, as in Kafka.
+consumers have read to the end. No directory of a deleted topic is left. A partition of which only dead brokers are
+eligible has no leader. Its reassignment can then neither end nor be cancelled while no original replica is in sync, as
+in Kafka.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -31,7 +32,12 @@ class Peace:
         self, producers: Iterable[Producer], consumers: Iterable[Consumer], registered: Registered
     ) -> str | None:
         """Return the first reason why the system has not settled; None if it has."""
-        states = {name: self._present(registered(name)) for name in self._checker.histories}
+        states: dict[ReplicaName, PartitionRegistration] = {}
+        for name in self._checker.histories:
+            registration = registered(name)
+            if registration is None:
+                return f"{name} does not exist"
+            states[name] = registration
         for producer in producers:
             if producer.pending_count and self._is_writable(states[producer.name], producer.name):
                 return f"producer {producer.process.node_id} of {producer.name} has {producer.pending_count} pending"
@@ -39,16 +45,14 @@ class Peace:
             reason = self._reason_of(name, history, states[name])
             if reason is not None:
                 return f"{name} {reason}"
+        for node in self._nodes.values():
+            if node.is_up and (left := node.disk.deleted_directories()):
+                return f"node {node.id} has {left}"
         for consumer in consumers:
             end = self._checker.histories[consumer.name].end
             if consumer.position < end and self._is_writable(states[consumer.name], consumer.name):
                 return f"consumer {consumer.process.node_id} of {consumer.name} is at {consumer.position} of {end}"
         return None
-
-    @staticmethod
-    def _present(registration: PartitionRegistration | None) -> PartitionRegistration:
-        assert registration is not None
-        return registration
 
     def _live(self, replicas: Iterable[int]) -> set[int]:
         return set(replicas) - self.dead

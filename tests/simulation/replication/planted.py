@@ -35,17 +35,18 @@ from broker.runtime.replication.replica_fetcher_manager import ReplicaFetcherMan
 from protocol.errors import ErrorCode, KafkaError
 from protocol.ids import BrokerEpoch, BrokerId
 from protocol.messages.fetch import FetchRequest
+from protocol.messages.metadata_records import PartitionChangeRecord
 from protocol.primitives import Uuid
 from storage import recovery, validation
 from storage.directories.log_dirs import LogDirs
 from storage.epochs import LeaderEpochs
 from tests.simulation.replication.campaign import Patch, run_script, run_seed
-from tests.simulation.replication.recreation_scripts import (
+from tests.simulation.replication.scripts.recreation import (
     fetch_with_deleted_topic_id,
     topic_recreated_while_brokers_are_dead,
 )
-from tests.simulation.replication.rot_scripts import rotten_record_of_a_leader, rotten_record_of_the_last_replica
-from tests.simulation.replication.scripts import (
+from tests.simulation.replication.scripts.rot import rotten_record_of_a_leader, rotten_record_of_the_last_replica
+from tests.simulation.replication.scripts.scripted import (
     acknowledgement_of_an_earlier_term,
     delayed_fetch_before_registration,
     delayed_fetch_of_previous_registration,
@@ -212,6 +213,13 @@ def _find_by_name(source: FetchSource, target: Any) -> Any:
     return next((topic.partitions.get(target.index) for topic in source.partitions.by_name.values()), None)
 
 
+_merge = PartitionRegistration.merge
+
+
+def _merge_in_same_epoch(registration: PartitionRegistration, change: PartitionChangeRecord) -> PartitionRegistration:
+    return _merge(registration, change)._replace(leader_epoch=registration.leader_epoch)
+
+
 class Planted(NamedTuple):
     """A bug, the invariants of which one must fail, and the number of seeds, from `first` on, within which it must.
 
@@ -302,13 +310,18 @@ PLANTED: Final[Mapping[str, Planted]] = {
         (Patch(FetchTarget, "recall", lambda _: None),), frozenset({"FetchingMembersStay"}), 100, first=240
     ),
     "accepting in-sync sets at stale partition epochs": Planted(
-        (Patch(replica_changes, "_check_epochs", lambda *_: None),), frozenset({"ChangesFollowTheLatest"}), 20
+        (Patch(replica_changes, "_check_epochs", lambda *_: None),), frozenset({"ChangesFollowTheLatest"}), 40, first=10
     ),
     "removing replicas within a leader epoch": Planted(
         (Patch(PartitionChange, "_bump_leader_epoch_for_lost_replicas", lambda *_: None),),
         frozenset({"LeaderEpochsGrow"}),
         150,
         first=45,
+    ),
+    "electing leaders within the leader epoch": Planted(
+        (Patch(PartitionRegistration, "merge", _merge_in_same_epoch),),
+        frozenset({"LeaderEpochsGrow", "OneLeaderPerEpoch"}),
+        20,
     ),
     "keeping leader epochs of truncated records": Planted(
         (Patch(LeaderEpochs, "truncate_from_end", lambda *_: None),),
@@ -362,6 +375,14 @@ PLANTED: Final[Mapping[str, Planted]] = {
         _DATA,
         5,
         script=topic_recreated_while_brokers_are_dead,
+    ),
+    "adopting a log of a deleted topic by its name in random schedules": Planted(
+        (Patch(ReplicaAssignments, "_find_or_create_log", _adopt_by_name),),
+        _DATA | {"DeletedRecordsStayGone", "OnlyDeletedRecordsGo"},
+        60,
+    ),
+    "serving fetches of a deleted topic by its name in random schedules": Planted(
+        (Patch(FetchSource, "find", _find_by_name),), _DATA | {"UnknownTopicIdsAreRefused"}, 60
     ),
     "serving fetches of a deleted topic by its name": Planted(
         (Patch(FetchSource, "find", _find_by_name),),

@@ -188,6 +188,11 @@ class Producer(Client):
         self._is_resting = False
         self._send()
 
+    def on_topic_deleted(self) -> None:
+        """Abandon what was sent to the deleted topic."""
+        super().on_topic_deleted()
+        self._begin_anew()
+
     # Abandoned batches
 
     def _expire(self) -> None:

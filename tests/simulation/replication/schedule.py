@@ -22,6 +22,7 @@ from tests.simulation.replication.disk import ReplicaName
 from tests.simulation.replication.link_faults import LinkFaults
 from tests.simulation.replication.machine_faults import MachineFaults
 from tests.simulation.replication.producers import Producer
+from tests.simulation.replication.recreation import Recreation
 from tests.simulation.replication.scenario import Mood
 from tests.simulation.replication.simulation import ReplicationSimulator
 
@@ -41,6 +42,7 @@ class RandomSchedule:
         self._world = simulation.world
         self._nodes = simulation.nodes
         self._is_over = False
+        self._recreation = Recreation(simulation, self._note)
         links = LinkFaults(simulation, self._random, self._note)
         machines = MachineFaults(simulation, self._random, self._note)
         self._faults: tuple[tuple[int, Callable[[], None]], ...] = (
@@ -86,10 +88,12 @@ class RandomSchedule:
         scenario = self._simulation.scenario
         for producer in self._simulation.producers:
             self._after(self._random.expovariate(1.0 / scenario.produce_every_ms), self._producing(producer))
+        self._recreation.begin()
         self._after(500.0 + self._random.expovariate(1.0 / scenario.fault_every_ms), self._fault_again)
 
     def end(self) -> None:
         self._is_over = True
+        self._recreation.end()
         self._cancel_all(_CANCELLATIONS)
 
     def _cancel_all(self, times: int) -> None:

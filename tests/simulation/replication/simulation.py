@@ -74,6 +74,7 @@ class ReplicationSimulator(EventSimulator):
         self.service = MetadataService(self.world, seed, self.scenario)
         self.isr_checker = IsrChecker(self.checker, self.nodes, self.scenario, self.wires, self.service)
         self.checker.isr = self.isr_checker
+        self.checker.topic_deleted = self._on_topic_deleted
         self.peace = Peace(self.checker, self.nodes)
         self._fencing = FencingChecker(self.checker)
         self.recovery_ms *= self.scenario.pace
@@ -118,6 +119,11 @@ class ReplicationSimulator(EventSimulator):
         topic = self.service.decided.topics.by_name(name.topic)
         return None if topic is None else topic.partition(name.partition)
 
+    def _on_topic_deleted(self, name: ReplicaName) -> None:
+        for client in clients_of(self):
+            if client.name == name:
+                self.world.schedule(0.0, self.world.run, client.process, client.on_topic_deleted)
+
     # Running
 
     def close(self) -> None:
@@ -158,7 +164,7 @@ class ReplicationSimulator(EventSimulator):
             configs.append(CreatableTopicConfig("unclean.leader.election.enable", "true"))
         for index in range(topic.partitions):
             name = ReplicaName(topic.name, index)
-            self.checker.histories[name] = History(name, is_clean=topic.is_clean)
+            self.checker.histories.setdefault(name, History(name, is_clean=topic.is_clean))
         request = CreateTopicsRequest(
             topics=[
                 CreatableTopic(

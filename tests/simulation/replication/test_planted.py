@@ -8,12 +8,12 @@ import pytest
 from tests.simulation.campaign import workers
 from tests.simulation.replication.campaign import run_script
 from tests.simulation.replication.planted import PLANTED, run_planted
-from tests.simulation.replication.recreation_scripts import (
+from tests.simulation.replication.scripts.recreation import (
     fetch_with_deleted_topic_id,
     topic_recreated_while_brokers_are_dead,
 )
-from tests.simulation.replication.rot_scripts import rotten_record_of_a_leader, rotten_record_of_the_last_replica
-from tests.simulation.replication.scripts import (
+from tests.simulation.replication.scripts.rot import rotten_record_of_a_leader, rotten_record_of_the_last_replica
+from tests.simulation.replication.scripts.scripted import (
     acknowledgement_of_an_earlier_term,
     delayed_fetch_before_registration,
     delayed_fetch_of_previous_registration,

@@ -12,7 +12,7 @@ import pytest
 from tests.simulation.__main__ import main
 from tests.simulation.campaign import regression_seeds, run_job, workers
 from tests.simulation.replication.campaign import run_seed
-from tests.simulation.replication.checker import ReplicationCounts
+from tests.simulation.replication.counts import ReplicationCounts
 from tests.simulation.simulator import SimulationResult
 
 HERE = Path(__file__).parent

@@ -9,7 +9,7 @@ from typing import Final
 from broker.runtime.partitions.partition import Partition
 from storage.directories.directory_names import DELETE_SUFFIX
 from tests.simulation.replication.disk import ReplicaName
-from tests.simulation.replication.scripts import ScriptedCluster
+from tests.simulation.replication.scripts.scripted import ScriptedCluster
 
 _NAME: Final = ReplicaName("clean", 0)
 _IDS: Final = (1, 2, 3)

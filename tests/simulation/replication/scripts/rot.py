@@ -2,7 +2,7 @@
 
 from protocol.records.batch import crc_is_valid
 from tests.simulation.replication.disk import ReplicaName
-from tests.simulation.replication.scripts import ScriptedCluster
+from tests.simulation.replication.scripts.scripted import ScriptedCluster
 
 _NAME = ReplicaName("clean", 0)
 

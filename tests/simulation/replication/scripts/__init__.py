@@ -1,0 +1,1 @@
+"""Scripted histories of the data plane, for what random schedules find too rarely."""
