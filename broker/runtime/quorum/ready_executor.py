@@ -2,8 +2,9 @@
 
 Threads. Batches are appended on the loop, into the page cache, where readers on the loop find them. Blocking work
 (election state, fsync, truncation, snapshot pages) runs on the IO thread of the log, in order. One thread owns the log
-at a time: while the IO thread truncates it, the loop does not read it. Appends run beside an fsync; a Trim waits for
-the end of the fsync.
+at a time: while the IO thread truncates it, the loop does not read it. Appends run beside an fsync. A Trim is
+postponed to the end of the fsync, and later Readys do not wait for it: nothing depends on it but the next fsync, which
+deletes the files. Only the replacement of the log waits for a postponed Trim.
 """
 
 from collections import deque
@@ -30,13 +31,14 @@ _LEAVING_FILES: Final = (StartAt, Trim)
 class ReadyExecution:
     """The progress of one Ready. Checks that no message leaves before the data it depends on is on disk."""
 
-    __slots__ = ("is_state_written", "needs_sync", "operations_done", "ready", "slices")
+    __slots__ = ("awaits_trim", "is_state_written", "needs_sync", "operations_done", "ready", "slices")
 
     def __init__(self, ready: Ready) -> None:
         self.ready = ready
         self.is_state_written = ready.state is None
         self.operations_done = 0
         self.slices: Iterator[Append] | None = None
+        self.awaits_trim = False
         self.needs_sync = ready.must_sync or any(isinstance(each, _LEAVING_FILES) for each in ready.log)
 
     def check_log_may_change(self) -> None:
@@ -74,6 +76,8 @@ class ReadyExecutor:
         self._writing: ReadyExecution | None = None
         self._unsynced: deque[ReadyExecution] = deque()
         self._is_syncing = False
+        self._postponed_trim: Trim | None = None
+        """The latest Trim during the fsync under way; it includes earlier ones."""
         self.is_truncating = False
         """Whether the IO thread truncates the log, so that no other thread may read it."""
         self.election = io.election
@@ -114,9 +118,12 @@ class ReadyExecutor:
             elif isinstance(operation, FinishPart):
                 self._start_finishing(operation)
             elif isinstance(operation, Trim):
-                if self._is_syncing:
+                if not self._trim(operation):
+                    execution.awaits_trim = True
                     return  # `_on_synced` continues
-                self._log.perform(operation, self._runtime.clock.now_ms())
+            elif self._postponed_trim is not None and isinstance(operation, _TRUNCATING):
+                execution.awaits_trim = True
+                return
             else:
                 self._operate_blocking(execution, operation)
                 return
@@ -137,6 +144,19 @@ class ReadyExecutor:
             return False
         execution.slices = None
         return True
+
+    def _trim(self, operation: Trim) -> bool:
+        """Trim the log, now or at the end of the fsync under way. Return whether later operations may follow."""
+        if self._is_syncing:
+            self._postponed_trim = operation
+        else:
+            self._log.perform(operation, self._runtime.clock.now_ms())
+        return True
+
+    def _perform_postponed_trim(self) -> None:
+        trim, self._postponed_trim = self._postponed_trim, None
+        if trim is not None:
+            self._log.perform(trim, self._runtime.clock.now_ms())
 
     def _continue(self, execution: ReadyExecution) -> None:
         self._operate(execution)
@@ -199,10 +219,8 @@ class ReadyExecutor:
         self._is_syncing = False
         for _ in range(count):
             self._on_durable(self._unsynced.popleft().ready)
-        if self._writing is not None and self._waits_for_trim(self._writing):
+        self._perform_postponed_trim()
+        if self._writing is not None and self._writing.awaits_trim:
+            self._writing.awaits_trim = False
             self._operate(self._writing)
         self._sync()
-
-    def _waits_for_trim(self, execution: ReadyExecution) -> bool:
-        operations, done = execution.ready.log, execution.operations_done
-        return execution.is_state_written and done < len(operations) and isinstance(operations[done], Trim)

@@ -61,7 +61,13 @@ class TrioNode:
         self.log = RaftMetadataLog.open(checked(fs), DIRECTORY, LogConfig(), trio.clock.now_ms())
         state_file = QuorumStateFile(checked(fs), DIRECTORY)
         own = voter(node_id)
-        settings = QuorumSettings(key=own.key, cluster_id=CLUSTER_ID, can_vote=True, listeners=own.listeners)
+        settings = QuorumSettings(
+            key=own.key,
+            cluster_id=CLUSTER_ID,
+            can_vote=True,
+            listeners=own.listeners,
+            retention_bytes=trio.retention_bytes,
+        )
         now = Instant(trio.clock.monotonic_ms(), trio.clock.now_ms())
         recovered = replace(self.log.recovered, election=state_file.read())
         self.driver = QuorumDriver(
@@ -95,7 +101,8 @@ class TrioNode:
 class Trio:
     """Nodes 1, 2 and 3, all voters. `nodes` are the running ones; `cut` ids are partitioned."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, retention_bytes: int = -1) -> None:
+        self.retention_bytes = retention_bytes
         self.loop = ManualLoop()
         self.clock = LoopClock(self.loop)
         self.nodes: dict[int, TrioNode] = {}

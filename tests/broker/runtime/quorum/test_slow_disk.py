@@ -89,6 +89,57 @@ class TestLeader:
                 assert isinstance(response, VoteResponse)
                 assert not response.granted
 
+    def test_fetches_and_votes_are_answered_while_a_trim_waits_for_an_fsync(self) -> None:
+        trio = Trio(retention_bytes=0)
+        trio.start()
+        leader = trio.elect()
+        epoch = leader.driver.leader.epoch
+        leader.io.is_held = True
+        leader.append(b"a")
+        trio.run(100)
+        assert leader.io.waiting
+        leader.generate_snapshot()
+        trio.run(1)
+        start = leader.driver.facts.log_start_offset
+        assert leader.log.log_start_offset < start, "the trim is postponed"
+        for number in range(40):
+            leader.append(b"%d" % number)
+            trio.run(250)
+        assert leader.driver.leader.epoch == epoch, "nobody takes the leader for dead"
+        for node in trio.alive:
+            assert node.listener.frames == [b"a", *(b"%d" % number for number in range(40))]
+        answer = leader.driver.handle(vote_request(epoch, position_of(leader), pre_vote=True))
+        trio.run(1)
+        assert answer.done()
+        leader.io.release()
+        trio.run(10)
+        assert leader.log.log_start_offset == start
+
+    def test_deposed_leader_truncates_after_its_postponed_trim(self) -> None:
+        trio = Trio(retention_bytes=0)
+        trio.start()
+        leader = trio.elect()
+        leader.append(b"a")
+        trio.run(600)
+        leader.io.is_held = True
+        leader.append(b"b")
+        trio.run(100)
+        leader.generate_snapshot()
+        trio.run(1)
+        start = leader.driver.facts.log_start_offset
+        assert leader.log.log_start_offset < start
+        trio.cut.add(leader.id)
+        leader.append(b"lost")
+        successor = trio.elect()
+        successor.append(b"c")
+        trio.cut.clear()
+        trio.run(3_000)
+        leader.io.release()
+        trio.run(3_000)
+        assert leader.log.log_start_offset == start
+        assert leader.log.log_end_offset == successor.log.log_end_offset
+        assert not leader.failures
+
     def test_granted_vote_waits_for_the_disk(self) -> None:
         trio = Trio()
         trio.start()
