@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from broker.quorum.identity import ReplicaKey, SnapshotId
 from broker.quorum.membership.voters import VoterSet
-from broker.quorum.messages import Request, Response, VoteRequest
+from broker.quorum.messages import FetchSnapshotResponse, Request, Response, VoteRequest
 from protocol.primitives import ZERO_UUID
 from tests.simulation.quorum.contact_invariants import CONTACT_INVARIANTS
 from tests.simulation.quorum.disk import SimulatedDisk
@@ -30,6 +30,8 @@ class QuorumCounts(Counts):
         "rotten bytes",
         "nodes stopped by rot",
         "stray requests",
+        "hidden additions",
+        "slow checks",
     )
     NAMES = (
         "elections",
@@ -61,6 +63,8 @@ class Checker(EventLog):
         """Called with every vote request that is no pre-vote."""
         self.on_new_voters: Callable[[int], None] = _ignore
         """Called with the id of a node whose voter set changed in memory."""
+        self.on_last_page: Callable[[int], None] = _ignore
+        """Called with the id of a node before it receives the last page of a snapshot."""
         self._subjects = subjects
         self._seen: dict[int, Observed] = {}
         self._voters: VoterSet | None = None
@@ -158,6 +162,8 @@ class Checker(EventLog):
             invariant.on_request_arrives(self._subjects[receiver], request)
 
     def on_response_arrives(self, receiver: int, request: Request, response: Response) -> None:
+        if isinstance(response, FetchSnapshotResponse) and 0 < response.size <= response.position + len(response.data):
+            self.on_last_page(receiver)
         for invariant in self._on_response_arrives:
             invariant.on_response_arrives(self._subjects[receiver], request, response)
 

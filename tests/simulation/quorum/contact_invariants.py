@@ -309,6 +309,61 @@ class LeadersTrimBehindLiveReplicas(Invariant):
         return len(known) > MOST_OBSERVERS or any(other.id == key.id and other != key for other in known)
 
 
+class LeadersAnswerDuringFsyncs(Invariant):
+    """A leader answers fetches and votes of its epoch in time, also while its disk is slow: no answer needs the disk.
+
+    Its leadership is on disk already. A fetch may wait for records as long as it asks for.
+    """
+
+    def __init__(self, cluster: Cluster) -> None:
+        super().__init__(cluster)
+        self._pending: dict[int, list[_Asked]] = {}
+        self._limit_ms = cluster.scenario.fetch_timeout_ms / 4
+
+    def on_start(self, node: Subject) -> None:
+        self._pending[node.id] = []
+
+    def on_request_arrives(self, node: Subject, request: Request) -> None:
+        seen = self.cluster.observed(node.id)
+        self._check(node)
+        if seen is None or not seen.leads_durably or not isinstance(request, FetchRequest | VoteRequest):
+            return
+        if request.epoch == seen.epoch:
+            waits_ms = request.max_wait_ms if isinstance(request, FetchRequest) else 0
+            self._pending[node.id].append(_Asked(request, node.monotonic_ms + waits_ms + self._limit_ms))
+
+    def on_response(self, node: Subject, request: Request, response: Response) -> None:
+        pending = self._pending[node.id]
+        self._pending[node.id] = [each for each in pending if each.request is not request]
+
+    def on_event(self, node: Subject, before: Observed | None, now: Observed) -> None:
+        if not now.is_leader or before is None or before.epoch != now.epoch:
+            self._pending[node.id] = []
+        self._check(node)
+
+    def _check(self, node: Subject) -> None:
+        now_ms = node.monotonic_ms
+        for each in self._pending[node.id]:
+            if now_ms <= each.answer_by_ms:
+                continue
+            if each.overdue_ms is None:
+                each.overdue_ms = now_ms
+            elif now_ms - each.overdue_ms > _MOMENT_MS:
+                late_ms = now_ms - each.answer_by_ms
+                self.fail(f"leader {node.id} does not answer {each.request}, {late_ms:.0f} ms too late")
+
+
+class _Asked:
+    """A request that a leader must answer; `overdue_ms` is the first sign that it has not."""
+
+    __slots__ = ("answer_by_ms", "overdue_ms", "request")
+
+    def __init__(self, request: Request, answer_by_ms: float) -> None:
+        self.request = request
+        self.answer_by_ms = answer_by_ms
+        self.overdue_ms: float | None = None
+
+
 class ObserversAreBounded(Invariant):
     """A leader keeps track of no more observers than its limit."""
 
@@ -329,4 +384,5 @@ CONTACT_INVARIANTS: Final[tuple[type[Invariant], ...]] = (
     VoterChangesAreCommitted,
     LeadersTrimBehindLiveReplicas,
     ObserversAreBounded,
+    LeadersAnswerDuringFsyncs,
 )

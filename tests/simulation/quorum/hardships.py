@@ -27,6 +27,13 @@ _PAUSE: Final = 2.5
 """Mean time between two hardships, in mean times between two faults."""
 _DISTURBED_CHANGES: Final = 0.2
 """Share of new voter sets, counted at each node, after which something happens at once."""
+_HIDDEN_ADDITIONS: Final = 0.4
+"""Share of added voters that do not hear of their addition before the leader dies."""
+_ADDITION_TRIES: Final = 20
+_SLOW_CHECKS: Final = 0.8
+"""Share of snapshots fetched by voters that a slow disk checks while the leader changes."""
+_POLL_MS: Final = 5.0
+_MOST_PAUSE_MS: Final = 600.0
 _MOST_PEACES: Final = 4
 _KEPT_REQUESTS: Final = 20
 _GHOST_ID: Final = 1_000
@@ -43,8 +50,14 @@ class Operator(Protocol):
         """Whether the others form a majority of every voter set without the node's disk."""
         ...
 
-    def add_two_voters(self, pause: Callable[[Node, float, float], None]) -> None:
-        """Add a voter that responds late, then at once another; `pause` takes shares of the request time-out."""
+    def add_caught_up_voter(self) -> bool:
+        """Add a voter that has the leader's whole log. Return False if there is none now."""
+        ...
+
+    def add_two_voters(self, pause: Callable[[Node, float, float], None]) -> bool:
+        """Add a voter that responds late, then at once another; `pause` takes shares of the request time-out. Return
+        False if this is impossible now.
+        """
         ...
 
     def shrink_to(self, node: Node) -> None:
@@ -64,6 +77,7 @@ class HardshipSchedule:
         self._weather = simulation.network.weather
         self._is_over = False
         self._sent: deque[VoteRequest] = deque(maxlen=_KEPT_REQUESTS)
+        additions = 40 if simulation.scenario.changes_voters else 4
         self._kinds: tuple[tuple[int, Callable[[], None]], ...] = (
             (4, self._begin_peace),
             (2, self._suspend),
@@ -73,7 +87,8 @@ class HardshipSchedule:
             (4, self._step_clock),
             (3, self._rot),
             (8, self._stray),
-            (4, self._add_two_voters),
+            (additions, partial(self._add, operator.add_caught_up_voter)),
+            (additions, partial(self._add, partial(operator.add_two_voters, self._respond_late))),
             (3, self._shrink),
         )
         self._weights = [weight for weight, _ in self._kinds]
@@ -82,6 +97,7 @@ class HardshipSchedule:
         simulation = self._simulation
         simulation.checker.on_new_voters = self._on_new_voters
         simulation.checker.on_real_vote = self._sent.append
+        simulation.checker.on_last_page = self._on_last_page
         simulation.on_refused_start = self._on_refused_start
         self._again()
 
@@ -94,7 +110,7 @@ class HardshipSchedule:
 
     def _again(self) -> None:
         if not self._is_over:
-            mean_ms = _PAUSE * self._simulation.scenario.fault_every_ms
+            mean_ms = _PAUSE * min(self._simulation.scenario.fault_every_ms, _MOST_PAUSE_MS)
             self._simulation.world.schedule(self._random.expovariate(1.0 / mean_ms), self._again)
             (kind,) = self._random.choices([each for _, each in self._kinds], self._weights)
             if not self._is_quiet:
@@ -124,29 +140,60 @@ class HardshipSchedule:
 
     def _on_new_voters(self, node_id: int) -> None:
         """Disturb a voter change when a leader appends it, or when a node receives it."""
-        if self._is_quiet or self._random.random() >= _DISTURBED_CHANGES:
+        if self._is_quiet:
             return
         node, seen = self._simulation.nodes[node_id], self._simulation.checker.observed(node_id)
-        if seen is not None and seen.is_leader and self._random.random() < 0.7:
-            self._random.choice((self._hide_from_new_voters, self._hide_from_new_voters, self._resign_alone))(node)
+        is_leader = seen is not None and seen.is_leader
+        if is_leader and self._added(node) and self._random.random() < _HIDDEN_ADDITIONS:
+            self._hide_from_new_voters(node)
+        elif self._random.random() >= _DISTURBED_CHANGES:
+            return
+        elif is_leader and self._random.random() < 0.5:
+            self._resign_alone(node)
         else:
             delay_ms = self._random.choice((0.0, 0.0, 1.0, 5.0, 30.0, self._simulation.scenario.fetch_timeout_ms))
             self._after(delay_ms, self._begin_peace)
 
-    def _hide_from_new_voters(self, leader: Node) -> None:
-        """Hide the record from the voters that it adds, and let the leader die for good soon after."""
+    def _added(self, leader: Node) -> list[Node]:
+        """Return the voters that do not know of their addition by a leader."""
         seen = self._simulation.checker.observed(leader.id)
         nodes = self._simulation.nodes.values()
-        added = [
-            node.id
+        return [
+            node
             for node in nodes
             if seen is not None
             and seen.voters.has(node.key)
             and not (node.disk.replayed_voters() or VoterSet()).has(node.key)
         ]
-        self._simulation.checker.note(f"nodes {added} do not hear of their addition by node {leader.id}")
-        self._simulation.network.cut(frozenset((leader.id, other) for other in added))
-        self._after(self._random.uniform(5.0, 100.0), lambda: self._begin_peace([leader]))
+
+    def _hide_from_new_voters(self, leader: Node) -> None:
+        """Hide the record from the voters that it adds, and let the leader die for good when all others have it."""
+        added = self._added(leader)
+        self._note(
+            f"nodes {[node.id for node in added]} do not hear of their addition by node {leader.id}",
+            "hidden additions",
+        )
+        self._simulation.network.clear_up()
+        self._simulation.network.cut(frozenset((leader.id, other.id) for other in added))
+        until_ms = self._simulation.world.now_ms + self._simulation.scenario.fetch_timeout_ms / 2
+        self._after(_POLL_MS, partial(self._lose_leader, leader, added, until_ms))
+
+    def _lose_leader(self, leader: Node, added: list[Node], until_ms: float) -> None:
+        """Begin the peace when all old voters know the new ones, or after a while."""
+        seen = self._simulation.checker.observed(leader.id)
+        if self._is_quiet or seen is None or not seen.is_leader:
+            return
+        keys = [node.key for node in added]
+        old = [
+            node
+            for node in self._simulation.nodes.values()
+            if seen.voters.has(node.key) and node not in (leader, *added)
+        ]
+        known = [(node.disk.replayed_voters() or VoterSet()) for node in old]
+        if all(voters.has(key) for voters in known for key in keys) or self._simulation.world.now_ms > until_ms:
+            self._begin_peace([leader, *old], spared=added)
+        else:
+            self._after(_POLL_MS, partial(self._lose_leader, leader, added, until_ms))
 
     def _resign_alone(self, leader: Node) -> None:
         """Let a leader resign before anyone has the record."""
@@ -159,12 +206,12 @@ class HardshipSchedule:
         if leader.replica is not None:
             self._simulation.world.run(leader.replica.process, leader.replica.resign)
 
-    def _begin_peace(self, first: list[Node] | None = None) -> None:
+    def _begin_peace(self, first: list[Node] | None = None, spared: list[Node] | None = None) -> None:
         if self._is_quiet or self._peaces >= _MOST_PEACES:
             return
         if first is None:
             first = self._leaders() if self._random.random() < 0.7 else []
-        dead = self._peace.choose_dead(first)
+        dead = self._peace.choose_dead(first, spared or [])
         if dead:
             self._peaces += 1
             self._weather = self._simulation.network.weather
@@ -250,6 +297,18 @@ class HardshipSchedule:
                 for leader in self._leaders():
                     self._after(self._random.uniform(0.0, 50.0), partial(self._resign, leader))
 
+    def _on_last_page(self, node_id: int) -> None:
+        """Let a disk take long to check a fetched snapshot, and let the leader resign meanwhile."""
+        node, seen = self._simulation.nodes[node_id], self._simulation.checker.observed(node_id)
+        is_voter = seen is not None and seen.voters.has(node.key)
+        if self._is_quiet or node.replica is None or not is_voter or self._random.random() >= _SLOW_CHECKS:
+            return
+        stall_ms = self._random.uniform(0.5, 3.0) * self._simulation.scenario.fetch_timeout_ms
+        self._note(f"node {node.id} takes {stall_ms:.0f} ms to check a snapshot", "slow checks")
+        node.replica.stall_disk(self._simulation.world.now_ms + stall_ms)
+        for leader in self._leaders():
+            self._after(self._random.uniform(0.0, 50.0), partial(self._resign, leader))
+
     def _fill_disk(self) -> None:
         """Fill a disk for some seconds."""
         node = self._leader_or_any()
@@ -324,8 +383,14 @@ class HardshipSchedule:
 
     # Voter changes
 
-    def _add_two_voters(self) -> None:
-        self._operator.add_two_voters(self._respond_late)
+    def _add(self, add: Callable[[], bool], tries: int = _ADDITION_TRIES) -> None:
+        """Restore all links, and add voters as soon as the quorum permits it."""
+        if self._is_quiet:
+            return
+        if tries == _ADDITION_TRIES:
+            self._simulation.network.clear_up()
+        if not add() and tries > 1:
+            self._after(self._simulation.scenario.fetch_timeout_ms / 4, partial(self._add, add, tries - 1))
 
     def _respond_late(self, node: Node, least: float, most: float) -> None:
         """Pause a node for a share of the request time-out."""

@@ -17,7 +17,8 @@ class Observed(NamedTuple):
     `high_watermark` is the value known to its listeners, `decided` the value just computed, which is announced after a
     sync. `written_end` and `synced_end` are the ends of the log in the core's memory and of its part known to be
     synced. `decided_start` is the start of the log in the core's memory, which the disk follows. `trusts_leader` says
-    whether the node refuses pre-votes because of a leader's response in this epoch.
+    whether the node refuses pre-votes because of a leader's response in this epoch, and `leads_durably` whether the
+    node leads and its listeners know.
     """
 
     epoch: int
@@ -35,6 +36,7 @@ class Observed(NamedTuple):
     decided_start: int = 0
     trusts_leader: bool = False
     tracked_observers: int = 0
+    leads_durably: bool = False
 
 
 class Subject(Protocol):

@@ -78,6 +78,8 @@ class Network:
         self._servers: dict[SocketAddress, Server] = {}
         self._blocked: frozenset[tuple[int, int]] = frozenset()
         self.weather = Weather()
+        self.late_timeouts = 0.0
+        """The largest delay of a time-out, as a share of it."""
         self.in_bytes = False
         """Whether messages are encoded and decoded on the way."""
 
@@ -112,7 +114,8 @@ class Network:
         """Send a request; `done` receives the outcome in a later event of the sender."""
         self._witness.on_request_leaves(sender.node_id, request)
         exchange = _Exchange(sender, to, request, timeout_ms, done)
-        exchange.timer = self._world.schedule(timeout_ms, exchange.end, _FAILED, process=sender)
+        late_ms = self._random.uniform(0.0, self.late_timeouts) * timeout_ms if self.late_timeouts else 0.0
+        exchange.timer = self._world.schedule(timeout_ms + late_ms, exchange.end, _FAILED, process=sender)
         self._dispatch(sender.node_id, self._server_id(to), self._arrive, exchange)
 
     def _dispatch(self, source: int, target: int, arrive: Callable[..., object], *args: object) -> None:

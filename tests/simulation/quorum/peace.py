@@ -46,13 +46,16 @@ class MinorityPeace:
 
     # Beginning
 
-    def choose_dead(self, first: list[Node]) -> list[Node]:
-        """Return nodes whose death leaves an electable node, `first` before others; as many as possible, or fewer."""
+    def choose_dead(self, first: list[Node], spared: list[Node]) -> list[Node]:
+        """Return nodes whose death leaves an electable node, `first` before others; as many as possible, or fewer.
+
+        With `spared` nodes, which stay alive, as many as possible die.
+        """
         nodes = list(self._simulation.nodes.values())
-        others = [node for node in nodes if node not in first]
+        others = [node for node in nodes if node not in first and node not in spared]
         self._random.shuffle(others)
         dead: list[Node] = []
-        most = self._random.choice((1, len(nodes)))
+        most = len(nodes) if spared else self._random.choice((1, len(nodes)))
         for node in (*first, *others):
             alive = [each for each in nodes if each not in dead and each is not node]
             if len(dead) < most and self._electable(alive):

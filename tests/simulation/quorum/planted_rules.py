@@ -272,9 +272,10 @@ class _TrustingSnapshotFetch(SnapshotFetch):
     def on_checked(
         self, snapshot_id: SnapshotId, stored: StoredSnapshot | None, control: tuple[ControlRecord, ...], now: Instant
     ) -> None:
-        if self._checked == snapshot_id:
-            self._replica.on_leader_response(now)
+        was_checked = self._checked == snapshot_id
         super().on_checked(snapshot_id, stored, control, now)
+        if was_checked:
+            self._replica.on_leader_response(now)
 
 
 class TrustsAfterLocalCheck(QuorumCore):

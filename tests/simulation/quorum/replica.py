@@ -26,7 +26,7 @@ from broker.runtime.quorum.snapshot_import import SnapshotImporter
 from broker.runtime.quorum.snapshot_store import SnapshotObjectStore
 from broker.runtime.quorum.state_file import QuorumStateFile
 from protocol.errors import ErrorCode
-from protocol.ids import Offset
+from protocol.ids import BrokerId, Offset
 from protocol.records.quorum_control import ControlState
 from storage.config import LogConfig
 from storage.errors import LogDirFailure
@@ -162,6 +162,7 @@ class RealReplica:
             log.start,
             trusts,
             observers,
+            facts.role == "leader" and self._driver.leader == LeaderAndEpoch(BrokerId(self._node.id), leader.epoch),
         )
 
     def append(self, frames: list[bytes]) -> None:
@@ -217,7 +218,7 @@ class RealReplica:
         return Offered(state.snapshot_id, state.write(control.kraft_version, control.voters))
 
     def stall_disk(self, until_ms: float) -> None:
-        self._io.stalled_until_ms = until_ms
+        self._io.stalled_until_ms = self._snapshot_io.stalled_until_ms = until_ms
 
     def resign(self) -> None:
         self._driver.resign(self._driver.leader.epoch)

@@ -1,6 +1,6 @@
 """The parameters of a seed: number and configuration of nodes, and severity of faults."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 from typing import Final
 
@@ -8,6 +8,8 @@ from tests.simulation.weather import Weather, draw_weather
 
 MAX_VOTERS: Final = 5
 MAX_OBSERVERS: Final = 5
+_ABOUT_VOTER_CHANGES: Final = 0.15
+"""Share of the histories that are mostly about voter changes."""
 MOST_OBSERVERS: Final = 12
 """The number of observers that a leader may track; more than there are nodes."""
 
@@ -51,6 +53,10 @@ class Scenario:
     import_timeout_ms: int
     import_min_records: int
     import_delay_ms: float
+    changes_voters: bool = False
+    """Whether the history is mostly about voter changes: there are other controllers, and few other faults."""
+    late_timeouts: float = 0.0
+    """The largest delay of a time-out of a request, as a share of it, because the sender's event loop is busy."""
 
     @property
     def node_ids(self) -> range:
@@ -67,7 +73,7 @@ def draw_scenario(random: Random) -> Scenario:
     kraft_version = 0 if random.random() < 0.15 else 1
     joiners = random.randint(0, observers) if kraft_version == 1 else random.choice((0, 0, observers))
     timeout_ms = random.choice((300, 500, 1000))
-    return Scenario(
+    scenario = Scenario(
         voters=random.choice((1, 2, 3, 3, 3, 3, 4, 5, 5)),
         joiners=joiners,
         brokers=observers - joiners,
@@ -97,4 +103,19 @@ def draw_scenario(random: Random) -> Scenario:
         import_timeout_ms=random.choice((500, 3_000, 20_000)),
         import_min_records=random.choice((10, 100, 10_000)),
         import_delay_ms=random.choice((1.0, 100.0, 1_000.0)),
+    )
+    scenario = replace(scenario, late_timeouts=random.choice((0.0, 0.2)))
+    return _about_voter_changes(scenario, random) if random.random() < _ABOUT_VOTER_CHANGES else scenario
+
+
+def _about_voter_changes(scenario: Scenario, random: Random) -> Scenario:
+    return replace(
+        scenario,
+        voters=random.choice((2, 3, 3, 4)),
+        joiners=random.choice((2, 3)),
+        brokers=0,
+        kraft_version=1,
+        auto_join=False,
+        fault_every_ms=3_000.0,
+        changes_voters=True,
     )

@@ -371,21 +371,43 @@ class RandomSchedule:
 
     # Operations of hardships
 
-    def add_two_voters(self, pause: Callable[[Node, float, float], None]) -> None:
-        """Add a voter that responds after the leader's time-out; when the request ends, add another one at once."""
+    def add_caught_up_voter(self) -> bool:
+        """Add a voter that has the leader's whole log. Return False if there is none now."""
+        leaders = self._leaders()
+        if len(leaders) != 1 or not self._is_dynamic() or self._open:
+            return False
+        voters = {key for voters in self._voter_sets() for key in voters.keys}
+        end = leaders[0].disk.log_end
+        nodes = [
+            node
+            for node in self._nodes.values()
+            if node.can_vote and node.key not in voters and node.is_up and node.disk.log_end == end
+        ]
+        node = self._any(nodes)
+        if node is not None:
+            self._ask(self._add_request(node), f"add {node.id}", tries=1)
+        return node is not None
+
+    def add_two_voters(self, pause: Callable[[Node, float, float], None]) -> bool:
+        """Add a voter that responds after the leader's time-out; when the request ends, add another one at once.
+
+        Return False if this is impossible now.
+        """
         voters = {key for voters in self._voter_sets() for key in voters.keys}
         nodes = [node for node in self._nodes.values() if node.can_vote and node.key not in voters and node.is_up]
         leaders = self._leaders()
         if len(nodes) < 2 or len(leaders) != 1 or not self._is_dynamic() or self._open:
-            return
+            return False
         first, second = self._random.sample(nodes, 2)
 
         def add_second() -> None:
             self._ask(self._add_request(second), f"add {second.id}")
             pause(second, 0.0, 0.3)
 
-        pause(first, min(1.0, 1.0 / leaders[0].rate), 1.0)
+        timeout = min(1.0, 1.0 / leaders[0].rate)
+        pause(first, timeout, max(1.0, timeout + self._simulation.scenario.late_timeouts))
         self._ask(self._add_request(first), f"add {first.id}", tries=1, then=add_second)
+        return True
 
     def shrink_to(self, kept: Node) -> None:
         """Remove all voters but one, one after the other, while all of them are reachable."""

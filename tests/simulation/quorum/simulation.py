@@ -82,6 +82,7 @@ class QuorumSimulator(EventSimulator):
         """Called when a node refuses to start on a rotten disk."""
         self.network = Network(self.world, Random(f"network {seed}"), self.checker)
         self.network.weather = self.scenario.weather
+        self.network.late_timeouts = self.scenario.late_timeouts
         self.network.in_bytes = self.scenario.in_bytes
         self.offers = OfferedSnapshots()
         self._factory = factory
