@@ -4,7 +4,7 @@ Each replaces code on all nodes of a history. `PLANTED` names the invariants of 
 seeds within which it must.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from broker.clock import Clock
@@ -23,12 +23,18 @@ from broker.metadata.snapshot.load import LoadedSnapshot
 from broker.replication.leader import CommitTerms, FollowerProgress, LeaderRole
 from broker.runtime.controller.driver import ControllerDriver
 from broker.runtime.quorum.quorum import CommittedBatch
+from broker.runtime.remote_log.leadership_term import LeadershipTerm
+from broker.runtime.remote_log.term_fence import TermFence
 from protocol.errors import ErrorCode, KafkaError
 from protocol.ids import BrokerEpoch, BrokerId
 from protocol.messages.alter_partition import AlterPartitionRequestPartitionData
 from protocol.messages.metadata_records import PartitionChangeRecord, RegisterBrokerRecord
 from storage import retention
+from storage.tiered.lifecycle import expiration
+from tests.simulation.cluster.campaign import run_deposed_leaders, run_seed
+from tests.simulation.cluster.tier import KeptLogStarts
 from tests.simulation.replication.campaign import Patch
+from tests.simulation.simulator import SimulationResult
 
 EVENTS: Final = 2_000
 
@@ -135,16 +141,26 @@ def _commit_alone(
     return not is_silent and _must_hold(role, broker_id, follower, log_end_offset, terms)
 
 
+async def _may_delete_in_term(fence: TermFence, term: LeadershipTerm) -> bool:
+    """Look for no later leader before a deletion."""
+    return not term.is_over()
+
+
+def _knows_own_term(fence: TermFence, term: LeadershipTerm) -> bool:
+    return term.is_over()
+
+
 class Planted(NamedTuple):
     """A bug, the invariants of which one must fail, and the number of seeds, from `first` on, within which it must.
 
-    `first` is close to a seed that fails, for speed; `seeds` is the bound if histories change.
+    `first` is close to a seed that fails, for speed; `seeds` is the bound if histories change. `run` runs a seed.
     """
 
     patches: tuple[Patch, ...]
     catchers: frozenset[str]
     seeds: int
     first: int = 1
+    run: Callable[[int, int, Sequence[Patch]], SimulationResult] = run_seed
 
 
 _EPOCHS: Final = frozenset({"EpochsRise", "OneLeaderPerEpoch", "LogsMatch", "CommittedIsFinal"})
@@ -234,5 +250,17 @@ PLANTED: Final[Mapping[str, Planted]] = {
         frozenset({"AcknowledgedMetadataIsKept"}),
         20,
         first=4,
+    ),
+    "deleting segments of later leader epochs": Planted(
+        (
+            Patch(TermFence, "may_delete", _may_delete_in_term),
+            Patch(TermFence, "knows_later_term", _knows_own_term),
+            Patch(KeptLogStarts, "is_superseded", lambda *_: False),
+            Patch(expiration, "is_of_later_term", lambda *_: False),
+        ),
+        frozenset({"NoForeignDeletions"}),
+        15,
+        first=6,
+        run=run_deposed_leaders,
     ),
 }

@@ -34,7 +34,7 @@ from tests.simulation.replication.disk import ReplicaName
 from tests.simulation.replication.metadata import Refusal
 from tests.simulation.replication.producers import Producer
 from tests.simulation.replication.scenario import TopicScenario
-from tests.simulation.weather import draw_weather
+from tests.simulation.weather import Weather, draw_weather
 
 _PENDING_MAX: Final = 12
 """Number of waiting batches at which a producer pauses."""
@@ -462,14 +462,18 @@ class RandomSchedule:
             self._depose(registration.leader, is_quiet=False)
 
     def _depose_once(self) -> None:
-        """Depose a tiered leader, when another broker can lead at once, and end all other faults meanwhile."""
-        registration = self._simulation.registration(TIERED_NAME)
-        if self._is_over:
-            return
-        if registration is not None and not self._simulation.has_lasting_cut and self._can_succeed(registration):
-            self._depose(registration.leader, is_quiet=True)
-        else:
+        """Depose a tiered leader as soon as another broker can lead, and end all other faults meanwhile."""
+        if not self._is_over and not self._depose_if_possible():
             self._after(_ASK_AGAIN_MS, self._depose_once)
+
+    def _depose_if_possible(self) -> bool:
+        """Depose the tiered leader if another broker can lead at once; return whether it is deposed."""
+        registration = self._simulation.registration(TIERED_NAME)
+        can_depose = registration is not None and not self._simulation.has_lasting_cut
+        if registration is not None and can_depose and self._can_succeed(registration):
+            self._depose(registration.leader, is_quiet=True)
+            return True
+        return False
 
     def _can_succeed(self, registration: PartitionRegistration) -> bool:
         """Whether another broker can lead at once, and the leader has committed records."""
@@ -496,8 +500,20 @@ class RandomSchedule:
             self._note("clients leave it, and there are no other faults")
             self._quiet_until_ms = self._world.now_ms + for_ms
             simulation.heal()
+            self._clear_up(for_ms)
             others += [client.process.node_id for client in simulation.clients]
         simulation.cut(frozenset(_both_ways([leader], others)), for_ms, is_lasting=True)
+
+    def _clear_up(self, for_ms: float) -> None:
+        """Let the network lose, repeat and delay nothing for a while."""
+        wires, network = self._simulation.wires, self._simulation.network
+        before = network.weather
+        wires.weather = network.weather = Weather()
+
+        def restore() -> None:
+            wires.weather = network.weather = before
+
+        self._after(for_ms, restore)
 
     def _cut_active_controller(self) -> None:
         """Cut the active controller off from the other controllers, or from some nodes, or let it be deaf."""
@@ -621,8 +637,19 @@ class DeposedTieredLeaders(RandomSchedule):
 
     def __init__(self, simulation: ClusterSimulator) -> None:
         super().__init__(simulation)
-        allowed = (self._cut_tiered_leader, self._burst)
-        self._weights = [int(fault in allowed) for _, fault in self._faults]
+        self._weights = [int(fault == self._burst) for _, fault in self._faults]
+
+    def begin(self) -> None:
+        super().begin()
+        self._simulation.checker.on_active = _nothing
+        self._simulation.wires.weather = self._simulation.network.weather = Weather()
+        self._after(self._random.uniform(300.0, 1_500.0), self._depose_again)
+
+    def _depose_again(self) -> None:
+        """Depose one leader after another."""
+        if not self._is_over:
+            self._depose_if_possible()
+            self._after(_ASK_AGAIN_MS, self._depose_again)
 
 
 def _both_ways(some: Iterable[int], others: Iterable[int]) -> list[tuple[int, int]]:
