@@ -273,7 +273,8 @@ class LeadersTrimBehindLiveReplicas(Invariant):
             return
         seen = self.cluster.observed(node.id)
         needs_snapshot = request.fetch_offset == 0 and any(each.end_offset for each in node.disk.snapshot_ids())
-        if seen is not None and request.fetch_offset >= seen.decided_start and not needs_snapshot:
+        is_answered = seen is not None and seen.is_leader and request.epoch == seen.epoch
+        if seen is not None and is_answered and request.fetch_offset >= seen.decided_start and not needs_snapshot:
             self._ends[node.id][request.replica] = request.epoch, request.fetch_offset, node.monotonic_ms
 
     def on_event(self, node: Subject, before: Observed | None, now: Observed) -> None:
