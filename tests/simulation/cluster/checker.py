@@ -71,6 +71,8 @@ class ClusterCounts(Counts):
         "remote copies",
         "copies past a deposed leader",
         "remote deletions",
+        "store outages",
+        "stores that lose responses",
     )
     OPTIONAL = ("zombie leader seconds", "zombie controller seconds")
 

@@ -24,12 +24,14 @@ from broker.replication.leader import CommitTerms, FollowerProgress, LeaderRole
 from broker.runtime.controller.driver import ControllerDriver
 from broker.runtime.quorum.quorum import CommittedBatch
 from broker.runtime.remote_log.leadership_term import LeadershipTerm
+from broker.runtime.remote_log.segments import RemoteSegments
 from broker.runtime.remote_log.term_fence import TermFence
 from protocol.errors import ErrorCode, KafkaError
 from protocol.ids import BrokerEpoch, BrokerId
 from protocol.messages.alter_partition import AlterPartitionRequestPartitionData
 from protocol.messages.metadata_records import PartitionChangeRecord, RegisterBrokerRecord
 from storage import retention
+from storage.tiered.errors import RemoteStorageError
 from storage.tiered.lifecycle import expiration
 from tests.simulation.cluster.campaign import run_deposed_leaders, run_seed
 from tests.simulation.cluster.tier import KeptLogStarts
@@ -46,6 +48,7 @@ _start_session = BrokerSessions.start
 _activate = Controller.activate
 _load_snapshot = Controller.load_snapshot
 _must_hold = LeaderRole._must_hold
+_upload = RemoteSegments.upload
 _to_record = BrokerRegistration.to_record
 
 
@@ -139,6 +142,14 @@ def _commit_alone(
         each.is_caught_up(log_end_offset, terms.now_ms, terms.lag_time_max_ms) for each in role.followers.values()
     )
     return not is_silent and _must_hold(role, broker_id, follower, log_end_offset, terms)
+
+
+async def _upload_and_ignore_errors(segments: RemoteSegments, *args: Any, **kwargs: Any) -> bytes | None:
+    """Finish a copy whose upload failed."""
+    try:
+        return await _upload(segments, *args, **kwargs)
+    except RemoteStorageError:
+        return None
 
 
 async def _may_delete_in_term(fence: TermFence, term: LeadershipTerm) -> bool:
@@ -250,6 +261,9 @@ PLANTED: Final[Mapping[str, Planted]] = {
         frozenset({"AcknowledgedMetadataIsKept"}),
         20,
         first=4,
+    ),
+    "finishing copies whose upload failed": Planted(
+        (Patch(RemoteSegments, "upload", _upload_and_ignore_errors),), frozenset({"TierReadable"}), 20, first=10
     ),
     "deleting segments of later leader epochs": Planted(
         (

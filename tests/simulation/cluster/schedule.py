@@ -42,7 +42,7 @@ _PREFERRED: Final = 0
 _CLOCK_STEPS_MS: Final = (1_500, 60_000, 3_600_000)
 _PROBE_MS: Final = 1_000.0
 _ASK_AGAIN_MS: Final = 200.0
-_QUIET_SHARE: Final = 0.4
+_QUIET_SHARE: Final = 0.6
 """Share of tiered histories in which a leader stays deposed until its successor has copied segments."""
 
 Links = frozenset[tuple[int, int]]
@@ -89,6 +89,7 @@ class RandomSchedule:
             (14, self._churn_topics),
             (4, self._burst),
             (10 if simulation.metadata_scenario.deaths else 0, self._die),
+            (10 if simulation.metadata_scenario.tiered else 0, self._fail_store),
         )
         self._weights = [weight for weight, _ in self._faults]
 
@@ -103,6 +104,8 @@ class RandomSchedule:
 
     def end(self) -> None:
         self._is_over = True
+        if self._simulation.tier is not None:
+            self._simulation.tier.faults.end()
         for name in self._partitions():
             self._alter(name, None)
         self._probe()
@@ -395,6 +398,23 @@ class RandomSchedule:
         self._note(f"the disks of node {node_id} stall for {stall_ms:.0f} ms")
         self._count("stalled disks")
         io.stall(self._world.now_ms + stall_ms)
+
+    # The object store
+
+    def _fail_store(self) -> None:
+        """Let the object store be down, or lose responses, for a while."""
+        tier = self._simulation.tier
+        if tier is None:
+            return
+        for_ms = self._random.choice((300.0, 1_000.0, 4_000.0))
+        if self._random.random() < 0.5:
+            tier.faults.is_down = True
+            self._count("store outages")
+        else:
+            tier.faults.lost_share = self._random.choice((0.2, 0.7))
+            self._count("stores that lose responses")
+        self._note(f"the store {'is down' if tier.faults.is_down else 'loses responses'} for {for_ms:.0f} ms")
+        self._after(for_ms, tier.faults.end)
 
     # Clocks
 

@@ -1,7 +1,8 @@
 """Remote storage of a tiered topic: the product's remote log manager on every broker, over shared storage and metadata.
 
-Storage and remote metadata never fail here; they have a simulation of their own (`remote_log/`). Events of the metadata
-are applied after a delay, in order. Leaders that do not know that they are deposed go on copying and deleting.
+The store is down for a while, or loses responses (`StoreFaults`). Events of the remote metadata never fail; they are
+applied after a delay, in order. The tiered plane (`remote_log/`) simulates worse stores and worse metadata.
+Leaders that do not know that they are deposed go on copying and deleting.
 """
 
 import asyncio
@@ -20,13 +21,14 @@ from broker.runtime.remote_log.segments import RemoteSegments
 from broker.runtime.remote_log.settings import RemoteLogSettings
 from protocol.ids import BrokerId
 from protocol.primitives import Uuid
-from storage.tiered.segment_metadata import TopicIdPartition
+from storage.tiered.errors import RetriableRemoteStorageError
+from storage.tiered.segment_metadata import RemoteSegment, TopicIdPartition
 from storage.tiered.stores.backoff import Backoff
 from tests.simulation.replication.data_part import DataPart
 from tests.simulation.replication.process import TaskProcess
 from tests.simulation.world import World
 from tests.support.fakes.memory_remote_metadata import Event, MemoryRemoteMetadata, RemoteMetadataLog
-from tests.support.fakes.shared_remote_storage import DelayedPool, SharedRemoteStorage
+from tests.support.fakes.shared_remote_storage import DelayedPool, Fault, Operation, SharedRemoteStorage
 
 if TYPE_CHECKING:
     from tests.simulation.replication.broker import Node
@@ -66,11 +68,33 @@ class KeptLogStarts:
         self._kept.pop(partition, None)
 
 
+class StoreFaults:
+    """Faults of the store: it is down, or the responses of a share of its requests are lost."""
+
+    def __init__(self, random: Random) -> None:
+        self.is_down = False
+        self.lost_share = 0.0
+        self._random = random
+
+    def plan(self, operation: Operation, segment: RemoteSegment) -> Fault | None:
+        """Return the fault of a request, if it has one."""
+        if self.is_down:
+            return Fault(RetriableRemoteStorageError("the store is down"))
+        if self.lost_share and self._random.random() < self.lost_share:
+            return Fault(RetriableRemoteStorageError("the response is lost"), applies=True)
+        return None
+
+    def end(self) -> None:
+        """End all faults."""
+        self.is_down, self.lost_share = False, 0.0
+
+
 class Tier:
     """State shared by all brokers: the store, the remote metadata, and the log start offsets beside the segments."""
 
     def __init__(self, world: World, random: Random) -> None:
-        self.storage = SharedRemoteStorage()
+        self.faults = StoreFaults(random)
+        self.storage = SharedRemoteStorage(self.faults.plan)
         self.metadata = RemoteMetadataLog()
         self.log_starts = KeptLogStarts()
         self._world = world
