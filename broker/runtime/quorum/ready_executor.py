@@ -31,14 +31,14 @@ _LEAVING_FILES: Final = (StartAt, Trim)
 class ReadyExecution:
     """The progress of one Ready. Checks that no message leaves before the data it depends on is on disk."""
 
-    __slots__ = ("awaits_trim", "is_state_written", "needs_sync", "operations_done", "ready", "slices")
+    __slots__ = ("awaits_fsync", "is_state_written", "needs_sync", "operations_done", "ready", "slices")
 
     def __init__(self, ready: Ready) -> None:
         self.ready = ready
         self.is_state_written = ready.state is None
         self.operations_done = 0
         self.slices: Iterator[Append] | None = None
-        self.awaits_trim = False
+        self.awaits_fsync = False
         self.needs_sync = ready.must_sync or any(isinstance(each, _LEAVING_FILES) for each in ready.log)
 
     def check_log_may_change(self) -> None:
@@ -112,18 +112,16 @@ class ReadyExecutor:
         operations = execution.ready.log
         while execution.operations_done < len(operations):
             operation = operations[execution.operations_done]
+            if self._must_await_fsync(operation):
+                execution.awaits_fsync = True
+                return  # `_on_synced` continues
             if isinstance(operation, Append):
                 if not self._append_slice(execution, operation):
                     return
             elif isinstance(operation, FinishPart):
                 self._start_finishing(operation)
             elif isinstance(operation, Trim):
-                if not self._trim(operation):
-                    execution.awaits_trim = True
-                    return  # `_on_synced` continues
-            elif self._postponed_trim is not None and isinstance(operation, _TRUNCATING):
-                execution.awaits_trim = True
-                return
+                self._trim(operation)
             else:
                 self._operate_blocking(execution, operation)
                 return
@@ -145,13 +143,16 @@ class ReadyExecutor:
         execution.slices = None
         return True
 
-    def _trim(self, operation: Trim) -> bool:
-        """Trim the log, now or at the end of the fsync under way. Return whether later operations may follow."""
+    def _must_await_fsync(self, operation: LogOperation) -> bool:
+        """Whether an operation waits for the fsync under way: the replacement of the log, if a Trim is postponed."""
+        return self._postponed_trim is not None and isinstance(operation, _TRUNCATING)
+
+    def _trim(self, operation: Trim) -> None:
+        """Trim the log, now or at the end of the fsync under way."""
         if self._is_syncing:
             self._postponed_trim = operation
         else:
             self._log.perform(operation, self._runtime.clock.now_ms())
-        return True
 
     def _perform_postponed_trim(self) -> None:
         trim, self._postponed_trim = self._postponed_trim, None
@@ -220,7 +221,7 @@ class ReadyExecutor:
         for _ in range(count):
             self._on_durable(self._unsynced.popleft().ready)
         self._perform_postponed_trim()
-        if self._writing is not None and self._writing.awaits_trim:
-            self._writing.awaits_trim = False
+        if self._writing is not None and self._writing.awaits_fsync:
+            self._writing.awaits_fsync = False
             self._operate(self._writing)
         self._sync()

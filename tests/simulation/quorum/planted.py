@@ -14,7 +14,7 @@ from broker.quorum.leadership import QuorumLeadership
 from broker.quorum.log_view import LogView, Valid, Validation
 from broker.quorum.membership.voter_changes import VoterChanges
 from broker.quorum.messages import UNKNOWN_OFFSET, FetchRequest, FetchResponse
-from broker.quorum.ready import ElectionState, Ready, Trim
+from broker.quorum.ready import ElectionState, LogOperation, Ready, Trim
 from broker.quorum.replica import QuorumReplica
 from broker.quorum.serving import Serving
 from broker.quorum.settings import QuorumSettings, Recovered
@@ -171,8 +171,8 @@ class AnswersAfterFsync(QuorumDriver):
 
 
 class _BlockingExecutor(ReadyExecutor):
-    def _trim(self, operation: Trim) -> bool:
-        return not self._is_syncing and super()._trim(operation)
+    def _must_await_fsync(self, operation: LogOperation) -> bool:
+        return super()._must_await_fsync(operation) or (self._is_syncing and isinstance(operation, Trim))
 
 
 class TrimsBeforeAnswers(QuorumDriver):
