@@ -322,9 +322,9 @@ class SegmentExpirationTask:
 
 def local_parts(log: Log, offset: int) -> list[LocalSegmentRange]:
     """Return the local segments of a log that reach up to `offset` or beyond."""
-    found = log.segments.from_offset(offset)
-    ends = ((segment, log.segments.end_of(segment, log.log_end_offset) - 1) for segment in found)
-    return [LocalSegmentRange(segment.base_offset, end, segment.size) for segment, end in ends]
+    found = list(log.segments.from_offset(offset))
+    ends = [*(segment.base_offset for segment in found[1:]), log.log_end_offset]
+    return [LocalSegmentRange(each.base_offset, end - 1, each.size) for each, end in zip(found, ends, strict=True)]
 
 
 def _log_deletion(segment: object, base: int, reason: DeletionReason) -> None:

@@ -70,12 +70,15 @@ class Lineage:
 def without_empty_epochs(entries: Iterable[tuple[LeaderEpoch, int]], end_offset: int) -> tuple[LeaderEpochEntry, ...]:
     """Return the epochs with records below `end_offset`: of several with one start offset, the last."""
     kept: list[LeaderEpochEntry] = []
-    for epoch, start_offset in entries:
+    last_start = NO_OFFSET
+    for entry in entries:
+        start_offset = entry[1]
         if start_offset >= end_offset:
             break
-        if kept and kept[-1].start_offset == start_offset:
+        if start_offset == last_start:
             kept.pop()
-        kept.append(LeaderEpochEntry(epoch, start_offset))
+        kept.append(entry if type(entry) is LeaderEpochEntry else LeaderEpochEntry(*entry))
+        last_start = start_offset
     return tuple(kept)
 
 

@@ -152,12 +152,16 @@ class Checker:
     def _check_local(self, log: Log, offset: int, end: int) -> None:
         leader = self._state.leader
         assert leader is not None
+        if offset >= end:
+            return
+        rotten = [rot.offsets for rot in leader.present_rot()] if leader.rotten else []
         while offset < end:
-            if leader.is_rotten_at(offset):
-                offset += 1
+            inside = next((offsets for offsets in rotten if offset in offsets), None)
+            if inside is not None:
+                offset = inside.stop
                 continue
             found = log.read(offset, SEGMENT_BYTES, log.log_end_offset)
-            if leader.rotten and any(map(leader.is_rotten_at, range(offset, found.next_offset))):
+            if any(offsets.start < found.next_offset and offset < offsets.stop for offsets in rotten):
                 found = log.read(offset, 1, log.log_end_offset)  # the batch at `offset` alone: later ones may not parse
             following = min(found.next_offset, end)
             offset = self.check_records(log, self._reader.batches(bytes(found.data)), offset, following)

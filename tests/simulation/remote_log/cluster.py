@@ -13,6 +13,7 @@ import asyncio
 import contextlib
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import accumulate
 from random import Random
 
 from broker.runtime.remote_log.settings import RemoteLogSettings
@@ -159,11 +160,11 @@ class RemoteStorageSimulator(Simulator):
             (0.05, failures.hide_log_starts),
             (0.5, self._recover_metadata),
         ]
-        return [each for _, each in choices], [weight for weight, _ in choices]
+        return [each for _, each in choices], list(accumulate(weight for weight, _ in choices))
 
     async def _act(self) -> None:
         actions, weights = self._weights
-        action = self.random.choices(actions, weights)[0]
+        action = self.random.choices(actions, cum_weights=weights)[0]
         with contextlib.suppress(LogDirFailure):
             action()
         self.failures.note_failed_disks()

@@ -56,7 +56,7 @@ class GaugeChecker:
         """Check that a delete lag counts only segments that exist and may be deleted."""
         metadata = server.broker.metadata
         assert isinstance(metadata, BrokerMetadata)
-        known = list(metadata._known.segments())
+        known = metadata.segments_now()
         most = [each for each in known if self._may_be_due(server, each)]
         if reported.segments > len(most) or reported.bytes > sum(each.size_bytes for each in most):
             self._state.violated(

@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Iterable
 from dataclasses import replace
 from typing import Final
 
+from protocol.ids import LeaderEpoch
 from storage.tiered.catalog.metadata_cache import RemoteLogMetadataCache
 from storage.tiered.segment_metadata import RemoteSegment, SegmentState, SegmentUpdate, TopicIdPartition
 from tests.support.fakes.memory_remote_metadata import Event, MemoryRemoteMetadata, RemoteMetadataLog
@@ -21,6 +22,9 @@ class BrokerMetadata(MemoryRemoteMetadata):
         self.is_dead = False
         """Whether the process is dead: nothing is published any more."""
         self._known = cache_of(log.cache(PARTITION).segments())
+        self._found: dict[tuple[LeaderEpoch, int], RemoteSegment | None] = {}
+        self._segments: list[RemoteSegment] | None = None
+        """Results of look-ups since the last event, which most events of a history do not change."""
         log.observers.append(self._apply)
 
     def close_now(self) -> None:
@@ -28,7 +32,21 @@ class BrokerMetadata(MemoryRemoteMetadata):
         if self._apply in self.log.observers:
             self.log.observers.remove(self._apply)
 
+    def segments_now(self) -> list[RemoteSegment]:
+        """Return all segments that the process knows."""
+        if self._segments is None:
+            self._segments = self._known.segments()
+        return self._segments
+
+    def segment_for(self, partition: TopicIdPartition, epoch: LeaderEpoch, offset: int) -> RemoteSegment | None:
+        known = self._cache(partition)
+        if (epoch, offset) not in self._found:
+            self._found[epoch, offset] = known.segment_for(epoch, offset)
+        return self._found[epoch, offset]
+
     def _apply(self, event: Event) -> None:
+        self._found.clear()
+        self._segments = None
         match event:
             case RemoteSegment():
                 self._known.add(event)

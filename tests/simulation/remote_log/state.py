@@ -165,7 +165,7 @@ class Server:
         return [rot for rot in self.rotten if rot.is_there(fs)]
 
     def is_rotten_at(self, offset: int) -> bool:
-        return bool(self.rotten) and any(offset in rot.offsets for rot in self.present_rot())
+        return any(offset in rot.offsets and rot.is_there(self.broker.fs) for rot in self.rotten)
 
 
 @dataclass(slots=True)
