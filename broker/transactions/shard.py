@@ -1,0 +1,304 @@
+"""One partition of `__transaction_state` as a state machine: the transactional ids that it coordinates.
+
+A response waits until the records of its command are committed, so no producer learns of a decision that a new
+coordinator may not have. Markers are sent after the decision is committed, too (`MarkerSender`).
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol, TypeAlias, assert_never
+
+from broker.coordination.shard import CoordinatorResult
+from broker.coordination.timers import CoordinatorClock, TimerQueue
+from broker.transactions.config import TransactionConfig
+from broker.transactions.end import EndRequest, ended, fenced_and_aborted
+from broker.transactions.init_producer import InitRequest, ProducerIdNeeded, check_producer, new_session
+from broker.transactions.partitions import added, verified
+from broker.transactions.records import (
+    FLEXIBLE_VALUE,
+    PLAIN_VALUE,
+    TransactionEvent,
+    TransactionRemoved,
+    TransactionWritten,
+    decode_record,
+    transaction_removed,
+    transaction_written,
+)
+from broker.transactions.state import (
+    NO_PRODUCER_ID,
+    ProducerIdAndEpoch,
+    Transaction,
+    TransactionPartition,
+    TransactionState,
+)
+from protocol.errors import ErrorCode, KafkaError
+
+_AGAIN_MS = 500
+"""Pause before the next look whether a decision is committed."""
+
+
+class MarkersDue(NamedTuple):
+    """The look whether a decision is committed, so that its markers may be sent."""
+
+    transactional_id: str
+
+
+class AbortTimedOutDue(NamedTuple):
+    """The periodic abortion of transactions that last too long."""
+
+
+class RemoveExpiredDue(NamedTuple):
+    """The periodic removal of transactional ids that were not used for long."""
+
+
+TransactionCause: TypeAlias = MarkersDue | AbortTimedOutDue | RemoveExpiredDue
+Outcome: TypeAlias = CoordinatorResult[TransactionEvent, None]
+
+
+class MarkerSender(Protocol):
+    """Writes the markers of decided transactions to their partitions, and reports to `TransactionShard.complete`."""
+
+    def send(self, transactional_id: str, transaction: Transaction) -> None:
+        """Write the markers of a transaction, in place of those of an earlier one of the id."""
+        ...
+
+    def clear(self) -> None:
+        """Stop: this node no longer coordinates the partition."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterTransactionVersion:
+    """The finalized feature `transaction.version`."""
+
+    level: int
+
+    @property
+    def value_version(self) -> int:
+        """The version of values in `__transaction_state`."""
+        return FLEXIBLE_VALUE if self.level >= 1 else PLAIN_VALUE
+
+
+class TransactionShard:
+    """The transactional ids of one partition. `version` returns the cluster's transaction version.
+
+    Commands that may need a producer id take `fresh_id`, and raise ProducerIdNeeded if it is NO_PRODUCER_ID and needed.
+    """
+
+    def __init__(
+        self,
+        config: TransactionConfig,
+        clock: CoordinatorClock,
+        markers: MarkerSender,
+        version: Callable[[], ClusterTransactionVersion],
+    ) -> None:
+        self._config = config
+        self._clock = clock
+        self._markers = markers
+        self._version = version
+        self._queue: TimerQueue[TransactionCause] = TimerQueue(clock.monotonic_ms)
+        self._transactions: dict[str, Transaction] = {}
+        self._ongoing: dict[str, None] = {}
+
+    def __len__(self) -> int:
+        return len(self._transactions)
+
+    def __iter__(self) -> Iterator[tuple[str, Transaction]]:
+        return iter(self._transactions.items())
+
+    def get(self, transactional_id: str) -> Transaction | None:
+        """Return the state of a transactional id."""
+        return self._transactions.get(transactional_id)
+
+    # Interface of every shard.
+
+    @property
+    def timers(self) -> TimerQueue[TransactionCause]:
+        return self._queue
+
+    def decode(self, key: bytes, value: bytes | None) -> TransactionEvent | None:
+        return decode_record(key, value)
+
+    def replay(self, event: TransactionEvent, offset: int, producer_id: int) -> None:
+        match event:
+            case TransactionWritten(transactional_id, transaction):
+                self._transactions[transactional_id] = transaction
+                if transaction.state is TransactionState.ONGOING:
+                    self._ongoing[transactional_id] = None
+                else:
+                    self._ongoing.pop(transactional_id, None)
+            case TransactionRemoved(transactional_id):
+                self._transactions.pop(transactional_id, None)
+                self._ongoing.pop(transactional_id, None)
+            case _:
+                assert_never(event)
+
+    def replay_end_transaction(self, producer_id: int, committed: bool) -> None:
+        """Do nothing: no record of this topic belongs to a transaction."""
+
+    def on_loaded(self) -> None:
+        """Start the periodic work, and write the markers of decided transactions as soon as the log is committed.
+
+        All markers are written again: the former coordinator may have written some.
+        """
+        self._schedule_cleanups()
+        for transactional_id, transaction in self._transactions.items():
+            if transaction.state.is_prepared:
+                self._queue.schedule(_markers_key(transactional_id), 0, MarkersDue(transactional_id))
+
+    def on_unloaded(self) -> None:
+        self._queue.clear()
+        self._markers.clear()
+
+    def on_timer(self, cause: TransactionCause) -> Outcome:
+        match cause:
+            case MarkersDue(transactional_id):
+                return self._send_when_committed(transactional_id)
+            case AbortTimedOutDue():
+                self._schedule_abortion()
+                return self._abort_timed_out()
+            case RemoveExpiredDue():
+                self._schedule_removal()
+                return self._remove_expired()
+            case _:
+                assert_never(cause)
+
+    # Requests. All raise KafkaError.
+
+    def init_producer(
+        self, transactional_id: str, request: InitRequest, fresh_id: int
+    ) -> CoordinatorResult[TransactionEvent, ProducerIdAndEpoch | ErrorCode]:
+        """Begin a producer session; the response is its producer id and epoch.
+
+        An ongoing transaction is aborted first, and the response is CONCURRENT_TRANSACTIONS: the client tries again
+        until the markers are written.
+        """
+        if not 0 < request.timeout_ms <= self._config.transaction_max_timeout_ms:
+            raise KafkaError(ErrorCode.INVALID_TRANSACTION_TIMEOUT)
+        before, now_ms = self._transactions.get(transactional_id), self._clock.now_ms()
+        if before is not None and before.state is TransactionState.ONGOING:
+            check_producer(before, request.known)
+            aborted = fenced_and_aborted(before, fresh_id, self._version().level, now_ms)
+            return self._decide(transactional_id, aborted).answering(ErrorCode.CONCURRENT_TRANSACTIONS)
+        after = new_session(before, request, fresh_id, now_ms)
+        return self._write(transactional_id, after).answering(after.producer)
+
+    def add_partitions(
+        self,
+        transactional_id: str,
+        producer: ProducerIdAndEpoch,
+        partitions: Iterable[TransactionPartition],
+        version: int,
+    ) -> Outcome:
+        """Add partitions to the transaction; begin one if none is ongoing."""
+        before = self._transactions.get(transactional_id)
+        after = added(before, producer, partitions, version, self._clock.now_ms())
+        return CoordinatorResult(None) if after is None else self._write(transactional_id, after)
+
+    def verify_partitions(
+        self, transactional_id: str, producer: ProducerIdAndEpoch, partitions: Iterable[TransactionPartition]
+    ) -> Mapping[TransactionPartition, ErrorCode]:
+        """Return for each partition NONE, or TRANSACTION_ABORTABLE if it is not in the ongoing transaction."""
+        return verified(self._transactions.get(transactional_id), producer, partitions)
+
+    def end(
+        self, transactional_id: str, request: EndRequest, fresh_id: int
+    ) -> CoordinatorResult[TransactionEvent, ProducerIdAndEpoch]:
+        """Decide the outcome; the response is the producer id and epoch of the next transaction."""
+        before = self._transactions.get(transactional_id)
+        if before is None:
+            raise KafkaError(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+        after = ended(before, request, fresh_id, self._clock.now_ms())
+        if after is None:
+            return CoordinatorResult(before.next_producer)
+        return self._decide(transactional_id, after).answering(after.next_producer)
+
+    def complete(self, transactional_id: str, decided: ProducerIdAndEpoch) -> Outcome:
+        """End a transaction whose markers are all written; do nothing for one that is not the present one."""
+        before = self._transactions.get(transactional_id)
+        if before is None or not before.state.is_prepared or before.producer != decided:
+            return CoordinatorResult(None)
+        return self._write(transactional_id, before.completed(self._clock.now_ms()))
+
+    # Decisions and markers
+
+    def _write(self, transactional_id: str, after: Transaction) -> Outcome:
+        return CoordinatorResult(None, (transaction_written(transactional_id, after, self._version().value_version),))
+
+    def _decide(self, transactional_id: str, after: Transaction) -> Outcome:
+        record = transaction_written(transactional_id, after, self._version().value_version)
+        return CoordinatorResult(
+            None, (record,), on_outcome=lambda error: self._on_decided(transactional_id, after.producer, error)
+        )
+
+    def _send_when_committed(self, transactional_id: str) -> Outcome:
+        """Wait for the commit of everything in the log, and so of the decision."""
+        decided = self._transactions.get(transactional_id)
+        if decided is None or not decided.state.is_prepared:
+            return CoordinatorResult(None)
+        producer = decided.producer
+        return CoordinatorResult(None, on_outcome=lambda error: self._on_decided(transactional_id, producer, error))
+
+    def _on_decided(self, transactional_id: str, producer: ProducerIdAndEpoch, error: ErrorCode) -> Outcome:
+        """Send the markers once the decision is committed.
+
+        After a timeout of the commit the decision is still in the log, and no other may replace it.
+        """
+        decided = self._transactions.get(transactional_id)
+        if decided is not None and decided.state.is_prepared and decided.producer == producer:
+            if error is ErrorCode.NONE:
+                self._markers.send(transactional_id, decided)
+            elif error is ErrorCode.REQUEST_TIMED_OUT:
+                self._queue.schedule(_markers_key(transactional_id), _AGAIN_MS, MarkersDue(transactional_id))
+        return CoordinatorResult(None)
+
+    # Periodic work
+
+    def _schedule_cleanups(self) -> None:
+        self._schedule_abortion()
+        self._schedule_removal()
+
+    def _schedule_abortion(self) -> None:
+        interval_ms = self._config.transaction_abort_timed_out_transaction_cleanup_interval_ms
+        self._queue.schedule("abort timed out", interval_ms, AbortTimedOutDue())
+
+    def _schedule_removal(self) -> None:
+        interval_ms = self._config.transaction_remove_expired_transaction_cleanup_interval_ms
+        self._queue.schedule("remove expired", interval_ms, RemoveExpiredDue())
+
+    def _abort_timed_out(self) -> Outcome:
+        """Abort the transactions that have lasted longer than their timeout, and fence their producers."""
+        now_ms, version = self._clock.now_ms(), self._version()
+        aborted: dict[str, Transaction] = {}
+        for transactional_id in self._ongoing:
+            transaction = self._transactions[transactional_id]
+            if transaction.start_ms + transaction.timeout_ms < now_ms:
+                # The producer is gone, so the next session replaces an exhausted id.
+                aborted[transactional_id] = fenced_and_aborted(transaction, NO_PRODUCER_ID, 0, now_ms)
+        records = tuple(transaction_written(each, after, version.value_version) for each, after in aborted.items())
+
+        def on_outcome(error: ErrorCode) -> Outcome:
+            for transactional_id, after in aborted.items():
+                self._on_decided(transactional_id, after.producer, error)
+            return CoordinatorResult(None)
+
+        return CoordinatorResult(None, records, atomic=False, on_outcome=on_outcome)
+
+    def _remove_expired(self) -> Outcome:
+        """Remove transactional ids that had no transaction for `transactional.id.expiration.ms`."""
+        oldest_ms = self._clock.now_ms() - self._config.transactional_id_expiration_ms
+        expired = [
+            transactional_id
+            for transactional_id, each in self._transactions.items()
+            if each.last_update_ms <= oldest_ms
+            and each.state is not TransactionState.ONGOING
+            and not each.state.is_prepared
+        ]
+        return CoordinatorResult(None, tuple(map(transaction_removed, expired)), atomic=False)
+
+
+def _markers_key(transactional_id: str) -> str:
+    return f"markers {transactional_id}"
+
+
+__all__ = ["ClusterTransactionVersion", "MarkerSender", "ProducerIdNeeded", "TransactionShard"]
