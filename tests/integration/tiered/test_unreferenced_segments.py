@@ -40,10 +40,11 @@ def test_segments_of_a_deposed_history_are_deleted_automatically(tier: TieredClu
     tier.proxy.strike(Fault.FAILED, method="PUT")  # copies start and never finish
     write(tier.bootstrap, "deposed", RECIPE, 0, range(5 * MIB, 7 * MIB))
     until(lambda: {each.state.name for each in tier.segments("deposed")} > {"COPY_FINISHED"})
-    tier.brokers[1].kill()
-    tier.proxy.relent()
+    # The last broker alone does not commit what it has received, so the metadata topic is read before.
     deposed = {each.id for each in tier.segments("deposed") if each.end_offset >= 2 * MIB}
     assert len(deposed) >= 2
+    tier.brokers[1].kill()
+    tier.proxy.relent()
     tier.brokers.start(2)
     wait_for_state(tier.bootstrap, "deposed", lambda state: state.leader == 2)
     write(tier.bootstrap, "deposed", OTHER, 0, range(2 * MIB, 6 * MIB))
