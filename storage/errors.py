@@ -9,6 +9,7 @@
     ├── InconsistentTopicId   a directory of another topic with the same name
     ├── CorruptCheckpoint     a checkpoint file that does not parse
     ├── DamagedSnapshot       an incomplete or altered snapshot
+    ├── SyncedRecordsLost     a log ends below its synced end
     └── LogDirFailure         an IO error: the log directory must go offline
 
 Each caller that serves clients translates them once.
@@ -111,6 +112,17 @@ class DamagedSnapshot(StorageError):
         super().__init__(f"{name}: {reason}")
         self.name = name
         self.reason = reason
+
+
+class SyncedRecordsLost(StorageError):
+    """The log cannot be read up to its synced end: the disk lost records, or changed them."""
+
+    def __init__(self, path: str, position: int, offset: int, synced_end: int) -> None:
+        super().__init__(
+            f"{path} has no valid batch at offset {offset} (byte {position}), "
+            f"although all records below offset {synced_end} were synced"
+        )
+        self.offset = offset
 
 
 class LogDirFailure(StorageError):

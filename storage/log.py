@@ -39,6 +39,7 @@ from storage.producer_state import CachedBatch, EndTransactionMarker, Origin, Pr
 from storage.recovery import LoadedLog, LogCheckpoint, LogLoader
 from storage.remote_log_start import RemoteLogStart
 from storage.replay import apply_to_producers, marker_of, replay_segment
+from storage.synced_records import SyncedRecords
 from storage.validation import Admitted, admit, verify_replicated
 from storage.verification import Guard, Verifications
 
@@ -106,6 +107,7 @@ class Log(LocalLog):
         recovery_point: int = 0,
         log_start_offset: int | None = None,
         topic_id: Uuid | None = None,
+        synced: SyncedRecords | None = None,
         jitter: Callable[[int], int] = random.randrange,
         before_truncation: Callable[["Log"], None] | None = None,
     ) -> "Log":
@@ -114,8 +116,8 @@ class Log(LocalLog):
         `log_start_offset` comes from the checkpoint, if it has one; that of a tiered log may lie below the first
         segment. `jitter(n)` draws from [0, n). `before_truncation` is called with the log after its recovery point was
         lowered and before a truncation below the old one; it must write the recovery-point checkpoint. A new log is not
-        synced. Raises InconsistentTopicId if `topic_id` differs from the one on disk, CorruptCheckpoint, and
-        LogDirFailure.
+        synced. Raises InconsistentTopicId if `topic_id` differs from the one on disk, SyncedRecordsLost if the log ends
+        below the end of `synced`, CorruptCheckpoint, and LogDirFailure.
         """
         try:
             if not fs.exists(directory):
@@ -126,7 +128,7 @@ class Log(LocalLog):
                 fs,
                 directory,
                 config,
-                LogCheckpoint(clean_shutdown, recovery_point, log_start_offset),
+                LogCheckpoint(clean_shutdown, recovery_point, log_start_offset, synced),
                 may_start_below=is_tiered(parse_directory_name(base_name(directory)).topic, config),
                 now_ms=now_ms,
                 draw_jitter=partial(draw_jitter, config, jitter),

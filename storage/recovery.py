@@ -16,14 +16,12 @@ or to an operator (`LostRecords`). Such a log ends before the damage too, withou
 has a hole. The loss is reported, and the broker does not register as one that kept its records.
 """
 
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import NamedTuple
 
 from protocol.records.batch import MAGIC, BatchHeader, crc_is_valid
-from protocol.records.errors import MalformedBatch
 from storage.config import LogConfig
 from storage.directories.checkpoints import LEADER_EPOCH_FILE, LeaderEpochEntry
 from storage.epochs import UNDEFINED_EPOCH, LeaderEpochs
@@ -45,9 +43,17 @@ from storage.segment import (
     ScannedBatch,
     segment_file_name,
 )
-from storage.segment_checks import has_batch_beyond, indexes_lie_within, shows_compaction, tail_is_whole
+from storage.segment_checks import (
+    has_batch_beyond,
+    has_index_entries,
+    headers_between,
+    indexes_lie_within,
+    shows_compaction,
+    tail_is_whole,
+)
 from storage.segments import Segments
 from storage.snapshots import ProducerSnapshots
+from storage.synced_records import SyncedRecords
 
 _WHOLE_LOG = 2**63 - 1
 _INDEX_SUFFIXES = (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX)
@@ -56,12 +62,14 @@ _INDEX_SUFFIXES = (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX)
 class LogCheckpoint(NamedTuple):
     """The state of a log as its directory's checkpoints and clean-shutdown marker record it.
 
-    `log_start_offset` is None where the checkpoint has none.
+    `log_start_offset` is None where the checkpoint has none. `synced` is checked before a repair changes the batches,
+    in a recovery that reads all of them (unclean, recovery point 0).
     """
 
     clean_shutdown: bool
     recovery_point: int
     log_start_offset: int | None
+    synced: SyncedRecords | None = None
 
 
 class LostRecords(NamedTuple):
@@ -105,7 +113,7 @@ class LogLoader:
     """Single-use object: call `load` once.
 
     `may_start_below`: remote storage may have the offsets between a checkpointed log start offset and the first
-    segment. OSError passes through.
+    segment. OSError and SyncedRecordsLost pass through.
     """
 
     def __init__(
@@ -122,7 +130,7 @@ class LogLoader:
         self._fs = fs
         self._directory = directory
         self._config = config
-        self._clean, self._recovery_point, log_start_offset = checkpoint
+        self._clean, self._recovery_point, log_start_offset, self._synced = checkpoint
         self._flushed_end = self._recovery_point
         self._log_start_offset = log_start_offset or 0
         self._may_start_below = may_start_below and log_start_offset is not None
@@ -213,6 +221,8 @@ class LogLoader:
             created_ms=self._now_ms,
             jitter_ms=self._draw_jitter(),
         )
+        if not segment.size and has_index_entries(segment):
+            segment.clear_indexes()  # a power failure has brought back entries of truncated batches
         if is_lost or not self._index_is_sane(segment):
             self._recovery.damaged.append(base)
         return segment
@@ -248,13 +258,16 @@ class LogLoader:
             if is_suspect:
                 # Epochs below the recovery point were saved, and compaction may have removed the batches that show
                 # them.
-                epochs.truncate_from_end(max(segment.base_offset, self._recovery_point))
+                epochs.truncate_from_end(max(segment.base_offset, self._epochs_known_to))
             following = segments[number + 1] if number + 1 < len(segments) else None
             end = None if following is None else following.base_offset
-            known_to = self._recovery_point if is_suspect else _WHOLE_LOG
-            scan = _Scan(segment, epochs, known_to, self._log_start_offset, producers)
+            known_to = self._epochs_known_to if is_suspect else _WHOLE_LOG
+            scan = _Scan(segment, epochs, known_to, self._log_start_offset, producers, self._synced)
             intact = scan.run(self._recovery, end)
-            if following is not None and self._ends_log(segment, following, intact=intact, is_suspect=is_suspect):
+            if following is None:
+                self._check_end(segment)
+            elif self._ends_log(segment, following, intact=intact, is_suspect=is_suspect):
+                self._check_end(segment)
                 self._drop(segments[number + 1 :], snapshots, segment.next_offset)  # first: a crash leaves no hole
                 segments, following = segments[: number + 1], None
             scan.cut()
@@ -268,8 +281,22 @@ class LogLoader:
             snapshots.take(producers)
         if segments and producers is None:
             segments[-1].resume()
+        if not segments:
+            self._check_end(None)
         self._sync_cuts(segments)
         return segments, producers
+
+    @property
+    def _epochs_known_to(self) -> int:
+        """The offset below which the checkpointed epochs are complete."""
+        if self._synced is None or self._epochs_are_lost:
+            return self._recovery_point
+        return max(self._recovery_point, self._synced.end)
+
+    def _check_end(self, last: LogSegment | None) -> None:
+        """Raise SyncedRecordsLost if the log must not end at the end of `last`; None is a log without segments."""
+        if self._synced is not None:
+            self._synced.check_end(self._directory, last)
 
     def _first_suspect(self, segments: list[LogSegment]) -> float:
         """Return the base offset of the segment with the last flushed offset; infinity after a clean shutdown.
@@ -379,8 +406,10 @@ class _Scan:
         known_to: int,
         log_start_offset: int,
         producers: ProducerState,
+        synced: SyncedRecords | None,
     ) -> None:
         self._segment = segment
+        self._synced = synced
         self._epochs = epochs
         self._known_to = known_to
         self._log_start_offset = log_start_offset
@@ -441,6 +470,7 @@ class _Scan:
             and header.base_offset >= self._expected
             and header.last_offset_delta >= 0
             and header.last_offset - self._segment.base_offset <= MAX_RELATIVE_OFFSET
+            and (self._synced is None or self._synced.admits(header, self._expected))
         )
 
 
@@ -453,22 +483,10 @@ def _restore_first_epochs(epochs: LeaderEpochs, segments: Iterable[LogSegment], 
     """
     known_from = epochs.entries[0].start_offset if epochs.entries else end
     restored: list[LeaderEpochEntry] = []
-    for header in _headers_between(segments, log_start, known_from):
+    for header in headers_between(segments, log_start, known_from):
         if header.leader_epoch > (restored[-1].epoch if restored else UNDEFINED_EPOCH):
             restored.append(LeaderEpochEntry(header.leader_epoch, header.base_offset))
     if epochs.entries:
         epochs.restore_below(restored)
     else:
         epochs.replace(restored)
-
-
-def _headers_between(segments: Iterable[LogSegment], start: int, end: int) -> Iterator[BatchHeader]:
-    """Yield the headers of batches with offsets in [start, end), up to the first damaged one."""
-    with suppress(MalformedBatch):
-        for segment in segments:
-            if start < segment.next_offset and segment.base_offset < end and start < end:
-                for _, header in segment.headers():
-                    if header.base_offset >= end:
-                        return
-                    if header.last_offset >= start:
-                        yield header

@@ -1,5 +1,9 @@
-"""Cheap checks of one segment before recovery decides whether to read all of it."""
+"""Cheap checks of one segment before recovery decides whether to read all of it, and a walk over headers."""
 
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+
+from protocol.records.batch import BatchHeader
 from protocol.records.errors import MalformedBatch
 from storage.segment import LogSegment
 
@@ -25,6 +29,11 @@ def indexes_lie_within(segment: LogSegment) -> bool:
     return is_whole and all(segment.base_offset <= offset < segment.next_offset for offset in lasts)
 
 
+def has_index_entries(segment: LogSegment) -> bool:
+    """Whether any index of a segment has an entry."""
+    return any((len(segment.offset_index.entries), len(segment.time_index.entries), segment.txn_index.entries))
+
+
 def has_batch_beyond(segment: LogSegment, interval: int) -> bool:
     """Whether a batch begins after the first batch that lies beyond one index interval."""
     crossed = False
@@ -45,3 +54,15 @@ def shows_compaction(segment: LogSegment) -> bool:
             return True
         expected = header.next_offset
     return False
+
+
+def headers_between(segments: Iterable[LogSegment], start: int, end: int) -> Iterator[BatchHeader]:
+    """Yield the headers of batches with offsets in [start, end), up to the first damaged one."""
+    with suppress(MalformedBatch):
+        for segment in segments:
+            if start < segment.next_offset and segment.base_offset < end and start < end:
+                for _, header in segment.headers():
+                    if header.base_offset >= end:
+                        return
+                    if header.last_offset >= start:
+                        yield header

@@ -276,6 +276,19 @@ def test_empty_index_is_rebuilt_even_after_a_clean_shutdown(fs: MemoryFileSystem
     assert read_file(fs, name(0, ".index")) == entries
 
 
+@pytest.mark.parametrize("suffix", [".index", ".timeindex", ".txnindex"])
+def test_indexes_of_an_empty_segment_are_emptied_after_a_clean_shutdown(fs: MemoryFileSystem, suffix: str) -> None:
+    """A truncation leaves its cut of the indexes unsynced, and so does the close of a log without records."""
+    filled(fs, 3)
+    stale = struct.pack(">hqqqq", 0, 1, 0, 0, 0) if suffix == ".txnindex" else read_file(fs, name(0, ".timeindex"))
+    log = opened(fs, clean=True)
+    log.truncate_to(0, now_ms=NOW)
+    log.close()
+    write_file(fs, name(0, suffix), stale[: 8 if suffix == ".index" else None], sync=True)
+    (segment,) = opened(fs, clean=True).segments
+    assert (list(segment.offset_index), list(segment.time_index), segment.txn_index.entries) == ([], [], [])
+
+
 def test_index_without_a_segment_is_removed(fs: MemoryFileSystem) -> None:
     filled(fs, 3)
     for suffix in (".index", ".timeindex", ".txnindex"):

@@ -20,6 +20,7 @@ from broker.quorum.identity import SnapshotId
 from broker.quorum.ready import Append, DiscardPart, FinishPart, LogOperation, StartAt, Trim, TruncateTo, WritePart
 from broker.quorum.settings import ControlRecord, Recovered, StoredSnapshot
 from broker.runtime.quorum.metadata_recovery import MetadataRecovery
+from broker.runtime.quorum.synced_end import SyncedEndFile
 from protocol.records.batch import iter_headers
 from storage.config import LogConfig
 from storage.errors import DamagedSnapshot, LogDirFailure, UnexpectedOffset
@@ -44,10 +45,13 @@ class SnapshotNotFound(Exception):
 class RaftMetadataLog:
     """`recovered` is the content of the disk at start, without the election state, which is in another file."""
 
-    def __init__(self, fs: FileSystem, directory: str, log: Log, recovered: Recovered) -> None:
+    def __init__(
+        self, fs: FileSystem, directory: str, log: Log, synced_end: SyncedEndFile, recovered: Recovered
+    ) -> None:
         self.directory = directory
         self.recovered = recovered
         self.log = log
+        self._synced_end = synced_end
         self._files = SnapshotFiles(fs, directory)
         self._obsolete_files: deque[Callable[[], None]] = deque()
 
@@ -55,14 +59,14 @@ class RaftMetadataLog:
     def open(cls, fs: FileSystem, directory: str, config: LogConfig, now_ms: int) -> "RaftMetadataLog":
         """Recover the log in `directory`, or create an empty log. Blocks for a time proportional to the log's size.
 
-        Raise UnusableMetadataLog, with the reason why the node must not start, or LogDirFailure.
+        Raise UnusableMetadataLog or InvalidQuorumState, with the reason why the node must not start, or LogDirFailure.
         """
         try:
             recovery = MetadataRecovery(fs, directory, config, now_ms)
             recovered = recovery.run()
         except OSError as error:
             raise LogDirFailure(directory, error) from error
-        return cls(fs, directory, recovery.log, recovered)
+        return cls(fs, directory, recovery.log, recovery.synced_end, recovered)
 
     # Properties
 
@@ -120,13 +124,24 @@ class RaftMetadataLog:
     def sync(self) -> int:
         """Fsync the log, delete trimmed files, and return the end offset on disk. Blocks.
 
-        The offset covers at least all operations before the call.
+        The offset covers at least all operations before the call. Call `save_synced_end` afterwards, if it is due.
         """
         end_offset = self.log.flush()
         with self._failing_log():
+            self._synced_end.advance(end_offset)
             while self._obsolete_files:
                 self._obsolete_files.popleft()()
         return end_offset
+
+    @property
+    def must_save_synced_end(self) -> bool:
+        """Whether `save_synced_end` is due: some fsyncs of the log have passed."""
+        return self._synced_end.is_due
+
+    def save_synced_end(self) -> None:
+        """Fsync the record of the synced end, on the thread of `sync`. Blocks."""
+        with self._failing_log():
+            self._synced_end.save()
 
     def _append(self, operation: Append, now_ms: int) -> None:
         """Append batches. A crash before the sync leaves any number of them, in order."""
@@ -143,6 +158,7 @@ class RaftMetadataLog:
         """Truncate durably. A crash leaves a log that ends between `offset` and its previous end."""
         if offset < self.log_start_offset:
             raise AssertionError(f"truncation to offset {offset} is below the log start offset {self.log_start_offset}")
+        self._synced_end.lower(offset)
         self.log.truncate_to(offset, now_ms=now_ms)
 
     def _start_at(self, snapshot_id: SnapshotId, now_ms: int) -> None:
@@ -151,6 +167,7 @@ class RaftMetadataLog:
         """
         if not self._files.exists(CheckpointId(*snapshot_id)):
             raise AssertionError(f"the metadata log cannot start at {snapshot_id}: the snapshot is not on disk")
+        self._synced_end.lower(0)
         self.log.truncate_fully_and_start_at(snapshot_id.end_offset, now_ms=now_ms)
         self._drop_snapshots_below(snapshot_id)
 
@@ -223,7 +240,13 @@ class RaftMetadataLog:
 
     def close(self) -> None:
         """Sync and close the log. Raise LogDirFailure."""
-        self.log.close(clean=True)
+        try:
+            self.log.close(clean=True)
+            if self.log.failure is None:
+                with self._failing_log():
+                    self._synced_end.advance(self.log.recovery_point)
+        finally:
+            self._synced_end.close()
 
     @contextmanager
     def _failing_log(self) -> Iterator[None]:

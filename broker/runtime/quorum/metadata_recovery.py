@@ -4,7 +4,10 @@ The log start offset is not stored; it follows from the files. After every start
 repair:
 
  1. Temporary and deleted files of an unfinished fetch, generation or deletion are removed.
- 2. The whole log was scanned, even after a clean shutdown, and ends before the first invalid batch.
+ 2. The whole log was scanned, even after a clean shutdown, and ends before the first invalid batch. If records that
+    were synced would be cut off, or have other leader epochs than the checkpointed ones, the node must not start: it
+    would vote with a shorter log than it has acknowledged, and a committed record could be lost with a majority alive.
+    This holds below a snapshot as well, because the batches after the damage would be lost with it.
  3. The newest snapshot is valid. A damaged snapshot is renamed if no record is lost: the log reaches its end offset,
     and an older snapshot or offset 0 covers the rest of the log. Otherwise the node must not start.
  4. If the newest snapshot is ahead of the log, or the log has another epoch at its end offset, the log is emptied and
@@ -18,18 +21,27 @@ repair:
 
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Final
 
 from broker.quorum.control_records import read_control_records
 from broker.quorum.identity import SnapshotId
 from broker.quorum.settings import ControlRecord, EpochEntry, Recovered, StoredSnapshot
+from broker.runtime.quorum.state_file import QuorumStateFile
+from broker.runtime.quorum.synced_end import SyncedEndFile
 from protocol.ids import LeaderEpoch, Offset
 from protocol.primitives import METADATA_TOPIC_ID
 from protocol.records.errors import MalformedRecords
 from storage.config import LogConfig
-from storage.errors import DamagedSnapshot
+from storage.errors import DamagedSnapshot, SyncedRecordsLost
 from storage.files import FileSystem
 from storage.log import Log
 from storage.log_snapshots import FORMATTED, CheckpointId, SnapshotFiles
+from storage.synced_records import SyncedRecords
+
+_WAY_OUT: Final = (
+    "the disk has lost records that this node acknowledged, so replace the metadata directory as after the loss of "
+    "a disk, and let the node join again"
+)
 
 
 class UnusableMetadataLog(Exception):
@@ -47,13 +59,17 @@ class _CheckedSnapshots:
 
 
 class MetadataRecovery:
-    """Single-use object: call `run` once. Blocks for a scan of the whole log."""
+    """Single-use object: call `run` once. Blocks for a scan of the whole log.
+
+    Raise UnusableMetadataLog or InvalidQuorumState.
+    """
 
     def __init__(self, fs: FileSystem, directory: str, config: LogConfig, now_ms: int) -> None:
         self._fs = fs
         self._directory = directory
         self._now_ms = now_ms
-        self.log = Log.open(fs, directory, config, now_ms=now_ms, clean_shutdown=False, topic_id=METADATA_TOPIC_ID)
+        self.synced_end = SyncedEndFile(fs, directory)
+        self.log = self._open_log(config)
         self._files = SnapshotFiles(fs, directory)
 
     def run(self) -> Recovered:
@@ -62,12 +78,38 @@ class MetadataRecovery:
         found = self._check_snapshots()
         self._rename_damaged(found)
         if found.whole and self._is_behind(found.whole[0].id):
+            self.synced_end.lower(0)
             self.log.truncate_fully_and_start_at(found.whole[0].id.end_offset, now_ms=self._now_ms)
         kept = self._keep_usable(found.whole)
         self._start_log(kept)
-        self.log.flush()
+        self.synced_end.replace(self.log.flush())
         self._fs.sync_directory(self._directory)
         return self._recovered(kept, found.control)
+
+    # Synced records
+
+    def _open_log(self, config: LogConfig) -> Log:
+        """Open the log without its torn end. Raise UnusableMetadataLog if synced records are damaged."""
+        try:
+            return Log.open(
+                self._fs,
+                self._directory,
+                config,
+                now_ms=self._now_ms,
+                clean_shutdown=False,
+                topic_id=METADATA_TOPIC_ID,
+                synced=self._synced_records(),
+            )
+        except SyncedRecordsLost as error:
+            raise UnusableMetadataLog(f"{error}: {_WAY_OUT}") from error
+
+    def _synced_records(self) -> SyncedRecords:
+        """Return the facts about the log that the other files record, as far as this release wrote the log last."""
+        election, is_foreign = QuorumStateFile(self._fs, self._directory).read_with_origin()
+        end = self.synced_end.read()
+        if is_foreign:
+            return SyncedRecords()
+        return SyncedRecords(end, None if election is None else election.epoch)
 
     # Snapshots
 

@@ -225,3 +225,9 @@ class ReadyExecutor:
             self._writing.awaits_fsync = False
             self._operate(self._writing)
         self._sync()
+        if self._log.must_save_synced_end:
+            self._calls.blocking(self._log.save_synced_end, _ignore)
+
+
+def _ignore(_done: None) -> None:
+    """Ignore the result."""

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from broker.quorum.ready import ElectionState
 from protocol.primitives import ZERO_UUID, uuid_from_text, uuid_to_text
-from storage.checked_json import encode_checked, take_checksum
+from storage.checked_json import CHECKSUM, encode_checked, take_checksum
 from storage.files import FileSystem, join, read_file, replace_file
 
 FILE_NAME: Final = "quorum-state"
@@ -33,10 +33,19 @@ class QuorumStateFile:
 
     def read(self) -> ElectionState | None:
         """Return the state; None without a file, on a new node. Raise InvalidQuorumState, OSError."""
+        return self.read_with_origin()[0]
+
+    def read_with_origin(self) -> tuple[ElectionState | None, bool]:
+        """Return the state, and whether another program wrote it: Kafka, or an earlier release.
+
+        That program has then changed the log as well, without this release's files. Raise InvalidQuorumState, OSError.
+        """
         if not self._fs.exists(self._path):
-            return None
+            return None, False
         try:
-            return self._parsed(json.loads(read_file(self._fs, self._path)))
+            content = json.loads(read_file(self._fs, self._path))
+            is_foreign = CHECKSUM not in content
+            return self._parsed(content), is_foreign
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise InvalidQuorumState(f"{self._path} does not parse: {error!r}") from error
 

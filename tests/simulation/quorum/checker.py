@@ -10,6 +10,7 @@ from tests.simulation.quorum.contact_invariants import CONTACT_INVARIANTS
 from tests.simulation.quorum.disk import SimulatedDisk
 from tests.simulation.quorum.history import History, Observed, Subject
 from tests.simulation.quorum.invariants import INVARIANTS, Invariant, OneLeaderPerEpoch
+from tests.simulation.quorum.log_invariants import LOG_INVARIANTS
 from tests.simulation.quorum.scenario import Scenario
 from tests.simulation.simulator import Counts, EventLog
 from tests.simulation.watched_disk import LoggedBatch
@@ -28,6 +29,7 @@ class QuorumCounts(Counts):
         "full disks",
         "clock steps",
         "rotten bytes",
+        "rotten logs",
         "nodes stopped by rot",
         "stray requests",
         "hidden additions",
@@ -65,10 +67,12 @@ class Checker(EventLog):
         """Called with the id of a node whose voter set changed in memory."""
         self.on_last_page: Callable[[int], None] = _ignore
         """Called with the id of a node before it receives the last page of a snapshot."""
+        self.on_truncation: Callable[[int], None] = _ignore
+        """Called with the id of a node that truncates its log, while it does so."""
         self._subjects = subjects
         self._seen: dict[int, Observed] = {}
         self._voters: VoterSet | None = None
-        invariants = [invariant(self) for invariant in INVARIANTS]
+        invariants = [invariant(self) for invariant in (*INVARIANTS, *LOG_INVARIANTS)]
         if scenario is not None:
             invariants += [invariant(self) for invariant in CONTACT_INVARIANTS]
         self._leaders = next(each for each in invariants if isinstance(each, OneLeaderPerEpoch))
@@ -171,6 +175,7 @@ class Checker(EventLog):
         snapshots = self._subjects[node_id].disk.snapshot_ids()
         if not snapshots or snapshots[-1].end_offset < batches[-1].end_offset:
             self.counts.add("truncations")
+            self.on_truncation(node_id)
         self.note(f"node {node_id} removes batches {batches[0].base_offset}..{batches[-1].end_offset - 1}")
         for invariant in self._on_removed:
             invariant.on_removed(self._subjects[node_id], batches)

@@ -16,7 +16,7 @@ from broker.quorum.messages import FetchRequest, Request, Response, VoteRequest
 from protocol.ids import BrokerId, LeaderEpoch, Offset
 from tests.simulation.quorum.node import Node, directory_id_of
 from tests.simulation.quorum.peace import MinorityPeace
-from tests.simulation.quorum.rot import rot
+from tests.simulation.quorum.rot import rot, rot_log
 from tests.simulation.quorum.scenario import MOST_OBSERVERS
 
 if TYPE_CHECKING:
@@ -34,6 +34,8 @@ _SLOW_CHECKS: Final = 0.8
 """Share of snapshots fetched by voters that a slow disk checks while the leader changes."""
 _POLL_MS: Final = 5.0
 _MOST_PAUSE_MS: Final = 600.0
+_CRASHES_AFTER_TRUNCATION: Final = 0.2
+"""Share of truncations after which the node crashes at once, before it fetches what it has truncated."""
 _MOST_PEACES: Final = 4
 _KEPT_REQUESTS: Final = 20
 _GHOST_ID: Final = 1_000
@@ -72,6 +74,7 @@ class HardshipSchedule:
         self._simulation = simulation
         self._operator = operator
         self._random = Random(f"hardships {simulation.seed}")
+        self._log_random = Random(f"hardships of logs {simulation.seed}")
         self._peace = MinorityPeace(simulation, self._random, operator.append, self._on_peace_over)
         self._peaces = 0
         self._weather = simulation.network.weather
@@ -98,6 +101,7 @@ class HardshipSchedule:
         simulation.checker.on_new_voters = self._on_new_voters
         simulation.checker.on_real_vote = self._sent.append
         simulation.checker.on_last_page = self._on_last_page
+        simulation.checker.on_truncation = self._on_truncation
         simulation.on_refused_start = self._on_refused_start
         self._again()
 
@@ -328,12 +332,28 @@ class HardshipSchedule:
         node = self._leader_or_any()
         if node is None or not self._operator.may_lose(node):
             return
-        self._simulation.crash(node, power=True)
-        what = rot(node.disk, self._random)
+        strikes_log = self._log_random.random() < 0.6
+        self._simulation.crash(node, power=not strikes_log or self._log_random.random() < 0.5)
+        what = rot_log(node.disk, self._log_random) if strikes_log else rot(node.disk, self._random)
         if what is not None:
             node.rotten_bytes += 1
+            node.has_rotten_log = strikes_log
+            self._simulation.checker.counts.add("rotten logs", int(strikes_log))
             self._note(f"a bit of {what} of node {node.id} rots", "rotten bytes")
         self._after(self._random.uniform(0.0, 1_000.0), lambda: self._simulation.start(node))
+
+    def _on_truncation(self, node_id: int) -> None:
+        if self._is_quiet or self._log_random.random() >= _CRASHES_AFTER_TRUNCATION:
+            return
+
+        def crash() -> None:
+            node = self._simulation.nodes[node_id]
+            if node.is_up and not self._is_quiet:
+                self._simulation.checker.note(f"node {node_id} crashes after a truncation")
+                self._simulation.crash(node, power=self._log_random.random() < 0.5)
+                self._after(self._log_random.uniform(0.0, 1_000.0), lambda: self._simulation.start(node))
+
+        self._after(self._log_random.uniform(0.0, 10.0), crash)
 
     def _on_refused_start(self, node: Node) -> None:
         """Replace a rotten disk, as an operator does when the node refuses to start."""

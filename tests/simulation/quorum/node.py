@@ -88,6 +88,8 @@ class Node:
         """Whether a graceful shutdown is in progress."""
         self.rotten_bytes = 0
         """Number of rotten bytes on the disk."""
+        self.has_rotten_log = False
+        """Whether a record rots that was synced, so that the node must not start."""
         self.is_dead = False
         """Whether the node stays down until it is revived."""
         self.key = ReplicaKey(BrokerId(node_id), directory_id_of(node_id, self.lives))
@@ -129,6 +131,7 @@ class Node:
         """Replace the disk by an empty one with another directory id."""
         self.lives += 1
         self.rotten_bytes = 0
+        self.has_rotten_log = False
         self.disk = disk
         self.key = ReplicaKey(BrokerId(self.id), directory_id_of(self.id, self.lives))
 

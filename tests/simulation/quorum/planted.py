@@ -30,6 +30,7 @@ from broker.runtime.quorum.state_file import QuorumStateFile
 from protocol.errors import ErrorCode
 from protocol.ids import LeaderEpoch, Offset
 from storage.log_snapshots import CheckpointId
+from tests.simulation.quorum import planted_logs as logs
 from tests.simulation.quorum import planted_rules as rules
 from tests.simulation.quorum.replica import Parts
 
@@ -329,5 +330,11 @@ PLANTED: Final[Mapping[str, Planted]] = {
     ),
     "trimming the log before answering": Planted(
         Parts(driver=TrimsBeforeAnswers), frozenset({"LeadersAnswerDuringFsyncs"}), 100
+    ),
+    "taking rot for a torn tail": Planted(
+        Parts(log=logs.TakesRotForTornTails), frozenset({"SyncedRecordsStay", "RotIsNoticed"}), 50
+    ),
+    "truncating without lowering the synced end": Planted(
+        Parts(log=logs.TruncatesBelowSyncedEnd), frozenset({"NodesDoNotFail"}), 50
     ),
 }

@@ -1,13 +1,15 @@
-"""Bit rot on the disk of a node that is down: in the log, in a snapshot, or in quorum-state."""
+"""Bit rot on the disk of a node that is down: in the log, in a snapshot, or in a small file beside them."""
 
 from random import Random
 
+from broker.runtime.quorum.synced_end import FILE_NAME as SYNCED_END_FILE
+from broker.runtime.quorum.synced_end import SyncedEndFile
 from storage.files import base_name
 from tests.simulation.quorum.disk import METADATA_DIRECTORY, SimulatedDisk
 from tests.simulation.watched_disk import SegmentNode, _intact_batches
 from tests.support.fakes.memory_files import _Directory, _FileNode
 
-_ROTTING = (".checkpoint", "quorum-state")
+_ROTTING = (".checkpoint", "quorum-state", SYNCED_END_FILE)
 
 
 def rot(disk: SimulatedDisk, random: Random) -> str | None:
@@ -35,3 +37,31 @@ def rot(disk: SimulatedDisk, random: Random) -> str | None:
         node.same_count = len(node.batches)
     disk.note_rot()
     return base_name(name)
+
+
+def rot_log(disk: SimulatedDisk, random: Random) -> str | None:
+    """Flip one bit of a batch that is known to be synced; return the file's name, or None without such a batch.
+
+    The disk's view of the batches stays, because leaders count what the node has acknowledged, also if it is wiped.
+    """
+    end = SyncedEndFile(disk, METADATA_DIRECTORY).read()
+    directory = disk._find(METADATA_DIRECTORY)
+    if not isinstance(directory, _Directory):
+        return None
+    segments = [
+        (name, node, synced)
+        for name, node in sorted(directory.entries.items())
+        if name.endswith(".log") and isinstance(node, SegmentNode)
+        if (synced := [batch for batch in node.durable_batches if batch.end_offset <= end])
+    ]
+    if not segments:
+        return None
+    name, node, synced = random.choice(segments)
+    index = random.randrange(len(synced))
+    start = synced[index - 1].end_position if index else 0
+    position, bit = random.randrange(start, synced[index].end_position), random.randrange(8)
+    durable = bytearray(node.durable)
+    for content in (node.content, durable):
+        content[position] ^= 1 << bit
+    node.durable = bytes(durable)
+    return name

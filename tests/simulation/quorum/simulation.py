@@ -190,6 +190,8 @@ class QuorumSimulator(EventSimulator):
         except START_ERRORS as error:
             self._on_failed_start(node, process, error)
             return
+        if node.has_rotten_log:
+            self.checker.fail("RotIsNoticed", f"node {node.id} starts although a synced record has a rotten bit")
         node.disk.is_starting = False
         node.rotten_bytes = 0
         node.replica = replica
