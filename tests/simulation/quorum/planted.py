@@ -284,7 +284,7 @@ PLANTED: Final[Mapping[str, Planted]] = {
         Parts(core=rules.TrimsTooEarly), frozenset({"LeadersTrimBehindLiveReplicas"}), 50, first=2
     ),
     "ending the wait for slow replicas by the wall clock": Planted(
-        Parts(core=rules.WaitsByTheWallClock), frozenset({"LeadersTrimBehindLiveReplicas"}), 50, first=27
+        Parts(core=rules.WaitsByTheWallClock), frozenset({"LeadersTrimBehindLiveReplicas"}), 150, first=110
     ),
     "never trimming": Planted(Parts(core=rules.NeverTrims), frozenset({"TrimsWithMinorityDead"}), 20, first=2),
     "waiting for dead voters before trimming": Planted(
