@@ -32,4 +32,6 @@ class ReplicationCounts(Counts):
         "full disks",
         "disk stalls",
         "deleted partitions",
+        "keyed records",
+        "checks of compacted logs",
     )

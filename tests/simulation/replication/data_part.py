@@ -39,7 +39,7 @@ from protocol.messages.offset_for_leader_epoch import OffsetForLeaderEpochReques
 from protocol.messages.produce import ProduceRequest
 from protocol.primitives import Uuid
 from storage.compaction.cleaner import LogCleaner
-from storage.config import LogConfig
+from storage.config import CleanupPolicy, LogConfig
 from storage.directories.checkpoints import TopicPartition
 from storage.directories.log_dirs import LogDirs
 from storage.directories.removals import PendingRemovals
@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from tests.simulation.replication.broker import Broker
 
 _SLOTS: Final = 20
+_COMPACTION_MS: Final = 150.0
 
 
 class DataPart:
@@ -142,6 +143,8 @@ class DataPart:
             (tasks.remove_files, 1_000 * scenario.pace),
         ):
             self.process.spawn(self._repeat(job, interval_ms))
+        if scenario.compacts:
+            self.process.spawn(self._repeat(tasks.compact, _COMPACTION_MS * scenario.pace))
 
     async def _repeat(self, job: Callable[[], Any], interval_ms: float) -> None:
         while not self.is_closed:
@@ -168,8 +171,17 @@ class DataPart:
 def log_config(scenario: Scenario, image: MetadataImage, topic: str) -> LogConfig:
     """Return a topic's log configuration: that of the metadata, with the scenario's sizes."""
     configs = image.configs.topic(topic)
+    base = _base_config(scenario)
+    if configs.get("cleanup.policy") == "compact":
+        base = replace(
+            base,
+            cleanup_policy=frozenset({CleanupPolicy.COMPACT}),
+            segment_bytes=min(600, scenario.segment_bytes),
+            min_cleanable_dirty_ratio=0.01,
+            delete_retention_ms=int(configs.get("delete.retention.ms", "86400000")),
+        )
     return replace(
-        _base_config(scenario),
+        base,
         min_insync_replicas=int(configs.get("min.insync.replicas", "1")),
         unclean_leader_election_enable=configs.get("unclean.leader.election.enable") == "true",
         remote_storage_enable=configs.get("remote.storage.enable") == "true",

@@ -8,7 +8,7 @@ from storage.directories.directory_names import DELETE_SUFFIX, parse_directory_n
 from storage.files import base_name, join, parent
 from storage.segment import INDEX_SUFFIX
 from tests.simulation.watched_disk import LoggedBatch, WatchedDisk
-from tests.support.fakes.memory_files import Operation
+from tests.support.fakes.memory_files import Operation, _Directory, _FileNode
 
 
 class ReplicaName(NamedTuple):
@@ -94,6 +94,18 @@ class PartitionDisk(WatchedDisk):
             for batch in segment.batches:
                 yield batch.base_offset, bytes(segment.content[start : batch.end_position])
                 start = batch.end_position
+
+    def contents(self, name: ReplicaName) -> list[bytes]:
+        """Return the bytes of the segments of a log, in order; unlike `batches`, of compacted ones as well."""
+        path = self.log_path(name)
+        directory = None if path is None else self._find(path)
+        if not isinstance(directory, _Directory):
+            return []
+        return [
+            bytes(file.content)
+            for entry, file in sorted(directory.entries.items())
+            if entry.endswith(".log") and isinstance(file, _FileNode)
+        ]
 
     def deleted_directories(self) -> list[str]:
         """Return the names of the directories that wait for their removal."""

@@ -38,6 +38,8 @@ from protocol.messages.fetch import FetchRequest
 from protocol.messages.metadata_records import PartitionChangeRecord
 from protocol.primitives import Uuid
 from storage import recovery, validation
+from storage.compaction.offset_map import OffsetMap
+from storage.compaction.rules import BatchRules
 from storage.directories.log_dirs import LogDirs
 from storage.epochs import LeaderEpochs
 from tests.simulation.replication.campaign import Patch, run_script, run_seed
@@ -213,6 +215,13 @@ def _find_by_name(source: FetchSource, target: Any) -> Any:
     return next((topic.partitions.get(target.index) for topic in source.partitions.by_name.values()), None)
 
 
+_newest = OffsetMap.get
+
+
+def _later_than_the_newest(offsets: OffsetMap, key: bytes) -> int:
+    return _newest(offsets, key) + 1
+
+
 _merge = PartitionRegistration.merge
 
 
@@ -317,6 +326,12 @@ PLANTED: Final[Mapping[str, Planted]] = {
         frozenset({"LeaderEpochsGrow"}),
         150,
         first=45,
+    ),
+    "removing tombstones without delay": Planted(
+        (Patch(BatchRules, "_new_horizon", lambda rules: rules._now_ms),), frozenset({"NewestValuesStay"}), 60, first=40
+    ),
+    "removing the newest value of a key": Planted(
+        (Patch(OffsetMap, "get", _later_than_the_newest),), frozenset({"NewestValuesStay"}), 60
     ),
     "electing leaders within the leader epoch": Planted(
         (Patch(PartitionRegistration, "merge", _merge_in_same_epoch),),

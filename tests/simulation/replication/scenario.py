@@ -53,7 +53,8 @@ class Scenario:
     With eligible leader replicas (`elr`), records survive if one node at a time loses unsynced data or its disk.
     Kafka's rules do not guarantee that without them, so processes then die with their page cache kept.
     `restart_mean_ms` of 0 means any. `pace` stretches the times that are not named here. `mortality` is the probability
-    that a minority of the brokers stays dead in the end. `length` multiplies the events.
+    that a minority of the brokers stays dead in the end. `length` multiplies the events. With `compacts` there is a
+    compacted topic as well (`compacted_topic.py`).
     """
 
     brokers: int
@@ -91,6 +92,7 @@ class Scenario:
     pace: float = 1.0
     mortality: float = 0.0
     length: int = 1
+    compacts: bool = False
 
     @property
     def broker_ids(self) -> range:

@@ -18,6 +18,7 @@ from protocol.messages.alter_partition_reassignments import (
 )
 from protocol.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
 from tests.simulation.replication.broker import Node
+from tests.simulation.replication.compacted_topic import NAME
 from tests.simulation.replication.disk import ReplicaName
 from tests.simulation.replication.link_faults import LinkFaults
 from tests.simulation.replication.machine_faults import MachineFaults
@@ -220,7 +221,10 @@ class RandomSchedule:
         lost = self._simulation.checker.lost
         if self._is_over or not self._simulation.scenario.elr or lost - {node.id}:
             return False
-        return all(self._others_have_it(node, name) for name in self._simulation.checker.histories)
+        names = [*self._simulation.checker.histories]
+        if self._simulation.compacted is not None:
+            names.append(NAME)
+        return all(self._others_have_it(node, name) for name in names)
 
     def _others_have_it(self, node: Node, name: ReplicaName) -> bool:
         """Whether others have a partition by the committed state, the decided state, and the next decision of any
@@ -229,7 +233,8 @@ class RandomSchedule:
         simulation = self._simulation
         decided, topic = simulation.registration(name), simulation.service.image.topics.by_name(name.topic)
         committed = None if topic is None else topic.partition(name.partition)
-        if decided is None or committed is None or simulation.checker.histories[name].is_recovering:
+        history = simulation.checker.histories.get(name)
+        if decided is None or committed is None or (history is not None and history.is_recovering):
             return False
         return self._is_held(decided, node.id) and self._is_held(committed, node.id)
 

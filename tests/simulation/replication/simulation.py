@@ -4,6 +4,7 @@ After the faults the cluster must come to rest (`peace.py`).
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from random import Random
 from typing import Any, Final, Protocol
 
@@ -23,6 +24,7 @@ from storage.errors import LogDirFailure
 from tests.simulation.replication.broker import Broker, Node
 from tests.simulation.replication.checker import KEPT_LINES, Checker
 from tests.simulation.replication.clients import ACKS_ALL, Client
+from tests.simulation.replication.compacted_topic import SHARE, CompactedTopic
 from tests.simulation.replication.consumers import Consumer
 from tests.simulation.replication.disk import PartitionDisk, ReplicaName
 from tests.simulation.replication.fencing_checker import FencingChecker
@@ -66,7 +68,9 @@ class ReplicationSimulator(EventSimulator):
         self.nodes: dict[int, Node] = {}
         world = World()
         self.checker = Checker(self.nodes, lambda: world.now_ms)
-        self.scenario = scenario or draw_scenario(Random(f"scenario {seed}"))
+        self.scenario = scenario or replace(
+            draw_scenario(Random(f"scenario {seed}")), compacts=Random(f"compacts {seed}").random() < SHARE
+        )
         super().__init__(seed, world, self.checker, planned_events=events * self.scenario.length)
         self.random = Random(f"history {seed}")
         self.wires = Wires(self.world, Random(f"network {seed}"))
@@ -83,6 +87,7 @@ class ReplicationSimulator(EventSimulator):
         self.producers: list[Producer] = []
         self.consumers: list[Consumer] = []
         self._create_nodes()
+        self.compacted = CompactedTopic(self) if self.scenario.compacts else None
         self._schedule = make_schedule(self)
 
     def _create_nodes(self) -> None:
@@ -134,6 +139,8 @@ class ReplicationSimulator(EventSimulator):
     def begin(self) -> None:
         self.create_cluster()
         self.wires.weather = self.scenario.weather
+        if self.compacted is not None:
+            self.compacted.begin()
         self._schedule.begin()
 
     def create_cluster(self) -> None:
@@ -239,6 +246,8 @@ class ReplicationSimulator(EventSimulator):
     def stop_faults(self) -> None:
         self.isr_checker.look()
         self._schedule.end()
+        if self.compacted is not None:
+            self.compacted.end()
         self.wires.clear_up()
         for feed in self.service.feeds:
             feed.hurry()
@@ -266,7 +275,10 @@ class ReplicationSimulator(EventSimulator):
             self.crash(self.nodes[node_id], power=False)
 
     def unsettled_reason(self) -> str | None:
-        return self.peace.unsettled_reason(self.producers, self.consumers, self.registration)
+        reason = self.peace.unsettled_reason(self.producers, self.consumers, self.registration)
+        if reason is None and self.compacted is not None:
+            reason = self.compacted.unsettled_reason()
+        return reason
 
     # Start and stop of nodes
 
@@ -349,7 +361,8 @@ class ReplicationSimulator(EventSimulator):
 
 def clients_of(simulation: ReplicationSimulator) -> list[Client]:
     """Return producers and consumers."""
-    return [*simulation.producers, *simulation.consumers]
+    keyed = [] if simulation.compacted is None else [simulation.compacted.producer]
+    return [*simulation.producers, *simulation.consumers, *keyed]
 
 
 def _nothing(_: Any) -> None:
