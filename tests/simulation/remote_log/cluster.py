@@ -223,6 +223,7 @@ class RemoteStorageSimulator(Simulator):
         state = self.state
         state.note("faults end")
         self._heal()
+        state.weather.restore_log_starts()
         await self.failures.bury_the_dead()
         self.replicas.reconnect(at_once=True)
         await self.failures.revive()

@@ -163,6 +163,8 @@ class Weather:
         self._late_s = 0.0
         self._lost: set[str] = set()
         self._rotten: dict[str, bytes] = {}
+        self._sound_log_starts: dict[str, bytes] = {}
+        """The former content of rotten log start objects."""
         self._keys_of: dict[Uuid, tuple[str, ...]] = {}
         self._seen = 0
         self.memory.late_s = self._late_put_s
@@ -221,10 +223,20 @@ class Weather:
             return False
         key = self.random.choice(whole)
         content = bytearray(self.memory.content(key))
+        if LOG_START_STEM in key:
+            self._sound_log_starts[key] = bytes(content)
         content[self.random.randrange(len(content))] ^= 1 << self.random.randrange(8)
         self.memory.replace(key, bytes(content))
         self._rotten[key] = bytes(content)
         return True
+
+    def restore_log_starts(self) -> None:
+        """Replace rotten log start objects by their former versions, as an operator does. A partition with a damaged one
+        counts as foreign, so that no command collects or recovers its segments.
+        """
+        for key, content in self._sound_log_starts.items():
+            if self.is_rotten(key):
+                self.memory.replace(key, content)
 
     def is_rotten(self, key: str) -> bool:
         """Whether an object has a flipped bit."""
