@@ -84,13 +84,16 @@ class LocalSegmentCheck:
                 break
             if crc32c(view[at + ATTRIBUTES_POSITION : at + size]) != crc:
                 self._refuse(f"the checksum of the batch at offset {base}, byte {self.position - end + at}, is wrong")
-            if base < self._next_offset or delta < 0 or base + delta > last_offset:
+            last = base + delta
+            if base < self._next_offset or delta < 0 or last > last_offset:
                 self._refuse(f"offset {base} at byte {self.position - end + at} is out of place")
-            while base >= self._epoch_end:
+            # All records of a batch have one epoch. The log start offset may lie within the first batch, so its last
+            # record decides.
+            while last >= self._epoch_end:
                 self._begin_epoch()
-            if epoch != self._epoch and base >= self._known_from and epoch != NO_LEADER_EPOCH:
+            if epoch != self._epoch and last >= self._known_from and epoch != NO_LEADER_EPOCH:
                 self._refuse(f"the batch at offset {base} has leader epoch {epoch}, the log has {self._epoch}")
-            self._next_offset = base + delta + 1
+            self._next_offset = last + 1
             at += size
         return at
 

@@ -231,8 +231,9 @@ class Weather:
         return True
 
     def restore_log_starts(self) -> None:
-        """Replace rotten log start objects by their former versions, as an operator does. A partition with a damaged one
-        counts as foreign, so that no command collects or recovers its segments.
+        """Replace rotten log start objects by their former versions, as an operator does.
+
+        A partition with a damaged one counts as foreign, so that no command collects or recovers its segments.
         """
         for key, content in self._sound_log_starts.items():
             if self.is_rotten(key):

@@ -115,6 +115,13 @@ def test_deleted_records_and_those_of_old_clients_may_have_other_epochs() -> Non
     check_epochs(with_epochs(9, 1, 5, -1), (5, 100), epochs_known_from=104)
 
 
+def test_epoch_of_a_batch_with_deleted_records_is_compared() -> None:
+    """The log start offset lies within the first batch, whose last record the log still has."""
+    check_epochs(with_epochs(5, 5), (5, 100), epochs_known_from=101)
+    with pytest.raises(CorruptLocalSegment, match="leader epoch"):
+        check_epochs(with_epochs(4, 5), (5, 100), epochs_known_from=101)
+
+
 def test_bytes_that_were_not_read_are_checked_at_the_end() -> None:
     """A plug-in may read the file in any order, or by other means."""
     data = content()
