@@ -6,7 +6,7 @@ from broker.runtime.quorum.synced_end import FILE_NAME as SYNCED_END_FILE
 from broker.runtime.quorum.synced_end import SyncedEndFile
 from storage.files import base_name
 from tests.simulation.quorum.disk import METADATA_DIRECTORY, SimulatedDisk
-from tests.simulation.watched_disk import SegmentNode, _intact_batches
+from tests.simulation.watched_disk import LoggedBatch, SegmentNode, _intact_batches
 from tests.support.fakes.memory_files import _Directory, _FileNode
 
 _ROTTING = (".checkpoint", "quorum-state", SYNCED_END_FILE)
@@ -40,26 +40,31 @@ def rot(disk: SimulatedDisk, random: Random) -> str | None:
 
 
 def rot_log(disk: SimulatedDisk, random: Random) -> str | None:
-    """Flip one bit of a batch that is known to be synced; return the file's name, or None without such a batch.
+    """Flip one bit of a batch that is known to be synced and is not trimmed; return the file's name, or None.
 
     The disk's view of the batches stays, because leaders count what the node has acknowledged, also if it is wiped.
     """
     end = SyncedEndFile(disk, METADATA_DIRECTORY).read()
+    start = min((each.end_offset for each in disk.snapshot_ids()), default=0)
+
+    def is_known(batch: LoggedBatch) -> bool:
+        return batch.end_offset <= end and batch.base_offset >= start
+
     directory = disk._find(METADATA_DIRECTORY)
     if not isinstance(directory, _Directory):
         return None
     segments = [
-        (name, node, synced)
+        (name, node, indexes)
         for name, node in sorted(directory.entries.items())
         if name.endswith(".log") and isinstance(node, SegmentNode)
-        if (synced := [batch for batch in node.durable_batches if batch.end_offset <= end])
+        if (indexes := [index for index, each in enumerate(node.durable_batches) if is_known(each)])
     ]
     if not segments:
         return None
-    name, node, synced = random.choice(segments)
-    index = random.randrange(len(synced))
-    start = synced[index - 1].end_position if index else 0
-    position, bit = random.randrange(start, synced[index].end_position), random.randrange(8)
+    name, node, indexes = random.choice(segments)
+    index = indexes[random.randrange(len(indexes))]
+    begin = node.durable_batches[index - 1].end_position if index else 0
+    position, bit = random.randrange(begin, node.durable_batches[index].end_position), random.randrange(8)
     durable = bytearray(node.durable)
     for content in (node.content, durable):
         content[position] ^= 1 << bit
