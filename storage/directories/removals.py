@@ -1,8 +1,9 @@
 """Deleted files that wait for their delay before they are unlinked (segments, and whole directories), and removed logs
 whose removal waits for an fsync.
 
-The delay lets readers of a segment finish (file.delete.delay.ms, log.segment.delete.delay.ms). The queue is in memory:
-the suffix of leftover files makes the next start remove them.
+The delay lets readers of a segment finish (file.delete.delay.ms, log.segment.delete.delay.ms). Times are monotonic, in
+ms: a step of the wall clock neither keeps files nor takes them from their readers. The queue is in memory: the suffix
+of leftover files makes the next start remove them.
 """
 
 import heapq
@@ -20,28 +21,28 @@ class PendingRemovals:
 
     def __init__(self, fs: FileSystem) -> None:
         self._fs = fs
-        self._queue: list[tuple[int, int, Callable[[], None]]] = []
+        self._queue: list[tuple[float, int, Callable[[], None]]] = []
         self._added = 0
 
     def __len__(self) -> int:
         return len(self._queue)
 
-    def add_segments(self, segments: Iterable[LogSegment], due_ms: int) -> None:
+    def add_segments(self, segments: Iterable[LogSegment], due_ms: float) -> None:
         for segment in segments:
             self._add(due_ms, segment.remove_files)
 
-    def add_directory(self, path: str, due_ms: int) -> None:
+    def add_directory(self, path: str, due_ms: float) -> None:
         self._add(due_ms, lambda: self._fs.remove_tree(path))
 
-    def _add(self, due_ms: int, remove: Callable[[], None]) -> None:
+    def _add(self, due_ms: float, remove: Callable[[], None]) -> None:
         self._added += 1
         heapq.heappush(self._queue, (due_ms, self._added, remove))
 
     @property
-    def next_due_ms(self) -> int | None:
+    def next_due_ms(self) -> float | None:
         return self._queue[0][0] if self._queue else None
 
-    def run_due(self, now_ms: int) -> int:
+    def run_due(self, now_ms: float) -> int:
         """Unlink everything due and return how many; an OSError passes through and is not retried."""
         count = 0
         while self._queue and self._queue[0][0] <= now_ms:

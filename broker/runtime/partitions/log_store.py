@@ -93,7 +93,7 @@ class LogStore:
         """Remove the directories whose removal was pending when the node stopped."""
         for directory in self._log_dirs.online:
             for path in directory.stale:
-                self._removals.add_directory(path, self._clock.now_ms())
+                self._removals.add_directory(path, self._clock.monotonic_ms())
 
     def find(self, topic: str, index: int) -> Log | None:
         """Return the log if it exists, with the high watermark of its checkpoint."""
@@ -238,7 +238,7 @@ class LogStore:
     def _on_deleted(self, done: "asyncio.Future[str | None]") -> None:
         _raise_unless_reported(done)
         if done.exception() is None and (path := done.result()) is not None:
-            self._removals.add_directory(path, self._clock.now_ms() + self._delete_delay_ms)
+            self._removals.add_directory(path, self._clock.monotonic_ms() + self._delete_delay_ms)
 
 
 def _raise_unless_reported(done: "asyncio.Future[str | None] | asyncio.Future[None]") -> None:

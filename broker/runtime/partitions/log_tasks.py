@@ -149,7 +149,9 @@ class LogTasks:
         start = log.log_start_offset
         try:
             for expired in delete_old_segments(log, now_ms):
-                self._removals.add_segments(expired.segments, now_ms + log.config.file_delete_delay_ms)
+                self._removals.add_segments(
+                    expired.segments, self._clock.monotonic_ms() + log.config.file_delete_delay_ms
+                )
                 bases = ",".join(str(segment.base_offset) for segment in expired.segments)
                 _log.info("deleted old segments", log=log.name, reason=expired.reason.value, bases=bases)
         except LogDirFailure as failure:
@@ -160,7 +162,7 @@ class LogTasks:
 
     async def remove_files(self) -> None:
         """Unlink the removed files whose delay is over."""
-        due_ms, now_ms = self._removals.next_due_ms, self._clock.now_ms()
+        due_ms, now_ms = self._removals.next_due_ms, self._clock.monotonic_ms()
         if due_ms is not None and due_ms <= now_ms:
             try:
                 await self._io.submit(partial(self._removals.run_due, now_ms))
@@ -238,4 +240,4 @@ class LogTasks:
 
     def _install(self, log: Log, swap: SegmentSwap) -> None:
         replaced = log.replace_segments(swap.new, swap.old)
-        self._removals.add_segments(replaced, self._clock.now_ms() + log.config.file_delete_delay_ms)
+        self._removals.add_segments(replaced, self._clock.monotonic_ms() + log.config.file_delete_delay_ms)

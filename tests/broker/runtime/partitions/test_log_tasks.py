@@ -94,6 +94,20 @@ class TestRetention:
         await upkeep.tasks.remove_files()
         assert not upkeep.files(".deleted")
 
+    @pytest.mark.parametrize("step_ms", [-86_400_000, 86_400_000])
+    async def test_wall_clock_does_not_change_the_delay(self, upkeep: Upkeep, step_ms: int) -> None:
+        node = upkeep.node
+        node.create_topic(config=LogConfig(segment_bytes=SMALL, retention_bytes=SMALL, file_delete_delay_ms=5_000))
+        upkeep.produce(3)
+        await upkeep.tasks.apply_retention()
+        node.clock.set_wall_ms(node.clock.now_ms() + step_ms)
+        node.clock.advance_ms(4_999)
+        await upkeep.tasks.remove_files()
+        assert upkeep.files(".deleted")
+        node.clock.advance_ms(1)
+        await upkeep.tasks.remove_files()
+        assert not upkeep.files(".deleted")
+
     async def test_failed_removal_is_left_to_the_next_start(self, upkeep: Upkeep) -> None:
         node = upkeep.node
         identity = node.create_topic()
