@@ -190,7 +190,7 @@ class LocalLog:
 
     @property
     def flush_due(self) -> bool:
-        """Whether at least flush.messages messages were appended since the last flush."""
+        """Whether the log end offset has advanced by at least flush.messages since the last flush."""
         return self._appended_messages - self._flushed_messages >= self.config.flush_messages
 
     @fails_log

@@ -309,11 +309,12 @@ class Log(LocalLog):
             raise self.fail(error) from error
 
     def _on_noted(self, header: BatchHeader, marker: EndTransactionMarker | None) -> None:
+        # Offsets count, as in Kafka: a compacted batch may have lost all its records.
+        self._appended_messages += header.next_offset - self.log_end_offset
         self.log_end_offset = header.next_offset
         if header.leader_epoch >= 0 and header.leader_epoch != self.epochs.latest_epoch:
             self.epochs.assign(header.leader_epoch, header.base_offset)
         self._apply(header, marker)
-        self._appended_messages += header.record_count
 
     # -- high watermark, log start offset, leader epochs, producers ----------------------------------------------------
 

@@ -10,7 +10,7 @@ import pytest
 from protocol.ids import LeaderEpoch
 from protocol.primitives import Uuid
 from protocol.records.batch import parse_header
-from protocol.records.builder import Record, build_batch
+from protocol.records.builder import Record, build_batch, empty_batch
 from protocol.records.control import ControlType
 from storage.config import LogConfig, MessageTimestampType
 from storage.errors import (
@@ -672,6 +672,22 @@ def test_flush_messages_makes_a_flush_due(fs: MemoryFileSystem) -> None:
     assert log.append_as_leader(batch(1), LeaderEpoch(0), now_ms=NOW).flush_due
     log.flush()
     assert not log.flush_due
+
+
+def test_batch_that_compaction_has_emptied_makes_a_flush_due(fs: MemoryFileSystem) -> None:
+    """A follower acknowledges the offsets of such a batch like all others, so `flush.messages` counts offsets."""
+    log = opened(fs, LogConfig(flush_messages=1))
+    info = log.append_as_follower(empty_batch(parse_header(replicated(0))), now_ms=NOW)
+    assert info is not None
+    assert info.flush_due
+
+
+def test_offsets_that_compaction_has_removed_count_for_flush_messages(fs: MemoryFileSystem) -> None:
+    log = opened(fs, LogConfig(flush_messages=10))
+    log.append_as_follower(replicated(0), now_ms=NOW)
+    info = log.append_as_follower(replicated(9), now_ms=NOW)
+    assert info is not None
+    assert info.flush_due
 
 
 def test_failed_write_keeps_the_offsets_and_fails_the_log_permanently(log: Log, fs: MemoryFileSystem) -> None:
