@@ -32,7 +32,6 @@ from protocol.messages.list_offsets import (
 OFFSET_NOT_AVAILABLE_FROM = 5
 
 CONSUMER_ID = -1
-DEBUGGING_CONSUMER_ID = -2
 READ_COMMITTED = 1
 
 # The first version of each special timestamp.
@@ -197,5 +196,5 @@ def _query(asked: ListOffsetsPartition, request: ListOffsetsRequest) -> OffsetQu
         asked.timestamp,
         LeaderEpoch(asked.current_leader_epoch),
         isolation,
-        needs_leader=request.replica_id != DEBUGGING_CONSUMER_ID,
+        needs_leader=request.replica_id != offset_lookup.DEBUGGING_REPLICA_ID,
     )

@@ -7,6 +7,7 @@ stable offset, and fenced by the leader epoch, so the records are committed ones
 
 import asyncio
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Final, TypeVar
 
 from broker.fetch.remote_reads.replica_copies import ReplicaBatches
@@ -14,7 +15,7 @@ from broker.metadata.image.metadata_image import MetadataImage
 from broker.net.peer import SocketAddress
 from broker.replication.leader import LeaderRole
 from broker.runtime.loop.waiters import Loop
-from broker.runtime.partitions.offset_lookup import EARLIEST_LOCAL
+from broker.runtime.partitions.offset_lookup import DEBUGGING_REPLICA_ID, EARLIEST_LOCAL
 from broker.runtime.partitions.partition import Partition
 from broker.runtime.partitions.reads import FetchIsolation
 from broker.runtime.replication.fetch_transport import FetchTransport, LeaderConnection, Unanswered
@@ -30,8 +31,6 @@ from protocol.messages.list_offsets import (
 from protocol.records.batch import crc_is_valid, iter_headers
 from protocol.records.errors import MalformedBatch
 
-ANY_REPLICA_ID: Final = -2
-"""The replica id of ListOffsets requests that followers answer, too."""
 READ_COMMITTED: Final = 1
 
 R = TypeVar("R")
@@ -103,13 +102,13 @@ class FollowerCopies:
     async def _local_start(self, connection: LeaderConnection, partition: Partition) -> int | None:
         """Return the earliest local offset of a follower; None without an answer."""
         wanted = ListOffsetsPartition(partition.index, partition.leader_epoch, EARLIEST_LOCAL)
-        request = ListOffsetsRequest(replica_id=ANY_REPLICA_ID, topics=[ListOffsetsTopic(partition.topic, [wanted])])
-        answered: asyncio.Future[ListOffsetsResponse | Unanswered] = self._loop.create_future()
-        connection.list_offsets(request, lambda outcome: _settle(answered, outcome))
-        outcome = await answered
-        if isinstance(outcome, Unanswered):
+        request = ListOffsetsRequest(
+            replica_id=DEBUGGING_REPLICA_ID, topics=[ListOffsetsTopic(partition.topic, [wanted])]
+        )
+        answer: ListOffsetsResponse | None = await self._answer(partial(connection.list_offsets, request))
+        if answer is None:
             return None
-        for each in (entry for topic in outcome.topics for entry in topic.partitions):
+        for each in (entry for found in answer.topics for entry in found.partitions):
             if each.error_code == ErrorCode.NONE and each.offset >= 0:
                 return each.offset
         return None
@@ -124,15 +123,20 @@ class FollowerCopies:
             isolation_level=READ_COMMITTED if reads_committed else 0,
             topics=[FetchTopic(partition.topic, partition.topic_id, [wanted])],
         )
-        answered: asyncio.Future[FetchResponse | Unanswered] = self._loop.create_future()
-        connection.fetch(request, lambda outcome: _settle(answered, outcome))
-        outcome = await answered
-        if isinstance(outcome, Unanswered):
+        answer: FetchResponse | None = await self._answer(partial(connection.fetch, request))
+        if answer is None:
             return None
-        for each in (entry for topic in outcome.responses for entry in topic.partitions):
+        for each in (entry for topic in answer.responses for entry in topic.partitions):
             if each.error_code == ErrorCode.NONE:
                 return _batches(each, offset, reads_committed=reads_committed)
         return None
+
+    async def _answer(self, send: Callable[[Callable[[R | Unanswered], None]], None]) -> R | None:
+        """Send a request; return its response, None without one."""
+        answered: asyncio.Future[R | Unanswered] = self._loop.create_future()
+        send(partial(_settle, answered))
+        outcome = await answered
+        return None if isinstance(outcome, Unanswered) else outcome
 
 
 def _settle(answered: "asyncio.Future[R]", outcome: R) -> None:

@@ -23,6 +23,9 @@ EARLIEST_LOCAL: Final = -4
 LATEST_TIERED: Final = -5
 EARLIEST_PENDING_UPLOAD: Final = -6
 
+DEBUGGING_REPLICA_ID: Final = -2
+"""The replica id of ListOffsets requests that followers answer, too."""
+
 
 class OffsetQuery(NamedTuple):
     """A lookup in one partition."""

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from broker.fetch.remote_reads.follower_copies import ANY_REPLICA_ID, FollowerCopies
+from broker.fetch.remote_reads.follower_copies import FollowerCopies
 from broker.fetch.remote_reads.replica_copies import ReplicaBatches
 from broker.metadata.image.cluster_image import RegisteredEndpoint
 from broker.net.peer import SocketAddress
-from broker.runtime.partitions.offset_lookup import EARLIEST_LOCAL
+from broker.runtime.partitions.offset_lookup import DEBUGGING_REPLICA_ID, EARLIEST_LOCAL
 from broker.runtime.partitions.reads import FetchIsolation
 from broker.runtime.replication.fetch_transport import LeaderConnection, Unanswered
 from protocol.errors import ErrorCode
@@ -46,7 +46,11 @@ class Follower:
     def list_offsets(self, request: ListOffsetsRequest, done: Callable[[Any], None]) -> None:
         (topic,) = request.topics
         (asked,) = topic.partitions
-        assert (request.replica_id, asked.timestamp, asked.current_leader_epoch) == (ANY_REPLICA_ID, EARLIEST_LOCAL, 0)
+        assert (request.replica_id, asked.timestamp, asked.current_leader_epoch) == (
+            DEBUGGING_REPLICA_ID,
+            EARLIEST_LOCAL,
+            0,
+        )
         answer = ListOffsetsPartitionResponse(0, offset=self.start)
         done(
             Unanswered("down")
