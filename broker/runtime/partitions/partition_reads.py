@@ -62,10 +62,12 @@ def read(
             # Offsets that this fetch has committed are news for the next one. A follower that is out of sync must be
             # examined with each fetch: the moment when it may join the ISR does not depend on the log. A position that
             # a fetch of another session has replaced must be reported again.
-            is_settled = partition.log.high_watermark == result.high_watermark and _is_reported(
-                partition, target, reader
+            result.is_idle = (
+                result.is_idle
+                and partition.log.high_watermark == result.high_watermark
+                and _is_reported(partition, target, reader)
+                and partition.isr_updater.is_in_sync(reader.broker_id)
             )
-            result.is_idle = result.is_idle and is_settled and partition.isr_updater.is_in_sync(reader.broker_id)
     except KafkaError as error:
         return LogReadResult(error=error.code)
     except OffsetMovedToTier:
