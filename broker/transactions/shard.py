@@ -12,7 +12,7 @@ from broker.coordination.shard import CoordinatorResult
 from broker.coordination.timers import CoordinatorClock, TimerQueue
 from broker.transactions.config import TransactionConfig
 from broker.transactions.end import EndRequest, ended, fenced_and_aborted
-from broker.transactions.init_producer import InitRequest, ProducerIdNeeded, check_producer, new_session
+from broker.transactions.init_producer import InitRequest, check_producer, new_session
 from broker.transactions.partitions import added, verified
 from broker.transactions.records import (
     FLEXIBLE_VALUE,
@@ -141,7 +141,8 @@ class TransactionShard:
 
         All markers are written again: the former coordinator may have written some.
         """
-        self._schedule_cleanups()
+        self._schedule_abortion()
+        self._schedule_removal()
         for transactional_id, transaction in self._transactions.items():
             if transaction.state.is_prepared:
                 self._queue.schedule(_markers_key(transactional_id), 0, MarkersDue(transactional_id))
@@ -254,10 +255,6 @@ class TransactionShard:
 
     # Periodic work
 
-    def _schedule_cleanups(self) -> None:
-        self._schedule_abortion()
-        self._schedule_removal()
-
     def _schedule_abortion(self) -> None:
         interval_ms = self._config.transaction_abort_timed_out_transaction_cleanup_interval_ms
         self._queue.schedule("abort timed out", interval_ms, AbortTimedOutDue())
@@ -299,6 +296,3 @@ class TransactionShard:
 
 def _markers_key(transactional_id: str) -> str:
     return f"markers {transactional_id}"
-
-
-__all__ = ["ClusterTransactionVersion", "MarkerSender", "ProducerIdNeeded", "TransactionShard"]
