@@ -409,7 +409,7 @@ class RemoteReads:
             return
 
     def _local_batches(self, read: RemoteRead, offset: int, bound: int) -> RemoteBatches:
-        """Return local batches, where compaction left no remote batch below the local log start offset."""
+        """Return local batches, where nothing is left to read from remote storage before them."""
         found = read.partition.log.read(offset, read.max_bytes, bound)
         if not len(found.data):
             raise _NotReadableYet
