@@ -256,8 +256,7 @@ class RemoteReads:
 
     def _note_failure(self, read: RemoteRead, error: Exception) -> int:
         """Count and log a failure; return the milliseconds until the next attempt."""
-        self.figures.errors += 1
-        read.partition.traffic.remote_fetch_errors += 1
+        self._count_error(read)
         self._failures.note_failure(read, error)
         pause_ms = min(RETRY_MAX_MS, RETRY_MS << min(read.attempts, 10))
         read.attempts += 1
@@ -288,6 +287,7 @@ class RemoteReads:
         except (CorruptRemoteData, RemoteResourceNotFound) as error:
             if not await self._read_from_replica(read, error):
                 raise
+            self._count_error(read)
 
     async def _read_from_storage(self, read: RemoteRead, located: Located) -> None:
         rate, wanted_bytes = self._settings().bytes_per_second, self._block_bytes(read) or read.max_bytes
@@ -362,6 +362,9 @@ class RemoteReads:
         if segment.id.id not in self._unreadable:
             self._failures.note_other_copy(read, error)
         self._unreadable[segment.id.id] = True
+        self._count_error(read)
+
+    def _count_error(self, read: RemoteRead) -> None:
         self.figures.errors += 1
         read.partition.traffic.remote_fetch_errors += 1
 

@@ -63,6 +63,7 @@ def test_replica_with_the_offset_serves_a_lost_segment(
         assert offsets(only(answer)) == expected
     assert plane.replicas.reads == [0, 1]
     assert plane.reads.figures.from_replicas == 2
+    assert plane.reads.figures.errors == 2, "the store has failed all the same"
     assert len([line for line in caplog.records if "local log of a follower is read" in line.message]) == 1
 
 
