@@ -251,3 +251,27 @@ def test_spans_equal_those_of_full_computation() -> None:
     chain = settled_chain(cache, lineage, 455, steps=7)
     assert [link for _, link in chain.spans()] == spans_of(cache.segments(), lineage, 455)
     assert len(chain.outside) == 45, "segments below the log start"
+
+
+def test_segment_whose_first_records_were_deleted_before_its_copy_has_a_span() -> None:
+    """The layout meets the segment before it learns that the log start offset has risen into the segment."""
+    cache = RemoteLogMetadataCache(PARTITION)
+    chain = settled_chain(cache, Lineage([(LeaderEpoch(3), 50), (LeaderEpoch(4), 76)], 140), 50)
+    segment = RemoteSegment(
+        id=RemoteSegmentId(PARTITION, Uuid(bytes(16))),
+        start_offset=70,
+        end_offset=85,
+        max_timestamp_ms=NOW_MS,
+        broker_id=BrokerId(US),
+        event_timestamp_ms=NOW_MS,
+        size_bytes=1,
+        leader_epochs=(SegmentEpoch(LeaderEpoch(4), 70),),
+        state=SegmentState.COPY_FINISHED,
+    )
+    learn(cache, segment)
+    present = Lineage([(LeaderEpoch(4), 76)], 140)
+    assert chain.follows(present, 76)
+    chain.use(present, 76)
+    settle(chain, 7)
+    assert [link for _, link in chain.spans()] == spans_of(cache.segments(), present, 76)
+    assert not chain.outside
