@@ -291,7 +291,11 @@ def _topic_id(log: Log) -> bytes:
 
 @contextlib.contextmanager
 def _in_the_way(path: Path) -> Iterator[None]:
-    (path / "occupied").mkdir(parents=True)
+    """Hold a directory at `path`; tasks of the attempt before may run on and write a file there until then."""
+    while not (path / "occupied").is_dir():
+        path.unlink(missing_ok=True)
+        with contextlib.suppress(FileExistsError, NotADirectoryError):
+            (path / "occupied").mkdir(parents=True)
     yield
     (path / "occupied").rmdir()
     path.rmdir()
