@@ -379,8 +379,8 @@ class Log(LocalLog):
     def truncate_to(self, offset: int, *, now_ms: int) -> bool:
         """Remove everything at and above `offset`; return whether there was anything.
 
-        A batch that spans `offset` is removed whole, yet the log ends at `offset`. A log left with deleted records only
-        becomes empty. Durable on return.
+        The log ends at the base offset of a batch that spans `offset`, so that no offset is left without its record. A
+        log left with deleted records only becomes empty. Durable on return.
         """
         if offset < 0:
             raise ValueError(f"cannot truncate to offset {offset}")
@@ -391,10 +391,11 @@ class Log(LocalLog):
         if offset >= self.log_end_offset:
             self.epochs.truncate_from_end(self.log_end_offset)
             return False
-        if offset < self.segments.first.base_offset:
+        if (segment := self.segments.floor(offset)) is None:
             # Offsets below the first segment are in remote storage, where followers look them up by epoch.
             self._start_anew(offset, now_ms, min(self.log_start_offset, offset), self.epochs.entries)
             return True
+        offset = segment.whole_batches_end(offset)
         with self._flushing:
             self._lower_recovery_point(offset)
             self._remove_newest(self.segments.based_above(offset))

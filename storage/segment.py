@@ -325,6 +325,11 @@ class LogSegment:
                 return position
         return None
 
+    def whole_batches_end(self, offset: int) -> int:
+        """Return the base offset of the batch that spans `offset`, or `offset` where no batch does."""
+        position = self.find(offset)
+        return offset if position is None else min(offset, _OFFSETS.unpack(self.file.read(position, _OFFSETS.size))[0])
+
     def slice(self, offset: int, max_bytes: int, upper: int, *, min_one: bool) -> SegmentSlice | None:
         """Return whole batches from the one with `offset` on, below `upper` and within `max_bytes`.
 

@@ -562,14 +562,15 @@ def test_truncation_cuts_data_epochs_producers_and_the_high_watermark(fs: Memory
         log.truncate_to(-1, now_ms=NOW)
 
 
-def test_batch_across_the_truncation_offset_is_removed_whole(log: Log) -> None:
+def test_log_ends_before_the_batch_that_spans_the_truncation_offset(log: Log) -> None:
+    """The batch is removed whole, so a log that ended at the offset would lack records below it."""
     append(log, 2)
     append(log, 5)
     log.truncate_to(4, now_ms=NOW)
-    assert log.log_end_offset == 4
-    assert offsets(log, 0, 1000, 4) == [0, 1]
-    assert append(log) == 4
-    assert offsets(log, 2, 1000, 5) == [4]
+    assert log.log_end_offset == 2
+    assert offsets(log, 0, 1000, 2) == [0, 1]
+    assert append(log) == 2
+    assert offsets(log, 2, 1000, 3) == [2]
 
 
 def test_truncation_below_the_first_segment_empties_the_log_there(fs: MemoryFileSystem) -> None:

@@ -268,10 +268,10 @@ class TestTruncation:
     def test_truncation_lowers_the_highest_remote_offset(self) -> None:
         log = TieredLogNode().fill(3)
         log.highest_remote_offset = 29
-        log.truncate_to(25, now_ms=NOW_MS)
-        assert log.highest_remote_offset == 24
-        log.truncate_to(25, now_ms=NOW_MS)
-        assert log.highest_remote_offset == 24
+        log.truncate_to(20, now_ms=NOW_MS)
+        assert log.highest_remote_offset == 19
+        log.truncate_to(20, now_ms=NOW_MS)
+        assert log.highest_remote_offset == 19
 
     def test_truncation_below_the_local_log_keeps_the_remote_part(self) -> None:
         node = TieredLogNode()
