@@ -163,6 +163,18 @@ class ProducerState:
                 f"coordinator epoch {marker.coordinator_epoch} is below {entry.coordinator_epoch}, the latest one",
             )
 
+    def check_raised_epoch(self, producer_id: int, epoch: int) -> None:
+        """Raise InvalidRecords if a marker of transaction version 2 does not raise the epoch of an open transaction.
+
+        A repeated marker finds no open transaction and is valid (KIP-1228).
+        """
+        entry = self.entries.get(producer_id)
+        if entry is not None and entry.transaction_start >= 0 and epoch == entry.epoch:
+            raise InvalidRecords(
+                Rejection.INVALID_PRODUCER_EPOCH,
+                f"epoch {epoch} of a marker does not exceed the epoch of producer {producer_id}'s open transaction",
+            )
+
     # -- after the write -------------------------------------------------------------------------------------------
 
     def apply(self, header: BatchHeader) -> None:

@@ -14,8 +14,8 @@ The path without waiting (acks 0 or 1, or all replicas have the batch already) i
 """
 
 from collections.abc import Awaitable
-from functools import partial
 
+from broker.api.serving.acknowledgements import Acknowledgements, AppendedBatch
 from broker.api.serving.context import RequestContext
 from broker.api.serving.current_leader import LeaderHints
 from broker.api.serving.produced_batch import Unframeable, is_transactional, only_batch
@@ -23,7 +23,6 @@ from broker.metadata.image.topic_names import CLUSTER_METADATA_TOPIC, is_interna
 from broker.metrics.topics import TopicMeters
 from broker.net.request import CloseConnection
 from broker.runtime.loop.runtime import Runtime
-from broker.runtime.loop.waiters import Deadline, Deadlines, Loop, OffsetWaiter
 from broker.runtime.partitions.partition import HostedTopic, Partition, RecordsRefused
 from broker.runtime.partitions.registry import Partitions
 from protocol.errors import ErrorCode, KafkaError
@@ -74,7 +73,7 @@ class ProduceHandler:
             return produce.answer()
         produce.release_records()
         context.effects_applied()
-        pending = _PendingProduce(produce, request.acks, self._loop)
+        pending = Acknowledgements(produce.waiting, request.acks, self._loop, fail=produce.fail, answer=produce.answer)
         pending.start(self._deadlines, request.timeout_ms)
         return pending.future
 
@@ -92,7 +91,7 @@ class _Produce:
         self._version = context.api_version
         self.response = ProduceResponse()
         self.has_failed = False
-        self.waiting: list[_Waiting] = []
+        self.waiting: list[AppendedBatch[PartitionProduceResponse]] = []
 
     def append_all(self) -> None:
         """Append all batches. Batches that disks or replicas have yet to confirm are in `waiting`."""
@@ -183,7 +182,7 @@ class _Produce:
         end = info.last_offset + 1
         outcome = partition.outcome(end, self._acks)
         if outcome is None:
-            self.waiting.append(_Waiting(partition, end, entry))
+            self.waiting.append(AppendedBatch(partition, end, entry))
         elif outcome:
             self.fail(entry, outcome)
 
@@ -234,55 +233,3 @@ def _count_failure(traffic: TopicMeters, error: KafkaError, records: Buffer | No
             traffic.invalid_message_crc_records += 1
         case ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER | ErrorCode.INVALID_PRODUCER_EPOCH:
             traffic.invalid_offset_or_sequence_records += 1
-
-
-class _Waiting:
-    """One appended batch that is not acknowledged yet. `end` is the offset after the batch."""
-
-    __slots__ = ("end", "entry", "partition", "waiter")
-
-    def __init__(self, partition: Partition, end: int, entry: PartitionProduceResponse) -> None:
-        self.partition = partition
-        self.end = end
-        self.entry = entry
-        self.waiter: OffsetWaiter | None = None
-
-
-class _PendingProduce:
-    """A request that waits for its in-sync replicas (acks=all) or for a flush, within its timeout."""
-
-    def __init__(self, produce: _Produce, acks: int, loop: Loop) -> None:
-        self._produce = produce
-        self._acks = acks
-        self._waiting = dict.fromkeys(produce.waiting)
-        self._deadline: Deadline | None = None
-        self.future = loop.create_future()
-
-    def start(self, deadlines: Deadlines, timeout_ms: int) -> None:
-        self._deadline = deadlines.after_ms(timeout_ms, self._expire)
-        for one in tuple(self._waiting):
-            one.waiter = one.partition.when_acknowledged(one.end, self._acks, partial(self._settle, one))
-
-    def _settle(self, one: _Waiting, error: ErrorCode) -> None:
-        """Take the outcome of a batch: `acks` is fulfilled, or cannot be fulfilled under this leader."""
-        del self._waiting[one]
-        outcome = error or one.partition.outcome(one.end, self._acks) or ErrorCode.NONE
-        if outcome:
-            self._produce.fail(one.entry, outcome)
-        if not self._waiting:
-            self._finish()
-
-    def _expire(self) -> None:
-        """Respond at the timeout. Appended batches stay appended and may still be committed."""
-        for one in self._waiting:
-            assert one.waiter is not None
-            one.waiter.cancel()
-            self._produce.fail(one.entry, ErrorCode.REQUEST_TIMED_OUT)
-        self._waiting.clear()
-        self._finish()
-
-    def _finish(self) -> None:
-        assert self._deadline is not None
-        self._deadline.cancel()
-        if not self.future.done():  # the peer is gone
-            self.future.set_result(self._produce.answer())

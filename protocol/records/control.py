@@ -68,6 +68,19 @@ def control_batch(
     )
 
 
+def end_transaction_marker(
+    type: ControlType, producer_id: int, producer_epoch: int, coordinator_epoch: int, timestamp_ms: int
+) -> bytes:
+    """Build the 78-byte batch that ends a transaction on one partition; `type` is ABORT or COMMIT."""
+    return control_batch(
+        [(type, _MARKER_VALUE.pack(_MARKER_VERSION, coordinator_epoch))],
+        timestamp_ms,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        transactional=True,
+    )
+
+
 def read_marker(batch: Buffer, position: int = 0) -> tuple[ControlType, int] | None:
     """Return (ABORT or COMMIT, coordinator epoch) of a control batch; None if it ends no transaction.
 

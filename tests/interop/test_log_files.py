@@ -11,13 +11,12 @@ import pytest
 from protocol.ids import LeaderEpoch
 from protocol.records.builder import Record, build_batch
 from protocol.records.compression import Codec
-from protocol.records.control import ControlType
+from protocol.records.control import ControlType, end_transaction_marker
 from storage.config import LogConfig
 from storage.files import OsFileSystem
 from storage.log import Log
 from storage.producer_state import Origin
 from tests.support.fakes.batches import iter_all_records
-from tests.support.fakes.transaction_markers import end_transaction_marker
 from tests.support.kafka.apache_kafka import apache_kafka, run_tool, unavailable_reason
 
 pytestmark = pytest.mark.interop

@@ -6,7 +6,7 @@ from random import Random
 from protocol.ids import LeaderEpoch
 from protocol.records.batch import iter_headers, parse_header
 from protocol.records.builder import Record, build_batch
-from protocol.records.control import ControlType
+from protocol.records.control import ControlType, end_transaction_marker
 from storage.config import LogConfig
 from storage.directories.checkpoints import TopicPartition, read_offsets, write_offsets
 from storage.epochs import LeaderEpochs
@@ -16,7 +16,6 @@ from storage.log import Log
 from storage.producer_state import Origin, ProducerState
 from storage.replay import apply_to_producers, marker_of
 from tests.support.fakes.memory_files import MemoryFileSystem
-from tests.support.fakes.transaction_markers import end_transaction_marker
 
 DIRECTORY = "logs/t-0"
 RECOVERY_POINTS = "logs/recovery-point-offset-checkpoint"

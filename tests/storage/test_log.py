@@ -11,7 +11,7 @@ from protocol.ids import LeaderEpoch
 from protocol.primitives import Uuid
 from protocol.records.batch import parse_header
 from protocol.records.builder import Record, build_batch, empty_batch
-from protocol.records.control import ControlType
+from protocol.records.control import ControlType, end_transaction_marker
 from storage.config import LogConfig, MessageTimestampType
 from storage.errors import (
     CorruptBatch,
@@ -29,7 +29,6 @@ from storage.open_segments import MAX_OPEN_SEGMENTS
 from storage.producer_state import Origin
 from tests.support.fakes.batches import iter_all_records
 from tests.support.fakes.memory_files import MemoryFileSystem
-from tests.support.fakes.transaction_markers import end_transaction_marker
 
 NOW = 1_700_000_000_000
 

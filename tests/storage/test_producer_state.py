@@ -8,10 +8,9 @@ import pytest
 from protocol.records.batch import MAX_SEQUENCE, BatchHeader, parse_header
 from protocol.records.builder import Record, build_batch
 from protocol.records.compiled import crc32c
-from protocol.records.control import ControlType
+from protocol.records.control import ControlType, end_transaction_marker
 from storage.errors import CorruptCheckpoint, InvalidRecords, Rejection
 from storage.producer_state import CompletedTxn, EndTransactionMarker, Origin, ProducerState
-from tests.support.fakes.transaction_markers import end_transaction_marker
 
 
 def data(

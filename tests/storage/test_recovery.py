@@ -11,7 +11,7 @@ import pytest
 from protocol.ids import LeaderEpoch
 from protocol.records.batch import parse_header
 from protocol.records.builder import Record, build_batch
-from protocol.records.control import ControlType
+from protocol.records.control import ControlType, end_transaction_marker
 from storage.config import CleanupPolicy, LogConfig
 from storage.errors import LogDirFailure
 from storage.files import join, read_file, write_file
@@ -20,7 +20,6 @@ from storage.producer_state import Origin
 from storage.recovery import LostRecords
 from storage.segment import CLEANED_SUFFIX, LogSegment
 from tests.support.fakes.memory_files import MemoryFileSystem, Operation
-from tests.support.fakes.transaction_markers import end_transaction_marker
 
 NOW = 1_700_000_000_000
 SMALL = LogConfig(segment_bytes=400, index_interval_bytes=100)

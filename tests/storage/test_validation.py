@@ -8,13 +8,12 @@ import pytest
 from protocol.records.batch import TimestampType, crc_is_valid, pack_batch, parse_header
 from protocol.records.builder import Record, build_batch
 from protocol.records.compression import Codec
-from protocol.records.control import ControlType
+from protocol.records.control import ControlType, end_transaction_marker
 from protocol.records.reader import iter_records
 from storage.config import CleanupPolicy, CompressionType, LogConfig, MessageTimestampType
 from storage.errors import CorruptBatch, InvalidRecords, Rejection
 from storage.producer_state import Origin
 from storage.validation import MAX_RECORD_ERRORS, admit, verify_replicated
-from tests.support.fakes.transaction_markers import end_transaction_marker
 
 NOW = 1_700_000_000_000
 PLAIN = LogConfig()

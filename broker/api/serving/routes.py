@@ -54,6 +54,7 @@ from broker.api.serving.quorum_peer import QuorumPeer
 from broker.api.serving.route import Route, route
 from broker.api.sync_group import SyncGroupHandler
 from broker.api.update_features import KraftVersionUpgrade
+from broker.api.write_txn_markers import WriteTxnMarkersHandler
 from broker.config.broker_config import BrokerConfig
 from broker.fetch.replica_selector import RACK_AWARE_SELECTOR, RackAwareReplicaSelector
 from broker.fetch.service import FetchService
@@ -178,6 +179,11 @@ def _record_routes(s: BrokerServices) -> tuple[Route, ...]:
         route(ApiKey.DESCRIBE_PRODUCERS, DescribeProducersHandler(partitions), needs.READ_TOPIC),
         route(ApiKey.INIT_PRODUCER_ID, InitProducerIdHandler(s.producer_ids), init_producer_id),
         route(ApiKey.FETCH_SNAPSHOT, fetch_snapshot, needs.READ_TOPIC),
+        route(
+            ApiKey.WRITE_TXN_MARKERS,
+            WriteTxnMarkersHandler(partitions, s.groups, s.runtime, lambda: s.config().request_timeout_ms),
+            needs.ALTER_CLUSTER | needs.CLUSTER_ACTION,
+        ),
     )
 
 

@@ -24,6 +24,7 @@ from broker.runtime.coordinators.hosted_shard import Answer, Command
 from broker.runtime.coordinators.shard_runtime import ShardRuntime, ShardState
 from broker.runtime.loop.waiters import Loop
 from broker.runtime.partitions.partition import Partition
+from broker.runtime.partitions.transaction_marker import WritableMarker
 from protocol.errors import ErrorCode, KafkaError
 from protocol.ids import BrokerId, LeaderEpoch
 from protocol.messages.delete_groups import DeletableGroupResult
@@ -149,6 +150,13 @@ class GroupCoordinator:
             return await self._execute(request.group_id, lambda shard: shard.delete_offsets(request))
         except KafkaError as error:
             return OffsetDeleteResponse(error_code=response_error(error.code))
+
+    def end_transaction(self, partition: int, marker: WritableMarker) -> Answer[None]:
+        """Write a marker, which commits or drops the producer's pending offsets; the answer follows the commit.
+
+        Raise KafkaError.
+        """
+        return self._runtime.end_transaction(partition, marker)
 
     # Groups.
 

@@ -27,6 +27,7 @@ from broker.logs import EventLog
 from broker.runtime.coordinators.shard_log import Cancellable, ShardLog
 from broker.runtime.loop.runtime import Runtime
 from broker.runtime.loop.waiters import Deadline, Loop
+from broker.runtime.partitions.transaction_marker import WritableMarker
 from protocol.errors import ErrorCode, KafkaError
 from protocol.ids import LeaderEpoch
 
@@ -151,6 +152,19 @@ class HostedShard(Generic[S]):
         """Run a command that answers through replies. Raise KafkaError if it refuses."""
         self._run(command, lingers)
 
+    def end_transaction(self, marker: WritableMarker) -> Answer[None]:
+        """Write a transaction marker and apply it; the answer follows its commit. Raise KafkaError."""
+        self._flush()
+        if self._is_closed:
+            raise KafkaError(ErrorCode.NOT_COORDINATOR)
+        offset = self._partition_log.append_marker(marker, self.leader_epoch, self._clock.now_ms())
+        self._check_offset(offset)
+        self.shard.replay_end_transaction(marker.producer_id, marker.is_commit)
+        self._next_offset += 1
+        operation = CoordinatorOperation[None](CoordinatorResult(None))
+        self._await_commit([operation], offset)
+        return operation.answer(self._loop)
+
     def close(self) -> None:
         """Fail operations in progress and unload the shard: this node no longer coordinates the partition."""
         self._is_closed = True
@@ -239,9 +253,16 @@ class HostedShard(Generic[S]):
         pairs = [(record.key, record.value) for each in operations for record in each.result.records]
         try:
             first_offset = self._partition_log.append(pairs, self.leader_epoch, self._clock.now_ms())
+            self._check_offset(first_offset)
         except KafkaError as error:
             _log.warning("Coordinator write failed", error=str(error), records=len(pairs))
             return error.code
+        for each in operations:
+            self._replay(each.result)
+        return ErrorCode.NONE
+
+    def _check_offset(self, first_offset: int) -> None:
+        """Discard the shard if it does not match its log. Raise KafkaError NOT_COORDINATOR."""
         if first_offset != self._next_offset:
             _log.error(
                 "Reloading a coordinator: another writer wrote to its partition",
@@ -249,10 +270,7 @@ class HostedShard(Generic[S]):
                 expected=self._next_offset,
             )
             self._on_broken()
-            return ErrorCode.NOT_COORDINATOR
-        for each in operations:
-            self._replay(each.result)
-        return ErrorCode.NONE
+            raise KafkaError(ErrorCode.NOT_COORDINATOR)
 
     def _replay(self, result: CoordinatorResult[Any, Any]) -> None:
         if result.replayed:

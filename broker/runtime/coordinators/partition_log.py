@@ -10,6 +10,7 @@ from functools import partial
 from broker.runtime.coordinators.shard_log import Cancellable, LoadedBatch, LoadedRecord
 from broker.runtime.loop.io_thread import BlockingIo
 from broker.runtime.partitions.partition import ACKS_ALL, Partition
+from broker.runtime.partitions.transaction_marker import WritableMarker, append_marker
 from protocol.errors import ErrorCode, KafkaError
 from protocol.records.batch import BatchHeader, iter_headers
 from protocol.records.builder import Record, build_batch
@@ -52,10 +53,14 @@ class PartitionLog:
 
         Raise KafkaError, also if another leader epoch has begun.
         """
-        if self._led().leader_role.epoch != leader_epoch:
-            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        self._check_epoch(leader_epoch)
         batch = build_batch([Record(now_ms, key, value) for key, value in records], codec=self._codec)
         return self._partition.append(bytearray(batch), ACKS_ALL, Origin.COORDINATOR).first_offset
+
+    def append_marker(self, marker: WritableMarker, leader_epoch: int, now_ms: int) -> int:
+        """Append a transaction marker and return its offset. Raise KafkaError."""
+        self._check_epoch(leader_epoch)
+        return append_marker(self._partition, marker, now_ms).first_offset
 
     def when_committed(self, offset: int, callback: Callable[[ErrorCode], None]) -> Cancellable:
         """Call back once the high watermark is above `offset`, or with the error that ended this leadership."""
@@ -77,6 +82,11 @@ class PartitionLog:
         if not self._partition.is_leader:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         return self._partition
+
+    def _check_epoch(self, leader_epoch: int) -> None:
+        """Raise KafkaError if another leader epoch has begun."""
+        if self._led().leader_role.epoch != leader_epoch:
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
     def _slice(self, offset: int, max_bytes: int) -> LogSlice:
         log = self._led().log

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
+from broker.runtime.partitions.transaction_marker import WritableMarker
 from protocol.errors import ErrorCode
 
 
@@ -53,6 +54,9 @@ class ShardLog(Protocol):
 
     def append(self, records: Sequence[tuple[bytes, bytes | None]], leader_epoch: int, now_ms: int) -> int:
         """Append the records as one batch, all or nothing, and return the offset of the first."""
+
+    def append_marker(self, marker: WritableMarker, leader_epoch: int, now_ms: int) -> int:
+        """Append a transaction marker and return its offset."""
 
     def when_committed(self, offset: int, callback: Callable[[ErrorCode], None]) -> Cancellable:
         """Call back once the high watermark is above `offset`, or with the error that ended this leadership.

@@ -24,6 +24,7 @@ from broker.runtime.coordinators.hosted_shard import Answer, Command, HostedShar
 from broker.runtime.coordinators.shard_loader import ShardLoader
 from broker.runtime.coordinators.shard_log import ShardLog
 from broker.runtime.loop.runtime import Runtime
+from broker.runtime.partitions.transaction_marker import WritableMarker
 from protocol.errors import ErrorCode, KafkaError
 from protocol.ids import LeaderEpoch
 
@@ -136,6 +137,10 @@ class ShardRuntime(Generic[S]):
     def post(self, partition: int, command: Command[S, R], *, lingers: bool = False) -> None:
         """Run a command that answers through replies. Raise KafkaError when it cannot run."""
         self._hosted(partition).post(command, lingers=lingers)
+
+    def end_transaction(self, partition: int, marker: WritableMarker) -> Answer[None]:
+        """Write a transaction marker to the partition and apply it to the shard. Raise KafkaError."""
+        return self._hosted(partition).end_transaction(marker)
 
     def partitions_in_service(self) -> list[int]:
         """Return all partitions in service. Raise KafkaError(COORDINATOR_LOAD_IN_PROGRESS) while one is loading."""

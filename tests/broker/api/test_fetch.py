@@ -20,10 +20,9 @@ from protocol.messages.fetch import (
 )
 from protocol.primitives import ZERO_UUID, Uuid
 from protocol.records.batch import iter_headers
-from protocol.records.control import ControlType
+from protocol.records.control import ControlType, end_transaction_marker
 from storage.config import LogConfig
 from storage.producer_state import Origin
-from tests.support.fakes.transaction_markers import end_transaction_marker
 from tests.support.harnesses.data_plane import Answer, DataPlane, batch, topic_id
 
 BY_NAME = 12

@@ -32,13 +32,12 @@ from protocol.messages.offset_fetch import (
 from protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from protocol.records.batch import TimestampType, parse_header
 from protocol.records.builder import Record, build_batch
-from protocol.records.control import ControlType
+from protocol.records.control import ControlType, end_transaction_marker
 from protocol.records.reader import iter_records
 from storage.directories.checkpoints import TopicPartition
 from tests.broker.cli.conftest import Ottla, Outcome
 from tests.support.fakes.fake_broker import FakeBroker
 from tests.support.fakes.fake_logs import FakeLogs
-from tests.support.fakes.transaction_markers import end_transaction_marker
 
 Consume = Callable[..., Outcome]
 

@@ -10,11 +10,11 @@ from protocol.records.control import (
     control_batch,
     control_key,
     control_type,
+    end_transaction_marker,
     read_marker,
 )
 from protocol.records.errors import MalformedRecords
 from protocol.records.reader import iter_records
-from tests.support.fakes.transaction_markers import end_transaction_marker
 
 
 @pytest.mark.parametrize("type", [ControlType.ABORT, ControlType.COMMIT])

@@ -9,13 +9,12 @@ import contextlib
 
 from protocol.ids import LeaderEpoch
 from protocol.records.builder import Record, build_batch
-from protocol.records.control import ControlType
+from protocol.records.control import ControlType, end_transaction_marker
 from storage.errors import LogDirFailure
 from storage.log import Log
 from storage.producer_state import Origin, ProducerState
 from storage.remote_log_start import RemoteLogStart
 from tests.simulation.remote_log.state import RECORDS, Server, State
-from tests.support.fakes.transaction_markers import end_transaction_marker
 
 VALUE = 30
 

@@ -14,7 +14,7 @@ from protocol.ids import LeaderEpoch
 from protocol.records.batch import HEADER_SIZE, BatchHeader, TimestampType, iter_headers, pack_batch, write_crc
 from protocol.records.builder import Record, build_batch, empty_batch, rebuild_batch
 from protocol.records.compression import Codec
-from protocol.records.control import ControlType
+from protocol.records.control import ControlType, end_transaction_marker
 from protocol.records.errors import MalformedRecords
 from protocol.records.reader import iter_records
 from spark_jobs.tiered_records.rows import RowLimits, rows_of
@@ -30,7 +30,6 @@ from tests.spark_jobs.tiered_records.segments import (
     segment_of,
     slice_of,
 )
-from tests.support.fakes.transaction_markers import end_transaction_marker
 
 BEGAN_MS = 1_700_000_000_000
 Headers = Sequence[tuple[str, bytes | None]]

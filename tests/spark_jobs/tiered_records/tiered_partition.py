@@ -10,7 +10,7 @@ from protocol.primitives import Uuid
 from protocol.records.batch import parse_header
 from protocol.records.builder import Record, build_batch, empty_batch
 from protocol.records.compression import Codec
-from protocol.records.control import ControlType
+from protocol.records.control import ControlType, end_transaction_marker
 from storage.config import LogConfig
 from storage.files import OsFileSystem
 from storage.log import Log
@@ -21,7 +21,6 @@ from storage.tiered.object_store import ObjectStore
 from storage.tiered.remote_storage import RemoteStorageContext, RemoteStorageManager
 from storage.tiered.segment_metadata import RemoteSegmentId, TopicIdPartition
 from tests.storage.tiered.segments.segment_stores import segment_store
-from tests.support.fakes.transaction_markers import end_transaction_marker
 
 TOPIC = "orders"
 PREFIX = "logs/"

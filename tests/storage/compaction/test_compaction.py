@@ -14,7 +14,7 @@ import pytest
 from protocol.ids import LeaderEpoch
 from protocol.records.batch import BatchHeader, iter_headers
 from protocol.records.builder import Record, build_batch
-from protocol.records.control import ControlType
+from protocol.records.control import ControlType, end_transaction_marker
 from protocol.records.reader import iter_records
 from storage.compaction.cleaner import Cleaning, LogCleaner, cleanable_range
 from storage.compaction.compaction import CleanableRange, CompactionStats, compact
@@ -27,7 +27,6 @@ from storage.log import Log
 from storage.producer_state import Origin
 from storage.segment import CLEANED_SUFFIX
 from tests.support.fakes.memory_files import MemoryFileSystem, Operation
-from tests.support.fakes.transaction_markers import end_transaction_marker
 
 DIRECTORY = "logs/t-0"
 RECOVERY_POINTS = "logs/recovery-point-offset-checkpoint"

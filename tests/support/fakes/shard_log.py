@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 
 from broker.runtime.coordinators.shard_log import LoadedBatch, LoadedRecord
 from broker.runtime.loop.waiters import OffsetWaiter, OffsetWaiters
+from broker.runtime.partitions.transaction_marker import WritableMarker
 from protocol.errors import ErrorCode, KafkaError
 
 READ_BATCHES = 3
@@ -31,11 +32,18 @@ class MemoryShardLog:
         return [record for batch in self.batches for record in batch.records]
 
     def append(self, records: Sequence[tuple[bytes, bytes | None]], leader_epoch: int, now_ms: int) -> int:
+        self._begin_append(leader_epoch)
+        return self.add(records)
+
+    def append_marker(self, marker: WritableMarker, leader_epoch: int, now_ms: int) -> int:
+        self._begin_append(leader_epoch)
+        return self.add(producer_id=marker.producer_id, committed=marker.is_commit)
+
+    def _begin_append(self, leader_epoch: int) -> None:
         self.leader_epoch = leader_epoch
         if self.fail_next is not None:
             error, self.fail_next = self.fail_next, None
             raise KafkaError(error)
-        return self.add(records)
 
     def add(
         self,

@@ -13,7 +13,7 @@ from protocol.ids import LeaderEpoch
 from protocol.primitives import Buffer
 from protocol.records.batch import BatchHeader, iter_headers
 from protocol.records.builder import Record, build_batch
-from protocol.records.control import ControlType
+from protocol.records.control import ControlType, end_transaction_marker
 from protocol.records.reader import iter_records
 from storage.compaction.cleaner import LogCleaner
 from storage.compaction.offset_map import ENTRY_BYTES
@@ -24,7 +24,6 @@ from storage.producer_state import Origin
 from storage.tiered.cache.index_cache import IndexCache
 from storage.tiered.segments.reading import ReadRange, SegmentReader
 from tests.support.fakes.memory_files import MemoryFileSystem
-from tests.support.fakes.transaction_markers import end_transaction_marker
 from tests.support.harnesses.remote_log_harness import TIERED, Broker, Bucket, replicate
 
 RETENTION_MS = 60_000

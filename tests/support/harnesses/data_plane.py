@@ -4,10 +4,10 @@ Used by the tests of partitions and of the APIs that read and write them.
 """
 
 import asyncio
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Coroutine, Sequence
 from dataclasses import replace
 from itertools import count
-from typing import Generic, TypeVar, cast
+from typing import Any, Generic, TypeVar, cast
 
 from broker.api.fetch import FetchHandler
 from broker.api.serving.context import RequestContext
@@ -344,6 +344,12 @@ class DataPlane:
         header = RequestHeader(0, version, 1, client_id)
         request = Request(header, memoryview(b""), connection, self.clock.now_ms())
         return RequestContext(version, client_id, connection, request)
+
+    def run(self, handled: Coroutine[Any, Any, A]) -> "Answer[A]":
+        """Run a handler on the loop of this plane, as far as it gets without waiting."""
+        task = asyncio.Task(handled, loop=cast(asyncio.AbstractEventLoop, self.loop))
+        self.loop.run_soon()
+        return Answer(task)
 
     def advance_ms(self, milliseconds: int) -> None:
         """Advance the wall clock and the loop."""

@@ -26,7 +26,7 @@ from protocol.messages.list_offsets import (
 )
 from protocol.primitives import ZERO_UUID, Uuid
 from protocol.records.batch import iter_headers, patch
-from protocol.records.control import ControlType
+from protocol.records.control import ControlType, end_transaction_marker
 from storage.config import LogConfig
 from storage.log import Log
 from storage.producer_state import Origin
@@ -38,7 +38,6 @@ from tests.support.fakes.inline_io import InlineIo
 from tests.support.fakes.memory_remote_metadata import MakeFuture, MemoryRemoteMetadata
 from tests.support.fakes.remote_files import RemoteFiles, announce
 from tests.support.fakes.replica_copies import ScriptedReplicaCopies
-from tests.support.fakes.transaction_markers import end_transaction_marker
 from tests.support.harnesses.data_plane import Answer, DataPlane, batch
 
 T = TypeVar("T")

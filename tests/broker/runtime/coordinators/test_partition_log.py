@@ -8,11 +8,10 @@ from broker.runtime.coordinators.partition_log import PartitionLog
 from broker.runtime.coordinators.shard_log import LoadedRecord
 from protocol.errors import ErrorCode, KafkaError
 from protocol.records.compression import Codec
-from protocol.records.control import ControlType
+from protocol.records.control import ControlType, end_transaction_marker
 from storage.config import CleanupPolicy, LogConfig
 from storage.producer_state import Origin
 from tests.support.fakes.inline_io import InlineIo
-from tests.support.fakes.transaction_markers import end_transaction_marker
 from tests.support.harnesses.data_plane import DataPlane, batch
 
 TOPIC = "__consumer_offsets"

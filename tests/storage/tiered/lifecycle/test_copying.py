@@ -8,7 +8,7 @@ import pytest
 from protocol.ids import BrokerId, LeaderEpoch
 from protocol.primitives import Uuid
 from protocol.records.builder import Record, build_batch
-from protocol.records.control import ControlType
+from protocol.records.control import ControlType, end_transaction_marker
 from storage.config import LogConfig
 from storage.log import Log
 from storage.producer_state import Origin
@@ -24,7 +24,6 @@ from storage.tiered.lifecycle.copying import (
 )
 from storage.tiered.segment_metadata import RemoteSegmentId, SegmentEpoch, SegmentState, TopicIdPartition
 from tests.support.fakes.memory_files import MemoryFileSystem
-from tests.support.fakes.transaction_markers import end_transaction_marker
 
 NOW_MS = 1_700_000_000_000
 AT_ONCE = CopyLag(0, -1)

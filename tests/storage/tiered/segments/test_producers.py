@@ -7,7 +7,7 @@ import pytest
 from protocol.ids import BrokerId, LeaderEpoch
 from protocol.primitives import Uuid
 from protocol.records.builder import Record, build_batch
-from protocol.records.control import ControlType
+from protocol.records.control import ControlType, end_transaction_marker
 from storage.config import LogConfig
 from storage.log import Log
 from storage.producer_state import Origin, ProducerState
@@ -19,7 +19,6 @@ from storage.tiered.segment_metadata import RemoteSegment, RemoteSegmentId, Topi
 from storage.tiered.segments.producers import producers_before
 from tests.support.fakes.memory_files import MemoryFileSystem
 from tests.support.fakes.memory_remote_storage import MemoryRemoteStorage
-from tests.support.fakes.transaction_markers import end_transaction_marker
 
 NOW_MS = 1_700_000_000_000
 PARTITION = TopicIdPartition(Uuid(b"t" * 16), "t", 0)

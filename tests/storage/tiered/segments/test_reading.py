@@ -9,7 +9,7 @@ from protocol.ids import LeaderEpoch
 from protocol.primitives import Uuid
 from protocol.records.batch import iter_headers, patch
 from protocol.records.builder import Record, build_batch
-from protocol.records.control import ControlType
+from protocol.records.control import ControlType, end_transaction_marker
 from storage.files import write_file
 from storage.index.offset import ENTRY as OFFSET_ENTRY
 from storage.index.transaction import AbortedTxn
@@ -26,7 +26,6 @@ from storage.tiered.segments.reading import ReadRange, RemoteBatches, RemoteBloc
 from tests.storage.tiered.sample_segments import PARTITION
 from tests.support.fakes.memory_files import MemoryFileSystem, checked
 from tests.support.fakes.remote_files import RemoteFiles
-from tests.support.fakes.transaction_markers import end_transaction_marker
 
 END = 2**62
 
