@@ -32,7 +32,7 @@ from broker.metrics.loop_lag import LoopLag
 from broker.metrics.requests import RequestMetrics
 from broker.net.request import ConnectionInfo, Dispatch
 from broker.net.server import Server
-from broker.node.broker import BrokerPart, build_lifecycle, load_data
+from broker.node.broker import BrokerPart, build_client_quotas, build_lifecycle, load_data
 from broker.node.client_pipelines import build_client_pipelines
 from broker.node.controller import build_controller_pipelines, build_registrar, build_watch
 from broker.node.data import DataPart, build_data
@@ -257,7 +257,8 @@ class Node:
         lifecycle = build_lifecycle(runtime, config, directories, metadata, server, self._incarnation_id)
         data = build_data(runtime, directories.log_dirs, self._failures, metadata, lifecycle)
         remote = await self._build_remote(directories, metadata, data)
-        return BrokerPart(config, runtime, directories, metadata, data, lifecycle, remote)
+        quotas = build_client_quotas(config)
+        return BrokerPart(config, runtime, directories, metadata, data, lifecycle, quotas, remote)
 
     async def _build_remote(
         self, directories: NodeDirectories, metadata: MetadataPart, data: DataPart

@@ -13,6 +13,7 @@ from collections.abc import Awaitable
 from functools import partial
 from typing import Final
 
+from broker.api.pipeline.quota import FetchQuota, set_throttle
 from broker.api.serving.context import RequestContext
 from broker.api.serving.current_leader import LeaderHints
 from broker.api.serving.fetch_parsing import fetch_options, reader_of, session_request
@@ -65,22 +66,39 @@ _NO_SNAPSHOT: Final = SnapshotId()
 
 
 class FetchHandler:
-    """Answers Fetch with what the fetch service reads."""
+    """Answers Fetch with what the fetch service reads.
 
-    def __init__(self, fetches: FetchService) -> None:
+    `quota` limits consumers, None does not. A fetch by a throttled client has an empty response, and its records are
+    read again by the next one.
+    """
+
+    def __init__(self, fetches: FetchService, quota: FetchQuota | None = None) -> None:
         self._fetches = fetches
+        self._quota = quota
 
     def __call__(self, request: FetchRequest, context: RequestContext) -> FetchResponse | Awaitable[FetchResponse]:
         reader = reader_of(request, context.api_version)
         opened = self._fetches.open(session_request(request, context.api_version, reader))
         if isinstance(opened, SessionRefused):
             return FetchResponse(error_code=opened.error)
-        rounds = self._fetches.read(opened, fetch_options(request, context, reader))
+        options = fetch_options(request, context, reader)
+        if reader.is_follower:
+            context.request.is_quota_exempt = True
+        elif self._quota is not None and self._quota.is_enabled:
+            quota_bytes = self._quota.max_fetch_bytes(context.request)
+            if quota_bytes is not None and quota_bytes < options.max_bytes:
+                options = options._replace(max_bytes=int(quota_bytes))
+        rounds = self._fetches.read(opened, options)
         if rounds.is_over and not rounds.cold:
             return self._answer(context, rounds)
         return self._fetches.delay(rounds, partial(self._answer, context), context.when_input_ended)
 
     def _answer(self, context: RequestContext, rounds: FetchRounds) -> FetchResponse:
+        quota = self._quota
+        if quota is not None and quota.is_enabled and not rounds.options.reader.is_follower:
+            throttle_ms = quota.fetch_throttle_ms(context.request, rounds.size_bytes)
+            if throttle_ms > 0:
+                return self._throttled(context, rounds, throttle_ms)
         settled = rounds.settle()
         response = FetchResponse(error_code=settled.error, session_id=settled.session_id)
         entries = _Entries(self._fetches.source, context, is_follower=rounds.options.reader.is_follower)
@@ -92,6 +110,12 @@ class FetchHandler:
             topic.partitions.append(entries.entry(target, rounds.results[target]))
         if context.api_version >= _CURRENT_LEADER_FROM:
             response.node_endpoints = [NodeEndpoint(*address) for address in entries.hints.addresses()]
+        return response
+
+    def _throttled(self, context: RequestContext, rounds: FetchRounds, throttle_ms: int) -> FetchResponse:
+        withheld = rounds.withhold()
+        response = FetchResponse(error_code=withheld.error, session_id=withheld.session_id)
+        set_throttle(context.connection, response, throttle_ms)
         return response
 
 

@@ -91,6 +91,8 @@ class BrokerConfig:
     leader_imbalance_check_interval_seconds = integer()
 
     # Quotas
+    quota_window_num = integer()
+    quota_window_size_seconds = integer()
     replication_quota_window_num = integer()
     replication_quota_window_size_seconds = integer()
     controller_quota_window_num = integer()

@@ -92,6 +92,11 @@ class FetchRounds:
         self.remote: RemoteFetch | None = None
 
     @property
+    def size_bytes(self) -> int:
+        """The bytes of records in the results."""
+        return self._size_bytes
+
+    @property
     def is_enough(self) -> bool:
         """Whether the request can be answered without waiting for more."""
         if self.remote is not None and not self._is_urgent:
@@ -152,6 +157,10 @@ class FetchRounds:
         if self.remote is not None:
             self._settle_remote(self.remote, settled.listed)
         return settled
+
+    def withhold(self) -> SessionResponse:
+        """Close the request with an empty response, because the client is throttled; the session stays valid."""
+        return self.opened.withhold(self.results)
 
     def _settle_remote(self, remote: RemoteFetch, listed: Sequence[FetchTarget]) -> None:
         """Note what is delivered, and make refused targets due again: no watch would wake them."""

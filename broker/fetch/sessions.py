@@ -229,6 +229,11 @@ class Sessionless:
         self.release()
         return SessionResponse(ErrorCode.NONE, NO_SESSION, listed)
 
+    def withhold(self, results: "Results") -> SessionResponse:
+        """List no target: the client is throttled."""
+        self.release()
+        return SessionResponse(ErrorCode.NONE, NO_SESSION, ())
+
     def release(self) -> None:
         self.targets.close()
 
@@ -256,6 +261,11 @@ class FullFetch:
             return SessionResponse(ErrorCode.NONE, NO_SESSION, listed)
         return SessionResponse(ErrorCode.NONE, session.id, listed)
 
+    def withhold(self, results: "Results") -> SessionResponse:
+        """List no target and open no session: the client is throttled."""
+        self.release()
+        return SessionResponse(ErrorCode.NONE, NO_SESSION, ())
+
     def release(self) -> None:
         self.targets.close()
 
@@ -281,6 +291,15 @@ class IncrementalFetch:
             if results[target].size_bytes > 0:
                 self.targets.move_to_end(target)
         return SessionResponse(ErrorCode.NONE, self.session.id, listed)
+
+    def withhold(self, results: "Results") -> SessionResponse:
+        """List no target: the client is throttled. The next request reads all targets with results again."""
+        if self.session.epoch != self.epoch:
+            return SessionResponse(ErrorCode.INVALID_FETCH_SESSION_EPOCH, self.session.id, ())
+        self.targets.on_change = None
+        for target in results:
+            self.targets.recall(target)
+        return SessionResponse(ErrorCode.NONE, self.session.id, ())
 
     def release(self) -> None:
         """Stop the notifications for a cancelled request; the session stays."""

@@ -81,7 +81,28 @@ class Request:
     arrived_ms: float = 0.0
     owner: RequestOwner | None = None
     is_applied: bool = False
+    is_quota_exempt: bool = False  # a request of another broker, which no client quota counts
+    _busy_ms: float = 0.0
+    _step_began_ms: float | None = None
     _on_input_ended: Callable[[], None] | None = None
+
+    def begin_step(self, now_ms: float) -> None:
+        """Note that the event loop begins to work on the request. Steps are measured only for quotas."""
+        self._step_began_ms = now_ms
+
+    def end_step(self, now_ms: float) -> None:
+        """Note that the event loop turns to other work."""
+        if self._step_began_ms is not None:
+            self._busy_ms += now_ms - self._step_began_ms
+            self._step_began_ms = None
+
+    def take_busy_ms(self, now_ms: float) -> float:
+        """Return the milliseconds that the request occupied the event loop for since the last call."""
+        busy_ms, self._busy_ms = self._busy_ms, 0.0
+        if self._step_began_ms is not None:
+            busy_ms += now_ms - self._step_began_ms
+            self._step_began_ms = now_ms
+        return busy_ms
 
     def when_input_ended(self, callback: Callable[[], None]) -> None:
         """Call `callback` once if the peer closes its side of the connection before this request has a response.

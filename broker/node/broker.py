@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from broker.config.broker_config import BrokerConfig
 from broker.metadata.image.features import SUPPORTED_FEATURES
+from broker.metrics.client_quotas import client_quota_families
 from broker.metrics.family import Family
 from broker.metrics.loop_lag import LoopLag
 from broker.metrics.requests import RequestMetrics
@@ -17,6 +18,8 @@ from broker.node.listeners import advertised_endpoints
 from broker.node.metadata import MetadataPart
 from broker.node.metrics import node_families
 from broker.node.runtime import NodeRuntime
+from broker.quotas.client_quotas import BrokerQuotas
+from broker.quotas.windowed_rate import QuotaWindows
 from broker.runtime.controller.broker_lifecycle import BrokerIdentity, BrokerLifecycle, LifecycleTimes
 from broker.runtime.controller.directory_assignments import DirectoryAssignments
 from broker.runtime.remote_log.startup_check import check_nothing_is_cut_off
@@ -66,6 +69,11 @@ def build_lifecycle(
     return BrokerLifecycle(identity, metadata.heartbeat_channel, clock=runtime.clock, times=times)
 
 
+def build_client_quotas(config: BrokerConfig) -> BrokerQuotas:
+    """Build the client quotas of the broker, without limits until the metadata are known."""
+    return BrokerQuotas(QuotaWindows(config.quota_window_num, config.quota_window_size_seconds * 1000))
+
+
 @dataclass(frozen=True, slots=True)
 class BrokerPart:
     """The components of the broker role, built and not started.
@@ -80,6 +88,7 @@ class BrokerPart:
     metadata: MetadataPart
     data: DataPart
     lifecycle: BrokerLifecycle
+    quotas: BrokerQuotas
     remote: "RemoteStoragePart | None"
 
     def register(self) -> DirectoryAssignments:
@@ -116,7 +125,7 @@ class BrokerPart:
         """
         data, driver = self.data, self.metadata.driver
         set_aside_strays(data.store, self.directories.log_dirs, self.metadata.cache.image, self.config.node_id)
-        for publisher in (data.throttles, data.fetchers, data.replica_assignments, data.groups):
+        for publisher in (self.quotas, data.throttles, data.fetchers, data.replica_assignments, data.groups):
             driver.add_publisher(publisher)
         if self.remote is not None:
             for remote_publisher in self.remote.publishers:
@@ -129,6 +138,7 @@ class BrokerPart:
     def families(self, servers: list[Server], requests: RequestMetrics, lag: LoopLag) -> list[Family]:
         """Return all metric families of the node."""
         families = node_families(servers, self.metadata, self.data, self.lifecycle, requests, lag, self.runtime.clock)
+        families += client_quota_families(self.quotas, self.runtime.clock.monotonic_ms)
         return [*families, *([] if self.remote is None else self.remote.families())]
 
     async def withdraw(self, *, controlled: bool) -> None:

@@ -3,6 +3,7 @@
 from typing import NamedTuple
 
 from broker.api.pipeline.pipeline import RequestPipelines
+from broker.api.pipeline.quota import ClientThrottle
 from broker.api.serving.dispatch import Dispatcher
 from broker.api.serving.routes import BrokerServices, broker_routes
 from broker.metrics.requests import RequestMetrics
@@ -39,6 +40,7 @@ def build_client_pipelines(broker: BrokerPart, loggers: ProcessLoggers, requests
     metadata.driver.add_publisher(hosting)
     quorum = metadata.quorum.driver
     created = metadata.topics if config.auto_create_topics_enable else None
+    throttle = ClientThrottle(broker.quotas, runtime.clock)
     services = BrokerServices(
         cluster_id=directories.cluster_id,
         node_id=config.node_id,
@@ -56,6 +58,7 @@ def build_client_pipelines(broker: BrokerPart, loggers: ProcessLoggers, requests
         log_dirs=directories.log_dirs,
         fetch_sessions=data.fetch_sessions,
         throttles=data.throttles,
+        fetch_quota=throttle,
         groups=data.groups,
         producer_ids=ProducerIds(ControllerBlocks(metadata.forwarding_channel, broker.lifecycle, config.node_id)),
         loggers=loggers,
@@ -67,6 +70,6 @@ def build_client_pipelines(broker: BrokerPart, loggers: ProcessLoggers, requests
         remote_offsets=None if remote is None else remote.offsets,
     )
     return RequestPipelines(
-        Dispatcher(broker_routes(services), runtime.clock, requests),
+        Dispatcher(broker_routes(services), runtime.clock, requests, throttle),
         security_protocols={listener.name: listener.protocol for listener in config.client_listeners},
     )

@@ -1,7 +1,8 @@
-"""The stages of one connection, in order: authenticate, authorize, check the quota, dispatch.
+"""The stages of one connection, in order: authenticate, authorize, dispatch.
 
 A pipeline is resolved once per connection. A stage that would change nothing is left out: on a PLAINTEXT listener
-without authorizer and quotas the pipeline is the dispatcher itself, and requests cost no further call.
+without authorizer the pipeline is the dispatcher itself, and requests cost no further call. Quotas are applied at the
+end of a request (`quota.py`): the dispatcher calls them with each response, because the throttle time is part of it.
 """
 
 from collections.abc import Mapping
@@ -13,7 +14,6 @@ from broker.api.pipeline.authentication import (
     ConnectionAuthentication,
 )
 from broker.api.pipeline.authorization import AllowAll, AuthorizationStage, Authorizer
-from broker.api.pipeline.quota import QuotaStage, RequestQuota, Unlimited
 from broker.api.serving.dispatch import Dispatcher
 from broker.net.request import ConnectionInfo, Dispatch
 
@@ -30,12 +30,9 @@ class RequestPipelines:
         *,
         security_protocols: Mapping[str, str] | None = None,
         authorizer: Authorizer | None = None,
-        quota: RequestQuota | None = None,
     ) -> None:
         self._security_protocols = security_protocols or {}
         shared: Dispatch = dispatcher
-        if not isinstance(quota, Unlimited | None):
-            shared = QuotaStage(shared, quota)
         if not isinstance(authorizer, AllowAll | None):
             shared = AuthorizationStage(shared, authorizer, dispatcher.permissions, dispatcher.refuse)
         self._shared = shared

@@ -5,10 +5,13 @@ repeats them. This file knows neither sockets nor the meaning of any API.
 """
 
 import logging
-from collections.abc import Awaitable, Iterable, Mapping
-from typing import Protocol
+import types
+from collections.abc import Awaitable, Coroutine, Generator, Iterable, Mapping
+from functools import partial
+from typing import Any, Protocol, TypeVar
 
 from broker.api.pipeline.permission import Requirement, Unrestricted
+from broker.api.pipeline.quota import RequestQuota
 from broker.api.serving.context import RequestContext
 from broker.api.serving.errors import error_response
 from broker.api.serving.route import Route
@@ -21,6 +24,8 @@ from protocol.headers import encode_response
 from protocol.messages import Message
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 _FAILURE = "request failed with an unexpected error api=%s"
 
@@ -38,12 +43,18 @@ class RequestObserver(Protocol):
 
 
 class Dispatcher:
-    """Answers requests from a table of routes. Handlers that finish at once cost no task."""
+    """Answers requests from a table of routes. Handlers that finish at once cost no task.
 
-    def __init__(self, routes: Iterable[Route], clock: Clock, observer: RequestObserver) -> None:
+    `quota` is None where no client quota applies.
+    """
+
+    def __init__(
+        self, routes: Iterable[Route], clock: Clock, observer: RequestObserver, quota: RequestQuota | None = None
+    ) -> None:
         self._routes = {int(route.key): route for route in routes}
         self._clock = clock
         self._observer = observer
+        self._quota = quota
 
     @property
     def permissions(self) -> Mapping[int, Requirement | Unrestricted]:
@@ -59,6 +70,10 @@ class Dispatcher:
             raise CloseConnection(f"sent API key {header.api_key}, which this listener does not serve")
         if version not in route.versions:
             return self._unsupported(route, request)
+        quota = self._quota
+        is_measured = quota is not None and quota.is_enabled
+        if is_measured:
+            request.begin_step(self._clock.monotonic_ms())
         message, _end = decoder(route.request_class, version)(request.body, 0)  # Route.decode, without its call
         context = RequestContext(version, header.client_id or "", request.connection, request)
         try:
@@ -72,7 +87,11 @@ class Dispatcher:
             response = self._error_response(route, message, KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR))
         if response is None or isinstance(response, route.response_class):
             return self._encode(route, request, response)
-        return self._encode_later(route, request, message, response)
+        later = self._encode_later(route, request, message, response)
+        if not is_measured:
+            return later
+        request.end_step(self._clock.monotonic_ms())
+        return _measured(later, request, self._clock)
 
     def refuse(self, request: Request, error: KafkaError) -> EncodedResponse:
         """Answer a served request with an error instead of handling it. Raises CloseConnection and DecodeError."""
@@ -82,11 +101,18 @@ class Dispatcher:
         return self._encode(route, request, self._error_response(route, route.decode(request.body, version), error))
 
     def _encode(self, route: Route, request: Request, response: Message | None) -> EncodedResponse:
-        header = request.header
-        self._observer.on_request(header.api_key, header.api_version, self._clock.monotonic_ms() - request.arrived_ms)
+        header, quota = request.header, self._quota
+        now_ms = self._clock.monotonic_ms()
+        self._observer.on_request(header.api_key, header.api_version, now_ms - request.arrived_ms)
+        is_measured = quota is not None and quota.is_enabled
+        if quota is not None and is_measured:
+            quota.on_response(request, response, now_ms)
         if response is None:
             return None
-        return encode_response(header.api_key, header.api_version, header.correlation_id, response)
+        encoded = encode_response(header.api_key, header.api_version, header.correlation_id, response)
+        if quota is not None and is_measured:
+            quota.on_encoded(request, self._clock.monotonic_ms())
+        return encoded
 
     async def _encode_later(
         self, route: Route, request: Request, message: Message, pending: Awaitable[Message | None]
@@ -119,3 +145,23 @@ class Dispatcher:
                 f"sent {route.key.name} version {header.api_version}, this listener serves versions {served}"
             )
         return encode_response(header.api_key, 0, header.correlation_id, route.unsupported_version())
+
+
+@types.coroutine
+def _measured(steps: Coroutine[Any, Any, T], request: Request, clock: Clock) -> Generator[Any, Any, T]:
+    """Run a coroutine, and add the time of each step on the event loop to the request."""
+    step = partial(steps.send, None)
+    while True:
+        request.begin_step(clock.monotonic_ms())
+        try:
+            awaited = step()
+        except StopIteration as end:
+            return end.value  # type: ignore[no-any-return]
+        finally:
+            request.end_step(clock.monotonic_ms())
+        try:
+            value = yield awaited
+        except BaseException as error:  # noqa: BLE001  cancellation too belongs to the coroutine
+            step = partial(steps.throw, error)
+        else:
+            step = partial(steps.send, value)

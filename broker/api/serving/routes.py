@@ -43,6 +43,7 @@ from broker.api.offset_fetch import OffsetFetchHandler
 from broker.api.offset_for_leader_epoch import OffsetForLeaderEpochHandler
 from broker.api.pipeline import permission as needs
 from broker.api.pipeline.authorization import Authorizer
+from broker.api.pipeline.quota import FetchQuota
 from broker.api.produce import ProduceHandler
 from broker.api.serving.config_changes import BrokerConfigCheck
 from broker.api.serving.controller_gateway import ControllerGateway
@@ -99,6 +100,7 @@ class BrokerServices:
     log_dirs: LogDirs
     fetch_sessions: FetchSessions
     throttles: ReplicationThrottles
+    fetch_quota: FetchQuota
     groups: GroupCoordinator
     producer_ids: ProducerIdSource
     loggers: ProcessLoggers
@@ -164,7 +166,7 @@ def _record_routes(s: BrokerServices) -> tuple[Route, ...]:
             # Old librdkafka derives a broker's codecs from the presence of version 0, so Kafka advertises it too.
             advertised_min_version=0,
         ),
-        route(ApiKey.FETCH, FetchHandler(fetches), needs.READ_TOPIC | needs.CLUSTER_ACTION),
+        route(ApiKey.FETCH, FetchHandler(fetches, s.fetch_quota), needs.READ_TOPIC | needs.CLUSTER_ACTION),
         route(
             ApiKey.LIST_OFFSETS,
             ListOffsetsHandler(partitions, s.metadata_topic, s.remote_offsets),

@@ -5,27 +5,18 @@ negative; then strict requests are rejected and older clients throttled. Buckets
 controller.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Final, NamedTuple, TypeAlias
+from functools import partial
+from typing import Final
 
 from broker.metadata.controller.state import ControllerState, MutationQuotaSettings
-from broker.metadata.image.quota_image import CLIENT_ID, USER, ClientQuotasImage, QuotaEntity
+from broker.metadata.image.quota_image import ClientQuotasImage, QuotaEntity
+from broker.metadata.image.quota_precedence import Sharers, applied_quota
 from protocol.errors import ErrorCode, KafkaError
 
 MUTATION_RATE: Final = "controller_mutation_rate"
 # A dropped bucket starts full again; more clients than this at once need no separate accounting.
 MAX_BUCKETS: Final = 10_000
-
-# (user, client id) that share a bucket; None for a part that the quota does not distinguish.
-Sharers: TypeAlias = tuple[str | None, str | None]
-
-
-class AppliedQuota(NamedTuple):
-    """A quota in force: partitions per second, and the clients that share it."""
-
-    rate: float
-    sharers: Sharers
 
 
 @dataclass(slots=True)
@@ -79,7 +70,10 @@ class MutationQuotas:
     def of(self, principal: str, client_id: str, *, strict: bool, now_ms: int) -> MutationQuota:
         """Return the quota of a request by `principal` (`Type:name`), with its bucket refilled."""
         user = principal.partition(":")[2]
-        applied = applied_quota(self._state.image.client_quotas, user, client_id)
+        quotas = self._state.image.client_quotas
+        if not quotas.entities:
+            return UNLIMITED
+        applied = applied_quota(partial(mutation_rate, quotas), user, client_id)
         if applied is None:
             return UNLIMITED
         burst = applied.rate * _burst_seconds(self._state.settings.mutation_quota)
@@ -94,24 +88,9 @@ class MutationQuotas:
         self._buckets.clear()
 
 
-def applied_quota(quotas: ClientQuotasImage, user: str, client_id: str) -> AppliedQuota | None:
-    """Return the most specific quota of a user and client id, in KIP-257's order; None without one."""
-    if not quotas.entities:
-        return None
-    for entity, sharers in _from_specific_to_general(user, client_id):
-        rate = quotas.of(entity).get(MUTATION_RATE)
-        if rate is not None:
-            return AppliedQuota(rate, sharers)
-    return None
-
-
-def _from_specific_to_general(user: str, client_id: str) -> Iterator[tuple[QuotaEntity, Sharers]]:
-    for name in (user, None):
-        yield ((CLIENT_ID, client_id), (USER, name)), (user, client_id)
-        yield ((CLIENT_ID, None), (USER, name)), (user, client_id)
-        yield ((USER, name),), (user, None)
-    yield ((CLIENT_ID, client_id),), (None, client_id)
-    yield ((CLIENT_ID, None),), (None, client_id)
+def mutation_rate(quotas: ClientQuotasImage, entity: QuotaEntity) -> float | None:
+    """Return the partitions per second that an entity may create and delete; None without a quota."""
+    return quotas.of(entity).get(MUTATION_RATE)
 
 
 def _burst_seconds(settings: MutationQuotaSettings) -> float:

@@ -10,6 +10,7 @@ from itertools import count
 from typing import Any, Generic, TypeVar, cast
 
 from broker.api.fetch import FetchHandler
+from broker.api.pipeline.quota import FetchQuota
 from broker.api.serving.context import RequestContext
 from broker.clock import Clock
 from broker.fetch.quota import LeaderQuota
@@ -239,6 +240,7 @@ class DataPlane:
         replica_selector: RackAwareReplicaSelector | None = None,
         quota: LeaderQuota | None = None,
         remote_reads: RemoteReads | None = None,
+        client_quota: FetchQuota | None = None,
     ) -> FetchHandler:
         """Build a Fetch handler over the partitions and the session cache of this plane."""
         return FetchHandler(
@@ -251,7 +253,8 @@ class DataPlane:
                 replica_selector=replica_selector,
                 quota=quota,
                 remote_reads=remote_reads,
-            )
+            ),
+            client_quota,
         )
 
     def _config_of_topic(self, topic: str) -> LogConfig:

@@ -1,5 +1,7 @@
 """The stages of a connection's pipeline, and what is left out of it."""
 
+import asyncio
+from collections.abc import Awaitable, Mapping
 from typing import Any
 
 import pytest
@@ -8,10 +10,13 @@ from broker.api.pipeline import permission as needs
 from broker.api.pipeline.authorization import AllowAll, Authorizer
 from broker.api.pipeline.permission import Permission
 from broker.api.pipeline.pipeline import RequestPipelines
-from broker.api.pipeline.quota import RequestQuota, Unlimited
+from broker.api.pipeline.quota import ClientThrottle
 from broker.api.serving.dispatch import Dispatcher
 from broker.api.serving.route import route
+from broker.metadata.image.quota_image import quota_entity
 from broker.net.request import CloseConnection, ConnectionInfo, EncodedResponse, Request
+from broker.quotas.client_quotas import BrokerQuotas
+from broker.quotas.windowed_rate import QuotaWindows
 from protocol.api_keys import ApiKey
 from protocol.compiler import encode_bytes
 from protocol.errors import ErrorCode
@@ -20,6 +25,9 @@ from protocol.headers import RequestHeader, decode_response
 from protocol.messages import Message
 from protocol.messages.describe_acls import DescribeAclsRequest, DescribeAclsResponse
 from protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
+from protocol.messages.produce import ProduceRequest, ProduceResponse
+from protocol.primitives import Buffer
 from tests.broker.api.serving.test_controller_routes import Observer
 from tests.support.fakes.clock import ManualClock
 
@@ -39,48 +47,64 @@ class OnePrincipal:
         return principal == self.principal
 
 
-class FixedThrottle:
-    """Throttles every request."""
+def dispatcher(clock: ManualClock, quotas: BrokerQuotas) -> Dispatcher:
+    async def list_groups(_request: object, _context: object) -> ListGroupsResponse:
+        clock.advance_ms(300)
+        await asyncio.sleep(0)
+        clock.advance_ms(200)
+        return ListGroupsResponse()
 
-    def throttle_ms(self, principal: str, client_id: str | None) -> float:
-        return 40.0
-
-
-def dispatcher() -> Dispatcher:
     rows = (
         route(ApiKey.HEARTBEAT, lambda _request, _context: HeartbeatResponse(), needs.READ_GROUP),
+        route(ApiKey.PRODUCE, lambda request, _context: ProduceResponse() if request.acks else None, needs.WRITE_TOPIC),
+        route(ApiKey.LIST_GROUPS, list_groups, needs.DESCRIBE_GROUP),
         route(ApiKey.DESCRIBE_ACLS, lambda _request, _context: DescribeAclsResponse(), needs.DESCRIBE_CLUSTER),
     )
-    return Dispatcher(rows, ManualClock(), Observer())
+    return Dispatcher(rows, clock, Observer(), ClientThrottle(quotas, clock))
 
 
 class Client:
     """A connection and its pipeline."""
 
     def __init__(
-        self, *, protocol: str = "PLAINTEXT", authorizer: Authorizer | None = None, quota: RequestQuota | None = None
+        self,
+        *,
+        protocol: str = "PLAINTEXT",
+        authorizer: Authorizer | None = None,
+        limits: Mapping[str, float] | None = None,
     ) -> None:
+        self.clock, self.quotas = ManualClock(), BrokerQuotas(QuotaWindows())
+        for manager, rate in (limits or {}).items():
+            getattr(self.quotas, manager).set_rate(quota_entity({"user": "ANONYMOUS"}), rate)
         self.connection = ConnectionInfo("c", "CLIENTS", "10.0.0.1", 1)
-        self.dispatcher = dispatcher()
-        pipelines = RequestPipelines(
-            self.dispatcher, security_protocols={"CLIENTS": protocol}, authorizer=authorizer, quota=quota
-        )
+        self.dispatcher = dispatcher(self.clock, self.quotas)
+        pipelines = RequestPipelines(self.dispatcher, security_protocols={"CLIENTS": protocol}, authorizer=authorizer)
         self.pipeline = pipelines.open(self.connection)
 
-    def send(self, request: Message, version: int, response: type[Any]) -> Any:
+    def dispatch(self, request: Message, version: int) -> EncodedResponse | Awaitable[EncodedResponse]:
         header = RequestHeader(request.API_KEY, version, 7, "app")
         body = memoryview(encode_bytes(request, version))
-        frame: EncodedResponse = self.pipeline(Request(header, body, self.connection, 0))  # type: ignore[assignment]
+        return self.pipeline(Request(header, body, self.connection, 0, 15_000))
+
+    def send(self, request: Message, version: int, response: type[Any]) -> Any:
+        frame: EncodedResponse = self.dispatch(request, version)  # type: ignore[assignment]
         assert frame is not None
         return decode_response(response, version, b"".join(frame)[SIZE_BYTES:])[1]
+
+
+async def awaited(response: EncodedResponse | Awaitable[EncodedResponse]) -> list[Buffer]:
+    assert not isinstance(response, list | None)
+    frame = await asyncio.ensure_future(response)  # as connections do
+    assert frame is not None
+    return frame
 
 
 DESCRIBE = DescribeAclsRequest(1, None, 1, None, None, 1, 1)
 
 
-@pytest.mark.parametrize(("authorizer", "quota"), [(None, None), (AllowAll(), Unlimited())], ids=["none", "no-op"])
-def test_stages_without_effect_are_left_out(authorizer: Authorizer | None, quota: RequestQuota | None) -> None:
-    client = Client(authorizer=authorizer, quota=quota)
+@pytest.mark.parametrize("authorizer", [None, AllowAll()], ids=["none", "no-op"])
+def test_stages_without_effect_are_left_out(authorizer: Authorizer | None) -> None:
+    client = Client(authorizer=authorizer)
     assert client.pipeline is client.dispatcher
 
 
@@ -104,10 +128,33 @@ def test_unsupported_version_closes_the_connection_before_authorization() -> Non
         client.pipeline(request)
 
 
-def test_throttled_request_mutes_its_connection() -> None:
-    client = Client(quota=FixedThrottle())
-    assert client.send(HeartbeatRequest("g", 1, "m"), 4, HeartbeatResponse).error_code == ErrorCode.NONE
-    assert client.connection.mute_ms == 40.0
+def test_produce_above_its_quota_reports_its_throttle_time_and_mutes() -> None:
+    client = Client(limits={"produce": 1_000.0})
+    response = client.send(ProduceRequest(None, 1, 0, []), 9, ProduceResponse)
+    assert (response.throttle_time_ms, client.connection.mute_ms) == (5_000, 5_000)
+
+
+def test_produce_without_response_mutes_for_its_bytes_alone() -> None:
+    client = Client(limits={"produce": 1_000.0, "request": 0.001})
+    client.clock.advance_ms(1_000)
+    assert client.dispatch(ProduceRequest(None, 0, 0, []), 9) is None
+    assert client.connection.mute_ms == 5_000
+
+
+def test_request_above_its_share_of_the_loop_is_throttled_for_a_window_at_most() -> None:
+    client = Client(limits={"request": 1.0})
+    frame = asyncio.run(awaited(client.dispatch(ListGroupsRequest(), 4)))
+    response = decode_response(ListGroupsResponse, 4, b"".join(frame)[SIZE_BYTES:])[1]
+    assert (response.throttle_time_ms, client.connection.mute_ms) == (1_000, 1_000)
+    [figures] = client.quotas.request.figures(client.clock.monotonic_ms(), 9)
+    assert figures.rate == pytest.approx(50 / 10, rel=0.05)  # half a second of ten
+
+
+def test_heavier_request_within_its_share_is_not_throttled() -> None:
+    client = Client(limits={"request": 6.0})
+    frame = asyncio.run(awaited(client.dispatch(ListGroupsRequest(), 4)))
+    response = decode_response(ListGroupsResponse, 4, b"".join(frame)[SIZE_BYTES:])[1]
+    assert (response.throttle_time_ms, client.connection.mute_ms) == (0, 0)
 
 
 def test_unauthenticated_request_closes_the_connection() -> None:

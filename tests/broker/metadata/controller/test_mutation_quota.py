@@ -1,12 +1,14 @@
 """Controller mutation quotas: precedence, sharing, and the token bucket (KIP-599)."""
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 import pytest
 
 from broker.metadata.controller import mutation_quota
-from broker.metadata.controller.mutation_quota import MUTATION_RATE, MutationQuota, applied_quota
+from broker.metadata.controller.mutation_quota import MUTATION_RATE, MutationQuota, mutation_rate
 from broker.metadata.image.quota_image import quota_entity, quota_record
+from broker.metadata.image.quota_precedence import applied_quota
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
@@ -43,11 +45,11 @@ class TestWhichApplies:
     def test_most_specific_quota_applies(self, level: int) -> None:
         rates = [(entity, 1.0 + number) for number, entity in enumerate(self.LEVELS)]
         quotas = cluster_with(*rates[level:]).image.client_quotas
-        assert applied_quota(quotas, "u", "c") == (1.0 + level, self.SHARERS[level])
+        assert applied_quota(partial(mutation_rate, quotas), "u", "c") == (1.0 + level, self.SHARERS[level])
 
     def test_client_without_quota_is_unlimited(self) -> None:
         cluster = cluster_with(({"user": "v"}, 1.0), ({"client-id": "d"}, 1.0))
-        assert applied_quota(cluster.image.client_quotas, "u", "c") is None
+        assert applied_quota(partial(mutation_rate, cluster.image.client_quotas), "u", "c") is None
         unlimited = quota(cluster)
         unlimited.charge(10**9)
         assert unlimited.throttle_ms == 0
