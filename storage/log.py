@@ -225,7 +225,7 @@ class Log(LocalLog):
         """Whether the coordinator must verify the transaction first (transaction.partition.verification.enable)."""
         if not self.verify_transactions or not header.is_transactional:
             return False
-        return not self.producers.has_open_transaction(header.producer_id)
+        return not self.producers.has_open_transaction(header.producer_id, header.producer_epoch)
 
     def start_verification(self, batch: Buffer) -> Guard | None:
         """Return the guard for the append of a client's transactional batch after the coordinator confirmed the

@@ -234,9 +234,14 @@ class ProducerState:
         if self._unreplicated:
             self._unreplicated = [txn for txn in self._unreplicated if txn.last_offset >= high_watermark]
 
-    def has_open_transaction(self, producer_id: int) -> bool:
+    def has_open_transaction(self, producer_id: int, epoch: int) -> bool:
+        """Whether a transaction of a producer epoch is open.
+
+        With transaction version 2 a producer may begin its next transaction, with a higher epoch, before the marker of
+        the former one arrives.
+        """
         entry = self.entries.get(producer_id)
-        return entry is not None and entry.transaction_start >= 0
+        return entry is not None and entry.transaction_start >= 0 and entry.epoch == epoch
 
     @property
     def open_transactions(self) -> dict[int, int]:

@@ -518,6 +518,18 @@ def test_transaction_starts_only_with_its_verification_guard(log: Log) -> None:
         log.start_verification(b"short")
 
 
+def test_next_transaction_is_verified_although_the_marker_of_the_former_one_is_late(log: Log) -> None:
+    """The next transaction of version 2 has a higher epoch, and may begin before that marker."""
+    log.verify_transactions = True
+    former = batch(producer_id=1, producer_epoch=0, base_sequence=0, transactional=True)
+    following = batch(producer_id=1, producer_epoch=1, base_sequence=0, transactional=True)
+    log.append_as_leader(former, LeaderEpoch(0), now_ms=NOW, guard=log.start_verification(former))
+    assert log.start_verification(following) is not None
+    with pytest.raises(InvalidRecords) as unasked:
+        log.append_as_leader(following, LeaderEpoch(0), now_ms=NOW)
+    assert unasked.value.kind is Rejection.INVALID_TXN_STATE
+
+
 # -- high watermark and log start ----------------------------------------------------------------------------------
 
 

@@ -92,7 +92,7 @@ def test_version_2_marker_raises_the_epoch_and_may_be_repeated(node: DataPlane) 
     node.create_topic()
     begin(node)
     assert errors(write(node, marker(epoch=0, version=2))) == [ErrorCode.INVALID_PRODUCER_EPOCH]
-    assert node.partition().log.producers.has_open_transaction(PRODUCER)
+    assert node.partition().log.producers.has_open_transaction(PRODUCER, 0)
     assert errors(write(node, marker(epoch=1, version=2))) == [ErrorCode.NONE]
     assert errors(write(node, marker(epoch=1, version=2))) == [ErrorCode.NONE]
     begin(node, epoch=1)
