@@ -1,10 +1,12 @@
-"""`ottla configs`: Kafka's kafka-configs, for topics, brokers, groups and client-metrics subscriptions."""
+"""`ottla configs`: Kafka's kafka-configs, for topics, brokers, groups, client-metrics subscriptions and quotas."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import click
 
+from broker.cli.shared.client_quotas import ENTITY_TYPES, QuotaSelection, alter_quotas, check_selection, describe_quotas
 from broker.cli.shared.cluster_view import describe_configs
 from broker.cli.shared.config_text import parse_additions, printed_value
 from broker.cli.shared.failure import CommandFailed
@@ -54,12 +56,7 @@ KINDS = {
     "groups": _Kind(32, "group", 8),
 }
 DEFAULT_BROKER_SOURCE = 3
-UNSUPPORTED_TYPES = {
-    "users": "SCRAM credentials and user quotas",
-    "clients": "client quotas",
-    "ips": "connection quotas",
-    "broker-loggers": "log levels",
-}
+UNSUPPORTED_TYPES = {"broker-loggers": "log levels"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,21 +71,58 @@ class _Entity:
         return self.kind is KINDS["brokers"] and self.name == ""
 
 
-@click.command("configs", short_help="Describe or alter configurations.")
+class _Changes(NamedTuple):
+    """Configs to set, and keys to remove."""
+
+    additions: dict[str, str]
+    deletions: Sequence[str]
+
+
+class _ConfigsCommand(click.Command):
+    """Keeps the order of `--entity-name` and `--entity-default`, which belong to `--entity-type` in this order."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse the arguments, with an empty name in place of each `--entity-default`."""
+        expanded = [["--entity-name", ""] if arg == "--entity-default" else [arg] for arg in args]
+        return super().parse_args(ctx, [arg for group in expanded for arg in group])
+
+
+@click.command("configs", cls=_ConfigsCommand, short_help="Describe or alter configurations.")
 @click.option("--describe", is_flag=True, help="Show the configs of an entity.")
 @click.option("--alter", is_flag=True, help="Set or remove configs of an entity.")
 @click.option("--all", "all_", is_flag=True, help="With --describe: show defaults and static configs too.")
 @click.option("--add-config", metavar="K=V[,…]", help="Configs to set; commas inside a value go into [brackets].")
 @click.option("--add-config-file", metavar="FILE", type=click.Path(), help="Configs to set, as properties.")
 @click.option("--delete-config", metavar="K[,…]", help="Configs to remove.")
-@click.option("--entity-type", type=click.Choice([*KINDS, *UNSUPPORTED_TYPES]), help="Type of the entity.")
-@click.option("--entity-name", metavar="NAME", help="Topic, broker id, group or client-metrics subscription.")
-@click.option("--entity-default", is_flag=True, help="Select the default of all brokers.")
+@click.option(
+    "--entity-type",
+    multiple=True,
+    type=click.Choice([*KINDS, *ENTITY_TYPES, *UNSUPPORTED_TYPES]),
+    help="Type of the entity; users and clients can be given together.",
+)
+@click.option(
+    "--entity-name",
+    multiple=True,
+    metavar="NAME",
+    help="Topic, broker id, group, client-metrics subscription, user, client id or IP address.",
+)
+@click.option(
+    "--entity-default",
+    is_flag=True,
+    expose_value=False,
+    help="Select the default of all brokers, users, clients or ips.",
+)
 @click.option("--topic", metavar="TOPIC", help="Short for --entity-type topics --entity-name TOPIC.")
 @click.option("--broker", metavar="ID", help="Short for --entity-type brokers --entity-name ID.")
 @click.option("--broker-defaults", is_flag=True, help="Short for --entity-type brokers --entity-default.")
 @click.option("--group", metavar="GROUP", help="Short for --entity-type groups --entity-name GROUP.")
 @click.option("--client-metrics", metavar="NAME", help="Short for --entity-type client-metrics --entity-name NAME.")
+@click.option("--user", metavar="USER", help="Short for --entity-type users --entity-name USER.")
+@click.option("--user-defaults", is_flag=True, help="Short for --entity-type users --entity-default.")
+@click.option("--client", metavar="ID", help="Short for --entity-type clients --entity-name ID.")
+@click.option("--client-defaults", is_flag=True, help="Short for --entity-type clients --entity-default.")
+@click.option("--ip", metavar="IP", help="Short for --entity-type ips --entity-name IP.")
+@click.option("--ip-defaults", is_flag=True, help="Short for --entity-type ips --entity-default.")
 @client_options
 @json_option
 def configs(
@@ -98,56 +132,66 @@ def configs(
     add_config: str | None,
     add_config_file: str | None,
     delete_config: str | None,
-    entity_type: str | None,
-    entity_name: str | None,
-    entity_default: bool,
+    entity_type: tuple[str, ...],
+    entity_name: tuple[str, ...],
     topic: str | None,
     broker: str | None,
     broker_defaults: bool,
     group: str | None,
     client_metrics: str | None,
+    user: str | None,
+    user_defaults: bool,
+    client: str | None,
+    client_defaults: bool,
+    ip: str | None,
+    ip_defaults: bool,
     bootstrap_server: str,
     command_config: str | None,
     as_json: bool,
 ) -> None:
     """Describe or alter configurations (kafka-configs)."""
     action = one_action({"describe": describe, "alter": alter})
-    shorts = {"topics": topic, "brokers": broker, "groups": group, "client-metrics": client_metrics}
-    entity = _entity(entity_type, "" if entity_default else entity_name, shorts, broker_defaults)
+    shorts = {"topics": topic, "groups": group, "client-metrics": client_metrics}
+    shorts |= {"users": "" if user_defaults else user, "clients": "" if client_defaults else client}
+    shorts |= {"ips": "" if ip_defaults else ip, "brokers": "" if broker_defaults else broker}
+    kinds, names = _selected(entity_type, entity_name, shorts)
     if action == "describe":
         forbid(
             {"add-config": add_config, "add-config-file": add_config_file, "delete-config": delete_config}, "--alter"
         )
-    work = (
-        (lambda client: _describe(client, entity, all_, as_json))
-        if action == "describe"
-        else _altering(entity, add_config, add_config_file, delete_config)
-    )
-    with session(bootstrap_server, command_config) as client:
-        client.retrying(lambda: work(client))
+    changes = None if action == "describe" else _changes(kinds, names, add_config, add_config_file, delete_config)
+    work = _quota_work(kinds, names, changes, as_json) or _config_work(kinds, names, changes, all_, as_json)
+    with session(bootstrap_server, command_config) as connected:
+        connected.retrying(lambda: work(connected))
 
 
-def _entity(kind: str | None, name: str | None, shorts: dict[str, str | None], broker_defaults: bool) -> _Entity:
-    """Return the entity that the options name. Raises UsageError, or CommandFailed for unsupported types."""
-    given = [(short, value) for short, value in shorts.items() if value is not None]
-    if broker_defaults:
-        given.append(("brokers", ""))
-    if kind is not None:
+def _selected(
+    kinds: tuple[str, ...], names: tuple[str, ...], shorts: dict[str, str | None]
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the selected types and their names. Raises UsageError, or CommandFailed for unsupported types."""
+    if not kinds:
+        kinds = tuple(kind for kind, name in shorts.items() if name is not None)
+        names = tuple(name for name in shorts.values() if name is not None)
+    for kind in kinds:
         if kind in UNSUPPORTED_TYPES:
             raise CommandFailed(f"--entity-type {kind}: {UNSUPPORTED_TYPES[kind]} are not implemented in this version.")
-        return _Entity(KINDS[kind], name)
-    if len(given) > 1:
-        raise click.UsageError("Only one entity can be named.")
-    if not given:
+    if not kinds:
         raise click.UsageError("At least one entity type must be specified")
-    return _Entity(KINDS[given[0][0]], given[0][1])
+    if len(kinds) > 1 and not ENTITY_TYPES.keys() >= set(kinds):
+        raise click.UsageError("Only one entity can be named.")
+    return kinds, names
 
 
-def _altering(
-    entity: _Entity, add_config: str | None, add_config_file: str | None, delete_config: str | None
-) -> Callable[[Client], None]:
-    if entity.name is None:
-        raise click.UsageError(f"An entity name must be specified with --alter of {entity.kind.singular}s")
+def _changes(
+    kinds: tuple[str, ...],
+    names: tuple[str, ...],
+    add_config: str | None,
+    add_config_file: str | None,
+    delete_config: str | None,
+) -> _Changes:
+    """Return the configs to set and to remove. Raises UsageError."""
+    if len(names) != len(kinds):
+        raise click.UsageError(f"An entity name must be specified with --alter of {' and '.join(kinds)}")
     if add_config is None and add_config_file is None and delete_config is None:
         raise click.UsageError("At least one of --add-config, --add-config-file or --delete-config is needed.")
     if add_config is not None and add_config_file is not None:
@@ -156,9 +200,32 @@ def _altering(
         additions = read_properties(add_config_file) if add_config is None else parse_additions(add_config)
     except ValueError as error:
         raise click.UsageError(f"--add-config: {error}") from error
-    deletions = [key.strip() for key in (delete_config or "").split(",") if key.strip()]
-    name = entity.name
-    return lambda client: _alter(client, entity, name, additions, deletions)
+    return _Changes(additions, [key.strip() for key in (delete_config or "").split(",") if key.strip()])
+
+
+def _quota_work(
+    kinds: tuple[str, ...], names: tuple[str, ...], changes: _Changes | None, as_json: bool
+) -> Callable[[Client], None] | None:
+    """Return the work on users, clients or addresses; None for other entities."""
+    if kinds[0] not in ENTITY_TYPES:
+        return None
+    selection = QuotaSelection(kinds, names)
+    check_selection(selection)
+    if changes is None:
+        return lambda client: describe_quotas(client, selection, as_json=as_json)
+    return lambda client: alter_quotas(client, selection, changes.additions, changes.deletions)
+
+
+def _config_work(
+    kinds: tuple[str, ...], names: tuple[str, ...], changes: _Changes | None, show_all: bool, as_json: bool
+) -> Callable[[Client], None]:
+    if len(names) > 1:
+        raise click.UsageError("More entity names specified than entity types")
+    name = names[0] if names else None
+    entity = _Entity(KINDS[kinds[0]], name)
+    if changes is None or name is None:
+        return lambda client: _describe(client, entity, show_all, as_json)
+    return lambda client: _alter(client, entity, name, changes.additions, changes.deletions)
 
 
 def _alter(client: Client, entity: _Entity, name: str, additions: dict[str, str], deletions: Sequence[str]) -> None:
